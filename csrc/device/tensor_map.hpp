@@ -1,0 +1,43 @@
+// What a TMA tensor map says, before the driver (or the simulator) encodes it into its opaque 128 bytes.
+#pragma once
+
+#include <cstdint>
+
+namespace deep_gemm {
+
+enum class TensorMapType : uint8_t { u8, bf16, f16, f32, i32 };
+enum class TensorMapSwizzle : uint8_t { none, bytes_32, bytes_64, bytes_128 };
+
+/// Same meaning as the arguments of cuTensorMapEncodeTiled: dimension 0 is the contiguous one, `strides_bytes[i]` is the
+/// distance between neighbours in dimension i + 1. Out-of-range elements read as zero and are not written.
+struct TensorMapSpec {
+    void* address = nullptr;
+    TensorMapType type = TensorMapType::u8;
+    int rank = 2;
+    uint64_t sizes[5] = {1, 1, 1, 1, 1};
+    uint64_t strides_bytes[4] = {0, 0, 0, 0};
+    uint32_t box[5] = {1, 1, 1, 1, 1};
+    TensorMapSwizzle swizzle = TensorMapSwizzle::none;
+};
+
+/// The encoded form that kernels take as a __grid_constant__ field; layout and alignment of CUtensorMap.
+struct alignas(64) EncodedTensorMap {
+    uint64_t words[16];
+};
+
+inline const char* name(TensorMapSwizzle swizzle) {
+    constexpr const char* kNames[] = {"none", "32B", "64B", "128B"};
+    return kNames[static_cast<int>(swizzle)];
+}
+
+inline const char* name(TensorMapType type) {
+    constexpr const char* kNames[] = {"u8", "bf16", "f16", "f32", "i32"};
+    return kNames[static_cast<int>(type)];
+}
+
+inline uint32_t element_bytes(TensorMapType type) {
+    constexpr uint32_t kBytes[] = {1, 2, 2, 4, 4};
+    return kBytes[static_cast<int>(type)];
+}
+
+}  // namespace deep_gemm
