@@ -1,0 +1,91 @@
+// What a device can do: encode tensor maps, load kernels, launch them.
+//
+// Two kinds exist: a GPU behind the CUDA driver (cuda.cpp) and the PTX simulator (simulator/) that CPU tensors run on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "extent.hpp"
+#include "tensor_map.hpp"
+
+namespace deep_gemm {
+
+struct DeviceId {
+    bool simulated = false;  // CPU tensors -> {true, 0}; CUDA tensors -> {false, index}
+    int index = 0;
+    bool operator==(const DeviceId&) const = default;
+};
+
+/// What a device loads, and so what the compiler must make.
+enum class Output : uint8_t { cubin, ptx };
+
+struct DeviceFacts {
+    std::string name;
+    int arch_major = 0;
+    int arch_minor = 0;
+    std::string target;               // "sm_90a": what to compile for
+    Output output = Output::cubin;    // what load() takes
+    int num_sms = 0;
+    int max_smem_bytes = 0;           // dynamic shared memory that one block may ask for
+    int64_t l2_bytes = 0;
+};
+
+/// A one-dimensional launch. `grid` counts blocks and is a multiple of `cluster`.
+struct LaunchShape {
+    uint32_t grid = 1;
+    uint32_t block = 1;
+    uint32_t cluster = 1;
+    uint32_t smem_bytes = 0;
+    bool dependent_launch = false;  // may start before the previous kernel of the stream has ended (griddepcontrol)
+};
+
+/// A kernel loaded on one device. Immutable, and never destroyed: it lives as long as the process.
+class Kernel {
+public:
+    Kernel(const Kernel&) = delete;
+    Kernel& operator=(const Kernel&) = delete;
+
+protected:
+    Kernel() = default;
+    ~Kernel() = default;  // never through a base pointer
+};
+
+/// One object per device for the whole process. All calls are thread-safe.
+class Device {
+public:
+    /// The device of this id. The first call for a CUDA device starts the driver; without one it throws and says so.
+    static Device& get(DeviceId id);
+
+    const DeviceFacts& facts() const { return facts_; }
+    DeviceId id() const { return id_; }
+
+    /// Refuses what the hardware cannot take, with a message that names the broken rule.
+    virtual EncodedTensorMap encode(const TensorMapSpec& spec) const = 0;
+
+    /// Load an image (cubin, or PTX text for the simulator) and prepare its entry for `smem_bytes` of dynamic shared
+    /// memory. The kernel is never unloaded, so callers keep it: `jit::get_kernel` does.
+    virtual const Kernel* load(const std::string& image, const char* entry, uint32_t smem_bytes) = 0;
+
+    /// Put one launch on a stream. `params` is the kernel's only argument and is copied before the call returns.
+    virtual void launch(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes,
+                        void* stream, std::span<const Extent> extents) = 0;
+
+    /// How many clusters of this shape can be resident at once on the whole device.
+    virtual int max_clusters(const Kernel& kernel, const LaunchShape& shape) = 0;
+
+protected:
+    Device(DeviceId id, DeviceFacts facts) : id_(id), facts_(std::move(facts)) {}
+    ~Device() = default;  // devices live as long as the process
+
+private:
+    DeviceId id_;
+    DeviceFacts facts_;
+};
+
+/// Refuse a tensor map that breaks a rule of cuTensorMapEncodeTiled. Both devices call it before they encode.
+void check_tensor_map(const TensorMapSpec& spec);
+
+}  // namespace deep_gemm

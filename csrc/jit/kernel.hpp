@@ -1,0 +1,24 @@
+// From generated source to a loaded kernel: memory cache, disk cache, compiler, device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "../device/device.hpp"
+
+namespace deep_gemm::jit {
+
+struct KernelSource {
+    std::string name;                         // "gemm_sm90": for logs and file names
+    std::string text;                         // the whole generated source
+    const char* entry = "deep_gemm_kernel";   // extern "C" symbol of the kernel
+};
+
+/// The loaded kernel of this source, compiled if no cache has it. Blocks until it is there; thread-safe. It hashes the
+/// text, so callers on a warm path keep the pointer.
+const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t smem_bytes);
+
+/// Compile for a target ("sm_90a") through the disk cache. Needs no device: for precompiling and for tests.
+std::string compile_to_image(const KernelSource& source, const std::string& target, Output output);
+
+}  // namespace deep_gemm::jit

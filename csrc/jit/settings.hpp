@@ -1,0 +1,40 @@
+// The user's settings. The environment is read here and nowhere else, once, at the first use.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace deep_gemm::jit {
+
+struct Settings {
+    // Where things are.
+    std::string package_dir;                   // of deep_gemm in Python: device headers are in its include/
+    std::string cache_dir;                     // DG_JIT_CACHE_DIR, or $HOME/.deep_gemm; empty: no disk cache
+    std::vector<std::string> nvrtc_libraries;  // files to try in order; DG_JIT_NVRTC_LIBRARY stands first
+
+    // The compiler.
+    bool use_nvrtc = true;      // DG_JIT_USE_NVRTC
+    std::string nvcc_compiler;  // DG_JIT_NVCC_COMPILER, or nvcc of $CUDA_HOME, or of the PATH
+    int cpp_standard = 20;      // DG_JIT_CPP_STANDARD
+    bool with_lineinfo = false; // DG_JIT_WITH_LINEINFO
+    bool ptxas_verbose = false; // DG_JIT_PTXAS_VERBOSE
+    bool ptxas_check = false;   // DG_JIT_PTXAS_CHECK: refuse kernels that spill registers
+
+    // What to print and keep.
+    bool debug = false;                   // DG_JIT_DEBUG
+    bool print_compiler_command = false;  // DG_JIT_PRINT_COMPILER_COMMAND
+    bool print_load_time = false;         // DG_JIT_PRINT_LOAD_TIME
+    bool print_configs = false;           // DG_PRINT_CONFIGS
+    bool dump_ptx = false;                // DG_JIT_DUMP_PTX or _ASM
+    bool dump_sass = false;               // DG_JIT_DUMP_SASS or _ASM
+
+    std::string include_dir() const { return package_dir + "/include"; }
+};
+
+/// The settings of this process. `initialize` must have been called.
+const Settings& settings();
+
+/// Called once from Python, when the extension is loaded: where the package lies, and NVRTC libraries to try.
+void initialize(const std::string& package_dir, const std::vector<std::string>& nvrtc_libraries);
+
+}  // namespace deep_gemm::jit
