@@ -1,0 +1,195 @@
+"""Build of the native runtime: every csrc/**/*.cpp becomes one plain shared object, deep_gemm/_C.so.
+
+_C.so is no Python extension module. It exports C symbols that apache-tvm-ffi loads and knows neither Python's nor
+torch's headers, so that one build, and one wheel, serves every Python and torch version.
+
+Environment:
+    CXX, CXXFLAGS, LDFLAGS  the usual meaning; extra flags come after ours
+    MAX_JOBS                compilers at once (default: one per core)
+    DG_FORCE_BUILD=1        recompile every file even where nothing changed
+    DG_SKIP_CUDA_BUILD=1    compile nothing; package the _C.so that is there, or none
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+OBJECTS = ROOT / "build" / "native"
+LIBRARY = ROOT / "deep_gemm" / "_C.so"
+MINIMUM_GCC = 11
+MINIMUM_CLANG = 14
+
+COMPILE_FLAGS = [
+    "-O2",
+    "-std=c++20",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-pthread",
+]
+# Undefined symbols are refused here, at the link, and not at a user's first import.
+LINK_FLAGS = ["-shared", "-Wl,-z,defs", "-Wl,--as-needed", "-pthread"]
+
+
+def is_set(name: str) -> bool:
+    return os.environ.get(name, "0").lower() not in ("", "0", "false", "off", "no")
+
+
+def find_compiler() -> list[str]:
+    """The host compiler's command, or an exit that says what to install."""
+    advice = f"Install g++ {MINIMUM_GCC} or newer (Debian, Ubuntu: apt-get install g++), or set CXX to a C++20 compiler."
+    command = shlex.split(os.environ.get("CXX", ""))
+    if not command:
+        command = [name for name in ("g++", "clang++", "c++") if shutil.which(name)][:1]
+        if not command:
+            sys.exit(f"deep_gemm: no C++ compiler found. {advice}")
+    if not shutil.which(command[0]):
+        sys.exit(f"deep_gemm: CXX={os.environ['CXX']!r}: {command[0]!r} is not a program on PATH. {advice}")
+    macros = subprocess.run(
+        [*command, "-dM", "-E", "-x", "c++", "/dev/null"], capture_output=True, text=True, check=False
+    ).stdout
+    versions = {
+        name: int(match.group(1))
+        for name in ("__clang_major__", "__GNUC__")
+        if (match := re.search(rf"#define {name} (\d+)", macros))
+    }
+    name, minimum = ("__clang_major__", MINIMUM_CLANG) if "__clang_major__" in versions else ("__GNUC__", MINIMUM_GCC)
+    if versions.get(name, 0) < minimum:
+        label = "clang" if name == "__clang_major__" else "g++"
+        found = versions.get(name, "of unknown version")
+        sys.exit(f"deep_gemm: {' '.join(command)} is {label} {found}; {label} {minimum} is needed. {advice}")
+    return command
+
+
+@contextlib.contextmanager
+def one_build_at_a_time() -> Iterator[None]:
+    """Two builds of one tree would write the same objects; the second waits, then finds nothing to do."""
+    OBJECTS.mkdir(parents=True, exist_ok=True)
+    with open(OBJECTS / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def is_current(output: Path, command_digest: str) -> bool:
+    """Whether `output` was made by the same command from the files as they are now."""
+    digest_file, dependency_file = output.with_suffix(".digest"), output.with_suffix(".d")
+    try:
+        if digest_file.read_text() != command_digest:
+            return False
+        made = output.stat().st_mtime_ns
+        rule = dependency_file.read_text().replace("\\\n", " ").splitlines()[0]
+        inputs = shlex.split(rule.split(":", 1)[1])
+        return all((ROOT / name).stat().st_mtime_ns <= made for name in inputs)
+    except (OSError, IndexError, ValueError):
+        return False
+
+
+def compile_one(compiler: list[str], flags: list[str], source: Path) -> tuple[Path, str | None]:
+    """Compile `source` where needed. Returns the object and, where it fails, what the compiler said."""
+    output = OBJECTS / source.relative_to(ROOT / "csrc").with_suffix(".o")
+    command = [*compiler, *flags, "-MMD", "-MP", "-c", str(source.relative_to(ROOT)), "-o", str(output)]
+    digest = hashlib.sha256(shlex.join(command).encode()).hexdigest()
+    if not is_set("DG_FORCE_BUILD") and is_current(output, digest):
+        return output, None
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.with_suffix(".digest").unlink(missing_ok=True)
+    print(f"compiling {source.relative_to(ROOT)}", flush=True)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        return output, result.stderr or f"{shlex.join(command)} ended with status {result.returncode}"
+    if result.stderr:
+        print(result.stderr, file=sys.stderr)
+    output.with_suffix(".digest").write_text(digest)
+    return output, None
+
+
+def build_library() -> None:
+    """Bring deep_gemm/_C.so up to date with csrc/."""
+    try:
+        from tvm_ffi import libinfo
+    except ImportError as error:
+        sys.exit(f"deep_gemm: cannot import tvm_ffi ({error}). Run: pip install -r third_party/requirements-build.txt")
+    compiler = find_compiler()
+    flags = [*COMPILE_FLAGS, "-Icsrc", "-Ideep_gemm/include"]
+    for path in dict.fromkeys(str(path) for path in libinfo.include_paths()):
+        flags += ["-isystem", path]
+    flags += shlex.split(os.environ.get("CXXFLAGS", ""))
+    sources = sorted((ROOT / "csrc").rglob("*.cpp"))
+    jobs = int(os.environ.get("MAX_JOBS", "0")) or len(os.sched_getaffinity(0))
+    with one_build_at_a_time():
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            results = list(pool.map(lambda source: compile_one(compiler, flags, source), sources))
+        failures = [said for _, said in results if said is not None]
+        if failures:
+            sys.exit("\n".join([*failures, f"deep_gemm: {len(failures)} of {len(sources)} files did not compile."]))
+        objects = [str(output) for output, _ in results]
+        library = Path(libinfo.find_libtvm_ffi())
+        link = [*compiler, *LINK_FLAGS, *objects, str(library), *shlex.split(os.environ.get("LDFLAGS", "")), "-ldl"]
+        # Linked under another name and renamed: a process that has the old library mapped keeps it whole.
+        staged = OBJECTS / "_C.so"
+        digest = hashlib.sha256(shlex.join(link).encode()).hexdigest()
+        digest_file = OBJECTS / "_C.digest"
+        newest = max((Path(path).stat().st_mtime_ns for path in objects), default=0)
+        current = LIBRARY.is_file() and digest_file.is_file() and digest_file.read_text() == digest
+        if current and not is_set("DG_FORCE_BUILD") and LIBRARY.stat().st_mtime_ns >= newest:
+            return
+        print(f"linking {LIBRARY.relative_to(ROOT)}", flush=True)
+        result = subprocess.run([*link, "-o", str(staged)], cwd=ROOT, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            sys.exit(f"{result.stderr}\ndeep_gemm: the link of {LIBRARY.name} failed.")
+        os.replace(staged, LIBRARY)
+        digest_file.write_text(digest)
+
+
+class BuildNative(build_ext):
+    """setuptools' build_ext, with our compile and link in the place of its own."""
+
+    def run(self) -> None:
+        if is_set("DG_SKIP_CUDA_BUILD"):
+            state = "packaging the one that is there" if LIBRARY.is_file() else "and there is none: imports will fail"
+            print(f"DG_SKIP_CUDA_BUILD: {LIBRARY.name} is not built, {state}", flush=True)
+        else:
+            build_library()
+        if not self.inplace and LIBRARY.is_file():
+            target = Path(self.build_lib) / "deep_gemm" / LIBRARY.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(LIBRARY, target)
+
+    def get_outputs(self) -> list[str]:
+        return [str(Path(self.build_lib) / "deep_gemm" / LIBRARY.name)] if LIBRARY.is_file() else []
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {}
+
+
+class PlatformWheel(bdist_wheel):
+    """A wheel bound to the platform (it holds machine code) but to no Python version or ABI."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    # The sources stand in csrc/ and are found by build_library; naming the module makes setuptools run BuildNative.
+    ext_modules=[Extension("deep_gemm._C", sources=[])],
+    cmdclass={"build_ext": BuildNative, "bdist_wheel": PlatformWheel},
+)
