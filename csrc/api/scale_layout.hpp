@@ -1,0 +1,132 @@
+// Launches the scale-layout kernels: one source text per config, kept as a kernel pointer per device.
+#pragma once
+
+#include <deep_gemm/kernels/scale_layout_params.cuh>
+
+#include <array>
+#include <atomic>
+#include <initializer_list>
+#include <string>
+
+#include "../device/device.hpp"
+#include "../jit/kernel.hpp"
+#include "../util/require.hpp"
+
+namespace deep_gemm {
+
+inline const char* name(ScaleEncoding encoding) {
+    constexpr const char* kNames[] = {"words", "exponents_exact", "exponents_rounded"};
+    return kNames[static_cast<int>(encoding)];
+}
+
+/// The source of a kernel whose entry calls `function` with one argument of type `params_type`.
+inline jit::KernelSource render_scale_kernel(const std::string& file_name, const std::string& params_type,
+                                             const std::string& definitions, const std::string& function) {
+    return {.name = file_name,
+            .text = concat("#include <deep_gemm/kernels/scale_layout.cuh>\n\n", definitions,
+                           "extern \"C\" __global__ void __launch_bounds__(deep_gemm::kScaleLayoutThreads)\n",
+                           "deep_gemm_kernel(const __grid_constant__ deep_gemm::", params_type, " params) {\n",
+                           "    deep_gemm::", function, "(params);\n}\n")};
+}
+
+inline jit::KernelSource render(const ScaleLayoutConfig& config) {
+    const std::string definition =
+        concat("constexpr deep_gemm::ScaleLayoutConfig kConfig{.encoding = deep_gemm::ScaleEncoding::",
+               name(config.encoding), ", .rows_first = ", config.rows_first ? "true" : "false",
+               ", .tile_k = ", config.tile_k, "};\n\n");
+    return render_scale_kernel("scale_layout", "ScaleLayoutParams", definition, "run_scale_layout<kConfig>");
+}
+
+inline jit::KernelSource render_k_grouped(ScaleEncoding encoding) {
+    const std::string function =
+        concat("run_k_grouped_scale_layout<deep_gemm::ScaleEncoding::", name(encoding), ">");
+    return render_scale_kernel("scale_layout_k_grouped", "KGroupedScaleLayoutParams", "", function);
+}
+
+/// Tiles along K that kernels exist for: a source of few scales a row is then read in whole cache lines as well.
+inline constexpr std::array<int32_t, 3> kScaleTileKs = {4, 16, 64};
+
+inline ScaleLayoutConfig choose_scale_layout(const ScaleLayoutParams& params, ScaleEncoding encoding) {
+    ScaleLayoutConfig config{.encoding = encoding, .rows_first = params.row_stride < params.k_stride};
+    for (const int32_t tile_k : kScaleTileKs) {
+        config.tile_k = tile_k;
+        if (tile_k >= params.k_scales)
+            break;
+    }
+    return config;
+}
+
+/// Kernels that were loaded before, found without a lock and without rendering their text again.
+template <size_t kVariants>
+class KernelTable {
+public:
+    template <typename Render>
+    const Kernel& get(Device& device, size_t variant, Render&& render_source) {
+        const DeviceId id = device.id();
+        require_runtime(id.index >= 0 && id.index < kMaxDevices, "device index ", id.index, " is not below ", kMaxDevices);
+        std::atomic<const Kernel*>& entry = entries_[id.simulated ? kMaxDevices : id.index][variant];
+        const Kernel* kernel = entry.load(std::memory_order_acquire);
+        if (kernel == nullptr) {
+            kernel = jit::get_kernel(device, render_source(), 0);
+            entry.store(kernel, std::memory_order_release);
+        }
+        return *kernel;
+    }
+
+private:
+    static constexpr int kMaxDevices = 64;
+    std::array<std::array<std::atomic<const Kernel*>, kVariants>, kMaxDevices + 1> entries_ = {};
+};
+
+inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleEncoding encoding, void* stream) {
+    if (params.num_groups == 0 || params.padded_rows == 0 || params.k_scales == 0)
+        return;
+    const ScaleLayoutConfig config = choose_scale_layout(params, encoding);
+    size_t tile_index = 0;
+    while (kScaleTileKs[tile_index] != config.tile_k)
+        ++tile_index;
+    static KernelTable<3 * 2 * kScaleTileKs.size()> table;
+    const size_t variant = (static_cast<size_t>(encoding) * 2 + config.rows_first) * kScaleTileKs.size() + tile_index;
+    const Kernel& kernel = table.get(device, variant, [&] { return render(config); });
+
+    const int64_t k_tiles = (params.k_scales + config.tile_k - 1) / config.tile_k;
+    const int64_t row_tiles = (params.padded_rows + kScaleTileRows - 1) / kScaleTileRows;
+    const int64_t blocks = k_tiles * row_tiles * params.num_groups;
+    require(blocks < (int64_t{1} << 31), "scales need ", blocks, " blocks of 32 rows, more than a grid holds");
+
+    const int64_t source_rows = (params.rows + params.row_granularity - 1) / params.row_granularity;
+    const int64_t last = (params.num_groups - 1) * params.group_stride + (source_rows - 1) * params.row_stride +
+                         (params.k_scales - 1) * params.k_stride;
+    const size_t target_words = static_cast<size_t>(params.num_groups) * params.k_words * params.padded_rows;
+    const Extent extents[] = {
+        {.data = params.source, .bytes = static_cast<size_t>(last + 1) * 4, .name = "sf", .writable = false},
+        {.data = params.target, .bytes = target_words * 4, .name = "transformed sf", .writable = true}};
+    const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = kScaleLayoutThreads};
+    device.launch(kernel, shape, &params, sizeof(params), stream, extents);
+}
+
+/// `source_scales` and `num_groups` are host facts: only the simulator needs the first, to know how much may be read.
+inline void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutParams& params, int64_t source_scales,
+                                          ScaleEncoding encoding, void* stream) {
+    if (params.k_words == 0 || params.padded_rows == 0)
+        return;
+    static KernelTable<3> table;
+    const Kernel& kernel =
+        table.get(device, static_cast<size_t>(encoding), [&] { return render_k_grouped(encoding); });
+
+    const int64_t row_blocks = (params.padded_rows + kScaleLayoutThreads - 1) / kScaleLayoutThreads;
+    const int64_t blocks = row_blocks * params.k_words;
+    require(blocks < (int64_t{1} << 31), "scales need ", blocks, " blocks, more than a grid holds");
+    const int64_t last = (source_scales - 1) * params.k_stride + (params.rows - 1) * params.row_stride;
+    const Extent extents[] = {
+        {.data = params.source, .bytes = static_cast<size_t>(last + 1) * 4, .name = "sf", .writable = false},
+        {.data = params.group_ks, .bytes = static_cast<size_t>(params.num_groups) * 4, .name = "ks", .writable = false},
+        {.data = params.target,
+         .bytes = static_cast<size_t>(params.k_words) * params.padded_rows * 4,
+         .name = "packed sf",
+         .writable = true}};
+    const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = kScaleLayoutThreads};
+    device.launch(kernel, shape, &params, sizeof(params), stream, extents);
+}
+
+}  // namespace deep_gemm

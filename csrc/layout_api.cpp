@@ -1,0 +1,93 @@
+// What Python's deep_gemm/layout.py calls. Results are allocated there; here they are checked and filled.
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include "api/scale_layout.hpp"
+#include "util/ffi.hpp"
+
+namespace deep_gemm {
+namespace {
+
+using tvm::ffi::TensorView;
+
+Device& device_of(const TensorView& tensor) {
+    const DLDevice device = tensor.device();
+    require_type(device.device_type == kDLCPU || device.device_type == kDLCUDA,
+                 "scales must be on a CPU or a CUDA device, but are on DLPack device type ", static_cast<int>(device.device_type));
+    const bool simulated = device.device_type == kDLCPU;
+    return Device::get({.simulated = simulated, .index = simulated ? 0 : device.device_id});
+}
+
+void* stream_of(const TensorView& tensor) {
+    const DLDevice device = tensor.device();
+    return device.device_type == kDLCPU ? nullptr : TVMFFIEnvGetStream(device.device_type, device.device_id);
+}
+
+bool is_word(const TensorView& tensor) {
+    const DLDataType type = tensor.dtype();
+    return (type.code == kDLFloat || type.code == kDLInt) && type.bits == 32 && type.lanes == 1;
+}
+
+template <typename Word>
+Word* words_of(const TensorView& tensor) {
+    return reinterpret_cast<Word*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
+}
+
+int32_t to_int32(int64_t value, const char* what) {
+    require(value >= 0 && value < (int64_t{1} << 31), what, " is ", value, ", which does not fit 32 bits");
+    return static_cast<int32_t>(value);
+}
+
+/// sf [groups, source rows, k] in any strides -> out [groups, rows, words], MN-major with rows padded to `padded_rows`.
+void transform(const TensorView& sf, const TensorView& out, int64_t padded_rows, int64_t row_granularity, int64_t encoding) {
+    require(encoding >= 0 && encoding <= 2, "unknown scale encoding ", encoding);
+    require(row_granularity >= 1, "row granularity must be at least 1, but is ", row_granularity);
+    require_type(is_word(sf) && is_word(out), "scales must be FP32, or int32 that packs exponents");
+    require(sf.ndim() == 3 && out.ndim() == 3, "scales must have three dimensions here");
+    const auto kind = static_cast<ScaleEncoding>(encoding);
+    const int64_t words = kind == ScaleEncoding::words ? sf.size(2) : (sf.size(2) + kScalesPerWord - 1) / kScalesPerWord;
+    require(out.size(0) == sf.size(0) && out.size(2) == words &&
+                (out.size(1) + row_granularity - 1) / row_granularity == sf.size(1) && padded_rows >= out.size(1),
+            "transformed scales have the wrong shape");
+    const ScaleLayoutParams params{.source = words_of<const uint32_t>(sf),
+                                   .target = words_of<uint32_t>(out),
+                                   .group_stride = sf.stride(0),
+                                   .row_stride = sf.stride(1),
+                                   .k_stride = sf.stride(2),
+                                   .rows = to_int32(out.size(1), "the number of rows"),
+                                   .padded_rows = to_int32(padded_rows, "the number of rows"),
+                                   .k_scales = to_int32(sf.size(2), "the number of scales along K"),
+                                   .k_words = to_int32(words, "the number of words along K"),
+                                   .num_groups = to_int32(sf.size(0), "the number of groups"),
+                                   .row_granularity = to_int32(row_granularity, "the row granularity")};
+    launch_scale_layout(device_of(sf), params, kind, stream_of(sf));
+}
+
+/// sf [scales, rows] -> out [words, rows], rows padded to `padded_rows`; `ks` is int32 on the same device.
+void transform_k_grouped(const TensorView& sf, const TensorView& ks, const TensorView& out, int64_t padded_rows, int64_t encoding) {
+    require(encoding == 1 || encoding == 2, "K-grouped scales are packed exactly (1) or rounded (2), not ", encoding);
+    require_type(is_word(sf) && is_word(out) && is_word(ks), "scales must be FP32 and the ks int32");
+    require(sf.ndim() == 2 && out.ndim() == 2 && ks.ndim() == 1 && (ks.size(0) <= 1 || ks.stride(0) == 1) &&
+                out.size(1) == sf.size(1),
+            "packed K-grouped scales have the wrong shape");
+    const KGroupedScaleLayoutParams params{.source = words_of<const uint32_t>(sf),
+                                           .target = words_of<uint32_t>(out),
+                                           .row_stride = sf.stride(1),
+                                           .k_stride = sf.stride(0),
+                                           .group_ks = words_of<const int32_t>(ks),
+                                           .rows = to_int32(sf.size(1), "the number of rows"),
+                                           .padded_rows = to_int32(padded_rows, "the number of rows"),
+                                           .num_groups = to_int32(ks.size(0), "the number of groups"),
+                                           .k_words = to_int32(out.size(0), "the number of words along K")};
+    launch_k_grouped_scale_layout(device_of(sf), params, sf.size(0), static_cast<ScaleEncoding>(encoding), stream_of(sf));
+}
+
+/// Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell.
+int64_t arch_major(const TensorView& tensor) { return device_of(tensor).facts().arch_major; }
+
+}  // namespace
+}  // namespace deep_gemm
+
+DEEP_GEMM_EXPORT(scale_layout_transform, deep_gemm::transform);
+DEEP_GEMM_EXPORT(scale_layout_transform_k_grouped, deep_gemm::transform_k_grouped);
+DEEP_GEMM_EXPORT(scale_layout_arch_major, deep_gemm::arch_major);

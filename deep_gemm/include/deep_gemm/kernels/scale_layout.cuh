@@ -1,0 +1,110 @@
+// Bring scales into the layout that the GEMM kernels load: MN-major, padded to 16 bytes, FP32 or packed UE8M0.
+//
+// A block reads a tile of 32 rows by tile_k scales in the order that its source lies in memory, and writes it from shared
+// memory in the order of the target, so both sides move whole cache lines.
+#pragma once
+
+#include <deep_gemm/kernels/scale_layout_params.cuh>
+
+namespace deep_gemm {
+
+/// The UE8M0 exponent of an FP32 scale. What has no such exponent becomes NaN, which no result can hide.
+template <ScaleEncoding kEncoding>
+DG_DEVICE uint32_t to_ue8m0(uint32_t bits) {
+    constexpr uint32_t kMantissa = 0x007fffffu;
+    constexpr uint32_t kNan = 0xffu;
+    const uint32_t sign_and_exponent = bits >> 23;
+    if constexpr (kEncoding == ScaleEncoding::exponents_exact) {
+        return (bits & (0x80000000u | kMantissa)) != 0 ? kNan : sign_and_exponent;
+    } else {
+        // A negative scale has 256 or more here, and the largest finite scales round up to infinity: both end as NaN.
+        const uint32_t rounded = sign_and_exponent + ((bits & kMantissa) != 0 ? 1u : 0u);
+        return rounded < kNan ? rounded : kNan;
+    }
+}
+
+template <ScaleLayoutConfig kConfig>
+DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
+    constexpr int32_t kTileK = kConfig.tile_k;
+    // One word more than a row: neighbours along K then lie in different banks.
+    __shared__ uint32_t tile[kTileK][kScaleTileRows + 1];
+
+    const int32_t k_tiles = (params.k_scales + kTileK - 1) / kTileK;
+    const int32_t row_tiles = (params.padded_rows + kScaleTileRows - 1) / kScaleTileRows;
+    const int32_t block = static_cast<int32_t>(blockIdx.x);
+    const int32_t k_tile = block % k_tiles;
+    const int32_t row_tile = block / k_tiles % row_tiles;
+    const int32_t group = block / k_tiles / row_tiles;
+    const int32_t first_row = row_tile * kScaleTileRows;
+    const int32_t first_k = k_tile * kTileK;
+
+    const uint32_t* source = params.source + group * params.group_stride;
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kScaleTileRows * kTileK; i += kScaleLayoutThreads) {
+        const int32_t tile_row = kConfig.rows_first ? i % kScaleTileRows : i / kTileK;
+        const int32_t tile_column = kConfig.rows_first ? i / kScaleTileRows : i % kTileK;
+        const int32_t row = first_row + tile_row;
+        const int32_t k = first_k + tile_column;
+        uint32_t word = 0;
+        if (row < params.rows && k < params.k_scales)
+            word = source[row / params.row_granularity * params.row_stride + k * params.k_stride];
+        tile[tile_column][tile_row] = word;
+    }
+    __syncthreads();
+
+    constexpr int32_t kTileWords = kConfig.tile_words();
+    const int32_t first_word = k_tile * kTileWords;
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kScaleTileRows * kTileWords; i += kScaleLayoutThreads) {
+        const int32_t tile_row = i % kScaleTileRows;
+        const int32_t tile_word = i / kScaleTileRows;
+        const int32_t row = first_row + tile_row;
+        const int32_t word = first_word + tile_word;
+        if (row >= params.padded_rows || word >= params.k_words)
+            continue;
+        uint32_t value = 0;
+        if constexpr (kConfig.packs()) {
+            for (int32_t part = 0; part < kScalesPerWord; ++part)
+                value |= to_ue8m0<kConfig.encoding>(tile[tile_word * kScalesPerWord + part][tile_row]) << (8 * part);
+        } else {
+            value = tile[tile_word][tile_row];
+        }
+        params.target[(static_cast<int64_t>(group) * params.k_words + word) * params.padded_rows + row] = value;
+    }
+}
+
+/// One thread a word: rows are contiguous in source and target, so nothing needs transposing.
+template <ScaleEncoding kEncoding>
+DG_DEVICE void run_k_grouped_scale_layout(const KGroupedScaleLayoutParams& params) {
+    const int32_t row_blocks = (params.padded_rows + kScaleLayoutThreads - 1) / kScaleLayoutThreads;
+    const int32_t block = static_cast<int32_t>(blockIdx.x);
+    const int32_t word = block / row_blocks;
+    const int32_t row = block % row_blocks * kScaleLayoutThreads + static_cast<int32_t>(threadIdx.x);
+
+    // Find the group of this word: where its words and its source scales begin.
+    int32_t group_word = 0;
+    int32_t group_scale = 0;
+    int32_t group_scales = 0;
+    for (int32_t group = 0; group < params.num_groups; ++group) {
+        const int32_t k = params.group_ks[group];
+        const int32_t words = (k + 511) / 512;
+        group_scales = (k + 127) / 128;
+        if (word < group_word + words)
+            break;
+        group_word += words;
+        group_scale += group_scales;
+        group_scales = 0;  // past the last group: a word that no group owns is written as zero
+    }
+    if (row >= params.padded_rows)
+        return;
+
+    uint32_t value = 0;
+    const int32_t first = (word - group_word) * kScalesPerWord;
+    for (int32_t part = 0; part < kScalesPerWord; ++part) {
+        if (row < params.rows && first + part < group_scales) {
+            const int64_t scale = group_scale + first + part;
+            value |= to_ue8m0<kEncoding>(params.source[scale * params.k_stride + row * params.row_stride]) << (8 * part);
+        }
+    }
+    params.target[static_cast<int64_t>(word) * params.padded_rows + row] = value;
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,51 @@
+// Configs and arguments of the scale-layout kernels, and the launch numbers that host and device share.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm {
+
+/// What becomes of a 32-bit scale word on the way.
+enum class ScaleEncoding : int32_t {
+    words,              // copied bit for bit (FP32 scales, or exponents packed already)
+    exponents_exact,    // FP32 powers of two -> UE8M0, four along K in one word; anything else becomes NaN (0xFF)
+    exponents_rounded,  // FP32 -> UE8M0, rounded up to a power of two; negative scales become NaN (0xFF)
+};
+
+inline constexpr int32_t kScalesPerWord = 4;        // UE8M0 exponents in one int32, lowest K in the low byte
+inline constexpr int32_t kScaleLayoutThreads = 256;
+inline constexpr int32_t kScaleTileRows = 32;       // 32 words side by side: whole 128-byte lines are written
+
+struct ScaleLayoutConfig {
+    ScaleEncoding encoding = ScaleEncoding::words;
+    bool rows_first = false;  // neighbouring threads read neighbouring rows; otherwise neighbours along K
+    int32_t tile_k = 64;      // scales along K that a block reads; a multiple of 4
+
+    DG_HOST_DEVICE constexpr bool operator==(const ScaleLayoutConfig&) const = default;
+    DG_HOST_DEVICE constexpr bool packs() const { return encoding != ScaleEncoding::words; }
+    DG_HOST_DEVICE constexpr int32_t tile_words() const { return packs() ? tile_k / kScalesPerWord : tile_k; }
+};
+
+/// source [groups, rows / row_granularity, k_scales] in any strides -> target [groups][k_words][padded_rows].
+struct ScaleLayoutParams {
+    const uint32_t* source;
+    uint32_t* target;
+    int64_t group_stride, row_stride, k_stride;  // of the source, in elements
+    int32_t rows, padded_rows;                   // rows from `rows` to `padded_rows` are written as zero
+    int32_t k_scales, k_words;                   // k_words = k_scales, or a quarter of it (rounded up) when packing
+    int32_t num_groups;
+    int32_t row_granularity;                     // rows that share one source scale
+};
+
+/// source [sum of ceil(k_g / 128), rows] in any strides -> target [sum of ceil(k_g / 512)][padded_rows]: no word mixes groups.
+struct KGroupedScaleLayoutParams {
+    const uint32_t* source;
+    uint32_t* target;
+    int64_t row_stride, k_stride;
+    const int32_t* group_ks;  // k_g of each group, on the device
+    int32_t rows, padded_rows;
+    int32_t num_groups;
+    int32_t k_words;          // rows of the target
+};
+
+}  // namespace deep_gemm
