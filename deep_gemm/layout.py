@@ -1,9 +1,9 @@
 """Scale layouts: what the GEMM kernels need their scale tensors to look like.
 
-A scale tensor is called *MN-major and aligned* when its rows (the M or N direction) are contiguous, each K column starts
-at a multiple of 16 bytes, and columns follow each other without a gap beyond that. The kernels load such tensors
-as they are. Memory is allocated here by torch; the work is done by a kernel on the tensor's device (for CPU tensors: on the
-simulator), on torch's current stream.
+A scale tensor is called *MN-major and aligned* when its rows (the M or N direction) are contiguous, each K column
+starts at a multiple of 16 bytes, and columns follow each other without a gap beyond that. The kernels load such
+tensors as they are. Memory is allocated here by torch; the work is done by a kernel on the tensor's device (for CPU
+tensors: on the simulator), on torch's current stream.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _ceil_div(a: int, b: int) -> int:
 
 
 def get_tma_aligned_size(mn: int, element_size: int) -> int:
-    """Round `mn` up so that `mn * element_size` is a multiple of 16 bytes, as the copy engine wants row pitches to be."""
+    """Round `mn` up so that `mn * element_size` is a multiple of 16 bytes, as the copy engine wants row pitches."""
     if element_size not in (1, 2, 4, 8, 16):
         raise ValueError(f"element_size must divide 16, but is {element_size}")
     per_line = _TMA_ALIGNMENT_BYTES // element_size
@@ -54,8 +54,8 @@ def get_mn_major_tma_aligned_tensor(sf: torch.Tensor) -> torch.Tensor:
 def get_mn_major_tma_aligned_packed_ue8m0_tensor(sf: torch.Tensor) -> torch.Tensor:
     """FP32 scales `[mn, k]` or `[groups, mn, k]` -> int32 `[..., mn, ceil(k / 4)]`, MN-major and aligned.
 
-    One word packs the UE8M0 exponents of four neighbours along K, the first in the low byte. The scales must be powers of
-    two (or zero); a scale with a sign or a mantissa has no such exponent and becomes UE8M0's NaN (0xFF), so that
+    One word packs the UE8M0 exponents of four neighbours along K, the first in the low byte. The scales must be powers
+    of two (or zero); a scale with a sign or a mantissa has no such exponent and becomes UE8M0's NaN (0xFF), so that
     the product shows it. Scales past the end of K are packed as zero bytes.
     """
     _require_scales(sf, torch.float32)
@@ -67,8 +67,9 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
 ) -> torch.Tensor:
     """FP32 scales `[sum of ceil(k_g / 128), mn]` of K-grouped operands -> int32 `[sum of ceil(k_g / 512), mn]`.
 
-    Packs as `get_mn_major_tma_aligned_packed_ue8m0_tensor` does, each group by itself: no word holds scales of two groups.
-    `ks` are the groups' K on the host (they size the result), `ks_tensor` the same numbers as int32 on the device.
+    Packs as `get_mn_major_tma_aligned_packed_ue8m0_tensor` does, each group by itself: no word holds scales of two
+    groups. `ks` are the groups' K on the host (they size the result), `ks_tensor` the same numbers as int32 on the
+    device.
     """
     _require_scales(sf, torch.float32, dimensions=(2,))
     ks = [int(k) for k in ks]
@@ -105,7 +106,8 @@ def transform_sf_into_required_layout(
     """Bring the scales of one operand into the layout that the kernels of its device load without further work.
 
     Args:
-        sf: scales of an operand of `mn` rows and `k` columns: FP32, or int32 that packs four UE8M0 exponents (Blackwell).
+        sf: scales of an operand of `mn` rows and `k` columns: FP32, or (on Blackwell) int32 that packs four UE8M0
+            exponents.
         mn, k: extents of the operand (of one group).
         recipe: `(rows of A, rows of B, columns)` that share one scale, and then `is_sfa` says which operand this is;
             or `(rows, columns)` of this operand.
@@ -114,7 +116,7 @@ def transform_sf_into_required_layout(
         psum_layout: accepted for compatibility; how rows belong to experts does not change the layout of scales.
 
     Returns:
-        On Hopper: scales per row as `get_mn_major_tma_aligned_tensor` gives them; scales per 128x128 block as they came.
+        On Hopper: scales per row as `get_mn_major_tma_aligned_tensor` gives them; scales per block as they came.
         On Blackwell: packed exponents, scales per block repeated for each row.
     """
     del psum_layout
@@ -124,7 +126,9 @@ def transform_sf_into_required_layout(
     packed = sf.dtype == torch.int32
     blackwell = C.scale_layout_arch_major(sf) >= 10
     if packed and not blackwell:
-        raise TypeError("scales must be float32 on Hopper, but these are int32 (packed UE8M0 exponents, which only Blackwell takes)")
+        raise TypeError(
+            "scales must be float32 on Hopper, but these are int32 (packed UE8M0 exponents, which only Blackwell takes)"
+        )
     _require_scales(sf, torch.int32 if packed else torch.float32, dimensions)
 
     columns = columns_per_scale * (_SCALES_PER_WORD if packed else 1)
@@ -132,8 +136,9 @@ def transform_sf_into_required_layout(
     wanted = (num_groups, *shape) if grouped else shape
     if tuple(sf.shape) != wanted:
         raise ValueError(
-            f"scales of an operand with mn={mn}, k={k}" + (f", num_groups={num_groups}" if grouped else "") +
-            f", one per {rows_per_scale}x{columns}, must have the shape {wanted}, but have {tuple(sf.shape)}"
+            f"scales of an operand with mn={mn}, k={k}"
+            + (f", num_groups={num_groups}" if grouped else "")
+            + f", one per {rows_per_scale}x{columns}, must have the shape {wanted}, but have {tuple(sf.shape)}"
         )
 
     if packed:
@@ -175,7 +180,9 @@ def _has_required_layout(sf: torch.Tensor, padded_rows: int) -> bool:
     # A dimension of size one may carry any stride; but a gap-free tensor of that shape must really lie there, because
     # the kernels compute addresses from the padded size. So the strides have to agree even then.
     groups_fit = sf.dim() == 2 or sf.stride(0) == padded_rows * sf.shape[-1]
-    return groups_fit and sf.stride(-2) == 1 and sf.stride(-1) == padded_rows and sf.data_ptr() % _TMA_ALIGNMENT_BYTES == 0
+    return (
+        groups_fit and sf.stride(-2) == 1 and sf.stride(-1) == padded_rows and sf.data_ptr() % _TMA_ALIGNMENT_BYTES == 0
+    )
 
 
 def _empty_required(shape: Sequence[int], rows: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -201,7 +208,9 @@ def _packed(sf: torch.Tensor, rows: int, row_granularity: int, encoding: int) ->
     out = _empty_required((*sf.shape[:-2], words), rows, torch.int32, sf.device)
     if out.numel() > 0:
         padded_rows = get_tma_aligned_size(rows, 4)
-        C.scale_layout_transform(_three_dimensional(sf), _three_dimensional(out), padded_rows, row_granularity, encoding)
+        C.scale_layout_transform(
+            _three_dimensional(sf), _three_dimensional(out), padded_rows, row_granularity, encoding
+        )
     return out
 
 

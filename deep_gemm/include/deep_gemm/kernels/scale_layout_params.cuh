@@ -21,7 +21,7 @@ struct ScaleLayoutConfig {
     bool rows_first = false;  // neighbouring threads read neighbouring rows; otherwise neighbours along K
     int32_t tile_k = 64;      // scales along K that a block reads; a multiple of 4
 
-    DG_HOST_DEVICE constexpr bool operator==(const ScaleLayoutConfig&) const = default;
+    constexpr bool operator==(const ScaleLayoutConfig&) const = default;
     DG_HOST_DEVICE constexpr bool packs() const { return encoding != ScaleEncoding::words; }
     DG_HOST_DEVICE constexpr int32_t tile_words() const { return packs() ? tile_k / kScalesPerWord : tile_k; }
 };

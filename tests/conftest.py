@@ -1,0 +1,46 @@
+"""Fixtures: each device that the tests run on, and an empty kernel cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+from devices import EVERY_DEVICE, SCHEDULES, why_no_gpu
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = why_no_gpu()
+    if reason is not None:
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(params=EVERY_DEVICE)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Each device in turn. A test that needs fewer says `@pytest.mark.parametrize("device", FEW, indirect=True)`."""
+    name, _, schedule = request.param.partition("-")
+    if name == "cuda":
+        yield torch.device("cuda", torch.cuda.current_device())
+        torch.cuda.synchronize()
+        return
+    from deep_gemm import simulator
+
+    kind, seed = SCHEDULES[schedule]
+    with simulator.options(schedule=kind, seed=seed, hazards="error"):
+        yield torch.device("cpu")
+
+
+@pytest.fixture
+def cuda() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+@pytest.fixture
+def fresh_cache(tmp_path, monkeypatch) -> str:
+    """An empty kernel cache for processes that the test starts (this process has read its settings already)."""
+    directory = str(tmp_path / "cache")
+    monkeypatch.setitem(os.environ, "DG_JIT_CACHE_DIR", directory)
+    return directory
