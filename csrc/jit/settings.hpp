@@ -8,17 +8,18 @@ namespace deep_gemm::jit {
 
 struct Settings {
     // Where things are.
-    std::string package_dir;                   // of deep_gemm in Python: device headers are in its include/
-    std::string cache_dir;                     // DG_JIT_CACHE_DIR, or $HOME/.deep_gemm; empty: no disk cache
-    std::vector<std::string> nvrtc_libraries;  // files to try in order; DG_JIT_NVRTC_LIBRARY stands first
+    std::string package_dir;                     // of deep_gemm in Python: device headers are in its include/
+    std::string cache_dir;                       // DG_JIT_CACHE_DIR, or $HOME/.deep_gemm; empty: no disk cache
+    std::string nvrtc_library;                   // DG_JIT_NVRTC_LIBRARY: this file and no other
+    std::vector<std::string> nvrtc_directories;  // where NVRTC may lie, the likeliest first; then the system's path
 
     // The compiler.
-    bool use_nvrtc = true;      // DG_JIT_USE_NVRTC
-    std::string nvcc_compiler;  // DG_JIT_NVCC_COMPILER, or nvcc of $CUDA_HOME, or of the PATH
-    int cpp_standard = 20;      // DG_JIT_CPP_STANDARD
-    bool with_lineinfo = false; // DG_JIT_WITH_LINEINFO
-    bool ptxas_verbose = false; // DG_JIT_PTXAS_VERBOSE
-    bool ptxas_check = false;   // DG_JIT_PTXAS_CHECK: refuse kernels that spill registers
+    bool use_nvrtc = true;       // DG_JIT_USE_NVRTC
+    std::string nvcc_compiler;   // DG_JIT_NVCC_COMPILER, or nvcc of $CUDA_HOME, or of the PATH
+    int cpp_standard = 20;       // DG_JIT_CPP_STANDARD
+    bool with_lineinfo = false;  // DG_JIT_WITH_LINEINFO
+    bool ptxas_verbose = false;  // DG_JIT_PTXAS_VERBOSE
+    bool ptxas_check = false;    // DG_JIT_PTXAS_CHECK: refuse kernels that spill registers
 
     // What to print and keep.
     bool debug = false;                   // DG_JIT_DEBUG
@@ -31,10 +32,11 @@ struct Settings {
     std::string include_dir() const { return package_dir + "/include"; }
 };
 
-/// The settings of this process. `initialize` must have been called.
+/// The settings of this process, read from the environment by the first call.
 const Settings& settings();
 
-/// Called once from Python, when the extension is loaded: where the package lies, and NVRTC libraries to try.
-void initialize(const std::string& package_dir, const std::vector<std::string>& nvrtc_libraries);
+/// Called once from Python, when the extension is loaded: where the package lies, and directories that may hold NVRTC.
+/// Reads no environment yet, so a program may still set variables between import and first use.
+void initialize(const std::string& package_dir, const std::vector<std::string>& nvrtc_directories);
 
 }  // namespace deep_gemm::jit

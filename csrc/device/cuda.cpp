@@ -1,0 +1,214 @@
+#include "cuda.hpp"
+
+#include "../util/require.hpp"
+#include "driver_api.hpp"
+
+namespace deep_gemm {
+namespace {
+
+using driver::api;
+using driver::check;
+
+/// Makes a context current and, where another one was, brings that back at the end.
+class CurrentContext {
+public:
+    explicit CurrentContext(driver::Context wanted) {
+        check(api().CtxGetCurrent(&previous_), "cuCtxGetCurrent");
+        if (previous_ == wanted) [[likely]]
+            return;
+        check(api().CtxSetCurrent(wanted), "cuCtxSetCurrent");
+        // A thread that had none keeps ours: its next launch is then as cheap as any other.
+        restore_ = previous_ != nullptr;
+    }
+    ~CurrentContext() {
+        if (restore_) api().CtxSetCurrent(previous_);
+    }
+    CurrentContext(const CurrentContext&) = delete;
+    CurrentContext& operator=(const CurrentContext&) = delete;
+
+private:
+    driver::Context previous_ = nullptr;
+    bool restore_ = false;
+};
+
+/// Lets this thread load code while a stream is being captured into a graph. Loading touches no stream.
+class RelaxedCapture {
+public:
+    RelaxedCapture() { check(api().ThreadExchangeStreamCaptureMode(&mode_), "cuThreadExchangeStreamCaptureMode"); }
+    ~RelaxedCapture() { api().ThreadExchangeStreamCaptureMode(&mode_); }
+    RelaxedCapture(const RelaxedCapture&) = delete;
+    RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+private:
+    int mode_ = driver::kCaptureModeRelaxed;
+};
+
+struct CudaKernel final : Kernel {
+    CudaKernel(const Device* device, driver::Function function, size_t params_bytes, uint32_t smem_bytes)
+        : device(device), function(function), params_bytes(params_bytes), smem_bytes(smem_bytes) {}
+
+    const Device* device;
+    driver::Function function;  // belongs to the device's primary context
+    size_t params_bytes;        // of the entry's only parameter; zero where the driver cannot tell
+    uint32_t smem_bytes;        // the most that a launch may ask for
+};
+
+/// A launch as the driver takes it. The attributes lie beside the config that points to them, so it must not move.
+struct DriverLaunch {
+    driver::LaunchAttribute attributes[2];
+    driver::LaunchConfig config;
+
+    DriverLaunch(const LaunchShape& shape, void* stream)
+        : config{shape.grid,  1, 1, shape.block, 1, 1, shape.smem_bytes, static_cast<driver::Stream>(stream),
+                 attributes, 0} {
+        if (shape.cluster > 1) {
+            auto& attribute = attributes[config.attribute_count++];
+            attribute.id = driver::kClusterDimension;
+            attribute.value.cluster = {shape.cluster, 1, 1};
+        }
+        if (shape.dependent_launch) {
+            auto& attribute = attributes[config.attribute_count++];
+            attribute.id = driver::kProgrammaticStreamSerialization;
+            attribute.value.allowed = 1;
+        }
+    }
+    DriverLaunch(const DriverLaunch&) = delete;
+    DriverLaunch& operator=(const DriverLaunch&) = delete;
+};
+
+int driver_type(TensorMapType type) {
+    switch (type) {
+        case TensorMapType::u8:
+            return driver::kUint8;
+        case TensorMapType::bf16:
+            return driver::kBfloat16;
+        case TensorMapType::f16:
+            return driver::kFloat16;
+        case TensorMapType::f32:
+            return driver::kFloat32;
+        case TensorMapType::i32:
+            return driver::kInt32;
+    }
+    fail(ErrorKind::runtime, "unknown tensor map type ", static_cast<int>(type));
+}
+
+class CudaDevice final : public Device {
+public:
+    CudaDevice(int index, driver::DeviceHandle handle, driver::Context context, DeviceFacts facts)
+        : Device({false, index}, std::move(facts)), handle_(handle), context_(context) {}
+
+    EncodedTensorMap encode(const TensorMapSpec& spec) const override {
+        check_tensor_map(spec);
+        constexpr uint32_t kElementStrides[5] = {1, 1, 1, 1, 1};
+        EncodedTensorMap map;
+        // Swizzles are numbered as the driver numbers them.
+        check(api().TensorMapEncodeTiled(&map, driver_type(spec.type), static_cast<uint32_t>(spec.rank), spec.address,
+                                         spec.sizes, spec.strides_bytes, spec.box, kElementStrides,
+                                         driver::kInterleaveNone, static_cast<int>(spec.swizzle),
+                                         driver::kL2Promotion256, driver::kFillZero),
+              "cuTensorMapEncodeTiled");
+        return map;
+    }
+
+    const Kernel* load(const std::string& image, const char* entry, uint32_t smem_bytes) override {
+        require(smem_bytes <= static_cast<uint32_t>(facts().max_smem_bytes), "kernel ", entry, " needs ", smem_bytes,
+                " bytes of shared memory, but ", facts().name, " offers ", facts().max_smem_bytes, " to a block");
+        const CurrentContext current(context_);
+        const RelaxedCapture relaxed;
+        driver::Library library = nullptr;
+        check(api().LibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+              "cuLibraryLoadData");
+        driver::KernelHandle kernel = nullptr;
+        check(api().LibraryGetKernel(&kernel, library, entry), "cuLibraryGetKernel");
+        check(api().KernelSetAttribute(driver::kMaxDynamicSharedMemoryBytes, static_cast<int>(smem_bytes), kernel,
+                                       handle_),
+              "cuKernelSetAttribute(max dynamic shared memory)");
+        // Asking for the function now makes the driver load the code now, not in the middle of a captured launch.
+        driver::Function function = nullptr;
+        check(api().KernelGetFunction(&function, kernel), "cuKernelGetFunction");
+        size_t offset = 0;
+        size_t params_bytes = 0;
+        if (api().KernelGetParamInfo != nullptr)
+            check(api().KernelGetParamInfo(kernel, 0, &offset, &params_bytes), "cuKernelGetParamInfo");
+        return new CudaKernel(this, function, params_bytes, smem_bytes);
+    }
+
+    void launch(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes, void* stream,
+                std::span<const Extent>) override {
+        const auto& loaded = static_cast<const CudaKernel&>(kernel);
+        check_launch(loaded, shape);
+        require(loaded.params_bytes == 0 || loaded.params_bytes == params_bytes, "the kernel takes ",
+                loaded.params_bytes, " bytes of parameters, but ", params_bytes, " came");
+        DriverLaunch launch(shape, stream);
+        void* parameters[] = {const_cast<void*>(params)};
+        const CurrentContext current(context_);
+        check(api().LaunchKernelEx(&launch.config, loaded.function, parameters, nullptr), "cuLaunchKernelEx");
+    }
+
+    int max_clusters(const Kernel& kernel, const LaunchShape& shape) override {
+        const auto& loaded = static_cast<const CudaKernel&>(kernel);
+        check_launch(loaded, shape);
+        DriverLaunch launch(shape, nullptr);
+        // The call needs the cluster's size even where it is one.
+        if (shape.cluster == 1) {
+            launch.attributes[launch.config.attribute_count].id = driver::kClusterDimension;
+            launch.attributes[launch.config.attribute_count++].value.cluster = {1, 1, 1};
+        }
+        const CurrentContext current(context_);
+        int count = 0;
+        check(api().OccupancyMaxActiveClusters(&count, loaded.function, &launch.config),
+              "cuOccupancyMaxActiveClusters");
+        return count;
+    }
+
+private:
+    void check_launch(const CudaKernel& kernel, const LaunchShape& shape) const {
+        require(kernel.device == this, "a kernel loaded on another device was launched on ", facts().name, " ",
+                id().index);
+        require(shape.cluster != 0 && shape.grid != 0 && shape.grid % shape.cluster == 0, "a grid of ", shape.grid,
+                " blocks cannot be divided into clusters of ", shape.cluster);
+        require(shape.smem_bytes <= kernel.smem_bytes, "a launch asks for ", shape.smem_bytes,
+                " bytes of shared memory, but the kernel was loaded for ", kernel.smem_bytes);
+    }
+
+    driver::DeviceHandle handle_;
+    driver::Context context_;
+};
+
+}  // namespace
+
+Device* open_cuda_device(int index) {
+    const int count = cuda_driver_facts().device_count;
+    require(index >= 0 && index < count, "CUDA device ", index, " does not exist: the driver shows ", count);
+    driver::DeviceHandle handle = 0;
+    check(api().DeviceGet(&handle, index), "cuDeviceGet");
+    const auto attribute = [handle](driver::Attribute which) {
+        int value = 0;
+        check(api().DeviceGetAttribute(&value, which, handle), "cuDeviceGetAttribute");
+        return value;
+    };
+    DeviceFacts facts;
+    char name[256] = "";
+    check(api().DeviceGetName(name, sizeof(name), handle), "cuDeviceGetName");
+    facts.name = name;
+    facts.arch_major = attribute(driver::kComputeCapabilityMajor);
+    facts.arch_minor = attribute(driver::kComputeCapabilityMinor);
+    facts.target = concat("sm_", facts.arch_major, facts.arch_minor, facts.arch_major >= 9 ? "a" : "");
+    facts.output = Output::cubin;
+    facts.num_sms = attribute(driver::kMultiprocessorCount);
+    facts.max_smem_bytes = attribute(driver::kMaxSharedMemoryPerBlockOptIn);
+    facts.l2_bytes = attribute(driver::kL2CacheBytes);
+    // The context that torch and the CUDA runtime use. It is never released: kernels live as long as the process.
+    driver::Context context = nullptr;
+    check(api().DevicePrimaryCtxRetain(&context, handle), "cuDevicePrimaryCtxRetain");
+    return new CudaDevice(index, handle, context, std::move(facts));
+}
+
+CudaDriverFacts cuda_driver_facts() {
+    CudaDriverFacts facts;
+    check(api().DriverGetVersion(&facts.version), "cuDriverGetVersion");
+    check(api().DeviceGetCount(&facts.device_count), "cuDeviceGetCount");
+    return facts;
+}
+
+}  // namespace deep_gemm
