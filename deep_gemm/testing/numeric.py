@@ -1,0 +1,27 @@
+"""Comparing results and counting memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def calc_diff(x: torch.Tensor, y: torch.Tensor) -> float:
+    """How far `x` is from `y`: 1 - 2xy / (xx + yy) over all elements in FP64. 0 is equal; NaN in either gives NaN."""
+    x, y = x.double(), y.double()
+    denominator = (x * x + y * y).sum()
+    if denominator == 0:
+        return 0.0  # both are all zero
+    return float(1 - 2 * (x * y).sum() / denominator)
+
+
+def count_bytes(*tensors: Any) -> int:
+    """Bytes of all tensors in the arguments; tuples and lists are looked into, None counts nothing."""
+    total = 0
+    for item in tensors:
+        if isinstance(item, (tuple, list)):
+            total += count_bytes(*item)
+        elif item is not None:
+            total += item.numel() * item.element_size()
+    return total

@@ -1,0 +1,17 @@
+"""The layout functions under the names that DeepGEMM's `deep_gemm.utils.layout` has."""
+
+from ..layout import (
+    get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor,
+    get_mn_major_tma_aligned_packed_ue8m0_tensor,
+    get_mn_major_tma_aligned_tensor,
+    get_tma_aligned_size,
+    transform_sf_into_required_layout,
+)
+
+__all__ = [
+    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
+    "get_mn_major_tma_aligned_packed_ue8m0_tensor",
+    "get_mn_major_tma_aligned_tensor",
+    "get_tma_aligned_size",
+    "transform_sf_into_required_layout",
+]

@@ -1,0 +1,136 @@
+"""Integer helpers and casts to scaled FP8.
+
+A cast takes a BF16 or FP32 tensor and returns `(t, sf)`: `t` in `torch.float8_e4m3fn`, `sf` in FP32, so that `t * sf`
+is close to the input. The scale of a group of values is its largest magnitude over 448 (the largest E4M3 value), where
+magnitudes below 1e-4 count as 1e-4 (so zeros give zeros, never 0/0). With `use_ue8m0` scales are rounded up to powers
+of two, as UE8M0, the scale format of Blackwell, can hold. All work on any device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+_E4M3_MAX = 448.0
+_SMALLEST_AMAX = 1e-4
+_FP32_MANTISSA_BITS = 23
+_SCALES_PER_WORD = 4
+
+
+def ceil_div(x: int, y: int) -> int:
+    """`x / y`, rounded up."""
+    return -(-x // y)
+
+
+def align(x: int, y: int) -> int:
+    """The smallest multiple of `y` that is not below `x`."""
+    return ceil_div(x, y) * y
+
+
+def ceil_to_ue8m0(x: torch.Tensor) -> torch.Tensor:
+    """Magnitudes rounded up to powers of two that UE8M0 can hold, exactly (on the bits, not through a logarithm).
+
+    The result lies in [2^-126, 2^127]: zero and FP32's denormal numbers become 2^-126.
+    """
+    bits = x.abs().float().view(torch.int32)
+    has_fraction = (bits & ((1 << _FP32_MANTISSA_BITS) - 1)) != 0
+    exponents = (bits >> _FP32_MANTISSA_BITS) + has_fraction.int()
+    return (exponents.clamp(1, 254) << _FP32_MANTISSA_BITS).view(torch.float32)
+
+
+def pack_ue8m0_to_int(x: torch.Tensor) -> torch.Tensor:
+    """FP32 powers of two `[..., 4 * n]` -> int32 `[..., n]`: four exponents a word, the first in the low byte."""
+    if x.dtype != torch.float32:
+        raise TypeError(f"x must be torch.float32, but is {x.dtype}")
+    if x.dim() == 0 or x.shape[-1] % _SCALES_PER_WORD != 0:
+        raise ValueError(
+            f"the last dimension of x must be a multiple of {_SCALES_PER_WORD}, but its shape is {[*x.shape]}"
+        )
+    bits = x.contiguous().view(torch.int32)
+    if bool((bits & ~(0xFF << _FP32_MANTISSA_BITS)).any()):
+        raise ValueError("x must hold powers of two only (no sign, no fraction): round it with ceil_to_ue8m0")
+    return (bits >> _FP32_MANTISSA_BITS).to(torch.uint8).view(torch.int32)
+
+
+def _require_float(x: torch.Tensor, dimensions: int | None = None) -> None:
+    if not x.is_floating_point():
+        raise TypeError(f"x must be a floating-point tensor (BF16 or FP32), but is {x.dtype}")
+    if dimensions is not None and x.dim() != dimensions:
+        raise ValueError(f"x must have {dimensions} dimensions, but its shape is {[*x.shape]}")
+
+
+def _scales(amax: torch.Tensor, use_ue8m0: bool) -> torch.Tensor:
+    # A tensor divisor, because on a GPU torch multiplies by the reciprocal of a Python number, which is inexact.
+    sf = amax.clamp(min=_SMALLEST_AMAX) / torch.full((), _E4M3_MAX, device=amax.device)
+    return ceil_to_ue8m0(sf) if use_ue8m0 else sf
+
+
+def _cast_groups(x: torch.Tensor, dims: tuple[int, ...], use_ue8m0: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cast with one scale for all values along `dims`. The scales keep `dims` with size one."""
+    values = x.float()
+    amax = values.abs().amax(dim=dims, keepdim=True) if values.numel() else values.sum(dim=dims, keepdim=True)
+    sf = _scales(amax, use_ue8m0)
+    # The quotient may pass 448 by one rounding of FP32; some versions of torch cast what is out of range to NaN.
+    return (values / sf).clamp(-_E4M3_MAX, _E4M3_MAX).to(torch.float8_e4m3fn), sf
+
+
+def _padded(x: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """`x` with zeros appended up to `rows` by `columns`; `x` itself where it has that size."""
+    if (rows, columns) == tuple(x.shape):
+        return x
+    return torch.nn.functional.pad(x, (0, columns - x.shape[1], 0, rows - x.shape[0]))
+
+
+def per_token_cast_to_fp8(
+    x: torch.Tensor, use_ue8m0: bool, gran_k: int = 128, use_packed_ue8m0: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`[m, n]` -> FP8 `[m, n]` and one scale per row and `gran_k` columns, `[m, ceil(n / gran_k)]`.
+
+    With `use_packed_ue8m0` the scales are packed four to an int32 (`pack_ue8m0_to_int`).
+    """
+    _require_float(x, 2)
+    if use_packed_ue8m0 and not use_ue8m0:
+        raise ValueError("use_packed_ue8m0 needs use_ue8m0: only powers of two can be packed")
+    m, n = x.shape
+    columns = align(n, gran_k * (_SCALES_PER_WORD if use_packed_ue8m0 else 1))
+    groups = _padded(x, m, columns).reshape(m, columns // gran_k, gran_k)
+    t, sf = _cast_groups(groups, (2,), use_ue8m0)
+    t, sf = t.view(m, columns)[:, :n].contiguous(), sf.squeeze(2)
+    return t, pack_ue8m0_to_int(sf) if use_packed_ue8m0 else sf
+
+
+def per_channel_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = 128) -> tuple[torch.Tensor, torch.Tensor]:
+    """`[m, n]` -> FP8 `[m, n]` and one scale per column and `gran_k` rows, `[ceil(m / gran_k), n]`."""
+    _require_float(x, 2)
+    m, n = x.shape
+    rows = align(m, gran_k)
+    groups = _padded(x, rows, n).reshape(rows // gran_k, gran_k, n)
+    t, sf = _cast_groups(groups, (1,), use_ue8m0)
+    return t.view(rows, n)[:m], sf.squeeze(1)
+
+
+def per_block_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = 128) -> tuple[torch.Tensor, torch.Tensor]:
+    """`[m, n]` -> FP8 `[m, n]` and one scale per `gran_k` x `gran_k` block, `[ceil(m / gran_k), ceil(n / gran_k)]`."""
+    _require_float(x, 2)
+    m, n = x.shape
+    rows, columns = align(m, gran_k), align(n, gran_k)
+    blocks = _padded(x, rows, columns).reshape(rows // gran_k, gran_k, columns // gran_k, gran_k)
+    t, sf = _cast_groups(blocks, (1, 3), use_ue8m0)
+    return t.view(rows, columns)[:m, :n].contiguous(), sf.squeeze(3).squeeze(1)
+
+
+def per_custom_dims_cast_to_fp8(
+    x: torch.Tensor, dims: Sequence[int], use_ue8m0: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """FP8 of x's shape, and one scale for each index of the dimensions `dims` (they keep theirs; all others share).
+
+    The scales have the shape of `x`'s dimensions `dims`, without those of size one.
+    """
+    _require_float(x)
+    kept = {dim % x.dim() for dim in dims}
+    shared = tuple(dim for dim in range(x.dim()) if dim not in kept)
+    if not shared:
+        raise ValueError(f"dims {[*dims]} names every dimension of x: no values would share a scale")
+    t, sf = _cast_groups(x, shared, use_ue8m0)
+    return t, sf.squeeze()
