@@ -1,0 +1,35 @@
+// The journey of a call, top to bottom.
+#pragma once
+
+#include "checks.hpp"
+#include "params.hpp"
+#include "scales.hpp"
+
+namespace deep_gemm {
+
+/// Returns false where the product is empty (K = 0), so that D is C or zero: the caller writes it.
+inline bool run_gemm(GemmCall call) {
+    Problem& problem = call.problem;
+    if (problem.m == 0 || problem.n == 0) return true;
+    if (problem.k == 0) return false;
+    Device& device = Device::get(call.device);
+    void* stream = current_stream(call.device);
+    const ScaleWorkspace workspace_a = require_layout(device, call.scales_a, stream);
+    const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
+    problem.num_sms = device.facts().num_sms;
+    const LaunchPlan& plan = PlanCache::of(device).get(device, problem);
+    const GemmParams params = make_params(device, call, plan);
+    const Extent extents[] = {
+        {call.a.data, call.a.bytes, "a", false},
+        {call.b.data, call.b.bytes, "b", false},
+        {call.scales_a.data, call.scales_a.bytes, "a's scales", false},
+        {call.scales_b.data, call.scales_b.bytes, "b's scales", false},
+        {call.d.data, call.d.bytes, "d", true},
+        {call.c.data, call.c.bytes, "c", false},
+        {call.grouped_layout, call.grouped_layout_bytes, "grouped_layout", false},
+    };
+    device.launch(*plan.kernel, plan.shape, &params, sizeof(params), stream, extents);
+    return true;
+}
+
+}  // namespace deep_gemm

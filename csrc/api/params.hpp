@@ -1,0 +1,74 @@
+// A checked call and its plan -> the kernel's argument.
+#pragma once
+
+#include <deep_gemm/params.cuh>
+#include <deep_gemm/plan.cuh>
+
+#include <bit>
+
+#include "call.hpp"
+#include "plan_cache.hpp"
+
+namespace deep_gemm {
+
+inline TensorMap encode(const Device& device, const TensorMapSpec& spec) {
+    static_assert(sizeof(TensorMap) == sizeof(EncodedTensorMap));
+    return std::bit_cast<TensorMap>(device.encode(spec));
+}
+
+/// [groups, rows, K] in boxes of one swizzled K block by `box_rows`.
+inline TensorMapSpec operand_map(const Matrix& m, ElementType type, int32_t box_k, int32_t box_rows) {
+    const uint64_t size = element_bytes(type);
+    return {.address = m.data, .type = type == ElementType::bf16 ? TensorMapType::bf16 : TensorMapType::u8, .rank = 3,
+            .sizes = {static_cast<uint64_t>(m.cols), static_cast<uint64_t>(m.rows), static_cast<uint64_t>(m.groups)},
+            .strides_bytes = {m.row_stride * size, m.group_stride * size},
+            .box = {static_cast<uint32_t>(box_k), static_cast<uint32_t>(box_rows), 1}, .swizzle = TensorMapSwizzle::bytes_128};
+}
+
+/// [groups, K / 128, rows] FP32 in boxes of one K block by `box_rows`.
+inline TensorMapSpec scale_map(const Scales& s, int32_t box_rows) {
+    const uint64_t group_stride = s.groups == 1 ? s.k_scales * s.k_stride : s.group_stride;
+    return {.address = const_cast<float*>(s.data), .type = TensorMapType::f32, .rank = 3,
+            .sizes = {static_cast<uint64_t>(s.rows), static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(s.groups)},
+            .strides_bytes = {s.k_stride * 4ull, group_stride * 4}, .box = {static_cast<uint32_t>(box_rows), 1, 1}};
+}
+
+inline TensorMapSpec output_map(const Matrix& d, const StoreChunk& chunk) {
+    const TensorMapSwizzle swizzle = chunk.swizzle_bytes() == 128  ? TensorMapSwizzle::bytes_128
+                                     : chunk.swizzle_bytes() == 64 ? TensorMapSwizzle::bytes_64
+                                     : chunk.swizzle_bytes() == 32 ? TensorMapSwizzle::bytes_32
+                                                                   : TensorMapSwizzle::none;
+    return {.address = d.data, .type = TensorMapType::bf16, .rank = 3,
+            .sizes = {static_cast<uint64_t>(d.cols), static_cast<uint64_t>(d.rows), static_cast<uint64_t>(d.groups)},
+            .strides_bytes = {d.row_stride * 2ull, d.group_stride * 2ull},
+            .box = {static_cast<uint32_t>(chunk.inner), static_cast<uint32_t>(chunk.outer), 1}, .swizzle = swizzle};
+}
+
+inline GemmParams make_params(const Device& device, const GemmCall& call, const LaunchPlan& plan) {
+    const GemmConfig& c = plan.config;
+    const Matrix& rows = c.swap_ab ? call.b : call.a;
+    const Matrix& cols = c.swap_ab ? call.a : call.b;
+    const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
+    const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
+    GemmParams params;
+    params.rows = encode(device, operand_map(rows, c.operand, c.tile.k, c.tile.rows / c.cluster.cols));
+    params.cols = encode(device, operand_map(cols, c.operand, c.tile.k, c.tile.cols / c.cluster.rows));
+    if (c.row_scales() == ScaleKind::per_row) params.row_scales = encode(device, scale_map(row_scales, c.tile.rows));
+    if (c.col_scales() == ScaleKind::per_row) params.col_scales = encode(device, scale_map(col_scales, c.tile.cols));
+    if (c.store == StoreKind::tma) params.d = encode(device, output_map(call.d, store_chunk(c)));
+    params.d_data = call.d.data;
+    params.c_data = call.c.data;
+    params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;
+    params.c_stride = call.c.row_stride, params.c_group_stride = call.c.group_stride;
+    const Scales& block = row_scales.kind == ScaleKind::per_block ? row_scales : col_scales;
+    params.block_scales = block.data;
+    params.block_scale_stride = block.row_stride, params.block_scale_k_stride = block.k_stride;
+    params.block_scale_group_stride = block.group_stride;
+    params.grouped_layout = call.grouped_layout;
+    params.m = call.problem.m, params.n = call.problem.n, params.k = call.problem.k;
+    params.num_groups = call.problem.num_groups;
+    params.strip_blocks = plan.strip_blocks;
+    return params;
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,75 @@
+// Problem -> config and loaded kernel, remembered for each device. A warm call costs one hash and one lookup.
+#pragma once
+
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "../config/select.hpp"
+#include "../device/device.hpp"
+#include "../jit/render.hpp"
+#include "../jit/settings.hpp"
+
+namespace deep_gemm {
+
+struct LaunchPlan {
+    GemmConfig config = {};
+    const Kernel* kernel = nullptr;
+    LaunchShape shape = {};
+    int32_t strip_blocks = 1;
+};
+
+inline LaunchPlan make_plan(Device& device, const Candidate& candidate) {
+    const GemmConfig& c = candidate.config;
+    LaunchPlan plan{.config = c,
+                    .shape = {.grid = static_cast<uint32_t>(candidate.num_ctas), .block = static_cast<uint32_t>(c.threads()),
+                              .cluster = static_cast<uint32_t>(c.cluster.size()), .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes),
+                              .dependent_launch = c.dependent_launch},
+                    .strip_blocks = candidate.strip_blocks};
+    plan.kernel = jit::get_kernel(device, render(c), plan.shape.smem_bytes);
+    return plan;
+}
+
+class PlanCache {
+public:
+    static PlanCache& of(const Device& device) {
+        static PlanCache caches[kMaxDevices + 1];
+        const DeviceId id = device.id();
+        require_runtime(id.simulated || (id.index >= 0 && id.index < kMaxDevices), "device index ", id.index, " is not below ", kMaxDevices);
+        return caches[id.simulated ? kMaxDevices : id.index];
+    }
+
+    /// References stay valid: plans are never removed.
+    const LaunchPlan& get(Device& device, const Problem& problem) {
+        {
+            std::shared_lock lock(mutex_);
+            if (const auto found = plans_.find(problem); found != plans_.end()) return found->second;
+        }
+        const Candidate candidate = forced_ ? *forced_ : select(problem);
+        if (jit::settings().print_configs) print(problem, candidate);
+        const LaunchPlan plan = make_plan(device, candidate);  // compiles outside the lock; the JIT makes each kernel once
+        std::unique_lock lock(mutex_);
+        return plans_.try_emplace(problem, plan).first->second;
+    }
+
+    /// Serve every problem of this device with one candidate: for tuning, and for tests that reach every config.
+    void force(std::optional<Candidate> candidate) {
+        std::unique_lock lock(mutex_);
+        forced_ = std::move(candidate);
+        plans_.clear();
+    }
+
+private:
+    static constexpr int kMaxDevices = 64;
+
+    static void print(const Problem& p, const Candidate& candidate) {
+        std::fprintf(stderr, "deep_gemm: M=%d N=%d K=%d groups=%d: %d CTAs, estimated %.1f us, GemmConfig%s\n", p.m, p.n, p.k, p.num_groups,
+                     candidate.num_ctas, candidate.cost_us, render_config(candidate.config).c_str());
+    }
+
+    std::shared_mutex mutex_;
+    std::unordered_map<Problem, LaunchPlan, ProblemHash> plans_;
+    std::optional<Candidate> forced_;
+};
+
+}  // namespace deep_gemm

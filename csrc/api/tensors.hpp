@@ -1,0 +1,108 @@
+// Torch tensors, reduced to what the runtime needs: pointer, extents, strides.
+#pragma once
+
+#include <deep_gemm/config.cuh>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include <string>
+
+#include "../device/device.hpp"
+#include "../util/require.hpp"
+
+namespace deep_gemm {
+
+using tvm::ffi::TensorView;
+
+inline std::string describe(DLDataType type) {
+    switch (type.code) {
+        case kDLInt: return concat("int", static_cast<int>(type.bits));
+        case kDLUInt: return concat("uint", static_cast<int>(type.bits));
+        case kDLFloat: return concat("float", static_cast<int>(type.bits));
+        case kDLBfloat: return concat("bfloat", static_cast<int>(type.bits));
+        case kDLFloat8_e4m3fn: return "float8_e4m3fn";
+        case kDLFloat8_e5m2: return "float8_e5m2";
+        default: return concat("DLPack type ", static_cast<int>(type.code), " of ", static_cast<int>(type.bits), " bits");
+    }
+}
+
+inline std::string describe_shape(const TensorView& tensor) {
+    std::string text = "[";
+    for (int i = 0; i < tensor.ndim(); ++i) text += concat(i ? ", " : "", tensor.size(i));
+    return text + "]";
+}
+
+inline std::string describe_strides(const TensorView& tensor) {
+    std::string text = "(";
+    for (int i = 0; i < tensor.ndim(); ++i) text += concat(i ? ", " : "", tensor.stride(i));
+    return text + ")";
+}
+
+inline bool is_dtype(DLDataType type, uint8_t code, uint8_t bits) { return type.code == code && type.bits == bits && type.lanes == 1; }
+inline bool is_fp32(DLDataType type) { return is_dtype(type, kDLFloat, 32); }
+inline bool is_int32(DLDataType type) { return is_dtype(type, kDLInt, 32); }
+inline bool is_bf16(DLDataType type) { return is_dtype(type, kDLBfloat, 16); }
+inline bool is_e4m3(DLDataType type) { return is_dtype(type, kDLFloat8_e4m3fn, 8); }
+
+inline char* data_of(const TensorView& tensor) { return static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset(); }
+
+/// Bytes from a tensor's first element to its last, both included.
+inline size_t extent_bytes(const TensorView& tensor) {
+    int64_t last = 0;
+    for (int i = 0; i < tensor.ndim(); ++i) {
+        if (tensor.size(i) == 0) return 0;
+        last += (tensor.size(i) - 1) * tensor.stride(i);
+    }
+    return static_cast<size_t>((last + 1) * tensor.dtype().bits / 8);
+}
+
+inline DeviceId device_id_of(const TensorView& tensor, const char* name) {
+    const DLDevice device = tensor.device();
+    require_type(device.device_type == kDLCPU || device.device_type == kDLCUDA, name,
+                 " must be on a CPU or CUDA device, but is on DLPack device type ", static_cast<int>(device.device_type));
+    const bool simulated = device.device_type == kDLCPU;
+    return {.simulated = simulated, .index = simulated ? 0 : device.device_id};
+}
+
+inline std::string describe(DeviceId id) { return id.simulated ? "cpu" : concat("cuda:", id.index); }
+
+inline void require_device(const TensorView& tensor, const char* name, DeviceId wanted, const char* like) {
+    const DeviceId id = device_id_of(tensor, name);
+    require(id == wanted, name, " is on ", describe(id), " but ", like, " is on ", describe(wanted));
+}
+
+/// Torch's current stream on a device.
+inline void* current_stream(DeviceId id) { return id.simulated ? nullptr : TVMFFIEnvGetStream(kDLCUDA, id.index); }
+
+inline int32_t to_int32(int64_t value, const char* what) {
+    require(value >= 0 && value < (int64_t{1} << 31), what, " is ", value, ", which does not fit 32 bits");
+    return static_cast<int32_t>(value);
+}
+
+/// A matrix, or a batch of equally shaped ones, with the last dimension named `cols`.
+struct Matrix {
+    char* data = nullptr;
+    int64_t groups = 1, rows = 0, cols = 0;
+    int64_t group_stride = 0, row_stride = 0, col_stride = 1;  // elements
+    size_t bytes = 0;                                          // first to last element
+
+    /// A dimension of one element may carry any stride; give it the one that a packed tensor would have.
+    void normalise() {
+        if (cols == 1) col_stride = 1;
+        if (rows == 1) row_stride = cols;
+        if (groups == 1) group_stride = rows * row_stride;
+    }
+};
+
+inline Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const char* shape) {
+    const int wanted = grouped ? 3 : 2;
+    require(tensor.ndim() == wanted, name, " must be ", shape, ", but has shape ", describe_shape(tensor));
+    const int first = grouped ? 1 : 0;
+    Matrix m{.data = data_of(tensor), .groups = grouped ? tensor.size(0) : 1, .rows = tensor.size(first), .cols = tensor.size(first + 1),
+             .group_stride = grouped ? tensor.stride(0) : 0, .row_stride = tensor.stride(first), .col_stride = tensor.stride(first + 1),
+             .bytes = extent_bytes(tensor)};
+    m.normalise();
+    return m;
+}
+
+}  // namespace deep_gemm

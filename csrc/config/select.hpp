@@ -1,0 +1,88 @@
+// From a problem to a config: enumerate, reject with a reason, rank by estimated cost. Pure: no device, no environment, no state.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "../util/require.hpp"
+#include "problem.hpp"
+#include "sm90.hpp"
+
+namespace deep_gemm {
+
+/// A config with what its launch needs and what selection thinks of it.
+struct Candidate {
+    GemmConfig config = {};
+    int32_t num_ctas = 0;
+    int32_t strip_blocks = 1;
+    double cost_us = 0;
+    std::string refusal = {};  // why not; empty for a legal candidate
+};
+
+/// As many stages as shared memory holds, D's staging included; more than 16 buy nothing.
+inline int32_t most_stages(GemmConfig config) {
+    for (config.stages = 16; config.stages > 0; --config.stages) {
+        const bool staged = config.store != StoreKind::tma || store_chunk(config).buffers > 0;
+        if (staged && plan_smem(config).bytes <= kMaxSmemBytes) return config.stages;
+    }
+    return 0;
+}
+
+/// Why a config cannot or should not serve a problem; empty where it can.
+inline std::string refusal(const Problem& p, const GemmConfig& c) {
+    if (c.stages < 2) return "fewer than two stages fit shared memory";
+    if (plan_smem(c).bytes > kMaxSmemBytes) return "does not fit shared memory";
+    const int32_t rows = c.swap_ab ? p.n : p.m, cols = c.swap_ab ? p.m : p.n;
+    if (c.tile.rows > 64 && c.tile.rows >= 2 * align_up(rows, 64)) return "rows twice what the problem has";
+    if (c.tile.cols > 16 && c.tile.cols >= 2 * align_up(cols, 16)) return "columns twice what the problem has";
+    if (c.cluster.rows > 1 && ceil_div(rows, c.tile.rows) % c.cluster.rows != 0) return "row blocks do not divide into clusters";
+    if (c.cluster.cols > 1 && ceil_div(cols, c.tile.cols) % c.cluster.cols != 0) return "column blocks do not divide into clusters";
+    if (c.cluster.rows > 1 && c.tile.cols / c.cluster.rows % 8 != 0) return "columns do not divide into multicast slices";
+    return "";
+}
+
+/// Row blocks walked together. A wave of tiles reads fewest bytes when it covers a square of the output.
+inline int32_t choose_strip(const GemmConfig& c, int32_t num_ctas) {
+    const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols);
+    return std::max(1, static_cast<int32_t>(square / (c.tile.rows * c.cluster.rows) + 0.5));
+}
+
+inline std::vector<Candidate> enumerate(const Problem& p) {
+    std::vector<Candidate> candidates;
+    const sm90::CostModel cost;
+    for (const bool swap_ab : {false, true}) {
+        for (const TileShape& tile : sm90::tile_shapes(swap_ab)) {
+            for (const ClusterShape cluster : {ClusterShape{1, 1}, ClusterShape{2, 1}, ClusterShape{1, 2}}) {
+                GemmConfig c{.arch = Arch::sm90, .grouping = p.grouping, .operand = p.operand, .output = p.output,
+                             .scales_a = p.scales_a, .scales_b = p.scales_b, .swap_ab = swap_ab, .tile = tile, .cluster = cluster,
+                             .math_warpgroups = sm90::math_warpgroups(tile), .stages = 1, .add_c = p.add_c != 0,
+                             .store = p.tma_store && p.output == ElementType::bf16 ? StoreKind::tma : StoreKind::direct,
+                             .dependent_launch = p.dependent_launch != 0, .shape = p.compiled};
+                c.stages = most_stages(c);
+                Candidate candidate{.config = c, .refusal = refusal(p, c)};
+                const int32_t rows = swap_ab ? p.n : p.m, cols = swap_ab ? p.m : p.n;
+                const int64_t tiles = int64_t{1} * align_up(ceil_div(rows, tile.rows), cluster.rows) * align_up(ceil_div(cols, tile.cols), cluster.cols);
+                candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, p.num_sms / cluster.size() * cluster.size()));
+                if (candidate.num_ctas == 0 && candidate.refusal.empty()) candidate.refusal = "the cluster is larger than the SMs allowed";
+                candidate.strip_blocks = choose_strip(c, std::max(1, candidate.num_ctas));
+                if (candidate.refusal.empty()) candidate.cost_us = cost.estimate_us(p, c, candidate.num_ctas);
+                candidates.push_back(std::move(candidate));
+            }
+        }
+    }
+    return candidates;
+}
+
+/// The cheapest legal candidate. Every legal problem has one: the smallest tile without a cluster fits everything.
+inline Candidate select(const Problem& problem) {
+    const std::vector<Candidate> candidates = enumerate(problem);
+    const Candidate* best = nullptr;
+    for (const Candidate& candidate : candidates)
+        if (candidate.refusal.empty() && (best == nullptr || candidate.cost_us < best->cost_us)) best = &candidate;
+    require_runtime(best != nullptr, "no kernel config serves M=", problem.m, " N=", problem.n, " K=", problem.k,
+                    " (a bug: please report it)");
+    return *best;
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,51 @@
+// The source of a kernel: what a person would write by hand for this config.
+#pragma once
+
+#include <deep_gemm/config.cuh>
+
+#include <string>
+
+#include "../util/require.hpp"
+#include "kernel.hpp"
+
+namespace deep_gemm {
+
+inline const char* name(Arch value) { return value == Arch::sm90 ? "sm90" : "sm100"; }
+inline const char* name(ElementType value) {
+    constexpr const char* kNames[] = {"e4m3", "bf16", "fp32"};
+    return kNames[static_cast<int>(value)];
+}
+inline const char* name(ScaleKind value) {
+    constexpr const char* kNames[] = {"none", "per_row", "per_block"};
+    return kNames[static_cast<int>(value)];
+}
+inline const char* name(Grouping value) {
+    constexpr const char* kNames[] = {"dense", "m_contiguous", "m_psum", "masked", "k_contiguous"};
+    return kNames[static_cast<int>(value)];
+}
+inline const char* name(StoreKind value) { return value == StoreKind::tma ? "tma" : "direct"; }
+
+/// A config as designated initialisers, one aspect a line.
+inline std::string render_config(const GemmConfig& c) {
+    return concat("{\n    .arch = Arch::", name(c.arch), ", .grouping = Grouping::", name(c.grouping),
+                  ",\n    .operand = ElementType::", name(c.operand), ", .output = ElementType::", name(c.output),
+                  ",\n    .scales_a = ScaleKind::", name(c.scales_a), ", .scales_b = ScaleKind::", name(c.scales_b),
+                  ",\n    .swap_ab = ", c.swap_ab ? "true" : "false",
+                  ",\n    .tile = {.rows = ", c.tile.rows, ", .cols = ", c.tile.cols, ", .k = ", c.tile.k,
+                  "},\n    .cluster = {.rows = ", c.cluster.rows, ", .cols = ", c.cluster.cols, ", .k = ", c.cluster.k,
+                  "},\n    .math_warpgroups = ", c.math_warpgroups, ", .stages = ", c.stages,
+                  ",\n    .add_c = ", c.add_c ? "true" : "false", ", .store = StoreKind::", name(c.store),
+                  ",\n    .dependent_launch = ", c.dependent_launch ? "true" : "false",
+                  ",\n    .shape = {.m = ", c.shape.m, ", .n = ", c.shape.n, ", .k = ", c.shape.k, "}}");
+}
+
+inline jit::KernelSource render(const GemmConfig& config) {
+    const std::string kernel = concat("gemm_", name(config.arch));
+    return {.name = kernel,
+            .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
+                           "constexpr GemmConfig kConfig", render_config(config), ";\n\n",
+                           "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n",
+                           "deep_gemm_kernel(const __grid_constant__ GemmParams params) {\n    run_", kernel, "<kConfig>(params);\n}\n")};
+}
+
+}  // namespace deep_gemm

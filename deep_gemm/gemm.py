@@ -1,0 +1,95 @@
+"""The public GEMM calls.
+
+`D = C + A @ B` in the layouts that the names give; `(t, sf)` is a pair of a data tensor and its scale tensor. Every function writes
+into `d` and returns None. CUDA tensors run on their GPU, on torch's current stream; CPU tensors run on the PTX simulator.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ._extension import C
+
+__all__ = ["fp8_gemm_nt"]
+
+Scaled = tuple[torch.Tensor, torch.Tensor]
+Recipe = tuple[int, int, int] | None
+OperandRecipe = tuple[int, int] | None
+
+_fp8_gemm = C.fp8_gemm
+
+# Bits of the extents to compile in; csrc/api/checks.hpp reads them.
+_COMPILED_DIMS = {
+    "".join(dims): sum({"m": 1, "n": 2, "k": 4}[d] for d in dims)
+    for dims in ("", "m", "n", "k", "mn", "nm", "mk", "km", "nk", "kn", "mnk")
+}
+
+
+def _granularities(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> tuple[int, int]:
+    """Rows that share a scale, for A and for B; 0 stands for the default."""
+    if recipe is not None:
+        if recipe_a is not None or recipe_b is not None:
+            raise ValueError("give either recipe or recipe_a and recipe_b, not both")
+        rows_a, rows_b, k = recipe
+    else:
+        if (recipe_a is None) != (recipe_b is None):
+            raise ValueError("recipe_a and recipe_b go together: give both or none")
+        if recipe_a is None or recipe_b is None:
+            return 0, 0
+        (rows_a, k), (rows_b, k_b) = recipe_a, recipe_b
+        if k != k_b:
+            raise ValueError(f"recipe_a and recipe_b must agree on the granularity along K, but have {k} and {k_b}")
+    if k != 128:
+        raise ValueError(f"the granularity of scales along K must be 128, but the recipe says {k}")
+    return rows_a, rows_b
+
+
+def _dims(compiled_dims: str) -> int:
+    try:
+        return _COMPILED_DIMS[compiled_dims]
+    except KeyError:
+        raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', but is {compiled_dims!r}") from None
+
+
+def fp8_gemm_nt(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
+) -> None:
+    """Dense FP8 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // 128] b[n, k] sfb[n // 128, k // 128]`.
+
+    Args:
+        a: float8_e4m3fn `[M, K]`, K contiguous, row stride a multiple of 16; with float32 scales `[M, ceil(K / 128)]` in any strides.
+            Scales that are MN-major with columns 16-byte aligned are used as they are, others are brought into that layout first.
+        b: float8_e4m3fn `[N, K]`, K contiguous; with float32 scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N, ceil(K / 128)]`
+            with recipe (1, 1, 128).
+        d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written.
+        c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself.
+        recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default on SM90, or (1, 1, 128).
+        recipe_a, recipe_b: the same as pairs for each operand.
+        compiled_dims: which of M, N, K are constants of the compiled kernel.
+        disable_ue8m0_cast: SM100 only: refuse to round FP32 scales up to powers of two.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    granularity_a, granularity_b = (
+        (0, 0) if recipe is None and recipe_a is None and recipe_b is None else _granularities(recipe, recipe_a, recipe_b)
+    )
+    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, granularity_a, granularity_b, _dims(compiled_dims)):
+        _write_empty_product(d, c)
+
+
+def _write_empty_product(d: torch.Tensor, c: torch.Tensor | None) -> None:
+    """K = 0: D becomes C, or zero."""
+    if c is None:
+        d.zero_()
+    elif c is not d:
+        d.copy_(c)

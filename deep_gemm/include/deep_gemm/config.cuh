@@ -1,0 +1,96 @@
+// The vocabulary of host and device: everything that makes one GEMM kernel different from another.
+//
+// A kernel is `run_gemm_sm90<kConfig>(params)`. Selection (csrc/config) fills a GemmConfig in, rendering prints it as designated
+// initialisers, and the device code branches on it with `if constexpr`. Nothing else distinguishes kernels.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm {
+
+enum class Arch : int32_t { sm90, sm100 };
+enum class ElementType : int32_t { e4m3, bf16, fp32 };
+
+/// Granularity of an operand's FP32 scales; along K always 128.
+enum class ScaleKind : int32_t {
+    none,       // BF16 operands
+    per_row,    // one scale per row, held MN-major: [ceil(K / 128)][rows]
+    per_block,  // one scale per 128 rows
+};
+
+/// How rows belong to experts.
+enum class Grouping : int32_t {
+    dense,
+    m_contiguous,  // one index per row of A: its expert, or -1 on padding
+    m_psum,        // one value per expert: where its rows end; the next expert starts aligned up
+    masked,        // A is [groups, max_m, K], with a device-side count of valid rows for each group
+    k_contiguous,  // groups share M and N and split K: D is [groups, M, N]
+};
+
+enum class StoreKind : int32_t {
+    tma,     // staged in shared memory, written by the copy engine, clipped at D's edges
+    direct,  // registers to global memory: a D row that is not a multiple of 16 bytes
+};
+
+/// Extents of one CTA's tile in the frame of the matrix instruction: `rows` lie on its M side (64 a warpgroup), `cols` on its N side.
+struct TileShape {
+    int32_t rows, cols, k;
+    constexpr bool operator==(const TileShape&) const = default;
+};
+
+/// CTAs of a cluster. Those that differ in `rows` share the cols operand, those that differ in `cols` share the rows operand
+/// (both multicast), those that differ in `k` split K and add up through distributed shared memory.
+struct ClusterShape {
+    int32_t rows = 1, cols = 1, k = 1;
+    constexpr bool operator==(const ClusterShape&) const = default;
+    constexpr int32_t size() const { return rows * cols * k; }
+};
+
+/// Problem extents known when the kernel is compiled; 0 means that GemmParams carries it.
+struct CompiledShape {
+    int32_t m = 0, n = 0, k = 0;
+    constexpr bool operator==(const CompiledShape&) const = default;
+};
+
+struct GemmConfig {
+    Arch arch = Arch::sm90;
+    Grouping grouping = Grouping::dense;
+    ElementType operand = ElementType::e4m3;
+    ElementType output = ElementType::bf16;
+    ScaleKind scales_a = ScaleKind::per_row;
+    ScaleKind scales_b = ScaleKind::per_block;
+    bool swap_ab = false;  // false: rows are A's (tokens), cols are B's (weights). true: the other way round, D stored transposed
+    TileShape tile = {128, 128, 128};
+    ClusterShape cluster = {};
+    int32_t math_warpgroups = 2;
+    int32_t stages = 4;
+    bool add_c = false;
+    StoreKind store = StoreKind::tma;
+    bool dependent_launch = false;  // weights may be read before the preceding kernel has finished
+    CompiledShape shape = {};
+
+    constexpr bool operator==(const GemmConfig&) const = default;
+
+    constexpr ScaleKind row_scales() const { return swap_ab ? scales_b : scales_a; }
+    constexpr ScaleKind col_scales() const { return swap_ab ? scales_a : scales_b; }
+    constexpr bool has_block_scales() const { return scales_a == ScaleKind::per_block || scales_b == ScaleKind::per_block; }
+    constexpr bool scaled() const { return scales_a != ScaleKind::none; }
+    /// Rows of one warpgroup: it walks them 64 at a time.
+    constexpr int32_t warpgroup_rows() const { return tile.rows / math_warpgroups; }
+    constexpr int32_t threads() const { return (math_warpgroups + 1) * 128; }
+};
+
+constexpr int32_t element_bytes(ElementType type) {
+    return type == ElementType::e4m3 ? 1 : type == ElementType::bf16 ? 2 : 4;
+}
+
+inline constexpr int32_t kScaleGranularity = 128;
+inline constexpr int32_t kWgmmaRows = 64;
+inline constexpr int32_t kSwizzleBytes = 128;
+inline constexpr int32_t kMaxSmemBytes = 232448;  // a block's limit on both SM90 and SM100
+
+constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+constexpr int32_t align_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
+constexpr int32_t gcd(int32_t a, int32_t b) { return b == 0 ? a : gcd(b, a % b); }
+
+}  // namespace deep_gemm

@@ -1,0 +1,128 @@
+// The Hopper GEMM kernel: a persistent grid of warp-specialised CTAs.
+//
+//   warps                     role
+//   math warpgroups           wait for a stage, multiply, promote, store D
+//   last warpgroup, warp 0    copy operands and per-row scales into the ring (one thread)
+//   last warpgroup, warp 1    write block scales into the ring
+#pragma once
+
+#include <deep_gemm/mma/sm90.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/tile/load.cuh>
+#include <deep_gemm/tile/store.cuh>
+
+namespace deep_gemm {
+
+/// A warpgroup's turn with a stage is over: tell every CTA that may copy into it.
+template <GemmConfig c>
+DG_DEVICE void release_stage(const Smem<c>& smem, const ClusterPosition<c>& position, int32_t stage) {
+    const int32_t lane = threadIdx.x % 32;
+    __syncwarp();
+    if constexpr (c.cluster.size() == 1) {
+        if (lane == 0) ptx::barrier_arrive(smem.empty(stage));
+    } else {
+        if (lane < position.kSources) ptx::barrier_arrive_remote(smem.empty(stage), position.source_rank(lane));
+    }
+}
+
+template <GemmConfig c>
+DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
+    constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
+    constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
+    const ClusterPosition<c> position;
+    TileScheduler<c> tiles(params);
+    Ring<c.stages> ring;
+    int32_t store_buffer = 0;
+    Tile tile;
+    while (tiles.next(tile)) {
+        float total[kSubtiles][kAccumulators<c>] = {};
+        for (int32_t block = 0; block < tile.k_blocks; ++block, ring.advance()) {
+            if constexpr (c.cluster.size() > 1)
+                ptx::barrier_wait_cluster(smem.full(ring.stage), ring.phase);
+            else
+                ptx::barrier_wait(smem.full(ring.stage), ring.phase);
+#pragma unroll
+            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
+                const int32_t first_row = warpgroup * c.warpgroup_rows() + subtile * kWgmmaRows;
+                const uint32_t rows = smem.rows(ring.stage) + first_row * kRowBytes;
+                if constexpr (c.scaled()) {
+                    float partial[kAccumulators<c>];
+                    multiply_block<c>(partial, rows, smem.cols(ring.stage), false);
+                    const BlockScales<c> scales(smem, ring.stage, tile, first_row);
+                    finish_block<c>(partial);
+                    if (subtile == kSubtiles - 1) release_stage<c>(smem, position, ring.stage);
+                    scales.promote(total[subtile], partial, tile);
+                } else {
+                    multiply_block<c>(total[subtile], rows, smem.cols(ring.stage), true);
+                    finish_block<c>(total[subtile]);
+                    if (subtile == kSubtiles - 1) release_stage<c>(smem, position, ring.stage);
+                }
+            }
+        }
+#pragma unroll
+        for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
+            const int32_t first_row = warpgroup * c.warpgroup_rows() + subtile * kWgmmaRows;
+            const Fragment<c> at(tile, first_row);
+            if constexpr (c.add_c) add_c<c>(total[subtile], at, params);
+            if constexpr (c.store == StoreKind::tma)
+                store_staged<c>(smem.staging(threadIdx.x / 32), total[subtile], tile, first_row, store_buffer, params);
+            else
+                store_direct<c>(total[subtile], at, params);
+        }
+    }
+    // Shared memory must outlive the copies that read it.
+    if constexpr (c.store == StoreKind::tma)
+        if (threadIdx.x % 32 == 0) ptx::wait_stores<0>();
+}
+
+template <GemmConfig c>
+DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
+    for (int32_t stage = 0; stage < c.stages; ++stage) {
+        ptx::barrier_init(smem.full(stage), full_arrivals(c));
+        ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
+    }
+    ptx::fence_barrier_init();
+}
+
+template <GemmConfig c>
+DG_DEVICE void sync_cluster() {
+    if constexpr (c.cluster.size() > 1)
+        ptx::cluster_sync();
+    else
+        __syncthreads();
+}
+
+/// Registers a thread. The CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
+constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 160 : 232; }
+constexpr int32_t load_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 32 : 40; }
+
+template <GemmConfig c>
+DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
+    extern __shared__ uint8_t dynamic_smem[];
+    const Smem<c> smem(dynamic_smem);
+    const int32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+
+    if (warpgroup == c.math_warpgroups && warp == 0 && ptx::elect_one()) {
+        ptx::prefetch_tensor_map(&params.rows);
+        ptx::prefetch_tensor_map(&params.cols);
+        if constexpr (c.row_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.row_scales);
+        if constexpr (c.col_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.col_scales);
+        if constexpr (c.store == StoreKind::tma) ptx::prefetch_tensor_map(&params.d);
+        initialise_barriers<c>(smem);
+    }
+    sync_cluster<c>();
+
+    if (warpgroup == c.math_warpgroups) {
+        ptx::give_registers<load_registers(c)>();
+        if (warp == 0 && ptx::elect_one()) load_tiles<c>(smem, params);
+        if constexpr (c.has_block_scales())
+            if (warp == 1) load_block_scales<c>(smem, params);
+    } else {
+        ptx::take_registers<math_registers(c)>();
+        multiply_tiles<c>(smem, params, warpgroup);
+    }
+    // No CTA may leave while another still copies into it or arrives at its barriers.
+    if constexpr (c.cluster.size() > 1) ptx::cluster_sync();
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,120 @@
+// Multiply one K block on Hopper and apply its scales.
+//
+// Hopper's FP8 tensor cores keep about 13 bits of mantissa while they accumulate, so each K block of 128 is summed on its own and
+// promoted: total += partial * row_scale * col_scale in FP32.
+#pragma once
+
+#include <deep_gemm/ptx/wgmma.cuh>
+#include <deep_gemm/tile/scheduler.cuh>
+#include <deep_gemm/tile/smem.cuh>
+
+namespace deep_gemm {
+
+/// Registers of one m64 accumulator.
+template <GemmConfig c>
+inline constexpr int32_t kAccumulators = c.tile.cols / 2;
+
+/// Issue the wgmma of one K block: 64 rows x tile.cols, four steps of 32 bytes. The first clears unless `accumulate`.
+template <GemmConfig c>
+DG_DEVICE void multiply_block(float (&d)[kAccumulators<c>], uint32_t rows, uint32_t cols, bool accumulate) {
+    const uint64_t rows_descriptor = ptx::wgmma_descriptor(rows), cols_descriptor = ptx::wgmma_descriptor(cols);
+#pragma unroll
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int32_t step = 0; step < kSwizzleBytes / 32; ++step) {
+        constexpr int32_t kStepUnits = 32 >> 4;
+        if constexpr (c.operand == ElementType::e4m3)
+            ptx::Wgmma<c.tile.cols>::e4m3(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits, accumulate || step);
+        else
+            ptx::Wgmma<c.tile.cols>::bf16(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits, accumulate || step);
+    }
+    ptx::wgmma_commit();
+#pragma unroll
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+}
+
+/// Wait for all wgmma; from here the accumulators may be read.
+template <GemmConfig c>
+DG_DEVICE void finish_block(float (&d)[kAccumulators<c>]) {
+    ptx::wgmma_wait<0>();
+#pragma unroll
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+}
+
+/// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart) and,
+/// for each 8 columns, its two neighbours.
+template <GemmConfig c>
+struct BlockScales {
+    static constexpr bool kRowsUniform = c.row_scales() == ScaleKind::per_block;
+    static constexpr bool kColsUniform = c.col_scales() == ScaleKind::per_block;
+    static constexpr int32_t kColGroups = c.tile.cols / 8;
+    static constexpr int32_t kValues = kColsUniform ? block_scale_values(c) : 1;
+
+    float row[2];
+    float block[kValues];
+    float2 col[kColsUniform ? 1 : kColGroups];
+
+    /// `row` is the first of the 64 rows, counted within the tile.
+    DG_DEVICE BlockScales(const Smem<c>& smem, int32_t stage, const Tile& tile, int32_t first_row) {
+        const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        if constexpr (kRowsUniform) {
+            const int32_t value = (tile.row + first_row) / kScaleGranularity - tile.row / kScaleGranularity;
+            row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + value * 4);
+        } else {
+            const uint32_t mine = smem.row_scales(stage) + (first_row + warp * 16 + lane / 4) * 4;
+            row[0] = ptx::load_shared(mine);
+            row[1] = ptx::load_shared(mine + 8 * 4);
+        }
+        if constexpr (kColsUniform) {
+#pragma unroll
+            for (int32_t i = 0; i < kValues; ++i) block[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
+        } else {
+#pragma unroll
+            for (int32_t i = 0; i < kColGroups; ++i) col[i] = ptx::load_shared_x2(smem.col_scales(stage) + (8 * i + 2 * (lane % 4)) * 4);
+        }
+    }
+
+    /// total += partial * scales.
+    DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>], const Tile& tile) const {
+        float by_block[kValues][2];
+        if constexpr (kColsUniform) {
+#pragma unroll
+            for (int32_t i = 0; i < kValues; ++i) {
+                by_block[i][0] = row[0] * block[i];
+                by_block[i][1] = row[1] * block[i];
+            }
+        }
+#pragma unroll
+        for (int32_t i = 0; i < kColGroups; ++i) {
+            float scale[2][2];  // [row][column]
+            if constexpr (kColsUniform) {
+                const int32_t value = value_of_column(tile, 8 * i);
+                scale[0][0] = scale[0][1] = pick(by_block, value, 0);
+                scale[1][0] = scale[1][1] = pick(by_block, value, 1);
+            } else {
+                scale[0][0] = row[0] * col[i].x, scale[0][1] = row[0] * col[i].y;
+                scale[1][0] = row[1] * col[i].x, scale[1][1] = row[1] * col[i].y;
+            }
+#pragma unroll
+            for (int32_t j = 0; j < 4; ++j)
+                total[4 * i + j] = __fmaf_rn(partial[4 * i + j], scale[j / 2][j % 2], total[4 * i + j]);
+        }
+    }
+
+private:
+    /// Which of the tile's block scales a column takes. Known to the compiler where tile starts lie on block edges.
+    static DG_DEVICE int32_t value_of_column(const Tile& tile, int32_t column) {
+        if constexpr (c.tile.cols % kScaleGranularity == 0 || kScaleGranularity % c.tile.cols == 0) return column / kScaleGranularity;
+        return (tile.col % kScaleGranularity + column) / kScaleGranularity;
+    }
+
+    static DG_DEVICE float pick(const float (&values)[kValues][2], int32_t index, int32_t row) {
+        float value = values[0][row];
+#pragma unroll
+        for (int32_t i = 1; i < kValues; ++i) value = index >= i ? values[i][row] : value;
+        return value;
+    }
+};
+
+}  // namespace deep_gemm

@@ -1,0 +1,32 @@
+// The one argument of a GEMM kernel.
+#pragma once
+
+#include <deep_gemm/config.cuh>
+
+namespace deep_gemm {
+
+/// A tensor map as the driver encodes it. Opaque; the copy engine wants it 64-byte aligned in parameter or global memory.
+struct alignas(64) TensorMap {
+    uint64_t words[16];
+};
+
+struct GemmParams {
+    TensorMap rows, cols;              // operands: [groups,] extent, K
+    TensorMap row_scales, col_scales;  // per-row scales only: [groups,] ceil(K / 128), extent
+    TensorMap d;                       // StoreKind::tma only
+
+    void* d_data;
+    const void* c_data;
+    int64_t d_stride, c_stride;              // elements between rows of D, of C
+    int64_t d_group_stride, c_group_stride;  // elements between groups
+
+    const float* block_scales;  // of the side that has them
+    int64_t block_scale_stride, block_scale_k_stride, block_scale_group_stride;  // elements
+
+    const int32_t* grouped_layout;  // meaning depends on GemmConfig::grouping
+    int32_t m, n, k;
+    int32_t num_groups;
+    int32_t strip_blocks;  // rasterisation: this many row blocks are walked together, column by column, so that L2 holds them
+};
+
+}  // namespace deep_gemm

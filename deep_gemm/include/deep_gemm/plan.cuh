@@ -1,0 +1,102 @@
+// Where everything lies in shared memory, and how many arrivals each barrier waits for. Host and device call the same functions.
+#pragma once
+
+#include <deep_gemm/config.cuh>
+
+namespace deep_gemm {
+
+inline constexpr int32_t kSmemAlignment = 1024;  // of a 128-byte-swizzled stage
+
+/// The 128x128 blocks whose scale a tile extent of `extent` can touch, wherever a multiple of `extent` starts.
+constexpr int32_t scale_blocks(int32_t extent) {
+    const int32_t step = gcd(extent, kScaleGranularity);
+    return (kScaleGranularity - step + extent - 1) / kScaleGranularity + 1;
+}
+
+/// Block-scale values of one stage: for the side that has them.
+constexpr int32_t block_scale_values(const GemmConfig& c) {
+    if (!c.has_block_scales()) return 0;
+    return scale_blocks(c.row_scales() == ScaleKind::per_block ? c.tile.rows : c.tile.cols);
+}
+
+/// Bytes of shared memory that stages and barriers take, staging of D not included.
+constexpr int32_t ring_bytes(const GemmConfig& c) {
+    const int32_t row_bytes = c.tile.k * element_bytes(c.operand);
+    const int32_t scales = (c.row_scales() == ScaleKind::per_row ? align_up(c.tile.rows * 4, 128) : 0) +
+                           (c.col_scales() == ScaleKind::per_row ? align_up(c.tile.cols * 4, 128) : 0) +
+                           align_up(block_scale_values(c) * 4, 16);
+    return c.stages * (c.tile.rows * row_bytes + align_up(c.tile.cols * row_bytes, 1024) + scales + 2 * 8);
+}
+
+/// Each math warp stages D by itself, 16 of its rows and one swizzle span at a time, in a small ring of buffers: no warp ever waits
+/// for another one here. In D's own frame `inner` runs along N and `outer` along M.
+struct StoreChunk {
+    int32_t inner, outer;  // elements
+    int32_t count;         // chunks of the 16 rows
+    int32_t buffers;       // of one warp
+    constexpr int32_t bytes() const { return inner * outer * 2; }
+    constexpr int32_t swizzle_bytes() const { return inner * 2; }
+};
+
+constexpr StoreChunk store_chunk(const GemmConfig& c) {
+    const int32_t warps = c.math_warpgroups * 4, left = kMaxSmemBytes - kSmemAlignment - ring_bytes(c);
+    const int32_t rounds = c.warpgroup_rows() / kWgmmaRows;
+    if (c.swap_ab) {
+        const int32_t fit = left / (warps * 16 * c.tile.cols * 2);
+        return {16, c.tile.cols, 1, fit < rounds ? fit : rounds};
+    }
+    // Prefer the widest span that leaves two buffers, so that one drains while the other fills.
+    for (int32_t span = 64; span > 8; span /= 2) {
+        const int32_t inner = gcd(c.tile.cols, span), count = c.tile.cols / inner;
+        const int32_t fit = left / (warps * inner * 16 * 2), wanted = rounds * count < 4 ? rounds * count : 4;
+        if (fit >= wanted || fit >= 2) return {inner, 16, count, fit < wanted ? fit : wanted};
+    }
+    return {8, 16, c.tile.cols / 8, left / (warps * 8 * 16 * 2)};
+}
+
+constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
+    return c.store == StoreKind::tma ? store_chunk(c).bytes() * store_chunk(c).buffers : 0;
+}
+
+struct SmemPlan {
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
+    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers;          // offsets
+    int32_t bytes;                                                                    // of the launch, alignment slack included
+};
+
+constexpr SmemPlan plan_smem(const GemmConfig& c) {
+    SmemPlan p{};
+    const int32_t row_bytes = c.tile.k * element_bytes(c.operand);
+    p.rows_bytes = c.tile.rows * row_bytes;
+    p.cols_bytes = align_up(c.tile.cols * row_bytes, 1024);
+    p.row_scale_bytes = c.row_scales() == ScaleKind::per_row ? align_up(c.tile.rows * 4, 128) : 0;
+    p.col_scale_bytes = c.col_scales() == ScaleKind::per_row ? align_up(c.tile.cols * 4, 128) : 0;
+    p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
+
+    p.staging = 0;
+    p.rows = align_up(c.math_warpgroups * 4 * staging_bytes_per_warp(c), 1024);
+    p.cols = p.rows + c.stages * p.rows_bytes;
+    p.row_scales = p.cols + c.stages * p.cols_bytes;
+    p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
+    p.block_scales = p.col_scales + c.stages * p.col_scale_bytes;
+    p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
+    p.bytes = p.barriers + 2 * c.stages * 8 + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
+    return p;
+}
+
+/// "full": the copying thread, and the warp that writes block scales.
+constexpr int32_t full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }
+
+/// "empty": every math warp of every CTA that reads this CTA's copies.
+constexpr int32_t empty_arrivals(const GemmConfig& c) {
+    return (c.cluster.rows + c.cluster.cols - 1) * c.math_warpgroups * 4;
+}
+
+/// Bytes that one stage's copies bring, block scales not included.
+constexpr int32_t stage_transaction_bytes(const GemmConfig& c) {
+    const int32_t row_bytes = c.tile.k * element_bytes(c.operand);
+    return (c.tile.rows + c.tile.cols) * row_bytes + (c.row_scales() == ScaleKind::per_row ? c.tile.rows * 4 : 0) +
+           (c.col_scales() == ScaleKind::per_row ? c.tile.cols * 4 : 0);
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,59 @@
+// mbarrier: a count of arrivals and of bytes under way; a phase ends when both reach zero.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm::ptx {
+
+DG_DEVICE void barrier_init(uint32_t barrier, uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/// fence.mbarrier_init: initialised barriers become visible to the other CTAs of the cluster and to the copy engine.
+DG_DEVICE void fence_barrier_init() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/// mbarrier.arrive: arrive once.
+DG_DEVICE void barrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// mbarrier.arrive on another CTA's barrier at the same offset.
+DG_DEVICE void barrier_arrive_remote(uint32_t barrier, uint32_t cta_rank) {
+    asm volatile(
+        "{\n .reg .b32 remote;\n mapa.shared::cluster.u32 remote, %0, %1;\n"
+        " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier),
+        "r"(cta_rank)
+        : "memory");
+}
+
+/// mbarrier.arrive.expect_tx: arrive once and promise bytes of incoming copies.
+DG_DEVICE void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+/// mbarrier.try_wait.parity: return once the phase of this parity is over. A fresh barrier passes parity 1.
+DG_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
+    asm volatile(
+        "{\n .reg .pred done;\n"
+        "again:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        " @done bra finished;\n bra again;\n"
+        "finished:\n}\n" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
+}
+
+/// The same where arrivals come from other CTAs: their accesses before arriving are visible afterwards.
+DG_DEVICE void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+    asm volatile(
+        "{\n .reg .pred done;\n"
+        "again:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+        " @done bra finished;\n bra again;\n"
+        "finished:\n}\n" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
+}
+
+}  // namespace deep_gemm::ptx

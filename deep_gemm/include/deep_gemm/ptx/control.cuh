@@ -1,0 +1,39 @@
+// Threads, warps and the grid: who runs, with how many registers, and after whom.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm::ptx {
+
+/// %laneid-independent election: true in exactly one lane of a converged warp.
+DG_DEVICE bool elect_one() {
+    uint32_t elected;
+    asm volatile(
+        "{\n .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p;\n}\n" : "=r"(elected)::"memory");
+    return elected != 0;
+}
+
+/// setmaxnreg.inc: a warpgroup takes registers from the block's pool; waits until they are free.
+template <int kRegisters>
+DG_DEVICE void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+/// setmaxnreg.dec: a warpgroup gives registers back.
+template <int kRegisters>
+DG_DEVICE void give_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+/// bar.sync: named barrier for a whole number of warps. Barrier 0 is the block's.
+DG_DEVICE void named_barrier_sync(int barrier, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+/// griddepcontrol.wait: everything that the preceding kernel wrote is visible afterwards.
+DG_DEVICE void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// griddepcontrol.launch_dependents: the next kernel may start its own prologue.
+DG_DEVICE void launch_next_grid() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+}  // namespace deep_gemm::ptx

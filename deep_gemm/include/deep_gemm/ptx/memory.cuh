@@ -1,0 +1,66 @@
+// Loads, stores and fences.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm::ptx {
+
+/// cvta.to.shared: the 32-bit shared-window address that the other wrappers take.
+DG_DEVICE uint32_t shared_address(const void* pointer) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+DG_DEVICE float load_shared(uint32_t address) {
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
+    return value;
+}
+
+DG_DEVICE float2 load_shared_x2(uint32_t address) {
+    float2 value;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address));
+    return value;
+}
+
+DG_DEVICE void store_shared(uint32_t address, float value) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+DG_DEVICE void store_shared_x2(uint32_t address, float x, float y) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+/// stmatrix: four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. Optionally each transposed.
+template <bool kTransposed>
+DG_DEVICE void store_matrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    if constexpr (kTransposed)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+                     : "memory");
+    else
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+                     : "memory");
+}
+
+/// stmatrix of two matrices; the addresses of lanes 16 and up are ignored.
+template <bool kTransposed>
+DG_DEVICE void store_matrix_x2(uint32_t address, uint32_t a, uint32_t b) {
+    if constexpr (kTransposed)
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
+    else
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
+}
+
+/// cvt.rn.bf16x2.f32: `low` goes to the low half.
+DG_DEVICE uint32_t pack_bf16(float low, float high) {
+    uint32_t packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+DG_DEVICE float bf16_low(uint32_t packed) { return __uint_as_float(packed << 16); }
+DG_DEVICE float bf16_high(uint32_t packed) { return __uint_as_float(packed & 0xffff0000u); }
+
+/// fence.proxy.async: ordinary shared-memory accesses before it are ordered with copies of the engine after it.
+DG_DEVICE void fence_for_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+}  // namespace deep_gemm::ptx

@@ -1,0 +1,61 @@
+// The tensor memory accelerator: boxes of a tensor between global and shared memory.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm::ptx {
+
+/// What the L2 should do with lines that a copy reads; the encodings are those that createpolicy gives for a whole access.
+enum class CacheHint : uint64_t {
+    normal = 0x1000000000000000,
+    evict_first = 0x12f0000000000000,
+    evict_last = 0x14f0000000000000,
+};
+
+/// prefetch.tensormap: fetch a descriptor before its first use.
+DG_DEVICE void prefetch_tensor_map(const void* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/// cp.async.bulk.tensor.3d: one box to this CTA's shared memory; its bytes count on `barrier`.
+DG_DEVICE void load_box(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z, CacheHint hint) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(static_cast<uint64_t>(hint))
+        : "memory");
+}
+
+/// The same into every CTA of `cta_mask`, at the same offset, each counting on its own barrier at the same offset.
+DG_DEVICE void load_box_multicast(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z,
+                                  uint16_t cta_mask, CacheHint hint) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(cta_mask), "l"(static_cast<uint64_t>(hint))
+        : "memory");
+}
+
+/// cp.async.bulk.tensor.3d store: one box from shared memory, clipped at the tensor's edges.
+DG_DEVICE void store_box(const void* map, uint32_t source, int x, int y, int z) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(source),
+                 "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+/// cp.async.bulk.commit_group: the stores issued so far by this thread form a group.
+DG_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+/// cp.async.bulk.wait_group.read: all groups but the last kPending have read their shared memory.
+template <int kPending>
+DG_DEVICE void wait_stores_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+/// cp.async.bulk.wait_group: and their writes are visible.
+template <int kPending>
+DG_DEVICE void wait_stores() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace deep_gemm::ptx

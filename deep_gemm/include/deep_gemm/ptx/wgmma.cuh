@@ -1,0 +1,157 @@
+// wgmma: a warpgroup multiplies a 64 x K tile by a K x N tile, both in shared memory, into its registers.
+//
+// One specialisation per N, since the manual wants each accumulator register named. Thread t holds register i for row
+// 16 (t / 32) + (t % 32) / 4 + 8 ((i / 2) % 2) and column 8 (i / 4) + 2 (t % 4) + i % 2.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm::ptx {
+
+/// wgmma.fence: registers and shared memory written so far are ordered before the next wgmma.
+DG_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+/// wgmma.commit_group: the wgmma issued so far form a group.
+DG_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// wgmma.wait_group: all groups but the last kPending are done.
+template <int kPending>
+DG_DEVICE void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+/// Keeps the compiler from moving accesses of an accumulator register across this point; no instruction.
+DG_DEVICE void pin(float& accumulator) { asm volatile("" : "+f"(accumulator)::"memory"); }
+
+/// Shared-memory descriptor of a K-major operand with 128-byte swizzle: eight rows of 128 bytes are 1024 bytes apart.
+/// Advance by 32 bytes for the next K step within the span.
+DG_DEVICE uint64_t wgmma_descriptor(uint32_t address) {
+    constexpr uint64_t kStride = 1024 >> 4, kSwizzle128 = 1;
+    return ((address & 0x3ffff) >> 4) | (1ull << 16) | (kStride << 32) | (kSwizzle128 << 62);
+}
+
+/// D[64, N] = A B^T (+ D if `accumulate`), FP32 accumulators; E4M3 takes K = 32 a step, BF16 K = 16.
+template <int kN>
+struct Wgmma;
+
+// Register lists: DG_D_n names n accumulators in the template, DG_O_n binds them.
+#define DG_O(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define DG_D_4 "%0, %1, %2, %3"
+#define DG_O_4 DG_O(0)
+#define DG_D_8 DG_D_4 ", " "%4, %5, %6, %7"
+#define DG_O_8 DG_O_4, DG_O(4)
+#define DG_D_12 DG_D_8 ", " "%8, %9, %10, %11"
+#define DG_O_12 DG_O_8, DG_O(8)
+#define DG_D_16 DG_D_12 ", " "%12, %13, %14, %15"
+#define DG_O_16 DG_O_12, DG_O(12)
+#define DG_D_20 DG_D_16 ", " "%16, %17, %18, %19"
+#define DG_O_20 DG_O_16, DG_O(16)
+#define DG_D_24 DG_D_20 ", " "%20, %21, %22, %23"
+#define DG_O_24 DG_O_20, DG_O(20)
+#define DG_D_28 DG_D_24 ", " "%24, %25, %26, %27"
+#define DG_O_28 DG_O_24, DG_O(24)
+#define DG_D_32 DG_D_28 ", " "%28, %29, %30, %31"
+#define DG_O_32 DG_O_28, DG_O(28)
+#define DG_D_36 DG_D_32 ", " "%32, %33, %34, %35"
+#define DG_O_36 DG_O_32, DG_O(32)
+#define DG_D_40 DG_D_36 ", " "%36, %37, %38, %39"
+#define DG_O_40 DG_O_36, DG_O(36)
+#define DG_D_44 DG_D_40 ", " "%40, %41, %42, %43"
+#define DG_O_44 DG_O_40, DG_O(40)
+#define DG_D_48 DG_D_44 ", " "%44, %45, %46, %47"
+#define DG_O_48 DG_O_44, DG_O(44)
+#define DG_D_52 DG_D_48 ", " "%48, %49, %50, %51"
+#define DG_O_52 DG_O_48, DG_O(48)
+#define DG_D_56 DG_D_52 ", " "%52, %53, %54, %55"
+#define DG_O_56 DG_O_52, DG_O(52)
+#define DG_D_60 DG_D_56 ", " "%56, %57, %58, %59"
+#define DG_O_60 DG_O_56, DG_O(56)
+#define DG_D_64 DG_D_60 ", " "%60, %61, %62, %63"
+#define DG_O_64 DG_O_60, DG_O(60)
+#define DG_D_68 DG_D_64 ", " "%64, %65, %66, %67"
+#define DG_O_68 DG_O_64, DG_O(64)
+#define DG_D_72 DG_D_68 ", " "%68, %69, %70, %71"
+#define DG_O_72 DG_O_68, DG_O(68)
+#define DG_D_76 DG_D_72 ", " "%72, %73, %74, %75"
+#define DG_O_76 DG_O_72, DG_O(72)
+#define DG_D_80 DG_D_76 ", " "%76, %77, %78, %79"
+#define DG_O_80 DG_O_76, DG_O(76)
+#define DG_D_84 DG_D_80 ", " "%80, %81, %82, %83"
+#define DG_O_84 DG_O_80, DG_O(80)
+#define DG_D_88 DG_D_84 ", " "%84, %85, %86, %87"
+#define DG_O_88 DG_O_84, DG_O(84)
+#define DG_D_92 DG_D_88 ", " "%88, %89, %90, %91"
+#define DG_O_92 DG_O_88, DG_O(88)
+#define DG_D_96 DG_D_92 ", " "%92, %93, %94, %95"
+#define DG_O_96 DG_O_92, DG_O(92)
+#define DG_D_100 DG_D_96 ", " "%96, %97, %98, %99"
+#define DG_O_100 DG_O_96, DG_O(96)
+#define DG_D_104 DG_D_100 ", " "%100, %101, %102, %103"
+#define DG_O_104 DG_O_100, DG_O(100)
+#define DG_D_108 DG_D_104 ", " "%104, %105, %106, %107"
+#define DG_O_108 DG_O_104, DG_O(104)
+#define DG_D_112 DG_D_108 ", " "%108, %109, %110, %111"
+#define DG_O_112 DG_O_108, DG_O(108)
+#define DG_D_116 DG_D_112 ", " "%112, %113, %114, %115"
+#define DG_O_116 DG_O_112, DG_O(112)
+#define DG_D_120 DG_D_116 ", " "%116, %117, %118, %119"
+#define DG_O_120 DG_O_116, DG_O(116)
+#define DG_D_124 DG_D_120 ", " "%120, %121, %122, %123"
+#define DG_O_124 DG_O_120, DG_O(120)
+#define DG_D_128 DG_D_124 ", " "%124, %125, %126, %127"
+#define DG_O_128 DG_O_124, DG_O(124)
+
+#define DG_WGMMA_ASM(n, registers, a, b, p, instruction, tail)                                                        \
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #p ", 0;\n " instruction " {" DG_D_##registers "}, %" #a ", %" #b  \
+                 ", p, 1, 1" tail ";\n}\n"                                                                            \
+                 : DG_O_##registers                                                                                  \
+                 : "l"(rows), "l"(cols), "r"(accumulate))
+
+#define DG_WGMMA(n, registers, a, b, p)                                                                               \
+    template <>                                                                                                       \
+    struct Wgmma<n> {                                                                                                 \
+        DG_DEVICE static void e4m3(float* d, uint64_t rows, uint64_t cols, int accumulate) {                          \
+            DG_WGMMA_ASM(n, registers, a, b, p, "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3", "");      \
+        }                                                                                                             \
+        DG_DEVICE static void bf16(float* d, uint64_t rows, uint64_t cols, int accumulate) {                          \
+            DG_WGMMA_ASM(n, registers, a, b, p, "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16", ", 0, 0"); \
+        }                                                                                                             \
+    };
+
+DG_WGMMA(8, 4, 4, 5, 6)
+DG_WGMMA(16, 8, 8, 9, 10)
+DG_WGMMA(24, 12, 12, 13, 14)
+DG_WGMMA(32, 16, 16, 17, 18)
+DG_WGMMA(40, 20, 20, 21, 22)
+DG_WGMMA(48, 24, 24, 25, 26)
+DG_WGMMA(56, 28, 28, 29, 30)
+DG_WGMMA(64, 32, 32, 33, 34)
+DG_WGMMA(72, 36, 36, 37, 38)
+DG_WGMMA(80, 40, 40, 41, 42)
+DG_WGMMA(88, 44, 44, 45, 46)
+DG_WGMMA(96, 48, 48, 49, 50)
+DG_WGMMA(104, 52, 52, 53, 54)
+DG_WGMMA(112, 56, 56, 57, 58)
+DG_WGMMA(120, 60, 60, 61, 62)
+DG_WGMMA(128, 64, 64, 65, 66)
+DG_WGMMA(136, 68, 68, 69, 70)
+DG_WGMMA(144, 72, 72, 73, 74)
+DG_WGMMA(152, 76, 76, 77, 78)
+DG_WGMMA(160, 80, 80, 81, 82)
+DG_WGMMA(168, 84, 84, 85, 86)
+DG_WGMMA(176, 88, 88, 89, 90)
+DG_WGMMA(184, 92, 92, 93, 94)
+DG_WGMMA(192, 96, 96, 97, 98)
+DG_WGMMA(200, 100, 100, 101, 102)
+DG_WGMMA(208, 104, 104, 105, 106)
+DG_WGMMA(216, 108, 108, 109, 110)
+DG_WGMMA(224, 112, 112, 113, 114)
+DG_WGMMA(232, 116, 116, 117, 118)
+DG_WGMMA(240, 120, 120, 121, 122)
+DG_WGMMA(248, 124, 124, 125, 126)
+DG_WGMMA(256, 128, 128, 129, 130)
+
+#undef DG_WGMMA
+#undef DG_WGMMA_ASM
+
+}  // namespace deep_gemm::ptx

@@ -1,0 +1,97 @@
+// The load role: one thread keeps the ring filled through the copy engine; one warp adds the block scales.
+#pragma once
+
+#include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/tma.cuh>
+#include <deep_gemm/tile/ring.cuh>
+#include <deep_gemm/tile/scheduler.cuh>
+#include <deep_gemm/tile/smem.cuh>
+
+namespace deep_gemm {
+
+/// Wait until all readers of a stage, in every CTA that our copies reach, have let go of it.
+template <GemmConfig c>
+DG_DEVICE void wait_empty(const Smem<c>& smem, const Ring<c.stages>& ring) {
+    if constexpr (c.cluster.size() > 1)
+        ptx::barrier_wait_cluster(smem.empty(ring.stage), ring.phase ^ 1);
+    else
+        ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);
+}
+
+/// One operand's share of a stage: CTAs that need the same box load a slice each and send it to all.
+template <int32_t kExtent, int32_t kSharers, int32_t kRowBytes>
+DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start, int32_t group,
+                            int32_t sharer, uint16_t mask, ptx::CacheHint hint) {
+    if constexpr (kSharers == 1) {
+        ptx::load_box(destination, &map, barrier, k, start, group, hint);
+    } else {
+        constexpr int32_t kSlice = kExtent / kSharers;
+        static_assert(kSlice % 8 == 0, "a slice is a whole number of swizzle atoms");
+        ptx::load_box_multicast(destination + sharer * kSlice * kRowBytes, &map, barrier, k, start + sharer * kSlice, group, mask,
+                                hint);
+    }
+}
+
+template <GemmConfig c>
+DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
+    constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
+    const ClusterPosition<c> position;
+    const uint16_t rows_mask = position.rows_mask(), cols_mask = position.cols_mask();
+    TileScheduler<c> tiles(params);
+    Ring<c.stages> ring;
+    Tile tile;
+    while (tiles.next(tile)) {
+        for (int32_t block = tile.k_block; block < tile.k_block + tile.k_blocks; ++block, ring.advance()) {
+            wait_empty<c>(smem, ring);
+            const uint32_t full = smem.full(ring.stage);
+            ptx::barrier_arrive_expect(full, stage_transaction_bytes(c));
+            load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), params.rows, full, block * c.tile.k, tile.row,
+                                                                 tile.group, position.col, rows_mask, ptx::CacheHint::normal);
+            load_operand<c.tile.cols, c.cluster.rows, kRowBytes>(smem.cols(ring.stage), params.cols, full, block * c.tile.k, tile.col,
+                                                                 tile.group, position.row, cols_mask, ptx::CacheHint::normal);
+            if constexpr (c.row_scales() == ScaleKind::per_row)
+                ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, tile.group, ptx::CacheHint::normal);
+            if constexpr (c.col_scales() == ScaleKind::per_row)
+                ptx::load_box(smem.col_scales(ring.stage), &params.col_scales, full, tile.col, block, tile.group, ptx::CacheHint::normal);
+        }
+    }
+}
+
+/// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free.
+template <GemmConfig c>
+DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) {
+    constexpr bool kOnRows = c.row_scales() == ScaleKind::per_block;
+    constexpr int32_t kValues = block_scale_values(c);
+    const int32_t lane = threadIdx.x % 32;
+    const int32_t extent = (kOnRows == c.swap_ab) ? extent_n<c>(params) : extent_m<c>(params);
+    const int32_t last_block = (extent - 1) / kScaleGranularity;
+    TileScheduler<c> tiles(params);
+    Ring<c.stages> ring;
+    Tile tile;
+    while (tiles.next(tile)) {
+        const int32_t first = (kOnRows ? tile.row : tile.col) / kScaleGranularity;
+        const float* scales = params.block_scales + tile.group * params.block_scale_group_stride + tile.k_block * params.block_scale_k_stride;
+        for (int32_t batch = 0; batch < tile.k_blocks; batch += 32) {
+            float values[kValues];
+#pragma unroll
+            for (int32_t i = 0; i < kValues; ++i) {
+                // Blocks past the last one scale columns that are never stored; any finite value serves.
+                const int32_t block = min(first + i, last_block);
+                values[i] = batch + lane < tile.k_blocks
+                                ? __ldg(scales + block * params.block_scale_stride + (batch + lane) * params.block_scale_k_stride)
+                                : 0.0f;
+            }
+            const int32_t count = min(32, tile.k_blocks - batch);
+            for (int32_t turn = 0; turn < count; ++turn, ring.advance()) {
+                wait_empty<c>(smem, ring);
+                if (lane == turn) {
+#pragma unroll
+                    for (int32_t i = 0; i < kValues; ++i) ptx::store_shared(smem.block_scales(ring.stage) + i * 4, values[i]);
+                    ptx::barrier_arrive(smem.full(ring.stage));
+                }
+            }
+        }
+    }
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,21 @@
+// A position in the ring of stages: which stage, and the parity of the pass over the ring.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm {
+
+template <int32_t kStages>
+struct Ring {
+    int32_t stage = 0;
+    uint32_t phase = 0;
+
+    DG_DEVICE void advance() {
+        if (++stage == kStages) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+}  // namespace deep_gemm

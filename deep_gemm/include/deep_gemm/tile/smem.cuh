@@ -1,0 +1,29 @@
+// Addresses of the shared-memory plan, for one CTA.
+#pragma once
+
+#include <deep_gemm/plan.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+
+namespace deep_gemm {
+
+template <GemmConfig c>
+struct Smem {
+    static constexpr SmemPlan kPlan = plan_smem(c);
+    static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
+
+    uint32_t base;
+
+    DG_DEVICE explicit Smem(const void* dynamic)
+        : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {}
+
+    DG_DEVICE uint32_t staging(int warp) const { return base + kPlan.staging + warp * staging_bytes_per_warp(c); }
+    DG_DEVICE uint32_t rows(int stage) const { return base + kPlan.rows + stage * kPlan.rows_bytes; }
+    DG_DEVICE uint32_t cols(int stage) const { return base + kPlan.cols + stage * kPlan.cols_bytes; }
+    DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
+    DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
+    DG_DEVICE uint32_t block_scales(int stage) const { return base + kPlan.block_scales + stage * kPlan.block_scale_bytes; }
+    DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * 8; }
+    DG_DEVICE uint32_t empty(int stage) const { return base + kPlan.barriers + (c.stages + stage) * 8; }
+};
+
+}  // namespace deep_gemm

@@ -1,0 +1,21 @@
+// Integer names and function attributes for code that both the device compilers and the host compiler read.
+#pragma once
+
+// NVRTC has no <cstdint>. Where a standard header is present these aliases name the same types, so nothing clashes.
+namespace deep_gemm {
+using int8_t = signed char;
+using int32_t = int;
+using int64_t = long;
+using uint8_t = unsigned char;
+using uint16_t = unsigned short;
+using uint32_t = unsigned int;
+using uint64_t = unsigned long;
+static_assert(sizeof(int64_t) == 8 && sizeof(uint64_t) == 8, "64-bit Linux only");
+}  // namespace deep_gemm
+
+#if defined(__CUDACC__)
+#define DG_HOST_DEVICE __host__ __device__
+#define DG_DEVICE __device__ __forceinline__
+#else
+#define DG_HOST_DEVICE
+#endif
