@@ -65,25 +65,32 @@ def _rows(operand: Operand | torch.Tensor, first: int, last: int) -> Operand | t
     return Operand(data[first:last], scales[first // BLOCK_ROWS : ceil_div(last, BLOCK_ROWS)])
 
 
-def product_nt(a: Operand | torch.Tensor, b: Operand | torch.Tensor, c: torch.Tensor | None = None) -> Product:
-    """The reference of D = C + A @ B.T for A [M, K] and B [N, K], quantised or plain; any size that memory holds."""
+def product_nt(
+    a: Operand | torch.Tensor, b: Operand | torch.Tensor, c: torch.Tensor | None = None, magnitude: bool = True
+) -> Product:
+    """The reference of D = C + A @ B.T for A [M, K] and B [N, K], quantised or plain; any size that memory holds.
+
+    Without `magnitude` that part is left zero, in half the time.
+    """
     a_data = a if isinstance(a, torch.Tensor) else a[0]
     b_data = b if isinstance(b, torch.Tensor) else b[0]
     m, k = a_data.shape
     n = b_data.shape[0]
     value = torch.zeros((m, n), dtype=torch.float64, device=a_data.device)
-    magnitude = torch.zeros_like(value)
+    magnitudes = torch.zeros_like(value) if magnitude else value.new_zeros(1).expand(m, n)
     step = max(BLOCK_ROWS, _CHUNK_ELEMENTS // max(k, 1) // BLOCK_ROWS * BLOCK_ROWS)
     for column in range(0, n, step):
         b_part = dequantise(_rows(b, column, min(column + step, n)))
         for row in range(0, m, step):
             a_part = dequantise(_rows(a, row, min(row + step, m)))
             value[row : row + step, column : column + step] = a_part @ b_part.T
-            magnitude[row : row + step, column : column + step] = a_part.abs() @ b_part.abs().T
+            if magnitude:
+                magnitudes[row : row + step, column : column + step] = a_part.abs() @ b_part.abs().T
     if c is not None:
         value += c.double()
-        magnitude += c.double().abs()
-    return Product(value, magnitude)
+        if magnitude:
+            magnitudes += c.double().abs()
+    return Product(value, magnitudes)
 
 
 def difference(d: torch.Tensor, reference: Product) -> Difference:

@@ -1,0 +1,214 @@
+"""Speed of the GEMM functions against recorded times and against the hardware's limits.
+
+    python benchmarks/bench_gemm.py --out results            every public case
+    python benchmarks/bench_gemm.py --case dense,4096,7168,2048 --case masked,32,192,6144,7168
+    python benchmarks/bench_gemm.py --only '^dense,(64|128)' --against-cublas
+
+Each case: inputs are made on the GPU, the output is poisoned, one call is checked against FP64, and then calls are
+timed, each after emptying the L2. `speed-up` is the anchor's time over ours. `efficiency` is the floor, max(bytes / 4.3
+TB/s, flops / 1.5 PFLOPS [BF16: 0.8]) + 2 us, over our time. A table by class comes last; all numbers go into a JSON file
+under --out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import statistics
+import time
+import traceback
+from pathlib import Path
+
+import torch
+from machine import describe
+from problems import CLASSES, NotAvailable, build, class_of
+from timing import Timer
+
+HERE = Path(__file__).resolve().parent
+LARGEST_DIFFERENCE = 1e-3  # calc_diff of BF16 rounding is about 1e-6: more than this is a wrong result
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--anchors", type=Path, default=HERE / "cases.json", help="JSON with cases and their times")
+    parser.add_argument("--case", action="append", default=[], help="kind,size,size,...; may repeat; then only these")
+    parser.add_argument("--only", help="run the cases whose text (kind,size,...) matches this regular expression")
+    parser.add_argument("--out", type=Path, help="directory for gemm.json")
+    parser.add_argument("--name", default="gemm", help="name of the JSON file")
+    parser.add_argument("--commit", help="commit to record, where there is no .git")
+    parser.add_argument("--calls", type=int, default=10, help="timed calls of a case; the median counts")
+    parser.add_argument("--flush-gb", type=float, default=4.0, help="GB written before each call")
+    parser.add_argument("--against-cublas", action="store_true", help="time cuBLASLt in turn, where it has the case")
+    parser.add_argument("--again", action="store_true", help="time each case against itself: shows the noise")
+    parser.add_argument("--no-check", action="store_true", help="time without comparing with FP64")
+    parser.add_argument("--method", choices=["auto", "profiler", "events", "host"], default="auto")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=480, help="stop starting cases after this long")
+    return parser.parse_args()
+
+
+def parse_case(text: str) -> list:
+    kind, *sizes = text.split(",")
+    return [kind, *(int(size) for size in sizes)]
+
+
+def text_of(case: list) -> str:
+    return ",".join(str(part) for part in case)
+
+
+def choose_cases(arguments: argparse.Namespace) -> list[dict]:
+    anchors = json.loads(arguments.anchors.read_text())["rows"]
+    known = {text_of(row["case"]): row for row in anchors}
+    if arguments.case:
+        rows = [known.get(text_of(parse_case(text)), {"case": parse_case(text)}) for text in arguments.case]
+    else:
+        rows = anchors
+    if arguments.only:
+        rows = [row for row in rows if re.search(arguments.only, text_of(row["case"]))]
+    return rows
+
+
+def run_case(row: dict, timer: Timer, arguments: argparse.Namespace) -> dict:
+    """Result of one case; `status` says what came of it, and a case is never left out."""
+    case = row["case"]
+    result = {"case": case, "class": class_of(case), "anchor_us": row.get("us"), "status": "ok"}
+    try:
+        problem = build(case, torch.device(arguments.device), arguments.seed, row.get("total"))
+    except NotAvailable as error:
+        return result | {"status": f"not available: {error}"}
+    problem.poison()
+    problem.call()
+    if not arguments.no_check:
+        result["difference"] = problem.check()
+        if not result["difference"] <= LARGEST_DIFFERENCE:
+            result["status"] = f"WRONG: differs from FP64 by {result['difference']:.2e}"
+
+    calls = [problem.call]
+    if arguments.again:
+        calls.append(problem.call)
+    if arguments.against_cublas and problem.cublas is not None:
+        try:
+            problem.cublas()
+            calls.append(problem.cublas)
+        except Exception as error:
+            result["cublas_status"] = str(error).splitlines()[0][:200]
+    timings = timer.time(*calls)
+    seconds = timings[0].median
+    result |= {
+        "us": seconds * 1e6,
+        "us_all": [round(value * 1e6, 3) for value in timings[0].seconds],
+        "method": timings[0].method,
+        "kernels": timings[0].kernels,
+        "floor_us": problem.floor_seconds * 1e6,
+        "efficiency": problem.floor_seconds / seconds,
+        "tflops": problem.flops / seconds * 1e-12,
+        "gb_per_s": problem.bytes / seconds * 1e-9,
+        "speed_up": row["us"] * 1e-6 / seconds if "us" in row else None,
+    }
+    if arguments.again:
+        result["again_us"] = timings[1].median * 1e6
+    if len(calls) == 2 + arguments.again:
+        result["cublas_us"] = timings[-1].median * 1e6
+    return result
+
+
+def print_case(result: dict) -> None:
+    line = f"{text_of(result['case']):32s}"
+    if "us" not in result:
+        print(f"{line} {result['status']}", flush=True)
+        return
+    speed_up = f"{result['speed_up']:6.3f}" if result["speed_up"] else "     -"
+    line += (
+        f"{result['us']:9.2f} us {result['tflops']:7.1f} TFLOPS {result['gb_per_s']:6.0f} GB/s "
+        f"efficiency {result['efficiency']:.3f} speed-up {speed_up}"
+    )
+    if "again_us" in result:
+        line += f" again {result['again_us'] / result['us']:.3f}"
+    if "cublas_us" in result:
+        line += f" cuBLAS {result['cublas_us']:.2f} us"
+    if len(result["kernels"]) > 1:
+        line += f" ({len(result['kernels'])} kernels)"
+    print(line + ("" if result["status"] == "ok" else f"  {result['status']}"), flush=True)
+
+
+def geometric_mean(values: list[float]) -> float | None:
+    return math.exp(statistics.fmean(math.log(value) for value in values)) if values else None
+
+
+def summarise(results: list[dict]) -> list[dict]:
+    rows = []
+    for name, target in [(name, target) for name, target, _ in CLASSES] + [("other", None)]:
+        own = [result for result in results if result["class"] == name]
+        if not own:
+            continue
+        timed = [result for result in own if "us" in result]
+        speed_ups = [result["speed_up"] for result in timed if result["speed_up"]]
+        rows.append(
+            {
+                "class": name,
+                "cases": len(own),
+                "timed": len(timed),
+                "wrong": sum(result["status"].startswith("WRONG") for result in own),
+                "efficiency": geometric_mean([result["efficiency"] for result in timed]),
+                "speed_up": geometric_mean(speed_ups),
+                "slowest": min(speed_ups, default=None),
+                "target": target,
+            }
+        )
+    return rows
+
+
+def print_summary(rows: list[dict]) -> None:
+    def number(value: float | None) -> str:
+        return "    -" if value is None else f"{value:5.3f}"
+
+    print(f"\n{'class':28s} timed/cases  efficiency  speed-up  target  slowest  wrong")
+    for row in rows:
+        print(
+            f"{row['class']:28s} {row['timed']:5d}/{row['cases']:<5d}       {number(row['efficiency'])}     "
+            f"{number(row['speed_up'])}   {number(row['target'])}    {number(row['slowest'])}  {row['wrong']:5d}"
+        )
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    rows = choose_cases(arguments)
+    device = torch.device(arguments.device)
+    timer = Timer(device, int(arguments.flush_gb * 1e9), arguments.calls, arguments.method)
+    machine = describe(arguments.commit)
+    print(f"{machine.get('gpu', 'simulator')}, commit {machine['commit']}, {len(rows)} cases", flush=True)
+
+    begin = time.perf_counter()
+    results = []
+    for row in rows:
+        if time.perf_counter() - begin > arguments.seconds:
+            results.append({"case": row["case"], "class": class_of(row["case"]), "status": "skipped: out of time"})
+        else:
+            try:
+                results.append(run_case(row, timer, arguments))
+            except Exception as error:
+                traceback.print_exc()
+                message = str(error).splitlines()[0] if str(error) else type(error).__name__
+                results.append({"case": row["case"], "class": class_of(row["case"]), "status": f"failed: {message}"})
+        print_case(results[-1])
+
+    classes = summarise(results)
+    print_summary(classes)
+    print(f"{time.perf_counter() - begin:.1f} s in all; times by {timer.method}")
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        settings = {"calls": arguments.calls, "flush_gb": arguments.flush_gb, "seed": arguments.seed}
+        settings["anchors"] = json.loads(arguments.anchors.read_text()).get("source")
+        document = {"what": "bench_gemm", "machine": machine, "settings": settings, "classes": classes, "rows": results}
+        path = arguments.out / f"{arguments.name}.json"
+        path.write_text(json.dumps(document, indent=1) + "\n")
+        print(f"written: {path}")
+    return 1 if any(result["status"].startswith(("WRONG", "failed")) for result in results) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

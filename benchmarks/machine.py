@@ -1,0 +1,53 @@
+"""What a result was measured on: without this a time means nothing."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+import deep_gemm
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, cwd=ROOT)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 and done.stdout.strip() else None
+
+
+def compiler() -> str:
+    """What compiles the kernels, as the library tells."""
+    from deep_gemm import jit
+
+    describe = getattr(jit, "compiler_description", None) or getattr(jit, "compiler", None)
+    try:
+        return str(describe()) if describe is not None else "unknown"
+    except Exception as error:
+        return f"unknown ({error})"
+
+
+def describe(commit: str | None = None) -> dict:
+    facts = {
+        "commit": commit or _output("git", "rev-parse", "--short=12", "HEAD") or "unknown",
+        "deep_gemm": deep_gemm.__version__,
+        "torch": torch.__version__,
+        "torch_cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "compiler": compiler(),
+        "processor": platform.processor() or platform.machine(),
+    }
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        facts["gpu"] = properties.name
+        facts["num_sms"] = properties.multi_processor_count
+        smi = _output(
+            "nvidia-smi", "--query-gpu=driver_version,power.limit,clocks.max.sm", "--format=csv,noheader", "-i", "0"
+        )
+        facts["driver"], facts["power_limit"], facts["clock_limit"] = [*(smi or "").split(", "), None, None, None][:3]
+    return facts

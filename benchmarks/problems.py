@@ -1,0 +1,297 @@
+"""Builds each benchmark case: inputs, call, check against FP64, and how many operations and bytes it must cost."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from inputs import FP8, Operand, ceil_div, quantise_blocks, quantise_rows, random_values
+from reference import product_nt
+
+import deep_gemm
+
+FP8_FLOPS, BF16_FLOPS = 1.5e15, 0.8e15
+MEMORY_BYTES = 4.3e12
+LAUNCH_SECONDS = 2e-6
+MASKED_MAX_M = 4096
+
+
+class NotAvailable(Exception):
+    """The library has no such function (yet)."""
+
+
+@dataclass
+class Problem:
+    call: Callable[[], None]
+    poison: Callable[[], None]  # makes what an earlier call left useless
+    check: Callable[[], float]  # after one call: how far the result is from the reference (calc_diff)
+    flops: int
+    bytes: int
+    peak: float = FP8_FLOPS
+    cublas: Callable[[], None] | None = None
+
+    @property
+    def floor_seconds(self) -> float:
+        return max(self.bytes / MEMORY_BYTES, self.flops / self.peak) + LAUNCH_SECONDS
+
+
+def calc_diff(x: torch.Tensor, y: torch.Tensor) -> float:
+    """1 - 2<x, y> / (<x, x> + <y, y>): zero for equal tensors; NaN where a NaN is."""
+    x, y = x.double(), y.double()
+    total = (x * x + y * y).sum()
+    return 0.0 if total == 0 else (1 - 2 * (x * y).sum() / total).item()
+
+
+def function(name: str) -> Callable:
+    found = getattr(deep_gemm, name, None)
+    if found is None:
+        raise NotAvailable(name)
+    return found
+
+
+def nbytes(*tensors: torch.Tensor) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def draw(count: int, mean: int, total: int | None, seed: int, multiple: int = 1) -> list[int]:
+    """`count` sizes between 0.7 and 1.3 of the mean; with `total`, scaled to add up to about that."""
+    generator = random.Random(seed)
+    sizes = [mean * generator.uniform(0.7, 1.3) for _ in range(count)]
+    scale = 1.0 if total is None else total / sum(sizes)
+    return [max(multiple, round(size * scale / multiple) * multiple) for size in sizes]
+
+
+def aligned_scales(operand: Operand) -> Operand:
+    """Scales as a serving stack holds them: MN-major and padded, so that a call launches one kernel."""
+    scales = operand.scales
+    *groups, mn, k = scales.shape
+    padded = torch.zeros((*groups, k, ceil_div(mn, 4) * 4), dtype=scales.dtype, device=scales.device)
+    padded[..., :mn] = scales.transpose(-1, -2)
+    return Operand(operand.data, padded[..., :mn].transpose(-1, -2))
+
+
+def cublas_block_scaled(a: Operand, b: Operand, d: torch.Tensor) -> Callable[[], None]:
+    """cuBLASLt's own block-scaled FP8 product through torch, where that torch and CUDA have it."""
+    scales_a = a.scales.T.contiguous().T
+    scales_b = b.scales.T
+
+    def call() -> None:
+        torch._scaled_mm(a.data, b.data.T, scale_a=scales_a, scale_b=scales_b, out_dtype=d.dtype, out=d)
+
+    return call
+
+
+def dense(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Problem:
+    gemm = function("fp8_gemm_nt")
+    a = quantise_rows(random_values((m, k), device, seed))
+    b = quantise_blocks(random_values((n, k), device, seed + 1))
+    d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
+    a_aligned = aligned_scales(a)
+    return Problem(
+        call=lambda: gemm(a_aligned, b, d),
+        poison=lambda: d.fill_(float("nan")),
+        check=lambda: calc_diff(d, product_nt(a, b, magnitude=False).value),
+        flops=2 * m * n * k,
+        bytes=nbytes(*a, *b, d),
+        cublas=cublas_block_scaled(a, b, torch.empty_like(d)),
+    )
+
+
+def bf16(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Problem:
+    gemm = function("bf16_gemm_nt")
+    a = random_values((m, k), device, seed).bfloat16()
+    b = random_values((n, k), device, seed + 1).bfloat16()
+    d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
+    other = torch.empty_like(d)
+    return Problem(
+        call=lambda: gemm(a, b, d),
+        poison=lambda: d.fill_(float("nan")),
+        check=lambda: calc_diff(d, product_nt(a, b, magnitude=False).value),
+        flops=2 * m * n * k,
+        bytes=nbytes(a, b, d),
+        peak=BF16_FLOPS,
+        cublas=lambda: torch.matmul(a, b.T, out=other),
+    )
+
+
+def wgrad(m: int, k: int, n: int, device: torch.device, seed: int, **_) -> Problem:
+    gemm = function("fp8_gemm_nt")
+    a = quantise_rows(random_values((m, k), device, seed))
+    b = quantise_rows(random_values((n, k), device, seed + 1))
+    c = random_values((m, n), device, seed + 2) * k**0.5
+    d = torch.empty_like(c)
+    a_aligned, b_aligned = aligned_scales(a), aligned_scales(b)
+    return Problem(
+        call=lambda: gemm(a_aligned, b_aligned, d, c=d, recipe=(1, 1, 128)),
+        poison=lambda: d.copy_(c),
+        check=lambda: calc_diff(d - c, product_nt(a, b, magnitude=False).value),
+        flops=2 * m * n * k,
+        bytes=nbytes(*a, *b, d, d),
+    )
+
+
+def expert_weights(groups: int, n: int, k: int, device: torch.device, seed: int) -> Operand:
+    """One expert at a time: the FP32 values of all of them would not fit."""
+    data = torch.empty((groups, n, k), dtype=FP8, device=device)
+    scales = torch.empty((groups, ceil_div(n, 128), ceil_div(k, 128)), dtype=torch.float32, device=device)
+    for group in range(groups):
+        data[group], scales[group] = quantise_blocks(random_values((n, k), device, seed + group))
+    return Operand(data, scales)
+
+
+def worst(differences: Sequence[float]) -> float:
+    return float("nan") if any(value != value for value in differences) else max(differences)
+
+
+def contiguous(
+    groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
+) -> Problem:
+    gemm = function("m_grouped_fp8_gemm_nt_contiguous")
+    alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
+    counts = draw(groups, tokens, total, seed)
+    starts = [0]
+    for count in counts:
+        starts.append(starts[-1] + ceil_div(count, alignment) * alignment)
+    m = starts[-1]
+    values = torch.zeros((m, k), dtype=torch.float32, device=device)
+    layout = torch.full((m,), -1, dtype=torch.int32, device=device)
+    for group, count in enumerate(counts):
+        values[starts[group] : starts[group] + count] = random_values((count, k), device, seed + group)
+        layout[starts[group] : starts[group] + count] = group
+    a = quantise_rows(values)
+    del values
+    b = expert_weights(groups, n, k, device, seed + 1000)
+    d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
+    a_aligned = aligned_scales(a)
+    rows = sum(counts)
+
+    def check() -> float:
+        found = []
+        for group, count in enumerate(counts):
+            part = slice(starts[group], starts[group] + count)
+            expert = Operand(b.data[group], b.scales[group])
+            expected = product_nt(Operand(a.data[part], a.scales[part]), expert, magnitude=False).value
+            found.append(calc_diff(d[part], expected))
+        return worst(found)
+
+    return Problem(
+        call=lambda: gemm(a_aligned, b, d, layout),
+        poison=lambda: d.fill_(float("nan")),
+        check=check,
+        flops=2 * rows * n * k,
+        bytes=rows * (k + ceil_div(k, 128) * 4 + n * 2) + nbytes(*b),
+    )
+
+
+def masked(
+    groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
+) -> Problem:
+    gemm = function("m_grouped_fp8_gemm_nt_masked")
+    counts = draw(groups, tokens, total, seed)
+    max_m = max(MASKED_MAX_M if device.type == "cuda" else 0, ceil_div(max(counts), 64) * 64)
+    # What lies behind the valid rows is whatever an earlier step left there: NaN, to be sure that nobody uses it.
+    data = torch.full((groups, max_m, k), 0x7F, dtype=torch.uint8, device=device).view(FP8)
+    scales = torch.full((groups, ceil_div(k, 128), max_m), float("nan"), device=device).transpose(1, 2)
+    for group, count in enumerate(counts):
+        rows = quantise_rows(random_values((count, k), device, seed + group))
+        data[group, :count], scales[group, :count] = rows
+    b = expert_weights(groups, n, k, device, seed + 1000)
+    d = torch.empty((groups, max_m, n), dtype=torch.bfloat16, device=device)
+    masked_m = torch.tensor(counts, dtype=torch.int32, device=device)
+    rows = sum(counts)
+
+    def check() -> float:
+        found = []
+        for group, count in enumerate(counts):
+            part = Operand(data[group, :count], scales[group, :count])
+            expected = product_nt(part, Operand(b.data[group], b.scales[group]), magnitude=False).value
+            found.append(calc_diff(d[group, :count], expected))
+        return worst(found)
+
+    def poison() -> None:
+        for group, count in enumerate(counts):
+            d[group, :count] = float("nan")
+
+    return Problem(
+        call=lambda: gemm((data, scales), b, d, masked_m, tokens),
+        poison=poison,
+        check=check,
+        flops=2 * rows * n * k,
+        bytes=rows * (k + ceil_div(k, 128) * 4 + n * 2) + nbytes(*b),
+    )
+
+
+def kgrouped(
+    groups: int, m: int, n: int, mean_k: int, device: torch.device, seed: int, total: int | None = None, **_
+) -> Problem:
+    gemm = function("k_grouped_fp8_gemm_nt_contiguous")
+    ks = draw(groups, mean_k, total, seed, multiple=128)
+    a_parts = [quantise_rows(random_values((m, k), device, seed + g)) for g, k in enumerate(ks)]
+    b_parts = [quantise_rows(random_values((n, k), device, seed + 100 + g)) for g, k in enumerate(ks)]
+
+    def flat(parts: list[Operand]) -> Operand:
+        scales = torch.cat([part.scales.T for part in parts]).contiguous()
+        return Operand(torch.cat([part.data.flatten() for part in parts]), scales)
+
+    a, b = flat(a_parts), flat(b_parts)
+    ks_tensor = torch.tensor(ks, dtype=torch.int32, device=device)
+    c = random_values((groups, m, n), device, seed + 2) * mean_k**0.5
+    d = torch.empty_like(c)
+
+    def check() -> float:
+        pairs = zip(a_parts, b_parts, strict=True)
+        return worst(
+            [calc_diff(d[g] - c[g], product_nt(x, y, magnitude=False).value) for g, (x, y) in enumerate(pairs)]
+        )
+
+    return Problem(
+        call=lambda: gemm(a, b, d, ks, ks_tensor, c=d),
+        poison=lambda: d.copy_(c),
+        check=check,
+        flops=2 * m * n * sum(ks),
+        bytes=nbytes(*a, *b, d, d),
+    )
+
+
+BUILDERS = {
+    "dense": dense,
+    "bf16": bf16,
+    "wgrad": wgrad,
+    "contiguous": contiguous,
+    "masked": masked,
+    "kgrouped": kgrouped,
+}
+
+# Classes that results are averaged over, with the speed-up over the anchors that each must reach.
+CLASSES: list[tuple[str, float, Callable[[Sequence], bool]]] = [
+    ("dense M <= 32", 1.20, lambda c: c[0] == "dense" and c[1] <= 32),
+    ("dense M = 64..128", 1.15, lambda c: c[0] == "dense" and 32 < c[1] <= 128),
+    ("dense M = 256..512", 1.20, lambda c: c[0] == "dense" and 128 < c[1] <= 512),
+    ("dense M = 4096", 1.05, lambda c: c[0] == "dense" and c[1] > 512),
+    ("wgrad", 1.20, lambda c: c[0] == "wgrad"),
+    ("contiguous, 4-8 experts", 1.04, lambda c: c[0] == "contiguous" and c[1] <= 8),
+    ("contiguous, 32-64 experts", 1.12, lambda c: c[0] == "contiguous" and c[1] > 8),
+    ("masked, >= 192 tokens", 1.10, lambda c: c[0] == "masked" and c[2] > 20),
+    ("masked, <= 20 tokens", 1.08, lambda c: c[0] == "masked" and c[2] <= 20),
+    ("k-grouped", 1.20, lambda c: c[0] == "kgrouped"),
+    ("BF16 M <= 128", 1.12, lambda c: c[0] == "bf16" and c[1] <= 128),
+    ("BF16 M = 4096", 1.00, lambda c: c[0] == "bf16" and c[1] > 128),
+]
+
+
+def class_of(case: Sequence) -> str:
+    return next((name for name, _, belongs in CLASSES if belongs(case)), "other")
+
+
+def build(case: Sequence, device: torch.device, seed: int = 0, total: int | None = None) -> Problem:
+    kind, *sizes = case
+    if kind not in BUILDERS:
+        raise ValueError(f"unknown kind of case '{kind}': one of {', '.join(BUILDERS)}")
+    return BUILDERS[kind](*sizes, device=device, seed=seed, total=total)
