@@ -62,7 +62,7 @@ template <typename Call>
 void find(void* library, Call& call, const char* symbol, bool required = true) {
     call = reinterpret_cast<Call>(dlsym(library, symbol));
     require_runtime(call != nullptr || !required, "The NVIDIA driver has no ", symbol,
-                    ": deep_gemm needs a driver of CUDA 12.3 or later (nvidia-smi shows the version)");
+                    ": deep_gemm needs a driver of CUDA 12.0 or later (nvidia-smi shows the version)");
 }
 
 Api load() {

@@ -9,9 +9,9 @@
 namespace deep_gemm::jit {
 
 struct KernelSource {
-    std::string name;                         // "gemm_sm90": for logs and file names
-    std::string text;                         // the whole generated source
-    const char* entry = "deep_gemm_kernel";   // extern "C" symbol of the kernel
+    std::string name;                        // "gemm_sm90": for logs and file names
+    std::string text;                        // the whole generated source
+    const char* entry = "deep_gemm_kernel";  // extern "C" symbol of the kernel
 };
 
 /// The loaded kernel of this source, compiled if no cache has it. Blocks until it is there; thread-safe. It hashes the
@@ -20,5 +20,14 @@ const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t sm
 
 /// Compile for a target ("sm_90a") through the disk cache. Needs no device: for precompiling and for tests.
 std::string compile_to_image(const KernelSource& source, const std::string& target, Output output);
+
+/// What this process did so far.
+struct Statistics {
+    int64_t compiled = 0;          // by a compiler
+    int64_t found_on_disk = 0;     // in the disk cache
+    int64_t loaded = 0;            // onto a device
+    double compile_seconds = 0.0;  // spent in the compiler, all threads together
+};
+Statistics statistics();
 
 }  // namespace deep_gemm::jit

@@ -1,0 +1,68 @@
+// The cache of compiled kernels on disk.
+//
+// One directory for each kernel, `<cache_dir>/cache/<name>.<key>/`, with the source, the image and `kernel.json`. It
+// appears by one rename, so a reader sees all of it or nothing; a digest in kernel.json tells damage and foreign files
+// apart from good ones. Nothing in it depends on where it lies: it may be copied to another machine.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compile.hpp"
+
+namespace deep_gemm::jit {
+
+/// What a kernel is kept under: digest of source, device headers, compiler, options and target. 32 hexadecimal digits.
+std::string cache_key(const KernelSource& source, const std::string& target, Output output);
+
+struct CacheEntry {
+    std::string name;
+    std::string key;
+    std::string target;
+    Output output = Output::cubin;
+};
+
+struct CachedImage {
+    std::string image;
+    ResourceUse resources;
+};
+
+class DiskCache {
+public:
+    /// The cache of this process's settings.
+    static DiskCache& get();
+
+    /// The kernel, if it is there and intact. A damaged or foreign entry counts as missing, and is reported where the
+    /// caller holds the entry's lock: without it, the entry may just be in the middle of being replaced.
+    std::optional<CachedImage> find(const CacheEntry& entry, bool locked);
+
+    /// Keeps a kernel. If that is impossible (disk full, read-only), says so once on stderr and returns false.
+    bool store(const CacheEntry& entry, const std::string& text, const Compiled& compiled, double compile_seconds);
+
+    /// Where an entry lies, whether it exists or not.
+    std::string directory_of(const CacheEntry& entry) const;
+
+    /// While one of these lives, no other process compiles the same key. It ends with the process however that ends.
+    /// Within a process the caller sees to it that one thread at a time asks for a key.
+    class Lock {
+    public:
+        Lock(DiskCache& cache, const CacheEntry& entry);
+        ~Lock();
+        Lock(const Lock&) = delete;
+        Lock& operator=(const Lock&) = delete;
+
+    private:
+        int file_ = -1;
+        long offset_ = 0;
+    };
+
+private:
+    DiskCache();
+    int lock_file();
+    void warn_once(const std::string& problem);
+
+    std::string root_;  // empty: no disk cache
+};
+
+}  // namespace deep_gemm::jit
