@@ -3,7 +3,10 @@
 # Nothing that is there is replaced: a package is installed only where its requirement is not met, and torch only where
 # it cannot be imported at all.
 
+# A relative PYTHON is meant from where the caller stands.
+[[ ${PYTHON:-} == */* ]] && PYTHON=$(cd "$(dirname "$PYTHON")" && pwd)/$(basename "$PYTHON")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+: "${environment_home:=$PWD}" # where a .venv is looked for and made
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
 say() { printf 'deep_gemm: %s\n' "$*" >&2; }
@@ -26,18 +29,18 @@ check_compiler() {
         stop "$compiler cannot compile C++20; g++ 11 or clang 14 or newer is needed (or set CXX). It said: $said"
 }
 
-# Sets $python. An interpreter that its system manages (PEP 668), or that cannot be written to, gets a .venv beside it.
+# Sets $python. An interpreter that its system manages (PEP 668), or that cannot be written to, gets a .venv.
 choose_python() {
     if [ -n "${PYTHON:-}" ]; then
         python=$PYTHON
     elif [ -n "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ] && command -v python >/dev/null; then
         python=$(command -v python)
-    elif .venv/bin/python -m pip --version >/dev/null 2>&1; then
-        python=$PWD/.venv/bin/python
+    elif "$environment_home/.venv/bin/python" -m pip --version >/dev/null 2>&1; then
+        python=$environment_home/.venv/bin/python
     else
         python=$(command -v python3) || stop "python3 is not on PATH. Install Python 3.10 or newer."
     fi
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
         stop "$python is $("$python" --version 2>&1); Python 3.10 or newer is needed (name another one with PYTHON=...)."
     if "$python" - <<'END'; then
 import os, sys, sysconfig
@@ -48,12 +51,12 @@ END
         # A torch of the system's is used, not downloaded a second time.
         local options=(--clear)
         "$python" -c 'import torch' 2>/dev/null && options+=(--system-site-packages)
-        say "$python is managed by its system: making .venv for deep_gemm"
-        "$python" -m venv "${options[@]}" .venv || {
-            rm -rf .venv
+        say "$python is managed by its system: making $environment_home/.venv"
+        "$python" -m venv "${options[@]}" "$environment_home/.venv" || {
+            rm -rf "$environment_home/.venv"
             stop "$python cannot make a virtual environment. Install venv (Debian, Ubuntu: apt-get install python3-venv)."
         }
-        python=$PWD/.venv/bin/python
+        python=$environment_home/.venv/bin/python
     fi
     "$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null 2>&1 ||
         stop "$python has no pip. Install it (Debian, Ubuntu: apt-get install python3-pip), or name another PYTHON=..."
