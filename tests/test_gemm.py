@@ -1,0 +1,295 @@
+"""fp8_gemm_nt on every device, against FP64 products of the same quantised inputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import ODD, PUBLIC, SMALL, TAILS
+from devices import FEW
+from inputs import (
+    GuardedOutput,
+    Operand,
+    mn_major,
+    random_blocks,
+    random_rows,
+    random_values,
+    with_awkward_strides,
+    with_row_padding,
+)
+from reference import assert_matches, product_nt
+
+import deep_gemm
+
+DTYPES = [torch.bfloat16, torch.float32]
+
+
+def operands(m: int, n: int, k: int, device: torch.device, seed: int = 0) -> tuple[Operand, Operand]:
+    return random_rows((m, k), device, seed), random_blocks((n, k), device, seed + 1)
+
+
+def run_and_check(a: Operand, b: Operand, dtype: torch.dtype, **guard) -> torch.Tensor:
+    """Call with a guarded output; check every element, and that nothing outside was written."""
+    shape = (a.data.shape[0], b.data.shape[0])
+    out = GuardedOutput(shape, dtype, a.data.device, **guard)
+    deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b), f"K={a.data.shape[1]}")
+    return out.tensor
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n", "k"), SMALL)
+def test_small_shapes(device, m, n, k, dtype) -> None:
+    run_and_check(*operands(m, n, k, device), dtype)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n", "k"), ODD)
+def test_odd_shapes(device, m, n, k, dtype) -> None:
+    if device.type == "cpu" and m * n * k > 129 * 100 * 3200:
+        pytest.skip("too large to interpret; test_small_shapes has its edges")
+    run_and_check(*operands(m, n, k, device), dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n", "k"), PUBLIC)
+def test_public_shapes(cuda, m, n, k, dtype) -> None:
+    run_and_check(*operands(m, n, k, cuda), dtype)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("k", TAILS)
+def test_k_tails(device, k) -> None:
+    """NaN follows each row of A and B: a tail that reads too far shows."""
+    a, b = operands(65, 72, k, device)
+    run_and_check(
+        Operand(with_row_padding(a.data, 64), a.scales), Operand(with_row_padding(b.data, 128), b.scales), torch.float32
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
+@pytest.mark.parametrize(("m", "n", "k"), [(33, 100, 144), (130, 264, 256)])
+def test_c_is_added(device, m, n, k, inplace, dtype) -> None:
+    a, b = operands(m, n, k, device)
+    c = (random_values((m, n), device, 7) * 10).to(dtype)
+    expected = product_nt(a, b, c)
+    out = GuardedOutput((m, n), dtype, device)
+    if inplace:
+        out.tensor.copy_(c)
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=out.tensor)
+    else:
+        before = c.clone()
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=c)
+        assert torch.equal(c, before)
+    out.check()
+    assert_matches(out.tensor, expected)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_c_may_have_its_own_stride(device, dtype) -> None:
+    a, b = operands(33, 72, 128, device)
+    c = with_row_padding(random_values((33, 72), device, 7).to(dtype), 8)
+    out = GuardedOutput((33, 72), dtype, device, row_stride=96)
+    deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=c)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b, c))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(33, 100, 144), (129, 136, 400)])
+def test_operands_with_longer_strides(device, m, n, k) -> None:
+    a, b = operands(m, n, k, device)
+    a = Operand(with_row_padding(a.data, 48), a.scales)
+    b = Operand(with_row_padding(b.data, 16), b.scales)
+    run_and_check(a, b, torch.bfloat16)
+
+
+# Strides and offsets in elements of D. The copy engine can write only where both are multiples of 16 bytes.
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("n", "row_stride", "offset"),
+    [
+        (136, 136, 64),
+        (136, 200, 64),
+        (136, 144, 8),
+        (130, 136, 64),
+        (136, 137, 64),
+        (136, 144, 65),
+        (1, 8, 64),
+        (9, 9, 3),
+    ],
+)
+def test_d_is_a_slice_of_a_larger_tensor(device, n, row_stride, offset, dtype) -> None:
+    a, b = operands(67, n, 144, device)
+    run_and_check(a, b, dtype, row_stride=row_stride, offset=offset)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_d_is_a_column_slice(device, dtype) -> None:
+    a, b = operands(64, 128, 256, device)
+    whole = torch.full((64, 512), 3.0, dtype=dtype, device=device)
+    deep_gemm.fp8_gemm_nt(a, b, whole[:, 128:256])
+    assert_matches(whole[:, 128:256], product_nt(a, b))
+    assert (whole[:, :128] == 3).all()
+    assert (whole[:, 256:] == 3).all()
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", ["row_major", "mn_major_padded", "mn_major_slice", "awkward", "broadcast"])
+@pytest.mark.parametrize("k", [64, 400])
+def test_scales_in_any_layout(device, layout, k) -> None:
+    a, b = operands(70, 200, k, device)
+    if layout == "mn_major_padded":
+        a, b = Operand(a.data, mn_major(a.scales)), Operand(b.data, mn_major(b.scales))
+    elif layout == "mn_major_slice":  # rows of a longer batch, which is aligned itself
+        longer = mn_major(torch.cat([a.scales, torch.full_like(a.scales, float("nan"))]))
+        a = Operand(a.data, longer[:70])
+    elif layout == "awkward":
+        a, b = Operand(a.data, with_awkward_strides(a.scales)), Operand(b.data, with_awkward_strides(b.scales))
+    elif layout == "broadcast":  # one value everywhere, of stride zero
+        a = Operand(a.data, torch.full((1, 1), 0.25, device=device).expand(a.scales.shape))
+        b = Operand(b.data, torch.full((1, 1), 0.5, device=device).expand(b.scales.shape))
+    run_and_check(a, b, torch.float32)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_vllm_warm_up_passes_row_major_slices(device) -> None:
+    """The scales are the first rows of a larger row-major buffer."""
+    a, b = operands(48, 128, 512, device)
+    buffer = torch.full((256, 4), float("nan"), device=device)
+    buffer[:48] = a.scales
+    run_and_check(Operand(a.data, buffer[:48]), b, torch.bfloat16)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize(("m", "n"), [(0, 64), (64, 0), (0, 0)])
+def test_nothing_to_do(device, m, n) -> None:
+    a = Operand(torch.empty((m, 128), dtype=torch.float8_e4m3fn, device=device), torch.empty((m, 1), device=device))
+    b = Operand(
+        torch.empty((n, 128), dtype=torch.float8_e4m3fn, device=device), torch.empty((-(-n // 128), 1), device=device)
+    )
+    deep_gemm.fp8_gemm_nt(a, b, torch.empty((m, n), dtype=torch.bfloat16, device=device))
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("c", ["none", "separate", "same"])
+def test_empty_k_gives_c_or_zero(device, c, dtype) -> None:
+    a = Operand(torch.empty((33, 0), dtype=torch.float8_e4m3fn, device=device), torch.empty((33, 0), device=device))
+    b = Operand(torch.empty((40, 0), dtype=torch.float8_e4m3fn, device=device), torch.empty((1, 0), device=device))
+    out = GuardedOutput((33, 40), dtype, device, row_stride=48)
+    values = random_values((33, 40), device, 3).to(dtype)
+    if c == "same":
+        out.tensor.copy_(values)
+    deep_gemm.fp8_gemm_nt(a, b, out.tensor, c={"none": None, "separate": values, "same": out.tensor}[c])
+    out.check()
+    assert torch.equal(out.tensor, torch.zeros_like(values) if c == "none" else values)
+
+
+def test_a_bad_row_stays_alone(device) -> None:
+    """NaN in one row of A, and an infinite scale in another, reach these rows of D and no others."""
+    a, b = operands(70, 136, 256, device)
+    expected = product_nt(a, b)
+    a.data.view(torch.uint8)[5] = 0x7F
+    a.scales[66] = float("inf")
+    d = torch.empty((70, 136), dtype=torch.float32, device=device)
+    deep_gemm.fp8_gemm_nt(a, b, d)
+    bad = torch.zeros(70, dtype=torch.bool, device=device)
+    bad[[5, 66]] = True
+    assert d[5].isnan().all()
+    assert not d[66].isfinite().any()
+    good = type(expected)(expected.value[~bad], expected.magnitude[~bad])
+    assert_matches(d[~bad], good)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_extreme_scales(device) -> None:
+    """Products that need the whole FP32 range of the scales."""
+    a, b = operands(64, 128, 256, device)
+    a, b = Operand(a.data, a.scales * 1e18), Operand(b.data, b.scales * 1e-20)
+    run_and_check(a, b, torch.float32)
+
+
+def test_equal_bits_from_run_to_run(device) -> None:
+    a, b = operands(129, 264, 640, device)
+    first, second = (torch.full((129, 264), float("nan"), device=device) for _ in range(2))
+    deep_gemm.fp8_gemm_nt(a, b, first)
+    deep_gemm.fp8_gemm_nt(a, b, second)
+    assert torch.equal(first, second)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 7168, 2048), (64, 576, 7168), (1, 4096, 7168)])
+def test_equal_bits_over_many_runs(cuda, m, n, k) -> None:
+    """A moving result is a race."""
+    a, b = operands(m, n, k, cuda)
+    first = torch.empty((m, n), device=cuda)
+    deep_gemm.fp8_gemm_nt(a, b, first)
+    for _ in range(100):
+        again = torch.full((m, n), float("nan"), device=cuda)
+        deep_gemm.fp8_gemm_nt(a, b, again)
+        assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("compiled_dims", ["", "n", "nk", "mnk"])
+def test_compiled_dims_do_not_change_the_result(device, compiled_dims) -> None:
+    a, b = operands(33, 136, 400, device)
+    expected, found = torch.empty((33, 136), device=device), torch.empty((33, 136), device=device)
+    deep_gemm.fp8_gemm_nt(a, b, expected)
+    deep_gemm.fp8_gemm_nt(a, b, found, compiled_dims=compiled_dims)
+    assert_matches(found, product_nt(a, b))
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("how", ["recipe", "recipe_ab", "default"])
+def test_recipes_that_name_the_default(device, how) -> None:
+    arguments = {
+        "recipe": {"recipe": (1, 128, 128)},
+        "recipe_ab": {"recipe_a": (1, 128), "recipe_b": (128, 128)},
+        "default": {},
+    }[how]
+    a, b = operands(40, 200, 256, device)
+    d = torch.empty((40, 200), dtype=torch.bfloat16, device=device)
+    deep_gemm.fp8_gemm_nt(a, b, d, **arguments)
+    assert_matches(d, product_nt(a, b))
+
+
+class TestBeyond32Bits:
+    """Tensors of more than 2**31 elements: a sample of rows tells whether addresses wrap."""
+
+    pytestmark = pytest.mark.gpu
+
+    def check(self, m: int, n: int, k: int, cuda: torch.device) -> None:
+        need = m * k + n * k + 2 * m * n + (8 << 30)
+        free = torch.cuda.mem_get_info()[0]
+        if free < need:
+            pytest.skip(f"needs {need >> 30} GiB of GPU memory, {free >> 30} are free")
+        rows = 8192  # distinct rows of A, repeated
+        part = random_rows((rows, k), cuda, 0)
+        repeats = -(-m // rows)
+        a = Operand(
+            part.data.view(torch.uint8).repeat(repeats, 1)[:m].view(torch.float8_e4m3fn),
+            part.scales.repeat(repeats, 1)[:m],
+        )
+        b = random_blocks((n, k), cuda, 1)
+        d = torch.full((m, n), float("nan"), dtype=torch.bfloat16, device=cuda)
+        deep_gemm.fp8_gemm_nt(a, b, d)
+        for first in (0, m // 2, m - 300):
+            sample = slice(first, first + 300)
+            assert_matches(d[sample], product_nt(Operand(a.data[sample], a.scales[sample]), b), f"rows from {first}")
+        assert not d.isnan().any()
+
+    def test_d(self, cuda) -> None:
+        self.check(70_001, 32_768, 512, cuda)
+
+    def test_a(self, cuda) -> None:
+        self.check(140_000, 512, 16_384, cuda)
+
+    def test_b(self, cuda) -> None:
+        self.check(512, 140_032, 16_384, cuda)
