@@ -6,8 +6,8 @@
 
 Each case: inputs are made on the GPU, the output is poisoned, one call is checked against FP64, and then calls are
 timed, each after emptying the L2. `speed-up` is the anchor's time over ours. `efficiency` is the floor, max(bytes / 4.3
-TB/s, flops / 1.5 PFLOPS [BF16: 0.8]) + 2 us, over our time. A table by class comes last; all numbers go into a JSON file
-under --out.
+TB/s, flops / 1.5 PFLOPS [BF16: 0.8]) + 2 us, over our time. A table by class comes last; all numbers go into a JSON
+file under --out.
 """
 
 from __future__ import annotations

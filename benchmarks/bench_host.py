@@ -1,0 +1,180 @@
+"""What a call costs the host: warm calls and their parts, the first call on an empty cache, and the import.
+
+    python benchmarks/bench_host.py --out results
+
+Warm calls are timed in bursts that the GPU's launch queue swallows without blocking, a synchronisation between them.
+First calls and imports are timed in fresh processes. Without a GPU only what needs none is measured, and the output
+says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from machine import ROOT, describe
+
+BURST = 400  # below the depth of the launch queue, also with two kernels a call
+BURSTS = 25
+
+IMPORT = """
+import time
+import torch, tvm_ffi
+begin = time.perf_counter()
+import deep_gemm
+print(time.perf_counter() - begin)
+"""
+
+# The context, the allocator and torch's own kernels exist before the clock starts: only our part is timed.
+FIRST_CALL = """
+import json, sys, time
+import torch
+import deep_gemm
+device = sys.argv[1]
+def inputs(m, n, k):
+    a = torch.randn(m, k, device=device).to(torch.float8_e4m3fn)
+    b = torch.randn(n, k, device=device).to(torch.float8_e4m3fn)
+    sfa = torch.ones(-(-k // 128), -(-m // 4) * 4, device=device)[:, :m].T
+    sfb = torch.ones(-(-n // 128), -(-k // 128), device=device)
+    return (a, sfa), (b, sfb), torch.empty(m, n, device=device, dtype=torch.bfloat16)
+def synchronise():
+    if device != "cpu":
+        torch.cuda.synchronize()
+seconds = []
+problems = [inputs(64, 256, 512), inputs(64, 256, 512), inputs(128, 512, 640)]
+synchronise()
+for a, b, d in problems:
+    begin = time.perf_counter()
+    deep_gemm.fp8_gemm_nt(a, b, d)
+    synchronise()
+    seconds.append(time.perf_counter() - begin)
+print(json.dumps(seconds))
+"""
+
+
+def run_python(code: str, *arguments: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), **environment},
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}")
+    return done.stdout.strip().splitlines()[-1]
+
+
+def import_seconds(repeats: int) -> list[float]:
+    return [float(run_python(IMPORT)) for _ in range(repeats)]
+
+
+def first_call_seconds(device: str, repeats: int) -> dict[str, list[float]]:
+    """Seconds of the first call on an empty cache, the same again, a second kernel, and the first call on a full cache."""
+    found: dict[str, list[float]] = {"empty cache": [], "same again": [], "another kernel": [], "full cache": []}
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as directory:
+            first, again, other = json.loads(run_python(FIRST_CALL, device, DG_JIT_CACHE_DIR=directory))
+            found["empty cache"].append(first)
+            found["same again"].append(again)
+            found["another kernel"].append(other)
+            found["full cache"].append(json.loads(run_python(FIRST_CALL, device, DG_JIT_CACHE_DIR=directory))[0])
+    return found
+
+
+def burst_seconds(call: Callable[[], None], synchronise: Callable[[], None]) -> dict[str, float]:
+    for _ in range(20):
+        call()
+    seconds = []
+    for _ in range(BURSTS):
+        synchronise()
+        begin = time.perf_counter()
+        for _ in range(BURST):
+            call()
+        seconds.append((time.perf_counter() - begin) / BURST)
+    synchronise()
+    return {"median": statistics.median(seconds), "least": min(seconds)}
+
+
+def operands(m: int, n: int, k: int, device: torch.device):
+    a = torch.randn(m, k, device=device).to(torch.float8_e4m3fn)
+    b = torch.randn(n, k, device=device).to(torch.float8_e4m3fn)
+    k_scales = -(-k // 128)
+    sfa = torch.ones(k_scales, -(-m // 4) * 4, device=device)[:, :m].T
+    sfb = torch.ones(-(-n // 128), k_scales, device=device)
+    return (a, sfa), (b, sfb), torch.empty(m, n, device=device, dtype=torch.bfloat16)
+
+
+def warm_calls(device: torch.device) -> dict[str, dict[str, float]]:
+    """A whole call, and calls that stop earlier: their differences are the parts."""
+    import deep_gemm
+    from deep_gemm._extension import C
+
+    def synchronise() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    found = {}
+    a, b, d = operands(64, 256, 512, device)
+    empty_a, empty_b, empty_d = operands(0, 256, 512, device)
+    loop = burst_seconds(lambda: None, synchronise)["median"]
+    calls: dict[str, Callable[[], None]] = {
+        "checked, nothing launched (m = 0)": lambda: deep_gemm.fp8_gemm_nt(empty_a, empty_b, empty_d),
+    }
+    if device.type == "cuda":
+        row_major = (a[0], a[1].contiguous())
+        calls |= {
+            "fp8_gemm_nt": lambda: deep_gemm.fp8_gemm_nt(a, b, d),
+            "fp8_gemm_nt, row-major scales (two kernels)": lambda: deep_gemm.fp8_gemm_nt(row_major, b, d),
+            "without the Python wrapper": lambda: C.fp8_gemm(a[0], a[1], b[0], b[1], d, None, 0, 0, 6),
+            "torch: d.zero_()": lambda: d.zero_(),
+            "torch: bfloat16 matmul": (lambda x, y, out: lambda: torch.mm(x, y, out=out))(
+                torch.ones(64, 512, device=device, dtype=torch.bfloat16),
+                torch.ones(512, 256, device=device, dtype=torch.bfloat16),
+                torch.empty_like(d),
+            ),
+        }
+    for name, call in calls.items():
+        found[name] = {key: value - loop for key, value in burst_seconds(call, synchronise).items()}
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="directory for host.json")
+    parser.add_argument("--commit", help="commit to record, where there is no .git")
+    parser.add_argument("--repeats", type=int, default=5, help="fresh processes for each first call and import")
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    result = {"what": "bench_host", "machine": describe(arguments.commit), "device": device.type}
+    result["import_seconds"] = import_seconds(arguments.repeats)
+    result["first_call_seconds"] = first_call_seconds(device.type, arguments.repeats)
+    result["warm_call_seconds"] = warm_calls(device)
+
+    print(f"import, beside torch's and tvm_ffi's own   {statistics.median(result['import_seconds']) * 1e3:9.1f} ms")
+    for name, seconds in result["first_call_seconds"].items():
+        print(f"first call: {name:30s} {statistics.median(seconds) * 1e3:9.1f} ms  (least {min(seconds) * 1e3:.1f})")
+    for name, seconds in result["warm_call_seconds"].items():
+        print(f"warm: {name:44s} {seconds['median'] * 1e6:6.2f} us  (least {seconds['least'] * 1e6:.2f})")
+    if device.type == "cpu":
+        print("no GPU: first calls ran on the simulator (its run is included), and no launch was timed")
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        path = arguments.out / "host.json"
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        print(f"written: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
