@@ -162,7 +162,7 @@ def test_captured_accumulation(cuda) -> None:
 
 def test_a_chain_of_calls_in_a_graph(cuda) -> None:
     """Each product reads what the call before it wrote: no call may start too early."""
-    a, b, d = problem(cuda, 0, m=64, n=512, k=512)
+    a, b, _ = problem(cuda, 0, m=64, n=512, k=512)
     out = torch.zeros((64, 512), dtype=torch.float32, device=cuda)
 
     def step() -> None:
