@@ -4,7 +4,8 @@
 #   ./develop.sh              set up, build deep_gemm/_C.so
 #   ./develop.sh run [ARG...] ... then python -m deep_gemm ARG...
 #   ./develop.sh test [ARG..] ... then the tests, with ARG... for pytest
-#   ./develop.sh lint         ... then the linters and the formatters' checks
+#   ./develop.sh lint         the linters and the formatters' checks; no build
+#   ./develop.sh format       the formatters
 #
 # PYTHON=/path/to/python names the interpreter; environment of the build: the head of setup.py.
 set -euo pipefail
@@ -14,19 +15,17 @@ build() {
     "$python" setup.py --quiet build_ext --inplace
 }
 
-lint() {
-    "$python" -m ruff check .
-    "$python" -m ruff format --check .
+# On every C++ and CUDA file of the repository.
+clang_format() {
     git ls-files -z '*.cpp' '*.hpp' '*.cuh' |
-        xargs -0 "$("$python" -c 'import clang_format; print(clang_format.get_executable("clang-format"))')" \
-            --dry-run -Werror
+        xargs -0 "$("$python" -c 'import clang_format; print(clang_format.get_executable("clang-format"))')" "$@"
 }
 
 action=${1:-build}
 [ $# -gt 0 ] && shift
 case $action in
-    build | run | test | lint) ;;
-    *) stop "unknown action '$action': say nothing, run, test or lint" ;;
+    build | run | test | lint | format) ;;
+    *) stop "unknown action '$action': say nothing, run, test, lint or format" ;;
 esac
 prepare
 case $action in
@@ -45,6 +44,14 @@ case $action in
         ;;
     lint)
         install_requirements requirements-lint.txt
-        lint
+        "$python" -m ruff check .
+        "$python" -m ruff format --check .
+        clang_format --dry-run -Werror
+        ;;
+    format)
+        install_requirements requirements-lint.txt
+        "$python" -m ruff check --fix-only .
+        "$python" -m ruff format .
+        clang_format -i
         ;;
 esac

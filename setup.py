@@ -56,7 +56,9 @@ def is_set(name: str) -> bool:
 
 def find_compiler() -> list[str]:
     """The host compiler's command, or an exit that says what to install."""
-    advice = f"Install g++ {MINIMUM_GCC} or newer (Debian, Ubuntu: apt-get install g++), or set CXX to a C++20 compiler."
+    advice = (
+        f"Install g++ {MINIMUM_GCC} or newer (Debian, Ubuntu: apt-get install g++), or set CXX to a C++20 compiler."
+    )
     command = shlex.split(os.environ.get("CXX", ""))
     if not command:
         command = [name for name in ("g++", "clang++", "c++") if shutil.which(name)][:1]

@@ -7,7 +7,7 @@ process that will fork, and on a machine without a driver.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 PACKAGE_DIRECTORY = Path(__file__).resolve().parent
 LIBRARY = PACKAGE_DIRECTORY / "_C.so"
@@ -15,10 +15,6 @@ LIBRARY = PACKAGE_DIRECTORY / "_C.so"
 
 def load() -> Any:
     """Load `_C.so` and tell it where the device headers and NVRTC are."""
-    try:
-        import torch  # noqa: F401  (tvm_ffi looks for torch by trial; without it tensors could not be passed)
-    except ImportError as error:
-        raise ImportError(f"deep_gemm needs PyTorch ({error}). Run ./develop.sh, or: pip install torch") from error
     try:
         import tvm_ffi
     except ImportError as error:
@@ -37,4 +33,7 @@ def load() -> Any:
     return module
 
 
-C: Any = load()
+if TYPE_CHECKING:
+    from . import _C as C  # the stub, _C.pyi
+else:
+    C = load()

@@ -1,6 +1,7 @@
 """The wheel and the scripts that set up an environment. No test here compiles csrc/ or downloads anything."""
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -80,7 +81,7 @@ def test_the_wheel_states_what_it_needs(wheel):
     lines = archive.read(metadata).decode().splitlines()
     assert "License-Expression: MIT" in lines
     needs = {line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")}
-    assert {need.split(">")[0] for need in needs if "extra" not in need} == {"apache-tvm-ffi", "torch"}
+    assert {re.match(r"[\w-]+", need).group() for need in needs if "extra" not in need} == {"apache-tvm-ffi", "torch"}
 
 
 def test_the_library_needs_only_what_every_machine_has():
@@ -117,12 +118,9 @@ def test_a_missing_library_says_how_to_build_it(installed, tmp_path):
     assert "./develop.sh" in said
 
 
-@pytest.mark.parametrize(("module", "advice"), [("tvm_ffi", "needs apache-tvm-ffi"), ("torch", "needs PyTorch")])
-def test_a_missing_package_is_named(module, advice):
-    program = f"import sys; sys.modules['{module}'] = None; import deep_gemm"
-    said = run(sys.executable, "-c", program, cwd=ROOT, expect=1)
-    assert "ImportError" in said.splitlines()[-1]
-    assert advice in said.splitlines()[-1]
+def test_a_missing_tvm_ffi_is_named():
+    said = run(sys.executable, "-c", "import sys; sys.modules['tvm_ffi'] = None; import deep_gemm", cwd=ROOT, expect=1)
+    assert "ImportError: deep_gemm needs apache-tvm-ffi" in said.splitlines()[-1]
 
 
 @pytest.fixture

@@ -1,0 +1,96 @@
+"""What the native runtime, `_C.so`, exports: see `DEEP_GEMM_EXPORT` in csrc/*_api.cpp.
+
+`_C.so` is no Python module. `deep_gemm._extension` loads it and hands it on as `C`, and this file tells type checkers
+and readers what `C` has. Arguments are positional only. tests/test_stubs.py compares names and argument counts.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+# csrc/jit_api.cpp: settings, compiler, devices.
+
+def initialize(package_dir: str, nvrtc_directories: Sequence[str], /) -> None:
+    """Tell the runtime where the package lies and where NVRTC may lie. Called once, by `_extension`."""
+
+def jit_settings() -> Mapping[str, Any]:
+    """The settings as read from the environment (reads it now, where nothing did yet)."""
+
+def jit_compiler() -> Mapping[str, str]:
+    """`identity` and `path` of the compiler in use. Opens it; raises RuntimeError where there is none."""
+
+def jit_compile(name: str, text: str, target: str, output: str, /) -> bytes:
+    """Compile source text for a target ("sm_90a") to "cubin" or "ptx", through the disk cache. Needs no device."""
+
+def jit_cache_key(name: str, text: str, target: str, output: str, /) -> str:
+    """The name under which the disk cache keeps what `jit_compile` returns."""
+
+def jit_statistics() -> Mapping[str, Any]:
+    """What this process compiled, found on disk and loaded, and the seconds that compiling took."""
+
+def cuda_driver() -> Mapping[str, int]:
+    """`version` and `device_count` of the CUDA driver. Raises RuntimeError, with the reason, where there is none."""
+
+def device_facts(simulated: bool, index: int, /) -> Mapping[str, Any]:
+    """Name, architecture, SM count and memory sizes of a device."""
+
+def jit_launch(
+    name: str,
+    text: str,
+    grid: int,
+    block: int,
+    cluster: int,
+    smem_bytes: int,
+    dependent_launch: bool,
+    tensors: Sequence[Tensor],
+    numbers: Sequence[int],
+    /,
+) -> None:
+    """Run any kernel whose one argument is a struct of these pointers and then these 64-bit integers. For tests."""
+
+# csrc/layout_api.cpp: scale layouts.
+
+def scale_layout_transform(sf: Tensor, out: Tensor, padded_rows: int, row_granularity: int, encoding: int, /) -> None:
+    """Scales [groups, rows, k] in any strides into `out`, MN-major; `encoding` is `enum class ScaleEncoding`."""
+
+def scale_layout_transform_k_grouped(sf: Tensor, ks: Tensor, out: Tensor, padded_rows: int, encoding: int, /) -> None:
+    """Scales [sum of K blocks, rows] of K-grouped operands into packed words, group by group."""
+
+def scale_layout_arch_major(tensor: Tensor, /) -> int:
+    """Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell."""
+
+# csrc/python_api.cpp: GEMM.
+
+def fp8_gemm(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    d: Tensor,
+    c: Tensor | None,
+    granularity_a: int,
+    granularity_b: int,
+    compiled_dims: int,
+    /,
+) -> bool:
+    """D = C + A B^T. False where the scales are not in the layout that the kernel needs: nothing was launched."""
+
+def explain(m: int, n: int, k: int, num_sms: int, /) -> str:
+    """Every candidate for a dense FP8 problem, cheapest first, refused ones last, one a line."""
+
+def force_config(
+    simulated: bool,
+    index: int,
+    m: int,
+    n: int,
+    k: int,
+    swap_ab: int,
+    rows: int,
+    cols: int,
+    cluster_rows: int,
+    cluster_cols: int,
+    cluster_k: int,
+    /,
+) -> None:
+    """Serve all calls on a device with this config (rows = 0: select again). For tuning and tests."""
