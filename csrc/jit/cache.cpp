@@ -108,8 +108,8 @@ std::string cache_key(const KernelSource& source, const std::string& target, Out
 }
 
 DiskCache& DiskCache::get() {
-    static DiskCache cache;
-    return cache;
+    static auto& kCache = *new DiskCache;  // never destroyed: threads may compile while the process ends
+    return kCache;
 }
 
 DiskCache::DiskCache() : root_(settings().cache_dir) {

@@ -96,7 +96,7 @@ Settings read_environment() {
 }  // namespace
 
 const Settings& settings() {
-    static const Settings kSettings = read_environment();
+    static const auto& kSettings = *new Settings(read_environment());  // never destroyed: threads outlive main
     return kSettings;
 }
 
