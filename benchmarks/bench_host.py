@@ -79,7 +79,7 @@ def import_seconds(repeats: int) -> list[float]:
 
 
 def first_call_seconds(device: str, repeats: int) -> dict[str, list[float]]:
-    """Seconds of the first call on an empty cache, the same again, a second kernel, and the first call on a full cache."""
+    """Seconds of the first call on an empty cache, the same again, another kernel, and the first on a full cache."""
     found: dict[str, list[float]] = {"empty cache": [], "same again": [], "another kernel": [], "full cache": []}
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as directory:
