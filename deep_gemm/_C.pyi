@@ -74,7 +74,7 @@ def fp8_gemm(
     compiled_dims: int,
     /,
 ) -> bool:
-    """D = C + A B^T. False where the scales are not in the layout that the kernel needs: nothing was launched."""
+    """D = C + A B^T. False where K is 0: nothing is launched, and the caller makes D C or zero."""
 
 def explain(m: int, n: int, k: int, num_sms: int, /) -> str:
     """Every candidate for a dense FP8 problem, cheapest first, refused ones last, one a line."""
