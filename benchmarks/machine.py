@@ -22,14 +22,13 @@ def _output(*command: str) -> str | None:
 
 
 def compiler() -> str:
-    """What compiles the kernels, as the library tells."""
+    """What compiles the kernels."""
     from deep_gemm import jit
 
-    describe = getattr(jit, "compiler_description", None) or getattr(jit, "compiler", None)
     try:
-        return str(describe()) if describe is not None else "unknown"
-    except Exception as error:
-        return f"unknown ({error})"
+        return jit.compiler_info()["identity"]
+    except RuntimeError as error:
+        return f"none ({error})"
 
 
 def describe(commit: str | None = None) -> dict:

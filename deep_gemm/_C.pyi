@@ -94,3 +94,8 @@ def force_config(
     /,
 ) -> None:
     """Serve all calls on a device with this config (rows = 0: select again). For tuning and tests."""
+
+# csrc/selection_api.cpp: which kernel a problem gets.
+
+def dense_kernel(m: int, n: int, k: int, num_sms: int, fp32_output: bool, add_c: bool, /) -> Mapping[str, Any]:
+    """The kernel of a dense FP8 problem: name, text, smem_bytes, num_ctas, threads, estimated_us."""

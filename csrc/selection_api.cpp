@@ -1,0 +1,46 @@
+// Which kernel a dense FP8 problem gets, as source text: for `python -m deep_gemm`, precompiling and tests. Needs no device.
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/string.h>
+
+#include <deep_gemm/plan.cuh>
+
+#include "config/select.hpp"
+#include "jit/render.hpp"
+#include "util/ffi.hpp"
+
+namespace deep_gemm {
+namespace {
+
+using tvm::ffi::Any;
+using tvm::ffi::Map;
+using tvm::ffi::String;
+
+int32_t extent(int64_t value, const char* what) {
+    require(value >= 1 && value < (int64_t{1} << 31), what, " must be between 1 and 2^31 - 1, but is ", value);
+    return static_cast<int32_t>(value);
+}
+
+/// The selected config and its kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}.
+Map<String, Any> dense_kernel(int64_t m, int64_t n, int64_t k, int64_t num_sms, bool fp32_output, bool add_c) {
+    Problem problem{.m = extent(m, "M"), .n = extent(n, "N"), .k = extent(k, "K")};
+    problem.output = fp32_output ? ElementType::fp32 : ElementType::bf16;
+    problem.tma_store = n * element_bytes(problem.output) % 16 == 0;
+    problem.add_c = add_c;
+    problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};  // as compiled_dims="nk", the default of the calls
+    problem.num_sms = extent(num_sms, "num_sms");
+    const Candidate candidate = select(problem);
+    const jit::KernelSource source = render(candidate.config);
+    Map<String, Any> facts;
+    facts.Set("name", String(source.name));
+    facts.Set("text", String(source.text));
+    facts.Set("smem_bytes", static_cast<int64_t>(plan_smem(candidate.config).bytes));
+    facts.Set("num_ctas", candidate.num_ctas);
+    facts.Set("threads", candidate.config.threads());
+    facts.Set("estimated_us", candidate.cost_us);
+    return facts;
+}
+
+}  // namespace
+}  // namespace deep_gemm
+
+DEEP_GEMM_EXPORT(dense_kernel, deep_gemm::dense_kernel);

@@ -1,0 +1,153 @@
+"""Command line: `python -m deep_gemm [COMMAND]`.
+
+Without a command: say what was found (GPU, driver, compiler, cache), then run one FP8 GEMM and check it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from deep_gemm import jit
+from deep_gemm._demo import (
+    HOPPER_SMS,
+    HOPPER_TARGET,
+    demo,
+    doctor,
+    first_line,
+    gpu_seconds,
+    print_speed,
+    run_and_check,
+    say,
+    usable_gpu,
+)
+from deep_gemm._extension import C
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Candidates, why each was refused, and the choice."""
+    lines = C.explain(arguments.m, arguments.n, arguments.k, arguments.sms).splitlines()
+    legal = [line for line in lines if ": refused" not in line]
+    refused = [line for line in lines if ": refused" in line]
+    print(
+        f"M={arguments.m} N={arguments.n} K={arguments.k}, {arguments.sms} SMs: {len(legal)} candidates, cheapest first"
+    )
+    for index, line in enumerate(legal if arguments.all else legal[:10]):
+        print(f"{'->' if index == 0 else '  '} {line}")
+    if len(legal) > 10 and not arguments.all:
+        print(f"   ... and {len(legal) - 10} more (--all)")
+    print(f"refused: {len(refused)}")
+    reasons: dict[str, int] = {}
+    for line in refused:
+        reasons[line.split(": refused, ")[1]] = reasons.get(line.split(": refused, ")[1], 0) + 1
+    for reason, count in sorted(reasons.items(), key=lambda item: -item[1]):
+        print(f"   {count:4d}: {reason}")
+    if arguments.all:
+        print("\n".join(f"   {line}" for line in refused))
+    kernel = C.dense_kernel(arguments.m, arguments.n, arguments.k, arguments.sms, False, False)
+    print(f"\nchosen kernel (BF16 output):\n{kernel['text']}")
+    return 0
+
+
+def row_counts(most: int) -> list[int]:
+    """Values of M that meet every kernel of a weight: all small ones, then steps that no choice of tile skips."""
+    counts = list(range(1, 129))
+    while counts[-1] < most:
+        counts.append(counts[-1] + max(16, counts[-1] // 32))
+    return [count for count in counts if count <= most] or [most]
+
+
+def precompile(arguments: argparse.Namespace) -> int:
+    """Compile every kernel that M = 1 ... --max-m can need for the given weights."""
+    problems = [(m, n, k) for n, k in arguments.weight for m in row_counts(arguments.max_m)]
+    with ThreadPoolExecutor() as pool:
+        kernels = pool.map(lambda p: C.dense_kernel(*p, arguments.sms, arguments.fp32, arguments.add_c), problems)
+        sources = list(dict.fromkeys((kernel["name"], kernel["text"]) for kernel in kernels))
+    print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels")
+    results = jit.compile_many(sources, arguments.target)
+    failed = [result for result in results if result.error is not None]
+    for result in failed:
+        print(f"failed: {result.name}: {first_line(result.error)}")
+    print(f"in the cache: {len(results) - len(failed)} of {len(results)} ({jit.cache_dir()})")
+    return 1 if failed else 0
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    """Time of one shape on the GPU."""
+    gpu, why_not = usable_gpu()
+    if not gpu:
+        print(f"nothing was measured: GPU: {why_not}")
+        return 1
+    device = torch.device("cuda", torch.cuda.current_device())
+    call, right = run_and_check(arguments.m, arguments.n, arguments.k, device)
+    print_speed(arguments.m, arguments.n, arguments.k, gpu_seconds(call, device))
+    return 0 if right else 1
+
+
+def simulate(arguments: argparse.Namespace) -> int:
+    """One GEMM on the simulator: result, hazards, statistics."""
+    from deep_gemm import simulator
+
+    shape = (arguments.m, arguments.n, arguments.k)
+    print("FP8 GEMM, M={} N={} K={}, on the PTX simulator".format(*shape))
+    with simulator.options(target=arguments.target, schedule=arguments.schedule, seed=arguments.seed, hazards="report"):
+        _, right = run_and_check(*shape, torch.device("cpu"))
+        report = simulator.last_report()
+    say("hazards", len(report.hazards) or "none")
+    for hazard in report.hazards[:5]:
+        print(hazard)
+    for name, value in report.statistics.items():
+        if not isinstance(value, dict):
+            say("", f"{name}: {value}")
+    return 0 if right and not report.hazards else 1
+
+
+def weight(text: str) -> tuple[int, int]:
+    n, _, k = text.partition("x")
+    return int(n), int(k)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m deep_gemm", description=__doc__)
+    commands = parser.add_subparsers(dest="command")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], help: str, shape: bool = True):
+        added = commands.add_parser(name, help=help)
+        added.set_defaults(run=run)
+        if shape:
+            for extent in ("m", "n", "k"):
+                added.add_argument(extent, type=int, metavar=extent.upper())
+        return added
+
+    command("doctor", lambda _: 0 if doctor() else 1, "what was found: GPU, driver, compiler, cache", shape=False)
+    command("demo", lambda _: demo(), "one FP8 GEMM, checked and timed", shape=False)
+    explained = command("explain", explain, "candidates for a shape, why each was refused, and the choice")
+    explained.add_argument("--sms", type=int, default=HOPPER_SMS, help="SMs that the kernel may use")
+    explained.add_argument("--all", action="store_true", help="print every candidate")
+    compiled = command("precompile", precompile, "compile the kernels of weights, with or without a GPU", shape=False)
+    compiled.add_argument("weight", type=weight, nargs="+", metavar="NxK", help="a weight's shape, as 7168x2048")
+    compiled.add_argument("--max-m", type=int, default=4096, help="the most rows (tokens) of a call")
+    compiled.add_argument("--target", default=HOPPER_TARGET)
+    compiled.add_argument("--sms", type=int, default=HOPPER_SMS, help="SMs of the GPU that will run them")
+    compiled.add_argument("--fp32", action="store_true", help="for FP32 output instead of BF16")
+    compiled.add_argument("--add-c", action="store_true", help="for calls that pass c")
+    command("bench", bench, "time of one shape on the GPU")
+    simulated = command("simulate", simulate, "one GEMM on the simulator: result, hazards, statistics")
+    simulated.add_argument("--target", default=HOPPER_TARGET)
+    simulated.add_argument("--schedule", choices=["lazy", "eager", "random"], default="eager")
+    simulated.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    if arguments.command is None:
+        return demo() if doctor() else 1
+    return arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,194 @@
+"""What `python -m deep_gemm` shows: the machine as found, and one FP8 GEMM that is run, checked and timed."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+import deep_gemm
+
+from . import jit
+from ._extension import C
+
+HOPPER_TARGET, HOPPER_SMS = "sm_90a", 132
+GPU_SHAPE = (4096, 7168, 2048)
+SIMULATOR_SHAPE = (64, 256, 512)
+LARGEST_DIFFERENCE = 1e-5  # calc_diff of an FP8 product in BF16 against FP64 is about 3e-6
+# Limits measured on an H200, and the launch of a kernel: what `efficiency` is relative to.
+FP8_FLOPS, MEMORY_BYTES, LAUNCH_SECONDS = 1.5e15, 4.3e12, 2e-6
+
+
+def say(name: str, text: object) -> None:
+    print(f"  {name:12s} {text}")
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def usable_gpu() -> tuple[bool, str]:
+    """Whether kernels can run on a GPU here, and what there is (or why not)."""
+    try:
+        driver = C.cuda_driver()
+    except RuntimeError as error:
+        return False, f"none: {first_line(error)}"
+    if not torch.cuda.is_available():
+        return (
+            False,
+            f"torch {torch.__version__} cannot use it (driver {driver['version']}, {driver['device_count']} GPUs)",
+        )
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    name = (
+        f"{properties.name}, compute capability {properties.major}.{properties.minor}, "
+        f"{properties.multi_processor_count} SMs, {properties.total_memory >> 30} GiB"
+    )
+    if (properties.major, properties.minor) != (9, 0) and properties.major != 10:
+        return False, f"{name}: the kernels need Hopper (9.0) or Blackwell (10.x)"
+    return True, name
+
+
+def doctor() -> bool:
+    """Print what was found. True where kernels can be compiled."""
+    print(f"deep_gemm {deep_gemm.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}")
+    _, gpu = usable_gpu()
+    say("GPU", gpu)
+    try:
+        driver = C.cuda_driver()
+        say("driver", f"CUDA {driver['version'] // 1000}.{driver['version'] % 1000 // 10}")
+    except RuntimeError:
+        say("driver", "none")
+    try:
+        compiler = jit.compiler_info()
+        say("compiler", f"{compiler['identity']} ({compiler['path']})")
+        compiles = True
+    except RuntimeError as error:
+        say("compiler", f"none: {error}")
+        compiles = False
+    directory = jit.cache_dir()
+    if directory is None:
+        say("cache", "in memory only: no directory can be written")
+    else:
+        entries = jit.list_cache()
+        size = sum(entry.image_bytes for entry in entries)
+        say("cache", f"{directory}: {len(entries)} kernels, {size / 1e6:.1f} MB")
+    return compiles
+
+
+def quantised(m: int, n: int, k: int, device: torch.device) -> tuple:
+    from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
+
+    generator = torch.Generator(device=device).manual_seed(0)
+    a = torch.randn(m, k, device=device, generator=generator)
+    b = torch.randn(n, k, device=device, generator=generator)
+    data, scales = per_token_cast_to_fp8(a, use_ue8m0=False)
+    scaled_a = (data, deep_gemm.get_mn_major_tma_aligned_tensor(scales))
+    return scaled_a, per_block_cast_to_fp8(b, use_ue8m0=False)
+
+
+def reference(a: tuple, b: tuple) -> torch.Tensor:
+    """The product of the same quantised inputs in FP64."""
+
+    def dequantise(operand: tuple, rows: int) -> torch.Tensor:
+        data, scales = operand
+        scales = scales.double().repeat_interleave(rows, 0)[: data.shape[0]]
+        return data.double() * scales.repeat_interleave(128, 1)[:, : data.shape[1]]
+
+    return dequantise(a, 1) @ dequantise(b, 128).T
+
+
+def run_and_check(m: int, n: int, k: int, device: torch.device) -> tuple[Callable[[], None], bool]:
+    """Run one GEMM, print how it compares with FP64. Returns the call, to be timed, and whether it was right."""
+    a, b = quantised(m, n, k, device)
+    d = torch.full((m, n), float("nan"), dtype=torch.bfloat16, device=device)
+
+    def call() -> None:
+        deep_gemm.fp8_gemm_nt(a, b, d)
+
+    begin = time.perf_counter()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    say("first call", f"{(time.perf_counter() - begin) * 1e3:.1f} ms, compiling or loading included")
+    from deep_gemm.testing import calc_diff
+
+    difference = calc_diff(d, reference(a, b))
+    right = difference <= LARGEST_DIFFERENCE
+    verdict = "right" if right else "WRONG"
+    say("result", f"{verdict}: differs from the FP64 product of the same inputs by {difference:.1e} (1 - cosine)")
+    return call, right
+
+
+def gpu_seconds(call: Callable[[], None], device: torch.device, calls: int = 20) -> float:
+    """Median GPU time of a call with a cold L2, launch gap left out: replays of one graph with and without the call."""
+    flush = torch.empty(256 << 20, dtype=torch.int8, device=device)
+
+    def replay_seconds(body: Callable[[], None]) -> float:
+        body()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            body()
+        seconds = []
+        for _ in range(calls):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            seconds.append(begin.elapsed_time(end) * 1e-3)
+        return statistics.median(seconds)
+
+    def flush_and_call() -> None:
+        flush.zero_()
+        call()
+
+    return max(replay_seconds(flush_and_call) - replay_seconds(lambda: flush.zero_()), 1e-9)
+
+
+def print_speed(m: int, n: int, k: int, seconds: float) -> None:
+    flops = 2 * m * n * k
+    size = m * k + n * k + 2 * m * n + 4 * -(-k // 128) * (m + -(-n // 128))
+    floor = max(size / MEMORY_BYTES, flops / FP8_FLOPS) + LAUNCH_SECONDS
+    say("time", f"{seconds * 1e6:.1f} us on the GPU, from a cold L2")
+    say("speed", f"{flops / seconds * 1e-12:.0f} TFLOPS, {size / seconds * 1e-9:.0f} GB/s")
+    say("efficiency", f"{floor / seconds:.2f} of what an H200's memory and matrix units allow ({floor * 1e6:.1f} us)")
+
+
+def compile_for_hopper(m: int, n: int, k: int) -> None:
+    kernel = C.dense_kernel(m, n, k, HOPPER_SMS, False, False)
+    before = jit.statistics()["found_on_disk"]
+    begin = time.perf_counter()
+    image = C.jit_compile(kernel["name"], kernel["text"], HOPPER_TARGET, "cubin")
+    how = "found in the cache" if jit.statistics()["found_on_disk"] > before else "compiled"
+    say("kernel", f"M={m} N={n} K={k} for {HOPPER_TARGET}: {how} in {(time.perf_counter() - begin) * 1e3:.0f} ms")
+    ctas, threads, smem = (kernel[field] for field in ("num_ctas", "threads", "smem_bytes"))
+    say("", f"{len(image)} bytes; {ctas} CTAs of {threads} threads, each with {smem} bytes of shared memory")
+
+
+def demo(shape: tuple[int, int, int] | None = None) -> int:
+    """One FP8 GEMM on the best device that there is, checked, and timed where that means something."""
+    gpu, why_not = usable_gpu()
+    if gpu:
+        m, n, k = shape or GPU_SHAPE
+        device = torch.device("cuda", torch.cuda.current_device())
+        print(f"\nFP8 GEMM, M={m} N={n} K={k}, on the GPU")
+        call, right = run_and_check(m, n, k, device)
+        print_speed(m, n, k, gpu_seconds(call, device))
+        return 0 if right else 1
+    print("\nFP8 GEMM for Hopper, compiled only")
+    compile_for_hopper(*(shape or GPU_SHAPE))
+    m, n, k = shape or SIMULATOR_SHAPE
+    print(f"\nFP8 GEMM, M={m} N={n} K={k}, on the PTX simulator")
+    try:
+        _, right = run_and_check(m, n, k, torch.device("cpu"))
+    except RuntimeError as error:
+        say("not run", first_line(error))
+        return 1
+    print(
+        f"\nDone: a kernel compiled for {HOPPER_TARGET}; a smaller GEMM interpreted on the CPU and compared with FP64."
+    )
+    print(f"Not done: nothing ran on a GPU ({why_not}), so no speed was measured.")
+    return 0 if right else 1
