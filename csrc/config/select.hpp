@@ -53,7 +53,7 @@ inline std::vector<Candidate> enumerate(const Problem& p) {
     const sm90::CostModel cost;
     for (const bool swap_ab : {false, true}) {
         for (const TileShape& tile : sm90::tile_shapes(swap_ab)) {
-            for (const ClusterShape cluster : {ClusterShape{1, 1}, ClusterShape{2, 1}, ClusterShape{1, 2}}) {
+            for (const ClusterShape cluster : {ClusterShape{1, 1}, ClusterShape{2, 1}, ClusterShape{1, 2}, ClusterShape{2, 2}}) {
                 GemmConfig c{.arch = Arch::sm90, .grouping = p.grouping, .operand = p.operand, .output = p.output,
                              .scales_a = p.scales_a, .scales_b = p.scales_b, .swap_ab = swap_ab, .tile = tile, .cluster = cluster,
                              .math_warpgroups = sm90::math_warpgroups(tile), .stages = 1, .add_c = p.add_c != 0,

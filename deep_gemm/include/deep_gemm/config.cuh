@@ -67,6 +67,7 @@ struct GemmConfig {
     bool add_c = false;
     StoreKind store = StoreKind::tma;
     bool dependent_launch = false;  // weights may be read before the preceding kernel has finished
+    int32_t group_capacity = 0;  // most groups whose sizes only the device knows
     CompiledShape shape = {};
 
     constexpr bool operator==(const GemmConfig&) const = default;

@@ -26,7 +26,9 @@ struct GemmParams {
     const int32_t* grouped_layout;  // meaning depends on GemmConfig::grouping
     int32_t m, n, k;
     int32_t num_groups;
-    int32_t strip_blocks;  // rasterisation: this many row blocks are walked together, column by column, so that L2 holds them
+    int32_t strip_blocks;  // rasterisation: this many blocks of M are walked together, so that L2 holds them
+    int32_t m_alignment;   // psum layout: groups start at multiples of it
+    int32_t zero_padding;  // psum layout: rows between a group's end and the next group's start are written as zeros
 };
 
 }  // namespace deep_gemm

@@ -19,13 +19,31 @@ constexpr int32_t block_scale_values(const GemmConfig& c) {
     return scale_blocks(c.row_scales() == ScaleKind::per_block ? c.tile.rows : c.tile.cols);
 }
 
-/// Bytes of shared memory that stages and barriers take, staging of D not included.
+/// Who adds up the parts of a split K: owner CTA of warp w's 16 rows is `w / warps_per_owner * owner_step`.
+struct SplitKPlan {
+    int32_t warps_per_owner, owner_step;
+};
+
+constexpr SplitKPlan plan_split_k(const GemmConfig& c) {
+    const int32_t row_warps = c.tile.rows / 16;
+    return c.cluster.k >= row_warps ? SplitKPlan{1, c.cluster.k / row_warps} : SplitKPlan{row_warps / c.cluster.k, 1};
+}
+
+/// One warp's accumulators.
+constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return c.tile.cols / 2 * 32 * 4; }
+
+constexpr int32_t reduction_bytes(const GemmConfig& c) {
+    return c.cluster.k == 1 ? 0 : plan_split_k(c).warps_per_owner * (c.cluster.k * split_k_part_bytes(c) + 8);
+}
+
+/// Bytes of shared memory that stages, barriers, group table and split-K parts take, staging of D not included.
 constexpr int32_t ring_bytes(const GemmConfig& c) {
     const int32_t row_bytes = c.tile.k * element_bytes(c.operand);
     const int32_t scales = (c.row_scales() == ScaleKind::per_row ? align_up(c.tile.rows * 4, 128) : 0) +
                            (c.col_scales() == ScaleKind::per_row ? align_up(c.tile.cols * 4, 128) : 0) +
                            align_up(block_scale_values(c) * 4, 16);
-    return c.stages * (c.tile.rows * row_bytes + align_up(c.tile.cols * row_bytes, 1024) + scales + 2 * 8);
+    return c.stages * (c.tile.rows * row_bytes + align_up(c.tile.cols * row_bytes, 1024) + scales + 2 * 8) + c.group_capacity * 12 +
+           reduction_bytes(c);
 }
 
 /// Each math warp stages D by itself, 16 of its rows and one swizzle span at a time, in a small ring of buffers: no warp ever waits
@@ -60,7 +78,7 @@ constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
 
 struct SmemPlan {
     int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
-    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers;          // offsets
+    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, reduction, groups;  // offsets
     int32_t bytes;                                                                    // of the launch, alignment slack included
 };
 
@@ -80,7 +98,9 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
     p.block_scales = p.col_scales + c.stages * p.col_scale_bytes;
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
-    p.bytes = p.barriers + 2 * c.stages * 8 + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
+    p.reduction = p.barriers + 2 * c.stages * 8;
+    p.groups = p.reduction + reduction_bytes(c);
+    p.bytes = p.groups + c.group_capacity * 12 + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
     return p;
 }
 

@@ -9,6 +9,7 @@
 #include <deep_gemm/mma/sm90.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/load.cuh>
+#include <deep_gemm/tile/split_k.cuh>
 #include <deep_gemm/tile/store.cuh>
 
 namespace deep_gemm {
@@ -30,17 +31,14 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
     constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
     const ClusterPosition<c> position;
-    TileScheduler<c> tiles(params);
+    TileScheduler<c> tiles(params, smem.groups());
     Ring<c.stages> ring;
     int32_t store_buffer = 0;
     Tile tile;
     while (tiles.next(tile)) {
         float total[kSubtiles][kAccumulators<c>] = {};
         for (int32_t block = 0; block < tile.k_blocks; ++block, ring.advance()) {
-            if constexpr (c.cluster.size() > 1)
-                ptx::barrier_wait_cluster(smem.full(ring.stage), ring.phase);
-            else
-                ptx::barrier_wait(smem.full(ring.stage), ring.phase);
+            ptx::barrier_wait(smem.full(ring.stage), ring.phase);
 #pragma unroll
             for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
                 const int32_t first_row = warpgroup * c.warpgroup_rows() + subtile * kWgmmaRows;
@@ -50,8 +48,9 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
                     multiply_block<c>(partial, rows, smem.cols(ring.stage), false);
                     const BlockScales<c> scales(smem, ring.stage, tile, first_row);
                     finish_block<c>(partial);
+                    if constexpr (scales_stay_in_smem(c)) scales.promote(total[subtile], partial, tile);
                     if (subtile == kSubtiles - 1) release_stage<c>(smem, position, ring.stage);
-                    scales.promote(total[subtile], partial, tile);
+                    if constexpr (!scales_stay_in_smem(c)) scales.promote(total[subtile], partial, tile);
                 } else {
                     multiply_block<c>(total[subtile], rows, smem.cols(ring.stage), true);
                     finish_block<c>(total[subtile]);
@@ -59,10 +58,14 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
                 }
             }
         }
+        if constexpr (c.cluster.k > 1) {
+            static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
+            if (!reduce_split_k<c>(smem, position, total[0])) continue;
+        }
 #pragma unroll
         for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
             const int32_t first_row = warpgroup * c.warpgroup_rows() + subtile * kWgmmaRows;
-            const Fragment<c> at(tile, first_row);
+            const Fragment<c> at(tile, first_row, params);
             if constexpr (c.add_c) add_c<c>(total[subtile], at, params);
             if constexpr (c.store == StoreKind::tma)
                 store_staged<c>(smem.staging(threadIdx.x / 32), total[subtile], tile, first_row, store_buffer, params);
@@ -81,6 +84,8 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.full(stage), full_arrivals(c));
         ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
     }
+    if constexpr (c.cluster.k > 1)
+        for (int32_t slot = 0; slot < plan_split_k(c).warps_per_owner; ++slot) ptx::barrier_init(smem.reduction_barrier(slot), c.cluster.k);
     ptx::fence_barrier_init();
 }
 
@@ -110,6 +115,7 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
         if constexpr (c.store == StoreKind::tma) ptx::prefetch_tensor_map(&params.d);
         initialise_barriers<c>(smem);
     }
+    smem.groups().fill(params);
     sync_cluster<c>();
 
     if (warpgroup == c.math_warpgroups) {

@@ -42,6 +42,10 @@ DG_DEVICE void finish_block(float (&d)[kAccumulators<c>]) {
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
+/// Scales per column are read into registers while the tensor cores work, unless that takes too many: then they are read while
+/// promoting, and the stage is kept until promotion is done.
+constexpr bool scales_stay_in_smem(const GemmConfig& c) { return c.col_scales() == ScaleKind::per_row && c.tile.cols > 64; }
+
 /// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart) and,
 /// for each 8 columns, its two neighbours.
 template <GemmConfig c>
@@ -53,7 +57,8 @@ struct BlockScales {
 
     float row[2];
     float block[kValues];
-    float2 col[kColsUniform ? 1 : kColGroups];
+    float2 col[kColsUniform || scales_stay_in_smem(c) ? 1 : kColGroups];
+    uint32_t col_address;
 
     /// `row` is the first of the 64 rows, counted within the tile.
     DG_DEVICE BlockScales(const Smem<c>& smem, int32_t stage, const Tile& tile, int32_t first_row) {
@@ -70,8 +75,11 @@ struct BlockScales {
 #pragma unroll
             for (int32_t i = 0; i < kValues; ++i) block[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
         } else {
+            col_address = smem.col_scales(stage) + lane % 4 * 8;
+            if constexpr (!scales_stay_in_smem(c)) {
 #pragma unroll
-            for (int32_t i = 0; i < kColGroups; ++i) col[i] = ptx::load_shared_x2(smem.col_scales(stage) + (8 * i + 2 * (lane % 4)) * 4);
+                for (int32_t i = 0; i < kColGroups; ++i) col[i] = ptx::load_shared_x2(col_address + i * 32);
+            }
         }
     }
 
@@ -93,8 +101,9 @@ struct BlockScales {
                 scale[0][0] = scale[0][1] = pick(by_block, value, 0);
                 scale[1][0] = scale[1][1] = pick(by_block, value, 1);
             } else {
-                scale[0][0] = row[0] * col[i].x, scale[0][1] = row[0] * col[i].y;
-                scale[1][0] = row[1] * col[i].x, scale[1][1] = row[1] * col[i].y;
+                const float2 pair = scales_stay_in_smem(c) ? ptx::load_shared_x2(col_address + i * 32) : col[i];
+                scale[0][0] = row[0] * pair.x, scale[0][1] = row[0] * pair.y;
+                scale[1][0] = row[1] * pair.x, scale[1][1] = row[1] * pair.y;
             }
 #pragma unroll
             for (int32_t j = 0; j < 4; ++j)

@@ -23,13 +23,24 @@ DG_DEVICE uint32_t map_to_cta(uint32_t address, uint32_t cta_rank) {
     return mapped;
 }
 
-DG_DEVICE float4 load_cluster_x4(uint32_t mapped) {
-    float4 v;
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(mapped)
-                 : "memory");
-    return v;
+DG_DEVICE void store_cluster_x4(uint32_t mapped, float a, float b, float c, float d) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(mapped), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+
+/// mbarrier.arrive.release.cluster on another CTA's barrier: what this warp wrote to that CTA is visible to who waits for it.
+DG_DEVICE void barrier_arrive_cluster(uint32_t barrier, uint32_t cta_rank) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(map_to_cta(barrier, cta_rank)) : "memory");
+}
+
+/// mbarrier.try_wait.parity.acquire.cluster: the other side of it.
+DG_DEVICE void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+    asm volatile(
+        "{\n .reg .pred done;\n"
+        "again:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+        " @done bra finished;\n bra again;\n"
+        "finished:\n}\n" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
 }
 
 }  // namespace deep_gemm::ptx

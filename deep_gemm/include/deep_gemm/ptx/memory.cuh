@@ -22,6 +22,22 @@ DG_DEVICE float2 load_shared_x2(uint32_t address) {
     return value;
 }
 
+DG_DEVICE float4 load_shared_x4(uint32_t address) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address));
+    return v;
+}
+
+DG_DEVICE int32_t load_shared_int(uint32_t address) {
+    int32_t value;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(value) : "r"(address));
+    return value;
+}
+
+DG_DEVICE void store_shared_int(uint32_t address, int32_t value) {
+    asm volatile("st.shared.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
 DG_DEVICE void store_shared(uint32_t address, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }

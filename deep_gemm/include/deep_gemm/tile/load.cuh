@@ -9,15 +9,6 @@
 
 namespace deep_gemm {
 
-/// Wait until all readers of a stage, in every CTA that our copies reach, have let go of it.
-template <GemmConfig c>
-DG_DEVICE void wait_empty(const Smem<c>& smem, const Ring<c.stages>& ring) {
-    if constexpr (c.cluster.size() > 1)
-        ptx::barrier_wait_cluster(smem.empty(ring.stage), ring.phase ^ 1);
-    else
-        ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);
-}
-
 /// One operand's share of a stage: CTAs that need the same box load a slice each and send it to all.
 template <int32_t kExtent, int32_t kSharers, int32_t kRowBytes>
 DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start, int32_t group,
@@ -37,22 +28,23 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
     const ClusterPosition<c> position;
     const uint16_t rows_mask = position.rows_mask(), cols_mask = position.cols_mask();
-    TileScheduler<c> tiles(params);
+    TileScheduler<c> tiles(params, smem.groups());
     Ring<c.stages> ring;
     Tile tile;
     while (tiles.next(tile)) {
+        const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile), col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
         for (int32_t block = tile.k_block; block < tile.k_block + tile.k_blocks; ++block, ring.advance()) {
-            wait_empty<c>(smem, ring);
+            ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);  // all readers, in every CTA that our copies reach
             const uint32_t full = smem.full(ring.stage);
             ptx::barrier_arrive_expect(full, stage_transaction_bytes(c));
             load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), params.rows, full, block * c.tile.k, tile.row,
-                                                                 tile.group, position.col, rows_mask, ptx::CacheHint::normal);
+                                                                 row_group, position.col, rows_mask, ptx::CacheHint::normal);
             load_operand<c.tile.cols, c.cluster.rows, kRowBytes>(smem.cols(ring.stage), params.cols, full, block * c.tile.k, tile.col,
-                                                                 tile.group, position.row, cols_mask, ptx::CacheHint::normal);
+                                                                 col_group, position.row, cols_mask, ptx::CacheHint::normal);
             if constexpr (c.row_scales() == ScaleKind::per_row)
-                ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, tile.group, ptx::CacheHint::normal);
+                ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, row_group, ptx::CacheHint::normal);
             if constexpr (c.col_scales() == ScaleKind::per_row)
-                ptx::load_box(smem.col_scales(ring.stage), &params.col_scales, full, tile.col, block, tile.group, ptx::CacheHint::normal);
+                ptx::load_box(smem.col_scales(ring.stage), &params.col_scales, full, tile.col, block, col_group, ptx::CacheHint::normal);
         }
     }
 }
@@ -65,7 +57,7 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
     const int32_t lane = threadIdx.x % 32;
     const int32_t extent = (kOnRows == c.swap_ab) ? extent_n<c>(params) : extent_m<c>(params);
     const int32_t last_block = (extent - 1) / kScaleGranularity;
-    TileScheduler<c> tiles(params);
+    TileScheduler<c> tiles(params, smem.groups());
     Ring<c.stages> ring;
     Tile tile;
     while (tiles.next(tile)) {
@@ -83,7 +75,7 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
             }
             const int32_t count = min(32, tile.k_blocks - batch);
             for (int32_t turn = 0; turn < count; ++turn, ring.advance()) {
-                wait_empty<c>(smem, ring);
+                ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);
                 if (lane == turn) {
 #pragma unroll
                     for (int32_t i = 0; i < kValues; ++i) ptx::store_shared(smem.block_scales(ring.stage) + i * 4, values[i]);

@@ -3,6 +3,7 @@
 
 #include <deep_gemm/params.cuh>
 #include <deep_gemm/tile/cluster_position.cuh>
+#include <deep_gemm/tile/group_table.cuh>
 
 namespace deep_gemm {
 
@@ -11,50 +12,133 @@ struct Tile {
     int32_t row, col;
     int32_t group;
     int32_t k_block, k_blocks;  // first and count
+    int32_t m_end;              // first row of D past the group's own (extent of D where groups have no end)
 };
 
-/// Extents that the compiler may know.
+/// Third coordinate of each tensor for a tile.
 template <GemmConfig c>
-DG_DEVICE int32_t extent_m(const GemmParams& params) { return c.shape.m ? c.shape.m : params.m; }
+DG_DEVICE int32_t group_of_a(const Tile& tile) { return c.grouping == Grouping::masked ? tile.group : 0; }
 template <GemmConfig c>
-DG_DEVICE int32_t extent_n(const GemmParams& params) { return c.shape.n ? c.shape.n : params.n; }
+DG_DEVICE int32_t group_of_b(const Tile& tile) { return c.grouping == Grouping::k_contiguous ? 0 : tile.group; }
 template <GemmConfig c>
-DG_DEVICE int32_t extent_k(const GemmParams& params) { return c.shape.k ? c.shape.k : params.k; }
+DG_DEVICE int32_t group_of_d(const Tile& tile) { return c.grouping == Grouping::masked || c.grouping == Grouping::k_contiguous ? tile.group : 0; }
+
+/// Walks the tiles of one matrix or one group: `strip` blocks of M together, all of N block by block, then the next strip.
+template <GemmConfig c>
+struct Rasterizer {
+    static constexpr int32_t kTileM = c.swap_ab ? c.tile.cols : c.tile.rows, kTileN = c.swap_ab ? c.tile.rows : c.tile.cols;
+    static constexpr int32_t kClusterM = c.swap_ab ? c.cluster.cols : c.cluster.rows, kClusterN = c.swap_ab ? c.cluster.rows : c.cluster.cols;
+
+    ClusterPosition<c> position;
+    int32_t n_blocks, k_blocks, strip;
+
+    DG_DEVICE explicit Rasterizer(const GemmParams& params)
+        : n_blocks((extent_n<c>(params) + kTileN * kClusterN - 1) / (kTileN * kClusterN)),
+          k_blocks((extent_k<c>(params) + c.tile.k - 1) / c.tile.k),
+          strip(params.strip_blocks) {}
+
+    /// Coordinates of the `index`th super-tile of a group of `m_blocks` blocks that starts at row `m_start`; this CTA's part of K.
+    DG_DEVICE void place(Tile& tile, int32_t index, int32_t m_blocks, int32_t m_start) const {
+        const int32_t strip_index = index / (strip * n_blocks), rest = index - strip_index * strip * n_blocks;
+        const int32_t first = strip_index * strip, height = min(strip, m_blocks - first);
+        const int32_t n_block = rest / height, m_block = first + rest - n_block * height;
+        const int32_t m = m_start + m_block * (kTileM * kClusterM), n = n_block * (kTileN * kClusterN);
+        tile.row = (c.swap_ab ? n : m) + position.row * c.tile.rows;
+        tile.col = (c.swap_ab ? m : n) + position.col * c.tile.cols;
+        tile.k_block = k_blocks * position.k / c.cluster.k;
+        tile.k_blocks = k_blocks * (position.k + 1) / c.cluster.k - tile.k_block;
+    }
+};
 
 template <GemmConfig c, Grouping = c.grouping>
 class TileScheduler;
 
-/// One matrix: clusters take super-tiles in turn, walking strips of row blocks column by column.
+/// One matrix.
 template <GemmConfig c>
 class TileScheduler<c, Grouping::dense> {
 public:
-    DG_DEVICE explicit TileScheduler(const GemmParams& params)
-        : k_blocks_((extent_k<c>(params) + c.tile.k - 1) / c.tile.k), strip_(params.strip_blocks) {
-        const int32_t rows = c.swap_ab ? extent_n<c>(params) : extent_m<c>(params);
-        const int32_t cols = c.swap_ab ? extent_m<c>(params) : extent_n<c>(params);
-        row_blocks_ = (rows + kRows - 1) / kRows;
-        col_blocks_ = (cols + kCols - 1) / kCols;
-        next_ = blockIdx.x / c.cluster.size();
+    DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
+        : raster_(params), m_end_(extent_m<c>(params)), next_(blockIdx.x / c.cluster.size()) {
+        m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
     }
 
     DG_DEVICE bool next(Tile& tile) {
-        if (next_ >= row_blocks_ * col_blocks_) return false;
-        const int32_t strip = next_ / (strip_ * col_blocks_), rest = next_ - strip * strip_ * col_blocks_;
-        const int32_t first = strip * strip_, height = min(strip_, row_blocks_ - first);
-        const int32_t col = rest / height, row = first + rest - col * height;
-        tile.row = row * kRows + position_.row * c.tile.rows;
-        tile.col = col * kCols + position_.col * c.tile.cols;
+        if (next_ >= m_blocks_ * raster_.n_blocks) return false;
+        raster_.place(tile, next_, m_blocks_, 0);
         tile.group = 0;
-        tile.k_block = k_blocks_ * position_.k / c.cluster.k;
-        tile.k_blocks = k_blocks_ * (position_.k + 1) / c.cluster.k - tile.k_block;
+        tile.m_end = m_end_;
         next_ += gridDim.x / c.cluster.size();
         return true;
     }
 
 private:
-    static constexpr int32_t kRows = c.tile.rows * c.cluster.rows, kCols = c.tile.cols * c.cluster.cols;
-    ClusterPosition<c> position_;
-    int32_t row_blocks_, col_blocks_, k_blocks_, strip_, next_;
+    static constexpr int32_t kBlockM = Rasterizer<c>::kTileM * Rasterizer<c>::kClusterM;
+    Rasterizer<c> raster_;
+    int32_t m_end_, m_blocks_, next_;
+};
+
+/// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a tile's height
+/// divides, so that the first row speaks for a tile; a tile that begins with padding (-1) holds nothing but padding.
+template <GemmConfig c>
+class TileScheduler<c, Grouping::m_contiguous> {
+public:
+    DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
+        : raster_(params), experts_(params.grouped_layout), m_end_(extent_m<c>(params)), next_(blockIdx.x / c.cluster.size()) {
+        m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
+    }
+
+    DG_DEVICE bool next(Tile& tile) {
+        while (next_ < m_blocks_ * raster_.n_blocks) {
+            raster_.place(tile, next_, m_blocks_, 0);
+            tile.group = __ldg(experts_ + (c.swap_ab ? tile.col : tile.row));
+            tile.m_end = m_end_;
+            next_ += gridDim.x / c.cluster.size();
+            if (tile.group >= 0) return true;
+        }
+        return false;
+    }
+
+private:
+    static constexpr int32_t kBlockM = Rasterizer<c>::kTileM;
+    static_assert(Rasterizer<c>::kClusterM == 1, "neighbours along M may belong to different experts");
+    Rasterizer<c> raster_;
+    const int32_t* experts_;
+    int32_t m_end_, m_blocks_, next_;
+};
+
+/// Groups with device-side row counts; a table in shared memory says where each begins.
+template <GemmConfig c>
+class CountedScheduler {
+public:
+    DG_DEVICE CountedScheduler(const GemmParams& params, const GroupTable<c>& table)
+        : raster_(params), table_(table), num_groups_(params.num_groups), next_(blockIdx.x / c.cluster.size()) {}
+
+    DG_DEVICE bool next(Tile& tile) {
+        while (group_ < num_groups_ && next_ >= (blocks_before_ + table_.blocks(group_)) * raster_.n_blocks) blocks_before_ += table_.blocks(group_++);
+        if (group_ == num_groups_) return false;
+        raster_.place(tile, next_ - blocks_before_ * raster_.n_blocks, table_.blocks(group_), table_.row_begin(group_));
+        tile.group = group_;
+        tile.m_end = table_.row_end(group_);
+        if constexpr (c.grouping == Grouping::m_psum)  // blocks of nothing but padding become zero
+            if ((c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
+        next_ += gridDim.x / c.cluster.size();
+        return true;
+    }
+
+private:
+    static_assert(Rasterizer<c>::kClusterM == 1, "a cluster works on one group's block of rows");
+    Rasterizer<c> raster_;
+    GroupTable<c> table_;
+    int32_t num_groups_, next_, group_ = 0, blocks_before_ = 0;
+};
+
+template <GemmConfig c>
+class TileScheduler<c, Grouping::masked> : public CountedScheduler<c> {
+    using CountedScheduler<c>::CountedScheduler;
+};
+template <GemmConfig c>
+class TileScheduler<c, Grouping::m_psum> : public CountedScheduler<c> {
+    using CountedScheduler<c>::CountedScheduler;
 };
 
 }  // namespace deep_gemm

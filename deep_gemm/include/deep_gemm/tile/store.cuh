@@ -8,64 +8,83 @@
 
 namespace deep_gemm {
 
-/// Where one thread's accumulators lie in D. Register 4 j + 2 h + e of a thread is row `row + 8 h`, column `col + 8 j + e`.
+/// D's (or C's) elements behind one thread's accumulators. Register 4 j + 2 h + e is row `row + 8 h`, column `col + 8 j + e` of the
+/// instruction's frame; registers come in pairs (e = 0, 1). Two running pointers are all the addressing that takes registers.
 template <GemmConfig c>
 struct Fragment {
-    int32_t row, col, group;
+    int32_t row, col;      // of register 0, in D's own frame: M and N
+    int32_t m_end, n_end;  // first elements past D
+    int32_t group;
 
-    DG_DEVICE Fragment(const Tile& tile, int32_t first_row)
-        : row(tile.row + first_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4), col(tile.col + threadIdx.x % 4 * 2), group(tile.group) {}
+    DG_DEVICE Fragment(const Tile& tile, int32_t first_row, const GemmParams& params)
+        : m_end(c.grouping == Grouping::m_psum ? tile.m_end : extent_m<c>(params)), n_end(extent_n<c>(params)), group(group_of_d<c>(tile)) {
+        const int32_t along_rows = tile.row + first_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        const int32_t along_cols = tile.col + threadIdx.x % 4 * 2;
+        row = c.swap_ab ? along_cols : along_rows;
+        col = c.swap_ab ? along_rows : along_cols;
+    }
 
-    DG_DEVICE int32_t m(int32_t j, int32_t h, int32_t e) const { return c.swap_ab ? col + 8 * j + e : row + 8 * h; }
-    DG_DEVICE int32_t n(int32_t j, int32_t h, int32_t e) const { return c.swap_ab ? row + 8 * h : col + 8 * j + e; }
+    /// visit(register, pointer to the first element of the pair, distance to the second, is the first inside, is the second).
+    template <typename Element, typename Visit>
+    DG_DEVICE void for_each_pair(Element* data, int64_t stride, int64_t group_stride, const Visit& visit) const {
+        Element* line = data + group * group_stride + row * stride + col;
+#pragma unroll
+        for (int32_t j = 0; j < c.tile.cols / 8; ++j) {
+#pragma unroll
+            for (int32_t h = 0; h < 2; ++h) {
+                if constexpr (c.swap_ab) {
+                    const bool inside = col + 8 * h < n_end;
+                    visit(4 * j + 2 * h, line + 8 * h, stride, inside && row + 8 * j < m_end, inside && row + 8 * j + 1 < m_end);
+                } else {
+                    const bool inside = row + 8 * h < m_end;
+                    visit(4 * j + 2 * h, line + 8 * j + h * 8 * stride, int64_t{1}, inside && col + 8 * j < n_end, inside && col + 8 * j + 1 < n_end);
+                }
+            }
+            if constexpr (c.swap_ab) line += 8 * stride;
+            // With three math warpgroups registers are short: at most 16 loads of C in flight.
+            if constexpr (c.math_warpgroups == 3)
+                if (j % 4 == 3) asm volatile("" ::: "memory");
+        }
+    }
 };
 
-template <ElementType kType>
-DG_DEVICE float load_element(const void* data, int64_t index) {
-    if constexpr (kType == ElementType::fp32) return static_cast<const float*>(data)[index];
-    return __uint_as_float(static_cast<uint32_t>(static_cast<const uint16_t*>(data)[index]) << 16);
-}
+DG_DEVICE float to_float(float value) { return value; }
+DG_DEVICE float to_float(uint16_t bf16) { return __uint_as_float(static_cast<uint32_t>(bf16) << 16); }
+DG_DEVICE void from_float(float& target, float value) { target = value; }
+DG_DEVICE void from_float(uint16_t& bf16, float value) { bf16 = static_cast<uint16_t>(ptx::pack_bf16(value, 0.0f)); }
 
-template <ElementType kType>
-DG_DEVICE void store_element(void* data, int64_t index, float value) {
-    if constexpr (kType == ElementType::fp32)
-        static_cast<float*>(data)[index] = value;
-    else
-        static_cast<uint16_t*>(data)[index] = static_cast<uint16_t>(ptx::pack_bf16(value, 0.0f));
-}
+template <ElementType>
+struct Storage;
+template <>
+struct Storage<ElementType::fp32> { using Type = float; };
+template <>
+struct Storage<ElementType::bf16> { using Type = uint16_t; };
 
 template <GemmConfig c>
 DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
-    const int32_t m_end = extent_m<c>(params), n_end = extent_n<c>(params);
-#pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; ++i) {
-        const int32_t m = at.m(i / 4, i / 2 % 2, i % 2), n = at.n(i / 4, i / 2 % 2, i % 2);
-        if (m < m_end && n < n_end)
-            total[i] += load_element<c.output>(params.c_data, at.group * params.c_group_stride + m * params.c_stride + n);
-    }
+    using Element = typename Storage<c.output>::Type;
+    at.for_each_pair(static_cast<const Element*>(params.c_data), params.c_stride, params.c_group_stride,
+                     [&](int32_t i, const Element* pair, int64_t step, bool first, bool second) {
+                         if (first) total[i] += to_float(pair[0]);
+                         if (second) total[i + 1] += to_float(pair[step]);
+                     });
 }
 
 /// Registers to global memory. Pairs of FP32 that are neighbours in D go out as one access where D allows it.
 template <GemmConfig c>
 DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
-    const int32_t m_end = extent_m<c>(params), n_end = extent_n<c>(params);
-    const int64_t group = at.group * params.d_group_stride;
-    const bool pairs = c.output == ElementType::fp32 && !c.swap_ab && (params.d_stride | params.d_group_stride | n_end) % 2 == 0 &&
-                       reinterpret_cast<uint64_t>(params.d_data) % 8 == 0;
-#pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; i += 2) {
-        const int32_t j = i / 4, h = i / 2 % 2;
-        const int64_t index = group + at.m(j, h, 0) * params.d_stride + at.n(j, h, 0);
-        if (pairs) {
-            if (at.m(j, h, 0) < m_end && at.n(j, h, 0) < n_end)
-                *reinterpret_cast<float2*>(static_cast<float*>(params.d_data) + index) = make_float2(total[i], total[i + 1]);
-        } else {
-#pragma unroll
-            for (int32_t e = 0; e < 2; ++e)
-                if (at.m(j, h, e) < m_end && at.n(j, h, e) < n_end)
-                    store_element<c.output>(params.d_data, index + e * (c.swap_ab ? params.d_stride : 1), total[i + e]);
-        }
-    }
+    using Element = typename Storage<c.output>::Type;
+    constexpr bool kMayPair = c.output == ElementType::fp32 && !c.swap_ab;
+    const bool paired = kMayPair && (params.d_stride | params.d_group_stride | at.n_end) % 2 == 0 && reinterpret_cast<uint64_t>(params.d_data) % 8 == 0;
+    at.for_each_pair(static_cast<Element*>(params.d_data), params.d_stride, params.d_group_stride,
+                     [&](int32_t i, Element* pair, int64_t step, bool first, bool second) {
+                         if (kMayPair && paired) {
+                             if (first) *reinterpret_cast<float2*>(pair) = make_float2(total[i], total[i + 1]);
+                         } else {
+                             if (first) from_float(pair[0], total[i]);
+                             if (second) from_float(pair[step], total[i + 1]);
+                         }
+                     });
 }
 
 /// One chunk of this warp's 16 rows as BF16 into a staging buffer, in the swizzled layout that the store's box has.
@@ -108,7 +127,7 @@ DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols /
         __syncwarp();
         if (storing) {
             const int32_t col = tile.col + chunk * kChunk.inner;
-            ptx::store_box(&params.d, staging + buffer * kChunk.bytes(), c.swap_ab ? row : col, c.swap_ab ? tile.col : row, tile.group);
+            ptx::store_box(&params.d, staging + buffer * kChunk.bytes(), c.swap_ab ? row : col, c.swap_ab ? tile.col : row, group_of_d<c>(tile));
             ptx::commit_stores();
         }
         buffer = buffer + 1 == kChunk.buffers ? 0 : buffer + 1;
