@@ -13,6 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/third_party/environment.sh"
 prepare
 # What an earlier build left there would be packed too, deleted modules among it.
 rm -rf build/lib build/bdist.* deep_gemm.egg-info dist/deep_gemm-*.whl
+say "building the wheel"
 "$python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 rm -rf build/lib build/bdist.* deep_gemm.egg-info
 wheel=$(echo dist/deep_gemm-*.whl)
