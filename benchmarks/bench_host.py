@@ -21,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from machine import ROOT, describe
+from machine import describe
+from paths import ROOT
 
 BURST = 400  # below the depth of the launch queue, also with two kernels a call
 BURSTS = 25

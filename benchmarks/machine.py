@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from pathlib import Path
 
 import torch
+from paths import ROOT
 
 import deep_gemm
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def _output(*command: str) -> str | None:

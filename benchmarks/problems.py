@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+import paths  # noqa: F401
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 from inputs import FP8, Operand, ceil_div, quantise_blocks, quantise_rows, random_values
 from reference import product_nt
 
