@@ -60,11 +60,6 @@ def scale_layout_transform_k_grouped(sf: Tensor, ks: Tensor, out: Tensor, padded
 def scale_layout_arch_major(tensor: Tensor, /) -> int:
     """Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell."""
 
-# csrc/selection_api.cpp: which kernel a problem gets.
-
-def dense_kernel(m: int, n: int, k: int, num_sms: int, fp32_output: bool, add_c: bool, /) -> Mapping[str, Any]:
-    """The kernel that `fp8_gemm` takes for a problem: name, text, smem_bytes, num_ctas, threads, estimated_us."""
-
 # csrc/python_api.cpp: GEMM.
 
 def fp8_gemm(
