@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
-import statistics
 import time
 import traceback
 from pathlib import Path
 
 import torch
 from machine import describe
-from problems import CLASSES, NotAvailable, build, class_of
+from problems import NotAvailable, build
+from summary import class_of, summarise
 from timing import Timer
 
 HERE = Path(__file__).resolve().parent
@@ -132,33 +131,6 @@ def print_case(result: dict) -> None:
     if len(result["kernels"]) > 1:
         line += f" ({len(result['kernels'])} kernels)"
     print(line + ("" if result["status"] == "ok" else f"  {result['status']}"), flush=True)
-
-
-def geometric_mean(values: list[float]) -> float | None:
-    return math.exp(statistics.fmean(math.log(value) for value in values)) if values else None
-
-
-def summarise(results: list[dict]) -> list[dict]:
-    rows = []
-    for name, target in [(name, target) for name, target, _ in CLASSES] + [("other", None)]:
-        own = [result for result in results if result["class"] == name]
-        if not own:
-            continue
-        timed = [result for result in own if "us" in result]
-        speed_ups = [result["speed_up"] for result in timed if result["speed_up"]]
-        rows.append(
-            {
-                "class": name,
-                "cases": len(own),
-                "timed": len(timed),
-                "wrong": sum(result["status"].startswith("WRONG") for result in own),
-                "efficiency": geometric_mean([result["efficiency"] for result in timed]),
-                "speed_up": geometric_mean(speed_ups),
-                "slowest": min(speed_ups, default=None),
-                "target": target,
-            }
-        )
-    return rows
 
 
 def print_summary(rows: list[dict]) -> None:

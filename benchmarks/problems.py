@@ -265,26 +265,6 @@ BUILDERS = {
     "kgrouped": kgrouped,
 }
 
-# Classes that results are averaged over, with the speed-up over the anchors that each must reach.
-CLASSES: list[tuple[str, float, Callable[[Sequence], bool]]] = [
-    ("dense M <= 32", 1.20, lambda c: c[0] == "dense" and c[1] <= 32),
-    ("dense M = 64..128", 1.15, lambda c: c[0] == "dense" and 32 < c[1] <= 128),
-    ("dense M = 256..512", 1.20, lambda c: c[0] == "dense" and 128 < c[1] <= 512),
-    ("dense M = 4096", 1.05, lambda c: c[0] == "dense" and c[1] > 512),
-    ("wgrad", 1.20, lambda c: c[0] == "wgrad"),
-    ("contiguous, 4-8 experts", 1.04, lambda c: c[0] == "contiguous" and c[1] <= 8),
-    ("contiguous, 32-64 experts", 1.12, lambda c: c[0] == "contiguous" and c[1] > 8),
-    ("masked, >= 192 tokens", 1.10, lambda c: c[0] == "masked" and c[2] > 20),
-    ("masked, <= 20 tokens", 1.08, lambda c: c[0] == "masked" and c[2] <= 20),
-    ("k-grouped", 1.20, lambda c: c[0] == "kgrouped"),
-    ("BF16 M <= 128", 1.12, lambda c: c[0] == "bf16" and c[1] <= 128),
-    ("BF16 M = 4096", 1.00, lambda c: c[0] == "bf16" and c[1] > 128),
-]
-
-
-def class_of(case: Sequence) -> str:
-    return next((name for name, _, belongs in CLASSES if belongs(case)), "other")
-
 
 def build(case: Sequence, device: torch.device, seed: int = 0, total: int | None = None) -> Problem:
     kind, *sizes = case

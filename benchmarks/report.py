@@ -1,0 +1,152 @@
+"""Tables and plots from the JSON files of bench_gemm.py and bench_host.py.
+
+    python benchmarks/report.py benchmarks/results/*.json --out benchmarks/results
+
+writes report.md and, where matplotlib is installed, speed_up.png and efficiency.png. Of several files with the same
+case the last one counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from summary import CLASSES, summarise
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def machine_line(machine: dict) -> str:
+    parts = [machine.get("gpu", "no GPU")]
+    for name in ("driver", "power_limit", "compiler"):
+        if machine.get(name):
+            parts.append(f"{name.replace('_', ' ')} {machine[name]}")
+    return ", ".join([*parts, f"torch {machine['torch']}", f"commit {machine['commit']}"])
+
+
+def class_table(results: list[dict]) -> str:
+    rows = []
+    for row in summarise(results):
+        reached = row["speed_up"] is not None and row["target"] is not None and row["speed_up"] >= row["target"]
+        rows.append(
+            [
+                row["class"],
+                f"{row['timed']}/{row['cases']}",
+                number(row["efficiency"]),
+                number(row["speed_up"]),
+                number(row["target"], 2) + (" reached" if reached else ""),
+                number(row["slowest"]),
+                str(row["wrong"]),
+            ]
+        )
+    header = ["class", "timed", "efficiency", "speed-up", "wanted", "slowest case", "wrong"]
+    return table(header, rows)
+
+
+def case_table(results: list[dict]) -> str:
+    rows = []
+    for result in results:
+        name = " ".join(str(part) for part in result["case"])
+        if "us" not in result:
+            rows.append([name, *[""] * 7, result["status"]])
+            continue
+        rows.append(
+            [
+                name,
+                number(result["us"], 2),
+                number(result["tflops"], 0),
+                number(result["gb_per_s"], 0),
+                number(result["efficiency"]),
+                number(result.get("anchor_us"), 2),
+                number(result.get("speed_up")),
+                number(result.get("cublas_us"), 2),
+                "" if result["status"] == "ok" else result["status"],
+            ]
+        )
+    header = ["case", "us", "TFLOPS", "GB/s", "efficiency", "anchor us", "speed-up", "cuBLAS us", "remark"]
+    return table(header, rows)
+
+
+def host_section(document: dict) -> str:
+    rows = [["import, beside torch's and tvm_ffi's", f"{statistics.median(document['import_seconds']) * 1e3:.0f} ms"]]
+    for name, seconds in document["first_call_seconds"].items():
+        rows.append([f"first call: {name}", f"{statistics.median(seconds) * 1e3:.1f} ms"])
+    for name, seconds in document["warm_call_seconds"].items():
+        rows.append([f"warm: {name}", f"{seconds['median'] * 1e6:.2f} us"])
+    return f"{machine_line(document['machine'])}, device {document['device']}\n\n" + table(["what", "median"], rows)
+
+
+def plot(results: list[dict], field: str, label: str, path: Path) -> bool:
+    """One dot for each case, a column for each class."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return False
+    names = [name for name, _, _ in CLASSES if any(r["class"] == name and r.get(field) for r in results)]
+    if not names:
+        return False
+    figure, axes = plt.subplots(figsize=(11, 4.5), constrained_layout=True)
+    for column, name in enumerate(names):
+        values = [result[field] for result in results if result["class"] == name and result.get(field)]
+        spread = [column + 0.5 * (index + 0.5) / len(values) - 0.25 for index in range(len(values))]
+        axes.scatter(spread, values, s=14, color="#4878a8")
+        mean = statistics.geometric_mean(values)
+        axes.plot([column - 0.35, column + 0.35], [mean, mean], color="#c04030", linewidth=2)
+        axes.annotate(f"{mean:.2f}", (column + 0.36, mean), fontsize=8, color="#c04030", va="center")
+    if field == "speed_up":
+        axes.axhline(1.0, color="#888888", linewidth=0.8)
+    axes.set_xticks(range(len(names)), names, rotation=25, ha="right", fontsize=8)
+    axes.set_ylabel(label)
+    axes.grid(axis="y", alpha=0.3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "results")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+
+    documents = [json.loads(path.read_text()) for path in arguments.files]
+    gemm = [document for document in documents if document.get("what") == "bench_gemm"]
+    host = [document for document in documents if document.get("what") == "bench_host"]
+    latest = {json.dumps(result["case"]): result for document in gemm for result in document["rows"]}
+    results = list(latest.values())
+
+    parts = ["# Results\n"]
+    if results:
+        parts += [f"{machine_line(document['machine'])}\n" for document in gemm]
+        parts.append(
+            "Median GPU time of a call, L2 emptied before each; `speed-up` is the anchor's time over ours, the anchors "
+            f"being {gemm[-1]['settings'].get('anchors')}. Means are geometric.\n"
+        )
+        parts.append(class_table(results))
+        for field, label in (("speed_up", "speed-up over the anchor"), ("efficiency", "efficiency")):
+            if plot(results, field, label, arguments.out / f"{field}.png"):
+                parts.append(f"![{label}]({field}.png)\n")
+        parts += ["## Cases\n", case_table(results)]
+    for document in host:
+        parts += ["## Host\n", host_section(document)]
+    path = arguments.out / "report.md"
+    path.write_text("\n".join(parts))
+    print(f"written: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
