@@ -15,7 +15,7 @@ from timing import Timer
 
 import deep_gemm
 
-# [groups,] rows, scales along K: activations of prefill and decode, weight gradients, experts; and one that fills the chip.
+# [groups,] rows, scales along K: decode, prefill, weight gradients, experts; and one that fills the chip.
 SHAPES = [(64, 56), (4096, 4), (4096, 16), (4096, 56), (4096, 128), (32768, 56), (32, 1024, 56), (1 << 20, 56)]
 
 
