@@ -1,0 +1,301 @@
+"""NVRTC and nvcc: both make every target, spills are refused where asked for, and failures say what happened."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from fresh import check, run
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPILERS = [
+    pytest.param({"DG_JIT_USE_NVRTC": 1}, id="nvrtc"),
+    pytest.param(
+        {"DG_JIT_USE_NVRTC": 0},
+        id="nvcc",
+        marks=pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH"),
+    ),
+]
+
+KERNEL = """
+struct Params { float* x; long long count; };
+template <int kFactor> __device__ float scaled(float x) { return x * kFactor; }
+extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params) {
+    if (threadIdx.x < params.count) params.x[threadIdx.x] = scaled<3>(params.x[threadIdx.x]);
+}
+"""
+
+# 200 values live at once, and 32 registers to hold them.
+SPILLS = """
+struct Params { float* x; };
+extern "C" __global__ void __launch_bounds__(1024, 2) deep_gemm_kernel(const __grid_constant__ Params params) {
+    float values[200];
+#pragma unroll
+    for (int i = 0; i < 200; ++i) values[i] = params.x[i * 1024 + threadIdx.x];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 200; ++i) params.x[(199 - i) * 1024 + threadIdx.x] = values[i] * values[199 - i];
+}
+"""
+
+# An array that is indexed at run time cannot be in registers: no spill, but local memory all the same.
+LOCAL_ARRAY = """
+struct Params { int* x; };
+extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params) {
+    int values[32] = {};
+    for (int i = 0; i < 1000; ++i) values[params.x[i] & 31] += i;
+    params.x[threadIdx.x] = values[threadIdx.x & 31];
+}
+"""
+
+
+def compile_code(text: str, target: str = "sm_90a", output: str = "cubin", after: str = "") -> str:
+    return f"result = bytes(C.jit_compile('sample', {text!r}, {target!r}, {output!r})).hex()\n{after}"
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a", "sm_103a"])
+def test_cubin(compiler, target, fresh_cache):
+    image = bytes.fromhex(check(compile_code(KERNEL, target), DG_JIT_CACHE_DIR=fresh_cache, **compiler).result)
+    assert image.startswith(b"\x7fELF")
+    assert b".text.deep_gemm_kernel" in image
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_ptx(compiler, target, fresh_cache):
+    code = compile_code(KERNEL, target, "ptx")
+    text = bytes.fromhex(check(code, DG_JIT_CACHE_DIR=fresh_cache, **compiler).result).decode()
+    assert f".target {target}" in text
+    assert ".entry deep_gemm_kernel(" in text
+    assert "\t.loc" in text or ".loc\t" in text  # the simulator's reports name source lines
+    assert not text.endswith("\0")
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_identity_names_version_and_path(compiler):
+    info = check("result = jit.compiler_info()", **compiler).result
+    assert info["identity"].split()[0] == ("nvrtc" if compiler["DG_JIT_USE_NVRTC"] else "nvcc")
+    assert Path(info["path"]).exists()
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        pytest.param(SPILLS, "bytes of spills", id="spills"),
+        pytest.param(LOCAL_ARRAY, "and 128 bytes of stack", id="local array"),
+    ],
+)
+def test_spills_are_refused_by_ptxas_check(compiler, text, what, fresh_cache):
+    environment = {"DG_JIT_CACHE_DIR": fresh_cache, **compiler}
+    outcome = run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment)
+    assert outcome.status != 0
+    assert "kernel sample spills" in outcome.stderr
+    assert what in outcome.stderr
+    # Without the check it compiles; with it, it is refused although the cache has it now.
+    check(compile_code(text), **environment)
+    assert "kernel sample spills" in run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment).stderr
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_ptxas_check_lets_good_kernels_pass(compiler, fresh_cache):
+    check(compile_code(KERNEL), DG_JIT_CACHE_DIR=fresh_cache, DG_JIT_PTXAS_CHECK=1, **compiler)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_error_shows_log_and_keeps_source(compiler, fresh_cache):
+    text = "int x = undeclared_name;"
+    code = f"""
+try:
+    C.jit_compile("sample", {text!r}, "sm_90a", "cubin")
+except RuntimeError as error:
+    result = str(error)
+"""
+    message = check(code, DG_JIT_CACHE_DIR=fresh_cache, **compiler).result
+    assert "kernel sample was not compiled for sm_90a" in message
+    assert "undeclared_name" in message
+    kept = Path(message.split("The source is kept in ")[1].splitlines()[0])
+    assert kept.read_text() == text
+    assert str(kept).startswith(fresh_cache)
+
+
+def test_unknown_target_is_refused():
+    outcome = run(compile_code(KERNEL, "hopper"))
+    assert "ValueError" in outcome.stderr
+    assert 'one looks like "sm_90a"' in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "advice"),
+    [
+        ({"DG_JIT_NVRTC_LIBRARY": "/nowhere/libnvrtc.so"}, "pip install nvidia-cuda-nvrtc"),
+        ({"DG_JIT_USE_NVRTC": 0, "DG_JIT_NVCC_COMPILER": "/nowhere/nvcc"}, "/nowhere/nvcc could not be started"),
+        ({"DG_JIT_USE_NVRTC": 0, "PATH": "/nowhere", "CUDA_HOME": None}, "DG_JIT_NVCC_COMPILER"),
+    ],
+)
+def test_missing_compiler(environment, advice, fresh_cache):
+    if "PATH" in environment and Path("/usr/local/cuda/bin/nvcc").exists():
+        pytest.skip("nvcc is found in /usr/local/cuda too")
+    outcome = run(compile_code(KERNEL), DG_JIT_CACHE_DIR=fresh_cache, **environment)
+    assert outcome.status != 0
+    assert "RuntimeError" in outcome.stderr
+    assert advice in outcome.stderr
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_command_and_ptxas_output_are_printed(compiler, fresh_cache):
+    outcome = check(
+        compile_code(KERNEL),
+        DG_JIT_CACHE_DIR=fresh_cache,
+        DG_JIT_PRINT_COMPILER_COMMAND=1,
+        DG_JIT_PTXAS_VERBOSE=1,
+        **compiler,
+    )
+    assert "--gpu-architecture=sm_90a" in outcome.stderr
+    assert "ptxas info" in outcome.stderr
+    assert "bytes spill stores" in outcome.stderr
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_dump_ptx(compiler, fresh_cache):
+    check(compile_code(KERNEL), DG_JIT_CACHE_DIR=fresh_cache, **compiler)
+    # A kernel that is cached without its PTX is compiled once more.
+    for _ in range(2):
+        check(compile_code(KERNEL), DG_JIT_CACHE_DIR=fresh_cache, DG_JIT_DUMP_PTX=1, **compiler)
+        (path,) = Path(fresh_cache).glob("cache/*/kernel.ptx")
+        assert ".entry deep_gemm_kernel(" in path.read_text()
+
+
+def test_dump_sass(fresh_cache):
+    outcome = check(compile_code(KERNEL), DG_JIT_CACHE_DIR=fresh_cache, DG_JIT_DUMP_SASS=1)
+    if shutil.which("nvdisasm"):
+        (path,) = Path(fresh_cache).glob("cache/*/kernel.sass")
+        assert "EXIT" in path.read_text()
+    else:
+        assert "nvdisasm comes with the CUDA toolkit" in outcome.stderr
+
+
+def test_debug_says_what_happens(fresh_cache):
+    environment = {"DG_JIT_CACHE_DIR": fresh_cache, "DG_JIT_DEBUG": 1}
+    assert "sample for sm_90a compiled in" in check(compile_code(KERNEL), **environment).stderr
+    assert "sample for sm_90a read from" in check(compile_code(KERNEL), **environment).stderr
+
+
+def test_old_language_standard_is_raised(fresh_cache):
+    outcome = check(compile_code(KERNEL), DG_JIT_CACHE_DIR=fresh_cache, DG_JIT_CPP_STANDARD=17)
+    assert "DG_JIT_CPP_STANDARD=17 is too old" in outcome.stderr
+
+
+@pytest.mark.parametrize(("value", "on"), [("0", False), ("false", False), ("", False), ("1", True), ("true", True)])
+def test_flags(value, on):
+    assert check("result = jit.settings()['debug']", DG_JIT_DEBUG=value).result is on
+
+
+CUDA_HEADERS = [path for path in sorted(Path("/usr/local").glob("cuda*/include")) if (path / "cuda.h").exists()]
+
+
+@pytest.mark.skipif(
+    not CUDA_HEADERS or not shutil.which("g++"), reason="needs g++ and a toolkit's cuda.h to compare with"
+)
+def test_driver_declarations_match_cuda_h(tmp_path):
+    """csrc/device/driver_api.hpp declares the driver's calls by itself: the compiler compares them with cuda.h."""
+    functions = {
+        "cuInit": "Init",
+        "cuDriverGetVersion": "DriverGetVersion",
+        "cuDeviceGetCount": "DeviceGetCount",
+        "cuDeviceGet": "DeviceGet",
+        "cuDeviceGetName": "DeviceGetName",
+        "cuCtxGetCurrent": "CtxGetCurrent",
+        "cuLaunchKernelEx": "LaunchKernelEx",
+        "cuLibraryLoadData": "LibraryLoadData",
+        "cuLibraryGetKernel": "LibraryGetKernel",
+        "cuKernelGetFunction": "KernelGetFunction",
+        "cuKernelSetAttribute": "KernelSetAttribute",
+        "cuKernelGetParamInfo": "KernelGetParamInfo",
+        "cuOccupancyMaxActiveClusters": "OccupancyMaxActiveClusters",
+        "cuTensorMapEncodeTiled": "TensorMapEncodeTiled",
+        "cuDevicePrimaryCtxRetain": "DevicePrimaryCtxRetain",
+        "cuCtxSetCurrent": "CtxSetCurrent",
+        "cuThreadExchangeStreamCaptureMode": "ThreadExchangeStreamCaptureMode",
+        "cuDeviceGetAttribute": "DeviceGetAttribute",
+        "cuGetErrorName": "GetErrorName",
+        "cuGetErrorString": "GetErrorString",
+    }
+    constants = {
+        "CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT": "kMultiprocessorCount",
+        "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE": "kL2CacheBytes",
+        "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": "kComputeCapabilityMajor",
+        "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR": "kComputeCapabilityMinor",
+        "CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": "kMaxSharedMemoryPerBlockOptIn",
+        "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": "kMaxDynamicSharedMemoryBytes",
+        "CU_STREAM_CAPTURE_MODE_RELAXED": "kCaptureModeRelaxed",
+        "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION": "kClusterDimension",
+        "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION": "kProgrammaticStreamSerialization",
+        "CU_TENSOR_MAP_DATA_TYPE_UINT8": "kUint8",
+        "CU_TENSOR_MAP_DATA_TYPE_INT32": "kInt32",
+        "CU_TENSOR_MAP_DATA_TYPE_FLOAT16": "kFloat16",
+        "CU_TENSOR_MAP_DATA_TYPE_FLOAT32": "kFloat32",
+        "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16": "kBfloat16",
+        "CU_TENSOR_MAP_INTERLEAVE_NONE": "kInterleaveNone",
+        "CU_TENSOR_MAP_L2_PROMOTION_L2_256B": "kL2Promotion256",
+        "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE": "kFillZero",
+        "CU_TENSOR_MAP_SWIZZLE_NONE": "deep_gemm::TensorMapSwizzle::none",
+        "CU_TENSOR_MAP_SWIZZLE_32B": "deep_gemm::TensorMapSwizzle::bytes_32",
+        "CU_TENSOR_MAP_SWIZZLE_64B": "deep_gemm::TensorMapSwizzle::bytes_64",
+        "CU_TENSOR_MAP_SWIZZLE_128B": "deep_gemm::TensorMapSwizzle::bytes_128",
+    }
+    offsets = {
+        "gridDimX": "grid_x",
+        "blockDimX": "block_x",
+        "sharedMemBytes": "shared_memory_bytes",
+        "hStream": "stream",
+        "attrs": "attributes",
+        "numAttrs": "attribute_count",
+    }
+    # Enumerations and handles have other types here: arguments are compared by number, size and being pointers.
+    lines = [
+        '#include "device/driver_api.hpp"',
+        '#include "device/tensor_map.hpp"',
+        "#include <cstddef>",
+        "#include <cuda.h>",
+        "#include <tuple>",
+        "using namespace deep_gemm::driver;",
+        "template <typename> struct Shape;",
+        "template <typename R, typename... A> struct Shape<R (*)(A...)> {",
+        "    static constexpr size_t kCount = sizeof...(A);",
+        "    static constexpr size_t kSizes[] = {sizeof(R), sizeof(A)...};",
+        "    static constexpr bool kPointers[] = {false, std::is_pointer_v<A>...};",
+        "};",
+        "template <typename X, typename Y> constexpr bool same() {",
+        "    if (Shape<X>::kCount != Shape<Y>::kCount) return false;",
+        "    for (size_t i = 0; i <= Shape<X>::kCount; ++i)",
+        "        if (Shape<X>::kSizes[i] != Shape<Y>::kSizes[i] || Shape<X>::kPointers[i] != Shape<Y>::kPointers[i])",
+        "            return false;",
+        "    return true;",
+        "}",
+        "static_assert(sizeof(LaunchAttribute) == sizeof(CUlaunchAttribute));",
+        "static_assert(offsetof(LaunchAttribute, value) == offsetof(CUlaunchAttribute, value));",
+        "static_assert(sizeof(LaunchAttribute::value) == sizeof(CUlaunchAttributeValue));",
+        "static_assert(sizeof(LaunchConfig) == sizeof(CUlaunchConfig));",
+        "static_assert(sizeof(deep_gemm::EncodedTensorMap) == sizeof(CUtensorMap));",
+        # The hardware wants 64 bytes, and CUDA 12's header says so; CUDA 13's says 128.
+        "static_assert(alignof(deep_gemm::EncodedTensorMap) >= 64);",
+        *(
+            f"static_assert(offsetof(LaunchConfig, {own}) == offsetof(CUlaunchConfig, {c}));"
+            for c, own in offsets.items()
+        ),
+        *(f"static_assert(static_cast<int>({own}) == {c});" for c, own in constants.items()),
+        *(f"static_assert(same<decltype(Api::{own}), decltype(&{c})>());" for c, own in functions.items()),
+    ]
+    source = tmp_path / "compare.cpp"
+    source.write_text("\n".join(lines))
+    command = ["g++", "-std=c++20", "-fsyntax-only", f"-I{ROOT / 'csrc'}", f"-isystem{CUDA_HEADERS[-1]}", str(source)]
+    compared = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert compared.returncode == 0, compared.stderr
+    # Every call that the runtime looks up was compared.
+    known = (ROOT / "csrc" / "device" / "driver_api.cpp").read_text()
+    found = {line.split("(")[1].split(")")[0] for line in known.splitlines() if line.startswith("    DEEP_GEMM_FIND(")}
+    assert found | {"KernelGetParamInfo"} == set(functions.values())
