@@ -27,7 +27,13 @@ case $action in
     build | run | test | lint | format) ;;
     *) stop "unknown action '$action': say nothing, run, test, lint or format" ;;
 esac
-prepare
+case $action in
+    lint | format)
+        choose_python
+        install_requirements requirements-lint.txt
+        ;;
+    *) prepare ;;
+esac
 case $action in
     build)
         build
@@ -43,13 +49,11 @@ case $action in
         exec "$python" -m pytest "$@"
         ;;
     lint)
-        install_requirements requirements-lint.txt
         "$python" -m ruff check .
         "$python" -m ruff format --check .
         clang_format --dry-run -Werror
         ;;
     format)
-        install_requirements requirements-lint.txt
         "$python" -m ruff check --fix-only .
         "$python" -m ruff format .
         clang_format -i
