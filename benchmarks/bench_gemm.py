@@ -23,9 +23,10 @@ import torch
 from machine import describe
 from problems import NotAvailable, build
 from summary import class_of, summarise
-from timing import Timer
+from timing import Timer, sustained_seconds
 
 HERE = Path(__file__).resolve().parent
+CHAIN_BYTES = 256e6  # inputs that a sustained run rotates over: several times the L2
 LARGEST_DIFFERENCE = 1e-3  # calc_diff of BF16 rounding is about 1e-6: more than this is a wrong result
 
 
@@ -41,6 +42,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--flush-gb", type=float, default=4.0, help="GB written before each call")
     parser.add_argument("--against-cublas", action="store_true", help="time cuBLASLt in turn, where it has the case")
     parser.add_argument("--again", action="store_true", help="time each case against itself: shows the noise")
+    parser.add_argument("--sustained", type=float, default=0, help="also replay each case for so many seconds")
     parser.add_argument("--no-check", action="store_true", help="time without comparing with FP64")
     parser.add_argument("--method", choices=["auto", "profiler", "events", "host"], default="auto")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -75,7 +77,7 @@ def run_case(row: dict, timer: Timer, arguments: argparse.Namespace) -> dict:
     case = row["case"]
     result = {"case": case, "class": class_of(case), "anchor_us": row.get("us"), "status": "ok"}
     try:
-        problem = build(case, torch.device(arguments.device), arguments.seed, row.get("total"))
+        problem = build(case, timer.device, arguments.seed, row.get("total"))
     except NotAvailable as error:
         return result | {"status": f"not available: {error}"}
     problem.poison()
@@ -109,6 +111,11 @@ def run_case(row: dict, timer: Timer, arguments: argparse.Namespace) -> dict:
     }
     if arguments.again:
         result["again_us"] = timings[1].median * 1e6
+    if arguments.sustained:
+        count = max(1, min(32, round(CHAIN_BYTES / problem.bytes)))
+        others = [build(case, timer.device, arguments.seed + 7 * i, row.get("total")) for i in range(1, count)]
+        seconds = sustained_seconds([problem.call, *(other.call for other in others)], arguments.sustained)
+        result["sustained_us"] = seconds * 1e6
     if len(calls) == 2 + arguments.again:
         result["cublas_us"] = timings[-1].median * 1e6
     return result
@@ -126,6 +133,8 @@ def print_case(result: dict) -> None:
     )
     if "again_us" in result:
         line += f" again {result['again_us'] / result['us']:.3f}"
+    if "sustained_us" in result:
+        line += f" sustained {result['sustained_us']:.2f} us"
     if "cublas_us" in result:
         line += f" cuBLAS {result['cublas_us']:.2f} us"
     if len(result["kernels"]) > 1:

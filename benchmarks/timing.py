@@ -93,6 +93,32 @@ class Timer:
         return [Timing(own, "host clock, simulator") for own in seconds]
 
 
+def sustained_seconds(calls: Sequence[Callable[[], None]], at_least: float) -> float:
+    """Seconds of a call when all of them follow each other in a replayed graph for `at_least` seconds.
+
+    Power and heat count here, as they do in a long run. The calls should use different inputs, more than the L2 holds.
+    """
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def replay(times: int) -> float:
+        begin.record()
+        for _ in range(times):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e-3 / times
+
+    times = max(1, round(at_least / replay(3)))
+    return replay(times) / len(calls)
+
+
 def _device_events(profiler: torch.profiler.profile) -> list[tuple[int, str, float]]:
     """(start, name, seconds) of what ran on the GPU, in order."""
     events = []

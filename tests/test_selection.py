@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 import pytest
+from candidates import HOPPER_SMS, candidates
 from cases import ODD, PUBLIC
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,49 +11,6 @@ from hypothesis import strategies as st
 from deep_gemm._extension import C
 
 MAX_SMEM_BYTES = 232448
-HOPPER_SMS = 132
-
-LINE = re.compile(
-    r"(?P<frame>straight|swapped) (?P<rows>\d+)x(?P<cols>\d+) "
-    r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) "
-    r"warpgroups (?P<warpgroups>\d+) stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
-    r"(?:: (?P<cost>\S+) us|: refused, (?P<refusal>.*))"
-)
-
-
-@dataclass
-class Candidate:
-    rows: int
-    cols: int
-    cluster: int
-    warpgroups: int
-    stages: int
-    smem: int
-    ctas: int
-    cost: float | None
-    refusal: str | None
-
-
-def candidates(m: int, n: int, k: int, num_sms: int = HOPPER_SMS) -> list[Candidate]:
-    found = []
-    for line in C.explain(m, n, k, num_sms).splitlines():
-        match = LINE.fullmatch(line)
-        assert match, f"explain printed a line of another form: {line!r}"
-        part = match.groupdict()
-        found.append(
-            Candidate(
-                rows=int(part["rows"]),
-                cols=int(part["cols"]),
-                cluster=int(part["cluster_rows"]) * int(part["cluster_cols"]) * int(part["cluster_k"]),
-                warpgroups=int(part["warpgroups"]),
-                stages=int(part["stages"]),
-                smem=int(part["smem"]),
-                ctas=int(part["ctas"]),
-                cost=float(part["cost"]) if part["cost"] else None,
-                refusal=part["refusal"],
-            )
-        )
-    return found
 
 
 def check(m: int, n: int, k: int, num_sms: int) -> None:

@@ -1,0 +1,59 @@
+"""What selection considered for a problem, read from the lines that `explain` prints."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from deep_gemm._extension import C
+
+HOPPER_SMS = 132
+
+LINE = re.compile(
+    r"(?P<frame>straight|swapped) (?P<rows>\d+)x(?P<cols>\d+) "
+    r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) "
+    r"warpgroups (?P<warpgroups>\d+) stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
+    r"(?:: (?P<cost>\S+) us|: refused, (?P<refusal>.*))"
+)
+
+
+@dataclass
+class Candidate:
+    swapped: bool
+    rows: int
+    cols: int
+    cluster_shape: tuple[int, int, int]
+    warpgroups: int
+    stages: int
+    smem: int
+    ctas: int
+    cost: float | None
+    refusal: str | None
+
+    @property
+    def cluster(self) -> int:
+        return math.prod(self.cluster_shape)
+
+
+def candidates(m: int, n: int, k: int, num_sms: int = HOPPER_SMS) -> list[Candidate]:
+    found = []
+    for line in C.explain(m, n, k, num_sms).splitlines():
+        match = LINE.fullmatch(line)
+        assert match, f"explain printed a line of another form: {line!r}"
+        part = match.groupdict()
+        found.append(
+            Candidate(
+                swapped=part["frame"] == "swapped",
+                rows=int(part["rows"]),
+                cols=int(part["cols"]),
+                cluster_shape=tuple(int(part[f"cluster_{side}"]) for side in ("rows", "cols", "k")),
+                warpgroups=int(part["warpgroups"]),
+                stages=int(part["stages"]),
+                smem=int(part["smem"]),
+                ctas=int(part["ctas"]),
+                cost=float(part["cost"]) if part["cost"] else None,
+                refusal=part["refusal"],
+            )
+        )
+    return found

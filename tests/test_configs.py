@@ -1,0 +1,63 @@
+"""Every config that selection may choose gives the right result, not only those that it chooses for the other tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from candidates import HOPPER_SMS, Candidate, candidates
+from devices import FEW
+from inputs import GuardedOutput, random_blocks, random_rows
+from reference import TOLERANCES as ALLOWED
+from reference import Product, difference, product_nt
+
+import deep_gemm
+from deep_gemm._extension import C
+
+# Rows and columns that end inside tiles of every size, and shapes whose blocks divide into clusters.
+GPU_PROBLEMS = [(129, 264, 400), (512, 768, 1152), (40, 1032, 784), (1000, 2112, 528)]
+SIMULATOR_PROBLEMS = [(130, 264, 272), (256, 256, 384)]
+
+
+@contextmanager
+def forced(device: torch.device, m: int, n: int, k: int, candidate: Candidate) -> Iterator[None]:
+    where = (device.type == "cpu", device.index or 0)
+    C.force_config(*where, m, n, k, int(candidate.swapped), candidate.rows, candidate.cols, *candidate.cluster_shape)
+    try:
+        yield
+    finally:
+        C.force_config(*where, m, n, k, 0, 0, 0, 1, 1, 1)
+
+
+def check_every_config(device: torch.device, m: int, n: int, k: int, every: int) -> None:
+    a, b = random_rows((m, k), device, 0), random_blocks((n, k), device, 1)
+    expected: Product = product_nt(a, b)
+    wrong = []
+    legal = [candidate for candidate in candidates(m, n, k, HOPPER_SMS) if candidate.refusal is None]
+    for candidate in legal[::every]:
+        out = GuardedOutput((m, n), torch.bfloat16, device)
+        with forced(device, m, n, k, candidate):
+            deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+        try:
+            out.check()
+            found = difference(out.tensor, expected)
+            assert found.within(ALLOWED[device.type]), str(found)
+        except AssertionError as error:
+            wrong.append(f"{candidate}: {error}")
+    assert not wrong, f"{len(wrong)} of {len(legal[::every])} configs are wrong:\n" + "\n".join(wrong)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("m", "n", "k"), GPU_PROBLEMS)
+def test_on_the_gpu(cuda, m, n, k) -> None:
+    check_every_config(cuda, m, n, k, every=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", FEW[:1], indirect=True)
+@pytest.mark.parametrize(("m", "n", "k"), SIMULATOR_PROBLEMS)
+def test_on_the_simulator(device, m, n, k) -> None:
+    """A part of them: each must be compiled."""
+    check_every_config(device, m, n, k, every=3)
