@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by develop.sh and install.sh: finds or makes the Python environment and installs what is missing in it.
 #
 # Nothing that is there is replaced: a package is installed only where its requirement is not met, and torch only where
