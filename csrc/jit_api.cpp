@@ -106,11 +106,13 @@ Facts device_facts(bool simulated, int64_t index) {
 
 /// Runs any kernel whose one argument is a struct of pointers (the tensors) and then 64-bit integers (the numbers), on
 /// the device and torch stream of the first tensor. The tests of this runtime use it; the library's calls do not.
-void jit_launch(const String& name, const String& text, int64_t grid, int64_t block, int64_t cluster, int64_t smem_bytes,
-                bool dependent_launch, const Array<tvm::ffi::Tensor>& tensors, const Array<int64_t>& numbers) {
+void jit_launch(const String& name, const String& text, int64_t grid, int64_t block, int64_t cluster,
+                int64_t smem_bytes, bool dependent_launch, const Array<tvm::ffi::Tensor>& tensors,
+                const Array<int64_t>& numbers) {
     require(!tensors.empty(), "a launch needs at least one tensor: it says which device to use");
     const DLDevice where = tensors[0].device();
-    require_type(where.device_type == kDLCPU || where.device_type == kDLCUDA, "tensors must be on a CPU or a CUDA device");
+    require_type(where.device_type == kDLCPU || where.device_type == kDLCUDA,
+                 "tensors must be on a CPU or a CUDA device");
     const bool simulated = where.device_type == kDLCPU;
     Device& device = Device::get({simulated, simulated ? 0 : where.device_id});
     std::vector<uint64_t> params;

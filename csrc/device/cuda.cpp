@@ -59,7 +59,7 @@ struct DriverLaunch {
     driver::LaunchConfig config;
 
     DriverLaunch(const LaunchShape& shape, void* stream)
-        : config{shape.grid,  1, 1, shape.block, 1, 1, shape.smem_bytes, static_cast<driver::Stream>(stream),
+        : config{shape.grid, 1, 1, shape.block, 1, 1, shape.smem_bytes, static_cast<driver::Stream>(stream),
                  attributes, 0} {
         if (shape.cluster > 1) {
             auto& attribute = attributes[config.attribute_count++];

@@ -60,8 +60,10 @@ void check_tensor_map(const TensorMapSpec& spec) {
     }
     for (int i = 0; i + 1 < spec.rank; ++i)
         require(spec.strides_bytes[i] % kAlignment == 0 && spec.strides_bytes[i] < kMaxStrideBytes,
-                "neighbours in dimension ", i + 1, " of a tensor read by TMA must lie a multiple of 16 bytes (below 2^40) "
-                "apart, not ", spec.strides_bytes[i], " bytes");
+                "neighbours in dimension ", i + 1,
+                " of a tensor read by TMA must lie a multiple of 16 bytes (below 2^40) "
+                "apart, not ",
+                spec.strides_bytes[i], " bytes");
     const uint32_t row_bytes = spec.box[0] * bytes;
     require(row_bytes % kAlignment == 0, "a row of a tensor map's box must be a multiple of 16 bytes, not ", row_bytes,
             " (", spec.box[0], " of ", name(spec.type), ")");

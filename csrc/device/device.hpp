@@ -27,10 +27,10 @@ struct DeviceFacts {
     std::string name;
     int arch_major = 0;
     int arch_minor = 0;
-    std::string target;               // "sm_90a": what to compile for
-    Output output = Output::cubin;    // what load() takes
+    std::string target;             // "sm_90a": what to compile for
+    Output output = Output::cubin;  // what load() takes
     int num_sms = 0;
-    int max_smem_bytes = 0;           // dynamic shared memory that one block may ask for
+    int max_smem_bytes = 0;  // dynamic shared memory that one block may ask for
     int64_t l2_bytes = 0;
 };
 

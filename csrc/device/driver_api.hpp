@@ -9,7 +9,7 @@
 
 namespace deep_gemm::driver {
 
-using Status = int;       // CUresult; zero is success
+using Status = int;        // CUresult; zero is success
 using DeviceHandle = int;  // CUdevice
 using Context = struct ContextTag*;
 using Library = struct LibraryTag*;
@@ -54,7 +54,13 @@ struct LaunchConfig {  // CUlaunchConfig
 };
 static_assert(sizeof(LaunchConfig) == 56);
 
-enum TensorMapDataType : int { kUint8 = 0, kInt32 = 3, kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9 };  // CUtensorMapDataType
+enum TensorMapDataType : int {
+    kUint8 = 0,
+    kInt32 = 3,
+    kFloat16 = 6,
+    kFloat32 = 7,
+    kBfloat16 = 9
+};  // CUtensorMapDataType
 enum TensorMapInterleave : int { kInterleaveNone = 0 };
 enum TensorMapL2Promotion : int { kL2Promotion256 = 3 };
 enum TensorMapFill : int { kFillZero = 0 };

@@ -141,12 +141,14 @@ std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked)
         if (locked) report(concat("damaged cache entry ", directory, ": ", problem, "; compiling it again"));
         return std::nullopt;
     }
-    if (settings().dump_ptx && entry.output == Output::cubin && !is_file(directory + "/kernel.ptx")) return std::nullopt;
+    if (settings().dump_ptx && entry.output == Output::cubin && !is_file(directory + "/kernel.ptx"))
+        return std::nullopt;
     const auto number = [&facts](const char* name) { return std::atoi(json_field(*facts, name).c_str()); };
     return CachedImage{std::move(*image), {number("registers"), number("stack_bytes"), number("spill_bytes")}};
 }
 
-bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Compiled& compiled, double compile_seconds) {
+bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Compiled& compiled,
+                      double compile_seconds) {
     if (root_.empty()) return false;
     static std::atomic<int> counter{0};
     const std::string drafts = root_ + "/drafts";
@@ -192,7 +194,7 @@ int DiskCache::lock_file() {
     static std::mutex opening;
     static int file = -1;
     const std::lock_guard guard(opening);
-    struct stat facts {};
+    struct stat facts{};
     // Where someone deleted the cache directory, a new file must be locked, or other processes would not notice.
     const bool usable = file >= 0 && ::fstat(file, &facts) == 0 && facts.st_nlink > 0;
     if (!usable && make_directories(root_).empty())
@@ -214,7 +216,7 @@ DiskCache::Lock::Lock(DiskCache& cache, const CacheEntry& entry) {
     auto pause = std::chrono::milliseconds(1);
     bool noticed = false;
     for (;;) {
-        struct flock lock {};
+        struct flock lock{};
         lock.l_type = F_WRLCK;
         lock.l_whence = SEEK_SET;
         lock.l_start = offset_;
@@ -241,7 +243,7 @@ DiskCache::Lock::Lock(DiskCache& cache, const CacheEntry& entry) {
 
 DiskCache::Lock::~Lock() {
     if (file_ < 0) return;
-    struct flock lock {};
+    struct flock lock{};
     lock.l_type = F_UNLCK;
     lock.l_whence = SEEK_SET;
     lock.l_start = offset_;

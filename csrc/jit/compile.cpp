@@ -25,7 +25,8 @@ int number_before(const std::string& log, size_t phrase) {
 std::string keep_failed_source(const KernelSource& source) {
     std::error_code error;
     const auto temporary = std::filesystem::temp_directory_path(error);
-    const std::string base = settings().cache_dir.empty() ? (error ? "/tmp" : temporary.string()) : settings().cache_dir;
+    const std::string base =
+        settings().cache_dir.empty() ? (error ? "/tmp" : temporary.string()) : settings().cache_dir;
     const std::string directory = base + "/failed";
     const std::string path = directory + "/" + source.name + "." + sha256(source.text).substr(0, 16) + ".cu";
     std::string problem = make_directories(directory);
@@ -56,9 +57,10 @@ ResourceUse parse_ptxas_log(const std::string& log) {
 
 void check_resources(const std::string& name, const ResourceUse& resources) {
     if (!settings().ptxas_check) return;
-    require_runtime(resources.spill_bytes == 0 && resources.stack_bytes == 0, "kernel ", name, " spills: ptxas gave it ",
-                    resources.registers, " registers, ", resources.spill_bytes, " bytes of spills and ",
-                    resources.stack_bytes, " bytes of stack a thread (DG_JIT_PTXAS_CHECK=1 refuses any)");
+    require_runtime(resources.spill_bytes == 0 && resources.stack_bytes == 0, "kernel ", name,
+                    " spills: ptxas gave it ", resources.registers, " registers, ", resources.spill_bytes,
+                    " bytes of spills and ", resources.stack_bytes,
+                    " bytes of stack a thread (DG_JIT_PTXAS_CHECK=1 refuses any)");
 }
 
 Compiled compile(const CompileJob& job) {

@@ -35,7 +35,8 @@ const std::string& compiler_identity();
 /// Options that decide what the compiler makes, without paths: they are part of the key.
 std::vector<std::string> compile_options(const std::string& target, Output output);
 
-/// Runs the compiler. Throws with its log; the source of a kernel that does not compile is kept, and the error says where.
+/// Runs the compiler. Throws with its log; the source of a kernel that does not compile is kept, and the error says
+/// where.
 Compiled compile(const CompileJob& job);
 
 /// Reads the resource lines of `ptxas --verbose` out of a compiler's log.

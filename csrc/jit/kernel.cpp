@@ -64,7 +64,7 @@ Counters& counters() {
     return kCounters;
 }
 
-void count(int64_t Statistics::*what, double compile_seconds = 0.0) {
+void count(int64_t Statistics::* what, double compile_seconds = 0.0) {
     const std::lock_guard guard(counters().mutex);
     ++(counters().counts.*what);
     counters().counts.compile_seconds += compile_seconds;
@@ -85,8 +85,8 @@ void dump_sass(const CacheEntry& entry) {
     const ProcessResult result = run_process({nvdisasm, directory + "/kernel.cubin"});
     const std::string problem = result.succeeded ? write_file(path, result.output) : nvdisasm + " " + result.ending;
     if (!problem.empty())
-        std::fprintf(stderr, "deep_gemm: DG_JIT_DUMP_SASS: no %s: %s (nvdisasm comes with the CUDA toolkit)\n", path.c_str(),
-                     problem.c_str());
+        std::fprintf(stderr, "deep_gemm: DG_JIT_DUMP_SASS: no %s: %s (nvdisasm comes with the CUDA toolkit)\n",
+                     path.c_str(), problem.c_str());
 }
 
 struct Image {

@@ -39,15 +39,16 @@ std::string run(const std::vector<std::string>& command) {
     if (!result.succeeded) {
         const bool killed = result.ending.starts_with("was killed");
         fail(ErrorKind::runtime, command[0], " ", result.ending,
-             killed ? "; if nobody did so on purpose, the machine ran out of memory" : "", "\n  command: ",
-             command_line(command), "\n", result.output);
+             killed ? "; if nobody did so on purpose, the machine ran out of memory" : "",
+             "\n  command: ", command_line(command), "\n", result.output);
     }
     return result.output;
 }
 
 std::string read_output(const std::string& path, const std::string& log) {
     auto bytes = read_file(path);
-    require_runtime(bytes && !bytes->empty(), compiler_path(), " ended without an error but wrote no ", path, "\n", log);
+    require_runtime(bytes && !bytes->empty(), compiler_path(), " ended without an error but wrote no ", path, "\n",
+                    log);
     return std::move(*bytes);
 }
 
@@ -58,7 +59,8 @@ const std::string& identity() {
         // The last lines name the release and the build: "Cuda compilation tools, release 13.0, V13.0.88".
         const std::string text = run({compiler_path(), "--version"});
         const size_t release = text.find("release ");
-        require_runtime(release != std::string::npos, compiler_path(), " --version prints no release; is it nvcc?\n", text);
+        require_runtime(release != std::string::npos, compiler_path(), " --version prints no release; is it nvcc?\n",
+                        text);
         std::string line = text.substr(release + 8, text.find('\n', release) - release - 8);
         return "nvcc " + line;
     }();

@@ -142,14 +142,15 @@ Api load() {
         Dl_info info{};
         dladdr(reinterpret_cast<void*>(api.Version), &info);
         api.path = info.dli_fname != nullptr ? info.dli_fname : path;
-        api.identity = concat("nvrtc ", api.major, ".", api.minor, " build ",
-                              build_id(reinterpret_cast<void*>(api.Version)));
+        api.identity =
+            concat("nvrtc ", api.major, ".", api.minor, " build ", build_id(reinterpret_cast<void*>(api.Version)));
         return api;
     }
-    fail(ErrorKind::runtime,
-         "NVRTC, the library that compiles kernels, was not found. Install it (pip install nvidia-cuda-nvrtc), name it in "
-         "DG_JIT_NVRTC_LIBRARY, or use a toolkit's nvcc (DG_JIT_USE_NVRTC=0). Tried:",
-         tried);
+    fail(
+        ErrorKind::runtime,
+        "NVRTC, the library that compiles kernels, was not found. Install it (pip install nvidia-cuda-nvrtc), name it in "
+        "DG_JIT_NVRTC_LIBRARY, or use a toolkit's nvcc (DG_JIT_USE_NVRTC=0). Tried:",
+        tried);
 }
 
 const Api& api() {
@@ -163,7 +164,8 @@ void check(Status status, const char* call) {
 }
 
 /// Fetches one of a program's texts: its size first, then its bytes.
-std::string fetch(Program program, Status (*size_of)(Program, size_t*), Status (*copy)(Program, char*), const char* what) {
+std::string fetch(Program program, Status (*size_of)(Program, size_t*), Status (*copy)(Program, char*),
+                  const char* what) {
     size_t bytes = 0;
     check(size_of(program, &bytes), what);
     std::string text(bytes, '\0');
@@ -220,7 +222,8 @@ Compiled compile(const CompileJob& job) {
     for (const std::string& argument : arguments) pointers.push_back(argument.c_str());
     const Status status = api().CompileProgram(owner.program, static_cast<int>(pointers.size()), pointers.data());
     Compiled result;
-    result.log = without_final_zeros(fetch(owner.program, api().GetProgramLogSize, api().GetProgramLog, "nvrtcGetProgramLog"));
+    result.log =
+        without_final_zeros(fetch(owner.program, api().GetProgramLogSize, api().GetProgramLog, "nvrtcGetProgramLog"));
     if (status != 0)
         fail(ErrorKind::runtime, identity(), status == kCompilationFailed ? " refused the source" : " failed", " (",
              api().GetErrorString(status), ")\n", result.log);

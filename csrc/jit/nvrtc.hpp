@@ -1,4 +1,5 @@
-// NVRTC, NVIDIA's compiler as a library: opened at the first compilation, found in torch, PyPI, a toolkit or the system.
+// NVRTC, NVIDIA's compiler as a library: opened at the first compilation, found in torch, PyPI, a toolkit or the
+// system.
 #pragma once
 
 #include "compile.hpp"

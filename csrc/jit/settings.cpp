@@ -72,7 +72,8 @@ std::string nvcc_compiler() {
 }
 
 Settings read_environment() {
-    require_runtime(!g_package_dir.empty(), "deep_gemm's runtime was used before C.initialize(package_dir, ...) was called");
+    require_runtime(!g_package_dir.empty(),
+                    "deep_gemm's runtime was used before C.initialize(package_dir, ...) was called");
     Settings s;
     s.package_dir = g_package_dir;
     s.cache_dir = cache_dir();

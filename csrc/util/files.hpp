@@ -22,7 +22,7 @@ inline std::optional<std::string> read_file(const std::string& path) {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return std::nullopt;
     std::string text;
-    struct stat facts {};
+    struct stat facts{};
     if (::fstat(file, &facts) == 0 && facts.st_size > 0) text.reserve(static_cast<size_t>(facts.st_size));
     char buffer[65536];
     ssize_t got = 0;
