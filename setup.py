@@ -133,8 +133,8 @@ def build_library() -> None:
         from tvm_ffi import libinfo
     except ImportError as error:
         sys.exit(f"deep_gemm: cannot import tvm_ffi ({error}). Run: pip install -r third_party/requirements-build.txt")
-    compiler, flags = find_compiler()
-    flags += [*COMPILE_FLAGS, "-Icsrc", "-Ideep_gemm/include"]
+    compiler, own_flags = find_compiler()
+    flags = [*COMPILE_FLAGS, *own_flags, "-Icsrc", "-Ideep_gemm/include"]
     for path in dict.fromkeys(str(path) for path in libinfo.include_paths()):
         flags += ["-isystem", path]
     flags += shlex.split(os.environ.get("CXXFLAGS", ""))
