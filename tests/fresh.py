@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,11 +40,13 @@ class Running:
     def wait(self) -> Outcome:
         status = self.server.ask({"wait": self.pid})["status"]
         result = self.folder / "result"
-        return Outcome(
+        outcome = Outcome(
             status,
             json.loads(result.read_text()) if result.exists() else None,
             (self.folder / "stderr").read_text(),
         )
+        shutil.rmtree(self.folder)
+        return outcome
 
 
 @dataclass

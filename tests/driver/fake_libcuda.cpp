@@ -1,0 +1,110 @@
+// Stands for libcuda.so.1 on a machine without one: two devices that do nothing, and a line on stdout for each call.
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "device/driver_api.hpp"
+
+using namespace deep_gemm::driver;
+
+namespace {
+thread_local Context g_current = nullptr;
+thread_local int g_capture_mode = 0;
+Status g_launch_status = 0;
+Context context_of(int device) { return reinterpret_cast<Context>(static_cast<uintptr_t>(0x100 + device)); }
+int g_libraries = 0;
+}  // namespace
+
+extern "C" {
+// For the test itself.
+void fake_set_current(int device) { g_current = device < 0 ? nullptr : context_of(device); }
+int fake_current() {
+    return g_current == nullptr ? -1 : static_cast<int>(reinterpret_cast<uintptr_t>(g_current)) - 0x100;
+}
+void fake_fail_launches(int status) { g_launch_status = status; }
+int fake_capture_mode() { return g_capture_mode; }
+
+Status cuInit(unsigned) { return 0; }
+Status cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+Status cuGetErrorName(Status status, const char** text) {
+    return *text = status == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_X", 0;
+}
+Status cuGetErrorString(Status, const char** text) { return *text = "what the driver says", 0; }
+Status cuDeviceGetCount(int* count) { return *count = 2, 0; }
+Status cuDeviceGet(DeviceHandle* device, int ordinal) { return *device = ordinal, 0; }
+Status cuDeviceGetName(char* name, int length, DeviceHandle device) {
+    return std::snprintf(name, length, "Fake %d", device), 0;
+}
+Status cuDeviceGetAttribute(int* value, int attribute, DeviceHandle device) {
+    switch (attribute) {
+        case kComputeCapabilityMajor:
+            return *value = device == 0 ? 9 : 10, 0;
+        case kComputeCapabilityMinor:
+            return *value = device == 0 ? 0 : 3, 0;
+        case kMultiprocessorCount:
+            return *value = 132, 0;
+        case kMaxSharedMemoryPerBlockOptIn:
+            return *value = 232448, 0;
+        case kL2CacheBytes:
+            return *value = 50 << 20, 0;
+        default:
+            return 1;
+    }
+}
+Status cuDevicePrimaryCtxRetain(Context* context, DeviceHandle device) { return *context = context_of(device), 0; }
+Status cuCtxGetCurrent(Context* context) { return *context = g_current, 0; }
+Status cuCtxSetCurrent(Context context) { return g_current = context, 0; }
+Status cuThreadExchangeStreamCaptureMode(int* mode) {
+    const int previous = g_capture_mode;
+    g_capture_mode = *mode;
+    *mode = previous;
+    return 0;
+}
+Status cuLibraryLoadData(Library* library, const void*, void*, void**, unsigned, void*, void**, unsigned) {
+    std::printf("load on context %d, capture mode %d\n", fake_current(), g_capture_mode);
+    return *library = reinterpret_cast<Library>(static_cast<uintptr_t>(++g_libraries)), 0;
+}
+Status cuLibraryGetKernel(KernelHandle* kernel, Library, const char* entry) {
+    if (std::strcmp(entry, "deep_gemm_kernel") != 0) return 500;
+    return *kernel = reinterpret_cast<KernelHandle>(uintptr_t{1}), 0;
+}
+Status cuKernelGetFunction(Function* function, KernelHandle) {
+    return *function = reinterpret_cast<Function>(static_cast<uintptr_t>(0x1000 + fake_current())), 0;
+}
+Status cuKernelSetAttribute(int attribute, int value, KernelHandle, DeviceHandle device) {
+    std::printf("kernel attribute %d = %d on device %d\n", attribute, value, device);
+    return 0;
+}
+Status cuKernelGetParamInfo(KernelHandle, size_t, size_t* offset, size_t* bytes) { return *offset = 0, *bytes = 16, 0; }
+Status cuLaunchKernelEx(const LaunchConfig* config, Function function, void** parameters, void**) {
+    uint64_t values[2];
+    std::memcpy(values, parameters[0], sizeof(values));
+    std::printf("launch %lx on context %d: grid %u %u %u block %u %u %u smem %u stream %lx params %lu %lu",
+                reinterpret_cast<uintptr_t>(function), fake_current(), config->grid_x, config->grid_y, config->grid_z,
+                config->block_x, config->block_y, config->block_z, config->shared_memory_bytes,
+                reinterpret_cast<uintptr_t>(config->stream), values[0], values[1]);
+    for (unsigned i = 0; i < config->attribute_count; ++i) {
+        const LaunchAttribute& attribute = config->attributes[i];
+        if (attribute.id == kClusterDimension)
+            std::printf(" cluster %u %u %u", attribute.value.cluster.x, attribute.value.cluster.y,
+                        attribute.value.cluster.z);
+        if (attribute.id == kProgrammaticStreamSerialization) std::printf(" dependent %d", attribute.value.allowed);
+    }
+    std::printf("\n");
+    return g_launch_status;
+}
+Status cuOccupancyMaxActiveClusters(int* count, Function, const LaunchConfig* config) {
+    return *count = static_cast<int>(132 / config->attributes[0].value.cluster.x), 0;
+}
+Status cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void*, const uint64_t* sizes, const uint64_t* strides,
+                              const uint32_t* box, const uint32_t* element_strides, int interleave, int swizzle,
+                              int promotion, int fill) {
+    std::memset(map, 0, 128);
+    std::printf(
+        "encode type %d rank %u sizes %lu %lu stride %lu box %u %u steps %u %u interleave %d swizzle %d "
+        "promotion %d fill %d\n",
+        type, rank, sizes[0], sizes[1], strides[0], box[0], box[1], element_strides[0], element_strides[1], interleave,
+        swizzle, promotion, fill);
+    return 0;
+}
+}
