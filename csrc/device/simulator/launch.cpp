@@ -217,7 +217,7 @@ void Statistics::add(const Statistics& other) {
     blocks += other.blocks, seconds += other.seconds;
 }
 
-Report run(const Module& module, const Launch& given, const Options& options) {
+Report collect(const Module& module, const Launch& given, const Options& options) {
     const auto begin = std::chrono::steady_clock::now();
     LaunchState launch;
     launch.module = &module;
@@ -272,8 +272,16 @@ Report run(const Module& module, const Launch& given, const Options& options) {
         report.statistics.warp_instructions += counts[i];
     }
     report.statistics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (options.hazards == HazardMode::error && !report.hazards.empty())
-        fail(ErrorKind::runtime, "simulator: kernel '", launch.entry->name, "': ", report.hazards.front().message);
+    return report;
+}
+
+void raise_first(const Report& report, const char* kernel) {
+    if (!report.hazards.empty()) fail(ErrorKind::runtime, "simulator: kernel '", kernel, "': ", report.hazards.front().message);
+}
+
+Report run(const Module& module, const Launch& launch, const Options& options) {
+    Report report = collect(module, launch, options);
+    if (options.hazards == HazardMode::error) raise_first(report, module.find(launch.entry).name.c_str());
     return report;
 }
 

@@ -74,8 +74,12 @@ struct Launch {
     std::span<const Extent> extents;
 };
 
-/// Run one kernel to its end. In HazardMode::error the first hazard is thrown as a runtime Error.
+/// Run one kernel to its end, or to its first hazard in HazardMode::error. Nothing is thrown for a hazard.
+Report collect(const Module& module, const Launch& launch, const Options& options);
+/// The same, but in HazardMode::error the first hazard is thrown as a runtime Error.
 Report run(const Module& module, const Launch& launch, const Options& options);
+/// Throw the first hazard, if there is one.
+void raise_first(const Report& report, const char* kernel);
 
 /// Validate by the driver's rules and encode into a form that only this simulator reads.
 EncodedTensorMap encode(const TensorMapSpec& spec);

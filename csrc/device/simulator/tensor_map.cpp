@@ -1,32 +1,15 @@
-// Tensor maps: the rules that the driver checks, and our encoding.
+// Tensor maps: our encoding. The rules that the driver checks stand in csrc/device/tensor_map.cpp.
 #include "tensor_map.hpp"
 
 #include <cstring>
 
-#include "../../util/require.hpp"
+#include "../device.hpp"
 #include "simulator.hpp"
 
 namespace deep_gemm::simulator {
 
 EncodedTensorMap encode(const TensorMapSpec& spec) {
-    const uint32_t element = element_bytes(spec.type);
-    require(spec.rank >= 1 && spec.rank <= 5, "tensor map: rank must be 1 to 5, got ", spec.rank);
-    require(spec.address != nullptr, "tensor map: the address is null");
-    require(reinterpret_cast<uintptr_t>(spec.address) % 16 == 0, "tensor map: the address must be a multiple of 16 bytes, got ", spec.address);
-    for (int i = 0; i < spec.rank; ++i) {
-        require(spec.sizes[i] >= 1 && spec.sizes[i] <= uint64_t(1) << 32, "tensor map: size of dimension ", i, " must be 1 to 2^32, got ", spec.sizes[i]);
-        require(spec.box[i] >= 1 && spec.box[i] <= 256, "tensor map: box of dimension ", i, " must be 1 to 256, got ", spec.box[i]);
-    }
-    for (int i = 0; i + 1 < spec.rank; ++i) {
-        require(spec.strides_bytes[i] % 16 == 0, "tensor map: stride of dimension ", i + 1, " must be a multiple of 16 bytes, got ", spec.strides_bytes[i]);
-        require(spec.strides_bytes[i] < uint64_t(1) << 40, "tensor map: stride of dimension ", i + 1, " must be below 2^40 bytes, got ", spec.strides_bytes[i]);
-    }
-    const uint32_t inner = spec.box[0] * element;
-    require(inner % 16 == 0, "tensor map: the innermost box must be a multiple of 16 bytes, got ", spec.box[0], " elements of ", element, " bytes");
-    constexpr uint32_t kSpans[] = {0, 32, 64, 128};
-    const uint32_t span = kSpans[static_cast<int>(spec.swizzle)];
-    require(span == 0 || inner <= span, "tensor map: with ", name(spec.swizzle), " swizzle the innermost box may have ", span, " bytes, got ", inner);
-
+    check_tensor_map(spec);
     StoredTensorMap stored{};
     stored.magic = kTensorMapMagic;
     stored.address = reinterpret_cast<uint64_t>(spec.address);

@@ -1,0 +1,162 @@
+// The simulator as a device. Launches run at once, in the caller's thread and helpers, and are over when launch returns.
+#include "simulator_device.hpp"
+
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "../../util/require.hpp"
+
+namespace deep_gemm::simulator {
+
+namespace {
+
+constexpr int kMaximumSharedBytes = 232448;
+constexpr int64_t kL2Bytes = int64_t(50) << 20;
+constexpr size_t kKeptReports = 64;
+
+std::mutex state_mutex;  // guards the options and the reports
+std::deque<std::pair<std::string, Report>> kept_reports;
+
+DeviceOptions from_environment() {
+    DeviceOptions options;
+    const auto read = [](const char* variable) {
+        const char* value = std::getenv(variable);
+        return std::string(value ? value : "");
+    };
+    const auto number = [&](const char* variable, const std::string& text) {
+        char* end = nullptr;
+        const unsigned long long value = std::strtoull(text.c_str(), &end, 10);
+        require(end && *end == 0, variable, " must be a whole number, got '", text, "'");
+        return value;
+    };
+    if (const auto text = read("DG_SIM_TARGET"); !text.empty()) options.target = text;
+    if (const auto text = read("DG_SIM_SCHEDULE"); !text.empty()) options.run.schedule = parse_schedule(text);
+    if (const auto text = read("DG_SIM_HAZARDS"); !text.empty()) options.run.hazards = parse_hazard_mode(text);
+    if (const auto text = read("DG_SIM_SEED"); !text.empty()) options.run.seed = number("DG_SIM_SEED", text);
+    if (const auto text = read("DG_SIM_THREADS"); !text.empty()) options.run.threads = int(number("DG_SIM_THREADS", text));
+    if (const auto text = read("DG_SIM_NUM_SMS"); !text.empty()) options.num_sms = int(number("DG_SIM_NUM_SMS", text));
+    return options;
+}
+
+DeviceOptions& current_options() {
+    static DeviceOptions options = from_environment();
+    return options;
+}
+
+int target_number(const std::string& target) {
+    require(target.rfind("sm_", 0) == 0, "the simulator's target must be like sm_90a, got '", target, "'");
+    return std::atoi(target.c_str() + 3);
+}
+
+DeviceFacts make_facts(const std::string& target, int num_sms) {
+    const int number = target_number(target);
+    DeviceFacts facts;
+    facts.name = "PTX simulator (" + target + ")";
+    facts.arch_major = number / 10;
+    facts.arch_minor = number % 10;
+    facts.target = target;
+    facts.output = Output::ptx;
+    facts.num_sms = num_sms;
+    facts.max_smem_bytes = kMaximumSharedBytes;
+    facts.l2_bytes = kL2Bytes;
+    return facts;
+}
+
+class SimulatedKernel final : public Kernel {
+public:
+    SimulatedKernel(std::shared_ptr<const Module> module, std::string entry) : module(std::move(module)), entry(std::move(entry)) {}
+    const std::shared_ptr<const Module> module;
+    const std::string entry;
+};
+
+class SimulatorDevice final : public Device {
+public:
+    SimulatorDevice(const std::string& target, int num_sms) : Device({true, 0}, make_facts(target, num_sms)) {}
+
+    EncodedTensorMap encode(const TensorMapSpec& spec) const override { return simulator::encode(spec); }
+
+    const Kernel* load(const std::string& image, const char* entry, uint32_t smem_bytes) override {
+        require(smem_bytes <= uint32_t(facts().max_smem_bytes), "the kernel wants ", smem_bytes, " bytes of shared memory, a block may have ",
+                facts().max_smem_bytes);
+        return new SimulatedKernel(simulator::load(image), entry);
+    }
+
+    void launch(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes, void*,
+                std::span<const Extent> extents) override {
+        const auto& simulated = static_cast<const SimulatedKernel&>(kernel);
+        Launch launch;
+        launch.entry = simulated.entry.c_str();
+        launch.grid[0] = shape.grid;
+        launch.block[0] = shape.block;
+        launch.cluster[0] = shape.cluster;
+        launch.smem_bytes = shape.smem_bytes;
+        launch.params = params;
+        launch.params_bytes = params_bytes;
+        launch.extents = extents;
+        const Options options = device_options().run;
+        Report report = collect(*simulated.module, launch, options);
+        {
+            const std::lock_guard lock(state_mutex);
+            kept_reports.emplace_back(simulated.entry, report);
+            if (kept_reports.size() > kKeptReports) kept_reports.pop_front();
+        }
+        if (options.hazards == HazardMode::error) raise_first(report, launch.entry);
+    }
+
+    int max_clusters(const Kernel&, const LaunchShape& shape) override {
+        return std::max(1, facts().num_sms / int(std::max(1u, shape.cluster)));
+    }
+};
+
+}  // namespace
+
+DeviceOptions device_options() {
+    const std::lock_guard lock(state_mutex);
+    return current_options();
+}
+
+void set_device_options(const DeviceOptions& options) {
+    target_number(options.target);
+    require(options.num_sms >= 1, "the simulator needs at least one SM, got ", options.num_sms);
+    require(options.run.threads >= 0, "threads must be 0 (one per core) or more, got ", options.run.threads);
+    const std::lock_guard lock(state_mutex);
+    current_options() = options;
+}
+
+Device& simulator_device(int index) {
+    require(index == 0, "there is one simulator, cpu:0, not ", index);
+    static std::map<std::pair<std::string, int>, SimulatorDevice> devices;  // never removed: kernels and plans keep pointers
+    const std::lock_guard lock(state_mutex);
+    const DeviceOptions& options = current_options();
+    return devices.try_emplace({options.target, options.num_sms}, options.target, options.num_sms).first->second;
+}
+
+std::vector<std::pair<std::string, Report>> reports() {
+    const std::lock_guard lock(state_mutex);
+    return {kept_reports.begin(), kept_reports.end()};
+}
+
+void clear_reports() {
+    const std::lock_guard lock(state_mutex);
+    kept_reports.clear();
+}
+
+Schedule parse_schedule(const std::string& text) {
+    if (text == "lazy") return Schedule::lazy;
+    if (text == "eager") return Schedule::eager;
+    require(text == "random", "the schedule must be lazy, eager or random, got '", text, "'");
+    return Schedule::random;
+}
+
+HazardMode parse_hazard_mode(const std::string& text) {
+    if (text == "error") return HazardMode::error;
+    require(text == "report", "the hazard mode must be error or report, got '", text, "'");
+    return HazardMode::report;
+}
+
+const char* name(Schedule schedule) { return schedule == Schedule::lazy ? "lazy" : schedule == Schedule::eager ? "eager" : "random"; }
+const char* name(HazardMode mode) { return mode == HazardMode::error ? "error" : "report"; }
+
+}  // namespace deep_gemm::simulator

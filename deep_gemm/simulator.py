@@ -1,0 +1,189 @@
+"""The PTX simulator that CPU tensors run on: its options, and what it found out.
+
+    from deep_gemm import simulator
+    with simulator.options(schedule="random", seed=7, hazards="report"):
+        deep_gemm.fp8_gemm_nt(a, b, d)               # CPU tensors
+    print(simulator.last_report())
+
+The environment gives the first values, and is read once: DG_SIM_TARGET, DG_SIM_SCHEDULE, DG_SIM_SEED, DG_SIM_HAZARDS,
+DG_SIM_THREADS, DG_SIM_NUM_SMS. docs/simulator.md says what is modelled, and how to debug a kernel with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ._extension import C
+
+SCHEDULES = ("lazy", "eager", "random")
+HAZARD_MODES = ("error", "report")
+
+
+@dataclasses.dataclass(frozen=True)
+class Hazard:
+    """Something a GPU would have got wrong, or may get wrong another time."""
+
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Outcome of one launch. `statistics["instructions"]` counts warp instructions by opcode."""
+
+    kernel: str
+    hazards: list[Hazard]
+    statistics: dict[str, Any]
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name} {value}" for name, value in self.statistics.items() if not isinstance(value, dict))
+        found = "\n\n".join(map(str, self.hazards)) if self.hazards else "no hazards"
+        return f"{self.kernel}: {counts}\n{found}"
+
+
+def _to_report(kernel: str, parsed: dict[str, Any]) -> Report:
+    return Report(kernel, [Hazard(**hazard) for hazard in parsed["hazards"]], parsed["statistics"])
+
+
+def get_options() -> dict[str, Any]:
+    """The options in force: target, num_sms, schedule, seed, hazards, threads."""
+    return dict(C.simulator_options())
+
+
+def set_options(
+    *,
+    target: str | None = None,
+    num_sms: int | None = None,
+    schedule: str | None = None,
+    seed: int | None = None,
+    hazards: str | None = None,
+    threads: int | None = None,
+) -> None:
+    """Change options for the whole process; those not given stay as they are.
+
+    Args:
+        target: the GPU to be, as "sm_90a".
+        num_sms: how many SMs it has. A real H200 has 132; the default of 4 keeps persistent kernels persistent.
+        schedule: when asynchronous copies and products take effect: "lazy" (as late as possible), "eager" (at once),
+            "random" (as `seed` says, warps interleaved at random).
+        seed: of the random schedule.
+        hazards: "error" raises the first one, "report" collects them in the report.
+        threads: host threads for independent blocks; 0 for one per core.
+    """
+    given = {"target": target, "num_sms": num_sms, "schedule": schedule, "seed": seed, "hazards": hazards}
+    given["threads"] = threads
+    merged = {**get_options(), **{name: value for name, value in given.items() if value is not None}}
+    C.set_simulator_options(
+        merged["target"], merged["num_sms"], merged["schedule"], merged["seed"], merged["hazards"], merged["threads"]
+    )
+
+
+@contextlib.contextmanager
+def options(**changes: Any) -> Iterator[None]:
+    """`set_options` for the length of a `with` block. The options are those of the process, not of the thread."""
+    before = get_options()
+    set_options(**changes)
+    try:
+        yield
+    finally:
+        set_options(**before)
+
+
+def reports() -> list[Report]:
+    """Reports of the launches since `clear_reports`, oldest first; at most the last 64."""
+    return [_to_report(entry["kernel"], entry["report"]) for entry in json.loads(C.simulator_reports())]
+
+
+def last_report() -> Report | None:
+    """Report of the latest launch on CPU tensors, also of one that raised; None before the first."""
+    found = reports()
+    return found[-1] if found else None
+
+
+def clear_reports() -> None:
+    """Forget all reports."""
+    C.clear_simulator_reports()
+
+
+def run(
+    ptx: str,
+    *,
+    entry: str = "",
+    grid: Sequence[int] = (1,),
+    block: Sequence[int] = (32,),
+    cluster: Sequence[int] = (1,),
+    smem_bytes: int = 0,
+    params: bytes = b"",
+    tensors: Sequence[torch.Tensor] = (),
+    inputs: Sequence[torch.Tensor] = (),
+    schedule: str = "eager",
+    seed: int = 0,
+    hazards: str = "error",
+    threads: int = 1,
+) -> Report:
+    """Run any PTX text: the library's own tests use it, and it helps to debug a kernel of yours.
+
+    Args:
+        ptx: the text, as `nvcc --ptx` writes it.
+        entry: which kernel; the first of the text if empty.
+        params: the kernel's parameters, laid out as the kernel takes them. Pointers are `tensor.data_ptr()`.
+        tensors: memory that the kernel may read and write. Anything else is out of bounds.
+        inputs: memory that it may only read.
+    """
+    memory = [*tensors, *inputs]
+    text = C.simulator_run(
+        ptx,
+        entry,
+        list(grid),
+        list(block),
+        list(cluster),
+        smem_bytes,
+        params,
+        memory,
+        [1] * len(tensors) + [0] * len(inputs),
+        schedule,
+        seed,
+        hazards,
+        threads,
+    )
+    return _to_report(entry, json.loads(text))
+
+
+_MAP_TYPES = {
+    torch.uint8: 0,
+    torch.int8: 0,
+    torch.float8_e4m3fn: 0,
+    torch.float8_e5m2: 0,
+    torch.bfloat16: 1,
+    torch.float16: 2,
+    torch.float32: 3,
+    torch.int32: 4,
+}
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+
+
+def tensor_map(tensor: torch.Tensor, box: Sequence[int], swizzle: int = 0) -> bytes:
+    """The 128 bytes of a tensor map over a CPU tensor, for the parameters of `run`.
+
+    `box` is in the order of the tensor's own dimensions, the last one contiguous; `swizzle` is 0, 32, 64 or 128 bytes.
+    """
+    strides = [stride * tensor.element_size() for stride in tensor.stride()]
+    return bytes(
+        C.simulator_tensor_map(
+            tensor.data_ptr(),
+            _MAP_TYPES[tensor.dtype],
+            list(reversed(tensor.shape)),
+            list(reversed(strides))[1:],
+            list(reversed(box)),
+            _SWIZZLES[swizzle],
+        )
+    )
