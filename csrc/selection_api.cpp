@@ -24,7 +24,7 @@ int32_t extent(int64_t value, const char* what) {
 Map<String, Any> dense_kernel(int64_t m, int64_t n, int64_t k, int64_t num_sms, bool fp32_output, bool add_c) {
     Problem problem{.m = extent(m, "M"), .n = extent(n, "N"), .k = extent(k, "K")};
     problem.output = fp32_output ? ElementType::fp32 : ElementType::bf16;
-    problem.tma_store = n * element_bytes(problem.output) % 16 == 0;
+    problem.aligned_store = n * element_bytes(problem.output) % 16 == 0;
     problem.add_c = add_c;
     problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};  // as compiled_dims="nk", the default of the calls
     problem.num_sms = extent(num_sms, "num_sms");

@@ -36,7 +36,7 @@ inline void check_output(GemmCall& call, const TensorView& d, const std::optiona
     p.output = is_fp32(d.dtype()) ? ElementType::fp32 : ElementType::bf16;
     const int64_t size = element_bytes(p.output);
     require(reinterpret_cast<uintptr_t>(call.d.data) % size == 0, "d must be aligned to its element size");
-    p.tma_store = reinterpret_cast<uintptr_t>(call.d.data) % kTmaAlignment == 0 && call.d.row_stride * size % kTmaAlignment == 0 &&
+    p.aligned_store = reinterpret_cast<uintptr_t>(call.d.data) % kTmaAlignment == 0 && call.d.row_stride * size % kTmaAlignment == 0 &&
                   call.d.group_stride * size % kTmaAlignment == 0;
     if (!c) return;
     require_type(c->dtype().code == d.dtype().code && c->dtype().bits == d.dtype().bits, "c must have d's dtype ", describe(d.dtype()), ", but is ",

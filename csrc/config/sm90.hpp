@@ -27,6 +27,17 @@ inline std::vector<TileShape> tile_shapes(bool swap_ab) {
 
 inline int32_t math_warpgroups(const TileShape& tile) { return tile.rows == 64 ? 1 : 2; }
 
+/// Multicast pairs and squares, and splits of K.
+inline std::vector<ClusterShape> cluster_shapes() {
+    return {{.rows = 1}, {.rows = 2}, {.cols = 2}, {.rows = 2, .cols = 2}, {.k = 2}, {.k = 4}, {.k = 8}};
+}
+
+/// CTAs, one an SM, that run at once in clusters of this size: a cluster needs its SMs in one GPC, and GPCs have 16 or 18.
+inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
+    const int32_t lost = cluster > 2 ? num_sms / 33 : 0;
+    return (num_sms - lost) / cluster * cluster;
+}
+
 /// Estimated time of a config in microseconds. The constants are fitted to measured times on one H200 (docs/performance.md).
 struct CostModel {
     double clock_mhz = 1700;

@@ -28,8 +28,8 @@ enum class Grouping : int32_t {
 };
 
 enum class StoreKind : int32_t {
-    tma,     // staged in shared memory, written by the copy engine, clipped at D's edges
-    direct,  // registers to global memory: a D row that is not a multiple of 16 bytes
+    tma,     // BF16, staged in shared memory, written by the copy engine, clipped at D's edges
+    direct,  // registers to global memory: FP32, and a D whose rows do not start at multiples of 16 bytes
 };
 
 /// Extents of one CTA's tile in the frame of the matrix instruction: `rows` lie on its M side (64 a warpgroup), `cols` on its N side.
@@ -66,6 +66,8 @@ struct GemmConfig {
     int32_t stages = 4;
     bool add_c = false;
     StoreKind store = StoreKind::tma;
+    int32_t store_buffers = 1;  // staged chunks of D that a warp may have under way
+    bool take_turns = false;  // math warpgroups issue their wgmma in turn, so that one promotes while the other multiplies
     bool dependent_launch = false;  // weights may be read before the preceding kernel has finished
     int32_t group_capacity = 0;  // most groups whose sizes only the device knows
     CompiledShape shape = {};

@@ -13,6 +13,7 @@ struct alignas(64) TensorMap {
 struct GemmParams {
     TensorMap rows, cols;              // operands: [groups,] extent, K
     TensorMap row_scales, col_scales;  // per-row scales only: [groups,] ceil(K / 128), extent
+
     TensorMap d;                       // StoreKind::tma only
 
     void* d_data;

@@ -7,16 +7,14 @@ namespace deep_gemm {
 
 inline constexpr int32_t kSmemAlignment = 1024;  // of a 128-byte-swizzled stage
 
-/// The 128x128 blocks whose scale a tile extent of `extent` can touch, wherever a multiple of `extent` starts.
-constexpr int32_t scale_blocks(int32_t extent) {
-    const int32_t step = gcd(extent, kScaleGranularity);
-    return (kScaleGranularity - step + extent - 1) / kScaleGranularity + 1;
-}
+/// Rows or columns of a tile that share a 128x128 block's scale wherever a multiple of the tile's extent starts.
+constexpr int32_t scale_run(int32_t extent) { return gcd(extent, kScaleGranularity); }
 
-/// Block-scale values of one stage: for the side that has them.
+/// Block scales of one stage, one for each run, of the side that has them.
 constexpr int32_t block_scale_values(const GemmConfig& c) {
     if (!c.has_block_scales()) return 0;
-    return scale_blocks(c.row_scales() == ScaleKind::per_block ? c.tile.rows : c.tile.cols);
+    const int32_t extent = c.row_scales() == ScaleKind::per_block ? c.tile.rows : c.tile.cols;
+    return extent / scale_run(extent);
 }
 
 /// Who adds up the parts of a split K: owner CTA of warp w's 16 rows is `w / warps_per_owner * owner_step`.
@@ -36,44 +34,25 @@ constexpr int32_t reduction_bytes(const GemmConfig& c) {
     return c.cluster.k == 1 ? 0 : plan_split_k(c).warps_per_owner * (c.cluster.k * split_k_part_bytes(c) + 8);
 }
 
-/// Bytes of shared memory that stages, barriers, group table and split-K parts take, staging of D not included.
-constexpr int32_t ring_bytes(const GemmConfig& c) {
-    const int32_t row_bytes = c.tile.k * element_bytes(c.operand);
-    const int32_t scales = (c.row_scales() == ScaleKind::per_row ? align_up(c.tile.rows * 4, 128) : 0) +
-                           (c.col_scales() == ScaleKind::per_row ? align_up(c.tile.cols * 4, 128) : 0) +
-                           align_up(block_scale_values(c) * 4, 16);
-    return c.stages * (c.tile.rows * row_bytes + align_up(c.tile.cols * row_bytes, 1024) + scales + 2 * 8) + c.group_capacity * 12 +
-           reduction_bytes(c);
-}
-
-/// Each math warp stages D by itself, 16 of its rows and one swizzle span at a time, in a small ring of buffers: no warp ever waits
-/// for another one here. In D's own frame `inner` runs along N and `outer` along M.
+/// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and `outer` along M.
 struct StoreChunk {
     int32_t inner, outer;  // elements
     int32_t count;         // chunks of the 16 rows
-    int32_t buffers;       // of one warp
     constexpr int32_t bytes() const { return inner * outer * 2; }
     constexpr int32_t swizzle_bytes() const { return inner * 2; }
 };
 
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
-    const int32_t warps = c.math_warpgroups * 4, left = kMaxSmemBytes - kSmemAlignment - ring_bytes(c);
-    const int32_t rounds = c.warpgroup_rows() / kWgmmaRows;
-    if (c.swap_ab) {
-        const int32_t fit = left / (warps * 16 * c.tile.cols * 2);
-        return {16, c.tile.cols, 1, fit < rounds ? fit : rounds};
-    }
-    // Prefer the widest span that leaves two buffers, so that one drains while the other fills.
-    for (int32_t span = 64; span > 8; span /= 2) {
-        const int32_t inner = gcd(c.tile.cols, span), count = c.tile.cols / inner;
-        const int32_t fit = left / (warps * inner * 16 * 2), wanted = rounds * count < 4 ? rounds * count : 4;
-        if (fit >= wanted || fit >= 2) return {inner, 16, count, fit < wanted ? fit : wanted};
-    }
-    return {8, 16, c.tile.cols / 8, left / (warps * 8 * 16 * 2)};
+    if (c.swap_ab) return {16, c.tile.cols, 1};
+    const int32_t inner = gcd(c.tile.cols, 64);
+    return {inner, 16, c.tile.cols / inner};
 }
 
+/// Chunks that a warp stores for one tile.
+constexpr int32_t store_chunks_per_tile(const GemmConfig& c) { return c.warpgroup_rows() / kWgmmaRows * store_chunk(c).count; }
+
 constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
-    return c.store == StoreKind::tma ? store_chunk(c).bytes() * store_chunk(c).buffers : 0;
+    return c.store == StoreKind::tma ? c.store_buffers * store_chunk(c).bytes() : 0;
 }
 
 struct SmemPlan {

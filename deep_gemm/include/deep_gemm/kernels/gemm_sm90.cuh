@@ -26,14 +26,34 @@ DG_DEVICE void release_stage(const Smem<c>& smem, const ClusterPosition<c>& posi
     }
 }
 
+/// Math warpgroups issue wgmma in a fixed order, one K block of 64 rows a turn. Left alone, their instructions interleave in the
+/// tensor cores, both finish together, and the tensor cores idle while both promote.
+template <GemmConfig c>
+struct Turns {
+    static constexpr int32_t kBarrier = 1, kThreads = 256;  // of the one who waits and the one who lets it go
+    int32_t warpgroup;
+
+    DG_DEVICE explicit Turns(int32_t warpgroup) : warpgroup(warpgroup) {
+        if constexpr (c.take_turns)
+            if (warpgroup == c.math_warpgroups - 1) pass();
+    }
+    DG_DEVICE void wait() const {
+        if constexpr (c.take_turns) ptx::named_barrier_sync(kBarrier + warpgroup, kThreads);
+    }
+    DG_DEVICE void pass() const {
+        if constexpr (c.take_turns) ptx::named_barrier_arrive(kBarrier + (warpgroup + 1) % c.math_warpgroups, kThreads);
+    }
+};
+
 template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
     constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
     constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
     const ClusterPosition<c> position;
+    const Turns<c> turns(warpgroup);
     TileScheduler<c> tiles(params, smem.groups());
     Ring<c.stages> ring;
-    int32_t store_buffer = 0;
+    int32_t store_batch = 0;
     Tile tile;
     while (tiles.next(tile)) {
         float total[kSubtiles][kAccumulators<c>] = {};
@@ -44,13 +64,15 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
                 const int32_t first_row = warpgroup * c.warpgroup_rows() + subtile * kWgmmaRows;
                 const uint32_t rows = smem.rows(ring.stage) + first_row * kRowBytes;
                 if constexpr (c.scaled()) {
+                    const BlockScales<c> scales(smem, ring.stage, first_row);
                     float partial[kAccumulators<c>];
+                    turns.wait();
                     multiply_block<c>(partial, rows, smem.cols(ring.stage), false);
-                    const BlockScales<c> scales(smem, ring.stage, tile, first_row);
+                    turns.pass();
                     finish_block<c>(partial);
-                    if constexpr (scales_stay_in_smem(c)) scales.promote(total[subtile], partial, tile);
+                    if constexpr (scales_stay_in_smem(c)) scales.promote(total[subtile], partial);
                     if (subtile == kSubtiles - 1) release_stage<c>(smem, position, ring.stage);
-                    if constexpr (!scales_stay_in_smem(c)) scales.promote(total[subtile], partial, tile);
+                    if constexpr (!scales_stay_in_smem(c)) scales.promote(total[subtile], partial);
                 } else {
                     multiply_block<c>(total[subtile], rows, smem.cols(ring.stage), true);
                     finish_block<c>(total[subtile]);
@@ -68,7 +90,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
             const Fragment<c> at(tile, first_row, params);
             if constexpr (c.add_c) add_c<c>(total[subtile], at, params);
             if constexpr (c.store == StoreKind::tma)
-                store_staged<c>(smem.staging(threadIdx.x / 32), total[subtile], tile, first_row, store_buffer, params);
+                store_staged<c>(smem.staging(threadIdx.x / 32), total[subtile], tile, first_row, store_batch, params);
             else
                 store_direct<c>(total[subtile], at, params);
         }

@@ -42,30 +42,32 @@ DG_DEVICE void finish_block(float (&d)[kAccumulators<c>]) {
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
-/// Scales per column are read into registers while the tensor cores work, unless that takes too many: then they are read while
+/// Scales per column are read into registers before the tensor cores start, unless that takes too many: then they are read while
 /// promoting, and the stage is kept until promotion is done.
 constexpr bool scales_stay_in_smem(const GemmConfig& c) { return c.col_scales() == ScaleKind::per_row && c.tile.cols > 64; }
 
 /// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart) and,
 /// for each 8 columns, its two neighbours.
+///
+/// Built before the block's wgmma are issued, so that nothing between two of them waits for shared memory.
 template <GemmConfig c>
 struct BlockScales {
     static constexpr bool kRowsUniform = c.row_scales() == ScaleKind::per_block;
     static constexpr bool kColsUniform = c.col_scales() == ScaleKind::per_block;
     static constexpr int32_t kColGroups = c.tile.cols / 8;
-    static constexpr int32_t kValues = kColsUniform ? block_scale_values(c) : 1;
+    static constexpr int32_t kRuns = kColsUniform ? block_scale_values(c) : 1, kRun = c.tile.cols / kRuns;
 
     float row[2];
-    float block[kValues];
+    float run[kRuns];  // columns that share a block's scale
     float2 col[kColsUniform || scales_stay_in_smem(c) ? 1 : kColGroups];
     uint32_t col_address;
 
-    /// `row` is the first of the 64 rows, counted within the tile.
-    DG_DEVICE BlockScales(const Smem<c>& smem, int32_t stage, const Tile& tile, int32_t first_row) {
+    /// `first_row` is the first of the 64 rows, counted within the tile.
+    DG_DEVICE BlockScales(const Smem<c>& smem, int32_t stage, int32_t first_row) {
         const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         if constexpr (kRowsUniform) {
-            const int32_t value = (tile.row + first_row) / kScaleGranularity - tile.row / kScaleGranularity;
-            row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + value * 4);
+            const int32_t run = first_row / scale_run(c.tile.rows);
+            row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
         } else {
             const uint32_t mine = smem.row_scales(stage) + (first_row + warp * 16 + lane / 4) * 4;
             row[0] = ptx::load_shared(mine);
@@ -73,7 +75,7 @@ struct BlockScales {
         }
         if constexpr (kColsUniform) {
 #pragma unroll
-            for (int32_t i = 0; i < kValues; ++i) block[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
+            for (int32_t i = 0; i < kRuns; ++i) run[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
         } else {
             col_address = smem.col_scales(stage) + lane % 4 * 8;
             if constexpr (!scales_stay_in_smem(c)) {
@@ -84,22 +86,13 @@ struct BlockScales {
     }
 
     /// total += partial * scales.
-    DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>], const Tile& tile) const {
-        float by_block[kValues][2];
-        if constexpr (kColsUniform) {
-#pragma unroll
-            for (int32_t i = 0; i < kValues; ++i) {
-                by_block[i][0] = row[0] * block[i];
-                by_block[i][1] = row[1] * block[i];
-            }
-        }
+    DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>]) const {
 #pragma unroll
         for (int32_t i = 0; i < kColGroups; ++i) {
             float scale[2][2];  // [row][column]
             if constexpr (kColsUniform) {
-                const int32_t value = value_of_column(tile, 8 * i);
-                scale[0][0] = scale[0][1] = pick(by_block, value, 0);
-                scale[1][0] = scale[1][1] = pick(by_block, value, 1);
+                scale[0][0] = scale[0][1] = row[0] * run[8 * i / kRun];
+                scale[1][0] = scale[1][1] = row[1] * run[8 * i / kRun];
             } else {
                 const float2 pair = scales_stay_in_smem(c) ? ptx::load_shared_x2(col_address + i * 32) : col[i];
                 scale[0][0] = row[0] * pair.x, scale[0][1] = row[0] * pair.y;
@@ -111,19 +104,6 @@ struct BlockScales {
         }
     }
 
-private:
-    /// Which of the tile's block scales a column takes. Known to the compiler where tile starts lie on block edges.
-    static DG_DEVICE int32_t value_of_column(const Tile& tile, int32_t column) {
-        if constexpr (c.tile.cols % kScaleGranularity == 0 || kScaleGranularity % c.tile.cols == 0) return column / kScaleGranularity;
-        return (tile.col % kScaleGranularity + column) / kScaleGranularity;
-    }
-
-    static DG_DEVICE float pick(const float (&values)[kValues][2], int32_t index, int32_t row) {
-        float value = values[0][row];
-#pragma unroll
-        for (int32_t i = 1; i < kValues; ++i) value = index >= i ? values[i][row] : value;
-        return value;
-    }
 };
 
 }  // namespace deep_gemm

@@ -30,6 +30,11 @@ DG_DEVICE void named_barrier_sync(int barrier, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+/// bar.arrive: count this warp in without waiting.
+DG_DEVICE void named_barrier_arrive(int barrier, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 /// griddepcontrol.wait: everything that the preceding kernel wrote is visible afterwards.
 DG_DEVICE void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 

@@ -38,8 +38,7 @@ DG_DEVICE void load_box_multicast(uint32_t destination, const void* map, uint32_
 
 /// cp.async.bulk.tensor.3d store: one box from shared memory, clipped at the tensor's edges.
 DG_DEVICE void store_box(const void* map, uint32_t source, int x, int y, int z) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(source),
-                 "r"(x), "r"(y), "r"(z)
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(source), "r"(x), "r"(y), "r"(z)
                  : "memory");
 }
 

@@ -53,7 +53,7 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
 template <GemmConfig c>
 DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) {
     constexpr bool kOnRows = c.row_scales() == ScaleKind::per_block;
-    constexpr int32_t kValues = block_scale_values(c);
+    constexpr int32_t kValues = block_scale_values(c), kRun = scale_run(kOnRows ? c.tile.rows : c.tile.cols);
     const int32_t lane = threadIdx.x % 32;
     const int32_t extent = (kOnRows == c.swap_ab) ? extent_n<c>(params) : extent_m<c>(params);
     const int32_t last_block = (extent - 1) / kScaleGranularity;
@@ -61,14 +61,14 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
     Ring<c.stages> ring;
     Tile tile;
     while (tiles.next(tile)) {
-        const int32_t first = (kOnRows ? tile.row : tile.col) / kScaleGranularity;
+        const int32_t first = kOnRows ? tile.row : tile.col;
         const float* scales = params.block_scales + tile.group * params.block_scale_group_stride + tile.k_block * params.block_scale_k_stride;
         for (int32_t batch = 0; batch < tile.k_blocks; batch += 32) {
             float values[kValues];
 #pragma unroll
             for (int32_t i = 0; i < kValues; ++i) {
                 // Blocks past the last one scale columns that are never stored; any finite value serves.
-                const int32_t block = min(first + i, last_block);
+                const int32_t block = min((first + i * kRun) / kScaleGranularity, last_block);
                 values[i] = batch + lane < tile.k_blocks
                                 ? __ldg(scales + block * params.block_scale_stride + (batch + lane) * params.block_scale_k_stride)
                                 : 0.0f;

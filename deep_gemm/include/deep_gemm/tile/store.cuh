@@ -99,38 +99,43 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2
         const float* values = total + 4 * (chunk * kColGroups + j);
         const uint32_t offset = c.swap_ab ? swizzled<kSpan>(((j + next) * 8 + lane % 8) * kSpan + half * 16)
                                           : swizzled<kSpan>((half * 8 + lane % 8) * kSpan + (j + next) * 16);
-        const uint32_t a = ptx::pack_bf16(values[0], values[1]), b = ptx::pack_bf16(values[2], values[3]);
-        if (j + 1 < kColGroups) {
-            const uint32_t d = ptx::pack_bf16(values[4], values[5]), e = ptx::pack_bf16(values[6], values[7]);
-            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, a, b, d, e);
-        } else {
-            ptx::store_matrix_x2<c.swap_ab>(buffer + offset, a, b);
-        }
+        const uint32_t first = ptx::pack_bf16(values[0], values[1]), second = ptx::pack_bf16(values[2], values[3]);
+        if (j + 1 < kColGroups)
+            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, ptx::pack_bf16(values[4], values[5]), ptx::pack_bf16(values[6], values[7]));
+        else
+            ptx::store_matrix_x2<c.swap_ab>(buffer + offset, first, second);
     }
 }
 
-/// A warp's 16 rows through its own staging buffers; `turn` counts the chunks that this warp has stored so far.
+/// A warp's 16 rows through its own ring of staging buffers, a batch of chunks at a time; no warp waits for another one. The copy
+/// engine drains them while the next tile is multiplied: plain stores would hold the warp until the L2 has taken them all.
 template <GemmConfig c>
-DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols / 2], const Tile& tile, int32_t first_row,
-                            int32_t& buffer, const GemmParams& params) {
+DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols / 2], const Tile& tile, int32_t first_row, int32_t& batch,
+                            const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
-    static_assert(kChunk.buffers > 0, "no room to stage D");
+    constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers, kBatches = c.store_buffers / kBatch;
     const bool storing = threadIdx.x % 32 == 0;
     const int32_t row = tile.row + first_row + threadIdx.x / 32 % 4 * 16;
 #pragma unroll
-    for (int32_t chunk = 0; chunk < kChunk.count; ++chunk) {
-        // The engine may still read an earlier chunk from this buffer.
-        if (storing) ptx::wait_stores_read<kChunk.buffers - 1>();
+    for (int32_t first = 0; first < kChunk.count; first += kBatch) {
+        const int32_t end = first + kBatch < kChunk.count ? first + kBatch : kChunk.count;
+        const uint32_t buffers = staging + batch * (kBatch * kChunk.bytes());
+        // The engine may still read an earlier batch from these buffers.
+        if (storing) ptx::wait_stores_read<kBatches - 1>();
         __syncwarp();
-        stage_chunk<c>(staging + buffer * kChunk.bytes(), total, chunk);
+#pragma unroll
+        for (int32_t chunk = first; chunk < end; ++chunk) stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
         ptx::fence_for_async_proxy();
         __syncwarp();
         if (storing) {
-            const int32_t col = tile.col + chunk * kChunk.inner;
-            ptx::store_box(&params.d, staging + buffer * kChunk.bytes(), c.swap_ab ? row : col, c.swap_ab ? tile.col : row, group_of_d<c>(tile));
+#pragma unroll
+            for (int32_t chunk = first; chunk < end; ++chunk) {
+                const int32_t col = tile.col + chunk * kChunk.inner;
+                ptx::store_box(&params.d, buffers + (chunk - first) * kChunk.bytes(), c.swap_ab ? row : col, c.swap_ab ? tile.col : row, group_of_d<c>(tile));
+            }
             ptx::commit_stores();
         }
-        buffer = buffer + 1 == kChunk.buffers ? 0 : buffer + 1;
+        batch = batch + 1 == kBatches ? 0 : batch + 1;
     }
 }
 
