@@ -106,3 +106,26 @@ def test_unknown_cuda_device_is_refused():
     outcome = run("C.device_facts(False, 63)")
     assert outcome.status != 0
     assert "CUDA device 63 does not exist" in outcome.stderr or "No CUDA driver" in outcome.stderr
+
+
+def test_forked_process_launches_though_its_parent_did(fresh_cache):
+    """The simulator's worker threads do not survive a fork; a child that counted on them would hang."""
+    text = (
+        "struct Params { float* x; };"
+        'extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params)'
+        "{ params.x[blockIdx.x * 32 + threadIdx.x] *= 2; }"
+    )
+    code = f"""
+import signal
+def launch():
+    x = torch.ones(128)
+    C.jit_launch("sample", {text!r}, 4, 32, 1, 0, False, [x], [])
+    return bool((x == 2).all())
+first = launch()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(0 if launch() else 1)
+result = [first, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
+"""
+    assert check(code, DG_JIT_CACHE_DIR=fresh_cache).result == [True, 0]

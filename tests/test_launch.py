@@ -74,14 +74,14 @@ def test_clusters(device):
 @pytest.mark.parametrize("device", FEW, indirect=True)
 def test_too_much_shared_memory_is_refused(device):
     x, y = inputs(device)
-    with pytest.raises(ValueError, match=r"offers .* to a block"):
+    with pytest.raises(ValueError, match="bytes of shared memory"):
         launch(SCALE, x, y, smem=1 << 20)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
 def test_grid_that_is_no_multiple_of_the_cluster_is_refused(device):
     x, y = inputs(device)
-    with pytest.raises(ValueError, match="cannot be divided into clusters of 2"):
+    with pytest.raises(ValueError, match=r"grid .*cluster"):
         C.jit_launch("sample", SCALE, 3, 128, 2, 0, False, [x, y], [x.numel()])
 
 
