@@ -41,11 +41,13 @@ public:
 
     /// References stay valid: plans are never removed.
     const LaunchPlan& get(Device& device, const Problem& problem) {
+        std::optional<Candidate> forced;
         {
             std::shared_lock lock(mutex_);
             if (const auto found = plans_.find(problem); found != plans_.end()) return found->second;
+            forced = forced_;
         }
-        const Candidate candidate = forced_ ? *forced_ : select(problem);
+        const Candidate candidate = forced ? *forced : select(problem);
         if (jit::settings().print_configs) print(problem, candidate);
         const LaunchPlan plan = make_plan(device, candidate);  // compiles outside the lock; the JIT makes each kernel once
         std::unique_lock lock(mutex_);

@@ -57,9 +57,8 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .scales_a = p.scales_a, .scales_b = p.scales_b, .swap_ab = swap_ab, .tile = tile, .cluster = cluster,
          .math_warpgroups = sm90::math_warpgroups(tile), .stages = 1, .add_c = p.add_c != 0,
          .store = p.aligned_store && p.output == ElementType::bf16 ? StoreKind::tma : StoreKind::direct,
-         .take_turns = std::getenv("DG_TURNS") && sm90::math_warpgroups(tile) > 1, .dependent_launch = p.dependent_launch != 0, .shape = p.compiled};
-    c.store_buffers = store_chunks_per_tile(c);
-    if (const char* e = std::getenv("DG_BUFFERS")) c.store_buffers = std::min(c.store_buffers, std::atoi(e));
+         .dependent_launch = p.dependent_launch != 0, .shape = p.compiled};
+    c.store_buffers = store_chunks_per_tile(c);  // all of a tile: its stores drain while the next one is multiplied
     c.stages = most_stages(c);
     const int32_t rows = swap_ab ? p.n : p.m, cols = swap_ab ? p.m : p.n;
     const int64_t tiles = int64_t{1} * align_up(ceil_div(rows, tile.rows), cluster.rows) * align_up(ceil_div(cols, tile.cols), cluster.cols);

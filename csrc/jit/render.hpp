@@ -35,7 +35,7 @@ inline std::string render_config(const GemmConfig& c) {
                   "},\n    .cluster = {.rows = ", c.cluster.rows, ", .cols = ", c.cluster.cols, ", .k = ", c.cluster.k,
                   "},\n    .math_warpgroups = ", c.math_warpgroups, ", .stages = ", c.stages,
                   ",\n    .add_c = ", c.add_c ? "true" : "false", ", .store = StoreKind::", name(c.store), ", .store_buffers = ", c.store_buffers,
-                  ",\n    .take_turns = ", c.take_turns ? "true" : "false", ", .dependent_launch = ", c.dependent_launch ? "true" : "false",
+                  ",\n    .dependent_launch = ", c.dependent_launch ? "true" : "false",
                   ", .group_capacity = ", c.group_capacity,
                   ",\n    .shape = {.m = ", c.shape.m, ", .n = ", c.shape.n, ", .k = ", c.shape.k, "}}");
 }

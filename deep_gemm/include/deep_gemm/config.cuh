@@ -67,7 +67,6 @@ struct GemmConfig {
     bool add_c = false;
     StoreKind store = StoreKind::tma;
     int32_t store_buffers = 1;  // staged chunks of D that a warp may have under way
-    bool take_turns = false;  // math warpgroups issue their wgmma in turn, so that one promotes while the other multiplies
     bool dependent_launch = false;  // weights may be read before the preceding kernel has finished
     int32_t group_capacity = 0;  // most groups whose sizes only the device knows
     CompiledShape shape = {};

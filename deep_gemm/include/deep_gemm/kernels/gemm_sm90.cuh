@@ -26,31 +26,11 @@ DG_DEVICE void release_stage(const Smem<c>& smem, const ClusterPosition<c>& posi
     }
 }
 
-/// Math warpgroups issue wgmma in a fixed order, one K block of 64 rows a turn. Left alone, their instructions interleave in the
-/// tensor cores, both finish together, and the tensor cores idle while both promote.
-template <GemmConfig c>
-struct Turns {
-    static constexpr int32_t kBarrier = 1, kThreads = 256;  // of the one who waits and the one who lets it go
-    int32_t warpgroup;
-
-    DG_DEVICE explicit Turns(int32_t warpgroup) : warpgroup(warpgroup) {
-        if constexpr (c.take_turns)
-            if (warpgroup == c.math_warpgroups - 1) pass();
-    }
-    DG_DEVICE void wait() const {
-        if constexpr (c.take_turns) ptx::named_barrier_sync(kBarrier + warpgroup, kThreads);
-    }
-    DG_DEVICE void pass() const {
-        if constexpr (c.take_turns) ptx::named_barrier_arrive(kBarrier + (warpgroup + 1) % c.math_warpgroups, kThreads);
-    }
-};
-
 template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
     constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
     constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
     const ClusterPosition<c> position;
-    const Turns<c> turns(warpgroup);
     TileScheduler<c> tiles(params, smem.groups());
     Ring<c.stages> ring;
     int32_t store_batch = 0;
@@ -66,9 +46,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
                 if constexpr (c.scaled()) {
                     const BlockScales<c> scales(smem, ring.stage, first_row);
                     float partial[kAccumulators<c>];
-                    turns.wait();
                     multiply_block<c>(partial, rows, smem.cols(ring.stage), false);
-                    turns.pass();
                     finish_block<c>(partial);
                     if constexpr (scales_stay_in_smem(c)) scales.promote(total[subtile], partial);
                     if (subtile == kSubtiles - 1) release_stage<c>(smem, position, ring.stage);
@@ -119,7 +97,8 @@ DG_DEVICE void sync_cluster() {
         __syncthreads();
 }
 
-/// Registers a thread. The CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
+/// Registers a thread. The CTA's pool is 65,536, granted to whole warpgroups in steps of 8. Two warpgroups have enough from the start.
+constexpr bool moves_registers(const GemmConfig& c) { return c.math_warpgroups > 1; }
 constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 160 : 232; }
 constexpr int32_t load_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 32 : 40; }
 
@@ -141,12 +120,12 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     sync_cluster<c>();
 
     if (warpgroup == c.math_warpgroups) {
-        ptx::give_registers<load_registers(c)>();
+        if constexpr (moves_registers(c)) ptx::give_registers<load_registers(c)>();
         if (warp == 0 && ptx::elect_one()) load_tiles<c>(smem, params);
         if constexpr (c.has_block_scales())
             if (warp == 1) load_block_scales<c>(smem, params);
     } else {
-        ptx::take_registers<math_registers(c)>();
+        if constexpr (moves_registers(c)) ptx::take_registers<math_registers(c)>();
         multiply_tiles<c>(smem, params, warpgroup);
     }
     // No CTA may leave while another still copies into it or arrives at its barriers.

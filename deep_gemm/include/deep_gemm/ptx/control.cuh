@@ -25,16 +25,6 @@ DG_DEVICE void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-/// bar.sync: named barrier for a whole number of warps. Barrier 0 is the block's.
-DG_DEVICE void named_barrier_sync(int barrier, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
-/// bar.arrive: count this warp in without waiting.
-DG_DEVICE void named_barrier_arrive(int barrier, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
 /// griddepcontrol.wait: everything that the preceding kernel wrote is visible afterwards.
 DG_DEVICE void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
