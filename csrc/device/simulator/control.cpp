@@ -111,11 +111,13 @@ Step setmaxnreg(Warp& w, const Instruction& in, uint32_t) {
         const auto problem = [&](const std::string& text) { report(*w.cluster, "registers", text, &w); };
         if (!w.entry->max_registers && !w.entry->min_blocks && !w.entry->max_threads)
             problem("setmaxnreg is ignored by ptxas: the kernel has no register limit (launch bounds)");
-        if (grow && wanted < w.registers_per_thread)
+        // What a warp starts with is ptxas's choice; only what setmaxnreg itself has set is known.
+        if (grow && w.registers_known && wanted < w.registers_per_thread)
             problem(concat("setmaxnreg.inc to ", wanted, " but the warp has ", w.registers_per_thread, " registers a thread"));
-        if (!grow && wanted > w.registers_per_thread)
+        if (!grow && w.registers_known && wanted > w.registers_per_thread)
             problem(concat("setmaxnreg.dec to ", wanted, " but the warp has ", w.registers_per_thread, " registers a thread"));
     }
+    w.registers_known = true;
     if (wanted <= w.registers_per_thread) {
         w.cta->free_registers += (w.registers_per_thread - wanted) * kLanes;
         w.registers_per_thread = wanted;

@@ -82,6 +82,7 @@ struct Warp {
     std::vector<uint32_t> tainted;   // by register: lanes whose value comes from uninitialised shared memory
     bool any_tainted = false;
     uint32_t registers_per_thread = 0;
+    bool registers_known = false;    // a setmaxnreg has set them
     bool released_inits = true;      // mbarrier.init of this warp have been fenced
     std::unique_ptr<BulkGroups> bulk[kLanes];
     uint32_t bulk_sequence = 0;
