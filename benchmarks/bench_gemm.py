@@ -98,16 +98,17 @@ def run_case(row: dict, timer: Timer, arguments: argparse.Namespace) -> dict:
             result["cublas_status"] = str(error).splitlines()[0][:200]
     timings = timer.time(*calls)
     seconds = timings[0].median
+    on_gpu = timer.device.type == "cuda"  # the simulator's time says nothing about speed
     result |= {
         "us": seconds * 1e6,
         "us_all": [round(value * 1e6, 3) for value in timings[0].seconds],
         "method": timings[0].method,
         "kernels": timings[0].kernels,
         "floor_us": problem.floor_seconds * 1e6,
-        "efficiency": problem.floor_seconds / seconds,
+        "efficiency": problem.floor_seconds / seconds if on_gpu else None,
         "tflops": problem.flops / seconds * 1e-12,
         "gb_per_s": problem.bytes / seconds * 1e-9,
-        "speed_up": row["us"] * 1e-6 / seconds if "us" in row else None,
+        "speed_up": row["us"] * 1e-6 / seconds if on_gpu and "us" in row else None,
     }
     if arguments.again:
         result["again_us"] = timings[1].median * 1e6
@@ -126,11 +127,11 @@ def print_case(result: dict) -> None:
     if "us" not in result:
         print(f"{line} {result['status']}", flush=True)
         return
-    speed_up = f"{result['speed_up']:6.3f}" if result["speed_up"] else "     -"
-    line += (
-        f"{result['us']:9.2f} us {result['tflops']:7.1f} TFLOPS {result['gb_per_s']:6.0f} GB/s "
-        f"efficiency {result['efficiency']:.3f} speed-up {speed_up}"
-    )
+    line += f"{result['us']:9.2f} us {result['tflops']:7.1f} TFLOPS {result['gb_per_s']:6.0f} GB/s"
+    if result["efficiency"] is not None:
+        line += f" efficiency {result['efficiency']:.3f}"
+    if result["speed_up"] is not None:
+        line += f" speed-up {result['speed_up']:6.3f}"
     if "again_us" in result:
         line += f" again {result['again_us'] / result['us']:.3f}"
     if "sustained_us" in result:

@@ -45,7 +45,7 @@ def summarise(results: list[dict]) -> list[dict]:
                 "cases": len(own),
                 "timed": len(timed),
                 "wrong": sum(result["status"].startswith("WRONG") for result in own),
-                "efficiency": geometric_mean([result["efficiency"] for result in timed]),
+                "efficiency": geometric_mean([result["efficiency"] for result in timed if result["efficiency"]]),
                 "speed_up": geometric_mean(speed_ups),
                 "slowest": min(speed_ups, default=None),
                 "target": target,

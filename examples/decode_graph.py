@@ -1,6 +1,6 @@
 """A decode step of a small transformer MLP stack, captured once in a CUDA graph and replayed for every token.
 
-    python examples/decode_graph.py
+    python -m examples.decode_graph
 
 A step is dozens of short kernels, and launching them one by one costs more than running them: a graph launches all at
 once. Everything that a call allocates comes from torch's graph pool, and new inputs are copied into the captured

@@ -1,6 +1,6 @@
 """A linear layer whose weight is FP8: quantised once, used for every batch.
 
-    python examples/linear_layer.py
+    python -m examples.linear_layer
 
 On a machine with a Hopper GPU it runs there at a real size; elsewhere on the simulator at a small one.
 """
