@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+import torch
 
 from deep_gemm._extension import C
 
@@ -57,3 +61,14 @@ def candidates(m: int, n: int, k: int, num_sms: int = HOPPER_SMS) -> list[Candid
             )
         )
     return found
+
+
+@contextmanager
+def forced(device: torch.device, m: int, n: int, k: int, candidate: Candidate) -> Iterator[None]:
+    """Serve all calls on this device with the candidate of a problem."""
+    where = (device.type == "cpu", device.index or 0)
+    C.force_config(*where, m, n, k, int(candidate.swapped), candidate.rows, candidate.cols, *candidate.cluster_shape)
+    try:
+        yield
+    finally:
+        C.force_config(*where, m, n, k, 0, 0, 0, 1, 1, 1)

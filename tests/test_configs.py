@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 import torch
-from candidates import HOPPER_SMS, Candidate, candidates
+from candidates import HOPPER_SMS, candidates, forced
 from devices import FEW
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import TOLERANCES as ALLOWED
 from reference import Product, difference, product_nt
 
 import deep_gemm
-from deep_gemm._extension import C
 
 # Rows and columns that end inside tiles of every size, and shapes whose blocks divide into clusters.
 GPU_PROBLEMS = [(129, 264, 400), (512, 768, 1152), (40, 1032, 784), (1000, 2112, 528)]
 SIMULATOR_PROBLEMS = [(130, 264, 272), (256, 256, 384)]
-
-
-@contextmanager
-def forced(device: torch.device, m: int, n: int, k: int, candidate: Candidate) -> Iterator[None]:
-    where = (device.type == "cpu", device.index or 0)
-    C.force_config(*where, m, n, k, int(candidate.swapped), candidate.rows, candidate.cols, *candidate.cluster_shape)
-    try:
-        yield
-    finally:
-        C.force_config(*where, m, n, k, 0, 0, 0, 1, 1, 1)
 
 
 def check_every_config(device: torch.device, m: int, n: int, k: int, every: int) -> None:

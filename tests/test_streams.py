@@ -62,7 +62,7 @@ def test_threads(cuda) -> None:
         try:
             with torch.cuda.device(cuda), torch.cuda.stream(torch.cuda.Stream(cuda)):
                 a, b, d = problem(cuda, index, *shapes[index])
-                start.wait()
+                start.wait(timeout=60)
                 for _ in range(20):
                     d.fill_(float("nan"))
                     deep_gemm.fp8_gemm_nt(a, b, d)
