@@ -29,7 +29,7 @@ inline int32_t math_warpgroups(const TileShape& tile) { return tile.rows == 64 ?
 
 /// Multicast pairs and squares, and splits of K.
 inline std::vector<ClusterShape> cluster_shapes() {
-    return {{.rows = 1}, {.rows = 2}, {.cols = 2}, {.rows = 2, .cols = 2}, {.k = 2}, {.k = 4}, {.k = 8}};
+    return {{.rows = 1}, {.rows = 2}, {.cols = 2}, {.rows = 2, .cols = 2}, {.k = 2}, {.k = 3}, {.k = 4}, {.k = 5}, {.k = 6}, {.k = 8}};
 }
 
 /// CTAs, one an SM, that run at once in clusters of this size: a cluster needs its SMs in one GPC, and GPCs have 16 or 18.

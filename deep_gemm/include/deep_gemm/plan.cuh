@@ -10,6 +10,9 @@ inline constexpr int32_t kSmemAlignment = 1024;  // of a 128-byte-swizzled stage
 /// Rows or columns of a tile that share a 128x128 block's scale wherever a multiple of the tile's extent starts.
 constexpr int32_t scale_run(int32_t extent) { return gcd(extent, kScaleGranularity); }
 
+/// 128-blocks that the tile can touch.
+constexpr int32_t scale_blocks(int32_t extent) { return (kScaleGranularity - scale_run(extent) + extent - 1) / kScaleGranularity + 1; }
+
 /// Block scales of one stage, one for each run, of the side that has them.
 constexpr int32_t block_scale_values(const GemmConfig& c) {
     if (!c.has_block_scales()) return 0;
@@ -17,21 +20,14 @@ constexpr int32_t block_scale_values(const GemmConfig& c) {
     return extent / scale_run(extent);
 }
 
-/// Who adds up the parts of a split K: owner CTA of warp w's 16 rows is `w / warps_per_owner * owner_step`.
-struct SplitKPlan {
-    int32_t warps_per_owner, owner_step;
-};
-
-constexpr SplitKPlan plan_split_k(const GemmConfig& c) {
-    const int32_t row_warps = c.tile.rows / 16;
-    return c.cluster.k >= row_warps ? SplitKPlan{1, c.cluster.k / row_warps} : SplitKPlan{row_warps / c.cluster.k, 1};
-}
+/// Rows that one CTA adds up where K is split: row warp w's 16 rows belong to CTA w % cluster.k.
+constexpr int32_t owned_row_warps(const GemmConfig& c) { return ceil_div(c.tile.rows / 16, c.cluster.k); }
 
 /// One warp's accumulators.
 constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return c.tile.cols / 2 * 32 * 4; }
 
 constexpr int32_t reduction_bytes(const GemmConfig& c) {
-    return c.cluster.k == 1 ? 0 : plan_split_k(c).warps_per_owner * (c.cluster.k * split_k_part_bytes(c) + 8);
+    return c.cluster.k == 1 ? 0 : owned_row_warps(c) * (c.cluster.k * split_k_part_bytes(c) + 8);
 }
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and `outer` along M.

@@ -6,7 +6,7 @@
 //   last warpgroup, warp 1    write block scales into the ring
 #pragma once
 
-#include <deep_gemm/mma/sm90.cuh>
+#include <deep_gemm/mma/mainloop.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/load.cuh>
 #include <deep_gemm/tile/split_k.cuh>
@@ -14,50 +14,17 @@
 
 namespace deep_gemm {
 
-/// A warpgroup's turn with a stage is over: tell every CTA that may copy into it.
-template <GemmConfig c>
-DG_DEVICE void release_stage(const Smem<c>& smem, const ClusterPosition<c>& position, int32_t stage) {
-    const int32_t lane = threadIdx.x % 32;
-    __syncwarp();
-    if constexpr (c.cluster.size() == 1) {
-        if (lane == 0) ptx::barrier_arrive(smem.empty(stage));
-    } else {
-        if (lane < position.kSources) ptx::barrier_arrive_remote(smem.empty(stage), position.source_rank(lane));
-    }
-}
-
 template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
-    constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
-    constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
+    constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
     const ClusterPosition<c> position;
     TileScheduler<c> tiles(params, smem.groups());
-    Ring<c.stages> ring;
+    MainLoop<c> main_loop(smem, warpgroup);
     int32_t store_batch = 0;
     Tile tile;
     while (tiles.next(tile)) {
-        float total[kSubtiles][kAccumulators<c>] = {};
-        for (int32_t block = 0; block < tile.k_blocks; ++block, ring.advance()) {
-            ptx::barrier_wait(smem.full(ring.stage), ring.phase);
-#pragma unroll
-            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
-                const int32_t first_row = warpgroup * c.warpgroup_rows() + subtile * kWgmmaRows;
-                const uint32_t rows = smem.rows(ring.stage) + first_row * kRowBytes;
-                if constexpr (c.scaled()) {
-                    const BlockScales<c> scales(smem, ring.stage, first_row);
-                    float partial[kAccumulators<c>];
-                    multiply_block<c>(partial, rows, smem.cols(ring.stage), false);
-                    finish_block<c>(partial);
-                    if constexpr (scales_stay_in_smem(c)) scales.promote(total[subtile], partial);
-                    if (subtile == kSubtiles - 1) release_stage<c>(smem, position, ring.stage);
-                    if constexpr (!scales_stay_in_smem(c)) scales.promote(total[subtile], partial);
-                } else {
-                    multiply_block<c>(total[subtile], rows, smem.cols(ring.stage), true);
-                    finish_block<c>(total[subtile]);
-                    if (subtile == kSubtiles - 1) release_stage<c>(smem, position, ring.stage);
-                }
-            }
-        }
+        typename MainLoop<c>::Totals total = {};
+        main_loop.run(total, tile.k_blocks);
         if constexpr (c.cluster.k > 1) {
             static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
             if (!reduce_split_k<c>(smem, position, total[0])) continue;
@@ -85,7 +52,7 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
     }
     if constexpr (c.cluster.k > 1)
-        for (int32_t slot = 0; slot < plan_split_k(c).warps_per_owner; ++slot) ptx::barrier_init(smem.reduction_barrier(slot), c.cluster.k);
+        for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) ptx::barrier_init(smem.reduction_barrier(slot), c.cluster.k);
     ptx::fence_barrier_init();
 }
 
@@ -97,9 +64,8 @@ DG_DEVICE void sync_cluster() {
         __syncthreads();
 }
 
-/// Registers a thread. The CTA's pool is 65,536, granted to whole warpgroups in steps of 8. Two warpgroups have enough from the start.
+/// Two warpgroups have registers enough from the start.
 constexpr bool moves_registers(const GemmConfig& c) { return c.math_warpgroups > 1; }
-constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 160 : 232; }
 constexpr int32_t load_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 32 : 40; }
 
 template <GemmConfig c>

@@ -34,10 +34,10 @@ DG_DEVICE void multiply_block(float (&d)[kAccumulators<c>], uint32_t rows, uint3
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
-/// Wait for all wgmma; from here the accumulators may be read.
-template <GemmConfig c>
+/// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.
+template <GemmConfig c, int32_t kPending>
 DG_DEVICE void finish_block(float (&d)[kAccumulators<c>]) {
-    ptx::wgmma_wait<0>();
+    ptx::wgmma_wait<kPending>();
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
@@ -49,7 +49,7 @@ constexpr bool scales_stay_in_smem(const GemmConfig& c) { return c.col_scales() 
 /// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart) and,
 /// for each 8 columns, its two neighbours.
 ///
-/// Built before the block's wgmma are issued, so that nothing between two of them waits for shared memory.
+/// Loaded before the block's wgmma are issued, so that nothing between two of them waits for shared memory.
 template <GemmConfig c>
 struct BlockScales {
     static constexpr bool kRowsUniform = c.row_scales() == ScaleKind::per_block;
@@ -58,12 +58,12 @@ struct BlockScales {
     static constexpr int32_t kRuns = kColsUniform ? block_scale_values(c) : 1, kRun = c.tile.cols / kRuns;
 
     float row[2];
-    float run[kRuns];  // columns that share a block's scale
+    float run[kRuns];  // of columns that share a block's scale
     float2 col[kColsUniform || scales_stay_in_smem(c) ? 1 : kColGroups];
-    uint32_t col_address;
+    uint32_t address;  // of columns' scales that stay in shared memory
 
     /// `first_row` is the first of the 64 rows, counted within the tile.
-    DG_DEVICE BlockScales(const Smem<c>& smem, int32_t stage, int32_t first_row) {
+    DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
         const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         if constexpr (kRowsUniform) {
             const int32_t run = first_row / scale_run(c.tile.rows);
@@ -77,10 +77,10 @@ struct BlockScales {
 #pragma unroll
             for (int32_t i = 0; i < kRuns; ++i) run[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
         } else {
-            col_address = smem.col_scales(stage) + lane % 4 * 8;
+            address = smem.col_scales(stage) + lane % 4 * 8;
             if constexpr (!scales_stay_in_smem(c)) {
 #pragma unroll
-                for (int32_t i = 0; i < kColGroups; ++i) col[i] = ptx::load_shared_x2(col_address + i * 32);
+                for (int32_t i = 0; i < kColGroups; ++i) col[i] = ptx::load_shared_x2(address + i * 32);
             }
         }
     }
@@ -94,7 +94,7 @@ struct BlockScales {
                 scale[0][0] = scale[0][1] = row[0] * run[8 * i / kRun];
                 scale[1][0] = scale[1][1] = row[1] * run[8 * i / kRun];
             } else {
-                const float2 pair = scales_stay_in_smem(c) ? ptx::load_shared_x2(col_address + i * 32) : col[i];
+                const float2 pair = scales_stay_in_smem(c) ? ptx::load_shared_x2(address + i * 32) : col[i];
                 scale[0][0] = row[0] * pair.x, scale[0][1] = row[0] * pair.y;
                 scale[1][0] = row[1] * pair.x, scale[1][1] = row[1] * pair.y;
             }

@@ -49,11 +49,12 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
     }
 }
 
-/// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free.
+/// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one value for each run
+/// of rows or columns, so that the math warps need not know where 128-blocks end.
 template <GemmConfig c>
 DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) {
     constexpr bool kOnRows = c.row_scales() == ScaleKind::per_block;
-    constexpr int32_t kValues = block_scale_values(c), kRun = scale_run(kOnRows ? c.tile.rows : c.tile.cols);
+    constexpr int32_t kExtent = kOnRows ? c.tile.rows : c.tile.cols, kBlocks = scale_blocks(kExtent);
     const int32_t lane = threadIdx.x % 32;
     const int32_t extent = (kOnRows == c.swap_ab) ? extent_n<c>(params) : extent_m<c>(params);
     const int32_t last_block = (extent - 1) / kScaleGranularity;
@@ -61,14 +62,14 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
     Ring<c.stages> ring;
     Tile tile;
     while (tiles.next(tile)) {
-        const int32_t first = kOnRows ? tile.row : tile.col;
+        const int32_t start = kOnRows ? tile.row : tile.col, first_block = start / kScaleGranularity;
         const float* scales = params.block_scales + tile.group * params.block_scale_group_stride + tile.k_block * params.block_scale_k_stride;
         for (int32_t batch = 0; batch < tile.k_blocks; batch += 32) {
-            float values[kValues];
+            float values[kBlocks];
 #pragma unroll
-            for (int32_t i = 0; i < kValues; ++i) {
+            for (int32_t i = 0; i < kBlocks; ++i) {
                 // Blocks past the last one scale columns that are never stored; any finite value serves.
-                const int32_t block = min((first + i * kRun) / kScaleGranularity, last_block);
+                const int32_t block = min(first_block + i, last_block);
                 values[i] = batch + lane < tile.k_blocks
                                 ? __ldg(scales + block * params.block_scale_stride + (batch + lane) * params.block_scale_k_stride)
                                 : 0.0f;
@@ -78,7 +79,13 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
                 ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);
                 if (lane == turn) {
 #pragma unroll
-                    for (int32_t i = 0; i < kValues; ++i) ptx::store_shared(smem.block_scales(ring.stage) + i * 4, values[i]);
+                    for (int32_t run = 0; run < block_scale_values(c); ++run) {
+                        const int32_t block = (start % kScaleGranularity + run * scale_run(kExtent)) / kScaleGranularity;
+                        float value = values[0];
+#pragma unroll
+                        for (int32_t i = 1; i < kBlocks; ++i) value = block >= i ? values[i] : value;
+                        ptx::store_shared(smem.block_scales(ring.stage) + run * 4, value);
+                    }
                     ptx::barrier_arrive(smem.full(ring.stage));
                 }
             }

@@ -24,7 +24,7 @@ struct Smem {
     DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
     DG_DEVICE uint32_t block_scales(int stage) const { return base + kPlan.block_scales + stage * kPlan.block_scale_bytes; }
     DG_DEVICE uint32_t reduction(int slot) const { return base + kPlan.reduction + slot * (c.cluster.k * split_k_part_bytes(c)); }
-    DG_DEVICE uint32_t reduction_barrier(int slot) const { return reduction(plan_split_k(c).warps_per_owner) + slot * 8; }
+    DG_DEVICE uint32_t reduction_barrier(int slot) const { return reduction(owned_row_warps(c)) + slot * 8; }
     DG_DEVICE GroupTable<c> groups() const { return {base + kPlan.groups}; }
     DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * 8; }
     DG_DEVICE uint32_t empty(int stage) const { return base + kPlan.barriers + (c.stages + stage) * 8; }

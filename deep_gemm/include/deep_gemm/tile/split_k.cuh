@@ -14,10 +14,9 @@ namespace deep_gemm {
 /// sees to it), so the buffers and barriers serve once and need no hand-back.
 template <GemmConfig c>
 DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& position, float (&total)[c.tile.cols / 2]) {
-    constexpr SplitKPlan kSplit = plan_split_k(c);
     constexpr int32_t kPartBytes = split_k_part_bytes(c);
     const int32_t row_warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t owner = row_warp / kSplit.warps_per_owner * kSplit.owner_step, slot = row_warp % kSplit.warps_per_owner;
+    const int32_t owner = row_warp % c.cluster.k, slot = row_warp / c.cluster.k;
 
     const uint32_t owner_rank = position.rank(position.row, position.col, owner);
     const uint32_t part = ptx::map_to_cta(smem.reduction(slot) + position.k * kPartBytes, owner_rank) + lane * 16;

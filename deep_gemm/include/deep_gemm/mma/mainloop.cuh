@@ -1,0 +1,134 @@
+// All K blocks of a tile, for one math warpgroup: wait for a stage, multiply, promote, let the stage go.
+#pragma once
+
+#include <deep_gemm/mma/sm90.cuh>
+#include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/tile/ring.cuh>
+
+namespace deep_gemm {
+
+/// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
+constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 160 : 232; }
+
+/// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it, promotion and
+/// the waits around it are hidden by the other warpgroup alone.
+constexpr bool overlaps_blocks(const GemmConfig& c) {
+    const int32_t scales = c.col_scales() == ScaleKind::per_row && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
+    return c.warpgroup_rows() == kWgmmaRows && 3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
+}
+
+template <GemmConfig c>
+class MainLoop {
+public:
+    static constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
+    using Totals = float[kSubtiles][kAccumulators<c>];
+
+    DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup) : smem_(smem), first_row_(warpgroup * c.warpgroup_rows()) {}
+
+    /// Sum `k_blocks` K blocks into `total`, which starts as zero.
+    DG_DEVICE void run(Totals& total, int32_t k_blocks) {
+        if constexpr (!c.scaled())
+            accumulate(total, k_blocks);
+        else if constexpr (overlaps_blocks(c))
+            promote_overlapped(total[0], k_blocks);
+        else
+            promote_in_turn(total, k_blocks);
+    }
+
+private:
+    /// A K block of 64 rows between issue and promotion.
+    struct Block {
+        float partial[kAccumulators<c>];
+        BlockScales<c> scales;
+        int32_t stage;
+    };
+
+    DG_DEVICE uint32_t rows(int32_t subtile) const {
+        return smem_.rows(ring_.stage) + (first_row_ + subtile * kWgmmaRows) * (c.tile.k * element_bytes(c.operand));
+    }
+
+    DG_DEVICE void wait_full() const { ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase); }
+
+    /// This warp's turn with a stage is over: tell every CTA that may copy into it.
+    DG_DEVICE void release(int32_t stage) const {
+        const int32_t lane = threadIdx.x % 32;
+        __syncwarp();
+        if constexpr (c.cluster.size() == 1) {
+            if (lane == 0) ptx::barrier_arrive(smem_.empty(stage));
+        } else {
+            if (lane < position_.kSources) ptx::barrier_arrive_remote(smem_.empty(stage), position_.source_rank(lane));
+        }
+    }
+
+    DG_DEVICE void start(Block& block, int32_t subtile) const {
+        block.stage = ring_.stage;
+        block.scales.load(smem_, ring_.stage, first_row_ + subtile * kWgmmaRows);
+        multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
+    }
+
+    /// All but the last kPending blocks are done; this is the oldest.
+    template <int32_t kPending>
+    DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>], bool release_after) const {
+        finish_block<c, kPending>(block.partial);
+        if constexpr (scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
+        if (release_after) release(block.stage);
+        if constexpr (!scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
+    }
+
+    DG_DEVICE void promote_in_turn(Totals& total, int32_t k_blocks) {
+        for (int32_t i = 0; i < k_blocks; ++i, ring_.advance()) {
+            wait_full();
+#pragma unroll
+            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
+                Block block;
+                start(block, subtile);
+                finish<0>(block, total[subtile], subtile == kSubtiles - 1);
+            }
+        }
+    }
+
+    /// Two blocks by name, not by index: registers cannot be indexed.
+    DG_DEVICE void promote_overlapped(float (&total)[kAccumulators<c>], int32_t k_blocks) {
+        if (k_blocks == 0) return;
+        Block even, odd;
+        start_next(even);
+        for (;; k_blocks -= 2) {
+            if (k_blocks == 1) return finish<0>(even, total, true);
+            start_next(odd);
+            finish<1>(even, total, true);
+            if (k_blocks == 2) return finish<0>(odd, total, true);
+            start_next(even);
+            finish<1>(odd, total, true);
+        }
+    }
+
+    DG_DEVICE void start_next(Block& block) {
+        wait_full();
+        start(block, 0);
+        ring_.advance();
+    }
+
+    /// BF16: the tensor cores accumulate in FP32 themselves. A stage is let go one block late, so that they never run dry.
+    DG_DEVICE void accumulate(Totals& total, int32_t k_blocks) {
+        int32_t previous = 0;
+        for (int32_t i = 0; i < k_blocks; ++i, ring_.advance()) {
+            wait_full();
+#pragma unroll
+            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) multiply_block<c>(total[subtile], rows(subtile), smem_.cols(ring_.stage), true);
+            ptx::wgmma_wait<kSubtiles>();
+            if (i > 0) release(previous);
+            previous = ring_.stage;
+        }
+        if (k_blocks == 0) return;
+#pragma unroll
+        for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) finish_block<c, 0>(total[subtile]);
+        release(previous);
+    }
+
+    Smem<c> smem_;
+    ClusterPosition<c> position_;
+    Ring<c.stages> ring_;
+    int32_t first_row_;
+};
+
+}  // namespace deep_gemm
