@@ -13,7 +13,8 @@ using tvm::ffi::TensorView;
 Device& device_of(const TensorView& tensor) {
     const DLDevice device = tensor.device();
     require_type(device.device_type == kDLCPU || device.device_type == kDLCUDA,
-                 "scales must be on a CPU or a CUDA device, but are on DLPack device type ", static_cast<int>(device.device_type));
+                 "scales must be on a CPU or a CUDA device, but are on DLPack device type ",
+                 static_cast<int>(device.device_type));
     const bool simulated = device.device_type == kDLCPU;
     return Device::get({.simulated = simulated, .index = simulated ? 0 : device.device_id});
 }
@@ -39,13 +40,15 @@ int32_t to_int32(int64_t value, const char* what) {
 }
 
 /// sf [groups, source rows, k] in any strides -> out [groups, rows, words], MN-major with rows padded to `padded_rows`.
-void transform(const TensorView& sf, const TensorView& out, int64_t padded_rows, int64_t row_granularity, int64_t encoding) {
+void transform(const TensorView& sf, const TensorView& out, int64_t padded_rows, int64_t row_granularity,
+               int64_t encoding) {
     require(encoding >= 0 && encoding <= 2, "unknown scale encoding ", encoding);
     require(row_granularity >= 1, "row granularity must be at least 1, but is ", row_granularity);
     require_type(is_word(sf) && is_word(out), "scales must be FP32, or int32 that packs exponents");
     require(sf.ndim() == 3 && out.ndim() == 3, "scales must have three dimensions here");
     const auto kind = static_cast<ScaleEncoding>(encoding);
-    const int64_t words = kind == ScaleEncoding::words ? sf.size(2) : (sf.size(2) + kScalesPerWord - 1) / kScalesPerWord;
+    const int64_t words =
+        kind == ScaleEncoding::words ? sf.size(2) : (sf.size(2) + kScalesPerWord - 1) / kScalesPerWord;
     require(out.size(0) == sf.size(0) && out.size(2) == words &&
                 (out.size(1) + row_granularity - 1) / row_granularity == sf.size(1) && padded_rows >= out.size(1),
             "transformed scales have the wrong shape");
@@ -64,7 +67,8 @@ void transform(const TensorView& sf, const TensorView& out, int64_t padded_rows,
 }
 
 /// sf [scales, rows] -> out [words, rows], rows padded to `padded_rows`; `ks` is int32 on the same device.
-void transform_k_grouped(const TensorView& sf, const TensorView& ks, const TensorView& out, int64_t padded_rows, int64_t encoding) {
+void transform_k_grouped(const TensorView& sf, const TensorView& ks, const TensorView& out, int64_t padded_rows,
+                         int64_t encoding) {
     require(encoding == 1 || encoding == 2, "K-grouped scales are packed exactly (1) or rounded (2), not ", encoding);
     require_type(is_word(sf) && is_word(out) && is_word(ks), "scales must be FP32 and the ks int32");
     require(sf.ndim() == 2 && out.ndim() == 2 && ks.ndim() == 1 && (ks.size(0) <= 1 || ks.stride(0) == 1) &&
@@ -79,7 +83,8 @@ void transform_k_grouped(const TensorView& sf, const TensorView& ks, const Tenso
                                            .padded_rows = to_int32(padded_rows, "the number of rows"),
                                            .num_groups = to_int32(ks.size(0), "the number of groups"),
                                            .k_words = to_int32(out.size(0), "the number of words along K")};
-    launch_k_grouped_scale_layout(device_of(sf), params, sf.size(0), static_cast<ScaleEncoding>(encoding), stream_of(sf));
+    launch_k_grouped_scale_layout(device_of(sf), params, sf.size(0), static_cast<ScaleEncoding>(encoding),
+                                  stream_of(sf));
 }
 
 /// Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell.

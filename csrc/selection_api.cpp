@@ -1,4 +1,5 @@
-// Which kernel a dense FP8 problem gets, as source text: for `python -m deep_gemm`, precompiling and tests. Needs no device.
+// Which kernel a dense FP8 problem gets, as source text: for `python -m deep_gemm`, precompiling and tests. Needs no
+// device.
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/string.h>
 

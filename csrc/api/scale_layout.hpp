@@ -38,8 +38,7 @@ inline jit::KernelSource render(const ScaleLayoutConfig& config) {
 }
 
 inline jit::KernelSource render_k_grouped(ScaleEncoding encoding) {
-    const std::string function =
-        concat("run_k_grouped_scale_layout<deep_gemm::ScaleEncoding::", name(encoding), ">");
+    const std::string function = concat("run_k_grouped_scale_layout<deep_gemm::ScaleEncoding::", name(encoding), ">");
     return render_scale_kernel("scale_layout_k_grouped", "KGroupedScaleLayoutParams", "", function);
 }
 
@@ -50,8 +49,7 @@ inline ScaleLayoutConfig choose_scale_layout(const ScaleLayoutParams& params, Sc
     ScaleLayoutConfig config{.encoding = encoding, .rows_first = params.row_stride < params.k_stride};
     for (const int32_t tile_k : kScaleTileKs) {
         config.tile_k = tile_k;
-        if (tile_k >= params.k_scales)
-            break;
+        if (tile_k >= params.k_scales) break;
     }
     return config;
 }
@@ -63,7 +61,8 @@ public:
     template <typename Render>
     const Kernel& get(Device& device, size_t variant, Render&& render_source) {
         const DeviceId id = device.id();
-        require_runtime(id.index >= 0 && id.index < kMaxDevices, "device index ", id.index, " is not below ", kMaxDevices);
+        require_runtime(id.index >= 0 && id.index < kMaxDevices, "device index ", id.index, " is not below ",
+                        kMaxDevices);
         std::atomic<const Kernel*>& entry = entries_[id.simulated ? kMaxDevices : id.index][variant];
         const Kernel* kernel = entry.load(std::memory_order_acquire);
         if (kernel == nullptr) {
@@ -79,12 +78,10 @@ private:
 };
 
 inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleEncoding encoding, void* stream) {
-    if (params.num_groups == 0 || params.padded_rows == 0 || params.k_scales == 0)
-        return;
+    if (params.num_groups == 0 || params.padded_rows == 0 || params.k_scales == 0) return;
     const ScaleLayoutConfig config = choose_scale_layout(params, encoding);
     size_t tile_index = 0;
-    while (kScaleTileKs[tile_index] != config.tile_k)
-        ++tile_index;
+    while (kScaleTileKs[tile_index] != config.tile_k) ++tile_index;
     static KernelTable<3 * 2 * kScaleTileKs.size()> table;
     const size_t variant = (static_cast<size_t>(encoding) * 2 + config.rows_first) * kScaleTileKs.size() + tile_index;
     const Kernel& kernel = table.get(device, variant, [&] { return render(config); });
@@ -106,13 +103,11 @@ inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params,
 }
 
 /// `source_scales` and `num_groups` are host facts: only the simulator needs the first, to know how much may be read.
-inline void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutParams& params, int64_t source_scales,
-                                          ScaleEncoding encoding, void* stream) {
-    if (params.k_words == 0 || params.padded_rows == 0)
-        return;
+inline void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutParams& params,
+                                          int64_t source_scales, ScaleEncoding encoding, void* stream) {
+    if (params.k_words == 0 || params.padded_rows == 0) return;
     static KernelTable<3> table;
-    const Kernel& kernel =
-        table.get(device, static_cast<size_t>(encoding), [&] { return render_k_grouped(encoding); });
+    const Kernel& kernel = table.get(device, static_cast<size_t>(encoding), [&] { return render_k_grouped(encoding); });
 
     const int64_t row_blocks = (params.padded_rows + kScaleLayoutThreads - 1) / kScaleLayoutThreads;
     const int64_t blocks = row_blocks * params.k_words;

@@ -1,7 +1,7 @@
 // Bring scales into the layout that the GEMM kernels load: MN-major, padded to 16 bytes, FP32 or packed UE8M0.
 //
-// A block reads a tile of 32 rows by tile_k scales in the order that its source lies in memory, and writes it from shared
-// memory in the order of the target, so both sides move whole cache lines.
+// A block reads a tile of 32 rows by tile_k scales in the order that its source lies in memory, and writes it from
+// shared memory in the order of the target, so both sides move whole cache lines.
 #pragma once
 
 #include <deep_gemm/kernels/scale_layout_params.cuh>
@@ -58,8 +58,7 @@ DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
         const int32_t tile_word = i / kScaleTileRows;
         const int32_t row = first_row + tile_row;
         const int32_t word = first_word + tile_word;
-        if (row >= params.padded_rows || word >= params.k_words)
-            continue;
+        if (row >= params.padded_rows || word >= params.k_words) continue;
         uint32_t value = 0;
         if constexpr (kConfig.packs()) {
             for (int32_t part = 0; part < kScalesPerWord; ++part)
@@ -87,21 +86,20 @@ DG_DEVICE void run_k_grouped_scale_layout(const KGroupedScaleLayoutParams& param
         const int32_t k = params.group_ks[group];
         const int32_t words = (k + 511) / 512;
         group_scales = (k + 127) / 128;
-        if (word < group_word + words)
-            break;
+        if (word < group_word + words) break;
         group_word += words;
         group_scale += group_scales;
         group_scales = 0;  // past the last group: a word that no group owns is written as zero
     }
-    if (row >= params.padded_rows)
-        return;
+    if (row >= params.padded_rows) return;
 
     uint32_t value = 0;
     const int32_t first = (word - group_word) * kScalesPerWord;
     for (int32_t part = 0; part < kScalesPerWord; ++part) {
         if (row < params.rows && first + part < group_scales) {
             const int64_t scale = group_scale + first + part;
-            value |= to_ue8m0<kEncoding>(params.source[scale * params.k_stride + row * params.row_stride]) << (8 * part);
+            value |= to_ue8m0<kEncoding>(params.source[scale * params.k_stride + row * params.row_stride])
+                     << (8 * part);
         }
     }
     params.target[static_cast<int64_t>(word) * params.padded_rows + row] = value;

@@ -12,9 +12,9 @@ enum class ScaleEncoding : int32_t {
     exponents_rounded,  // FP32 -> UE8M0, rounded up to a power of two; negative scales become NaN (0xFF)
 };
 
-inline constexpr int32_t kScalesPerWord = 4;        // UE8M0 exponents in one int32, lowest K in the low byte
+inline constexpr int32_t kScalesPerWord = 4;  // UE8M0 exponents in one int32, lowest K in the low byte
 inline constexpr int32_t kScaleLayoutThreads = 256;
-inline constexpr int32_t kScaleTileRows = 32;       // 32 words side by side: whole 128-byte lines are written
+inline constexpr int32_t kScaleTileRows = 32;  // 32 words side by side: whole 128-byte lines are written
 
 struct ScaleLayoutConfig {
     ScaleEncoding encoding = ScaleEncoding::words;
@@ -34,10 +34,11 @@ struct ScaleLayoutParams {
     int32_t rows, padded_rows;                   // rows from `rows` to `padded_rows` are written as zero
     int32_t k_scales, k_words;                   // k_words = k_scales, or a quarter of it (rounded up) when packing
     int32_t num_groups;
-    int32_t row_granularity;                     // rows that share one source scale
+    int32_t row_granularity;  // rows that share one source scale
 };
 
-/// source [sum of ceil(k_g / 128), rows] in any strides -> target [sum of ceil(k_g / 512)][padded_rows]: no word mixes groups.
+/// source [sum of ceil(k_g / 128), rows] in any strides -> target [sum of ceil(k_g / 512)][padded_rows]: no word mixes
+/// groups.
 struct KGroupedScaleLayoutParams {
     const uint32_t* source;
     uint32_t* target;
@@ -45,7 +46,7 @@ struct KGroupedScaleLayoutParams {
     const int32_t* group_ks;  // k_g of each group, on the device
     int32_t rows, padded_rows;
     int32_t num_groups;
-    int32_t k_words;          // rows of the target
+    int32_t k_words;  // rows of the target
 };
 
 }  // namespace deep_gemm
