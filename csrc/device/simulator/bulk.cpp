@@ -120,7 +120,7 @@ bool barrier_operand(Warp& w, const Operand& operand, int64_t displacement, unsi
 
 /// Let a copy write `bytes` at `destination` of `cta` and complete on the mbarrier at `barrier_offset` there.
 void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destination, uint32_t bytes, uint32_t barrier_offset, const char* what,
-                   std::function<void(Cta&, uint32_t)> write) {
+                   std::function<void(Cta&, uint32_t)> write, uint8_t swizzle = kNoSwizzleKnown) {
     Cluster& cluster = *w.cluster;
     Mbarrier* barrier = barrier_at(cluster, cta, barrier_offset, w.clock, &w, nullptr, true);
     if (!barrier) return;
@@ -138,7 +138,7 @@ void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destinatio
                            report(cluster, "early exit", concat("a copy arrives in block ", target->rank, ", which has exited"), warp, &in);
                        now->last_write = uint32_t(now->phase + 1);
                        now->last_copy = &in;
-                       async_write({&cluster, known.get(), now->agent, now->last_write, &in, warp, what}, *target, destination, bytes);
+                       async_write({&cluster, known.get(), now->agent, now->last_write, &in, warp, what, swizzle}, *target, destination, bytes);
                        write(*target, destination);
                        complete_bytes(cluster, *target, *now, bytes);
                    },
@@ -220,7 +220,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             for (auto& cta : cluster.ctas)
                 if (mask >> cta->rank & 1)
                     defer_arrival(w, in, *cta, place.offset, bytes, barrier.offset, "a tensor copy",
-                                  [box](Cta& target, uint32_t destination) { load_box(target, destination, box); });
+                                  [box](Cta& target, uint32_t destination) { load_box(target, destination, box); }, box.map.swizzle);
             continue;
         }
         Warp* warp = &w;

@@ -122,6 +122,8 @@ struct NamedBarrier {
     std::vector<std::string> who;
 };
 
+constexpr uint8_t kNoSwizzleKnown = 0xff;
+
 /// What happened last to each 4 bytes of shared memory.
 struct WordState {
     uint32_t tick = 0;
@@ -130,6 +132,7 @@ struct WordState {
     uint8_t part : 1 = 0;         // the write was narrower than the word
     uint8_t atomic : 1 = 0;
     uint8_t initialised : 4 = 0;  // by byte
+    uint8_t swizzle = kNoSwizzleKnown;  // of the tensor copy that wrote it
     uint32_t instruction = 0;     // index + 1, for reports
 };
 

@@ -55,12 +55,18 @@ void convert_elements(Type type, const char* from, unsigned count, float* to) {
     }
 }
 
-void fetch_operand(const AsyncAccess& access, Cta& cta, const OperandLayout& layout, unsigned rows, int mn_major, Type type, Matrix& out) {
+void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layout, unsigned rows, int mn_major, Type type, Matrix& out) {
     const unsigned element = type == Type::tf32 ? 4 : type_bytes(type), per_chunk = 16 / element;
     const unsigned k_elements = 32 / element;
     const uint32_t mask = (1u << layout.swizzle) - 1, span = layout.swizzle ? 16u << layout.swizzle : 16;
     if (layout.base_offset)
-        report(*access.cluster, "descriptor", concat(access.what, " uses a descriptor with a base offset, which is not modelled"), access.warp, access.instruction);
+        report(*given.cluster, "descriptor", concat(given.what, " uses a descriptor with a base offset, which is not modelled"), given.warp, given.instruction);
+    AsyncAccess access = given;
+    access.swizzle = uint8_t(layout.swizzle);
+    if (layout.swizzle && (rows > 8 || mn_major) && layout.stride % (8 * span))
+        report(*access.cluster, "descriptor",
+               concat(access.what, " uses a descriptor whose stride of ", layout.stride, " bytes is no multiple of its swizzle pattern of ", 8 * span, " bytes"),
+               access.warp, access.instruction);
     bool outside = false;
     const auto chunk = [&](uint32_t address, unsigned row, unsigned k, unsigned row_step) {
         address ^= (address >> 7 & mask) << 4;

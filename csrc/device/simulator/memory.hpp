@@ -40,6 +40,7 @@ struct AsyncAccess {
     const Instruction* instruction;
     const Warp* warp;
     const char* what;
+    uint8_t swizzle = kNoSwizzleKnown;  // of the tensor copy or of the descriptor
 };
 void async_read(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t bytes);
 void async_write(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t bytes);

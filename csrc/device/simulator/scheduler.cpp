@@ -246,11 +246,10 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
 }
 
 void finish_warp(Cluster& cluster, Warp& warp) {
-    const Instruction* last = &warp.entry->code.back();
     if (!warp.bulk_open.empty())
-        report(cluster, "early exit", concat(describe_warp(warp), " exits without waiting for its bulk copies that read shared memory"), &warp, last);
+        report(cluster, "early exit", concat(describe_warp(warp), " exits without waiting for its bulk copies that read shared memory"), &warp);
     if (warp.wgmma_issued > warp.wgmma_waited)
-        report(cluster, "early exit", concat(describe_warp(warp), " exits while its wgmma instructions are not waited for"), &warp, last);
+        report(cluster, "early exit", concat(describe_warp(warp), " exits while its wgmma instructions are not waited for"), &warp);
     Cta& cta = *warp.cta;
     cta.exit_clock.join(warp.clock);
     if (--cta.live_warps == 0) {

@@ -151,6 +151,7 @@ void shared_write(Warp& warp, Cta& cta, uint32_t offset, uint32_t bytes, bool in
         const uint32_t low = at < offset ? offset - at : 0, high = std::min(4u, offset + bytes - at);
         const uint32_t touched = (0xfu << low) & (0xfu >> (4 - high)) & 0xf;
         word.initialised = initialised ? word.initialised | touched : word.initialised & ~touched;
+        word.swizzle = kNoSwizzleKnown;
         word.tick = tick, word.agent = warp.agent, word.generic = 1, word.part = part, word.atomic = atomic;
         word.instruction = index_of(cluster, &in);
     }
@@ -167,6 +168,13 @@ void async_read(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t b
         if (word.agent == checked_agent && word.tick == checked_tick && word.generic == checked_generic) continue;
         checked_agent = word.agent, checked_tick = word.tick, checked_generic = word.generic;
         if (word.tick == 0) continue;
+        if (access.swizzle != kNoSwizzleKnown && word.swizzle != kNoSwizzleKnown && access.swizzle != word.swizzle) {
+            constexpr const char* kNames[] = {"no", "32-byte", "64-byte", "128-byte"};
+            report(cluster, "swizzle",
+                   concat("shared memory ", hex(at), " of block ", cta.rank, " was written by a copy with ", kNames[word.swizzle & 3], " swizzle and is read by ",
+                          access.what, " with ", kNames[access.swizzle & 3], " swizzle", past_access(cluster, "write", word.agent, word.instruction)),
+                   access.warp, access.instruction);
+        }
         if (word.tick > access.at->of(word.agent))
             report(cluster, is_async_agent(cluster, word.agent) ? "read in flight" : "race",
                    concat("shared memory ", hex(at), " of block ", cta.rank, " is read by ", access.what, ", but nothing orders it after the write",
@@ -210,7 +218,7 @@ void async_write(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t 
                               past_access(cluster, "write", word.agent, word.instruction)),
                        access.warp, access.instruction);
         }
-        word = {access.tick, access.agent, 0, 0, 0, 0xf, index};
+        word = {access.tick, access.agent, 0, 0, 0, 0xf, access.swizzle, index};
     }
     check_readers(cta, offset, bytes, *access.at, access.agent, access.what, access.warp, access.instruction);
 }
