@@ -51,6 +51,10 @@ constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
     return c.store == StoreKind::tma ? c.store_buffers * store_chunk(c).bytes() : 0;
 }
 
+/// One entry for each group that has rows, and the end mark.
+inline constexpr int32_t kGroupEntryBytes = 16;
+constexpr int32_t group_table_bytes(const GemmConfig& c) { return c.group_capacity > 0 ? (c.group_capacity + 1) * kGroupEntryBytes : 0; }
+
 struct SmemPlan {
     int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
     int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, reduction, groups;  // offsets
@@ -74,8 +78,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.block_scales = p.col_scales + c.stages * p.col_scale_bytes;
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
     p.reduction = p.barriers + 2 * c.stages * 8;
-    p.groups = p.reduction + reduction_bytes(c);
-    p.bytes = p.groups + c.group_capacity * 12 + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
+    p.groups = align_up(p.reduction + reduction_bytes(c), 16);
+    p.bytes = p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
     return p;
 }
 

@@ -34,6 +34,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
             const int32_t first_row = warpgroup * c.warpgroup_rows() + subtile * kWgmmaRows;
             const Fragment<c> at(tile, first_row, params);
             if constexpr (c.add_c) add_c<c>(total[subtile], at, params);
+            if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(total[subtile], at, tile);
             if constexpr (c.store == StoreKind::tma)
                 store_staged<c>(smem.staging(threadIdx.x / 32), total[subtile], tile, first_row, store_batch, params);
             else
@@ -82,6 +83,8 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
         if constexpr (c.store == StoreKind::tma) ptx::prefetch_tensor_map(&params.d);
         initialise_barriers<c>(smem);
     }
+    // Nothing that a preceding kernel may write has been touched so far.
+    if constexpr (c.dependent_launch) ptx::wait_for_previous_grid();
     smem.groups().fill(params);
     sync_cluster<c>();
 

@@ -28,14 +28,21 @@ DG_DEVICE float4 load_shared_x4(uint32_t address) {
     return v;
 }
 
-DG_DEVICE int32_t load_shared_int(uint32_t address) {
-    int32_t value;
-    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(value) : "r"(address));
-    return value;
+DG_DEVICE int4 load_shared_int_x4(uint32_t address) {
+    int4 v;
+    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address));
+    return v;
 }
 
-DG_DEVICE void store_shared_int(uint32_t address, int32_t value) {
-    asm volatile("st.shared.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+DG_DEVICE void store_shared_int_x4(uint32_t address, int32_t x, int32_t y, int32_t z, int32_t w) {
+    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+
+/// ld.global: coherent, so that what a preceding kernel wrote while this one had already started is seen after griddepcontrol.wait.
+DG_DEVICE int32_t load_global_int(const int32_t* address) {
+    int32_t value;
+    asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
 }
 
 DG_DEVICE void store_shared(uint32_t address, float value) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/tma.cuh>
 #include <deep_gemm/tile/ring.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
@@ -47,6 +48,8 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
                 ptx::load_box(smem.col_scales(ring.stage), &params.col_scales, full, tile.col, block, col_group, ptx::CacheHint::normal);
         }
     }
+    // All that this CTA reads is under way: the next kernel may set itself up.
+    if constexpr (c.dependent_launch) ptx::launch_next_grid();
 }
 
 /// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one value for each run

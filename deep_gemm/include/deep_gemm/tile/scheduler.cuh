@@ -12,7 +12,7 @@ struct Tile {
     int32_t row, col;
     int32_t group;
     int32_t k_block, k_blocks;  // first and count
-    int32_t m_end;              // first row of D past the group's own (extent of D where groups have no end)
+    int32_t m_end;              // first row past the group's real ones (extent of D where groups have no end)
 };
 
 /// Third coordinate of each tensor for a tile.
@@ -79,31 +79,42 @@ private:
 
 /// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a tile's height
 /// divides, so that the first row speaks for a tile; a tile that begins with padding (-1) holds nothing but padding.
+///
+/// Always one tile ahead, so that nobody waits for the expert's index.
 template <GemmConfig c>
 class TileScheduler<c, Grouping::m_contiguous> {
 public:
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
-        : raster_(params), experts_(params.grouped_layout), m_end_(extent_m<c>(params)), next_(blockIdx.x / c.cluster.size()) {
+        : raster_(params), experts_(params.grouped_layout), num_groups_(params.num_groups), m_end_(extent_m<c>(params)),
+          next_(blockIdx.x / c.cluster.size()) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
+        look_ahead();
     }
 
     DG_DEVICE bool next(Tile& tile) {
-        while (next_ < m_blocks_ * raster_.n_blocks) {
-            raster_.place(tile, next_, m_blocks_, 0);
-            tile.group = __ldg(experts_ + (c.swap_ab ? tile.col : tile.row));
-            tile.m_end = m_end_;
+        do {
+            if (next_ >= m_blocks_ * raster_.n_blocks) return false;
+            tile = ahead_;
             next_ += gridDim.x / c.cluster.size();
-            if (tile.group >= 0) return true;
-        }
-        return false;
+            look_ahead();
+        } while (static_cast<uint32_t>(tile.group) >= static_cast<uint32_t>(num_groups_));
+        return true;
     }
 
 private:
+    DG_DEVICE void look_ahead() {
+        if (next_ >= m_blocks_ * raster_.n_blocks) return;
+        raster_.place(ahead_, next_, m_blocks_, 0);
+        ahead_.group = ptx::load_global_int(experts_ + (c.swap_ab ? ahead_.col : ahead_.row));
+        ahead_.m_end = m_end_;
+    }
+
     static constexpr int32_t kBlockM = Rasterizer<c>::kTileM;
     static_assert(Rasterizer<c>::kClusterM == 1, "neighbours along M may belong to different experts");
     Rasterizer<c> raster_;
     const int32_t* experts_;
-    int32_t m_end_, m_blocks_, next_;
+    int32_t num_groups_, m_end_, m_blocks_, next_;
+    Tile ahead_ = {};
 };
 
 /// Groups with device-side row counts; a table in shared memory says where each begins.
@@ -111,14 +122,17 @@ template <GemmConfig c>
 class CountedScheduler {
 public:
     DG_DEVICE CountedScheduler(const GemmParams& params, const GroupTable<c>& table)
-        : raster_(params), table_(table), num_groups_(params.num_groups), next_(blockIdx.x / c.cluster.size()) {}
+        : raster_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.cluster.size()) {}
 
     DG_DEVICE bool next(Tile& tile) {
-        while (group_ < num_groups_ && next_ >= (blocks_before_ + table_.blocks(group_)) * raster_.n_blocks) blocks_before_ += table_.blocks(group_++);
-        if (group_ == num_groups_) return false;
-        raster_.place(tile, next_ - blocks_before_ * raster_.n_blocks, table_.blocks(group_), table_.row_begin(group_));
-        tile.group = group_;
-        tile.m_end = table_.row_end(group_);
+        while (entry_.group >= 0 && next_ >= entry_.block_end * raster_.n_blocks) {
+            blocks_before_ = entry_.block_end;
+            entry_ = table_.entry(++index_);
+        }
+        if (entry_.group < 0) return false;
+        raster_.place(tile, next_ - blocks_before_ * raster_.n_blocks, entry_.block_end - blocks_before_, entry_.row_begin);
+        tile.group = entry_.group;
+        tile.m_end = entry_.row_end;
         if constexpr (c.grouping == Grouping::m_psum)  // blocks of nothing but padding become zero
             if ((c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
         next_ += gridDim.x / c.cluster.size();
@@ -129,7 +143,8 @@ private:
     static_assert(Rasterizer<c>::kClusterM == 1, "a cluster works on one group's block of rows");
     Rasterizer<c> raster_;
     GroupTable<c> table_;
-    int32_t num_groups_, next_, group_ = 0, blocks_before_ = 0;
+    GroupEntry entry_;
+    int32_t next_, index_ = 0, blocks_before_ = 0;
 };
 
 template <GemmConfig c>

@@ -17,7 +17,7 @@ struct Fragment {
     int32_t group;
 
     DG_DEVICE Fragment(const Tile& tile, int32_t first_row, const GemmParams& params)
-        : m_end(c.grouping == Grouping::m_psum ? tile.m_end : extent_m<c>(params)), n_end(extent_n<c>(params)), group(group_of_d<c>(tile)) {
+        : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)), n_end(extent_n<c>(params)), group(group_of_d<c>(tile)) {
         const int32_t along_rows = tile.row + first_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
         const int32_t along_cols = tile.col + threadIdx.x % 4 * 2;
         row = c.swap_ab ? along_cols : along_rows;
@@ -68,6 +68,18 @@ DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, con
                          if (first) total[i] += to_float(pair[0]);
                          if (second) total[i + 1] += to_float(pair[step]);
                      });
+}
+
+/// Padding between a group's real rows and the next group becomes zero, whatever A and its scales hold there. Tiles end before the next
+/// group starts, so the whole tile may be written.
+template <GemmConfig c>
+DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile& tile) {
+    if ((c.swap_ab ? tile.col + c.tile.cols : tile.row + c.tile.rows) <= tile.m_end) return;
+#pragma unroll
+    for (int32_t i = 0; i < c.tile.cols / 2; ++i) {
+        const int32_t row = at.row + (c.swap_ab ? i / 4 * 8 + i % 2 : i / 2 % 2 * 8);
+        total[i] = row < tile.m_end ? total[i] : 0.0f;
+    }
 }
 
 /// Registers to global memory. Pairs of FP32 that are neighbours in D go out as one access where D allows it.
