@@ -20,6 +20,20 @@ constexpr int32_t block_scale_values(const GemmConfig& c) {
     return extent / scale_run(extent);
 }
 
+/// Scales per column are read into registers before the tensor cores start, unless that takes too many: then they are read while
+/// promoting, and the stage is kept until promotion is done.
+constexpr bool scales_stay_in_smem(const GemmConfig& c) { return c.col_scales() == ScaleKind::per_row && c.tile.cols > 64; }
+
+/// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
+constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 160 : 232; }
+
+/// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it, promotion and
+/// the waits around it are hidden by the other warpgroup alone.
+constexpr bool overlaps_blocks(const GemmConfig& c) {
+    const int32_t scales = c.col_scales() == ScaleKind::per_row && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
+    return c.warpgroup_rows() == kWgmmaRows && 3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
+}
+
 /// Rows that one CTA adds up where K is split: row warp w's 16 rows belong to CTA w % cluster.k.
 constexpr int32_t owned_row_warps(const GemmConfig& c) { return ceil_div(c.tile.rows / 16, c.cluster.k); }
 

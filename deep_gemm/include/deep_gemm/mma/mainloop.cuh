@@ -7,16 +7,6 @@
 
 namespace deep_gemm {
 
-/// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
-constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 160 : 232; }
-
-/// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it, promotion and
-/// the waits around it are hidden by the other warpgroup alone.
-constexpr bool overlaps_blocks(const GemmConfig& c) {
-    const int32_t scales = c.col_scales() == ScaleKind::per_row && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
-    return c.warpgroup_rows() == kWgmmaRows && 3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
-}
-
 template <GemmConfig c>
 class MainLoop {
 public:

@@ -42,10 +42,6 @@ DG_DEVICE void finish_block(float (&d)[kAccumulators<c>]) {
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
-/// Scales per column are read into registers before the tensor cores start, unless that takes too many: then they are read while
-/// promoting, and the stage is kept until promotion is done.
-constexpr bool scales_stay_in_smem(const GemmConfig& c) { return c.col_scales() == ScaleKind::per_row && c.tile.cols > 64; }
-
 /// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart) and,
 /// for each 8 columns, its two neighbours.
 ///
