@@ -125,6 +125,7 @@ void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destinatio
     Mbarrier* barrier = barrier_at(cluster, cta, barrier_offset, w.clock, &w, nullptr, true);
     if (!barrier) return;
     auto known = std::make_shared<Clock>(w.clock);
+    tick(w);  // what the warp does from here on may overtake the copy
     cluster.statistics.tma_load_bytes += bytes;
     Cta* target = &cta;
     Warp* warp = &w;
@@ -164,6 +165,7 @@ void defer_departure(Warp& w, const Instruction& in, unsigned lane, uint32_t sou
     ++group->writes_left;
     cluster.statistics.tma_store_bytes += bytes;
     auto known = std::make_shared<Clock>(w.clock);
+    tick(w);  // what the warp does from here on may overtake the copy
     Warp* warp = &w;
     cluster.defer({[=, &cluster, &in, read = std::move(read), write = std::move(write)] {
                        Cta& cta = *warp->cta;

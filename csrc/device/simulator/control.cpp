@@ -7,16 +7,13 @@ namespace deep_gemm::simulator {
 namespace {
 
 Step bra(Warp& w, const Instruction& in, uint32_t lanes) {
-    if (w.any_tainted && in.guard.present && w.tainted[in.guard.id] & w.lanes) {
-        report(*w.cluster, "uninitialised", "a branch depends on shared memory that was never written", &w);
-        w.tainted[in.guard.id] = 0;
-    }
     return branch(w, lanes, in.target);
 }
 
 void decode_bra(Decoder& decoder) {
     decoder.mod("uni");
     decoder.out.target = decoder.label(0);
+    decoder.out.is_branch = true;
     decoder.set(bra);
 }
 

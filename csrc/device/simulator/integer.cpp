@@ -362,6 +362,17 @@ void decode_mul(Decoder& decoder) {
 #undef CALL
 }
 
+// Products of the low 24 bits of each operand.
+void decode_mul24(Decoder& decoder) {
+    if (!decoder.mod("lo")) decoder.error("only mul24.lo is supported");
+    const Type type = decoder.need_type();
+    binary_operands(decoder, type);
+    if (type == Type::s32)
+        decoder.set(binary_op<int32_t, int32_t, int32_t, [](int32_t a, int32_t b) { return uint32_t(a << 8 >> 8) * uint32_t(b << 8 >> 8); }>);
+    else
+        decoder.set(binary_op<uint32_t, uint32_t, uint32_t, [](uint32_t a, uint32_t b) { return (a & 0xffffff) * (b & 0xffffff); }>);
+}
+
 void decode_mad(Decoder& decoder) {
     const auto part = decoder.one_of({"lo", "hi", "wide"});
     const bool carry_out = decoder.mod("cc"), carry_in = decoder.mnemonic() == "madc";
@@ -558,6 +569,7 @@ void add_integer(DecodeTable& table) {
     table["add"] = table["sub"] = decode_add_sub;
     table["addc"] = table["subc"] = decode_carry;
     table["mul"] = decode_mul;
+    table["mul24"] = decode_mul24;
     table["mad"] = table["madc"] = decode_mad;
     table["div"] = table["rem"] = decode_div_rem;
     table["min"] = table["max"] = decode_min_max;

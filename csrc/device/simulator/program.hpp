@@ -57,6 +57,7 @@ struct Instruction {
     Gather gather = Gather::none;
     bool is_move = false;      // register copies are ptxas's business: not ordered against wgmma.fence
     bool is_wgmma = false;
+    bool is_branch = false;
     uint16_t opcode = 0;       // index into Module::opcodes, for statistics
     uint32_t line = 0;         // of the PTX text
     uint32_t source_file = 0;  // .loc, 0 when there is none

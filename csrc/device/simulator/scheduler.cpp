@@ -32,7 +32,7 @@ void exit_lanes(Warp& warp, uint32_t lanes) {
 
 namespace {
 
-constexpr uint64_t kHangInstructions = 40'000'000;  // without any store, arrival or copy: nothing will ever happen
+constexpr uint64_t kHangInstructions = 8'000'000;  // without any store, arrival or copy: nothing will ever happen
 
 bool runnable(const Warp& warp, const Fragment& fragment) {
     const Wait& wait = fragment.wait;
@@ -171,7 +171,13 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
     while (budget-- > 0) {
         const Instruction& in = code[warp.pc];
         uint32_t lanes = warp.lanes;
-        if (in.guard.present) lanes &= warp.predicate(in.guard);
+        if (in.guard.present) {
+            lanes &= warp.predicate(in.guard);
+            if (warp.any_tainted && in.is_branch && warp.tainted[in.guard.id] & warp.lanes) {
+                report(cluster, "uninitialised", "a branch depends on shared memory that was never written", &warp);
+                warp.tainted[in.guard.id] = 0;
+            }
+        }
         Step step = Step::next;
         if (lanes == 0 && in.gather == Gather::none) {
             ++warp.pc;

@@ -176,7 +176,8 @@ void async_read(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t b
                    access.warp, access.instruction);
         }
         if (word.tick > access.at->of(word.agent))
-            report(cluster, is_async_agent(cluster, word.agent) ? "read in flight" : "race",
+            // A later store of the issuing warp itself has overtaken the read.
+            report(cluster, is_async_agent(cluster, word.agent) ? "read in flight" : access.warp && word.agent == access.warp->agent ? "overwrite" : "race",
                    concat("shared memory ", hex(at), " of block ", cta.rank, " is read by ", access.what, ", but nothing orders it after the write",
                           past_access(cluster, "write", word.agent, word.instruction)),
                    access.warp, access.instruction);

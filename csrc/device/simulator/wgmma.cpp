@@ -132,6 +132,7 @@ Step mma_async(Warp& w, const Instruction& in, uint32_t) {
     }
     WgmmaOperation& operation = group.queue[position];
     operation.clock.meet(w.clock);
+    tick(w);  // what the warp does from here on may overtake the product
     if (operation.instruction != &in)
         stop(cluster, "wgmma", concat("the warps of a warpgroup issue different wgmma instructions: this one and ", cluster.module->location(*operation.instruction)), &w);
     if ((in.a.present && w.row<uint64_t>(in.a)[0] != operation.descriptor_a) || w.row<uint64_t>(in.b)[0] != operation.descriptor_b)

@@ -1,0 +1,228 @@
+"""The copy engine: tensor maps and their rules, bulk copies, reductions; and the mbarriers that copies complete on."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+
+import pytest
+import torch
+from ptx_tools import HEADER
+
+from deep_gemm import simulator
+
+SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 5)]
+
+
+def entry(body: str, shared_bytes: int = 8192) -> str:
+    """Parameters: one tensor map, out, in, and three integers. A barrier for one arrival is ready; lane 0 runs `body`."""
+    return (
+        HEADER
+        + f"""
+.visible .entry test(.param .align 64 .b8 map[128], .param .u64 out, .param .u64 in)
+{{
+    .reg .pred %p<8>;
+    .reg .b32 %r<64>;
+    .reg .b64 %d<32>;
+    .reg .b16 %h<8>;
+    .shared .align 1024 .b8 data[{shared_bytes}];
+    .shared .align 8 .b64 bar;
+    mov.b64 %d0, map;
+    cvta.param.u64 %d0, %d0;
+    ld.param.u64 %d1, [out];
+    ld.param.u64 %d2, [in];
+    mov.u32 %r0, data;
+    mov.u32 %r1, bar;
+    mov.u32 %r2, %tid.x;
+    setp.ne.u32 %p0, %r2, 0;
+    @%p0 bra EXIT;
+    mbarrier.init.shared::cta.b64 [%r1], 1;
+    fence.mbarrier_init.release.cluster;
+{body}
+EXIT:
+    ret;
+}}
+"""
+    )
+
+
+WAIT = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0; @!%p1 bra WAIT;"
+
+
+def dump(count: int) -> str:
+    """Lane 0 copies the first `count` bytes of shared memory to `out`."""
+    return f"""
+    mov.u32 %r20, 0;
+DUMP:
+    add.u32 %r21, %r0, %r20;
+    ld.shared.v4.u32 {{%r22, %r23, %r24, %r25}}, [%r21];
+    cvt.u64.u32 %d20, %r20;
+    add.u64 %d21, %d1, %d20;
+    st.global.v4.u32 [%d21], {{%r22, %r23, %r24, %r25}};
+    add.u32 %r20, %r20, 16;
+    setp.lt.u32 %p2, %r20, {count};
+    @%p2 bra DUMP;"""
+
+
+def launch(text: str, out: torch.Tensor, given: torch.Tensor, tensor_map: bytes = bytes(128), **options) -> simulator.Report:
+    params = tensor_map + struct.pack("QQ", out.data_ptr(), given.data_ptr())
+    return simulator.run(text, block=[32], params=params, tensors=[out, given], **options)
+
+
+def swizzle(offset: int, span: int) -> int:
+    return offset ^ ((offset >> 7) & (span // 16 - 1)) << 4 if span else offset
+
+
+def boxes():
+    for rank, span in itertools.product(range(1, 6), (0, 32, 64, 128)):
+        inner = span or 64
+        yield rank, span, inner
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize(("rank", "span", "inner"), boxes())
+def test_tensor_load(rank: int, span: int, inner: int, schedule: str, seed: int) -> None:
+    """Every rank and swizzle, at a corner where part of the box is out of range on both sides and reads zero."""
+    sizes = [3, 2, 3, 5, inner + 32][5 - rank :]
+    box = [2, 2, 2, 4, inner][5 - rank :]
+    at = [2, -1, 1, -2, 48][5 - rank :]
+    source = torch.arange(1, 1 + torch.Size(sizes).numel()).to(torch.uint8).reshape(sizes)
+    total = torch.Size(box).numel()
+    coordinates = ", ".join(str(x) for x in reversed(at))
+    body = f"""
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], {total};
+    cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r0], [%d0, {{{coordinates}}}], [%r1];
+    {WAIT}{dump(total)}"""
+    out = torch.full((total,), 99, dtype=torch.uint8)
+    launch(entry(body), out, source, simulator.tensor_map(source, box, span), schedule=schedule, seed=seed)
+    expected = torch.zeros(total, dtype=torch.uint8)
+    for index in itertools.product(*map(range, box)):
+        place = [a + i for a, i in zip(at, index, strict=True)]
+        inside = all(0 <= x < n for x, n in zip(place, sizes, strict=True))
+        linear = 0
+        for i, n in zip(index, box, strict=True):
+            linear = linear * n + i
+        expected[swizzle(linear, span)] = source[tuple(place)] if inside else 0
+    assert torch.equal(out, expected)
+
+
+STORES = [("", None), ("reduce.", "add"), ("reduce.", "min"), ("reduce.", "max")]
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize(("prefix", "operation"), STORES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int32])
+def test_tensor_store(prefix: str, operation: str | None, dtype: torch.dtype, schedule: str, seed: int) -> None:
+    """A load, then a store of the same box elsewhere, partly out of range: what is outside stays as it was."""
+    columns = 64 // dtype.itemsize
+    source = torch.arange(4 * columns).reshape(4, columns).to(dtype)
+    target = torch.full((6, columns), 7).to(dtype)
+    name = f"cp.{prefix}async.bulk.tensor.2d.global.shared::cta{'.' + operation if operation else ''}.tile.bulk_group"
+    body = f"""
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 256;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%d2], 256, [%r1];
+    {WAIT}
+    {name} [%d0, {{0, 4}}], [%r0];
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;"""
+    before = target.clone()
+    launch(entry(body), target, source, simulator.tensor_map(target, (4, columns), 0), schedule=schedule, seed=seed)
+    combine = {None: lambda old, new: new, "add": torch.add, "min": torch.minimum, "max": torch.maximum}[operation]
+    assert torch.equal(target[:4], before[:4])
+    assert torch.equal(target[4:], combine(before[4:], source[:2]))
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+def test_bulk_store_and_reduction(schedule: str, seed: int) -> None:
+    source = torch.arange(64, dtype=torch.int32)
+    out = torch.ones(128, dtype=torch.int32)
+    body = f"""
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 256;
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r0], [%d2], 256, [%r1];
+    {WAIT}
+    cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r0], 256;
+    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d1+256], [%r0], 256;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group.read 0;"""
+    launch(entry(body), out, source, schedule=schedule, seed=seed)
+    assert torch.equal(out, torch.cat([source, source + 1]))
+
+
+def rejected(expected: str, **changes) -> None:
+    tensor = changes.pop("tensor", torch.zeros(64, 256, dtype=torch.uint8))
+    arguments = {"box": (8, 128), "swizzle": 128, **changes}
+    with pytest.raises(ValueError, match=expected):
+        simulator.tensor_map(tensor, arguments["box"], arguments["swizzle"])
+
+
+def test_tensor_map_rules() -> None:
+    storage = torch.zeros(64 * 256 + 64, dtype=torch.uint8)
+    simulator.tensor_map(torch.zeros(64, 256, dtype=torch.uint8), (256, 128), 128)
+    rejected("multiple of 16 bytes", tensor=storage[1 : 1 + 64 * 256].reshape(64, 256))
+    rejected("multiple of 16 bytes", tensor=torch.zeros(64, 200, dtype=torch.uint8))
+    rejected("1 to 256", box=(257, 128))
+    rejected("1 to 256", box=(0, 128))
+    rejected("multiple of 16 bytes", box=(8, 120))
+    rejected("swizzle", box=(8, 256))
+    rejected("swizzle", box=(8, 64), swizzle=32)
+    rejected("1 to 5 dimensions", tensor=torch.zeros((1,) * 5 + (16,), dtype=torch.uint8), box=(1,) * 5 + (16,))
+
+
+BARRIERS = [
+    # a fresh barrier passes parity 1 and not parity 0
+    ("mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 1; selp.u32 %r5, 1, 0, %p1;", 1),
+    ("mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 0; selp.u32 %r5, 1, 0, %p1;", 0),
+    ("mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%r1], 1, 1000; selp.u32 %r5, 1, 0, %p1;", 1),
+    # one arrival ends the phase; the next parity is open again
+    ("mbarrier.arrive.shared::cta.b64 %d5, [%r1]; mbarrier.test_wait.shared::cta.b64 %p1, [%r1], %d5; selp.u32 %r5, 1, 0, %p1;", 1),
+    ("mbarrier.arrive.shared::cta.b64 _, [%r1]; mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 1; selp.u32 %r5, 1, 0, %p1;", 0),
+    ("mbarrier.arrive.shared::cta.b64 _, [%r1]; mbarrier.arrive.shared::cta.b64 _, [%r1]; mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 1; selp.u32 %r5, 1, 0, %p1;", 1),
+    # bytes: they may complete before they are expected, and hold the phase
+    ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64; mbarrier.arrive.shared::cta.b64 _, [%r1]; mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 0; mbarrier.complete_tx.shared::cta.b64 [%r1], 64; mbarrier.test_wait.parity.shared::cta.b64 %p2, [%r1], 0; selp.u32 %r5, 1, 0, %p1; selp.u32 %r6, 2, 0, %p2; add.u32 %r5, %r5, %r6;", 2),
+    ("mbarrier.complete_tx.shared::cta.b64 [%r1], 64; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64; mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 0; selp.u32 %r5, 1, 0, %p1;", 1),
+    # a count, inval and a new life
+    ("mbarrier.inval.shared::cta.b64 [%r1]; mbarrier.init.shared.b64 [%r1], 5; mbarrier.arrive.shared.b64 _, [%r1], 4; mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 0; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1]; mbarrier.test_wait.parity.shared.b64 %p2, [%r1], 0; selp.u32 %r5, 1, 0, %p1; selp.u32 %r6, 2, 0, %p2; add.u32 %r5, %r5, %r6;", 2),
+    # through a generic address
+    ("cvt.u64.u32 %d5, %r1; cvta.shared.u64 %d5, %d5; mbarrier.arrive.b64 _, [%d5]; mbarrier.test_wait.parity.b64 %p1, [%d5], 0; selp.u32 %r5, 1, 0, %p1;", 1),
+    # drop: the next phase expects one less
+    ("mbarrier.inval.shared::cta.b64 [%r1]; mbarrier.init.shared::cta.b64 [%r1], 2; mbarrier.arrive_drop.shared::cta.b64 _, [%r1]; mbarrier.arrive.shared::cta.b64 _, [%r1]; mbarrier.arrive.shared::cta.b64 _, [%r1]; mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 1; selp.u32 %r5, 1, 0, %p1;", 1),
+    ("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r0], {%r2, %r2}, [%r1]; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 8; " + WAIT + " ld.shared.u32 %r5, [%r0+4];", 0),
+]
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize(("code", "expected"), BARRIERS)
+def test_mbarrier(code: str, expected: int, schedule: str, seed: int) -> None:
+    out = torch.full((1,), 99, dtype=torch.int32)
+    launch(entry(code + " st.global.u32 [%d1], %r5;"), out, torch.zeros(1), schedule=schedule, seed=seed)
+    assert int(out[0]) == expected
+
+
+LOAD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%d2], 256, [%r1];"
+EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 256;"
+HAZARDS = [
+    (f"{EXPECT} {LOAD} ld.shared.u32 %r5, [%r0];", "read in flight|early exit|overwrite"),
+    (f"{EXPECT} {LOAD}", "early exit"),
+    (f"{LOAD} {WAIT}", "deadlock"),
+    (f"{EXPECT} {LOAD} {WAIT} {EXPECT} {LOAD} mbarrier.arrive.shared::cta.b64 _, [%r1];", "arrive count|early exit"),
+    (f"mbarrier.arrive.shared::cta.b64 _, [%r1]; {EXPECT} {LOAD} {WAIT} ld.shared.u32 %r5, [%r0];", "read in flight|early exit|overwrite|deadlock"),
+    (f"{EXPECT} {LOAD.replace('256', '128')} {WAIT}", "deadlock"),
+    (f"{EXPECT} {LOAD.replace('[%r0]', '[%r0+8192]')} {WAIT}", "out of bounds|barrier reuse"),
+    (f"{EXPECT} {LOAD.replace('[%d2]', '[%d2+4096]')} {WAIT}", "out of bounds"),
+    (f"{EXPECT} {LOAD.replace('256', '100')} {WAIT}", "misaligned"),
+    ("mov.u32 %r5, 1; st.shared.u32 [%r1], %r5;", "barrier reuse"),
+    ("add.u32 %r5, %r1, 8; mbarrier.arrive.shared::cta.b64 _, [%r0];", "no mbarrier"),
+    (f"{EXPECT} {LOAD} {WAIT} mov.u32 %r5, 1; st.shared.u32 [%r0], %r5; cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r0], 256; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;", "proxy fence"),
+    (f"{EXPECT} {LOAD} {WAIT} cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r0], 256; cp.async.bulk.commit_group; mov.u32 %r5, 1; st.shared.u32 [%r0], %r5; cp.async.bulk.wait_group 0;", "overwrite"),
+    ("cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r0], 256; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;", "uninitialised"),
+    (f"{EXPECT} {LOAD} {WAIT} cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r0], 256; cp.async.bulk.commit_group;", "early exit"),
+    ("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%d0, {0, 0}], [%r1];", "there is no tensor map"),
+]
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize(("code", "kind"), HAZARDS)
+def test_hazard(code: str, kind: str, schedule: str, seed: int) -> None:
+    out, given = torch.zeros(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match=kind):
+        launch(entry(code), out, given, schedule=schedule, seed=seed)
