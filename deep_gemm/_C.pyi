@@ -72,9 +72,14 @@ def fp8_gemm(
     granularity_a: int,
     granularity_b: int,
     compiled_dims: int,
+    a_transposed: bool,
+    b_transposed: bool,
     /,
 ) -> bool:
-    """D = C + A B^T. False where K is 0: nothing is launched, and the caller makes D C or zero."""
+    """D = C + A B^T for A [M, K] ([K, M] if transposed) and B [N, K] ([K, N]).
+
+    False where K is 0: nothing is launched, and the caller makes D C or zero.
+    """
 
 def explain(m: int, n: int, k: int, num_sms: int, /) -> str:
     """Every candidate for a dense FP8 problem, cheapest first, refused ones last, one a line."""

@@ -10,7 +10,7 @@ import torch
 
 from ._extension import C
 
-__all__ = ["fp8_gemm_nt"]
+__all__ = ["fp8_gemm_nn", "fp8_gemm_nt", "fp8_gemm_tn", "fp8_gemm_tt"]
 
 Scaled = tuple[torch.Tensor, torch.Tensor]
 Recipe = tuple[int, int, int] | None
@@ -51,6 +51,26 @@ def _dims(compiled_dims: str) -> int:
         raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', but is {compiled_dims!r}") from None
 
 
+def _run(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    c: torch.Tensor | None,
+    recipe: Recipe,
+    recipe_a: OperandRecipe,
+    recipe_b: OperandRecipe,
+    compiled_dims: str,
+    a_transposed: bool,
+    b_transposed: bool,
+) -> None:
+    granularity_a, granularity_b = (
+        (0, 0) if recipe is None and recipe_a is None and recipe_b is None else _granularities(recipe, recipe_a, recipe_b)
+    )
+    dims = _dims(compiled_dims)
+    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, granularity_a, granularity_b, dims, a_transposed, b_transposed):
+        _write_empty_product(d, c)
+
+
 def fp8_gemm_nt(
     a: Scaled,
     b: Scaled,
@@ -65,12 +85,14 @@ def fp8_gemm_nt(
     """Dense FP8 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // 128] b[n, k] sfb[n // 128, k // 128]`.
 
     Args:
-        a: float8_e4m3fn `[M, K]`, K contiguous, row stride a multiple of 16; with float32 scales `[M, ceil(K / 128)]` in any strides.
-            Scales that are MN-major with columns 16-byte aligned are used as they are, others are brought into that layout first.
-        b: float8_e4m3fn `[N, K]`, K contiguous; with float32 scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N, ceil(K / 128)]`
+        a: float8_e4m3fn `[M, K]`. K contiguous, rows at multiples of 16 bytes: read in place. M contiguous, any alignment: transposed into
+            a workspace first, because Hopper's tensor cores read FP8 along K only. With float32 scales `[M, ceil(K / 128)]` in any strides:
+            MN-major ones with columns 16-byte aligned are used as they are, others are brought into that layout first.
+        b: float8_e4m3fn `[N, K]`, likewise; with float32 scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N, ceil(K / 128)]`
             with recipe (1, 1, 128).
         d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written.
-        c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself.
+        c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the L2, which flushes
+            subnormal numbers to zero.)
         recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default on SM90, or (1, 1, 128).
         recipe_a, recipe_b: the same as pairs for each operand.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
@@ -80,11 +102,52 @@ def fp8_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    granularity_a, granularity_b = (
-        (0, 0) if recipe is None and recipe_a is None and recipe_b is None else _granularities(recipe, recipe_a, recipe_b)
-    )
-    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, granularity_a, granularity_b, _dims(compiled_dims)):
-        _write_empty_product(d, c)
+    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, False, False)
+
+
+def fp8_gemm_nn(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
+) -> None:
+    """`fp8_gemm_nt` with b `[K, N]`, its scales `[ceil(K / 128), ceil(N / 128)]` (or `[ceil(K / 128), N]`)."""
+    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, False, True)
+
+
+def fp8_gemm_tn(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "mn",
+    disable_ue8m0_cast: bool = False,
+) -> None:
+    """`fp8_gemm_nt` with a `[K, M]`, its scales `[ceil(K / 128), M]`, and b as in `fp8_gemm_nn`."""
+    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, True, True)
+
+
+def fp8_gemm_tt(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "mn",
+    disable_ue8m0_cast: bool = False,
+) -> None:
+    """`fp8_gemm_nt` with a `[K, M]`, its scales `[ceil(K / 128), M]`."""
+    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, True, False)
 
 
 def _write_empty_product(d: torch.Tensor, c: torch.Tensor | None) -> None:

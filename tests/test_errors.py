@@ -149,15 +149,20 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     ),
     "k is 8": (lambda x: use_k(x, 8), ValueError, r"K must be a multiple of 16, but is 8.*pad.*K=16"),
     # strides
-    "a is column-major": (
-        lambda x: replace_a(x, fp8(K, M, device=x.d.device).T),
+    "a has gaps along K and along M": (
+        lambda x: replace_a(x, fp8(M, 2 * K, device=x.d.device)[:, ::2]),
         ValueError,
-        r"a must be K-major .*but its strides are \(1, 40\)",
+        r"a must have K or M contiguous, but its strides along M and K are \(512, 2\)",
     ),
-    "b is column-major": (
-        lambda x: replace_b(x, fp8(K, N, device=x.d.device).T),
+    "b has gaps along K and along N": (
+        lambda x: replace_b(x, fp8(K, 2 * N, device=x.d.device)[:, ::2].T),
         ValueError,
-        r"b must be K-major .*but its strides are \(1, 136\)",
+        r"b must have K or N contiguous, but its strides along N and K are \(2, 272\)",
+    ),
+    "a is MN-major and its lines overlap": (
+        lambda x: replace_a(x, fp8(2 * M, 1, device=x.d.device).view(-1).as_strided((M, K), (1, 0))),
+        ValueError,
+        r"a's lines along M overlap: they are 0 elements apart, less than M=40",
     ),
     "a's stride is no multiple of 16": (
         lambda x: replace_a(x, fp8(M, K + 8, device=x.d.device)[:, :K]),

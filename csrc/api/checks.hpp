@@ -21,6 +21,24 @@ inline void require_operand(const Matrix& matrix, const char* name, const char* 
     require(reinterpret_cast<uintptr_t>(matrix.data) % kTmaAlignment == 0, name, " must start at a multiple of 16 bytes");
 }
 
+inline void require_k(int64_t k, int64_t element_size) {
+    const int64_t step = kTmaAlignment / element_size;
+    require(k % step == 0, "K must be a multiple of ", step, ", but is ", k, ": pad A and B with zeros to K=", (k + step - 1) / step * step);
+}
+
+/// An FP8 operand as wgmma can get it: K-major, or MN-major and transposed on the way (transpose.hpp), which takes any alignment and any K.
+inline void require_fp8_operand(Matrix& matrix, const char* name, const char* mn) {
+    if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1) matrix.col_stride = matrix.rows;
+    if (matrix.col_stride == 1) {
+        if (matrix.row_stride == matrix.cols) require_k(matrix.cols, 1);
+        return require_operand(matrix, name, concat("[", mn, ", K]").c_str(), 1);
+    }
+    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn, " contiguous, but its strides along ", mn, " and K are (",
+            matrix.row_stride, ", ", matrix.col_stride, ")");
+    require(matrix.col_stride >= matrix.rows, name, "'s lines along ", mn, " overlap: they are ", matrix.col_stride, " elements apart, less than ", mn, "=",
+            matrix.rows);
+}
+
 inline void require_fp8(const TensorView& tensor, const char* name) {
     require_type(is_e4m3(tensor.dtype()), name, " must be float8_e4m3fn, but is ", describe(tensor.dtype()));
 }
@@ -47,19 +65,23 @@ inline void check_output(GemmCall& call, const TensorView& d, const std::optiona
             describe_shape(*c));
     require(call.c.col_stride == 1, "c must have N contiguous, but its strides are ", describe_strides(*c));
     p.add_c = 1;
+    p.in_place = call.c.data == call.d.data;
+    require(!p.in_place || (call.c.row_stride == call.d.row_stride && call.c.group_stride == call.d.group_stride),
+            "c lies where d does, but with other strides: ", describe_strides(*c), " and ", describe_strides(d));
 }
 
-/// `granularity` rows share a scale: 1 or 128.
+/// `granularity` rows share a scale: 1 or 128. `transposed`: K comes first.
 inline Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups, int64_t rows, int64_t k,
-                           int64_t granularity) {
+                           int64_t granularity, bool transposed = false) {
     require_type(!is_int32(sf.dtype()), name, " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
     require_type(is_fp32(sf.dtype()), name, " must be float32, but is ", describe(sf.dtype()));
     require_device(sf, name, call.device, "a");
     const int64_t scale_rows = (rows + granularity - 1) / granularity, k_scales = (k + kScaleGranularity - 1) / kScaleGranularity;
     const bool grouped = groups > 1 || sf.ndim() == 3;
-    const std::string wanted = concat("[", grouped ? concat(groups, ", ") : "", scale_rows, ", ", k_scales, "] (one float32 per ", granularity,
+    const std::string wanted = concat("[", grouped ? concat(groups, ", ") : "", transposed ? k_scales : scale_rows, ", ",
+                                      transposed ? scale_rows : k_scales, "] (one float32 per ", granularity,
                                       granularity == 1 ? " row" : " rows", " and 128 of K of ", operand, ")");
-    const Matrix m = matrix_of(sf, name, grouped, wanted.c_str());
+    const Matrix m = matrix_of(sf, name, grouped, wanted.c_str(), transposed);
     require(m.groups == groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted, ", but has shape ", describe_shape(sf));
     require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ", describe_strides(sf));
     return {.data = reinterpret_cast<const float*>(m.data), .kind = granularity == 1 ? ScaleKind::per_row : ScaleKind::per_block, .groups = groups, .rows = scale_rows,
@@ -79,31 +101,32 @@ inline CompiledShape compiled_shape(const Problem& p, int64_t dims) {
     return {.m = dims & kCompileM ? p.m : 0, .n = dims & kCompileN ? p.n : 0, .k = dims & kCompileK ? p.k : 0};
 }
 
-inline void require_k(int64_t k, int64_t element_size) {
-    const int64_t step = kTmaAlignment / element_size;
-    require(k % step == 0, "K must be a multiple of ", step, ", but is ", k, ": pad A and B with zeros to K=", (k + step - 1) / step * step);
-}
+/// How the last two dimensions of A and B are named: [M, K] and [N, K] unless said otherwise.
+struct OperandLayout {
+    bool a_transposed = false;  // A is [K, M]
+    bool b_transposed = false;  // B is [K, N]
+};
 
 /// D[M, N] = C + A[M, K] B[N, K].T
 inline GemmCall check_dense(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb, const TensorView& d,
-                            const std::optional<TensorView>& c, int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims) {
+                            const std::optional<TensorView>& c, int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims,
+                            OperandLayout layout = {}) {
     GemmCall call{.device = device_id_of(a, "a")};
     require_fp8(a, "a");
     require_fp8(b, "b");
     require_device(b, "b", call.device, "a");
-    call.a = matrix_of(a, "a", false, "[M, K]");
-    call.b = matrix_of(b, "b", false, "[N, K]");
+    call.a = matrix_of(a, "a", false, layout.a_transposed ? "[K, M]" : "[M, K]", layout.a_transposed);
+    call.b = matrix_of(b, "b", false, layout.b_transposed ? "[K, N]" : "[N, K]", layout.b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     check_output(call, d, c, false, "[M, N]");
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ", describe_shape(d));
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
-    require_k(p.k, 1);
-    require_operand(call.a, "a", "[M, K]", 1);
-    require_operand(call.b, "b", "[N, K]", 1);
-    call.scales_a = check_scales(sfa, "a's scales", "a", call, 1, p.m, p.k, check_granularity(granularity_a, 1, "a"));
-    call.scales_b = check_scales(sfb, "b's scales", "b", call, 1, p.n, p.k, check_granularity(granularity_b, 128, "b"));
+    require_fp8_operand(call.a, "a", "M");
+    require_fp8_operand(call.b, "b", "N");
+    call.scales_a = check_scales(sfa, "a's scales", "a", call, 1, p.m, p.k, check_granularity(granularity_a, 1, "a"), layout.a_transposed);
+    call.scales_b = check_scales(sfb, "b's scales", "b", call, 1, p.n, p.k, check_granularity(granularity_b, 128, "b"), layout.b_transposed);
     require(call.scales_a.kind == ScaleKind::per_row, "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
     p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
     p.compiled = compiled_shape(p, compiled_dims);

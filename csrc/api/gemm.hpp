@@ -4,6 +4,7 @@
 #include "checks.hpp"
 #include "params.hpp"
 #include "scales.hpp"
+#include "transpose.hpp"
 
 namespace deep_gemm {
 
@@ -14,6 +15,9 @@ inline bool run_gemm(GemmCall call) {
     if (problem.k == 0) return false;
     Device& device = Device::get(call.device);
     void* stream = current_stream(call.device);
+    Workspace copy_of_a, copy_of_b;
+    call.a = require_k_major(device, call.a, stream, copy_of_a);
+    call.b = require_k_major(device, call.b, stream, copy_of_b);
     const ScaleWorkspace workspace_a = require_layout(device, call.scales_a, stream);
     const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
     problem.num_sms = device.facts().num_sms;

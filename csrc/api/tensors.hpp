@@ -94,12 +94,13 @@ struct Matrix {
     }
 };
 
-inline Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const char* shape) {
+/// `transposed`: the last two dimensions are cols and rows, not rows and cols.
+inline Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const char* shape, bool transposed = false) {
     const int wanted = grouped ? 3 : 2;
     require(tensor.ndim() == wanted, name, " must be ", shape, ", but has shape ", describe_shape(tensor));
-    const int first = grouped ? 1 : 0;
-    Matrix m{.data = data_of(tensor), .groups = grouped ? tensor.size(0) : 1, .rows = tensor.size(first), .cols = tensor.size(first + 1),
-             .group_stride = grouped ? tensor.stride(0) : 0, .row_stride = tensor.stride(first), .col_stride = tensor.stride(first + 1),
+    const int rows = wanted - 2 + (transposed ? 1 : 0), cols = wanted - 1 - (transposed ? 1 : 0);
+    Matrix m{.data = data_of(tensor), .groups = grouped ? tensor.size(0) : 1, .rows = tensor.size(rows), .cols = tensor.size(cols),
+             .group_stride = grouped ? tensor.stride(0) : 0, .row_stride = tensor.stride(rows), .col_stride = tensor.stride(cols),
              .bytes = extent_bytes(tensor)};
     m.normalise();
     return m;

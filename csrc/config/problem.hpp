@@ -23,6 +23,7 @@ struct Problem {
     int32_t expected_m = 0;    // rows of a group, as far as the host knows: masked and psum problems
     int32_t m_alignment = 128; // of the groups' first rows: contiguous problems
     int32_t add_c = 0;
+    int32_t in_place = 0;      // C is D
     int32_t aligned_store = 1; // D's base and rows start at multiples of 16 bytes
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
     int32_t num_sms = 0;       // the grid must not be larger

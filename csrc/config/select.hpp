@@ -53,10 +53,13 @@ inline int32_t choose_strip(const GemmConfig& c, int32_t num_ctas) {
 inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster) {
     Candidate candidate;
     GemmConfig& c = candidate.config;
+    const bool reduces = p.add_c != 0 && p.in_place != 0 && p.output == ElementType::fp32;
     c = {.arch = Arch::sm90, .grouping = p.grouping, .operand = p.operand, .output = p.output,
          .scales_a = p.scales_a, .scales_b = p.scales_b, .swap_ab = swap_ab, .tile = tile, .cluster = cluster,
-         .math_warpgroups = sm90::math_warpgroups(tile), .stages = 1, .add_c = p.add_c != 0,
-         .store = p.aligned_store && p.output == ElementType::bf16 ? StoreKind::tma : StoreKind::direct,
+         .math_warpgroups = sm90::math_warpgroups(tile), .stages = 1, .add_c = p.add_c != 0 && !reduces,
+         .store = reduces                                                ? StoreKind::reduce
+                  : p.aligned_store && p.output == ElementType::bf16 ? StoreKind::tma
+                                                                     : StoreKind::direct,
          .dependent_launch = p.dependent_launch != 0, .shape = p.compiled};
     c.store_buffers = store_chunks_per_tile(c);  // all of a tile: its stores drain while the next one is multiplied
     c.stages = most_stages(c);

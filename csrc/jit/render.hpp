@@ -23,7 +23,10 @@ inline const char* name(Grouping value) {
     constexpr const char* kNames[] = {"dense", "m_contiguous", "m_psum", "masked", "k_contiguous"};
     return kNames[static_cast<int>(value)];
 }
-inline const char* name(StoreKind value) { return value == StoreKind::tma ? "tma" : "direct"; }
+inline const char* name(StoreKind value) {
+    constexpr const char* kNames[] = {"tma", "direct", "reduce"};
+    return kNames[static_cast<int>(value)];
+}
 
 /// A config as designated initialisers, one aspect a line.
 inline std::string render_config(const GemmConfig& c) {

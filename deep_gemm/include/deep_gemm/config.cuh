@@ -30,6 +30,7 @@ enum class Grouping : int32_t {
 enum class StoreKind : int32_t {
     tma,     // BF16, staged in shared memory, written by the copy engine, clipped at D's edges
     direct,  // registers to global memory: FP32, and a D whose rows do not start at multiples of 16 bytes
+    reduce,  // FP32 added to what D holds, by the L2: C is D, and no register waits for it
 };
 
 /// Extents of one CTA's tile in the frame of the matrix instruction: `rows` lie on its M side (64 a warpgroup), `cols` on its N side.

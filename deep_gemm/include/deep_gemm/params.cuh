@@ -10,6 +10,13 @@ struct alignas(64) TensorMap {
     uint64_t words[16];
 };
 
+/// Group sizes along K, on the device.
+struct KGroupLayout {
+    const int32_t* values;   // sizes one by one; or, where psum_alignment is not 0, where each group ends
+    int32_t num_groups;
+    int32_t psum_alignment;  // a group starts at the preceding one's end rounded up to this; 0: right behind it
+};
+
 struct GemmParams {
     TensorMap rows, cols;              // operands: [groups,] extent, K
     TensorMap row_scales, col_scales;  // per-row scales only: [groups,] ceil(K / 128), extent

@@ -83,6 +83,16 @@ DG_DEVICE uint32_t pack_bf16(float low, float high) {
 DG_DEVICE float bf16_low(uint32_t packed) { return __uint_as_float(packed << 16); }
 DG_DEVICE float bf16_high(uint32_t packed) { return __uint_as_float(packed & 0xffff0000u); }
 
+/// red.add.f32: add to global memory, in the L2.
+DG_DEVICE void add_global(float* address, float value) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(address), "f"(value) : "memory");
+}
+
+/// red.add.v2.f32 (SM90): two neighbours at once, 8-byte aligned.
+DG_DEVICE void add_global_x2(float* address, float x, float y) {
+    asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(address), "f"(x), "f"(y) : "memory");
+}
+
 /// fence.proxy.async: ordinary shared-memory accesses before it are ordered with copies of the engine after it.
 DG_DEVICE void fence_for_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -82,15 +82,25 @@ DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>&
     }
 }
 
-/// Registers to global memory. Pairs of FP32 that are neighbours in D go out as one access where D allows it.
+/// Registers to global memory, in place of what is there or added to it. Pairs of FP32 that are neighbours in D go out as one access
+/// where D allows it.
 template <GemmConfig c>
 DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
     constexpr bool kMayPair = c.output == ElementType::fp32 && !c.swap_ab;
+    constexpr bool kAdd = c.store == StoreKind::reduce;
+    static_assert(!kAdd || c.output == ElementType::fp32, "only FP32 is added in place: BF16 would be rounded twice");
     const bool paired = kMayPair && (params.d_stride | params.d_group_stride | at.n_end) % 2 == 0 && reinterpret_cast<uint64_t>(params.d_data) % 8 == 0;
     at.for_each_pair(static_cast<Element*>(params.d_data), params.d_stride, params.d_group_stride,
                      [&](int32_t i, Element* pair, int64_t step, bool first, bool second) {
-                         if (kMayPair && paired) {
+                         if constexpr (kAdd) {
+                             if (kMayPair && paired) {
+                                 if (first) ptx::add_global_x2(pair, total[i], total[i + 1]);
+                             } else {
+                                 if (first) ptx::add_global(pair, total[i]);
+                                 if (second) ptx::add_global(pair + step, total[i + 1]);
+                             }
+                         } else if (kMayPair && paired) {
                              if (first) *reinterpret_cast<float2*>(pair) = make_float2(total[i], total[i + 1]);
                          } else {
                              if (first) from_float(pair[0], total[i]);

@@ -1,0 +1,53 @@
+// Where the groups of a K-grouped problem lie along K, from counts that only the device knows.
+//
+// Each group's K is padded to whole K blocks of 128, and these blocks are numbered through: scales have one entry for each, and so
+// do operands that were copied to multiples of 128.
+#pragma once
+
+#include <deep_gemm/params.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+
+namespace deep_gemm {
+
+struct KGroup {
+    int32_t begin, k;              // first element of K in the caller's operands, and number of elements
+    int32_t first_block, blocks;  // of 128
+};
+
+/// Sum over this lane and those below it.
+DG_DEVICE int32_t sum_up_to_lane(int32_t value) {
+#pragma unroll
+    for (int32_t distance = 1; distance < 32; distance *= 2) {
+        const int32_t other = __shfl_up_sync(0xffffffff, value, distance);
+        if (static_cast<int32_t>(threadIdx.x % 32) >= distance) value += other;
+    }
+    return value;
+}
+
+/// One warp: `visit(group, KGroup)` for each group, by one lane each.
+template <typename Visit>
+DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
+    int32_t k_before = 0, blocks_before = 0;
+    for (int32_t first = 0; first < layout.num_groups; first += 32) {
+        const int32_t group = first + static_cast<int32_t>(threadIdx.x % 32);
+        KGroup found = {};
+        if (group < layout.num_groups) {
+            found.k = __ldg(layout.values + group);
+            if (layout.psum_alignment > 0 && group > 0) {
+                const int32_t previous = __ldg(layout.values + group - 1);
+                found.begin = (previous + layout.psum_alignment - 1) / layout.psum_alignment * layout.psum_alignment;
+                found.k -= found.begin;
+            }
+            found.k = max(found.k, 0);
+        }
+        found.blocks = (found.k + kScaleGranularity - 1) / kScaleGranularity;
+        const int32_t k_end = k_before + sum_up_to_lane(found.k), blocks_end = blocks_before + sum_up_to_lane(found.blocks);
+        if (layout.psum_alignment == 0) found.begin = k_end - found.k;
+        found.first_block = blocks_end - found.blocks;
+        if (group < layout.num_groups) visit(group, found);
+        k_before = __shfl_sync(0xffffffff, k_end, 31);
+        blocks_before = __shfl_sync(0xffffffff, blocks_end, 31);
+    }
+}
+
+}  // namespace deep_gemm
