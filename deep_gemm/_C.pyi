@@ -9,6 +9,55 @@ from typing import Any
 
 from torch import Tensor
 
+# csrc/grouped_api.cpp: products whose rows belong to experts.
+
+def m_grouped_fp8_gemm_contiguous(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    d: Tensor,
+    grouped_layout: Tensor,
+    granularity_a: int,
+    granularity_b: int,
+    compiled_dims: int,
+    psum: bool,
+    zero_padding: bool,
+    expected_m: int,
+    b_transposed: bool,
+    /,
+) -> bool:
+    """Experts' rows one after the other. False where K is 0: nothing is launched, and the caller makes D zero."""
+
+def m_grouped_fp8_gemm_masked(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    d: Tensor,
+    masked_m: Tensor,
+    expected_m: int,
+    granularity_a: int,
+    granularity_b: int,
+    compiled_dims: int,
+    /,
+) -> bool:
+    """The first masked_m[g] rows of each expert. False where K is 0: nothing is launched, and the caller makes D zero."""
+
+# csrc/settings_api.cpp: what later calls obey.
+
+def set_call_setting(simulated: bool, index: int, name: str, value: int, /) -> None:
+    """Set one of a device's settings: see `kSettings` in csrc/settings_api.cpp for names and limits."""
+
+def get_call_setting(simulated: bool, index: int, name: str, /) -> int:
+    """One of a device's settings."""
+
+def set_m_alignment(alignment: int, /) -> None:
+    """To which multiple of rows experts of contiguous layouts are aligned, in the whole process."""
+
+def get_m_alignment() -> int:
+    """What `set_m_alignment` set; 128 at first."""
+
 # csrc/jit_api.cpp: settings, compiler, devices.
 
 def initialize(package_dir: str, nvrtc_directories: Sequence[str], /) -> None:
@@ -104,3 +153,42 @@ def force_config(
 
 def dense_kernel(m: int, n: int, k: int, num_sms: int, fp32_output: bool, add_c: bool, /) -> Mapping[str, Any]:
     """The kernel of a dense FP8 problem: name, text, smem_bytes, num_ctas, threads, estimated_us."""
+
+# csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.
+
+def simulator_options() -> Mapping[str, Any]:
+    """target, num_sms, schedule, seed, hazards, threads."""
+
+def set_simulator_options(
+    target: str, num_sms: int, schedule: str, seed: int, hazards: str, threads: int, /
+) -> None:
+    """For the whole process."""
+
+def simulator_reports() -> str:
+    """JSON list of {"kernel", "report"} of the launches since `clear_simulator_reports`; at most 64, newest last."""
+
+def clear_simulator_reports() -> None:
+    """Forget all reports."""
+
+def simulator_run(
+    ptx: str,
+    entry: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    cluster: Sequence[int],
+    smem_bytes: int,
+    params: bytes,
+    tensors: Sequence[Tensor],
+    writable: Sequence[int],
+    schedule: str,
+    seed: int,
+    hazards: str,
+    threads: int,
+    /,
+) -> str:
+    """Run PTX text and return the report as JSON."""
+
+def simulator_tensor_map(
+    address: int, type: int, sizes: Sequence[int], strides_bytes: Sequence[int], box: Sequence[int], swizzle: int, /
+) -> bytes:
+    """The simulator's form of a tensor map; dimension 0 is the contiguous one."""

@@ -22,6 +22,7 @@ struct GemmCall {
     Scales scales_a = {}, scales_b = {};
     const int32_t* grouped_layout = nullptr;
     size_t grouped_layout_bytes = 0;
+    bool zero_padding = false;  // psum layout: rows between a group's end and the next group's start become zero
 };
 
 }  // namespace deep_gemm

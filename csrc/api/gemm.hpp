@@ -1,6 +1,7 @@
 // The journey of a call, top to bottom.
 #pragma once
 
+#include "call_settings.hpp"
 #include "checks.hpp"
 #include "params.hpp"
 #include "scales.hpp"
@@ -11,17 +12,17 @@ namespace deep_gemm {
 /// Returns false where the product is empty (K = 0), so that D is C or zero: the caller writes it.
 inline bool run_gemm(GemmCall call) {
     Problem& problem = call.problem;
-    if (problem.m == 0 || problem.n == 0) return true;
+    if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;
     if (problem.k == 0) return false;
     Device& device = Device::get(call.device);
+    CallSettings::of(call.device).apply(problem, device.facts());
+    const LaunchPlan& plan = PlanCache::of(device).get(device, problem);
     void* stream = current_stream(call.device);
     Workspace copy_of_a, copy_of_b;
     call.a = require_k_major(device, call.a, stream, copy_of_a);
     call.b = require_k_major(device, call.b, stream, copy_of_b);
     const ScaleWorkspace workspace_a = require_layout(device, call.scales_a, stream);
     const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
-    problem.num_sms = device.facts().num_sms;
-    const LaunchPlan& plan = PlanCache::of(device).get(device, problem);
     const GemmParams params = make_params(device, call, plan);
     const Extent extents[] = {
         {call.a.data, call.a.bytes, "a", false},

@@ -47,14 +47,14 @@ public:
             if (const auto found = plans_.find(problem); found != plans_.end()) return found->second;
             forced = forced_;
         }
-        const Candidate candidate = forced ? *forced : select(problem);
+        const Candidate candidate = forced ? serve_with(*forced, problem) : select(problem);
         if (jit::settings().print_configs) print(problem, candidate);
         const LaunchPlan plan = make_plan(device, candidate);  // compiles outside the lock; the JIT makes each kernel once
         std::unique_lock lock(mutex_);
         return plans_.try_emplace(problem, plan).first->second;
     }
 
-    /// Serve every problem of this device with one candidate: for tuning, and for tests that reach every config.
+    /// Serve every problem of this device with one candidate's tile and cluster: for tuning, and for tests that reach every config.
     void force(std::optional<Candidate> candidate) {
         std::unique_lock lock(mutex_);
         forced_ = std::move(candidate);
@@ -63,6 +63,13 @@ public:
 
 private:
     static constexpr int kMaxDevices = 64;
+
+    static Candidate serve_with(const Candidate& forced, const Problem& problem) {
+        const GemmConfig& c = forced.config;
+        Candidate candidate = make_candidate(problem, c.swap_ab, c.tile, c.cluster, /*tolerate_waste=*/true);
+        require(candidate.refusal.empty(), "the forced config cannot serve this problem: ", candidate.refusal);
+        return candidate;
+    }
 
     static void print(const Problem& p, const Candidate& candidate) {
         std::fprintf(stderr, "deep_gemm: M=%d N=%d K=%d groups=%d: %d CTAs, estimated %.1f us, GemmConfig%s\n", p.m, p.n, p.k, p.num_groups,

@@ -39,7 +39,7 @@ inline std::string render_config(const GemmConfig& c) {
                   "},\n    .math_warpgroups = ", c.math_warpgroups, ", .stages = ", c.stages,
                   ",\n    .add_c = ", c.add_c ? "true" : "false", ", .store = StoreKind::", name(c.store), ", .store_buffers = ", c.store_buffers,
                   ",\n    .dependent_launch = ", c.dependent_launch ? "true" : "false",
-                  ", .group_capacity = ", c.group_capacity,
+                  ", .tensor_core_percent = ", c.tensor_core_percent, ", .group_capacity = ", c.group_capacity,
                   ",\n    .shape = {.m = ", c.shape.m, ", .n = ", c.shape.n, ", .k = ", c.shape.k, "}}");
 }
 

@@ -69,6 +69,7 @@ struct GemmConfig {
     StoreKind store = StoreKind::tma;
     int32_t store_buffers = 1;  // staged chunks of D that a warp may have under way
     bool dependent_launch = false;  // weights may be read before the preceding kernel has finished
+    int32_t tensor_core_percent = 100;  // below 100 the load role paces the tensor cores
     int32_t group_capacity = 0;  // most groups whose sizes only the device knows
     CompiledShape shape = {};
 

@@ -31,4 +31,14 @@ DG_DEVICE void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::
 /// griddepcontrol.launch_dependents: the next kernel may start its own prologue.
 DG_DEVICE void launch_next_grid() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
+/// %clock64: cycles of this SM.
+DG_DEVICE int64_t clock_cycles() {
+    int64_t cycles;
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles));
+    return cycles;
+}
+
+/// nanosleep: for roughly this long, or not at all.
+DG_DEVICE void sleep_nanoseconds(uint32_t nanoseconds) { asm volatile("nanosleep.u32 %0;" ::"r"(nanoseconds)); }
+
 }  // namespace deep_gemm::ptx

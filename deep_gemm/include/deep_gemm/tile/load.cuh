@@ -4,6 +4,7 @@
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/tma.cuh>
+#include <deep_gemm/tile/pacer.cuh>
 #include <deep_gemm/tile/ring.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 #include <deep_gemm/tile/smem.cuh>
@@ -31,11 +32,13 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
     const uint16_t rows_mask = position.rows_mask(), cols_mask = position.cols_mask();
     TileScheduler<c> tiles(params, smem.groups());
     Ring<c.stages> ring;
+    Pacer<c> pacer;
     Tile tile;
     while (tiles.next(tile)) {
         const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile), col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
         for (int32_t block = tile.k_block; block < tile.k_block + tile.k_blocks; ++block, ring.advance()) {
             ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);  // all readers, in every CTA that our copies reach
+            pacer.wait();
             const uint32_t full = smem.full(ring.stage);
             ptx::barrier_arrive_expect(full, stage_transaction_bytes(c));
             load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), params.rows, full, block * c.tile.k, tile.row,

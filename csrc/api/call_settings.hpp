@@ -1,0 +1,46 @@
+// What a caller sets for a device once and every later call obeys. Read on the warm path, so plain atomics; no lock anywhere.
+#pragma once
+
+#include <atomic>
+
+#include "../config/problem.hpp"
+#include "../device/device.hpp"
+#include "../util/require.hpp"
+
+namespace deep_gemm {
+
+struct CallSettings {
+    std::atomic<int32_t> num_sms = 0;  // 0: all of the device
+    std::atomic<int32_t> tensor_core_percent = 100;
+    std::atomic<int32_t> dependent_launch = 0;
+    std::atomic<int32_t> ignore_compiled_dims = 0;
+    std::atomic<int32_t> block_m_multiple = 1, block_n_multiple = 1;
+    std::atomic<int32_t> batch_invariant = 0;
+
+    static CallSettings& of(DeviceId id) {
+        static constexpr int kMaxDevices = 64;
+        static CallSettings settings[kMaxDevices + 1];
+        require_runtime(id.simulated || (id.index >= 0 && id.index < kMaxDevices), "device index ", id.index, " is not below ", kMaxDevices);
+        return settings[id.simulated ? kMaxDevices : id.index];
+    }
+
+    /// How tensors of grouped calls are laid out: one convention for the whole process, not a property of a device.
+    static std::atomic<int32_t>& m_alignment() {
+        static std::atomic<int32_t> alignment = 128;
+        return alignment;
+    }
+
+    /// Values set one after the other may be seen half changed by a call that runs at the same time; each of them is legal.
+    void apply(Problem& p, const DeviceFacts& facts) const {
+        constexpr auto kRelaxed = std::memory_order_relaxed;
+        const int32_t sms = num_sms.load(kRelaxed);
+        p.num_sms = sms == 0 ? facts.num_sms : std::min(sms, facts.num_sms);
+        p.tensor_core_percent = tensor_core_percent.load(kRelaxed);
+        p.dependent_launch = dependent_launch.load(kRelaxed);
+        p.block_m_multiple = block_m_multiple.load(kRelaxed), p.block_n_multiple = block_n_multiple.load(kRelaxed);
+        p.batch_invariant = batch_invariant.load(kRelaxed);
+        if (ignore_compiled_dims.load(kRelaxed)) p.compiled = {};
+    }
+};
+
+}  // namespace deep_gemm

@@ -1,0 +1,25 @@
+// What deep_gemm/grouped.py calls. Bindings only. Each returns false where K is 0, so that D is zero: the caller writes it.
+#include "api/checks_grouped.hpp"
+#include "api/gemm.hpp"
+#include "util/ffi.hpp"
+
+namespace deep_gemm {
+namespace {
+
+bool m_grouped_fp8_gemm_contiguous(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d, TensorView grouped_layout,
+                                   int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims, bool psum, bool zero_padding, int64_t expected_m,
+                                   bool b_transposed) {
+    return run_gemm(check_contiguous(a, sfa, b, sfb, d, grouped_layout, granularity_a, granularity_b, compiled_dims,
+                                     {.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m, .b_transposed = b_transposed}));
+}
+
+bool m_grouped_fp8_gemm_masked(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d, TensorView masked_m, int64_t expected_m,
+                               int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims) {
+    return run_gemm(check_masked(a, sfa, b, sfb, d, masked_m, expected_m, granularity_a, granularity_b, compiled_dims));
+}
+
+}  // namespace
+}  // namespace deep_gemm
+
+DEEP_GEMM_EXPORT(m_grouped_fp8_gemm_contiguous, deep_gemm::m_grouped_fp8_gemm_contiguous);
+DEEP_GEMM_EXPORT(m_grouped_fp8_gemm_masked, deep_gemm::m_grouped_fp8_gemm_masked);
