@@ -63,16 +63,26 @@ std::string describe_barriers(const Cluster& cluster) {
 
 namespace {
 
+// Warps of a block in the same state share a line.
 std::string describe_warps(const Cluster& cluster) {
     std::string text;
-    for (const Warp* warp : cluster.warps) {
-        if (warp->fragments.empty()) {
-            text += concat("\n    ", describe_warp(*warp), " has exited");
-            continue;
+    for (const auto& cta : cluster.ctas) {
+        std::vector<std::pair<std::string, std::string>> groups;  // state, warps in it
+        const auto add = [&](const std::string& state, const std::string& who) {
+            for (auto& group : groups)
+                if (group.first == state) {
+                    group.second += ", " + who;
+                    return;
+                }
+            groups.emplace_back(state, who);
+        };
+        for (const auto& warp : cta->warps) {
+            if (warp->fragments.empty()) add("exited", std::to_string(warp->index));
+            for (const auto& fragment : warp->fragments)
+                add(concat(describe_wait(*warp, fragment), "\n        at ", cluster.module->location(warp->entry->code[fragment.pc])),
+                    concat(warp->index, fragment.lanes == kAllLanes ? std::string() : concat(" (lanes ", hex(fragment.lanes), ")")));
         }
-        for (const auto& fragment : warp->fragments)
-            text += concat("\n    ", describe_warp(*warp), fragment.lanes == kAllLanes ? std::string() : concat(" lanes ", hex(fragment.lanes)), " ",
-                           describe_wait(*warp, fragment), " at ", cluster.module->location(warp->entry->code[fragment.pc]));
+        for (const auto& [state, who] : groups) text += concat("\n    block ", cta->id[0], " warps ", who, ": ", state);
     }
     return text;
 }

@@ -353,7 +353,12 @@ void Parser::location() {
     const uint32_t line = peek().line;
     source_file_ = uint32_t(integer());
     source_line_ = uint32_t(integer());
-    while (peek().line == line && peek().kind != Token::Kind::end && peek().text != ";") take();
+    outer_file_ = outer_line_ = 0;
+    while (peek().line == line && peek().kind != Token::Kind::end && peek().text != ";")
+        if (take().text == "inlined_at") {
+            outer_file_ = uint32_t(integer());
+            outer_line_ = uint32_t(integer());
+        }
 }
 
 bool Parser::find_register(std::string_view name, RegisterRange& found, uint32_t& index) const {
@@ -543,6 +548,8 @@ void Parser::statement() {
     instruction.line = parsed.line;
     instruction.source_file = source_file_;
     instruction.source_line = source_line_;
+    instruction.outer_file = outer_file_;
+    instruction.outer_line = outer_line_;
     instruction.opcode = opcode_id(parsed);
     const auto decode = table_.find(parsed.mnemonic);
     if (decode == table_.end()) error(parsed.line, concat("unknown instruction '", parsed.mnemonic, "'"));
@@ -605,8 +612,12 @@ std::string Module::line_text(uint32_t line) const {
 
 std::string Module::location(const Instruction& instruction) const {
     std::string text = concat("PTX line ", instruction.line, ": ", line_text(instruction.line));
-    if (const auto file = files.find(instruction.source_file); instruction.source_line && file != files.end())
-        text += concat("  [", file->second, ":", instruction.source_line, "]");
+    if (const auto file = files.find(instruction.source_file); instruction.source_line && file != files.end()) {
+        text += concat("  [", file->second, ":", instruction.source_line);
+        if (const auto outer = files.find(instruction.outer_file); instruction.outer_line && outer != files.end())
+            text += concat(", inlined at ", outer == file ? "line " : outer->second + ":", instruction.outer_line);
+        text += "]";
+    }
     return text;
 }
 

@@ -65,7 +65,7 @@ private:
     std::map<std::tuple<int, uint32_t, int64_t, unsigned>, Operand> warp_values_;
     std::map<unsigned, Operand> scratch_;
     std::unordered_map<std::string, uint16_t> opcode_ids_;
-    uint32_t source_file_ = 0, source_line_ = 0;
+    uint32_t source_file_ = 0, source_line_ = 0, outer_file_ = 0, outer_line_ = 0;
 
     const Token& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
     const Token& take() { return tokens_[at_ < tokens_.size() - 1 ? at_++ : at_]; }

@@ -62,6 +62,8 @@ struct Instruction {
     uint32_t line = 0;         // of the PTX text
     uint32_t source_file = 0;  // .loc, 0 when there is none
     uint32_t source_line = 0;
+    uint32_t outer_file = 0;   // where the function of that line was inlined
+    uint32_t outer_line = 0;
 };
 
 /// All registers an instruction reads and writes, for the checks that follow values.
