@@ -1,10 +1,17 @@
-// What deep_gemm/grouped.py calls. Bindings only. Each returns false where K is 0, so that D is zero: the caller writes it.
+// What deep_gemm/grouped.py calls. Bindings only. Each product returns false where K is 0, so that D is zero: the caller writes it.
+#include <tvm/ffi/string.h>
+
+#include <string_view>
+
 #include "api/checks_grouped.hpp"
 #include "api/gemm.hpp"
+#include "config/explain.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
 namespace {
+
+using tvm::ffi::String;
 
 bool m_grouped_fp8_gemm_contiguous(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d, TensorView grouped_layout,
                                    int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims, bool psum, bool zero_padding, int64_t expected_m,
@@ -18,8 +25,22 @@ bool m_grouped_fp8_gemm_masked(TensorView a, TensorView sfa, TensorView b, Tenso
     return run_gemm(check_masked(a, sfa, b, sfb, d, masked_m, expected_m, granularity_a, granularity_b, compiled_dims));
 }
 
+/// Every candidate for a grouped FP8 problem, one a line. `kind` is "m_contiguous", "m_psum" or "masked"; m is max_m of a masked one.
+std::string explain_grouped(String kind, int64_t groups, int64_t m, int64_t expected_m, int64_t n, int64_t k, int64_t alignment, int64_t num_sms) {
+    Problem p{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_groups = to_int32(groups, "the number of experts"),
+              .expected_m = to_int32(expected_m, "expected_m"), .m_alignment = to_int32(alignment, "the alignment"),
+              .num_sms = static_cast<int32_t>(num_sms)};
+    for (const Grouping grouping : {Grouping::m_contiguous, Grouping::m_psum, Grouping::masked}) {
+        if (std::string_view(kind.data(), kind.size()) != name(grouping)) continue;
+        p.grouping = grouping;
+        return explain(p);
+    }
+    fail(ErrorKind::value, "there is no grouping ", kind.c_str());
+}
+
 }  // namespace
 }  // namespace deep_gemm
 
+DEEP_GEMM_EXPORT(explain_grouped, deep_gemm::explain_grouped);
 DEEP_GEMM_EXPORT(m_grouped_fp8_gemm_contiguous, deep_gemm::m_grouped_fp8_gemm_contiguous);
 DEEP_GEMM_EXPORT(m_grouped_fp8_gemm_masked, deep_gemm::m_grouped_fp8_gemm_masked);

@@ -1,5 +1,6 @@
 // What deep_gemm/gemm.py calls. Bindings only.
 #include "api/gemm.hpp"
+#include "config/explain.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -16,22 +17,9 @@ bool fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, Tensor
     return run_gemm(check_dense(a, sfa, b, sfb, d, to_optional(c), granularity_a, granularity_b, compiled_dims, {a_transposed, b_transposed}));
 }
 
-/// Every candidate for a dense FP8 problem, cheapest first, refused ones last, one a line: cost, CTAs, stages, config, refusal.
-std::string explain(int64_t m, int64_t n, int64_t k, int64_t num_sms) {
-    Problem p{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_sms = static_cast<int32_t>(num_sms)};
-    std::vector<Candidate> candidates = enumerate(p);
-    std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& x, const Candidate& y) {
-        return x.refusal.empty() != y.refusal.empty() ? x.refusal.empty() : x.cost_us < y.cost_us;
-    });
-    std::string text;
-    for (const Candidate& x : candidates) {
-        const GemmConfig& c = x.config;
-        text += concat(c.swap_ab ? "swapped" : "straight", " ", c.tile.rows, "x", c.tile.cols, " cluster ", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k,
-                       " warpgroups ", c.math_warpgroups, " stages ", c.stages, " smem ", c.stages > 0 ? plan_smem(c).bytes : 0, " ctas ", x.num_ctas, " strip ",
-                       x.strip_blocks);
-        text += x.refusal.empty() ? concat(": ", x.cost_us, " us\n") : concat(": refused, ", x.refusal, "\n");
-    }
-    return text;
+/// Every candidate for a dense FP8 problem, one a line.
+std::string explain_dense(int64_t m, int64_t n, int64_t k, int64_t num_sms) {
+    return explain(Problem{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_sms = static_cast<int32_t>(num_sms)});
 }
 
 /// Clusters of each size that fit the device at once, with the kernel that serves this problem best.
@@ -54,13 +42,13 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
     Device& device = Device::get({.simulated = simulated, .index = static_cast<int>(index)});
     if (rows == 0) return PlanCache::of(device).force({});
     const Problem p{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_sms = device.facts().num_sms};
-    for (const Candidate& x : enumerate(p)) {
-        const GemmConfig& c = x.config;
-        if (c.swap_ab == (swap_ab != 0) && c.tile.rows == rows && c.tile.cols == cols &&
-            c.cluster == ClusterShape{static_cast<int32_t>(cluster_rows), static_cast<int32_t>(cluster_cols), static_cast<int32_t>(cluster_k)}) {
-            require(x.refusal.empty(), "this config is refused for the problem: ", x.refusal);
-            return PlanCache::of(device).force(x);
-        }
+    const TileShape tile{static_cast<int32_t>(rows), static_cast<int32_t>(cols), 128};
+    const ClusterShape cluster{static_cast<int32_t>(cluster_rows), static_cast<int32_t>(cluster_cols), static_cast<int32_t>(cluster_k)};
+    for (const std::vector<TileShape>& shapes : {sm90::tile_shapes(swap_ab != 0), sm90::grouped_tile_shapes(swap_ab != 0)}) {
+        if (std::find(shapes.begin(), shapes.end(), tile) == shapes.end()) continue;
+        const Candidate candidate = make_candidate(p, swap_ab != 0, tile, cluster, /*tolerate_waste=*/true);
+        require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);
+        return PlanCache::of(device).force(candidate);
     }
     fail(ErrorKind::value, "selection knows no such config");
 }
@@ -69,6 +57,6 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(fp8_gemm, deep_gemm::fp8_gemm);
-DEEP_GEMM_EXPORT(explain, deep_gemm::explain);
+DEEP_GEMM_EXPORT(explain, deep_gemm::explain_dense);
 DEEP_GEMM_EXPORT(measure_clusters, deep_gemm::measure_clusters);
 DEEP_GEMM_EXPORT(force_config, deep_gemm::force_config);

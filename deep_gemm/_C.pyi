@@ -44,6 +44,11 @@ def m_grouped_fp8_gemm_masked(
 ) -> bool:
     """The first masked_m[g] rows of each expert. False where K is 0: nothing is launched, and the caller makes D zero."""
 
+def explain_grouped(
+    kind: str, groups: int, m: int, expected_m: int, n: int, k: int, alignment: int, num_sms: int, /
+) -> str:
+    """What `explain` says of a dense problem, of a grouped one: "m_contiguous", "m_psum" or "masked"."""
+
 # csrc/settings_api.cpp: what later calls obey.
 
 def set_call_setting(simulated: bool, index: int, name: str, value: int, /) -> None:
@@ -148,6 +153,9 @@ def force_config(
     /,
 ) -> None:
     """Serve all calls on a device with this config (rows = 0: select again). For tuning and tests."""
+
+def measure_clusters(index: int, /) -> str:
+    """Clusters of each size that fit a GPU at once."""
 
 # csrc/selection_api.cpp: which kernel a problem gets.
 

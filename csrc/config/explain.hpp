@@ -1,0 +1,25 @@
+// What selection considered for a problem, as text.
+#pragma once
+
+#include "select.hpp"
+
+namespace deep_gemm {
+
+/// Every candidate, cheapest first, refused ones last, one a line: cost, CTAs, stages, config, refusal.
+inline std::string explain(const Problem& p) {
+    std::vector<Candidate> candidates = enumerate(p);
+    std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& x, const Candidate& y) {
+        return x.refusal.empty() != y.refusal.empty() ? x.refusal.empty() : x.cost_us < y.cost_us;
+    });
+    std::string text;
+    for (const Candidate& x : candidates) {
+        const GemmConfig& c = x.config;
+        text += concat(c.swap_ab ? "swapped" : "straight", " ", c.tile.rows, "x", c.tile.cols, " cluster ", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k,
+                       " warpgroups ", c.math_warpgroups, " stages ", c.stages, " smem ", c.stages > 0 ? plan_smem(c).bytes : 0, " ctas ", x.num_ctas, " strip ",
+                       x.strip_blocks);
+        text += x.refusal.empty() ? concat(": ", x.cost_us, " us\n") : concat(": refused, ", x.refusal, "\n");
+    }
+    return text;
+}
+
+}  // namespace deep_gemm
