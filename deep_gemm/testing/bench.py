@@ -17,7 +17,7 @@ _FLUSH_BYTES = 4_000_000_000
 
 def _flush_l2() -> None:
     free, _ = torch.cuda.mem_get_info()
-    torch.empty(min(_FLUSH_BYTES, free // 2) // 4, dtype=torch.int32, device="cuda").zero_()
+    torch.empty(min(_FLUSH_BYTES, free // 2), dtype=torch.uint8, device="cuda").zero_()
 
 
 def bench(fn: Callable[[], Any], num_warmups: int = 5, num_tests: int = 10, high_precision: bool = False) -> float:
