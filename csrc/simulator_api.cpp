@@ -30,7 +30,8 @@ Map<String, Any> simulator_options() {
     return values;
 }
 
-void set_simulator_options(const String& target, int64_t num_sms, const String& schedule, int64_t seed, const String& hazards, int64_t threads) {
+void set_simulator_options(const String& target, int64_t num_sms, const String& schedule, int64_t seed,
+                           const String& hazards, int64_t threads) {
     simulator::DeviceOptions options;
     options.target = target;
     options.num_sms = static_cast<int>(num_sms);
@@ -45,7 +46,8 @@ void set_simulator_options(const String& target, int64_t num_sms, const String& 
 String simulator_reports() {
     std::string text = "[";
     for (const auto& [kernel, report] : simulator::reports())
-        text += concat(text.size() > 1 ? ", " : "", "{\"kernel\": \"", kernel, "\", \"report\": ", simulator::to_json(report), "}");
+        text += concat(text.size() > 1 ? ", " : "", "{\"kernel\": \"", kernel,
+                       "\", \"report\": ", simulator::to_json(report), "}");
     return String(text + "]");
 }
 
@@ -57,15 +59,17 @@ void shape_of(const Array<int64_t>& given, uint32_t* shape) {
 }
 
 /// Run PTX text. `tensors` are the memory that it may touch, of which those with `writable` true it may write.
-String simulator_run(const String& ptx, const String& entry, const Array<int64_t>& grid, const Array<int64_t>& block, const Array<int64_t>& cluster,
-                     int64_t smem_bytes, const Bytes& params, const Array<tvm::ffi::Tensor>& tensors, const Array<int64_t>& writable, const String& schedule,
+String simulator_run(const String& ptx, const String& entry, const Array<int64_t>& grid, const Array<int64_t>& block,
+                     const Array<int64_t>& cluster, int64_t smem_bytes, const Bytes& params,
+                     const Array<tvm::ffi::Tensor>& tensors, const Array<int64_t>& writable, const String& schedule,
                      int64_t seed, const String& hazards, int64_t threads) {
     require(tensors.size() == writable.size(), "each tensor needs a word on whether it may be written");
     std::vector<Extent> extents;
     for (size_t i = 0; i < tensors.size(); ++i) {
         const auto& tensor = tensors[i];
-        extents.push_back({tensor.data_ptr(), (static_cast<size_t>(tensor.numel()) * tensor.dtype().bits * tensor.dtype().lanes + 7) / 8, "tensor",
-                           writable[i] != 0});
+        extents.push_back({tensor.data_ptr(),
+                           (static_cast<size_t>(tensor.numel()) * tensor.dtype().bits * tensor.dtype().lanes + 7) / 8,
+                           "tensor", writable[i] != 0});
     }
     simulator::Launch launch;
     const std::string entry_name = entry;
@@ -87,14 +91,15 @@ String simulator_run(const String& ptx, const String& entry, const Array<int64_t
 }
 
 /// The 128 bytes of a tensor map; `strides_bytes` of dimensions 1 and up.
-Bytes simulator_tensor_map(int64_t address, int64_t type, const Array<int64_t>& sizes, const Array<int64_t>& strides_bytes, const Array<int64_t>& box,
-                           int64_t swizzle) {
+Bytes simulator_tensor_map(int64_t address, int64_t type, const Array<int64_t>& sizes,
+                           const Array<int64_t>& strides_bytes, const Array<int64_t>& box, int64_t swizzle) {
     TensorMapSpec spec;
     spec.address = reinterpret_cast<void*>(address);
     spec.type = static_cast<TensorMapType>(type);
     spec.rank = static_cast<int>(sizes.size());
     spec.swizzle = static_cast<TensorMapSwizzle>(swizzle);
-    require(box.size() == sizes.size() && (sizes.empty() || strides_bytes.size() + 1 == sizes.size()), "sizes, strides and box disagree on the rank");
+    require(box.size() == sizes.size() && (sizes.empty() || strides_bytes.size() + 1 == sizes.size()),
+            "sizes, strides and box disagree on the rank");
     require(sizes.size() <= 5, "a tensor map has 1 to 5 dimensions, not ", sizes.size());
     for (size_t i = 0; i < sizes.size(); ++i) {
         spec.sizes[i] = static_cast<uint64_t>(sizes[i]);

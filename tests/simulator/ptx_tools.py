@@ -59,7 +59,8 @@ def evaluate(instructions: str, inputs: list[int], width: int = 32, outputs: int
     Inputs are loaded as 64-bit words: into %dN, and their low half into %rN (and into %hN, %fN by the code itself).
     """
     loads = "".join(
-        f"    ld.global.b64 %d{i + 1}, [%in+{8 * i}];\n    cvt.u32.u64 %r{i + 1}, %d{i + 1};\n" for i in range(len(inputs))
+        f"    ld.global.b64 %d{i + 1}, [%in+{8 * i}];\n    cvt.u32.u64 %r{i + 1}, %d{i + 1};\n"
+        for i in range(len(inputs))
     )
     body = f"{loads}    {instructions}\n    st.global.b{width} [%out], {result};"
     mask = (1 << 64) - 1

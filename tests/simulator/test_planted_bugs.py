@@ -32,7 +32,10 @@ BUGS = {
     13: ("multiply without waiting for the full barrier", "read in flight|overwrite|uninitialised|deadlock"),
     14: ("full barrier waited for with the wrong parity", "read in flight|overwrite|deadlock|uninitialised"),
     15: ("no wgmma.fence", "wgmma fence"),
-    16: ("K step advances the descriptor of B too far", "read in flight|swizzle|race|uninitialised|proxy fence|out of bounds"),
+    16: (
+        "K step advances the descriptor of B too far",
+        "read in flight|swizzle|race|uninitialised|proxy fence|out of bounds",
+    ),
     17: ("stage released before wgmma.wait_group", "overwrite"),
     18: ("wgmma.wait_group leaves one group running", "overwrite|wgmma wait"),
     19: ("stage never released", "deadlock"),
@@ -61,7 +64,9 @@ def run_pipeline(bug: int, schedule: str, seed: int, hazards: str = "report") ->
     d = torch.zeros(M, N, dtype=torch.bfloat16)
     sums = torch.zeros(M)
     maps = (
-        simulator.tensor_map(a, (128, 128), 128) + simulator.tensor_map(b, (32, 128), 128) + simulator.tensor_map(d, (128, 64), 128)
+        simulator.tensor_map(a, (128, 128), 128)
+        + simulator.tensor_map(b, (32, 128), 128)
+        + simulator.tensor_map(d, (128, 64), 128)
     )
     params = maps + struct.pack("IIIIQ", M, N, K, 0, sums.data_ptr())
     params += bytes(448 - len(params))
@@ -89,7 +94,8 @@ def run_pipeline(bug: int, schedule: str, seed: int, hazards: str = "report") ->
 def test_correct_pipeline(schedule: str, seed: int) -> None:
     report, right = run_pipeline(0, schedule, seed)
     assert right and not report.hazards, "\n".join(map(str, report.hazards))
-    assert report.statistics["matrix_multiplies"] > 0 and report.statistics["tma_load_bytes"] > 0
+    assert report.statistics["matrix_multiplies"] > 0
+    assert report.statistics["tma_load_bytes"] > 0
 
 
 def test_no_false_reports_over_many_seeds() -> None:
@@ -106,7 +112,8 @@ def test_planted_bug_is_flagged(bug: int, schedule: str, seed: int) -> None:
         run_pipeline(bug, schedule, seed, hazards="error")
     message = str(raised.value)
     assert re.search(rf"'pipeline_kernel': ({expected}):", message), message
-    assert "PTX line" in message and "pipeline_kernel.cu:" in message  # names the PTX line and the source line
+    assert "PTX line" in message
+    assert "pipeline_kernel.cu:" in message
 
 
 @pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)

@@ -1,5 +1,7 @@
 """Scalar instructions against results worked out by hand."""
 
+# ruff: noqa: E501  (PTX stands in the tables as it is, one case a line)
+
 from __future__ import annotations
 
 import math
@@ -94,7 +96,11 @@ INTEGER = [
     ("set.lt.u32.s32 %r0, %r1, %r2;", [1, 2], BIG),
     ("slct.b32.s32 %r0, %r1, %r2, %r3;", [10, 20, -1], 20),
     ("setp.eq.s32 %p1, %r1, 5; @%p1 mov.u32 %r0, 8; @!%p1 mov.u32 %r0, 9;", [5], 8),
-    ("setp.eq.s32 %p1, %r1, 5; not.pred %p2, %p1; and.pred %p3, %p1, %p2; or.pred %p4, %p1, %p2; xor.pred %p5, %p4, %p3; selp.u32 %r0, 1, 0, %p5;", [5], 1),
+    (
+        "setp.eq.s32 %p1, %r1, 5; not.pred %p2, %p1; and.pred %p3, %p1, %p2; or.pred %p4, %p1, %p2; xor.pred %p5, %p4, %p3; selp.u32 %r0, 1, 0, %p5;",
+        [5],
+        1,
+    ),
     ("mov.b32 {%h1, %h2}, %r1; mov.b32 %r0, {%h2, %h1};", [0x12345678], 0x56781234),
     ("mov.b64 {%r5, %r0}, %d1;", [0x1122334455667788], 0x11223344),
     ("mov.b64 {_, %r0}, %d1;", [0x1122334455667788], 0x11223344),
@@ -182,7 +188,11 @@ FLOAT = [
     ("cvt.rz.bf16x2.f32 %r5, %f1, %f2; mov.b32 %f0, %r5;", [1.99999, 1.0], 0x3FFF3F80),
     ("cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2; cvt.u32.u16 %r5, %h1; mov.b32 %f0, %r5;", [1000.0, -1.0], 0x7EB8),
     ("cvt.rn.satfinite.e5m2x2.f32 %h1, %f1, %f2; cvt.u32.u16 %r5, %h1; mov.b32 %f0, %r5;", [1.0, 0.25], 0x3C34),
-    ("cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2; cvt.rn.f16x2.e4m3x2 %r5, %h1; mov.b32 %f0, %r5;", [448.0, 0.0625], 0x5F002C00),
+    (
+        "cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2; cvt.rn.f16x2.e4m3x2 %r5, %h1; mov.b32 %f0, %r5;",
+        [448.0, 0.0625],
+        0x5F002C00,
+    ),
     ("cvt.rna.tf32.f32 %r5, %f1; mov.b32 %f0, %r5;", [1 + 2**-11], f32(1 + 2**-10)),
     ("cvt.rp.satfinite.ue8m0x2.f32 %h1, %f1, %f2; cvt.u32.u16 %r5, %h1; mov.b32 %f0, %r5;", [3.0, 1.0], 0x817F),
     ("cvt.f64.f32 %g1, %f1; mul.f64 %g1, %g1, 0d4000000000000000; cvt.rn.f32.f64 %f0, %g1;", [1.5], f32(3.0)),
@@ -275,4 +285,6 @@ def test_every_e4m3_value_survives_conversion() -> None:
 def test_what_is_not_understood_is_an_error_that_names_the_line(code: str, what: str) -> None:
     with pytest.raises(RuntimeError) as raised:
         evaluate(code, [])
-    assert what in str(raised.value) and "PTX line" in str(raised.value) and code.split(";")[0].split()[0].split(".")[0] in str(raised.value)
+    assert what in str(raised.value)
+    assert "PTX line" in str(raised.value)
+    assert code.split(";")[0].split()[0].split(".")[0] in str(raised.value)

@@ -1,5 +1,7 @@
 """Lanes and warps: exchange, divergence, barriers of warp and block, memory spaces, atomics."""
 
+# ruff: noqa: E501  (PTX stands in the tables as it is, one case a line)
+
 from __future__ import annotations
 
 import pytest
@@ -42,38 +44,64 @@ WARP = [
     ("mov.u32 %r0, %lanemask_lt;", lambda i: (1 << i) - 1),
     ("mov.u32 %r0, %laneid;", lambda i: i),
     # only the lanes of the branch take part
-    ("setp.ge.u32 %p1, %t, 8; @%p1 bra OUT; elect.sync %r0|%p2, 255; selp.u32 %r0, 7, 3, %p2; OUT:", lambda i: 0 if i >= 8 else 7 if i == 0 else 3),
+    (
+        "setp.ge.u32 %p1, %t, 8; @%p1 bra OUT; elect.sync %r0|%p2, 255; selp.u32 %r0, 7, 3, %p2; OUT:",
+        lambda i: 0 if i >= 8 else 7 if i == 0 else 3,
+    ),
     # two halves with their own masks, together at one instruction
-    ("setp.lt.u32 %p1, %t, 16; selp.b32 %r1, 0xffff, 0xffff0000, %p1; redux.sync.min.u32 %r0, %t, %r1;", lambda i: 0 if i < 16 else 16),
+    (
+        "setp.lt.u32 %p1, %t, 16; selp.b32 %r1, 0xffff, 0xffff0000, %p1; redux.sync.min.u32 %r0, %t, %r1;",
+        lambda i: 0 if i < 16 else 16,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("code", "expected"), WARP, ids=[row[0].split(";")[0].split(" ")[0] + str(i) for i, row in enumerate(WARP)])
+@pytest.mark.parametrize(
+    ("code", "expected"), WARP, ids=[row[0].split(";")[0].split(" ")[0] + str(i) for i, row in enumerate(WARP)]
+)
 def test_warp(code: str, expected) -> None:
     assert per_lane(f"mov.u32 %r0, 0; {code}") == [expected(i) for i in range(32)]
 
 
 CONTROL = [
     # each lane its own number of rounds
-    ("mov.u32 %r0, 0; mov.u32 %r1, 0; LOOP: add.u32 %r0, %r0, %r1; add.u32 %r1, %r1, 1; setp.le.u32 %p1, %r1, %t; @%p1 bra LOOP;", lambda i: i * (i + 1) // 2),
+    (
+        "mov.u32 %r0, 0; mov.u32 %r1, 0; LOOP: add.u32 %r0, %r0, %r1; add.u32 %r1, %r1, 1; setp.le.u32 %p1, %r1, %t; @%p1 bra LOOP;",
+        lambda i: i * (i + 1) // 2,
+    ),
     # if / else whose else branch stands far away, and a rendezvous after both
     (
         "and.b32 %r1, %t, 1; setp.eq.u32 %p1, %r1, 0; @%p1 bra EVEN; mov.u32 %r0, 10; BACK: shfl.sync.bfly.b32 %r0, %r0, 1, 31, -1; bra.uni END; EVEN: mov.u32 %r0, 20; bra BACK; END:",
         lambda i: 20 if i & 1 else 10,
     ),
-    ("and.b32 %r1, %t, 3; ts: .branchtargets A, B, C, D; brx.idx %r1, ts; A: mov.u32 %r0, 5; bra E; B: mov.u32 %r0, 6; bra E; C: mov.u32 %r0, 7; bra E; D: mov.u32 %r0, 8; E:", lambda i: 5 + i % 4),
+    (
+        "and.b32 %r1, %t, 3; ts: .branchtargets A, B, C, D; brx.idx %r1, ts; A: mov.u32 %r0, 5; bra E; B: mov.u32 %r0, 6; bra E; C: mov.u32 %r0, 7; bra E; D: mov.u32 %r0, 8; E:",
+        lambda i: 5 + i % 4,
+    ),
     # lanes leave; the others still meet
-    ("mov.u32 %r0, 1; setp.ge.u32 %p1, %t, 16; @%p1 bra L; redux.sync.add.u32 %r0, %r0, 0xffff; L:", lambda i: 16 if i < 16 else 1),
+    (
+        "mov.u32 %r0, 1; setp.ge.u32 %p1, %t, 16; @%p1 bra L; redux.sync.add.u32 %r0, %r0, 0xffff; L:",
+        lambda i: 16 if i < 16 else 1,
+    ),
     # bar.warp.sync met at two places
-    ("mov.u32 %r0, 1; setp.ge.u32 %p1, %t, 16; @%p1 bra M; bar.warp.sync -1; add.u32 %r0, %r0, 1; bra N; M: bar.warp.sync -1; add.u32 %r0, %r0, 2; N:", lambda i: 2 if i < 16 else 3),
+    (
+        "mov.u32 %r0, 1; setp.ge.u32 %p1, %t, 16; @%p1 bra M; bar.warp.sync -1; add.u32 %r0, %r0, 1; bra N; M: bar.warp.sync -1; add.u32 %r0, %r0, 2; N:",
+        lambda i: 2 if i < 16 else 3,
+    ),
     # a name declared in braces hides the outer one, and so does a label
-    ("mov.u32 %r1, 1; { .reg .b32 %r1; mov.u32 %r1, 5; bra L; mov.u32 %r1, 6; L: mov.u32 %r0, %r1; } { bra L; mov.u32 %r1, 9; L: add.u32 %r0, %r0, %r1; }", lambda i: 6),
+    (
+        "mov.u32 %r1, 1; { .reg .b32 %r1; mov.u32 %r1, 5; bra L; mov.u32 %r1, 6; L: mov.u32 %r0, %r1; } { bra L; mov.u32 %r1, 9; L: add.u32 %r0, %r0, %r1; }",
+        lambda i: 6,
+    ),
     # one lane spins on shared memory until another lane of its warp stores
     (
         "mov.u32 %r1, flag; mov.u32 %r3, 0; setp.ne.u32 %p1, %t, 0; @%p1 bra REST; st.volatile.shared.u32 [%r1], %r3; REST: bar.warp.sync -1; setp.eq.u32 %p1, %t, 3; @!%p1 bra SPIN; mov.u32 %r3, 9; st.volatile.shared.u32 [%r1], %r3; SPIN: ld.volatile.shared.u32 %r0, [%r1]; setp.ne.u32 %p2, %r0, 9; @%p2 bra SPIN;",
         lambda i: 9,
     ),
-    ("mov.u32 %r0, 4; @%p1 exit; nanosleep.u32 20; griddepcontrol.wait; griddepcontrol.launch_dependents;", lambda i: 4),
+    (
+        "mov.u32 %r0, 4; @%p1 exit; nanosleep.u32 20; griddepcontrol.wait; griddepcontrol.launch_dependents;",
+        lambda i: 4,
+    ),
 ]
 
 
@@ -115,7 +143,9 @@ CONSUMER:
     mov.u32 %r1, data;
     ld.shared.u32 %r0, [%r1];
 END:"""
-    code = code.replace("st.shared.u32 [%r1], 77;", "mov.u32 %r2, 77; setp.eq.u32 %p2, %t, 0; @%p2 st.shared.u32 [%r1], %r2;")
+    code = code.replace(
+        "st.shared.u32 [%r1], 77;", "mov.u32 %r2, 77; setp.eq.u32 %p2, %t, 0; @%p2 st.shared.u32 [%r1], %r2;"
+    )
     got = per_lane(code, threads=128, shared=".shared .align 16 .b32 data[4];")
     assert got == [3] * 64 + [77] * 32 + [3] * 32
 
@@ -124,19 +154,49 @@ MEMORY = [
     ("mov.u32 %r1, data; mov.u32 %r2, -2; st.shared.u16 [%r1], %r2; ld.shared.s16 %r0, [%r1];", FULL - 1),
     ("mov.u32 %r1, data; mov.u32 %r2, 0x1234; st.shared.v2.u8 [%r1], {%r2, %r2}; ld.shared.u16 %r0, [%r1];", 0x3434),
     ("mov.u64 %d1, data; cvta.shared.u64 %d2, %d1; mov.u32 %r2, 6; st.u32 [%d2], %r2; ld.u32 %r0, [%d2];", 6),
-    ("mov.u64 %d1, data; cvta.shared.u64 %d2, %d1; cvta.to.shared.u64 %d3, %d2; cvt.u32.u64 %r1, %d3; mov.u32 %r2, data; sub.u32 %r0, %r1, %r2;", 0),
-    ("mov.u64 %d1, data; cvta.shared.u64 %d2, %d1; isspacep.shared %p1, %d2; isspacep.global %p2, %out; and.pred %p1, %p1, %p2; selp.u32 %r0, 1, 0, %p1;", 1),
-    ("mov.u32 %r1, 5; mov.u32 %r2, 6; mov.u64 %d1, place; st.local.v2.u32 [%d1+8], {%r1, %r2}; cvta.local.u64 %d2, %d1; ld.u32 %r0, [%d2+12];", 6),
+    (
+        "mov.u64 %d1, data; cvta.shared.u64 %d2, %d1; cvta.to.shared.u64 %d3, %d2; cvt.u32.u64 %r1, %d3; mov.u32 %r2, data; sub.u32 %r0, %r1, %r2;",
+        0,
+    ),
+    (
+        "mov.u64 %d1, data; cvta.shared.u64 %d2, %d1; isspacep.shared %p1, %d2; isspacep.global %p2, %out; and.pred %p1, %p1, %p2; selp.u32 %r0, 1, 0, %p1;",
+        1,
+    ),
+    (
+        "mov.u32 %r1, 5; mov.u32 %r2, 6; mov.u64 %d1, place; st.local.v2.u32 [%d1+8], {%r1, %r2}; cvta.local.u64 %d2, %d1; ld.u32 %r0, [%d2+12];",
+        6,
+    ),
     ("mov.u32 %r1, data+4; mov.u32 %r2, 8; st.shared.u32 [data+4], %r2; ld.shared.u32 %r0, [%r1+0];", 8),
     ("mov.u64 %d1, table; ld.const.u32 %r0, [table+8];", 30),
-    ("mov.u32 %r1, data; mov.u32 %r2, 1; st.shared.u32 [%r1], %r2; atom.shared.add.u32 %r3, [%r1], 4; ld.shared.u32 %r0, [%r1];", 5),
-    ("mov.u32 %r1, data; mov.u32 %r2, 1; st.shared.u32 [%r1], %r2; atom.shared.cas.b32 %r0, [%r1], 1, 9; ld.shared.u32 %r3, [%r1]; add.u32 %r0, %r0, %r3;", 10),
-    ("mov.u32 %r1, data; mov.u32 %r2, 7; st.shared.u32 [%r1], %r2; atom.shared.inc.u32 %r3, [%r1], 7; ld.shared.u32 %r0, [%r1];", 0),
+    (
+        "mov.u32 %r1, data; mov.u32 %r2, 1; st.shared.u32 [%r1], %r2; atom.shared.add.u32 %r3, [%r1], 4; ld.shared.u32 %r0, [%r1];",
+        5,
+    ),
+    (
+        "mov.u32 %r1, data; mov.u32 %r2, 1; st.shared.u32 [%r1], %r2; atom.shared.cas.b32 %r0, [%r1], 1, 9; ld.shared.u32 %r3, [%r1]; add.u32 %r0, %r0, %r3;",
+        10,
+    ),
+    (
+        "mov.u32 %r1, data; mov.u32 %r2, 7; st.shared.u32 [%r1], %r2; atom.shared.inc.u32 %r3, [%r1], 7; ld.shared.u32 %r0, [%r1];",
+        0,
+    ),
     ("mov.u32 %r1, data; mov.u32 %r2, 7; st.shared.u32 [%r1], %r2; atom.shared.exch.b32 %r0, [%r1], 3;", 7),
-    ("mov.u32 %r1, 0; st.global.u32 [%out], %r1; red.global.add.u32 [%out], 3; atom.global.max.s32 %r2, [%out], 8; ld.global.u32 %r0, [%out];", 8),
-    ("mov.f32 %f1, 0f3F800000; st.global.f32 [%out], %f1; red.relaxed.gpu.global.add.f32 [%out], %f1; ld.global.u32 %r0, [%out];", 0x40000000),
-    ("mov.u32 %r1, 0x3f803f80; st.global.u32 [%out], %r1; red.global.add.noftz.bf16x2 [%out], %r1; ld.global.u32 %r0, [%out];", 0x40004000),
-    ("createpolicy.fractional.L2::evict_first.b64 %d1, 0f3F800000; ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r0, [%in], %d1;", 0),
+    (
+        "mov.u32 %r1, 0; st.global.u32 [%out], %r1; red.global.add.u32 [%out], 3; atom.global.max.s32 %r2, [%out], 8; ld.global.u32 %r0, [%out];",
+        8,
+    ),
+    (
+        "mov.f32 %f1, 0f3F800000; st.global.f32 [%out], %f1; red.relaxed.gpu.global.add.f32 [%out], %f1; ld.global.u32 %r0, [%out];",
+        0x40000000,
+    ),
+    (
+        "mov.u32 %r1, 0x3f803f80; st.global.u32 [%out], %r1; red.global.add.noftz.bf16x2 [%out], %r1; ld.global.u32 %r0, [%out];",
+        0x40004000,
+    ),
+    (
+        "createpolicy.fractional.L2::evict_first.b64 %d1, 0f3F800000; ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r0, [%in], %d1;",
+        0,
+    ),
     ("prefetch.global.L2 [%in]; membar.gl; fence.acq_rel.gpu; fence.proxy.async; mov.u32 %r0, 2;", 2),
 ]
 
@@ -177,7 +237,9 @@ def test_matrices_go_round() -> None:
 
 def test_cluster_memory_and_barrier() -> None:
     """Each block reads what its neighbour wrote, through mapa."""
-    text = HEADER + """
+    text = (
+        HEADER
+        + """
 .visible .entry test(.param .u64 out)
 {
     .reg .b32 %r<16>;
@@ -202,18 +264,37 @@ def test_cluster_memory_and_barrier() -> None:
     ret;
 }
 """
+    )
     import struct
 
     from deep_gemm import simulator
 
     for schedule, seed in SCHEDULES:
         out = torch.zeros(4, dtype=torch.int32)
-        simulator.run(text, grid=[4], block=[32], cluster=[2], params=struct.pack("Q", out.data_ptr()), tensors=[out], schedule=schedule, seed=seed)
+        simulator.run(
+            text,
+            grid=[4],
+            block=[32],
+            cluster=[2],
+            params=struct.pack("Q", out.data_ptr()),
+            tensors=[out],
+            schedule=schedule,
+            seed=seed,
+        )
         assert out.tolist() == [101, 100, 101, 100]
     broken = text.replace("barrier.cluster.arrive.aligned;\n    barrier.cluster.wait.aligned;", "")
     for schedule, seed in SCHEDULES:
         with pytest.raises(RuntimeError, match="early exit"):
-            simulator.run(broken, grid=[4], block=[32], cluster=[2], params=struct.pack("Q", out.data_ptr()), tensors=[out], schedule=schedule, seed=seed)
+            simulator.run(
+                broken,
+                grid=[4],
+                block=[32],
+                cluster=[2],
+                params=struct.pack("Q", out.data_ptr()),
+                tensors=[out],
+                schedule=schedule,
+                seed=seed,
+            )
 
 
 HAZARDS = [
@@ -224,7 +305,10 @@ HAZARDS = [
     ("mov.u64 %d1, 0; ld.u32 %r0, [%d1];", "out of bounds"),
     ("add.u64 %d1, %out, 1; ld.global.u32 %r0, [%d1];", "misaligned"),
     ("mov.u32 %r1, data; ld.shared.u32 %r0, [%r1];", "uninitialised"),
-    ("mov.u32 %r1, data; ld.shared.u32 %r2, [%r1]; setp.eq.u32 %p1, %r2, 3; @%p1 bra X; X: mov.u32 %r0, 1;", "uninitialised"),
+    (
+        "mov.u32 %r1, data; ld.shared.u32 %r2, [%r1]; setp.eq.u32 %p1, %r2, 3; @%p1 bra X; X: mov.u32 %r0, 1;",
+        "uninitialised",
+    ),
     ("setp.lt.u32 %p1, %t, 5; @%p1 bar.sync 0; mov.u32 %r0, 1;", "convergence"),
     ("setp.lt.u32 %p1, %t, 5; @%p1 bra X; shfl.sync.idx.b32 %r0, %t, 0, 31, -1; bra Y; X: bra.uni X; Y:", "deadlock"),
     ("setp.lt.u32 %p1, %t, 5; @%p1 bra X; bar.sync 1, 64; X: mov.u32 %r0, 1;", "barrier"),

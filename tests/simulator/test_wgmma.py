@@ -1,5 +1,7 @@
 """wgmma against a product in FP64: element types, majors, swizzles, A from registers, accumulator types."""
 
+# ruff: noqa: E501  (PTX stands in the tables as it is, one case a line)
+
 from __future__ import annotations
 
 import itertools
@@ -66,11 +68,23 @@ def descriptor(base: str, leading: int, stride: int, span: int, to: str) -> str:
     or.b64 {to}, {to}, {high if high < 1 << 63 else high - (1 << 64)};"""
 
 
-def text(n: int, shape_k: int, types: str, desc_a: str, desc_b: str, a_operand: str, tail: str, registers: int, register_type: str, rounds: int) -> str:
+def text(
+    n: int,
+    shape_k: int,
+    types: str,
+    desc_a: str,
+    desc_b: str,
+    a_operand: str,
+    tail: str,
+    registers: int,
+    register_type: str,
+    rounds: int,
+) -> str:
     name = "f" if register_type == "f32" else "q"
     d = ", ".join(f"%{name}{i}" for i in range(registers))
     multiply = "".join(
-        f"    wgmma.mma_async.sync.aligned.m64n{n}k{shape_k}.{types} {{{d}}}, {a_operand}, %d6, %p{1 if i == 0 else 2}{tail};\n" for i in range(rounds)
+        f"    wgmma.mma_async.sync.aligned.m64n{n}k{shape_k}.{types} {{{d}}}, {a_operand}, %d6, %p{1 if i == 0 else 2}{tail};\n"
+        for i in range(rounds)
     )
     stores = "".join(f"    st.global.{register_type} [%d8+{4 * i}], %{name}{i};\n" for i in range(registers))
     return f"""{HEADER}
@@ -131,14 +145,31 @@ def fragment(a: torch.Tensor) -> torch.Tensor:
     return out.reshape(-1)
 
 
-def run(n: int, kind: str, span_a: int, span_b: int, major_a: int = 0, major_b: int = 0, registers_a: bool = False, accumulator: str = "f32", rounds: int = 1, scale_b: int = 1, schedule: str = "eager", seed: int = 0):
+def run(
+    n: int,
+    kind: str,
+    span_a: int,
+    span_b: int,
+    major_a: int = 0,
+    major_b: int = 0,
+    registers_a: bool = False,
+    accumulator: str = "f32",
+    rounds: int = 1,
+    scale_b: int = 1,
+    schedule: str = "eager",
+    seed: int = 0,
+):
     dtype = TYPES[kind]
     k = 32 // dtype.itemsize
     generator = torch.Generator().manual_seed(n)
     if kind in ("s8", "u8"):
-        a, b = (torch.randint(-100 if kind == "s8" else 0, 100, (rows, k), generator=generator).to(dtype) for rows in (M, n))
+        a, b = (
+            torch.randint(-100 if kind == "s8" else 0, 100, (rows, k), generator=generator).to(dtype) for rows in (M, n)
+        )
     else:
-        a, b = (torch.randint(-8, 9, (rows, k), generator=generator).to(torch.float32).div(4).to(dtype) for rows in (M, n))
+        a, b = (
+            torch.randint(-8, 9, (rows, k), generator=generator).to(torch.float32).div(4).to(dtype) for rows in (M, n)
+        )
     image_a, leading_a, stride_a = place(a, span_a, bool(major_a))
     image_b, leading_b, stride_b = place(b, span_b, bool(major_b))
     data = torch.cat([image_a, image_b, fragment(a)])
@@ -153,7 +184,15 @@ def run(n: int, kind: str, span_a: int, span_b: int, major_a: int = 0, major_b: 
         descriptor("%r11", leading_b, stride_b, span_b, "%d6"), "{%r13, %r14, %r15, %r16}" if registers_a else "%d5", tail, registers, register_type, rounds,
     )  # fmt: skip
     out = torch.zeros(128, registers, dtype=torch.float32 if accumulator == "f32" else torch.int32)
-    report = simulator.run(code, block=[128], params=struct.pack("QQ", out.data_ptr(), data.data_ptr()), tensors=[out], inputs=[data], schedule=schedule, seed=seed)
+    report = simulator.run(
+        code,
+        block=[128],
+        params=struct.pack("QQ", out.data_ptr(), data.data_ptr()),
+        tensors=[out],
+        inputs=[data],
+        schedule=schedule,
+        seed=seed,
+    )
     assert not report.hazards
     if accumulator == "f16":
         out = out.view(torch.float16).float()
@@ -161,7 +200,9 @@ def run(n: int, kind: str, span_a: int, span_b: int, major_a: int = 0, major_b: 
     for thread, i in itertools.product(range(128), range(n // 2)):
         row = 16 * (thread // 32) + thread % 32 // 4 + 8 * ((i >> 1) & 1)
         result[row, 8 * (i // 4) + 2 * (thread % 4) + (i & 1)] = out[thread, i].double()
-    assert torch.equal(result, rounds * scale_b * (a.double() @ b.double().T))  # small multiples of 1/16: every sum is exact
+    assert torch.equal(
+        result, rounds * scale_b * (a.double() @ b.double().T)
+    )  # small multiples of 1/16: every sum is exact
 
 
 @pytest.mark.parametrize("span", [0, 32, 64, 128])

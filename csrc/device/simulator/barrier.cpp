@@ -29,14 +29,19 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
         lanes_met(w);
         return Step::next;
     }
-    const uint32_t block = w.cluster->launch->launch->block[0] * w.cluster->launch->launch->block[1] * w.cluster->launch->launch->block[2];
+    const uint32_t block =
+        w.cluster->launch->launch->block[0] * w.cluster->launch->launch->block[1] * w.cluster->launch->launch->block[2];
     const uint32_t whole = (block + kLanes - 1) / kLanes * kLanes;
     const uint32_t expected = in.b.present ? w.row<uint32_t>(in.b)[std::countr_zero(lanes)] : whole;
     if (expected % kLanes || expected == 0 || expected > whole)
-        stop(cluster, "barrier", concat("barrier ", number, " for ", expected, " threads: a multiple of 32 up to ", whole, " is possible"), &w);
+        stop(cluster, "barrier",
+             concat("barrier ", number, " for ", expected, " threads: a multiple of 32 up to ", whole, " is possible"),
+             &w);
     if (barrier.arrived && barrier.expected != expected)
-        report(cluster, "barrier", concat("barrier ", number, " is used for ", expected, " threads while ", barrier.arrived, " threads wait at it for ",
-                                          barrier.expected), &w);
+        report(cluster, "barrier",
+               concat("barrier ", number, " is used for ", expected, " threads while ", barrier.arrived,
+                      " threads wait at it for ", barrier.expected),
+               &w);
     barrier.expected = expected;
     barrier.arrived += in.gather == Gather::warp ? kLanes : std::popcount(lanes);
     barrier.arriving.join(w.clock);
@@ -44,7 +49,10 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
     tick(w);
     lanes_met(w);
     if (barrier.arrived > expected)
-        report(cluster, "barrier", concat("more threads (", barrier.arrived, ") arrive at barrier ", number, " than it is for (", expected, ")"), &w);
+        report(cluster, "barrier",
+               concat("more threads (", barrier.arrived, ") arrive at barrier ", number, " than it is for (", expected,
+                      ")"),
+               &w);
     if (barrier.arrived >= expected) {
         complete(cluster, barrier);
         if (kind != Kind::arrive) w.clock.join(barrier.completed);

@@ -1,7 +1,7 @@
 // Vector clocks: what each agent is known to have done.
 //
-// Agents are warps, the matrix units of warpgroups, the bulk copies that read for a warp, and mbarriers (the agent of the
-// copies that complete on them). An access (agent, tick) is ordered before a thread's next step when the thread's
+// Agents are warps, the matrix units of warpgroups, the bulk copies that read for a warp, and mbarriers (the agent of
+// the copies that complete on them). An access (agent, tick) is ordered before a thread's next step when the thread's
 // clock of that agent has reached the tick. `fenced` is the same for what a proxy fence has made visible to
 // asynchronous readers.
 #pragma once

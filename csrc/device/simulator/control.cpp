@@ -6,9 +6,7 @@ namespace deep_gemm::simulator {
 
 namespace {
 
-Step bra(Warp& w, const Instruction& in, uint32_t lanes) {
-    return branch(w, lanes, in.target);
-}
+Step bra(Warp& w, const Instruction& in, uint32_t lanes) { return branch(w, lanes, in.target); }
 
 void decode_bra(Decoder& decoder) {
     decoder.mod("uni");
@@ -24,7 +22,8 @@ Step brx(Warp& w, const Instruction& in, uint32_t lanes) {
     const unsigned first = std::countr_zero(lanes);
     const uint32_t chosen = index[first];
     if (chosen >= targets.size())
-        stop(*w.cluster, "control", concat("brx.idx index ", chosen, " is beyond its ", targets.size(), " targets"), &w);
+        stop(*w.cluster, "control", concat("brx.idx index ", chosen, " is beyond its ", targets.size(), " targets"),
+             &w);
     uint32_t same = 0;
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned i = std::countr_zero(left);
@@ -62,7 +61,9 @@ Step trap(Warp& w, const Instruction&, uint32_t) { stop(*w.cluster, "trap", "the
 void decode_trap(Decoder& decoder) { decoder.set(trap); }
 
 Step device_assert(Warp& w, const Instruction&, uint32_t) { stop(*w.cluster, "trap", "a device assertion failed", &w); }
-Step no_calls(Warp& w, const Instruction&, uint32_t) { stop(*w.cluster, "unsupported", "function calls are not supported: inline the function", &w); }
+Step no_calls(Warp& w, const Instruction&, uint32_t) {
+    stop(*w.cluster, "unsupported", "function calls are not supported: inline the function", &w);
+}
 
 // Calls appear only as assertions and printing: functions are inlined.
 void decode_call(Decoder& decoder) {
@@ -90,7 +91,8 @@ void decode_nanosleep(Decoder& decoder) {
 
 void decode_griddepcontrol(Decoder& decoder) {
     // Launches of the simulator run one after the other, so a dependency is always met.
-    if (decoder.one_of({"wait", "launch_dependents"}).empty()) decoder.error("griddepcontrol needs wait or launch_dependents");
+    if (decoder.one_of({"wait", "launch_dependents"}).empty())
+        decoder.error("griddepcontrol needs wait or launch_dependents");
     decoder.set(nothing);
 }
 
@@ -110,9 +112,11 @@ Step setmaxnreg(Warp& w, const Instruction& in, uint32_t) {
             problem("setmaxnreg is ignored by ptxas: the kernel has no register limit (launch bounds)");
         // What a warp starts with is ptxas's choice; only what setmaxnreg itself has set is known.
         if (grow && w.registers_known && wanted < w.registers_per_thread)
-            problem(concat("setmaxnreg.inc to ", wanted, " but the warp has ", w.registers_per_thread, " registers a thread"));
+            problem(concat("setmaxnreg.inc to ", wanted, " but the warp has ", w.registers_per_thread,
+                           " registers a thread"));
         if (!grow && w.registers_known && wanted > w.registers_per_thread)
-            problem(concat("setmaxnreg.dec to ", wanted, " but the warp has ", w.registers_per_thread, " registers a thread"));
+            problem(concat("setmaxnreg.dec to ", wanted, " but the warp has ", w.registers_per_thread,
+                           " registers a thread"));
     }
     w.registers_known = true;
     if (wanted <= w.registers_per_thread) {
@@ -134,7 +138,8 @@ Step setmaxnreg(Warp& w, const Instruction& in, uint32_t) {
 }
 void decode_setmaxnreg(Decoder& decoder) {
     const auto direction = decoder.one_of({"inc", "dec"});
-    if (direction.empty() || !decoder.mod("sync") || !decoder.mod("aligned")) decoder.error("setmaxnreg.{inc,dec}.sync.aligned expected");
+    if (direction.empty() || !decoder.mod("sync") || !decoder.mod("aligned"))
+        decoder.error("setmaxnreg.{inc,dec}.sync.aligned expected");
     decoder.need_type();
     const int64_t count = decoder.constant(0);
     if (count < 24 || count > 256 || count % 8) decoder.error("setmaxnreg takes a multiple of 8 from 24 to 256");
@@ -155,7 +160,8 @@ void add_control(DecodeTable& table) {
     table["nanosleep"] = decode_nanosleep;
     table["griddepcontrol"] = decode_griddepcontrol;
     table["setmaxnreg"] = decode_setmaxnreg;
-    table["pmevent"] = table["prefetchu"] = table["createpolicy_hint"] = table["discard"] = table["applypriority"] = decode_hint;
+    table["pmevent"] = table["prefetchu"] = table["createpolicy_hint"] = table["discard"] = table["applypriority"] =
+        decode_hint;
 }
 
 }  // namespace deep_gemm::simulator

@@ -7,8 +7,12 @@
 namespace deep_gemm::simulator {
 
 Decoder::Decoder(Parser& parser, const Statement& statement, Instruction& instruction, Effects& effects)
-    : out(instruction), parser_(parser), statement_(statement), effects_(effects),
-      used_modifier_(statement.modifiers.size()), used_operand_(statement.operands.size()) {}
+    : out(instruction),
+      parser_(parser),
+      statement_(statement),
+      effects_(effects),
+      used_modifier_(statement.modifiers.size()),
+      used_operand_(statement.operands.size()) {}
 
 void Decoder::error(const std::string& what) const { parser_.error(statement_.line, what); }
 
@@ -81,14 +85,16 @@ Operand Decoder::source_any(const Node& node, unsigned bytes) {
         if (parser_.find_register(node.name, range, index)) {
             if (node.displacement) error("arithmetic on a register operand");
             if (range.bytes == 0) error(concat("'", node.name, "' is a predicate, a value is needed"));
-            const Operand operand{range.offset + index * range.stride, range.id + index, Bank::registers, range.bytes, false, true};
+            const Operand operand{
+                range.offset + index * range.stride, range.id + index, Bank::registers, range.bytes, false, true};
             effects_.reads.push_back(operand);
             return operand;
         }
         ModuleSymbol symbol;
         if (parser_.find_symbol(node.name, symbol)) {
             if (symbol.space == ModuleSymbol::Space::shared)
-                return parser_.warp_value({WarpValue::Kind::shared_address, uint32_t(symbol.value), node.displacement, uint8_t(bytes)});
+                return parser_.warp_value({WarpValue::Kind::shared_address, uint32_t(symbol.value), node.displacement,
+                                           uint8_t(bytes)});
             return parser_.constant_row(symbol.value + uint64_t(node.displacement), 0, bytes);
         }
         if (const Special special = parse_special(node.name); special != Special::unknown)
@@ -111,12 +117,16 @@ Operand Decoder::source(const Node& node, Type type) {
         double value = node.kind == Node::Kind::real32 ? double(__builtin_bit_cast(float, uint32_t(node.bits)))
                                                        : __builtin_bit_cast(double, node.bits);
         uint64_t bits = node.bits;
-        if (type == Type::f64 || type == Type::b64) bits = node.kind == Node::Kind::real64 ? bits : __builtin_bit_cast(uint64_t, value);
-        else if (type == Type::f16) bits = float_to_half(float(value));
-        else if (type == Type::bf16) bits = float_to_bf16(float(value));
+        if (type == Type::f64 || type == Type::b64)
+            bits = node.kind == Node::Kind::real64 ? bits : __builtin_bit_cast(uint64_t, value);
+        else if (type == Type::f16)
+            bits = float_to_half(float(value));
+        else if (type == Type::bf16)
+            bits = float_to_bf16(float(value));
         else if (type == Type::f32 || type == Type::tf32 || type == Type::b32)
             bits = node.kind == Node::Kind::real32 ? bits : __builtin_bit_cast(uint32_t, float(value));
-        else error("a floating-point immediate does not fit this type");
+        else
+            error("a floating-point immediate does not fit this type");
         return parser_.constant_row(bits, 0, bytes);
     }
     if (node.kind == Node::Kind::integer && (type == Type::f32 || type == Type::f64)) {
@@ -129,7 +139,8 @@ Operand Decoder::source(const Node& node, Type type) {
         return parser_.constant_row(node.bits & (type_bytes(type) == 1 ? 0xff : 0xffff), 0, bytes);
     const Operand operand = source_any(node, bytes);
     if (operand.bytes != bytes)
-        error(concat("operand '", node.name, "' has ", int(operand.bytes) * 8, " bits, the instruction takes ", bytes * 8));
+        error(concat("operand '", node.name, "' has ", int(operand.bytes) * 8, " bits, the instruction takes ",
+                     bytes * 8));
     return operand;
 }
 
@@ -139,7 +150,8 @@ Operand Decoder::dest_any(const Node& node, unsigned bytes) {
     RegisterRange range;
     uint32_t index;
     if (!parser_.find_register(node.name, range, index)) error(concat("unknown register '", node.name, "'"));
-    const Operand operand{range.offset + index * range.stride, range.id + index, Bank::registers, range.bytes, false, true};
+    const Operand operand{
+        range.offset + index * range.stride, range.id + index, Bank::registers, range.bytes, false, true};
     effects_.writes.push_back(operand);
     return operand;
 }
@@ -148,7 +160,8 @@ Operand Decoder::dest(const Node& node, Type type) {
     const unsigned bytes = type == Type::pred ? 0 : std::max(4u, type_bytes(type));
     const Operand operand = dest_any(node, bytes);
     if (operand.bytes != bytes)
-        error(concat("destination '", node.name, "' has ", int(operand.bytes) * 8, " bits, the instruction gives ", bytes * 8));
+        error(concat("destination '", node.name, "' has ", int(operand.bytes) * 8, " bits, the instruction gives ",
+                     bytes * 8));
     return operand;
 }
 
@@ -158,7 +171,8 @@ Operand Decoder::predicate(const Node& node) {
     uint32_t index;
     if (node.kind != Node::Kind::name || !parser_.find_register(node.name, range, index) || range.bytes != 0)
         error(concat("'", node.name, "' is not a predicate"));
-    const Operand operand{range.offset + index * range.stride, range.id + index, Bank::registers, 0, node.negated, true};
+    const Operand operand{
+        range.offset + index * range.stride, range.id + index, Bank::registers, 0, node.negated, true};
     effects_.reads.push_back(operand);
     return operand;
 }
@@ -201,7 +215,8 @@ Operand Decoder::address(const Node& node, int64_t& displacement, size_t child) 
 
 uint32_t Decoder::label(size_t index) {
     const Node& target = node(index);
-    parser_.scopes.back().fixups.push_back({uint32_t(parser_.entry->code.size()), nullptr, 0, target.name, statement_.line});
+    parser_.scopes.back().fixups.push_back({uint32_t(parser_.entry->code.size()), nullptr, 0, target.name,
+                                            statement_.line});
     return 0;
 }
 
@@ -229,32 +244,61 @@ Extra& Decoder::branch_targets(size_t index) {
 void Decoder::finish() {
     if (!out.execute) error("the instruction was not decoded");
     for (size_t i = 0; i < used_modifier_.size(); ++i)
-        if (!used_modifier_[i]) error(concat("modifier '.", statement_.modifiers[i], "' of ", statement_.mnemonic, " is not supported"));
+        if (!used_modifier_[i])
+            error(concat("modifier '.", statement_.modifiers[i], "' of ", statement_.mnemonic, " is not supported"));
     for (size_t i = 0; i < used_operand_.size(); ++i)
         if (!used_operand_[i]) error(concat("operand ", i + 1, " of ", statement_.mnemonic, " is not understood"));
 }
 
 Special parse_special(std::string_view name) {
     static const std::unordered_map<std::string_view, Special> kSpecials = {
-        {"%tid.x", Special::tid_x}, {"%tid.y", Special::tid_y}, {"%tid.z", Special::tid_z},
-        {"%ntid.x", Special::ntid_x}, {"%ntid.y", Special::ntid_y}, {"%ntid.z", Special::ntid_z},
-        {"%ctaid.x", Special::ctaid_x}, {"%ctaid.y", Special::ctaid_y}, {"%ctaid.z", Special::ctaid_z},
-        {"%nctaid.x", Special::nctaid_x}, {"%nctaid.y", Special::nctaid_y}, {"%nctaid.z", Special::nctaid_z},
-        {"%laneid", Special::laneid}, {"%warpid", Special::warpid}, {"%nwarpid", Special::nwarpid},
-        {"%smid", Special::smid}, {"%nsmid", Special::nsmid}, {"%gridid", Special::gridid},
-        {"%clusterid.x", Special::clusterid_x}, {"%clusterid.y", Special::clusterid_y}, {"%clusterid.z", Special::clusterid_z},
-        {"%nclusterid.x", Special::nclusterid_x}, {"%nclusterid.y", Special::nclusterid_y}, {"%nclusterid.z", Special::nclusterid_z},
-        {"%cluster_ctaid.x", Special::cluster_ctaid_x}, {"%cluster_ctaid.y", Special::cluster_ctaid_y},
-        {"%cluster_ctaid.z", Special::cluster_ctaid_z}, {"%cluster_nctaid.x", Special::cluster_nctaid_x},
-        {"%cluster_nctaid.y", Special::cluster_nctaid_y}, {"%cluster_nctaid.z", Special::cluster_nctaid_z},
-        {"%cluster_ctarank", Special::cluster_ctarank}, {"%cluster_nctarank", Special::cluster_nctarank},
+        {"%tid.x", Special::tid_x},
+        {"%tid.y", Special::tid_y},
+        {"%tid.z", Special::tid_z},
+        {"%ntid.x", Special::ntid_x},
+        {"%ntid.y", Special::ntid_y},
+        {"%ntid.z", Special::ntid_z},
+        {"%ctaid.x", Special::ctaid_x},
+        {"%ctaid.y", Special::ctaid_y},
+        {"%ctaid.z", Special::ctaid_z},
+        {"%nctaid.x", Special::nctaid_x},
+        {"%nctaid.y", Special::nctaid_y},
+        {"%nctaid.z", Special::nctaid_z},
+        {"%laneid", Special::laneid},
+        {"%warpid", Special::warpid},
+        {"%nwarpid", Special::nwarpid},
+        {"%smid", Special::smid},
+        {"%nsmid", Special::nsmid},
+        {"%gridid", Special::gridid},
+        {"%clusterid.x", Special::clusterid_x},
+        {"%clusterid.y", Special::clusterid_y},
+        {"%clusterid.z", Special::clusterid_z},
+        {"%nclusterid.x", Special::nclusterid_x},
+        {"%nclusterid.y", Special::nclusterid_y},
+        {"%nclusterid.z", Special::nclusterid_z},
+        {"%cluster_ctaid.x", Special::cluster_ctaid_x},
+        {"%cluster_ctaid.y", Special::cluster_ctaid_y},
+        {"%cluster_ctaid.z", Special::cluster_ctaid_z},
+        {"%cluster_nctaid.x", Special::cluster_nctaid_x},
+        {"%cluster_nctaid.y", Special::cluster_nctaid_y},
+        {"%cluster_nctaid.z", Special::cluster_nctaid_z},
+        {"%cluster_ctarank", Special::cluster_ctarank},
+        {"%cluster_nctarank", Special::cluster_nctarank},
         {"%is_explicit_cluster", Special::is_explicit_cluster},
-        {"%lanemask_eq", Special::lanemask_eq}, {"%lanemask_le", Special::lanemask_le}, {"%lanemask_lt", Special::lanemask_lt},
-        {"%lanemask_ge", Special::lanemask_ge}, {"%lanemask_gt", Special::lanemask_gt},
-        {"%dynamic_smem_size", Special::dynamic_smem_size}, {"%total_smem_size", Special::total_smem_size},
+        {"%lanemask_eq", Special::lanemask_eq},
+        {"%lanemask_le", Special::lanemask_le},
+        {"%lanemask_lt", Special::lanemask_lt},
+        {"%lanemask_ge", Special::lanemask_ge},
+        {"%lanemask_gt", Special::lanemask_gt},
+        {"%dynamic_smem_size", Special::dynamic_smem_size},
+        {"%total_smem_size", Special::total_smem_size},
         {"%aggr_smem_size", Special::aggr_smem_size},
-        {"%clock", Special::clock}, {"%clock64", Special::clock64}, {"%clock_hi", Special::clock_hi},
-        {"%globaltimer", Special::globaltimer}, {"%globaltimer_lo", Special::globaltimer_lo}, {"%globaltimer_hi", Special::globaltimer_hi}};
+        {"%clock", Special::clock},
+        {"%clock64", Special::clock64},
+        {"%clock_hi", Special::clock_hi},
+        {"%globaltimer", Special::globaltimer},
+        {"%globaltimer_lo", Special::globaltimer_lo},
+        {"%globaltimer_hi", Special::globaltimer_hi}};
     const auto found = kSpecials.find(name);
     return found == kSpecials.end() ? Special::unknown : found->second;
 }

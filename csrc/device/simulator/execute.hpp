@@ -18,14 +18,18 @@ using Storage = typename StorageOf<T>::type;
 
 template <class T>
 inline T get(const Storage<T>* row, unsigned lane) {
-    if constexpr (sizeof(T) >= 4) return row[lane];
-    else return std::bit_cast<T>(static_cast<std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>(row[lane]));
+    if constexpr (sizeof(T) >= 4)
+        return row[lane];
+    else
+        return std::bit_cast<T>(static_cast<std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>(row[lane]));
 }
 
 template <class T>
 inline void put(Storage<T>* row, unsigned lane, T value) {
-    if constexpr (sizeof(T) >= 4) row[lane] = value;
-    else row[lane] = std::bit_cast<std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>(value);
+    if constexpr (sizeof(T) >= 4)
+        row[lane] = value;
+    else
+        row[lane] = std::bit_cast<std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>(value);
 }
 
 template <class Body>
@@ -70,8 +74,10 @@ inline uint64_t read_any(const Warp& warp, const Operand& operand, unsigned lane
     return operand.bytes == 8 ? warp.row<uint64_t>(operand)[lane] : warp.row<uint32_t>(operand)[lane];
 }
 inline void write_any(Warp& warp, const Operand& operand, unsigned lane, uint64_t value) {
-    if (operand.bytes == 8) warp.row<uint64_t>(operand)[lane] = value;
-    else warp.row<uint32_t>(operand)[lane] = uint32_t(value);
+    if (operand.bytes == 8)
+        warp.row<uint64_t>(operand)[lane] = value;
+    else
+        warp.row<uint32_t>(operand)[lane] = uint32_t(value);
 }
 
 inline Step nothing(Warp&, const Instruction&, uint32_t) { return Step::next; }

@@ -25,19 +25,29 @@ namespace {
 std::string describe_wait(const Warp& warp, const Fragment& fragment) {
     const Wait& wait = fragment.wait;
     switch (wait.kind) {
-        case Wait::Kind::none: return "can run";
-        case Wait::Kind::gather: return concat("waits for the other lanes of its warp (", hex(warp.alive() & ~fragment.lanes), ")");
+        case Wait::Kind::none:
+            return "can run";
+        case Wait::Kind::gather:
+            return concat("waits for the other lanes of its warp (", hex(warp.alive() & ~fragment.lanes), ")");
         case Wait::Kind::named_barrier: {
             const auto& barrier = warp.cta->barriers[wait.address];
-            std::string text = concat("waits at barrier ", wait.address, ": ", barrier.arrived, " of ", barrier.expected, " threads are there");
+            std::string text = concat("waits at barrier ", wait.address, ": ", barrier.arrived, " of ",
+                                      barrier.expected, " threads are there");
             return text;
         }
-        case Wait::Kind::cluster_barrier: return "waits at the cluster barrier";
-        case Wait::Kind::mbarrier: return concat("waits for parity ", wait.value, " of mbarrier ", hex(wait.address));
-        case Wait::Kind::wgmma: return concat("waits for wgmma ", wait.value, " of its warpgroup, which has executed ", warp.cta->warpgroups[warp.index / 4].executed);
-        case Wait::Kind::bulk: return "waits for its bulk copies";
-        case Wait::Kind::registers: return concat("waits for ", wait.value, " registers, ", warp.cta->free_registers, " are free");
-        case Wait::Kind::poll: return "polls";
+        case Wait::Kind::cluster_barrier:
+            return "waits at the cluster barrier";
+        case Wait::Kind::mbarrier:
+            return concat("waits for parity ", wait.value, " of mbarrier ", hex(wait.address));
+        case Wait::Kind::wgmma:
+            return concat("waits for wgmma ", wait.value, " of its warpgroup, which has executed ",
+                          warp.cta->warpgroups[warp.index / 4].executed);
+        case Wait::Kind::bulk:
+            return "waits for its bulk copies";
+        case Wait::Kind::registers:
+            return concat("waits for ", wait.value, " registers, ", warp.cta->free_registers, " are free");
+        case Wait::Kind::poll:
+            return "polls";
     }
     return "";
 }
@@ -49,11 +59,13 @@ std::string describe_barriers(const Cluster& cluster) {
     for (const auto& cta : cluster.ctas) {
         for (const auto& barrier : cta->mbarriers)
             if (cta->find_mbarrier(barrier->address) == barrier.get())
-                text += concat("\n    block ", cta->id[0], " mbarrier ", hex(barrier->address), ": phase ", barrier->phase, ", ", barrier->pending, " of ",
-                               barrier->expected, " arrivals missing", barrier->bytes ? concat(", ", barrier->bytes, " bytes to come") : std::string());
+                text += concat("\n    block ", cta->id[0], " mbarrier ", hex(barrier->address), ": phase ",
+                               barrier->phase, ", ", barrier->pending, " of ", barrier->expected, " arrivals missing",
+                               barrier->bytes ? concat(", ", barrier->bytes, " bytes to come") : std::string());
         for (unsigned i = 0; i < 16; ++i)
             if (cta->barriers[i].arrived) {
-                text += concat("\n    block ", cta->id[0], " barrier ", i, ": ", cta->barriers[i].arrived, " of ", cta->barriers[i].expected, " threads:");
+                text += concat("\n    block ", cta->id[0], " barrier ", i, ": ", cta->barriers[i].arrived, " of ",
+                               cta->barriers[i].expected, " threads:");
                 for (const auto& who : cta->barriers[i].who) text += " " + who + ",";
                 text.pop_back();
             }
@@ -79,27 +91,35 @@ std::string describe_warps(const Cluster& cluster) {
         for (const auto& warp : cta->warps) {
             if (warp->fragments.empty()) add("exited", std::to_string(warp->index));
             for (const auto& fragment : warp->fragments)
-                add(concat(describe_wait(*warp, fragment), "\n        at ", cluster.module->location(warp->entry->code[fragment.pc])),
-                    concat(warp->index, fragment.lanes == kAllLanes ? std::string() : concat(" (lanes ", hex(fragment.lanes), ")")));
+                add(concat(describe_wait(*warp, fragment), "\n        at ",
+                           cluster.module->location(warp->entry->code[fragment.pc])),
+                    concat(warp->index,
+                           fragment.lanes == kAllLanes ? std::string() : concat(" (lanes ", hex(fragment.lanes), ")")));
         }
         for (const auto& [state, who] : groups) text += concat("\n    block ", cta->id[0], " warps ", who, ": ", state);
     }
     return text;
 }
 
-void record(Cluster& cluster, const char* kind, const std::string& message, const Warp* warp, const Instruction* in, bool everything) {
+void record(Cluster& cluster, const char* kind, const std::string& message, const Warp* warp, const Instruction* in,
+            bool everything) {
     if (!in && warp) in = &warp->instruction();
     LaunchState& launch = *cluster.launch;
     // One report for each kind and place: a broken loop would repeat itself for ever.
-    const std::string key = concat(kind, in ? in->line : 0, message.find("earlier: ") == std::string::npos ? "" : message.substr(message.find("earlier: ")));
+    const std::string key =
+        concat(kind, in ? in->line : 0,
+               message.find("earlier: ") == std::string::npos ? "" : message.substr(message.find("earlier: ")));
     std::string text = concat(kind, ": ", message);
     if (in) text += concat("\n    at ", cluster.module->location(*in));
-    if (warp) text += concat("\n    by ", describe_warp(*warp), warp->lanes && warp->lanes != kAllLanes ? concat(" lanes ", hex(warp->lanes)) : std::string());
+    if (warp)
+        text += concat("\n    by ", describe_warp(*warp),
+                       warp->lanes && warp->lanes != kAllLanes ? concat(" lanes ", hex(warp->lanes)) : std::string());
     if (everything) text += describe_warps(cluster);
     const std::string barriers = describe_barriers(cluster);
     if (!barriers.empty()) text += "\n    barriers:" + barriers;
     const std::lock_guard lock(launch.mutex);
-    if (launch.hazards.size() < 100 && launch.seen.insert(key).second) launch.hazards.push_back({kind, std::move(text)});
+    if (launch.hazards.size() < 100 && launch.seen.insert(key).second)
+        launch.hazards.push_back({kind, std::move(text)});
 }
 
 }  // namespace

@@ -20,42 +20,79 @@ uint64_t special_value(const Cta& cta, const Warp& warp, Special special, unsign
     const uint32_t thread = warp.index * kLanes + lane;
     const auto axis = [](Special s, Special first) { return unsigned(s) - unsigned(first); };
     switch (special) {
-        case Special::tid_x: return thread % block[0];
-        case Special::tid_y: return thread / block[0] % block[1];
-        case Special::tid_z: return thread / block[0] / block[1];
-        case Special::ntid_x: case Special::ntid_y: case Special::ntid_z: return block[axis(special, Special::ntid_x)];
-        case Special::ctaid_x: case Special::ctaid_y: case Special::ctaid_z: return cta.id[axis(special, Special::ctaid_x)];
-        case Special::nctaid_x: case Special::nctaid_y: case Special::nctaid_z: return grid[axis(special, Special::nctaid_x)];
-        case Special::laneid: return lane;
-        case Special::warpid: return warp.index;
-        case Special::nwarpid: return cta.warps.size();
-        case Special::smid: return cta.linear;
-        case Special::nsmid: return grid[0] * grid[1] * grid[2];
-        case Special::clusterid_x: case Special::clusterid_y: case Special::clusterid_z: {
+        case Special::tid_x:
+            return thread % block[0];
+        case Special::tid_y:
+            return thread / block[0] % block[1];
+        case Special::tid_z:
+            return thread / block[0] / block[1];
+        case Special::ntid_x:
+        case Special::ntid_y:
+        case Special::ntid_z:
+            return block[axis(special, Special::ntid_x)];
+        case Special::ctaid_x:
+        case Special::ctaid_y:
+        case Special::ctaid_z:
+            return cta.id[axis(special, Special::ctaid_x)];
+        case Special::nctaid_x:
+        case Special::nctaid_y:
+        case Special::nctaid_z:
+            return grid[axis(special, Special::nctaid_x)];
+        case Special::laneid:
+            return lane;
+        case Special::warpid:
+            return warp.index;
+        case Special::nwarpid:
+            return cta.warps.size();
+        case Special::smid:
+            return cta.linear;
+        case Special::nsmid:
+            return grid[0] * grid[1] * grid[2];
+        case Special::clusterid_x:
+        case Special::clusterid_y:
+        case Special::clusterid_z: {
             const unsigned i = axis(special, Special::clusterid_x);
             return cta.id[i] / shape[i];
         }
-        case Special::nclusterid_x: case Special::nclusterid_y: case Special::nclusterid_z: {
+        case Special::nclusterid_x:
+        case Special::nclusterid_y:
+        case Special::nclusterid_z: {
             const unsigned i = axis(special, Special::nclusterid_x);
             return grid[i] / shape[i];
         }
-        case Special::cluster_ctaid_x: case Special::cluster_ctaid_y: case Special::cluster_ctaid_z: {
+        case Special::cluster_ctaid_x:
+        case Special::cluster_ctaid_y:
+        case Special::cluster_ctaid_z: {
             const unsigned i = axis(special, Special::cluster_ctaid_x);
             return cta.id[i] % shape[i];
         }
-        case Special::cluster_nctaid_x: case Special::cluster_nctaid_y: case Special::cluster_nctaid_z:
+        case Special::cluster_nctaid_x:
+        case Special::cluster_nctaid_y:
+        case Special::cluster_nctaid_z:
             return shape[axis(special, Special::cluster_nctaid_x)];
-        case Special::cluster_ctarank: return cta.rank;
-        case Special::cluster_nctarank: return launch.cluster_size;
-        case Special::is_explicit_cluster: return launch.cluster_size > 1;
-        case Special::lanemask_eq: return 1u << lane;
-        case Special::lanemask_le: return (2u << lane) - 1;
-        case Special::lanemask_lt: return (1u << lane) - 1;
-        case Special::lanemask_ge: return ~((1u << lane) - 1);
-        case Special::lanemask_gt: return ~((2u << lane) - 1);
-        case Special::dynamic_smem_size: return launch.launch->smem_bytes;
-        case Special::total_smem_size: case Special::aggr_smem_size: return launch.shared_bytes;
-        default: return 0;
+        case Special::cluster_ctarank:
+            return cta.rank;
+        case Special::cluster_nctarank:
+            return launch.cluster_size;
+        case Special::is_explicit_cluster:
+            return launch.cluster_size > 1;
+        case Special::lanemask_eq:
+            return 1u << lane;
+        case Special::lanemask_le:
+            return (2u << lane) - 1;
+        case Special::lanemask_lt:
+            return (1u << lane) - 1;
+        case Special::lanemask_ge:
+            return ~((1u << lane) - 1);
+        case Special::lanemask_gt:
+            return ~((2u << lane) - 1);
+        case Special::dynamic_smem_size:
+            return launch.launch->smem_bytes;
+        case Special::total_smem_size:
+        case Special::aggr_smem_size:
+            return launch.shared_bytes;
+        default:
+            return 0;
     }
 }
 
@@ -65,7 +102,9 @@ void start_warp(Warp& warp) {
     // Rows are aligned for the host's vectors.
     warp.registers.assign(entry.register_bytes + 64, 0);
     warp.warp_values.assign(entry.warp_value_bytes + 64, 0);
-    const auto aligned = [](std::vector<char>& data) { return data.data() + (64 - reinterpret_cast<uintptr_t>(data.data()) % 64) % 64; };
+    const auto aligned = [](std::vector<char>& data) {
+        return data.data() + (64 - reinterpret_cast<uintptr_t>(data.data()) % 64) % 64;
+    };
     warp.bank[static_cast<int>(Bank::registers)] = aligned(warp.registers);
     warp.bank[static_cast<int>(Bank::warp_values)] = aligned(warp.warp_values);
     warp.bank[static_cast<int>(Bank::constants)] = const_cast<char*>(launch.module->constants.data());
@@ -79,9 +118,11 @@ void start_warp(Warp& warp) {
         offset = (offset + 63) / 64 * 64;
         char* row = warp.bank[static_cast<int>(Bank::warp_values)] + offset;
         for (unsigned lane = 0; lane < kLanes; ++lane) {
-            uint64_t bits = value.kind == WarpValue::Kind::special
-                                ? special_value(*warp.cta, warp, Special(value.index), lane)
-                                : (warp.cta->rank << kRankShift | (kReservedShared + launch.module->shared[value.index].offset)) + uint64_t(value.addend);
+            uint64_t bits =
+                value.kind == WarpValue::Kind::special
+                    ? special_value(*warp.cta, warp, Special(value.index), lane)
+                    : (warp.cta->rank << kRankShift | (kReservedShared + launch.module->shared[value.index].offset)) +
+                          uint64_t(value.addend);
             std::memcpy(row + lane * value.bytes, &bits, value.bytes);
         }
         offset += value.bytes * kLanes;
@@ -103,8 +144,10 @@ std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index) {
     const uint32_t clusters_x = grid[0] / shape[0], clusters_y = grid[1] / shape[1];
     const uint32_t at[3] = {index % clusters_x, index / clusters_x % clusters_y, index / clusters_x / clusters_y};
     const uint32_t threads = block[0] * block[1] * block[2], warps = (threads + kLanes - 1) / kLanes;
-    const uint32_t limit = launch.entry->max_registers ? launch.entry->max_registers
-                                                       : std::min(255u, kRegisterFile / std::max(1u, launch.entry->min_blocks) / (warps * kLanes)) / 8 * 8;
+    const uint32_t limit =
+        launch.entry->max_registers
+            ? launch.entry->max_registers
+            : std::min(255u, kRegisterFile / std::max(1u, launch.entry->min_blocks) / (warps * kLanes)) / 8 * 8;
     for (uint32_t rank = 0; rank < launch.cluster_size; ++rank) {
         auto cta = std::make_unique<Cta>();
         cta->cluster = cluster.get();
@@ -138,7 +181,8 @@ std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index) {
     for (auto& cta : cluster->ctas) {
         cta->warpgroups = std::vector<Warpgroup>((warps + 3) / 4);
         for (size_t g = 0; g < cta->warpgroups.size(); ++g)
-            cta->warpgroups[g].agent = cluster->new_agent(concat("wgmma of warps ", 4 * g, " to ", 4 * g + 3, " of block ", cta->id[0]));
+            cta->warpgroups[g].agent =
+                cluster->new_agent(concat("wgmma of warps ", 4 * g, " to ", 4 * g + 3, " of block ", cta->id[0]));
     }
     cluster->cluster_arrivals.assign(cluster->warps.size(), 0);
     cluster->cluster_waiting.assign(cluster->warps.size(), 0);
@@ -151,14 +195,15 @@ void finish_cluster(Cluster& cluster) {
         for (const auto& barrier : cta->mbarriers)
             if (cta->find_mbarrier(barrier->address) == barrier.get() && barrier->bytes != 0)
                 report(cluster, "transaction count",
-                       concat("at the end of block ", cta->rank, " mbarrier ", hex(barrier->address), " has ", barrier->bytes,
-                              " bytes to come: expected and copied bytes differ"),
+                       concat("at the end of block ", cta->rank, " mbarrier ", hex(barrier->address), " has ",
+                              barrier->bytes, " bytes to come: expected and copied bytes differ"),
                        nullptr, barrier->last_copy);
         for (Agent agent = 0; agent < cta->remote_access.size(); ++agent)
             if (cta->remote_access[agent] > cta->exit_clock.of(agent)) {
                 const uint32_t index = cta->remote_instruction[agent];
                 report(cluster, "early exit",
-                       concat("block ", cta->rank, " may exit before ", cluster.agent_names[agent], " has accessed its shared memory: nothing orders the exit after the access"),
+                       concat("block ", cta->rank, " may exit before ", cluster.agent_names[agent],
+                              " has accessed its shared memory: nothing orders the exit after the access"),
                        nullptr, index ? &cluster.launch->entry->code[index - 1] : nullptr);
             }
     }
@@ -168,24 +213,29 @@ void add_extents(LaunchState& launch) {
     const Launch& given = *launch.launch;
     // Parameters live in a copy that is aligned as the constant bank is.
     launch.param_storage.assign(std::max<size_t>(given.params_bytes, launch.entry->param_bytes) + 128, 0);
-    launch.params = launch.param_storage.data() + (128 - reinterpret_cast<uintptr_t>(launch.param_storage.data()) % 128) % 128;
+    launch.params =
+        launch.param_storage.data() + (128 - reinterpret_cast<uintptr_t>(launch.param_storage.data()) % 128) % 128;
     if (given.params_bytes) std::memcpy(launch.params, given.params, given.params_bytes);
     const size_t bytes = std::max<size_t>(given.params_bytes, launch.entry->param_bytes);
     launch.extents.assign(given.extents.begin(), given.extents.end());
     launch.extents.push_back({launch.params, bytes, "kernel parameters", false});
-    for (const auto& storage : launch.module->globals) launch.extents.push_back({storage.data(), storage.size(), "module variable", true});
+    for (const auto& storage : launch.module->globals)
+        launch.extents.push_back({storage.data(), storage.size(), "module variable", true});
     const auto sort = [&] {
-        std::sort(launch.extents.begin(), launch.extents.end(), [](const Extent& a, const Extent& b) { return a.data < b.data; });
+        std::sort(launch.extents.begin(), launch.extents.end(),
+                  [](const Extent& a, const Extent& b) { return a.data < b.data; });
     };
     sort();
-    // What a tensor map among the parameters covers belongs to the launch too, unless its tensor is given (then that decides).
+    // What a tensor map among the parameters covers belongs to the launch too, unless its tensor is given (then that
+    // decides).
     for (size_t at = 0; at + sizeof(StoredTensorMap) <= bytes; at += 64) {
         const auto* map = reinterpret_cast<const StoredTensorMap*>(launch.params + at);
         if (map->magic != kTensorMapMagic) continue;
         bool known = false;
         for (const Extent& extent : given.extents)
             known |= map->address - reinterpret_cast<uint64_t>(extent.data) < extent.bytes;
-        if (!known) launch.extents.push_back({reinterpret_cast<void*>(map->address), covered_bytes(*map), "tensor map", true});
+        if (!known)
+            launch.extents.push_back({reinterpret_cast<void*>(map->address), covered_bytes(*map), "tensor map", true});
     }
     sort();
 }
@@ -193,15 +243,21 @@ void add_extents(LaunchState& launch) {
 void check_shape(const LaunchState& launch) {
     const Launch& given = *launch.launch;
     const uint64_t threads = uint64_t(given.block[0]) * given.block[1] * given.block[2];
-    require(threads >= 1 && threads <= kMaximumThreads, "a block must have 1 to ", kMaximumThreads, " threads, got ", threads);
-    require(!launch.entry->max_threads || threads <= launch.entry->max_threads, "the kernel allows ", launch.entry->max_threads, " threads a block, got ", threads);
-    require(launch.shared_bytes <= kMaximumSharedBytes, "a block may have ", kMaximumSharedBytes, " bytes of shared memory, got ", launch.shared_bytes);
-    require(launch.cluster_size >= 1 && launch.cluster_size <= 16, "a cluster must have 1 to 16 blocks, got ", launch.cluster_size);
+    require(threads >= 1 && threads <= kMaximumThreads, "a block must have 1 to ", kMaximumThreads, " threads, got ",
+            threads);
+    require(!launch.entry->max_threads || threads <= launch.entry->max_threads, "the kernel allows ",
+            launch.entry->max_threads, " threads a block, got ", threads);
+    require(launch.shared_bytes <= kMaximumSharedBytes, "a block may have ", kMaximumSharedBytes,
+            " bytes of shared memory, got ", launch.shared_bytes);
+    require(launch.cluster_size >= 1 && launch.cluster_size <= 16, "a cluster must have 1 to 16 blocks, got ",
+            launch.cluster_size);
     for (int i = 0; i < 3; ++i) {
         require(given.grid[i] >= 1, "the grid is empty");
-        require(given.grid[i] % launch.cluster_shape[i] == 0, "the grid (", given.grid[i], " blocks) is not a multiple of the cluster (", launch.cluster_shape[i], ")");
+        require(given.grid[i] % launch.cluster_shape[i] == 0, "the grid (", given.grid[i],
+                " blocks) is not a multiple of the cluster (", launch.cluster_shape[i], ")");
     }
-    require(given.params_bytes >= launch.entry->param_bytes, "the kernel takes ", launch.entry->param_bytes, " bytes of parameters, got ", given.params_bytes);
+    require(given.params_bytes >= launch.entry->param_bytes, "the kernel takes ", launch.entry->param_bytes,
+            " bytes of parameters, got ", given.params_bytes);
 }
 
 }  // namespace
@@ -226,9 +282,11 @@ Report collect(const Module& module, const Launch& given, const Options& options
     launch.options = options;
     launch.shared_bytes = module.static_shared_bytes + given.smem_bytes;
     for (int i = 0; i < 3; ++i) {
-        launch.cluster_shape[i] = given.cluster[i] > 1 || !launch.entry->cluster[i] ? std::max(1u, given.cluster[i]) : launch.entry->cluster[i];
+        launch.cluster_shape[i] = given.cluster[i] > 1 || !launch.entry->cluster[i] ? std::max(1u, given.cluster[i])
+                                                                                    : launch.entry->cluster[i];
         if (launch.entry->cluster[i])
-            require(launch.cluster_shape[i] == launch.entry->cluster[i], "the kernel requires a cluster of ", launch.entry->cluster[i], ", the launch has ", given.cluster[i]);
+            require(launch.cluster_shape[i] == launch.entry->cluster[i], "the kernel requires a cluster of ",
+                    launch.entry->cluster[i], ", the launch has ", given.cluster[i]);
     }
     launch.cluster_size = launch.cluster_shape[0] * launch.cluster_shape[1] * launch.cluster_shape[2];
     check_shape(launch);
@@ -258,7 +316,8 @@ Report collect(const Module& module, const Launch& given, const Options& options
             for (size_t i = 0; i < counts.size(); ++i) counts[i] += cluster->counts[i];
         }
     };
-    const uint32_t wanted = options.threads > 0 ? uint32_t(options.threads) : std::max(1u, std::thread::hardware_concurrency());
+    const uint32_t wanted =
+        options.threads > 0 ? uint32_t(options.threads) : std::max(1u, std::thread::hardware_concurrency());
     std::vector<std::thread> threads;
     for (uint32_t i = 1; i < std::min(wanted, clusters); ++i) threads.emplace_back(work);
     work();
@@ -276,7 +335,8 @@ Report collect(const Module& module, const Launch& given, const Options& options
 }
 
 void raise_first(const Report& report, const char* kernel) {
-    if (!report.hazards.empty()) fail(ErrorKind::runtime, "simulator: kernel '", kernel, "': ", report.hazards.front().message);
+    if (!report.hazards.empty())
+        fail(ErrorKind::runtime, "simulator: kernel '", kernel, "': ", report.hazards.front().message);
 }
 
 Report run(const Module& module, const Launch& launch, const Options& options) {

@@ -16,7 +16,9 @@ std::vector<Token> tokenize(std::string_view text) {
     tokens.reserve(text.size() / 4);
     uint32_t line = 1;
     size_t i = 0;
-    const auto push = [&](Token::Kind kind, size_t start) { tokens.push_back({kind, text.substr(start, i - start), line}); };
+    const auto push = [&](Token::Kind kind, size_t start) {
+        tokens.push_back({kind, text.substr(start, i - start), line});
+    };
     while (i < text.size()) {
         const char c = text[i];
         if (c == '\n') {
@@ -43,14 +45,16 @@ std::vector<Token> tokenize(std::string_view text) {
             push(Token::Kind::word, start);
         } else if (c == '.' && i + 1 < text.size() && (word_part(text[i + 1]))) {
             const size_t start = ++i;
-            while (i < text.size() && (word_part(text[i]) || (text[i] == ':' && i + 1 < text.size() && text[i + 1] == ':') ||
-                                       (text[i] == ':' && text[i - 1] == ':')))
+            while (i < text.size() &&
+                   (word_part(text[i]) || (text[i] == ':' && i + 1 < text.size() && text[i + 1] == ':') ||
+                    (text[i] == ':' && text[i - 1] == ':')))
                 ++i;
             push(Token::Kind::modifier, start);
         } else if (std::isdigit(static_cast<unsigned char>(c))) {
             const size_t start = i++;
-            while (i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) ||
-                                       (text[i] == '.' && i + 1 < text.size() && std::isdigit(static_cast<unsigned char>(text[i + 1])))))
+            while (i < text.size() &&
+                   (std::isalnum(static_cast<unsigned char>(text[i])) ||
+                    (text[i] == '.' && i + 1 < text.size() && std::isdigit(static_cast<unsigned char>(text[i + 1])))))
                 ++i;
             push(Token::Kind::number, start);
         } else {

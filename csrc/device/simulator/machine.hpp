@@ -21,12 +21,22 @@ struct Cluster;
 
 /// Why a fragment of a warp does not run.
 struct Wait {
-    enum class Kind : uint8_t { none, gather, named_barrier, cluster_barrier, mbarrier, wgmma, bulk, registers, poll } kind = Kind::none;
-    uint32_t address = 0;   // barrier number, or shared-memory address
-    uint64_t value = 0;     // generation, phase or count waited for
+    enum class Kind : uint8_t {
+        none,
+        gather,
+        named_barrier,
+        cluster_barrier,
+        mbarrier,
+        wgmma,
+        bulk,
+        registers,
+        poll
+    } kind = Kind::none;
+    uint32_t address = 0;  // barrier number, or shared-memory address
+    uint64_t value = 0;    // generation, phase or count waited for
     uint32_t lane = 0;
-    bool latched = false;   // the condition came true once; it may be false again by now
-    bool timed_out = false; // a try_wait gives up
+    bool latched = false;    // the condition came true once; it may be false again by now
+    bool timed_out = false;  // a try_wait gives up
 };
 
 /// Lanes of one warp that share a program counter. A warp has one of these until it diverges.
@@ -68,25 +78,25 @@ struct Warp {
     uint64_t executed = 0;
 
     // wgmma
-    uint64_t wgmma_issued = 0, wgmma_waited = 0;     // instructions
-    std::deque<uint64_t> wgmma_groups;               // last instruction of each open group
-    std::vector<uint64_t> pending_register;          // by register: wgmma that still uses it (sequence + 1)
-    std::vector<uint64_t> written_register;          // by register: when an ordinary instruction last wrote it
+    uint64_t wgmma_issued = 0, wgmma_waited = 0;  // instructions
+    std::deque<uint64_t> wgmma_groups;            // last instruction of each open group
+    std::vector<uint64_t> pending_register;       // by register: wgmma that still uses it (sequence + 1)
+    std::vector<uint64_t> written_register;       // by register: when an ordinary instruction last wrote it
     uint64_t wgmma_fence_time = 0;
     bool wgmma_seen = false;
 
     // checks
     Clock clock;
-    uint32_t unsynced_lanes = 0;     // lanes that wrote shared memory since the warp last came together
-    uint32_t sync_tick = 0;          // own clock when it did
-    std::vector<uint32_t> tainted;   // by register: lanes whose value comes from uninitialised shared memory
+    uint32_t unsynced_lanes = 0;    // lanes that wrote shared memory since the warp last came together
+    uint32_t sync_tick = 0;         // own clock when it did
+    std::vector<uint32_t> tainted;  // by register: lanes whose value comes from uninitialised shared memory
     bool any_tainted = false;
     uint32_t registers_per_thread = 0;
-    bool registers_known = false;    // a setmaxnreg has set them
-    bool released_inits = true;      // mbarrier.init of this warp have been fenced
+    bool registers_known = false;  // a setmaxnreg has set them
+    bool released_inits = true;    // mbarrier.init of this warp have been fenced
     std::unique_ptr<BulkGroups> bulk[kLanes];
     uint32_t bulk_sequence = 0;
-    std::set<uint32_t> bulk_open;    // sequence numbers not waited for
+    std::set<uint32_t> bulk_open;  // sequence numbers not waited for
 
     template <class T>
     T* row(const Operand& operand) const {
@@ -103,9 +113,9 @@ struct Warp {
 struct Mbarrier {
     uint32_t address = 0;  // offset in the block's shared memory
     uint32_t expected = 0, pending = 0;
-    int64_t bytes = 0;     // still to come; negative when they came before they were expected
-    uint64_t phase = 0;    // completed phases
-    Agent agent = 0;       // writes of copies are known to whoever has seen this agent's phase
+    int64_t bytes = 0;   // still to come; negative when they came before they were expected
+    uint64_t phase = 0;  // completed phases
+    Agent agent = 0;     // writes of copies are known to whoever has seen this agent's phase
     Clock arriving, completed;
     Agent init_agent = 0;
     uint32_t init_tick = 0;
@@ -128,12 +138,12 @@ constexpr uint8_t kNoSwizzleKnown = 0xff;
 struct WordState {
     uint32_t tick = 0;
     Agent agent = 0;
-    uint8_t generic : 1 = 0;      // written through the generic proxy: an asynchronous reader needs a fence
-    uint8_t part : 1 = 0;         // the write was narrower than the word
+    uint8_t generic : 1 = 0;  // written through the generic proxy: an asynchronous reader needs a fence
+    uint8_t part : 1 = 0;     // the write was narrower than the word
     uint8_t atomic : 1 = 0;
-    uint8_t initialised : 4 = 0;  // by byte
+    uint8_t initialised : 4 = 0;        // by byte
     uint8_t swizzle = kNoSwizzleKnown;  // of the tensor copy that wrote it
-    uint32_t instruction = 0;     // index + 1, for reports
+    uint32_t instruction = 0;           // index + 1, for reports
 };
 
 struct ReaderSlot {
@@ -172,11 +182,11 @@ struct Cta {
     std::vector<ReaderSlot> readers;
     uint32_t free_registers = 0;
     uint32_t live_warps = 0;
-    std::vector<uint32_t> remote_access;       // by agent: tick of its last access to this block from outside
+    std::vector<uint32_t> remote_access;  // by agent: tick of its last access to this block from outside
     std::vector<uint32_t> remote_instruction;
     Clock exit_clock;
     bool exited = false;
-    std::shared_ptr<void> tensor_memory;       // reserved for tcgen05
+    std::shared_ptr<void> tensor_memory;  // reserved for tcgen05
 
     Mbarrier* find_mbarrier(uint32_t offset) {
         if (offset % 8 || offset / 8 >= mbarrier_at.size() || mbarrier_at[offset / 8] < 0) return nullptr;
@@ -222,7 +232,7 @@ struct Cluster {
     NamedBarrier cluster_barrier;
     std::vector<uint64_t> cluster_arrivals;  // by warp: lanes arrived in this generation
     std::vector<uint64_t> cluster_waiting;   // by warp: generation it arrived in, for wait
-    Clock sync_clock;  // carried by release / acquire through memory
+    Clock sync_clock;                        // carried by release / acquire through memory
     uint64_t progress = 0;
     uint32_t index = 0;
     Agent next_agent = 0;
@@ -250,17 +260,20 @@ void lanes_met(Warp& warp);
 inline void tick(Warp& warp) { warp.clock.set(warp.agent, warp.clock.of(warp.agent) + 1); }
 
 // --- mbarrier.cpp
-void arrive(Cluster& cluster, Cta& cta, Mbarrier& barrier, uint32_t count, const Clock* release, const Warp* warp, const Instruction* in);
+void arrive(Cluster& cluster, Cta& cta, Mbarrier& barrier, uint32_t count, const Clock* release, const Warp* warp,
+            const Instruction* in);
 void expect_bytes(Mbarrier& barrier, int64_t bytes);
 void complete_bytes(Cluster& cluster, Cta& cta, Mbarrier& barrier, int64_t bytes);
 /// The barrier at a place, checked for being initialised and visible; `remote` also asks for the fence after init.
-Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& known, const Warp* warp, const Instruction* in, bool remote);
+Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& known, const Warp* warp,
+                     const Instruction* in, bool remote);
 // --- bulk.cpp
 bool bulk_done(const Warp& warp, const Wait& wait);
 
 // --- hazards.cpp
 /// Record a hazard at the current instruction of `warp` (or `instruction`). Throws HazardStop when hazards are errors.
-void report(Cluster& cluster, const char* kind, const std::string& message, const Warp* warp, const Instruction* instruction = nullptr);
+void report(Cluster& cluster, const char* kind, const std::string& message, const Warp* warp,
+            const Instruction* instruction = nullptr);
 [[noreturn]] void stop(Cluster& cluster, const char* kind, const std::string& message, const Warp* warp,
                        const Instruction* instruction = nullptr);
 std::string describe_warp(const Warp& warp);

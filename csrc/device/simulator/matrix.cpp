@@ -13,7 +13,8 @@ constexpr uint32_t kTranspose = 1, kGeneric = 2;
 Place row_place(Warp& w, const Instruction& in, unsigned lane, bool write) {
     const uint64_t address = read_any(w, in.a, lane) + uint64_t(in.displacement);
     const Place place = resolve(w, in.flags & kGeneric ? Space::generic : Space::shared_cta, address, 16, write, lane);
-    if (place.data && !place.cta) report(*w.cluster, "out of bounds", "ldmatrix and stmatrix work on shared memory", &w);
+    if (place.data && !place.cta)
+        report(*w.cluster, "out of bounds", "ldmatrix and stmatrix work on shared memory", &w);
     return place.cta ? place : Place{};
 }
 
@@ -88,7 +89,8 @@ void decode_matrix(Decoder& decoder) {
     decoder.out.a = decoder.address(decoder.node(is_load ? 1 : 0), decoder.out.displacement);
     auto& list = is_load ? decoder.extra().d : decoder.extra().b;
     list = is_load ? decoder.dests(decoder.node(0), Type::b32) : decoder.sources(decoder.node(1), Type::b32);
-    if (number.empty() || list.size() != size_t(number[1] - '0')) decoder.error("the number of registers is not the number of matrices");
+    if (number.empty() || list.size() != size_t(number[1] - '0'))
+        decoder.error("the number of registers is not the number of matrices");
     decoder.out.gather = Gather::warp;
     decoder.set(is_load ? load_matrix : store_matrix);
 }
@@ -100,7 +102,8 @@ Step transpose_matrix(Warp& w, const Instruction& in, uint32_t) {
         rows[lane / 4][2 * (lane % 4)] = uint16_t(value), rows[lane / 4][2 * (lane % 4) + 1] = uint16_t(value >> 16);
     }
     for (unsigned lane = 0; lane < kLanes; ++lane)
-        w.row<uint32_t>(in.d)[lane] = uint32_t(rows[2 * (lane % 4) + 1][lane / 4]) << 16 | rows[2 * (lane % 4)][lane / 4];
+        w.row<uint32_t>(in.d)[lane] =
+            uint32_t(rows[2 * (lane % 4) + 1][lane / 4]) << 16 | rows[2 * (lane % 4)][lane / 4];
     return Step::next;
 }
 void decode_movmatrix(Decoder& decoder) {

@@ -9,8 +9,8 @@ namespace deep_gemm::simulator {
 
 OperandLayout wgmma_layout(uint64_t descriptor) {
     constexpr int kSwizzles[] = {0, 3, 2, 1};
-    return {uint32_t(descriptor & 0x3fff) << 4, uint32_t(descriptor >> 16 & 0x3fff) << 4, uint32_t(descriptor >> 32 & 0x3fff) << 4,
-            kSwizzles[descriptor >> 62], uint32_t(descriptor >> 49 & 7)};
+    return {uint32_t(descriptor & 0x3fff) << 4, uint32_t(descriptor >> 16 & 0x3fff) << 4,
+            uint32_t(descriptor >> 32 & 0x3fff) << 4, kSwizzles[descriptor >> 62], uint32_t(descriptor >> 49 & 7)};
 }
 
 void convert_elements(Type type, const char* from, unsigned count, float* to) {
@@ -55,17 +55,21 @@ void convert_elements(Type type, const char* from, unsigned count, float* to) {
     }
 }
 
-void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layout, unsigned rows, int mn_major, Type type, Matrix& out) {
+void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layout, unsigned rows, int mn_major,
+                   Type type, Matrix& out) {
     const unsigned element = type == Type::tf32 ? 4 : type_bytes(type), per_chunk = 16 / element;
     const unsigned k_elements = 32 / element;
     const uint32_t mask = (1u << layout.swizzle) - 1, span = layout.swizzle ? 16u << layout.swizzle : 16;
     if (layout.base_offset)
-        report(*given.cluster, "descriptor", concat(given.what, " uses a descriptor with a base offset, which is not modelled"), given.warp, given.instruction);
+        report(*given.cluster, "descriptor",
+               concat(given.what, " uses a descriptor with a base offset, which is not modelled"), given.warp,
+               given.instruction);
     AsyncAccess access = given;
     access.swizzle = uint8_t(layout.swizzle);
     if (layout.swizzle && (rows > 8 || mn_major) && layout.stride % (8 * span))
         report(*access.cluster, "descriptor",
-               concat(access.what, " uses a descriptor whose stride of ", layout.stride, " bytes is no multiple of its swizzle pattern of ", 8 * span, " bytes"),
+               concat(access.what, " uses a descriptor whose stride of ", layout.stride,
+                      " bytes is no multiple of its swizzle pattern of ", 8 * span, " bytes"),
                access.warp, access.instruction);
     bool outside = false;
     const auto chunk = [&](uint32_t address, unsigned row, unsigned k, unsigned row_step) {
@@ -73,7 +77,8 @@ void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layo
         if (address < kReservedShared || address + 16 > cta.shared.size()) {
             if (!outside)
                 report(*access.cluster, "out of bounds",
-                       concat(access.what, " reads shared memory ", hex(address), ", outside [", hex(kReservedShared), ", ", hex(cta.shared.size()), ")"),
+                       concat(access.what, " reads shared memory ", hex(address), ", outside [", hex(kReservedShared),
+                              ", ", hex(cta.shared.size()), ")"),
                        access.warp, access.instruction);
             outside = true;
             return;
@@ -95,8 +100,9 @@ void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layo
     if (!mn_major) {
         for (unsigned row = 0; row < rows; ++row)
             for (unsigned c = 0; c < 2; ++c) {
-                const uint32_t address = layout.swizzle ? layout.start + row / 8 * layout.stride + row % 8 * span + c * 16
-                                                        : layout.start + row / 8 * layout.stride + c * layout.leading + row % 8 * 16;
+                const uint32_t address =
+                    layout.swizzle ? layout.start + row / 8 * layout.stride + row % 8 * span + c * 16
+                                   : layout.start + row / 8 * layout.stride + c * layout.leading + row % 8 * 16;
                 chunk(address, row, c * per_chunk, 0);
             }
         return;
@@ -106,15 +112,16 @@ void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layo
     for (unsigned k = 0; k < k_elements; ++k)
         for (unsigned row = 0; row < rows; row += per_chunk) {
             const unsigned block = row / per_span, inside = row % per_span;
-            const uint32_t address = layout.swizzle
-                                         ? layout.start + block * layout.leading + k / 8 * layout.stride + k % 8 * span + inside * element
-                                         : layout.start + block * layout.stride + k / 8 * layout.leading + k % 8 * 16;
+            const uint32_t address =
+                layout.swizzle
+                    ? layout.start + block * layout.leading + k / 8 * layout.stride + k % 8 * span + inside * element
+                    : layout.start + block * layout.stride + k / 8 * layout.leading + k % 8 * 16;
             chunk(address, row, k, 1);
         }
 }
 
-__attribute__((optimize("O3"), target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) void multiply(
-    const float* a, const float* b, unsigned m, unsigned n, unsigned k, float* d) {
+__attribute__((optimize("O3"), target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) void
+multiply(const float* a, const float* b, unsigned m, unsigned n, unsigned k, float* d) {
     static thread_local float columns[kMatrixK * 256];
     for (unsigned row = 0; row < n; ++row)
         for (unsigned i = 0; i < k; ++i) columns[i * 256 + row] = b[row * kMatrixK + i];
@@ -123,7 +130,7 @@ __attribute__((optimize("O3"), target_clones("default", "arch=x86-64-v3", "arch=
         const float* values = a + row * kMatrixK;
         for (unsigned j = 0; j < n; ++j) out[j] = 0;
         for (unsigned i = 0; i + 4 <= k; i += 4) {  // K is 8, 16 or 32
-            const float *__restrict b0 = columns + i * 256, *__restrict b1 = b0 + 256, *__restrict b2 = b1 + 256, *__restrict b3 = b2 + 256;
+            const float* __restrict b0 = columns + i * 256, * __restrict b1 = b0 + 256, * __restrict b2 = b1 + 256, * __restrict b3 = b2 + 256;
             const float a0 = values[i], a1 = values[i + 1], a2 = values[i + 2], a3 = values[i + 3];
             for (unsigned j = 0; j < n; ++j) out[j] += a0 * b0[j] + a1 * b1[j] + a2 * b2[j] + a3 * b3[j];
         }

@@ -24,7 +24,8 @@ struct OperandLayout {
 OperandLayout wgmma_layout(uint64_t descriptor);
 void convert_elements(Type type, const char* from, unsigned count, float* to);
 /// Read `rows` x 32 bytes of K through the asynchronous proxy. `mn_major`: 0 K-major, 1 transposed.
-void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layout, unsigned rows, int mn_major, Type type, Matrix& out);
+void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layout, unsigned rows, int mn_major,
+                   Type type, Matrix& out);
 /// d[m][n] = sum over k of a[m][k] * b[n][k], in FP32.
 void multiply(const float* a, const float* b, unsigned m, unsigned n, unsigned k, float* d);
 

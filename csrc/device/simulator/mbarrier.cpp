@@ -10,8 +10,8 @@ namespace {
 constexpr int64_t kMaximumBytes = (int64_t(1) << 20) - 1;
 
 std::string name_of(const Cta& cta, const Mbarrier& barrier) {
-    return concat("mbarrier ", hex(barrier.address), " of block ", cta.rank, " (phase ", barrier.phase, ", ", barrier.pending, " of ",
-                  barrier.expected, " arrivals and ", barrier.bytes, " bytes missing)");
+    return concat("mbarrier ", hex(barrier.address), " of block ", cta.rank, " (phase ", barrier.phase, ", ",
+                  barrier.pending, " of ", barrier.expected, " arrivals and ", barrier.bytes, " bytes missing)");
 }
 
 void check_complete(Cluster& cluster, Cta& cta, Mbarrier& barrier) {
@@ -37,25 +37,35 @@ void check_complete(Cluster& cluster, Cta& cta, Mbarrier& barrier) {
 
 }  // namespace
 
-Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& known, const Warp* warp, const Instruction* in, bool remote) {
+Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& known, const Warp* warp,
+                     const Instruction* in, bool remote) {
     Mbarrier* barrier = cta.find_mbarrier(offset);
     if (!barrier) {
-        report(cluster, "barrier", concat("there is no mbarrier at ", hex(offset), " of block ", cta.rank, ": it was not initialised (yet)"), warp, in);
+        report(cluster, "barrier",
+               concat("there is no mbarrier at ", hex(offset), " of block ", cta.rank,
+                      ": it was not initialised (yet)"),
+               warp, in);
         return nullptr;
     }
     if (barrier->init_tick > known.of(barrier->init_agent) && !(warp && warp->agent == barrier->init_agent))
-        report(cluster, "race", concat(name_of(cta, *barrier), " is used, but nothing orders its initialisation before"), warp, in);
+        report(cluster, "race",
+               concat(name_of(cta, *barrier), " is used, but nothing orders its initialisation before"), warp, in);
     else if (remote && !barrier->init_fenced)
-        report(cluster, "proxy fence",
-               concat(name_of(cta, *barrier), " is used by a copy or from another block, but no fence.mbarrier_init (or fence.proxy.async) followed its "
-                                              "initialisation"),
-               warp, in);
+        report(
+            cluster, "proxy fence",
+            concat(
+                name_of(cta, *barrier),
+                " is used by a copy or from another block, but no fence.mbarrier_init (or fence.proxy.async) followed its "
+                "initialisation"),
+            warp, in);
     return barrier;
 }
 
-void arrive(Cluster& cluster, Cta& cta, Mbarrier& barrier, uint32_t count, const Clock* release, const Warp* warp, const Instruction* in) {
+void arrive(Cluster& cluster, Cta& cta, Mbarrier& barrier, uint32_t count, const Clock* release, const Warp* warp,
+            const Instruction* in) {
     if (count > barrier.pending) {
-        report(cluster, "arrive count", concat("more arrivals than ", name_of(cta, barrier), " expects in this phase"), warp, in);
+        report(cluster, "arrive count", concat("more arrivals than ", name_of(cta, barrier), " expects in this phase"),
+               warp, in);
         count = barrier.pending;
     }
     barrier.pending -= count;
@@ -69,7 +79,8 @@ void expect_bytes(Mbarrier& barrier, int64_t bytes) { barrier.bytes += bytes; }
 void complete_bytes(Cluster& cluster, Cta& cta, Mbarrier& barrier, int64_t bytes) {
     barrier.bytes -= bytes;
     if (barrier.bytes < -kMaximumBytes || barrier.bytes > kMaximumBytes)
-        report(cluster, "transaction count", concat(name_of(cta, barrier), " leaves the range of the byte count"), nullptr);
+        report(cluster, "transaction count", concat(name_of(cta, barrier), " leaves the range of the byte count"),
+               nullptr);
     ++cluster.progress;
     check_complete(cluster, cta, barrier);
 }
@@ -85,7 +96,8 @@ Place barrier_place(Warp& w, const Instruction& in, unsigned lane) {
     const auto space = Space(in.flags >> kSpaceShift & 15);
     if (space == Space::generic) {
         if ((address & kWindowMask) != kSharedWindow) {
-            report(*w.cluster, "out of bounds", concat("mbarrier address ", hex(address), " is not in shared memory"), &w);
+            report(*w.cluster, "out of bounds", concat("mbarrier address ", hex(address), " is not in shared memory"),
+                   &w);
             return {};
         }
         address = uint32_t(address);
@@ -104,17 +116,20 @@ Step init(Warp& w, const Instruction& in, uint32_t lanes) {
         if (!place.cta) continue;
         const uint32_t count = w.row<uint32_t>(in.b)[lane];
         Cta& cta = *place.cta;
-        if (count == 0 || count > kMaximumBytes) report(*w.cluster, "barrier", concat("mbarrier.init with a count of ", count), &w);
+        if (count == 0 || count > kMaximumBytes)
+            report(*w.cluster, "barrier", concat("mbarrier.init with a count of ", count), &w);
         if (Mbarrier* old = cta.find_mbarrier(place.offset)) {
             if (old->pending != old->expected || old->bytes)
-                report(*w.cluster, "barrier reuse", concat(name_of(cta, *old), " is initialised again in the middle of a phase"), &w);
+                report(*w.cluster, "barrier reuse",
+                       concat(name_of(cta, *old), " is initialised again in the middle of a phase"), &w);
             cta.mbarrier_at[place.offset / 8] = -1;
         }
         shared_write(w, cta, place.offset, 8, true, true);
         auto barrier = std::make_unique<Mbarrier>();
         barrier->address = place.offset;
         barrier->expected = barrier->pending = count;
-        barrier->agent = w.cluster->new_agent(concat("a copy that completes on mbarrier ", hex(place.offset), " of block ", cta.rank));
+        barrier->agent = w.cluster->new_agent(concat("a copy that completes on mbarrier ", hex(place.offset),
+                                                     " of block ", cta.rank));
         barrier->init_agent = w.agent;
         barrier->init_tick = w.clock.of(w.agent);
         barrier->init_warp = &w;
@@ -129,18 +144,21 @@ Step invalidate(Warp& w, const Instruction& in, uint32_t lanes) {
     const unsigned lane = std::countr_zero(lanes);
     const Place place = barrier_place(w, in, lane);
     if (!place.cta) return Step::next;
-    if (barrier_at(*w.cluster, *place.cta, place.offset, w.clock, &w, nullptr, false)) place.cta->mbarrier_at[place.offset / 8] = -1;
+    if (barrier_at(*w.cluster, *place.cta, place.offset, w.clock, &w, nullptr, false))
+        place.cta->mbarrier_at[place.offset / 8] = -1;
     return Step::next;
 }
 
 Step arrive_op(Warp& w, const Instruction& in, uint32_t lanes) {
-    const bool remote_form = in.flags & kRemoteForm, drop = Operation(in.flags & kOperationMask) == Operation::arrive_drop;
+    const bool remote_form = in.flags & kRemoteForm,
+               drop = Operation(in.flags & kOperationMask) == Operation::arrive_drop;
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
         const Place place = barrier_place(w, in, lane);
         if (!place.cta) continue;
         const bool elsewhere = place.cta != w.cta;
-        if (elsewhere && !remote_form) report(*w.cluster, "cluster", "an arrive on another block's mbarrier needs .shared::cluster", &w);
+        if (elsewhere && !remote_form)
+            report(*w.cluster, "cluster", "an arrive on another block's mbarrier needs .shared::cluster", &w);
         Mbarrier* barrier = barrier_at(*w.cluster, *place.cta, place.offset, w.clock, &w, nullptr, elsewhere);
         if (!barrier) continue;
         note_remote(w, *place.cta, in);
@@ -148,7 +166,8 @@ Step arrive_op(Warp& w, const Instruction& in, uint32_t lanes) {
         const uint32_t operand = in.b.present ? w.row<uint32_t>(in.b)[lane] : 1;
         if (in.flags & kExpect) expect_bytes(*barrier, operand);
         if (drop) barrier->expected -= in.flags & kExpect ? 1 : operand;
-        arrive(*w.cluster, *place.cta, *barrier, in.flags & kExpect ? 1 : operand, in.flags & kRelaxed ? nullptr : &w.clock, &w, nullptr);
+        arrive(*w.cluster, *place.cta, *barrier, in.flags & kExpect ? 1 : operand,
+               in.flags & kRelaxed ? nullptr : &w.clock, &w, nullptr);
     }
     tick(w);
     return Step::next;
@@ -163,8 +182,10 @@ Step bytes_op(Warp& w, const Instruction& in, uint32_t lanes) {
         if (!barrier) continue;
         note_remote(w, *place.cta, in);
         const int64_t bytes = w.row<uint32_t>(in.b)[lane];
-        if (Operation(in.flags & kOperationMask) == Operation::expect) expect_bytes(*barrier, bytes);
-        else complete_bytes(*w.cluster, *place.cta, *barrier, bytes);
+        if (Operation(in.flags & kOperationMask) == Operation::expect)
+            expect_bytes(*barrier, bytes);
+        else
+            complete_bytes(*w.cluster, *place.cta, *barrier, bytes);
     }
     ++w.cluster->progress;
     return Step::next;
@@ -202,7 +223,9 @@ Step wait_op(Warp& w, const Instruction& in, uint32_t lanes) {
             parity = state & 1;
             over = barrier->phase > state;
         }
-        if (w.resuming && w.wait.kind == Wait::Kind::mbarrier && w.wait.latched && w.wait.address == place.offset && w.wait.value == parity) over = true;
+        if (w.resuming && w.wait.kind == Wait::Kind::mbarrier && w.wait.latched && w.wait.address == place.offset &&
+            w.wait.value == parity)
+            over = true;
         if (over) {
             if (!(in.flags & kRelaxed)) w.clock.join(barrier->completed);
             passed |= 1u << lane;
@@ -231,7 +254,8 @@ Step pending_count(Warp& w, const Instruction& in, uint32_t) {
 
 void decode_mbarrier(Decoder& decoder) {
     Instruction& out = decoder.out;
-    const auto name = decoder.one_of({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count"});
+    const auto name = decoder.one_of({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait",
+                                      "try_wait", "pending_count"});
     if (name.empty()) decoder.error("unknown mbarrier operation");
     uint32_t flags = 0;
     if (name.starts_with("arrive")) {
@@ -242,7 +266,9 @@ void decode_mbarrier(Decoder& decoder) {
     if (decoder.one_of({"release", "acquire", "relaxed"}) == "relaxed") flags |= kRelaxed;
     decoder.one_of({"cta", "cluster"});
     const auto space_name = decoder.one_of({"shared::cta", "shared::cluster", "shared"});
-    Space space = space_name.empty() ? Space::generic : space_name == "shared::cluster" ? Space::shared_cluster : Space::shared_cta;
+    Space space = space_name.empty()                ? Space::generic
+                  : space_name == "shared::cluster" ? Space::shared_cluster
+                                                    : Space::shared_cta;
     if (space == Space::shared_cluster) flags |= kRemoteForm;
     decoder.need_type();
     const auto operation = [&](Operation op, Handler handler) {
@@ -267,8 +293,10 @@ void decode_mbarrier(Decoder& decoder) {
             if (state.name != "_") out.d = decoder.dest(state, Type::b64);
         }
         out.a = decoder.address(decoder.node(next++), out.displacement);
-        if (next < decoder.count()) out.b = decoder.source(next, Type::u32);
-        else if (flags & kExpect) decoder.error("expect_tx needs a byte count");
+        if (next < decoder.count())
+            out.b = decoder.source(next, Type::u32);
+        else if (flags & kExpect)
+            decoder.error("expect_tx needs a byte count");
         operation(name == "arrive" ? Operation::arrive : Operation::arrive_drop, arrive_op);
     } else if (name == "pending_count") {
         out.d = decoder.dest(0, Type::u32);

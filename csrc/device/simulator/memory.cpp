@@ -20,7 +20,8 @@ const Extent* find_extent(const LaunchState& launch, uint64_t address) {
     return nullptr;
 }
 
-char* global_range(Cluster& cluster, uint64_t address, uint64_t bytes, bool write, const Warp* warp, const Instruction* in) {
+char* global_range(Cluster& cluster, uint64_t address, uint64_t bytes, bool write, const Warp* warp,
+                   const Instruction* in) {
     const auto& extents = cluster.launch->extents;
     const Extent* nearest = nullptr;
     bool read_only = false;
@@ -34,11 +35,12 @@ char* global_range(Cluster& cluster, uint64_t address, uint64_t bytes, bool writ
         nearest = &extent;
     }
     report(cluster, "out of bounds",
-           concat("global memory ", hex(address), " (", bytes, " bytes) is ", write ? "written" : "read", read_only ? " but the tensor '" : ", ",
+           concat("global memory ", hex(address), " (", bytes, " bytes) is ", write ? "written" : "read",
+                  read_only ? " but the tensor '" : ", ",
                   read_only ? concat(nearest->name, "' is an input")
-                            : nearest ? concat("which is ", address - reinterpret_cast<uint64_t>(nearest->data), " bytes into '", nearest->name,
-                                               "' of ", nearest->bytes, " bytes")
-                                      : std::string("which belongs to no tensor of the launch")),
+                  : nearest ? concat("which is ", address - reinterpret_cast<uint64_t>(nearest->data), " bytes into '",
+                                     nearest->name, "' of ", nearest->bytes, " bytes")
+                            : std::string("which belongs to no tensor of the launch")),
            warp, in);
     return nullptr;
 }
@@ -49,15 +51,16 @@ Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, bool own_only, 
     if (rank >= cluster.ctas.size() || (own_only && rank != warp.cta->rank)) {
         report(cluster, "out of bounds",
                concat(what, ": shared address ", hex(address), " is in block ", rank,
-                      rank < cluster.ctas.size() ? " of the cluster, but this instruction reaches only its own block" : ", which does not exist"),
+                      rank < cluster.ctas.size() ? " of the cluster, but this instruction reaches only its own block"
+                                                 : ", which does not exist"),
                &warp);
         return {};
     }
     Cta& cta = *cluster.ctas[rank];
     if (offset < kReservedShared || uint64_t(offset) + bytes > cta.shared.size()) {
         report(cluster, "out of bounds",
-               concat(what, ": shared address ", hex(address), " (", bytes, " bytes) is outside [", hex(kReservedShared), ", ",
-                      hex(cta.shared.size()), ") of block ", rank),
+               concat(what, ": shared address ", hex(address), " (", bytes, " bytes) is outside [",
+                      hex(kReservedShared), ", ", hex(cta.shared.size()), ") of block ", rank),
                &warp);
         return {};
     }
@@ -66,29 +69,42 @@ Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, bool own_only, 
 
 Place resolve(Warp& warp, Space space, uint64_t address, uint32_t bytes, bool write, unsigned lane) {
     if (address % bytes)
-        report(*warp.cluster, "misaligned", concat(write ? "store of " : "load of ", bytes, " bytes at ", hex(address), ", which is not aligned to them"), &warp);
+        report(*warp.cluster, "misaligned",
+               concat(write ? "store of " : "load of ", bytes, " bytes at ", hex(address),
+                      ", which is not aligned to them"),
+               &warp);
     if (space == Space::generic) {
         const uint64_t window = address & kWindowMask;
-        if (window == kSharedWindow) space = Space::shared_cluster, address = uint32_t(address);
-        else if (window == kLocalWindow) space = Space::local, address &= ~kWindowMask;
-        else space = Space::global;
+        if (window == kSharedWindow)
+            space = Space::shared_cluster, address = uint32_t(address);
+        else if (window == kLocalWindow)
+            space = Space::local, address &= ~kWindowMask;
+        else
+            space = Space::global;
     }
     switch (space) {
-        case Space::shared_cta: return shared_place(warp, uint32_t(address), bytes, true, write ? "store" : "load");
-        case Space::shared_cluster: return shared_place(warp, uint32_t(address), bytes, false, write ? "store" : "load");
+        case Space::shared_cta:
+            return shared_place(warp, uint32_t(address), bytes, true, write ? "store" : "load");
+        case Space::shared_cluster:
+            return shared_place(warp, uint32_t(address), bytes, false, write ? "store" : "load");
         case Space::local:
             if (address + bytes > warp.entry->local_bytes) {
-                report(*warp.cluster, "out of bounds", concat("local address ", hex(address), " is beyond the thread's ", warp.entry->local_bytes, " bytes"), &warp);
+                report(*warp.cluster, "out of bounds",
+                       concat("local address ", hex(address), " is beyond the thread's ", warp.entry->local_bytes,
+                              " bytes"),
+                       &warp);
                 return {};
             }
             return {warp.local.data() + size_t(lane) * warp.entry->local_bytes + address};
         case Space::param:
             if (address + bytes > warp.cluster->launch->param_storage.size()) {
-                report(*warp.cluster, "out of bounds", concat("parameter offset ", address, " is beyond the parameters"), &warp);
+                report(*warp.cluster, "out of bounds",
+                       concat("parameter offset ", address, " is beyond the parameters"), &warp);
                 return {};
             }
             return {warp.cluster->launch->params + address};
-        default: return {global_range(*warp.cluster, address, bytes, write, &warp, nullptr)};
+        default:
+            return {global_range(*warp.cluster, address, bytes, write, &warp, nullptr)};
     }
 }
 
@@ -101,8 +117,8 @@ struct Access {
 };
 
 Access unpack(const Instruction& in) {
-    return {Space(in.flags & 15), in.flags >> 4 & 31, in.flags >> 9 & 15, bool(in.flags >> 13 & 1), bool(in.flags >> 14 & 1),
-            bool(in.flags >> 15 & 1), bool(in.flags >> 16 & 1)};
+    return {Space(in.flags & 15),     in.flags >> 4 & 31,       in.flags >> 9 & 15,      bool(in.flags >> 13 & 1),
+            bool(in.flags >> 14 & 1), bool(in.flags >> 15 & 1), bool(in.flags >> 16 & 1)};
 }
 
 void count_conflicts(Warp& warp, const uint32_t* offsets, uint32_t lanes, unsigned bytes) {
@@ -161,14 +177,16 @@ Step load(Warp& w, const Instruction& in, uint32_t lanes) {
                 __builtin_memcpy(w.row<char>(targets[e]) + lane * 16, pair, 16);
                 continue;
             }
-            const uint64_t value = place.data ? load_element(place.data + e * access.element_bytes, access.element_bytes, access.sign_extend, targets[e].bytes)
+            const uint64_t value = place.data ? load_element(place.data + e * access.element_bytes,
+                                                             access.element_bytes, access.sign_extend, targets[e].bytes)
                                               : ~uint64_t(0);
             write_any(w, targets[e], lane, value);
         }
     }
     if (bad_lanes)
         for (const auto& target : targets) mark_tainted(w, target, bad_lanes);
-    if (shared_lanes) count_conflicts(w, offsets, shared_lanes, bytes);
+    if (shared_lanes)
+        count_conflicts(w, offsets, shared_lanes, bytes);
     else if (access.space == Space::global || access.space == Space::generic)
         w.cluster->statistics.global_load_bytes += uint64_t(bytes) * std::popcount(lanes);
     return Step::next;
@@ -191,7 +209,10 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
             offsets[lane] = place.offset;
             shared_write(w, *place.cta, place.offset, bytes, !(bad >> lane & 1), access.ordered);
         } else if (bad >> lane & 1 && access.space != Space::local) {
-            report(*w.cluster, "uninitialised", concat("a value that comes from shared memory nobody wrote is stored to global memory ", hex(address)), &w);
+            report(*w.cluster, "uninitialised",
+                   concat("a value that comes from shared memory nobody wrote is stored to global memory ",
+                          hex(address)),
+                   &w);
         }
         for (size_t e = 0; e < access.elements; ++e) {
             if (access.element_bytes == 16) {
@@ -216,7 +237,8 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
 }
 
 Space take_space(Decoder& decoder) {
-    const auto name = decoder.one_of({"shared::cta", "shared::cluster", "shared", "global", "local", "param::entry", "param", "const"});
+    const auto name = decoder.one_of({"shared::cta", "shared::cluster", "shared", "global", "local", "param::entry",
+                                      "param", "const"});
     if (name == "shared::cluster") return Space::shared_cluster;
     if (name.starts_with("shared")) return Space::shared_cta;
     if (name == "local") return Space::local;
@@ -231,31 +253,54 @@ void decode_access(Decoder& decoder, bool is_store) {
     decoder.one_of({"cta", "cluster", "gpu", "sys"});
     const Space space = take_space(decoder);
     const bool hint = decoder.has("L2::cache_hint");
-    decoder.ignore({"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first",
-                    "L1::evict_last", "L1::no_allocate", "L2::evict_normal", "L2::evict_first", "L2::evict_last", "L2::cache_hint", "L2::64B",
-                    "L2::128B", "L2::256B", "unified"});
+    decoder.ignore({"nc",
+                    "ca",
+                    "cg",
+                    "cs",
+                    "lu",
+                    "cv",
+                    "wb",
+                    "wt",
+                    "L1::evict_normal",
+                    "L1::evict_unchanged",
+                    "L1::evict_first",
+                    "L1::evict_last",
+                    "L1::no_allocate",
+                    "L2::evict_normal",
+                    "L2::evict_first",
+                    "L2::evict_last",
+                    "L2::cache_hint",
+                    "L2::64B",
+                    "L2::128B",
+                    "L2::256B",
+                    "unified"});
     const auto vector = decoder.one_of({"v2", "v4", "v8"});
     const unsigned elements = vector.empty() ? 1 : unsigned(vector[1] - '0');
     const Type type = decoder.need_type();
     const unsigned element_bytes = type_bytes(type);
-    const bool ordered = order == "acquire" || order == "release" || order == "relaxed" || order == "volatile" || order == "mmio";
+    const bool ordered =
+        order == "acquire" || order == "release" || order == "relaxed" || order == "volatile" || order == "mmio";
     out.flags = uint32_t(space) | element_bytes << 4 | elements << 9 | uint32_t(is_signed(type)) << 13 |
-                uint32_t(order == "acquire" || order == "volatile") << 14 | uint32_t(order == "release" || order == "volatile") << 15 |
-                uint32_t(ordered) << 16;
+                uint32_t(order == "acquire" || order == "volatile") << 14 |
+                uint32_t(order == "release" || order == "volatile") << 15 | uint32_t(ordered) << 16;
     const size_t value_operand = is_store ? 1 : 0, address_operand = is_store ? 0 : 1;
     out.a = decoder.address(decoder.node(address_operand), out.displacement);
     const Node& values = decoder.node(value_operand);
     const auto add = [&](const Node& value) {
         if (is_store)
-            decoder.extra().b.push_back(value.kind == Node::Kind::name ? decoder.source_any(value, std::max(4u, element_bytes)) : decoder.source(value, type));
+            decoder.extra().b.push_back(value.kind == Node::Kind::name
+                                            ? decoder.source_any(value, std::max(4u, element_bytes))
+                                            : decoder.source(value, type));
         else
             decoder.extra().d.push_back(decoder.dest_any(value, std::max(4u, element_bytes)));
     };
     if (values.kind == Node::Kind::vector)
         for (const Node& value : values.children) add(value);
-    else add(values);
+    else
+        add(values);
     const size_t given = is_store ? decoder.extra().b.size() : decoder.extra().d.size();
-    if (given != elements) decoder.error(concat("the instruction moves ", elements, " elements, but ", given, " operands are given"));
+    if (given != elements)
+        decoder.error(concat("the instruction moves ", elements, " elements, but ", given, " operands are given"));
     for (const auto& operand : is_store ? decoder.extra().b : decoder.extra().d)
         if (operand.bytes < element_bytes) decoder.error("a register is narrower than the element");
     if (hint) decoder.source(2, Type::b64);
@@ -335,7 +380,8 @@ void decode_fence(Decoder& decoder) {
     } else {
         flags |= kMemory;
     }
-    decoder.ignore({"acq_rel", "sc", "release", "acquire", "sync_restrict::shared::cta", "sync_restrict::shared::cluster", "cta", "cluster", "gpu", "sys"});
+    decoder.ignore({"acq_rel", "sc", "release", "acquire", "sync_restrict::shared::cta",
+                    "sync_restrict::shared::cluster", "cta", "cluster", "gpu", "sys"});
     decoder.out.flags = flags;
     decoder.set(fence);
 }

@@ -17,12 +17,14 @@ struct Place {
 /// Find and bounds-check an access of one lane. A bad one is reported, and gives no data.
 Place resolve(Warp& warp, Space space, uint64_t address, uint32_t bytes, bool write, unsigned lane);
 /// A range of global memory for the copy engine; null (after a report) when it is not the launch's.
-char* global_range(Cluster& cluster, uint64_t address, uint64_t bytes, bool write, const Warp* warp, const Instruction* in);
+char* global_range(Cluster& cluster, uint64_t address, uint64_t bytes, bool write, const Warp* warp,
+                   const Instruction* in);
 const Extent* find_extent(const LaunchState& launch, uint64_t address);
 /// Shared memory of the cluster by its 32-bit address; null block (after a report) when out of bounds.
 Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, bool own_only, const char* what);
 
-/// memory[address] = operation(memory[address], *value), atomically; `operation` counts as in PTX's list add, min, max, inc, dec, exch, cas, and, or, xor.
+/// memory[address] = operation(memory[address], *value), atomically; `operation` counts as in PTX's list add, min, max,
+/// inc, dec, exch, cas, and, or, xor.
 void reduce_memory(char* address, Type type, int operation, const char* value);
 
 // --- shadow.cpp: the generic proxy
@@ -35,7 +37,7 @@ void note_remote(Warp& warp, Cta& cta, const Instruction& in);
 struct AsyncAccess {
     Cluster* cluster;
     const Clock* at;
-    Agent agent;         // whose progress says that the access is over
+    Agent agent;  // whose progress says that the access is over
     uint32_t tick;
     const Instruction* instruction;
     const Warp* warp;

@@ -7,13 +7,16 @@ namespace deep_gemm::simulator {
 
 namespace {
 
-template <class T> Step copy(Warp& w, const Instruction& in, uint32_t lanes) {
+template <class T>
+Step copy(Warp& w, const Instruction& in, uint32_t lanes) {
     auto* d = w.row<T>(in.d);
     const auto* a = w.row<T>(in.a);
     for_lanes(lanes, [&](unsigned i) { d[i] = a[i]; });
     return Step::next;
 }
-struct Wide128 { uint64_t low, high; };
+struct Wide128 {
+    uint64_t low, high;
+};
 
 Step copy_predicate(Warp& w, const Instruction& in, uint32_t lanes) {
     w.mask(in.d) = (w.mask(in.d) & ~lanes) | (w.predicate(in.a) & lanes);
@@ -28,12 +31,15 @@ Step pack(Warp& w, const Instruction& in, uint32_t lanes) {
         if (in.d.bytes == 16) {
             uint64_t words[2] = {0, 0};
             for (size_t p = 0; p < parts.size(); ++p)
-                words[p * bits / 64] |= (read_any(w, parts[p], i) & (bits == 64 ? ~uint64_t(0) : (uint64_t(1) << bits) - 1)) << (p * bits % 64);
+                words[p * bits / 64] |=
+                    (read_any(w, parts[p], i) & (bits == 64 ? ~uint64_t(0) : (uint64_t(1) << bits) - 1))
+                    << (p * bits % 64);
             w.row<Wide128>(in.d)[i] = {words[0], words[1]};
             return;
         }
         uint64_t value = 0;
-        for (size_t p = 0; p < parts.size(); ++p) value |= (read_any(w, parts[p], i) & ((uint64_t(1) << bits) - 1)) << (p * bits);
+        for (size_t p = 0; p < parts.size(); ++p)
+            value |= (read_any(w, parts[p], i) & ((uint64_t(1) << bits) - 1)) << (p * bits);
         write_any(w, in.d, i, value);
     });
     return Step::next;
@@ -44,8 +50,10 @@ Step unpack(Warp& w, const Instruction& in, uint32_t lanes) {
     const auto& parts = in.extra->d;
     for_lanes(lanes, [&](unsigned i) {
         uint64_t words[2] = {0, 0};
-        if (in.a.bytes == 16) words[0] = w.row<Wide128>(in.a)[i].low, words[1] = w.row<Wide128>(in.a)[i].high;
-        else words[0] = read_any(w, in.a, i);
+        if (in.a.bytes == 16)
+            words[0] = w.row<Wide128>(in.a)[i].low, words[1] = w.row<Wide128>(in.a)[i].high;
+        else
+            words[0] = read_any(w, in.a, i);
         for (size_t p = 0; p < parts.size(); ++p) {
             const uint64_t value = words[p * bits / 64] >> (p * bits % 64);
             write_any(w, parts[p], i, bits == 64 ? value : value & ((uint64_t(1) << bits) - 1));
@@ -60,7 +68,9 @@ Step read_clock(Warp& w, const Instruction& in, uint32_t lanes) {
     uint64_t value = w.executed;
     if (special == Special::clock_hi) value >>= 32;
     if (special == Special::globaltimer || special == Special::globaltimer_lo || special == Special::globaltimer_hi) {
-        value = uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+        value = uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now()
+                                                                                  .time_since_epoch())
+                             .count());
         if (special == Special::globaltimer_hi) value >>= 32;
     }
     for_lanes(lanes, [&](unsigned i) { write_any(w, in.d, i, value); });
@@ -82,7 +92,10 @@ void decode_mov(Decoder& decoder) {
         out.displacement = bits / parts.children.size();
         for (const Node& part : parts.children) {
             const bool skipped = part.name == "_";
-            decoder.extra().d.push_back(decoder.dest_any(part, skipped ? 8 : std::max<unsigned>(4, bits / 8 / parts.children.size())));
+            decoder.extra().d.push_back(decoder.dest_any(part, skipped
+                                                                   ? 8
+                                                                   : std::max<unsigned>(4, bits / 8 /
+                                                                                               parts.children.size())));
         }
         out.a = decoder.source(1, type);
         return decoder.set(unpack);
@@ -91,7 +104,8 @@ void decode_mov(Decoder& decoder) {
         const Node& parts = decoder.node(1);
         out.displacement = bits / parts.children.size();
         for (const Node& part : parts.children)
-            decoder.extra().a.push_back(decoder.source_any(part, std::max<unsigned>(4, bits / 8 / parts.children.size())));
+            decoder.extra().a.push_back(decoder.source_any(part,
+                                                           std::max<unsigned>(4, bits / 8 / parts.children.size())));
         out.d = decoder.dest(0, type);
         return decoder.set(pack);
     }
@@ -99,9 +113,12 @@ void decode_mov(Decoder& decoder) {
     const Special special = source.kind == Node::Kind::name ? Special(0) : Special::unknown;
     out.d = decoder.dest(0, type);
     if (special != Special::unknown && source.name.size() > 6 && source.name[0] == '%') {
-        static const std::pair<std::string_view, Special> kChanging[] = {
-            {"%clock", Special::clock}, {"%clock64", Special::clock64}, {"%clock_hi", Special::clock_hi},
-            {"%globaltimer", Special::globaltimer}, {"%globaltimer_lo", Special::globaltimer_lo}, {"%globaltimer_hi", Special::globaltimer_hi}};
+        static const std::pair<std::string_view, Special> kChanging[] = {{"%clock", Special::clock},
+                                                                         {"%clock64", Special::clock64},
+                                                                         {"%clock_hi", Special::clock_hi},
+                                                                         {"%globaltimer", Special::globaltimer},
+                                                                         {"%globaltimer_lo", Special::globaltimer_lo},
+                                                                         {"%globaltimer_hi", Special::globaltimer_hi}};
         for (const auto& [name, which] : kChanging)
             if (source.name == name) {
                 out.flags = uint32_t(which);
@@ -126,7 +143,8 @@ Step cvta(Warp& w, const Instruction& in, uint32_t lanes) {
 }
 void decode_cvta(Decoder& decoder) {
     if (decoder.mod("to")) decoder.out.flags |= kToSpace;
-    const auto space = decoder.one_of({"shared", "shared::cta", "shared::cluster", "local", "param", "param::entry", "global", "const"});
+    const auto space = decoder.one_of({"shared", "shared::cta", "shared::cluster", "local", "param", "param::entry",
+                                       "global", "const"});
     if (space.empty()) decoder.error("no state space");
     if (space.starts_with("shared")) decoder.out.flags |= kShared;
     if (space == "local") decoder.out.flags |= kLocal;
@@ -143,19 +161,27 @@ Step isspacep(Warp& w, const Instruction& in, uint32_t lanes) {
     for_lanes(lanes, [&](unsigned i) {
         const uint64_t address = w.row<uint64_t>(in.a)[i], window = address & kWindowMask;
         bool is = false;
-        if (in.flags & kShared) is = window == kSharedWindow && (in.flags & 16 || (uint32_t(address) >> kRankShift) == w.cta->rank);
-        else if (in.flags & kLocal) is = window == kLocalWindow;
-        else if (in.flags & kParam) is = address - reinterpret_cast<uint64_t>(params) < w.entry->param_bytes;
-        else is = window != kSharedWindow && window != kLocalWindow;
+        if (in.flags & kShared)
+            is = window == kSharedWindow && (in.flags & 16 || (uint32_t(address) >> kRankShift) == w.cta->rank);
+        else if (in.flags & kLocal)
+            is = window == kLocalWindow;
+        else if (in.flags & kParam)
+            is = address - reinterpret_cast<uint64_t>(params) < w.entry->param_bytes;
+        else
+            is = window != kSharedWindow && window != kLocalWindow;
         yes |= uint32_t(is) << i;
     });
     w.mask(in.d) = (w.mask(in.d) & ~lanes) | yes;
     return Step::next;
 }
 void decode_isspacep(Decoder& decoder) {
-    const auto space = decoder.one_of({"shared::cluster", "shared::cta", "shared", "local", "param", "param::entry", "global", "const"});
-    decoder.out.flags = space == "shared::cluster" ? kShared | 16u : space.starts_with("shared") ? kShared + 0u : space == "local" ? kLocal + 0u
-                        : space.starts_with("param") ? kParam + 0u : 0u;
+    const auto space = decoder.one_of({"shared::cluster", "shared::cta", "shared", "local", "param", "param::entry",
+                                       "global", "const"});
+    decoder.out.flags = space == "shared::cluster"    ? kShared | 16u
+                        : space.starts_with("shared") ? kShared + 0u
+                        : space == "local"            ? kLocal + 0u
+                        : space.starts_with("param")  ? kParam + 0u
+                                                      : 0u;
     decoder.out.d = decoder.predicate_dest(decoder.node(0));
     decoder.out.a = decoder.source(1, Type::u64);
     decoder.set(isspacep);
@@ -168,7 +194,10 @@ Step mapa(Warp& w, const Instruction& in, uint32_t lanes) {
         const uint64_t address = read_any(w, in.a, i) + uint64_t(in.displacement);
         const uint32_t rank = w.row<uint32_t>(in.b)[i];
         if (rank >= w.cluster->ctas.size())
-            report(*w.cluster, "cluster", "mapa names block " + std::to_string(rank) + " of a cluster of " + std::to_string(w.cluster->ctas.size()), &w);
+            report(*w.cluster, "cluster",
+                   "mapa names block " + std::to_string(rank) + " of a cluster of " +
+                       std::to_string(w.cluster->ctas.size()),
+                   &w);
         write_any(w, in.d, i, (address & ~(uint64_t(0xff) << kRankShift)) | uint64_t(rank & 0xff) << kRankShift);
     }
     return Step::next;

@@ -1,19 +1,15 @@
-// PTX text -> Module: declarations, scopes, labels, statements. What a statement means is decided in the decode files.
+// PTX text -> Module: directives and declarations. Statements are in statements.cpp.
 #include <algorithm>
-#include <charconv>
 
 #include "../../util/require.hpp"
 #include "parser_state.hpp"
 
 namespace deep_gemm::simulator {
 
-namespace {
-uint32_t align_up(uint32_t value, uint32_t alignment) { return (value + alignment - 1) / alignment * alignment; }
-}  // namespace
-
 Parser::Parser(std::string_view text) : module(std::make_shared<Module>()), text_(text), tokens_(tokenize(text)) {
-    for (auto add : {add_integer, add_float, add_compare, add_convert, add_move, add_control, add_warp, add_memory, add_atomic,
-                     add_barrier, add_mbarrier, add_bulk, add_matrix, add_wgmma, add_tensor_memory})
+    for (auto add :
+         {add_integer, add_bits, add_float, add_compare, add_convert, add_move, add_control, add_warp, add_memory,
+          add_atomic, add_barrier, add_mbarrier, add_bulk, add_matrix, add_wgmma, add_tensor_memory})
         add(table_);
 }
 
@@ -94,7 +90,8 @@ std::shared_ptr<const Module> Parser::parse() {
 void Parser::module_level() {
     while (peek().kind != Token::Kind::end) {
         const Token token = take();
-        if (token.kind != Token::Kind::modifier) error(token.line, concat("expected a directive but found '", token.text, "'"));
+        if (token.kind != Token::Kind::modifier)
+            error(token.line, concat("expected a directive but found '", token.text, "'"));
         const std::string_view name = token.text;
         bool is_extern = false;
         if (name == "version") {
@@ -109,10 +106,12 @@ void Parser::module_level() {
         } else if (name == "extern") {
             is_extern = true;
             const Token what = take();
-            if (what.text == "shared") variable(ModuleSymbol::Space::shared, is_extern, false);
+            if (what.text == "shared")
+                variable(ModuleSymbol::Space::shared, is_extern, false);
             else if (what.text == "func") {
                 while (!accept(";")) take();
-            } else error(token.line, concat("extern .", what.text, " is not supported"));
+            } else
+                error(token.line, concat("extern .", what.text, " is not supported"));
         } else if (name == "shared") {
             variable(ModuleSymbol::Space::shared, false, false);
         } else if (name == "global" || name == "const") {
@@ -121,8 +120,10 @@ void Parser::module_level() {
             entry_point();
         } else if (name == "func") {
             while (peek().text != "{" && peek().text != ";") take();
-            if (peek().text == ";") take();
-            else skip_braces();
+            if (peek().text == ";")
+                take();
+            else
+                skip_braces();
         } else if (name == "file") {
             const uint32_t index = uint32_t(integer());
             const std::string_view path = take().text;
@@ -154,7 +155,8 @@ void Parser::variable(ModuleSymbol::Space space, bool is_extern, bool) {
     Type type = Type::none;
     while (peek().kind == Token::Kind::modifier) {
         const Token token = take();
-        if (token.text == "align") alignment = uint32_t(integer());
+        if (token.text == "align")
+            alignment = uint32_t(integer());
         else if ((type = parse_type(token.text)) == Type::none && token.text != "attribute")
             error(token.line, concat("unknown variable attribute .", token.text));
     }
@@ -162,7 +164,8 @@ void Parser::variable(ModuleSymbol::Space space, bool is_extern, bool) {
     const std::string_view name = take().text;
     uint64_t elements = 1;
     while (accept("[")) {
-        if (accept("]")) elements = 0;
+        if (accept("]"))
+            elements = 0;
         else {
             elements *= integer();
             expect("]");
@@ -173,7 +176,8 @@ void Parser::variable(ModuleSymbol::Space space, bool is_extern, bool) {
     ModuleSymbol symbol{space, 0};
     if (space == ModuleSymbol::Space::shared) {
         symbol.value = module->shared.size();
-        module->shared.push_back({std::string(name), 0, uint32_t(elements * size), alignment, is_extern || elements == 0});
+        module->shared.push_back({std::string(name), 0, uint32_t(elements * size), alignment,
+                                  is_extern || elements == 0});
     } else if (space == ModuleSymbol::Space::local) {
         symbol.value = align_up(entry->local_bytes, alignment);
         entry->local_bytes = uint32_t(symbol.value + elements * size);
@@ -217,9 +221,12 @@ void Parser::entry_point() {
             Type type = Type::none;
             while (peek().kind == Token::Kind::modifier) {
                 const Token token = take();
-                if (token.text == "align") alignment = uint32_t(integer());
-                else if (parse_type(token.text) != Type::none) type = parse_type(token.text);
-                else if (token.text != "ptr" && token.text != "global" && token.text != "shared" && token.text != "const")
+                if (token.text == "align")
+                    alignment = uint32_t(integer());
+                else if (parse_type(token.text) != Type::none)
+                    type = parse_type(token.text);
+                else if (token.text != "ptr" && token.text != "global" && token.text != "shared" &&
+                         token.text != "const")
                     error(token.line, concat("unknown parameter attribute .", token.text));
             }
             const std::string_view name = take().text;
@@ -283,11 +290,14 @@ void Parser::body() {
             const std::string_view name = token.text;
             const uint32_t line = token.line;
             take();
-            if (name == "reg") registers();
+            if (name == "reg")
+                registers();
             else if (name == "loc") {
                 location();
-            } else if (name == "shared") variable(ModuleSymbol::Space::shared, false, true);
-            else if (name == "local") variable(ModuleSymbol::Space::local, false, true);
+            } else if (name == "shared")
+                variable(ModuleSymbol::Space::shared, false, true);
+            else if (name == "local")
+                variable(ModuleSymbol::Space::local, false, true);
             else if (name == "param") {
                 while (peek().kind == Token::Kind::modifier)
                     if (take().text == "align") integer();
@@ -325,7 +335,8 @@ void Parser::registers() {
     Type type = Type::none;
     while (peek().kind == Token::Kind::modifier) {
         const Token token = take();
-        if ((type = parse_type(token.text)) == Type::none) error(token.line, concat("unknown register type .", token.text));
+        if ((type = parse_type(token.text)) == Type::none)
+            error(token.line, concat("unknown register type .", token.text));
     }
     do {
         const std::string_view name = take().text;
@@ -361,264 +372,6 @@ void Parser::location() {
         }
 }
 
-bool Parser::find_register(std::string_view name, RegisterRange& found, uint32_t& index) const {
-    size_t digits = name.size();
-    while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
-    const std::string_view prefix = name.substr(0, digits);
-    uint64_t number = 0;
-    if (digits < name.size()) std::from_chars(name.data() + digits, name.data() + name.size(), number);
-    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
-        if (const auto exact = scope->names.find(name); exact != scope->names.end()) {
-            found = exact->second;
-            index = 0;
-            return true;
-        }
-        if (digits == name.size()) continue;
-        if (const auto range = scope->prefixes.find(prefix); range != scope->prefixes.end() && number < range->second.count) {
-            found = range->second;
-            index = uint32_t(number);
-            return true;
-        }
-    }
-    return false;
-}
-
-bool Parser::find_symbol(std::string_view name, ModuleSymbol& found) const {
-    const auto symbol = symbols_.find(name);
-    if (symbol == symbols_.end()) return false;
-    found = symbol->second;
-    return true;
-}
-
-bool Parser::is_call_param(std::string_view name) const {
-    for (const auto& scope : scopes)
-        if (scope.call_params.count(name)) return true;
-    return false;
-}
-
-Operand Parser::constant_row(uint64_t bits, uint64_t high_bits, unsigned bytes) {
-    if (bytes == 4) bits &= 0xffffffffu;
-    auto [entry_at, is_new] = constants_.try_emplace({bits, high_bits, bytes});
-    if (is_new) {
-        auto& rows = module->constants;
-        Operand operand;
-        operand.bank = Bank::constants;
-        operand.present = true;
-        operand.bytes = uint8_t(bytes);
-        operand.offset = align_up(uint32_t(rows.size()), bytes ? 64 : 4);
-        rows.resize(operand.offset + (bytes ? bytes * kLanes : 4));
-        char* row = rows.data() + operand.offset;
-        if (bytes == 0) {
-            const uint32_t mask = bits ? kAllLanes : 0;
-            __builtin_memcpy(row, &mask, 4);
-        } else if (bytes == 16) {
-            for (unsigned lane = 0; lane < kLanes; ++lane) {
-                __builtin_memcpy(row + lane * 16, &bits, 8);
-                __builtin_memcpy(row + lane * 16 + 8, &high_bits, 8);
-            }
-        } else {
-            for (unsigned lane = 0; lane < kLanes; ++lane) __builtin_memcpy(row + lane * bytes, &bits, bytes);
-        }
-        entry_at->second = operand;
-    }
-    return entry_at->second;
-}
-
-Operand Parser::warp_value(WarpValue value) {
-    auto [entry_at, is_new] = warp_values_.try_emplace({int(value.kind), value.index, value.addend, value.bytes});
-    if (is_new) {
-        Operand operand;
-        operand.bank = Bank::warp_values;
-        operand.present = true;
-        operand.bytes = value.bytes;
-        operand.offset = align_up(entry->warp_value_bytes, 64);
-        entry->warp_value_bytes = operand.offset + value.bytes * kLanes;
-        entry->warp_values.push_back(value);
-        entry_at->second = operand;
-    }
-    return entry_at->second;
-}
-
-Operand Parser::scratch(unsigned bytes) {
-    auto [entry_at, is_new] = scratch_.try_emplace(bytes);
-    if (is_new) {
-        Operand operand;
-        operand.bank = Bank::registers;
-        operand.present = true;
-        operand.bytes = uint8_t(bytes);
-        operand.offset = align_up(entry->register_bytes, 64);
-        entry->register_bytes = operand.offset + (bytes ? bytes * kLanes : 4);
-        entry_at->second = operand;
-    }
-    return entry_at->second;
-}
-
-Node Parser::operand() {
-    Node node;
-    if (accept("{")) {
-        node.kind = Node::Kind::vector;
-        while (!accept("}")) {
-            node.children.push_back(operand());
-            accept(",");
-        }
-        return node;
-    }
-    if (accept("[")) {
-        node.kind = Node::Kind::address;
-        while (!accept("]")) {
-            node.children.push_back(operand());
-            accept(",");
-        }
-        return node;
-    }
-    if (accept("(")) {  // call operands
-        node.kind = Node::Kind::vector;
-        while (!accept(")")) {
-            node.children.push_back(operand());
-            accept(",");
-        }
-        return node;
-    }
-    bool negative = false;
-    if (accept("!")) node.negated = true;
-    if (accept("-")) negative = true;
-    if (peek().kind == Token::Kind::number) {
-        const bool negated = node.negated;
-        node = number();
-        node.negated = negated;
-        if (negative) {
-            if (node.kind == Node::Kind::integer) node.bits = 0 - node.bits;
-            else if (node.kind == Node::Kind::real32) node.bits ^= 0x80000000u;
-            else node.bits ^= uint64_t(1) << 63;
-        }
-        return node;
-    }
-    if (peek().kind != Token::Kind::word) error(peek().line, concat("unexpected '", peek().text, "'"));
-    if (negative) error(peek().line, "a negated name is not supported");
-    node.name = take().text;
-    while (peek().text == "+" || peek().text == "-") {
-        const bool minus = take().text == "-";
-        const bool also_minus = accept("-");
-        const int64_t value = int64_t(number().bits);
-        node.displacement += minus != also_minus ? -value : value;
-    }
-    if (accept("|")) {
-        Node pair;
-        pair.kind = Node::Kind::pair;
-        pair.children.push_back(std::move(node));
-        pair.children.push_back(operand());
-        return pair;
-    }
-    return node;
-}
-
-uint16_t Parser::opcode_id(const Statement& statement) {
-    std::string name(statement.mnemonic);
-    for (const auto modifier : statement.modifiers) name.append(".").append(modifier);
-    const auto [found, is_new] = opcode_ids_.try_emplace(name, uint16_t(module->opcodes.size()));
-    if (is_new) module->opcodes.push_back(name);
-    return found->second;
-}
-
-void Parser::statement() {
-    Statement parsed;
-    Instruction instruction;
-    Effects effects;
-    parsed.line = peek().line;
-    if (accept("@")) {
-        const bool negated = accept("!");
-        const std::string_view name = take().text;
-        RegisterRange range;
-        uint32_t index;
-        if (!find_register(name, range, index) || range.bytes != 0)
-            error(parsed.line, concat("guard '", name, "' is not a predicate register"));
-        instruction.guard = {range.offset + index * range.stride, range.id + index, Bank::registers, 0, negated, true};
-        effects.reads.push_back(instruction.guard);
-    }
-    const Token word = take();
-    if (word.kind != Token::Kind::word) error(word.line, concat("expected an instruction but found '", word.text, "'"));
-    parsed.mnemonic = word.text;
-    parsed.line = word.line;
-    while (peek().kind == Token::Kind::modifier) parsed.modifiers.push_back(take().text);
-    while (!accept(";")) {
-        if (peek().kind == Token::Kind::end) error(word.line, "the statement does not end");
-        parsed.operands.push_back(operand());
-        accept(",");
-    }
-    instruction.line = parsed.line;
-    instruction.source_file = source_file_;
-    instruction.source_line = source_line_;
-    instruction.outer_file = outer_file_;
-    instruction.outer_line = outer_line_;
-    instruction.opcode = opcode_id(parsed);
-    const auto decode = table_.find(parsed.mnemonic);
-    if (decode == table_.end()) error(parsed.line, concat("unknown instruction '", parsed.mnemonic, "'"));
-    Decoder decoder(*this, parsed, instruction, effects);
-    decode->second(decoder);
-    decoder.finish();
-    entry->code.push_back(instruction);
-    entry->effects.push_back(std::move(effects));
-}
-
-void Parser::close_scope() {
-    Scope inner = std::move(scopes.back());
-    scopes.pop_back();
-    for (const Fixup& fixup : inner.fixups) {
-        const auto label = inner.labels.find(fixup.label);
-        if (label == inner.labels.end()) {
-            if (scopes.empty()) error(fixup.line, concat("no label '", fixup.label, "'"));
-            scopes.back().fixups.push_back(fixup);
-        } else if (fixup.extra) {
-            fixup.extra->targets[fixup.slot] = label->second;
-        } else {
-            entry->code[fixup.instruction].target = label->second;
-        }
-    }
-}
-
-void Parser::finish_entry() {
-    Statement statement;  // a kernel may end without ret
-    statement.mnemonic = "ret";
-    statement.line = peek().line;
-    Instruction instruction;
-    Effects effects;
-    instruction.line = statement.line;
-    instruction.opcode = opcode_id(statement);
-    Decoder decoder(*this, statement, instruction, effects);
-    table_.at("ret")(decoder);
-    entry->code.push_back(instruction);
-    entry->effects.push_back(effects);
-    close_scope();
-    entry->register_bytes = align_up(entry->register_bytes, 64);
-    entry->warp_value_bytes = align_up(entry->warp_value_bytes, 64);
-    for (const auto& code : entry->code) entry->has_wgmma |= code.is_wgmma;
-}
-
 std::shared_ptr<const Module> load(std::string_view ptx) { return Parser(ptx).parse(); }
-
-const Entry& Module::find(const char* name) const {
-    for (const auto& entry : entries)
-        if (!name || entry.name == name) return entry;
-    fail(ErrorKind::value, "the PTX text has no entry '", name ? name : "", "'");
-}
-
-std::string Module::line_text(uint32_t line) const {
-    if (line == 0 || line > lines.size()) return "";
-    std::string text = lines[line - 1];
-    text.erase(0, text.find_first_not_of(" \t"));
-    if (text.size() > 160) text = text.substr(0, 157) + "...";
-    return text;
-}
-
-std::string Module::location(const Instruction& instruction) const {
-    std::string text = concat("PTX line ", instruction.line, ": ", line_text(instruction.line));
-    if (const auto file = files.find(instruction.source_file); instruction.source_line && file != files.end()) {
-        text += concat("  [", file->second, ":", instruction.source_line);
-        if (const auto outer = files.find(instruction.outer_file); instruction.outer_line && outer != files.end())
-            text += concat(", inlined at ", outer == file ? "line " : outer->second + ":", instruction.outer_line);
-        text += "]";
-    }
-    return text;
-}
 
 }  // namespace deep_gemm::simulator

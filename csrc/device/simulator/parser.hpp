@@ -58,8 +58,12 @@ public:
 
     size_t count() const { return statement_.operands.size(); }
     const Node& node(size_t index);  // marks it as used
-    bool is_vector(size_t index) const { return index < count() && statement_.operands[index].kind == Node::Kind::vector; }
-    bool is_address(size_t index) const { return index < count() && statement_.operands[index].kind == Node::Kind::address; }
+    bool is_vector(size_t index) const {
+        return index < count() && statement_.operands[index].kind == Node::Kind::vector;
+    }
+    bool is_address(size_t index) const {
+        return index < count() && statement_.operands[index].kind == Node::Kind::address;
+    }
     bool is_pair(size_t index) const { return index < count() && statement_.operands[index].kind == Node::Kind::pair; }
     bool is_predicate(size_t index) const;
 
@@ -99,6 +103,7 @@ using DecodeTable = std::unordered_map<std::string_view, DecodeFunction>;
 
 // Each file of instructions adds its mnemonics here.
 void add_integer(DecodeTable&);
+void add_bits(DecodeTable&);
 void add_float(DecodeTable&);
 void add_compare(DecodeTable&);
 void add_convert(DecodeTable&);

@@ -91,4 +91,6 @@ private:
 
 Special parse_special(std::string_view name);
 
+inline uint32_t align_up(uint32_t value, uint32_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+
 }  // namespace deep_gemm::simulator

@@ -37,15 +37,24 @@ constexpr uint64_t kHangInstructions = 8'000'000;  // without any store, arrival
 bool runnable(const Warp& warp, const Fragment& fragment) {
     const Wait& wait = fragment.wait;
     switch (wait.kind) {
-        case Wait::Kind::none: return true;
-        case Wait::Kind::gather: return false;  // another fragment must come here first
-        case Wait::Kind::named_barrier: return warp.cta->barriers[wait.address].generation > wait.value;
-        case Wait::Kind::cluster_barrier: return warp.cluster->cluster_barrier.generation > wait.value;
-        case Wait::Kind::mbarrier: return wait.latched || wait.timed_out;
-        case Wait::Kind::wgmma: return warp.cta->warpgroups[warp.index / 4].executed >= wait.value;
-        case Wait::Kind::bulk: return bulk_done(warp, wait);
-        case Wait::Kind::registers: return warp.cta->free_registers >= wait.value;
-        case Wait::Kind::poll: return wait.timed_out || warp.cluster->progress > wait.value;
+        case Wait::Kind::none:
+            return true;
+        case Wait::Kind::gather:
+            return false;  // another fragment must come here first
+        case Wait::Kind::named_barrier:
+            return warp.cta->barriers[wait.address].generation > wait.value;
+        case Wait::Kind::cluster_barrier:
+            return warp.cluster->cluster_barrier.generation > wait.value;
+        case Wait::Kind::mbarrier:
+            return wait.latched || wait.timed_out;
+        case Wait::Kind::wgmma:
+            return warp.cta->warpgroups[warp.index / 4].executed >= wait.value;
+        case Wait::Kind::bulk:
+            return bulk_done(warp, wait);
+        case Wait::Kind::registers:
+            return warp.cta->free_registers >= wait.value;
+        case Wait::Kind::poll:
+            return wait.timed_out || warp.cluster->progress > wait.value;
     }
     return false;
 }
@@ -77,7 +86,9 @@ void merge(Warp& warp) {
     auto& fragments = warp.fragments;
     for (size_t i = 0; i < fragments.size(); ++i)
         for (size_t j = i + 1; j < fragments.size();) {
-            const auto may = [](const Fragment& f) { return f.wait.kind == Wait::Kind::none || f.wait.kind == Wait::Kind::gather; };
+            const auto may = [](const Fragment& f) {
+                return f.wait.kind == Wait::Kind::none || f.wait.kind == Wait::Kind::gather;
+            };
             if (fragments[i].pc == fragments[j].pc && may(fragments[i]) && may(fragments[j])) {
                 fragments[i].lanes |= fragments[j].lanes;
                 fragments[i].wait = {};
@@ -110,7 +121,9 @@ void release_warp_syncs(Warp& warp) {
         uint32_t standing = 0;
         for (const auto& other : warp.fragments) {
             const Instruction& there = warp.entry->code[other.pc];
-            if (other.wait.kind == Wait::Kind::gather && there.gather == Gather::members && !there.d.present && !there.e.present) standing |= other.lanes;
+            if (other.wait.kind == Wait::Kind::gather && there.gather == Gather::members && !there.d.present &&
+                !there.e.present)
+                standing |= other.lanes;
         }
         if ((members & ~standing) == 0) {
             for (auto& other : warp.fragments)
@@ -127,7 +140,10 @@ void release_warp_syncs(Warp& warp) {
 void check_pending(Warp& warp, const Effects& effects) {
     const auto check = [&](const Operand& operand, const char* what) {
         if (operand.id < warp.pending_register.size() && warp.pending_register[operand.id] > warp.wgmma_waited) {
-            report(*warp.cluster, "wgmma wait", concat("a register of a wgmma that is still in flight is ", what, ": wgmma.wait_group must come first"), &warp);
+            report(*warp.cluster, "wgmma wait",
+                   concat("a register of a wgmma that is still in flight is ", what,
+                          ": wgmma.wait_group must come first"),
+                   &warp);
             warp.pending_register[operand.id] = 0;
         }
     };
@@ -140,7 +156,8 @@ void propagate_taint(Warp& warp, const Effects& effects, uint32_t lanes) {
     for (const auto& operand : effects.reads)
         if (operand.id < warp.tainted.size()) bad |= warp.tainted[operand.id];
     for (const auto& operand : effects.writes)
-        if (operand.id < warp.tainted.size()) warp.tainted[operand.id] = (warp.tainted[operand.id] & ~lanes) | (bad & lanes);
+        if (operand.id < warp.tainted.size())
+            warp.tainted[operand.id] = (warp.tainted[operand.id] & ~lanes) | (bad & lanes);
 }
 
 enum class Gathered { yes, skip, no };
@@ -151,12 +168,15 @@ Gathered gather(Warp& warp, const Instruction& in, uint32_t lanes) {
         if (lanes == warp.alive()) return Gathered::yes;
         if (lanes == 0) return Gathered::skip;
         if (lanes != warp.lanes)
-            stop(*warp.cluster, "convergence", "an .aligned instruction has a guard that differs between the lanes of the warp", &warp);
+            stop(*warp.cluster, "convergence",
+                 "an .aligned instruction has a guard that differs between the lanes of the warp", &warp);
         return Gathered::no;
     }
     if (lanes == 0) return Gathered::skip;
     const uint32_t members = warp.row<uint32_t>(in.x)[std::countr_zero(lanes)];
-    if (!(members >> std::countr_zero(lanes) & 1)) stop(*warp.cluster, "convergence", concat("lane ", std::countr_zero(lanes), " is not in its own member mask ", hex(members)), &warp);
+    if (!(members >> std::countr_zero(lanes) & 1))
+        stop(*warp.cluster, "convergence",
+             concat("lane ", std::countr_zero(lanes), " is not in its own member mask ", hex(members)), &warp);
     return members & warp.alive() & ~lanes ? Gathered::no : Gathered::yes;
 }
 
@@ -214,8 +234,10 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
                     step = in.execute(warp, in, lanes);
                 }
             }
-            if (step == Step::next) ++warp.pc;
-            else if (step == Step::exited && warp.lanes) ++warp.pc, step = Step::jumped;
+            if (step == Step::next)
+                ++warp.pc;
+            else if (step == Step::exited && warp.lanes)
+                ++warp.pc, step = Step::jumped;
         }
         if (step == Step::next) {
             warp.resuming = false;
@@ -253,16 +275,22 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
 
 void finish_warp(Cluster& cluster, Warp& warp) {
     if (!warp.bulk_open.empty())
-        report(cluster, "early exit", concat(describe_warp(warp), " exits without waiting for its bulk copies that read shared memory"), &warp);
+        report(cluster, "early exit",
+               concat(describe_warp(warp), " exits without waiting for its bulk copies that read shared memory"),
+               &warp);
     if (warp.wgmma_issued > warp.wgmma_waited)
-        report(cluster, "early exit", concat(describe_warp(warp), " exits while its wgmma instructions are not waited for"), &warp);
+        report(cluster, "early exit",
+               concat(describe_warp(warp), " exits while its wgmma instructions are not waited for"), &warp);
     Cta& cta = *warp.cta;
     cta.exit_clock.join(warp.clock);
     if (--cta.live_warps == 0) {
         cta.exited = true;
         for (const auto& barrier : cta.mbarriers)
-            if (cta.find_mbarrier(barrier->address) == barrier.get() && barrier->last_write > cta.exit_clock.of(barrier->agent))
-                report(cluster, "early exit", concat("block ", cta.rank, " exits without waiting for the copies that complete on mbarrier ", hex(barrier->address)),
+            if (cta.find_mbarrier(barrier->address) == barrier.get() &&
+                barrier->last_write > cta.exit_clock.of(barrier->agent))
+                report(cluster, "early exit",
+                       concat("block ", cta.rank, " exits without waiting for the copies that complete on mbarrier ",
+                              hex(barrier->address)),
                        nullptr, barrier->last_copy);
     }
     finish_cluster_barrier(cluster);
@@ -318,7 +346,9 @@ void Cluster::run() {
             quiet = progress == last_progress ? quiet + (warp->executed - before) : 0;
             last_progress = progress;
             if (quiet > kHangInstructions)
-                stop(*this, "deadlock", concat("warps run in circles: ", quiet, " instructions without a store, an arrival or a copy"), warp);
+                stop(*this, "deadlock",
+                     concat("warps run in circles: ", quiet, " instructions without a store, an arrival or a copy"),
+                     warp);
             continue;
         }
         if (!events.empty()) {
@@ -331,7 +361,8 @@ void Cluster::run() {
         bool polled = false;
         for (Warp* waiting : warps)
             for (auto& fragment : waiting->fragments)
-                if (fragment.wait.kind == Wait::Kind::poll || fragment.wait.kind == Wait::Kind::mbarrier) polled = fragment.wait.timed_out = true;
+                if (fragment.wait.kind == Wait::Kind::poll || fragment.wait.kind == Wait::Kind::mbarrier)
+                    polled = fragment.wait.timed_out = true;
         if (!polled || ++idle_rounds > 3) {
             for (Warp* waiting : warps)
                 for (auto& fragment : waiting->fragments) fragment.wait.timed_out = false;

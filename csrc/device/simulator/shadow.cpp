@@ -19,7 +19,8 @@ uint32_t index_of(const Cluster& cluster, const Instruction* in) {
 
 std::string past_access(const Cluster& cluster, const char* what, Agent agent, uint32_t instruction) {
     const Instruction* in = instruction_at(cluster, instruction);
-    return concat("\n    earlier: ", what, " by ", agent < cluster.agent_names.size() ? cluster.agent_names[agent] : "?",
+    return concat("\n    earlier: ", what, " by ",
+                  agent < cluster.agent_names.size() ? cluster.agent_names[agent] : "?",
                   in ? concat(" at ", cluster.module->location(*in)) : std::string());
 }
 
@@ -40,13 +41,14 @@ bool is_async_agent(const Cluster& cluster, Agent agent) {
 }
 
 uint8_t granule_words(uint32_t granule, uint32_t offset, uint32_t bytes) {
-    const uint32_t low = std::max(offset, granule * 16) / 4 % 4, high = (std::min(offset + bytes, granule * 16 + 16) - 1) / 4 % 4;
+    const uint32_t low = std::max(offset, granule * 16) / 4 % 4,
+                   high = (std::min(offset + bytes, granule * 16 + 16) - 1) / 4 % 4;
     return uint8_t((0xf << low) & (0xf >> (3 - high)));
 }
 
 // Is the write of [offset, offset + bytes) ordered after every earlier read? Then forget those reads.
-void check_readers(Cta& cta, uint32_t offset, uint32_t bytes, const Clock& at, Agent self, const std::string& who, const Warp* warp,
-                   const Instruction* in) {
+void check_readers(Cta& cta, uint32_t offset, uint32_t bytes, const Clock& at, Agent self, const std::string& who,
+                   const Warp* warp, const Instruction* in) {
     const uint32_t first = offset / 16, last = (offset + bytes - 1) / 16;
     for (auto& slot : cta.readers) {
         const uint32_t known = slot.agent == self ? ~0u : at.of(slot.agent);
@@ -69,10 +71,12 @@ void check_readers(Cta& cta, uint32_t offset, uint32_t bytes, const Clock& at, A
 }
 
 // A live mbarrier is no place for data.
-void check_mbarrier_overlap(Cta& cta, uint32_t offset, uint32_t bytes, const char* what, const Warp* warp, const Instruction* in) {
+void check_mbarrier_overlap(Cta& cta, uint32_t offset, uint32_t bytes, const char* what, const Warp* warp,
+                            const Instruction* in) {
     for (uint32_t slot = offset / 8; slot <= (offset + bytes - 1) / 8 && slot < cta.mbarrier_at.size(); ++slot)
         if (cta.mbarrier_at[slot] >= 0)
-            report(*cta.cluster, "barrier reuse", concat(what, " touches the live mbarrier at ", hex(slot * 8), " of block ", cta.rank), warp, in);
+            report(*cta.cluster, "barrier reuse",
+                   concat(what, " touches the live mbarrier at ", hex(slot * 8), " of block ", cta.rank), warp, in);
 }
 
 }  // namespace
@@ -94,7 +98,8 @@ bool initialised(const Cta& cta, uint32_t offset, uint32_t bytes) {
 void note_remote(Warp& warp, Cta& cta, const Instruction& in) {
     if (&cta == warp.cta) return;
     if (cta.exited)
-        report(*warp.cluster, "early exit", concat("block ", cta.rank, " of the cluster has exited, but its shared memory is accessed"), &warp, &in);
+        report(*warp.cluster, "early exit",
+               concat("block ", cta.rank, " of the cluster has exited, but its shared memory is accessed"), &warp, &in);
     if (warp.agent >= cta.remote_access.size()) {
         cta.remote_access.resize(warp.agent + 1);
         cta.remote_instruction.resize(warp.agent + 1);
@@ -112,7 +117,8 @@ bool shared_read(Warp& warp, Cta& cta, uint32_t offset, uint32_t bytes, bool ato
     bool good = true;
     for (uint32_t at = offset & ~3u; at < offset + bytes; at += 4) {
         const WordState& word = cta.words[at / 4];
-        if (word.tick > warp.clock.of(word.agent) && word.agent != warp.agent && !(word.atomic && atomic) && !(word.part && bytes < 4))
+        if (word.tick > warp.clock.of(word.agent) && word.agent != warp.agent && !(word.atomic && atomic) &&
+            !(word.part && bytes < 4))
             report(cluster, is_async_agent(cluster, word.agent) ? "read in flight" : "race",
                    concat("shared memory ", hex(at), " of block ", cta.rank, " is read by ", describe_warp(warp),
                           is_async_agent(cluster, word.agent) ? ", but it has not waited for the copy that writes it"
@@ -143,10 +149,12 @@ void shared_write(Warp& warp, Cta& cta, uint32_t offset, uint32_t bytes, bool in
     for (uint32_t at = offset & ~3u; at < offset + bytes; at += 4) {
         WordState& word = cta.words[at / 4];
         const bool part = at < offset || at + 4 > offset + bytes;
-        if (word.tick > warp.clock.of(word.agent) && word.agent != warp.agent && !(word.atomic && atomic) && !(word.part && part))
+        if (word.tick > warp.clock.of(word.agent) && word.agent != warp.agent && !(word.atomic && atomic) &&
+            !(word.part && part))
             report(cluster, is_async_agent(cluster, word.agent) ? "overwrite" : "race",
                    concat("shared memory ", hex(at), " of block ", cta.rank, " is written by ", describe_warp(warp),
-                          ", but nothing orders it after another write", past_access(cluster, "write", word.agent, word.instruction)),
+                          ", but nothing orders it after another write",
+                          past_access(cluster, "write", word.agent, word.instruction)),
                    &warp);
         const uint32_t low = at < offset ? offset - at : 0, high = std::min(4u, offset + bytes - at);
         const uint32_t touched = (0xfu << low) & (0xfu >> (4 - high)) & 0xf;
@@ -171,20 +179,28 @@ void async_read(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t b
         if (access.swizzle != kNoSwizzleKnown && word.swizzle != kNoSwizzleKnown && access.swizzle != word.swizzle) {
             constexpr const char* kNames[] = {"no", "32-byte", "64-byte", "128-byte"};
             report(cluster, "swizzle",
-                   concat("shared memory ", hex(at), " of block ", cta.rank, " was written by a copy with ", kNames[word.swizzle & 3], " swizzle and is read by ",
-                          access.what, " with ", kNames[access.swizzle & 3], " swizzle", past_access(cluster, "write", word.agent, word.instruction)),
+                   concat("shared memory ", hex(at), " of block ", cta.rank, " was written by a copy with ",
+                          kNames[word.swizzle & 3], " swizzle and is read by ", access.what, " with ",
+                          kNames[access.swizzle & 3], " swizzle",
+                          past_access(cluster, "write", word.agent, word.instruction)),
                    access.warp, access.instruction);
         }
         if (word.tick > access.at->of(word.agent))
             // A later store of the issuing warp itself has overtaken the read.
-            report(cluster, is_async_agent(cluster, word.agent) ? "read in flight" : access.warp && word.agent == access.warp->agent ? "overwrite" : "race",
-                   concat("shared memory ", hex(at), " of block ", cta.rank, " is read by ", access.what, ", but nothing orders it after the write",
+            report(cluster,
+                   is_async_agent(cluster, word.agent)               ? "read in flight"
+                   : access.warp && word.agent == access.warp->agent ? "overwrite"
+                                                                     : "race",
+                   concat("shared memory ", hex(at), " of block ", cta.rank, " is read by ", access.what,
+                          ", but nothing orders it after the write",
                           past_access(cluster, "write", word.agent, word.instruction)),
                    access.warp, access.instruction);
         else if (word.generic && word.tick > access.at->fenced_of(word.agent))
             report(cluster, "proxy fence",
-                   concat("shared memory ", hex(at), " of block ", cta.rank, " was written by ordinary stores and is read by ", access.what,
-                          " without fence.proxy.async between them", past_access(cluster, "write", word.agent, word.instruction)),
+                   concat("shared memory ", hex(at), " of block ", cta.rank,
+                          " was written by ordinary stores and is read by ", access.what,
+                          " without fence.proxy.async between them",
+                          past_access(cluster, "write", word.agent, word.instruction)),
                    access.warp, access.instruction);
     }
     ReaderSlot& slot = reader_slot(cta, access.agent);
@@ -210,12 +226,14 @@ void async_write(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t 
             if (word.tick > access.at->of(word.agent) && !same_phase)
                 report(cluster, "overwrite",
                        concat("shared memory ", hex(at), " of block ", cta.rank, " is written by ", access.what,
-                              ", but nothing orders it after an earlier write", past_access(cluster, "write", word.agent, word.instruction)),
+                              ", but nothing orders it after an earlier write",
+                              past_access(cluster, "write", word.agent, word.instruction)),
                        access.warp, access.instruction);
             else if (word.tick && word.generic && word.tick > access.at->fenced_of(word.agent))
                 report(cluster, "proxy fence",
-                       concat("shared memory ", hex(at), " of block ", cta.rank, " was written by ordinary stores and is overwritten by ",
-                              access.what, " without fence.proxy.async between them",
+                       concat("shared memory ", hex(at), " of block ", cta.rank,
+                              " was written by ordinary stores and is overwritten by ", access.what,
+                              " without fence.proxy.async between them",
                               past_access(cluster, "write", word.agent, word.instruction)),
                        access.warp, access.instruction);
         }

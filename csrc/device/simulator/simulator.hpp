@@ -17,7 +17,8 @@
 
 namespace deep_gemm::simulator {
 
-/// When asynchronous work (copies, matrix products) takes effect: as late as possible, at once, or whenever `seed` says.
+/// When asynchronous work (copies, matrix products) takes effect: as late as possible, at once, or whenever `seed`
+/// says.
 enum class Schedule { lazy, eager, random };
 /// Whether the first hazard ends the run with an error, or all of them are collected in the report.
 enum class HazardMode { error, report };

@@ -1,4 +1,5 @@
-// The simulator as a device. Launches run at once, in the caller's thread and helpers, and are over when launch returns.
+// The simulator as a device. Launches run at once, in the caller's thread and helpers, and are over when launch
+// returns.
 #include "simulator_device.hpp"
 
 #include <cstdlib>
@@ -35,7 +36,8 @@ DeviceOptions from_environment() {
     if (const auto text = read("DG_SIM_SCHEDULE"); !text.empty()) options.run.schedule = parse_schedule(text);
     if (const auto text = read("DG_SIM_HAZARDS"); !text.empty()) options.run.hazards = parse_hazard_mode(text);
     if (const auto text = read("DG_SIM_SEED"); !text.empty()) options.run.seed = number("DG_SIM_SEED", text);
-    if (const auto text = read("DG_SIM_THREADS"); !text.empty()) options.run.threads = int(number("DG_SIM_THREADS", text));
+    if (const auto text = read("DG_SIM_THREADS"); !text.empty())
+        options.run.threads = int(number("DG_SIM_THREADS", text));
     if (const auto text = read("DG_SIM_NUM_SMS"); !text.empty()) options.num_sms = int(number("DG_SIM_NUM_SMS", text));
     return options;
 }
@@ -66,7 +68,8 @@ DeviceFacts make_facts(const std::string& target, int num_sms) {
 
 class SimulatedKernel final : public Kernel {
 public:
-    SimulatedKernel(std::shared_ptr<const Module> module, std::string entry) : module(std::move(module)), entry(std::move(entry)) {}
+    SimulatedKernel(std::shared_ptr<const Module> module, std::string entry)
+        : module(std::move(module)), entry(std::move(entry)) {}
     const std::shared_ptr<const Module> module;
     const std::string entry;
 };
@@ -78,8 +81,8 @@ public:
     EncodedTensorMap encode(const TensorMapSpec& spec) const override { return simulator::encode(spec); }
 
     const Kernel* load(const std::string& image, const char* entry, uint32_t smem_bytes) override {
-        require(smem_bytes <= uint32_t(facts().max_smem_bytes), "the kernel wants ", smem_bytes, " bytes of shared memory, a block may have ",
-                facts().max_smem_bytes);
+        require(smem_bytes <= uint32_t(facts().max_smem_bytes), "the kernel wants ", smem_bytes,
+                " bytes of shared memory, a block may have ", facts().max_smem_bytes);
         return new SimulatedKernel(simulator::load(image), entry);
     }
 
@@ -127,7 +130,8 @@ void set_device_options(const DeviceOptions& options) {
 
 Device& simulator_device(int index) {
     require(index == 0, "there is one simulator, cpu:0, not ", index);
-    static std::map<std::pair<std::string, int>, SimulatorDevice> devices;  // never removed: kernels and plans keep pointers
+    static std::map<std::pair<std::string, int>, SimulatorDevice>
+        devices;  // never removed: kernels and plans keep pointers
     const std::lock_guard lock(state_mutex);
     const DeviceOptions& options = current_options();
     return devices.try_emplace({options.target, options.num_sms}, options.target, options.num_sms).first->second;
@@ -156,7 +160,9 @@ HazardMode parse_hazard_mode(const std::string& text) {
     return HazardMode::report;
 }
 
-const char* name(Schedule schedule) { return schedule == Schedule::lazy ? "lazy" : schedule == Schedule::eager ? "eager" : "random"; }
+const char* name(Schedule schedule) {
+    return schedule == Schedule::lazy ? "lazy" : schedule == Schedule::eager ? "eager" : "random";
+}
 const char* name(HazardMode mode) { return mode == HazardMode::error ? "error" : "report"; }
 
 }  // namespace deep_gemm::simulator

@@ -7,13 +7,36 @@
 namespace deep_gemm::simulator {
 
 enum class Type : uint8_t {
-    none, pred,
-    b8, b16, b32, b64, b128,
-    u8, u16, u32, u64,
-    s8, s16, s32, s64,
-    f16, bf16, f32, f64, tf32,
-    f16x2, bf16x2, f32x2, u16x2, s16x2,
-    e4m3x2, e5m2x2, ue8m0x2, e4m3, e5m2
+    none,
+    pred,
+    b8,
+    b16,
+    b32,
+    b64,
+    b128,
+    u8,
+    u16,
+    u32,
+    u64,
+    s8,
+    s16,
+    s32,
+    s64,
+    f16,
+    bf16,
+    f32,
+    f64,
+    tf32,
+    f16x2,
+    bf16x2,
+    f32x2,
+    u16x2,
+    s16x2,
+    e4m3x2,
+    e5m2x2,
+    ue8m0x2,
+    e4m3,
+    e5m2
 };
 
 Type parse_type(std::string_view modifier);  // Type::none when it is not a type

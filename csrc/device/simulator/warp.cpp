@@ -20,14 +20,27 @@ Step shfl(Warp& w, const Instruction& in, uint32_t lanes) {
         int from = 0;
         bool valid = false;
         switch (Shuffle(in.flags)) {
-            case Shuffle::up: from = lane - offset; valid = from >= maximum; break;
-            case Shuffle::down: from = lane + offset; valid = from <= maximum; break;
-            case Shuffle::butterfly: from = lane ^ offset; valid = from <= maximum; break;
-            case Shuffle::index: from = minimum | (offset & ~segment); valid = from <= maximum; break;
+            case Shuffle::up:
+                from = lane - offset;
+                valid = from >= maximum;
+                break;
+            case Shuffle::down:
+                from = lane + offset;
+                valid = from <= maximum;
+                break;
+            case Shuffle::butterfly:
+                from = lane ^ offset;
+                valid = from <= maximum;
+                break;
+            case Shuffle::index:
+                from = minimum | (offset & ~segment);
+                valid = from <= maximum;
+                break;
         }
         if (!valid) from = lane;
         if (!(lanes >> from & 1))
-            report(*w.cluster, "convergence", "shfl reads lane " + std::to_string(from) + ", which does not take part", &w);
+            report(*w.cluster, "convergence", "shfl reads lane " + std::to_string(from) + ", which does not take part",
+                   &w);
         d[lane] = values[from];
         valid_lanes |= uint32_t(valid) << lane;
     }
@@ -43,7 +56,10 @@ void members(Decoder& decoder, size_t operand) {
 void decode_shfl(Decoder& decoder) {
     if (!decoder.mod("sync")) decoder.error("shfl without .sync is not supported");
     const auto mode = decoder.one_of({"up", "down", "bfly", "idx"});
-    decoder.out.flags = uint32_t(mode == "up" ? Shuffle::up : mode == "down" ? Shuffle::down : mode == "bfly" ? Shuffle::butterfly : Shuffle::index);
+    decoder.out.flags = uint32_t(mode == "up"     ? Shuffle::up
+                                 : mode == "down" ? Shuffle::down
+                                 : mode == "bfly" ? Shuffle::butterfly
+                                                  : Shuffle::index);
     decoder.need_type();
     if (decoder.is_pair(0)) {
         const Node& pair = decoder.node(0);
@@ -66,14 +82,19 @@ Step vote(Warp& w, const Instruction& in, uint32_t lanes) {
         for_lanes(lanes, [&](unsigned i) { w.row<uint32_t>(in.d)[i] = yes; });
         return Step::next;
     }
-    const bool result = Vote(in.flags) == Vote::all ? yes == lanes : Vote(in.flags) == Vote::any ? yes != 0 : yes == lanes || yes == 0;
+    const bool result = Vote(in.flags) == Vote::all   ? yes == lanes
+                        : Vote(in.flags) == Vote::any ? yes != 0
+                                                      : yes == lanes || yes == 0;
     w.mask(in.d) = (w.mask(in.d) & ~lanes) | (result ? lanes : 0);
     return Step::next;
 }
 void decode_vote(Decoder& decoder) {
     if (!decoder.mod("sync")) decoder.error("vote without .sync is not supported");
     const auto mode = decoder.one_of({"all", "any", "uni", "ballot"});
-    decoder.out.flags = uint32_t(mode == "all" ? Vote::all : mode == "any" ? Vote::any : mode == "uni" ? Vote::uni : Vote::ballot);
+    decoder.out.flags = uint32_t(mode == "all"   ? Vote::all
+                                 : mode == "any" ? Vote::any
+                                 : mode == "uni" ? Vote::uni
+                                                 : Vote::ballot);
     const Type type = decoder.need_type();
     decoder.out.d = decoder.dest(0, type);
     decoder.out.a = decoder.predicate(1);
@@ -81,7 +102,8 @@ void decode_vote(Decoder& decoder) {
     decoder.set(vote);
 }
 
-template <bool kAll> Step match(Warp& w, const Instruction& in, uint32_t lanes) {
+template <bool kAll>
+Step match(Warp& w, const Instruction& in, uint32_t lanes) {
     bool all = true;
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
@@ -116,18 +138,31 @@ void decode_match(Decoder& decoder) {
 }
 
 enum class Reduce : uint32_t { add, min, max, bit_and, bit_or, bit_xor };
-template <class T> Step redux(Warp& w, const Instruction& in, uint32_t lanes) {
+template <class T>
+Step redux(Warp& w, const Instruction& in, uint32_t lanes) {
     const auto* a = w.row<T>(in.a);
     T result = a[std::countr_zero(lanes)];
     for (uint32_t left = lanes & (lanes - 1); left; left &= left - 1) {
         const T v = a[std::countr_zero(left)];
         switch (Reduce(in.flags)) {
-            case Reduce::add: result = T(uint32_t(result) + uint32_t(v)); break;
-            case Reduce::min: result = std::min(result, v); break;
-            case Reduce::max: result = std::max(result, v); break;
-            case Reduce::bit_and: result &= v; break;
-            case Reduce::bit_or: result |= v; break;
-            case Reduce::bit_xor: result ^= v; break;
+            case Reduce::add:
+                result = T(uint32_t(result) + uint32_t(v));
+                break;
+            case Reduce::min:
+                result = std::min(result, v);
+                break;
+            case Reduce::max:
+                result = std::max(result, v);
+                break;
+            case Reduce::bit_and:
+                result &= v;
+                break;
+            case Reduce::bit_or:
+                result |= v;
+                break;
+            case Reduce::bit_xor:
+                result ^= v;
+                break;
         }
     }
     for_lanes(lanes, [&](unsigned i) { w.row<T>(in.d)[i] = result; });
@@ -136,8 +171,12 @@ template <class T> Step redux(Warp& w, const Instruction& in, uint32_t lanes) {
 void decode_redux(Decoder& decoder) {
     if (!decoder.mod("sync")) decoder.error(".sync expected");
     const auto op = decoder.one_of({"add", "min", "max", "and", "or", "xor"});
-    decoder.out.flags = uint32_t(op == "add" ? Reduce::add : op == "min" ? Reduce::min : op == "max" ? Reduce::max
-                                 : op == "and" ? Reduce::bit_and : op == "or" ? Reduce::bit_or : Reduce::bit_xor);
+    decoder.out.flags = uint32_t(op == "add"   ? Reduce::add
+                                 : op == "min" ? Reduce::min
+                                 : op == "max" ? Reduce::max
+                                 : op == "and" ? Reduce::bit_and
+                                 : op == "or"  ? Reduce::bit_or
+                                               : Reduce::bit_xor);
     const Type type = decoder.need_type();
     decoder.out.d = decoder.dest(0, type);
     decoder.out.a = decoder.source(1, type);

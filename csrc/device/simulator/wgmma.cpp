@@ -33,9 +33,11 @@ void read_a_registers(Cta& cta, size_t group, const Instruction& in, Matrix& a, 
             const uint32_t* row_values = w.row<uint32_t>(operand);
             const uint32_t bad = tainted_lanes(w, operand);
             for (unsigned lane = 0; lane < kLanes; ++lane) {
-                const unsigned row = warp * 16 + lane / 4 + 8 * (r & 1), column = per_register * (lane % 4) + 4 * per_register * (r >> 1);
+                const unsigned row = warp * 16 + lane / 4 + 8 * (r & 1),
+                               column = per_register * (lane % 4) + 4 * per_register * (r >> 1);
                 if (bad >> lane & 1) a.bad[row] = true;
-                convert_elements(type, reinterpret_cast<const char*>(row_values + lane), per_register, a.values + row * kMatrixK + column);
+                convert_elements(type, reinterpret_cast<const char*>(row_values + lane), per_register,
+                                 a.values + row * kMatrixK + column);
             }
         }
     }
@@ -50,13 +52,16 @@ void execute(Cluster& cluster, Cta& cta, Warpgroup& group) {
     const unsigned n = unsigned(v[kN]), k = unsigned(v[kK]);
     const Type type_a = Type(v[kTypeA]), type_b = Type(v[kTypeB]), type_d = Type(v[kTypeD]);
     Warp& first = *cta.warps[group_index * kWarpsOfGroup];
-    const AsyncAccess access{&cluster, &operation.clock, group.agent, uint32_t(group.executed + 1), &in, &first, "wgmma"};
+    const AsyncAccess access{&cluster, &operation.clock, group.agent, uint32_t(group.executed + 1),
+                             &in,      &first,           "wgmma"};
 
     static thread_local Matrix a, b;
     static thread_local float product[kRows * 256];
     a.clear(kRows), b.clear(n);
-    if (v[kARegisters]) read_a_registers(cta, group_index, in, a, type_a);
-    else fetch_operand(access, cta, wgmma_layout(operation.descriptor_a), kRows, v[kMajorA], type_a, a);
+    if (v[kARegisters])
+        read_a_registers(cta, group_index, in, a, type_a);
+    else
+        fetch_operand(access, cta, wgmma_layout(operation.descriptor_a), kRows, v[kMajorA], type_a, a);
     fetch_operand(access, cta, wgmma_layout(operation.descriptor_b), n, v[kMajorB], type_b, b);
     multiply(a.values, b.values, kRows, n, k, product);
 
@@ -69,7 +74,8 @@ void execute(Cluster& cluster, Cta& cta, Warpgroup& group) {
             uint32_t bad = 0;
             const unsigned pair = type_d == Type::f16 ? 2 * r : r;  // index of the first element among the lane's N/2
             for (unsigned lane = 0; lane < kLanes; ++lane) {
-                const unsigned row = warp * 16 + lane / 4 + 8 * ((pair >> 1) & 1), column = 8 * (pair / 4) + 2 * (lane % 4) + (pair & 1);
+                const unsigned row = warp * 16 + lane / 4 + 8 * ((pair >> 1) & 1),
+                               column = 8 * (pair / 4) + 2 * (lane % 4) + (pair & 1);
                 const float* sum = product + row * n + column;
                 if (type_d == Type::f32) {
                     float& d = w.row<float>(operand)[lane];
@@ -98,7 +104,8 @@ void execute(Cluster& cluster, Cta& cta, Warpgroup& group) {
 void check_fence(Warp& w, const Instruction& in) {
     const auto check = [&](const Operand& operand, const char* what) {
         if (operand.id < w.written_register.size() && w.written_register[operand.id] > w.wgmma_fence_time) {
-            report(*w.cluster, "wgmma fence", concat(what, " registers of wgmma were written after the last wgmma.fence"), &w);
+            report(*w.cluster, "wgmma fence",
+                   concat(what, " registers of wgmma were written after the last wgmma.fence"), &w);
             return false;
         }
         return true;
@@ -111,7 +118,8 @@ void check_fence(Warp& w, const Instruction& in) {
         if (!check(operand, "accumulator")) break;
     for (const auto& operand : in.extra->a)
         if (!check(operand, "A fragment")) break;
-    // Accumulators of a wgmma still in flight may be shared only with the same shape; reading A of one in flight is fine.
+    // Accumulators of a wgmma still in flight may be shared only with the same shape; reading A of one in flight is
+    // fine.
 }
 
 Step mma_async(Warp& w, const Instruction& in, uint32_t) {
@@ -134,11 +142,16 @@ Step mma_async(Warp& w, const Instruction& in, uint32_t) {
     operation.clock.meet(w.clock);
     tick(w);  // what the warp does from here on may overtake the product
     if (operation.instruction != &in)
-        stop(cluster, "wgmma", concat("the warps of a warpgroup issue different wgmma instructions: this one and ", cluster.module->location(*operation.instruction)), &w);
-    if ((in.a.present && w.row<uint64_t>(in.a)[0] != operation.descriptor_a) || w.row<uint64_t>(in.b)[0] != operation.descriptor_b)
+        stop(cluster, "wgmma",
+             concat("the warps of a warpgroup issue different wgmma instructions: this one and ",
+                    cluster.module->location(*operation.instruction)),
+             &w);
+    if ((in.a.present && w.row<uint64_t>(in.a)[0] != operation.descriptor_a) ||
+        w.row<uint64_t>(in.b)[0] != operation.descriptor_b)
         report(cluster, "wgmma", "the warps of a warpgroup give different descriptors for one wgmma", &w);
     const uint32_t accumulate = w.predicate(in.c);
-    if (accumulate != 0 && accumulate != kAllLanes) report(cluster, "wgmma", "scale-d differs between the lanes of a warp", &w);
+    if (accumulate != 0 && accumulate != kAllLanes)
+        report(cluster, "wgmma", "scale-d differs between the lanes of a warp", &w);
     operation.accumulate[w.index % kWarpsOfGroup] = accumulate & 1;
     for (const auto& operand : in.extra->d)
         if (operand.id < w.pending_register.size()) w.pending_register[operand.id] = sequence + 1;
@@ -195,7 +208,8 @@ void decode_mma(Decoder& decoder) {
     v[kN] = int(n), v[kK] = int(k), v[kTypeA] = int(type_a), v[kTypeB] = int(type_b), v[kTypeD] = int(type_d);
     v[kScaleA] = v[kScaleB] = 1;
     extra.d = decoder.dests(decoder.node(0), half_d ? Type::b32 : type_d == Type::f32 ? Type::f32 : Type::s32);
-    if (extra.d.size() != (half_d ? n / 4 : n / 2)) decoder.error(concat("D needs ", half_d ? n / 4 : n / 2, " registers, ", extra.d.size(), " are given"));
+    if (extra.d.size() != (half_d ? n / 4 : n / 2))
+        decoder.error(concat("D needs ", half_d ? n / 4 : n / 2, " registers, ", extra.d.size(), " are given"));
     if (decoder.is_vector(1)) {
         extra.a = decoder.sources(decoder.node(1), Type::b32);
         if (extra.a.size() != 4) decoder.error("A in registers needs four");
@@ -224,13 +238,17 @@ void decode_wgmma(Decoder& decoder) {
     if (!decoder.mod("sync") || !decoder.mod("aligned")) decoder.error(".sync.aligned expected");
     out.gather = Gather::warp;
     out.is_wgmma = true;
-    if (name == "fence") decoder.set(fence);
-    else if (name == "commit_group") decoder.set(commit);
+    if (name == "fence")
+        decoder.set(fence);
+    else if (name == "commit_group")
+        decoder.set(commit);
     else if (name == "wait_group") {
         out.displacement = decoder.constant(0);
         decoder.set(wait);
-    } else if (name == "mma_async") decode_mma(decoder);
-    else decoder.error("unknown wgmma operation");
+    } else if (name == "mma_async")
+        decode_mma(decoder);
+    else
+        decoder.error("unknown wgmma operation");
 }
 
 }  // namespace
