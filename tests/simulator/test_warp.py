@@ -127,6 +127,19 @@ def test_block_barrier_and_shared_memory(schedule: str, seed: int) -> None:
     assert got == [127 - i for i in range(128)]
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("setp.lt.u32 %p1, %t, 40; bar.red.popc.u32 %r0, 0, %p1;", 40),
+        ("setp.lt.u32 %p1, %t, 40; barrier.cta.red.popc.aligned.u32 %r0, 3, 128, !%p1;", 88),
+        ("setp.lt.u32 %p1, %t, 40; bar.red.or.pred %p2, 0, %p1; selp.u32 %r0, 1, 0, %p2;", 1),
+        ("setp.lt.u32 %p1, %t, 40; bar.red.and.pred %p2, 0, %p1; selp.u32 %r0, 1, 0, %p2;", 0),
+    ],
+)
+def test_barrier_reductions(code: str, expected: int) -> None:
+    assert per_lane(code, threads=128) == [expected] * 128
+
+
 def test_named_barriers_of_part_of_a_block() -> None:
     code = """
     mov.u32 %r0, 3;
@@ -337,5 +350,5 @@ READ:
     mov.u32 %r0, 0;
 END:"""
     for schedule, seed in SCHEDULES:
-        with pytest.raises(RuntimeError, match="race|overwrite"):
+        with pytest.raises(RuntimeError, match=r"race|overwrite"):
             per_lane(code, threads=64, shared=".shared .align 16 .b32 data[4];", schedule=schedule, seed=seed)

@@ -10,8 +10,20 @@ namespace {
 
 enum class Kind : uint32_t { sync, arrive, reduce_and, reduce_or, reduce_popc };
 
+// What bar.red gives each thread, once all have come.
+void give_result(Warp& w, const Instruction& in, uint32_t lanes, Kind kind, uint32_t votes, uint32_t threads) {
+    if (kind == Kind::reduce_popc) {
+        for_lanes(lanes, [&](unsigned i) { w.row<uint32_t>(in.d)[i] = votes; });
+    } else if (kind == Kind::reduce_and || kind == Kind::reduce_or) {
+        const bool holds = kind == Kind::reduce_and ? votes == threads : votes != 0;
+        w.mask(in.d) = (w.mask(in.d) & ~lanes) | (holds ? lanes : 0);
+    }
+}
+
 void complete(Cluster& cluster, NamedBarrier& barrier) {
     barrier.completed = barrier.arriving;
+    barrier.result = barrier.votes;
+    barrier.votes = 0;
     barrier.arrived = barrier.expected = 0;
     barrier.who.clear();
     ++barrier.generation;
@@ -27,6 +39,7 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
     if (w.resuming) {
         w.clock.join(barrier.completed);
         lanes_met(w);
+        give_result(w, in, lanes, kind, barrier.result, uint32_t(w.wait.lane));
         return Step::next;
     }
     const uint32_t block =
@@ -44,6 +57,7 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
                &w);
     barrier.expected = expected;
     barrier.arrived += in.gather == Gather::warp ? kLanes : std::popcount(lanes);
+    if (in.c.present) barrier.votes += std::popcount(w.predicate(in.c) & lanes);
     barrier.arriving.join(w.clock);
     barrier.who.push_back(concat("warp ", w.index));
     tick(w);
@@ -56,6 +70,7 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
     if (barrier.arrived >= expected) {
         complete(cluster, barrier);
         if (kind != Kind::arrive) w.clock.join(barrier.completed);
+        give_result(w, in, lanes, kind, barrier.result, expected);
         return Step::next;
     }
     if (kind == Kind::arrive) return Step::next;
@@ -63,6 +78,7 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
     w.wait.kind = Wait::Kind::named_barrier;
     w.wait.address = number;
     w.wait.value = barrier.generation;
+    w.wait.lane = expected;
     return Step::blocked;
 }
 
@@ -83,13 +99,25 @@ void decode_bar(Decoder& decoder) {
         return decoder.set(warp_sync);
     }
     decoder.mod("cta");
-    const auto kind = decoder.one_of({"sync", "arrive"});
-    if (kind.empty()) decoder.error("barrier reductions are not supported");
+    auto kind = Kind::sync;
+    size_t next = 0;
+    if (decoder.mod("arrive")) {
+        kind = Kind::arrive;
+    } else if (decoder.mod("red")) {
+        const auto operation = decoder.one_of({"popc", "and", "or"});
+        if (operation.empty()) decoder.error("no reduction");
+        kind = operation == "popc" ? Kind::reduce_popc : operation == "and" ? Kind::reduce_and : Kind::reduce_or;
+        decoder.out.d = decoder.dest(next++, decoder.need_type());
+    } else if (!decoder.mod("sync")) {
+        decoder.error("barrier sync, arrive or red expected");
+    }
     // bar.sync is barrier.sync.aligned
     const bool aligned = decoder.mod("aligned") || !long_name;
-    decoder.out.flags = uint32_t(kind == "sync" ? Kind::sync : Kind::arrive);
-    decoder.out.a = decoder.source(0, Type::u32);
-    if (decoder.count() > 1) decoder.out.b = decoder.source(1, Type::u32);
+    const bool reduces = decoder.out.d.present;
+    decoder.out.flags = uint32_t(kind);
+    decoder.out.a = decoder.source(next++, Type::u32);
+    if (decoder.count() > next + reduces) decoder.out.b = decoder.source(next++, Type::u32);
+    if (reduces) decoder.out.c = decoder.predicate(next);
     if (aligned) decoder.out.gather = Gather::warp;
     decoder.set(bar);
 }

@@ -128,6 +128,7 @@ struct Mbarrier {
 struct NamedBarrier {
     uint32_t expected = 0, arrived = 0;  // threads
     uint64_t generation = 0;
+    uint32_t votes = 0, result = 0;  // of bar.red: threads whose predicate holds, now and in the last generation
     Clock arriving, completed;
     std::vector<std::string> who;
 };
