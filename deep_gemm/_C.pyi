@@ -48,6 +48,26 @@ def explain_grouped(
     kind: str, groups: int, m: int, expected_m: int, n: int, k: int, alignment: int, num_sms: int, /
 ) -> str:
     """What `explain` says of a dense problem, of a grouped one: "m_contiguous", "m_psum" or "masked"."""
+# csrc/k_grouped_api.cpp: products whose groups split K.
+
+def k_grouped_fp8_gemm(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    d: Tensor,
+    ks: Sequence[int],
+    grouped_layout: Tensor,
+    c: Tensor | None,
+    compiled_dims: int,
+    psum: bool,
+    group_by_group: bool,
+    /,
+) -> bool:
+    """D[g] = C[g] + A_g B_g^T for A [sum_k, M] and B [sum_k, N], or flattened group by group [M, k_g] and [N, k_g].
+
+    False where no group has any K: nothing is launched, and the caller makes D C or zero.
+    """
 
 # csrc/settings_api.cpp: what later calls obey.
 

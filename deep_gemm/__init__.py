@@ -1,6 +1,7 @@
 """deep_gemm: JIT-compiled GEMM kernels for Hopper and Blackwell GPUs, and for the CPU through a PTX simulator."""
 
 from ._version import __version__
+from .cublaslt import cublaslt_gemm_nn, cublaslt_gemm_nt, cublaslt_gemm_tn, cublaslt_gemm_tt
 from .gemm import fp8_gemm_nn, fp8_gemm_nt, fp8_gemm_tn, fp8_gemm_tt
 from .grouped import (
     fp8_m_grouped_gemm_nt_masked,
@@ -11,6 +12,7 @@ from .grouped import (
     m_grouped_fp8_gemm_nt_contiguous,
     m_grouped_fp8_gemm_nt_masked,
 )
+from .k_grouped import k_grouped_fp8_gemm_nt_contiguous, k_grouped_fp8_gemm_tn_contiguous
 from .layout import (
     get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor,
     get_mn_major_tma_aligned_packed_ue8m0_tensor,
@@ -38,6 +40,10 @@ from .settings import (
 
 __all__ = [
     "__version__",
+    "cublaslt_gemm_nn",
+    "cublaslt_gemm_nt",
+    "cublaslt_gemm_tn",
+    "cublaslt_gemm_tt",
     "fp8_gemm_nn",
     "fp8_gemm_nt",
     "fp8_gemm_tn",
@@ -55,6 +61,8 @@ __all__ = [
     "get_tc_util",
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "get_tma_aligned_size",
+    "k_grouped_fp8_gemm_nt_contiguous",
+    "k_grouped_fp8_gemm_tn_contiguous",
     "m_grouped_fp8_fp4_gemm_nn_contiguous",
     "m_grouped_fp8_fp4_gemm_nt_contiguous",
     "m_grouped_fp8_fp4_gemm_nt_masked",

@@ -1,6 +1,8 @@
 // A checked call: what every later step reads. Nothing here is a tensor any more.
 #pragma once
 
+#include <deep_gemm/params.cuh>
+
 #include "../config/problem.hpp"
 #include "tensors.hpp"
 
@@ -22,6 +24,7 @@ struct GemmCall {
     Scales scales_a = {}, scales_b = {};
     const int32_t* grouped_layout = nullptr;
     size_t grouped_layout_bytes = 0;
+    KGroupLayout k_groups = {};  // K-grouped calls only
     bool zero_padding = false;  // psum layout: rows between a group's end and the next group's start become zero
 };
 

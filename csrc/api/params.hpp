@@ -51,8 +51,10 @@ inline GemmParams make_params(const Device& device, const GemmCall& call, const 
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     GemmParams params;
-    params.rows = encode(device, operand_map(rows, c.operand, c.tile.k, c.tile.rows / c.cluster.cols));
-    params.cols = encode(device, operand_map(cols, c.operand, c.tile.k, c.tile.cols / c.cluster.rows));
+    if (!c.group_maps) {
+        params.rows = encode(device, operand_map(rows, c.operand, c.tile.k, c.tile.rows / c.cluster.cols));
+        params.cols = encode(device, operand_map(cols, c.operand, c.tile.k, c.tile.cols / c.cluster.rows));
+    }
     if (c.row_scales() == ScaleKind::per_row) params.row_scales = encode(device, scale_map(row_scales, c.tile.rows));
     if (c.col_scales() == ScaleKind::per_row) params.col_scales = encode(device, scale_map(col_scales, c.tile.cols));
     if (c.store == StoreKind::tma) params.d = encode(device, output_map(call.d, store_chunk(c)));
@@ -65,6 +67,8 @@ inline GemmParams make_params(const Device& device, const GemmCall& call, const 
     params.block_scale_stride = block.row_stride, params.block_scale_k_stride = block.k_stride;
     params.block_scale_group_stride = block.group_stride;
     params.grouped_layout = call.grouped_layout;
+    params.k_groups = call.k_groups;
+    params.first_group = 0;
     params.m = call.problem.m, params.n = call.problem.n, params.k = call.problem.k;
     params.num_groups = call.problem.num_groups;
     params.strip_blocks = plan.strip_blocks;

@@ -26,6 +26,7 @@ struct Problem {
     int32_t m_alignment = 128; // of the groups' first rows: contiguous and psum problems
     int32_t add_c = 0;
     int32_t in_place = 0;      // C is D
+    int32_t group_maps = 0;    // K groups are matrices of their own
     int32_t aligned_store = 1; // D's base and rows start at multiples of 16 bytes
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
@@ -59,8 +60,12 @@ constexpr int32_t round_up_coarsely(int32_t value) {
 /// Rows of M that matter to the cost: those of real tokens, as far as the host knows.
 inline double expected_rows(const Problem& p) {
     if (p.expected_m > 0) return static_cast<double>(p.expected_m) * p.num_groups;
+    if (p.grouping == Grouping::k_contiguous) return static_cast<double>(p.m) * p.num_groups;
     return is_m_grouped(p.grouping) ? round_up_coarsely(p.m) : p.m;
 }
+
+/// K of one product, likewise.
+inline int32_t expected_k(const Problem& p) { return p.grouping == Grouping::k_contiguous ? std::max(1, p.k / p.num_groups) : p.k; }
 
 /// Rows of one group, likewise.
 inline int32_t expected_group_rows(const Problem& p) {
@@ -71,6 +76,7 @@ inline int32_t expected_group_rows(const Problem& p) {
 
 /// Blocks of this height that cover all rows.
 inline double expected_blocks(const Problem& p, int32_t height) {
+    if (p.grouping == Grouping::k_contiguous) return static_cast<double>(ceil_div(p.m, height)) * p.num_groups;
     if (p.expected_m == 0) return ceil_div(is_m_grouped(p.grouping) ? round_up_coarsely(p.m) : p.m, height);
     // Groups scatter around the hint: the mean over 0.7 to 1.3 of it.
     constexpr int kPoints = 13;
@@ -81,11 +87,12 @@ inline double expected_blocks(const Problem& p, int32_t height) {
 
 /// The most blocks of this height that there can be: a grid need not be larger.
 inline int64_t most_blocks(const Problem& p, int32_t height) {
-    return static_cast<int64_t>(ceil_div(p.m, height)) * (p.grouping == Grouping::masked ? p.num_groups : 1);
+    return static_cast<int64_t>(ceil_div(p.m, height)) * (p.grouping == Grouping::masked || p.grouping == Grouping::k_contiguous ? p.num_groups : 1);
 }
 
 /// Matrices B that are read.
 inline double expected_weights(const Problem& p) {
+    if (p.grouping == Grouping::k_contiguous) return p.num_groups;
     if (!is_m_grouped(p.grouping)) return 1;
     return p.grouping == Grouping::masked ? p.num_groups : std::min<double>(p.num_groups, ceil_div(p.m, p.m_alignment));
 }

@@ -45,6 +45,8 @@ inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles)
     const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows, tile_n = c.swap_ab ? c.tile.rows : c.tile.cols;
     if (tile_m % p.block_m_multiple != 0 || tile_n % p.block_n_multiple != 0) return "set_block_size_multiple_of asks for other tiles";
     if (std::string reason = group_refusal(p, c); !reason.empty()) return reason;
+    if (c.math_warpgroups == 3 && (p.scales_a != ScaleKind::per_row || p.scales_b != ScaleKind::per_row)) return "three warpgroups are for scales per row";
+    if (sm90::spills(c)) return "adding C would spill registers";
     const int32_t rows = c.swap_ab ? p.n : p.m, cols = c.swap_ab ? p.m : p.n;
     if (c.cluster.rows > 1 && ceil_div(rows, c.tile.rows) % c.cluster.rows != 0) return "row blocks do not divide into clusters";
     if (c.cluster.cols > 1 && ceil_div(cols, c.tile.cols) % c.cluster.cols != 0) return "column blocks do not divide into clusters";
@@ -73,9 +75,13 @@ inline int32_t choose_strip(const GemmConfig& c, int32_t num_ctas) {
     return std::max(1, static_cast<int32_t>(square / block_m + 0.5));
 }
 
+/// Groups whose tensor maps fit a kernel's argument of 32,764 bytes.
+inline constexpr int32_t kMostGroupMaps = 96;
+
 /// Room in the table of groups: few different ones, so that a model has few kernels.
 inline int32_t group_capacity(const Problem& p) {
-    return counted_on_device(p.grouping) ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups)))) : 0;
+    if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
+    return counted_on_device(p.grouping) || p.grouping == Grouping::k_contiguous ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups)))) : 0;
 }
 
 inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster, bool tolerate_waste = false) {
@@ -89,7 +95,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
                   : p.aligned_store && p.output == ElementType::bf16 ? StoreKind::tma
                                                                      : StoreKind::direct,
          .dependent_launch = p.dependent_launch != 0, .tensor_core_percent = p.tensor_core_percent, .group_capacity = group_capacity(p),
-         .shape = p.compiled};
+         .group_maps = p.group_maps != 0, .shape = p.compiled};
     c.store_buffers = store_chunks_per_tile(c);  // all of a tile: its stores drain while the next one is multiplied
     c.stages = most_stages(c);
     const int32_t m_blocks_step = swap_ab ? cluster.cols : cluster.rows, n_blocks_step = swap_ab ? cluster.rows : cluster.cols;
@@ -100,7 +106,9 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     if (!candidate.refusal.empty()) return candidate;
     candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, sm90::resident_ctas(p.num_sms, cluster.size())));
     candidate.strip_blocks = choose_strip(c, candidate.num_ctas);
-    candidate.cost_us = sm90::CostModel{}.estimate_us(p, c, candidate.num_ctas);
+    Problem average = p;
+    average.k = expected_k(p);
+    candidate.cost_us = sm90::CostModel{}.estimate_us(average, c, candidate.num_ctas);
     return candidate;
 }
 

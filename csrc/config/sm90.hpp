@@ -21,6 +21,7 @@ inline std::vector<TileShape> tile_shapes(bool swap_ab) {
     } else {
         for (int32_t cols = 16; cols <= 192; cols += 16) shapes.push_back({128, cols, 128});
         for (int32_t cols = 64; cols <= 128; cols += 16) shapes.push_back({256, cols, 128});
+        shapes.push_back({192, 128, 128});
     }
     return shapes;
 }
@@ -34,7 +35,13 @@ inline std::vector<TileShape> grouped_tile_shapes(bool swap_ab) {
             {128, 192, 128}, {256, 64, 128}, {256, 96, 128}, {256, 128, 128}};
 }
 
-inline int32_t math_warpgroups(const TileShape& tile) { return tile.rows == 64 ? 1 : 2; }
+inline int32_t math_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
+
+/// Whether loads of C beside both accumulators take more registers than a thread has (ptxas -v, CUDA 13.0, scales per row).
+inline bool spills(const GemmConfig& c) {
+    const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
+    return c.add_c && c.store == StoreKind::direct && c.math_warpgroups > 1 && accumulators >= math_registers(c) - 64;
+}
 
 /// Multicast pairs, and splits of K. Squares of four lose more to the CTAs that then fit than they save in L2 reads.
 inline std::vector<ClusterShape> cluster_shapes() {

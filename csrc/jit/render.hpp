@@ -39,7 +39,7 @@ inline std::string render_config(const GemmConfig& c) {
                   "},\n    .math_warpgroups = ", c.math_warpgroups, ", .stages = ", c.stages,
                   ",\n    .add_c = ", c.add_c ? "true" : "false", ", .store = StoreKind::", name(c.store), ", .store_buffers = ", c.store_buffers,
                   ",\n    .dependent_launch = ", c.dependent_launch ? "true" : "false",
-                  ", .tensor_core_percent = ", c.tensor_core_percent, ", .group_capacity = ", c.group_capacity,
+                  ", .tensor_core_percent = ", c.tensor_core_percent, ", .group_capacity = ", c.group_capacity, ", .group_maps = ", c.group_maps ? "true" : "false",
                   ",\n    .shape = {.m = ", c.shape.m, ", .n = ", c.shape.n, ", .k = ", c.shape.k, "}}");
 }
 
@@ -49,7 +49,7 @@ inline jit::KernelSource render(const GemmConfig& config) {
             .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
                            "constexpr GemmConfig kConfig", render_config(config), ";\n\n",
                            "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n",
-                           "deep_gemm_kernel(const __grid_constant__ GemmParams params) {\n    run_", kernel, "<kConfig>(params);\n}\n")};
+                           "deep_gemm_kernel(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", kernel, "<kConfig>(params);\n}\n")};
 }
 
 }  // namespace deep_gemm

@@ -71,6 +71,7 @@ struct GemmConfig {
     bool dependent_launch = false;  // weights may be read before the preceding kernel has finished
     int32_t tensor_core_percent = 100;  // below 100 the load role paces the tensor cores
     int32_t group_capacity = 0;  // most groups whose sizes only the device knows
+    bool group_maps = false;     // K groups are matrices of their own, each with its tensor maps in the kernel's argument
     CompiledShape shape = {};
 
     constexpr bool operator==(const GemmConfig&) const = default;

@@ -31,12 +31,35 @@ struct GemmParams {
     const float* block_scales;  // of the side that has them
     int64_t block_scale_stride, block_scale_k_stride, block_scale_group_stride;  // elements
 
-    const int32_t* grouped_layout;  // meaning depends on GemmConfig::grouping
+    const int32_t* grouped_layout;  // meaning depends on GemmConfig::grouping; K groups have k_groups instead
+    KGroupLayout k_groups;
+    int32_t first_group;            // K-grouped: this launch computes num_groups groups from here
     int32_t m, n, k;
     int32_t num_groups;
     int32_t strip_blocks;  // rasterisation: this many blocks of M are walked together, so that L2 holds them
     int32_t m_alignment;   // psum layout: groups start at multiples of it
     int32_t zero_padding;  // psum layout: rows between a group's end and the next group's start are written as zeros
 };
+
+/// Operands of one K group: its K, extent.
+struct GroupMaps {
+    TensorMap rows, cols;
+};
+
+template <int32_t kGroups>
+struct GemmParamsWithMaps : GemmParams {
+    GroupMaps groups[kGroups];  // counted from first_group
+};
+
+template <GemmConfig c, bool = c.group_maps>
+struct SelectParams {
+    using Type = GemmParams;
+};
+template <GemmConfig c>
+struct SelectParams<c, true> {
+    using Type = GemmParamsWithMaps<c.group_capacity>;
+};
+template <GemmConfig c>
+using ParamsFor = typename SelectParams<c>::Type;
 
 }  // namespace deep_gemm

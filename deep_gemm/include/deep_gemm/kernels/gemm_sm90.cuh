@@ -76,8 +76,10 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     const int32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
 
     if (warpgroup == c.math_warpgroups && warp == 0 && ptx::elect_one()) {
-        ptx::prefetch_tensor_map(&params.rows);
-        ptx::prefetch_tensor_map(&params.cols);
+        if constexpr (!c.group_maps) {
+            ptx::prefetch_tensor_map(&params.rows);
+            ptx::prefetch_tensor_map(&params.cols);
+        }
         if constexpr (c.row_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.row_scales);
         if constexpr (c.col_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.col_scales);
         if constexpr (c.store == StoreKind::tma) ptx::prefetch_tensor_map(&params.d);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deep_gemm/params.cuh>
+#include <deep_gemm/plan.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 
 namespace deep_gemm {
@@ -32,9 +33,9 @@ DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
         const int32_t group = first + static_cast<int32_t>(threadIdx.x % 32);
         KGroup found = {};
         if (group < layout.num_groups) {
-            found.k = __ldg(layout.values + group);
+            found.k = ptx::load_global_int(layout.values + group);
             if (layout.psum_alignment > 0 && group > 0) {
-                const int32_t previous = __ldg(layout.values + group - 1);
+                const int32_t previous = max(ptx::load_global_int(layout.values + group - 1), 0);
                 found.begin = (previous + layout.psum_alignment - 1) / layout.psum_alignment * layout.psum_alignment;
                 found.k -= found.begin;
             }
@@ -49,5 +50,31 @@ DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
         blocks_before = __shfl_sync(0xffffffff, blocks_end, 31);
     }
 }
+
+struct KBlocks {
+    int32_t first, count;
+};
+
+/// K blocks of a launch's groups, gathered once a CTA into shared memory.
+template <GemmConfig c>
+struct KGroupTable {
+    uint32_t base;
+
+    /// `index` counts from the launch's first group.
+    DG_DEVICE KBlocks blocks(int32_t index) const {
+        const int4 v = ptx::load_shared_int_x4(base + index * kGroupEntryBytes);
+        return {v.x, v.y};
+    }
+
+    /// All threads of the CTA may call it, the first warp works. Synchronise before reading.
+    DG_DEVICE void fill(const GemmParams& params) const {
+        if (threadIdx.x >= 32) return;
+        visit_k_groups(params.k_groups, [&](int32_t group, const KGroup& found) {
+            const int32_t index = group - params.first_group;
+            if (index >= 0 && index < params.num_groups)
+                ptx::store_shared_int_x4(base + index * kGroupEntryBytes, found.first_block, found.blocks, 0, 0);
+        });
+    }
+};
 
 }  // namespace deep_gemm

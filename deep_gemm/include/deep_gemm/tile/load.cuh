@@ -25,6 +25,28 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     }
 }
 
+/// Where a tile's operands lie. K groups that are matrices of their own count K from their own start; scales never do.
+struct TileSource {
+    const TensorMap* rows;
+    const TensorMap* cols;
+    int32_t k_origin;
+};
+
+template <GemmConfig c>
+DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
+    if constexpr (c.group_maps) {
+        const GroupMaps* groups = static_cast<const ParamsFor<c>&>(params).groups;
+        const int32_t index = tile.group - params.first_group;
+        if (index + 1 < params.num_groups) {
+            ptx::prefetch_tensor_map(&groups[index + 1].rows);
+            ptx::prefetch_tensor_map(&groups[index + 1].cols);
+        }
+        return {&groups[index].rows, &groups[index].cols, tile.k_block};
+    } else {
+        return {&params.rows, &params.cols, 0};
+    }
+}
+
 template <GemmConfig c>
 DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
@@ -36,15 +58,17 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
     Tile tile;
     while (tiles.next(tile)) {
         const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile), col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
+        const TileSource source = tile_source<c>(params, tile);
         for (int32_t block = tile.k_block; block < tile.k_block + tile.k_blocks; ++block, ring.advance()) {
             ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);  // all readers, in every CTA that our copies reach
             pacer.wait();
             const uint32_t full = smem.full(ring.stage);
+            const int32_t k = (block - source.k_origin) * c.tile.k;
             ptx::barrier_arrive_expect(full, stage_transaction_bytes(c));
-            load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), params.rows, full, block * c.tile.k, tile.row,
-                                                                 row_group, position.col, rows_mask, ptx::CacheHint::normal);
-            load_operand<c.tile.cols, c.cluster.rows, kRowBytes>(smem.cols(ring.stage), params.cols, full, block * c.tile.k, tile.col,
-                                                                 col_group, position.row, cols_mask, ptx::CacheHint::normal);
+            load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k, tile.row, row_group, position.col,
+                                                                 rows_mask, ptx::CacheHint::normal);
+            load_operand<c.tile.cols, c.cluster.rows, kRowBytes>(smem.cols(ring.stage), *source.cols, full, k, tile.col, col_group, position.row,
+                                                                 cols_mask, ptx::CacheHint::normal);
             if constexpr (c.row_scales() == ScaleKind::per_row)
                 ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, row_group, ptx::CacheHint::normal);
             if constexpr (c.col_scales() == ScaleKind::per_row)

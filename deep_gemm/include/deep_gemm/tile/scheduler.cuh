@@ -4,6 +4,7 @@
 #include <deep_gemm/params.cuh>
 #include <deep_gemm/tile/cluster_position.cuh>
 #include <deep_gemm/tile/group_table.cuh>
+#include <deep_gemm/tile/k_groups.cuh>
 
 namespace deep_gemm {
 
@@ -154,6 +155,39 @@ class TileScheduler<c, Grouping::masked> : public CountedScheduler<c> {
 template <GemmConfig c>
 class TileScheduler<c, Grouping::m_psum> : public CountedScheduler<c> {
     using CountedScheduler<c>::CountedScheduler;
+};
+
+/// One product per range of K, all of the same extents. Extents are read again for each tile: registers are short where there are three
+/// math warpgroups.
+template <GemmConfig c>
+class TileScheduler<c, Grouping::k_contiguous> {
+public:
+    DG_DEVICE TileScheduler(const GemmParams& params, const KGroupTable<c>& table)
+        : params_(params), table_(table), next_(blockIdx.x / c.cluster.size()) {}
+
+    DG_DEVICE bool next(Tile& tile) {
+        const Rasterizer<c> raster(params_);
+        tile.m_end = extent_m<c>(params_);
+        const int32_t m_blocks = (tile.m_end + kBlockM - 1) / kBlockM, group_tiles = m_blocks * raster.n_blocks;
+        KBlocks blocks;
+        do {
+            const int32_t index = next_ / group_tiles;
+            if (index >= params_.num_groups) return false;
+            raster.place(tile, next_ - index * group_tiles, m_blocks, 0);
+            tile.group = params_.first_group + index;
+            blocks = table_.blocks(index);
+            next_ += gridDim.x / c.cluster.size();
+        } while (c.store == StoreKind::reduce && blocks.count == 0);  // nothing to add; otherwise D becomes C or zero
+        tile.k_block = blocks.first, tile.k_blocks = blocks.count;
+        return true;
+    }
+
+private:
+    static constexpr int32_t kBlockM = Rasterizer<c>::kTileM * Rasterizer<c>::kClusterM;
+    static_assert(c.cluster.k == 1, "groups differ in K: a cluster does not split it");
+    const GemmParams& params_;
+    KGroupTable<c> table_;
+    int32_t next_;
 };
 
 }  // namespace deep_gemm

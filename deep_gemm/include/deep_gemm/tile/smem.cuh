@@ -4,6 +4,7 @@
 #include <deep_gemm/plan.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/group_table.cuh>
+#include <deep_gemm/tile/k_groups.cuh>
 
 namespace deep_gemm {
 
@@ -25,7 +26,12 @@ struct Smem {
     DG_DEVICE uint32_t block_scales(int stage) const { return base + kPlan.block_scales + stage * kPlan.block_scale_bytes; }
     DG_DEVICE uint32_t reduction(int slot) const { return base + kPlan.reduction + slot * (c.cluster.k * split_k_part_bytes(c)); }
     DG_DEVICE uint32_t reduction_barrier(int slot) const { return reduction(owned_row_warps(c)) + slot * 8; }
-    DG_DEVICE GroupTable<c> groups() const { return {base + kPlan.groups}; }
+    DG_DEVICE auto groups() const {
+        if constexpr (c.grouping == Grouping::k_contiguous)
+            return KGroupTable<c>{base + kPlan.groups};
+        else
+            return GroupTable<c>{base + kPlan.groups};
+    }
     DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * 8; }
     DG_DEVICE uint32_t empty(int stage) const { return base + kPlan.barriers + (c.stages + stage) * 8; }
 };

@@ -1,0 +1,117 @@
+"""GEMM calls whose groups share M and N and split K, as gradients of experts' weights do.
+
+`d[g] = c[g] + A[K range of g] @ B[K range of g]`, one product for each group, all in one launch. See `deep_gemm.gemm` for what the
+functions have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ._extension import C
+from .gemm import Scaled, _dims, _write_empty_product
+
+__all__ = ["k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous"]
+
+_k_grouped_fp8_gemm = C.k_grouped_fp8_gemm
+
+
+def _run(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    ks_cpu: Sequence[int] | None,
+    grouped_layout: torch.Tensor | None,
+    c: torch.Tensor | None,
+    recipe: tuple[int, int, int],
+    compiled_dims: str,
+    use_psum_layout: bool,
+    ks: Sequence[int] | None,
+    ks_tensor: torch.Tensor | None,
+    group_by_group: bool,
+) -> None:
+    if ks is not None:
+        if ks_cpu is not None:
+            raise TypeError("ks is the older name of ks_cpu: give one of them, not both")
+        ks_cpu = ks
+    if ks_tensor is not None:
+        if grouped_layout is not None:
+            raise TypeError("ks_tensor is the older name of grouped_layout: give one of them, not both")
+        grouped_layout = ks_tensor
+    if grouped_layout is None:
+        raise TypeError("grouped_layout is missing: int32 [groups] on d's device, the K of each group")
+    if tuple(recipe) != (1, 1, 128):
+        raise ValueError(f"K-grouped products take scales per row of A and of B, recipe (1, 1, 128), but the recipe is {recipe}")
+    sizes = [] if ks_cpu is None else [int(k) for k in ks_cpu]
+    if not _k_grouped_fp8_gemm(
+        a[0], a[1], b[0], b[1], d, sizes, grouped_layout, c, _dims(compiled_dims), use_psum_layout, group_by_group
+    ):
+        _write_empty_product(d, c)
+
+
+def k_grouped_fp8_gemm_tn_contiguous(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    ks_cpu: Sequence[int] | None = None,
+    grouped_layout: torch.Tensor | None = None,
+    c: torch.Tensor | None = None,
+    recipe: tuple[int, int, int] = (1, 1, 128),
+    compiled_dims: str = "mn",
+    use_psum_layout: bool = False,
+    *,
+    ks: Sequence[int] | None = None,
+    ks_tensor: torch.Tensor | None = None,
+) -> None:
+    """`d[g, m, n] = c[g, m, n] + sum over g's K range of a[k, m] b[k, n]`, scaled.
+
+    Args:
+        a: float8_e4m3fn `[sum_k, M]`, M contiguous; with float32 scales `[blocks, M]`, one row for each 128 of a group's K (the last one
+            of a group may stand for fewer): `blocks` is the sum of `ceil(k_g / 128)`. M contiguous and padded to 16 bytes: used as they are.
+        b: float8_e4m3fn `[sum_k, N]`, N contiguous; with float32 scales `[blocks, N]`.
+        d: float32 `[G, M, N]`, N contiguous. Written.
+        ks_cpu: each group's K, on the host: multiples of 16, or 0. Such a group gets c, or zero.
+        grouped_layout: the same as int32 `[G]` on the device. This is what the kernels read, so that a captured graph may be replayed with
+            other sizes that take as many rows and scales in all.
+        c: added in FP32; `d`'s shape and dtype, and may be `d` itself.
+        recipe: only (1, 1, 128).
+        compiled_dims: which of M and N are constants of the compiled kernel.
+        use_psum_layout: `grouped_layout` holds where each group ends; the next one starts at that value rounded up to
+            `get_mk_alignment_for_contiguous_layout()`. Rows between groups are never read. `ks_cpu` may then be None.
+        ks, ks_tensor: older names of `ks_cpu` and `grouped_layout`.
+
+    Hopper's tensor cores read FP8 along K only: both operands are transposed into a workspace first.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    _run(a, b, d, ks_cpu, grouped_layout, c, recipe, compiled_dims, use_psum_layout, ks, ks_tensor, False)
+
+
+def k_grouped_fp8_gemm_nt_contiguous(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    ks_cpu: Sequence[int] | None = None,
+    grouped_layout: torch.Tensor | None = None,
+    c: torch.Tensor | None = None,
+    recipe: tuple[int, int, int] = (1, 1, 128),
+    compiled_dims: str = "mn",
+    use_psum_layout: bool = False,
+    *,
+    ks: Sequence[int] | None = None,
+    ks_tensor: torch.Tensor | None = None,
+) -> None:
+    """`k_grouped_fp8_gemm_tn_contiguous` for operands that are K-major, which are read in place.
+
+    Args:
+        a: float8_e4m3fn, one dimension: the groups' matrices `[M, k_g]` flattened one after the other; scales as there.
+        b: the same of `[N, k_g]`.
+        ks_cpu: each group's K, on the host; needed here, because it says where each matrix lies.
+
+    The other arguments are those of `k_grouped_fp8_gemm_tn_contiguous`.
+    """
+    _run(a, b, d, ks_cpu, grouped_layout, c, recipe, compiled_dims, use_psum_layout, ks, ks_tensor, True)
