@@ -147,4 +147,4 @@ def _split_at_flushes(events: list[tuple[int, str, float]], flush_bytes: int) ->
             intervals.append([])
         elif intervals and not name.startswith(("Context", "Activity", "Stream", "Event")):
             intervals[-1].append((name, seconds))
-    return intervals
+    return [interval for interval in intervals if interval]  # one flush may be several fills

@@ -17,6 +17,7 @@ from inputs import Operand, random_blocks, random_rows
 from reference import TOLERANCES, difference, product_nt
 
 import deep_gemm
+from deep_gemm import simulator
 
 pytestmark = pytest.mark.gpu
 
@@ -38,7 +39,11 @@ def test_the_simulator_agrees_with_the_gpu(cuda, m, n, k) -> None:
     legal = [candidate for candidate in candidates(m, n, k, HOPPER_SMS) if candidate.refusal is None]
     records = []
     for candidate in legal[:: max(1, len(legal) // CONFIGS_OF_EACH)]:
-        with forced(torch.device("cpu"), m, n, k, candidate), forced(cuda, m, n, k, candidate):
+        with (
+            simulator.options(num_sms=HOPPER_SMS),
+            forced(torch.device("cpu"), m, n, k, candidate),
+            forced(cuda, m, n, k, candidate),
+        ):
             simulated, real = run(a, b, torch.device("cpu")), run(a, b, cuda)
         # Rounding to BF16 may turn a tiny difference into one unit in the last place, which is 2**-7 of the value.
         apart = (simulated.double() - real.double()).abs() - 2.0**-7 * expected.value.abs()

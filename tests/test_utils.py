@@ -281,4 +281,4 @@ def test_kernel_seconds_averages_over_launches():
 @pytest.mark.gpu
 def test_bench_kineto_on_a_gpu():
     x = torch.randn((1024, 1024), device="cuda")
-    assert testing.bench_kineto(lambda: x.mul_(1.0), "elementwise", num_tests=3, suppress_kineto_output=True) > 0
+    assert testing.bench_kineto(lambda: x.mul_(1.0), "MulFunctor", num_tests=3, suppress_kineto_output=True) > 0

@@ -53,7 +53,10 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
     }
     if constexpr (c.cluster.k > 1)
-        for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) ptx::barrier_init(smem.reduction_barrier(slot), c.cluster.k);
+        for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) {
+            ptx::barrier_init(smem.reduction_barrier(slot), 1);
+            ptx::barrier_arrive_expect(smem.reduction_barrier(slot), c.cluster.k * split_k_part_bytes(c));
+        }
     ptx::fence_barrier_init();
 }
 

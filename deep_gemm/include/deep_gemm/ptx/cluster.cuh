@@ -23,23 +23,11 @@ DG_DEVICE uint32_t map_to_cta(uint32_t address, uint32_t cta_rank) {
     return mapped;
 }
 
-DG_DEVICE void store_cluster_x4(uint32_t mapped, float a, float b, float c, float d) {
-    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(mapped), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
-}
-
-/// mbarrier.arrive.release.cluster on another CTA's barrier: what this warp wrote to that CTA is visible to who waits for it.
-DG_DEVICE void barrier_arrive_cluster(uint32_t barrier, uint32_t cta_rank) {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(map_to_cta(barrier, cta_rank)) : "memory");
-}
-
-/// mbarrier.try_wait.parity.acquire.cluster: the other side of it.
-DG_DEVICE void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+/// st.async: 16 bytes into a CTA's shared memory, counted on a barrier of that CTA as a copy is: the one who waits there sees them.
+DG_DEVICE void store_cluster_async(uint32_t mapped, float a, float b, float c, float d, uint32_t mapped_barrier) {
     asm volatile(
-        "{\n .reg .pred done;\n"
-        "again:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-        " @done bra finished;\n bra again;\n"
-        "finished:\n}\n" ::"r"(barrier),
-        "r"(parity)
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(mapped), "f"(a), "f"(b),
+        "f"(c), "f"(d), "r"(mapped_barrier)
         : "memory");
 }
 

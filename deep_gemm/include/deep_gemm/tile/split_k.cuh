@@ -1,7 +1,7 @@
 // Adding up the partial sums of CTAs that split K, through distributed shared memory and in a fixed order.
 //
 // The tile's rows are divided among warps, 16 each. Every warp sends its accumulators, in register order, to the CTA that owns these
-// rows, and arrives at that owner's barrier. The owning warp waits for all parts, adds them in the order of K and stores D.
+// rows; the bytes count on that owner's barrier. The owning warp waits for all parts, adds them in the order of K and stores D.
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
@@ -20,13 +20,12 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
 
     const uint32_t owner_rank = position.rank(position.row, position.col, owner);
     const uint32_t part = ptx::map_to_cta(smem.reduction(slot) + position.k * kPartBytes, owner_rank) + lane * 16;
+    const uint32_t barrier = ptx::map_to_cta(smem.reduction_barrier(slot), owner_rank);
 #pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; i += 4) ptx::store_cluster_x4(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3]);
-    __syncwarp();
-    if (lane == 0) ptx::barrier_arrive_cluster(smem.reduction_barrier(slot), owner_rank);
+    for (int32_t i = 0; i < c.tile.cols / 2; i += 4) ptx::store_cluster_async(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
 
     if (position.k != owner) return false;
-    ptx::barrier_wait_cluster(smem.reduction_barrier(slot), 0);
+    ptx::barrier_wait(smem.reduction_barrier(slot), 0);
     const uint32_t parts = smem.reduction(slot) + lane * 16;
 #pragma unroll
     for (int32_t i = 0; i < c.tile.cols / 2; i += 4) {
