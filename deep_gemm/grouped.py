@@ -1,9 +1,9 @@
 """GEMM calls whose rows belong to experts, each with its own weights.
 
 *Contiguous*: the experts' rows follow each other in one matrix, each expert starting at a multiple of
-`get_mk_alignment_for_contiguous_layout()`. *Masked*: every expert has a matrix of the same height, of which only the first
-`masked_m[g]` rows count. Row counts lie on the device and are read there, so every call can be captured in a CUDA graph and
-replayed with other counts. See `deep_gemm.gemm` for what the functions have in common.
+`get_mk_alignment_for_contiguous_layout()`. *Masked*: every expert has a matrix of the same height, of which only the
+first `masked_m[g]` rows count. Row counts lie on the device and are read there, so every call can be captured in a
+CUDA graph and replayed with other counts. See `deep_gemm.gemm` for what the functions have in common.
 """
 
 from __future__ import annotations
@@ -48,9 +48,13 @@ def _run_contiguous(
             raise TypeError("m_indices is the older name of grouped_layout: give one of them, not both")
         grouped_layout = m_indices
     elif grouped_layout is None:
-        raise TypeError("grouped_layout is missing: int32 [M], the expert of each row, or int32 [experts] with use_psum_layout")
+        raise TypeError(
+            "grouped_layout is missing: int32 [M], the expert of each row, or int32 [experts] with use_psum_layout"
+        )
     granularity_a, granularity_b = (
-        (0, 0) if recipe is None and recipe_a is None and recipe_b is None else _granularities(recipe, recipe_a, recipe_b)
+        (0, 0)
+        if recipe is None and recipe_a is None and recipe_b is None
+        else _granularities(recipe, recipe_a, recipe_b)
     )
     if not _contiguous(
         a[0],
@@ -98,22 +102,24 @@ def m_grouped_fp8_gemm_nt_contiguous(
 ) -> None:
     """Each row times the weights of its expert: `d[m] = a[m] @ b[expert of m].T`.
 
-    Every expert's rows start at a multiple of `get_mk_alignment_for_contiguous_layout()` (128 unless set). Experts may be empty.
-    Padding rows of `a` and of its scales may hold anything, NaN included; no other row sees them.
+    Every expert's rows start at a multiple of `get_mk_alignment_for_contiguous_layout()` (128 unless set). Experts
+    may be empty. Padding rows of `a` and of its scales may hold anything, NaN included; no other row sees them.
 
     Args:
-        a: float8_e4m3fn `[M, K]`, K contiguous, row stride a multiple of 16; with float32 scales `[M, ceil(K / 128)]` in any
-            strides (MN-major ones with columns 16-byte aligned are used as they are, others are brought into that layout first).
-        b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N, ceil(K / 128)]` with
-            recipe (1, 1, 128).
-        d: bfloat16 or float32 `[M, N]`, N contiguous. Rows of experts are written. Padding rows that share a tile with real ones
-            are overwritten with garbage, other padding rows stay as they are (psum layout: see `ensure_zero_padding`).
-        grouped_layout: int32 on `a`'s device. `[M]`: the expert of each row, -1 for padding. With `use_psum_layout`, `[G]`: where
-            each expert's real rows end; expert g + 1 starts at that value rounded up to the alignment.
+        a: float8_e4m3fn `[M, K]`, K contiguous, row stride a multiple of 16; with float32 scales `[M, ceil(K /
+            128)]` in any strides (MN-major ones with columns 16-byte aligned are used as they are, others are
+            brought into that layout first).
+        b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
+            ceil(K / 128)]` with recipe (1, 1, 128).
+        d: bfloat16 or float32 `[M, N]`, N contiguous. Rows of experts are written. Padding rows that share a tile
+            with real ones are overwritten with garbage, other padding rows stay as they are (psum layout: see
+            `ensure_zero_padding`).
+        grouped_layout: int32 on `a`'s device. `[M]`: the expert of each row, -1 for padding. With `use_psum_layout`,
+            `[G]`: where each expert's real rows end; expert g + 1 starts at that value rounded up to the alignment.
         recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
         use_psum_layout: what `grouped_layout` means.
-        ensure_zero_padding: psum layout: rows between an expert's end and the next expert's start (for the last expert: the end
-            rounded up) are written as zeros. Rows beyond are never touched.
+        ensure_zero_padding: psum layout: rows between an expert's end and the next expert's start (for the last
+            expert: the end rounded up) are written as zeros. Rows beyond are never touched.
         expected_m_for_psum_layout: rows of an expert to choose the kernel for. A hint: any count gives right results.
         m_indices: older name of `grouped_layout`.
 
@@ -154,7 +160,8 @@ def m_grouped_fp8_gemm_nn_contiguous(
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
-    """`m_grouped_fp8_gemm_nt_contiguous` with b `[G, K, N]`, its scales `[G, ceil(K / 128), ceil(N / 128)]` (or `[G, ceil(K / 128), N]`).
+    """`m_grouped_fp8_gemm_nt_contiguous` with b `[G, K, N]`, its scales `[G, ceil(K / 128), ceil(N / 128)]` (or `[G,
+    ceil(K / 128), N]`).
 
     Hopper's tensor cores read FP8 along K only: weights with N contiguous are transposed into a workspace first.
     """
@@ -190,13 +197,13 @@ def m_grouped_fp8_gemm_nt_masked(
     """The first rows of each expert's matrix: `d[g, m] = a[g, m] @ b[g].T` for `m < masked_m[g]`.
 
     Args:
-        a: float8_e4m3fn `[G, max_m, K]`, K contiguous; with float32 scales `[G, max_m, ceil(K / 128)]` in any strides (those whose
-            last two dimensions are MN-major and 16-byte aligned are used as they are). Rows from `masked_m[g]` on may hold anything,
-            NaN included, in `a` and in its scales; no other row sees them.
-        b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N, ceil(K / 128)]` with
-            recipe (1, 1, 128).
-        d: bfloat16 or float32 `[G, max_m, N]`, N contiguous. Rows from `masked_m[g]` on are garbage as far as the last tile of the
-            expert reaches, and stay as they are beyond.
+        a: float8_e4m3fn `[G, max_m, K]`, K contiguous; with float32 scales `[G, max_m, ceil(K / 128)]` in any
+            strides (those whose last two dimensions are MN-major and 16-byte aligned are used as they are). Rows
+            from `masked_m[g]` on may hold anything, NaN included, in `a` and in its scales; no other row sees them.
+        b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
+            ceil(K / 128)]` with recipe (1, 1, 128).
+        d: bfloat16 or float32 `[G, max_m, N]`, N contiguous. Rows from `masked_m[g]` on are garbage as far as the
+            last tile of the expert reaches, and stay as they are beyond.
         masked_m: int32 `[G]` on `a`'s device, each from 0 to max_m.
         expected_m: rows of an expert to choose the kernel for. A hint: any counts give right results.
         recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
@@ -206,7 +213,9 @@ def m_grouped_fp8_gemm_nt_masked(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     granularity_a, granularity_b = (
-        (0, 0) if recipe is None and recipe_a is None and recipe_b is None else _granularities(recipe, recipe_a, recipe_b)
+        (0, 0)
+        if recipe is None and recipe_a is None and recipe_b is None
+        else _granularities(recipe, recipe_a, recipe_b)
     )
     if not _masked(
         a[0], a[1], b[0], b[1], d, masked_m, int(expected_m), granularity_a, granularity_b, _dims(compiled_dims)

@@ -1,8 +1,9 @@
 """What a program sets once and every later call obeys.
 
-Settings belong to one device: torch's current CUDA device, or the simulator where there is no GPU; `device="cpu"` names the simulator,
-`device="cuda:1"` another GPU. They take effect with the next call, in all threads. The alignment of contiguous layouts is different:
-it says how tensors are laid out, so one value holds for the whole process.
+Settings belong to one device: torch's current CUDA device, or the simulator where there is no GPU; `device="cpu"`
+names the simulator, `device="cuda:1"` another GPU. They take effect with the next call, in all threads. The
+alignment of contiguous layouts is different: it says how tensors are laid out, so one value holds for the whole
+process.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ def get_num_sms(device: DeviceLike = None) -> int:
 
 
 def set_tc_util(percent: int, device: DeviceLike = None) -> None:
-    """Keep the tensor cores busy for at most this share of the time (1 to 100), to stay within a power limit. Each share has its own kernels."""
+    """Keep the tensor cores busy for at most this share of the time (1 to 100), to stay within a power limit.
+
+    Each share has its own kernels.
+    """
     _set("tc_util", percent, device)
 
 
@@ -105,7 +109,8 @@ def set_ignore_compile_dims(ignore: bool, device: DeviceLike = None) -> None:
 def set_block_size_multiple_of(
     block_m: int | tuple[int, int], block_n: int | None = None, device: DeviceLike = None
 ) -> None:
-    """Choose only tiles whose extents along M and along N are multiples of these: one number for both, a pair, or two numbers.
+    """Choose only tiles whose extents along M and along N are multiples of these: one number for both, a pair, or
+    two numbers.
 
     A call that no tile can serve then is refused. 1 lifts the restriction.
     """
@@ -122,9 +127,11 @@ def set_block_size_multiple_of(
 
 
 def set_batch_invariant(enabled: bool, device: DeviceLike = None) -> None:
-    """Promise that a row's result depends on nothing but that row, the weights, N and K: not on M, its position, or other rows.
+    """Promise that a row's result depends on nothing but that row, the weights, N and K: not on M, its position, or
+    other rows.
 
-    Grouped calls keep that promise always. Dense calls with few rows break it for speed, by splitting K; this forbids them to. Off at first.
+    Grouped calls keep that promise always. Dense calls with few rows break it for speed, by splitting K; this
+    forbids them to. Off at first.
     """
     _set("batch_invariant", int(enabled), device)
 
@@ -135,7 +142,8 @@ def get_batch_invariant(device: DeviceLike = None) -> bool:
 
 
 def set_mk_alignment_for_contiguous_layout(alignment: int) -> None:
-    """Say to which multiple of rows the experts of contiguous (and psum) layouts are aligned: 128 at first, or 64, or any multiple of 8.
+    """Say to which multiple of rows the experts of contiguous (and psum) layouts are aligned: 128 at first, or 64,
+    or any multiple of 8.
 
     Holds for the whole process. A smaller alignment means less padding and smaller tiles.
     """
@@ -148,7 +156,10 @@ def get_mk_alignment_for_contiguous_layout() -> int:
 
 
 def get_theoretical_mk_alignment_for_contiguous_layout(expected_m: int | None = None) -> int:
-    """The alignment that should serve experts of about `expected_m` rows best: 64 where that saves half of the padding, else 128."""
+    """The alignment that should serve experts of about `expected_m` rows best.
+
+    64 where that saves half of the padding, else 128, which has the fastest tiles.
+    """
     return 64 if expected_m is not None and expected_m <= 64 else 128
 
 

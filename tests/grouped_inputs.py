@@ -1,0 +1,141 @@
+"""Operands of grouped products, padded with NaN wherever a kernel must not look, and checks of their results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from inputs import GuardedOutput, Operand, ceil_div, random_blocks, random_rows
+from reference import assert_matches, product_nt
+
+import deep_gemm
+
+FP8_NAN = 0x7F
+
+
+def poison_rows(operand: Operand, rows: torch.Tensor) -> None:
+    """NaN in these rows (a boolean mask over all leading dimensions) of the data and of its scales."""
+    operand.data.view(torch.uint8)[rows] = FP8_NAN
+    operand.scales[rows] = float("nan")
+
+
+@contextmanager
+def alignment_of(rows: int) -> Iterator[None]:
+    before = deep_gemm.get_mk_alignment_for_contiguous_layout()
+    deep_gemm.set_mk_alignment_for_contiguous_layout(rows)
+    try:
+        yield
+    finally:
+        deep_gemm.set_mk_alignment_for_contiguous_layout(before)
+
+
+@dataclass
+class Contiguous:
+    """Experts' rows one after the other, each expert aligned; NaN in all padding."""
+
+    a: Operand
+    b: Operand
+    counts: list[int]
+    starts: list[int]
+    m: int
+
+    @property
+    def device(self) -> torch.device:
+        return self.a.data.device
+
+    @property
+    def n(self) -> int:
+        return self.b.data.shape[1]
+
+    @property
+    def indices(self) -> torch.Tensor:
+        """int32 [M]: the expert of each row, -1 for padding."""
+        indices = torch.full((self.m,), -1, dtype=torch.int32)
+        for expert, (start, count) in enumerate(zip(self.starts, self.counts, strict=True)):
+            indices[start : start + count] = expert
+        return indices.to(self.device)
+
+    @property
+    def ends(self) -> torch.Tensor:
+        """int32 [experts]: where each expert's real rows end."""
+        ends = [start + count for start, count in zip(self.starts, self.counts, strict=True)]
+        return torch.tensor(ends, dtype=torch.int32, device=self.device)
+
+    def layout(self, psum: bool) -> torch.Tensor:
+        return self.ends if psum else self.indices
+
+    def output(self, dtype: torch.dtype = torch.bfloat16, **guard) -> GuardedOutput:
+        return GuardedOutput((self.m, self.n), dtype, self.device, **guard)
+
+    def check(self, d: torch.Tensor) -> None:
+        """Every expert's rows against FP64."""
+        for expert, (start, count) in enumerate(zip(self.starts, self.counts, strict=True)):
+            rows = slice(start, start + count)
+            if count:
+                a = Operand(self.a.data[rows], self.a.scales[rows])
+                b = Operand(self.b.data[expert], self.b.scales[expert])
+                assert_matches(d[rows], product_nt(a, b), f"expert {expert}, rows {start} to {start + count},")
+
+
+def contiguous(
+    counts: Sequence[int],
+    n: int,
+    k: int,
+    device: torch.device | str,
+    alignment: int = 128,
+    extra_rows: int = 0,
+    cut_rows: int = 0,
+    per_row_b: bool = False,
+    seed: int = 0,
+) -> Contiguous:
+    """`extra_rows` of padding follow the last expert; `cut_rows` of its padding are missing."""
+    starts, m = [], 0
+    for count in counts:
+        starts.append(m)
+        m += ceil_div(count, alignment) * alignment
+    m += extra_rows - cut_rows
+    a = random_rows((m, k), device, seed)
+    shape = (len(counts), n, k)
+    b = random_rows(shape, device, seed + 1) if per_row_b else random_blocks(shape, device, seed + 1)
+    case = Contiguous(a, b, list(counts), starts, m)
+    poison_rows(a, case.indices < 0)
+    return case
+
+
+@dataclass
+class Masked:
+    """One matrix of the same height for each expert, of which the first rows count; NaN in the others."""
+
+    a: Operand
+    b: Operand
+    counts: torch.Tensor
+
+    def output(self, dtype: torch.dtype = torch.bfloat16, **guard) -> GuardedOutput:
+        experts, max_m, _ = self.a.data.shape
+        return GuardedOutput((experts, max_m, self.b.data.shape[1]), dtype, self.a.data.device, **guard)
+
+    def check(self, d: torch.Tensor) -> None:
+        for expert, count in enumerate(self.counts.tolist()):
+            if count:
+                a = Operand(self.a.data[expert, :count], self.a.scales[expert, :count])
+                b = Operand(self.b.data[expert], self.b.scales[expert])
+                assert_matches(d[expert, :count], product_nt(a, b), f"expert {expert}, {count} rows,")
+
+
+def masked(
+    counts: Sequence[int],
+    max_m: int,
+    n: int,
+    k: int,
+    device: torch.device | str,
+    per_row_b: bool = False,
+    seed: int = 0,
+) -> Masked:
+    experts = len(counts)
+    a = random_rows((experts, max_m, k), device, seed)
+    b = (random_rows if per_row_b else random_blocks)((experts, n, k), device, seed + 1)
+    valid = torch.tensor(counts, dtype=torch.int32, device=device)
+    poison_rows(a, torch.arange(max_m, device=device)[None, :] >= valid[:, None])
+    return Masked(a, b, valid)
