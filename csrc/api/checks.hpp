@@ -71,6 +71,19 @@ inline void check_output(GemmCall& call, const TensorView& d, const std::optiona
             "c lies where d does, but with other strides: ", describe_strides(*c), " and ", describe_strides(d));
 }
 
+/// The scales that an operand wants, for errors.
+struct ScalesText {
+    int64_t groups, first, second, granularity;  // groups 0: no such dimension
+    const char* operand;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
+    out << "[";
+    if (text.groups) out << text.groups << ", ";
+    return out << text.first << ", " << text.second << "] (one float32 per " << text.granularity << (text.granularity == 1 ? " row" : " rows")
+               << " and 128 of K of " << text.operand << ")";
+}
+
 /// `granularity` rows share a scale: 1 or 128. `transposed`: K comes first.
 inline Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups, int64_t rows, int64_t k,
                            int64_t granularity, bool transposed = false) {
@@ -79,10 +92,8 @@ inline Scales check_scales(const TensorView& sf, const char* name, const char* o
     require_device(sf, name, call.device, "a");
     const int64_t scale_rows = (rows + granularity - 1) / granularity, k_scales = (k + kScaleGranularity - 1) / kScaleGranularity;
     const bool grouped = groups > 1 || sf.ndim() == 3;
-    const std::string wanted = concat("[", grouped ? concat(groups, ", ") : "", transposed ? k_scales : scale_rows, ", ",
-                                      transposed ? scale_rows : k_scales, "] (one float32 per ", granularity,
-                                      granularity == 1 ? " row" : " rows", " and 128 of K of ", operand, ")");
-    const Matrix m = matrix_of(sf, name, grouped, wanted.c_str(), transposed);
+    const ScalesText wanted{grouped ? groups : 0, transposed ? k_scales : scale_rows, transposed ? scale_rows : k_scales, granularity, operand};
+    const Matrix m = matrix_of(sf, name, grouped, wanted, transposed);
     require(m.groups == groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted, ", but has shape ", describe_shape(sf));
     require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ", describe_strides(sf));
     return {.data = reinterpret_cast<const float*>(m.data), .kind = granularity == 1 ? ScaleKind::per_row : ScaleKind::per_block, .groups = groups, .rows = scale_rows,

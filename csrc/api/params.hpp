@@ -5,15 +5,33 @@
 #include <deep_gemm/plan.cuh>
 
 #include <bit>
+#include <vector>
 
 #include "call.hpp"
 #include "plan_cache.hpp"
 
 namespace deep_gemm {
 
+/// The map that a spec encodes to. Encoding costs the driver a large part of a microsecond and calls come again with the same tensors,
+/// so each thread remembers its latest ones. A map says nothing that its spec does not, so none ever goes stale.
 inline TensorMap encode(const Device& device, const TensorMapSpec& spec) {
     static_assert(sizeof(TensorMap) == sizeof(EncodedTensorMap));
-    return std::bit_cast<TensorMap>(device.encode(spec));
+    struct Entry {
+        const Device* device = nullptr;
+        TensorMapSpec spec;
+        TensorMap map;
+    };
+    constexpr size_t kEntries = 256;
+    thread_local std::vector<Entry> entries(kEntries);
+    uint64_t hash = reinterpret_cast<uintptr_t>(spec.address);
+    for (int i = 0; i < 3; ++i) hash = (hash ^ spec.sizes[i] ^ (uint64_t{spec.box[i]} << 40)) * 0x9e3779b97f4a7c15;
+    Entry& entry = entries[(hash ^ spec.strides_bytes[0]) * 0x9e3779b97f4a7c15 >> 56];
+    if (entry.device != &device || !(entry.spec == spec)) {
+        entry.map = std::bit_cast<TensorMap>(device.encode(spec));
+        entry.spec = spec;
+        entry.device = &device;
+    }
+    return entry.map;
 }
 
 /// [groups, rows, K] in boxes of one swizzled K block by `box_rows`.

@@ -14,28 +14,44 @@ namespace deep_gemm {
 
 using tvm::ffi::TensorView;
 
-inline std::string describe(DLDataType type) {
-    switch (type.code) {
-        case kDLInt: return concat("int", static_cast<int>(type.bits));
-        case kDLUInt: return concat("uint", static_cast<int>(type.bits));
-        case kDLFloat: return concat("float", static_cast<int>(type.bits));
-        case kDLBfloat: return concat("bfloat", static_cast<int>(type.bits));
-        case kDLFloat8_e4m3fn: return "float8_e4m3fn";
-        case kDLFloat8_e5m2: return "float8_e5m2";
-        default: return concat("DLPack type ", static_cast<int>(type.code), " of ", static_cast<int>(type.bits), " bits");
+// What errors print of tensors. Printed when an error is made, never before: a call that is right makes no text.
+struct DtypeText {
+    DLDataType type;
+};
+struct ShapeText {
+    const TensorView& tensor;
+};
+struct StridesText {
+    const TensorView& tensor;
+};
+
+inline DtypeText describe(DLDataType type) { return {type}; }
+inline ShapeText describe_shape(const TensorView& tensor) { return {tensor}; }
+inline StridesText describe_strides(const TensorView& tensor) { return {tensor}; }
+
+inline std::ostream& operator<<(std::ostream& out, DtypeText text) {
+    const int bits = text.type.bits;
+    switch (text.type.code) {
+        case kDLInt: return out << "int" << bits;
+        case kDLUInt: return out << "uint" << bits;
+        case kDLFloat: return out << "float" << bits;
+        case kDLBfloat: return out << "bfloat" << bits;
+        case kDLFloat8_e4m3fn: return out << "float8_e4m3fn";
+        case kDLFloat8_e5m2: return out << "float8_e5m2";
+        default: return out << "DLPack type " << static_cast<int>(text.type.code) << " of " << bits << " bits";
     }
 }
 
-inline std::string describe_shape(const TensorView& tensor) {
-    std::string text = "[";
-    for (int i = 0; i < tensor.ndim(); ++i) text += concat(i ? ", " : "", tensor.size(i));
-    return text + "]";
+inline std::ostream& operator<<(std::ostream& out, const ShapeText& text) {
+    out << "[";
+    for (int i = 0; i < text.tensor.ndim(); ++i) out << (i ? ", " : "") << text.tensor.size(i);
+    return out << "]";
 }
 
-inline std::string describe_strides(const TensorView& tensor) {
-    std::string text = "(";
-    for (int i = 0; i < tensor.ndim(); ++i) text += concat(i ? ", " : "", tensor.stride(i));
-    return text + ")";
+inline std::ostream& operator<<(std::ostream& out, const StridesText& text) {
+    out << "(";
+    for (int i = 0; i < text.tensor.ndim(); ++i) out << (i ? ", " : "") << text.tensor.stride(i);
+    return out << ")";
 }
 
 inline bool is_dtype(DLDataType type, uint8_t code, uint8_t bits) { return type.code == code && type.bits == bits && type.lanes == 1; }
@@ -64,7 +80,13 @@ inline DeviceId device_id_of(const TensorView& tensor, const char* name) {
     return {.simulated = simulated, .index = simulated ? 0 : device.device_id};
 }
 
-inline std::string describe(DeviceId id) { return id.simulated ? "cpu" : concat("cuda:", id.index); }
+struct DeviceText {
+    DeviceId id;
+};
+inline DeviceText describe(DeviceId id) { return {id}; }
+inline std::ostream& operator<<(std::ostream& out, DeviceText text) {
+    return text.id.simulated ? out << "cpu" : out << "cuda:" << text.id.index;
+}
 
 inline void require_device(const TensorView& tensor, const char* name, DeviceId wanted, const char* like) {
     const DeviceId id = device_id_of(tensor, name);
@@ -95,7 +117,9 @@ struct Matrix {
 };
 
 /// `transposed`: the last two dimensions are cols and rows, not rows and cols.
-inline Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const char* shape, bool transposed = false) {
+/// `shape` is what was wanted, in anything that prints.
+template <typename Shape>
+Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const Shape& shape, bool transposed = false) {
     const int wanted = grouped ? 3 : 2;
     require(tensor.ndim() == wanted, name, " must be ", shape, ", but has shape ", describe_shape(tensor));
     const int rows = wanted - 2 + (transposed ? 1 : 0), cols = wanted - 1 - (transposed ? 1 : 0);

@@ -18,6 +18,8 @@ struct TensorMapSpec {
     uint64_t strides_bytes[4] = {0, 0, 0, 0};
     uint32_t box[5] = {1, 1, 1, 1, 1};
     TensorMapSwizzle swizzle = TensorMapSwizzle::none;
+
+    bool operator==(const TensorMapSpec&) const = default;
 };
 
 /// The encoded form that kernels take as a __grid_constant__ field; layout and alignment of CUtensorMap.
