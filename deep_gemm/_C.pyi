@@ -69,6 +69,14 @@ def k_grouped_fp8_gemm(
     False where no group has any K: nothing is launched, and the caller makes D C or zero.
     """
 
+# csrc/transpose_api.cpp
+
+def transpose(source: Tensor, target: Tensor, ks: Tensor | None, psum_alignment: int, /) -> None:
+    """One-byte elements: source [G, K, MN], MN contiguous -> target [G, MN, K up to 16], K contiguous. For tests.
+
+    With `ks` (G = 1), K groups, each of which starts at a multiple of 128 in the target and is filled up with zeros.
+    """
+
 # csrc/settings_api.cpp: what later calls obey.
 
 def set_call_setting(simulated: bool, index: int, name: str, value: int, /) -> None:
