@@ -42,7 +42,7 @@ def m_grouped_fp8_gemm_masked(
     compiled_dims: int,
     /,
 ) -> bool:
-    """The first masked_m[g] rows of each expert. False where K is 0: nothing is launched, and the caller makes D zero."""
+    """The first masked_m[g] rows of each expert. False where K is 0: nothing is launched; the caller makes D zero."""
 
 def explain_grouped(
     kind: str, groups: int, m: int, expected_m: int, n: int, k: int, alignment: int, num_sms: int, /

@@ -10,7 +10,16 @@ import torch
 
 from ._extension import C
 
-__all__ = ["fp8_gemm_nn", "fp8_gemm_nt", "fp8_gemm_tn", "fp8_gemm_tt"]
+__all__ = [
+    "fp8_fp4_gemm_nn",
+    "fp8_fp4_gemm_nt",
+    "fp8_fp4_gemm_tn",
+    "fp8_fp4_gemm_tt",
+    "fp8_gemm_nn",
+    "fp8_gemm_nt",
+    "fp8_gemm_tn",
+    "fp8_gemm_tt",
+]
 
 Scaled = tuple[torch.Tensor, torch.Tensor]
 Recipe = tuple[int, int, int] | None
@@ -64,7 +73,9 @@ def _run(
     b_transposed: bool,
 ) -> None:
     granularity_a, granularity_b = (
-        (0, 0) if recipe is None and recipe_a is None and recipe_b is None else _granularities(recipe, recipe_a, recipe_b)
+        (0, 0)
+        if recipe is None and recipe_a is None and recipe_b is None
+        else _granularities(recipe, recipe_a, recipe_b)
     )
     dims = _dims(compiled_dims)
     if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, granularity_a, granularity_b, dims, a_transposed, b_transposed):
@@ -156,3 +167,10 @@ def _write_empty_product(d: torch.Tensor, c: torch.Tensor | None) -> None:
         d.zero_()
     elif c is not d:
         d.copy_(c)
+
+
+# Names that callers of DeepGEMM use for the same functions.
+fp8_fp4_gemm_nt = fp8_gemm_nt
+fp8_fp4_gemm_nn = fp8_gemm_nn
+fp8_fp4_gemm_tn = fp8_gemm_tn
+fp8_fp4_gemm_tt = fp8_gemm_tt

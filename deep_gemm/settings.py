@@ -109,10 +109,10 @@ def set_ignore_compile_dims(ignore: bool, device: DeviceLike = None) -> None:
 def set_block_size_multiple_of(
     block_m: int | tuple[int, int], block_n: int | None = None, device: DeviceLike = None
 ) -> None:
-    """Choose only tiles whose extents along M and along N are multiples of these: one number for both, a pair, or
-    two numbers.
+    """Choose only tiles whose extents along M and along N are multiples of these.
 
-    A call that no tile can serve then is refused. 1 lifts the restriction.
+    One number serves for both; a pair, or two numbers, tell them apart. A call that no tile can serve then is refused.
+    1 lifts the restriction.
     """
     if isinstance(block_m, int):
         pair = (block_m, block_m if block_n is None else block_n)
@@ -127,11 +127,10 @@ def set_block_size_multiple_of(
 
 
 def set_batch_invariant(enabled: bool, device: DeviceLike = None) -> None:
-    """Promise that a row's result depends on nothing but that row, the weights, N and K: not on M, its position, or
-    other rows.
+    """Promise that a row's result depends on nothing but that row, the weights, N and K.
 
-    Grouped calls keep that promise always. Dense calls with few rows break it for speed, by splitting K; this
-    forbids them to. Off at first.
+    It depends neither on M nor on the row's position or on other rows. Grouped calls keep that promise always. Dense
+    calls with few rows break it for speed, by splitting K; this forbids them to. Off at first.
     """
     _set("batch_invariant", int(enabled), device)
 
@@ -142,10 +141,10 @@ def get_batch_invariant(device: DeviceLike = None) -> bool:
 
 
 def set_mk_alignment_for_contiguous_layout(alignment: int) -> None:
-    """Say to which multiple of rows the experts of contiguous (and psum) layouts are aligned: 128 at first, or 64,
-    or any multiple of 8.
+    """Say to which multiple of rows the experts of contiguous (and psum) layouts are aligned.
 
-    Holds for the whole process. A smaller alignment means less padding and smaller tiles.
+    128 at first; 64, or any other multiple of 8, is legal. Holds for the whole process. A smaller alignment means less
+    padding and smaller tiles.
     """
     C.set_m_alignment(alignment)
 

@@ -1,0 +1,248 @@
+"""Settings of a device: what they promise, that they hold for one device only, and that calls obey them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from devices import FEW
+from grouped_inputs import alignment_of, contiguous, masked
+from inputs import GuardedOutput, random_blocks, random_rows
+from reference import assert_matches, product_nt
+
+import deep_gemm
+from deep_gemm import simulator
+from deep_gemm._extension import C
+
+DEFAULTS = {
+    "tc_util": 100,
+    "pdl": 0,
+    "ignore_compile_dims": 0,
+    "block_m_multiple_of": 1,
+    "block_n_multiple_of": 1,
+    "batch_invariant": 0,
+    "num_sms": 0,
+}
+
+
+@pytest.fixture(autouse=True)
+def defaults_afterwards():
+    yield
+    for name, value in DEFAULTS.items():
+        C.set_call_setting(True, 0, name, value)
+        for index in range(torch.cuda.device_count()):
+            C.set_call_setting(False, index, name, value)
+
+
+def dense(device, m: int = 70, n: int = 136, k: int = 400) -> None:
+    """A small call must be right, whatever is set."""
+    a, b = random_rows((m, k), device, 0), random_blocks((n, k), device, 1)
+    out = GuardedOutput((m, n), torch.bfloat16, device)
+    deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b))
+
+
+def grouped(device) -> None:
+    case = contiguous([5, 0, 130], 136, 256, device)
+    for psum in (False, True):
+        out = case.output()
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, case.layout(psum), use_psum_layout=psum)
+        out.check(complete=False)
+        case.check(out.tensor)
+    case = masked([5, 0, 40], 40, 136, 256, device)
+    out = case.output()
+    deep_gemm.m_grouped_fp8_gemm_nt_masked(case.a, case.b, out.tensor, case.counts, 16)
+    out.check(complete=False)
+    case.check(out.tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_num_sms(device) -> None:
+    available = deep_gemm.get_num_sms(device)
+    deep_gemm.set_num_sms(1, device)
+    assert deep_gemm.get_num_sms(device) == 1
+    dense(device)
+    grouped(device)
+    deep_gemm.set_num_sms(available, device)
+    assert deep_gemm.get_num_sms(device) == available
+    for wrong in (0, -1, available + 1):
+        with pytest.raises(ValueError, match=f"between 1 and the {available} SMs"):
+            deep_gemm.set_num_sms(wrong, device)
+
+
+def test_num_sms_bounds_the_grid() -> None:
+    """As the simulator's report counts blocks: one for each SM."""
+    with simulator.options(schedule="eager"):
+        deep_gemm.set_num_sms(2, "cpu")
+        dense(torch.device("cpu"), m=300, n=512)
+        assert simulator.last_report().statistics["blocks"] <= 2
+
+
+@pytest.mark.parametrize("percent", [1, 37, 99])
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_tc_util(device, percent) -> None:
+    deep_gemm.set_tc_util(percent, device)
+    assert deep_gemm.get_tc_util(device) == percent
+    dense(device)
+    grouped(device)
+
+
+@pytest.mark.gpu
+def test_tc_util_slows_down(cuda) -> None:
+    a, b = random_rows((4096, 4096), cuda, 0), random_blocks((4096, 4096), cuda, 1)
+    d = torch.empty((4096, 4096), dtype=torch.bfloat16, device=cuda)
+
+    def milliseconds() -> float:
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        deep_gemm.fp8_gemm_nt(a, b, d)
+        events[0].record()
+        for _ in range(5):
+            deep_gemm.fp8_gemm_nt(a, b, d)
+        events[1].record()
+        torch.cuda.synchronize()
+        return events[0].elapsed_time(events[1])
+
+    full = milliseconds()
+    deep_gemm.set_tc_util(20, cuda)
+    assert milliseconds() > 2 * full
+
+
+def test_pdl(device) -> None:
+    assert not deep_gemm.get_pdl(device)
+    deep_gemm.set_pdl(True, device)
+    assert deep_gemm.get_pdl(device)
+    dense(device)
+    grouped(device)
+
+
+@pytest.mark.gpu
+def test_pdl_in_a_chain(cuda) -> None:
+    """Each product reads what the one before wrote, and its scales from a kernel of torch's in between."""
+    deep_gemm.set_pdl(True, cuda)
+    b = random_blocks((512, 512), cuda, 1)
+    x = random_rows((128, 512), cuda, 0)
+    d = torch.empty((128, 512), dtype=torch.bfloat16, device=cuda)
+    results = []
+    for _ in range(2):
+        a = x
+        for _ in range(20):
+            deep_gemm.fp8_gemm_nt(a, b, d)
+            data = d.to(torch.float8_e4m3fn)
+            deep_gemm.fp8_gemm_nt((data, torch.ones_like(x.scales) * 0.01), b, d)
+            a = type(x)((d / d.abs().amax()).to(torch.float8_e4m3fn), x.scales)
+        results.append(d.clone())
+        deep_gemm.set_pdl(False, cuda)
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_ignore_compile_dims(device) -> None:
+    """Shapes that differ in an extent only then share a kernel."""
+    deep_gemm.set_ignore_compile_dims(True, device)
+    dense(device, k=400)
+    before = C.jit_statistics()["loaded"]
+    for k in (384, 416, 432):
+        dense(device, k=k)
+    assert C.jit_statistics()["loaded"] == before
+    grouped(device)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("multiple", [16, 64, (128, 64), (64, 128)])
+def test_block_size_multiple_of(device, multiple) -> None:
+    deep_gemm.set_block_size_multiple_of(multiple, device=device)
+    dense(device)
+    grouped(device)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_block_sizes_that_no_tile_has(device) -> None:
+    deep_gemm.set_block_size_multiple_of(256, 256, device=device)
+    with pytest.raises(ValueError, match=r"multiple of 256 and a width that is a multiple of 256.*set_block_size"):
+        dense(device)
+    deep_gemm.set_block_size_multiple_of(1, device=device)
+    dense(device)
+    for wrong in (0, 257, (8, 0)):
+        with pytest.raises(ValueError, match="multiples of"):
+            deep_gemm.set_block_size_multiple_of(wrong, device=device)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_batch_invariant(device) -> None:
+    assert not deep_gemm.get_batch_invariant(device)
+    deep_gemm.set_batch_invariant(True, device)
+    assert deep_gemm.get_batch_invariant(device)
+    dense(device, m=8, k=4096)
+    grouped(device)
+
+
+def test_alignment() -> None:
+    assert deep_gemm.get_mk_alignment_for_contiguous_layout() == 128
+    assert deep_gemm.get_k_alignment_for_contiguous_layout() == 128
+    with alignment_of(64):
+        assert deep_gemm.get_mk_alignment_for_contiguous_layout() == 64
+        assert deep_gemm.get_m_alignment_for_contiguous_layout() == 64
+    for wrong in (0, -128, 4, 100, 1 << 20):
+        with pytest.raises(ValueError, match=f"multiple of 8 up to 4096, but is {wrong}"):
+            deep_gemm.set_mk_alignment_for_contiguous_layout(wrong)
+    assert deep_gemm.get_mk_alignment_for_contiguous_layout() == 128
+
+
+@pytest.mark.parametrize(("expected_m", "alignment"), [(None, 128), (1, 64), (64, 64), (65, 128), (4096, 128)])
+def test_theoretical_alignment(expected_m, alignment) -> None:
+    assert deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m) == alignment
+    assert deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m=expected_m) == alignment
+
+
+@pytest.mark.gpu
+def test_devices_have_their_own() -> None:
+    deep_gemm.set_pdl(True, "cpu")
+    deep_gemm.set_tc_util(50, "cuda:0")
+    assert deep_gemm.get_pdl("cpu")
+    assert not deep_gemm.get_pdl("cuda:0")
+    assert deep_gemm.get_tc_util("cpu") == 100
+    assert deep_gemm.get_tc_util() == (50 if torch.cuda.current_device() == 0 else 100)
+
+
+@pytest.mark.parametrize("device", ["cuda:64", "meta"])
+def test_devices_that_do_not_exist(device) -> None:
+    with pytest.raises((ValueError, RuntimeError), match="device"):
+        deep_gemm.set_pdl(True, device)
+
+
+def test_values_out_of_range() -> None:
+    for percent in (0, 101, -5):
+        with pytest.raises(ValueError, match=rf"tc_util must be between 1 and 100, but is {percent}"):
+            deep_gemm.set_tc_util(percent, "cpu")
+
+
+def test_threads_may_set_while_others_call() -> None:
+    """Every value is legal, so every call is right."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def change() -> None:
+        step = 0
+        while not stop.wait(0.001):
+            step += 1
+            deep_gemm.set_pdl(step % 2 == 0, "cpu")
+            deep_gemm.set_num_sms(1 + step % 4, "cpu")
+
+    def work() -> None:
+        try:
+            for _ in range(4):
+                dense(torch.device("cpu"))
+        except BaseException as error:
+            failures.append(error)
+
+    changer = threading.Thread(target=change)
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for thread in (changer, *workers):
+        thread.start()
+    for thread in workers:
+        thread.join()
+    stop.set()
+    changer.join()
+    assert not failures, failures
