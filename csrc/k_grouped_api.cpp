@@ -1,4 +1,5 @@
-// What deep_gemm/k_grouped.py calls. Bindings only. Each returns false where no group has any K: the caller makes D C or zero.
+// What deep_gemm/k_grouped.py calls. Bindings only. Each returns false where no group has any K: the caller makes D C
+// or zero.
 #include <tvm/ffi/container/array.h>
 
 #include "api/k_grouped.hpp"
@@ -10,8 +11,9 @@ namespace {
 using tvm::ffi::Array;
 using tvm::ffi::Optional;
 
-bool k_grouped_fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d, Array<int64_t> ks, TensorView grouped_layout,
-                        Optional<TensorView> c, int64_t compiled_dims, bool psum, bool group_by_group) {
+bool k_grouped_fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d, Array<int64_t> ks,
+                        TensorView grouped_layout, Optional<TensorView> c, int64_t compiled_dims, bool psum,
+                        bool group_by_group) {
     const std::vector<int64_t> sizes(ks.begin(), ks.end());
     const std::optional<TensorView> added = c.has_value() ? std::optional<TensorView>(c.value()) : std::nullopt;
     const auto check = group_by_group ? check_k_grouped_nt : check_k_grouped_tn;

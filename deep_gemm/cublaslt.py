@@ -1,7 +1,7 @@
 """The baselines: the same products through torch, which calls cuBLASLt on GPUs.
 
-`a` and `b` are BF16 (or FP32), or FP8 with one scale of 1 for each tensor. They are for comparing with, not for speed records of their own:
-where cuBLASLt wants another layout, the operand is copied first.
+`a` and `b` are BF16 (or FP32), or FP8 with one scale of 1 for each tensor. They are for comparing with, not for speed
+records of their own: where cuBLASLt wants another layout, the operand is copied first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ def _multiply(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor
     if tuple(d.shape) != (a.shape[0], b.shape[1]):
         raise ValueError(f"d must be [M, N] = [{a.shape[0]}, {b.shape[1]}], but has shape {tuple(d.shape)}")
     if c is not None and (c.shape != d.shape or c.dtype != d.dtype):
-        raise ValueError(f"c must have d's shape and dtype, {tuple(d.shape)} {d.dtype}, but is {tuple(c.shape)} {c.dtype}")
+        raise ValueError(
+            f"c must have d's shape and dtype, {tuple(d.shape)} {d.dtype}, but is {tuple(c.shape)} {c.dtype}"
+        )
     if a.dtype in _FP8:
         one = torch.ones((), dtype=torch.float32, device=a.device)
         product = torch._scaled_mm(a.contiguous(), b.T.contiguous().T, one, one, out_dtype=d.dtype)

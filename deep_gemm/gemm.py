@@ -1,7 +1,8 @@
 """The public GEMM calls.
 
-`D = C + A @ B` in the layouts that the names give; `(t, sf)` is a pair of a data tensor and its scale tensor. Every function writes
-into `d` and returns None. CUDA tensors run on their GPU, on torch's current stream; CPU tensors run on the PTX simulator.
+`D = C + A @ B` in the layouts that the names give; `(t, sf)` is a pair of a data tensor and its scale tensor. Every
+function writes into `d` and returns None. CUDA tensors run on their GPU, on torch's current stream; CPU tensors run on
+the PTX simulator.
 """
 
 from __future__ import annotations
@@ -96,15 +97,17 @@ def fp8_gemm_nt(
     """Dense FP8 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // 128] b[n, k] sfb[n // 128, k // 128]`.
 
     Args:
-        a: float8_e4m3fn `[M, K]`. K contiguous, rows at multiples of 16 bytes: read in place. M contiguous, any alignment: transposed into
-            a workspace first, because Hopper's tensor cores read FP8 along K only. With float32 scales `[M, ceil(K / 128)]` in any strides:
-            MN-major ones with columns 16-byte aligned are used as they are, others are brought into that layout first.
-        b: float8_e4m3fn `[N, K]`, likewise; with float32 scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N, ceil(K / 128)]`
-            with recipe (1, 1, 128).
+        a: float8_e4m3fn `[M, K]`. K contiguous, rows at multiples of 16 bytes: read in place. M contiguous, any
+            alignment: transposed into a workspace first, because Hopper's tensor cores read FP8 along K only. With
+            float32 scales `[M, ceil(K / 128)]` in any strides: MN-major ones with columns 16-byte aligned are used as
+            they are, others are brought into that layout first.
+        b: float8_e4m3fn `[N, K]`, likewise; with float32 scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N,
+            ceil(K / 128)]` with recipe (1, 1, 128).
         d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written.
-        c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the L2, which flushes
-            subnormal numbers to zero.)
-        recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default on SM90, or (1, 1, 128).
+        c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
+            L2, which flushes subnormal numbers to zero.)
+        recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default on SM90, or (1, 1,
+            128).
         recipe_a, recipe_b: the same as pairs for each operand.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         disable_ue8m0_cast: SM100 only: refuse to round FP32 scales up to powers of two.
@@ -159,6 +162,13 @@ def fp8_gemm_tt(
 ) -> None:
     """`fp8_gemm_nt` with a `[K, M]`, its scales `[ceil(K / 128), M]`."""
     _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, True, False)
+
+
+# FP8 is the only kind of operand that these take on Hopper; DeepGEMM has the calls under both names.
+fp8_fp4_gemm_nt = fp8_gemm_nt
+fp8_fp4_gemm_nn = fp8_gemm_nn
+fp8_fp4_gemm_tn = fp8_gemm_tn
+fp8_fp4_gemm_tt = fp8_gemm_tt
 
 
 def _write_empty_product(d: torch.Tensor, c: torch.Tensor | None) -> None:

@@ -1,7 +1,7 @@
 """GEMM calls whose groups share M and N and split K, as gradients of experts' weights do.
 
-`d[g] = c[g] + A[K range of g] @ B[K range of g]`, one product for each group, all in one launch. See `deep_gemm.gemm` for what the
-functions have in common.
+`d[g] = c[g] + A[K range of g] @ B[K range of g]`, one product for each group, all in one launch. See `deep_gemm.gemm`
+for what the functions have in common.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def _run(
     if grouped_layout is None:
         raise TypeError("grouped_layout is missing: int32 [groups] on d's device, the K of each group")
     if tuple(recipe) != (1, 1, 128):
-        raise ValueError(f"K-grouped products take scales per row of A and of B, recipe (1, 1, 128), but the recipe is {recipe}")
+        raise ValueError(
+            f"K-grouped products take scales per row of A and of B, recipe (1, 1, 128), but the recipe is {recipe}"
+        )
     sizes = [] if ks_cpu is None else [int(k) for k in ks_cpu]
     if not _k_grouped_fp8_gemm(
         a[0], a[1], b[0], b[1], d, sizes, grouped_layout, c, _dims(compiled_dims), use_psum_layout, group_by_group
@@ -68,13 +70,14 @@ def k_grouped_fp8_gemm_tn_contiguous(
     """`d[g, m, n] = c[g, m, n] + sum over g's K range of a[k, m] b[k, n]`, scaled.
 
     Args:
-        a: float8_e4m3fn `[sum_k, M]`, M contiguous; with float32 scales `[blocks, M]`, one row for each 128 of a group's K (the last one
-            of a group may stand for fewer): `blocks` is the sum of `ceil(k_g / 128)`. M contiguous and padded to 16 bytes: used as they are.
+        a: float8_e4m3fn `[sum_k, M]`, M contiguous; with float32 scales `[blocks, M]`, one row for each 128 of a
+            group's K (the last one of a group may stand for fewer): `blocks` is the sum of `ceil(k_g / 128)`. M
+            contiguous and padded to 16 bytes: used as they are.
         b: float8_e4m3fn `[sum_k, N]`, N contiguous; with float32 scales `[blocks, N]`.
         d: float32 `[G, M, N]`, N contiguous. Written.
         ks_cpu: each group's K, on the host: multiples of 16, or 0. Such a group gets c, or zero.
-        grouped_layout: the same as int32 `[G]` on the device. This is what the kernels read, so that a captured graph may be replayed with
-            other sizes that take as many rows and scales in all.
+        grouped_layout: the same as int32 `[G]` on the device. This is what the kernels read, so that a captured graph
+            may be replayed with other sizes that take as many rows and scales in all.
         c: added in FP32; `d`'s shape and dtype, and may be `d` itself.
         recipe: only (1, 1, 128).
         compiled_dims: which of M and N are constants of the compiled kernel.

@@ -9,8 +9,8 @@ namespace deep_gemm {
 
 struct KGroupedCall {
     GemmCall call = {};
-    std::vector<int64_t> ks;    // sizes of the groups along K; empty where only the device knows them
-    int64_t k_blocks = 0;       // of 128, all groups together
+    std::vector<int64_t> ks;      // sizes of the groups along K; empty where only the device knows them
+    int64_t k_blocks = 0;         // of 128, all groups together
     bool group_by_group = false;  // nt: each group is a matrix [M, k_g] of its own
 };
 
@@ -23,27 +23,30 @@ inline int64_t k_blocks_of(std::span<const int64_t> ks) {
 /// Elements of K that the groups take in the operands. In the psum layout each starts at a multiple of the alignment.
 inline int64_t k_extent_of(std::span<const int64_t> ks, int64_t psum_alignment) {
     int64_t end = 0;
-    for (const int64_t k : ks) end = (psum_alignment > 0 ? (end + psum_alignment - 1) / psum_alignment * psum_alignment : end) + k;
+    for (const int64_t k : ks)
+        end = (psum_alignment > 0 ? (end + psum_alignment - 1) / psum_alignment * psum_alignment : end) + k;
     return end;
 }
 
 inline void check_ks(std::span<const int64_t> ks, int64_t groups, const TensorView& d) {
-    require(static_cast<int64_t>(ks.size()) == groups, "ks_cpu must have one K for each of d's ", groups, " groups, but has ", ks.size(), " (d is ",
-            describe_shape(d), ")");
+    require(static_cast<int64_t>(ks.size()) == groups, "ks_cpu must have one K for each of d's ", groups,
+            " groups, but has ", ks.size(), " (d is ", describe_shape(d), ")");
     for (size_t g = 0; g < ks.size(); ++g) {
         require(ks[g] >= 0, "ks_cpu must not be negative, but ks_cpu[", g, "] is ", ks[g]);
-        require(ks[g] % kTmaAlignment == 0, "each group's K must be a multiple of 16, but ks_cpu[", g, "] is ", ks[g], ": pad with zeros to ",
-                (ks[g] + kTmaAlignment - 1) / kTmaAlignment * kTmaAlignment);
+        require(ks[g] % kTmaAlignment == 0, "each group's K must be a multiple of 16, but ks_cpu[", g, "] is ", ks[g],
+                ": pad with zeros to ", (ks[g] + kTmaAlignment - 1) / kTmaAlignment * kTmaAlignment);
     }
 }
 
 /// Scales [blocks of 128 of K, ceil per group; rows], one for each row and block.
-inline Scales check_k_grouped_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t rows, int64_t k_blocks) {
+inline Scales check_k_grouped_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call,
+                                     int64_t rows, int64_t k_blocks) {
     return check_scales(sf, name, operand, call, 1, rows, k_blocks * kScaleGranularity, 1, /*transposed=*/true);
 }
 
 /// What both layouts share. Returns with num_groups, n, m, d and c set.
-inline KGroupedCall start_k_grouped(const TensorView& a, const TensorView& b, const TensorView& d, std::span<const int64_t> ks, const TensorView& layout,
+inline KGroupedCall start_k_grouped(const TensorView& a, const TensorView& b, const TensorView& d,
+                                    std::span<const int64_t> ks, const TensorView& layout,
                                     const std::optional<TensorView>& c, bool psum) {
     KGroupedCall k{.call = {.device = device_id_of(a, "a")}, .ks = {ks.begin(), ks.end()}};
     GemmCall& call = k.call;
@@ -58,8 +61,10 @@ inline KGroupedCall start_k_grouped(const TensorView& a, const TensorView& b, co
     p.scales_a = p.scales_b = ScaleKind::per_row;
     p.num_groups = to_int32(call.d.groups, "the number of groups");
     p.m = to_int32(call.d.rows, "M"), p.n = to_int32(call.d.cols, "N");
-    check_grouped_layout(call, layout, "grouped_layout", p.num_groups, psum ? "[groups] in the psum layout" : "[groups]");
-    call.k_groups = {.values = call.grouped_layout, .num_groups = p.num_groups,
+    check_grouped_layout(call, layout, "grouped_layout", p.num_groups,
+                         psum ? "[groups] in the psum layout" : "[groups]");
+    call.k_groups = {.values = call.grouped_layout,
+                     .num_groups = p.num_groups,
                      .psum_alignment = psum ? CallSettings::m_alignment().load(std::memory_order_relaxed) : 0};
     return k;
 }
@@ -77,9 +82,10 @@ inline void finish_k_grouped(KGroupedCall& k, const TensorView& sfa, const Tenso
 }
 
 /// A is [sum_k, M] and B [sum_k, N]. Without `ks` (psum layout only) the scales say how many blocks there are.
-inline KGroupedCall check_k_grouped_tn(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb, const TensorView& d,
-                                       std::span<const int64_t> ks, const TensorView& layout, const std::optional<TensorView>& c, int64_t compiled_dims,
-                                       bool psum) {
+inline KGroupedCall check_k_grouped_tn(const TensorView& a, const TensorView& sfa, const TensorView& b,
+                                       const TensorView& sfb, const TensorView& d, std::span<const int64_t> ks,
+                                       const TensorView& layout, const std::optional<TensorView>& c,
+                                       int64_t compiled_dims, bool psum) {
     KGroupedCall k = start_k_grouped(a, b, d, ks, layout, c, psum);
     GemmCall& call = k.call;
     const Problem& p = call.problem;
@@ -93,9 +99,11 @@ inline KGroupedCall check_k_grouped_tn(const TensorView& a, const TensorView& sf
         check_ks(ks, p.num_groups, d);
         const int64_t extent = k_extent_of(ks, call.k_groups.psum_alignment);
         if (psum)
-            require(call.a.cols >= extent, "a must have at least ", extent, " rows of K in the psum layout, but has ", call.a.cols);
+            require(call.a.cols >= extent, "a must have at least ", extent, " rows of K in the psum layout, but has ",
+                    call.a.cols);
         else
-            require(call.a.cols == extent, "a must be [sum_k, M] with sum_k=", extent, " as ks_cpu adds up, but has shape ", describe_shape(a));
+            require(call.a.cols == extent, "a must be [sum_k, M] with sum_k=", extent,
+                    " as ks_cpu adds up, but has shape ", describe_shape(a));
         k.k_blocks = k_blocks_of(ks);
     } else {
         require(sfa.ndim() == 2, "a's scales must be [K blocks, M], but have shape ", describe_shape(sfa));
@@ -105,10 +113,14 @@ inline KGroupedCall check_k_grouped_tn(const TensorView& a, const TensorView& sf
     if (call.scales_a.kind == ScaleKind::none) return k;
     // A line of a single element: the copy that lines up the groups is a transposition either way.
     const auto require_mn_major = [](Matrix& m, const char* name, const char* mn) {
-        if (m.rows == 1) m.row_stride = 1;
-        else if (m.cols == 1) m.col_stride = m.rows;
-        require(m.row_stride == 1, name, " must be [sum_k, ", mn, "] with ", mn, " contiguous, but its strides are (", m.col_stride, ", ", m.row_stride, ")");
-        require(m.col_stride >= m.rows || m.cols == 1, name, "'s rows overlap: row stride ", m.col_stride, " is less than ", mn, "=", m.rows);
+        if (m.rows == 1)
+            m.row_stride = 1;
+        else if (m.cols == 1)
+            m.col_stride = m.rows;
+        require(m.row_stride == 1, name, " must be [sum_k, ", mn, "] with ", mn, " contiguous, but its strides are (",
+                m.col_stride, ", ", m.row_stride, ")");
+        require(m.col_stride >= m.rows || m.cols == 1, name, "'s rows overlap: row stride ", m.col_stride,
+                " is less than ", mn, "=", m.rows);
     };
     require_mn_major(call.a, "a", "M");
     require_mn_major(call.b, "b", "N");
@@ -116,9 +128,10 @@ inline KGroupedCall check_k_grouped_tn(const TensorView& a, const TensorView& sf
 }
 
 /// A and B flattened, group by group [M, k_g] and [N, k_g].
-inline KGroupedCall check_k_grouped_nt(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb, const TensorView& d,
-                                       std::span<const int64_t> ks, const TensorView& layout, const std::optional<TensorView>& c, int64_t compiled_dims,
-                                       bool psum) {
+inline KGroupedCall check_k_grouped_nt(const TensorView& a, const TensorView& sfa, const TensorView& b,
+                                       const TensorView& sfb, const TensorView& d, std::span<const int64_t> ks,
+                                       const TensorView& layout, const std::optional<TensorView>& c,
+                                       int64_t compiled_dims, bool psum) {
     KGroupedCall k = start_k_grouped(a, b, d, ks, layout, c, psum);
     k.group_by_group = true;
     GemmCall& call = k.call;
@@ -130,11 +143,14 @@ inline KGroupedCall check_k_grouped_nt(const TensorView& a, const TensorView& sf
             "the psum layout leaves gaps between groups here, which operands flattened group by group do not have: "
             "use k_grouped_fp8_gemm_tn_contiguous, or an alignment that divides every K");
     const auto flattened = [&](const TensorView& tensor, const char* name, const char* mn, int64_t rows) {
-        require(tensor.ndim() == 1 && tensor.size(0) == rows * sum_k, name, " must be the groups' matrices [", mn, ", k_g] flattened one after the other, ",
-                rows, " * ", sum_k, " elements in one dimension, but has shape ", describe_shape(tensor));
-        require(tensor.size(0) <= 1 || tensor.stride(0) == 1, name, " must be contiguous, but its stride is ", tensor.stride(0));
+        require(tensor.ndim() == 1 && tensor.size(0) == rows * sum_k, name, " must be the groups' matrices [", mn,
+                ", k_g] flattened one after the other, ", rows, " * ", sum_k,
+                " elements in one dimension, but has shape ", describe_shape(tensor));
+        require(tensor.size(0) <= 1 || tensor.stride(0) == 1, name, " must be contiguous, but its stride is ",
+                tensor.stride(0));
         Matrix m{.data = data_of(tensor), .rows = rows, .bytes = extent_bytes(tensor)};
-        require(reinterpret_cast<uintptr_t>(m.data) % kTmaAlignment == 0 || m.bytes == 0, name, " must start at a multiple of 16 bytes");
+        require(reinterpret_cast<uintptr_t>(m.data) % kTmaAlignment == 0 || m.bytes == 0, name,
+                " must start at a multiple of 16 bytes");
         return m;
     };
     call.a = flattened(a, "a", "M", p.m);

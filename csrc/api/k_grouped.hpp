@@ -6,17 +6,24 @@
 
 namespace deep_gemm {
 
-/// K-major copy of a [rows, sum_k] operand that lies MN-major, each group's K starting at a multiple of 128 and filled up with zeros.
-inline Matrix align_k_groups(Device& device, const Matrix& matrix, const KGroupLayout& groups, int64_t k_blocks, void* stream, Workspace& workspace) {
+/// K-major copy of a [rows, sum_k] operand that lies MN-major, each group's K starting at a multiple of 128 and filled
+/// up with zeros.
+inline Matrix align_k_groups(Device& device, const Matrix& matrix, const KGroupLayout& groups, int64_t k_blocks,
+                             void* stream, Workspace& workspace) {
     const int64_t k = k_blocks * kScaleGranularity;
-    Matrix copy{.rows = matrix.rows, .cols = k, .group_stride = matrix.rows * k, .row_stride = k, .bytes = static_cast<size_t>(matrix.rows * k)};
+    Matrix copy{.rows = matrix.rows,
+                .cols = k,
+                .group_stride = matrix.rows * k,
+                .row_stride = k,
+                .bytes = static_cast<size_t>(matrix.rows * k)};
     workspace = allocate_bytes(device, matrix.rows * k);
     copy.data = static_cast<char*>(workspace->data_ptr());
     launch_transpose(device, matrix, copy, k_blocks, &groups, stream);
     return copy;
 }
 
-inline void launch_k_groups(Device& device, const LaunchPlan& plan, const GemmCall& call, const void* params, size_t params_bytes, void* stream) {
+inline void launch_k_groups(Device& device, const LaunchPlan& plan, const GemmCall& call, const void* params,
+                            size_t params_bytes, void* stream) {
     const Extent extents[] = {
         {call.a.data, call.a.bytes, "a", false},
         {call.b.data, call.b.bytes, "b", false},
@@ -36,7 +43,11 @@ inline void launch_group_by_group(Device& device, const KGroupedCall& k, const L
     GemmParamsWithMaps<kMostGroupMaps> params;
     static_cast<GemmParams&>(params) = make_params(device, call, plan);
     const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows) {
-        const Matrix group{.data = m.data + m.rows * k_before, .rows = m.rows, .cols = group_k, .group_stride = m.rows * group_k, .row_stride = group_k};
+        const Matrix group{.data = m.data + m.rows * k_before,
+                           .rows = m.rows,
+                           .cols = group_k,
+                           .group_stride = m.rows * group_k,
+                           .row_stride = group_k};
         return encode(device, operand_map(group, c.operand, c.tile.k, box_rows));
     };
     const Matrix& rows = c.swap_ab ? call.b : call.a;
@@ -45,7 +56,8 @@ inline void launch_group_by_group(Device& device, const KGroupedCall& k, const L
     for (int64_t first = 0; first < static_cast<int64_t>(k.ks.size()); first += c.group_capacity) {
         const int64_t count = std::min<int64_t>(c.group_capacity, static_cast<int64_t>(k.ks.size()) - first);
         for (int64_t i = 0; i < count; ++i) {
-            // A group without K has nothing to encode; nothing is read through its maps, but they are prefetched, so they must be maps.
+            // A group without K has nothing to encode; nothing is read through its maps, but they are prefetched, so
+            // they must be maps.
             const bool empty = k.ks[first + i] == 0;
             const int64_t group_k = empty ? kTmaAlignment : k.ks[first + i];
             params.groups[i].rows = map(rows, empty ? 0 : k_before, group_k, c.tile.rows / c.cluster.cols);

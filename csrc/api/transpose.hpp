@@ -8,8 +8,8 @@
 
 namespace deep_gemm {
 
-/// Memory from torch's allocator on its current stream: legal while a CUDA graph is captured, and may be released as soon as the kernel
-/// that reads it has been launched.
+/// Memory from torch's allocator on its current stream: legal while a CUDA graph is captured, and may be released as
+/// soon as the kernel that reads it has been launched.
 using Workspace = std::optional<tvm::ffi::Tensor>;
 
 inline tvm::ffi::Tensor allocate_bytes(const Device& device, int64_t bytes) {
@@ -18,41 +18,54 @@ inline tvm::ffi::Tensor allocate_bytes(const Device& device, int64_t bytes) {
 }
 
 inline bool is_k_major(const Matrix& matrix) { return matrix.col_stride == 1; }
-inline bool is_mn_major(const Matrix& matrix) { return !is_k_major(matrix) && (matrix.row_stride == 1 || matrix.rows == 1); }
+inline bool is_mn_major(const Matrix& matrix) {
+    return !is_k_major(matrix) && (matrix.row_stride == 1 || matrix.rows == 1);
+}
 
 inline jit::KernelSource render(const TransposeConfig& config) {
-    return {.name = "transpose",
-            .text = concat("#include <deep_gemm/kernels/transpose.cuh>\n\nusing namespace deep_gemm;\n\n",
-                           "constexpr TransposeConfig kConfig{.aligned = ", config.aligned ? "true" : "false",
-                           ", .k_grouped = ", config.k_grouped ? "true" : "false", "};\n\n",
-                           "extern \"C\" __global__ void __launch_bounds__(kTransposeThreads)\n",
-                           "deep_gemm_kernel(const __grid_constant__ TransposeParams params) {\n    run_transpose<kConfig>(params);\n}\n")};
+    return {
+        .name = "transpose",
+        .text = concat(
+            "#include <deep_gemm/kernels/transpose.cuh>\n\nusing namespace deep_gemm;\n\n",
+            "constexpr TransposeConfig kConfig{.aligned = ", config.aligned ? "true" : "false",
+            ", .k_grouped = ", config.k_grouped ? "true" : "false", "};\n\n",
+            "extern \"C\" __global__ void __launch_bounds__(kTransposeThreads)\n",
+            "deep_gemm_kernel(const __grid_constant__ TransposeParams params) {\n    run_transpose<kConfig>(params);\n}\n")};
 }
 
 /// `source` is MN-major; `target` has its shape and is K-major. `k_tiles` tiles of 128 along K are written.
-inline void launch_transpose(Device& device, const Matrix& source, const Matrix& target, int64_t k_tiles, const KGroupLayout* k_groups,
-                             void* stream) {
-    TransposeParams params{.source = reinterpret_cast<const uint8_t*>(source.data), .target = reinterpret_cast<uint8_t*>(target.data),
-                           .source_group_stride = source.groups == 1 ? 0 : source.group_stride, .source_stride = source.col_stride,
-                           .target_group_stride = target.group_stride, .target_stride = target.row_stride,
-                           .mn = to_int32(source.rows, "the number of rows"), .k = to_int32(source.cols, "K"),
+inline void launch_transpose(Device& device, const Matrix& source, const Matrix& target, int64_t k_tiles,
+                             const KGroupLayout* k_groups, void* stream) {
+    TransposeParams params{.source = reinterpret_cast<const uint8_t*>(source.data),
+                           .target = reinterpret_cast<uint8_t*>(target.data),
+                           .source_group_stride = source.groups == 1 ? 0 : source.group_stride,
+                           .source_stride = source.col_stride,
+                           .target_group_stride = target.group_stride,
+                           .target_stride = target.row_stride,
+                           .mn = to_int32(source.rows, "the number of rows"),
+                           .k = to_int32(source.cols, "K"),
                            .mn_tiles = static_cast<int32_t>((source.rows + kTransposeTile - 1) / kTransposeTile),
-                           .k_tiles = static_cast<int32_t>(k_tiles), .k_groups = {}};
+                           .k_tiles = static_cast<int32_t>(k_tiles),
+                           .k_groups = {}};
     if (k_groups != nullptr) params.k_groups = *k_groups;
     const int64_t blocks = int64_t{1} * params.mn_tiles * k_tiles * source.groups;
-    require(blocks < (int64_t{1} << 31), "an operand to transpose needs ", blocks, " blocks of 128x128, more than a grid holds");
-    const TransposeConfig config{.aligned = reinterpret_cast<uintptr_t>(source.data) % 16 == 0 && params.source_stride % 16 == 0 &&
-                                            params.source_group_stride % 16 == 0,
+    require(blocks < (int64_t{1} << 31), "an operand to transpose needs ", blocks,
+            " blocks of 128x128, more than a grid holds");
+    const TransposeConfig config{.aligned = reinterpret_cast<uintptr_t>(source.data) % 16 == 0 &&
+                                            params.source_stride % 16 == 0 && params.source_group_stride % 16 == 0,
                                  .k_grouped = k_groups != nullptr};
     static KernelTable<4> table;
     const Kernel& kernel = table.get(device, config.aligned * 2 + config.k_grouped, [&] { return render(config); });
-    const Extent extents[] = {{source.data, source.bytes, "operand to transpose", false},
-                              {target.data, target.bytes, "transposed operand", true},
-                              {params.k_groups.values, static_cast<size_t>(params.k_groups.num_groups) * 4, "grouped_layout", false}};
-    device.launch(kernel, {.grid = static_cast<uint32_t>(blocks), .block = kTransposeThreads}, &params, sizeof(params), stream, extents);
+    const Extent extents[] = {
+        {source.data, source.bytes, "operand to transpose", false},
+        {target.data, target.bytes, "transposed operand", true},
+        {params.k_groups.values, static_cast<size_t>(params.k_groups.num_groups) * 4, "grouped_layout", false}};
+    device.launch(kernel, {.grid = static_cast<uint32_t>(blocks), .block = kTransposeThreads}, &params, sizeof(params),
+                  stream, extents);
 }
 
-/// The operand itself where it is K-major, else a K-major copy in `workspace`, made on `stream`. Rows of the copy are 128 bytes aligned.
+/// The operand itself where it is K-major, else a K-major copy in `workspace`, made on `stream`. Rows of the copy are
+/// 128 bytes aligned.
 inline Matrix require_k_major(Device& device, const Matrix& matrix, void* stream, Workspace& workspace) {
     if (is_k_major(matrix)) return matrix;
     const int64_t stride = (matrix.cols + kTransposeTile - 1) / kTransposeTile * kTransposeTile;

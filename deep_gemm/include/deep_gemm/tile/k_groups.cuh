@@ -1,7 +1,7 @@
 // Where the groups of a K-grouped problem lie along K, from counts that only the device knows.
 //
-// Each group's K is padded to whole K blocks of 128, and these blocks are numbered through: scales have one entry for each, and so
-// do operands that were copied to multiples of 128.
+// Each group's K is padded to whole K blocks of 128, and these blocks are numbered through: scales have one entry for
+// each, and so do operands that were copied to multiples of 128.
 #pragma once
 
 #include <deep_gemm/params.cuh>
@@ -11,7 +11,7 @@
 namespace deep_gemm {
 
 struct KGroup {
-    int32_t begin, k;              // first element of K in the caller's operands, and number of elements
+    int32_t begin, k;             // first element of K in the caller's operands, and number of elements
     int32_t first_block, blocks;  // of 128
 };
 
@@ -42,7 +42,8 @@ DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
             found.k = max(found.k, 0);
         }
         found.blocks = (found.k + kScaleGranularity - 1) / kScaleGranularity;
-        const int32_t k_end = k_before + sum_up_to_lane(found.k), blocks_end = blocks_before + sum_up_to_lane(found.blocks);
+        const int32_t k_end = k_before + sum_up_to_lane(found.k),
+                      blocks_end = blocks_before + sum_up_to_lane(found.blocks);
         if (layout.psum_alignment == 0) found.begin = k_end - found.k;
         found.first_block = blocks_end - found.blocks;
         if (group < layout.num_groups) visit(group, found);

@@ -1,0 +1,354 @@
+"""k_grouped_fp8_gemm_{tn,nt}_contiguous on every device, against one FP64 product for each group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from devices import FEW
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from inputs import FP8, GuardedOutput, Operand, ceil_div, mn_major, random_rows, random_values
+from reference import assert_matches, product_nt
+
+import deep_gemm
+from deep_gemm._extension import C
+
+LAYOUTS = ["tn", "nt"]
+# Whole blocks, empty groups at either end and in the middle, tails of 128, many groups, groups of one chunk.
+SIZES = [[128], [128, 256, 0, 384], [0, 16, 144, 0], [272, 48, 128, 0, 0, 16], [0, 0, 128]]
+
+
+@dataclass
+class Groups:
+    a: list[Operand]  # [M, k_g] each
+    b: list[Operand]
+    ks: list[int]
+
+    @property
+    def device(self) -> torch.device:
+        return self.a[0].data.device
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return len(self.ks), self.a[0].data.shape[0], self.b[0].data.shape[0]
+
+    def sizes(self) -> torch.Tensor:
+        return torch.tensor(self.ks, dtype=torch.int32, device=self.device)
+
+    def check(self, d: torch.Tensor, c: torch.Tensor | None = None) -> None:
+        for g, (a, b) in enumerate(zip(self.a, self.b, strict=True)):
+            assert_matches(d[g], product_nt(a, b, None if c is None else c[g]), f"group {g} of {self.ks}")
+
+
+def groups(m: int, n: int, ks: Sequence[int], device: torch.device, seed: int = 0) -> Groups:
+    count = len(ks)
+    return Groups(
+        [random_rows((m, k), device, seed + g) for g, k in enumerate(ks)],
+        [random_rows((n, k), device, seed + count + g) for g, k in enumerate(ks)],
+        list(ks),
+    )
+
+
+def bytes_of(data: torch.Tensor) -> torch.Tensor:
+    return data.view(torch.uint8)
+
+
+def stacked(parts: list[Operand], layout: str) -> Operand:
+    """All groups as the calls take them: [sum_k, rows] or one dimension; scales [blocks, rows]."""
+    if layout == "tn":
+        data = torch.cat([bytes_of(part.data).T for part in parts]).contiguous()
+    else:
+        data = torch.cat([bytes_of(part.data).flatten() for part in parts])
+    return Operand(data.view(FP8), torch.cat([part.scales.T for part in parts]).contiguous())
+
+
+def call(layout: str):
+    return getattr(deep_gemm, f"k_grouped_fp8_gemm_{layout}_contiguous")
+
+
+def run(x: Groups, layout: str, add: str = "nothing", **more) -> None:
+    out = GuardedOutput(x.shape, torch.float32, x.device)
+    c = None if add == "nothing" else random_values(x.shape, x.device, 7) * 10
+    if add == "c_is_d":
+        out.tensor.copy_(c)
+    given_c = out.tensor if add == "c_is_d" else c
+    call(layout)(stacked(x.a, layout), stacked(x.b, layout), out.tensor, x.ks, x.sizes(), c=given_c, **more)
+    out.check()
+    x.check(out.tensor, c)
+
+
+@pytest.mark.parametrize("ks", SIZES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sizes(device, layout, ks) -> None:
+    run(groups(40, 72, ks, device), layout)
+
+
+@pytest.mark.parametrize("add", ["c_is_d", "c_separate"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_c_is_added(device, layout, add) -> None:
+    run(groups(33, 136, [144, 0, 256], device), layout, add)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 40), (40, 1), (5, 8), (130, 264), (257, 24)])
+def test_shapes(device, m, n, layout) -> None:
+    run(groups(m, n, [128, 48], device), layout, "c_is_d")
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("count", [9, 33, 100])
+def test_many_groups(device, layout, count) -> None:
+    """More than the smaller tables hold, and (nt) more than one launch can take."""
+    run(groups(8, 16, [(16 * g) % 160 for g in range(count)], device), layout)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
+def test_no_group_has_any_k(device, layout, add) -> None:
+    run(groups(24, 40, [0, 0, 0], device), layout, add)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_scales_mn_major_and_in_other_strides(device, layout) -> None:
+    x = groups(42, 50, [128, 256], device)
+    a, b = stacked(x.a, layout), stacked(x.b, layout)
+    a = Operand(a.data, mn_major(a.scales.T).T)  # padded to 16 bytes: used as they are
+    b = Operand(b.data, b.scales.T.contiguous().T)
+    out = GuardedOutput(x.shape, torch.float32, device)
+    call(layout)(a, b, out.tensor, x.ks, x.sizes())
+    out.check()
+    x.check(out.tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_bad_group_stays_alone(device, layout) -> None:
+    """NaN in the last elements of a group reach no other one: tails end where the group ends."""
+    x = groups(40, 40, [144, 48, 128], device)
+    a, b = stacked(x.a, layout), stacked(x.b, layout)
+    start = sum(x.ks[:1])
+    if layout == "tn":
+        bytes_of(a.data)[start : start + x.ks[1]] = 0x7F
+    else:
+        bytes_of(a.data)[40 * start : 40 * (start + x.ks[1])] = 0x7F
+    d = torch.empty(x.shape, device=device)
+    call(layout)(a, b, d, x.ks, x.sizes())
+    assert d[1].isnan().all()
+    for g in (0, 2):
+        assert_matches(d[g], product_nt(x.a[g], x.b[g]), f"group {g}")
+
+
+def in_psum_layout(x: Groups, alignment: int) -> tuple[Operand, Operand, torch.Tensor]:
+    """Groups that start at multiples of the alignment, with NaN between them."""
+    ends, end = [], 0
+    for k in x.ks:
+        end = ceil_div(end, alignment) * alignment + k
+        ends.append(end)
+    total = ceil_div(end, alignment) * alignment
+    operands = []
+    for parts in (x.a, x.b):
+        data = torch.full((total, parts[0].data.shape[0]), 0x7F, dtype=torch.uint8, device=x.device)
+        for part, last, k in zip(parts, ends, x.ks, strict=True):
+            data[last - k : last] = bytes_of(part.data).T
+        operands.append(Operand(data.view(FP8), torch.cat([part.scales.T for part in parts])))
+    return *operands, torch.tensor(ends, dtype=torch.int32, device=x.device)
+
+
+@pytest.mark.parametrize("host_sizes", [True, False], ids=["ks_given", "ks_on_the_device_only"])
+@pytest.mark.parametrize("ks", [[128, 256], [16, 0, 144, 400], [0, 48, 0]], ids=str)
+def test_psum_layout(device, ks, host_sizes) -> None:
+    x = groups(40, 72, ks, device)
+    a, b, ends = in_psum_layout(x, 128)
+    out = GuardedOutput(x.shape, torch.float32, device)
+    deep_gemm.k_grouped_fp8_gemm_tn_contiguous(
+        a, b, out.tensor, x.ks if host_sizes else None, ends, use_psum_layout=True
+    )
+    out.check()
+    x.check(out.tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_psum_layout_of_matrices(device) -> None:
+    x = groups(40, 72, [128, 256, 0], device)
+    out = GuardedOutput(x.shape, torch.float32, device)
+    ends = x.sizes().cumsum(0).int()
+    call("nt")(stacked(x.a, "nt"), stacked(x.b, "nt"), out.tensor, x.ks, ends, use_psum_layout=True)
+    out.check()
+    x.check(out.tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_older_keywords(device, layout) -> None:
+    x = groups(40, 72, [128, 48], device)
+    out = GuardedOutput(x.shape, torch.float32, device)
+    call(layout)(stacked(x.a, layout), stacked(x.b, layout), out.tensor, ks=x.ks, ks_tensor=x.sizes())
+    x.check(out.tensor)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    m=st.integers(1, 70),
+    n=st.integers(1, 70),
+    ks=st.lists(st.integers(0, 20).map(lambda i: 16 * i), min_size=1, max_size=5),
+    layout=st.sampled_from(LAYOUTS),
+    add=st.sampled_from(["nothing", "c_is_d", "c_separate"]),
+)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_drawn(device, m, n, ks, layout, add) -> None:
+    run(groups(m, n, ks, device), layout, add)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_the_device_sizes_count(device) -> None:
+    """A captured graph is replayed with sizes that the host did not know."""
+    x = groups(40, 72, [128, 16, 256], device)
+    out = GuardedOutput(x.shape, torch.float32, device)
+    call("tn")(stacked(x.a, "tn"), stacked(x.b, "tn"), out.tensor, [16, 256, 128], x.sizes())
+    out.check()
+    x.check(out.tensor)
+
+
+# Tiles and clusters that problems of such a size do not get by themselves.
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("rows", "cols", "cluster"), [(192, 128, (1, 1)), (192, 128, (2, 1)), (128, 128, (1, 2)), (256, 64, (2, 1))]
+)
+def test_forced_tiles(device, layout, rows, cols, cluster) -> None:
+    m, n = 2 * rows - 8, 2 * cols - 8
+    where = (device.type == "cpu", device.index or 0)
+    C.force_config(*where, m, n, 256, 0, rows, cols, *cluster, 1)
+    try:
+        run(groups(m, n, [144, 0, 128], device), layout, "c_is_d")
+    finally:
+        C.force_config(*where, m, n, 256, 0, 0, 0, 1, 1, 1)
+
+
+REFUSALS = {
+    "d is bf16": (lambda x: x.update(d=x["d"].bfloat16()), TypeError, r"d must be float32, but is bfloat16"),
+    "ks do not add up": (
+        lambda x: x.update(ks=[128, 128]),
+        ValueError,
+        r"sum_k=256 as ks_cpu adds up|40 \* 256 elements",
+    ),
+    "a k of 8": (
+        lambda x: x.update(ks=[136, 40]),
+        ValueError,
+        r"multiple of 16, but ks_cpu\[0\] is 136: pad with zeros to 144",
+    ),
+    "negative": (lambda x: x.update(ks=[192, -16]), ValueError, r"ks_cpu\[1\] is -16"),
+    "one k too few": (lambda x: x.update(ks=[176]), ValueError, r"each of d's 2 groups, but has 1"),
+    "sizes are int64": (lambda x: x.update(sizes=x["sizes"].long()), TypeError, r"grouped_layout must be int32"),
+    "sizes too long": (
+        lambda x: x.update(sizes=x["sizes"].repeat(2)),
+        ValueError,
+        r"grouped_layout must be \[groups\] = \[2\], but has shape \[4\]",
+    ),
+    "scales of whole K": (
+        lambda x: x.update(a=Operand(x["a"].data, x["a"].scales[:1])),
+        ValueError,
+        r"a's scales must be \[2, 40\].*has shape \[1, 40\]",
+    ),
+    "b has other rows": (lambda x: x.update(b=x["a"]), ValueError, r"b has N=40 but d has N=72|72 \* 176 elements"),
+    "recipe of blocks": (lambda x: x.update(recipe=(1, 128, 128)), ValueError, r"recipe \(1, 1, 128\)"),
+    "a is bf16": (
+        lambda x: x.update(a=Operand(x["a"].data.bfloat16(), x["a"].scales)),
+        TypeError,
+        r"a must be float8_e4m3fn",
+    ),
+    "c is bf16": (lambda x: x.update(c=x["d"].bfloat16()), TypeError, r"c must have d's dtype float32"),
+    "no sizes": (
+        lambda x: x.update(ks=None),
+        ValueError,
+        r"ks_cpu may be missing in the psum layout only|each of d's 2 groups",
+    ),
+}
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refused(device, layout, name) -> None:
+    spoil, exception, message = REFUSALS[name]
+    x = groups(40, 72, [128, 48], device)
+    out = GuardedOutput(x.shape, torch.float32, device)
+    arguments = {
+        "a": stacked(x.a, layout),
+        "b": stacked(x.b, layout),
+        "d": out.tensor,
+        "ks": x.ks,
+        "sizes": x.sizes(),
+        "c": None,
+        "recipe": (1, 1, 128),
+    }
+    spoil(arguments)
+    with pytest.raises(exception, match=message):
+        call(layout)(*(arguments[key] for key in ("a", "b", "d", "ks", "sizes", "c", "recipe")))
+    out.assert_untouched()
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_gaps_need_mn_major_operands(device) -> None:
+    x = groups(40, 72, [48, 128], device)
+    out = GuardedOutput(x.shape, torch.float32, device)
+    with pytest.raises(ValueError, match=r"psum layout leaves gaps.*use k_grouped_fp8_gemm_tn_contiguous"):
+        call("nt")(stacked(x.a, "nt"), stacked(x.b, "nt"), out.tensor, x.ks, x.sizes(), use_psum_layout=True)
+    out.assert_untouched()
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_name_given_twice(device, layout) -> None:
+    x = groups(40, 72, [128], device)
+    d = torch.empty(x.shape, device=device)
+    a, b = stacked(x.a, layout), stacked(x.b, layout)
+    with pytest.raises(TypeError, match=r"ks is the older name of ks_cpu"):
+        call(layout)(a, b, d, x.ks, x.sizes(), ks=x.ks)
+    with pytest.raises(TypeError, match=r"ks_tensor is the older name of grouped_layout"):
+        call(layout)(a, b, d, x.ks, x.sizes(), ks_tensor=x.sizes())
+    with pytest.raises(TypeError, match=r"grouped_layout is missing"):
+        call(layout)(a, b, d, x.ks)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("m", "n", "ks"),
+    [
+        (4096, 7168, [4096, 0, 2048 + 128, 8192]),
+        (7168, 2048, [1024 + 16 * g for g in range(32)]),
+        (264, 136, [144] * 200),
+    ],
+    ids=["four", "thirty-two", "two hundred"],
+)
+def test_large(cuda, layout, m, n, ks) -> None:
+    run(groups(m, n, ks, cuda), layout, "c_is_d")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_in_a_cuda_graph(cuda, layout) -> None:
+    """Replays see new data; tn sees new sizes too, since the kernels read them on the device."""
+    x = groups(136, 264, [256, 0, 128, 384], cuda)
+    y = groups(136, 264, x.ks if layout == "nt" else [128, 512, 0, 128], cuda, seed=50)
+    a, b, sizes = stacked(x.a, layout), stacked(x.b, layout), x.sizes()
+    d = torch.zeros(x.shape, device=cuda)
+    call(layout)(a, b, d, x.ks, sizes)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call(layout)(a, b, d, x.ks, sizes)
+    for now in (y, x):
+        for target, source in ((a, stacked(now.a, layout)), (b, stacked(now.b, layout))):
+            bytes_of(target.data).copy_(bytes_of(source.data))
+            target.scales.copy_(source.scales)
+        sizes.copy_(now.sizes())
+        d.fill_(float("nan"))
+        graph.replay()
+        now.check(d)

@@ -1,0 +1,195 @@
+"""Gradients of weights: scales per row on both sides, recipe (1, 1, 128), FP32 accumulated in place.
+
+As Megatron-style training does it: `main_grad[N, K] += dy[tokens, N].T @ x[tokens, K]`, both quantised along the
+tokens, so that the product's K is the number of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from devices import FEW
+from inputs import GuardedOutput, Operand, mn_major, random_rows, random_values
+from reference import assert_matches, product_nt
+
+import deep_gemm
+from deep_gemm._extension import C
+
+RECIPE = (1, 1, 128)
+DTYPES = [torch.bfloat16, torch.float32]
+SMALL = [(1, 1, 16), (7, 24, 64), (33, 100, 144), (129, 136, 400), (16, 520, 256), (200, 72, 272)]
+
+
+def operands(m: int, n: int, k: int, device: torch.device, seed: int = 0) -> tuple[Operand, Operand]:
+    return random_rows((m, k), device, seed), random_rows((n, k), device, seed + 1)
+
+
+@contextmanager
+def forced(device: torch.device, m: int, n: int, k: int, swapped: bool, rows: int, cols: int) -> Iterator[None]:
+    where = (device.type == "cpu", device.index or 0)
+    C.force_config(*where, m, n, k, int(swapped), rows, cols, 1, 1, 1)
+    try:
+        yield
+    finally:
+        C.force_config(*where, m, n, k, 0, 0, 0, 1, 1, 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n", "k"), SMALL)
+def test_small_shapes(device, m, n, k, dtype) -> None:
+    a, b = operands(m, n, k, device)
+    out = GuardedOutput((m, n), dtype, device)
+    deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
+@pytest.mark.parametrize("layout", ["nt", "tn"])
+def test_c_is_added(device, layout, inplace, dtype) -> None:
+    m, n, k = 130, 100, 272
+    a, b = operands(m, n, k, device)
+    c = (random_values((m, n), device, 7) * 10).to(dtype)
+    expected = product_nt(a, b, c)
+    out = GuardedOutput((m, n), dtype, device)
+    if inplace:
+        out.tensor.copy_(c)
+    if layout == "tn":
+        a, b = (
+            Operand(x.data.view(torch.uint8).T.contiguous().view(x.data.dtype), x.scales.T.contiguous()) for x in (a, b)
+        )
+    getattr(deep_gemm, f"fp8_gemm_{layout}")(a, b, out.tensor, c=out.tensor if inplace else c, recipe=RECIPE)
+    out.check()
+    assert_matches(out.tensor, expected)
+
+
+# Tiles that problems of such a size do not get by themselves: three math warpgroups, two accumulators a warpgroup.
+@pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
+@pytest.mark.parametrize(
+    ("swapped", "rows", "cols"),
+    [
+        (False, 192, 128),
+        (False, 128, 128),
+        (False, 128, 64),
+        (False, 256, 64),
+        (False, 256, 96),
+        (False, 128, 160),
+        (True, 128, 96),
+    ],
+)
+def test_every_tile(device, swapped, rows, cols, add) -> None:
+    m, n, k = 200, 140, 400
+    if rows == 192 and add == "c_separate":
+        pytest.skip("refused: it would spill registers")
+    a, b = operands(m, n, k, device)
+    c = random_values((m, n), device, 7)
+    out = GuardedOutput((m, n), torch.float32, device)
+    if add == "c_is_d":
+        out.tensor.copy_(c)
+    with forced(device, m, n, k, swapped, rows, cols):
+        deep_gemm.fp8_gemm_nt(
+            a, b, out.tensor, c={"nothing": None, "c_is_d": out.tensor, "c_separate": c}[add], recipe=RECIPE
+        )
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b, None if add == "nothing" else c))
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_bf16_from_three_warpgroups(device) -> None:
+    a, b = operands(200, 136, 272, device)
+    out = GuardedOutput((200, 136), torch.bfloat16, device)
+    with forced(device, 200, 136, 272, False, 192, 128):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b))
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", ["nt", "tn"])
+def test_megatron_style_accumulation(device, layout) -> None:
+    """Micro-batches of different lengths are added to a slice of the buffer that holds every gradient."""
+    n, k = 72, 136
+    buffer = torch.full((3 * n * k + 40,), 3.0, device=device)
+    main_grad = buffer[n * k + 20 : 2 * n * k + 20].view(n, k)
+    main_grad.zero_()
+    expected = torch.zeros((n, k), dtype=torch.float64, device=device)
+    magnitude = torch.zeros_like(expected)
+    for step, tokens in enumerate([128, 48, 272]):
+        dy, x = operands(n, k, tokens, device, seed=10 * step)
+        product = product_nt(dy, x)
+        expected += product.value
+        magnitude += product.magnitude
+        if layout == "nt":
+            pair = (Operand(dy.data, mn_major(dy.scales)), Operand(x.data, mn_major(x.scales)))
+        else:
+            pair = tuple(
+                Operand(t.data.view(torch.uint8).T.contiguous().view(t.data.dtype), t.scales.T.contiguous())
+                for t in (dy, x)
+            )
+        getattr(deep_gemm, f"fp8_gemm_{layout}")(*pair, main_grad, c=main_grad, recipe=RECIPE)
+    assert_matches(main_grad, type(product)(expected, magnitude))
+    assert (buffer[: n * k + 20] == 3).all()
+    assert (buffer[2 * n * k + 20 :] == 3).all()
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize(
+    ("n", "row_stride", "offset"), [(135, 135, 64), (136, 141, 64), (136, 144, 65), (136, 200, 64)]
+)
+def test_accumulating_into_a_slice(device, n, row_stride, offset) -> None:
+    """Where pairs of columns are not aligned to eight bytes, single ones are added."""
+    a, b = operands(67, n, 144, device)
+    c = random_values((67, n), device, 5)
+    out = GuardedOutput((67, n), torch.float32, device, row_stride=row_stride, offset=offset)
+    out.tensor.copy_(c)
+    deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=out.tensor, recipe=RECIPE)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b, c))
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_scales_of_one_token_block_only(device) -> None:
+    a, b = operands(40, 48, 128, device)
+    c = random_values((40, 48), device, 5)
+    d = c.clone()
+    deep_gemm.fp8_gemm_nt(a, b, d, c=d, recipe_a=(1, 128), recipe_b=(1, 128))
+    assert_matches(d, product_nt(a, b, c))
+
+
+def test_equal_bits_from_run_to_run(device) -> None:
+    a, b = operands(129, 136, 640, device)
+    c = random_values((129, 136), device, 5)
+    runs = []
+    for _ in range(2):
+        d = c.clone()
+        deep_gemm.fp8_gemm_nt(a, b, d, c=d, recipe=RECIPE)
+        runs.append(d)
+    assert torch.equal(*runs)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_c_where_d_lies_but_in_other_strides(device) -> None:
+    a, b = operands(32, 64, 128, device)
+    out = GuardedOutput((64, 64), torch.float32, device)
+    with pytest.raises(ValueError, match=r"c lies where d does, but with other strides: \(64, 1\) and \(128, 1\)"):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor[::2], c=out.tensor[:32], recipe=RECIPE)
+    out.assert_untouched()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(4096, 7168, 4096), (2112, 7168, 8192), (7168, 2048, 4096 + 16), (576, 7168, 100 * 16)]
+)
+def test_large_shapes(cuda, m, n, k, inplace) -> None:
+    a, b = operands(m, n, k, cuda)
+    c = random_values((m, n), cuda, 5)
+    out = GuardedOutput((m, n), torch.float32, cuda)
+    out.tensor.copy_(c)
+    deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=out.tensor if inplace else c, recipe=RECIPE)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b, c))
