@@ -41,8 +41,26 @@ class Candidate:
 
 
 def candidates(m: int, n: int, k: int, num_sms: int = HOPPER_SMS) -> list[Candidate]:
+    return parse(C.explain(m, n, k, num_sms))
+
+
+def grouped_candidates(
+    kind: str,
+    groups: int,
+    m: int,
+    n: int,
+    k: int,
+    expected_m: int = 0,
+    alignment: int = 128,
+    num_sms: int = HOPPER_SMS,
+) -> list[Candidate]:
+    """`kind` is "m_contiguous", "m_psum" or "masked"; m is the height of one expert's matrix of a masked problem."""
+    return parse(C.explain_grouped(kind, groups, m, expected_m, n, k, alignment, num_sms))
+
+
+def parse(text: str) -> list[Candidate]:
     found = []
-    for line in C.explain(m, n, k, num_sms).splitlines():
+    for line in text.splitlines():
         match = LINE.fullmatch(line)
         assert match, f"explain printed a line of another form: {line!r}"
         part = match.groupdict()
