@@ -69,6 +69,11 @@ def k_grouped_fp8_gemm(
     False where no group has any K: nothing is launched, and the caller makes D C or zero.
     """
 
+def explain_per_row(
+    groups: int, m: int, n: int, k: int, group_by_group: bool, in_place: bool, num_sms: int, /
+) -> str:
+    """What `explain` says, with FP32 D and scales per row on both sides; `groups` of K, or 0 for a dense problem."""
+
 # csrc/transpose_api.cpp
 
 def transpose(source: Tensor, target: Tensor, ks: Tensor | None, psum_alignment: int, /) -> None:
