@@ -27,15 +27,11 @@ bool m_grouped_fp8_gemm_masked(TensorView a, TensorView sfa, TensorView b, Tenso
 
 /// Every candidate for a grouped FP8 problem, one a line. `kind` is "m_contiguous", "m_psum" or "masked"; m is max_m of a masked one.
 std::string explain_grouped(String kind, int64_t groups, int64_t m, int64_t expected_m, int64_t n, int64_t k, int64_t alignment, int64_t num_sms) {
-    Problem p{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_groups = to_int32(groups, "the number of experts"),
-              .expected_m = to_int32(expected_m, "expected_m"), .m_alignment = to_int32(alignment, "the alignment"),
+    Problem p{.grouping = m_grouping(std::string_view(kind.data(), kind.size())), .m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"),
+              .num_groups = to_int32(groups, "the number of experts"), .m_alignment = to_int32(alignment, "the alignment"),
               .num_sms = static_cast<int32_t>(num_sms)};
-    for (const Grouping grouping : {Grouping::m_contiguous, Grouping::m_psum, Grouping::masked}) {
-        if (std::string_view(kind.data(), kind.size()) != name(grouping)) continue;
-        p.grouping = grouping;
-        return explain(p);
-    }
-    fail(ErrorKind::value, "there is no grouping ", kind.c_str());
+    p.expected_m = coarse_hint(p, expected_m);
+    return explain(p);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
-// Which kernel a dense FP8 problem gets, as source text: for `python -m deep_gemm`, precompiling and tests. Needs no
+// Which kernel an FP8 problem gets, as source text: for `python -m deep_gemm`, precompiling and tests. Needs no
 // device.
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/string.h>
 
 #include <deep_gemm/plan.cuh>
 
-#include "config/select.hpp"
+#include <string_view>
+
+#include "config/explain.hpp"
 #include "jit/render.hpp"
 #include "util/ffi.hpp"
 
@@ -22,13 +24,7 @@ int32_t extent(int64_t value, const char* what) {
 }
 
 /// The selected config and its kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}.
-Map<String, Any> dense_kernel(int64_t m, int64_t n, int64_t k, int64_t num_sms, bool fp32_output, bool add_c) {
-    Problem problem{.m = extent(m, "M"), .n = extent(n, "N"), .k = extent(k, "K")};
-    problem.output = fp32_output ? ElementType::fp32 : ElementType::bf16;
-    problem.aligned_store = n * element_bytes(problem.output) % 16 == 0;
-    problem.add_c = add_c;
-    problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};  // as compiled_dims="nk", the default of the calls
-    problem.num_sms = extent(num_sms, "num_sms");
+Map<String, Any> selected_kernel(const Problem& problem) {
     const Candidate candidate = select(problem);
     const jit::KernelSource source = render(candidate.config);
     Map<String, Any> facts;
@@ -41,7 +37,31 @@ Map<String, Any> dense_kernel(int64_t m, int64_t n, int64_t k, int64_t num_sms, 
     return facts;
 }
 
+Map<String, Any> dense_kernel(int64_t m, int64_t n, int64_t k, int64_t num_sms, bool fp32_output, bool add_c) {
+    Problem problem{.m = extent(m, "M"), .n = extent(n, "N"), .k = extent(k, "K")};
+    problem.output = fp32_output ? ElementType::fp32 : ElementType::bf16;
+    problem.aligned_store = n * element_bytes(problem.output) % 16 == 0;
+    problem.add_c = add_c;
+    problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};  // as compiled_dims="nk", the default of the calls
+    problem.num_sms = extent(num_sms, "num_sms");
+    return selected_kernel(problem);
+}
+
+/// `kind` is "m_contiguous", "m_psum" or "masked"; m is max_m of a masked problem; expected_m is 0 where the call has no hint.
+Map<String, Any> grouped_kernel(String kind, int64_t groups, int64_t m, int64_t expected_m, int64_t n, int64_t k, int64_t alignment, int64_t num_sms,
+                                bool fp32_output) {
+    Problem problem{.grouping = m_grouping(std::string_view(kind.data(), kind.size())), .m = extent(m, "M"), .n = extent(n, "N"), .k = extent(k, "K"),
+                    .num_groups = extent(groups, "the number of experts"), .m_alignment = extent(alignment, "the alignment")};
+    problem.expected_m = coarse_hint(problem, expected_m);
+    problem.output = fp32_output ? ElementType::fp32 : ElementType::bf16;
+    problem.aligned_store = n * element_bytes(problem.output) % 16 == 0;
+    problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};
+    problem.num_sms = extent(num_sms, "num_sms");
+    return selected_kernel(problem);
+}
+
 }  // namespace
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(dense_kernel, deep_gemm::dense_kernel);
+DEEP_GEMM_EXPORT(grouped_kernel, deep_gemm::grouped_kernel);

@@ -195,6 +195,20 @@ def measure_clusters(index: int, /) -> str:
 def dense_kernel(m: int, n: int, k: int, num_sms: int, fp32_output: bool, add_c: bool, /) -> Mapping[str, Any]:
     """The kernel of a dense FP8 problem: name, text, smem_bytes, num_ctas, threads, estimated_us."""
 
+def grouped_kernel(
+    kind: str,
+    groups: int,
+    m: int,
+    expected_m: int,
+    n: int,
+    k: int,
+    alignment: int,
+    num_sms: int,
+    fp32_output: bool,
+    /,
+) -> Mapping[str, Any]:
+    """The same of a grouped one: "m_contiguous", "m_psum" or "masked"; m is max_m of a masked one."""
+
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.
 
 def simulator_options() -> Mapping[str, Any]:

@@ -69,8 +69,7 @@ inline GemmCall check_contiguous(const TensorView& a, const TensorView& sfa, con
         check_grouped_layout(call, layout, "grouped_layout", p.num_groups, "[experts] in the psum layout");
         call.zero_padding = options.zero_padding;
         require(options.expected_m >= 0, "expected_m_for_psum_layout must not be negative, but is ", options.expected_m);
-        p.expected_m = round_up_coarsely(static_cast<int32_t>(std::min<int64_t>(options.expected_m, p.m)));
-        if (options.expected_m == 0) p.expected_m = 0;
+        p.expected_m = coarse_hint(p, options.expected_m);
     } else {
         check_grouped_layout(call, layout, "grouped_layout", p.m, "[M]");
     }
@@ -99,7 +98,7 @@ inline GemmCall check_masked(const TensorView& a, const TensorView& sfa, const T
             "], but has shape ", describe_shape(d));
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");
     require(expected_m >= 0, "expected_m must not be negative, but is ", expected_m);
-    p.expected_m = round_up_coarsely(static_cast<int32_t>(std::clamp<int64_t>(expected_m, 1, std::max(p.m, 1))));
+    p.expected_m = coarse_hint(p, std::max<int64_t>(expected_m, 1));
     check_grouped_operands(call, sfa, sfb, p.num_groups, granularity_a, granularity_b, compiled_dims, false);
     return call;
 }

@@ -5,6 +5,14 @@
 
 namespace deep_gemm {
 
+/// The grouping of this name, of those whose groups lie along M.
+inline Grouping m_grouping(std::string_view wanted) {
+    if (wanted == "m_contiguous") return Grouping::m_contiguous;
+    if (wanted == "m_psum") return Grouping::m_psum;
+    if (wanted == "masked") return Grouping::masked;
+    fail(ErrorKind::value, "the grouping must be m_contiguous, m_psum or masked, but is ", wanted);
+}
+
 /// Every candidate, cheapest first, refused ones last, one a line: cost, CTAs, stages, config, refusal.
 inline std::string explain(const Problem& p) {
     std::vector<Candidate> candidates = enumerate(p);

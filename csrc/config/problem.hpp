@@ -57,6 +57,11 @@ constexpr int32_t round_up_coarsely(int32_t value) {
     return static_cast<int32_t>(std::min<int64_t>((int64_t{value} + step - 1) / step * step, INT32_MAX));
 }
 
+/// A hint of the caller as the problem keeps it: 0 where there is none.
+inline int32_t coarse_hint(const Problem& p, int64_t rows) {
+    return rows == 0 ? 0 : round_up_coarsely(static_cast<int32_t>(std::clamp<int64_t>(rows, 1, std::max(p.m, 1))));
+}
+
 /// Rows of M that matter to the cost: those of real tokens, as far as the host knows.
 inline double expected_rows(const Problem& p) {
     if (p.expected_m > 0) return static_cast<double>(p.expected_m) * p.num_groups;
