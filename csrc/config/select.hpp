@@ -75,6 +75,16 @@ inline int32_t choose_strip(const GemmConfig& c, int32_t num_ctas) {
     return std::max(1, static_cast<int32_t>(square / block_m + 0.5));
 }
 
+/// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all blocks of M that
+/// share a part of it are walked together, so that memory is read once whatever the L2 keeps (measured: docs/performance.md).
+inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks) {
+    if (p.grouping == Grouping::k_contiguous || (is_m_grouped(p.grouping) && !c.swap_ab)) return false;
+    const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
+    if (int64_t{strip_blocks} * block_m < expected_group_rows(p)) return false;
+    const double size = element_bytes(p.operand), rows = expected_rows(p);
+    return expected_weights(p) * p.n * p.k * size >= 2.5 * rows * (p.k * size + p.n * static_cast<double>(element_bytes(p.output)));
+}
+
 /// Groups whose tensor maps fit a kernel's argument of 32,764 bytes.
 inline constexpr int32_t kMostGroupMaps = 96;
 
@@ -106,6 +116,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     if (!candidate.refusal.empty()) return candidate;
     candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, sm90::resident_ctas(p.num_sms, cluster.size())));
     candidate.strip_blocks = choose_strip(c, candidate.num_ctas);
+    c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;
     average.k = expected_k(p);
     candidate.cost_us = sm90::CostModel{}.estimate_us(average, c, candidate.num_ctas);

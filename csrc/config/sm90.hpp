@@ -67,7 +67,7 @@ struct CostModel {
     double promote_cycles = 2.12;         // an accumulator of a thread, scales uniform along columns
     double promote_col_cycles = 0.8;      // scales per column, in registers
     double promote_smem_cycles = 6.77;    // scales per column, read from shared memory
-    double run_cycles = 12;               // for each run of columns with its own block scale, where there are many
+    double run_cycles = 20;               // for each run of columns with its own block scale, where there are many
     double chain_cycles = 114.5;          // a K block's waits and issue, in turn
     double overlap_cycles = 140, overlap_block_norm = 1.343;  // the same, the next block already under way
     double multicast_factor = 1.15;       // a K block, waiting for the slower CTA of a pair

@@ -38,7 +38,7 @@ inline std::string render_config(const GemmConfig& c) {
                   "},\n    .cluster = {.rows = ", c.cluster.rows, ", .cols = ", c.cluster.cols, ", .k = ", c.cluster.k,
                   "},\n    .math_warpgroups = ", c.math_warpgroups, ", .stages = ", c.stages,
                   ",\n    .add_c = ", c.add_c ? "true" : "false", ", .store = StoreKind::", name(c.store), ", .store_buffers = ", c.store_buffers,
-                  ",\n    .dependent_launch = ", c.dependent_launch ? "true" : "false",
+                  ",\n    .stream_b = ", c.stream_b ? "true" : "false", ", .dependent_launch = ", c.dependent_launch ? "true" : "false",
                   ", .tensor_core_percent = ", c.tensor_core_percent, ", .group_capacity = ", c.group_capacity, ", .group_maps = ", c.group_maps ? "true" : "false",
                   ",\n    .shape = {.m = ", c.shape.m, ", .n = ", c.shape.n, ", .k = ", c.shape.k, "}}");
 }

@@ -68,6 +68,7 @@ struct GemmConfig {
     bool add_c = false;
     StoreKind store = StoreKind::tma;
     int32_t store_buffers = 1;  // staged chunks of D that a warp may have under way
+    bool stream_b = false;  // B's lines leave the L2 first and A's last: no CTA comes back for B when the tiles under way are done
     bool dependent_launch = false;  // weights may be read before the preceding kernel has finished
     int32_t tensor_core_percent = 100;  // below 100 the load role paces the tensor cores
     int32_t group_capacity = 0;  // most groups whose sizes only the device knows

@@ -49,6 +49,8 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
 
 template <GemmConfig c>
 DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
+    constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
+    constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
     constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
     const ClusterPosition<c> position;
     const uint16_t rows_mask = position.rows_mask(), cols_mask = position.cols_mask();
@@ -66,9 +68,9 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
             const int32_t k = (block - source.k_origin) * c.tile.k;
             ptx::barrier_arrive_expect(full, stage_transaction_bytes(c));
             load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k, tile.row, row_group, position.col,
-                                                                 rows_mask, ptx::CacheHint::normal);
+                                                                 rows_mask, c.swap_ab ? kHintB : kHintA);
             load_operand<c.tile.cols, c.cluster.rows, kRowBytes>(smem.cols(ring.stage), *source.cols, full, k, tile.col, col_group, position.row,
-                                                                 cols_mask, ptx::CacheHint::normal);
+                                                                 cols_mask, c.swap_ab ? kHintA : kHintB);
             if constexpr (c.row_scales() == ScaleKind::per_row)
                 ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, row_group, ptx::CacheHint::normal);
             if constexpr (c.col_scales() == ScaleKind::per_row)
