@@ -17,11 +17,11 @@ N, K = 136, 384
 
 
 def garbage_like(x: torch.Tensor, seed: int) -> torch.Tensor:
-    """Any bits at all, NaN and infinity among them: what uninitialised memory holds."""
-    generator = torch.Generator(device=x.device).manual_seed(seed)
-    words = torch.randint(0, 256, (*x.shape, x.element_size()), dtype=torch.uint8, device=x.device, generator=generator)
-    words.view(-1, x.element_size())[::7] = 0xFF
-    return words.view(x.dtype).view(x.shape)
+    """Any bits at all, every seventh element NaN: what uninitialised memory may hold. The same on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(0, 256, (x.numel(), x.element_size()), dtype=torch.uint8, generator=generator)
+    words[::7] = 0xFF  # NaN in every float type
+    return words.to(x.device).view(x.dtype).view(x.shape)
 
 
 class TestVllm:

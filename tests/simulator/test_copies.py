@@ -136,6 +136,52 @@ def test_tensor_store(prefix: str, operation: str | None, dtype: torch.dtype, sc
     assert torch.equal(target[4:], combine(before[4:], source[:2]))
 
 
+ROW_ENDS = [(130, 136, 128, 136), (1, 8, 0, 8), (130, 136, 120, 136), (130, 144, 128, 136), (136, 136, 128, 136)]
+
+
+def store_of_ones(memory: torch.Tensor, target: torch.Tensor, at: int, hazards: str) -> simulator.Report:
+    """Two rows of 16 BF16 ones to columns `at` and up of rows 0 and 1 of `target`, a view into `memory`."""
+    body = f"""
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%d2], 64, [%r1];
+    {WAIT}
+    cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%d0, {{{at}, 0}}], [%r0];
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;"""
+    source = torch.ones((2, 16), dtype=torch.bfloat16)
+    return launch(entry(body), memory, source, simulator.tensor_map(target, (2, 16), 0), hazards=hazards)
+
+
+@pytest.mark.parametrize(("columns", "stride", "at", "written_end"), ROW_ENDS)
+def test_tensor_store_writes_whole_16_bytes(columns: int, stride: int, at: int, written_end: int) -> None:
+    """As the H200 does: of rows of 130 BF16, columns 130 to 135 are written too."""
+    whole = torch.zeros((3, stride), dtype=torch.bfloat16)
+    report = store_of_ones(whole, whole[:, :columns], at, "report")
+    expected = torch.zeros_like(whole)
+    expected[:2, at:written_end] = 1
+    assert torch.equal(whole, expected)
+    kinds = [hazard.kind for hazard in report.hazards]
+    assert kinds == (["tensor store past the innermost extent"] if columns % 8 else [])
+    if columns % 8:
+        with pytest.raises(RuntimeError, match=r"tensor store past the innermost extent: .* writes whole 16 bytes"):
+            store_of_ones(whole, whole[:, :columns], at, "error")
+
+
+def test_tensor_store_away_from_the_row_ends_is_no_hazard() -> None:
+    whole = torch.zeros((3, 136), dtype=torch.bfloat16)
+    store_of_ones(whole, whole[:, :130], 112, "error")
+    assert (whole[:2, 112:128] == 1).all()
+    assert whole.sum() == 32
+
+
+def test_tensor_store_does_not_leave_the_tensors_of_the_launch() -> None:
+    """The last row's end lies in no tensor: reported twice, and what lies behind stays as it is."""
+    memory = torch.zeros(3 * 136, dtype=torch.bfloat16)
+    report = store_of_ones(memory[: 136 + 130], memory.as_strided((2, 130), (136, 1)), 128, "report")
+    assert [hazard.kind for hazard in report.hazards] == ["tensor store past the innermost extent", "out of bounds"]
+    assert memory.nonzero().flatten().tolist() == [*range(128, 136), 136 + 128, 136 + 129]
+
+
 @pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
 def test_bulk_store_and_reduction(schedule: str, seed: int) -> None:
     source = torch.arange(64, dtype=torch.int32)
