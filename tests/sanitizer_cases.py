@@ -1,0 +1,111 @@
+"""One small case of each function and of each kind of kernel, for compute-sanitizer:
+
+    for tool in memcheck racecheck initcheck synccheck; do
+        compute-sanitizer --tool $tool python tests/sanitizer_cases.py
+    done
+
+Prints what ran and exits 1 where a result is wrong. It is no pytest file: a sanitizer makes each launch many times slower.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+import torch
+from candidates import HOPPER_SMS, candidates, forced
+from grouped_inputs import contiguous, masked
+from inputs import Operand, random_blocks, random_rows
+from reference import assert_matches, product_nt
+
+import deep_gemm
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def dense() -> None:
+    """The cheapest config of each frame and cluster."""
+    m, n, k = 40, 136, 1040
+    a, b = random_rows((m, k), DEVICE, 0), random_blocks((n, k), DEVICE, 1)
+    expected = product_nt(a, b)
+    seen = set()
+    for candidate in candidates(m, n, k, HOPPER_SMS if DEVICE.type == "cuda" else 4):
+        kind = (candidate.swapped, candidate.rows, candidate.cluster_shape)
+        if candidate.refusal is None and kind not in seen:
+            seen.add(kind)
+            with forced(DEVICE, m, n, k, candidate):
+                for dtype in (torch.bfloat16, torch.float32):
+                    d = torch.full((m, n), float("nan"), dtype=dtype, device=DEVICE)
+                    deep_gemm.fp8_gemm_nt(a, b, d)
+                    assert_matches(d, expected, f"{candidate}")
+    print(f"dense: {len(seen)} kinds of config")
+
+
+def layouts() -> None:
+    m, n, k = 40, 72, 272
+    a, b = random_rows((m, k), DEVICE, 0), random_blocks((n, k), DEVICE, 1)
+    flipped_a, flipped_b = (Operand(x.data.T.contiguous(), x.scales.T.contiguous()) for x in (a, b))
+    for name in ("nt", "nn", "tn", "tt"):
+        d = torch.ones((m, n), device=DEVICE)
+        function = getattr(deep_gemm, f"fp8_gemm_{name}")
+        function(flipped_a if name[0] == "t" else a, flipped_b if name[1] == "n" else b, d)
+        assert_matches(d, product_nt(a, b), name)
+    print("dense: nt, nn, tn, tt")
+
+
+def weight_gradient() -> None:
+    a, b = random_rows((200, 400), DEVICE, 0), random_rows((136, 400), DEVICE, 1)
+    d = torch.ones((200, 136), device=DEVICE)
+    deep_gemm.fp8_gemm_nt(a, b, d, c=d, recipe=(1, 1, 128))
+    assert_matches(d - 1, product_nt(a, b), "wgrad")
+    print("dense: scales per row, C in place")
+
+
+def grouped() -> None:
+    case = contiguous([1, 0, 130, 64], 136, 272, DEVICE)
+    for psum in (False, True):
+        d = torch.full((case.m, case.n), float("nan"), dtype=torch.bfloat16, device=DEVICE)
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, d, case.layout(psum), use_psum_layout=psum)
+        case.check(d)
+    few = masked([3, 0, 64, 17], 64, 136, 272, DEVICE)
+    for hint in (4, 64):
+        d = torch.full((4, 64, 136), float("nan"), dtype=torch.bfloat16, device=DEVICE)
+        deep_gemm.m_grouped_fp8_gemm_nt_masked(few.a, few.b, d, few.counts, hint)
+        few.check(d)
+    print("m-grouped: contiguous, psum, masked")
+
+
+def k_grouped() -> None:
+    ks = [128, 0, 272]
+    parts = [(random_rows((72, k), DEVICE, k), random_rows((40, k), DEVICE, k + 1)) for k in ks]
+    layout = torch.tensor(ks, dtype=torch.int32, device=DEVICE)
+    for name in ("nt", "tn"):
+        operands = []
+        for side in (0, 1):
+            data = [p[side].data.view(torch.uint8) for p in parts]
+            joined = torch.cat([x.flatten() for x in data]) if name == "nt" else torch.cat([x.T for x in data])
+            scales = torch.cat([p[side].scales.T for p in parts]).contiguous()
+            operands.append(Operand(joined.contiguous().view(torch.float8_e4m3fn), scales))
+        d = torch.zeros((len(ks), 72, 40), device=DEVICE)
+        getattr(deep_gemm, f"k_grouped_fp8_gemm_{name}_contiguous")(*operands, d, ks, layout, c=d)
+        for group, (a, b) in enumerate(parts):
+            if ks[group]:
+                assert_matches(d[group], product_nt(a, b), f"{name}, group {group}")
+    print("k-grouped: nt, tn")
+
+
+def scale_layouts() -> None:
+    scales = torch.exp2(torch.randint(-9, 9, (2, 37, 5), device=DEVICE).float())
+    assert torch.equal(deep_gemm.get_mn_major_tma_aligned_tensor(scales), scales)
+    assert deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(scales).shape == (2, 37, 2)
+    print("scale layouts")
+
+
+if __name__ == "__main__":
+    for run in (dense, layouts, weight_gradient, grouped, k_grouped, scale_layouts):
+        run()
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+    print("all right")
