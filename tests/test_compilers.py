@@ -1,7 +1,8 @@
-"""NVRTC and nvcc: both make every target, spills are refused where asked for, and failures say what happened."""
+"""NVRTC and nvcc: both make every target, spills and serialised wgmma are refused where asked for, and failures say what happened."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -49,6 +50,26 @@ extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params param
     params.x[threadIdx.x] = values[threadIdx.x & 31];
 }
 """
+
+# The second wgmma continues what the first one is still summing, and the sum is read in between.
+SERIALISED = """
+struct Params { float* x; unsigned long long a; unsigned long long b; };
+__device__ void multiply(float (&d)[4], unsigned long long a, unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%0, %1, %2, %3}, %4, %5, 1, 1, 1;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b));
+}
+extern "C" __global__ void __launch_bounds__(128) deep_gemm_kernel(const __grid_constant__ Params params) {
+    float d[4] = {};
+    asm volatile("wgmma.fence.sync.aligned;");
+    multiply(d, params.a, params.b);
+    params.x[threadIdx.x] = d[0];
+    multiply(d, params.a + 2, params.b + 2);
+    asm volatile("wgmma.commit_group.sync.aligned;");
+    asm volatile("wgmma.wait_group.sync.aligned 0;");
+    for (int i = 0; i < 4; ++i) params.x[threadIdx.x * 4 + i] = d[i];
+}
+"""
+PIPELINED = SERIALISED.replace("    params.x[threadIdx.x] = d[0];\n", "")
 
 
 def compile_code(text: str, target: str = "sm_90a", output: str = "cubin", after: str = "") -> str:
@@ -101,8 +122,32 @@ def test_spills_are_refused_by_ptxas_check(compiler, text, what, fresh_cache):
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_ptxas_check_lets_good_kernels_pass(compiler, fresh_cache):
-    check(compile_code(KERNEL), DG_JIT_CACHE_DIR=fresh_cache, DG_JIT_PTXAS_CHECK=1, **compiler)
+def test_serialised_wgmma_is_refused_by_ptxas_check(compiler, fresh_cache):
+    environment = {"DG_JIT_CACHE_DIR": fresh_cache, **compiler}
+    refusal = "kernel sample runs its wgmma one by one, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: (C75"
+    assert refusal in run(compile_code(SERIALISED), DG_JIT_PTXAS_CHECK=1, **environment).stderr
+    # Without the check it compiles, and the cache knows it; with it, what the cache has is refused as well.
+    assert check(compile_code(SERIALISED), **environment).stderr == ""
+    (path,) = Path(fresh_cache).glob("cache/*/kernel.json")
+    assert "non wgmma instructions reading accumulator registers" in json.loads(path.read_text())["serialised_wgmma"]
+    outcome = run(compile_code(SERIALISED), DG_JIT_PTXAS_CHECK=1, **environment)
+    assert outcome.status != 0
+    assert "RuntimeError" in outcome.stderr
+    assert refusal in outcome.stderr
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_debug_tells_serialised_wgmma(compiler, fresh_cache):
+    environment = {"DG_JIT_CACHE_DIR": fresh_cache, "DG_JIT_DEBUG": 1, **compiler}
+    for _ in ("compiled", "read from disk"):
+        stderr = check(compile_code(SERIALISED), **environment).stderr
+        assert "deep_gemm: sample runs its wgmma one by one: (C75" in stderr
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("text", [KERNEL, PIPELINED], ids=["plain", "pipelined wgmma"])
+def test_ptxas_check_lets_good_kernels_pass(compiler, text, fresh_cache):
+    check(compile_code(text), DG_JIT_CACHE_DIR=fresh_cache, DG_JIT_PTXAS_CHECK=1, **compiler)
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

@@ -21,7 +21,7 @@
 namespace deep_gemm::jit {
 namespace {
 
-constexpr const char* kFormat = "deep_gemm cache 1";
+constexpr const char* kFormat = "deep_gemm cache 2";
 constexpr const char* kFacts = "/kernel.json";
 
 std::string image_file(Output output) { return output == Output::cubin ? "/kernel.cubin" : "/kernel.ptx"; }
@@ -79,6 +79,7 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
     return concat("{\n", text("format", kFormat), text("key", entry.key), text("name", entry.name),
                   text("target", entry.target), text("output", entry.output == Output::cubin ? "cubin" : "ptx"),
                   text("compiler", compiler_identity()), text("options", options.substr(1)), text("created", time),
+                  text("serialised_wgmma", compiled.resources.serialised_wgmma),
                   text("image_sha256", sha256(compiled.image)), "  \"image_bytes\": ", compiled.image.size(),
                   ",\n  \"compile_seconds\": ", seconds, ",\n  \"registers\": ", compiled.resources.registers,
                   ",\n  \"stack_bytes\": ", compiled.resources.stack_bytes,
@@ -144,7 +145,9 @@ std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked)
     if (settings().dump_ptx && entry.output == Output::cubin && !is_file(directory + "/kernel.ptx"))
         return std::nullopt;
     const auto number = [&facts](const char* name) { return std::atoi(json_field(*facts, name).c_str()); };
-    return CachedImage{std::move(*image), {number("registers"), number("stack_bytes"), number("spill_bytes")}};
+    return CachedImage{
+        std::move(*image),
+        {number("registers"), number("stack_bytes"), number("spill_bytes"), json_field(*facts, "serialised_wgmma")}};
 }
 
 bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Compiled& compiled,

@@ -21,6 +21,14 @@ int number_before(const std::string& log, size_t phrase) {
     return std::atoi(log.c_str() + begin);
 }
 
+/// The line around a place in the log, without "ptxas info    : " before its message.
+std::string message_around(const std::string& log, size_t place) {
+    const size_t begin = log.rfind('\n', place) + 1;  // npos + 1 is 0
+    const std::string line = log.substr(begin, log.find('\n', place) - begin);
+    const size_t code = line.find("(C");
+    return code == std::string::npos ? line : line.substr(code);
+}
+
 /// Keeps the source of a kernel that did not compile. Returns a sentence that says where, or why it could not.
 std::string keep_failed_source(const KernelSource& source) {
     std::error_code error;
@@ -52,6 +60,9 @@ ResourceUse parse_ptxas_log(const std::string& log) {
     each(" bytes stack frame", [&](int bytes) { use.stack_bytes += bytes; });
     each(" bytes spill stores", [&](int bytes) { use.spill_bytes += bytes; });
     each(" registers", [&](int count) { use.registers = std::max(use.registers, count); });
+    // C7510 to C7515 or so, one for each reason; the words are the same in all of them.
+    const size_t serialised = log.find("wgmma.mma_async instructions are serialized");
+    if (serialised != std::string::npos) use.serialised_wgmma = message_around(log, serialised);
     return use;
 }
 
@@ -61,6 +72,9 @@ void check_resources(const std::string& name, const ResourceUse& resources) {
                     " spills: ptxas gave it ", resources.registers, " registers, ", resources.spill_bytes,
                     " bytes of spills and ", resources.stack_bytes,
                     " bytes of stack a thread (DG_JIT_PTXAS_CHECK=1 refuses any)");
+    require_runtime(resources.serialised_wgmma.empty(), "kernel ", name,
+                    " runs its wgmma one by one, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: ",
+                    resources.serialised_wgmma);
 }
 
 Compiled compile(const CompileJob& job) {

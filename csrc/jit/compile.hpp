@@ -13,6 +13,9 @@ struct ResourceUse {
     int registers = 0;    // of a thread, at entry
     int stack_bytes = 0;  // local memory of a thread: arrays that did not fit registers
     int spill_bytes = 0;  // stored because the registers did not suffice
+    // ptxas's reason, as "(C7514) Potential Performance Loss: ...", for waiting after each wgmma before the next one
+    // starts. It is no warning to ptxas, only information, and can cost half the speed. Empty where it does not.
+    std::string serialised_wgmma = "";
 };
 
 struct CompileJob {
@@ -39,10 +42,10 @@ std::vector<std::string> compile_options(const std::string& target, Output outpu
 /// where.
 Compiled compile(const CompileJob& job);
 
-/// Reads the resource lines of `ptxas --verbose` out of a compiler's log.
+/// Reads what `ptxas --verbose` says of resources and wgmma out of a compiler's log.
 ResourceUse parse_ptxas_log(const std::string& log);
 
-/// Throws if DG_JIT_PTXAS_CHECK is set and the kernel keeps registers in memory.
+/// Throws if DG_JIT_PTXAS_CHECK is set and the kernel keeps registers in memory or runs wgmma one by one.
 void check_resources(const std::string& name, const ResourceUse& resources);
 
 }  // namespace deep_gemm::jit

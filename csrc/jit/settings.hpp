@@ -19,7 +19,7 @@ struct Settings {
     int cpp_standard = 20;       // DG_JIT_CPP_STANDARD
     bool with_lineinfo = false;  // DG_JIT_WITH_LINEINFO
     bool ptxas_verbose = false;  // DG_JIT_PTXAS_VERBOSE
-    bool ptxas_check = false;    // DG_JIT_PTXAS_CHECK: refuse kernels that spill registers
+    bool ptxas_check = false;    // DG_JIT_PTXAS_CHECK: refuse kernels that spill or serialise wgmma
 
     // What to print and keep.
     bool debug = false;                   // DG_JIT_DEBUG
