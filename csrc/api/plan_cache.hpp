@@ -1,8 +1,11 @@
 // Problem -> config and loaded kernel, remembered for each device. A warm call costs one hash and one lookup.
 #pragma once
 
+#include <map>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
+#include <string>
 #include <unordered_map>
 
 #include "../config/select.hpp"
@@ -22,8 +25,10 @@ struct LaunchPlan {
 inline LaunchPlan make_plan(Device& device, const Candidate& candidate) {
     const GemmConfig& c = candidate.config;
     LaunchPlan plan{.config = c,
-                    .shape = {.grid = static_cast<uint32_t>(candidate.num_ctas), .block = static_cast<uint32_t>(c.threads()),
-                              .cluster = static_cast<uint32_t>(c.cluster.size()), .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes),
+                    .shape = {.grid = static_cast<uint32_t>(candidate.num_ctas),
+                              .block = static_cast<uint32_t>(c.threads()),
+                              .cluster = static_cast<uint32_t>(c.cluster.size()),
+                              .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes),
                               .dependent_launch = c.dependent_launch},
                     .strip_blocks = candidate.strip_blocks};
     plan.kernel = jit::get_kernel(device, render(c), plan.shape.smem_bytes);
@@ -33,36 +38,53 @@ inline LaunchPlan make_plan(Device& device, const Candidate& candidate) {
 class PlanCache {
 public:
     static PlanCache& of(const Device& device) {
-        static PlanCache caches[kMaxDevices + 1];
+        static PlanCache caches[kMaxDevices];
         const DeviceId id = device.id();
-        require_runtime(id.simulated || (id.index >= 0 && id.index < kMaxDevices), "device index ", id.index, " is not below ", kMaxDevices);
-        return caches[id.simulated ? kMaxDevices : id.index];
+        if (id.simulated) return of_simulated(device.facts().target);
+        require_runtime(id.index >= 0 && id.index < kMaxDevices, "device index ", id.index, " is not below ",
+                        kMaxDevices);
+        return caches[id.index];
     }
 
-    /// References stay valid: plans are never removed.
-    const LaunchPlan& get(Device& device, const Problem& problem) {
+    /// A copy, because another thread may call `force` while the plan is in use.
+    LaunchPlan get(Device& device, const Problem& problem) {
         std::optional<Candidate> forced;
+        int64_t forcings = 0;
         {
             std::shared_lock lock(mutex_);
             if (const auto found = plans_.find(problem); found != plans_.end()) return found->second;
-            forced = forced_;
+            forced = forced_, forcings = forcings_;
         }
         const Candidate candidate = forced ? serve_with(*forced, problem) : select(problem);
         if (jit::settings().print_configs) print(problem, candidate);
-        const LaunchPlan plan = make_plan(device, candidate);  // compiles outside the lock; the JIT makes each kernel once
+        const LaunchPlan plan =
+            make_plan(device, candidate);  // compiles outside the lock; the JIT makes each kernel once
         std::unique_lock lock(mutex_);
-        return plans_.try_emplace(problem, plan).first->second;
+        if (forcings == forcings_)
+            plans_.try_emplace(problem, plan);  // else it was made for what is no longer in force
+        return plan;
     }
 
-    /// Serve every problem of this device with one candidate's tile and cluster: for tuning, and for tests that reach every config.
+    /// Serve every problem of this device with one candidate's tile and cluster: for tuning, and for tests that reach
+    /// every config.
     void force(std::optional<Candidate> candidate) {
         std::unique_lock lock(mutex_);
         forced_ = std::move(candidate);
+        ++forcings_;
         plans_.clear();
     }
 
 private:
     static constexpr int kMaxDevices = 64;
+
+    /// The simulator can become another architecture while the process runs, and a plan holds a kernel of one of them.
+    /// Its number of SMs can change too: that is part of a problem, and kernels do not depend on it.
+    static PlanCache& of_simulated(const std::string& target) {
+        static std::mutex mutex;
+        static auto& caches = *new std::map<std::string, PlanCache>;  // never destroyed: threads may outlive main
+        std::lock_guard lock(mutex);
+        return caches[target];
+    }
 
     static Candidate serve_with(const Candidate& forced, const Problem& problem) {
         const GemmConfig& c = forced.config;
@@ -72,13 +94,15 @@ private:
     }
 
     static void print(const Problem& p, const Candidate& candidate) {
-        std::fprintf(stderr, "deep_gemm: M=%d N=%d K=%d groups=%d: %d CTAs, estimated %.1f us, GemmConfig%s\n", p.m, p.n, p.k, p.num_groups,
-                     candidate.num_ctas, candidate.cost_us, render_config(candidate.config).c_str());
+        std::fprintf(stderr, "deep_gemm: M=%d N=%d K=%d groups=%d: %d CTAs, estimated %.1f us, GemmConfig%s\n", p.m,
+                     p.n, p.k, p.num_groups, candidate.num_ctas, candidate.cost_us,
+                     render_config(candidate.config).c_str());
     }
 
     std::shared_mutex mutex_;
     std::unordered_map<Problem, LaunchPlan, ProblemHash> plans_;
     std::optional<Candidate> forced_;
+    int64_t forcings_ = 0;
 };
 
 }  // namespace deep_gemm

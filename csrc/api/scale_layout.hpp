@@ -61,9 +61,11 @@ public:
     template <typename Render>
     const Kernel& get(Device& device, size_t variant, Render&& render_source) {
         const DeviceId id = device.id();
+        // The simulator's target, and with it the kernel, can change; the JIT keeps kernels of each.
+        if (id.simulated) return *jit::get_kernel(device, render_source(), 0);
         require_runtime(id.index >= 0 && id.index < kMaxDevices, "device index ", id.index, " is not below ",
                         kMaxDevices);
-        std::atomic<const Kernel*>& entry = entries_[id.simulated ? kMaxDevices : id.index][variant];
+        std::atomic<const Kernel*>& entry = entries_[id.index][variant];
         const Kernel* kernel = entry.load(std::memory_order_acquire);
         if (kernel == nullptr) {
             kernel = jit::get_kernel(device, render_source(), 0);
@@ -74,7 +76,7 @@ public:
 
 private:
     static constexpr int kMaxDevices = 64;
-    std::array<std::array<std::atomic<const Kernel*>, kVariants>, kMaxDevices + 1> entries_ = {};
+    std::array<std::array<std::atomic<const Kernel*>, kVariants>, kMaxDevices> entries_ = {};
 };
 
 inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleEncoding encoding, void* stream) {
