@@ -22,20 +22,6 @@ std::string explain_dense(int64_t m, int64_t n, int64_t k, int64_t num_sms) {
     return explain(Problem{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_sms = static_cast<int32_t>(num_sms)});
 }
 
-/// Clusters of each size that fit the device at once, with the kernel that serves this problem best.
-std::string measure_clusters(int64_t index) {
-    Device& device = Device::get({.simulated = false, .index = static_cast<int>(index)});
-    std::string text;
-    for (const ClusterShape cluster : {ClusterShape{.cols = 2}, ClusterShape{.rows = 2, .cols = 2}, ClusterShape{.k = 2}, ClusterShape{.k = 4}, ClusterShape{.k = 8}}) {
-        const Problem p{.m = 16, .n = 64 * 16 / cluster.k, .k = 7168, .num_sms = device.facts().num_sms};
-        Candidate x = make_candidate(p, true, {64, cluster.cols == 2 ? 8 : 16, 128}, cluster);
-        if (!x.refusal.empty()) { text += x.refusal + "; "; continue; }
-        const LaunchPlan plan = make_plan(device, x);
-        text += concat(cluster.size(), ": ", device.max_clusters(*plan.kernel, plan.shape), "; ");
-    }
-    return text;
-}
-
 /// Serve all calls on a device with this config (rows = 0: select again). For tuning and tests.
 void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k, int64_t swap_ab, int64_t rows, int64_t cols, int64_t cluster_rows,
                   int64_t cluster_cols, int64_t cluster_k) {
@@ -59,5 +45,4 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
 
 DEEP_GEMM_EXPORT(fp8_gemm, deep_gemm::fp8_gemm);
 DEEP_GEMM_EXPORT(explain, deep_gemm::explain_dense);
-DEEP_GEMM_EXPORT(measure_clusters, deep_gemm::measure_clusters);
 DEEP_GEMM_EXPORT(force_config, deep_gemm::force_config);

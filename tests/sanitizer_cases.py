@@ -1,18 +1,13 @@
 """One small case of each function and of each kind of kernel, for compute-sanitizer:
 
     for tool in memcheck racecheck initcheck synccheck; do
-        compute-sanitizer --tool $tool python tests/sanitizer_cases.py
+        PYTHONPATH=. compute-sanitizer --tool $tool python tests/sanitizer_cases.py
     done
 
-Prints what ran and exits 1 where a result is wrong. It is no pytest file: a sanitizer makes each launch many times slower.
+Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer makes each launch many times slower.
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 import torch
 from candidates import HOPPER_SMS, candidates, forced
