@@ -187,8 +187,6 @@ def force_config(
 ) -> None:
     """Serve all calls on a device with this config (rows = 0: select again). For tuning and tests."""
 
-def measure_clusters(index: int, /) -> str:
-    """Clusters of each size that fit a GPU at once."""
 
 # csrc/selection_api.cpp: which kernel a problem gets.
 
@@ -208,6 +206,13 @@ def grouped_kernel(
     /,
 ) -> Mapping[str, Any]:
     """The same of a grouped one: "m_contiguous", "m_psum" or "masked"; m is max_m of a masked one."""
+
+def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, Any]:
+    """The same of any problem: "dense", a grouping of `grouped_kernel`, or "k_contiguous" (k is then the sum of K).
+
+    Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, add_c, in_place, group_maps,
+    compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default of the calls).
+    """
 
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.
 
