@@ -6,6 +6,7 @@ Without a command: say what was found (GPU, driver, compiler, cache), then run o
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,11 +16,13 @@ from deep_gemm import jit
 from deep_gemm._demo import (
     HOPPER_SMS,
     HOPPER_TARGET,
+    SIMULATOR_SHAPE,
     demo,
     doctor,
     first_line,
     gpu_seconds,
     print_speed,
+    print_statistics,
     run_and_check,
     say,
     usable_gpu,
@@ -89,17 +92,21 @@ def simulate(arguments: argparse.Namespace) -> int:
     from deep_gemm import simulator
 
     shape = (arguments.m, arguments.n, arguments.k)
-    print("FP8 GEMM, M={} N={} K={}, on the PTX simulator".format(*shape))
+    print("FP8 GEMM, M={} N={} K={}, on the PTX simulator".format(*shape), flush=True)
     with simulator.options(target=arguments.target, schedule=arguments.schedule, seed=arguments.seed, hazards="report"):
         _, right = run_and_check(*shape, torch.device("cpu"))
         report = simulator.last_report()
     say("hazards", len(report.hazards) or "none")
     for hazard in report.hazards[:5]:
         print(hazard)
-    for name, value in report.statistics.items():
-        if not isinstance(value, dict):
-            say("", f"{name}: {value}")
+    print_statistics(report.statistics)
     return 0 if right and not report.hazards else 1
+
+
+def extent(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"an extent is a whole number from 1 up, not {text!r}")
+    return int(text)
 
 
 def weight(text: str) -> tuple[int, int]:
@@ -111,12 +118,19 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m deep_gemm", description=__doc__)
     commands = parser.add_subparsers(dest="command")
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], help: str, shape: bool = True):
-        added = commands.add_parser(name, help=help)
+    def command(
+        name: str,
+        run: Callable[[argparse.Namespace], int],
+        help: str,
+        shape: bool = True,
+        default: tuple[int, int, int] | None = None,
+    ) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=help, description=run.__doc__)
         added.set_defaults(run=run)
         if shape:
-            for extent in ("m", "n", "k"):
-                added.add_argument(extent, type=int, metavar=extent.upper())
+            for place, side in enumerate(("m", "n", "k")):
+                optional = {"nargs": "?", "default": default[place]} if default else {}
+                added.add_argument(side, type=extent, metavar=side.upper(), **optional)
         return added
 
     command("doctor", lambda _: 0 if doctor() else 1, "what was found: GPU, driver, compiler, cache", shape=False)
@@ -132,7 +146,9 @@ def parse_arguments() -> argparse.Namespace:
     compiled.add_argument("--fp32", action="store_true", help="for FP32 output instead of BF16")
     compiled.add_argument("--add-c", action="store_true", help="for calls that pass c")
     command("bench", bench, "time of one shape on the GPU")
-    simulated = command("simulate", simulate, "one GEMM on the simulator: result, hazards, statistics")
+    simulated = command(
+        "simulate", simulate, "one GEMM on the simulator: result, hazards, statistics", default=SIMULATOR_SHAPE
+    )
     simulated.add_argument("--target", default=HOPPER_TARGET)
     simulated.add_argument("--schedule", choices=["lazy", "eager", "random"], default="eager")
     simulated.add_argument("--seed", type=int, default=0)
@@ -143,7 +159,11 @@ def main() -> int:
     arguments = parse_arguments()
     if arguments.command is None:
         return demo() if doctor() else 1
-    return arguments.run(arguments)
+    try:
+        return arguments.run(arguments)
+    except (RuntimeError, ValueError) as error:  # what the library says to its caller
+        print(f"python -m deep_gemm {arguments.command}: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

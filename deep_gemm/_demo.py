@@ -23,7 +23,7 @@ FP8_FLOPS, MEMORY_BYTES, LAUNCH_SECONDS = 1.5e15, 4.3e12, 2e-6
 
 
 def say(name: str, text: object) -> None:
-    print(f"  {name:12s} {text}")
+    print(f"  {name:13s} {text}", flush=True)
 
 
 def first_line(error: BaseException) -> str:
@@ -122,6 +122,17 @@ def run_and_check(m: int, n: int, k: int, device: torch.device) -> tuple[Callabl
     return call, right
 
 
+def print_statistics(statistics: dict) -> None:
+    """What the simulator counted in one launch."""
+    say("work", "{blocks} blocks, {warp_instructions} instructions of warps".format(**statistics))
+    say("", "{matrix_multiplies} wgmma, {multiply_adds} multiply-adds".format(**statistics))
+    say("copy engine", "{tma_copies} copies: {tma_load_bytes} bytes in, {tma_store_bytes} out".format(**statistics))
+    say("loads, stores", "{global_load_bytes} bytes in, {global_store_bytes} out".format(**statistics))
+    say("shared", "{shared_accesses} accesses, {bank_conflicts} bank conflicts".format(**statistics))
+    say("mbarriers", "{barrier_waits} waits, {barrier_waits_blocked} of them blocked".format(**statistics))
+    say("took", f"{statistics['seconds'] * 1e3:.0f} ms on the CPU, which says nothing of a GPU's speed")
+
+
 def gpu_seconds(call: Callable[[], None], device: torch.device, calls: int = 20) -> float:
     """Median GPU time of a call with a cold L2, launch gap left out: replays of one graph with and without the call."""
     flush = torch.empty(256 << 20, dtype=torch.int8, device=device)
@@ -182,13 +193,16 @@ def demo(shape: tuple[int, int, int] | None = None) -> int:
     compile_for_hopper(*(shape or GPU_SHAPE))
     m, n, k = shape or SIMULATOR_SHAPE
     print(f"\nFP8 GEMM, M={m} N={n} K={k}, on the PTX simulator")
+    from deep_gemm import simulator
+
     try:
-        _, right = run_and_check(m, n, k, torch.device("cpu"))
+        with simulator.options(hazards="error"):
+            _, right = run_and_check(m, n, k, torch.device("cpu"))
     except RuntimeError as error:
         say("not run", first_line(error))
         return 1
-    print(
-        f"\nDone: a kernel compiled for {HOPPER_TARGET}; a smaller GEMM interpreted on the CPU and compared with FP64."
-    )
+    say("hazards", "none found (races, missing waits, accesses out of bounds: see docs/simulator.md)")
+    print(f"\nDone: a kernel for {HOPPER_TARGET} compiled to machine code; a smaller GEMM's kernel executed")
+    print("instruction by instruction on the CPU and compared with FP64.")
     print("Not done: nothing ran on a GPU (see above why), so no speed was measured.")
     return 0 if right else 1

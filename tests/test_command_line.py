@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,4 +72,23 @@ def test_bench_without_a_gpu_says_so() -> None:
 def test_simulate(schedule) -> None:
     printed = succeed("simulate", "33", "136", "272", "--schedule", schedule, "--seed", "3")
     assert "right: differs from the FP64 product" in printed
-    assert "hazards      none" in printed
+    assert re.search(r"hazards +none", printed)
+
+
+def test_simulate_has_a_shape_of_its_own() -> None:
+    assert "M=64 N=256 K=512" in succeed("simulate")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("64", "128", "100"), "K must be a multiple of 16"),
+        (("0", "128", "128"), "from 1 up"),
+        (("x", "1", "16"), "'x'"),
+    ],
+)
+def test_simulate_says_what_is_wrong_in_a_line(arguments, said) -> None:
+    done = run("simulate", *arguments)
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
