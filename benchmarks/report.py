@@ -3,13 +3,15 @@
     python benchmarks/report.py benchmarks/results/*.json --out benchmarks/results
 
 writes report.md and, where matplotlib is installed, speed_up.png and efficiency.png. Of several files with the same
-case the last one counts.
+case the last one counts. With --into docs/performance.md the tables there, between `<!-- begin NAME` and `<!-- end
+NAME`, are written instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 from pathlib import Path
 
@@ -76,6 +78,36 @@ def case_table(results: list[dict]) -> str:
     return table(header, rows)
 
 
+def prediction_table(results: list[dict]) -> str:
+    """The cost model's time of each case beside the measured one. Its selection is that of the library as built now."""
+    try:
+        from predict import selected
+    except ImportError:
+        return "The library is not built: no predictions.\n"
+    rows = []
+    for result in results:
+        found = selected(result["case"]) if "us" in result else None
+        if found is not None:
+            config, estimate = found
+            name = " ".join(str(part) for part in result["case"])
+            rows.append(
+                [name, config, number(estimate, 1), number(result["us"], 1), number(estimate / result["us"], 2)]
+            )
+    return table(["case", "config picked now", "predicted us", "measured us", "ratio"], rows)
+
+
+def fill(path: Path, sections: dict[str, str]) -> None:
+    """Replace what stands between the marks of each section."""
+    text = path.read_text()
+    for name, content in sections.items():
+        marks = re.compile(rf"(<!-- begin {name}\b[^\n]*-->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        if not marks.search(text):
+            raise SystemExit(f"{path} has no place for {name}")
+        text = marks.sub(lambda match, content=content: f"{match[1]}\n{content}\n{match[2]}", text)
+    path.write_text(text)
+    print(f"written: {path}")
+
+
 def host_section(document: dict) -> str:
     rows = [["import, beside torch's and tvm_ffi's", f"{statistics.median(document['import_seconds']) * 1e3:.0f} ms"]]
     for name, seconds in document["first_call_seconds"].items():
@@ -119,8 +151,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "results")
+    parser.add_argument("--into", type=Path, help="write the tables of this document")
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
 
     documents = [json.loads(path.read_text()) for path in arguments.files]
     gemm = [document for document in documents if document.get("what") == "bench_gemm"]
@@ -128,6 +160,18 @@ def main() -> int:
     latest = {json.dumps(result["case"]): result for document in gemm for result in document["rows"]}
     results = list(latest.values())
 
+    if arguments.into:
+        sections = {
+            "machine": "\n".join(f"{machine_line(document['machine'])}\n" for document in gemm),
+            "classes": class_table(results),
+            "cases": case_table(results),
+            "predictions": prediction_table(results),
+            "host": "\n".join(host_section(document) for document in host),
+        }
+        fill(arguments.into, sections)
+        return 0
+
+    arguments.out.mkdir(parents=True, exist_ok=True)
     parts = ["# Results\n"]
     if results:
         parts += [f"{machine_line(document['machine'])}\n" for document in gemm]
