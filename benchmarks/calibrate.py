@@ -7,12 +7,13 @@
 
 `measure` takes the configs whose estimate is within a factor of the best one, so a model that is badly wrong hides good
 configs from its own calibration: raise --within when the kernel has changed much. `fit` prints the constants as the
-header wants them, and *regret*: the time of the config that the model picks, over the best one measured.
+header wants them, and *regret*: the time of the config that the model picks, over the best one measured. It needs
+scipy; look at the largest regret before taking its constants over.
 
 benchmarks/results/calibration_h200.json was measured before two changes of the kernel, and the constants are from it:
-  - adding up a split K went through ordinary stores to the other CTA and a cluster barrier, not yet through st.async;
+  - parts of a split K went to the other CTA by ordinary stores and a released arrival, not yet through st.async;
   - kernels were compiled without problem extents (compiled_dims=""), while calls now compile N and K in by default.
-It should be measured again; `split_us` and `tile_cycles` are what will change most.
+It should be measured again; `split_us` and `tile_cycles` will probably change most.
 """
 
 from __future__ import annotations
