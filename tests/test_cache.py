@@ -448,3 +448,28 @@ def test_relative_directory_does_not_move(tmp_path):
     code = COMPILE + f"os.chdir({str(tmp_path)!r})\njit.settings()\nos.chdir('/')\ncompile()"
     check(code, DG_JIT_CACHE_DIR="here")
     assert len(list((tmp_path / "here" / "cache").iterdir())) == 1
+
+
+def test_calls_on_the_simulator_get_kernels_of_its_target(cache):
+    """Also where a call of the same shape came before, for another target."""
+    code = """
+import deep_gemm
+from deep_gemm import simulator
+from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
+
+def multiply():
+    a, b = (torch.ones(rows, 256, dtype=torch.bfloat16) for rows in (16, 64))
+    d = torch.empty(16, 64, dtype=torch.bfloat16)
+    # Two kernels: the product, and its scales' layout.
+    deep_gemm.fp8_gemm_nt(per_token_cast_to_fp8(a, use_ue8m0=False), per_block_cast_to_fp8(b, use_ue8m0=False), d)
+    assert (d == 256).all()
+
+result = []
+for target in ("sm_90a", "sm_90", "sm_90a"):
+    with simulator.options(target=target):
+        multiply()
+    result.append(jit.statistics()["loaded"])
+"""
+    first, second, third = check(code, DG_JIT_CACHE_DIR=cache).result
+    assert second == 2 * first
+    assert third == second

@@ -1,4 +1,4 @@
-"""NVRTC and nvcc: both make every target, spills and serialised wgmma are refused where asked for, and failures say what happened."""
+"""NVRTC and nvcc make every target, spills and serialised wgmma are refused on request, failures say what happened."""
 
 from __future__ import annotations
 

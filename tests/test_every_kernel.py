@@ -1,0 +1,161 @@
+"""What selection picks compiles for Hopper without spills and without wgmma run one by one.
+
+ptxas decides both, for each config anew, and speaks of neither unless asked; either can halve a kernel's speed. The
+test compiles the kernels of the public cases, and of the others a choice in which nearly every two facts (tile and
+store, say) that occur together in any of them occur together. All of them, about 1,000, take some minutes:
+
+    PYTHONPATH=. python3 tests/test_every_kernel.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain, combinations, product
+from pathlib import Path
+
+import fresh
+from candidates import HOPPER_SMS
+from cases import PUBLIC_WEIGHTS
+
+from deep_gemm import jit
+from deep_gemm._extension import C
+
+MOST_KERNELS = 130  # every pair of facts would take 173; the last of them are one rare pair each
+TOKENS = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096]
+OTHER_WEIGHTS = [(129, 128), (1000, 1024), (5120, 272)]  # rows of D that TMA cannot store, K tails, few K blocks
+CASES = Path(__file__).resolve().parent.parent / "benchmarks" / "cases.json"
+
+Problem = tuple[str, dict[str, int]]  # what C.problem_kernel takes
+
+
+def public_problems() -> Iterator[Problem]:
+    """What the benchmarks measure: every kernel of these is compiled."""
+    for what, *case in (row["case"] for row in json.loads(CASES.read_text())["rows"]):
+        if what == "dense":
+            m, n, k = case
+            yield "dense", {"m": m, "n": n, "k": k}
+        elif what == "wgrad":
+            m, k, n = case
+            yield "dense", {"m": m, "n": n, "k": k, "per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
+        elif what == "contiguous":
+            groups, tokens, n, k = case
+            yield "m_contiguous", {"m": groups * tokens, "n": n, "k": k, "groups": groups}
+        elif what == "masked":
+            groups, tokens, n, k = case
+            yield "masked", {"m": 4096, "expected_m": tokens, "n": n, "k": k, "groups": groups}
+
+
+def dense_problems() -> Iterator[Problem]:
+    outputs = [
+        {},
+        {"fp32_output": 1},
+        {"add_c": 1},
+        {"fp32_output": 1, "add_c": 1},
+        {"fp32_output": 1, "add_c": 1, "in_place": 1},
+    ]
+    weights = [*PUBLIC_WEIGHTS, *OTHER_WEIGHTS]
+    # As fp8_gemm_nt and fp8_gemm_nn compile it, with scales of B per block and per row.
+    for (n, k), m, output, per_row_b in product(weights, TOKENS, outputs, (0, 1)):
+        yield "dense", {"m": m, "n": n, "k": k, "per_row_b": per_row_b, **output}
+    # fp8_gemm_tn and fp8_gemm_tt compile M and N in.
+    for n, k in weights:
+        yield "dense", {"m": 4096, "n": n, "k": k, "per_row_b": 1, "fp32_output": 1, "compiled_dims": 3}
+
+
+def grouped_problems() -> Iterator[Problem]:
+    rows = [row["case"] for row in json.loads(CASES.read_text())["rows"]]
+    shapes = {tuple(case[3:]) for case in rows if case[0] in ("contiguous", "masked")} | {(7168, 2048), (576, 512)}
+    outputs = ({}, {"fp32_output": 1}, {"per_row_b": 1})
+    for (n, k), (groups, tokens), output in product(
+        sorted(shapes), [(4, 8192), (8, 1024), (32, 512), (32, 192), (64, 128), (6, 20), (128, 8)], outputs
+    ):
+        shape = {"n": n, "k": k, "groups": groups, **output}
+        for alignment in (64, 128):
+            m = groups * max(tokens, alignment)
+            yield "m_contiguous", {"m": m, "alignment": alignment, **shape}
+            yield "m_psum", {"m": m, "alignment": alignment, "expected_m": tokens, **shape}
+        yield "masked", {"m": 4096, "expected_m": tokens, **shape}
+
+
+def k_grouped_problems() -> Iterator[Problem]:
+    sides = [(4096, 7168), (7168, 2048), (576, 1024)]
+    outputs = [{}, {"add_c": 1}, {"add_c": 1, "in_place": 1}]
+    for (m, n), groups, k, output, maps in product(sides, (4, 16, 64), (256, 8192), outputs, (0, 1)):
+        fields = {"m": m, "n": n, "k": k * groups, "groups": groups, "group_maps": maps, **output}
+        yield "k_contiguous", {"fp32_output": 1, "per_row_b": 1, **fields}
+
+
+def kernels(problems: Iterable[Problem]) -> dict[str, Problem]:
+    """Source text of every kernel, and the first problem that gets it."""
+    found: dict[str, Problem] = {}
+    for grouping, fields in problems:
+        text = str(C.problem_kernel(grouping, {"num_sms": HOPPER_SMS, **fields})["text"])
+        found.setdefault(text, (grouping, fields))
+    return found
+
+
+def config_of(text: str) -> str:
+    return " ".join(text.split("kConfig{")[1].split("};")[0].split())
+
+
+def facts_of(text: str) -> set[tuple[str, str]]:
+    """Every pair of facts that may decide registers and instructions together."""
+    config = config_of(text)
+    names = "grouping|output|scales_b|cluster|add_c|store|stream_b|group_maps"
+    facts = re.findall(rf"\.(?:{names}) = (?:{{.*?}}|[\w:]+)", config)
+    facts.append(re.search(r"swap_ab = \w+, .tile = {.*?}", config)[0])
+    trips = re.search(r"\.shape = {.*?(\.k = \d+)}", config)[1]  # a K that is compiled in: the main loop's trip count
+    return {*combinations(facts, 2), (facts[0], trips)}
+
+
+def choose(texts: list[str], chosen: list[str], most: int) -> list[str]:
+    """Those chosen and a few more, so that every pair of facts occurs that occurs in any; the most telling first."""
+    facts = {text: facts_of(text) for text in texts}
+    missing = set().union(*facts.values())
+    for text in chosen:
+        missing -= facts.pop(text)
+    while missing and len(chosen) < most:
+        best = max(facts, key=lambda text: len(facts[text] & missing))
+        missing -= facts.pop(best)
+        chosen.append(best)
+    return chosen
+
+
+def compile_checked(texts: list[str]) -> list[str | None]:
+    """Compile in a process that refuses spills and serialised wgmma; the error of each kernel, or None."""
+    directory = jit.cache_dir()
+    code = f"""
+results = jit.compile_many([("gemm_sm90", text) for text in {texts!r}], "sm_90a", workers=2, progress=False)
+result = [result.error and str(result.error) for result in results]
+"""
+    where = {} if directory is None else {"DG_JIT_CACHE_DIR": directory}
+    return fresh.check(code, DG_JIT_PTXAS_CHECK=1, **where).result
+
+
+def failures(found: dict[str, Problem], texts: list[str]) -> str:
+    return "\n\n".join(
+        f"{found[text]} gets\n{config_of(text)}\n{error}"
+        for text, error in zip(texts, compile_checked(texts), strict=True)
+        if error
+    )
+
+
+def every_problem() -> Iterator[Problem]:
+    return chain(public_problems(), dense_problems(), grouped_problems(), k_grouped_problems())
+
+
+def test_no_kernel_spills_or_serialises_wgmma():
+    found = kernels(every_problem())
+    failed = failures(found, choose(list(found), list(kernels(public_problems())), MOST_KERNELS))
+    assert not failed, failed
+
+
+if __name__ == "__main__":
+    found = kernels(every_problem())
+    print(f"{len(found)} kernels", file=sys.stderr)
+    failed = failures(found, list(found))
+    print(failed or f"all {len(found)} compile without spills and without serialised wgmma")
+    sys.exit(bool(failed))
