@@ -48,7 +48,10 @@ class Timer:
                 if found is not None:
                     return found
             self.method = "events"  # no CUPTI here: say so in every result from now on
-            print("the profiler's record cannot be split into calls: timing with events, which add launch latency", file=sys.stderr)
+            print(
+                "the profiler's record cannot be split into calls: timing with events, which add launch latency",
+                file=sys.stderr,
+            )
         return self._events(calls) if self.method == "events" else self._host(calls)
 
     def _profile(self, calls: Sequence[Callable[[], None]]) -> list[Timing] | None:

@@ -12,26 +12,31 @@ std::optional<TensorView> to_optional(const Optional<TensorView>& tensor) {
     return tensor.has_value() ? std::optional<TensorView>(tensor.value()) : std::nullopt;
 }
 
-bool fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d, Optional<TensorView> c, int64_t granularity_a,
-              int64_t granularity_b, int64_t compiled_dims, bool a_transposed, bool b_transposed) {
-    return run_gemm(check_dense(a, sfa, b, sfb, d, to_optional(c), granularity_a, granularity_b, compiled_dims, {a_transposed, b_transposed}));
+bool fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d, Optional<TensorView> c,
+              int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims, bool a_transposed,
+              bool b_transposed) {
+    return run_gemm(check_dense(a, sfa, b, sfb, d, to_optional(c), granularity_a, granularity_b, compiled_dims,
+                                {a_transposed, b_transposed}));
 }
 
 /// Every candidate for a dense FP8 problem, one a line.
 std::string explain_dense(int64_t m, int64_t n, int64_t k, int64_t num_sms) {
-    return explain(Problem{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_sms = static_cast<int32_t>(num_sms)});
+    return explain(Problem{
+        .m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_sms = static_cast<int32_t>(num_sms)});
 }
 
 /// Serve all calls on a device with this config (rows = 0: select again). For tuning and tests.
-void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k, int64_t swap_ab, int64_t rows, int64_t cols, int64_t cluster_rows,
-                  int64_t cluster_cols, int64_t cluster_k) {
+void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k, int64_t swap_ab, int64_t rows,
+                  int64_t cols, int64_t cluster_rows, int64_t cluster_cols, int64_t cluster_k) {
     Device& device = Device::get({.simulated = simulated, .index = static_cast<int>(index)});
     if (rows == 0) return PlanCache::of(device).force({});
     Problem p{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_sms = device.facts().num_sms};
     const TileShape tile{static_cast<int32_t>(rows), static_cast<int32_t>(cols), 128};
-    const ClusterShape cluster{static_cast<int32_t>(cluster_rows), static_cast<int32_t>(cluster_cols), static_cast<int32_t>(cluster_k)};
+    const ClusterShape cluster{static_cast<int32_t>(cluster_rows), static_cast<int32_t>(cluster_cols),
+                               static_cast<int32_t>(cluster_k)};
     if (sm90::math_warpgroups(tile) == 3) p.scales_b = ScaleKind::per_row;  // it serves no other problems
-    for (const std::vector<TileShape>& shapes : {sm90::tile_shapes(swap_ab != 0), sm90::grouped_tile_shapes(swap_ab != 0)}) {
+    for (const std::vector<TileShape>& shapes :
+         {sm90::tile_shapes(swap_ab != 0), sm90::grouped_tile_shapes(swap_ab != 0)}) {
         if (std::find(shapes.begin(), shapes.end(), tile) == shapes.end()) continue;
         const Candidate candidate = make_candidate(p, swap_ab != 0, tile, cluster, /*tolerate_waste=*/true);
         require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);

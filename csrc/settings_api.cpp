@@ -13,7 +13,7 @@ using tvm::ffi::String;
 
 struct Setting {
     const char* name;
-    std::atomic<int32_t> CallSettings::*value;
+    std::atomic<int32_t> CallSettings::* value;
     int32_t smallest, largest;
 };
 
@@ -28,12 +28,13 @@ constexpr Setting kSettings[] = {
 };
 
 std::atomic<int32_t>& setting_of(bool simulated, int64_t index, std::string_view name, int64_t* new_value) {
-    CallSettings& settings = CallSettings::of({.simulated = simulated, .index = simulated ? 0 : static_cast<int>(index)});
+    CallSettings& settings =
+        CallSettings::of({.simulated = simulated, .index = simulated ? 0 : static_cast<int>(index)});
     for (const Setting& setting : kSettings) {
         if (name != setting.name) continue;
         if (new_value != nullptr)
-            require(*new_value >= setting.smallest && *new_value <= setting.largest, name, " must be between ", setting.smallest, " and ", setting.largest,
-                    ", but is ", *new_value);
+            require(*new_value >= setting.smallest && *new_value <= setting.largest, name, " must be between ",
+                    setting.smallest, " and ", setting.largest, ", but is ", *new_value);
         return settings.*setting.value;
     }
     fail(ErrorKind::value, "there is no setting ", name);
@@ -45,12 +46,13 @@ void set_call_setting(bool simulated, int64_t index, String name, int64_t value)
 }
 
 int64_t get_call_setting(bool simulated, int64_t index, String name) {
-    return setting_of(simulated, index, std::string_view(name.data(), name.size()), nullptr).load(std::memory_order_relaxed);
+    return setting_of(simulated, index, std::string_view(name.data(), name.size()), nullptr)
+        .load(std::memory_order_relaxed);
 }
 
 void set_m_alignment(int64_t alignment) {
-    require(alignment >= 8 && alignment <= 4096 && alignment % 8 == 0, "the alignment of contiguous layouts must be a multiple of 8 up to 4096, but is ",
-            alignment);
+    require(alignment >= 8 && alignment <= 4096 && alignment % 8 == 0,
+            "the alignment of contiguous layouts must be a multiple of 8 up to 4096, but is ", alignment);
     CallSettings::m_alignment().store(static_cast<int32_t>(alignment), std::memory_order_relaxed);
 }
 

@@ -48,6 +48,7 @@ def explain_grouped(
     kind: str, groups: int, m: int, expected_m: int, n: int, k: int, alignment: int, num_sms: int, /
 ) -> str:
     """What `explain` says of a dense problem, of a grouped one: "m_contiguous", "m_psum" or "masked"."""
+
 # csrc/k_grouped_api.cpp: products whose groups split K.
 
 def k_grouped_fp8_gemm(
@@ -69,9 +70,7 @@ def k_grouped_fp8_gemm(
     False where no group has any K: nothing is launched, and the caller makes D C or zero.
     """
 
-def explain_per_row(
-    groups: int, m: int, n: int, k: int, group_by_group: bool, in_place: bool, num_sms: int, /
-) -> str:
+def explain_per_row(groups: int, m: int, n: int, k: int, group_by_group: bool, in_place: bool, num_sms: int, /) -> str:
     """What `explain` says, with FP32 D and scales per row on both sides; `groups` of K, or 0 for a dense problem."""
 
 # csrc/transpose_api.cpp
@@ -187,7 +186,6 @@ def force_config(
 ) -> None:
     """Serve all calls on a device with this config (rows = 0: select again). For tuning and tests."""
 
-
 # csrc/selection_api.cpp: which kernel a problem gets.
 
 def dense_kernel(m: int, n: int, k: int, num_sms: int, fp32_output: bool, add_c: bool, /) -> Mapping[str, Any]:
@@ -219,9 +217,7 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
 def simulator_options() -> Mapping[str, Any]:
     """target, num_sms, schedule, seed, hazards, threads."""
 
-def set_simulator_options(
-    target: str, num_sms: int, schedule: str, seed: int, hazards: str, threads: int, /
-) -> None:
+def set_simulator_options(target: str, num_sms: int, schedule: str, seed: int, hazards: str, threads: int, /) -> None:
     """For the whole process."""
 
 def simulator_reports() -> str:

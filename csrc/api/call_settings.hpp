@@ -1,4 +1,5 @@
-// What a caller sets for a device once and every later call obeys. Read on the warm path, so plain atomics; no lock anywhere.
+// What a caller sets for a device once and every later call obeys. Read on the warm path, so plain atomics; no lock
+// anywhere.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,8 @@ struct CallSettings {
     static CallSettings& of(DeviceId id) {
         static constexpr int kMaxDevices = 64;
         static CallSettings settings[kMaxDevices + 1];
-        require_runtime(id.simulated || (id.index >= 0 && id.index < kMaxDevices), "device index ", id.index, " is not below ", kMaxDevices);
+        require_runtime(id.simulated || (id.index >= 0 && id.index < kMaxDevices), "device index ", id.index,
+                        " is not below ", kMaxDevices);
         return settings[id.simulated ? kMaxDevices : id.index];
     }
 
@@ -30,7 +32,8 @@ struct CallSettings {
         return alignment;
     }
 
-    /// Values set one after the other may be seen half changed by a call that runs at the same time; each of them is legal.
+    /// Values set one after the other may be seen half changed by a call that runs at the same time; each of them is
+    /// legal.
     void apply(Problem& p, const DeviceFacts& facts) const {
         constexpr auto kRelaxed = std::memory_order_relaxed;
         const int32_t sms = num_sms.load(kRelaxed);

@@ -1,4 +1,5 @@
-// Arguments -> a checked call, or an error that says what was wanted and what came. Nothing has been launched or written yet.
+// Arguments -> a checked call, or an error that says what was wanted and what came. Nothing has been launched or
+// written yet.
 #pragma once
 
 #include <optional>
@@ -11,32 +12,39 @@ inline constexpr int64_t kTmaAlignment = 16;
 
 /// What the copy engine asks of an operand: K-major rows, each starting at a multiple of 16 bytes.
 inline void require_operand(const Matrix& matrix, const char* name, const char* layout, int64_t element_size) {
-    require(matrix.col_stride == 1, name, " must be K-major (", layout, " with K contiguous), but its strides are (", matrix.row_stride, ", ",
-            matrix.col_stride, ")");
-    require(matrix.row_stride * element_size % kTmaAlignment == 0, name, "'s rows must start at multiples of 16 bytes, but its row stride is ",
-            matrix.row_stride, " elements of ", element_size, " bytes: allocate rows of ", (matrix.row_stride * element_size + 15) / 16 * 16 / element_size);
-    require(matrix.group_stride * element_size % kTmaAlignment == 0, name, "'s groups must start at multiples of 16 bytes, but its group stride is ",
-            matrix.group_stride, " elements");
-    require(matrix.row_stride >= matrix.cols || matrix.rows <= 1, name, "'s rows overlap: row stride ", matrix.row_stride, " is less than K=", matrix.cols);
-    require(reinterpret_cast<uintptr_t>(matrix.data) % kTmaAlignment == 0, name, " must start at a multiple of 16 bytes");
+    require(matrix.col_stride == 1, name, " must be K-major (", layout, " with K contiguous), but its strides are (",
+            matrix.row_stride, ", ", matrix.col_stride, ")");
+    require(matrix.row_stride * element_size % kTmaAlignment == 0, name,
+            "'s rows must start at multiples of 16 bytes, but its row stride is ", matrix.row_stride, " elements of ",
+            element_size, " bytes: allocate rows of ",
+            (matrix.row_stride * element_size + 15) / 16 * 16 / element_size);
+    require(matrix.group_stride * element_size % kTmaAlignment == 0, name,
+            "'s groups must start at multiples of 16 bytes, but its group stride is ", matrix.group_stride,
+            " elements");
+    require(matrix.row_stride >= matrix.cols || matrix.rows <= 1, name, "'s rows overlap: row stride ",
+            matrix.row_stride, " is less than K=", matrix.cols);
+    require(reinterpret_cast<uintptr_t>(matrix.data) % kTmaAlignment == 0, name,
+            " must start at a multiple of 16 bytes");
 }
 
 inline void require_k(int64_t k, int64_t element_size) {
     const int64_t step = kTmaAlignment / element_size;
-    require(k % step == 0, "K must be a multiple of ", step, ", but is ", k, ": pad A and B with zeros to K=", (k + step - 1) / step * step);
+    require(k % step == 0, "K must be a multiple of ", step, ", but is ", k,
+            ": pad A and B with zeros to K=", (k + step - 1) / step * step);
 }
 
-/// An FP8 operand as wgmma can get it: K-major, or MN-major and transposed on the way (transpose.hpp), which takes any alignment and any K.
+/// An FP8 operand as wgmma can get it: K-major, or MN-major and transposed on the way (transpose.hpp), which takes any
+/// alignment and any K.
 inline void require_fp8_operand(Matrix& matrix, const char* name, const char* mn) {
     if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1) matrix.col_stride = matrix.rows;
     if (matrix.col_stride == 1) {
         if (matrix.row_stride == matrix.cols) require_k(matrix.cols, 1);
         return require_operand(matrix, name, concat("[", mn, ", K]").c_str(), 1);
     }
-    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn, " contiguous, but its strides along ", mn, " and K are (",
-            matrix.row_stride, ", ", matrix.col_stride, ")");
-    require(matrix.col_stride >= matrix.rows, name, "'s lines along ", mn, " overlap: they are ", matrix.col_stride, " elements apart, less than ", mn, "=",
-            matrix.rows);
+    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn,
+            " contiguous, but its strides along ", mn, " and K are (", matrix.row_stride, ", ", matrix.col_stride, ")");
+    require(matrix.col_stride >= matrix.rows, name, "'s lines along ", mn, " overlap: they are ", matrix.col_stride,
+            " elements apart, less than ", mn, "=", matrix.rows);
 }
 
 inline void require_fp8(const TensorView& tensor, const char* name) {
@@ -44,26 +52,30 @@ inline void require_fp8(const TensorView& tensor, const char* name) {
 }
 
 /// D, and C where there is one: same shape and dtype, N contiguous.
-inline void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped, const char* shape) {
-    require_type(is_bf16(d.dtype()) || is_fp32(d.dtype()), "d must be bfloat16 or float32, but is ", describe(d.dtype()));
+inline void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped,
+                         const char* shape) {
+    require_type(is_bf16(d.dtype()) || is_fp32(d.dtype()), "d must be bfloat16 or float32, but is ",
+                 describe(d.dtype()));
     require_device(d, "d", call.device, "a");
     call.d = matrix_of(d, "d", grouped, shape);
     require(call.d.col_stride == 1, "d must have N contiguous, but its strides are ", describe_strides(d));
-    require(call.d.row_stride >= call.d.cols || call.d.rows <= 1, "d's rows overlap: row stride ", call.d.row_stride, " is less than N=", call.d.cols);
+    require(call.d.row_stride >= call.d.cols || call.d.rows <= 1, "d's rows overlap: row stride ", call.d.row_stride,
+            " is less than N=", call.d.cols);
     Problem& p = call.problem;
     p.output = is_fp32(d.dtype()) ? ElementType::fp32 : ElementType::bf16;
     const int64_t size = element_bytes(p.output);
     require(reinterpret_cast<uintptr_t>(call.d.data) % size == 0, "d must be aligned to its element size");
-    p.aligned_store = reinterpret_cast<uintptr_t>(call.d.data) % kTmaAlignment == 0 && call.d.row_stride * size % kTmaAlignment == 0 &&
-                  call.d.group_stride * size % kTmaAlignment == 0 &&
-                  call.d.cols * size % kTmaAlignment == 0;  // seen on the H200: the engine clips stores at multiples of 16 bytes
+    p.aligned_store =
+        reinterpret_cast<uintptr_t>(call.d.data) % kTmaAlignment == 0 &&
+        call.d.row_stride * size % kTmaAlignment == 0 && call.d.group_stride * size % kTmaAlignment == 0 &&
+        call.d.cols * size % kTmaAlignment == 0;  // seen on the H200: the engine clips stores at multiples of 16 bytes
     if (!c) return;
-    require_type(c->dtype().code == d.dtype().code && c->dtype().bits == d.dtype().bits, "c must have d's dtype ", describe(d.dtype()), ", but is ",
-                 describe(c->dtype()));
+    require_type(c->dtype().code == d.dtype().code && c->dtype().bits == d.dtype().bits, "c must have d's dtype ",
+                 describe(d.dtype()), ", but is ", describe(c->dtype()));
     require_device(*c, "c", call.device, "a");
     call.c = matrix_of(*c, "c", grouped, shape);
-    require(call.c.groups == call.d.groups && call.c.rows == call.d.rows && call.c.cols == call.d.cols, "c must have d's shape ", describe_shape(d), ", but has ",
-            describe_shape(*c));
+    require(call.c.groups == call.d.groups && call.c.rows == call.d.rows && call.c.cols == call.d.cols,
+            "c must have d's shape ", describe_shape(d), ", but has ", describe_shape(*c));
     require(call.c.col_stride == 1, "c must have N contiguous, but its strides are ", describe_strides(*c));
     p.add_c = 1;
     p.in_place = call.c.data == call.d.data;
@@ -80,30 +92,43 @@ struct ScalesText {
 inline std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
     out << "[";
     if (text.groups) out << text.groups << ", ";
-    return out << text.first << ", " << text.second << "] (one float32 per " << text.granularity << (text.granularity == 1 ? " row" : " rows")
-               << " and 128 of K of " << text.operand << ")";
+    return out << text.first << ", " << text.second << "] (one float32 per " << text.granularity
+               << (text.granularity == 1 ? " row" : " rows") << " and 128 of K of " << text.operand << ")";
 }
 
 /// `granularity` rows share a scale: 1 or 128. `transposed`: K comes first.
-inline Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups, int64_t rows, int64_t k,
-                           int64_t granularity, bool transposed = false) {
-    require_type(!is_int32(sf.dtype()), name, " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
+inline Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call,
+                           int64_t groups, int64_t rows, int64_t k, int64_t granularity, bool transposed = false) {
+    require_type(!is_int32(sf.dtype()), name,
+                 " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
     require_type(is_fp32(sf.dtype()), name, " must be float32, but is ", describe(sf.dtype()));
     require_device(sf, name, call.device, "a");
-    const int64_t scale_rows = (rows + granularity - 1) / granularity, k_scales = (k + kScaleGranularity - 1) / kScaleGranularity;
+    const int64_t scale_rows = (rows + granularity - 1) / granularity,
+                  k_scales = (k + kScaleGranularity - 1) / kScaleGranularity;
     const bool grouped = groups > 1 || sf.ndim() == 3;
-    const ScalesText wanted{grouped ? groups : 0, transposed ? k_scales : scale_rows, transposed ? scale_rows : k_scales, granularity, operand};
+    const ScalesText wanted{grouped ? groups : 0, transposed ? k_scales : scale_rows,
+                            transposed ? scale_rows : k_scales, granularity, operand};
     const Matrix m = matrix_of(sf, name, grouped, wanted, transposed);
-    require(m.groups == groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted, ", but has shape ", describe_shape(sf));
-    require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ", describe_strides(sf));
-    return {.data = reinterpret_cast<const float*>(m.data), .kind = granularity == 1 ? ScaleKind::per_row : ScaleKind::per_block, .groups = groups, .rows = scale_rows,
-            .k_scales = k_scales, .group_stride = grouped ? sf.stride(0) : 0, .row_stride = m.row_stride, .k_stride = m.col_stride, .bytes = m.bytes};
+    require(m.groups == groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
+            ", but has shape ", describe_shape(sf));
+    require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
+            describe_strides(sf));
+    return {.data = reinterpret_cast<const float*>(m.data),
+            .kind = granularity == 1 ? ScaleKind::per_row : ScaleKind::per_block,
+            .groups = groups,
+            .rows = scale_rows,
+            .k_scales = k_scales,
+            .group_stride = grouped ? sf.stride(0) : 0,
+            .row_stride = m.row_stride,
+            .k_stride = m.col_stride,
+            .bytes = m.bytes};
 }
 
 /// Rows that share a scale, from a recipe's entry; 0 stands for the architecture's default.
 inline int64_t check_granularity(int64_t granularity, int64_t fallback, const char* name) {
     if (granularity == 0) return fallback;
-    require(granularity == 1 || granularity == 128, "the recipe's granularity of ", name, " must be 1 or 128 rows a scale, but is ", granularity);
+    require(granularity == 1 || granularity == 128, "the recipe's granularity of ", name,
+            " must be 1 or 128 rows a scale, but is ", granularity);
     return granularity;
 }
 
@@ -120,9 +145,9 @@ struct OperandLayout {
 };
 
 /// D[M, N] = C + A[M, K] B[N, K].T
-inline GemmCall check_dense(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb, const TensorView& d,
-                            const std::optional<TensorView>& c, int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims,
-                            OperandLayout layout = {}) {
+inline GemmCall check_dense(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb,
+                            const TensorView& d, const std::optional<TensorView>& c, int64_t granularity_a,
+                            int64_t granularity_b, int64_t compiled_dims, OperandLayout layout = {}) {
     GemmCall call{.device = device_id_of(a, "a")};
     require_fp8(a, "a");
     require_fp8(b, "b");
@@ -133,13 +158,17 @@ inline GemmCall check_dense(const TensorView& a, const TensorView& sfa, const Te
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     check_output(call, d, c, false, "[M, N]");
-    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ", describe_shape(d));
+    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
+            describe_shape(d));
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
     require_fp8_operand(call.a, "a", "M");
     require_fp8_operand(call.b, "b", "N");
-    call.scales_a = check_scales(sfa, "a's scales", "a", call, 1, p.m, p.k, check_granularity(granularity_a, 1, "a"), layout.a_transposed);
-    call.scales_b = check_scales(sfb, "b's scales", "b", call, 1, p.n, p.k, check_granularity(granularity_b, 128, "b"), layout.b_transposed);
-    require(call.scales_a.kind == ScaleKind::per_row, "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
+    call.scales_a = check_scales(sfa, "a's scales", "a", call, 1, p.m, p.k, check_granularity(granularity_a, 1, "a"),
+                                 layout.a_transposed);
+    call.scales_b = check_scales(sfb, "b's scales", "b", call, 1, p.n, p.k, check_granularity(granularity_b, 128, "b"),
+                                 layout.b_transposed);
+    require(call.scales_a.kind == ScaleKind::per_row,
+            "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
     p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
     p.compiled = compiled_shape(p, compiled_dims);
     return call;

@@ -7,13 +7,16 @@
 namespace deep_gemm {
 
 /// The device's own count of rows: int32, one dimension, contiguous.
-inline void check_grouped_layout(GemmCall& call, const TensorView& layout, const char* name, int64_t size, const char* shape) {
+inline void check_grouped_layout(GemmCall& call, const TensorView& layout, const char* name, int64_t size,
+                                 const char* shape) {
     require_type(is_int32(layout.dtype()), name, " must be int32, but is ", describe(layout.dtype()));
     require_device(layout, name, call.device, "a");
-    require(layout.ndim() == 1 && layout.size(0) == size, name, " must be ", shape, " = [", size, "], but has shape ", describe_shape(layout));
+    require(layout.ndim() == 1 && layout.size(0) == size, name, " must be ", shape, " = [", size, "], but has shape ",
+            describe_shape(layout));
     require(size <= 1 || layout.stride(0) == 1, name, " must be contiguous, but its stride is ", layout.stride(0));
     call.grouped_layout = reinterpret_cast<const int32_t*>(data_of(layout));
-    require(reinterpret_cast<uintptr_t>(call.grouped_layout) % sizeof(int32_t) == 0, name, " must be aligned to 4 bytes");
+    require(reinterpret_cast<uintptr_t>(call.grouped_layout) % sizeof(int32_t) == 0, name,
+            " must be aligned to 4 bytes");
     call.grouped_layout_bytes = extent_bytes(layout);
 }
 
@@ -22,20 +25,25 @@ inline void require_disjoint_groups(const Matrix& m, const char* name) {
     if (m.groups <= 1 || m.rows == 0 || m.cols == 0) return;
     const bool group_by_group = m.group_stride >= (m.rows - 1) * m.row_stride + m.cols;
     const bool row_by_row = m.row_stride >= (m.groups - 1) * m.group_stride + m.cols && m.group_stride >= m.cols;
-    require(group_by_group || row_by_row, name, "'s groups overlap: group stride ", m.group_stride, ", row stride ", m.row_stride);
+    require(group_by_group || row_by_row, name, "'s groups overlap: group stride ", m.group_stride, ", row stride ",
+            m.row_stride);
 }
 
 /// What both kinds share once shapes are known. Leaves the scales out where the product is empty.
-inline void check_grouped_operands(GemmCall& call, const TensorView& sfa, const TensorView& sfb, int64_t groups_a, int64_t granularity_a,
-                                   int64_t granularity_b, int64_t compiled_dims, bool b_transposed) {
+inline void check_grouped_operands(GemmCall& call, const TensorView& sfa, const TensorView& sfb, int64_t groups_a,
+                                   int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims,
+                                   bool b_transposed) {
     Problem& p = call.problem;
     require_disjoint_groups(call.d, "d");
     if (p.m == 0 || p.n == 0 || p.k == 0 || p.num_groups == 0) return;
     require_fp8_operand(call.a, "a", "M");
     require_fp8_operand(call.b, "b", "N");
-    call.scales_a = check_scales(sfa, "a's scales", "a", call, groups_a, p.m, p.k, check_granularity(granularity_a, 1, "a"));
-    call.scales_b = check_scales(sfb, "b's scales", "b", call, p.num_groups, p.n, p.k, check_granularity(granularity_b, 128, "b"), b_transposed);
-    require(call.scales_a.kind == ScaleKind::per_row, "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
+    call.scales_a =
+        check_scales(sfa, "a's scales", "a", call, groups_a, p.m, p.k, check_granularity(granularity_a, 1, "a"));
+    call.scales_b = check_scales(sfb, "b's scales", "b", call, p.num_groups, p.n, p.k,
+                                 check_granularity(granularity_b, 128, "b"), b_transposed);
+    require(call.scales_a.kind == ScaleKind::per_row,
+            "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
     p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
     p.compiled = compiled_shape(p, compiled_dims);
 }
@@ -48,9 +56,9 @@ struct ContiguousOptions {
 };
 
 /// D[rows of g] = A[rows of g] B[g].T, the experts' rows one after the other in A [M, K].
-inline GemmCall check_contiguous(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb, const TensorView& d,
-                                 const TensorView& layout, int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims,
-                                 const ContiguousOptions& options) {
+inline GemmCall check_contiguous(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb,
+                                 const TensorView& d, const TensorView& layout, int64_t granularity_a,
+                                 int64_t granularity_b, int64_t compiled_dims, const ContiguousOptions& options) {
     GemmCall call{.device = device_id_of(a, "a")};
     require_fp8(a, "a");
     require_fp8(b, "b");
@@ -64,11 +72,13 @@ inline GemmCall check_contiguous(const TensorView& a, const TensorView& sfa, con
     p.num_groups = to_int32(call.b.groups, "the number of experts");
     p.m_alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
     check_output(call, d, {}, false, "[M, N]");
-    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ", describe_shape(d));
+    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
+            describe_shape(d));
     if (options.psum) {
         check_grouped_layout(call, layout, "grouped_layout", p.num_groups, "[experts] in the psum layout");
         call.zero_padding = options.zero_padding;
-        require(options.expected_m >= 0, "expected_m_for_psum_layout must not be negative, but is ", options.expected_m);
+        require(options.expected_m >= 0, "expected_m_for_psum_layout must not be negative, but is ",
+                options.expected_m);
         p.expected_m = coarse_hint(p, options.expected_m);
     } else {
         check_grouped_layout(call, layout, "grouped_layout", p.m, "[M]");
@@ -78,9 +88,9 @@ inline GemmCall check_contiguous(const TensorView& a, const TensorView& sfa, con
 }
 
 /// D[g] = A[g] B[g].T for the first masked_m[g] rows of each expert.
-inline GemmCall check_masked(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb, const TensorView& d,
-                             const TensorView& masked_m, int64_t expected_m, int64_t granularity_a, int64_t granularity_b,
-                             int64_t compiled_dims) {
+inline GemmCall check_masked(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb,
+                             const TensorView& d, const TensorView& masked_m, int64_t expected_m, int64_t granularity_a,
+                             int64_t granularity_b, int64_t compiled_dims) {
     GemmCall call{.device = device_id_of(a, "a")};
     require_fp8(a, "a");
     require_fp8(b, "b");
@@ -94,8 +104,8 @@ inline GemmCall check_masked(const TensorView& a, const TensorView& sfa, const T
     p.m = to_int32(call.a.rows, "max_m"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     p.num_groups = to_int32(call.a.groups, "the number of experts");
     check_output(call, d, {}, true, "[G, max_m, N]");
-    require(call.d.groups == p.num_groups && call.d.rows == p.m && call.d.cols == p.n, "d must be [G, max_m, N] = [", p.num_groups, ", ", p.m, ", ", p.n,
-            "], but has shape ", describe_shape(d));
+    require(call.d.groups == p.num_groups && call.d.rows == p.m && call.d.cols == p.n, "d must be [G, max_m, N] = [",
+            p.num_groups, ", ", p.m, ", ", p.n, "], but has shape ", describe_shape(d));
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");
     require(expected_m >= 0, "expected_m must not be negative, but is ", expected_m);
     p.expected_m = coarse_hint(p, std::max<int64_t>(expected_m, 1));

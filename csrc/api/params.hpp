@@ -12,8 +12,9 @@
 
 namespace deep_gemm {
 
-/// The map that a spec encodes to. Encoding costs the driver a large part of a microsecond and calls come again with the same tensors,
-/// so each thread remembers its latest ones. A map says nothing that its spec does not, so none ever goes stale.
+/// The map that a spec encodes to. Encoding costs the driver a large part of a microsecond and calls come again with
+/// the same tensors, so each thread remembers its latest ones. A map says nothing that its spec does not, so none ever
+/// goes stale.
 inline TensorMap encode(const Device& device, const TensorMapSpec& spec) {
     static_assert(sizeof(TensorMap) == sizeof(EncodedTensorMap));
     struct Entry {
@@ -37,18 +38,25 @@ inline TensorMap encode(const Device& device, const TensorMapSpec& spec) {
 /// [groups, rows, K] in boxes of one swizzled K block by `box_rows`.
 inline TensorMapSpec operand_map(const Matrix& m, ElementType type, int32_t box_k, int32_t box_rows) {
     const uint64_t size = element_bytes(type);
-    return {.address = m.data, .type = type == ElementType::bf16 ? TensorMapType::bf16 : TensorMapType::u8, .rank = 3,
+    return {.address = m.data,
+            .type = type == ElementType::bf16 ? TensorMapType::bf16 : TensorMapType::u8,
+            .rank = 3,
             .sizes = {static_cast<uint64_t>(m.cols), static_cast<uint64_t>(m.rows), static_cast<uint64_t>(m.groups)},
             .strides_bytes = {m.row_stride * size, m.group_stride * size},
-            .box = {static_cast<uint32_t>(box_k), static_cast<uint32_t>(box_rows), 1}, .swizzle = TensorMapSwizzle::bytes_128};
+            .box = {static_cast<uint32_t>(box_k), static_cast<uint32_t>(box_rows), 1},
+            .swizzle = TensorMapSwizzle::bytes_128};
 }
 
 /// [groups, K / 128, rows] FP32 in boxes of one K block by `box_rows`.
 inline TensorMapSpec scale_map(const Scales& s, int32_t box_rows) {
     const uint64_t group_stride = s.groups == 1 ? s.k_scales * s.k_stride : s.group_stride;
-    return {.address = const_cast<float*>(s.data), .type = TensorMapType::f32, .rank = 3,
-            .sizes = {static_cast<uint64_t>(s.rows), static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(s.groups)},
-            .strides_bytes = {s.k_stride * 4ull, group_stride * 4}, .box = {static_cast<uint32_t>(box_rows), 1, 1}};
+    return {
+        .address = const_cast<float*>(s.data),
+        .type = TensorMapType::f32,
+        .rank = 3,
+        .sizes = {static_cast<uint64_t>(s.rows), static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(s.groups)},
+        .strides_bytes = {s.k_stride * 4ull, group_stride * 4},
+        .box = {static_cast<uint32_t>(box_rows), 1, 1}};
 }
 
 inline TensorMapSpec output_map(const Matrix& d, const StoreChunk& chunk) {
@@ -56,10 +64,13 @@ inline TensorMapSpec output_map(const Matrix& d, const StoreChunk& chunk) {
                                      : chunk.swizzle_bytes() == 64 ? TensorMapSwizzle::bytes_64
                                      : chunk.swizzle_bytes() == 32 ? TensorMapSwizzle::bytes_32
                                                                    : TensorMapSwizzle::none;
-    return {.address = d.data, .type = TensorMapType::bf16, .rank = 3,
+    return {.address = d.data,
+            .type = TensorMapType::bf16,
+            .rank = 3,
             .sizes = {static_cast<uint64_t>(d.cols), static_cast<uint64_t>(d.rows), static_cast<uint64_t>(d.groups)},
             .strides_bytes = {d.row_stride * 2ull, d.group_stride * 2ull},
-            .box = {static_cast<uint32_t>(chunk.inner), static_cast<uint32_t>(chunk.outer), 1}, .swizzle = swizzle};
+            .box = {static_cast<uint32_t>(chunk.inner), static_cast<uint32_t>(chunk.outer), 1},
+            .swizzle = swizzle};
 }
 
 inline GemmParams make_params(const Device& device, const GemmCall& call, const LaunchPlan& plan) {

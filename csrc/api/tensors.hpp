@@ -1,9 +1,9 @@
 // Torch tensors, reduced to what the runtime needs: pointer, extents, strides.
 #pragma once
 
-#include <deep_gemm/config.cuh>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
+#include <deep_gemm/config.cuh>
 
 #include <string>
 
@@ -32,13 +32,20 @@ inline StridesText describe_strides(const TensorView& tensor) { return {tensor};
 inline std::ostream& operator<<(std::ostream& out, DtypeText text) {
     const int bits = text.type.bits;
     switch (text.type.code) {
-        case kDLInt: return out << "int" << bits;
-        case kDLUInt: return out << "uint" << bits;
-        case kDLFloat: return out << "float" << bits;
-        case kDLBfloat: return out << "bfloat" << bits;
-        case kDLFloat8_e4m3fn: return out << "float8_e4m3fn";
-        case kDLFloat8_e5m2: return out << "float8_e5m2";
-        default: return out << "DLPack type " << static_cast<int>(text.type.code) << " of " << bits << " bits";
+        case kDLInt:
+            return out << "int" << bits;
+        case kDLUInt:
+            return out << "uint" << bits;
+        case kDLFloat:
+            return out << "float" << bits;
+        case kDLBfloat:
+            return out << "bfloat" << bits;
+        case kDLFloat8_e4m3fn:
+            return out << "float8_e4m3fn";
+        case kDLFloat8_e5m2:
+            return out << "float8_e5m2";
+        default:
+            return out << "DLPack type " << static_cast<int>(text.type.code) << " of " << bits << " bits";
     }
 }
 
@@ -54,7 +61,9 @@ inline std::ostream& operator<<(std::ostream& out, const StridesText& text) {
     return out << ")";
 }
 
-inline bool is_dtype(DLDataType type, uint8_t code, uint8_t bits) { return type.code == code && type.bits == bits && type.lanes == 1; }
+inline bool is_dtype(DLDataType type, uint8_t code, uint8_t bits) {
+    return type.code == code && type.bits == bits && type.lanes == 1;
+}
 inline bool is_fp32(DLDataType type) { return is_dtype(type, kDLFloat, 32); }
 inline bool is_int32(DLDataType type) { return is_dtype(type, kDLInt, 32); }
 inline bool is_bf16(DLDataType type) { return is_dtype(type, kDLBfloat, 16); }
@@ -75,7 +84,8 @@ inline size_t extent_bytes(const TensorView& tensor) {
 inline DeviceId device_id_of(const TensorView& tensor, const char* name) {
     const DLDevice device = tensor.device();
     require_type(device.device_type == kDLCPU || device.device_type == kDLCUDA, name,
-                 " must be on a CPU or CUDA device, but is on DLPack device type ", static_cast<int>(device.device_type));
+                 " must be on a CPU or CUDA device, but is on DLPack device type ",
+                 static_cast<int>(device.device_type));
     const bool simulated = device.device_type == kDLCPU;
     return {.simulated = simulated, .index = simulated ? 0 : device.device_id};
 }
@@ -119,12 +129,18 @@ struct Matrix {
 /// `transposed`: the last two dimensions are cols and rows, not rows and cols.
 /// `shape` is what was wanted, in anything that prints.
 template <typename Shape>
-Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const Shape& shape, bool transposed = false) {
+Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const Shape& shape,
+                 bool transposed = false) {
     const int wanted = grouped ? 3 : 2;
     require(tensor.ndim() == wanted, name, " must be ", shape, ", but has shape ", describe_shape(tensor));
     const int rows = wanted - 2 + (transposed ? 1 : 0), cols = wanted - 1 - (transposed ? 1 : 0);
-    Matrix m{.data = data_of(tensor), .groups = grouped ? tensor.size(0) : 1, .rows = tensor.size(rows), .cols = tensor.size(cols),
-             .group_stride = grouped ? tensor.stride(0) : 0, .row_stride = tensor.stride(rows), .col_stride = tensor.stride(cols),
+    Matrix m{.data = data_of(tensor),
+             .groups = grouped ? tensor.size(0) : 1,
+             .rows = tensor.size(rows),
+             .cols = tensor.size(cols),
+             .group_stride = grouped ? tensor.stride(0) : 0,
+             .row_stride = tensor.stride(rows),
+             .col_stride = tensor.stride(cols),
              .bytes = extent_bytes(tensor)};
     m.normalise();
     return m;

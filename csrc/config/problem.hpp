@@ -22,16 +22,16 @@ struct Problem {
     ScaleKind scales_b = ScaleKind::per_block;
     int32_t m = 0, n = 0, k = 0;  // m is max_m of a masked problem, k the sum of a K-grouped one
     int32_t num_groups = 1;
-    int32_t expected_m = 0;    // rows of a group, as far as the host knows (0: unknown): masked and psum problems
-    int32_t m_alignment = 128; // of the groups' first rows: contiguous and psum problems
+    int32_t expected_m = 0;     // rows of a group, as far as the host knows (0: unknown): masked and psum problems
+    int32_t m_alignment = 128;  // of the groups' first rows: contiguous and psum problems
     int32_t add_c = 0;
-    int32_t in_place = 0;      // C is D
-    int32_t group_maps = 0;    // K groups are matrices of their own
-    int32_t aligned_store = 1; // D's base and rows start at multiples of 16 bytes
+    int32_t in_place = 0;         // C is D
+    int32_t group_maps = 0;       // K groups are matrices of their own
+    int32_t aligned_store = 1;    // D's base and rows start at multiples of 16 bytes
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
     // What the caller set for the device (csrc/api/call_settings.hpp).
-    int32_t num_sms = 0;       // the grid must not be larger
+    int32_t num_sms = 0;  // the grid must not be larger
     int32_t dependent_launch = 0;
     int32_t batch_invariant = 0;  // a row's result must not depend on M: no sum may be cut up differently because of it
     int32_t tensor_core_percent = 100;
@@ -48,12 +48,17 @@ struct ProblemHash {
 };
 
 /// Groups whose rows only the device can count.
-constexpr bool counted_on_device(Grouping grouping) { return grouping == Grouping::masked || grouping == Grouping::m_psum; }
-constexpr bool is_m_grouped(Grouping grouping) { return grouping == Grouping::m_contiguous || counted_on_device(grouping); }
+constexpr bool counted_on_device(Grouping grouping) {
+    return grouping == Grouping::masked || grouping == Grouping::m_psum;
+}
+constexpr bool is_m_grouped(Grouping grouping) {
+    return grouping == Grouping::m_contiguous || counted_on_device(grouping);
+}
 
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.
 constexpr int32_t round_up_coarsely(int32_t value) {
-    const int32_t step = std::max(1, static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(std::max(value, 1)))) / 4);
+    const int32_t step =
+        std::max(1, static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(std::max(value, 1)))) / 4);
     return static_cast<int32_t>(std::min<int64_t>((int64_t{value} + step - 1) / step * step, INT32_MAX));
 }
 
@@ -70,7 +75,9 @@ inline double expected_rows(const Problem& p) {
 }
 
 /// K of one product, likewise.
-inline int32_t expected_k(const Problem& p) { return p.grouping == Grouping::k_contiguous ? std::max(1, p.k / p.num_groups) : p.k; }
+inline int32_t expected_k(const Problem& p) {
+    return p.grouping == Grouping::k_contiguous ? std::max(1, p.k / p.num_groups) : p.k;
+}
 
 /// Rows of one group, likewise.
 inline int32_t expected_group_rows(const Problem& p) {
@@ -86,13 +93,15 @@ inline double expected_blocks(const Problem& p, int32_t height) {
     // Groups scatter around the hint: the mean over 0.7 to 1.3 of it.
     constexpr int kPoints = 13;
     double blocks = 0;
-    for (int i = 0; i < kPoints; ++i) blocks += ceil_div(std::max(1, static_cast<int32_t>(p.expected_m * (0.7 + 0.05 * i) + 0.5)), height);
+    for (int i = 0; i < kPoints; ++i)
+        blocks += ceil_div(std::max(1, static_cast<int32_t>(p.expected_m * (0.7 + 0.05 * i) + 0.5)), height);
     return blocks / kPoints * p.num_groups;
 }
 
 /// The most blocks of this height that there can be: a grid need not be larger.
 inline int64_t most_blocks(const Problem& p, int32_t height) {
-    return static_cast<int64_t>(ceil_div(p.m, height)) * (p.grouping == Grouping::masked || p.grouping == Grouping::k_contiguous ? p.num_groups : 1);
+    return static_cast<int64_t>(ceil_div(p.m, height)) *
+           (p.grouping == Grouping::masked || p.grouping == Grouping::k_contiguous ? p.num_groups : 1);
 }
 
 /// Matrices B that are read.

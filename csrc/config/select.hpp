@@ -1,4 +1,5 @@
-// From a problem to a config: enumerate, reject with a reason, rank by estimated cost. Pure: no device, no environment, no state.
+// From a problem to a config: enumerate, reject with a reason, rank by estimated cost. Pure: no device, no environment,
+// no state.
 #pragma once
 
 #include <algorithm>
@@ -32,9 +33,11 @@ inline std::string group_refusal(const Problem& p, const GemmConfig& c) {
     if (p.grouping == Grouping::dense) return "";
     if (c.cluster.k > 1) return "groups do not split K";
     if (!is_m_grouped(p.grouping)) return "";
-    const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows, cluster_m = c.swap_ab ? c.cluster.cols : c.cluster.rows;
+    const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows,
+                  cluster_m = c.swap_ab ? c.cluster.cols : c.cluster.rows;
     if (cluster_m > 1) return "neighbours along M may belong to different experts";
-    if (p.grouping != Grouping::masked && p.m_alignment % tile_m != 0) return "the tile's height does not divide the experts' alignment";
+    if (p.grouping != Grouping::masked && p.m_alignment % tile_m != 0)
+        return "the tile's height does not divide the experts' alignment";
     return "";
 }
 
@@ -43,28 +46,38 @@ inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles)
     if (c.stages < 2) return "fewer than two stages fit shared memory";
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows, tile_n = c.swap_ab ? c.tile.rows : c.tile.cols;
-    if (tile_m % p.block_m_multiple != 0 || tile_n % p.block_n_multiple != 0) return "set_block_size_multiple_of asks for other tiles";
+    if (tile_m % p.block_m_multiple != 0 || tile_n % p.block_n_multiple != 0)
+        return "set_block_size_multiple_of asks for other tiles";
     if (std::string reason = group_refusal(p, c); !reason.empty()) return reason;
-    if (c.math_warpgroups == 3 && (p.scales_a != ScaleKind::per_row || p.scales_b != ScaleKind::per_row)) return "three warpgroups are for scales per row";
+    if (c.math_warpgroups == 3 && (p.scales_a != ScaleKind::per_row || p.scales_b != ScaleKind::per_row))
+        return "three warpgroups are for scales per row";
     if (sm90::spills(c)) return "adding C would spill registers";
     const int32_t rows = c.swap_ab ? p.n : p.m, cols = c.swap_ab ? p.m : p.n;
-    if (c.cluster.rows > 1 && ceil_div(rows, c.tile.rows) % c.cluster.rows != 0) return "row blocks do not divide into clusters";
-    if (c.cluster.cols > 1 && ceil_div(cols, c.tile.cols) % c.cluster.cols != 0) return "column blocks do not divide into clusters";
-    if (c.cluster.rows > 1 && c.tile.cols / c.cluster.rows % 8 != 0) return "columns do not divide into multicast slices";
+    if (c.cluster.rows > 1 && ceil_div(rows, c.tile.rows) % c.cluster.rows != 0)
+        return "row blocks do not divide into clusters";
+    if (c.cluster.cols > 1 && ceil_div(cols, c.tile.cols) % c.cluster.cols != 0)
+        return "column blocks do not divide into clusters";
+    if (c.cluster.rows > 1 && c.tile.cols / c.cluster.rows % 8 != 0)
+        return "columns do not divide into multicast slices";
     if (c.cluster.k > 1 && p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
     if (c.cluster.k > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
-    if (c.cluster.k > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size())) return "a split K wants all tiles at once";
-    if (c.cluster.k > 1 && ceil_div(p.k, c.tile.k) < 3 * c.cluster.k) return "less than three K blocks for each part of K";
+    if (c.cluster.k > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
+        return "a split K wants all tiles at once";
+    if (c.cluster.k > 1 && ceil_div(p.k, c.tile.k) < 3 * c.cluster.k)
+        return "less than three K blocks for each part of K";
     return "";
 }
 
-/// Why a config that could serve a problem is not worth a thought; empty where it is. Never refuses the smallest tile that
-/// set_block_size_multiple_of leaves.
+/// Why a config that could serve a problem is not worth a thought; empty where it is. Never refuses the smallest tile
+/// that set_block_size_multiple_of leaves.
 inline std::string waste(const Problem& p, const GemmConfig& c) {
     const int32_t m = expected_group_rows(p), rows = c.swap_ab ? p.n : m, cols = c.swap_ab ? m : p.n;
-    const int32_t row_multiple = c.swap_ab ? p.block_n_multiple : p.block_m_multiple, col_multiple = c.swap_ab ? p.block_m_multiple : p.block_n_multiple;
-    if (c.tile.rows > std::max(64, row_multiple) && c.tile.rows >= 2 * align_up(rows, 64)) return "rows twice what the problem has";
-    if (c.tile.cols > std::max(16, col_multiple) && c.tile.cols >= 2 * align_up(cols, 16)) return "columns twice what the problem has";
+    const int32_t row_multiple = c.swap_ab ? p.block_n_multiple : p.block_m_multiple,
+                  col_multiple = c.swap_ab ? p.block_m_multiple : p.block_n_multiple;
+    if (c.tile.rows > std::max(64, row_multiple) && c.tile.rows >= 2 * align_up(rows, 64))
+        return "rows twice what the problem has";
+    if (c.tile.cols > std::max(16, col_multiple) && c.tile.cols >= 2 * align_up(cols, 16))
+        return "columns twice what the problem has";
     return "";
 }
 
@@ -75,14 +88,16 @@ inline int32_t choose_strip(const GemmConfig& c, int32_t num_ctas) {
     return std::max(1, static_cast<int32_t>(square / block_m + 0.5));
 }
 
-/// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all blocks of M that
-/// share a part of it are walked together, so that memory is read once whatever the L2 keeps (measured: docs/performance.md).
+/// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all
+/// blocks of M that share a part of it are walked together, so that memory is read once whatever the L2 keeps
+/// (measured: docs/performance.md).
 inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks) {
     if (p.grouping == Grouping::k_contiguous || (is_m_grouped(p.grouping) && !c.swap_ab)) return false;
     const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
     if (int64_t{strip_blocks} * block_m < expected_group_rows(p)) return false;
     const double size = element_bytes(p.operand), rows = expected_rows(p);
-    return expected_weights(p) * p.n * p.k * size >= 2.5 * rows * (p.k * size + p.n * static_cast<double>(element_bytes(p.output)));
+    return expected_weights(p) * p.n * p.k * size >=
+           2.5 * rows * (p.k * size + p.n * static_cast<double>(element_bytes(p.output)));
 }
 
 /// Groups whose tensor maps fit a kernel's argument of 32,764 bytes.
@@ -91,30 +106,48 @@ inline constexpr int32_t kMostGroupMaps = 96;
 /// Room in the table of groups: few different ones, so that a model has few kernels.
 inline int32_t group_capacity(const Problem& p) {
     if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
-    return counted_on_device(p.grouping) || p.grouping == Grouping::k_contiguous ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups)))) : 0;
+    return counted_on_device(p.grouping) || p.grouping == Grouping::k_contiguous
+               ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
+               : 0;
 }
 
-inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster, bool tolerate_waste = false) {
+inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster,
+                                bool tolerate_waste = false) {
     Candidate candidate;
     GemmConfig& c = candidate.config;
     const bool reduces = p.add_c != 0 && p.in_place != 0 && p.output == ElementType::fp32;
-    c = {.arch = Arch::sm90, .grouping = p.grouping, .operand = p.operand, .output = p.output,
-         .scales_a = p.scales_a, .scales_b = p.scales_b, .swap_ab = swap_ab, .tile = tile, .cluster = cluster,
-         .math_warpgroups = sm90::math_warpgroups(tile), .stages = 1, .add_c = p.add_c != 0 && !reduces,
-         .store = reduces                                                ? StoreKind::reduce
+    c = {.arch = Arch::sm90,
+         .grouping = p.grouping,
+         .operand = p.operand,
+         .output = p.output,
+         .scales_a = p.scales_a,
+         .scales_b = p.scales_b,
+         .swap_ab = swap_ab,
+         .tile = tile,
+         .cluster = cluster,
+         .math_warpgroups = sm90::math_warpgroups(tile),
+         .stages = 1,
+         .add_c = p.add_c != 0 && !reduces,
+         .store = reduces                                            ? StoreKind::reduce
                   : p.aligned_store && p.output == ElementType::bf16 ? StoreKind::tma
                                                                      : StoreKind::direct,
-         .dependent_launch = p.dependent_launch != 0, .tensor_core_percent = p.tensor_core_percent, .group_capacity = group_capacity(p),
-         .group_maps = p.group_maps != 0, .shape = p.compiled};
+         .dependent_launch = p.dependent_launch != 0,
+         .tensor_core_percent = p.tensor_core_percent,
+         .group_capacity = group_capacity(p),
+         .group_maps = p.group_maps != 0,
+         .shape = p.compiled};
     c.store_buffers = store_chunks_per_tile(c);  // all of a tile: its stores drain while the next one is multiplied
     c.stages = most_stages(c);
-    const int32_t m_blocks_step = swap_ab ? cluster.cols : cluster.rows, n_blocks_step = swap_ab ? cluster.rows : cluster.cols;
-    const int64_t m_blocks = (most_blocks(p, swap_ab ? tile.cols : tile.rows) + m_blocks_step - 1) / m_blocks_step * m_blocks_step;
+    const int32_t m_blocks_step = swap_ab ? cluster.cols : cluster.rows,
+                  n_blocks_step = swap_ab ? cluster.rows : cluster.cols;
+    const int64_t m_blocks =
+        (most_blocks(p, swap_ab ? tile.cols : tile.rows) + m_blocks_step - 1) / m_blocks_step * m_blocks_step;
     const int64_t tiles = m_blocks * align_up(ceil_div(p.n, swap_ab ? tile.rows : tile.cols), n_blocks_step);
     candidate.refusal = refusal(p, c, tiles);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = waste(p, c);
     if (!candidate.refusal.empty()) return candidate;
-    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, sm90::resident_ctas(p.num_sms, cluster.size())));
+    candidate.num_ctas =
+        static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, sm90::resident_ctas(p.num_sms, cluster.size())));
     candidate.strip_blocks = choose_strip(c, candidate.num_ctas);
     c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;
@@ -126,21 +159,25 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
 inline std::vector<Candidate> enumerate(const Problem& p) {
     std::vector<Candidate> candidates;
     for (const bool swap_ab : {false, true})
-        for (const TileShape& tile : is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(swap_ab) : sm90::tile_shapes(swap_ab))
-            for (const ClusterShape& cluster : sm90::cluster_shapes()) candidates.push_back(make_candidate(p, swap_ab, tile, cluster));
+        for (const TileShape& tile :
+             is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(swap_ab) : sm90::tile_shapes(swap_ab))
+            for (const ClusterShape& cluster : sm90::cluster_shapes())
+                candidates.push_back(make_candidate(p, swap_ab, tile, cluster));
     return candidates;
 }
 
-/// The cheapest legal candidate. Every legal problem has one, as the smallest tile without a cluster fits everything, unless
-/// set_block_size_multiple_of leaves none.
+/// The cheapest legal candidate. Every legal problem has one, as the smallest tile without a cluster fits everything,
+/// unless set_block_size_multiple_of leaves none.
 inline Candidate select(const Problem& problem) {
     const std::vector<Candidate> candidates = enumerate(problem);
     const Candidate* best = nullptr;
     for (const Candidate& candidate : candidates)
         if (candidate.refusal.empty() && (best == nullptr || candidate.cost_us < best->cost_us)) best = &candidate;
-    require(best != nullptr || (problem.block_m_multiple == 1 && problem.block_n_multiple == 1), "no tile has a height that is a multiple of ",
-            problem.block_m_multiple, " and a width that is a multiple of ", problem.block_n_multiple,
-            is_m_grouped(problem.grouping) ? concat(" and serves experts aligned to ", problem.m_alignment, " rows") : "",
+    require(best != nullptr || (problem.block_m_multiple == 1 && problem.block_n_multiple == 1),
+            "no tile has a height that is a multiple of ", problem.block_m_multiple,
+            " and a width that is a multiple of ", problem.block_n_multiple,
+            is_m_grouped(problem.grouping) ? concat(" and serves experts aligned to ", problem.m_alignment, " rows")
+                                           : "",
             ": see set_block_size_multiple_of");
     require_runtime(best != nullptr, "no kernel config serves M=", problem.m, " N=", problem.n, " K=", problem.k,
                     " (a bug: please report it)");

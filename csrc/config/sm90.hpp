@@ -11,8 +11,8 @@
 
 namespace deep_gemm::sm90 {
 
-/// Tiles worth considering, whatever the problem. Accumulators bound them: a thread holds cols / 2 floats for each 64 rows, and
-/// another cols / 2 for the K block under way.
+/// Tiles worth considering, whatever the problem. Accumulators bound them: a thread holds cols / 2 floats for each 64
+/// rows, and another cols / 2 for the K block under way.
 inline std::vector<TileShape> tile_shapes(bool swap_ab) {
     std::vector<TileShape> shapes;
     if (swap_ab) {  // cols are tokens
@@ -26,18 +26,21 @@ inline std::vector<TileShape> tile_shapes(bool swap_ab) {
     return shapes;
 }
 
-/// For groups: fewer of them, so that a weight shape has few kernels, and heights of 64 for groups that start at multiples of 64.
+/// For groups: fewer of them, so that a weight shape has few kernels, and heights of 64 for groups that start at
+/// multiples of 64.
 inline std::vector<TileShape> grouped_tile_shapes(bool swap_ab) {
     if (swap_ab)
-        return {{64, 8, 128}, {64, 16, 128}, {64, 32, 128}, {64, 64, 128}, {128, 8, 128}, {128, 16, 128}, {128, 24, 128}, {128, 32, 128},
-                {128, 48, 128}, {128, 64, 128}, {128, 96, 128}, {128, 128, 128}, {256, 64, 128}, {256, 128, 128}};
-    return {{64, 64, 128}, {64, 128, 128}, {128, 32, 128}, {128, 64, 128}, {128, 96, 128}, {128, 112, 128}, {128, 128, 128}, {128, 160, 128},
-            {128, 192, 128}, {256, 64, 128}, {256, 96, 128}, {256, 128, 128}};
+        return {{64, 8, 128},   {64, 16, 128},   {64, 32, 128},  {64, 64, 128},  {128, 8, 128},
+                {128, 16, 128}, {128, 24, 128},  {128, 32, 128}, {128, 48, 128}, {128, 64, 128},
+                {128, 96, 128}, {128, 128, 128}, {256, 64, 128}, {256, 128, 128}};
+    return {{64, 64, 128},   {64, 128, 128},  {128, 32, 128},  {128, 64, 128}, {128, 96, 128}, {128, 112, 128},
+            {128, 128, 128}, {128, 160, 128}, {128, 192, 128}, {256, 64, 128}, {256, 96, 128}, {256, 128, 128}};
 }
 
 inline int32_t math_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
 
-/// Whether loads of C beside both accumulators take more registers than a thread has (ptxas -v, CUDA 13.0, scales per row).
+/// Whether loads of C beside both accumulators take more registers than a thread has (ptxas -v, CUDA 13.0, scales per
+/// row).
 inline bool spills(const GemmConfig& c) {
     const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
     return c.add_c && c.store == StoreKind::direct && c.math_warpgroups > 1 && accumulators >= math_registers(c) - 64;
@@ -48,31 +51,32 @@ inline std::vector<ClusterShape> cluster_shapes() {
     return {{.rows = 1}, {.rows = 2}, {.cols = 2}, {.k = 2}, {.k = 3}, {.k = 4}, {.k = 8}};
 }
 
-/// CTAs, one an SM, that run at once in clusters of this size. A cluster needs its SMs in one GPC; cuOccupancyMaxActiveClusters says
-/// 66, 30 and 15 clusters of 2, 4 and 8 on an H200 with 132 SMs.
+/// CTAs, one an SM, that run at once in clusters of this size. A cluster needs its SMs in one GPC;
+/// cuOccupancyMaxActiveClusters says 66, 30 and 15 clusters of 2, 4 and 8 on an H200 with 132 SMs.
 inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
     if (cluster <= 2) return num_sms / cluster * cluster;
     return num_sms * 10 / 11 / cluster * cluster;
 }
 
-/// Estimated time of a config in microseconds. Fitted to 4,282 measured times of 90 problems on one H200 (benchmarks/calibrate.py).
+/// Estimated time of a config in microseconds. Fitted to 4,282 measured times of 90 problems on one H200
+/// (benchmarks/calibrate.py).
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.34;              // launch, prologue, first copies, last stores
-    double memory_gb_per_s = 3154;        // beyond the launch
-    double tflops = 1632;                 // what power allows
-    double overlap_norm = 4.55;           // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 152;    // wgmma operands read and copies written
-    double l2_bytes_per_cycle = 64;       // into one SM
-    double promote_cycles = 2.12;         // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 0.8;      // scales per column, in registers
-    double promote_smem_cycles = 6.77;    // scales per column, read from shared memory
-    double run_cycles = 20;               // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 114.5;          // a K block's waits and issue, in turn
+    double launch_us = 3.34;            // launch, prologue, first copies, last stores
+    double memory_gb_per_s = 3154;      // beyond the launch
+    double tflops = 1632;               // what power allows
+    double overlap_norm = 4.55;         // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 152;  // wgmma operands read and copies written
+    double l2_bytes_per_cycle = 64;     // into one SM
+    double promote_cycles = 2.12;       // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 0.8;    // scales per column, in registers
+    double promote_smem_cycles = 6.77;  // scales per column, read from shared memory
+    double run_cycles = 20;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 114.5;        // a K block's waits and issue, in turn
     double overlap_cycles = 140, overlap_block_norm = 1.343;  // the same, the next block already under way
-    double multicast_factor = 1.15;       // a K block, waiting for the slower CTA of a pair
+    double multicast_factor = 1.15;                           // a K block, waiting for the slower CTA of a pair
     double tile_cycles = 483, tile_cycles_per_element = 0.0711;
-    double split_us = 0.1, split_us_per_element = 2.26e-4;    // adding up a split K, for each part and each element
+    double split_us = 0.1, split_us_per_element = 2.26e-4;  // adding up a split K, for each part and each element
 
     /// Cycles that one K block takes in a CTA of a busy machine.
     double block_cycles(const GemmConfig& c) const {
@@ -81,30 +85,38 @@ struct CostModel {
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * c.tile.k / smem_bytes_per_cycle;
         const double l2 = (rows / c.cluster.cols + cols / c.cluster.rows) * c.tile.k / l2_bytes_per_cycle;
         const double runs = c.col_scales() == ScaleKind::per_block ? block_scale_values(c) : 0;
-        const double promote = cols / 2 * (c.col_scales() == ScaleKind::per_block ? promote_cycles
-                                           : scales_stay_in_smem(c)               ? promote_smem_cycles
-                                                                                  : promote_col_cycles) +
+        const double promote = cols / 2 *
+                                   (c.col_scales() == ScaleKind::per_block ? promote_cycles
+                                    : scales_stay_in_smem(c)               ? promote_smem_cycles
+                                                                           : promote_col_cycles) +
                                (runs > 3 ? runs * run_cycles : 0);
-        const double chain = overlaps_blocks(c)
-                                 ? std::pow(std::pow(2 * cols, overlap_block_norm) + std::pow(promote, overlap_block_norm), 1 / overlap_block_norm) + overlap_cycles
-                                 : c.warpgroup_rows() / kWgmmaRows * (2 * cols + promote + chain_cycles);
+        const double chain =
+            overlaps_blocks(c)
+                ? std::pow(std::pow(2 * cols, overlap_block_norm) + std::pow(promote, overlap_block_norm),
+                           1 / overlap_block_norm) +
+                      overlap_cycles
+                : c.warpgroup_rows() / kWgmmaRows * (2 * cols + promote + chain_cycles);
         return std::max({tensor, smem, l2, chain}) * (c.cluster.rows * c.cluster.cols > 1 ? multicast_factor : 1);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const int32_t tile_n = c.swap_ab ? c.tile.rows * c.cluster.rows : c.tile.cols * c.cluster.cols;
-        const double m_blocks = expected_blocks(p, c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows);
+        const double m_blocks =
+            expected_blocks(p, c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows);
         const double waves = std::ceil(m_blocks * ceil_div(p.n, tile_n) / (num_ctas / c.cluster.size()));
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
-        const double compute_us = waves * (k_blocks * block_cycles(c) + tile_cycles + tile_cycles_per_element * elements) / clock_mhz;
+        const double compute_us =
+            waves * (k_blocks * block_cycles(c) + tile_cycles + tile_cycles_per_element * elements) / clock_mhz;
 
         const double rows = expected_rows(p);
         const double moved = expected_weights(p) * p.n * p.k + rows * p.k + rows * p.n * element_bytes(p.output);
         const double memory_us = moved / memory_gb_per_s / 1e3, power_us = 2.0 * rows * p.n * p.k / tflops / 1e6;
         const double split = c.cluster.k > 1 ? split_us * c.cluster.k + split_us_per_element * elements : 0;
         return launch_us + split +
-               std::pow(std::pow(compute_us, overlap_norm) + std::pow(memory_us, overlap_norm) + std::pow(power_us, overlap_norm), 1 / overlap_norm);
+               std::pow(std::pow(compute_us, overlap_norm) + std::pow(memory_us, overlap_norm) +
+                            std::pow(power_us, overlap_norm),
+                        1 / overlap_norm);
     }
 };
 

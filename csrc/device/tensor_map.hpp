@@ -8,8 +8,8 @@ namespace deep_gemm {
 enum class TensorMapType : uint8_t { u8, bf16, f16, f32, i32 };
 enum class TensorMapSwizzle : uint8_t { none, bytes_32, bytes_64, bytes_128 };
 
-/// Same meaning as the arguments of cuTensorMapEncodeTiled: dimension 0 is the contiguous one, `strides_bytes[i]` is the
-/// distance between neighbours in dimension i + 1. Out-of-range elements read as zero and are not written.
+/// Same meaning as the arguments of cuTensorMapEncodeTiled: dimension 0 is the contiguous one, `strides_bytes[i]` is
+/// the distance between neighbours in dimension i + 1. Out-of-range elements read as zero and are not written.
 struct TensorMapSpec {
     void* address = nullptr;
     TensorMapType type = TensorMapType::u8;

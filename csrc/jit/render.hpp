@@ -33,14 +33,16 @@ inline std::string render_config(const GemmConfig& c) {
     return concat("{\n    .arch = Arch::", name(c.arch), ", .grouping = Grouping::", name(c.grouping),
                   ",\n    .operand = ElementType::", name(c.operand), ", .output = ElementType::", name(c.output),
                   ",\n    .scales_a = ScaleKind::", name(c.scales_a), ", .scales_b = ScaleKind::", name(c.scales_b),
-                  ",\n    .swap_ab = ", c.swap_ab ? "true" : "false",
-                  ",\n    .tile = {.rows = ", c.tile.rows, ", .cols = ", c.tile.cols, ", .k = ", c.tile.k,
-                  "},\n    .cluster = {.rows = ", c.cluster.rows, ", .cols = ", c.cluster.cols, ", .k = ", c.cluster.k,
+                  ",\n    .swap_ab = ", c.swap_ab ? "true" : "false", ",\n    .tile = {.rows = ", c.tile.rows,
+                  ", .cols = ", c.tile.cols, ", .k = ", c.tile.k, "},\n    .cluster = {.rows = ", c.cluster.rows,
+                  ", .cols = ", c.cluster.cols, ", .k = ", c.cluster.k,
                   "},\n    .math_warpgroups = ", c.math_warpgroups, ", .stages = ", c.stages,
-                  ",\n    .add_c = ", c.add_c ? "true" : "false", ", .store = StoreKind::", name(c.store), ", .store_buffers = ", c.store_buffers,
-                  ",\n    .stream_b = ", c.stream_b ? "true" : "false", ", .dependent_launch = ", c.dependent_launch ? "true" : "false",
-                  ", .tensor_core_percent = ", c.tensor_core_percent, ", .group_capacity = ", c.group_capacity, ", .group_maps = ", c.group_maps ? "true" : "false",
-                  ",\n    .shape = {.m = ", c.shape.m, ", .n = ", c.shape.n, ", .k = ", c.shape.k, "}}");
+                  ",\n    .add_c = ", c.add_c ? "true" : "false", ", .store = StoreKind::", name(c.store),
+                  ", .store_buffers = ", c.store_buffers, ",\n    .stream_b = ", c.stream_b ? "true" : "false",
+                  ", .dependent_launch = ", c.dependent_launch ? "true" : "false",
+                  ", .tensor_core_percent = ", c.tensor_core_percent, ", .group_capacity = ", c.group_capacity,
+                  ", .group_maps = ", c.group_maps ? "true" : "false", ",\n    .shape = {.m = ", c.shape.m,
+                  ", .n = ", c.shape.n, ", .k = ", c.shape.k, "}}");
 }
 
 inline jit::KernelSource render(const GemmConfig& config) {
@@ -49,7 +51,8 @@ inline jit::KernelSource render(const GemmConfig& config) {
             .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
                            "constexpr GemmConfig kConfig", render_config(config), ";\n\n",
                            "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n",
-                           "deep_gemm_kernel(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", kernel, "<kConfig>(params);\n}\n")};
+                           "deep_gemm_kernel(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", kernel,
+                           "<kConfig>(params);\n}\n")};
 }
 
 }  // namespace deep_gemm

@@ -1,7 +1,7 @@
 // The vocabulary of host and device: everything that makes one GEMM kernel different from another.
 //
-// A kernel is `run_gemm_sm90<kConfig>(params)`. Selection (csrc/config) fills a GemmConfig in, rendering prints it as designated
-// initialisers, and the device code branches on it with `if constexpr`. Nothing else distinguishes kernels.
+// A kernel is `run_gemm_sm90<kConfig>(params)`. Selection (csrc/config) fills a GemmConfig in, rendering prints it as
+// designated initialisers, and the device code branches on it with `if constexpr`. Nothing else distinguishes kernels.
 #pragma once
 
 #include <deep_gemm/types.cuh>
@@ -33,14 +33,15 @@ enum class StoreKind : int32_t {
     reduce,  // FP32 added to what D holds, by the L2: C is D, and no register waits for it
 };
 
-/// Extents of one CTA's tile in the frame of the matrix instruction: `rows` lie on its M side (64 a warpgroup), `cols` on its N side.
+/// Extents of one CTA's tile in the frame of the matrix instruction: `rows` lie on its M side (64 a warpgroup), `cols`
+/// on its N side.
 struct TileShape {
     int32_t rows, cols, k;
     constexpr bool operator==(const TileShape&) const = default;
 };
 
-/// CTAs of a cluster. Those that differ in `rows` share the cols operand, those that differ in `cols` share the rows operand
-/// (both multicast), those that differ in `k` split K and add up through distributed shared memory.
+/// CTAs of a cluster. Those that differ in `rows` share the cols operand, those that differ in `cols` share the rows
+/// operand (both multicast), those that differ in `k` split K and add up through distributed shared memory.
 struct ClusterShape {
     int32_t rows = 1, cols = 1, k = 1;
     constexpr bool operator==(const ClusterShape&) const = default;
@@ -60,7 +61,8 @@ struct GemmConfig {
     ElementType output = ElementType::bf16;
     ScaleKind scales_a = ScaleKind::per_row;
     ScaleKind scales_b = ScaleKind::per_block;
-    bool swap_ab = false;  // false: rows are A's (tokens), cols are B's (weights). true: the other way round, D stored transposed
+    bool swap_ab =
+        false;  // false: rows are A's (tokens), cols are B's (weights). true: the other way round, D stored transposed
     TileShape tile = {128, 128, 128};
     ClusterShape cluster = {};
     int32_t math_warpgroups = 2;
@@ -68,18 +70,21 @@ struct GemmConfig {
     bool add_c = false;
     StoreKind store = StoreKind::tma;
     int32_t store_buffers = 1;  // staged chunks of D that a warp may have under way
-    bool stream_b = false;  // B's lines leave the L2 first and A's last: no CTA comes back for B when the tiles under way are done
-    bool dependent_launch = false;  // weights may be read before the preceding kernel has finished
+    bool stream_b =
+        false;  // B's lines leave the L2 first and A's last: no CTA comes back for B when the tiles under way are done
+    bool dependent_launch = false;      // weights may be read before the preceding kernel has finished
     int32_t tensor_core_percent = 100;  // below 100 the load role paces the tensor cores
-    int32_t group_capacity = 0;  // most groups whose sizes only the device knows
-    bool group_maps = false;     // K groups are matrices of their own, each with its tensor maps in the kernel's argument
+    int32_t group_capacity = 0;         // most groups whose sizes only the device knows
+    bool group_maps = false;  // K groups are matrices of their own, each with its tensor maps in the kernel's argument
     CompiledShape shape = {};
 
     constexpr bool operator==(const GemmConfig&) const = default;
 
     constexpr ScaleKind row_scales() const { return swap_ab ? scales_b : scales_a; }
     constexpr ScaleKind col_scales() const { return swap_ab ? scales_a : scales_b; }
-    constexpr bool has_block_scales() const { return scales_a == ScaleKind::per_block || scales_b == ScaleKind::per_block; }
+    constexpr bool has_block_scales() const {
+        return scales_a == ScaleKind::per_block || scales_b == ScaleKind::per_block;
+    }
     constexpr bool scaled() const { return scales_a != ScaleKind::none; }
     /// Rows of one warpgroup: it walks them 64 at a time.
     constexpr int32_t warpgroup_rows() const { return tile.rows / math_warpgroups; }

@@ -5,14 +5,15 @@
 
 namespace deep_gemm {
 
-/// A tensor map as the driver encodes it. Opaque; the copy engine wants it 64-byte aligned in parameter or global memory.
+/// A tensor map as the driver encodes it. Opaque; the copy engine wants it 64-byte aligned in parameter or global
+/// memory.
 struct alignas(64) TensorMap {
     uint64_t words[16];
 };
 
 /// Group sizes along K, on the device.
 struct KGroupLayout {
-    const int32_t* values;   // sizes one by one; or, where psum_alignment is not 0, where each group ends
+    const int32_t* values;  // sizes one by one; or, where psum_alignment is not 0, where each group ends
     int32_t num_groups;
     int32_t psum_alignment;  // a group starts at the preceding one's end rounded up to this; 0: right behind it
 };
@@ -21,19 +22,19 @@ struct GemmParams {
     TensorMap rows, cols;              // operands: [groups,] extent, K
     TensorMap row_scales, col_scales;  // per-row scales only: [groups,] ceil(K / 128), extent
 
-    TensorMap d;                       // StoreKind::tma only
+    TensorMap d;  // StoreKind::tma only
 
     void* d_data;
     const void* c_data;
     int64_t d_stride, c_stride;              // elements between rows of D, of C
     int64_t d_group_stride, c_group_stride;  // elements between groups
 
-    const float* block_scales;  // of the side that has them
+    const float* block_scales;                                                   // of the side that has them
     int64_t block_scale_stride, block_scale_k_stride, block_scale_group_stride;  // elements
 
     const int32_t* grouped_layout;  // meaning depends on GemmConfig::grouping; K groups have k_groups instead
     KGroupLayout k_groups;
-    int32_t first_group;            // K-grouped: this launch computes num_groups groups from here
+    int32_t first_group;  // K-grouped: this launch computes num_groups groups from here
     int32_t m, n, k;
     int32_t num_groups;
     int32_t strip_blocks;  // rasterisation: this many blocks of M are walked together, so that L2 holds them

@@ -1,4 +1,5 @@
-// Where everything lies in shared memory, and how many arrivals each barrier waits for. Host and device call the same functions.
+// Where everything lies in shared memory, and how many arrivals each barrier waits for. Host and device call the same
+// functions.
 #pragma once
 
 #include <deep_gemm/config.cuh>
@@ -11,7 +12,9 @@ inline constexpr int32_t kSmemAlignment = 1024;  // of a 128-byte-swizzled stage
 constexpr int32_t scale_run(int32_t extent) { return gcd(extent, kScaleGranularity); }
 
 /// 128-blocks that the tile can touch.
-constexpr int32_t scale_blocks(int32_t extent) { return (kScaleGranularity - scale_run(extent) + extent - 1) / kScaleGranularity + 1; }
+constexpr int32_t scale_blocks(int32_t extent) {
+    return (kScaleGranularity - scale_run(extent) + extent - 1) / kScaleGranularity + 1;
+}
 
 /// Block scales of one stage, one for each run, of the side that has them.
 constexpr int32_t block_scale_values(const GemmConfig& c) {
@@ -20,17 +23,20 @@ constexpr int32_t block_scale_values(const GemmConfig& c) {
     return extent / scale_run(extent);
 }
 
-/// Scales per column are read into registers before the tensor cores start, unless that takes too many: then they are read while
-/// promoting, and the stage is kept until promotion is done.
-constexpr bool scales_stay_in_smem(const GemmConfig& c) { return c.col_scales() == ScaleKind::per_row && c.tile.cols > 64; }
+/// Scales per column are read into registers before the tensor cores start, unless that takes too many: then they are
+/// read while promoting, and the stage is kept until promotion is done.
+constexpr bool scales_stay_in_smem(const GemmConfig& c) {
+    return c.col_scales() == ScaleKind::per_row && c.tile.cols > 64;
+}
 
 /// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
 constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 160 : 232; }
 
-/// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it, promotion and
-/// the waits around it are hidden by the other warpgroup alone.
+/// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it,
+/// promotion and the waits around it are hidden by the other warpgroup alone.
 constexpr bool overlaps_blocks(const GemmConfig& c) {
-    const int32_t scales = c.col_scales() == ScaleKind::per_row && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
+    const int32_t scales =
+        c.col_scales() == ScaleKind::per_row && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
     return c.warpgroup_rows() == kWgmmaRows && 3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
 }
 
@@ -44,7 +50,8 @@ constexpr int32_t reduction_bytes(const GemmConfig& c) {
     return c.cluster.k == 1 ? 0 : owned_row_warps(c) * (c.cluster.k * split_k_part_bytes(c) + 8);
 }
 
-/// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and `outer` along M.
+/// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and
+/// `outer` along M.
 struct StoreChunk {
     int32_t inner, outer;  // elements
     int32_t count;         // chunks of the 16 rows
@@ -59,7 +66,9 @@ constexpr StoreChunk store_chunk(const GemmConfig& c) {
 }
 
 /// Chunks that a warp stores for one tile.
-constexpr int32_t store_chunks_per_tile(const GemmConfig& c) { return c.warpgroup_rows() / kWgmmaRows * store_chunk(c).count; }
+constexpr int32_t store_chunks_per_tile(const GemmConfig& c) {
+    return c.warpgroup_rows() / kWgmmaRows * store_chunk(c).count;
+}
 
 constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
     return c.store == StoreKind::tma ? c.store_buffers * store_chunk(c).bytes() : 0;
@@ -67,12 +76,14 @@ constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
 
 /// One entry for each group that has rows, and the end mark.
 inline constexpr int32_t kGroupEntryBytes = 16;
-constexpr int32_t group_table_bytes(const GemmConfig& c) { return c.group_capacity > 0 ? (c.group_capacity + 1) * kGroupEntryBytes : 0; }
+constexpr int32_t group_table_bytes(const GemmConfig& c) {
+    return c.group_capacity > 0 ? (c.group_capacity + 1) * kGroupEntryBytes : 0;
+}
 
 struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;             // of one stage
     int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, reduction, groups;  // offsets
-    int32_t bytes;                                                                    // of the launch, alignment slack included
+    int32_t bytes;  // of the launch, alignment slack included
 };
 
 constexpr SmemPlan plan_smem(const GemmConfig& c) {
@@ -93,7 +104,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
     p.reduction = p.barriers + 2 * c.stages * 8;
     p.groups = align_up(p.reduction + reduction_bytes(c), 16);
-    p.bytes = p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
+    p.bytes =
+        p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
     return p;
 }
 

@@ -76,7 +76,8 @@ template <GemmConfig c>
 DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     extern __shared__ uint8_t dynamic_smem[];
     const Smem<c> smem(dynamic_smem);
-    const int32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+    const int32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0),
+                  warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
 
     if (warpgroup == c.math_warpgroups && warp == 0 && ptx::elect_one()) {
         if constexpr (!c.group_maps) {

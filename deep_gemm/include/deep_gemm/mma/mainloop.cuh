@@ -13,7 +13,8 @@ public:
     static constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
     using Totals = float[kSubtiles][kAccumulators<c>];
 
-    DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup) : smem_(smem), first_row_(warpgroup * c.warpgroup_rows()) {}
+    DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup)
+        : smem_(smem), first_row_(warpgroup * c.warpgroup_rows()) {}
 
     /// Sum `k_blocks` K blocks into `total`, which starts as zero.
     DG_DEVICE void run(Totals& total, int32_t k_blocks) {
@@ -79,7 +80,8 @@ private:
 
     /// Two blocks by name, not by index: registers cannot be indexed.
     DG_DEVICE void promote_overlapped(float (&total)[kAccumulators<c>], int32_t k_blocks) {
-        // A count that the compiler knows makes it peel blocks off this loop, and ptxas then runs all wgmma one by one (its C7514).
+        // A count that the compiler knows makes it peel blocks off this loop, and ptxas then runs all wgmma one by one
+        // (its C7514).
         asm volatile("" : "+r"(k_blocks));
         if (k_blocks == 0) return;
         Block even, odd;
@@ -100,13 +102,15 @@ private:
         ring_.advance();
     }
 
-    /// BF16: the tensor cores accumulate in FP32 themselves. A stage is let go one block late, so that they never run dry.
+    /// BF16: the tensor cores accumulate in FP32 themselves. A stage is let go one block late, so that they never run
+    /// dry.
     DG_DEVICE void accumulate(Totals& total, int32_t k_blocks) {
         int32_t previous = 0;
         for (int32_t i = 0; i < k_blocks; ++i, ring_.advance()) {
             wait_full();
 #pragma unroll
-            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) multiply_block<c>(total[subtile], rows(subtile), smem_.cols(ring_.stage), true);
+            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile)
+                multiply_block<c>(total[subtile], rows(subtile), smem_.cols(ring_.stage), true);
             ptx::wgmma_wait<kSubtiles>();
             if (i > 0) release(previous);
             previous = ring_.stage;

@@ -1,7 +1,7 @@
 // Multiply one K block on Hopper and apply its scales.
 //
-// Hopper's FP8 tensor cores keep about 13 bits of mantissa while they accumulate, so each K block of 128 is summed on its own and
-// promoted: total += partial * row_scale * col_scale in FP32.
+// Hopper's FP8 tensor cores keep about 13 bits of mantissa while they accumulate, so each K block of 128 is summed on
+// its own and promoted: total += partial * row_scale * col_scale in FP32.
 #pragma once
 
 #include <deep_gemm/ptx/wgmma.cuh>
@@ -25,9 +25,11 @@ DG_DEVICE void multiply_block(float (&d)[kAccumulators<c>], uint32_t rows, uint3
     for (int32_t step = 0; step < kSwizzleBytes / 32; ++step) {
         constexpr int32_t kStepUnits = 32 >> 4;
         if constexpr (c.operand == ElementType::e4m3)
-            ptx::Wgmma<c.tile.cols>::e4m3(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits, accumulate || step);
+            ptx::Wgmma<c.tile.cols>::e4m3(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits,
+                                          accumulate || step);
         else
-            ptx::Wgmma<c.tile.cols>::bf16(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits, accumulate || step);
+            ptx::Wgmma<c.tile.cols>::bf16(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits,
+                                          accumulate || step);
     }
     ptx::wgmma_commit();
 #pragma unroll
@@ -42,8 +44,8 @@ DG_DEVICE void finish_block(float (&d)[kAccumulators<c>]) {
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
-/// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart) and,
-/// for each 8 columns, its two neighbours.
+/// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart)
+/// and, for each 8 columns, its two neighbours.
 ///
 /// Loaded before the block's wgmma are issued, so that nothing between two of them waits for shared memory.
 template <GemmConfig c>
@@ -99,7 +101,6 @@ struct BlockScales {
                 total[4 * i + j] = __fmaf_rn(partial[4 * i + j], scale[j / 2][j % 2], total[4 * i + j]);
         }
     }
-
 };
 
 }  // namespace deep_gemm

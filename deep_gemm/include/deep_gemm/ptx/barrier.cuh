@@ -20,8 +20,9 @@ DG_DEVICE void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// mbarrier.arrive on another CTA's barrier at the same offset. Orders nothing beyond the CTA: it says that reads are over, and the
-/// asynchronous copy that follows needs no more. (.release.cluster here and .acquire.cluster at the wait halved the kernel's speed.)
+/// mbarrier.arrive on another CTA's barrier at the same offset. Orders nothing beyond the CTA: it says that reads are
+/// over, and the asynchronous copy that follows needs no more. (.release.cluster here and .acquire.cluster at the wait
+/// halved the kernel's speed.)
 DG_DEVICE void barrier_arrive_remote(uint32_t barrier, uint32_t cta_rank) {
     asm volatile(
         "{\n .reg .b32 remote;\n mapa.shared::cluster.u32 remote, %0, %1;\n"

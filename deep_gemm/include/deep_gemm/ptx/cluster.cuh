@@ -23,11 +23,12 @@ DG_DEVICE uint32_t map_to_cta(uint32_t address, uint32_t cta_rank) {
     return mapped;
 }
 
-/// st.async: 16 bytes into a CTA's shared memory, counted on a barrier of that CTA as a copy is: the one who waits there sees them.
+/// st.async: 16 bytes into a CTA's shared memory, counted on a barrier of that CTA as a copy is: the one who waits
+/// there sees them.
 DG_DEVICE void store_cluster_async(uint32_t mapped, float a, float b, float c, float d, uint32_t mapped_barrier) {
     asm volatile(
-        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(mapped), "f"(a), "f"(b),
-        "f"(c), "f"(d), "r"(mapped_barrier)
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(mapped),
+        "f"(a), "f"(b), "f"(c), "f"(d), "r"(mapped_barrier)
         : "memory");
 }
 

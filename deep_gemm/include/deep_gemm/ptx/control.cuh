@@ -8,8 +8,8 @@ namespace deep_gemm::ptx {
 /// %laneid-independent election: true in exactly one lane of a converged warp.
 DG_DEVICE bool elect_one() {
     uint32_t elected;
-    asm volatile(
-        "{\n .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p;\n}\n" : "=r"(elected)::"memory");
+    asm volatile("{\n .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p;\n}\n"
+                 : "=r"(elected)::"memory");
     return elected != 0;
 }
 

@@ -24,13 +24,17 @@ DG_DEVICE float2 load_shared_x2(uint32_t address) {
 
 DG_DEVICE float4 load_shared_x4(uint32_t address) {
     float4 v;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address));
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address));
     return v;
 }
 
 DG_DEVICE int4 load_shared_int_x4(uint32_t address) {
     int4 v;
-    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address));
+    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address));
     return v;
 }
 
@@ -38,7 +42,8 @@ DG_DEVICE void store_shared_int_x4(uint32_t address, int32_t x, int32_t y, int32
     asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
-/// ld.global: coherent, so that what a preceding kernel wrote while this one had already started is seen after griddepcontrol.wait.
+/// ld.global: coherent, so that what a preceding kernel wrote while this one had already started is seen after
+/// griddepcontrol.wait.
 DG_DEVICE int32_t load_global_int(const int32_t* address) {
     int32_t value;
     asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
@@ -53,14 +58,17 @@ DG_DEVICE void store_shared_x2(uint32_t address, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
-/// stmatrix: four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. Optionally each transposed.
+/// stmatrix: four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. Optionally
+/// each transposed.
 template <bool kTransposed>
 DG_DEVICE void store_matrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     if constexpr (kTransposed)
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+                     "r"(b), "r"(c), "r"(d)
                      : "memory");
     else
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+                     "r"(c), "r"(d)
                      : "memory");
 }
 
@@ -68,9 +76,11 @@ DG_DEVICE void store_matrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_
 template <bool kTransposed>
 DG_DEVICE void store_matrix_x2(uint32_t address, uint32_t a, uint32_t b) {
     if constexpr (kTransposed)
-        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b)
+                     : "memory");
     else
-        asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b)
+                     : "memory");
 }
 
 /// cvt.rn.bf16x2.f32: `low` goes to the low half.

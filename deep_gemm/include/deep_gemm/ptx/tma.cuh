@@ -5,7 +5,8 @@
 
 namespace deep_gemm::ptx {
 
-/// What the L2 should do with lines that a copy reads; the encodings are those that createpolicy gives for a whole access.
+/// What the L2 should do with lines that a copy reads; the encodings are those that createpolicy gives for a whole
+/// access.
 enum class CacheHint : uint64_t {
     normal = 0x1000000000000000,
     evict_first = 0x12f0000000000000,
@@ -13,9 +14,7 @@ enum class CacheHint : uint64_t {
 };
 
 /// prefetch.tensormap: fetch a descriptor before its first use.
-DG_DEVICE void prefetch_tensor_map(const void* map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
+DG_DEVICE void prefetch_tensor_map(const void* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 /// cp.async.bulk.tensor.3d: one box to this CTA's shared memory; its bytes count on `barrier`.
 DG_DEVICE void load_box(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z, CacheHint hint) {
@@ -38,7 +37,8 @@ DG_DEVICE void load_box_multicast(uint32_t destination, const void* map, uint32_
 
 /// cp.async.bulk.tensor.3d store: one box from shared memory, clipped at the tensor's edges.
 DG_DEVICE void store_box(const void* map, uint32_t source, int x, int y, int z) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(source), "r"(x), "r"(y), "r"(z)
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+                 "r"(source), "r"(x), "r"(y), "r"(z)
                  : "memory");
 }
 

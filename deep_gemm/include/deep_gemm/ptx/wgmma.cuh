@@ -34,6 +34,7 @@ DG_DEVICE uint64_t wgmma_descriptor(uint32_t address) {
 template <int kN>
 struct Wgmma;
 
+// clang-format off
 // Register lists: DG_D_n names n accumulators in the template, DG_O_n binds them.
 #define DG_O(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define DG_D_4 "%0, %1, %2, %3"
@@ -151,6 +152,7 @@ DG_WGMMA(240, 120, 120, 121, 122)
 DG_WGMMA(248, 124, 124, 125, 126)
 DG_WGMMA(256, 128, 128, 129, 130)
 
+// clang-format on
 #undef DG_WGMMA
 #undef DG_WGMMA_ASM
 

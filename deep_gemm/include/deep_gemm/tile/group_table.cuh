@@ -1,19 +1,25 @@
 // Row ranges of groups whose sizes only the device knows, gathered once a CTA into shared memory.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
 #include <deep_gemm/params.cuh>
+#include <deep_gemm/plan.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 
 namespace deep_gemm {
 
 /// Extents that the compiler may know.
 template <GemmConfig c>
-DG_DEVICE int32_t extent_m(const GemmParams& params) { return c.shape.m ? c.shape.m : params.m; }
+DG_DEVICE int32_t extent_m(const GemmParams& params) {
+    return c.shape.m ? c.shape.m : params.m;
+}
 template <GemmConfig c>
-DG_DEVICE int32_t extent_n(const GemmParams& params) { return c.shape.n ? c.shape.n : params.n; }
+DG_DEVICE int32_t extent_n(const GemmParams& params) {
+    return c.shape.n ? c.shape.n : params.n;
+}
 template <GemmConfig c>
-DG_DEVICE int32_t extent_k(const GemmParams& params) { return c.shape.k ? c.shape.k : params.k; }
+DG_DEVICE int32_t extent_k(const GemmParams& params) {
+    return c.shape.k ? c.shape.k : params.k;
+}
 
 /// A group that has rows to write. The entry after the last one has group = -1.
 struct GroupEntry {
@@ -42,7 +48,9 @@ private:
     // Groups of one pass, 32 a chunk: their loads and scans overlap.
     static constexpr int32_t kChunks = c.group_capacity < 256 ? c.group_capacity / 32 : 8;
 
-    static DG_DEVICE int32_t aligned(int32_t row, int32_t alignment) { return (row + alignment - 1) / alignment * alignment; }
+    static DG_DEVICE int32_t aligned(int32_t row, int32_t alignment) {
+        return (row + alignment - 1) / alignment * alignment;
+    }
 
     DG_DEVICE void write(int32_t index, const GroupEntry& e) const {
         ptx::store_shared_int_x4(base + index * kGroupEntryBytes, e.block_end, e.row_begin, e.row_end, e.group);
@@ -60,7 +68,8 @@ private:
                 begin[i] = 0, end[i] = 0;
                 if (group < params.num_groups) {
                     end[i] = ptx::load_global_int(params.grouped_layout + group);
-                    if (c.grouping == Grouping::m_psum && group > 0) begin[i] = ptx::load_global_int(params.grouped_layout + group - 1);
+                    if (c.grouping == Grouping::m_psum && group > 0)
+                        begin[i] = ptx::load_global_int(params.grouped_layout + group - 1);
                 }
             }
 #pragma unroll
@@ -86,7 +95,8 @@ private:
             for (int32_t i = 0; i < kChunks; ++i) {
                 const uint32_t filled = __ballot_sync(0xffffffff, blocks[i] > 0);
                 if (blocks[i] > 0)
-                    write(entries + __popc(filled & ((1u << lane) - 1)), {blocks_before + scan[i], begin[i], end[i], first + 32 * i + lane});
+                    write(entries + __popc(filled & ((1u << lane) - 1)),
+                          {blocks_before + scan[i], begin[i], end[i], first + 32 * i + lane});
                 entries += __popc(filled);
                 blocks_before += __shfl_sync(0xffffffff, scan[i], 31);
             }

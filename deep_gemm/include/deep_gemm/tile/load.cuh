@@ -13,15 +13,15 @@ namespace deep_gemm {
 
 /// One operand's share of a stage: CTAs that need the same box load a slice each and send it to all.
 template <int32_t kExtent, int32_t kSharers, int32_t kRowBytes>
-DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start, int32_t group,
-                            int32_t sharer, uint16_t mask, ptx::CacheHint hint) {
+DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
+                            int32_t group, int32_t sharer, uint16_t mask, ptx::CacheHint hint) {
     if constexpr (kSharers == 1) {
         ptx::load_box(destination, &map, barrier, k, start, group, hint);
     } else {
         constexpr int32_t kSlice = kExtent / kSharers;
         static_assert(kSlice % 8 == 0, "a slice is a whole number of swizzle atoms");
-        ptx::load_box_multicast(destination + sharer * kSlice * kRowBytes, &map, barrier, k, start + sharer * kSlice, group, mask,
-                                hint);
+        ptx::load_box_multicast(destination + sharer * kSlice * kRowBytes, &map, barrier, k, start + sharer * kSlice,
+                                group, mask, hint);
     }
 }
 
@@ -59,30 +59,36 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
     Pacer<c> pacer;
     Tile tile;
     while (tiles.next(tile)) {
-        const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile), col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
+        const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile),
+                      col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
         const TileSource source = tile_source<c>(params, tile);
         for (int32_t block = tile.k_block; block < tile.k_block + tile.k_blocks; ++block, ring.advance()) {
-            ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);  // all readers, in every CTA that our copies reach
+            ptx::barrier_wait(smem.empty(ring.stage),
+                              ring.phase ^ 1);  // all readers, in every CTA that our copies reach
             pacer.wait();
             const uint32_t full = smem.full(ring.stage);
             const int32_t k = (block - source.k_origin) * c.tile.k;
             ptx::barrier_arrive_expect(full, stage_transaction_bytes(c));
-            load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k, tile.row, row_group, position.col,
-                                                                 rows_mask, c.swap_ab ? kHintB : kHintA);
-            load_operand<c.tile.cols, c.cluster.rows, kRowBytes>(smem.cols(ring.stage), *source.cols, full, k, tile.col, col_group, position.row,
-                                                                 cols_mask, c.swap_ab ? kHintA : kHintB);
+            load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k, tile.row,
+                                                                 row_group, position.col, rows_mask,
+                                                                 c.swap_ab ? kHintB : kHintA);
+            load_operand<c.tile.cols, c.cluster.rows, kRowBytes>(smem.cols(ring.stage), *source.cols, full, k, tile.col,
+                                                                 col_group, position.row, cols_mask,
+                                                                 c.swap_ab ? kHintA : kHintB);
             if constexpr (c.row_scales() == ScaleKind::per_row)
-                ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, row_group, ptx::CacheHint::normal);
+                ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, row_group,
+                              ptx::CacheHint::normal);
             if constexpr (c.col_scales() == ScaleKind::per_row)
-                ptx::load_box(smem.col_scales(ring.stage), &params.col_scales, full, tile.col, block, col_group, ptx::CacheHint::normal);
+                ptx::load_box(smem.col_scales(ring.stage), &params.col_scales, full, tile.col, block, col_group,
+                              ptx::CacheHint::normal);
         }
     }
     // All that this CTA reads is under way: the next kernel may set itself up.
     if constexpr (c.dependent_launch) ptx::launch_next_grid();
 }
 
-/// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one value for each run
-/// of rows or columns, so that the math warps need not know where 128-blocks end.
+/// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one
+/// value for each run of rows or columns, so that the math warps need not know where 128-blocks end.
 template <GemmConfig c>
 DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) {
     constexpr bool kOnRows = c.row_scales() == ScaleKind::per_block;
@@ -95,16 +101,17 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
     Tile tile;
     while (tiles.next(tile)) {
         const int32_t start = kOnRows ? tile.row : tile.col, first_block = start / kScaleGranularity;
-        const float* scales = params.block_scales + tile.group * params.block_scale_group_stride + tile.k_block * params.block_scale_k_stride;
+        const float* scales = params.block_scales + tile.group * params.block_scale_group_stride +
+                              tile.k_block * params.block_scale_k_stride;
         for (int32_t batch = 0; batch < tile.k_blocks; batch += 32) {
             float values[kBlocks];
 #pragma unroll
             for (int32_t i = 0; i < kBlocks; ++i) {
                 // Blocks past the last one scale columns that are never stored; any finite value serves.
                 const int32_t block = min(first_block + i, last_block);
-                values[i] = batch + lane < tile.k_blocks
-                                ? __ldg(scales + block * params.block_scale_stride + (batch + lane) * params.block_scale_k_stride)
-                                : 0.0f;
+                values[i] = batch + lane < tile.k_blocks ? __ldg(scales + block * params.block_scale_stride +
+                                                                 (batch + lane) * params.block_scale_k_stride)
+                                                         : 0.0f;
             }
             const int32_t count = min(32, tile.k_blocks - batch);
             for (int32_t turn = 0; turn < count; ++turn, ring.advance()) {
@@ -112,7 +119,8 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
                 if (lane == turn) {
 #pragma unroll
                     for (int32_t run = 0; run < block_scale_values(c); ++run) {
-                        const int32_t block = (start % kScaleGranularity + run * scale_run(kExtent)) / kScaleGranularity;
+                        const int32_t block =
+                            (start % kScaleGranularity + run * scale_run(kExtent)) / kScaleGranularity;
                         float value = values[0];
 #pragma unroll
                         for (int32_t i = 1; i < kBlocks; ++i) value = block >= i ? values[i] : value;

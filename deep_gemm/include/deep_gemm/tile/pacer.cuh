@@ -1,4 +1,5 @@
-// Leaves the tensor cores idle for a part of the time (set_tc_util): for power limits, and for what runs beside the kernel.
+// Leaves the tensor cores idle for a part of the time (set_tc_util): for power limits, and for what runs beside the
+// kernel.
 #pragma once
 
 #include <deep_gemm/config.cuh>
@@ -13,7 +14,8 @@ public:
     DG_DEVICE void wait() {
         if constexpr (c.tensor_core_percent < 100) {
             // Tensor cores do 64 x N x 32 bytes of K in N / 2 cycles.
-            constexpr int32_t kBusyCycles = c.tile.rows / kWgmmaRows * c.tile.cols * (c.tile.k * element_bytes(c.operand) / 32) / 2;
+            constexpr int32_t kBusyCycles =
+                c.tile.rows / kWgmmaRows * c.tile.cols * (c.tile.k * element_bytes(c.operand) / 32) / 2;
             int64_t now = ptx::clock_cycles();
             while (now < next_) {
                 ptx::sleep_nanoseconds(32);

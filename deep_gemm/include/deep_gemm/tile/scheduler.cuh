@@ -18,17 +18,26 @@ struct Tile {
 
 /// Third coordinate of each tensor for a tile.
 template <GemmConfig c>
-DG_DEVICE int32_t group_of_a(const Tile& tile) { return c.grouping == Grouping::masked ? tile.group : 0; }
+DG_DEVICE int32_t group_of_a(const Tile& tile) {
+    return c.grouping == Grouping::masked ? tile.group : 0;
+}
 template <GemmConfig c>
-DG_DEVICE int32_t group_of_b(const Tile& tile) { return c.grouping == Grouping::k_contiguous ? 0 : tile.group; }
+DG_DEVICE int32_t group_of_b(const Tile& tile) {
+    return c.grouping == Grouping::k_contiguous ? 0 : tile.group;
+}
 template <GemmConfig c>
-DG_DEVICE int32_t group_of_d(const Tile& tile) { return c.grouping == Grouping::masked || c.grouping == Grouping::k_contiguous ? tile.group : 0; }
+DG_DEVICE int32_t group_of_d(const Tile& tile) {
+    return c.grouping == Grouping::masked || c.grouping == Grouping::k_contiguous ? tile.group : 0;
+}
 
-/// Walks the tiles of one matrix or one group: `strip` blocks of M together, all of N block by block, then the next strip.
+/// Walks the tiles of one matrix or one group: `strip` blocks of M together, all of N block by block, then the next
+/// strip.
 template <GemmConfig c>
 struct Rasterizer {
-    static constexpr int32_t kTileM = c.swap_ab ? c.tile.cols : c.tile.rows, kTileN = c.swap_ab ? c.tile.rows : c.tile.cols;
-    static constexpr int32_t kClusterM = c.swap_ab ? c.cluster.cols : c.cluster.rows, kClusterN = c.swap_ab ? c.cluster.rows : c.cluster.cols;
+    static constexpr int32_t kTileM = c.swap_ab ? c.tile.cols : c.tile.rows,
+                             kTileN = c.swap_ab ? c.tile.rows : c.tile.cols;
+    static constexpr int32_t kClusterM = c.swap_ab ? c.cluster.cols : c.cluster.rows,
+                             kClusterN = c.swap_ab ? c.cluster.rows : c.cluster.cols;
 
     ClusterPosition<c> position;
     int32_t n_blocks, k_blocks, strip;
@@ -38,7 +47,8 @@ struct Rasterizer {
           k_blocks((extent_k<c>(params) + c.tile.k - 1) / c.tile.k),
           strip(params.strip_blocks) {}
 
-    /// Coordinates of the `index`th super-tile of a group of `m_blocks` blocks that starts at row `m_start`; this CTA's part of K.
+    /// Coordinates of the `index`th super-tile of a group of `m_blocks` blocks that starts at row `m_start`; this CTA's
+    /// part of K.
     DG_DEVICE void place(Tile& tile, int32_t index, int32_t m_blocks, int32_t m_start) const {
         const int32_t strip_index = index / (strip * n_blocks), rest = index - strip_index * strip * n_blocks;
         const int32_t first = strip_index * strip, height = min(strip, m_blocks - first);
@@ -78,15 +88,19 @@ private:
     int32_t m_end_, m_blocks_, next_;
 };
 
-/// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a tile's height
-/// divides, so that the first row speaks for a tile; a tile that begins with padding (-1) holds nothing but padding.
+/// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a
+/// tile's height divides, so that the first row speaks for a tile; a tile that begins with padding (-1) holds nothing
+/// but padding.
 ///
 /// Always one tile ahead, so that nobody waits for the expert's index.
 template <GemmConfig c>
 class TileScheduler<c, Grouping::m_contiguous> {
 public:
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
-        : raster_(params), experts_(params.grouped_layout), num_groups_(params.num_groups), m_end_(extent_m<c>(params)),
+        : raster_(params),
+          experts_(params.grouped_layout),
+          num_groups_(params.num_groups),
+          m_end_(extent_m<c>(params)),
           next_(blockIdx.x / c.cluster.size()) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
         look_ahead();
@@ -131,7 +145,8 @@ public:
             entry_ = table_.entry(++index_);
         }
         if (entry_.group < 0) return false;
-        raster_.place(tile, next_ - blocks_before_ * raster_.n_blocks, entry_.block_end - blocks_before_, entry_.row_begin);
+        raster_.place(tile, next_ - blocks_before_ * raster_.n_blocks, entry_.block_end - blocks_before_,
+                      entry_.row_begin);
         tile.group = entry_.group;
         tile.m_end = entry_.row_end;
         if constexpr (c.grouping == Grouping::m_psum)  // blocks of nothing but padding become zero
@@ -157,8 +172,8 @@ class TileScheduler<c, Grouping::m_psum> : public CountedScheduler<c> {
     using CountedScheduler<c>::CountedScheduler;
 };
 
-/// One product per range of K, all of the same extents. Extents are read again for each tile: registers are short where there are three
-/// math warpgroups.
+/// One product per range of K, all of the same extents. Extents are read again for each tile: registers are short where
+/// there are three math warpgroups.
 template <GemmConfig c>
 class TileScheduler<c, Grouping::k_contiguous> {
 public:

@@ -23,8 +23,12 @@ struct Smem {
     DG_DEVICE uint32_t cols(int stage) const { return base + kPlan.cols + stage * kPlan.cols_bytes; }
     DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
     DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
-    DG_DEVICE uint32_t block_scales(int stage) const { return base + kPlan.block_scales + stage * kPlan.block_scale_bytes; }
-    DG_DEVICE uint32_t reduction(int slot) const { return base + kPlan.reduction + slot * (c.cluster.k * split_k_part_bytes(c)); }
+    DG_DEVICE uint32_t block_scales(int stage) const {
+        return base + kPlan.block_scales + stage * kPlan.block_scale_bytes;
+    }
+    DG_DEVICE uint32_t reduction(int slot) const {
+        return base + kPlan.reduction + slot * (c.cluster.k * split_k_part_bytes(c));
+    }
     DG_DEVICE uint32_t reduction_barrier(int slot) const { return reduction(owned_row_warps(c)) + slot * 8; }
     DG_DEVICE auto groups() const {
         if constexpr (c.grouping == Grouping::k_contiguous)

@@ -1,7 +1,8 @@
 // Adding up the partial sums of CTAs that split K, through distributed shared memory and in a fixed order.
 //
-// The tile's rows are divided among warps, 16 each. Every warp sends its accumulators, in register order, to the CTA that owns these
-// rows; the bytes count on that owner's barrier. The owning warp waits for all parts, adds them in the order of K and stores D.
+// The tile's rows are divided among warps, 16 each. Every warp sends its accumulators, in register order, to the CTA
+// that owns these rows; the bytes count on that owner's barrier. The owning warp waits for all parts, adds them in the
+// order of K and stores D.
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
@@ -10,10 +11,11 @@
 
 namespace deep_gemm {
 
-/// Returns whether this warp owns its rows and has their sum in `total`. A cluster that splits K computes one tile in all (selection
-/// sees to it), so the buffers and barriers serve once and need no hand-back.
+/// Returns whether this warp owns its rows and has their sum in `total`. A cluster that splits K computes one tile in
+/// all (selection sees to it), so the buffers and barriers serve once and need no hand-back.
 template <GemmConfig c>
-DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& position, float (&total)[c.tile.cols / 2]) {
+DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& position,
+                              float (&total)[c.tile.cols / 2]) {
     constexpr int32_t kPartBytes = split_k_part_bytes(c);
     const int32_t row_warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int32_t owner = row_warp % c.cluster.k, slot = row_warp / c.cluster.k;
@@ -22,7 +24,8 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
     const uint32_t part = ptx::map_to_cta(smem.reduction(slot) + position.k * kPartBytes, owner_rank) + lane * 16;
     const uint32_t barrier = ptx::map_to_cta(smem.reduction_barrier(slot), owner_rank);
 #pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; i += 4) ptx::store_cluster_async(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
+    for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
+        ptx::store_cluster_async(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
 
     if (position.k != owner) return false;
     ptx::barrier_wait(smem.reduction_barrier(slot), 0);

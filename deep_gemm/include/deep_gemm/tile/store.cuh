@@ -1,4 +1,5 @@
-// The end of a tile: add C, convert, and write D, one warpgroup's 64 rows at a time. Warpgroups never wait for each other here.
+// The end of a tile: add C, convert, and write D, one warpgroup's 64 rows at a time. Warpgroups never wait for each
+// other here.
 #pragma once
 
 #include <deep_gemm/ptx/tma.cuh>
@@ -8,8 +9,9 @@
 
 namespace deep_gemm {
 
-/// D's (or C's) elements behind one thread's accumulators. Register 4 j + 2 h + e is row `row + 8 h`, column `col + 8 j + e` of the
-/// instruction's frame; registers come in pairs (e = 0, 1). Two running pointers are all the addressing that takes registers.
+/// D's (or C's) elements behind one thread's accumulators. Register 4 j + 2 h + e is row `row + 8 h`, column `col + 8 j
+/// + e` of the instruction's frame; registers come in pairs (e = 0, 1). Two running pointers are all the addressing
+/// that takes registers.
 template <GemmConfig c>
 struct Fragment {
     int32_t row, col;      // of register 0, in D's own frame: M and N
@@ -17,14 +19,17 @@ struct Fragment {
     int32_t group;
 
     DG_DEVICE Fragment(const Tile& tile, int32_t first_row, const GemmParams& params)
-        : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)), n_end(extent_n<c>(params)), group(group_of_d<c>(tile)) {
+        : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)),
+          n_end(extent_n<c>(params)),
+          group(group_of_d<c>(tile)) {
         const int32_t along_rows = tile.row + first_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
         const int32_t along_cols = tile.col + threadIdx.x % 4 * 2;
         row = c.swap_ab ? along_cols : along_rows;
         col = c.swap_ab ? along_rows : along_cols;
     }
 
-    /// visit(register, pointer to the first element of the pair, distance to the second, is the first inside, is the second).
+    /// visit(register, pointer to the first element of the pair, distance to the second, is the first inside, is the
+    /// second).
     template <typename Element, typename Visit>
     DG_DEVICE void for_each_pair(Element* data, int64_t stride, int64_t group_stride, const Visit& visit) const {
         Element* line = data + group * group_stride + row * stride + col;
@@ -34,10 +39,12 @@ struct Fragment {
             for (int32_t h = 0; h < 2; ++h) {
                 if constexpr (c.swap_ab) {
                     const bool inside = col + 8 * h < n_end;
-                    visit(4 * j + 2 * h, line + 8 * h, stride, inside && row + 8 * j < m_end, inside && row + 8 * j + 1 < m_end);
+                    visit(4 * j + 2 * h, line + 8 * h, stride, inside && row + 8 * j < m_end,
+                          inside && row + 8 * j + 1 < m_end);
                 } else {
                     const bool inside = row + 8 * h < m_end;
-                    visit(4 * j + 2 * h, line + 8 * j + h * 8 * stride, int64_t{1}, inside && col + 8 * j < n_end, inside && col + 8 * j + 1 < n_end);
+                    visit(4 * j + 2 * h, line + 8 * j + h * 8 * stride, int64_t{1}, inside && col + 8 * j < n_end,
+                          inside && col + 8 * j + 1 < n_end);
                 }
             }
             if constexpr (c.swap_ab) line += 8 * stride;
@@ -56,9 +63,13 @@ DG_DEVICE void from_float(uint16_t& bf16, float value) { bf16 = static_cast<uint
 template <ElementType>
 struct Storage;
 template <>
-struct Storage<ElementType::fp32> { using Type = float; };
+struct Storage<ElementType::fp32> {
+    using Type = float;
+};
 template <>
-struct Storage<ElementType::bf16> { using Type = uint16_t; };
+struct Storage<ElementType::bf16> {
+    using Type = uint16_t;
+};
 
 template <GemmConfig c>
 DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
@@ -70,8 +81,8 @@ DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, con
                      });
 }
 
-/// Padding between a group's real rows and the next group becomes zero, whatever A and its scales hold there. Tiles end before the next
-/// group starts, so the whole tile may be written.
+/// Padding between a group's real rows and the next group becomes zero, whatever A and its scales hold there. Tiles end
+/// before the next group starts, so the whole tile may be written.
 template <GemmConfig c>
 DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile& tile) {
     if ((c.swap_ab ? tile.col + c.tile.cols : tile.row + c.tile.rows) <= tile.m_end) return;
@@ -82,15 +93,16 @@ DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>&
     }
 }
 
-/// Registers to global memory, in place of what is there or added to it. Pairs of FP32 that are neighbours in D go out as one access
-/// where D allows it.
+/// Registers to global memory, in place of what is there or added to it. Pairs of FP32 that are neighbours in D go out
+/// as one access where D allows it.
 template <GemmConfig c>
 DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
     constexpr bool kMayPair = c.output == ElementType::fp32 && !c.swap_ab;
     constexpr bool kAdd = c.store == StoreKind::reduce;
     static_assert(!kAdd || c.output == ElementType::fp32, "only FP32 is added in place: BF16 would be rounded twice");
-    const bool paired = kMayPair && (params.d_stride | params.d_group_stride | at.n_end) % 2 == 0 && reinterpret_cast<uint64_t>(params.d_data) % 8 == 0;
+    const bool paired = kMayPair && (params.d_stride | params.d_group_stride | at.n_end) % 2 == 0 &&
+                        reinterpret_cast<uint64_t>(params.d_data) % 8 == 0;
     at.for_each_pair(static_cast<Element*>(params.d_data), params.d_stride, params.d_group_stride,
                      [&](int32_t i, Element* pair, int64_t step, bool first, bool second) {
                          if constexpr (kAdd) {
@@ -123,19 +135,22 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2
                                           : swizzled<kSpan>((half * 8 + lane % 8) * kSpan + (j + next) * 16);
         const uint32_t first = ptx::pack_bf16(values[0], values[1]), second = ptx::pack_bf16(values[2], values[3]);
         if (j + 1 < kColGroups)
-            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, ptx::pack_bf16(values[4], values[5]), ptx::pack_bf16(values[6], values[7]));
+            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, ptx::pack_bf16(values[4], values[5]),
+                                            ptx::pack_bf16(values[6], values[7]));
         else
             ptx::store_matrix_x2<c.swap_ab>(buffer + offset, first, second);
     }
 }
 
-/// A warp's 16 rows through its own ring of staging buffers, a batch of chunks at a time; no warp waits for another one. The copy
-/// engine drains them while the next tile is multiplied: plain stores would hold the warp until the L2 has taken them all.
+/// A warp's 16 rows through its own ring of staging buffers, a batch of chunks at a time; no warp waits for another
+/// one. The copy engine drains them while the next tile is multiplied: plain stores would hold the warp until the L2
+/// has taken them all.
 template <GemmConfig c>
-DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols / 2], const Tile& tile, int32_t first_row, int32_t& batch,
-                            const GemmParams& params) {
+DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols / 2], const Tile& tile,
+                            int32_t first_row, int32_t& batch, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers, kBatches = c.store_buffers / kBatch;
+    constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
+                      kBatches = c.store_buffers / kBatch;
     const bool storing = threadIdx.x % 32 == 0;
     const int32_t row = tile.row + first_row + threadIdx.x / 32 % 4 * 16;
 #pragma unroll
@@ -146,14 +161,16 @@ DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols /
         if (storing) ptx::wait_stores_read<kBatches - 1>();
         __syncwarp();
 #pragma unroll
-        for (int32_t chunk = first; chunk < end; ++chunk) stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
+        for (int32_t chunk = first; chunk < end; ++chunk)
+            stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
         ptx::fence_for_async_proxy();
         __syncwarp();
         if (storing) {
 #pragma unroll
             for (int32_t chunk = first; chunk < end; ++chunk) {
                 const int32_t col = tile.col + chunk * kChunk.inner;
-                ptx::store_box(&params.d, buffers + (chunk - first) * kChunk.bytes(), c.swap_ab ? row : col, c.swap_ab ? tile.col : row, group_of_d<c>(tile));
+                ptx::store_box(&params.d, buffers + (chunk - first) * kChunk.bytes(), c.swap_ab ? row : col,
+                               c.swap_ab ? tile.col : row, group_of_d<c>(tile));
             }
             ptx::commit_stores();
         }
