@@ -39,9 +39,11 @@ inline std::vector<TileShape> grouped_tile_shapes(bool swap_ab) {
 
 inline int32_t math_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
 
-/// Whether loads of C beside both accumulators take more registers than a thread has (ptxas -v, CUDA 13.0, scales per
-/// row).
+/// Whether loads of C beside both accumulators, or what FP32 stores and group tables keep, take more registers than a
+/// thread has (ptxas -v, CUDA 13.0, scales per row).
 inline bool spills(const GemmConfig& c) {
+    const bool wide = c.warpgroup_rows() > kWgmmaRows && c.tile.cols >= 128;
+    if (wide && (c.store != StoreKind::tma || counted_on_device(c.grouping))) return true;
     const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
     return c.add_c && c.store == StoreKind::direct && c.math_warpgroups > 1 && accumulators >= math_registers(c) - 64;
 }
@@ -58,7 +60,7 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
     return num_sms * 10 / 11 / cluster * cluster;
 }
 
-/// Estimated time of a config in microseconds. Fitted to 4,282 measured times of 90 problems on one H200
+/// Estimated time of a config in microseconds. Fitted to measured times of 90 problems on one H200
 /// (benchmarks/calibrate.py).
 struct CostModel {
     double clock_mhz = 1700;

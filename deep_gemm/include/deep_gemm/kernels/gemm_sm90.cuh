@@ -14,6 +14,19 @@
 
 namespace deep_gemm {
 
+/// The end of 64 rows of a tile: add C, clear padding, write D.
+template <GemmConfig c>
+DG_DEVICE void store_subtile(const Smem<c>& smem, float (&total)[kAccumulators<c>], const Tile& tile, int32_t first_row,
+                             int32_t& store_batch, const GemmParams& params) {
+    const Fragment<c> at(tile, first_row, params);
+    if constexpr (c.add_c) add_c<c>(total, at, params);
+    if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(total, at, tile);
+    if constexpr (c.store == StoreKind::tma)
+        store_staged<c>(smem.staging(threadIdx.x / 32), total, tile, first_row, store_batch, params);
+    else
+        store_direct<c>(total, at, params);
+}
+
 template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
     constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
@@ -29,17 +42,12 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
             static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
             if (!reduce_split_k<c>(smem, position, total[0])) continue;
         }
-#pragma unroll
-        for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
-            const int32_t first_row = warpgroup * c.warpgroup_rows() + subtile * kWgmmaRows;
-            const Fragment<c> at(tile, first_row, params);
-            if constexpr (c.add_c) add_c<c>(total[subtile], at, params);
-            if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(total[subtile], at, tile);
-            if constexpr (c.store == StoreKind::tma)
-                store_staged<c>(smem.staging(threadIdx.x / 32), total[subtile], tile, first_row, store_batch, params);
-            else
-                store_direct<c>(total[subtile], at, params);
-        }
+        const int32_t first_row = warpgroup * c.warpgroup_rows();
+        store_subtile<c>(smem, total[0], tile, first_row, store_batch, params);
+        // Written out: a loop over accumulators that the compiler does not unroll would put them all into local memory.
+        static_assert(kSubtiles <= 2);
+        if constexpr (kSubtiles == 2)
+            store_subtile<c>(smem, total[1], tile, first_row + kWgmmaRows, store_batch, params);
     }
     // Shared memory must outlive the copies that read it.
     if constexpr (c.store == StoreKind::tma)

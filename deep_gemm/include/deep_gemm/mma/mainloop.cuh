@@ -80,9 +80,6 @@ private:
 
     /// Two blocks by name, not by index: registers cannot be indexed.
     DG_DEVICE void promote_overlapped(float (&total)[kAccumulators<c>], int32_t k_blocks) {
-        // A count that the compiler knows makes it peel blocks off this loop, and ptxas then runs all wgmma one by one
-        // (its C7514).
-        asm volatile("" : "+r"(k_blocks));
         if (k_blocks == 0) return;
         Block even, odd;
         start_next(even);
