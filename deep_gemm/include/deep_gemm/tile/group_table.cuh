@@ -16,10 +16,6 @@ template <GemmConfig c>
 DG_DEVICE int32_t extent_n(const GemmParams& params) {
     return c.shape.n ? c.shape.n : params.n;
 }
-template <GemmConfig c>
-DG_DEVICE int32_t extent_k(const GemmParams& params) {
-    return c.shape.k ? c.shape.k : params.k;
-}
 
 /// A group that has rows to write. The entry after the last one has group = -1.
 struct GroupEntry {

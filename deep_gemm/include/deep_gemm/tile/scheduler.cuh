@@ -44,12 +44,10 @@ struct Rasterizer {
 
     DG_DEVICE explicit Rasterizer(const GemmParams& params)
         : n_blocks((extent_n<c>(params) + kTileN * kClusterN - 1) / (kTileN * kClusterN)),
-          k_blocks((extent_k<c>(params) + c.tile.k - 1) / c.tile.k),
-          strip(params.strip_blocks) {
-        // Hidden from the compiler where K is compiled in: of a count that it knows it unrolls and peels the roles'
-        // loops, until they spill and ptxas runs all wgmma one by one (its C7514).
-        asm volatile("" : "+r"(k_blocks));
-    }
+          // Read at run time even where K is compiled in: of a count that they know, the compiler and ptxas unroll and
+          // peel the roles' loops until they spill, move accumulators about, or run all wgmma one by one (C7514).
+          k_blocks((params.k + c.tile.k - 1) / c.tile.k),
+          strip(params.strip_blocks) {}
 
     /// Coordinates of the `index`th super-tile of a group of `m_blocks` blocks that starts at row `m_start`; this CTA's
     /// part of K.
