@@ -44,7 +44,7 @@ inline int32_t math_warpgroups(const TileShape& tile) { return tile.rows == 192 
 inline bool spills(const GemmConfig& c) {
     const bool wide = c.warpgroup_rows() > kWgmmaRows && c.tile.cols >= 128;
     if (wide && (c.store != StoreKind::tma || counted_on_device(c.grouping))) return true;
-    if (c.grouping == Grouping::m_psum && c.store == StoreKind::direct && c.tile.cols >= 176) return true;
+    if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;
     const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
     return c.add_c && c.store == StoreKind::direct && c.math_warpgroups > 1 && accumulators >= math_registers(c) - 64;
 }
