@@ -54,10 +54,6 @@ DG_DEVICE void store_shared(uint32_t address, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
 
-DG_DEVICE void store_shared_x2(uint32_t address, float x, float y) {
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
-}
-
 /// stmatrix: four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. Optionally
 /// each transposed.
 template <bool kTransposed>
@@ -89,9 +85,6 @@ DG_DEVICE uint32_t pack_bf16(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
 }
-
-DG_DEVICE float bf16_low(uint32_t packed) { return __uint_as_float(packed << 16); }
-DG_DEVICE float bf16_high(uint32_t packed) { return __uint_as_float(packed & 0xffff0000u); }
 
 /// red.add.f32: add to global memory, in the L2.
 DG_DEVICE void add_global(float* address, float value) {
