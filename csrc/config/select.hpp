@@ -49,8 +49,6 @@ inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles)
     if (tile_m % p.block_m_multiple != 0 || tile_n % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
     if (std::string reason = group_refusal(p, c); !reason.empty()) return reason;
-    if (c.math_warpgroups == 3 && (p.scales_a != ScaleKind::per_row || p.scales_b != ScaleKind::per_row))
-        return "three warpgroups are for scales per row";
     if (sm90::spills(c)) return "it would spill registers";
     const int32_t rows = c.swap_ab ? p.n : p.m, cols = c.swap_ab ? p.m : p.n;
     if (c.cluster.rows > 1 && ceil_div(rows, c.tile.rows) % c.cluster.rows != 0)

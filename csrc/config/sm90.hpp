@@ -21,7 +21,7 @@ inline std::vector<TileShape> tile_shapes(bool swap_ab) {
     } else {
         for (int32_t cols = 16; cols <= 192; cols += 16) shapes.push_back({128, cols, 128});
         for (int32_t cols = 64; cols <= 128; cols += 16) shapes.push_back({256, cols, 128});
-        shapes.push_back({192, 128, 128});
+        for (const int32_t cols : {96, 112, 128}) shapes.push_back({192, cols, 128});
     }
     return shapes;
 }
