@@ -80,7 +80,7 @@ def measure(arguments: argparse.Namespace) -> int:
         chosen = [config for config, estimate in found if estimate <= arguments.within * found[0][1]][: arguments.most]
 
         def call(config: list[int], a=a, sfa=sfa, b=b, d=d, size=(m, n, k)) -> None:
-            C.force_config(not on_gpu, 0, *size, *config)
+            C.force_config(not on_gpu, 0, *size, *config, 1)
             deep_gemm.fp8_gemm_nt((a.data, sfa), (b.data, b.scales), d, compiled_dims="")
 
         lines = []
@@ -90,7 +90,7 @@ def measure(arguments: argparse.Namespace) -> int:
                 [timing] = timer.time(lambda config=config, call=call: call(config))
                 lines.append([*config, round(timing.median * 1e6, 2)])
         finally:
-            C.force_config(not on_gpu, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+            C.force_config(not on_gpu, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1)
         lines.sort(key=lambda line: line[-1])
         problems.append({"m": m, "n": n, "k": k, "rows": lines})
         print(f"{m}x{n}x{k}: {len(lines)} configs, best {lines[0]}", flush=True)

@@ -31,7 +31,7 @@ inline int32_t most_stages(GemmConfig config) {
 /// Why groups cannot be served by a config; empty where they can.
 inline std::string group_refusal(const Problem& p, const GemmConfig& c) {
     if (p.grouping == Grouping::dense) return "";
-    if (c.cluster.k > 1) return "groups do not split K";
+    if (c.k_parts() > 1) return "groups do not split K";
     if (!is_m_grouped(p.grouping)) return "";
     const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows,
                   cluster_m = c.swap_ab ? c.cluster.cols : c.cluster.rows;
@@ -57,12 +57,14 @@ inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles)
         return "column blocks do not divide into clusters";
     if (c.cluster.rows > 1 && c.tile.cols / c.cluster.rows % 8 != 0)
         return "columns do not divide into multicast slices";
-    if (c.cluster.k > 1 && p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
-    if (c.cluster.k > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
-    if (c.cluster.k > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
+    if (c.k_parts() > 1 && p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
+    if (c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
+    if (c.k_parts() > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
         return "a split K wants all tiles at once";
-    if (c.cluster.k > 1 && ceil_div(p.k, c.tile.k) < 3 * c.cluster.k)
+    if (c.k_parts() > 1 && ceil_div(p.k, c.tile.k) < 3 * c.k_parts())
         return "less than three K blocks for each part of K";
+    if (c.math_warpgroups > 4) return "more than four math warpgroups";
+    if (c.stages < c.k_warpgroups) return "fewer stages than warpgroups that take turns";
     return "";
 }
 
@@ -110,7 +112,7 @@ inline int32_t group_capacity(const Problem& p) {
 }
 
 inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster,
-                                bool tolerate_waste = false) {
+                                int32_t k_warpgroups = 1, bool tolerate_waste = false) {
     Candidate candidate;
     GemmConfig& c = candidate.config;
     const bool reduces = p.add_c != 0 && p.in_place != 0 && p.output == ElementType::fp32;
@@ -123,7 +125,8 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .swap_ab = swap_ab,
          .tile = tile,
          .cluster = cluster,
-         .math_warpgroups = sm90::math_warpgroups(tile),
+         .math_warpgroups = sm90::row_warpgroups(tile) * k_warpgroups,
+         .k_warpgroups = k_warpgroups,
          .stages = 1,
          .add_c = p.add_c != 0 && !reduces,
          .store = reduces                                            ? StoreKind::reduce
@@ -160,7 +163,10 @@ inline std::vector<Candidate> enumerate(const Problem& p) {
         for (const TileShape& tile :
              is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(swap_ab) : sm90::tile_shapes(swap_ab))
             for (const ClusterShape& cluster : sm90::cluster_shapes())
-                candidates.push_back(make_candidate(p, swap_ab, tile, cluster));
+                for (const int32_t k_warpgroups : {1, 2, 4})
+                    if (k_warpgroups == 1 ||
+                        (p.grouping == Grouping::dense && sm90::takes_turns(tile, cluster, k_warpgroups)))
+                        candidates.push_back(make_candidate(p, swap_ab, tile, cluster, k_warpgroups));
     return candidates;
 }
 

@@ -1,8 +1,9 @@
-// Adding up the partial sums of CTAs that split K, through distributed shared memory and in a fixed order.
+// Adding up the partial sums of warpgroups and CTAs that split K, through (distributed) shared memory and in a fixed
+// order.
 //
-// The tile's rows are divided among warps, 16 each. Every warp sends its accumulators, in register order, to the CTA
-// that owns these rows; the bytes count on that owner's barrier. The owning warp waits for all parts, adds them in the
-// order of K and stores D.
+// The tile's rows are divided among warps, 16 each. Every warp sends its accumulators, in register order, to the CTA of
+// the part that owns these rows; the bytes count on that owner's barrier. The owning warp waits for all parts, adds
+// them up in order and stores D.
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
@@ -11,30 +12,32 @@
 
 namespace deep_gemm {
 
-/// Returns whether this warp owns its rows and has their sum in `total`. A cluster that splits K computes one tile in
-/// all (selection sees to it), so the buffers and barriers serve once and need no hand-back.
+/// Returns whether this warp owns its rows and has their sum in `total`. Where K is split, a CTA computes one tile in all
+/// (selection sees to it), so the buffers and barriers serve once and need no hand-back.
 template <GemmConfig c>
 DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& position,
                               float (&total)[c.tile.cols / 2]) {
     constexpr int32_t kPartBytes = split_k_part_bytes(c);
-    const int32_t row_warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t owner = row_warp % c.cluster.k, slot = row_warp / c.cluster.k;
+    const int32_t row_warp = threadIdx.x / 32 % (c.row_warpgroups() * 4), lane = threadIdx.x % 32;
+    const int32_t mine = position.k * c.k_warpgroups + threadIdx.x / (c.row_warpgroups() * 128);
+    const int32_t owner = row_warp % c.k_parts();
+    const int32_t slot = row_warp / c.k_parts() * c.k_warpgroups + owner % c.k_warpgroups;
 
-    const uint32_t owner_rank = position.rank(position.row, position.col, owner);
-    const uint32_t part = ptx::map_to_cta(smem.reduction(slot) + position.k * kPartBytes, owner_rank) + lane * 16;
+    const uint32_t owner_rank = position.rank(position.row, position.col, owner / c.k_warpgroups);
+    const uint32_t part = ptx::map_to_cta(smem.reduction(slot) + mine * kPartBytes, owner_rank) + lane * 16;
     const uint32_t barrier = ptx::map_to_cta(smem.reduction_barrier(slot), owner_rank);
 #pragma unroll
     for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
         ptx::store_cluster_async(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
 
-    if (position.k != owner) return false;
+    if (mine != owner) return false;
     ptx::barrier_wait(smem.reduction_barrier(slot), 0);
     const uint32_t parts = smem.reduction(slot) + lane * 16;
 #pragma unroll
     for (int32_t i = 0; i < c.tile.cols / 2; i += 4) {
         float4 sum = ptx::load_shared_x4(parts + i * 128);
 #pragma unroll
-        for (int32_t k = 1; k < c.cluster.k; ++k) {
+        for (int32_t k = 1; k < c.k_parts(); ++k) {
             const float4 more = ptx::load_shared_x4(parts + k * kPartBytes + i * 128);
             sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
         }
