@@ -63,7 +63,7 @@ inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles)
         return "a split K wants all tiles at once";
     if (c.k_parts() > 1 && ceil_div(p.k, c.tile.k) < 3 * c.k_parts())
         return "less than three K blocks for each part of K";
-    if (c.math_warpgroups > 4) return "more than four math warpgroups";
+    if (c.math_warpgroups > 3) return "more than three math warpgroups";
     if (c.stages < c.k_warpgroups) return "fewer stages than warpgroups that take turns";
     return "";
 }
@@ -163,7 +163,7 @@ inline std::vector<Candidate> enumerate(const Problem& p) {
         for (const TileShape& tile :
              is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(swap_ab) : sm90::tile_shapes(swap_ab))
             for (const ClusterShape& cluster : sm90::cluster_shapes())
-                for (const int32_t k_warpgroups : {1, 2, 4})
+                for (const int32_t k_warpgroups : {1, 2, 3})
                     if (k_warpgroups == 1 ||
                         (p.grouping == Grouping::dense && sm90::takes_turns(tile, cluster, k_warpgroups)))
                         candidates.push_back(make_candidate(p, swap_ab, tile, cluster, k_warpgroups));

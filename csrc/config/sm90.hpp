@@ -43,8 +43,7 @@ inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ?
 
 /// Whether a tile's row warpgroups are worth doubling or more, the additional ones taking every second (third ...) K block.
 inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int32_t k_warpgroups) {
-    const int32_t warpgroups = row_warpgroups(tile) * k_warpgroups;
-    return cluster.rows * cluster.cols == 1 && tile.rows <= 128 && warpgroups <= (tile.cols <= 64 ? 4 : 2);
+    return cluster.rows * cluster.cols == 1 && tile.rows == 64 && (k_warpgroups == 2 || tile.cols <= 64);
 }
 
 /// Whether loads of C beside both accumulators, or what FP32 stores and group tables keep, take more registers than a

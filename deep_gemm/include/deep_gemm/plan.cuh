@@ -31,7 +31,12 @@ constexpr bool scales_stay_in_smem(const GemmConfig& c) {
 
 /// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
 constexpr int32_t math_registers(const GemmConfig& c) {
-    return c.math_warpgroups == 4 ? 112 : c.math_warpgroups == 3 ? 160 : 232;
+    return c.math_warpgroups < 3 ? 232 : c.k_warpgroups == 3 ? 152 : 160;
+}
+
+/// What is left to the warps that load.
+constexpr int32_t load_registers(const GemmConfig& c) {
+    return c.math_warpgroups < 3 ? 40 : 512 - 3 * math_registers(c);
 }
 
 /// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it,

@@ -62,8 +62,10 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
     }
     if constexpr (c.k_parts() > 1)
         for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) {
-            ptx::barrier_init(smem.reduction_barrier(slot), 1);
-            ptx::barrier_arrive_expect(smem.reduction_barrier(slot), c.k_parts() * split_k_part_bytes(c));
+            // Parts of other CTAs come asynchronously and are counted in bytes.
+            ptx::barrier_init(smem.reduction_barrier(slot), c.cluster.k > 1 ? 1 : c.k_parts());
+            if constexpr (c.cluster.k > 1)
+                ptx::barrier_arrive_expect(smem.reduction_barrier(slot), c.k_parts() * split_k_part_bytes(c));
         }
     ptx::fence_barrier_init();
 }
@@ -78,9 +80,6 @@ DG_DEVICE void sync_cluster() {
 
 /// Two warpgroups have registers enough from the start.
 constexpr bool moves_registers(const GemmConfig& c) { return c.math_warpgroups > 1; }
-constexpr int32_t load_registers(const GemmConfig& c) {
-    return c.math_warpgroups == 4 ? 64 : c.math_warpgroups == 3 ? 32 : 40;
-}
 
 template <GemmConfig c>
 DG_DEVICE void run_gemm_sm90(const GemmParams& params) {

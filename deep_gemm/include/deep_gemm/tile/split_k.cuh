@@ -2,8 +2,8 @@
 // order.
 //
 // The tile's rows are divided among warps, 16 each. Every warp sends its accumulators, in register order, to the CTA of
-// the part that owns these rows; the bytes count on that owner's barrier. The owning warp waits for all parts, adds
-// them up in order and stores D.
+// the part that owns these rows, and that owner's barrier counts them. The owning warp waits for all parts, adds them
+// up in order and stores D.
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
@@ -23,12 +23,21 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
     const int32_t owner = row_warp % c.k_parts();
     const int32_t slot = row_warp / c.k_parts() * c.k_warpgroups + owner % c.k_warpgroups;
 
-    const uint32_t owner_rank = position.rank(position.row, position.col, owner / c.k_warpgroups);
-    const uint32_t part = ptx::map_to_cta(smem.reduction(slot) + mine * kPartBytes, owner_rank) + lane * 16;
-    const uint32_t barrier = ptx::map_to_cta(smem.reduction_barrier(slot), owner_rank);
+    if constexpr (c.cluster.k > 1) {
+        const uint32_t owner_rank = position.rank(position.row, position.col, owner / c.k_warpgroups);
+        const uint32_t part = ptx::map_to_cta(smem.reduction(slot) + mine * kPartBytes, owner_rank) + lane * 16;
+        const uint32_t barrier = ptx::map_to_cta(smem.reduction_barrier(slot), owner_rank);
 #pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
-        ptx::store_cluster_async(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
+        for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
+            ptx::store_cluster_async(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
+    } else {
+        const uint32_t part = smem.reduction(slot) + mine * kPartBytes + lane * 16;
+#pragma unroll
+        for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
+            ptx::store_shared_x4(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3]);
+        __syncwarp();
+        if (lane == 0) ptx::barrier_arrive(smem.reduction_barrier(slot));
+    }
 
     if (mine != owner) return false;
     ptx::barrier_wait(smem.reduction_barrier(slot), 0);
