@@ -24,7 +24,7 @@ struct Candidate {
 /// As many stages as shared memory holds; more than 16 buy nothing.
 inline int32_t most_stages(GemmConfig config) {
     for (config.stages = 16; config.stages > 0; --config.stages)
-        if (plan_smem(config).bytes <= kMaxSmemBytes) break;
+        if (config.stages % config.k_warpgroups == 0 && plan_smem(config).bytes <= kMaxSmemBytes) break;
     return config.stages;
 }
 
@@ -43,7 +43,7 @@ inline std::string group_refusal(const Problem& p, const GemmConfig& c) {
 
 /// Why a config cannot serve a problem; empty where it can.
 inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
-    if (c.stages < 2) return "fewer than two stages fit shared memory";
+    if (c.stages < 2 * c.k_warpgroups) return "fewer than two stages for each turn fit shared memory";
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows, tile_n = c.swap_ab ? c.tile.rows : c.tile.cols;
     if (tile_m % p.block_m_multiple != 0 || tile_n % p.block_n_multiple != 0)
@@ -64,7 +64,6 @@ inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles)
     if (c.k_parts() > 1 && ceil_div(p.k, c.tile.k) < 3 * c.k_parts())
         return "less than three K blocks for each part of K";
     if (c.math_warpgroups > 3) return "more than three math warpgroups";
-    if (c.stages < c.k_warpgroups) return "fewer stages than warpgroups that take turns";
     return "";
 }
 

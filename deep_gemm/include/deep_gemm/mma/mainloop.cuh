@@ -15,6 +15,9 @@ public:
 
     DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup)
         : smem_(smem), first_row_(warpgroup % c.row_warpgroups() * c.warpgroup_rows()) {
+        // A stage belongs to one turn: who waits for its next phase has seen the one before. (Otherwise a barrier whose
+        // earlier phase is still open, copies being late, looks as if the awaited one were over.)
+        static_assert(c.stages % c.k_warpgroups == 0);
         if constexpr (c.k_warpgroups > 1) {
             turn_ = warpgroup / c.row_warpgroups();
             ring_.advance(turn_);
