@@ -56,8 +56,11 @@ constexpr int32_t owned_row_warps(const GemmConfig& c) {
 /// One warp's accumulators.
 constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return c.tile.cols / 2 * 32 * 4; }
 
+/// What the owner of 16 rows is sent: every part but its own.
+constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1) * split_k_part_bytes(c); }
+
 constexpr int32_t reduction_bytes(const GemmConfig& c) {
-    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * (c.k_parts() * split_k_part_bytes(c) + 8);
+    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * (received_bytes(c) + 8);
 }
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and
