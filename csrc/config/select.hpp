@@ -80,11 +80,14 @@ inline std::string waste(const Problem& p, const GemmConfig& c) {
     return "";
 }
 
-/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output.
-inline int32_t choose_strip(const GemmConfig& c, int32_t num_ctas) {
+/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output. No more than a
+/// group is expected to have: a strip of full height is found without a division.
+inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
     const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols);
     const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
-    return std::max(1, static_cast<int32_t>(square / block_m + 0.5));
+    const int32_t blocks = static_cast<int32_t>(square / block_m + 0.5);
+    const int32_t rows = p.grouping == Grouping::m_contiguous ? p.m : expected_group_rows(p);
+    return std::clamp(blocks, 1, ceil_div(rows, block_m));
 }
 
 /// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all
@@ -148,7 +151,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     if (!candidate.refusal.empty()) return candidate;
     candidate.num_ctas =
         static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, sm90::resident_ctas(p.num_sms, cluster.size())));
-    candidate.strip_blocks = choose_strip(c, candidate.num_ctas);
+    candidate.strip_blocks = choose_strip(p, c, candidate.num_ctas);
     c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;
     average.k = expected_k(p);

@@ -92,6 +92,9 @@ struct GemmConfig {
     constexpr int32_t row_warpgroups() const { return math_warpgroups / k_warpgroups; }
     /// Partial sums of an element of D.
     constexpr int32_t k_parts() const { return cluster.k * k_warpgroups; }
+    /// A CTA's tile along N, and what its cluster covers.
+    constexpr int32_t tile_n() const { return swap_ab ? tile.rows : tile.cols; }
+    constexpr int32_t super_tile_n() const { return tile_n() * (swap_ab ? cluster.rows : cluster.cols); }
     constexpr int32_t threads() const { return (math_warpgroups + 1) * 128; }
 };
 
