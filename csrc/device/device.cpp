@@ -33,10 +33,6 @@ Device* find_cuda_device(int index) {
 
 }  // namespace
 
-std::vector<double> Device::time_launches(void*, std::span<const std::function<void()>>, const TimingOptions&) {
-    fail(ErrorKind::runtime, facts().name, " has no clock");
-}
-
 Device& Device::get(DeviceId id) {
     if (!id.simulated) return *find_cuda_device(id.index);
 #ifdef DEEP_GEMM_HAS_SIMULATOR
