@@ -25,13 +25,15 @@ struct Scratch {
     tvm::ffi::Tensor flush = {};
 };
 
+/// Whether a candidate may write D itself: where each writes what the call writes, no more. Not where C is D, as what
+/// it wrote would be added to the result, and not for experts, as a taller tile reaches further into their padding.
+inline bool may_write_d(const Problem& p) { return !p.in_place && !is_m_grouped(p.grouping); }
+
 /// Nothing where there is no memory for it.
 inline std::optional<Scratch> allocate_scratch(const Device& device, const GemmCall& call) {
     try {
         Scratch scratch{.flush = allocate_bytes(device, device.has_clock() ? kFlushL2s * device.facts().l2_bytes : 4)};
-        // Every launch writes all that the call writes, and nothing else, so it may write D, but where C is D: what it
-        // wrote would be added to the result.
-        if (call.problem.in_place) scratch.d = allocate_bytes(device, static_cast<int64_t>(call.d.bytes));
+        if (!may_write_d(call.problem)) scratch.d = allocate_bytes(device, static_cast<int64_t>(call.d.bytes));
         return scratch;
     } catch (const std::exception&) {
         return std::nullopt;
@@ -110,7 +112,8 @@ inline std::string problem_text(const Problem& p) {
 }
 
 /// The plan that serves a call whose plan was only the model's pick. Measures, waits for the stream, and remembers the
-/// winner here and on disk; where it cannot, the pick serves this call and the next one tries again.
+/// winner here and on disk. During a capture, or another thread's measuring, the pick serves, and a later call
+/// measures.
 inline LaunchPlan tune(Device& device, const GemmCall& call, const LaunchPlan& pick, void* stream,
                        const LaunchCall& launch) {
     PlanCache& plans = PlanCache::of(device);
@@ -119,7 +122,13 @@ inline LaunchPlan tune(Device& device, const GemmCall& call, const LaunchPlan& p
     const std::unique_lock turn(plans.measuring(), std::try_to_lock);
     if (!turn) return pick;
     const std::optional<Scratch> scratch = allocate_scratch(device, call);
-    if (!scratch) return pick;
+    if (!scratch) {
+        // In this process the pick stays: each failing allocation costs torch all its cached memory.
+        if (jit::settings().print_configs)
+            std::fprintf(stderr, "deep_gemm: no memory for measuring %s\n", problem_text(call.problem).c_str());
+        plans.remember(call.problem, pick);
+        return pick;
+    }
     const Tuning tuning = make_tuning(device, call.problem);
     const std::vector<Measurement> measured =
         measure(device, tuning, call, stream, *scratch, launch, plans.measure_for_test());

@@ -84,7 +84,8 @@ public:
     /// Serve a problem with this plan from now on, unless it was chosen for what is no longer in force.
     void remember(const Problem& problem, const LaunchPlan& plan) {
         std::unique_lock lock(mutex_);
-        if (plan.forcings == forcings_) plans_.try_emplace(problem, plan);
+        if (plan.forcings != forcings_) return;
+        plans_.try_emplace(problem, plan).first->second.untuned = false;
     }
 
     /// Serve every problem of this device with one candidate's tile and cluster: for tuning, and for tests that reach
