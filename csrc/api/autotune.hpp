@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -19,6 +20,8 @@ using LaunchCall = std::function<void(const GemmCall&, const LaunchPlan&)>;
 
 /// What is written before each launch, in sizes of the L2: nothing that a launch reads is left in it.
 inline constexpr int64_t kFlushL2s = 2;
+inline constexpr double kFlushUs = 50;     // about what that takes
+inline constexpr double kBudgetUs = 20e3;  // for all launches together: short kernels are measured more often
 
 struct Scratch {
     Workspace d = {};
@@ -44,17 +47,34 @@ inline std::optional<Scratch> allocate_scratch(const Device& device, const GemmC
 inline void compile_all(const Device& device, const std::vector<Candidate>& candidates) {
     std::atomic<size_t> next{0};
     const auto compile = [&] {
-        for (size_t i = next++; i < candidates.size(); i = next++) try {
+        for (size_t i = next++; i < candidates.size(); i = next++) {
+            try {
                 jit::compile_to_image(render(candidates[i].config), device.facts().target, device.facts().output);
             } catch (const std::exception&) {
             }
+        }
     };
-    std::vector<std::thread> helpers(std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()),
-                                                      candidates.size()) -
-                                     1);
-    for (std::thread& helper : helpers) helper = std::thread(compile);
+    std::vector<std::jthread> helpers;  // joined at the end of the scope
+    try {
+        const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+        while (helpers.size() + 1 < std::min(cores, candidates.size())) helpers.emplace_back(compile);
+    } catch (const std::system_error&) {  // no more threads: fewer do the work
+    }
     compile();
-    for (std::thread& helper : helpers) helper.join();
+}
+
+/// The candidate's plan, after a first launch that has brought its code into the caches. Nothing where it cannot run.
+inline std::optional<LaunchPlan> rehearse(Device& device, const Candidate& candidate, const GemmCall& call,
+                                          const LaunchCall& launch) {
+    try {
+        const LaunchPlan plan = make_plan(device, candidate);
+        launch(call, plan);
+        return plan;
+    } catch (const Error& error) {
+        std::fprintf(stderr, "deep_gemm: DG_AUTOTUNE leaves out %s: %s\n", tile_text(candidate.config).c_str(),
+                     error.what());
+        return std::nullopt;
+    }
 }
 
 struct Measurement {
@@ -63,36 +83,28 @@ struct Measurement {
     double us = 0;
 };
 
-/// All candidates that run, with their times.
+/// All candidates that run, with their times. `call` writes where it may be written.
 inline std::vector<Measurement> measure(Device& device, const Tuning& tuning, const GemmCall& call, void* stream,
                                         const Scratch& scratch, const LaunchCall& launch,
                                         const MeasureForTest& for_test) {
-    GemmCall rehearsal = call;
-    if (scratch.d) rehearsal.d.data = static_cast<char*>(scratch.d->data_ptr());
     compile_all(device, tuning.candidates);
     std::vector<Measurement> measured;
-    double round_us = 0;
-    for (size_t i = 0; i < tuning.candidates.size(); ++i) try {
-            measured.push_back({i, make_plan(device, tuning.candidates[i])});
-            launch(rehearsal, measured.back().plan);  // once before it counts: its code gets into the caches
-            round_us += tuning.candidates[i].cost_us;
-        } catch (const Error& error) {
-            if (!measured.empty() && measured.back().candidate == i) measured.pop_back();
-            std::fprintf(stderr, "deep_gemm: DG_AUTOTUNE leaves out %s: %s\n",
-                         tile_text(tuning.candidates[i].config).c_str(), error.what());
-        }
+    for (size_t i = 0; i < tuning.candidates.size(); ++i)
+        if (const auto plan = rehearse(device, tuning.candidates[i], call, launch)) measured.push_back({i, *plan});
+    if (measured.empty()) return measured;
     if (for_test) {
         for (Measurement& m : measured) m.us = for_test(tile_text(m.plan.config));
         return measured;
     }
+    double round_us = 0;
     std::vector<std::function<void()>> launches;
-    for (const Measurement& m : measured) launches.push_back([&] { launch(rehearsal, m.plan); });
-    if (launches.empty()) return measured;
-    // Short kernels are measured more often: about 20 ms in all, each launch with 50 us of writing before it.
-    const double rounds = 20e3 / (round_us + 50.0 * static_cast<double>(launches.size()));
+    for (const Measurement& m : measured) {
+        round_us += kFlushUs + tuning.candidates[m.candidate].cost_us;
+        launches.push_back([&] { launch(call, m.plan); });
+    }
     const std::vector<double> times =
         device.time_launches(stream, launches,
-                             {.rounds = static_cast<int>(std::clamp(rounds, 5.0, 25.0)),
+                             {.rounds = static_cast<int>(std::clamp(kBudgetUs / round_us, 5.0, 25.0)),
                               .flush = scratch.flush.data_ptr(),
                               .flush_bytes = static_cast<size_t>(kFlushL2s * device.facts().l2_bytes)});
     for (size_t i = 0; i < measured.size(); ++i) measured[i].us = times[i];
@@ -130,8 +142,10 @@ inline LaunchPlan tune(Device& device, const GemmCall& call, const LaunchPlan& p
         return pick;
     }
     const Tuning tuning = make_tuning(device, call.problem);
+    GemmCall rehearsal = call;
+    if (scratch->d) rehearsal.d.data = static_cast<char*>(scratch->d->data_ptr());
     const std::vector<Measurement> measured =
-        measure(device, tuning, call, stream, *scratch, launch, plans.measure_for_test());
+        measure(device, tuning, rehearsal, stream, *scratch, launch, plans.measure_for_test());
     if (measured.empty()) return pick;
     Measurement best = fastest(measured);
     std::string table;
