@@ -1,4 +1,6 @@
 // What deep_gemm/gemm.py calls. Bindings only.
+#include <tvm/ffi/string.h>
+
 #include "api/gemm.hpp"
 #include "config/explain.hpp"
 #include "util/ffi.hpp"
@@ -7,6 +9,7 @@ namespace deep_gemm {
 namespace {
 
 using tvm::ffi::Optional;
+using tvm::ffi::String;
 
 std::optional<TensorView> to_optional(const Optional<TensorView>& tensor) {
     return tensor.has_value() ? std::optional<TensorView>(tensor.value()) : std::nullopt;
@@ -45,9 +48,20 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
     fail(ErrorKind::value, "selection knows no such config");
 }
 
+/// Measure new problems on a device, or do not, whatever DG_AUTOTUNE says; forgets its plans. `measure` stands for the
+/// device's clock in tests: it is given a config's tile as text and returns microseconds.
+void set_autotune(bool simulated, int64_t index, bool on, Optional<tvm::ffi::TypedFunction<double(String)>> measure) {
+    Device& device = Device::get({.simulated = simulated, .index = static_cast<int>(index)});
+    AutotuneMode mode{.on = on};
+    if (measure.has_value())
+        mode.measure = [call = measure.value()](const std::string& config) { return call(String(config)); };
+    PlanCache::of(device).set_autotune(std::move(mode));
+}
+
 }  // namespace
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(fp8_gemm, deep_gemm::fp8_gemm);
 DEEP_GEMM_EXPORT(explain, deep_gemm::explain_dense);
 DEEP_GEMM_EXPORT(force_config, deep_gemm::force_config);
+DEEP_GEMM_EXPORT(set_autotune, deep_gemm::set_autotune);

@@ -4,7 +4,7 @@
 and readers what `C` has. Arguments are positional only. tests/test_stubs.py compares names and argument counts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -186,6 +186,13 @@ def force_config(
     /,
 ) -> None:
     """Serve all calls on a device with this config (rows = 0: select again). For tuning and tests."""
+
+def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str], float] | None, /) -> None:
+    """Measure new problems on a device, or do not, whatever DG_AUTOTUNE says; forgets its plans.
+
+    `measure` stands for the device's clock in tests: it gets a config ("swapped 64x16 cluster 1x1x4") and returns its
+    time in microseconds.
+    """
 
 # csrc/selection_api.cpp: which kernel a problem gets.
 

@@ -101,6 +101,8 @@ _JSON_FIELDS = [field for field in CacheEntry.__dataclass_fields__ if field != "
 def clear_cache() -> int:
     """Delete every kernel of the disk cache, damaged ones too, and say how many. Loaded kernels stay loaded.
 
+    What DG_AUTOTUNE measured goes as well.
+
     Processes that are compiling meanwhile lose nothing: what they finish appears in the emptied cache.
     """
     root = cache_dir()
@@ -111,6 +113,7 @@ def clear_cache() -> int:
     for path in entries:
         shutil.rmtree(path, ignore_errors=True)
     shutil.rmtree(root / "failed", ignore_errors=True)
+    shutil.rmtree(root / "tuned", ignore_errors=True)
     return len(entries)
 
 

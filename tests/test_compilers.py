@@ -268,6 +268,13 @@ def test_driver_declarations_match_cuda_h(tmp_path):
         "cuDeviceGetAttribute": "DeviceGetAttribute",
         "cuGetErrorName": "GetErrorName",
         "cuGetErrorString": "GetErrorString",
+        "cuStreamIsCapturing": "StreamIsCapturing",
+        "cuEventCreate": "EventCreate",
+        "cuEventRecord": "EventRecord",
+        "cuEventSynchronize": "EventSynchronize",
+        "cuEventElapsedTime": "EventElapsedTime",
+        "cuEventDestroy": "EventDestroy",
+        "cuMemsetD32Async": "MemsetD32Async",
     }
     constants = {
         "CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT": "kMultiprocessorCount",
@@ -277,6 +284,7 @@ def test_driver_declarations_match_cuda_h(tmp_path):
         "CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": "kMaxSharedMemoryPerBlockOptIn",
         "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": "kMaxDynamicSharedMemoryBytes",
         "CU_STREAM_CAPTURE_MODE_RELAXED": "kCaptureModeRelaxed",
+        "CU_STREAM_CAPTURE_STATUS_NONE": "kCaptureStatusNone",
         "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION": "kClusterDimension",
         "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION": "kProgrammaticStreamSerialization",
         "CU_TENSOR_MAP_DATA_TYPE_UINT8": "kUint8",
@@ -343,4 +351,4 @@ def test_driver_declarations_match_cuda_h(tmp_path):
     # Every call that the runtime looks up was compared.
     known = (ROOT / "csrc" / "device" / "driver_api.cpp").read_text()
     found = {line.split("(")[1].split(")")[0] for line in known.splitlines() if line.startswith("    DEEP_GEMM_FIND(")}
-    assert found | {"KernelGetParamInfo"} == set(functions.values())
+    assert found | {"KernelGetParamInfo", "EventDestroy"} == set(functions.values())

@@ -82,3 +82,15 @@ def test_refusals(lines, message):
 
 def test_nothing_passed_that_should_not(lines):
     assert "no error" not in lines
+
+
+def test_timing(lines):
+    start = lines.index("wait on context 0, capture mode 2")  # once, with this thread free to wait during captures
+    assert lines[start + 1 : start + 7] == [
+        "median 3000 us",
+        "median 6000 us",
+        "capture status 0: free",
+        "capture status 1: capturing",
+        "capture status 3: capturing",
+        "current 0, capture mode 0",
+    ]

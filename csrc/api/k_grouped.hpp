@@ -22,24 +22,10 @@ inline Matrix align_k_groups(Device& device, const Matrix& matrix, const KGroupL
     return copy;
 }
 
-inline void launch_k_groups(Device& device, const LaunchPlan& plan, const GemmCall& call, const void* params,
-                            size_t params_bytes, void* stream) {
-    const Extent extents[] = {
-        {call.a.data, call.a.bytes, "a", false},
-        {call.b.data, call.b.bytes, "b", false},
-        {call.scales_a.data, call.scales_a.bytes, "a's scales", false},
-        {call.scales_b.data, call.scales_b.bytes, "b's scales", false},
-        {call.d.data, call.d.bytes, "d", true},
-        {call.c.data, call.c.bytes, "c", false},
-        {call.grouped_layout, call.grouped_layout_bytes, "grouped_layout", false},
-    };
-    device.launch(*plan.kernel, plan.shape, params, params_bytes, stream, extents);
-}
-
 /// Groups that are matrices of their own, a launch for each part of them whose tensor maps fit a kernel's argument.
-inline void launch_group_by_group(Device& device, const KGroupedCall& k, const LaunchPlan& plan, void* stream) {
+inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCall& call,
+                                  std::span<const int64_t> ks, void* stream) {
     const GemmConfig& c = plan.config;
-    const GemmCall& call = k.call;
     GemmParamsWithMaps<kMostGroupMaps> params;
     static_cast<GemmParams&>(params) = make_params(device, call, plan);
     const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows) {
@@ -53,19 +39,19 @@ inline void launch_group_by_group(Device& device, const KGroupedCall& k, const L
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
     int64_t k_before = 0;
-    for (int64_t first = 0; first < static_cast<int64_t>(k.ks.size()); first += c.group_capacity) {
-        const int64_t count = std::min<int64_t>(c.group_capacity, static_cast<int64_t>(k.ks.size()) - first);
+    for (int64_t first = 0; first < static_cast<int64_t>(ks.size()); first += c.group_capacity) {
+        const int64_t count = std::min<int64_t>(c.group_capacity, static_cast<int64_t>(ks.size()) - first);
         for (int64_t i = 0; i < count; ++i) {
             // A group without K has nothing to encode; nothing is read through its maps, but they are prefetched, so
             // they must be maps.
-            const bool empty = k.ks[first + i] == 0;
-            const int64_t group_k = empty ? kTmaAlignment : k.ks[first + i];
+            const bool empty = ks[first + i] == 0;
+            const int64_t group_k = empty ? kTmaAlignment : ks[first + i];
             params.groups[i].rows = map(rows, empty ? 0 : k_before, group_k, c.tile.rows / c.cluster.cols);
             params.groups[i].cols = map(cols, empty ? 0 : k_before, group_k, c.tile.cols / c.cluster.rows);
-            k_before += k.ks[first + i];
+            k_before += ks[first + i];
         }
         params.first_group = static_cast<int32_t>(first), params.num_groups = static_cast<int32_t>(count);
-        launch_k_groups(device, plan, call, &params, sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps), stream);
+        launch_gemm(device, plan, call, &params, sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps), stream);
     }
 }
 
@@ -77,19 +63,24 @@ inline bool run_k_grouped(KGroupedCall k) {
     if (problem.k == 0) return false;
     Device& device = Device::get(call.device);
     CallSettings::of(call.device).apply(problem, device.facts());
-    const LaunchPlan& plan = PlanCache::of(device).get(device, problem);
+    LaunchPlan plan = PlanCache::of(device).get(device, problem);
     void* stream = current_stream(call.device);
     const ScaleWorkspace workspace_a = require_layout(device, call.scales_a, stream);
     const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
-    if (k.group_by_group) {
-        launch_group_by_group(device, k, plan, stream);
-        return true;
-    }
     Workspace copy_of_a, copy_of_b;
-    call.a = align_k_groups(device, call.a, call.k_groups, k.k_blocks, stream, copy_of_a);
-    call.b = align_k_groups(device, call.b, call.k_groups, k.k_blocks, stream, copy_of_b);
-    const GemmParams params = make_params(device, call, plan);
-    launch_k_groups(device, plan, call, &params, sizeof(params), stream);
+    if (!k.group_by_group) {
+        call.a = align_k_groups(device, call.a, call.k_groups, k.k_blocks, stream, copy_of_a);
+        call.b = align_k_groups(device, call.b, call.k_groups, k.k_blocks, stream, copy_of_b);
+    }
+    const auto launch = [&](const GemmCall& any_call, const LaunchPlan& any_plan) {
+        if (k.group_by_group)
+            launch_group_by_group(device, any_plan, any_call, k.ks, stream);
+        else
+            launch_gemm(device, any_plan, any_call, stream);
+    };
+    if (plan.untuned) [[unlikely]]
+        plan = tune(device, call, plan, stream, launch);
+    launch(call, plan);
     return true;
 }
 

@@ -1,6 +1,7 @@
 // Problem -> config and loaded kernel, remembered for each device. A warm call costs one hash and one lookup.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "../device/device.hpp"
 #include "../jit/render.hpp"
 #include "../jit/settings.hpp"
+#include "tuning.hpp"
 
 namespace deep_gemm {
 
@@ -20,6 +22,17 @@ struct LaunchPlan {
     const Kernel* kernel = nullptr;
     LaunchShape shape = {};
     int32_t strip_blocks = 1;
+    bool untuned = false;  // the model's pick where measuring is asked for: see autotune.hpp. Never remembered
+    int64_t forcings = 0;  // when it was chosen: see PlanCache::remember
+};
+
+/// Stands for the device's clock in tests: microseconds of a config, given as text.
+using MeasureForTest = std::function<double(const std::string& config)>;
+
+/// How a device's plans are chosen where no config is forced.
+struct AutotuneMode {
+    bool on = jit::settings().autotune;
+    MeasureForTest measure = {};
 };
 
 inline LaunchPlan make_plan(Device& device, const Candidate& candidate) {
@@ -50,19 +63,29 @@ public:
     LaunchPlan get(Device& device, const Problem& problem) {
         std::optional<Candidate> forced;
         int64_t forcings = 0;
+        bool tunes = false;
         {
             std::shared_lock lock(mutex_);
             if (const auto found = plans_.find(problem); found != plans_.end()) return found->second;
             forced = forced_, forcings = forcings_;
+            tunes = !forced && autotune().on && (device.has_clock() || autotune().measure);
         }
-        const Candidate candidate = forced ? serve_with(*forced, problem) : select(problem);
+        bool untuned = false;
+        const Candidate candidate = forced  ? serve_with(*forced, problem)
+                                    : tunes ? find_tuned(device, problem, untuned)
+                                            : select(problem);
         if (jit::settings().print_configs) print(problem, candidate);
-        const LaunchPlan plan =
-            make_plan(device, candidate);  // compiles outside the lock; the JIT makes each kernel once
-        std::unique_lock lock(mutex_);
-        if (forcings == forcings_)
-            plans_.try_emplace(problem, plan);  // else it was made for what is no longer in force
+        LaunchPlan plan = make_plan(device, candidate);  // compiles outside the lock; the JIT makes each kernel once
+        plan.untuned = untuned, plan.forcings = forcings;
+        if (!untuned) remember(problem, plan);
         return plan;
+    }
+
+    /// Serve a problem with this plan from now on, unless it was chosen for what is no longer in force.
+    void remember(const Problem& problem, const LaunchPlan& plan) {
+        std::unique_lock lock(mutex_);
+        if (plan.forcings != forcings_) return;
+        plans_.try_emplace(problem, plan).first->second.untuned = false;
     }
 
     /// Serve every problem of this device with one candidate's tile and cluster: for tuning, and for tests that reach
@@ -74,8 +97,37 @@ public:
         plans_.clear();
     }
 
+    /// Choose plans of this device in this way from now on: for tests, and for benchmarks that compare.
+    void set_autotune(AutotuneMode mode) {
+        std::unique_lock lock(mutex_);
+        autotune_ = std::move(mode);
+        ++forcings_;
+        plans_.clear();
+    }
+    MeasureForTest measure_for_test() {
+        std::shared_lock lock(mutex_);
+        return autotune().measure;
+    }
+
+    /// Held by whoever measures on this device, so that measurements do not disturb each other.
+    std::mutex& measuring() { return measuring_; }
+
 private:
     static constexpr int kMaxDevices = 64;
+
+    /// What is in force. The environment is not read before a plan is wanted.
+    const AutotuneMode& autotune() const {
+        static const auto& kFromEnvironment = *new AutotuneMode;
+        return autotune_ ? *autotune_ : kFromEnvironment;
+    }
+
+    /// What was measured to be best; where nothing was, the model's pick, and `untuned` is set if there is a choice.
+    static Candidate find_tuned(const Device& device, const Problem& problem, bool& untuned) {
+        const Tuning tuning = make_tuning(device, problem);
+        const std::optional<size_t> winner = find_winner(tuning);
+        untuned = !winner && tuning.candidates.size() > 1;
+        return tuning.candidates[winner.value_or(0)];
+    }
 
     /// The simulator can become another architecture while the process runs, and a plan holds a kernel of one of them.
     /// Its number of SMs can change too: that is part of a problem, and kernels do not depend on it.
@@ -103,7 +155,9 @@ private:
     std::shared_mutex mutex_;
     std::unordered_map<Problem, LaunchPlan, ProblemHash> plans_;
     std::optional<Candidate> forced_;
-    int64_t forcings_ = 0;
+    std::optional<AutotuneMode> autotune_;
+    int64_t forcings_ = 0;  // counts changes of the two above
+    std::mutex measuring_;
 };
 
 }  // namespace deep_gemm

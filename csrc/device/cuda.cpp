@@ -1,6 +1,7 @@
 #include "cuda.hpp"
 
 #include "../util/require.hpp"
+#include "cuda_timing.hpp"
 #include "driver_api.hpp"
 
 namespace deep_gemm {
@@ -31,7 +32,8 @@ private:
     bool restore_ = false;
 };
 
-/// Lets this thread load code while a stream is being captured into a graph. Loading touches no stream.
+/// Lets this thread load code, or time what runs on its own stream, while another stream is being captured into a
+/// graph. Neither touches the captured stream.
 class RelaxedCapture {
 public:
     RelaxedCapture() { check(api().ThreadExchangeStreamCaptureMode(&mode_), "cuThreadExchangeStreamCaptureMode"); }
@@ -159,6 +161,23 @@ public:
         check(api().OccupancyMaxActiveClusters(&count, loaded.function, &launch.config),
               "cuOccupancyMaxActiveClusters");
         return count;
+    }
+
+    bool has_clock() const override { return true; }
+
+    bool is_capturing(void* stream) override {
+        const CurrentContext current(context_);
+        int status = 0;
+        // It fails for the legacy stream while any other stream is captured: nothing may be waited for then either.
+        return api().StreamIsCapturing(static_cast<driver::Stream>(stream), &status) != 0 ||
+               status != driver::kCaptureStatusNone;
+    }
+
+    std::vector<double> time_launches(void* stream, std::span<const std::function<void()>> launches,
+                                      const TimingOptions& options) override {
+        const CurrentContext current(context_);
+        const RelaxedCapture relaxed;
+        return driver::time_launches(static_cast<driver::Stream>(stream), launches, options);
     }
 
 private:

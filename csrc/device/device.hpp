@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "extent.hpp"
 #include "tensor_map.hpp"
@@ -43,6 +45,13 @@ struct LaunchShape {
     bool dependent_launch = false;  // may start before the previous kernel of the stream has ended (griddepcontrol)
 };
 
+/// How `Device::time_launches` measures.
+struct TimingOptions {
+    int rounds = 1;
+    void* flush = nullptr;  // memory of the device, larger than its L2: written before each launch
+    size_t flush_bytes = 0;
+};
+
 /// A kernel loaded on one device. Immutable, and never destroyed: it lives as long as the process.
 class Kernel {
 public:
@@ -76,6 +85,20 @@ public:
 
     /// How many clusters of this shape can be resident at once on the whole device.
     virtual int max_clusters(const Kernel& kernel, const LaunchShape& shape) = 0;
+
+    /// Whether what runs on this device can be timed at all. The simulator's time says nothing about a GPU.
+    virtual bool has_clock() const { return false; }
+
+    /// Whether a stream is being captured into a graph, so that nothing may be timed on it now.
+    virtual bool is_capturing(void* /*stream*/) { return false; }
+
+    /// Microseconds of each launch (a call that puts something on this stream) from a cold L2: the median of the
+    /// rounds, in each of which all take a turn. Waits for the stream, which must not be captured. Empty without a
+    /// clock.
+    virtual std::vector<double> time_launches(void* /*stream*/, std::span<const std::function<void()>> /*launches*/,
+                                              const TimingOptions& /*options*/) {
+        return {};
+    }
 
 protected:
     Device(DeviceId id, DeviceFacts facts) : id_(id), facts_(std::move(facts)) {}

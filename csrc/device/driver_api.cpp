@@ -93,7 +93,14 @@ Api load() {
     DEEP_GEMM_FIND(LaunchKernelEx);
     DEEP_GEMM_FIND(OccupancyMaxActiveClusters);
     DEEP_GEMM_FIND(TensorMapEncodeTiled);
+    DEEP_GEMM_FIND(StreamIsCapturing);
+    DEEP_GEMM_FIND(EventCreate);
+    DEEP_GEMM_FIND(EventRecord);
+    DEEP_GEMM_FIND(EventSynchronize);
+    DEEP_GEMM_FIND(EventElapsedTime);
+    DEEP_GEMM_FIND(MemsetD32Async);
 #undef DEEP_GEMM_FIND
+    find(library, api.EventDestroy, "cuEventDestroy_v2");
     find(library, api.KernelGetParamInfo, "cuKernelGetParamInfo", /*required=*/false);
     return api;
 }

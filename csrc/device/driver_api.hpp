@@ -16,6 +16,7 @@ using Library = struct LibraryTag*;
 using KernelHandle = struct KernelTag*;
 using Function = struct FunctionTag*;
 using Stream = struct StreamTag*;
+using EventHandle = struct EventTag*;
 
 enum Attribute : int {  // CUdevice_attribute
     kMultiprocessorCount = 16,
@@ -28,6 +29,8 @@ enum Attribute : int {  // CUdevice_attribute
 enum FunctionAttribute : int { kMaxDynamicSharedMemoryBytes = 8 };  // CUfunction_attribute
 
 enum CaptureMode : int { kCaptureModeRelaxed = 2 };  // CUstreamCaptureMode
+
+enum CaptureStatus : int { kCaptureStatusNone = 0 };  // CUstreamCaptureStatus
 
 enum LaunchAttributeId : int { kClusterDimension = 4, kProgrammaticStreamSerialization = 6 };  // CUlaunchAttributeID
 
@@ -90,6 +93,13 @@ struct Api {
     Status (*TensorMapEncodeTiled)(void* map, int type, uint32_t rank, void* address, const uint64_t* sizes,
                                    const uint64_t* strides_bytes, const uint32_t* box, const uint32_t* element_strides,
                                    int interleave, int swizzle, int l2_promotion, int fill);
+    Status (*StreamIsCapturing)(Stream, int* capture_status);
+    Status (*EventCreate)(EventHandle*, unsigned flags);
+    Status (*EventRecord)(EventHandle, Stream);
+    Status (*EventSynchronize)(EventHandle);
+    Status (*EventElapsedTime)(float* milliseconds, EventHandle start, EventHandle end);
+    Status (*EventDestroy)(EventHandle);
+    Status (*MemsetD32Async)(uint64_t address, unsigned value, size_t count, Stream);
 };
 
 /// The driver, started. Throws, saying what is missing, on a machine without one.

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "../util/files.hpp"
+#include "../util/flat_json.hpp"
 #include "../util/hash.hpp"
 #include "settings.hpp"
 
@@ -48,24 +49,6 @@ const std::string& headers_digest() {
     return kDigest;
 }
 
-/// The value of a field in the flat JSON that `facts_json` writes. Strings hold no escapes: see `plain`.
-std::string json_field(const std::string& json, const std::string& name) {
-    const std::string start = "\"" + name + "\": ";
-    size_t begin = json.find(start);
-    if (begin == std::string::npos) return "";
-    begin += start.size();
-    const bool quoted = begin < json.size() && json[begin] == '"';
-    const size_t end = json.find_first_of(quoted ? "\"" : ",\n}", begin + quoted);
-    return end == std::string::npos ? "" : json.substr(begin + quoted, end - begin - quoted);
-}
-
-/// Text that needs no escape in JSON.
-std::string plain(std::string text) {
-    for (char& letter : text)
-        if (letter == '"' || letter == '\\' || static_cast<unsigned char>(letter) < ' ') letter = ' ';
-    return text;
-}
-
 std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double seconds) {
     const std::time_t now = std::time(nullptr);
     std::tm parts{};
@@ -73,9 +56,7 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
     std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
     std::string options;
     for (const std::string& option : compile_options(entry.target, entry.output)) options += " " + option;
-    const auto text = [](const char* name, const std::string& value) {
-        return concat("  \"", name, "\": \"", plain(value), "\",\n");
-    };
+    using flat_json::text;
     return concat("{\n", text("format", kFormat), text("key", entry.key), text("name", entry.name),
                   text("target", entry.target), text("output", entry.output == Output::cubin ? "cubin" : "ptx"),
                   text("compiler", compiler_identity()), text("options", options.substr(1)), text("created", time),
@@ -130,13 +111,13 @@ std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked)
     const char* problem = nullptr;
     if (!facts)
         problem = "its kernel.json is missing";
-    else if (json_field(*facts, "format") != kFormat || json_field(*facts, "key") != entry.key)
+    else if (flat_json::field(*facts, "format") != kFormat || flat_json::field(*facts, "key") != entry.key)
         problem = "its kernel.json belongs to something else";
     else if (!image)
         problem = "its image is missing";
-    else if (json_field(*facts, "image_bytes") != std::to_string(image->size()))
+    else if (flat_json::field(*facts, "image_bytes") != std::to_string(image->size()))
         problem = "its image has another size than when it was written";
-    else if (json_field(*facts, "image_sha256") != sha256(*image))
+    else if (flat_json::field(*facts, "image_sha256") != sha256(*image))
         problem = "its image is not what was written";
     if (problem != nullptr) {
         if (locked) report(concat("damaged cache entry ", directory, ": ", problem, "; compiling it again"));
@@ -144,10 +125,10 @@ std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked)
     }
     if (settings().dump_ptx && entry.output == Output::cubin && !is_file(directory + "/kernel.ptx"))
         return std::nullopt;
-    const auto number = [&facts](const char* name) { return std::atoi(json_field(*facts, name).c_str()); };
-    return CachedImage{
-        std::move(*image),
-        {number("registers"), number("stack_bytes"), number("spill_bytes"), json_field(*facts, "serialised_wgmma")}};
+    const auto number = [&facts](const char* name) { return std::atoi(flat_json::field(*facts, name).c_str()); };
+    return CachedImage{std::move(*image),
+                       {number("registers"), number("stack_bytes"), number("spill_bytes"),
+                        flat_json::field(*facts, "serialised_wgmma")}};
 }
 
 bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Compiled& compiled,

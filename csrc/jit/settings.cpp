@@ -85,6 +85,7 @@ Settings read_environment() {
     s.with_lineinfo = flag("DG_JIT_WITH_LINEINFO");
     s.ptxas_verbose = flag("DG_JIT_PTXAS_VERBOSE");
     s.ptxas_check = flag("DG_JIT_PTXAS_CHECK");
+    s.autotune = flag("DG_AUTOTUNE");
     s.debug = flag("DG_JIT_DEBUG");
     s.print_compiler_command = flag("DG_JIT_PRINT_COMPILER_COMMAND");
     s.print_load_time = flag("DG_JIT_PRINT_LOAD_TIME");

@@ -21,6 +21,8 @@ struct Settings {
     bool ptxas_verbose = false;  // DG_JIT_PTXAS_VERBOSE
     bool ptxas_check = false;    // DG_JIT_PTXAS_CHECK: refuse kernels that spill or serialise wgmma
 
+    bool autotune = false;  // DG_AUTOTUNE: measure the cheapest few configs of each new problem
+
     // What to print and keep.
     bool debug = false;                   // DG_JIT_DEBUG
     bool print_compiler_command = false;  // DG_JIT_PRINT_COMPILER_COMMAND

@@ -13,6 +13,10 @@ thread_local int g_capture_mode = 0;
 Status g_launch_status = 0;
 Context context_of(int device) { return reinterpret_cast<Context>(static_cast<uintptr_t>(0x100 + device)); }
 int g_libraries = 0;
+int g_capture_status = 0;
+uintptr_t g_events = 0;
+float g_milliseconds[1000];  // when each event was recorded
+float g_now = 0;
 }  // namespace
 
 extern "C" {
@@ -23,6 +27,8 @@ int fake_current() {
 }
 void fake_fail_launches(int status) { g_launch_status = status; }
 int fake_capture_mode() { return g_capture_mode; }
+void fake_capture_status(int status) { g_capture_status = status; }
+void fake_work(float milliseconds) { g_now += milliseconds; }
 
 Status cuInit(unsigned) { return 0; }
 Status cuDriverGetVersion(int* version) { return *version = 13000, 0; }
@@ -105,6 +111,26 @@ Status cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void*, const u
         "promotion %d fill %d\n",
         type, rank, sizes[0], sizes[1], strides[0], box[0], box[1], element_strides[0], element_strides[1], interleave,
         swizzle, promotion, fill);
+    return 0;
+}
+Status cuStreamIsCapturing(Stream, int* status) { return g_capture_status > 2 ? 906 : (*status = g_capture_status, 0); }
+Status cuEventCreate(EventHandle* event, unsigned) { return *event = reinterpret_cast<EventHandle>(++g_events), 0; }
+Status cuEventRecord(EventHandle event, Stream stream) {
+    if (stream != reinterpret_cast<Stream>(uintptr_t{0xabc})) return 1;
+    return g_milliseconds[reinterpret_cast<uintptr_t>(event)] = g_now, 0;
+}
+Status cuEventSynchronize(EventHandle) {
+    std::printf("wait on context %d, capture mode %d\n", fake_current(), g_capture_mode);
+    return 0;
+}
+Status cuEventElapsedTime(float* milliseconds, EventHandle start, EventHandle end) {
+    *milliseconds =
+        g_milliseconds[reinterpret_cast<uintptr_t>(end)] - g_milliseconds[reinterpret_cast<uintptr_t>(start)];
+    return 0;
+}
+Status cuEventDestroy_v2(EventHandle) { return 0; }
+Status cuMemsetD32Async(uint64_t, unsigned, size_t count, Stream) {
+    g_now += 0.001f * static_cast<float>(count);
     return 0;
 }
 }

@@ -28,6 +28,7 @@ void expect_error(const std::function<void()>& call) {
 }  // namespace
 
 int main() {
+    static uint32_t data_to_flush[16];
     const auto set_current = fake<void(int)>("fake_set_current");
     const auto current = fake<int()>("fake_current");
     const auto fail_launches = fake<void(int)>("fake_fail_launches");
@@ -67,6 +68,19 @@ int main() {
     expect_error([&] { open_cuda_device(2); });
     fail_launches(700);
     expect_error([&] { launch({.grid = 1, .block = 128}); });
+    std::printf("current %d, capture mode %d\n", current(), capture_mode());
+
+    // Timing: two pieces of work, the second of which takes 2, 4, 6, 8 and then 10 ms.
+    const auto work = fake<void(float)>("fake_work");
+    float milliseconds = 0;
+    const std::function<void()> pieces[] = {[&] { work(3); }, [&] { work(milliseconds += 2); }};
+    for (const double us :
+         first.time_launches(stream, pieces, {.rounds = 5, .flush = data_to_flush, .flush_bytes = 64}))
+        std::printf("median %.0f us\n", us);
+    for (const int status : {0, 1, 3}) {  // no capture, a capture, a failing call
+        fake<void(int)>("fake_capture_status")(status);
+        std::printf("capture status %d: %s\n", status, first.is_capturing(stream) ? "capturing" : "free");
+    }
     std::printf("current %d, capture mode %d\n", current(), capture_mode());
 
     // Tensor maps.

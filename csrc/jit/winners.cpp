@@ -1,0 +1,58 @@
+#include "winners.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <mutex>
+
+#include "../util/files.hpp"
+#include "../util/flat_json.hpp"
+#include "settings.hpp"
+
+namespace deep_gemm::jit {
+namespace {
+
+constexpr const char* kFormat = "deep_gemm tuned 1";
+
+std::string file_of(const std::string& key) { return concat(settings().cache_dir, "/tuned/", key, ".json"); }
+
+}  // namespace
+
+std::optional<std::string> find_winner(const std::string& key) {
+    if (settings().cache_dir.empty()) return std::nullopt;
+    const auto text = read_file(file_of(key));
+    if (!text) return std::nullopt;
+    // Anything but an answer to this question is no kernel's key, and the caller reports it.
+    if (flat_json::field(*text, "format") != kFormat || flat_json::field(*text, "key") != key) return "";
+    return flat_json::field(*text, "winner");
+}
+
+void store_winner(const std::string& key, const Winner& winner) {
+    using flat_json::text;
+    const std::string& root = settings().cache_dir;
+    static std::atomic<int> counter{0};
+    const std::string draft = concat(root, "/drafts/", key, ".", ::getpid(), ".", counter++);
+    std::string problem = root.empty() ? "there is no cache directory" : make_directories(root + "/drafts");
+    if (problem.empty()) problem = make_directories(root + "/tuned");
+    if (problem.empty())
+        problem =
+            write_file(draft, concat("{\n", text("format", kFormat), text("key", key), text("winner", winner.kernel),
+                                     text("device", winner.device), text("problem", winner.problem),
+                                     "  \"measured\": \"", flat_json::plain(winner.measured), "\"\n}\n"));
+    if (problem.empty() && std::rename(draft.c_str(), file_of(key).c_str()) != 0)
+        problem = concat("cannot rename ", draft, " to ", file_of(key), ": ", std::strerror(errno));
+    if (problem.empty()) return;
+    if (!root.empty()) remove_quietly(draft);
+    static std::once_flag warned;
+    std::call_once(warned, [&] {
+        std::fprintf(stderr, "deep_gemm: what DG_AUTOTUNE measures is kept in memory only: %s\n", problem.c_str());
+    });
+}
+
+void report_foreign_winner(const std::string& key) {
+    std::fprintf(stderr, "deep_gemm: %s is damaged or belongs to something else; measuring again\n",
+                 file_of(key).c_str());
+}
+
+}  // namespace deep_gemm::jit
