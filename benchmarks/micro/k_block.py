@@ -1,6 +1,6 @@
 """What bounds a K block on one SM: cycles of k_block.cu with its parts left out one by one.
 
-    python benchmarks/micro/k_block.py --out results
+python benchmarks/micro/k_block.py --out results
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def measure(v: Variant) -> dict:
     sink = torch.zeros(1, device=device)
     threads = v.warpgroups * 128 + 128
     for _ in range(2):
-        C.jit_launch("k_block", source(v), num_sms, threads, v.cluster, SMEM_BYTES, False, [values, cycles, ns, sink], [1 << 26])
+        C.jit_launch(
+            "k_block", source(v), num_sms, threads, v.cluster, SMEM_BYTES, False, [values, cycles, ns, sink], [1 << 26]
+        )
         torch.cuda.synchronize()
     block = cycles.double().median().item() / BLOCKS
     return {
@@ -161,8 +163,8 @@ def main() -> None:
         parts += [f"cluster of {variant.cluster}"] if variant.cluster > 1 else []
         parts += [] if variant.multiply else ["no wgmma"]
         print(
-            f"{', '.join(parts):60} {row['cycles']:7.0f} cycles {row['cycles'] / row['clock_mhz'] * 1e3:6.0f} ns   tensor {row['tensor_cycles']:5}"
-            f"   smem {row['smem_cycles']:5.0f}   {row['clock_mhz']:5.0f} MHz",
+            f"{', '.join(parts):60} {row['cycles']:7.0f} cycles {row['cycles'] / row['clock_mhz'] * 1e3:6.0f} ns   "
+            f"tensor {row['tensor_cycles']:5}   smem {row['smem_cycles']:5.0f}   {row['clock_mhz']:5.0f} MHz",
             flush=True,
         )
     if arguments.out:
