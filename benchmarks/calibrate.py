@@ -33,7 +33,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import cost_model
-from calibration_cases import ordered
+from calibration_cases import ordered, total_of
 from fit import COLUMNS, Data, fit, print_regret, regret
 from shapes import ALIGNMENT, KINDS, Sizes, sizes_of
 
@@ -150,11 +150,11 @@ def force(on_gpu: bool, sizes: Sizes | None, config: tuple[int, ...] = (0,) * 6)
     C.force_config(not on_gpu, 0, *extents, *config)
 
 
-def time_problem(case: list, sizes: Sizes, chosen: list, timer, seed: int) -> dict:
+def time_problem(case: list, sizes: Sizes, total: int | None, chosen: list, timer, seed: int) -> dict:
     from problems import build
 
     on_gpu = timer.device.type == "cuda"
-    problem = build(case, timer.device, seed)
+    problem = build(case, timer.device, seed, total)
 
     def call(config: tuple[int, ...]) -> None:
         force(on_gpu, sizes, config)
@@ -173,7 +173,7 @@ def time_problem(case: list, sizes: Sizes, chosen: list, timer, seed: int) -> di
             ([*config, round(timing.median * 1e6, 2)] for config, timing in zip(served, timings, strict=True)),
             key=lambda line: line[-1],
         )
-        entry = {"case": case, "rows": lines}
+        entry = {"case": case, "total": total, "seed": seed, "rows": lines}
         if failed:
             entry["failed"] = failed
         if lines:
@@ -211,26 +211,33 @@ def measure(arguments: argparse.Namespace) -> int:
         "columns": COLUMNS,
         "problems": [],
     }
+    totals = {tuple(case): total_of(case) for case in cases}
+    sizes_by_case = {tuple(case): sizes_of(case, totals[tuple(case)], arguments.seed) for case in cases}
     chosen_of = {
-        tuple(case): choose(sizes_of(case, seed=arguments.seed), num_sms, arguments.within, arguments.most)
-        for case in cases
+        case: choose(sizes, num_sms, arguments.within, arguments.most) for case, sizes in sizes_by_case.items()
     }
-    longest = 0.0
+    longest, failures = 0.0, 0
     for index, case in enumerate(cases):
         started = time.monotonic()
         if started + longest > until:
             break
         for ahead in cases[index : index + 1 + AHEAD]:
-            compiler.start(ahead, sizes_of(ahead, seed=arguments.seed), chosen_of[tuple(ahead)])
+            compiler.start(ahead, sizes_by_case[tuple(ahead)], chosen_of[tuple(ahead)])
         if not compiler.wait(case, until):
             break
         try:
-            sizes = sizes_of(case, seed=arguments.seed)
-            entry = time_problem(case, sizes, chosen_of[tuple(case)], timer, arguments.seed)
+            key = tuple(case)
+            entry = time_problem(case, sizes_by_case[key], totals[key], chosen_of[key], timer, arguments.seed)
         except Exception as error:  # one problem must not lose the others
             print(f"{case} failed: {error}", file=sys.stderr, flush=True)
             document.setdefault("failed", []).append({"case": case, "error": str(error).splitlines()[:1]})
+            failures += 1
+            if failures == 3:  # in a row: the device does not recover from a faulting kernel
+                break
+            if on_gpu:
+                torch.cuda.empty_cache()
             continue
+        failures = 0
         document["problems"].append(entry)
         document["settings"]["method"] = timer.method
         write(document, path)

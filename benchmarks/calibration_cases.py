@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from shapes import KINDS
+from shapes import KINDS, round_up_coarsely, sizes_of
 
 DENSE_NK = "2112x7168,576x7168,24576x1536,32768x512,7168x16384,4096x7168,7168x2048,4096x4096,2048x5120,6144x2048"
 DENSE_M = (1, 16, 32, 64, 128, 256, 512, 1024, 4096)
@@ -32,6 +32,26 @@ def cases_of(kind: str) -> list[list]:
     if kind == "masked":
         return [["masked", *experts, *nk] for experts, nk in itertools.product(MASKED, EXPERTS_NK)]
     return [["kgrouped", groups, *mn, k] for (groups, k), mn in itertools.product(KGROUPED, KGROUPED_MN)]
+
+
+def total_of(case: list) -> int | None:
+    """Rows (of K groups: K) to draw in all. What selection rounds up coarsely should lie just below such a step, or
+    the model would be fitted to sizes that are a fifth larger than what was timed."""
+    kind, groups, mean, *_ = case
+    if kind == "masked":
+        return groups * mean
+    if kind not in ("contiguous", "kgrouped"):
+        return None
+    if kind == "kgrouped":
+        mean = case[-1]
+
+    def excess(total: int) -> float:
+        sizes = sizes_of(case, total, coarse=False)
+        size = sizes.m if kind == "contiguous" else sizes.k
+        return round_up_coarsely(size) / size
+
+    totals = [groups * mean * percent // 100 for percent in range(100, 79, -1)]
+    return next((total for total in totals if excess(total) < 1.02), min(totals, key=excess))
 
 
 def spread(cases: list[list]) -> list[list]:

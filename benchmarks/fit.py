@@ -33,7 +33,7 @@ class Data:
                 rows = [row for row in problem["rows"] if tuple(row[3:6]) in CLUSTERS]
                 if case[0] not in kinds or not rows:
                     continue
-                sizes = sizes_of(case)
+                sizes = sizes_of(case, problem.get("total"), problem.get("seed", 0))
                 for *config, us in rows:
                     pairs.append((sizes, tuple(config)))
                     times.append(us)

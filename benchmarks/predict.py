@@ -66,8 +66,11 @@ def totals() -> dict[str, int]:
 
 def selected(case: Sequence, num_sms: int = 132) -> tuple[str, float] | None:
     """The config that selection picks for a case, and its estimate in microseconds; None for kinds it does not know."""
-    sizes = sizes_of(case, totals().get(json.dumps(list(case))))
+    total = totals().get(json.dumps(list(case)))
+    sizes = sizes_of(case, total)
     if sizes is None:
         return None
     best = candidates(sizes, num_sms)[0]
-    return best.name, best.estimate_us
+    true_sizes = sizes_of(case, total, coarse=False)  # the pick is for the rounded ones, the time is not
+    estimates = {candidate.config: candidate.estimate_us for candidate in candidates(true_sizes, num_sms)}
+    return best.name, estimates[best.config]

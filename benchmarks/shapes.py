@@ -37,8 +37,11 @@ class Sizes:
     expected_m: int = 0
 
 
-def sizes_of(case: Sequence, total: int | None = None, seed: int = 0) -> Sizes | None:
-    """Of a case as cases.json and problems.py have them, with the same draw; None for kinds selection does not know."""
+def sizes_of(case: Sequence, total: int | None = None, seed: int = 0, coarse: bool = True) -> Sizes | None:
+    """Of a case as cases.json and problems.py have them, with the same draw; None for kinds selection does not know.
+
+    A call hands selection the sum of K rounded up coarsely; `coarse=False` gives the true one.
+    """
     kind, *sizes = case
     if kind == "dense":
         return Sizes(kind, *sizes)
@@ -55,5 +58,5 @@ def sizes_of(case: Sequence, total: int | None = None, seed: int = 0) -> Sizes |
     if kind == "kgrouped":
         groups, m, n, mean_k = sizes
         k = sum(draw(groups, mean_k, total, seed, multiple=ALIGNMENT))
-        return Sizes(kind, m, n, round_up_coarsely(k), groups)
+        return Sizes(kind, m, n, round_up_coarsely(k) if coarse else k, groups)
     return None

@@ -54,7 +54,7 @@ def measure(v: Variant, device: torch.device) -> dict:
         C.jit_launch("grid", text, grid, THREADS, v.cluster, v.smem_bytes, False, [unused], [])
 
     if grid == 0:
-        return {"clusters_that_fit": 0, "ctas": 0, "us": float("nan"), "method": "none fits"}
+        return {"clusters_that_fit": 0, "ctas": 0, "us": None, "method": "none fits"}
     call()
     [timing] = timer(device).time(call)
     return {"clusters_that_fit": fit, "ctas": grid, "us": timing.median * 1e6, "method": timing.method}
@@ -68,9 +68,10 @@ VARIANTS = [
 
 
 def show(row: dict) -> str:
+    took = "" if row["us"] is None else f", {row['ctas']:3d} CTAs take {row['us']:6.2f} us"
     return (
         f"cluster of {row['cluster']}{', sync' if row['sync'] else '':6s} {row['smem_bytes']:6d} B of shared memory: "
-        f"{row['clusters_that_fit']:3d} clusters fit, {row['ctas']:3d} CTAs take {row['us']:6.2f} us"
+        f"{row['clusters_that_fit']:3d} clusters fit{took}"
     )
 
 
