@@ -74,15 +74,12 @@ class Bench:
             facts = C.device_facts(False, 0)
             self.compile(variants, str(facts["target"]), "cubin")
         device = torch.device("cpu" if arguments.simulate else "cuda")
-        rows: list[dict] = []
+        document = {"what": self.name, "about": self.what, "machine": describe(arguments.commit), "rows": []}
         for variant in variants:
-            rows.append(asdict(variant) | self.measure(variant, device))
-            print(self.show(rows[-1]), flush=True)
+            document["rows"].append(asdict(variant) | self.measure(variant, device))
+            print(self.show(document["rows"][-1]), flush=True)
             if arguments.out:  # after each: what comes next may hang
                 arguments.out.mkdir(parents=True, exist_ok=True)
-                document = {"what": self.name, "about": self.what, "machine": None, "rows": rows}
-                if variant is variants[-1]:
-                    document["machine"] = describe(arguments.commit)
                 (arguments.out / f"{self.name}.json").write_text(json.dumps(document, indent=1) + "\n")
         return 0
 
