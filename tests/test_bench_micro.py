@@ -51,11 +51,18 @@ def test_k_block_and_grid(micro) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_variant_compiles_without_spills(micro, name) -> None:
+def test_every_variant_compiles_to_what_it_is_to_measure(micro, name) -> None:
+    """wgmma that ptxas runs one by one, or spills within the loop, would measure something else."""
     from deep_gemm import jit
+    from deep_gemm._extension import C
 
     module = micro(name)
     variants = getattr(module, "VARIANTS", None) or module.variants()
     texts = sorted({module.source(variant) for variant in variants})
     results = jit.compile_many([(name, text) for text in texts], "sm_90a", progress=False)
     assert [result.error for result in results if result.error] == []
+    keys = {str(C.jit_cache_key(name, text, "sm_90a", "cubin")) for text in texts}
+    entries = [entry for entry in jit.list_cache() if entry.key in keys]
+    assert len(entries) == len(texts)
+    assert [entry.path for entry in entries if entry.serialised_wgmma] == []
+    assert [entry.path for entry in entries if entry.spill_bytes > 16] == []  # 16: addresses, outside of the loop

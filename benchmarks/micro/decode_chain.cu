@@ -4,7 +4,7 @@
 // host puts the constants in front: kCols, kWarpgroups, kStriped (1: warpgroups take K blocks in turn, one tile of 64
 // rows; 0: each has 64 rows of its own in every K block), kOverlap (the next K block is multiplied while this one is
 // promoted), kCopy (stages are copied from the L2 by a producer; 0: what lies in shared memory is multiplied over and
-// over, and nothing is waited for), kBlocks (K blocks of each warpgroup; even).
+// over, and nothing is waited for).
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
@@ -18,6 +18,8 @@ struct Params {
     int64_t* begin_ns;
     int64_t* end_ns;
     float* sink;
+    int64_t blocks;  // of each warpgroup, at least 4 and even. Not compiled in: ptxas would peel blocks off the loop, and
+                     // then run the wgmma one by one (C7514)
 };
 
 constexpr int kRows = kStriped ? 64 : 64 * kWarpgroups;
@@ -25,9 +27,8 @@ constexpr int kRowBytes = kRows * 128, kColBytes = kCols * 128, kScaleBytes = 51
 constexpr int kStageBytes = kRowBytes + kColBytes, kStagesThatFit = 220000 / (kStageBytes + kScaleBytes);
 constexpr int kStages = kStagesThatFit >= 16 ? 16 : kStagesThatFit >= 8 ? 8 : 4;  // a power of two: cheap to divide by
 constexpr int kReaders = kStriped ? 1 : kWarpgroups;  // warpgroups that read a stage
-constexpr int kAllBlocks = kStriped ? kBlocks * kWarpgroups : kBlocks;
 static_assert(kStages * (kStageBytes + kScaleBytes) + 1024 + 512 <= 232448, "the stages do not fit shared memory");
-static_assert(kColBytes % 1024 == 0 && kBlocks % 2 == 0 && kBlocks >= 4);
+static_assert(kColBytes % 1024 == 0);
 
 __device__ __forceinline__ void bulk_copy(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier) {
     asm volatile(
@@ -42,6 +43,14 @@ __device__ __forceinline__ int64_t nanoseconds() {
     return now;
 }
 
+/// A K block between its start and its promotion.
+struct Block {
+    float partial[kCols / 2];
+    float row;
+    float2 cols[kCols / 8];
+    int stage;
+};
+
 struct Chain {
     uint32_t base, scales, barriers;
     int warpgroup;
@@ -49,55 +58,74 @@ struct Chain {
 
     __device__ __forceinline__ uint32_t full(int stage) const { return barriers + stage * 16; }
     __device__ __forceinline__ uint32_t empty(int stage) const { return barriers + stage * 16 + 8; }
-    __device__ __forceinline__ int global_block(int block) const {
-        return kStriped ? block * kWarpgroups + warpgroup : block;
-    }
 
     /// Wait for a K block, read its scales, start its multiplication.
-    __device__ __forceinline__ void start(int own_block, float (&partial)[kCols / 2], float (&products)[kCols / 4]) {
-        const int block = global_block(own_block), stage = block % kStages;
-        if constexpr (kCopy) ptx::barrier_wait(full(stage), block / kStages % 2);
-        const float row = ptx::load_shared(scales + stage * kScaleBytes + 256);
+    __device__ __forceinline__ void start(Block& x, int own_block) const {
+        const int block = kStriped ? own_block * kWarpgroups + warpgroup : own_block;
+        x.stage = block % kStages;
+        if constexpr (kCopy) ptx::barrier_wait(full(x.stage), block / kStages % 2);
+        x.row = ptx::load_shared(scales + x.stage * kScaleBytes + 256);
 #pragma unroll
-        for (int i = 0; i < kCols / 8; ++i) {
-            const float2 pair = ptx::load_shared_x2(scales + stage * kScaleBytes + i * 32 + threadIdx.x % 4 * 8);
-            products[2 * i] = pair.x * row, products[2 * i + 1] = pair.y * row;
-        }
-        const uint32_t at = base + stage * kStageBytes;
+        for (int i = 0; i < kCols / 8; ++i)
+            x.cols[i] = ptx::load_shared_x2(scales + x.stage * kScaleBytes + i * 32 + threadIdx.x % 4 * 8);
+        const uint32_t at = base + x.stage * kStageBytes;
         const uint64_t rows = ptx::wgmma_descriptor(at + (kStriped ? 0 : warpgroup * 8192)),
                        cols = ptx::wgmma_descriptor(at + kRowBytes);
 #pragma unroll
-        for (int i = 0; i < kCols / 2; ++i) ptx::pin(partial[i]);
+        for (int i = 0; i < kCols / 2; ++i) ptx::pin(x.partial[i]);
         ptx::wgmma_fence();
 #pragma unroll
-        for (int step = 0; step < 4; ++step) ptx::Wgmma<kCols>::e4m3(partial, rows + 2 * step, cols + 2 * step, step);
+        for (int step = 0; step < 4; ++step) ptx::Wgmma<kCols>::e4m3(x.partial, rows + 2 * step, cols + 2 * step, step);
         ptx::wgmma_commit();
+#pragma unroll
+        for (int i = 0; i < kCols / 2; ++i) ptx::pin(x.partial[i]);
     }
 
     /// Wait for its multiplication, let its stage go, promote.
     template <int kPending>
-    __device__ __forceinline__ void finish(int own_block, float (&partial)[kCols / 2],
-                                           const float (&products)[kCols / 4]) {
+    __device__ __forceinline__ void finish(Block& x) {
         ptx::wgmma_wait<kPending>();
 #pragma unroll
-        for (int i = 0; i < kCols / 2; ++i) ptx::pin(partial[i]);
+        for (int i = 0; i < kCols / 2; ++i) ptx::pin(x.partial[i]);
         if constexpr (kCopy) {
             __syncwarp();
-            if (threadIdx.x % 32 == 0) ptx::barrier_arrive(empty(global_block(own_block) % kStages));
+            if (threadIdx.x % 32 == 0) ptx::barrier_arrive(empty(x.stage));
         }
 #pragma unroll
-        for (int i = 0; i < kCols / 2; ++i)
-            total[i] = __fmaf_rn(partial[i], products[i / 4 * 2 + i % 2], total[i]);
+        for (int i = 0; i < kCols / 8; ++i) {
+            const float even = x.row * x.cols[i].x, odd = x.row * x.cols[i].y;
+            total[4 * i] = __fmaf_rn(x.partial[4 * i], even, total[4 * i]);
+            total[4 * i + 1] = __fmaf_rn(x.partial[4 * i + 1], odd, total[4 * i + 1]);
+            total[4 * i + 2] = __fmaf_rn(x.partial[4 * i + 2], even, total[4 * i + 2]);
+            total[4 * i + 3] = __fmaf_rn(x.partial[4 * i + 3], odd, total[4 * i + 3]);
+        }
+    }
+
+    /// Two blocks by name: registers cannot be indexed. Left in the middle, as the library's main loop is: ptxas then
+    /// keeps the wgmma of two blocks under way at once.
+    __device__ __forceinline__ void run_overlapped(int blocks) {
+        Block even, odd;
+        int next = 0;
+        start(even, next++);
+        for (;; blocks -= 2) {
+            if (blocks == 1) return finish<0>(even);
+            start(odd, next++);
+            finish<1>(even);
+            if (blocks == 2) return finish<0>(odd);
+            start(even, next++);
+            finish<1>(odd);
+        }
     }
 };
 
-extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
+extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 32, 1)
     deep_gemm_kernel(const __grid_constant__ Params params) {
     extern __shared__ uint8_t dynamic[];
     Chain chain;
     chain.base = (ptx::shared_address(dynamic) + 1023) & ~1023u;
     chain.scales = chain.base + kStages * kStageBytes;
     chain.barriers = chain.scales + kStages * kScaleBytes;
+    const int blocks = params.blocks;
     chain.warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < kStages; ++stage) {
@@ -118,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
         if (kCopy && threadIdx.x == kWarpgroups * 128) {
             const uint8_t* source = params.operands + blockIdx.x % 64 * (kStages * kStageBytes);
 #pragma unroll 1
-            for (int block = 0; block < kAllBlocks; ++block) {
+            for (int block = 0; block < blocks * (kStriped ? kWarpgroups : 1); ++block) {
                 const int stage = block % kStages;
                 ptx::barrier_wait(chain.empty(stage), (block / kStages + 1) % 2);
                 ptx::barrier_arrive_expect(chain.full(stage), kStageBytes + kCols * 4);
@@ -130,26 +158,15 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
             }
         }
     } else {
-        float partial_a[kCols / 2], products_a[kCols / 4];
         if constexpr (!kOverlap) {
 #pragma unroll 1
-            for (int block = 0; block < kBlocks; ++block) {
-                chain.start(block, partial_a, products_a);
-                chain.finish<0>(block, partial_a, products_a);
+            for (int block = 0; block < blocks; ++block) {
+                Block x;
+                chain.start(x, block);
+                chain.finish<0>(x);
             }
         } else {
-            float partial_b[kCols / 2], products_b[kCols / 4];
-            chain.start(0, partial_a, products_a);
-#pragma unroll 1
-            for (int block = 1; block + 1 < kBlocks; block += 2) {
-                chain.start(block, partial_b, products_b);
-                chain.finish<1>(block - 1, partial_a, products_a);
-                chain.start(block + 1, partial_a, products_a);
-                chain.finish<1>(block, partial_b, products_b);
-            }
-            chain.start(kBlocks - 1, partial_b, products_b);
-            chain.finish<1>(kBlocks - 2, partial_a, products_a);
-            chain.finish<0>(kBlocks - 1, partial_b, products_b);
+            chain.run_overlapped(blocks);
         }
         float sum = 0;
 #pragma unroll

@@ -24,9 +24,7 @@ class Variant:
 
 
 def source(v: Variant) -> str:
-    head = constants(
-        kCols=v.cols, kWarpgroups=v.warpgroups, kStriped=v.striped, kOverlap=v.overlap, kCopy=v.copy, kBlocks=v.blocks
-    )
+    head = constants(kCols=v.cols, kWarpgroups=v.warpgroups, kStriped=v.striped, kOverlap=v.overlap, kCopy=v.copy)
     return head + kernel_file("decode_chain.cu")
 
 
@@ -37,7 +35,7 @@ def measure(v: Variant, device: torch.device) -> dict:
     cycles, begin, end = clocks(grid, device)
     sink = torch.zeros(1, device=device)
     tensors = [data, cycles, begin, end, sink]
-    timed_launch("decode_chain", source(v), grid, v.warpgroups * 128 + 128, 1, tensors, [])
+    timed_launch("decode_chain", source(v), grid, v.warpgroups * 128 + 32, 1, tensors, [v.blocks])
     blocks = v.blocks * (v.warpgroups if v.striped else 1)
     rows = 64 if v.striped else 64 * v.warpgroups
     median = cycles.double().median().item()
@@ -60,7 +58,8 @@ def variants() -> list[Variant]:
         for w, striped in ((1, False), (2, False), (2, True), (4, True)):
             found.append(Variant(cols, w, striped, overlap, copy=True))
             found.append(Variant(cols, w, striped, overlap, copy=True, alone=False))
-    return found
+    # Four warpgroups leave a thread 120 registers: too few for two partial sums of n64.
+    return [v for v in found if not (v.overlap and v.cols == 64 and v.warpgroups == 4)]
 
 
 def show(row: dict) -> str:
