@@ -26,7 +26,7 @@ class Variant:
         return self.n * self.k
 
 
-# CTAs an SM, threads of one, loads under way: the fastest counts.
+# CTAs an SM, threads of one, loads of a thread in one round: the fastest counts.
 GRIDS = [(1, 1024, 4), (2, 1024, 4), (2, 1024, 8), (2, 512, 8), (4, 512, 4), (4, 512, 8), (8, 256, 4), (8, 256, 8)]
 
 
