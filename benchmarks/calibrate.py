@@ -48,15 +48,16 @@ AHEAD = 3  # problems whose kernels are compiled while one is timed
 def kernel_text(template: str, sizes: Sizes, candidate) -> str:
     """The source that a forced config will have, from that of the selected one. A mistake here costs only time: the
     call then compiles what it needs itself."""
-    swap_ab, rows, cols, cluster_rows, cluster_cols, cluster_k = candidate.config
+    swap_ab, rows, cols, cluster_rows, cluster_cols, cluster_k, turns = candidate.config
     inner = math.gcd(cols, 64)
     fields = {
         "swap_ab": "true" if swap_ab else "false",
         "tile": f"{{.rows = {rows}, .cols = {cols}, .k = 128}}",
         "cluster": f"{{.rows = {cluster_rows}, .cols = {cluster_cols}, .k = {cluster_k}}}",
         "math_warpgroups": str(candidate.warpgroups),
+        "k_warpgroups": str(turns),
         "stages": str(candidate.stages),
-        "store_buffers": str(rows // candidate.warpgroups // 64 * (1 if swap_ab else cols // inner)),
+        "store_buffers": str(rows // (candidate.warpgroups // turns) // 64 * (1 if swap_ab else cols // inner)),
         "stream_b": "true" if streams_b(sizes, candidate) else "false",
     }
     for name, value in fields.items():
@@ -67,7 +68,7 @@ def kernel_text(template: str, sizes: Sizes, candidate) -> str:
 
 def streams_b(sizes: Sizes, candidate) -> bool:
     """As in csrc/config/select.hpp."""
-    swap_ab, rows, cols, cluster_rows, cluster_cols, _ = candidate.config
+    swap_ab, rows, cols, cluster_rows, cluster_cols, _, _ = candidate.config
     if sizes.kind == "kgrouped" or (sizes.kind in ("contiguous", "masked") and not swap_ab):
         return False
     c = cost_model.Configs.of([(sizes, candidate.config)])
@@ -146,7 +147,7 @@ def choose(sizes: Sizes, num_sms: int, within: float, most: int) -> list:
     return [candidate for candidate in found if candidate.estimate_us <= within * found[0].estimate_us][:most]
 
 
-def force(on_gpu: bool, sizes: Sizes | None, config: tuple[int, ...] = (0,) * 6) -> None:
+def force(on_gpu: bool, sizes: Sizes | None, config: tuple[int, ...] = (0,) * 7) -> None:
     from deep_gemm._extension import C
 
     # For a dense problem of these sizes; the call's own problem is then checked by itself.

@@ -33,10 +33,11 @@ class Configs:
     cluster_rows: np.ndarray
     cluster_cols: np.ndarray
     cluster_k: np.ndarray
+    turns: np.ndarray  # warpgroups that take K blocks of the same rows in turn
 
     @classmethod
     def of(cls, pairs: list[tuple[Sizes, tuple[int, ...]]]) -> Configs:
-        """From problems with configs: (swap_ab, rows, cols, cluster rows, cluster cols, cluster k)."""
+        """From problems with configs: (swap_ab, rows, cols, cluster rows, cluster cols, cluster k, turns)."""
         lines = [
             [KINDS.index(sizes.kind), sizes.m, sizes.n, sizes.k, sizes.groups, sizes.expected_m, *config]
             for sizes, config in pairs
@@ -53,7 +54,11 @@ class Configs:
         return np.where(self.per_row_b, 4, 2)
 
     @property
-    def warpgroups(self) -> np.ndarray:
+    def k_parts(self) -> np.ndarray:
+        return self.cluster_k * self.turns
+
+    @property
+    def row_warpgroups(self) -> np.ndarray:
         return np.select([self.rows == 192, self.rows == 64], [3, 1], 2)
 
 
@@ -117,7 +122,7 @@ def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     swapped = c.swap_ab == 1
     per_row_cols = swapped | c.per_row_b
     in_smem = per_row_cols & (c.cols > 64)
-    subtiles = c.rows / c.warpgroups / 64  # of one math warpgroup
+    subtiles = c.rows / c.row_warpgroups / 64  # of one math warpgroup
     multiplies = c.rows / 64
     tensor = multiplies * c.cols * 2
     smem = (multiplies * (64 + c.cols) + c.rows + c.cols) * 128 / x["smem_bytes_per_cycle"]
@@ -129,12 +134,12 @@ def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     promote = c.cols / 2 * np.where(per_row_cols, per_col, x["promote_cycles"])
     promote = promote + np.where(runs > 3, runs * x["run_cycles"], 0)
     scale_registers = np.where(per_row_cols & ~in_smem, c.cols / 4, block_scales)
-    math_registers = np.where(c.warpgroups == 3, 160, 232)
+    math_registers = np.select([c.row_warpgroups * c.turns < 3, c.turns == 3], [232, 152], 160)
     overlaps = (subtiles == 1) & (1.5 * c.cols + 2 * scale_registers <= math_registers - 36)
     overlapped = norm(x["overlap_block_norm"], 2 * c.cols, promote) + x["overlap_cycles"]
     chain = np.where(overlaps, overlapped, subtiles * (2 * c.cols + promote + x["chain_cycles"]))
     shared = c.cluster_rows * c.cluster_cols > 1
-    return np.maximum.reduce([tensor, smem, l2, chain]) * np.where(shared, x["multicast_factor"], 1)
+    return np.maximum.reduce([tensor, smem, l2, chain / c.turns]) * np.where(shared, x["multicast_factor"], 1)
 
 
 def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarray:
@@ -157,5 +162,5 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     moved = expected_weights(c) * c.n * k + rows * k + rows * c.n * c.output_bytes
     memory_us = moved / x["memory_gb_per_s"] / 1e3
     power_us = 2 * rows * c.n * k / x["tflops"] / 1e6
-    split = np.where(c.cluster_k > 1, x["split_us"] * c.cluster_k + x["split_us_per_element"] * elements, 0)
+    split = np.where(c.k_parts > 1, x["split_us"] * c.k_parts + x["split_us_per_element"] * elements, 0)
     return x["launch_us"] + split + norm(x["overlap_norm"], compute_us, memory_us, power_us)

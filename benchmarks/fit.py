@@ -11,7 +11,7 @@ import numpy as np
 from cost_model import Configs
 from shapes import KINDS, sizes_of
 
-COLUMNS = ["swap_ab", "rows", "cols", "cluster_rows", "cluster_cols", "cluster_k", "us"]
+COLUMNS = ["swap_ab", "rows", "cols", "cluster_rows", "cluster_cols", "cluster_k", "turns", "us"]
 # Held fixed by `fit`: it only scales the other cycle counts.
 FIXED = ("clock_mhz",)
 # Cluster shapes that were measured once and are no candidates any more.
@@ -26,7 +26,8 @@ class Data:
         self.cases: list[list] = []
         for path in paths:
             document = json.loads(path.read_text())
-            assert document["columns"] == COLUMNS, f"{path} has other columns"
+            without_turns = document["columns"] == [name for name in COLUMNS if name != "turns"]  # November 2026
+            assert without_turns or document["columns"] == COLUMNS, f"{path} has other columns"
             for problem in document["problems"]:
                 # Files of before November 2026 have dense problems only, without a case.
                 case = problem.get("case") or ["dense", problem["m"], problem["n"], problem["k"]]
@@ -35,7 +36,7 @@ class Data:
                     continue
                 sizes = sizes_of(case, problem.get("total"), problem.get("seed", 0))
                 for *config, us in rows:
-                    pairs.append((sizes, tuple(config)))
+                    pairs.append((sizes, (*config, 1) if without_turns else tuple(config)))
                     times.append(us)
                     owners.append(len(self.cases))
                 self.cases.append(case)
@@ -49,8 +50,9 @@ class Data:
         self.best = best[self.problem]
 
     def name(self, index: int) -> str:
-        swap_ab, rows, cols, *cluster = self.pairs[index][1]
-        return f"{'swapped ' if swap_ab else ''}{rows}x{cols} cluster {'x'.join(map(str, cluster))}"
+        swap_ab, rows, cols, *cluster, turns = self.pairs[index][1]
+        text = f"{'swapped ' if swap_ab else ''}{rows}x{cols} cluster {'x'.join(map(str, cluster))}"
+        return text if turns == 1 else f"{text} turns {turns}"
 
 
 def residuals(x: dict[str, float], data: Data) -> np.ndarray:

@@ -13,14 +13,16 @@ import paths  # noqa: F401
 from shapes import ALIGNMENT, Sizes, sizes_of
 
 _LINE = re.compile(
-    r"(straight|swapped) (\d+)x(\d+) cluster (\d+)x(\d+)x(\d+) warpgroups (\d+) stages (\d+) .*strip (\d+): "
-    r"([\d.e+-]+) us$"
+    r"(straight|swapped) (\d+)x(\d+) cluster (\d+)x(\d+)x(\d+) warpgroups (\d+) turns (\d+) stages (\d+) .*strip "
+    r"(\d+): ([\d.e+-]+) us$"
 )
 
 
 @dataclass(frozen=True)
 class Candidate:
-    config: tuple[int, ...]  # swap_ab, rows, cols, cluster rows, cluster cols, cluster k: as C.force_config takes them
+    config: tuple[
+        int, ...
+    ]  # swap_ab, rows, cols, cluster rows, cluster cols, cluster k, turns: as C.force_config takes them
     warpgroups: int
     stages: int
     strip: int
@@ -28,9 +30,10 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        swap_ab, rows, cols, *cluster = self.config
+        swap_ab, rows, cols, *cluster, turns = self.config
         text = f"{'swapped ' if swap_ab else ''}{rows}x{cols}"
-        return text if cluster == [1, 1, 1] else f"{text} cluster {'x'.join(map(str, cluster))}"
+        text += "" if cluster == [1, 1, 1] else f" cluster {'x'.join(map(str, cluster))}"
+        return text if turns == 1 else f"{text} turns {turns}"
 
 
 def explain(sizes: Sizes, num_sms: int = 132) -> str:
@@ -53,8 +56,10 @@ def candidates(sizes: Sizes, num_sms: int = 132) -> list[Candidate]:
     for line in explain(sizes, num_sms).splitlines():
         if match := _LINE.match(line):
             swapped, *numbers, estimate = match.groups()
-            *config, warpgroups, stages, strip = map(int, numbers)
-            found.append(Candidate((int(swapped == "swapped"), *config), warpgroups, stages, strip, float(estimate)))
+            *config, warpgroups, turns, stages, strip = map(int, numbers)
+            found.append(
+                Candidate((int(swapped == "swapped"), *config, turns), warpgroups, stages, strip, float(estimate))
+            )
     return found
 
 

@@ -27,18 +27,18 @@ std::string explain_dense(int64_t m, int64_t n, int64_t k, int64_t num_sms) {
 
 /// Serve all calls on a device with this config (rows = 0: select again). For tuning and tests.
 void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k, int64_t swap_ab, int64_t rows,
-                  int64_t cols, int64_t cluster_rows, int64_t cluster_cols, int64_t cluster_k) {
+                  int64_t cols, int64_t cluster_rows, int64_t cluster_cols, int64_t cluster_k, int64_t k_warpgroups) {
     Device& device = Device::get({.simulated = simulated, .index = static_cast<int>(index)});
     if (rows == 0) return PlanCache::of(device).force({});
     Problem p{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_sms = device.facts().num_sms};
     const TileShape tile{static_cast<int32_t>(rows), static_cast<int32_t>(cols), 128};
     const ClusterShape cluster{static_cast<int32_t>(cluster_rows), static_cast<int32_t>(cluster_cols),
                                static_cast<int32_t>(cluster_k)};
-    if (sm90::math_warpgroups(tile) == 3) p.scales_b = ScaleKind::per_row;  // it serves no other problems
     for (const std::vector<TileShape>& shapes :
          {sm90::tile_shapes(swap_ab != 0), sm90::grouped_tile_shapes(swap_ab != 0)}) {
         if (std::find(shapes.begin(), shapes.end(), tile) == shapes.end()) continue;
-        const Candidate candidate = make_candidate(p, swap_ab != 0, tile, cluster, /*tolerate_waste=*/true);
+        const Candidate candidate = make_candidate(
+            p, swap_ab != 0, tile, cluster, static_cast<int32_t>(k_warpgroups), /*tolerate_waste=*/true);
         require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);
         return PlanCache::of(device).force(candidate);
     }

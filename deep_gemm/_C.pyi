@@ -187,6 +187,7 @@ def force_config(
     cluster_rows: int,
     cluster_cols: int,
     cluster_k: int,
+    k_warpgroups: int,
     /,
 ) -> None:
     """Serve all calls on a device with this config (rows = 0: select again). For tuning and tests."""

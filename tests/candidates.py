@@ -17,7 +17,7 @@ HOPPER_SMS = 132
 LINE = re.compile(
     r"(?P<frame>straight|swapped) (?P<rows>\d+)x(?P<cols>\d+) "
     r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) "
-    r"warpgroups (?P<warpgroups>\d+) stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
+    r"warpgroups (?P<warpgroups>\d+) turns (?P<turns>\d+) stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
     r"(?:: (?P<cost>\S+) us|: refused, (?P<refusal>.*))"
 )
 
@@ -29,6 +29,7 @@ class Candidate:
     cols: int
     cluster_shape: tuple[int, int, int]
     warpgroups: int
+    turns: int  # warpgroups that share rows and take K blocks in turn
     stages: int
     smem: int
     ctas: int
@@ -71,6 +72,7 @@ def parse(text: str) -> list[Candidate]:
                 cols=int(part["cols"]),
                 cluster_shape=tuple(int(part[f"cluster_{side}"]) for side in ("rows", "cols", "k")),
                 warpgroups=int(part["warpgroups"]),
+                turns=int(part["turns"]),
                 stages=int(part["stages"]),
                 smem=int(part["smem"]),
                 ctas=int(part["ctas"]),
@@ -85,8 +87,9 @@ def parse(text: str) -> list[Candidate]:
 def forced(device: torch.device, m: int, n: int, k: int, candidate: Candidate) -> Iterator[None]:
     """Serve all calls on this device with the candidate of a problem."""
     where = (device.type == "cpu", device.index or 0)
-    C.force_config(*where, m, n, k, int(candidate.swapped), candidate.rows, candidate.cols, *candidate.cluster_shape)
+    tile = (int(candidate.swapped), candidate.rows, candidate.cols)
+    C.force_config(*where, m, n, k, *tile, *candidate.cluster_shape, candidate.turns)
     try:
         yield
     finally:
-        C.force_config(*where, m, n, k, 0, 0, 0, 1, 1, 1)
+        C.force_config(*where, m, n, k, 0, 0, 0, 1, 1, 1, 1)

@@ -224,11 +224,11 @@ def test_the_device_sizes_count(device) -> None:
 def test_forced_tiles(device, layout, rows, cols, cluster) -> None:
     m, n = 2 * rows - 8, 2 * cols - 8
     where = (device.type == "cpu", device.index or 0)
-    C.force_config(*where, m, n, 256, 0, rows, cols, *cluster, 1)
+    C.force_config(*where, m, n, 256, 0, rows, cols, *cluster, 1, 1)
     try:
         run(groups(m, n, [144, 0, 128], device), layout, "c_is_d")
     finally:
-        C.force_config(*where, m, n, 256, 0, 0, 0, 1, 1, 1)
+        C.force_config(*where, m, n, 256, 0, 0, 0, 1, 1, 1, 1)
 
 
 REFUSALS = {

@@ -30,11 +30,11 @@ def operands(m: int, n: int, k: int, device: torch.device, seed: int = 0) -> tup
 @contextmanager
 def forced(device: torch.device, m: int, n: int, k: int, swapped: bool, rows: int, cols: int) -> Iterator[None]:
     where = (device.type == "cpu", device.index or 0)
-    C.force_config(*where, m, n, k, int(swapped), rows, cols, 1, 1, 1)
+    C.force_config(*where, m, n, k, int(swapped), rows, cols, 1, 1, 1, 1)
     try:
         yield
     finally:
-        C.force_config(*where, m, n, k, 0, 0, 0, 1, 1, 1)
+        C.force_config(*where, m, n, k, 0, 0, 0, 1, 1, 1, 1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

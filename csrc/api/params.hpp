@@ -100,7 +100,8 @@ inline GemmParams make_params(const Device& device, const GemmCall& call, const 
     params.first_group = 0;
     params.m = call.problem.m, params.n = call.problem.n, params.k = call.problem.k;
     params.num_groups = call.problem.num_groups;
-    params.strip_blocks = plan.strip_blocks;
+    params.strip_blocks = FastDivisor(plan.strip_blocks);
+    params.strip_tiles = FastDivisor(plan.strip_blocks * ceil_div(call.problem.n, c.super_tile_n()));
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
     return params;

@@ -24,7 +24,7 @@ inline std::string explain(const Problem& p) {
         const GemmConfig& c = x.config;
         text +=
             concat(c.swap_ab ? "swapped" : "straight", " ", c.tile.rows, "x", c.tile.cols, " cluster ", c.cluster.rows,
-                   "x", c.cluster.cols, "x", c.cluster.k, " warpgroups ", c.math_warpgroups, " stages ", c.stages,
+                   "x", c.cluster.cols, "x", c.cluster.k, " warpgroups ", c.math_warpgroups, " turns ", c.k_warpgroups, " stages ", c.stages,
                    " smem ", c.stages > 0 ? plan_smem(c).bytes : 0, " ctas ", x.num_ctas, " strip ", x.strip_blocks);
         text += x.refusal.empty() ? concat(": ", x.cost_us, " us\n") : concat(": refused, ", x.refusal, "\n");
     }

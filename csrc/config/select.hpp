@@ -24,14 +24,14 @@ struct Candidate {
 /// As many stages as shared memory holds; more than 16 buy nothing.
 inline int32_t most_stages(GemmConfig config) {
     for (config.stages = 16; config.stages > 0; --config.stages)
-        if (plan_smem(config).bytes <= kMaxSmemBytes) break;
+        if (config.stages % config.k_warpgroups == 0 && plan_smem(config).bytes <= kMaxSmemBytes) break;
     return config.stages;
 }
 
 /// Why groups cannot be served by a config; empty where they can.
 inline std::string group_refusal(const Problem& p, const GemmConfig& c) {
     if (p.grouping == Grouping::dense) return "";
-    if (c.cluster.k > 1) return "groups do not split K";
+    if (c.k_parts() > 1) return "groups do not split K";
     if (!is_m_grouped(p.grouping)) return "";
     const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows,
                   cluster_m = c.swap_ab ? c.cluster.cols : c.cluster.rows;
@@ -43,7 +43,7 @@ inline std::string group_refusal(const Problem& p, const GemmConfig& c) {
 
 /// Why a config cannot serve a problem; empty where it can.
 inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
-    if (c.stages < 2) return "fewer than two stages fit shared memory";
+    if (c.stages < 2 * c.k_warpgroups) return "fewer than two stages for each turn fit shared memory";
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows, tile_n = c.swap_ab ? c.tile.rows : c.tile.cols;
     if (tile_m % p.block_m_multiple != 0 || tile_n % p.block_n_multiple != 0)
@@ -57,12 +57,13 @@ inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles)
         return "column blocks do not divide into clusters";
     if (c.cluster.rows > 1 && c.tile.cols / c.cluster.rows % 8 != 0)
         return "columns do not divide into multicast slices";
-    if (c.cluster.k > 1 && p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
-    if (c.cluster.k > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
-    if (c.cluster.k > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
+    if (c.k_parts() > 1 && p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
+    if (c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
+    if (c.k_parts() > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
         return "a split K wants all tiles at once";
-    if (c.cluster.k > 1 && ceil_div(p.k, c.tile.k) < 3 * c.cluster.k)
+    if (c.k_parts() > 1 && ceil_div(p.k, c.tile.k) < 3 * c.k_parts())
         return "less than three K blocks for each part of K";
+    if (c.math_warpgroups > 3) return "more than three math warpgroups";
     return "";
 }
 
@@ -79,11 +80,14 @@ inline std::string waste(const Problem& p, const GemmConfig& c) {
     return "";
 }
 
-/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output.
-inline int32_t choose_strip(const GemmConfig& c, int32_t num_ctas) {
+/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output. No more than a
+/// group is expected to have: a strip of full height is found without a division.
+inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
     const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols);
     const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
-    return std::max(1, static_cast<int32_t>(square / block_m + 0.5));
+    const int32_t blocks = static_cast<int32_t>(square / block_m + 0.5);
+    const int32_t rows = p.grouping == Grouping::m_contiguous ? p.m : expected_group_rows(p);
+    return std::clamp(blocks, 1, ceil_div(rows, block_m));
 }
 
 /// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all
@@ -110,7 +114,7 @@ inline int32_t group_capacity(const Problem& p) {
 }
 
 inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster,
-                                bool tolerate_waste = false) {
+                                int32_t k_warpgroups = 1, bool tolerate_waste = false) {
     Candidate candidate;
     GemmConfig& c = candidate.config;
     const bool reduces = p.add_c != 0 && p.in_place != 0 && p.output == ElementType::fp32;
@@ -123,7 +127,8 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .swap_ab = swap_ab,
          .tile = tile,
          .cluster = cluster,
-         .math_warpgroups = sm90::math_warpgroups(tile),
+         .math_warpgroups = sm90::row_warpgroups(tile) * k_warpgroups,
+         .k_warpgroups = k_warpgroups,
          .stages = 1,
          .add_c = p.add_c != 0 && !reduces,
          .store = reduces                                            ? StoreKind::reduce
@@ -146,7 +151,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     if (!candidate.refusal.empty()) return candidate;
     candidate.num_ctas =
         static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, sm90::resident_ctas(p.num_sms, cluster.size())));
-    candidate.strip_blocks = choose_strip(c, candidate.num_ctas);
+    candidate.strip_blocks = choose_strip(p, c, candidate.num_ctas);
     c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;
     average.k = expected_k(p);
@@ -160,7 +165,10 @@ inline std::vector<Candidate> enumerate(const Problem& p) {
         for (const TileShape& tile :
              is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(swap_ab) : sm90::tile_shapes(swap_ab))
             for (const ClusterShape& cluster : sm90::cluster_shapes())
-                candidates.push_back(make_candidate(p, swap_ab, tile, cluster));
+                for (const int32_t k_warpgroups : {1, 2, 3})
+                    if (k_warpgroups == 1 ||
+                        (p.grouping == Grouping::dense && sm90::takes_turns(tile, cluster, k_warpgroups)))
+                        candidates.push_back(make_candidate(p, swap_ab, tile, cluster, k_warpgroups));
     return candidates;
 }
 

@@ -19,6 +19,7 @@ inline std::vector<TileShape> tile_shapes(bool swap_ab) {
         for (const int32_t rows : {64, 128})
             for (int32_t cols = 8; cols <= 128; cols += cols < 64 ? 8 : 16) shapes.push_back({rows, cols, 128});
     } else {
+        for (int32_t cols = 32; cols <= 192; cols += 16) shapes.push_back({64, cols, 128});
         for (int32_t cols = 16; cols <= 192; cols += 16) shapes.push_back({128, cols, 128});
         for (int32_t cols = 64; cols <= 128; cols += 16) shapes.push_back({256, cols, 128});
         for (const int32_t cols : {96, 112, 128}) shapes.push_back({192, cols, 128});
@@ -37,7 +38,13 @@ inline std::vector<TileShape> grouped_tile_shapes(bool swap_ab) {
             {128, 128, 128}, {128, 160, 128}, {128, 192, 128}, {256, 64, 128}, {256, 96, 128}, {256, 128, 128}};
 }
 
-inline int32_t math_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
+/// Warpgroups that divide a tile's rows among themselves.
+inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
+
+/// Whether a tile's row warpgroups are worth doubling or more, the additional ones taking every second (third ...) K block.
+inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int32_t k_warpgroups) {
+    return cluster.rows * cluster.cols == 1 && tile.rows == 64 && (k_warpgroups == 2 || tile.cols <= 64);
+}
 
 /// Whether loads of C beside both accumulators, or what FP32 stores and group tables keep, take more registers than a
 /// thread has (ptxas -v, CUDA 13.0, scales per row).
@@ -99,7 +106,7 @@ struct CostModel {
                            1 / overlap_block_norm) +
                       overlap_cycles
                 : c.warpgroup_rows() / kWgmmaRows * (2 * cols + promote + chain_cycles);
-        return std::max({tensor, smem, l2, chain}) * (c.cluster.rows * c.cluster.cols > 1 ? multicast_factor : 1);
+        return std::max({tensor, smem, l2, chain / c.k_warpgroups}) * (c.cluster.rows * c.cluster.cols > 1 ? multicast_factor : 1);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
@@ -115,7 +122,7 @@ struct CostModel {
         const double rows = expected_rows(p);
         const double moved = expected_weights(p) * p.n * p.k + rows * p.k + rows * p.n * element_bytes(p.output);
         const double memory_us = moved / memory_gb_per_s / 1e3, power_us = 2.0 * rows * p.n * p.k / tflops / 1e6;
-        const double split = c.cluster.k > 1 ? split_us * c.cluster.k + split_us_per_element * elements : 0;
+        const double split = c.k_parts() > 1 ? split_us * c.k_parts() + split_us_per_element * elements : 0;
         return launch_us + split +
                std::pow(std::pow(compute_us, overlap_norm) + std::pow(memory_us, overlap_norm) +
                             std::pow(power_us, overlap_norm),

@@ -36,7 +36,7 @@ inline std::string render_config(const GemmConfig& c) {
                   ",\n    .swap_ab = ", c.swap_ab ? "true" : "false", ",\n    .tile = {.rows = ", c.tile.rows,
                   ", .cols = ", c.tile.cols, ", .k = ", c.tile.k, "},\n    .cluster = {.rows = ", c.cluster.rows,
                   ", .cols = ", c.cluster.cols, ", .k = ", c.cluster.k,
-                  "},\n    .math_warpgroups = ", c.math_warpgroups, ", .stages = ", c.stages,
+                  "},\n    .math_warpgroups = ", c.math_warpgroups, ", .k_warpgroups = ", c.k_warpgroups, ", .stages = ", c.stages,
                   ",\n    .add_c = ", c.add_c ? "true" : "false", ", .store = StoreKind::", name(c.store),
                   ", .store_buffers = ", c.store_buffers, ",\n    .stream_b = ", c.stream_b ? "true" : "false",
                   ", .dependent_launch = ", c.dependent_launch ? "true" : "false",

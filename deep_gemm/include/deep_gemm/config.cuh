@@ -66,6 +66,7 @@ struct GemmConfig {
     TileShape tile = {128, 128, 128};
     ClusterShape cluster = {};
     int32_t math_warpgroups = 2;
+    int32_t k_warpgroups = 1;  // math warpgroups that take the K blocks of the same rows in turn, and add up at the end
     int32_t stages = 4;
     bool add_c = false;
     StoreKind store = StoreKind::tma;
@@ -87,7 +88,13 @@ struct GemmConfig {
     }
     constexpr bool scaled() const { return scales_a != ScaleKind::none; }
     /// Rows of one warpgroup: it walks them 64 at a time.
-    constexpr int32_t warpgroup_rows() const { return tile.rows / math_warpgroups; }
+    constexpr int32_t warpgroup_rows() const { return tile.rows / row_warpgroups(); }
+    constexpr int32_t row_warpgroups() const { return math_warpgroups / k_warpgroups; }
+    /// Partial sums of an element of D.
+    constexpr int32_t k_parts() const { return cluster.k * k_warpgroups; }
+    /// A CTA's tile along N, and what its cluster covers.
+    constexpr int32_t tile_n() const { return swap_ab ? tile.rows : tile.cols; }
+    constexpr int32_t super_tile_n() const { return tile_n() * (swap_ab ? cluster.rows : cluster.cols); }
     constexpr int32_t threads() const { return (math_warpgroups + 1) * 128; }
 };
 

@@ -18,6 +18,25 @@ struct KGroupLayout {
     int32_t psum_alignment;  // a group starts at the preceding one's end rounded up to this; 0: right behind it
 };
 
+/// Division by a number that the host knows, in three instructions instead of some twenty: every role pays for it at
+/// every tile. Granlund and Montgomery, Division by Invariant Integers using Multiplication (PLDI 1994), figure 4.1.
+struct FastDivisor {
+    uint32_t divisor = 1, multiplier = 0, shift = 0;
+
+    FastDivisor() = default;
+    explicit FastDivisor(uint32_t d) : divisor(d) {
+        while ((uint64_t{1} << shift) < d) ++shift;
+        multiplier = static_cast<uint32_t>((((uint64_t{1} << shift) - d) << 32) / d + 1);
+    }
+
+#if defined(__CUDACC__)
+    /// Of values below 2^31.
+    DG_DEVICE int32_t quotient(int32_t value) const {
+        return static_cast<int32_t>((__umulhi(value, multiplier) + value) >> shift);
+    }
+#endif
+};
+
 struct GemmParams {
     TensorMap rows, cols;              // operands: [groups,] extent, K
     TensorMap row_scales, col_scales;  // per-row scales only: [groups,] ceil(K / 128), extent
@@ -37,7 +56,8 @@ struct GemmParams {
     int32_t first_group;  // K-grouped: this launch computes num_groups groups from here
     int32_t m, n, k;
     int32_t num_groups;
-    int32_t strip_blocks;  // rasterisation: this many blocks of M are walked together, so that L2 holds them
+    FastDivisor strip_blocks;  // rasterisation: this many blocks of M are walked together, so that L2 holds them
+    FastDivisor strip_tiles;   // and so many tiles that is, with all of N
     int32_t m_alignment;   // psum layout: groups start at multiples of it
     int32_t zero_padding;  // psum layout: rows between a group's end and the next group's start are written as zeros
 };

@@ -30,7 +30,14 @@ constexpr bool scales_stay_in_smem(const GemmConfig& c) {
 }
 
 /// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
-constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 160 : 232; }
+constexpr int32_t math_registers(const GemmConfig& c) {
+    return c.math_warpgroups < 3 ? 232 : c.k_warpgroups == 3 ? 152 : 160;
+}
+
+/// What is left to the warps that load.
+constexpr int32_t load_registers(const GemmConfig& c) {
+    return c.math_warpgroups < 3 ? 40 : 512 - 3 * math_registers(c);
+}
 
 /// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it,
 /// promotion and the waits around it are hidden by the other warpgroup alone.
@@ -40,14 +47,20 @@ constexpr bool overlaps_blocks(const GemmConfig& c) {
     return c.warpgroup_rows() == kWgmmaRows && 3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
 }
 
-/// Rows that one CTA adds up where K is split: row warp w's 16 rows belong to CTA w % cluster.k.
-constexpr int32_t owned_row_warps(const GemmConfig& c) { return ceil_div(c.tile.rows / 16, c.cluster.k); }
+/// Where K is split, the tile's rows are added up by 16: those of row warp w by part w % k_parts, a part being one
+/// warpgroup of one CTA of the cluster. Returns how many such sums one CTA makes.
+constexpr int32_t owned_row_warps(const GemmConfig& c) {
+    return ceil_div(c.tile.rows / 16, c.k_parts()) * c.k_warpgroups;
+}
 
 /// One warp's accumulators.
 constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return c.tile.cols / 2 * 32 * 4; }
 
+/// What the owner of 16 rows is sent: every part but its own.
+constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1) * split_k_part_bytes(c); }
+
 constexpr int32_t reduction_bytes(const GemmConfig& c) {
-    return c.cluster.k == 1 ? 0 : owned_row_warps(c) * (c.cluster.k * split_k_part_bytes(c) + 8);
+    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * (received_bytes(c) + 8);
 }
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and
@@ -112,9 +125,9 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
 /// "full": the copying thread, and the warp that writes block scales.
 constexpr int32_t full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }
 
-/// "empty": every math warp of every CTA that reads this CTA's copies.
+/// "empty": every math warp that reads the stage, in every CTA that this CTA's copies reach.
 constexpr int32_t empty_arrivals(const GemmConfig& c) {
-    return (c.cluster.rows + c.cluster.cols - 1) * c.math_warpgroups * 4;
+    return (c.cluster.rows + c.cluster.cols - 1) * c.row_warpgroups() * 4;
 }
 
 /// Bytes that one stage's copies bring, block scales not included.

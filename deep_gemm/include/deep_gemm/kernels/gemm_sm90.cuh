@@ -38,11 +38,11 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     while (tiles.next(tile)) {
         typename MainLoop<c>::Totals total = {};
         main_loop.run(total, tile.k_blocks);
-        if constexpr (c.cluster.k > 1) {
+        if constexpr (c.k_parts() > 1) {
             static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
             if (!reduce_split_k<c>(smem, position, total[0])) continue;
         }
-        const int32_t first_row = warpgroup * c.warpgroup_rows();
+        const int32_t first_row = warpgroup % c.row_warpgroups() * c.warpgroup_rows();
         store_subtile<c>(smem, total[0], tile, first_row, store_batch, params);
         // Written out: a loop over accumulators that the compiler does not unroll would put them all into local memory.
         static_assert(kSubtiles <= 2);
@@ -60,10 +60,12 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.full(stage), full_arrivals(c));
         ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
     }
-    if constexpr (c.cluster.k > 1)
+    if constexpr (c.k_parts() > 1)
         for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) {
-            ptx::barrier_init(smem.reduction_barrier(slot), 1);
-            ptx::barrier_arrive_expect(smem.reduction_barrier(slot), c.cluster.k * split_k_part_bytes(c));
+            // Parts of other CTAs come asynchronously and are counted in bytes.
+            ptx::barrier_init(smem.reduction_barrier(slot), c.cluster.k > 1 ? 1 : c.k_parts() - 1);
+            if constexpr (c.cluster.k > 1)
+                ptx::barrier_arrive_expect(smem.reduction_barrier(slot), received_bytes(c));
         }
     ptx::fence_barrier_init();
 }
@@ -78,7 +80,6 @@ DG_DEVICE void sync_cluster() {
 
 /// Two warpgroups have registers enough from the start.
 constexpr bool moves_registers(const GemmConfig& c) { return c.math_warpgroups > 1; }
-constexpr int32_t load_registers(const GemmConfig& c) { return c.math_warpgroups == 3 ? 32 : 40; }
 
 template <GemmConfig c>
 DG_DEVICE void run_gemm_sm90(const GemmParams& params) {

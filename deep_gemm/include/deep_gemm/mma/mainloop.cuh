@@ -14,10 +14,20 @@ public:
     using Totals = float[kSubtiles][kAccumulators<c>];
 
     DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup)
-        : smem_(smem), first_row_(warpgroup * c.warpgroup_rows()) {}
+        : smem_(smem), first_row_(warpgroup % c.row_warpgroups() * c.warpgroup_rows()) {
+        // A stage belongs to one turn: who waits for its next phase has seen the one before. (Otherwise a barrier whose
+        // earlier phase is still open, copies being late, looks as if the awaited one were over.)
+        static_assert(c.stages % c.k_warpgroups == 0);
+        if constexpr (c.k_warpgroups > 1) {
+            turn_ = warpgroup / c.row_warpgroups();
+            ring_.advance(turn_);
+        }
+    }
 
-    /// Sum `k_blocks` K blocks into `total`, which starts as zero.
+    /// Sum `k_blocks` K blocks, or this warpgroup's share of them, into `total`, which starts as zero.
     DG_DEVICE void run(Totals& total, int32_t k_blocks) {
+        // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
+        if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
         if constexpr (!c.scaled())
             accumulate(total, k_blocks);
         else if constexpr (overlaps_blocks(c))
@@ -36,6 +46,14 @@ private:
 
     DG_DEVICE uint32_t rows(int32_t subtile) const {
         return smem_.rows(ring_.stage) + (first_row_ + subtile * kWgmmaRows) * (c.tile.k * element_bytes(c.operand));
+    }
+
+    /// To this warpgroup's next K block.
+    DG_DEVICE void advance() {
+        if constexpr (c.k_warpgroups == 1)
+            ring_.advance();
+        else
+            ring_.advance(c.k_warpgroups);
     }
 
     DG_DEVICE void wait_full() const { ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase); }
@@ -67,7 +85,7 @@ private:
     }
 
     DG_DEVICE void promote_in_turn(Totals& total, int32_t k_blocks) {
-        for (int32_t i = 0; i < k_blocks; ++i, ring_.advance()) {
+        for (int32_t i = 0; i < k_blocks; ++i, advance()) {
             wait_full();
 #pragma unroll
             for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
@@ -96,14 +114,14 @@ private:
     DG_DEVICE void start_next(Block& block) {
         wait_full();
         start(block, 0);
-        ring_.advance();
+        advance();
     }
 
     /// BF16: the tensor cores accumulate in FP32 themselves. A stage is let go one block late, so that they never run
     /// dry.
     DG_DEVICE void accumulate(Totals& total, int32_t k_blocks) {
         int32_t previous = 0;
-        for (int32_t i = 0; i < k_blocks; ++i, ring_.advance()) {
+        for (int32_t i = 0; i < k_blocks; ++i, advance()) {
             wait_full();
 #pragma unroll
             for (int32_t subtile = 0; subtile < kSubtiles; ++subtile)
@@ -122,6 +140,7 @@ private:
     ClusterPosition<c> position_;
     Ring<c.stages> ring_;
     int32_t first_row_;
+    int32_t turn_ = 0;  // among the warpgroups that share its rows
 };
 
 }  // namespace deep_gemm

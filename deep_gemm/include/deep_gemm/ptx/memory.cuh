@@ -38,6 +38,10 @@ DG_DEVICE int4 load_shared_int_x4(uint32_t address) {
     return v;
 }
 
+DG_DEVICE void store_shared_x4(uint32_t address, float x, float y, float z, float w) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+
 DG_DEVICE void store_shared_int_x4(uint32_t address, int32_t x, int32_t y, int32_t z, int32_t w) {
     asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }

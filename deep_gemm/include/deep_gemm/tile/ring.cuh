@@ -16,6 +16,15 @@ struct Ring {
             phase ^= 1;
         }
     }
+
+    /// Over several stages at once.
+    DG_DEVICE void advance(int32_t stages) {
+        stage += stages;
+        while (stage >= kStages) {
+            stage -= kStages;
+            phase ^= 1;
+        }
+    }
 };
 
 }  // namespace deep_gemm

@@ -34,28 +34,31 @@ DG_DEVICE int32_t group_of_d(const Tile& tile) {
 /// strip.
 template <GemmConfig c>
 struct Rasterizer {
-    static constexpr int32_t kTileM = c.swap_ab ? c.tile.cols : c.tile.rows,
-                             kTileN = c.swap_ab ? c.tile.rows : c.tile.cols;
-    static constexpr int32_t kClusterM = c.swap_ab ? c.cluster.cols : c.cluster.rows,
-                             kClusterN = c.swap_ab ? c.cluster.rows : c.cluster.cols;
+    static constexpr int32_t kTileM = c.swap_ab ? c.tile.cols : c.tile.rows;
+    static constexpr int32_t kClusterM = c.swap_ab ? c.cluster.cols : c.cluster.rows;
 
     ClusterPosition<c> position;
-    int32_t n_blocks, k_blocks, strip;
+    int32_t n_blocks, k_blocks;
+    FastDivisor strip, strip_tiles;
 
     DG_DEVICE explicit Rasterizer(const GemmParams& params)
-        : n_blocks((extent_n<c>(params) + kTileN * kClusterN - 1) / (kTileN * kClusterN)),
+        : n_blocks((extent_n<c>(params) + c.super_tile_n() - 1) / c.super_tile_n()),
           // Read at run time even where K is compiled in: of a count that they know, the compiler and ptxas unroll and
           // peel the roles' loops until they spill, move accumulators about, or run all wgmma one by one (C7514).
           k_blocks((params.k + c.tile.k - 1) / c.tile.k),
-          strip(params.strip_blocks) {}
+          strip(params.strip_blocks),
+          strip_tiles(params.strip_tiles) {}
 
     /// Coordinates of the `index`th super-tile of a group of `m_blocks` blocks that starts at row `m_start`; this CTA's
     /// part of K.
     DG_DEVICE void place(Tile& tile, int32_t index, int32_t m_blocks, int32_t m_start) const {
-        const int32_t strip_index = index / (strip * n_blocks), rest = index - strip_index * strip * n_blocks;
-        const int32_t first = strip_index * strip, height = min(strip, m_blocks - first);
-        const int32_t n_block = rest / height, m_block = first + rest - n_block * height;
-        const int32_t m = m_start + m_block * (kTileM * kClusterM), n = n_block * (kTileN * kClusterN);
+        const int32_t full = static_cast<int32_t>(strip.divisor);
+        const int32_t strip_index = strip_tiles.quotient(index),
+                      rest = index - strip_index * static_cast<int32_t>(strip_tiles.divisor);
+        const int32_t first = strip_index * full, height = min(full, m_blocks - first);
+        const int32_t n_block = height == full ? strip.quotient(rest) : rest / height,
+                      m_block = first + rest - n_block * height;
+        const int32_t m = m_start + m_block * (kTileM * kClusterM), n = n_block * c.super_tile_n();
         tile.row = (c.swap_ab ? n : m) + position.row * c.tile.rows;
         tile.col = (c.swap_ab ? m : n) + position.col * c.tile.cols;
         tile.k_block = k_blocks * position.k / c.cluster.k;

@@ -27,7 +27,7 @@ struct Smem {
         return base + kPlan.block_scales + stage * kPlan.block_scale_bytes;
     }
     DG_DEVICE uint32_t reduction(int slot) const {
-        return base + kPlan.reduction + slot * (c.cluster.k * split_k_part_bytes(c));
+        return base + kPlan.reduction + slot * received_bytes(c);
     }
     DG_DEVICE uint32_t reduction_barrier(int slot) const { return reduction(owned_row_warps(c)) + slot * 8; }
     DG_DEVICE auto groups() const {

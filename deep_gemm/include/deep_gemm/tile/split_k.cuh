@@ -1,8 +1,9 @@
-// Adding up the partial sums of CTAs that split K, through distributed shared memory and in a fixed order.
+// Adding up the partial sums of warpgroups and CTAs that split K, through (distributed) shared memory and in a fixed
+// order.
 //
-// The tile's rows are divided among warps, 16 each. Every warp sends its accumulators, in register order, to the CTA
-// that owns these rows; the bytes count on that owner's barrier. The owning warp waits for all parts, adds them in the
-// order of K and stores D.
+// The tile's rows are divided among warps, 16 each, and each 16 belong to one of the parts. Every warp of another part
+// sends its accumulators, in register order, to the owner's CTA, where a barrier counts them. The owning warp waits for
+// all, adds them up in the order of the parts and stores D.
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
@@ -11,31 +12,46 @@
 
 namespace deep_gemm {
 
-/// Returns whether this warp owns its rows and has their sum in `total`. A cluster that splits K computes one tile in
-/// all (selection sees to it), so the buffers and barriers serve once and need no hand-back.
+/// Returns whether this warp owns its rows and has their sum in `total`. Where K is split, a CTA computes one tile in all
+/// (selection sees to it), so the buffers and barriers serve once and need no hand-back.
 template <GemmConfig c>
 DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& position,
                               float (&total)[c.tile.cols / 2]) {
     constexpr int32_t kPartBytes = split_k_part_bytes(c);
-    const int32_t row_warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t owner = row_warp % c.cluster.k, slot = row_warp / c.cluster.k;
+    const int32_t row_warp = threadIdx.x / 32 % (c.row_warpgroups() * 4), lane = threadIdx.x % 32;
+    const int32_t mine = position.k * c.k_warpgroups + threadIdx.x / (c.row_warpgroups() * 128);
+    const int32_t owner = row_warp % c.k_parts();
+    const int32_t slot = row_warp / c.k_parts() * c.k_warpgroups + owner % c.k_warpgroups;
 
-    const uint32_t owner_rank = position.rank(position.row, position.col, owner);
-    const uint32_t part = ptx::map_to_cta(smem.reduction(slot) + position.k * kPartBytes, owner_rank) + lane * 16;
-    const uint32_t barrier = ptx::map_to_cta(smem.reduction_barrier(slot), owner_rank);
+    if (mine != owner) {
+        const uint32_t part = smem.reduction(slot) + (mine - (mine > owner)) * kPartBytes + lane * 16;
+        if constexpr (c.cluster.k > 1) {
+            const uint32_t owner_rank = position.rank(position.row, position.col, owner / c.k_warpgroups);
+            const uint32_t target = ptx::map_to_cta(part, owner_rank),
+                           barrier = ptx::map_to_cta(smem.reduction_barrier(slot), owner_rank);
 #pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
-        ptx::store_cluster_async(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
+            for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
+                ptx::store_cluster_async(target + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
+        } else {
+#pragma unroll
+            for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
+                ptx::store_shared_x4(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3]);
+            __syncwarp();
+            if (lane == 0) ptx::barrier_arrive(smem.reduction_barrier(slot));
+        }
+        return false;
+    }
 
-    if (position.k != owner) return false;
     ptx::barrier_wait(smem.reduction_barrier(slot), 0);
     const uint32_t parts = smem.reduction(slot) + lane * 16;
 #pragma unroll
     for (int32_t i = 0; i < c.tile.cols / 2; i += 4) {
-        float4 sum = ptx::load_shared_x4(parts + i * 128);
+        const float4 own = make_float4(total[i], total[i + 1], total[i + 2], total[i + 3]);
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-        for (int32_t k = 1; k < c.cluster.k; ++k) {
-            const float4 more = ptx::load_shared_x4(parts + k * kPartBytes + i * 128);
+        for (int32_t k = 0; k < c.k_parts(); ++k) {
+            const float4 more =
+                k == mine ? own : ptx::load_shared_x4(parts + (k - (k > mine)) * kPartBytes + i * 128);
             sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
         }
         total[i] = sum.x, total[i + 1] = sum.y, total[i + 2] = sum.z, total[i + 3] = sum.w;
