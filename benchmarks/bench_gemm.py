@@ -3,6 +3,7 @@
     python benchmarks/bench_gemm.py --out results            every public case
     python benchmarks/bench_gemm.py --case dense,4096,7168,2048 --case masked,32,192,6144,7168
     python benchmarks/bench_gemm.py --only '^dense,(64|128)' --against-cublas
+    python benchmarks/bench_gemm.py --anchors benchmarks/models.json --against-cublas --name models --out results
 
 Each case: inputs are made on the GPU, the output is poisoned, one call is checked against FP64, and then calls are
 timed, each after emptying the L2. `speed-up` is the anchor's time over ours. `efficiency` is the floor, max(bytes / 4.3
@@ -62,9 +63,13 @@ def text_of(case: list) -> str:
 
 def choose_cases(arguments: argparse.Namespace) -> list[dict]:
     anchors = json.loads(arguments.anchors.read_text())["rows"]
+    of_models = not any("us" in row for row in anchors)
+    for row in anchors:
+        row["class"] = class_of(row["case"], of_models)
     known = {text_of(row["case"]): row for row in anchors}
     if arguments.case:
-        rows = [known.get(text_of(parse_case(text)), {"case": parse_case(text)}) for text in arguments.case]
+        asked = [parse_case(text) for text in arguments.case]
+        rows = [known.get(text_of(case), {"case": case, "class": class_of(case, of_models)}) for case in asked]
     else:
         rows = anchors
     if arguments.only:
@@ -75,7 +80,9 @@ def choose_cases(arguments: argparse.Namespace) -> list[dict]:
 def run_case(row: dict, timer: Timer, arguments: argparse.Namespace) -> dict:
     """Result of one case; `status` says what came of it, and a case is never left out."""
     case = row["case"]
-    result = {"case": case, "class": class_of(case), "anchor_us": row.get("us"), "status": "ok"}
+    result = {"case": case, "class": row["class"], "anchor_us": row.get("us"), "status": "ok"}
+    if "model" in row:
+        result["model"] = row["model"]
     try:
         problem = build(case, timer.device, arguments.seed, row.get("total"))
     except NotAvailable as error:
@@ -147,11 +154,13 @@ def print_summary(rows: list[dict]) -> None:
     def number(value: float | None) -> str:
         return "    -" if value is None else f"{value:5.3f}"
 
-    print(f"\n{'class':28s} timed/cases  efficiency  speed-up  target  slowest  wrong")
+    print(f"\n{'class':34s} timed/cases  efficiency  least  speed-up  target  slowest  over cuBLAS  slowest  wrong")
     for row in rows:
         print(
-            f"{row['class']:28s} {row['timed']:5d}/{row['cases']:<5d}       {number(row['efficiency'])}     "
-            f"{number(row['speed_up'])}   {number(row['target'])}    {number(row['slowest'])}  {row['wrong']:5d}"
+            f"{row['class']:34s} {row['timed']:5d}/{row['cases']:<5d}       {number(row['efficiency'])}  "
+            f"{number(row['least_efficient'])}     {number(row['speed_up'])}   {number(row['target'])}    "
+            f"{number(row['slowest'])}        {number(row['over_cublas'])}    {number(row['slowest_over_cublas'])}  "
+            f"{row['wrong']:5d}"
         )
 
 
@@ -168,14 +177,14 @@ def main() -> int:
     results = []
     for row in rows:
         if time.perf_counter() - begin > arguments.seconds:
-            results.append({"case": row["case"], "class": class_of(row["case"]), "status": "skipped: out of time"})
+            results.append({"case": row["case"], "class": row["class"], "status": "skipped: out of time"})
         else:
             try:
                 results.append(run_case(row, timer, arguments))
             except Exception as error:
                 traceback.print_exc()
                 message = str(error).splitlines()[0] if str(error) else type(error).__name__
-                results.append({"case": row["case"], "class": class_of(row["case"]), "status": f"failed: {message}"})
+                results.append({"case": row["case"], "class": row["class"], "status": f"failed: {message}"})
         print_case(results[-1])
 
     classes = summarise(results)

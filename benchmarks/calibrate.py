@@ -1,14 +1,18 @@
 """Measures configs on a GPU and fits the constants of the cost model (csrc/config/sm90.hpp) to what was measured.
 
-    python benchmarks/calibrate.py measure --out new.json      # on the GPU: legal configs of each problem, timed
+    python benchmarks/calibrate.py measure --seconds 200 --out results      # on the GPU: results/calibration.json
     python benchmarks/calibrate.py fit benchmarks/results/calibration_h200.json
     python benchmarks/calibrate.py regret benchmarks/results/calibration_h200.json   # with the constants in force
     python benchmarks/calibrate.py check                        # that cost_model.py and sm90.hpp agree
 
-`measure` takes the configs whose estimate is within a factor of the best one, so a model that is badly wrong hides good
-configs from its own calibration: raise --within when the kernel has changed much. `fit` prints the constants as the
-header wants them, and *regret*: the time of the config that the model picks, over the best one measured. It needs
-scipy; look at the largest regret before taking its constants over.
+`measure` takes problems of all kinds in turn (calibration_cases.py), the most different ones first, writes its file
+after each, and stops in time: a shorter run has fewer problems of the same spread. It runs the calls as users make
+them, N and K compiled in, with each config whose estimate is within a factor of the best one; so a model that is badly
+wrong hides good configs from its own calibration: raise --within when the kernel has changed much. Kernels are
+compiled ahead, on all cores, while others are timed. The fastest config of each problem is compared with FP64.
+
+`fit` prints the constants as the header wants them, and *regret*: the time of the config that the model picks, over
+the best one measured (fit.py). It needs scipy; look at the largest regret before taking its constants over.
 
 benchmarks/results/calibration_h200.json was measured before two changes of the kernel, and the constants are from it:
   - parts of a split K went to the other CTA by ordinary stores and a released arrival, not yet through st.async;
@@ -19,237 +23,314 @@ It should be measured again; `split_us` and `tile_cycles` will probably change m
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
+import math
+import os
 import re
 import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import cost_model
-import numpy as np
-from cost_model import Configs
+from calibration_cases import ordered, total_of
+from fit import COLUMNS, Data, fit, print_regret, regret
+from shapes import ALIGNMENT, KINDS, Sizes, sizes_of
 
-DEFAULT_M = "1,16,32,64,128,256,512,1024,4096"
-DEFAULT_NK = "2112x7168,576x7168,24576x1536,32768x512,7168x16384,4096x7168,7168x2048,4096x4096,2048x5120,6144x2048"
-COLUMNS = ["swap_ab", "rows", "cols", "cluster_rows", "cluster_cols", "cluster_k", "us"]
-# Held fixed by `fit`: it only scales the other cycle counts.
-FIXED = ("clock_mhz",)
-# Cluster shapes that were measured once and are no candidates any more.
-CLUSTERS = {(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (1, 1, 3), (1, 1, 4), (1, 1, 8)}
+__all__ = ["COLUMNS", "Data", "check", "cost_model", "print_regret"]
+
+AHEAD = 3  # problems whose kernels are compiled while one is timed
+
+
+# Compiling ahead
+
+
+def kernel_text(template: str, sizes: Sizes, candidate) -> str:
+    """The source that a forced config will have, from that of the selected one. A mistake here costs only time: the
+    call then compiles what it needs itself."""
+    swap_ab, rows, cols, cluster_rows, cluster_cols, cluster_k, turns = candidate.config
+    inner = math.gcd(cols, 64)
+    fields = {
+        "swap_ab": "true" if swap_ab else "false",
+        "tile": f"{{.rows = {rows}, .cols = {cols}, .k = 128}}",
+        "cluster": f"{{.rows = {cluster_rows}, .cols = {cluster_cols}, .k = {cluster_k}}}",
+        "math_warpgroups": str(candidate.warpgroups),
+        "k_warpgroups": str(turns),
+        "stages": str(candidate.stages),
+        "store_buffers": str(rows // (candidate.warpgroups // turns) // 64 * (1 if swap_ab else cols // inner)),
+        "stream_b": "true" if streams_b(sizes, candidate) else "false",
+    }
+    for name, value in fields.items():
+        template, found = re.subn(rf"\.{name} = ({{[^}}]*}}|\w+)", lambda _, n=name, v=value: f".{n} = {v}", template)
+        assert found == 1, f"the kernel's source has {found} fields {name}"
+    return template
+
+
+def streams_b(sizes: Sizes, candidate) -> bool:
+    """As in csrc/config/select.hpp."""
+    swap_ab, rows, cols, cluster_rows, cluster_cols, _, _ = candidate.config
+    if sizes.kind == "kgrouped" or (sizes.kind in ("contiguous", "masked") and not swap_ab):
+        return False
+    c = cost_model.Configs.of([(sizes, candidate.config)])
+    group_rows = sizes.expected_m or float(cost_model.known_rows(c)[0])
+    if sizes.kind == "contiguous":
+        group_rows = max(1, math.ceil(group_rows / sizes.groups))
+    height = cols * cluster_cols if swap_ab else rows * cluster_rows
+    moved = float(cost_model.expected_rows(c)[0]) * (sizes.k + sizes.n * float(c.output_bytes[0]))
+    weights = float(cost_model.expected_weights(c)[0]) * sizes.n * sizes.k
+    return candidate.strip * height >= group_rows and weights >= 2.5 * moved
+
+
+def template_of(sizes: Sizes, num_sms: int) -> tuple[str, str]:
+    """Name and source of the kernel that selection would take."""
+    from deep_gemm._extension import C
+
+    fields = {"m": sizes.m, "n": sizes.n, "k": sizes.k, "groups": sizes.groups, "num_sms": num_sms}
+    grouping = {"contiguous": "m_contiguous", "masked": "masked", "kgrouped": "k_contiguous"}.get(sizes.kind, "dense")
+    if sizes.kind in ("wgrad", "kgrouped"):
+        fields |= {"fp32_output": 1, "per_row_b": 1, "add_c": 1, "in_place": 1}
+    if sizes.kind == "kgrouped":
+        fields["group_maps"] = 1
+    if sizes.kind == "contiguous":
+        fields["alignment"] = ALIGNMENT
+    if sizes.kind == "masked":
+        fields["expected_m"] = sizes.expected_m
+    kernel = C.problem_kernel(grouping, fields)
+    return str(kernel["name"]), str(kernel["text"])
+
+
+class Compiler:
+    """Puts kernels into the disk cache, where the forced calls find them."""
+
+    def __init__(self, target: str, output: str, num_sms: int, workers: int) -> None:
+        self.target, self.output, self.num_sms = target, output, num_sms
+        self.pool = ThreadPoolExecutor(workers)
+        self.under_way: dict[tuple, list[Future]] = {}
+
+    def start(self, case: list, sizes: Sizes, chosen: list) -> None:
+        from deep_gemm._extension import C
+
+        if tuple(case) in self.under_way:
+            return
+        try:
+            name, template = template_of(sizes, self.num_sms)
+            texts = {kernel_text(template, sizes, candidate) for candidate in chosen}
+        except Exception as error:  # the calls compile what they need themselves: slower, and nothing else
+            print(f"nothing is compiled ahead for {case}: {error}", file=sys.stderr)
+            texts = set()
+        self.under_way[tuple(case)] = [
+            self.pool.submit(C.jit_compile, name, text, self.target, self.output) for text in sorted(texts)
+        ]
+
+    def wait(self, case: list, until: float) -> bool:
+        """False where the time is up first."""
+        for future in self.under_way.pop(tuple(case), []):
+            try:
+                future.result(timeout=max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                return False
+            except Exception as error:  # the call itself will say more
+                print(f"a kernel of {case} does not compile: {str(error).splitlines()[0]}", file=sys.stderr)
+        return True
+
+    def stop(self) -> None:
+        self.pool.shutdown(wait=False, cancel_futures=True)
 
 
 # Measuring
 
 
-def candidates(m: int, n: int, k: int, num_sms: int) -> list[tuple[list[int], float]]:
-    """Legal configs with selection's estimate in microseconds, cheapest first."""
+def choose(sizes: Sizes, num_sms: int, within: float, most: int) -> list:
+    from predict import candidates
+
+    found = candidates(sizes, num_sms)
+    return [candidate for candidate in found if candidate.estimate_us <= within * found[0].estimate_us][:most]
+
+
+def force(on_gpu: bool, sizes: Sizes | None, config: tuple[int, ...] = (0,) * 7) -> None:
     from deep_gemm._extension import C
 
-    line = re.compile(r"(straight|swapped) (\d+)x(\d+) cluster (\d+)x(\d+)x(\d+) .*: ([\d.e+-]+) us$")
-    found = []
-    for text in C.explain(m, n, k, num_sms).splitlines():
-        match = line.match(text)
-        if match:
-            found.append(([int(match[1] == "swapped"), *map(int, match.groups()[1:6])], float(match[7])))
-    return found
+    # For a dense problem of these sizes; the call's own problem is then checked by itself.
+    extents = (0, 0, 0) if sizes is None else (sizes.m, sizes.n, sizes.k)
+    C.force_config(not on_gpu, 0, *extents, *config)
+
+
+def time_problem(case: list, sizes: Sizes, total: int | None, chosen: list, timer, seed: int) -> dict:
+    from problems import build
+
+    on_gpu = timer.device.type == "cuda"
+    problem = build(case, timer.device, seed, total)
+
+    def call(config: tuple[int, ...]) -> None:
+        force(on_gpu, sizes, config)
+        problem.call()
+
+    served, failed = [], []
+    try:
+        for candidate in chosen:
+            try:
+                call(candidate.config)  # loads the kernel
+                served.append(candidate.config)
+            except (ValueError, RuntimeError) as error:
+                failed.append([*candidate.config, str(error).splitlines()[0][:200]])
+        timings = timer.time(*[lambda config=config: call(config) for config in served]) if served else []
+        lines = sorted(
+            ([*config, round(timing.median * 1e6, 2)] for config, timing in zip(served, timings, strict=True)),
+            key=lambda line: line[-1],
+        )
+        entry = {"case": case, "total": total, "seed": seed, "rows": lines}
+        if failed:
+            entry["failed"] = failed
+        if lines:
+            problem.poison()
+            call(tuple(lines[0][:-1]))
+            entry["difference"] = problem.check()
+    finally:
+        force(on_gpu, None)
+    return entry
 
 
 def measure(arguments: argparse.Namespace) -> int:
+    begin = time.monotonic()
+    until = begin + arguments.seconds
     import paths  # noqa: F401
     import torch
-    from inputs import quantise_blocks, quantise_rows
     from machine import describe
     from timing import Timer
 
-    import deep_gemm
     from deep_gemm._extension import C
 
     device = torch.device(arguments.device)
     on_gpu = device.type == "cuda"
-    num_sms = torch.cuda.get_device_properties(device).multi_processor_count if on_gpu else 132
+    facts = C.device_facts(not on_gpu, 0)
+    num_sms = facts["num_sms"]
     timer = Timer(device, int(arguments.flush_gb * 1e9), arguments.calls)
-    generator = torch.Generator(device).manual_seed(0)
-    problems = []
-    for nk, m in itertools.product(arguments.nk.split(","), arguments.m.split(",")):
-        m, (n, k) = int(m), map(int, nk.split("x"))
-        a = quantise_rows(torch.randn(m, k, device=device, generator=generator))
-        b = quantise_blocks(torch.randn(n, k, device=device, generator=generator))
-        sfa = deep_gemm.get_mn_major_tma_aligned_tensor(a.scales)  # else each call would do it
-        d = torch.empty(m, n, dtype=torch.bfloat16, device=device)
-        found = candidates(m, n, k, num_sms)
-        chosen = [config for config, estimate in found if estimate <= arguments.within * found[0][1]][: arguments.most]
-
-        def call(config: list[int], a=a, sfa=sfa, b=b, d=d, size=(m, n, k)) -> None:
-            C.force_config(not on_gpu, 0, *size, *config, 1)
-            deep_gemm.fp8_gemm_nt((a.data, sfa), (b.data, b.scales), d, compiled_dims="")
-
-        lines = []
-        try:
-            for config in chosen:
-                call(config)  # compile
-                [timing] = timer.time(lambda config=config, call=call: call(config))
-                lines.append([*config, round(timing.median * 1e6, 2)])
-        finally:
-            C.force_config(not on_gpu, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1)
-        lines.sort(key=lambda line: line[-1])
-        problems.append({"m": m, "n": n, "k": k, "rows": lines})
-        print(f"{m}x{n}x{k}: {len(lines)} configs, best {lines[0]}", flush=True)
+    compiler = Compiler(str(facts["target"]), "cubin" if on_gpu else "ptx", num_sms, arguments.workers)
+    cases = [json.loads(text) for text in arguments.case] or ordered(arguments.kinds.split(","))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / "calibration.json"
     document = {
         "what": "calibration",
-        "machine": describe(),
-        "settings": {"calls": arguments.calls, "flush_gb": arguments.flush_gb, "method": timer.method},
+        "machine": describe(arguments.commit),
+        "settings": {"calls": arguments.calls, "flush_gb": arguments.flush_gb, "within": arguments.within},
         "columns": COLUMNS,
-        "problems": problems,
+        "problems": [],
     }
-    write(document, arguments.out)
+    totals = {tuple(case): total_of(case) for case in cases}
+    sizes_by_case = {tuple(case): sizes_of(case, totals[tuple(case)], arguments.seed) for case in cases}
+    chosen_of = {
+        case: choose(sizes, num_sms, arguments.within, arguments.most) for case, sizes in sizes_by_case.items()
+    }
+    longest, failures = 0.0, 0
+    for index, case in enumerate(cases):
+        started = time.monotonic()
+        if started + longest > until:
+            break
+        for ahead in cases[index : index + 1 + AHEAD]:
+            compiler.start(ahead, sizes_by_case[tuple(ahead)], chosen_of[tuple(ahead)])
+        if not compiler.wait(case, until):
+            break
+        try:
+            key = tuple(case)
+            entry = time_problem(case, sizes_by_case[key], totals[key], chosen_of[key], timer, arguments.seed)
+        except Exception as error:  # one problem must not lose the others
+            print(f"{case} failed: {error}", file=sys.stderr, flush=True)
+            document.setdefault("failed", []).append({"case": case, "error": str(error).splitlines()[:1]})
+            failures += 1
+            if failures == 3:  # in a row: the device does not recover from a faulting kernel
+                break
+            if on_gpu:
+                torch.cuda.empty_cache()
+            continue
+        failures = 0
+        document["problems"].append(entry)
+        document["settings"]["method"] = timer.method
+        write(document, path)
+        best = entry["rows"][0] if entry["rows"] else None
+        estimated = next((c.estimate_us for c in chosen_of[tuple(case)] if best and [*c.config] == best[:-1]), 0)
+        print(
+            f"{time.monotonic() - begin:5.0f} s {' '.join(map(str, case)):32s} {len(entry['rows']):3d} configs, best "
+            f"{best}, estimated {estimated:.1f}" + (f", {len(entry['failed'])} failed" if "failed" in entry else ""),
+            flush=True,
+        )
+        longest = max(longest, time.monotonic() - started)
+    compiler.stop()
+    counts = C.jit_statistics()
+    print(
+        f"{len(document['problems'])} of {len(cases)} problems in {time.monotonic() - begin:.0f} s; compiled "
+        f"{counts['compiled']} kernels, found {counts['found_on_disk']} compiled ahead; written: {path}"
+    )
     return 0
 
 
 def write(document: dict, path: Path) -> None:
-    """One problem a line: readable, and a small diff."""
-    problems = document.pop("problems")
-    head = json.dumps(document, indent=1)[:-2]
-    lines = ",\n  ".join(json.dumps(problem, separators=(",", ":")) for problem in problems)
-    path.write_text(f'{head},\n "problems": [\n  {lines}\n ]\n}}\n')
+    """One problem a line: readable, and a small diff. Appears whole or not at all."""
+    head = json.dumps({name: value for name, value in document.items() if name != "problems"}, indent=1)[:-2]
+    lines = ",\n  ".join(json.dumps(problem, separators=(",", ":")) for problem in document["problems"])
+    partial = path.with_suffix(".partial")
+    partial.write_text(f'{head},\n "problems": [\n  {lines}\n ]\n}}\n')
+    os.replace(partial, path)
 
 
-# Fitting
+# Checking
+
+CHECKED = [
+    *(["dense", *sizes] for sizes in [(1, 576, 7168), (64, 2112, 7168), (300, 4096, 4096), (512, 7168, 2048)]),
+    ["dense", 4096, 32768, 512],
+    ["wgrad", 2112, 4096, 7168],
+    ["wgrad", 100, 1000, 576],
+    ["contiguous", 4, 8192, 6144, 7168],
+    ["contiguous", 64, 100, 4096, 2048],
+    ["contiguous", 200, 3, 1536, 768],
+    ["masked", 128, 8, 6144, 7168],
+    ["masked", 6, 1000, 4096, 2048],
+    ["masked", 32, 190, 7168, 3072],
+    ["kgrouped", 4, 4096, 7168, 8192],
+    ["kgrouped", 31, 1536, 1000, 300],
+]
 
 
-class Data:
-    """Measured configs as arrays, and the best time of each one's problem."""
-
-    def __init__(self, path: Path) -> None:
-        document = json.loads(path.read_text())
-        assert document["columns"] == COLUMNS, f"{path} has other columns"
-        lines, self.problem = [], []
-        self.sizes = []
-        for index, problem in enumerate(document["problems"]):
-            self.sizes.append((problem["m"], problem["n"], problem["k"]))
-            for *config, us in problem["rows"]:
-                if tuple(config[3:]) in CLUSTERS:
-                    lines.append([*self.sizes[-1], *config, us])
-                    self.problem.append(index)
-        self.lines = np.array(lines, dtype=float)
-        self.problem = np.array(self.problem)
-        self.configs = Configs.of(lines)
-        self.us = self.lines[:, -1]
-        best = np.full(len(self.sizes), np.inf)
-        np.minimum.at(best, self.problem, self.us)
-        self.best = best[self.problem]
-        self.num_sms = document["machine"].get("num_sms", 132)
-
-
-def residuals(x: dict[str, float], data: Data) -> np.ndarray:
-    return np.log(cost_model.estimate_us(x, data.configs, data.num_sms) / data.us)
-
-
-def fit(arguments: argparse.Namespace) -> int:
-    from scipy.optimize import least_squares
-
-    data = Data(arguments.file)
-    start = cost_model.constants()
-    names = [name for name in start if name not in FIXED]
-    # Slow configs are never picked: it matters little what the model says of them.
-    weight = np.clip((data.best / data.us) ** 2, 0.05, 1)
-
-    def to_constants(logs: np.ndarray) -> dict[str, float]:
-        return start | dict(zip(names, np.exp(logs), strict=True))
-
-    first = np.log([start[name] for name in names])
-    spread = np.log(2)  # a constant that wants to move further means that its term is wrong
-    solution = least_squares(
-        lambda logs: residuals(to_constants(logs), data) * weight,
-        first,
-        bounds=(first - spread, first + spread),
-        loss="soft_l1",
-        f_scale=0.05,
-    )
-    found = to_constants(solution.x)
-    for name, value in found.items():
-        edge = name in names and abs(abs(np.log(value / start[name])) - spread) < 1e-3
-        print(f"    double {name} = {value:.4g};" + ("  // at the edge of the range searched" if edge else ""))
-    print("\nin force:")
-    print_regret(start, data, 0)
-    print("\nfitted:")
-    print_regret(found, data, arguments.worst)
-    return 0
-
-
-def regret(arguments: argparse.Namespace) -> int:
-    print_regret(cost_model.constants(), Data(arguments.file), arguments.worst)
-    return 0
-
-
-def print_regret(x: dict[str, float], data: Data, worst: int) -> None:
-    estimates = cost_model.estimate_us(x, data.configs, data.num_sms)
-    error = np.log(estimates / data.us)
-    near = data.us < 1.1 * data.best
-    print(
-        f"{len(data.us)} configs of {len(data.sizes)} problems; error of the estimate (rms of the logarithm): all "
-        f"{rms(error):.3f}, those within 10 % of the best {rms(error[near]):.3f}"
-    )
-    picks = []
-    for index, size in enumerate(data.sizes):
-        own = np.flatnonzero(data.problem == index)
-        pick, best = own[np.argmin(estimates[own])], own[np.argmin(data.us[own])]
-        picks.append((data.us[pick] / data.us[best], size, pick, best))
-    picks.sort(key=lambda entry: -entry[0])
-    regrets = np.array([entry[0] for entry in picks])
-    print(
-        f"regret: mean {regrets.mean():.3f}, median {np.median(regrets):.3f}, largest {regrets.max():.3f}; "
-        f"{(regrets < 1.02).sum()} of {len(regrets)} below 1.02"
-    )
-    for ratio, size, pick, best in picks[:worst]:
-        print(
-            f"  {ratio:.3f} {'x'.join(map(str, size)):18s} picked {name_of(data, pick)} {data.us[pick]:.1f} us "
-            f"(estimate {estimates[pick]:.1f}), best {name_of(data, best)} {data.us[best]:.1f} us "
-            f"(estimate {estimates[best]:.1f})"
-        )
-
-
-def name_of(data: Data, index: int) -> str:
-    swap_ab, rows, cols, *cluster = data.lines[index, 3:9].astype(int)
-    return f"{'swapped ' if swap_ab else ''}{rows}x{cols} cluster {'x'.join(map(str, cluster))}"
-
-
-def rms(values: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(values**2)))
-
-
-def check(arguments: argparse.Namespace) -> int:
+def check(arguments: argparse.Namespace | None) -> int:
     """Compares the estimates of all candidates. `explain` prints six digits."""
-    import paths  # noqa: F401
+    from predict import candidates
 
-    largest = 0.0
-    for m, n, k in [(1, 576, 7168), (64, 2112, 7168), (300, 4096, 4096), (512, 7168, 2048), (4096, 32768, 512)]:
-        found = candidates(m, n, k, 132)
-        ours = cost_model.estimate_us(cost_model.constants(), Configs.of([[m, n, k, *config] for config, _ in found]))
-        theirs = np.array([estimate for _, estimate in found])
-        largest = max(largest, float(np.abs(ours / theirs - 1).max()))
-    print(
-        f"largest relative difference from C.explain: {largest:.1e}"
-        + ("" if largest < 1e-4 else "; is deep_gemm/_C.so older than sm90.hpp, or has its formula changed?")
-    )
-    return int(largest >= 1e-4)
+    largest = {}
+    for case in CHECKED:
+        sizes = sizes_of(case)
+        found = candidates(sizes)
+        configs = cost_model.Configs.of([(sizes, candidate.config) for candidate in found])
+        ours = cost_model.estimate_us(cost_model.constants(), configs)
+        difference = max(abs(us / c.estimate_us - 1) for us, c in zip(ours, found, strict=True))
+        largest[sizes.kind] = max(largest.get(sizes.kind, 0.0), float(difference))
+    for kind, difference in largest.items():
+        print(f"{kind}: largest relative difference from C.explain {difference:.1e}")
+    agrees = max(largest.values()) < 1e-4
+    if not agrees:
+        print("is deep_gemm/_C.so older than sm90.hpp, or has its formula changed?")
+    return int(not agrees)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("measure", help="time configs on a GPU")
-    command.add_argument("--m", default=DEFAULT_M)
-    command.add_argument("--nk", default=DEFAULT_NK, help="NxK, several with commas")
+    command.add_argument("--seconds", type=float, default=200, help="stop starting problems in time to end by then")
+    command.add_argument("--kinds", default=",".join(KINDS), help="with commas between")
+    command.add_argument("--case", action="append", default=[], help='JSON, as ["dense", 64, 2112, 7168]; may repeat')
     command.add_argument("--within", type=float, default=1.6, help="configs with estimates up to this times the best")
-    command.add_argument("--most", type=int, default=80, help="configs of a problem")
+    command.add_argument("--most", type=int, default=40, help="configs of a problem")
     command.add_argument("--calls", type=int, default=5)
     command.add_argument("--flush-gb", type=float, default=4.0)
+    command.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="kernels compiled at once")
     command.add_argument("--device", default="cuda")
-    command.add_argument("--out", type=Path, required=True)
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--commit", help="commit to record, where there is no .git")
+    command.add_argument("--out", type=Path, required=True, help="directory for calibration.json")
     command.set_defaults(run=measure)
     for name, run, worst in (("fit", fit, 10), ("regret", regret, 20)):
         command = commands.add_parser(name)
-        command.add_argument("file", type=Path)
+        command.add_argument("files", type=Path, nargs="+")
+        command.add_argument("--kinds", default=",".join(KINDS), help="with commas between")
         command.add_argument("--worst", type=int, default=worst, help="how many of the worst picks to print")
         command.set_defaults(run=run)
     commands.add_parser("check").set_defaults(run=check)

@@ -11,30 +11,55 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
+from shapes import ALIGNMENT, KINDS, Sizes
 
 HEADER = Path(__file__).resolve().parent.parent / "csrc" / "config" / "sm90.hpp"
-MATH_REGISTERS = 232  # of a thread, with two math warpgroups (plan.cuh)
+DENSE, WGRAD, CONTIGUOUS, MASKED, KGROUPED = range(len(KINDS))
 
 
 @dataclass
 class Configs:
-    """Problems and configs for them, one per index of each array. FP8, BF16 output, scales per row and per block."""
+    """FP8 problems and configs for them, one per index of each array. `kind` is an index of KINDS."""
 
+    kind: np.ndarray
     m: np.ndarray
     n: np.ndarray
     k: np.ndarray
+    groups: np.ndarray
+    expected_m: np.ndarray
     swap_ab: np.ndarray
     rows: np.ndarray
     cols: np.ndarray
     cluster_rows: np.ndarray
     cluster_cols: np.ndarray
     cluster_k: np.ndarray
+    turns: np.ndarray  # warpgroups that take K blocks of the same rows in turn
 
     @classmethod
-    def of(cls, lines: list) -> Configs:
-        """From lines of [m, n, k, swap_ab, rows, cols, cluster rows, cluster cols, cluster k]."""
-        columns = np.array(lines, dtype=float).T
-        return cls(*columns[: len(fields(cls))])
+    def of(cls, pairs: list[tuple[Sizes, tuple[int, ...]]]) -> Configs:
+        """From problems with configs: (swap_ab, rows, cols, cluster rows, cluster cols, cluster k, turns)."""
+        lines = [
+            [KINDS.index(sizes.kind), sizes.m, sizes.n, sizes.k, sizes.groups, sizes.expected_m, *config]
+            for sizes, config in pairs
+        ]
+        columns = np.array(lines, dtype=float).reshape(len(lines), len(fields(cls))).T
+        return cls(*columns)
+
+    @property
+    def per_row_b(self) -> np.ndarray:
+        return (self.kind == WGRAD) | (self.kind == KGROUPED)
+
+    @property
+    def output_bytes(self) -> np.ndarray:
+        return np.where(self.per_row_b, 4, 2)
+
+    @property
+    def k_parts(self) -> np.ndarray:
+        return self.cluster_k * self.turns
+
+    @property
+    def row_warpgroups(self) -> np.ndarray:
+        return np.select([self.rows == 192, self.rows == 64], [3, 1], 2)
 
 
 def constants() -> dict[str, float]:
@@ -53,46 +78,89 @@ def norm(power: float, *values: np.ndarray) -> np.ndarray:
     return sum(value**power for value in values) ** (1 / power)
 
 
+def round_up_coarsely(value: np.ndarray) -> np.ndarray:
+    step = np.maximum(1, 2 ** np.floor(np.log2(np.maximum(value, 1))) / 4 // 1)
+    return np.ceil(value / step) * step
+
+
 def resident_ctas(num_sms: int, cluster: np.ndarray) -> np.ndarray:
     sms = np.where(cluster <= 2, num_sms, num_sms * 10 // 11)
     return sms // cluster * cluster
 
 
+# What the host knows of rows and weights: csrc/config/problem.hpp.
+
+
+def known_rows(c: Configs) -> np.ndarray:
+    return np.where(c.kind == CONTIGUOUS, round_up_coarsely(c.m), c.m)
+
+
+def expected_rows(c: Configs) -> np.ndarray:
+    return np.select([c.kind == MASKED, c.kind == KGROUPED], [c.expected_m * c.groups, c.m * c.groups], known_rows(c))
+
+
+def expected_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
+    scattered = sum(ceil_div(np.maximum(1, np.floor(c.expected_m * (0.7 + 0.05 * i) + 0.5)), height) for i in range(13))
+    blocks = ceil_div(known_rows(c), height)
+    return np.select([c.kind == MASKED, c.kind == KGROUPED], [scattered / 13 * c.groups, blocks * c.groups], blocks)
+
+
+def most_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
+    return ceil_div(c.m, height) * np.where((c.kind == MASKED) | (c.kind == KGROUPED), c.groups, 1)
+
+
+def expected_weights(c: Configs) -> np.ndarray:
+    contiguous = np.minimum(c.groups, ceil_div(c.m, ALIGNMENT))
+    return np.select([c.kind == CONTIGUOUS, (c.kind == MASKED) | (c.kind == KGROUPED)], [contiguous, c.groups], 1)
+
+
+# What a config costs: csrc/config/sm90.hpp.
+
+
 def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     """Cycles that one K block takes in a CTA of a busy machine."""
     swapped = c.swap_ab == 1
-    subtiles = c.rows / np.where(c.rows == 64, 1, 2) / 64  # of one math warpgroup
+    per_row_cols = swapped | c.per_row_b
+    in_smem = per_row_cols & (c.cols > 64)
+    subtiles = c.rows / c.row_warpgroups / 64  # of one math warpgroup
     multiplies = c.rows / 64
     tensor = multiplies * c.cols * 2
     smem = (multiplies * (64 + c.cols) + c.rows + c.cols) * 128 / x["smem_bytes_per_cycle"]
     l2 = (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
-    runs = np.where(swapped, 0, c.cols / np.gcd(c.cols.astype(int), 128))
-    per_col = np.where(c.cols > 64, x["promote_smem_cycles"], x["promote_col_cycles"])
-    promote = c.cols / 2 * np.where(swapped, per_col, x["promote_cycles"])
+    extent = np.where(swapped, c.rows, c.cols)
+    block_scales = np.where(c.per_row_b, 0, extent / np.gcd(extent.astype(int), 128))
+    runs = np.where(per_row_cols, 0, block_scales)
+    per_col = np.where(in_smem, x["promote_smem_cycles"], x["promote_col_cycles"])
+    promote = c.cols / 2 * np.where(per_row_cols, per_col, x["promote_cycles"])
     promote = promote + np.where(runs > 3, runs * x["run_cycles"], 0)
-    scale_registers = np.where(swapped, np.where(c.cols > 64, 1, c.cols / 4), runs)
-    overlaps = (subtiles == 1) & (1.5 * c.cols + 2 * scale_registers <= MATH_REGISTERS - 36)
+    scale_registers = np.where(per_row_cols & ~in_smem, c.cols / 4, block_scales)
+    math_registers = np.select([c.row_warpgroups * c.turns < 3, c.turns == 3], [232, 152], 160)
+    overlaps = (subtiles == 1) & (1.5 * c.cols + 2 * scale_registers <= math_registers - 36)
     overlapped = norm(x["overlap_block_norm"], 2 * c.cols, promote) + x["overlap_cycles"]
     chain = np.where(overlaps, overlapped, subtiles * (2 * c.cols + promote + x["chain_cycles"]))
     shared = c.cluster_rows * c.cluster_cols > 1
-    return np.maximum.reduce([tensor, smem, l2, chain]) * np.where(shared, x["multicast_factor"], 1)
+    return np.maximum.reduce([tensor, smem, l2, chain / c.turns]) * np.where(shared, x["multicast_factor"], 1)
 
 
 def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarray:
     """Estimated time of each config."""
     swapped = c.swap_ab == 1
     cluster = c.cluster_rows * c.cluster_cols * c.cluster_k
-    super_rows, super_cols = c.rows * c.cluster_rows, c.cols * c.cluster_cols
-    m_blocks = ceil_div(c.m, np.where(swapped, super_cols, super_rows))
-    n_blocks = ceil_div(c.n, np.where(swapped, super_rows, super_cols))
-    tiles = m_blocks * n_blocks
-    num_ctas = np.minimum(tiles * cluster, resident_ctas(num_sms, cluster))
-    waves = np.ceil(tiles / (num_ctas // cluster))
-    k_blocks = ceil_div(ceil_div(c.k, 128), c.cluster_k)
+    tile_m, tile_n = np.where(swapped, c.cols, c.rows), np.where(swapped, c.rows, c.cols)
+    step_m = np.where(swapped, c.cluster_cols, c.cluster_rows)
+    step_n = np.where(swapped, c.cluster_rows, c.cluster_cols)
+    n_blocks = ceil_div(c.n, tile_n * step_n)
+    ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * cluster
+    num_ctas = np.minimum(ctas, resident_ctas(num_sms, cluster))
+    waves = np.ceil(expected_blocks(c, tile_m * step_m) * n_blocks / (num_ctas // cluster))
+    k = np.where(c.kind == KGROUPED, np.maximum(1, c.k // c.groups), c.k)
+    k_blocks = ceil_div(ceil_div(k, 128), c.cluster_k)
     elements = c.rows * c.cols
     tile = x["tile_cycles"] + x["tile_cycles_per_element"] * elements
     compute_us = waves * (k_blocks * block_cycles(x, c) + tile) / x["clock_mhz"]
-    memory_us = (c.n * c.k + c.m * c.k + 2 * c.m * c.n) / x["memory_gb_per_s"] / 1e3
-    power_us = 2 * c.m * c.n * c.k / x["tflops"] / 1e6
-    split = np.where(c.cluster_k > 1, x["split_us"] * c.cluster_k + x["split_us_per_element"] * elements, 0)
+    rows = expected_rows(c)
+    moved = expected_weights(c) * c.n * k + rows * k + rows * c.n * c.output_bytes
+    memory_us = moved / x["memory_gb_per_s"] / 1e3
+    power_us = 2 * rows * c.n * k / x["tflops"] / 1e6
+    split = np.where(c.k_parts > 1, x["split_us"] * c.k_parts + x["split_us_per_element"] * elements, 0)
     return x["launch_us"] + split + norm(x["overlap_norm"], compute_us, memory_us, power_us)

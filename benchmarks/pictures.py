@@ -178,6 +178,30 @@ def draw_efficiency() -> None:
     plt.close(figure)
 
 
+def draw_against_anchors() -> None:
+    """Each case's time over the anchor's, by the anchor's time, a colour for each class."""
+    rows = [row for row in json.loads((RESULTS / "h200_gemm.json").read_text())["rows"] if row.get("speed_up")]
+    figure, axis = plt.subplots(figsize=(9, 4.2), constrained_layout=True)
+    colours = plt.get_cmap("tab20")
+    for index, name in enumerate(dict.fromkeys(row["class"] for row in rows)):
+        own = [row for row in rows if row["class"] == name]
+        axis.scatter(
+            [row["anchor_us"] for row in own],
+            [row["us"] / row["anchor_us"] for row in own],
+            s=16,
+            color=colours(index % 20),
+            label=name,
+        )
+    axis.axhline(1, color=GREY, linewidth=0.8)
+    axis.set_xscale("log")
+    axis.set_xlabel("time of the anchor (DeepGEMM 2.6.1), us", fontsize=9)
+    axis.set_ylabel("our time / the anchor's: below 1 is faster", fontsize=9)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=7, ncols=2)
+    figure.savefig(IMAGES / "against_anchors.svg")
+    plt.close(figure)
+
+
 def draw_model_error() -> None:
     """Estimated over measured time of each config, against how far the config is from the best one of its problem."""
     from calibrate import Data
@@ -206,6 +230,7 @@ def main() -> None:
     plt.rcParams["svg.fonttype"] = "none"
     draw_timelines()
     draw_efficiency()
+    draw_against_anchors()
     draw_model_error()
     print(f"written: {IMAGES}")
 

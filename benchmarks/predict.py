@@ -1,46 +1,81 @@
-"""What the cost model says that a benchmark case takes. Needs the built library, but no GPU."""
+"""What selection thinks of a benchmark case: the configs it has, and their times by the cost model. Needs the built
+library, but no GPU."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import paths  # noqa: F401
+from shapes import ALIGNMENT, Sizes, sizes_of
 
-MASKED_MAX_M = 4096  # as in problems.py, which needs more than this file does
+_LINE = re.compile(
+    r"(straight|swapped) (\d+)x(\d+) cluster (\d+)x(\d+)x(\d+) turns (\d+) warpgroups (\d+) stages (\d+) .*strip "
+    r"(\d+): ([\d.e+-]+) us$"
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    config: tuple[
+        int, ...
+    ]  # swap_ab, rows, cols, cluster rows, cluster cols, cluster k, turns: as C.force_config takes them
+    warpgroups: int
+    stages: int
+    strip: int
+    estimate_us: float
+
+    @property
+    def name(self) -> str:
+        swap_ab, rows, cols, *cluster, turns = self.config
+        text = f"{'swapped ' if swap_ab else ''}{rows}x{cols}"
+        text += "" if cluster == [1, 1, 1] else f" cluster {'x'.join(map(str, cluster))}"
+        return text if turns == 1 else f"{text} turns {turns}"
+
+
+def explain(sizes: Sizes, num_sms: int = 132) -> str:
+    from deep_gemm._extension import C
+
+    m, n, k, groups = sizes.m, sizes.n, sizes.k, sizes.groups
+    if sizes.kind == "dense":
+        return C.explain(m, n, k, num_sms)
+    if sizes.kind == "wgrad":
+        return C.explain_per_row(0, m, n, k, False, True, num_sms)
+    if sizes.kind == "kgrouped":
+        return C.explain_per_row(groups, m, n, k, True, True, num_sms)
+    grouping = "masked" if sizes.kind == "masked" else "m_contiguous"
+    return C.explain_grouped(grouping, groups, m, sizes.expected_m, n, k, ALIGNMENT, num_sms)
+
+
+def candidates(sizes: Sizes, num_sms: int = 132) -> list[Candidate]:
+    """Legal configs, cheapest first."""
+    found = []
+    for line in explain(sizes, num_sms).splitlines():
+        if match := _LINE.match(line):
+            swapped, *numbers, estimate = match.groups()
+            *config, turns, warpgroups, stages, strip = map(int, numbers)
+            found.append(
+                Candidate((int(swapped == "swapped"), *config, turns), warpgroups, stages, strip, float(estimate))
+            )
+    return found
 
 
 def totals() -> dict[str, int]:
-    """Tokens (K-grouped: of K) that were drawn for each case."""
+    """Tokens (K-grouped: of K) that were drawn for each public case."""
     rows = json.loads((Path(__file__).resolve().parent / "cases.json").read_text())["rows"]
     return {json.dumps(row["case"]): row["total"] for row in rows if "total" in row}
 
 
 def selected(case: Sequence, num_sms: int = 132) -> tuple[str, float] | None:
     """The config that selection picks for a case, and its estimate in microseconds; None for kinds it does not know."""
-    from deep_gemm._extension import C
-
-    kind, *sizes = case
     total = totals().get(json.dumps(list(case)))
-    if kind == "dense":
-        text = C.explain(*sizes, num_sms)
-    elif kind == "wgrad":
-        m, k, n = sizes
-        text = C.explain_per_row(0, m, n, k, False, True, num_sms)
-    elif kind == "kgrouped":
-        groups, m, n, mean_k = sizes
-        text = C.explain_per_row(groups, m, n, total or groups * mean_k, True, True, num_sms)
-    elif kind == "masked":
-        experts, tokens, n, k = sizes
-        text = C.explain_grouped("masked", experts, MASKED_MAX_M, tokens, n, k, 128, num_sms)
-    elif kind == "contiguous":
-        experts, tokens, n, k = sizes
-        padded = (total or experts * tokens) + experts * 64  # half a block of 128 each, on average
-        text = C.explain_grouped("m_contiguous", experts, padded // 128 * 128, 0, n, k, 128, num_sms)
-    else:
+    sizes = sizes_of(case, total)
+    if sizes is None:
         return None
-    first = text.splitlines()[0]
-    match = re.match(r"(\w+ \S+ cluster \S+).*: ([\d.e+-]+) us$", first)
-    return (match[1].replace("straight ", "").replace(" cluster 1x1x1", ""), float(match[2])) if match else None
+    best = candidates(sizes, num_sms)[0]
+    true_sizes = sizes_of(case, total, coarse=False)  # the pick is for the rounded ones, the time is not
+    estimates = {candidate.config: candidate.estimate_us for candidate in candidates(true_sizes, num_sms)}
+    return best.name, estimates[best.config]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,13 +9,13 @@ import paths  # noqa: F401
 import torch
 from inputs import FP8, Operand, ceil_div, quantise_blocks, quantise_rows, random_values
 from reference import product_nt
+from shapes import ALIGNMENT, MASKED_MAX_M, draw
 
 import deep_gemm
 
 FP8_FLOPS, BF16_FLOPS = 1.5e15, 0.8e15
 MEMORY_BYTES = 4.3e12
 LAUNCH_SECONDS = 2e-6
-MASKED_MAX_M = 4096
 
 
 class NotAvailable(Exception):
@@ -54,14 +53,6 @@ def function(name: str) -> Callable:
 
 def nbytes(*tensors: torch.Tensor) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def draw(count: int, mean: int, total: int | None, seed: int, multiple: int = 1) -> list[int]:
-    """`count` sizes between 0.7 and 1.3 of the mean; with `total`, scaled to add up to about that."""
-    generator = random.Random(seed)
-    sizes = [mean * generator.uniform(0.7, 1.3) for _ in range(count)]
-    scale = 1.0 if total is None else total / sum(sizes)
-    return [max(multiple, round(size * scale / multiple) * multiple) for size in sizes]
 
 
 def aligned_scales(operand: Operand) -> Operand:
@@ -228,7 +219,7 @@ def kgrouped(
     groups: int, m: int, n: int, mean_k: int, device: torch.device, seed: int, total: int | None = None, **_
 ) -> Problem:
     gemm = function("k_grouped_fp8_gemm_nt_contiguous")
-    ks = draw(groups, mean_k, total, seed, multiple=128)
+    ks = draw(groups, mean_k, total, seed, multiple=ALIGNMENT)
     a_parts = [quantise_rows(random_values((m, k), device, seed + g)) for g, k in enumerate(ks)]
     b_parts = [quantise_rows(random_values((n, k), device, seed + 100 + g)) for g, k in enumerate(ks)]
 

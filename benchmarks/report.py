@@ -1,10 +1,10 @@
-"""Tables and plots from the JSON files of bench_gemm.py and bench_host.py.
+"""Tables and plots from the JSON files of bench_gemm.py, bench_host.py and micro/run.py.
 
     python benchmarks/report.py benchmarks/results/*.json --out benchmarks/results
 
-writes report.md and, where matplotlib is installed, speed_up.png and efficiency.png. Of several files with the same
-case the last one counts. With --into docs/performance.md the tables there, between `<!-- begin NAME` and `<!-- end
-NAME`, are written instead.
+writes report.md and, where matplotlib is installed, plots. Of several files with the same case the last one counts.
+With --into docs/performance.md the tables there, between `<!-- begin NAME` and `<!-- end NAME`, are written instead:
+those of which a file tells; the others stay.
 """
 
 from __future__ import annotations
@@ -15,16 +15,9 @@ import re
 import statistics
 from pathlib import Path
 
-from summary import CLASSES, summarise
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+from micro_tables import micro_section
+from summary import CLASSES, MODEL_CLASSES, is_of_models, summarise
+from tables import number, table
 
 
 def machine_line(machine: dict) -> str:
@@ -78,6 +71,38 @@ def case_table(results: list[dict]) -> str:
     return table(header, rows)
 
 
+def model_section(results: list[dict], machines: list[str]) -> str:
+    """Cases without anchors: by class, and each."""
+    rows = []
+    for row in summarise(results):
+        rows.append(
+            [
+                row["class"].removeprefix("models, "),
+                f"{row['timed']}/{row['cases']}",
+                number(row["efficiency"]),
+                number(row["least_efficient"]),
+                str(row["against_cublas"]),
+                number(row["over_cublas"]),
+                number(row["slowest_over_cublas"]),
+                str(row["wrong"]),
+            ]
+        )
+    header = ["class", "timed", "efficiency", "lowest", "cuBLASLt has", "speed-up over it", "lowest", "wrong"]
+    parts = [*machines, table(header, rows)]
+    rows = []
+    for result in results:
+        name = " ".join(str(part) for part in result["case"])
+        over = result["cublas_us"] / result["us"] if result.get("cublas_us") else None
+        figures = ["", "", "", ""]
+        if "us" in result:
+            figures = [number(result["us"], 2), number(result["tflops"], 0), number(result["gb_per_s"], 0)]
+            figures.append(number(result["efficiency"]))
+        remark = "" if result["status"] == "ok" else result["status"]
+        rows.append([result.get("model", ""), name, *figures, number(result.get("cublas_us"), 2), number(over), remark])
+    header = ["layer", "case", "us", "TFLOPS", "GB/s", "efficiency", "cuBLAS us", "speed-up over it", "remark"]
+    return "\n".join([*parts, table(header, rows)])
+
+
 def prediction_table(results: list[dict]) -> str:
     """The cost model's time of each case beside the measured one. Its selection is that of the library as built now."""
     try:
@@ -126,7 +151,8 @@ def plot(results: list[dict], field: str, label: str, path: Path) -> bool:
         import matplotlib.pyplot as plt
     except ImportError:
         return False
-    names = [name for name, _, _ in CLASSES if any(r["class"] == name and r.get(field) for r in results)]
+    every = [name for name, _, _ in CLASSES] + [name for name, _ in MODEL_CLASSES]
+    names = [name for name in every if any(r["class"] == name and r.get(field) for r in results)]
     if not names:
         return False
     figure, axes = plt.subplots(figsize=(11, 4.5), constrained_layout=True)
@@ -157,33 +183,54 @@ def main() -> int:
     documents = [json.loads(path.read_text()) for path in arguments.files]
     gemm = [document for document in documents if document.get("what") == "bench_gemm"]
     host = [document for document in documents if document.get("what") == "bench_host"]
+    micro = [document for document in documents if document.get("what") == "micro"]
     latest = {json.dumps(result["case"]): result for document in gemm for result in document["rows"]}
-    results = list(latest.values())
+    results = [result for result in latest.values() if not is_of_models(result)]
+    models = [result for result in latest.values() if is_of_models(result)]
+
+    def machines(of_models: bool) -> list[str]:
+        """Of the files that have such cases."""
+        used = [document for document in gemm if any(is_of_models(row) == of_models for row in document["rows"])]
+        return list(dict.fromkeys(f"{machine_line(document['machine'])}\n" for document in used))
 
     if arguments.into:
-        sections = {
-            "machine": "\n".join(f"{machine_line(document['machine'])}\n" for document in gemm),
-            "classes": class_table(results),
-            "cases": case_table(results),
-            "predictions": prediction_table(results),
-            "host": "\n".join(host_section(document) for document in host),
-        }
+        sections = {}
+        if results:
+            sections["machine"] = "\n".join(machines(False))
+            sections["classes"] = class_table(results)
+            sections["cases"] = case_table(results)
+            sections["predictions"] = prediction_table(results)
+        if models:
+            sections["models"] = model_section(models, machines(True))
+        if host:
+            sections["host"] = "\n".join(host_section(document) for document in host)
+        if micro:
+            sections["micro"] = "\n".join(
+                f"{machine_line(document['machine'])}\n\n{micro_section(document)}" for document in micro
+            )
         fill(arguments.into, sections)
         return 0
 
     arguments.out.mkdir(parents=True, exist_ok=True)
     parts = ["# Results\n"]
     if results:
-        parts += [f"{machine_line(document['machine'])}\n" for document in gemm]
+        anchors = sorted({document["settings"].get("anchors") or "none" for document in gemm} - {"none"})
+        parts += machines(False)
         parts.append(
             "Median GPU time of a call, L2 emptied before each; `speed-up` is the anchor's time over ours, the anchors "
-            f"being {gemm[-1]['settings'].get('anchors')}. Means are geometric.\n"
+            f"being {', '.join(anchors)}. Means are geometric.\n"
         )
         parts.append(class_table(results))
         for field, label in (("speed_up", "speed-up over the anchor"), ("efficiency", "efficiency")):
             if plot(results, field, label, arguments.out / f"{field}.png"):
                 parts.append(f"![{label}]({field}.png)\n")
         parts += ["## Cases\n", case_table(results)]
+    if models:
+        parts += ["## Other models' shapes\n", model_section(models, machines(True))]
+        if plot(models, "efficiency", "efficiency", arguments.out / "efficiency_models.png"):
+            parts.append("![efficiency](efficiency_models.png)\n")
+    for document in micro:
+        parts += ["## Micro-benchmarks\n", f"{machine_line(document['machine'])}\n", micro_section(document)]
     for document in host:
         parts += ["## Host\n", host_section(document)]
     path = arguments.out / "report.md"

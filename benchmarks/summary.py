@@ -23,8 +23,28 @@ CLASSES: list[tuple[str, float, Callable[[Sequence], bool]]] = [
 ]
 
 
-def class_of(case: Sequence) -> str:
+# Classes of cases without anchors (models.json): there is nothing to reach but the floor, and cuBLASLt to compare with.
+MODEL_CLASSES: list[tuple[str, Callable[[Sequence], bool]]] = [
+    ("models, dense M <= 16", lambda c: c[0] == "dense" and c[1] <= 16),
+    ("models, dense M = 64..128", lambda c: c[0] == "dense" and 16 < c[1] <= 128),
+    ("models, dense M = 384..1000", lambda c: c[0] == "dense" and 128 < c[1] <= 1000),
+    ("models, dense M >= 2048", lambda c: c[0] == "dense" and c[1] > 1000),
+    ("models, contiguous, >= 256 tokens", lambda c: c[0] == "contiguous" and c[2] >= 256),
+    ("models, contiguous, < 256 tokens", lambda c: c[0] == "contiguous" and c[2] < 256),
+    ("models, masked, >= 64 tokens", lambda c: c[0] == "masked" and c[2] >= 64),
+    ("models, masked, < 64 tokens", lambda c: c[0] == "masked" and c[2] < 64),
+    ("models, k-grouped", lambda c: c[0] == "kgrouped"),
+]
+
+
+def class_of(case: Sequence, of_models: bool = False) -> str:
+    if of_models:
+        return next((name for name, belongs in MODEL_CLASSES if belongs(case)), "other")
     return next((name for name, _, belongs in CLASSES if belongs(case)), "other")
+
+
+def is_of_models(result: dict) -> bool:
+    return any(result["class"] == name for name, _ in MODEL_CLASSES)
 
 
 def geometric_mean(values: list[float]) -> float | None:
@@ -33,22 +53,29 @@ def geometric_mean(values: list[float]) -> float | None:
 
 def summarise(results: list[dict]) -> list[dict]:
     rows = []
-    for name, target in [(name, target) for name, target, _ in CLASSES] + [("other", None)]:
+    targets = [(name, target) for name, target, _ in CLASSES] + [(name, None) for name, _ in MODEL_CLASSES]
+    for name, target in [*targets, ("other", None)]:
         own = [result for result in results if result["class"] == name]
         if not own:
             continue
         timed = [result for result in own if "us" in result]
         speed_ups = [result["speed_up"] for result in timed if result["speed_up"]]
+        efficiencies = [result["efficiency"] for result in timed if result["efficiency"]]
+        over_cublas = [result["cublas_us"] / result["us"] for result in timed if result.get("cublas_us")]
         rows.append(
             {
                 "class": name,
                 "cases": len(own),
                 "timed": len(timed),
                 "wrong": sum(result["status"].startswith("WRONG") for result in own),
-                "efficiency": geometric_mean([result["efficiency"] for result in timed if result["efficiency"]]),
+                "efficiency": geometric_mean(efficiencies),
+                "least_efficient": min(efficiencies, default=None),
                 "speed_up": geometric_mean(speed_ups),
                 "slowest": min(speed_ups, default=None),
                 "target": target,
+                "against_cublas": len(over_cublas),
+                "over_cublas": geometric_mean(over_cublas),
+                "slowest_over_cublas": min(over_cublas, default=None),
             }
         )
     return rows

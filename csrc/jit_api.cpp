@@ -131,6 +131,15 @@ void jit_launch(const String& name, const String& text, int64_t grid, int64_t bl
     device.launch(*kernel, shape, params.data(), params.size() * sizeof(uint64_t), stream, extents);
 }
 
+/// How many clusters of this size, of CTAs with so many threads and so much shared memory, a device runs at once.
+int64_t jit_max_clusters(bool simulated, int64_t index, const String& name, const String& text, int64_t block,
+                         int64_t cluster, int64_t smem_bytes) {
+    Device& device = Device::get({simulated, static_cast<int>(index)});
+    const LaunchShape shape{static_cast<uint32_t>(cluster), static_cast<uint32_t>(block),
+                            static_cast<uint32_t>(cluster), static_cast<uint32_t>(smem_bytes), false};
+    return device.max_clusters(*jit::get_kernel(device, {.name = name, .text = text}, shape.smem_bytes), shape);
+}
+
 }  // namespace
 }  // namespace deep_gemm
 
@@ -143,3 +152,4 @@ DEEP_GEMM_EXPORT(jit_statistics, deep_gemm::jit_statistics);
 DEEP_GEMM_EXPORT(cuda_driver, deep_gemm::cuda_driver);
 DEEP_GEMM_EXPORT(device_facts, deep_gemm::device_facts);
 DEEP_GEMM_EXPORT(jit_launch, deep_gemm::jit_launch);
+DEEP_GEMM_EXPORT(jit_max_clusters, deep_gemm::jit_max_clusters);

@@ -135,6 +135,11 @@ def jit_launch(
 ) -> None:
     """Run any kernel whose one argument is a struct of these pointers and then these 64-bit integers. For tests."""
 
+def jit_max_clusters(
+    simulated: bool, index: int, name: str, text: str, block: int, cluster: int, smem_bytes: int, /
+) -> int:
+    """How many clusters of this size, of CTAs with so many threads and so much shared memory, run at once."""
+
 # csrc/layout_api.cpp: scale layouts.
 
 def scale_layout_transform(sf: Tensor, out: Tensor, padded_rows: int, row_granularity: int, encoding: int, /) -> None:

@@ -1,25 +1,15 @@
 """What bounds a K block on one SM: cycles of k_block.cu with its parts left out one by one.
 
-    python benchmarks/micro/k_block.py --out results
+python benchmarks/micro/k_block.py --out results
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+import torch
+from harness import Bench, constants, kernel_file, num_sms, timed_launch
 
-import torch  # noqa: E402
-from machine import describe  # noqa: E402
-
-from deep_gemm._extension import C  # noqa: E402
-
-SMEM_BYTES = 232448
 BLOCKS = 4000
 
 
@@ -34,6 +24,7 @@ class Variant:
     copy: int = 0  # 1: from regions of its own; 2: from regions shared as tiles of a GEMM share them
     cluster: int = 1  # CTAs that share the columns' operand
     multiply: bool = True
+    blocks: int = BLOCKS
 
     @property
     def tensor_cycles(self) -> int:
@@ -66,39 +57,33 @@ __device__ __forceinline__ void multiply_registers(float* d, const unsigned* a, 
 
 
 def source(v: Variant) -> str:
-    constants = {
-        "kCols": v.cols,
-        "kWarpgroups": v.warpgroups,
-        "kRowTiles": v.row_tiles,
-        "kColTiles": v.col_tiles,
-        "kPromote": v.promote,
-        "kRowsInRegisters": int(v.rows_in_registers),
-        "kCopy": v.copy,
-        "kCluster": v.cluster,
-        "kMultiply": int(v.multiply),
-        "kBlocks": BLOCKS,
-    }
-    head = "".join(f"constexpr int {name} = {value};\n" for name, value in constants.items())
-    return head + multiply_registers(v.cols) + (HERE / "k_block.cu").read_text()
+    head = constants(
+        kCols=v.cols,
+        kWarpgroups=v.warpgroups,
+        kRowTiles=v.row_tiles,
+        kColTiles=v.col_tiles,
+        kPromote=v.promote,
+        kRowsInRegisters=v.rows_in_registers,
+        kCopy=v.copy,
+        kCluster=v.cluster,
+        kMultiply=v.multiply,
+        kBlocks=v.blocks,
+    )
+    return head + multiply_registers(v.cols) + kernel_file("k_block.cu")
 
 
-def measure(v: Variant) -> dict:
-    device = torch.device("cuda")
-    num_sms = torch.cuda.get_device_properties(device).multi_processor_count
-    values = torch.randn(64 << 20, device=device).mul_(64).to(torch.float8_e4m3fn).view(torch.uint8)
-    cycles, ns = (torch.zeros(num_sms, dtype=torch.int64, device=device) for _ in range(2))
-    sink = torch.zeros(1, device=device)
-    threads = v.warpgroups * 128 + 128
-    for _ in range(2):
-        C.jit_launch("k_block", source(v), num_sms, threads, v.cluster, SMEM_BYTES, False, [values, cycles, ns, sink], [1 << 26])
-        torch.cuda.synchronize()
-    block = cycles.double().median().item() / BLOCKS
+def measure(v: Variant, device: torch.device) -> dict:
+    grid = num_sms(device) if device.type == "cuda" else v.cluster
+    size = 64 << 20 if device.type == "cuda" else 2 << 20  # half for each operand
+    values = torch.randn(size, device=device).mul_(64).to(torch.float8_e4m3fn).view(torch.uint8)
+    cycles, ns = (torch.zeros(grid, dtype=torch.int64, device=device) for _ in range(2))
+    tensors = [values, cycles, ns, torch.zeros(1, device=device)]
+    timed_launch("k_block", source(v), grid, v.warpgroups * 128 + 128, v.cluster, tensors, [size])
     return {
-        **asdict(v),
-        "cycles": block,
+        "cycles": cycles.double().median().item() / v.blocks,
         "tensor_cycles": v.tensor_cycles,
         "smem_cycles": v.smem_bytes / 128,
-        "clock_mhz": (cycles.double() / ns.double()).median().item() * 1e3,
+        "clock_mhz": (cycles.double() / ns.double().clamp(min=1)).median().item() * 1e3,
     }
 
 
@@ -141,35 +126,21 @@ VARIANTS = [
 ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="directory for k_block.json")
-    parser.add_argument("--commit", help="commit to record, where there is no .git")
-    parser.add_argument("--compile-only", action="store_true", help="for sm_90a, without a GPU")
-    arguments = parser.parse_args()
-    rows = []
-    for variant in VARIANTS:
-        if arguments.compile_only:
-            C.jit_compile("k_block", source(variant), "sm_90a", "cubin")
-            continue
-        row = measure(variant)
-        rows.append(row)
-        parts = [f"{variant.warpgroups} x {variant.row_tiles}x{variant.col_tiles} m64n{variant.cols}"]
-        parts += [f"promote {variant.promote}"] if variant.promote else []
-        parts += ["rows in registers"] if variant.rows_in_registers else []
-        parts += [f"copies {variant.copy}"] if variant.copy else []
-        parts += [f"cluster of {variant.cluster}"] if variant.cluster > 1 else []
-        parts += [] if variant.multiply else ["no wgmma"]
-        print(
-            f"{', '.join(parts):60} {row['cycles']:7.0f} cycles {row['cycles'] / row['clock_mhz'] * 1e3:6.0f} ns   tensor {row['tensor_cycles']:5}"
-            f"   smem {row['smem_cycles']:5.0f}   {row['clock_mhz']:5.0f} MHz",
-            flush=True,
-        )
-    if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"what": "k_block", "machine": describe(arguments.commit), "rows": rows}, indent=1)
-        (arguments.out / "k_block.json").write_text(text + "\n")
+def show(row: dict) -> str:
+    parts = [f"{row['warpgroups']} x {row['row_tiles']}x{row['col_tiles']} m64n{row['cols']}"]
+    parts += [f"promote {row['promote']}"] if row["promote"] else []
+    parts += ["rows in registers"] if row["rows_in_registers"] else []
+    parts += [f"copies {row['copy']}"] if row["copy"] else []
+    parts += [f"cluster of {row['cluster']}"] if row["cluster"] > 1 else []
+    parts += [] if row["multiply"] else ["no wgmma"]
+    nanoseconds = row["cycles"] / max(row["clock_mhz"], 1) * 1e3
+    return (
+        f"{', '.join(parts):60} {row['cycles']:7.0f} cycles {nanoseconds:6.0f} ns   tensor {row['tensor_cycles']:5}   "
+        f"smem {row['smem_cycles']:5.0f}   {row['clock_mhz']:5.0f} MHz"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    about = __doc__.splitlines()[0]
+    bench = Bench("k_block", about, VARIANTS, source, measure, show, lambda v: replace(v, blocks=9))
+    raise SystemExit(bench.main())

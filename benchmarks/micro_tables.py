@@ -1,0 +1,118 @@
+"""The tables of micro-benchmarks, from what micro/run.py writes."""
+
+from __future__ import annotations
+
+from tables import number, table
+
+
+def micro_section(document: dict) -> str:
+    parts = []
+    for name, tables in TABLES.items():
+        part = document["parts"].get(name)
+        if part is None:
+            continue
+        parts.append(f"**{part.get('about', name)}** (`benchmarks/micro/{name}.py`)\n")
+        if part["status"] != "ok":
+            parts.append(f"Incomplete: {part['status']}.\n")
+        if part["rows"]:
+            parts.append(tables(part["rows"]))
+    return "\n".join(parts)
+
+
+def grid_table(rows: list[dict]) -> str:
+    lines = [
+        [
+            str(row["cluster"]),
+            "yes" if row["sync"] else "",
+            str(row["smem_bytes"]),
+            str(row["clusters_that_fit"]),
+            str(row["ctas"]),
+            number(row["us"], 2),
+        ]
+        for row in rows
+    ]
+    return table(["cluster", "waits for each other", "shared memory", "clusters that fit", "CTAs", "us"], lines)
+
+
+def read_table(rows: list[dict]) -> str:
+    lines = [
+        [
+            f"{row['n']} x {row['k']}",
+            number(row["bytes"] * 1e-6, 1),
+            number(row["us"], 2),
+            number(row["gb_per_s"], 0),
+            f"{row['ctas_per_sm']} x {row['threads']}, {row['loads']} loads",
+        ]
+        for row in rows
+    ]
+    return table(["N x K", "MB", "us", "GB/s", "threads an SM, loads of each"], lines)
+
+
+def ingress_table(rows: list[dict]) -> str:
+    lines = []
+    for row in rows:
+        who = [f"{row['ctas']} CTAs"]
+        who += [f"multicast to {row['cluster']}"] if row["cluster"] > 1 else []
+        who += [f"the same for {row['sharers']}"] if row["sharers"] > 1 else []
+        lines.append(
+            [
+                "memory" if row["from_memory"] else "L2",
+                ", ".join(who),
+                "tensor" if row["tensor"] else "plain",
+                f"{row['box_bytes'] / 1024:g} x {row['slots']}",
+                number(row["bytes_per_cycle"], 1),
+                number(row["gb_per_s"], 0),
+            ]
+        )
+    return table(["from", "who", "copies", "KB x under way", "bytes a cycle into an SM", "GB/s read"], lines)
+
+
+def decode_chain_table(rows: list[dict]) -> str:
+    lines = []
+    for row in rows:
+        how = ["each its rows" if not row["striped"] else "K blocks in turn"] if row["warpgroups"] > 1 else []
+        how += ["overlapped"] if row["overlap"] else []
+        how += ["copies"] if row["copy"] else []
+        how += [] if row["alone"] else ["all SMs"]
+        lines.append(
+            [
+                f"m64n{row['cols']}",
+                str(row["warpgroups"]),
+                ", ".join(how),
+                number(row["cycles"], 0),
+                number(row["cycles_per_64_rows"], 0),
+                number(row["tensor_cycles"], 0),
+            ]
+        )
+    header = ["wgmma", "warpgroups", "how", "cycles a K block", "of 64 rows", "of them tensor cores"]
+    return table(header, lines)
+
+
+def k_block_table(rows: list[dict]) -> str:
+    promotions = ["", "a scale a row", "row x column", "row x column, multiplied ahead"]
+    lines = []
+    for row in rows:
+        copies = ["", "own", "shared as a GEMM's"][row["copy"]]
+        lines.append(
+            [
+                f"{row['warpgroups']} x {row['row_tiles']}x{row['col_tiles']} m64n{row['cols']}"
+                + (", rows in registers" if row["rows_in_registers"] else "")
+                + ("" if row["multiply"] else ", no wgmma"),
+                promotions[row["promote"]],
+                copies + (f", pairs of {row['cluster']}" if row["cluster"] > 1 else ""),
+                number(row["cycles"], 0),
+                number(row["tensor_cycles"], 0),
+                number(row["smem_cycles"], 0),
+                number(row["clock_mhz"], 0),
+            ]
+        )
+    return table(["warpgroups x tiles", "promotion", "copies", "cycles", "tensor", "shared memory", "MHz"], lines)
+
+
+TABLES = {
+    "grid": grid_table,
+    "read": read_table,
+    "ingress": ingress_table,
+    "decode_chain": decode_chain_table,
+    "k_block": k_block_table,
+}

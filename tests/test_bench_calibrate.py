@@ -1,0 +1,67 @@
+"""Calibration's own parts: the problems' order, kernels compiled ahead, and a measurement of each kind (simulated)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+SMALL = [
+    ["dense", 16, 256, 512],
+    ["wgrad", 64, 256, 256],
+    ["contiguous", 2, 100, 256, 256],
+    ["masked", 2, 40, 256, 256],
+    ["kgrouped", 2, 128, 192, 256],
+]
+
+
+@pytest.fixture
+def calibrate(monkeypatch):
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import calibrate
+
+    yield calibrate
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).parent == BENCHMARKS:
+            del sys.modules[name]
+
+
+def test_any_beginning_of_the_problems_has_all_kinds(calibrate) -> None:
+    cases = calibrate.ordered(list(calibrate.KINDS))
+    assert len({tuple(case) for case in cases}) == len(cases)
+    assert {case[0] for case in cases[:10]} == set(calibrate.KINDS)
+
+
+@pytest.mark.parametrize("case", [*SMALL, ["dense", 4096, 7168, 2048], ["masked", 32, 20, 4096, 4096]], ids=str)
+def test_source_made_for_a_config_is_the_library_s(calibrate, case) -> None:
+    """For the config that selection takes, the only one that the library shows the source of."""
+    from predict import candidates
+
+    sizes = calibrate.sizes_of(case)
+    _, text = calibrate.template_of(sizes, 132)
+    best, *others = candidates(sizes)
+    assert calibrate.kernel_text(text, sizes, best) == text
+    there = calibrate.kernel_text(text, sizes, others[-1])
+    assert calibrate.kernel_text(there, sizes, best) == text
+
+
+def test_measures_every_kind(calibrate, tmp_path, monkeypatch, capsys) -> None:
+    arguments = ["calibrate.py", "measure", "--device", "cpu", "--calls", "1", "--most", "2", "--out", str(tmp_path)]
+    for case in SMALL:
+        arguments += ["--case", json.dumps(case)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert calibrate.main() == 0
+    document = json.loads((tmp_path / "calibration.json").read_text())
+    assert [problem["case"] for problem in document["problems"]] == SMALL
+    for problem in document["problems"]:
+        assert len(problem["rows"]) == 2
+        assert problem["difference"] < 1e-3
+    data = calibrate.Data(tmp_path / "calibration.json")
+    calibrate.print_regret(calibrate.cost_model.constants(), data, 1)
+    assert "kgrouped" in capsys.readouterr().out

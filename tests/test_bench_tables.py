@@ -1,0 +1,72 @@
+"""Cases of other models, their classes, and the tables that report.py writes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def summary(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import summary
+
+    yield summary
+    for name in ("summary", "report", "tables", "micro_tables"):
+        sys.modules.pop(name, None)
+
+
+def models() -> list[dict]:
+    return json.loads((BENCHMARKS / "models.json").read_text())["rows"]
+
+
+def test_models_are_no_public_cases_and_each_has_a_class(summary) -> None:
+    public = {tuple(row["case"]) for row in json.loads((BENCHMARKS / "cases.json").read_text())["rows"]}
+    cases = [tuple(row["case"]) for row in models()]
+    assert len(cases) == len(set(cases)) >= 80
+    assert not public & set(cases)
+    assert all(summary.class_of(case, of_models=True) != "other" for case in cases)
+    assert all(row["model"] and "us" not in row for row in models())
+
+
+def test_tables(summary, tmp_path) -> None:
+    import report
+
+    rows = [
+        {
+            "case": row["case"],
+            "class": summary.class_of(row["case"], of_models=True),
+            "model": row["model"],
+            "status": "ok",
+            "us": 10.0,
+            "tflops": 1.0,
+            "gb_per_s": 1.0,
+            "efficiency": 0.5,
+            "speed_up": None,
+            "cublas_us": 20.0,
+        }
+        for row in models()
+    ]
+    text = report.model_section(rows, [])
+    assert "| dense M <= 16 |" in text
+    assert "2.000" in text
+    path = tmp_path / "document.md"
+    path.write_text("<!-- begin models (x) -->\nold\n<!-- end models -->\n")
+    report.fill(path, {"models": text})
+    assert "old" not in path.read_text()
+    assert "Llama 3 8B qkv" in path.read_text()
+
+
+def test_micro_tables(summary) -> None:
+    import micro_tables
+
+    row = {"n": 576, "k": 7168, "bytes": 4128768, "us": 3.4, "gb_per_s": 1214, "ctas_per_sm": 2, "threads": 512}
+    part = {"status": "exit status 1", "about": "Reads", "rows": [row | {"loads": 8}]}
+    text = micro_tables.micro_section({"parts": {"read": part}})
+    assert "Incomplete: exit status 1." in text
+    assert "| 576 x 7168 | 4.1 | 3.40 | 1214 |" in text
