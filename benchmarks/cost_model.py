@@ -134,7 +134,7 @@ def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     promote = c.cols / 2 * np.where(per_row_cols, per_col, x["promote_cycles"])
     promote = promote + np.where(runs > 3, runs * x["run_cycles"], 0)
     scale_registers = np.where(per_row_cols & ~in_smem, c.cols / 4, block_scales)
-    math_registers = np.select([c.row_warpgroups * c.turns < 3, c.turns == 3], [232, 152], 160)
+    math_registers = np.where(c.row_warpgroups * c.turns < 3, 232, 152)
     overlaps = (subtiles == 1) & (1.5 * c.cols + 2 * scale_registers <= math_registers - 36)
     overlapped = norm(x["overlap_block_norm"], 2 * c.cols, promote) + x["overlap_cycles"]
     chain = np.where(overlaps, overlapped, subtiles * (2 * c.cols + promote + x["chain_cycles"]))

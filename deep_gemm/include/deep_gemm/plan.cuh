@@ -31,7 +31,7 @@ constexpr bool scales_stay_in_smem(const GemmConfig& c) {
 
 /// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
 constexpr int32_t math_registers(const GemmConfig& c) {
-    return c.math_warpgroups < 3 ? 232 : c.k_warpgroups == 3 ? 152 : 160;
+    return c.math_warpgroups < 3 ? 232 : 152;
 }
 
 /// What is left to the warps that load.
