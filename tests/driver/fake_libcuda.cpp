@@ -1,4 +1,8 @@
 // Stands for libcuda.so.1 on a machine without one: two devices that do nothing, and a line on stdout for each call.
+//
+// Compiled with -DSILENT it prints nothing and takes any arguments: benchmarks/bench_host.py then times our own part of
+// a call.
+#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +17,19 @@ thread_local int g_capture_mode = 0;
 Status g_launch_status = 0;
 Context context_of(int device) { return reinterpret_cast<Context>(static_cast<uintptr_t>(0x100 + device)); }
 int g_libraries = 0;
+
+#ifdef SILENT
+constexpr bool kSilent = true;
+#else
+constexpr bool kSilent = false;
+#endif
+
+[[gnu::format(printf, 1, 2)]] void say(const char* format, ...) {
+    va_list values;
+    va_start(values, format);
+    std::vprintf(format, values);
+    va_end(values);
+}
 }  // namespace
 
 extern "C" {
@@ -61,7 +78,7 @@ Status cuThreadExchangeStreamCaptureMode(int* mode) {
     return 0;
 }
 Status cuLibraryLoadData(Library* library, const void*, void*, void**, unsigned, void*, void**, unsigned) {
-    std::printf("load on context %d, capture mode %d\n", fake_current(), g_capture_mode);
+    if (!kSilent) say("load on context %d, capture mode %d\n", fake_current(), g_capture_mode);
     return *library = reinterpret_cast<Library>(static_cast<uintptr_t>(++g_libraries)), 0;
 }
 Status cuLibraryGetKernel(KernelHandle* kernel, Library, const char* entry) {
@@ -72,25 +89,27 @@ Status cuKernelGetFunction(Function* function, KernelHandle) {
     return *function = reinterpret_cast<Function>(static_cast<uintptr_t>(0x1000 + fake_current())), 0;
 }
 Status cuKernelSetAttribute(int attribute, int value, KernelHandle, DeviceHandle device) {
-    std::printf("kernel attribute %d = %d on device %d\n", attribute, value, device);
+    if (!kSilent) say("kernel attribute %d = %d on device %d\n", attribute, value, device);
     return 0;
 }
-Status cuKernelGetParamInfo(KernelHandle, size_t, size_t* offset, size_t* bytes) { return *offset = 0, *bytes = 16, 0; }
+Status cuKernelGetParamInfo(KernelHandle, size_t, size_t* offset, size_t* bytes) {
+    return *offset = 0, *bytes = kSilent ? 0 : 16, 0;
+}
 Status cuLaunchKernelEx(const LaunchConfig* config, Function function, void** parameters, void**) {
+    if (kSilent) return g_launch_status;
     uint64_t values[2];
     std::memcpy(values, parameters[0], sizeof(values));
-    std::printf("launch %lx on context %d: grid %u %u %u block %u %u %u smem %u stream %lx params %lu %lu",
-                reinterpret_cast<uintptr_t>(function), fake_current(), config->grid_x, config->grid_y, config->grid_z,
-                config->block_x, config->block_y, config->block_z, config->shared_memory_bytes,
-                reinterpret_cast<uintptr_t>(config->stream), values[0], values[1]);
+    say("launch %lx on context %d: grid %u %u %u block %u %u %u smem %u stream %lx params %lu %lu",
+        reinterpret_cast<uintptr_t>(function), fake_current(), config->grid_x, config->grid_y, config->grid_z,
+        config->block_x, config->block_y, config->block_z, config->shared_memory_bytes,
+        reinterpret_cast<uintptr_t>(config->stream), values[0], values[1]);
     for (unsigned i = 0; i < config->attribute_count; ++i) {
         const LaunchAttribute& attribute = config->attributes[i];
         if (attribute.id == kClusterDimension)
-            std::printf(" cluster %u %u %u", attribute.value.cluster.x, attribute.value.cluster.y,
-                        attribute.value.cluster.z);
-        if (attribute.id == kProgrammaticStreamSerialization) std::printf(" dependent %d", attribute.value.allowed);
+            say(" cluster %u %u %u", attribute.value.cluster.x, attribute.value.cluster.y, attribute.value.cluster.z);
+        if (attribute.id == kProgrammaticStreamSerialization) say(" dependent %d", attribute.value.allowed);
     }
-    std::printf("\n");
+    say("\n");
     return g_launch_status;
 }
 Status cuOccupancyMaxActiveClusters(int* count, Function, const LaunchConfig* config) {
@@ -100,8 +119,8 @@ Status cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void*, const u
                               const uint32_t* box, const uint32_t* element_strides, int interleave, int swizzle,
                               int promotion, int fill) {
     std::memset(map, 0, 128);
-    std::printf(
-        "encode type %d rank %u sizes %lu %lu stride %lu box %u %u steps %u %u interleave %d swizzle %d "
+    if (kSilent) return 0;
+    say("encode type %d rank %u sizes %lu %lu stride %lu box %u %u steps %u %u interleave %d swizzle %d "
         "promotion %d fill %d\n",
         type, rank, sizes[0], sizes[1], strides[0], box[0], box[1], element_strides[0], element_strides[1], interleave,
         swizzle, promotion, fill);
