@@ -22,33 +22,19 @@ inline Matrix align_k_groups(Device& device, const Matrix& matrix, const KGroupL
     return copy;
 }
 
-inline void launch_k_groups(Device& device, const LaunchPlan& plan, const GemmCall& call, const void* params,
-                            size_t params_bytes, void* stream) {
-    const Extent extents[] = {
-        {call.a.data, call.a.bytes, "a", false},
-        {call.b.data, call.b.bytes, "b", false},
-        {call.scales_a.data, call.scales_a.bytes, "a's scales", false},
-        {call.scales_b.data, call.scales_b.bytes, "b's scales", false},
-        {call.d.data, call.d.bytes, "d", true},
-        {call.c.data, call.c.bytes, "c", false},
-        {call.grouped_layout, call.grouped_layout_bytes, "grouped_layout", false},
-    };
-    device.launch(*plan.kernel, plan.shape, params, params_bytes, stream, extents);
-}
-
 /// Groups that are matrices of their own, a launch for each part of them whose tensor maps fit a kernel's argument.
 inline void launch_group_by_group(Device& device, const KGroupedCall& k, const LaunchPlan& plan, void* stream) {
     const GemmConfig& c = plan.config;
     const GemmCall& call = k.call;
     GemmParamsWithMaps<kMostGroupMaps> params;
-    static_cast<GemmParams&>(params) = make_params(device, call, plan);
-    const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows) {
+    fill_params(params, device, call, plan);
+    const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows, TensorMap& target) {
         const Matrix group{.data = m.data + m.rows * k_before,
                            .rows = m.rows,
                            .cols = group_k,
                            .group_stride = m.rows * group_k,
                            .row_stride = group_k};
-        return encode(device, operand_map(group, c.operand, c.tile.k, box_rows));
+        encode(device, operand_map(group, c.operand, c.tile.k, box_rows), target);
     };
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
@@ -60,12 +46,13 @@ inline void launch_group_by_group(Device& device, const KGroupedCall& k, const L
             // they must be maps.
             const bool empty = k.ks[first + i] == 0;
             const int64_t group_k = empty ? kTmaAlignment : k.ks[first + i];
-            params.groups[i].rows = map(rows, empty ? 0 : k_before, group_k, c.tile.rows / c.cluster.cols);
-            params.groups[i].cols = map(cols, empty ? 0 : k_before, group_k, c.tile.cols / c.cluster.rows);
+            map(rows, empty ? 0 : k_before, group_k, c.tile.rows / c.cluster.cols, params.groups[i].rows);
+            map(cols, empty ? 0 : k_before, group_k, c.tile.cols / c.cluster.rows, params.groups[i].cols);
             k_before += k.ks[first + i];
         }
         params.first_group = static_cast<int32_t>(first), params.num_groups = static_cast<int32_t>(count);
-        launch_k_groups(device, plan, call, &params, sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps), stream);
+        device.launch(*plan.kernel, plan.shape, &params, sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps),
+                      stream, extents_of(call));
     }
 }
 
@@ -75,9 +62,10 @@ inline bool run_k_grouped(KGroupedCall k) {
     Problem& problem = call.problem;
     if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;
     if (problem.k == 0) return false;
+    const uint64_t generation = Generation::now();
     Device& device = Device::get(call.device);
     CallSettings::of(call.device).apply(problem, device.facts());
-    const LaunchPlan& plan = PlanCache::of(device).get(device, problem);
+    const LaunchPlan& plan = PlanCache::of(device).get(device, problem, generation);
     void* stream = current_stream(call.device);
     const ScaleWorkspace workspace_a = require_layout(device, call.scales_a, stream);
     const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
@@ -88,8 +76,9 @@ inline bool run_k_grouped(KGroupedCall k) {
     Workspace copy_of_a, copy_of_b;
     call.a = align_k_groups(device, call.a, call.k_groups, k.k_blocks, stream, copy_of_a);
     call.b = align_k_groups(device, call.b, call.k_groups, k.k_blocks, stream, copy_of_b);
-    const GemmParams params = make_params(device, call, plan);
-    launch_k_groups(device, plan, call, &params, sizeof(params), stream);
+    GemmParams params;
+    fill_params(params, device, call, plan);
+    device.launch(*plan.kernel, plan.shape, &params, sizeof(params), stream, extents_of(call));
     return true;
 }
 

@@ -1,10 +1,12 @@
-// Problem -> config and loaded kernel, remembered for each device. A warm call costs one hash and one lookup.
+// Problem -> config and loaded kernel, remembered for each device, and by each thread once more: a warm look-up costs
+// one hash and one comparison, and takes no lock.
 #pragma once
 
+#include <array>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 
@@ -12,6 +14,7 @@
 #include "../device/device.hpp"
 #include "../jit/render.hpp"
 #include "../jit/settings.hpp"
+#include "generation.hpp"
 
 namespace deep_gemm {
 
@@ -46,12 +49,46 @@ public:
         return caches[id.index];
     }
 
-    /// A copy, because another thread may call `force` while the plan is in use.
-    LaunchPlan get(Device& device, const Problem& problem) {
+    /// `generation` is of before the problem was made. The plan is this thread's own and stays until its next look-up,
+    /// whatever other threads force meanwhile.
+    const LaunchPlan& get(Device& device, const Problem& problem, uint64_t generation) {
+        struct Latest {
+            uint64_t generation = Generation::kNone;
+            const PlanCache* cache = nullptr;
+            Problem problem;
+            LaunchPlan plan;
+        };
+        constexpr int kLatestBits = 8;
+        thread_local std::array<std::unique_ptr<Latest>, 1 << kLatestBits> latest;
+        std::unique_ptr<Latest>& slot = latest[ProblemHash{}(problem) >> (64 - kLatestBits)];
+        if (slot == nullptr) slot = std::make_unique<Latest>();
+        if (slot->generation == generation && slot->cache == this && slot->problem == problem) return slot->plan;
+        slot->generation = Generation::kNone;  // should `find_or_make` throw
+        slot->plan = find_or_make(device, problem);
+        slot->cache = this, slot->problem = problem, slot->generation = generation;
+        return slot->plan;
+    }
+
+    /// Serve every problem of this device with one candidate's tile and cluster: for tuning, and for tests that reach
+    /// every config.
+    void force(std::optional<Candidate> candidate) {
+        {
+            const std::lock_guard lock(mutex_);
+            forced_ = std::move(candidate);
+            ++forcings_;
+            plans_.clear();
+        }
+        Generation::advance();
+    }
+
+private:
+    static constexpr int kMaxDevices = 64;
+
+    LaunchPlan find_or_make(Device& device, const Problem& problem) {
         std::optional<Candidate> forced;
         int64_t forcings = 0;
         {
-            std::shared_lock lock(mutex_);
+            const std::lock_guard lock(mutex_);
             if (const auto found = plans_.find(problem); found != plans_.end()) return found->second;
             forced = forced_, forcings = forcings_;
         }
@@ -59,23 +96,11 @@ public:
         if (jit::settings().print_configs) print(problem, candidate);
         const LaunchPlan plan =
             make_plan(device, candidate);  // compiles outside the lock; the JIT makes each kernel once
-        std::unique_lock lock(mutex_);
+        const std::lock_guard lock(mutex_);
         if (forcings == forcings_)
             plans_.try_emplace(problem, plan);  // else it was made for what is no longer in force
         return plan;
     }
-
-    /// Serve every problem of this device with one candidate's tile and cluster: for tuning, and for tests that reach
-    /// every config.
-    void force(std::optional<Candidate> candidate) {
-        std::unique_lock lock(mutex_);
-        forced_ = std::move(candidate);
-        ++forcings_;
-        plans_.clear();
-    }
-
-private:
-    static constexpr int kMaxDevices = 64;
 
     /// The simulator can become another architecture while the process runs, and a plan holds a kernel of one of them.
     /// Its number of SMs can change too: that is part of a problem, and kernels do not depend on it.
@@ -99,7 +124,7 @@ private:
                      render_config(candidate.config).c_str());
     }
 
-    std::shared_mutex mutex_;
+    std::mutex mutex_;
     std::unordered_map<Problem, LaunchPlan, ProblemHash> plans_;
     std::optional<Candidate> forced_;
     int64_t forcings_ = 0;
