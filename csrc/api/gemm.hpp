@@ -15,9 +15,9 @@ namespace deep_gemm {
 template <typename Check>
 bool run_gemm(const CallKey& key, Check&& check) {
     const uint64_t generation = Generation::now();  // before anything is read that it counts
-    ReadyCall& ready = ReadyCalls::slot(key);
-    if (ready.generation == generation && key.complete() && ready.key == key) [[likely]] {
-        ready.launch();
+    ReadyCalls& calls = ReadyCalls::of_thread();
+    if (const ReadyCall* known = calls.find(key, generation)) {
+        known->launch();
         return true;
     }
     GemmCall call = check();
@@ -33,15 +33,13 @@ bool run_gemm(const CallKey& key, Check&& check) {
     call.b = require_k_major(device, call.b, stream, copy_of_b);
     const ScaleWorkspace workspace_a = require_layout(device, call.scales_a, stream);
     const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
-    ready.generation = Generation::kNone;  // should anything below throw
+    ReadyCall ready;
     ready.device = &device, ready.kernel = plan.kernel, ready.shape = plan.shape;
     fill_params(ready.params, device, call, plan);
     ready.extents = extents_of(call);
     ready.launch();
     // Memory of a workspace belongs to this call only, and what fills it must be launched again.
-    if (copy_of_a || copy_of_b || workspace_a || workspace_b || !key.complete()) return true;
-    ready.key = key;
-    ready.generation = generation;
+    if (!copy_of_a && !copy_of_b && !workspace_a && !workspace_b) calls.remember(key, generation, ready);
     return true;
 }
 

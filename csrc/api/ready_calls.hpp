@@ -93,11 +93,9 @@ private:
 
 /// A launch with nothing left to decide but the stream.
 struct ReadyCall {
-    uint64_t generation = Generation::kNone;  // under which the rest holds
-    CallKey key;
-    Device* device = nullptr;
-    const Kernel* kernel = nullptr;  // like the device, lives as long as the process
-    LaunchShape shape = {};
+    Device* device;
+    const Kernel* kernel;  // like the device, lives as long as the process
+    LaunchShape shape;
     GemmParams params;
     CallExtents extents;
 
@@ -106,21 +104,48 @@ struct ReadyCall {
     }
 };
 
-/// The latest calls of this thread. No lock: another thread has its own, and finds out about changes by the generation.
+/// The calls that this thread made more than once. No lock: another thread has its own, and finds out about changes by
+/// the generation.
 class ReadyCalls {
 public:
-    /// Where a call with this key lies, if any thread-local place has it; else the place to put it, whose former call
-    /// is forgotten.
-    static ReadyCall& slot(const CallKey& key) {
-        // Enough for the calls of a large model's step. A slot is allocated at its first use and then reused: 1.7 KB
-        // each.
-        constexpr int kSlotBits = 10;
-        thread_local std::array<std::unique_ptr<ReadyCall>, 1 << kSlotBits> slots;
-        std::unique_ptr<ReadyCall>& slot = slots[key.hash() * 0x9e3779b97f4a7c15 >> (64 - kSlotBits)];
-        if (slot == nullptr) [[unlikely]]
-            slot = std::make_unique<ReadyCall>();
-        return *slot;
+    static ReadyCalls& of_thread() {
+        thread_local const auto calls = std::make_unique<ReadyCalls>();
+        return *calls;
     }
+
+    /// Null where the call must be made ready. Stays until the next `remember`.
+    const ReadyCall* find(const CallKey& key, uint64_t generation) const {
+        const Kept* kept = kept_[slot(key)].get();
+        if (kept == nullptr || kept->generation != generation || !(kept->key == key) || !key.complete()) return nullptr;
+        return &kept->call;
+    }
+
+    /// Keeps a call that comes for the second time, in the place of another. One that comes for the first time leaves
+    /// its hash only: tensors that are new in each call then cost little and push nothing out.
+    void remember(const CallKey& key, uint64_t generation, const ReadyCall& call) {
+        const size_t index = slot(key);
+        if (seen_[index] != key.hash()) {
+            seen_[index] = key.hash();
+            return;
+        }
+        std::unique_ptr<Kept>& kept = kept_[index];
+        if (kept == nullptr) kept = std::make_unique<Kept>();
+        *kept = {.generation = key.complete() ? generation : Generation::kNone, .key = key, .call = call};
+    }
+
+private:
+    struct Kept {
+        uint64_t generation;
+        CallKey key;
+        ReadyCall call;
+    };
+
+    static size_t slot(const CallKey& key) { return key.hash() * 0x9e3779b97f4a7c15 >> (64 - kSlotBits); }
+
+    // Enough for the calls of a large model's step, at 1.7 KB each.
+    static constexpr int kSlotBits = 10;
+    std::array<uint64_t, 1 << kSlotBits> seen_ = {};
+    std::array<std::unique_ptr<Kept>, 1 << kSlotBits> kept_ = {};
 };
 
 }  // namespace deep_gemm
