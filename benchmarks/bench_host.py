@@ -136,7 +136,7 @@ def warm_calls(device: torch.device) -> dict[str, dict[str, float]]:
         calls |= {
             "fp8_gemm_nt": lambda: deep_gemm.fp8_gemm_nt(a, b, d),
             "fp8_gemm_nt, row-major scales (two kernels)": lambda: deep_gemm.fp8_gemm_nt(row_major, b, d),
-            "without the Python wrapper": lambda: C.fp8_gemm(a[0], a[1], b[0], b[1], d, None, 0, 0, 6, False, False),
+            "without the Python wrapper": lambda: C.fp8_gemm(a[0], a[1], b[0], b[1], d, None, 0, 0, 6),
             "torch: d.zero_()": lambda: d.zero_(),
             "torch: bfloat16 matmul": (lambda x, y, out: lambda: torch.mm(x, y, out=out))(
                 torch.ones(64, 512, device=device, dtype=torch.bfloat16),

@@ -132,7 +132,9 @@ inline int64_t check_granularity(int64_t granularity, int64_t fallback, const ch
     return granularity;
 }
 
-inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4;
+// Bits that deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
+inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4, kCompileAll = 7;
+inline constexpr int64_t kATransposed = 8, kBTransposed = 16;
 
 inline CompiledShape compiled_shape(const Problem& p, int64_t dims) {
     return {.m = dims & kCompileM ? p.m : 0, .n = dims & kCompileN ? p.n : 0, .k = dims & kCompileK ? p.k : 0};
