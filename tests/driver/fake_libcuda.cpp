@@ -1,7 +1,6 @@
-// Stands for libcuda.so.1 on a machine without one: two devices that do nothing, and a line on stdout for each call.
+// Stands for libcuda.so.1 on a machine without one: three devices that do nothing, and a line on stdout for each call.
 //
-// Compiled with -DSILENT it prints nothing and takes any arguments: benchmarks/bench_host.py then times our own part of
-// a call.
+// Told to be silent it prints nothing: benchmarks/bench_host.py then times our own part of a call.
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -18,11 +17,8 @@ Status g_launch_status = 0;
 Context context_of(int device) { return reinterpret_cast<Context>(static_cast<uintptr_t>(0x100 + device)); }
 int g_libraries = 0;
 
-#ifdef SILENT
-constexpr bool kSilent = true;
-#else
-constexpr bool kSilent = false;
-#endif
+bool g_silent = false;
+size_t g_params_bytes = 16;
 
 [[gnu::format(printf, 1, 2)]] void say(const char* format, ...) {
     va_list values;
@@ -40,6 +36,8 @@ int fake_current() {
 }
 void fake_fail_launches(int status) { g_launch_status = status; }
 int fake_capture_mode() { return g_capture_mode; }
+void fake_take_any_parameters() { g_params_bytes = 0; }
+void fake_be_silent() { g_silent = true; }
 
 Status cuInit(unsigned) { return 0; }
 Status cuDriverGetVersion(int* version) { return *version = 13000, 0; }
@@ -47,7 +45,7 @@ Status cuGetErrorName(Status status, const char** text) {
     return *text = status == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_X", 0;
 }
 Status cuGetErrorString(Status, const char** text) { return *text = "what the driver says", 0; }
-Status cuDeviceGetCount(int* count) { return *count = 2, 0; }
+Status cuDeviceGetCount(int* count) { return *count = 3, 0; }
 Status cuDeviceGet(DeviceHandle* device, int ordinal) { return *device = ordinal, 0; }
 Status cuDeviceGetName(char* name, int length, DeviceHandle device) {
     return std::snprintf(name, length, "Fake %d", device), 0;
@@ -55,9 +53,9 @@ Status cuDeviceGetName(char* name, int length, DeviceHandle device) {
 Status cuDeviceGetAttribute(int* value, int attribute, DeviceHandle device) {
     switch (attribute) {
         case kComputeCapabilityMajor:
-            return *value = device == 0 ? 9 : 10, 0;
+            return *value = device == 1 ? 10 : 9, 0;
         case kComputeCapabilityMinor:
-            return *value = device == 0 ? 0 : 3, 0;
+            return *value = device == 1 ? 3 : 0, 0;
         case kMultiprocessorCount:
             return *value = 132, 0;
         case kMaxSharedMemoryPerBlockOptIn:
@@ -78,7 +76,7 @@ Status cuThreadExchangeStreamCaptureMode(int* mode) {
     return 0;
 }
 Status cuLibraryLoadData(Library* library, const void*, void*, void**, unsigned, void*, void**, unsigned) {
-    if (!kSilent) say("load on context %d, capture mode %d\n", fake_current(), g_capture_mode);
+    if (!g_silent) say("load on context %d, capture mode %d\n", fake_current(), g_capture_mode);
     return *library = reinterpret_cast<Library>(static_cast<uintptr_t>(++g_libraries)), 0;
 }
 Status cuLibraryGetKernel(KernelHandle* kernel, Library, const char* entry) {
@@ -89,14 +87,14 @@ Status cuKernelGetFunction(Function* function, KernelHandle) {
     return *function = reinterpret_cast<Function>(static_cast<uintptr_t>(0x1000 + fake_current())), 0;
 }
 Status cuKernelSetAttribute(int attribute, int value, KernelHandle, DeviceHandle device) {
-    if (!kSilent) say("kernel attribute %d = %d on device %d\n", attribute, value, device);
+    if (!g_silent) say("kernel attribute %d = %d on device %d\n", attribute, value, device);
     return 0;
 }
 Status cuKernelGetParamInfo(KernelHandle, size_t, size_t* offset, size_t* bytes) {
-    return *offset = 0, *bytes = kSilent ? 0 : 16, 0;
+    return *offset = 0, *bytes = g_params_bytes, 0;
 }
 Status cuLaunchKernelEx(const LaunchConfig* config, Function function, void** parameters, void**) {
-    if (kSilent) return g_launch_status;
+    if (g_silent) return g_launch_status;
     uint64_t values[2];
     std::memcpy(values, parameters[0], sizeof(values));
     say("launch %lx on context %d: grid %u %u %u block %u %u %u smem %u stream %lx params %lu %lu",
@@ -119,7 +117,7 @@ Status cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void*, const u
                               const uint32_t* box, const uint32_t* element_strides, int interleave, int swizzle,
                               int promotion, int fill) {
     std::memset(map, 0, 128);
-    if (kSilent) return 0;
+    if (g_silent) return 0;
     say("encode type %d rank %u sizes %lu %lu stride %lu box %u %u steps %u %u interleave %d swizzle %d "
         "promotion %d fill %d\n",
         type, rank, sizes[0], sizes[1], strides[0], box[0], box[1], element_strides[0], element_strides[1], interleave,

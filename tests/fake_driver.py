@@ -1,6 +1,6 @@
-"""The CUDA path without a GPU: a driver that does nothing, and tensors in host memory that say they lie on one.
+"""The CUDA path without a GPU: a driver that launches nothing, and tensors in host memory that say they lie on one.
 
-What remains of a call's time is ours and tvm-ffi's. Nothing is computed, and memory that is touched stays the host's.
+Nothing is computed. What a call takes is then our part and tvm-ffi's; what the driver is asked for can be read.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 import tvm_ffi
-from paths import ROOT
 
+ROOT = Path(__file__).resolve().parent.parent
 CUDA = 2  # DLPack's number of the device type
 CODES = {torch.float8_e4m3fn: 10, torch.float32: 2, torch.bfloat16: 4, torch.int32: 0}
 
@@ -76,12 +76,18 @@ def pose_as_cuda(tensor: torch.Tensor, index: int = 0) -> tvm_ffi.Tensor:
     return tvm_ffi.from_dlpack(_Capsule(tensor, index))
 
 
-def load_silent_driver() -> None:
-    """Make the fake driver this process's libcuda.so.1. Before the first CUDA call; refused where there is a driver."""
+def load_fake_driver(silent: bool) -> None:
+    """Make tests/driver/fake_libcuda.cpp this process's libcuda.so.1, before anything looks for that.
+
+    It takes kernels of any parameters, and unless `silent` prints a line for each call of the driver.
+    """
     folder = Path(tempfile.mkdtemp(prefix="deep_gemm_driver_"))
     library = folder / "libcuda.so.1"
     source = ROOT / "tests" / "driver" / "fake_libcuda.cpp"
-    command = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", "-DSILENT", f"-I{ROOT / 'csrc'}", str(source)]
+    command = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", f"-I{ROOT / 'csrc'}", str(source)]
     subprocess.run([*command, "-Wl,-soname,libcuda.so.1", "-o", str(library)], check=True)
     # A later dlopen("libcuda.so.1") finds a library of that name already loaded.
-    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    fake = ctypes.CDLL(str(library))
+    fake.fake_take_any_parameters()
+    if silent:
+        fake.fake_be_silent()
