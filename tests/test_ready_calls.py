@@ -71,10 +71,10 @@ def test_the_same_memory_as_another_shape(device) -> None:
     data, scales = torch.empty(64 * 1024, device=device).to(torch.float8_e4m3fn), torch.empty(4096, device=device)
     memory = torch.empty(64 * 1024, device=device)
     shapes = [(64, 128, 256), (64, 64, 256), (32, 128, 256), (64, 128, 128), (64, 120, 256)]
-    for turn in range(4):
+    for turn in range(3):
         for m, n, k in shapes:
             for dtype in (torch.bfloat16, torch.float32):
-                for stride in (n, n + 8):
+                for stride in (n, n + 8) if m == 32 else (n,):
                     x, b = rows((m, k), device, turn), random_blocks((n, k), device, turn + 1)
                     a = Operand(data[: m * k].view(m, k), scales[: x.scales.numel()].view(-1, m).T)
                     a.data.copy_(x.data)
