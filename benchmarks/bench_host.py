@@ -3,8 +3,8 @@
     python benchmarks/bench_host.py --out results
 
 Warm calls are timed in bursts that the GPU's launch queue swallows without blocking, a synchronisation between them.
-First calls and imports are timed in fresh processes. Without a GPU only what needs none is measured, and the output
-says so.
+First calls and imports are timed in fresh processes. Without a GPU first calls run on the simulator and warm ones on a
+driver that does nothing, and the output says so.
 """
 
 from __future__ import annotations
@@ -12,20 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from machine import describe
 from paths import ROOT
-
-BURST = 400  # below the depth of the launch queue, also with two kernels a call
-BURSTS = 25
+from warm_calls import bare_launches, warm_calls
 
 IMPORT = """
 import time
@@ -92,63 +89,6 @@ def first_call_seconds(device: str, repeats: int) -> dict[str, list[float]]:
     return found
 
 
-def burst_seconds(call: Callable[[], None], synchronise: Callable[[], None]) -> dict[str, float]:
-    for _ in range(20):
-        call()
-    seconds = []
-    for _ in range(BURSTS):
-        synchronise()
-        begin = time.perf_counter()
-        for _ in range(BURST):
-            call()
-        seconds.append((time.perf_counter() - begin) / BURST)
-    synchronise()
-    return {"median": statistics.median(seconds), "least": min(seconds)}
-
-
-def operands(m: int, n: int, k: int, device: torch.device):
-    a = torch.randn(m, k, device=device).to(torch.float8_e4m3fn)
-    b = torch.randn(n, k, device=device).to(torch.float8_e4m3fn)
-    k_scales = -(-k // 128)
-    sfa = torch.ones(k_scales, -(-m // 4) * 4, device=device)[:, :m].T
-    sfb = torch.ones(-(-n // 128), k_scales, device=device)
-    return (a, sfa), (b, sfb), torch.empty(m, n, device=device, dtype=torch.bfloat16)
-
-
-def warm_calls(device: torch.device) -> dict[str, dict[str, float]]:
-    """A whole call, and calls that stop earlier: their differences are the parts."""
-    import deep_gemm
-    from deep_gemm._extension import C
-
-    def synchronise() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    found = {}
-    a, b, d = operands(64, 256, 512, device)
-    empty_a, empty_b, empty_d = operands(0, 256, 512, device)
-    loop = burst_seconds(lambda: None, synchronise)["median"]
-    calls: dict[str, Callable[[], None]] = {
-        "checked, nothing launched (m = 0)": lambda: deep_gemm.fp8_gemm_nt(empty_a, empty_b, empty_d),
-    }
-    if device.type == "cuda":
-        row_major = (a[0], a[1].contiguous())
-        calls |= {
-            "fp8_gemm_nt": lambda: deep_gemm.fp8_gemm_nt(a, b, d),
-            "fp8_gemm_nt, row-major scales (two kernels)": lambda: deep_gemm.fp8_gemm_nt(row_major, b, d),
-            "without the Python wrapper": lambda: C.fp8_gemm(a[0], a[1], b[0], b[1], d, None, 0, 0, 6, False, False),
-            "torch: d.zero_()": lambda: d.zero_(),
-            "torch: bfloat16 matmul": (lambda x, y, out: lambda: torch.mm(x, y, out=out))(
-                torch.ones(64, 512, device=device, dtype=torch.bfloat16),
-                torch.ones(512, 256, device=device, dtype=torch.bfloat16),
-                torch.empty_like(d),
-            ),
-        }
-    for name, call in calls.items():
-        found[name] = {key: value - loop for key, value in burst_seconds(call, synchronise).items()}
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="directory for host.json")
@@ -161,14 +101,18 @@ def main() -> int:
     result["import_seconds"] = import_seconds(arguments.repeats)
     result["first_call_seconds"] = first_call_seconds(device.type, arguments.repeats)
     result["warm_call_seconds"] = warm_calls(device)
+    result["bare_launches"] = bare_launches() if device.type == "cuda" and shutil.which("g++") else []
 
     print(f"import, beside torch's and tvm_ffi's own   {statistics.median(result['import_seconds']) * 1e3:9.1f} ms")
     for name, seconds in result["first_call_seconds"].items():
         print(f"first call: {name:30s} {statistics.median(seconds) * 1e3:9.1f} ms  (least {min(seconds) * 1e3:.1f})")
     for name, seconds in result["warm_call_seconds"].items():
-        print(f"warm: {name:44s} {seconds['median'] * 1e6:6.2f} us  (least {seconds['least'] * 1e6:.2f})")
+        print(f"warm: {name:56s} {seconds['median'] * 1e6:6.2f} us  (least {seconds['least'] * 1e6:.2f})")
+    for launch in result["bare_launches"]:
+        what = f"{launch['argument_bytes']} bytes, {launch['stream']} stream, {launch['attributes'] or 'no attribute'}"
+        print(f"bare launch: {what:49s} {launch['us']:6.2f} us")
     if device.type == "cpu":
-        print("no GPU: first calls ran on the simulator (its run is included), and no launch was timed")
+        print("no GPU: first calls ran on the simulator (its run is included); warm calls without the driver's launch")
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
         path = arguments.out / "host.json"

@@ -16,10 +16,14 @@ std::optional<TensorView> to_optional(const Optional<TensorView>& tensor) {
 }
 
 bool fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d, Optional<TensorView> c,
-              int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims, bool a_transposed,
-              bool b_transposed) {
-    return run_gemm(check_dense(a, sfa, b, sfb, d, to_optional(c), granularity_a, granularity_b, compiled_dims,
-                                {a_transposed, b_transposed}));
+              int64_t granularity_a, int64_t granularity_b, int64_t layout) {
+    const std::optional<TensorView> added = to_optional(c);
+    const CallKey key(Grouping::dense, a, sfa, b, sfb, d, added, granularity_a, granularity_b, layout);
+    return run_gemm(key, [&] {
+        return check_dense(a, sfa, b, sfb, d, added, granularity_a, granularity_b, layout & kCompileAll,
+                           {.a_transposed = (layout & kATransposed) != 0,
+                            .b_transposed = (layout & kBTransposed) != 0});
+    });
 }
 
 /// Every candidate for a dense FP8 problem, one a line.

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "api/call_settings.hpp"
+#include "api/generation.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -43,6 +44,7 @@ std::atomic<int32_t>& setting_of(bool simulated, int64_t index, std::string_view
 void set_call_setting(bool simulated, int64_t index, String name, int64_t value) {
     std::atomic<int32_t>& setting = setting_of(simulated, index, std::string_view(name.data(), name.size()), &value);
     setting.store(static_cast<int32_t>(value), std::memory_order_relaxed);
+    Generation::advance();
 }
 
 int64_t get_call_setting(bool simulated, int64_t index, String name) {
@@ -54,6 +56,7 @@ void set_m_alignment(int64_t alignment) {
     require(alignment >= 8 && alignment <= 4096 && alignment % 8 == 0,
             "the alignment of contiguous layouts must be a multiple of 8 up to 4096, but is ", alignment);
     CallSettings::m_alignment().store(static_cast<int32_t>(alignment), std::memory_order_relaxed);
+    Generation::advance();
 }
 
 int64_t get_m_alignment() { return CallSettings::m_alignment().load(std::memory_order_relaxed); }

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "api/generation.hpp"
 #include "device/simulator/simulator_device.hpp"
 #include "util/ffi.hpp"
 
@@ -40,6 +41,7 @@ void set_simulator_options(const String& target, int64_t num_sms, const String& 
     options.run.hazards = simulator::parse_hazard_mode(hazards);
     options.run.threads = static_cast<int>(threads);
     simulator::set_device_options(options);
+    Generation::advance();  // another target or number of SMs is another device
 }
 
 /// JSON list of {"kernel", "report"}, the newest launch last.

@@ -162,12 +162,11 @@ def fp8_gemm(
     c: Tensor | None,
     granularity_a: int,
     granularity_b: int,
-    compiled_dims: int,
-    a_transposed: bool,
-    b_transposed: bool,
+    layout: int,
     /,
 ) -> bool:
-    """D = C + A B^T for A [M, K] ([K, M] if transposed) and B [N, K] ([K, N]).
+    """D = C + A B^T for A [M, K] and B [N, K]. Bits of `layout`: 1, 2, 4 compile M, N, K in; with 8 A is [K, M], with
+    16 B is [K, N].
 
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """

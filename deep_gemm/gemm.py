@@ -7,6 +7,8 @@ the PTX simulator.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 
 from ._extension import C
@@ -33,6 +35,13 @@ _COMPILED_DIMS = {
     "".join(dims): sum({"m": 1, "n": 2, "k": 4}[d] for d in dims)
     for dims in ("", "m", "n", "k", "mn", "nm", "mk", "km", "nk", "kn", "mnk")
 }
+# With a bit for each operand that lies the other way round: one number costs a call less than three.
+_A_TRANSPOSED, _B_TRANSPOSED = 8, 16
+_NT = _COMPILED_DIMS
+_NN, _TN, _TT = (
+    {dims: bits | transposed for dims, bits in _COMPILED_DIMS.items()}
+    for transposed in (_B_TRANSPOSED, _A_TRANSPOSED | _B_TRANSPOSED, _A_TRANSPOSED)
+)
 
 
 def _granularities(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> tuple[int, int]:
@@ -54,11 +63,15 @@ def _granularities(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRec
     return rows_a, rows_b
 
 
+def _refuse_dims(compiled_dims: str) -> NoReturn:
+    raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', but is {compiled_dims!r}") from None
+
+
 def _dims(compiled_dims: str) -> int:
     try:
         return _COMPILED_DIMS[compiled_dims]
     except KeyError:
-        raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', but is {compiled_dims!r}") from None
+        _refuse_dims(compiled_dims)
 
 
 def _run(
@@ -70,16 +83,16 @@ def _run(
     recipe_a: OperandRecipe,
     recipe_b: OperandRecipe,
     compiled_dims: str,
-    a_transposed: bool,
-    b_transposed: bool,
+    layouts: dict[str, int],
 ) -> None:
-    granularity_a, granularity_b = (
-        (0, 0)
-        if recipe is None and recipe_a is None and recipe_b is None
-        else _granularities(recipe, recipe_a, recipe_b)
-    )
-    dims = _dims(compiled_dims)
-    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, granularity_a, granularity_b, dims, a_transposed, b_transposed):
+    rows_a = rows_b = 0
+    if recipe is not None or recipe_a is not None or recipe_b is not None:
+        rows_a, rows_b = _granularities(recipe, recipe_a, recipe_b)
+    try:
+        layout = layouts[compiled_dims]
+    except KeyError:
+        _refuse_dims(compiled_dims)
+    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, rows_a, rows_b, layout):
         _write_empty_product(d, c)
 
 
@@ -116,7 +129,7 @@ def fp8_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, False, False)
+    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, _NT)
 
 
 def fp8_gemm_nn(
@@ -131,7 +144,7 @@ def fp8_gemm_nn(
     disable_ue8m0_cast: bool = False,
 ) -> None:
     """`fp8_gemm_nt` with b `[K, N]`, its scales `[ceil(K / 128), ceil(N / 128)]` (or `[ceil(K / 128), N]`)."""
-    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, False, True)
+    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, _NN)
 
 
 def fp8_gemm_tn(
@@ -146,7 +159,7 @@ def fp8_gemm_tn(
     disable_ue8m0_cast: bool = False,
 ) -> None:
     """`fp8_gemm_nt` with a `[K, M]`, its scales `[ceil(K / 128), M]`, and b as in `fp8_gemm_nn`."""
-    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, True, True)
+    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, _TN)
 
 
 def fp8_gemm_tt(
@@ -161,7 +174,7 @@ def fp8_gemm_tt(
     disable_ue8m0_cast: bool = False,
 ) -> None:
     """`fp8_gemm_nt` with a `[K, M]`, its scales `[ceil(K / 128), M]`."""
-    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, True, False)
+    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, _TT)
 
 
 # FP8 is the only kind of operand that these take on Hopper; DeepGEMM has the calls under both names.
@@ -177,10 +190,3 @@ def _write_empty_product(d: torch.Tensor, c: torch.Tensor | None) -> None:
         d.zero_()
     elif c is not d:
         d.copy_(c)
-
-
-# Names that callers of DeepGEMM use for the same functions.
-fp8_fp4_gemm_nt = fp8_gemm_nt
-fp8_fp4_gemm_nn = fp8_gemm_nn
-fp8_fp4_gemm_tn = fp8_gemm_tn
-fp8_fp4_gemm_tt = fp8_gemm_tt

@@ -1,8 +1,9 @@
 // What the driver's launch costs the host, by itself: bursts of cuLaunchKernelEx of a kernel that does nothing.
+// bench_host.py builds it, compiles empty.cu and reads the JSON that this prints:
 //
-//     nvcc -arch=sm_90a -cubin -o empty.cubin empty.cu && g++ -O2 -o launch launch.cpp -ldl && ./launch empty.cubin
+//     launch <cubin of empty.cu>
 //
-// The first argument is the cubin; entries are empty_<bytes> with one argument of so many bytes.
+// Entries are empty_<bytes> with one argument of so many bytes.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -12,25 +13,11 @@
 #include <string>
 #include <vector>
 
-namespace {
+#include "device/driver_api.hpp"
 
-struct Attribute {
-    int id;
-    char pad[4];
-    union {
-        char bytes[64];
-        struct {
-            unsigned x, y, z;
-        } cluster;
-        int allowed;
-    } value;
-};
-struct Config {
-    unsigned grid[3], block[3], smem;
-    void* stream;
-    Attribute* attributes;
-    unsigned attribute_count;
-};
+using namespace deep_gemm::driver;
+
+namespace {
 
 void* library = dlopen("libcuda.so.1", RTLD_NOW);
 
@@ -39,22 +26,21 @@ void call(const char* name, Arguments... arguments) {
     const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library, name));
     const int error = function ? function(arguments...) : -1;
     if (error != 0) {
-        std::printf("%s: error %d\n", name, error);
+        std::fprintf(stderr, "%s: error %d\n", name, error);
         std::exit(1);
     }
 }
 
-constexpr int kBurst = 400, kBursts = 50;
+constexpr int kBurst = 250, kBursts = 50;
 
-double microseconds(void* function, unsigned attributes, void* stream) {
+double microseconds(Function function, unsigned attribute_count, Stream stream) {
     static char argument[4096];
     void* arguments[] = {argument};
-    Attribute attribute[2] = {};
-    attribute[0].id = 4, attribute[0].value.cluster = {2, 1, 1};  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    attribute[1].id = 6, attribute[1].value.allowed = 1;          // ..._PROGRAMMATIC_STREAM_SERIALIZATION
-    Config config = {{132, 1, 1}, {384, 1, 1}, 0, stream, attribute, attributes};
-    const auto launch =
-        reinterpret_cast<int (*)(const Config*, void*, void**, void**)>(dlsym(library, "cuLaunchKernelEx"));
+    LaunchAttribute attributes[2] = {};
+    attributes[0].id = kClusterDimension, attributes[0].value.cluster = {2, 1, 1};
+    attributes[1].id = kProgrammaticStreamSerialization, attributes[1].value.allowed = 1;
+    const LaunchConfig config = {132, 1, 1, 384, 1, 1, 0, stream, attributes, attribute_count};
+    const auto launch = reinterpret_cast<decltype(Api::LaunchKernelEx)>(dlsym(library, "cuLaunchKernelEx"));
     std::vector<double> times;
     for (int burst = 0; burst < kBursts; ++burst) {
         call("cuCtxSynchronize");
@@ -70,20 +56,32 @@ double microseconds(void* function, unsigned attributes, void* stream) {
 }  // namespace
 
 int main(int, char** argv) {
-    int device;
-    void *context, *module, *stream;
+    DeviceHandle device;
+    Context context;
+    void* module;
+    Stream own;
     call("cuInit", 0u);
     call("cuDeviceGet", &device, 0);
     call("cuDevicePrimaryCtxRetain", &context, device);
     call("cuCtxSetCurrent", context);
     call("cuModuleLoad", &module, static_cast<const char*>(argv[1]));
-    call("cuStreamCreate", &stream, 1u);
-    for (const int bytes : {8, 256, 1024, 4000}) {
-        void* function;
+    call("cuStreamCreate", &own, 1u);
+    std::printf("[");
+    const char* separator = "";
+    for (const int bytes : {8, 832, 4000}) {
+        Function function;
         call("cuModuleGetFunction", &function, module, ("empty_" + std::to_string(bytes)).c_str());
-        for (void* on : {static_cast<void*>(nullptr), stream})
-            std::printf("%4d bytes of arguments, %s stream: %.2f us; cluster of 2: %.2f; cluster, dependent: %.2f\n", bytes,
-                        on ? "own" : "default", microseconds(function, 0, on), microseconds(function, 1, on),
-                        microseconds(function, 2, on));
+        for (const Stream stream : {Stream{}, own}) {
+            for (const unsigned attributes : {0u, 1u, 2u}) {
+                std::printf("%s{\"argument_bytes\": %d, \"stream\": \"%s\", \"attributes\": \"%s\", \"us\": %.3f}",
+                            separator, bytes, stream == nullptr ? "default" : "own",
+                            attributes == 0   ? ""
+                            : attributes == 1 ? "cluster of 2"
+                                              : "cluster of 2, dependent",
+                            microseconds(function, attributes, stream));
+                separator = ",\n ";
+            }
+        }
     }
+    std::printf("]\n");
 }

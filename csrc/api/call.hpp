@@ -3,6 +3,8 @@
 
 #include <deep_gemm/params.cuh>
 
+#include <array>
+
 #include "../config/problem.hpp"
 #include "tensors.hpp"
 
@@ -27,5 +29,18 @@ struct GemmCall {
     KGroupLayout k_groups = {};  // K-grouped calls only
     bool zero_padding = false;   // psum layout: rows between a group's end and the next group's start become zero
 };
+
+/// What the kernel may touch.
+using CallExtents = std::array<Extent, 7>;
+
+inline CallExtents extents_of(const GemmCall& call) {
+    return {{{call.a.data, call.a.bytes, "a", false},
+             {call.b.data, call.b.bytes, "b", false},
+             {call.scales_a.data, call.scales_a.bytes, "a's scales", false},
+             {call.scales_b.data, call.scales_b.bytes, "b's scales", false},
+             {call.d.data, call.d.bytes, "d", true},
+             {call.c.data, call.c.bytes, "c", false},
+             {call.grouped_layout, call.grouped_layout_bytes, "grouped_layout", false}}};
+}
 
 }  // namespace deep_gemm

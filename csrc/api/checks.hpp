@@ -11,8 +11,8 @@ namespace deep_gemm {
 inline constexpr int64_t kTmaAlignment = 16;
 
 /// What the copy engine asks of an operand: K-major rows, each starting at a multiple of 16 bytes.
-inline void require_operand(const Matrix& matrix, const char* name, const char* layout, int64_t element_size) {
-    require(matrix.col_stride == 1, name, " must be K-major (", layout, " with K contiguous), but its strides are (",
+inline void require_operand(const Matrix& matrix, const char* name, const char* mn, int64_t element_size) {
+    require(matrix.col_stride == 1, name, " must be K-major ([", mn, ", K] with K contiguous), but its strides are (",
             matrix.row_stride, ", ", matrix.col_stride, ")");
     require(matrix.row_stride * element_size % kTmaAlignment == 0, name,
             "'s rows must start at multiples of 16 bytes, but its row stride is ", matrix.row_stride, " elements of ",
@@ -39,7 +39,7 @@ inline void require_fp8_operand(Matrix& matrix, const char* name, const char* mn
     if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1) matrix.col_stride = matrix.rows;
     if (matrix.col_stride == 1) {
         if (matrix.row_stride == matrix.cols) require_k(matrix.cols, 1);
-        return require_operand(matrix, name, concat("[", mn, ", K]").c_str(), 1);
+        return require_operand(matrix, name, mn, 1);
     }
     require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn,
             " contiguous, but its strides along ", mn, " and K are (", matrix.row_stride, ", ", matrix.col_stride, ")");
@@ -132,7 +132,9 @@ inline int64_t check_granularity(int64_t granularity, int64_t fallback, const ch
     return granularity;
 }
 
-inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4;
+// Bits that deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
+inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4, kCompileAll = 7;
+inline constexpr int64_t kATransposed = 8, kBTransposed = 16;
 
 inline CompiledShape compiled_shape(const Problem& p, int64_t dims) {
     return {.m = dims & kCompileM ? p.m : 0, .n = dims & kCompileN ? p.n : 0, .k = dims & kCompileK ? p.k : 0};

@@ -27,14 +27,14 @@ inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const 
                                   std::span<const int64_t> ks, void* stream) {
     const GemmConfig& c = plan.config;
     GemmParamsWithMaps<kMostGroupMaps> params;
-    static_cast<GemmParams&>(params) = make_params(device, call, plan);
-    const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows) {
+    fill_params(params, device, call, plan);
+    const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows, TensorMap& target) {
         const Matrix group{.data = m.data + m.rows * k_before,
                            .rows = m.rows,
                            .cols = group_k,
                            .group_stride = m.rows * group_k,
                            .row_stride = group_k};
-        return encode(device, operand_map(group, c.operand, c.tile.k, box_rows));
+        encode(device, operand_map(group, c.operand, c.tile.k, box_rows), target);
     };
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
@@ -46,12 +46,13 @@ inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const 
             // they must be maps.
             const bool empty = ks[first + i] == 0;
             const int64_t group_k = empty ? kTmaAlignment : ks[first + i];
-            params.groups[i].rows = map(rows, empty ? 0 : k_before, group_k, c.tile.rows / c.cluster.cols);
-            params.groups[i].cols = map(cols, empty ? 0 : k_before, group_k, c.tile.cols / c.cluster.rows);
+            map(rows, empty ? 0 : k_before, group_k, c.tile.rows / c.cluster.cols, params.groups[i].rows);
+            map(cols, empty ? 0 : k_before, group_k, c.tile.cols / c.cluster.rows, params.groups[i].cols);
             k_before += ks[first + i];
         }
         params.first_group = static_cast<int32_t>(first), params.num_groups = static_cast<int32_t>(count);
-        launch_gemm(device, plan, call, &params, sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps), stream);
+        device.launch(*plan.kernel, plan.shape, &params, sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps),
+                      stream, extents_of(call));
     }
 }
 
@@ -61,9 +62,10 @@ inline bool run_k_grouped(KGroupedCall k) {
     Problem& problem = call.problem;
     if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;
     if (problem.k == 0) return false;
+    const uint64_t generation = Generation::now();
     Device& device = Device::get(call.device);
     CallSettings::of(call.device).apply(problem, device.facts());
-    LaunchPlan plan = PlanCache::of(device).get(device, problem);
+    const LaunchPlan* plan = &PlanCache::of(device).get(device, problem, generation);
     void* stream = current_stream(call.device);
     const ScaleWorkspace workspace_a = require_layout(device, call.scales_a, stream);
     const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
@@ -73,14 +75,17 @@ inline bool run_k_grouped(KGroupedCall k) {
         call.b = align_k_groups(device, call.b, call.k_groups, k.k_blocks, stream, copy_of_b);
     }
     const auto launch = [&](const GemmCall& any_call, const LaunchPlan& any_plan) {
-        if (k.group_by_group)
-            launch_group_by_group(device, any_plan, any_call, k.ks, stream);
-        else
-            launch_gemm(device, any_plan, any_call, stream);
+        if (k.group_by_group) return launch_group_by_group(device, any_plan, any_call, k.ks, stream);
+        GemmParams params;
+        fill_params(params, device, any_call, any_plan);
+        device.launch(*any_plan.kernel, any_plan.shape, &params, sizeof(params), stream, extents_of(any_call));
     };
-    if (plan.untuned) [[unlikely]]
-        plan = tune(device, call, plan, stream, launch);
-    launch(call, plan);
+    LaunchPlan tuned;
+    if (plan->untuned) [[unlikely]] {
+        tuned = tune(device, call, *plan, stream, launch);
+        plan = &tuned;
+    }
+    launch(call, *plan);
     return true;
 }
 

@@ -12,10 +12,10 @@
 
 namespace deep_gemm {
 
-/// The map that a spec encodes to. Encoding costs the driver a large part of a microsecond and calls come again with
-/// the same tensors, so each thread remembers its latest ones. A map says nothing that its spec does not, so none ever
-/// goes stale.
-inline TensorMap encode(const Device& device, const TensorMapSpec& spec) {
+/// Sets `map` to what a spec encodes to. Encoding costs the driver a large part of a microsecond and calls come again
+/// with the same tensors, so each thread remembers its latest ones. A map says nothing that its spec does not, so none
+/// ever goes stale.
+inline void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
     static_assert(sizeof(TensorMap) == sizeof(EncodedTensorMap));
     struct Entry {
         const Device* device = nullptr;
@@ -32,7 +32,7 @@ inline TensorMap encode(const Device& device, const TensorMapSpec& spec) {
         entry.spec = spec;
         entry.device = &device;
     }
-    return entry.map;
+    map = entry.map;
 }
 
 /// [groups, rows, K] in boxes of one swizzled K block by `box_rows`.
@@ -73,20 +73,19 @@ inline TensorMapSpec output_map(const Matrix& d, const StoreChunk& chunk) {
             .swizzle = swizzle};
 }
 
-inline GemmParams make_params(const Device& device, const GemmCall& call, const LaunchPlan& plan) {
+inline void fill_params(GemmParams& params, const Device& device, const GemmCall& call, const LaunchPlan& plan) {
     const GemmConfig& c = plan.config;
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
-    GemmParams params;
     if (!c.group_maps) {
-        params.rows = encode(device, operand_map(rows, c.operand, c.tile.k, c.tile.rows / c.cluster.cols));
-        params.cols = encode(device, operand_map(cols, c.operand, c.tile.k, c.tile.cols / c.cluster.rows));
+        encode(device, operand_map(rows, c.operand, c.tile.k, c.tile.rows / c.cluster.cols), params.rows);
+        encode(device, operand_map(cols, c.operand, c.tile.k, c.tile.cols / c.cluster.rows), params.cols);
     }
-    if (c.row_scales() == ScaleKind::per_row) params.row_scales = encode(device, scale_map(row_scales, c.tile.rows));
-    if (c.col_scales() == ScaleKind::per_row) params.col_scales = encode(device, scale_map(col_scales, c.tile.cols));
-    if (c.store == StoreKind::tma) params.d = encode(device, output_map(call.d, store_chunk(c)));
+    if (c.row_scales() == ScaleKind::per_row) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
+    if (c.col_scales() == ScaleKind::per_row) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
+    if (c.store == StoreKind::tma) encode(device, output_map(call.d, store_chunk(c)), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;
     params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;
@@ -104,7 +103,6 @@ inline GemmParams make_params(const Device& device, const GemmCall& call, const 
     params.strip_tiles = FastDivisor(plan.strip_blocks * ceil_div(call.problem.n, c.super_tile_n()));
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
-    return params;
 }
 
 }  // namespace deep_gemm

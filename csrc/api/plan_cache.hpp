@@ -1,11 +1,13 @@
-// Problem -> config and loaded kernel, remembered for each device. A warm call costs one hash and one lookup.
+// Problem -> config and loaded kernel, remembered for each device, and by each thread once more: a warm look-up costs
+// one hash and one comparison, and takes no lock.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 
@@ -13,6 +15,7 @@
 #include "../device/device.hpp"
 #include "../jit/render.hpp"
 #include "../jit/settings.hpp"
+#include "generation.hpp"
 #include "tuning.hpp"
 
 namespace deep_gemm {
@@ -59,13 +62,73 @@ public:
         return caches[id.index];
     }
 
-    /// A copy, because another thread may call `force` while the plan is in use.
-    LaunchPlan get(Device& device, const Problem& problem) {
+    /// `generation` is of before the problem was made. The plan is this thread's own and stays until its next look-up,
+    /// whatever other threads force meanwhile.
+    const LaunchPlan& get(Device& device, const Problem& problem, uint64_t generation) {
+        struct Latest {
+            uint64_t generation = Generation::kNone;
+            const PlanCache* cache = nullptr;
+            Problem problem;
+            LaunchPlan plan;
+        };
+        constexpr int kLatestBits = 8;
+        thread_local std::array<std::unique_ptr<Latest>, 1 << kLatestBits> latest;
+        std::unique_ptr<Latest>& slot = latest[ProblemHash{}(problem) >> (64 - kLatestBits)];
+        if (slot == nullptr) slot = std::make_unique<Latest>();
+        if (slot->generation == generation && slot->cache == this && slot->problem == problem) return slot->plan;
+        slot->generation = Generation::kNone;  // should `find_or_make` throw
+        slot->plan = find_or_make(device, problem);
+        slot->cache = this, slot->problem = problem;
+        if (!slot->plan.untuned) slot->generation = generation;
+        return slot->plan;
+    }
+
+    /// Serve a problem with this plan from now on, unless it was chosen for what is no longer in force.
+    void remember(const Problem& problem, const LaunchPlan& plan) {
+        const std::lock_guard lock(mutex_);
+        if (plan.forcings != forcings_) return;
+        plans_.try_emplace(problem, plan).first->second.untuned = false;
+    }
+
+    /// Serve every problem of this device with one candidate's tile and cluster: for tuning, and for tests that reach
+    /// every config.
+    void force(std::optional<Candidate> candidate) {
+        change([&] { forced_ = std::move(candidate); });
+    }
+
+    /// Choose plans of this device in this way from now on: for tests, and for benchmarks that compare.
+    void set_autotune(AutotuneMode mode) {
+        change([&] { autotune_ = std::move(mode); });
+    }
+    MeasureForTest measure_for_test() {
+        const std::lock_guard lock(mutex_);
+        return autotune().measure;
+    }
+
+    /// Held by whoever measures on this device, so that measurements do not disturb each other.
+    std::mutex& measuring() { return measuring_; }
+
+private:
+    static constexpr int kMaxDevices = 64;
+
+    /// Of what decides plans: those made before serve no more.
+    template <typename Change>
+    void change(const Change& make) {
+        {
+            const std::lock_guard lock(mutex_);
+            make();
+            ++forcings_;
+            plans_.clear();
+        }
+        Generation::advance();
+    }
+
+    LaunchPlan find_or_make(Device& device, const Problem& problem) {
         std::optional<Candidate> forced;
         int64_t forcings = 0;
         bool tunes = false;
         {
-            std::shared_lock lock(mutex_);
+            const std::lock_guard lock(mutex_);
             if (const auto found = plans_.find(problem); found != plans_.end()) return found->second;
             forced = forced_, forcings = forcings_;
             tunes = !forced && autotune().on && (device.has_clock() || autotune().measure);
@@ -80,40 +143,6 @@ public:
         if (!untuned) remember(problem, plan);
         return plan;
     }
-
-    /// Serve a problem with this plan from now on, unless it was chosen for what is no longer in force.
-    void remember(const Problem& problem, const LaunchPlan& plan) {
-        std::unique_lock lock(mutex_);
-        if (plan.forcings != forcings_) return;
-        plans_.try_emplace(problem, plan).first->second.untuned = false;
-    }
-
-    /// Serve every problem of this device with one candidate's tile and cluster: for tuning, and for tests that reach
-    /// every config.
-    void force(std::optional<Candidate> candidate) {
-        std::unique_lock lock(mutex_);
-        forced_ = std::move(candidate);
-        ++forcings_;
-        plans_.clear();
-    }
-
-    /// Choose plans of this device in this way from now on: for tests, and for benchmarks that compare.
-    void set_autotune(AutotuneMode mode) {
-        std::unique_lock lock(mutex_);
-        autotune_ = std::move(mode);
-        ++forcings_;
-        plans_.clear();
-    }
-    MeasureForTest measure_for_test() {
-        std::shared_lock lock(mutex_);
-        return autotune().measure;
-    }
-
-    /// Held by whoever measures on this device, so that measurements do not disturb each other.
-    std::mutex& measuring() { return measuring_; }
-
-private:
-    static constexpr int kMaxDevices = 64;
 
     /// What is in force. The environment is not read before a plan is wanted.
     const AutotuneMode& autotune() const {
@@ -152,7 +181,7 @@ private:
                      render_config(candidate.config).c_str());
     }
 
-    std::shared_mutex mutex_;
+    std::mutex mutex_;
     std::unordered_map<Problem, LaunchPlan, ProblemHash> plans_;
     std::optional<Candidate> forced_;
     std::optional<AutotuneMode> autotune_;

@@ -69,14 +69,18 @@ inline bool is_int32(DLDataType type) { return is_dtype(type, kDLInt, 32); }
 inline bool is_bf16(DLDataType type) { return is_dtype(type, kDLBfloat, 16); }
 inline bool is_e4m3(DLDataType type) { return is_dtype(type, kDLFloat8_e4m3fn, 8); }
 
+// A warm call reads a few dozen of these; TensorView's own size() and stride() are calls with a check of the index.
+inline int64_t size_of(const TensorView& tensor, int i) { return tensor.shape().data()[i]; }
+inline int64_t stride_of(const TensorView& tensor, int i) { return tensor.strides().data()[i]; }
+
 inline char* data_of(const TensorView& tensor) { return static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset(); }
 
 /// Bytes from a tensor's first element to its last, both included.
 inline size_t extent_bytes(const TensorView& tensor) {
     int64_t last = 0;
     for (int i = 0; i < tensor.ndim(); ++i) {
-        if (tensor.size(i) == 0) return 0;
-        last += (tensor.size(i) - 1) * tensor.stride(i);
+        if (size_of(tensor, i) == 0) return 0;
+        last += (size_of(tensor, i) - 1) * stride_of(tensor, i);
     }
     return static_cast<size_t>((last + 1) * tensor.dtype().bits / 8);
 }
@@ -135,12 +139,12 @@ Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const
     require(tensor.ndim() == wanted, name, " must be ", shape, ", but has shape ", describe_shape(tensor));
     const int rows = wanted - 2 + (transposed ? 1 : 0), cols = wanted - 1 - (transposed ? 1 : 0);
     Matrix m{.data = data_of(tensor),
-             .groups = grouped ? tensor.size(0) : 1,
-             .rows = tensor.size(rows),
-             .cols = tensor.size(cols),
-             .group_stride = grouped ? tensor.stride(0) : 0,
-             .row_stride = tensor.stride(rows),
-             .col_stride = tensor.stride(cols),
+             .groups = grouped ? size_of(tensor, 0) : 1,
+             .rows = size_of(tensor, rows),
+             .cols = size_of(tensor, cols),
+             .group_stride = grouped ? stride_of(tensor, 0) : 0,
+             .row_stride = stride_of(tensor, rows),
+             .col_stride = stride_of(tensor, cols),
              .bytes = extent_bytes(tensor)};
     m.normalise();
     return m;

@@ -4,6 +4,7 @@
 #include <deep_gemm/config.cuh>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -43,7 +44,13 @@ static_assert(std::has_unique_object_representations_v<Problem>);
 
 struct ProblemHash {
     size_t operator()(const Problem& problem) const {
-        return std::hash<std::string_view>{}({reinterpret_cast<const char*>(&problem), sizeof(problem)});
+        const auto words = std::bit_cast<std::array<uint64_t, sizeof(Problem) / 8>>(problem);
+        uint64_t hash = 0;
+        for (const uint64_t word : words) {
+            hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+            hash ^= hash >> 32;
+        }
+        return hash * 0x9e3779b97f4a7c15;
     }
 };
 

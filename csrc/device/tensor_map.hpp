@@ -2,25 +2,28 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 namespace deep_gemm {
 
-enum class TensorMapType : uint8_t { u8, bf16, f16, f32, i32 };
-enum class TensorMapSwizzle : uint8_t { none, bytes_32, bytes_64, bytes_128 };
+enum class TensorMapType : int32_t { u8, bf16, f16, f32, i32 };
+enum class TensorMapSwizzle : int32_t { none, bytes_32, bytes_64, bytes_128 };
 
 /// Same meaning as the arguments of cuTensorMapEncodeTiled: dimension 0 is the contiguous one, `strides_bytes[i]` is
 /// the distance between neighbours in dimension i + 1. Out-of-range elements read as zero and are not written.
 struct TensorMapSpec {
     void* address = nullptr;
     TensorMapType type = TensorMapType::u8;
-    int rank = 2;
+    int32_t rank = 2;
     uint64_t sizes[5] = {1, 1, 1, 1, 1};
     uint64_t strides_bytes[4] = {0, 0, 0, 0};
     uint32_t box[5] = {1, 1, 1, 1, 1};
     TensorMapSwizzle swizzle = TensorMapSwizzle::none;
 
-    bool operator==(const TensorMapSpec&) const = default;
+    bool operator==(const TensorMapSpec& other) const { return std::memcmp(this, &other, sizeof(other)) == 0; }
 };
+static_assert(std::has_unique_object_representations_v<TensorMapSpec>);
 
 /// The encoded form that kernels take as a __grid_constant__ field; layout and alignment of CUtensorMap.
 struct alignas(64) EncodedTensorMap {

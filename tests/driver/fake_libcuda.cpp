@@ -1,4 +1,7 @@
-// Stands for libcuda.so.1 on a machine without one: two devices that do nothing, and a line on stdout for each call.
+// Stands for libcuda.so.1 on a machine without one: three devices that do nothing, and a line on stdout for each call.
+//
+// Told to be silent it prints nothing: benchmarks/bench_host.py then times our own part of a call.
+#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -17,6 +20,16 @@ int g_capture_status = 0;
 uintptr_t g_events = 0;
 float g_milliseconds[1000];  // when each event was recorded
 float g_now = 0;
+
+bool g_silent = false;
+size_t g_params_bytes = 16;
+
+[[gnu::format(printf, 1, 2)]] void say(const char* format, ...) {
+    va_list values;
+    va_start(values, format);
+    std::vprintf(format, values);
+    va_end(values);
+}
 }  // namespace
 
 extern "C" {
@@ -29,6 +42,8 @@ void fake_fail_launches(int status) { g_launch_status = status; }
 int fake_capture_mode() { return g_capture_mode; }
 void fake_capture_status(int status) { g_capture_status = status; }
 void fake_work(float milliseconds) { g_now += milliseconds; }
+void fake_take_any_parameters() { g_params_bytes = 0; }
+void fake_be_silent() { g_silent = true; }
 
 Status cuInit(unsigned) { return 0; }
 Status cuDriverGetVersion(int* version) { return *version = 13000, 0; }
@@ -36,7 +51,7 @@ Status cuGetErrorName(Status status, const char** text) {
     return *text = status == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_X", 0;
 }
 Status cuGetErrorString(Status, const char** text) { return *text = "what the driver says", 0; }
-Status cuDeviceGetCount(int* count) { return *count = 2, 0; }
+Status cuDeviceGetCount(int* count) { return *count = 3, 0; }
 Status cuDeviceGet(DeviceHandle* device, int ordinal) { return *device = ordinal, 0; }
 Status cuDeviceGetName(char* name, int length, DeviceHandle device) {
     return std::snprintf(name, length, "Fake %d", device), 0;
@@ -44,9 +59,9 @@ Status cuDeviceGetName(char* name, int length, DeviceHandle device) {
 Status cuDeviceGetAttribute(int* value, int attribute, DeviceHandle device) {
     switch (attribute) {
         case kComputeCapabilityMajor:
-            return *value = device == 0 ? 9 : 10, 0;
+            return *value = device == 1 ? 10 : 9, 0;
         case kComputeCapabilityMinor:
-            return *value = device == 0 ? 0 : 3, 0;
+            return *value = device == 1 ? 3 : 0, 0;
         case kMultiprocessorCount:
             return *value = 132, 0;
         case kMaxSharedMemoryPerBlockOptIn:
@@ -67,7 +82,7 @@ Status cuThreadExchangeStreamCaptureMode(int* mode) {
     return 0;
 }
 Status cuLibraryLoadData(Library* library, const void*, void*, void**, unsigned, void*, void**, unsigned) {
-    std::printf("load on context %d, capture mode %d\n", fake_current(), g_capture_mode);
+    if (!g_silent) say("load on context %d, capture mode %d\n", fake_current(), g_capture_mode);
     return *library = reinterpret_cast<Library>(static_cast<uintptr_t>(++g_libraries)), 0;
 }
 Status cuLibraryGetKernel(KernelHandle* kernel, Library, const char* entry) {
@@ -78,25 +93,27 @@ Status cuKernelGetFunction(Function* function, KernelHandle) {
     return *function = reinterpret_cast<Function>(static_cast<uintptr_t>(0x1000 + fake_current())), 0;
 }
 Status cuKernelSetAttribute(int attribute, int value, KernelHandle, DeviceHandle device) {
-    std::printf("kernel attribute %d = %d on device %d\n", attribute, value, device);
+    if (!g_silent) say("kernel attribute %d = %d on device %d\n", attribute, value, device);
     return 0;
 }
-Status cuKernelGetParamInfo(KernelHandle, size_t, size_t* offset, size_t* bytes) { return *offset = 0, *bytes = 16, 0; }
+Status cuKernelGetParamInfo(KernelHandle, size_t, size_t* offset, size_t* bytes) {
+    return *offset = 0, *bytes = g_params_bytes, 0;
+}
 Status cuLaunchKernelEx(const LaunchConfig* config, Function function, void** parameters, void**) {
+    if (g_silent) return g_launch_status;
     uint64_t values[2];
     std::memcpy(values, parameters[0], sizeof(values));
-    std::printf("launch %lx on context %d: grid %u %u %u block %u %u %u smem %u stream %lx params %lu %lu",
-                reinterpret_cast<uintptr_t>(function), fake_current(), config->grid_x, config->grid_y, config->grid_z,
-                config->block_x, config->block_y, config->block_z, config->shared_memory_bytes,
-                reinterpret_cast<uintptr_t>(config->stream), values[0], values[1]);
+    say("launch %lx on context %d: grid %u %u %u block %u %u %u smem %u stream %lx params %lu %lu",
+        reinterpret_cast<uintptr_t>(function), fake_current(), config->grid_x, config->grid_y, config->grid_z,
+        config->block_x, config->block_y, config->block_z, config->shared_memory_bytes,
+        reinterpret_cast<uintptr_t>(config->stream), values[0], values[1]);
     for (unsigned i = 0; i < config->attribute_count; ++i) {
         const LaunchAttribute& attribute = config->attributes[i];
         if (attribute.id == kClusterDimension)
-            std::printf(" cluster %u %u %u", attribute.value.cluster.x, attribute.value.cluster.y,
-                        attribute.value.cluster.z);
-        if (attribute.id == kProgrammaticStreamSerialization) std::printf(" dependent %d", attribute.value.allowed);
+            say(" cluster %u %u %u", attribute.value.cluster.x, attribute.value.cluster.y, attribute.value.cluster.z);
+        if (attribute.id == kProgrammaticStreamSerialization) say(" dependent %d", attribute.value.allowed);
     }
-    std::printf("\n");
+    say("\n");
     return g_launch_status;
 }
 Status cuOccupancyMaxActiveClusters(int* count, Function, const LaunchConfig* config) {
@@ -106,8 +123,8 @@ Status cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void*, const u
                               const uint32_t* box, const uint32_t* element_strides, int interleave, int swizzle,
                               int promotion, int fill) {
     std::memset(map, 0, 128);
-    std::printf(
-        "encode type %d rank %u sizes %lu %lu stride %lu box %u %u steps %u %u interleave %d swizzle %d "
+    if (g_silent) return 0;
+    say("encode type %d rank %u sizes %lu %lu stride %lu box %u %u steps %u %u interleave %d swizzle %d "
         "promotion %d fill %d\n",
         type, rank, sizes[0], sizes[1], strides[0], box[0], box[1], element_strides[0], element_strides[1], interleave,
         swizzle, promotion, fill);

@@ -1,0 +1,151 @@
+// Calls that come again with the same tensors: their launch lies ready.
+//
+// Checks, selection and the kernel's argument are functions of the arguments and of what `Generation` counts, of
+// nothing else. So a call with equal arguments in the same generation needs none of them, only the launch on torch's
+// stream of the moment.
+#pragma once
+
+#include <deep_gemm/params.cuh>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "call.hpp"
+#include "generation.hpp"
+#include "plan_cache.hpp"
+
+namespace deep_gemm {
+
+/// All arguments of a call, as words: of each tensor its address, dtype, device, shape and strides. Memory that is used
+/// again for a tensor of another shape makes another key.
+class CallKey {
+public:
+    template <typename... Arguments>
+    explicit CallKey(const Arguments&... arguments) {
+        static_assert((most_words<Arguments>() + ... + 0) <= kMostWords);
+        (add(arguments), ...);
+    }
+    CallKey(const CallKey& other) { *this = other; }
+    CallKey& operator=(const CallKey& other) {
+        count_ = other.count_, hash_ = other.hash_, complete_ = other.complete_;
+        std::copy_n(other.words_, count_, words_);
+        return *this;
+    }
+
+    /// Whether the words say everything. A call of which they do not is refused by its checks, or at least remembered
+    /// by nobody.
+    bool complete() const { return complete_; }
+    uint64_t hash() const { return hash_; }
+    bool operator==(const CallKey& other) const {
+        return count_ == other.count_ && std::memcmp(words_, other.words_, count_ * sizeof(uint64_t)) == 0;
+    }
+
+private:
+    static constexpr int kMostDimensions = 3;
+    static constexpr size_t kTensorWords = 3 + 2 * kMostDimensions;
+    static constexpr size_t kMostWords = 7 * kTensorWords + 1;
+
+    template <typename Argument>
+    static constexpr size_t most_words() {
+        return std::is_integral_v<Argument> || std::is_enum_v<Argument> ? 1 : kTensorWords;
+    }
+
+    void add(const TensorView& tensor) {
+        if (tensor.ndim() > kMostDimensions) {
+            complete_ = false;
+            return;
+        }
+        const auto address = reinterpret_cast<uintptr_t>(data_of(tensor));
+        const DLDataType type = tensor.dtype();
+        const DLDevice device = tensor.device();
+        words_[count_++] = address;
+        words_[count_++] = uint64_t{type.code} << 56 | uint64_t{type.bits} << 48 | uint64_t{type.lanes} << 32 |
+                           static_cast<uint32_t>(tensor.ndim());
+        words_[count_++] =
+            uint64_t{static_cast<uint32_t>(device.device_type)} << 32 | static_cast<uint32_t>(device.device_id);
+        const int64_t *shape = tensor.shape().data(), *strides = tensor.strides().data();
+        for (int i = 0; i < tensor.ndim(); ++i) {
+            words_[count_++] = static_cast<uint64_t>(shape[i]);
+            words_[count_++] = static_cast<uint64_t>(strides[i]);
+        }
+        // Addresses and first extents tell nearly all calls apart. The hash only chooses a slot, so that is enough.
+        hash_ = (hash_ ^ (address + (tensor.ndim() > 0 ? static_cast<uint64_t>(shape[0]) : 0))) * 0x9e3779b97f4a7c15;
+        hash_ ^= hash_ >> 32;
+    }
+    void add(const std::optional<TensorView>& tensor) {
+        if (tensor) return add(*tensor);
+        words_[count_++] = 0;  // and no words of a tensor: the number of words tells the two apart
+    }
+    template <typename Value>
+        requires std::is_integral_v<Value> || std::is_enum_v<Value>
+    void add(Value value) {
+        words_[count_++] = static_cast<uint64_t>(value);
+    }
+
+    size_t count_ = 0;
+    uint64_t hash_ = 0;
+    bool complete_ = true;
+    uint64_t words_[kMostWords];
+};
+
+/// A launch with nothing left to decide but the stream.
+struct ReadyCall {
+    Device* device;
+    const Kernel* kernel;  // like the device, lives as long as the process
+    LaunchShape shape;
+    GemmParams params;
+    CallExtents extents;
+
+    void launch() const {
+        device->launch(*kernel, shape, &params, sizeof(params), current_stream(device->id()), extents);
+    }
+};
+
+/// The calls that this thread made more than once. No lock: another thread has its own, and finds out about changes by
+/// the generation.
+class ReadyCalls {
+public:
+    static ReadyCalls& of_thread() {
+        thread_local const auto calls = std::make_unique<ReadyCalls>();
+        return *calls;
+    }
+
+    /// Null where the call must be made ready. Stays until the next `remember`.
+    const ReadyCall* find(const CallKey& key, uint64_t generation) const {
+        const Kept* kept = kept_[slot(key)].get();
+        if (kept == nullptr || kept->generation != generation || !(kept->key == key) || !key.complete()) return nullptr;
+        return &kept->call;
+    }
+
+    /// Keeps a call that comes for the second time, in the place of another. One that comes for the first time leaves
+    /// its hash only: tensors that are new in each call then cost little and push nothing out.
+    void remember(const CallKey& key, uint64_t generation, const ReadyCall& call) {
+        const size_t index = slot(key);
+        if (seen_[index] != key.hash()) {
+            seen_[index] = key.hash();
+            return;
+        }
+        std::unique_ptr<Kept>& kept = kept_[index];
+        if (kept == nullptr) kept = std::make_unique<Kept>();
+        *kept = {.generation = key.complete() ? generation : Generation::kNone, .key = key, .call = call};
+    }
+
+private:
+    struct Kept {
+        uint64_t generation;
+        CallKey key;
+        ReadyCall call;
+    };
+
+    static size_t slot(const CallKey& key) { return key.hash() * 0x9e3779b97f4a7c15 >> (64 - kSlotBits); }
+
+    // Enough for the calls of a large model's step, at 1.7 KB each.
+    static constexpr int kSlotBits = 10;
+    std::array<uint64_t, 1 << kSlotBits> seen_ = {};
+    std::array<std::unique_ptr<Kept>, 1 << kSlotBits> kept_ = {};
+};
+
+}  // namespace deep_gemm
