@@ -21,13 +21,10 @@ struct Candidate {
     std::string refusal = {};  // why not; empty for a legal candidate
 };
 
-/// As many stages as shared memory holds; more than 16 buy nothing, and of many one is worth less than a second warp that
-/// copies.
+/// As many stages as shared memory holds; more than 16 buy nothing.
 inline int32_t most_stages(GemmConfig config) {
-    for (config.stages = 16; config.stages > 0; --config.stages) {
-        if (config.stages % config.k_warpgroups != 0 || (config.stages > 6 && config.stages % 2 != 0)) continue;
-        if (plan_smem(config).bytes <= kMaxSmemBytes) break;
-    }
+    for (config.stages = 16; config.stages > 0; --config.stages)
+        if (config.stages % config.k_warpgroups == 0 && plan_smem(config).bytes <= kMaxSmemBytes) break;
     return config.stages;
 }
 

@@ -122,13 +122,6 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     return p;
 }
 
-/// Warps whose elected threads copy, taking stages in turn. One thread starts the copies of a stage every 300 cycles
-/// (benchmarks/micro: ingress), which small tiles do not wait for. A stage belongs to one of them: who waits for its
-/// next phase has seen the one before.
-constexpr int32_t load_warps(const GemmConfig& c) {
-    return c.stages % 2 == 0 && c.tensor_core_percent == 100 ? 2 : 1;
-}
-
 /// "full": the copying thread, and the warp that writes block scales.
 constexpr int32_t full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }
 

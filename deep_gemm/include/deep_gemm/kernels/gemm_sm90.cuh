@@ -1,9 +1,9 @@
 // The Hopper GEMM kernel: a persistent grid of warp-specialised CTAs.
 //
-//   warps                        role
-//   math warpgroups              wait for a stage, multiply, promote, store D
-//   last warpgroup, warps 0, 1   copy operands and per-row scales into the ring (one thread each, stages in turn)
-//   last warpgroup, warp 3       write block scales into the ring
+//   warps                     role
+//   math warpgroups           wait for a stage, multiply, promote, store D
+//   last warpgroup, warp 0    copy operands and per-row scales into the ring (one thread)
+//   last warpgroup, warp 1    write block scales into the ring
 #pragma once
 
 #include <deep_gemm/mma/mainloop.cuh>
@@ -105,9 +105,9 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
 
     if (warpgroup == c.math_warpgroups) {
         if constexpr (moves_registers(c)) ptx::give_registers<load_registers(c)>();
-        if (warp < load_warps(c) && ptx::elect_one()) load_tiles<c>(smem, params, warp);
+        if (warp == 0 && ptx::elect_one()) load_tiles<c>(smem, params);
         if constexpr (c.has_block_scales())
-            if (warp == 3) load_block_scales<c>(smem, params);
+            if (warp == 1) load_block_scales<c>(smem, params);
     } else {
         if constexpr (moves_registers(c)) ptx::take_registers<math_registers(c)>();
         multiply_tiles<c>(smem, params, warpgroup);

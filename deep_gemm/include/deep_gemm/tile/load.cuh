@@ -1,5 +1,4 @@
-// The load role: one thread, or two in turn, keep the ring filled through the copy engine; one warp adds the block
-// scales.
+// The load role: one thread keeps the ring filled through the copy engine; one warp adds the block scales.
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
@@ -49,7 +48,7 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
 }
 
 template <GemmConfig c>
-DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, int32_t turn) {
+DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
     constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
     constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
@@ -64,7 +63,6 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, int32_t
                       col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
         const TileSource source = tile_source<c>(params, tile);
         for (int32_t block = tile.k_block; block < tile.k_block + tile.k_blocks; ++block, ring.advance()) {
-            if (ring.stage % load_warps(c) != turn) continue;
             ptx::barrier_wait(smem.empty(ring.stage),
                               ring.phase ^ 1);  // all readers, in every CTA that our copies reach
             pacer.wait();
