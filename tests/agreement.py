@@ -82,4 +82,4 @@ def read(path: Path) -> tuple[list[dict], list[dict]]:
 def config_of(pair: dict) -> Candidate:
     """The config of a recorded pair, as far as it takes to force it: stages and cost may have changed since."""
     (rows, cols), swapped = pair["tile"], pair["frame"] == "swapped"
-    return Candidate(swapped, rows, cols, tuple(pair["cluster"]), 1, 0, 0, 0, 0, cost=None, refusal=None)
+    return Candidate(swapped, rows, cols, tuple(pair["cluster"]), 0, 1, 0, 0, 0, cost=None, refusal=None)

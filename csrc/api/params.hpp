@@ -83,6 +83,12 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
         encode(device, operand_map(rows, c.operand, c.tile.k, c.tile.rows / c.cluster.cols), params.rows);
         encode(device, operand_map(cols, c.operand, c.tile.k, c.tile.cols / c.cluster.rows), params.cols);
     }
+    const auto encode_last = [&](bool wanted, const Matrix& m, int32_t tile, TensorMap& map) {
+        if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
+            encode(device, operand_map(m, c.operand, c.tile.k, last_box(extent, tile)), map);
+    };
+    encode_last(has_last_rows(c), rows, c.tile.rows, params.last_rows);
+    encode_last(has_last_cols(c), cols, c.tile.cols, params.last_cols);
     if (c.row_scales() == ScaleKind::per_row) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
     if (c.col_scales() == ScaleKind::per_row) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
     if (c.store == StoreKind::tma) encode(device, output_map(call.d, store_chunk(c)), params.d);

@@ -43,7 +43,8 @@ inline std::string group_refusal(const Problem& p, const GemmConfig& c) {
 
 /// Why a config cannot serve a problem; empty where it can.
 inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
-    if (c.stages < 2 * c.k_warpgroups) return "fewer than two stages for each turn fit shared memory";
+    if (c.stages < 2) return "fewer than two stages fit shared memory";
+    if (c.k_warpgroups > 1 && c.stages < 3 * c.k_warpgroups) return "fewer than three stages for each turn fit";
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows, tile_n = c.swap_ab ? c.tile.rows : c.tile.cols;
     if (tile_m % p.block_m_multiple != 0 || tile_n % p.block_n_multiple != 0)

@@ -160,17 +160,20 @@ Step load(Warp& w, const Instruction& in, uint32_t lanes) {
     const auto& targets = in.extra->d;
     const unsigned bytes = access.element_bytes * access.elements;
     if (access.acquire) w.clock.join(w.cluster->sync_clock);
-    uint32_t shared_lanes = 0, offsets[kLanes], bad_lanes = 0;
+    uint32_t shared_lanes = 0, offsets[kLanes];
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
         const uint64_t address = read_any(w, in.a, lane) + uint64_t(in.displacement);
         const Place place = resolve(w, access.space, address, bytes, false, lane);
+        bool good = true;
         if (place.cta) {
             shared_lanes |= 1u << lane;
             offsets[lane] = place.offset;
-            if (!shared_read(w, *place.cta, place.offset, bytes, access.ordered)) bad_lanes |= 1u << lane;
+            good = shared_read(w, *place.cta, place.offset, bytes, access.ordered);
         }
         for (size_t e = 0; e < access.elements; ++e) {
+            if (!good && !initialised(*place.cta, place.offset + e * access.element_bytes, access.element_bytes))
+                mark_tainted(w, targets[e], 1u << lane);
             if (access.element_bytes == 16) {
                 uint64_t pair[2] = {~uint64_t(0), ~uint64_t(0)};
                 if (place.data) __builtin_memcpy(pair, place.data + 16 * e, 16);
@@ -183,8 +186,6 @@ Step load(Warp& w, const Instruction& in, uint32_t lanes) {
             write_any(w, targets[e], lane, value);
         }
     }
-    if (bad_lanes)
-        for (const auto& target : targets) mark_tainted(w, target, bad_lanes);
     if (shared_lanes)
         count_conflicts(w, offsets, shared_lanes, bytes);
     else if (access.space == Space::global || access.space == Space::generic)
@@ -208,6 +209,10 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
             shared_lanes |= 1u << lane;
             offsets[lane] = place.offset;
             shared_write(w, *place.cta, place.offset, bytes, !(bad >> lane & 1), access.ordered);
+            if (bad >> lane & 1)
+                for (size_t e = 0; e < access.elements; ++e)
+                    if (!(tainted_lanes(w, values[e]) >> lane & 1))
+                        mark_initialised(*place.cta, place.offset + e * access.element_bytes, access.element_bytes);
         } else if (bad >> lane & 1 && access.space != Space::local) {
             report(*w.cluster, "uninitialised",
                    concat("a value that comes from shared memory nobody wrote is stored to global memory ",

@@ -47,6 +47,8 @@ struct AsyncAccess {
 void async_read(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t bytes);
 void async_write(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t bytes);
 bool initialised(const Cta& cta, uint32_t offset, uint32_t bytes);
+/// Of a store of several values, those that are good.
+void mark_initialised(Cta& cta, uint32_t offset, uint32_t bytes);
 
 void mark_tainted(Warp& warp, const Operand& operand, uint32_t lanes);
 inline uint32_t tainted_lanes(const Warp& warp, const Operand& operand) {

@@ -95,6 +95,10 @@ bool initialised(const Cta& cta, uint32_t offset, uint32_t bytes) {
     return true;
 }
 
+void mark_initialised(Cta& cta, uint32_t offset, uint32_t bytes) {
+    for (uint32_t at = offset; at < offset + bytes; ++at) cta.words[at / 4].initialised |= 1u << at % 4;
+}
+
 void note_remote(Warp& warp, Cta& cta, const Instruction& in) {
     if (&cta == warp.cta) return;
     if (cta.exited)

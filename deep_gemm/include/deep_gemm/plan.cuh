@@ -122,6 +122,18 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     return p;
 }
 
+/// Rows that the last tile along an extent copies: what is left, in whole swizzle atoms. The copy engine takes 2 to 5
+/// cycles for each row beyond the tensor (docs/performance.md), and a box of the full height would have many of them.
+/// Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that are not stored.
+constexpr int32_t last_box(int32_t extent, int32_t tile) {
+    return extent % tile == 0 ? tile : align_up(extent % tile, 8);
+}
+
+/// Whether an operand's last tile has a tensor map of its own. Not where a box is shared by multicast, nor where groups
+/// have maps of their own.
+constexpr bool has_last_rows(const GemmConfig& c) { return c.grouping == Grouping::dense && c.cluster.cols == 1; }
+constexpr bool has_last_cols(const GemmConfig& c) { return c.grouping == Grouping::dense && c.cluster.rows == 1; }
+
 /// "full": the copying thread, and the warp that writes block scales.
 constexpr int32_t full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }
 

@@ -30,6 +30,7 @@ struct TileSource {
     const TensorMap* rows;
     const TensorMap* cols;
     int32_t k_origin;
+    int32_t stage_bytes;  // that the copies of one stage bring
 };
 
 template <GemmConfig c>
@@ -41,9 +42,21 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
             ptx::prefetch_tensor_map(&groups[index + 1].rows);
             ptx::prefetch_tensor_map(&groups[index + 1].cols);
         }
-        return {&groups[index].rows, &groups[index].cols, tile.k_block};
+        return {&groups[index].rows, &groups[index].cols, tile.k_block, stage_transaction_bytes(c)};
     } else {
-        return {&params.rows, &params.cols, 0};
+        TileSource source = {&params.rows, &params.cols, 0, stage_transaction_bytes(c)};
+        constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
+        const int32_t rows = c.swap_ab ? extent_n<c>(params) : extent_m<c>(params),
+                      cols = c.swap_ab ? extent_m<c>(params) : extent_n<c>(params);
+        if (has_last_rows(c) && tile.row + c.tile.rows > rows) {
+            source.rows = &params.last_rows;
+            source.stage_bytes -= (c.tile.rows - last_box(rows, c.tile.rows)) * kRowBytes;
+        }
+        if (has_last_cols(c) && tile.col + c.tile.cols > cols) {
+            source.cols = &params.last_cols;
+            source.stage_bytes -= (c.tile.cols - last_box(cols, c.tile.cols)) * kRowBytes;
+        }
+        return source;
     }
 }
 
@@ -68,7 +81,7 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
             pacer.wait();
             const uint32_t full = smem.full(ring.stage);
             const int32_t k = (block - source.k_origin) * c.tile.k;
-            ptx::barrier_arrive_expect(full, stage_transaction_bytes(c));
+            ptx::barrier_arrive_expect(full, source.stage_bytes);
             load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k, tile.row,
                                                                  row_group, position.col, rows_mask,
                                                                  c.swap_ab ? kHintB : kHintA);

@@ -50,9 +50,11 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
         for (int32_t k = 0; k < c.k_parts(); ++k) {
-            const float4 more =
-                k == mine ? own : ptx::load_shared_x4(parts + (k - (k > mine)) * kPartBytes + i * 128);
-            sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+            // The own part has no place among those received; whatever is loaded in its turn is not used.
+            const int32_t received = min(k - (k > mine), c.k_parts() - 2);
+            const float4 more = ptx::load_shared_x4(parts + received * kPartBytes + i * 128);
+            sum.x += k == mine ? own.x : more.x, sum.y += k == mine ? own.y : more.y;
+            sum.z += k == mine ? own.z : more.z, sum.w += k == mine ? own.w : more.w;
         }
         total[i] = sum.x, total[i + 1] = sum.y, total[i + 2] = sum.z, total[i + 3] = sum.w;
     }
