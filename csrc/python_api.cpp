@@ -44,8 +44,8 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
     for (const std::vector<TileShape>& shapes :
          {sm90::tile_shapes(swap_ab != 0), sm90::grouped_tile_shapes(swap_ab != 0)}) {
         if (std::find(shapes.begin(), shapes.end(), tile) == shapes.end()) continue;
-        const Candidate candidate = make_candidate(
-            p, swap_ab != 0, tile, cluster, static_cast<int32_t>(k_warpgroups), /*tolerate_waste=*/true);
+        const Candidate candidate =
+            make_candidate(p, swap_ab != 0, tile, cluster, static_cast<int32_t>(k_warpgroups), /*tolerate_waste=*/true);
         require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);
         return PlanCache::of(device).force(candidate);
     }

@@ -81,8 +81,8 @@ inline std::string waste(const Problem& p, const GemmConfig& c) {
     return "";
 }
 
-/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output. No more than a
-/// group is expected to have: a strip of full height is found without a division.
+/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output. No more than
+/// a group is expected to have: a strip of full height is found without a division.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
     const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols);
     const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;

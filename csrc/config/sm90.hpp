@@ -34,7 +34,7 @@ inline std::vector<TileShape> grouped_tile_shapes(bool swap_ab) {
         return {{64, 8, 128},   {64, 16, 128},   {64, 32, 128},  {64, 64, 128},  {128, 8, 128},
                 {128, 16, 128}, {128, 24, 128},  {128, 32, 128}, {128, 48, 128}, {128, 64, 128},
                 {128, 96, 128}, {128, 128, 128}, {256, 64, 128}, {256, 128, 128}};
-    return {{64, 64, 128},   {64, 96, 128},   {64, 128, 128},  {64, 192, 128}, {128, 32, 128},
+    return {{64, 64, 128},   {64, 96, 128},   {64, 128, 128},  {64, 192, 128},  {128, 32, 128},
             {128, 64, 128},  {128, 96, 128},  {128, 112, 128}, {128, 128, 128}, {128, 160, 128},
             {128, 192, 128}, {192, 128, 128}, {256, 64, 128},  {256, 96, 128},  {256, 128, 128}};
 }
@@ -42,7 +42,8 @@ inline std::vector<TileShape> grouped_tile_shapes(bool swap_ab) {
 /// Warpgroups that divide a tile's rows among themselves.
 inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
 
-/// Whether a tile's row warpgroups are worth doubling or more, the additional ones taking every second (third ...) K block.
+/// Whether a tile's row warpgroups are worth doubling or more, the additional ones taking every second (third ...) K
+/// block.
 inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int32_t k_warpgroups) {
     return cluster.rows * cluster.cols == 1 && tile.rows == 64 && (k_warpgroups == 2 || tile.cols <= 64);
 }
@@ -107,7 +108,8 @@ struct CostModel {
                            1 / overlap_block_norm) +
                       overlap_cycles
                 : c.warpgroup_rows() / kWgmmaRows * (2 * cols + promote + chain_cycles);
-        return std::max({tensor, smem, l2, chain / c.k_warpgroups}) * (c.cluster.rows * c.cluster.cols > 1 ? multicast_factor : 1);
+        return std::max({tensor, smem, l2, chain / c.k_warpgroups}) *
+               (c.cluster.rows * c.cluster.cols > 1 ? multicast_factor : 1);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {

@@ -30,9 +30,7 @@ constexpr bool scales_stay_in_smem(const GemmConfig& c) {
 }
 
 /// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
-constexpr int32_t math_registers(const GemmConfig& c) {
-    return c.math_warpgroups < 3 ? 232 : 152;
-}
+constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups < 3 ? 232 : 152; }
 
 /// What is left to the warps that load.
 constexpr int32_t load_registers(const GemmConfig& c) {
@@ -124,7 +122,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
 
 /// Rows that the last tile along an extent copies: what is left, in whole swizzle atoms. The copy engine takes 2 to 5
 /// cycles for each row beyond the tensor (docs/performance.md), and a box of the full height would have many of them.
-/// Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that are not stored.
+/// Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that are not
+/// stored.
 constexpr int32_t last_box(int32_t extent, int32_t tile) {
     return extent % tile == 0 ? tile : align_up(extent % tile, 8);
 }

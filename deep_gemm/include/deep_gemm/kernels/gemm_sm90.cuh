@@ -64,8 +64,7 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
         for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) {
             // Parts of other CTAs come asynchronously and are counted in bytes.
             ptx::barrier_init(smem.reduction_barrier(slot), c.cluster.k > 1 ? 1 : c.k_parts() - 1);
-            if constexpr (c.cluster.k > 1)
-                ptx::barrier_arrive_expect(smem.reduction_barrier(slot), received_bytes(c));
+            if constexpr (c.cluster.k > 1) ptx::barrier_arrive_expect(smem.reduction_barrier(slot), received_bytes(c));
         }
     ptx::fence_barrier_init();
 }

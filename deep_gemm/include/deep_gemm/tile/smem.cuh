@@ -26,9 +26,7 @@ struct Smem {
     DG_DEVICE uint32_t block_scales(int stage) const {
         return base + kPlan.block_scales + stage * kPlan.block_scale_bytes;
     }
-    DG_DEVICE uint32_t reduction(int slot) const {
-        return base + kPlan.reduction + slot * received_bytes(c);
-    }
+    DG_DEVICE uint32_t reduction(int slot) const { return base + kPlan.reduction + slot * received_bytes(c); }
     DG_DEVICE uint32_t reduction_barrier(int slot) const { return reduction(owned_row_warps(c)) + slot * 8; }
     DG_DEVICE auto groups() const {
         if constexpr (c.grouping == Grouping::k_contiguous)

@@ -12,8 +12,8 @@
 
 namespace deep_gemm {
 
-/// Returns whether this warp owns its rows and has their sum in `total`. Where K is split, a CTA computes one tile in all
-/// (selection sees to it), so the buffers and barriers serve once and need no hand-back.
+/// Returns whether this warp owns its rows and has their sum in `total`. Where K is split, a CTA computes one tile in
+/// all (selection sees to it), so the buffers and barriers serve once and need no hand-back.
 template <GemmConfig c>
 DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& position,
                               float (&total)[c.tile.cols / 2]) {
