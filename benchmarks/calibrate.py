@@ -1,8 +1,8 @@
 """Measures configs on a GPU and fits the constants of the cost model (csrc/config/sm90.hpp) to what was measured.
 
     python benchmarks/calibrate.py measure --seconds 200 --out results      # on the GPU: results/calibration.json
-    python benchmarks/calibrate.py fit benchmarks/results/calibration_h200.json
-    python benchmarks/calibrate.py regret benchmarks/results/calibration_h200.json   # with the constants in force
+    python benchmarks/calibrate.py fit benchmarks/results/calibration_h200*.json
+    python benchmarks/calibrate.py regret benchmarks/results/calibration_h200*.json   # with the constants in force
     python benchmarks/calibrate.py check                        # that cost_model.py and sm90.hpp agree
 
 `measure` takes problems of all kinds in turn (calibration_cases.py), the most different ones first, writes its file
@@ -12,12 +12,7 @@ wrong hides good configs from its own calibration: raise --within when the kerne
 compiled ahead, on all cores, while others are timed. The fastest config of each problem is compared with FP64.
 
 `fit` prints the constants as the header wants them, and *regret*: the time of the config that the model picks, over
-the best one measured (fit.py). It needs scipy; look at the largest regret before taking its constants over.
-
-benchmarks/results/calibration_h200.json was measured before two changes of the kernel, and the constants are from it:
-  - parts of a split K went to the other CTA by ordinary stores and a released arrival, not yet through st.async;
-  - kernels were compiled without problem extents (compiled_dims=""), while calls now compile N and K in by default.
-It should be measured again; `split_us` and `tile_cycles` will probably change most.
+the best one measured (fit.py). Look at the largest regret before taking its constants over.
 """
 
 from __future__ import annotations
@@ -333,6 +328,9 @@ def main() -> int:
         command.add_argument("--kinds", default=",".join(KINDS), help="with commas between")
         command.add_argument("--worst", type=int, default=worst, help="how many of the worst picks to print")
         command.set_defaults(run=run)
+        if run is fit:
+            command.add_argument("--seconds", type=float, default=120, help="of searching")
+            command.add_argument("--seed", type=int, default=0, help="another one finds another optimum")
     commands.add_parser("check").set_defaults(run=check)
     arguments = parser.parse_args()
     return arguments.run(arguments)

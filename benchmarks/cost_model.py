@@ -61,10 +61,36 @@ class Configs:
     def row_warpgroups(self) -> np.ndarray:
         return np.select([self.rows == 192, self.rows == 64], [3, 1], 2)
 
+    @property
+    def subtiles(self) -> np.ndarray:
+        """64-row pieces of one math warpgroup."""
+        return self.rows / self.row_warpgroups / 64
+
+    @property
+    def per_row_cols(self) -> np.ndarray:
+        return (self.swap_ab == 1) | self.per_row_b
+
+    # From here on: deep_gemm/include/deep_gemm/plan.cuh.
+
+    @property
+    def block_scales(self) -> np.ndarray:
+        extent = np.where(self.swap_ab == 1, self.rows, self.cols)
+        return np.where(self.per_row_b, 0, extent / np.gcd(extent.astype(int), 128))
+
+    @property
+    def scales_stay_in_smem(self) -> np.ndarray:
+        return self.per_row_cols & (self.cols > 64)
+
+    @property
+    def overlaps_blocks(self) -> np.ndarray:
+        scales = np.where(self.per_row_cols & ~self.scales_stay_in_smem, self.cols / 4, self.block_scales)
+        math_registers = np.where(self.row_warpgroups * self.turns < 3, 232, 152)
+        return (self.subtiles == 1) & (1.5 * self.cols + 2 * scales <= math_registers - 36)
+
 
 def constants() -> dict[str, float]:
     """The constants that selection uses now."""
-    struct = HEADER.read_text().split("struct CostModel {")[1].split("/// Cycles that")[0]
+    struct = HEADER.read_text().split("struct CostModel {")[1].split("static double")[0]
     code = re.sub(r"//.*", "", struct)
     return {name: float(value) for name, value in re.findall(r"(\w+) = ([\d.e+-]+)", code)}
 
@@ -109,6 +135,11 @@ def most_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
     return ceil_div(c.m, height) * np.where((c.kind == MASKED) | (c.kind == KGROUPED), c.groups, 1)
 
 
+def expected_waves(c: Configs, tiles_per_cta: np.ndarray) -> np.ndarray:
+    scatter = np.where(c.kind == MASKED, 0.3 / np.sqrt(c.groups), 0)
+    return np.maximum(1, sum(np.ceil(tiles_per_cta * factor) for factor in (1 - scatter, 1, 1 + scatter)) / 3)
+
+
 def expected_weights(c: Configs) -> np.ndarray:
     contiguous = np.minimum(c.groups, ceil_div(c.m, ALIGNMENT))
     return np.select([c.kind == CONTIGUOUS, (c.kind == MASKED) | (c.kind == KGROUPED)], [contiguous, c.groups], 1)
@@ -117,29 +148,27 @@ def expected_weights(c: Configs) -> np.ndarray:
 # What a config costs: csrc/config/sm90.hpp.
 
 
+def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
+    """Cycles that promoting one K block takes in a warpgroup, for each 64 rows."""
+    each = np.select(
+        [c.per_row_b, c.per_row_cols & c.scales_stay_in_smem, c.per_row_cols],
+        [x["promote_product_cycles"], x["promote_smem_cycles"], x["promote_col_cycles"]],
+        x["promote_cycles"],
+    )
+    runs = np.where(c.per_row_cols, 0, c.block_scales)
+    return c.cols / 2 * each + np.where(runs > 3, runs * x["run_cycles"], 0)
+
+
 def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     """Cycles that one K block takes in a CTA of a busy machine."""
-    swapped = c.swap_ab == 1
-    per_row_cols = swapped | c.per_row_b
-    in_smem = per_row_cols & (c.cols > 64)
-    subtiles = c.rows / c.row_warpgroups / 64  # of one math warpgroup
     multiplies = c.rows / 64
     tensor = multiplies * c.cols * 2
     smem = (multiplies * (64 + c.cols) + c.rows + c.cols) * 128 / x["smem_bytes_per_cycle"]
     l2 = (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
-    extent = np.where(swapped, c.rows, c.cols)
-    block_scales = np.where(c.per_row_b, 0, extent / np.gcd(extent.astype(int), 128))
-    runs = np.where(per_row_cols, 0, block_scales)
-    per_col = np.where(in_smem, x["promote_smem_cycles"], x["promote_col_cycles"])
-    promote = c.cols / 2 * np.where(per_row_cols, per_col, x["promote_cycles"])
-    promote = promote + np.where(runs > 3, runs * x["run_cycles"], 0)
-    scale_registers = np.where(per_row_cols & ~in_smem, c.cols / 4, block_scales)
-    math_registers = np.where(c.row_warpgroups * c.turns < 3, 232, 152)
-    overlaps = (subtiles == 1) & (1.5 * c.cols + 2 * scale_registers <= math_registers - 36)
-    overlapped = norm(x["overlap_block_norm"], 2 * c.cols, promote) + x["overlap_cycles"]
-    chain = np.where(overlaps, overlapped, subtiles * (2 * c.cols + promote + x["chain_cycles"]))
+    waits = np.where(c.overlaps_blocks, x["overlap_cycles"], x["chain_cycles"])
+    chain = c.subtiles * (2 * c.cols + promotion_cycles(x, c) + waits)
     shared = c.cluster_rows * c.cluster_cols > 1
-    return np.maximum.reduce([tensor, smem, l2, chain / c.turns]) * np.where(shared, x["multicast_factor"], 1)
+    return norm(x["block_norm"], tensor, smem, l2, chain / c.turns) + np.where(shared, x["multicast_cycles"], 0)
 
 
 def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarray:
@@ -152,15 +181,19 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     n_blocks = ceil_div(c.n, tile_n * step_n)
     ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * cluster
     num_ctas = np.minimum(ctas, resident_ctas(num_sms, cluster))
-    waves = np.ceil(expected_blocks(c, tile_m * step_m) * n_blocks / (num_ctas // cluster))
+    waves = expected_waves(c, expected_blocks(c, tile_m * step_m) * n_blocks / (num_ctas // cluster))
     k = np.where(c.kind == KGROUPED, np.maximum(1, c.k // c.groups), c.k)
     k_blocks = ceil_div(ceil_div(k, 128), c.cluster_k)
     elements = c.rows * c.cols
-    tile = x["tile_cycles"] + x["tile_cycles_per_element"] * elements
-    compute_us = waves * (k_blocks * block_cycles(x, c) + tile) / x["clock_mhz"]
+    adds = c.per_row_b  # these benchmarks add to D in place
+    of_element = np.where(adds, x["direct_cycles_per_element"], x["tile_cycles_per_element"])
+    compute_us = waves * (k_blocks * block_cycles(x, c) + x["tile_cycles"] + elements * of_element) / x["clock_mhz"]
     rows = expected_rows(c)
-    moved = expected_weights(c) * c.n * k + rows * k + rows * c.n * c.output_bytes
+    stored = rows * c.n * c.output_bytes
+    moved = expected_weights(c) * c.n * k + rows * k + stored * np.where(adds, 2, 1)
     memory_us = moved / x["memory_gb_per_s"] / 1e3
     power_us = 2 * rows * c.n * k / x["tflops"] / 1e6
-    split = np.where(c.k_parts > 1, x["split_us"] * c.k_parts + x["split_us_per_element"] * elements, 0)
-    return x["launch_us"] + split + norm(x["overlap_norm"], compute_us, memory_us, power_us)
+    added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], x["added_gb_per_s"]) / 1e3
+    split = np.where(c.cluster_k > 1, x["split_us"] * c.cluster_k, 0) + x["turn_us"] * (c.turns - 1)
+    split = split + np.where(c.k_parts > 1, x["split_us_per_element"] * elements, 0)
+    return x["launch_us"] + split + norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)

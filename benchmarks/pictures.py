@@ -206,7 +206,7 @@ def draw_model_error() -> None:
     """Estimated over measured time of each config, against how far the config is from the best one of its problem."""
     from calibrate import Data
 
-    data = Data(RESULTS / "calibration_h200.json")
+    data = Data(*sorted(RESULTS.glob("calibration_h200*.json")))
     ratio = cost_model.estimate_us(cost_model.constants(), data.configs, data.num_sms) / data.us
     figure, axis = plt.subplots(figsize=(7, 3.2), constrained_layout=True)
     few = data.configs.m <= 128

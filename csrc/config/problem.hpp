@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -103,6 +104,15 @@ inline double expected_blocks(const Problem& p, int32_t height) {
     for (int i = 0; i < kPoints; ++i)
         blocks += ceil_div(std::max(1, static_cast<int32_t>(p.expected_m * (0.7 + 0.05 * i) + 0.5)), height);
     return blocks / kPoints * p.num_groups;
+}
+
+/// Waves of CTAs that walk this many tiles for each of them. Where only the device knows a group's rows, the sum of all
+/// groups scatters too, so that a wave which is just not full may be two: the mean over it.
+inline double expected_waves(const Problem& p, double tiles_per_cta) {
+    const double scatter = counted_on_device(p.grouping) ? 0.3 / std::sqrt(p.num_groups) : 0;
+    const double sum =
+        std::ceil(tiles_per_cta * (1 - scatter)) + std::ceil(tiles_per_cta) + std::ceil(tiles_per_cta * (1 + scatter));
+    return std::max(1.0, sum / 3);
 }
 
 /// The most blocks of this height that there can be: a grid need not be larger.

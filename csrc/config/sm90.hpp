@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <vector>
 
 #include "problem.hpp"
@@ -70,25 +71,49 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
     return num_sms * 10 / 11 / cluster * cluster;
 }
 
-/// Estimated time of a config in microseconds. Fitted to measured times of 90 problems on one H200
-/// (benchmarks/calibrate.py).
+/// Estimated time of a config in microseconds. Fitted to measured times of problems of all kinds on one H200
+/// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.34;            // launch, prologue, first copies, last stores
-    double memory_gb_per_s = 3154;      // beyond the launch
-    double tflops = 1632;               // what power allows
-    double overlap_norm = 4.55;         // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 152;  // wgmma operands read and copies written
-    double l2_bytes_per_cycle = 64;     // into one SM
-    double promote_cycles = 2.12;       // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 0.8;    // scales per column, in registers
-    double promote_smem_cycles = 6.77;  // scales per column, read from shared memory
-    double run_cycles = 20;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 114.5;        // a K block's waits and issue, in turn
-    double overlap_cycles = 140, overlap_block_norm = 1.343;  // the same, the next block already under way
-    double multicast_factor = 1.15;                           // a K block, waiting for the slower CTA of a pair
-    double tile_cycles = 483, tile_cycles_per_element = 0.0711;
-    double split_us = 0.1, split_us_per_element = 2.26e-4;  // adding up a split K, for each part and each element
+    double launch_us = 3.34;               // launch, prologue, first copies, last stores
+    double memory_gb_per_s = 4060;         // beyond the launch
+    double tflops = 1650;                  // what power allows
+    double added_gb_per_s = 1150;          // FP32 added to memory, a warp's instruction reaching 8 rows of D
+    double added_swapped_gb_per_s = 1510;  // the same, 4 rows
+    double overlap_norm = 3.65;           // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 141;    // wgmma operands read and copies written
+    double l2_bytes_per_cycle = 76;       // into one SM
+    double block_norm = 9;                // as overlap_norm, of what limits a K block
+    double promote_cycles = 1;            // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 7.36;     // scales per column, in registers
+    double promote_smem_cycles = 5.75;    // scales per column, read from shared memory
+    double promote_product_cycles = 9.3;  // scales per row and per column, the product of two for each accumulator
+    double run_cycles = 20.9;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 230;            // a K block's waits and issue, in turn
+    double overlap_cycles = 44;           // the same, the next block already under way
+    double multicast_cycles = 89;         // a K block's wait for the slower CTA of a pair
+    double tile_cycles = 490;
+    double tile_cycles_per_element = 0.0315;   // BF16 through shared memory and the copy engine
+    double direct_cycles_per_element = 0.204;  // from registers
+    double split_us = 0.02, turn_us = 0.456;   // adding up a split K: for each CTA, for each further warpgroup,
+    double split_us_per_element = 3.15e-4;     // and for each element
+
+    static double norm(double power, std::initializer_list<double> values) {
+        double sum = 0;
+        for (const double value : values) sum += std::pow(value, power);
+        return std::pow(sum, 1 / power);
+    }
+
+    /// Cycles that promoting one K block takes in a warpgroup, for each 64 rows.
+    double promotion_cycles(const GemmConfig& c) const {
+        const bool per_row_cols = c.col_scales() == ScaleKind::per_row;
+        const double each = !per_row_cols                          ? promote_cycles
+                            : c.row_scales() == ScaleKind::per_row ? promote_product_cycles
+                            : scales_stay_in_smem(c)               ? promote_smem_cycles
+                                                                   : promote_col_cycles;
+        const double runs = per_row_cols ? 0 : block_scale_values(c);
+        return c.tile.cols / 2.0 * each + (runs > 3 ? runs * run_cycles : 0);
+    }
 
     /// Cycles that one K block takes in a CTA of a busy machine.
     double block_cycles(const GemmConfig& c) const {
@@ -96,40 +121,31 @@ struct CostModel {
         const double tensor = multiplies * cols * 2;
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * c.tile.k / smem_bytes_per_cycle;
         const double l2 = (rows / c.cluster.cols + cols / c.cluster.rows) * c.tile.k / l2_bytes_per_cycle;
-        const double runs = c.col_scales() == ScaleKind::per_block ? block_scale_values(c) : 0;
-        const double promote = cols / 2 *
-                                   (c.col_scales() == ScaleKind::per_block ? promote_cycles
-                                    : scales_stay_in_smem(c)               ? promote_smem_cycles
-                                                                           : promote_col_cycles) +
-                               (runs > 3 ? runs * run_cycles : 0);
-        const double chain =
-            overlaps_blocks(c)
-                ? std::pow(std::pow(2 * cols, overlap_block_norm) + std::pow(promote, overlap_block_norm),
-                           1 / overlap_block_norm) +
-                      overlap_cycles
-                : c.warpgroup_rows() / kWgmmaRows * (2 * cols + promote + chain_cycles);
-        return std::max({tensor, smem, l2, chain / c.k_warpgroups}) *
-               (c.cluster.rows * c.cluster.cols > 1 ? multicast_factor : 1);
+        const double chain = c.warpgroup_rows() / kWgmmaRows *
+                             (2 * cols + promotion_cycles(c) + (overlaps_blocks(c) ? overlap_cycles : chain_cycles));
+        return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups}) +
+               (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const int32_t tile_n = c.swap_ab ? c.tile.rows * c.cluster.rows : c.tile.cols * c.cluster.cols;
-        const double m_blocks =
-            expected_blocks(p, c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows);
-        const double waves = std::ceil(m_blocks * ceil_div(p.n, tile_n) / (num_ctas / c.cluster.size()));
+        const int32_t tile_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
+        const double waves =
+            expected_waves(p, expected_blocks(p, tile_m) * ceil_div(p.n, tile_n) / (num_ctas / c.cluster.size()));
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
-        const double compute_us =
-            waves * (k_blocks * block_cycles(c) + tile_cycles + tile_cycles_per_element * elements) / clock_mhz;
+        const double tile =
+            tile_cycles + elements * (c.store == StoreKind::tma ? tile_cycles_per_element : direct_cycles_per_element);
+        const double compute_us = waves * (k_blocks * block_cycles(c) + tile) / clock_mhz;
 
-        const double rows = expected_rows(p);
-        const double moved = expected_weights(p) * p.n * p.k + rows * p.k + rows * p.n * element_bytes(p.output);
-        const double memory_us = moved / memory_gb_per_s / 1e3, power_us = 2.0 * rows * p.n * p.k / tflops / 1e6;
-        const double split = c.k_parts() > 1 ? split_us * c.k_parts() + split_us_per_element * elements : 0;
+        const double rows = expected_rows(p), stored = rows * p.n * element_bytes(p.output);
+        const double moved = expected_weights(p) * p.n * p.k + rows * p.k + stored * (p.add_c ? 2 : 1);
+        const double added = c.store == StoreKind::reduce ? stored : 0;
+        const double split = (c.cluster.k > 1 ? split_us * c.cluster.k : 0) + turn_us * (c.k_warpgroups - 1) +
+                             (c.k_parts() > 1 ? split_us_per_element * elements : 0);
         return launch_us + split +
-               std::pow(std::pow(compute_us, overlap_norm) + std::pow(memory_us, overlap_norm) +
-                            std::pow(power_us, overlap_norm),
-                        1 / overlap_norm);
+               norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, 2.0 * rows * p.n * p.k / tflops / 1e6,
+                                   added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3});
     }
 };
 

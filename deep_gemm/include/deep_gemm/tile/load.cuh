@@ -75,6 +75,8 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
         const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile),
                       col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
         const TileSource source = tile_source<c>(params, tile);
+        // One thread has time enough, but few registers: unrolled, this loop made ptxas spill one of them.
+#pragma unroll 1
         for (int32_t block = tile.k_block; block < tile.k_block + tile.k_blocks; ++block, ring.advance()) {
             ptx::barrier_wait(smem.empty(ring.stage),
                               ring.phase ^ 1);  // all readers, in every CTA that our copies reach
@@ -127,6 +129,7 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
                                                          : 0.0f;
             }
             const int32_t count = min(32, tile.k_blocks - batch);
+#pragma unroll 1
             for (int32_t turn = 0; turn < count; ++turn, ring.advance()) {
                 ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);
                 if (lane == turn) {
