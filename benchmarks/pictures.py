@@ -138,7 +138,7 @@ def draw_timelines() -> None:
         "cycles of the model (red: multiply, green: promote, orange: convert and stage D, blue: issue copies)",
         fontsize=8,
     )
-    figure.savefig(IMAGES / "timeline.svg")
+    figure.savefig(IMAGES / "timeline.svg", metadata={"Date": None})
     plt.close(figure)
 
 
@@ -174,7 +174,7 @@ def draw_efficiency() -> None:
     axes.flat[0].legend(fontsize=7)
     figure.supxlabel("M", fontsize=9)
     figure.supylabel("efficiency = floor / time", fontsize=9)
-    figure.savefig(IMAGES / "efficiency_by_m.svg")
+    figure.savefig(IMAGES / "efficiency_by_m.svg", metadata={"Date": None})
     plt.close(figure)
 
 
@@ -198,7 +198,7 @@ def draw_against_anchors() -> None:
     axis.set_ylabel("our time / the anchor's: below 1 is faster", fontsize=9)
     axis.grid(alpha=0.3)
     axis.legend(fontsize=7, ncols=2)
-    figure.savefig(IMAGES / "against_anchors.svg")
+    figure.savefig(IMAGES / "against_anchors.svg", metadata={"Date": None})
     plt.close(figure)
 
 
@@ -220,7 +220,7 @@ def draw_model_error() -> None:
     axis.set_xlabel("measured time / best time of the problem", fontsize=9)
     axis.set_ylabel("estimate / measured", fontsize=9)
     axis.legend(fontsize=8)
-    figure.savefig(IMAGES / "model_error.svg", dpi=150)
+    figure.savefig(IMAGES / "model_error.svg", dpi=150, metadata={"Date": None})
     plt.close(figure)
 
 

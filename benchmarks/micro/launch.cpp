@@ -68,7 +68,7 @@ int main(int, char** argv) {
     call("cuStreamCreate", &own, 1u);
     std::printf("[");
     const char* separator = "";
-    for (const int bytes : {8, 832, 4000}) {
+    for (const int bytes : {8, 1088, 4000}) {
         Function function;
         call("cuModuleGetFunction", &function, module, ("empty_" + std::to_string(bytes)).c_str());
         for (const Stream stream : {Stream{}, own}) {
