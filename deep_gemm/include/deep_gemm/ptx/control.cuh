@@ -13,6 +13,13 @@ DG_DEVICE bool elect_one() {
     return elected != 0;
 }
 
+/// redux.sync: a value that all lanes of the warp hold, as one that ptxas knows to be equal in all of them.
+DG_DEVICE int32_t uniform(int32_t value) {
+    int32_t same;
+    asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(same) : "r"(value));
+    return same;
+}
+
 /// setmaxnreg.inc: a warpgroup takes registers from the block's pool; waits until they are free.
 template <int kRegisters>
 DG_DEVICE void take_registers() {

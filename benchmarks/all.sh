@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Takes all results that docs/performance.md shows, on a machine with a GPU, in six to eight minutes. What is most needed
+# comes first; each program has its own time limit, and one that fails stops no other.
+#
+#   benchmarks/all.sh OUT [COMMIT]     COMMIT: where there is no .git to ask
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+out=${1:?say into which directory}
+commit=${2:+--commit=$2}
+python=${PYTHON:-python3}
+mkdir -p "$out"
+status=0
+
+# run NAME SECONDS PROGRAM ARG...
+run() {
+    local name=$1 seconds=$2 program=$3
+    shift 3
+    timeout --kill-after=5 "$seconds" "$python" "$here/$program" --out "$out" $commit "$@" >"$out/$name.log" 2>&1
+    local ended=$?
+    printf '%-10s %4d s  %s\n' "$name" "$SECONDS" "$([ $ended = 0 ] && echo ok || echo "ended with $ended: $out/$name.log")"
+    [ $ended = 0 ] || status=1
+}
+
+run gemm 200 bench_gemm.py --against-cublas --seconds 180
+run host 60 bench_host.py
+run models 120 bench_gemm.py --anchors "$here/models.json" --against-cublas --name models --seconds 100
+run autotune 150 autotune_gain.py --forget --seconds 130
+run micro 100 micro/run.py --seconds 20
+run layout 30 bench_layout.py
+exit $status
