@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from machine import describe
 from paths import ROOT
+from tables import launch_text
 from warm_calls import bare_launches, warm_calls
 
 IMPORT = """
@@ -109,8 +110,7 @@ def main() -> int:
     for name, seconds in result["warm_call_seconds"].items():
         print(f"warm: {name:56s} {seconds['median'] * 1e6:6.2f} us  (least {seconds['least'] * 1e6:.2f})")
     for launch in result["bare_launches"]:
-        what = f"{launch['argument_bytes']} bytes, {launch['stream']} stream, {launch['attributes'] or 'no attribute'}"
-        print(f"bare launch: {what:49s} {launch['us']:6.2f} us")
+        print(f"bare launch: {launch_text(launch):49s} {launch['us']:6.2f} us")
     if device.type == "cpu":
         print("no GPU: first calls ran on the simulator (its run is included); warm calls without the driver's launch")
     if arguments.out:

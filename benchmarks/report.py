@@ -17,7 +17,7 @@ from pathlib import Path
 
 from micro_tables import micro_section
 from summary import CLASSES, MODEL_CLASSES, is_of_models, summarise
-from tables import number, table
+from tables import launch_text, number, table
 
 
 def machine_line(machine: dict) -> str:
@@ -139,6 +139,8 @@ def host_section(document: dict) -> str:
         rows.append([f"first call: {name}", f"{statistics.median(seconds) * 1e3:.1f} ms"])
     for name, seconds in document["warm_call_seconds"].items():
         rows.append([f"warm: {name}", f"{seconds['median'] * 1e6:.2f} us"])
+    for launch in document.get("bare_launches", []):
+        rows.append([f"the driver's launch alone: {launch_text(launch)}", f"{launch['us']:.2f} us"])
     return f"{machine_line(document['machine'])}, device {document['device']}\n\n" + table(["what", "median"], rows)
 
 

@@ -10,3 +10,8 @@ def number(value: float | None, digits: int = 3) -> str:
 def table(header: list[str], rows: list[list[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def launch_text(launch: dict) -> str:
+    """Which of the driver's bare launches this is: an entry of bench_host.py's `bare_launches`."""
+    return f"{launch['argument_bytes']} bytes, {launch['stream']} stream, {launch['attributes'] or 'no attribute'}"

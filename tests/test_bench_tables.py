@@ -70,3 +70,19 @@ def test_micro_tables(summary) -> None:
     text = micro_tables.micro_section({"parts": {"read": part}})
     assert "Incomplete: exit status 1." in text
     assert "| 576 x 7168 | 4.1 | 3.40 | 1214 |" in text
+
+
+def test_host_table(summary) -> None:
+    import report
+
+    document = {
+        "machine": {name: "x" for name in ("commit", "torch", "compiler", "driver", "gpu", "power_limit", "processor")},
+        "device": "cuda",
+        "import_seconds": [0.007],
+        "first_call_seconds": {"empty cache": [0.16]},
+        "warm_call_seconds": {"fp8_gemm_nt": {"median": 2.5e-6, "least": 2.4e-6}},
+        "bare_launches": [{"argument_bytes": 1088, "stream": "own", "attributes": "", "us": 2.1}],
+    }
+    text = report.host_section(document)
+    assert "| warm: fp8_gemm_nt | 2.50 us |" in text
+    assert "| the driver's launch alone: 1088 bytes, own stream, no attribute | 2.10 us |" in text
