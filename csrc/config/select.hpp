@@ -3,7 +3,7 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "../util/require.hpp"
@@ -18,18 +18,21 @@ struct Candidate {
     int32_t num_ctas = 0;
     int32_t strip_blocks = 1;
     double cost_us = 0;
-    std::string refusal = {};  // why not; empty for a legal candidate
+    std::string_view refusal = {};  // why not, a literal; empty for a legal candidate
 };
 
-/// As many stages as shared memory holds; more than 16 buy nothing.
+/// As many stages as shared memory holds, each turn having the same number; more than 16 buy nothing.
 inline int32_t most_stages(GemmConfig config) {
-    for (config.stages = 16; config.stages > 0; --config.stages)
-        if (config.stages % config.k_warpgroups == 0 && plan_smem(config).bytes <= kMaxSmemBytes) break;
-    return config.stages;
+    config.stages = 0;
+    const int32_t without = plan_smem(config).bytes;
+    config.stages = 1;
+    const int32_t of_each = plan_smem(config).bytes - without;
+    const int32_t stages = std::clamp((kMaxSmemBytes - without) / of_each, 0, 16);
+    return stages - stages % config.k_warpgroups;
 }
 
 /// Why groups cannot be served by a config; empty where they can.
-inline std::string group_refusal(const Problem& p, const GemmConfig& c) {
+inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     if (p.grouping == Grouping::dense) return "";
     if (c.k_parts() > 1) return "groups do not split K";
     if (!is_m_grouped(p.grouping)) return "";
@@ -42,14 +45,14 @@ inline std::string group_refusal(const Problem& p, const GemmConfig& c) {
 }
 
 /// Why a config cannot serve a problem; empty where it can.
-inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
+inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
     if (c.stages < 2) return "fewer than two stages fit shared memory";
     if (c.k_warpgroups > 1 && c.stages < 3 * c.k_warpgroups) return "fewer than three stages for each turn fit";
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows, tile_n = c.swap_ab ? c.tile.rows : c.tile.cols;
     if (tile_m % p.block_m_multiple != 0 || tile_n % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
-    if (std::string reason = group_refusal(p, c); !reason.empty()) return reason;
+    if (const std::string_view reason = group_refusal(p, c); !reason.empty()) return reason;
     if (sm90::spills(c)) return "it would spill registers";
     const int32_t rows = c.swap_ab ? p.n : p.m, cols = c.swap_ab ? p.m : p.n;
     if (c.cluster.rows > 1 && ceil_div(rows, c.tile.rows) % c.cluster.rows != 0)
@@ -70,7 +73,7 @@ inline std::string refusal(const Problem& p, const GemmConfig& c, int64_t tiles)
 
 /// Why a config that could serve a problem is not worth a thought; empty where it is. Never refuses the smallest tile
 /// that set_block_size_multiple_of leaves.
-inline std::string waste(const Problem& p, const GemmConfig& c) {
+inline std::string_view waste(const Problem& p, const GemmConfig& c) {
     const int32_t m = expected_group_rows(p), rows = c.swap_ab ? p.n : m, cols = c.swap_ab ? m : p.n;
     const int32_t row_multiple = c.swap_ab ? p.block_n_multiple : p.block_m_multiple,
                   col_multiple = c.swap_ab ? p.block_m_multiple : p.block_n_multiple;
@@ -162,6 +165,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
 
 inline std::vector<Candidate> enumerate(const Problem& p) {
     std::vector<Candidate> candidates;
+    candidates.reserve(1024);
     for (const bool swap_ab : {false, true})
         for (const TileShape& tile :
              is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(swap_ab) : sm90::tile_shapes(swap_ab))
