@@ -36,8 +36,8 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     int32_t store_batch = 0;
     Tile tile;
     while (tiles.next(tile)) {
-        typename MainLoop<c>::Totals total = {};
-        main_loop.run(total, tile.k_blocks);
+        typename MainLoop<c>::Totals total;
+        main_loop.run(total, tile.k_blocks, [&] { tiles.place(tile); });
         if constexpr (c.k_parts() > 1) {
             static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
             if (!reduce_split_k<c>(smem, position, total[0])) continue;
@@ -51,7 +51,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     }
     // Shared memory must outlive the copies that read it.
     if constexpr (c.store == StoreKind::tma)
-        if (threadIdx.x % 32 == 0) ptx::wait_stores<0>();
+        if (ptx::elect_one()) ptx::wait_stores<0>();
 }
 
 template <GemmConfig c>

@@ -25,18 +25,30 @@ public:
         }
     }
 
-    /// Sum `k_blocks` K blocks, or this warpgroup's share of them, into `total`, which starts as zero.
-    DG_DEVICE void run(Totals& total, int32_t k_blocks) {
+    /// `total` = the sum of `k_blocks` K blocks, or of this warpgroup's share of them. `meanwhile()` is called once,
+    /// when the first block is under way: between two tiles the tensor cores wait for nothing that can be done then.
+    template <typename Meanwhile>
+    DG_DEVICE void run(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
         // Behind a scheduler that loads, ptxas does not see that all lanes count alike (see kStageHidden).
         if constexpr (c.grouping != Grouping::dense && !kStageHidden) k_blocks = ptx::uniform(k_blocks);
-        if constexpr (!c.scaled())
+        const auto begin = [&] {
+#pragma unroll
+            for (int32_t i = 0; i < kSubtiles * kAccumulators<c>; ++i)
+                total[i / kAccumulators<c>][i % kAccumulators<c>] = 0.0f;
+            meanwhile();
+        };
+        if constexpr (!c.scaled()) {
+            begin();
             accumulate(total, k_blocks);
-        else if constexpr (overlaps_blocks(c))
-            promote_overlapped(total[0], k_blocks);
-        else
-            promote_in_turn(total, k_blocks);
+        } else if (k_blocks == 0) {
+            begin();
+        } else if constexpr (overlaps_blocks(c)) {
+            promote_overlapped(total[0], k_blocks, begin);
+        } else {
+            promote_in_turn(total, k_blocks, begin);
+        }
     }
 
 private:
@@ -92,23 +104,29 @@ private:
         if constexpr (!scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
     }
 
-    DG_DEVICE void promote_in_turn(Totals& total, int32_t k_blocks) {
+    /// At least one block; `begin` once the first is under way. (A branch in each round: a first round of its own takes
+    /// registers that 256x128 does not have.)
+    template <typename Begin>
+    DG_DEVICE void promote_in_turn(Totals& total, int32_t k_blocks, const Begin& begin) {
+#pragma unroll 1
         for (int32_t i = 0; i < k_blocks; ++i, advance()) {
             wait_full();
 #pragma unroll
             for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
                 Block block;
                 start(block, subtile);
+                if (subtile == 0 && i == 0) begin();
                 finish<0>(block, total[subtile], subtile == kSubtiles - 1);
             }
         }
     }
 
     /// Two blocks by name, not by index: registers cannot be indexed.
-    DG_DEVICE void promote_overlapped(float (&total)[kAccumulators<c>], int32_t k_blocks) {
-        if (k_blocks == 0) return;
+    template <typename Begin>
+    DG_DEVICE void promote_overlapped(float (&total)[kAccumulators<c>], int32_t k_blocks, const Begin& begin) {
         Block even, odd;
         start_next(even);
+        begin();
         for (;; k_blocks -= 2) {
             if (k_blocks == 1) return finish<0>(even, total, true);
             start_next(odd);

@@ -72,6 +72,7 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
     Pacer<c> pacer;
     Tile tile;
     while (tiles.next(tile)) {
+        tiles.place(tile);
         const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile),
                       col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
         const TileSource source = tile_source<c>(params, tile);
@@ -115,6 +116,7 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
     Ring<c.stages> ring;
     Tile tile;
     while (tiles.next(tile)) {
+        tiles.place(tile);
         const int32_t start = kOnRows ? tile.row : tile.col, first_block = start / kScaleGranularity;
         const float* scales = params.block_scales + tile.group * params.block_scale_group_stride +
                               tile.k_block * params.block_scale_k_stride;

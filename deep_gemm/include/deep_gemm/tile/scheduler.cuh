@@ -49,8 +49,13 @@ struct Rasterizer {
           strip(params.strip_blocks),
           strip_tiles(params.strip_tiles) {}
 
-    /// Coordinates of the `index`th super-tile of a group of `m_blocks` blocks that starts at row `m_start`; this CTA's
-    /// part of K.
+    /// This CTA's part of K.
+    DG_DEVICE void share_k(Tile& tile) const {
+        tile.k_block = k_blocks * position.k / c.cluster.k;
+        tile.k_blocks = k_blocks * (position.k + 1) / c.cluster.k - tile.k_block;
+    }
+
+    /// Coordinates of the `index`th super-tile of a group of `m_blocks` blocks that starts at row `m_start`.
     DG_DEVICE void place(Tile& tile, int32_t index, int32_t m_blocks, int32_t m_start) const {
         const int32_t full = static_cast<int32_t>(strip.divisor);
         const int32_t strip_index = strip_tiles.quotient(index),
@@ -61,11 +66,11 @@ struct Rasterizer {
         const int32_t m = m_start + m_block * (kTileM * kClusterM), n = n_block * c.super_tile_n();
         tile.row = (c.swap_ab ? n : m) + position.row * c.tile.rows;
         tile.col = (c.swap_ab ? m : n) + position.col * c.tile.cols;
-        tile.k_block = k_blocks * position.k / c.cluster.k;
-        tile.k_blocks = k_blocks * (position.k + 1) / c.cluster.k - tile.k_block;
     }
 };
 
+/// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
+/// second takes a while and multiplying can begin without it.
 template <GemmConfig c, Grouping = c.grouping>
 class TileScheduler;
 
@@ -80,17 +85,20 @@ public:
 
     DG_DEVICE bool next(Tile& tile) {
         if (next_ >= m_blocks_ * raster_.n_blocks) return false;
-        raster_.place(tile, next_, m_blocks_, 0);
+        raster_.share_k(tile);
         tile.group = 0;
         tile.m_end = m_end_;
+        at_ = next_;
         next_ += gridDim.x / c.cluster.size();
         return true;
     }
 
+    DG_DEVICE void place(Tile& tile) const { raster_.place(tile, at_, m_blocks_, 0); }
+
 private:
     static constexpr int32_t kBlockM = Rasterizer<c>::kTileM * Rasterizer<c>::kClusterM;
     Rasterizer<c> raster_;
-    int32_t m_end_, m_blocks_, next_;
+    int32_t m_end_, m_blocks_, next_, at_ = 0;
 };
 
 /// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a
@@ -121,9 +129,12 @@ public:
         return true;
     }
 
+    DG_DEVICE void place(const Tile&) const {}  // its expert could not be known without its place
+
 private:
     DG_DEVICE void look_ahead() {
         if (next_ >= m_blocks_ * raster_.n_blocks) return;
+        raster_.share_k(ahead_);
         raster_.place(ahead_, next_, m_blocks_, 0);
         ahead_.group = ptx::load_global_int(experts_ + (c.swap_ab ? ahead_.col : ahead_.row));
         ahead_.m_end = m_end_;
@@ -150,14 +161,20 @@ public:
             entry_ = table_.entry(++index_);
         }
         if (entry_.group < 0) return false;
-        raster_.place(tile, next_ - blocks_before_ * raster_.n_blocks, entry_.block_end - blocks_before_,
-                      entry_.row_begin);
+        raster_.share_k(tile);
         tile.group = entry_.group;
         tile.m_end = entry_.row_end;
-        if constexpr (c.grouping == Grouping::m_psum)  // blocks of nothing but padding become zero
-            if ((c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
+        at_ = next_ - blocks_before_ * raster_.n_blocks;
         next_ += gridDim.x / c.cluster.size();
+        if constexpr (c.grouping == Grouping::m_psum) {  // blocks of nothing but padding become zero
+            place(tile);
+            if ((c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
+        }
         return true;
+    }
+
+    DG_DEVICE void place(Tile& tile) const {
+        raster_.place(tile, at_, entry_.block_end - blocks_before_, entry_.row_begin);
     }
 
 private:
@@ -165,7 +182,7 @@ private:
     Rasterizer<c> raster_;
     GroupTable<c> table_;
     GroupEntry entry_;
-    int32_t next_, index_ = 0, blocks_before_ = 0;
+    int32_t next_, at_ = 0, index_ = 0, blocks_before_ = 0;
 };
 
 template <GemmConfig c>
@@ -187,13 +204,13 @@ public:
 
     DG_DEVICE bool next(Tile& tile) {
         const Rasterizer<c> raster(params_);
+        const int32_t group_tiles = m_blocks() * raster.n_blocks;
         tile.m_end = extent_m<c>(params_);
-        const int32_t m_blocks = (tile.m_end + kBlockM - 1) / kBlockM, group_tiles = m_blocks * raster.n_blocks;
         KBlocks blocks;
         do {
             const int32_t index = next_ / group_tiles;
             if (index >= params_.num_groups) return false;
-            raster.place(tile, next_ - index * group_tiles, m_blocks, 0);
+            at_ = next_ - index * group_tiles;
             tile.group = params_.first_group + index;
             blocks = table_.blocks(index);
             next_ += gridDim.x / c.cluster.size();
@@ -202,12 +219,17 @@ public:
         return true;
     }
 
+    DG_DEVICE void place(Tile& tile) const { Rasterizer<c>(params_).place(tile, at_, m_blocks(), 0); }
+
 private:
     static constexpr int32_t kBlockM = Rasterizer<c>::kTileM * Rasterizer<c>::kClusterM;
     static_assert(c.cluster.k == 1, "groups differ in K: a cluster does not split it");
+
+    DG_DEVICE int32_t m_blocks() const { return (extent_m<c>(params_) + kBlockM - 1) / kBlockM; }
+
     const GemmParams& params_;
     KGroupTable<c> table_;
-    int32_t next_;
+    int32_t next_, at_ = 0;
 };
 
 }  // namespace deep_gemm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/plan.cuh>
+#include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/group_table.cuh>
 #include <deep_gemm/tile/k_groups.cuh>
@@ -15,8 +16,13 @@ struct Smem {
 
     uint32_t base;
 
+    /// Tall tiles and K groups would read the base from a special register again for each K block, others spill if it
+    /// is made uniform.
     DG_DEVICE explicit Smem(const void* dynamic)
-        : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {}
+        : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {
+        if constexpr (c.warpgroup_rows() > kWgmmaRows || c.grouping == Grouping::k_contiguous)
+            base = ptx::uniform(base);
+    }
 
     DG_DEVICE uint32_t staging(int warp) const { return base + kPlan.staging + warp * staging_bytes_per_warp(c); }
     DG_DEVICE uint32_t rows(int stage) const { return base + kPlan.rows + stage * kPlan.rows_bytes; }

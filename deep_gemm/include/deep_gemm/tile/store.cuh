@@ -2,6 +2,7 @@
 // other here.
 #pragma once
 
+#include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/tma.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 #include <deep_gemm/tile/smem.cuh>
@@ -151,21 +152,21 @@ DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols /
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
                       kBatches = c.store_buffers / kBatch;
-    const bool storing = threadIdx.x % 32 == 0;
     const int32_t row = tile.row + first_row + threadIdx.x / 32 % 4 * 16;
 #pragma unroll
     for (int32_t first = 0; first < kChunk.count; first += kBatch) {
         const int32_t end = first + kBatch < kChunk.count ? first + kBatch : kChunk.count;
         const uint32_t buffers = staging + batch * (kBatch * kChunk.bytes());
-        // The engine may still read an earlier batch from these buffers.
-        if (storing) ptx::wait_stores_read<kBatches - 1>();
+        // The engine may still read an earlier batch from these buffers. (Always the same lane is elected: groups of
+        // stores belong to a thread. Behind threadIdx.x % 32 == 0 ptxas makes a loop over lanes of each store.)
+        if (ptx::elect_one()) ptx::wait_stores_read<kBatches - 1>();
         __syncwarp();
 #pragma unroll
         for (int32_t chunk = first; chunk < end; ++chunk)
             stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
         ptx::fence_for_async_proxy();
         __syncwarp();
-        if (storing) {
+        if (ptx::elect_one()) {
 #pragma unroll
             for (int32_t chunk = first; chunk < end; ++chunk) {
                 const int32_t col = tile.col + chunk * kChunk.inner;
