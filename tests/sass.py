@@ -6,7 +6,7 @@ import struct
 
 INSTRUCTION_BYTES = 16
 OPCODE = 0xFFF  # bits of an instruction's first word
-QGMMA, R2UR, BRANCH = 0x9F3, 0x2CA, 0x947
+QGMMA, R2UR, BRANCH = 0x9F3, 0x2CA, 0x947  # wgmma of FP8, move to a uniform register, jump
 
 
 def code(cubin: bytes) -> bytes:
@@ -23,23 +23,48 @@ def code(cubin: bytes) -> bytes:
     return text
 
 
-def opcodes(cubin: bytes) -> list[int]:
-    words = struct.iter_unpack("<QQ", code(cubin))
-    return [first & OPCODE for first, _ in words]
+def instructions(cubin: bytes) -> list[int]:
+    """A number of 128 bits each."""
+    return [first | second << 64 for first, second in struct.iter_unpack("<QQ", code(cubin))]
+
+
+def target(index: int, branch: int) -> int:
+    """The instruction that the branch at `index` goes to: its distance in units of 4 bytes is a byte at bit 16 and,
+    above it, 48 signed bits at bit 34."""
+    high = branch >> 34 & (1 << 48) - 1
+    high -= high >> 47 << 48
+    return index + 1 + (high * 256 + (branch >> 16 & 0xFF)) * 4 // INSTRUCTION_BYTES
+
+
+def wgmma_loops(instructions: list[int]) -> list[range]:
+    """The innermost loops that multiply: the shortest first, none that overlaps one before."""
+    back = [
+        range(target(index, word), index + 1)
+        for index, word in enumerate(instructions)
+        if word & OPCODE == BRANCH and target(index, word) <= index
+    ]
+    loops: list[range] = []
+    for loop in sorted(back, key=len):
+        apart = all(loop.stop <= other.start or other.stop <= loop.start for other in loops)
+        if apart and any(instructions[index] & OPCODE == QGMMA for index in loop):
+            loops.append(loop)
+    return loops
 
 
 def moves_between_wgmma(cubin: bytes) -> tuple[int, int]:
-    """FP8 wgmma instructions, and moves into uniform registers (R2UR) between two of them with no branch in between:
-    each makes the next wgmma wait for its descriptor."""
-    multiplies = moves = pending = 0
-    after_wgmma = False
-    for opcode in opcodes(cubin):
-        if opcode == QGMMA:
-            multiplies += 1
-            moves += pending if after_wgmma else 0
-            after_wgmma, pending = True, 0
-        elif opcode == BRANCH:
-            after_wgmma = False
-        elif opcode == R2UR:
-            pending += 1
+    """FP8 wgmma instructions in the loops over K, and moves into uniform registers (R2UR) between two of them with no
+    branch in between: each makes the next wgmma wait for its descriptor."""
+    found = instructions(cubin)
+    multiplies = moves = 0
+    for loop in wgmma_loops(found):
+        after_wgmma, pending = False, 0
+        for opcode in (found[index] & OPCODE for index in loop):
+            if opcode == QGMMA:
+                multiplies += 1
+                moves += pending if after_wgmma else 0
+                after_wgmma, pending = True, 0
+            elif opcode == BRANCH:
+                after_wgmma = False
+            elif opcode == R2UR:
+                pending += 1
     return multiplies, moves
