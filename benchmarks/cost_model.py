@@ -125,8 +125,12 @@ def expected_rows(c: Configs) -> np.ndarray:
     return np.select([c.kind == MASKED, c.kind == KGROUPED], [c.expected_m * c.groups, c.m * c.groups], known_rows(c))
 
 
+GROUP_SCATTER = 0.3
+
+
 def expected_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
-    scattered = sum(ceil_div(np.maximum(1, np.floor(c.expected_m * (0.7 + 0.05 * i) + 0.5)), height) for i in range(13))
+    factors = [1 - GROUP_SCATTER + 2 * GROUP_SCATTER * i / 12 for i in range(13)]
+    scattered = sum(ceil_div(np.maximum(1, np.floor(c.expected_m * factor + 0.5)), height) for factor in factors)
     blocks = ceil_div(known_rows(c), height)
     return np.select([c.kind == MASKED, c.kind == KGROUPED], [scattered / 13 * c.groups, blocks * c.groups], blocks)
 
@@ -136,7 +140,7 @@ def most_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
 
 
 def expected_waves(c: Configs, tiles_per_cta: np.ndarray) -> np.ndarray:
-    scatter = np.where(c.kind == MASKED, 0.3 / np.sqrt(c.groups), 0)
+    scatter = np.where(c.kind == MASKED, GROUP_SCATTER / np.sqrt(c.groups), 0)
     return np.maximum(1, sum(np.ceil(tiles_per_cta * factor) for factor in (1 - scatter, 1, 1 + scatter)) / 3)
 
 

@@ -46,17 +46,15 @@ class Data:
         self.cases: list[list] = []
         for path in paths:
             document = json.loads(path.read_text())
-            without_turns = document["columns"] == [name for name in COLUMNS if name != "turns"]  # November 2026
-            assert without_turns or document["columns"] == COLUMNS, f"{path} has other columns"
+            assert document["columns"] == COLUMNS, f"{path} has other columns"
             for problem in document["problems"]:
-                # Files of before November 2026 have dense problems only, without a case.
-                case = problem.get("case") or ["dense", problem["m"], problem["n"], problem["k"]]
+                case = problem["case"]
                 rows = [row for row in problem["rows"] if tuple(row[3:6]) in CLUSTERS]
                 if case[0] not in kinds or not rows:
                     continue
                 sizes = sizes_of(case, problem.get("total"), problem.get("seed", 0))
                 for *config, us in rows:
-                    pairs.append((sizes, (*config, 1) if without_turns else tuple(config)))
+                    pairs.append((sizes, tuple(config)))
                     times.append(us)
                     owners.append(len(self.cases))
                 self.cases.append(case)
@@ -68,13 +66,6 @@ class Data:
         best = np.full(len(self.cases), np.inf)
         np.minimum.at(best, self.problem, self.us)
         self.best = best[self.problem]
-        # For `fit`. Weight gradients and K groups have few problems; a percent of a long call is much time.
-        self.weights = np.array(
-            [
-                2.0 if case[0] in ("wgrad", "kgrouped") or (case[0] == "dense" and case[1] >= 1024) else 1.0
-                for case in self.cases
-            ]
-        )
 
     def name(self, index: int) -> str:
         swap_ab, rows, cols, *cluster, turns = self.pairs[index][1]
@@ -82,12 +73,19 @@ class Data:
         return text if turns == 1 else f"{text} turns {turns}"
 
 
+def weight_of(case: list) -> float:
+    """How much a problem counts in `fit`: weight gradients and K groups are few here, and a percent of a long call is
+    much time."""
+    return 2.0 if case[0] in ("wgrad", "kgrouped") or (case[0] == "dense" and case[1] >= 1024) else 1.0
+
+
 def badness(x: dict[str, float], data: Data) -> float:
     """What `fit` makes small: the expected loss of picks, and a quarter of the error near the best.
 
     Which of several configs with nearly equal estimates is picked is chance, so each of them counts, the less the
-    larger its estimate. Problems with the same number of rows per kind count alike, however many configs they have.
+    larger its estimate. A problem counts by its weight, however many configs it has.
     """
+    weights = np.array([weight_of(case) for case in data.cases])
     estimates = cost_model.estimate_us(x, data.configs, data.num_sms)
     first = np.flatnonzero(np.diff(data.problem, prepend=-1))
     lowest = np.minimum.reduceat(estimates, first)[data.problem]
@@ -97,8 +95,8 @@ def badness(x: dict[str, float], data: Data) -> float:
     squares = np.add.reduceat(np.where(near, np.log(estimates / data.us) ** 2, 0), first)
     squares /= np.maximum(1, np.add.reduceat(near.astype(int), first))
     loss = np.minimum(loss, 0.5)
-    return float(np.average(loss + 2 * loss**2, weights=data.weights)) + 0.25 * float(
-        np.sqrt(np.average(squares, weights=data.weights))
+    return float(np.average(loss + 2 * loss**2, weights=weights)) + 0.25 * float(
+        np.sqrt(np.average(squares, weights=weights))
     )
 
 

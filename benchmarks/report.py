@@ -133,15 +133,24 @@ def fill(path: Path, sections: dict[str, str]) -> None:
     print(f"written: {path}")
 
 
-def host_section(document: dict) -> str:
-    rows = [["import, beside torch's and tvm_ffi's", f"{statistics.median(document['import_seconds']) * 1e3:.0f} ms"]]
+def host_medians(document: dict) -> dict[str, str]:
+    rows = {"import, beside torch's and tvm_ffi's": f"{statistics.median(document['import_seconds']) * 1e3:.0f} ms"}
     for name, seconds in document["first_call_seconds"].items():
-        rows.append([f"first call: {name}", f"{statistics.median(seconds) * 1e3:.1f} ms"])
+        rows[f"first call: {name}"] = f"{statistics.median(seconds) * 1e3:.1f} ms"
     for name, seconds in document["warm_call_seconds"].items():
-        rows.append([f"warm: {name}", f"{seconds['median'] * 1e6:.2f} us"])
+        rows[f"warm: {name}"] = f"{seconds['median'] * 1e6:.2f} us"
     for launch in document.get("bare_launches", []):
-        rows.append([f"the driver's launch alone: {launch_text(launch)}", f"{launch['us']:.2f} us"])
-    return f"{machine_line(document['machine'])}, device {document['device']}\n\n" + table(["what", "median"], rows)
+        rows[f"the driver's launch alone: {launch_text(launch)}"] = f"{launch['us']:.2f} us"
+    return rows
+
+
+def host_section(documents: list[dict]) -> str:
+    """A column for each of these, which are of one kind of device."""
+    columns = [host_medians(document) for document in documents]
+    names = dict.fromkeys(name for column in columns for name in column)
+    lines = "\n\n".join(machine_line(document["machine"]) for document in documents)
+    header = ["median", *(document["machine"]["commit"] for document in documents)]
+    return f"{lines}\n\n" + table(header, [[name, *(column.get(name, "") for column in columns)] for name in names])
 
 
 def plot(results: list[dict], field: str, label: str, path: Path) -> bool:
@@ -184,7 +193,10 @@ def main() -> int:
 
     documents = [json.loads(path.read_text()) for path in arguments.files]
     gemm = [document for document in documents if document.get("what") == "bench_gemm"]
-    host = [document for document in documents if document.get("what") == "bench_host"]
+    hosts: dict[str, list[dict]] = {}
+    for document in documents:
+        if document.get("what") == "bench_host":
+            hosts.setdefault("host" if document["device"] == "cuda" else "host_without_gpu", []).append(document)
     micro = [document for document in documents if document.get("what") == "micro"]
     latest = {json.dumps(result["case"]): result for document in gemm for result in document["rows"]}
     results = [result for result in latest.values() if not is_of_models(result)]
@@ -204,8 +216,8 @@ def main() -> int:
             sections["predictions"] = prediction_table(results)
         if models:
             sections["models"] = model_section(models, machines(True))
-        if host:
-            sections["host"] = "\n".join(host_section(document) for document in host)
+        for name, documents in hosts.items():
+            sections[name] = host_section(documents)
         if micro:
             sections["micro"] = "\n".join(
                 f"{machine_line(document['machine'])}\n\n{micro_section(document)}" for document in micro
@@ -233,8 +245,8 @@ def main() -> int:
             parts.append("![efficiency](efficiency_models.png)\n")
     for document in micro:
         parts += ["## Micro-benchmarks\n", f"{machine_line(document['machine'])}\n", micro_section(document)]
-    for document in host:
-        parts += ["## Host\n", host_section(document)]
+    for of_kind in hosts.values():
+        parts += ["## Host\n", host_section(of_kind)]
     path = arguments.out / "report.md"
     path.write_text("\n".join(parts))
     print(f"written: {path}")

@@ -83,6 +83,8 @@ def test_host_table(summary) -> None:
         "warm_call_seconds": {"fp8_gemm_nt": {"median": 2.5e-6, "least": 2.4e-6}},
         "bare_launches": [{"argument_bytes": 1088, "stream": "own", "attributes": "", "us": 2.1}],
     }
-    text = report.host_section(document)
-    assert "| warm: fp8_gemm_nt | 2.50 us |" in text
-    assert "| the driver's launch alone: 1088 bytes, own stream, no attribute | 2.10 us |" in text
+    older = document | {"machine": document["machine"] | {"commit": "y"}, "bare_launches": []}
+    text = report.host_section([older, document])
+    assert "| median | y | x |" in text
+    assert "| warm: fp8_gemm_nt | 2.50 us | 2.50 us |" in text
+    assert "| the driver's launch alone: 1088 bytes, own stream, no attribute |  | 2.10 us |" in text

@@ -161,6 +161,34 @@ def test_no_kernel_spills_or_keeps_wgmma_waiting():
     assert not failed, failed
 
 
+PLANTED = """
+#include <deep_gemm/ptx/wgmma.cuh>
+using namespace deep_gemm;
+// Each lane loads a descriptor: ptxas cannot know that all have the same one.
+extern "C" __global__ void deep_gemm_kernel(const uint64_t* descriptors, float* out, int blocks) {
+    float sums[4] = {};
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < 4; ++step) {
+            const uint64_t descriptor = descriptors[128 * (4 * block + step) + threadIdx.x];
+            ptx::Wgmma<8>::e4m3(sums, descriptor, descriptor, 1);
+        }
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<0>();
+    }
+    for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = sums[i];
+}
+"""
+
+
+def test_moved_descriptors_are_found():
+    multiplies, moves = sass.moves_between_wgmma(C.jit_compile("planted", PLANTED, "sm_90a", "cubin"))
+    assert multiplies == 4
+    assert moves >= 3  # between each two of them at least one
+
+
 if __name__ == "__main__":
     found = kernels(every_problem())
     print(f"{len(found)} kernels", file=sys.stderr)

@@ -94,22 +94,26 @@ inline int32_t expected_group_rows(const Problem& p) {
     return p.expected_m > 0 ? p.expected_m : std::max(1, ceil_div(round_up_coarsely(p.m), std::max(p.num_groups, 1)));
 }
 
+/// Rows of a group scatter around the caller's hint by so much of it, to either side.
+constexpr double kGroupScatter = 0.3;
+
 /// Blocks of this height that cover all rows.
 inline double expected_blocks(const Problem& p, int32_t height) {
     if (p.grouping == Grouping::k_contiguous) return static_cast<double>(ceil_div(p.m, height)) * p.num_groups;
     if (p.expected_m == 0) return ceil_div(is_m_grouped(p.grouping) ? round_up_coarsely(p.m) : p.m, height);
-    // Groups scatter around the hint: the mean over 0.7 to 1.3 of it.
-    constexpr int kPoints = 13;
+    constexpr int kPoints = 13;  // of which this is the mean
     double blocks = 0;
-    for (int i = 0; i < kPoints; ++i)
-        blocks += ceil_div(std::max(1, static_cast<int32_t>(p.expected_m * (0.7 + 0.05 * i) + 0.5)), height);
+    for (int i = 0; i < kPoints; ++i) {
+        const double factor = 1 - kGroupScatter + 2 * kGroupScatter * i / (kPoints - 1);
+        blocks += ceil_div(std::max(1, static_cast<int32_t>(p.expected_m * factor + 0.5)), height);
+    }
     return blocks / kPoints * p.num_groups;
 }
 
 /// Waves of CTAs that walk this many tiles for each of them. Where only the device knows a group's rows, the sum of all
 /// groups scatters too, so that a wave which is just not full may be two: the mean over it.
 inline double expected_waves(const Problem& p, double tiles_per_cta) {
-    const double scatter = counted_on_device(p.grouping) ? 0.3 / std::sqrt(p.num_groups) : 0;
+    const double scatter = counted_on_device(p.grouping) ? kGroupScatter / std::sqrt(p.num_groups) : 0;
     const double sum =
         std::ceil(tiles_per_cta * (1 - scatter)) + std::ceil(tiles_per_cta) + std::ceil(tiles_per_cta * (1 + scatter));
     return std::max(1.0, sum / 3);

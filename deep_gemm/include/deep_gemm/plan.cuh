@@ -120,9 +120,9 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     return p;
 }
 
-/// Rows that the last tile along an extent copies: what is left, in whole swizzle atoms. The copy engine takes 2 to 5
-/// cycles for each row beyond the tensor (docs/performance.md), and a box of the full height would have many of them.
-/// Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that are not
+/// Rows that the last tile along an extent copies: what is left, in whole swizzle atoms. The copy engine takes
+/// about 4 cycles for each row beyond the tensor (docs/performance.md), and a box of the full height would have many of
+/// them. Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that are not
 /// stored.
 constexpr int32_t last_box(int32_t extent, int32_t tile) {
     return extent % tile == 0 ? tile : align_up(extent % tile, 8);
