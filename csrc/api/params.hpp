@@ -64,11 +64,12 @@ inline TensorMapSpec output_map(const Matrix& d, const StoreChunk& chunk) {
                                      : chunk.swizzle_bytes() == 64 ? TensorMapSwizzle::bytes_64
                                      : chunk.swizzle_bytes() == 32 ? TensorMapSwizzle::bytes_32
                                                                    : TensorMapSwizzle::none;
+    const uint64_t size = chunk.element_bytes;
     return {.address = d.data,
-            .type = TensorMapType::bf16,
+            .type = size == 4 ? TensorMapType::f32 : TensorMapType::bf16,
             .rank = 3,
             .sizes = {static_cast<uint64_t>(d.cols), static_cast<uint64_t>(d.rows), static_cast<uint64_t>(d.groups)},
-            .strides_bytes = {d.row_stride * 2ull, d.group_stride * 2ull},
+            .strides_bytes = {d.row_stride * size, d.group_stride * size},
             .box = {static_cast<uint32_t>(chunk.inner), static_cast<uint32_t>(chunk.outer), 1},
             .swizzle = swizzle};
 }
@@ -91,7 +92,7 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
     encode_last(has_last_cols(c), cols, c.tile.cols, params.last_cols);
     if (c.row_scales() == ScaleKind::per_row) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
     if (c.col_scales() == ScaleKind::per_row) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
-    if (c.store == StoreKind::tma) encode(device, output_map(call.d, store_chunk(c)), params.d);
+    if (is_staged(c.store)) encode(device, output_map(call.d, store_chunk(c)), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;
     params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;

@@ -121,6 +121,8 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
                                 int32_t k_warpgroups = 1, bool tolerate_waste = false) {
     Candidate candidate;
     GemmConfig& c = candidate.config;
+    // FP32 of groups that the device counts is written row by row: a masked D keeps what is behind its groups' rows.
+    const bool staged = p.aligned_store && (p.output == ElementType::bf16 || !is_m_grouped(p.grouping));
     const bool reduces = p.add_c != 0 && p.in_place != 0 && p.output == ElementType::fp32;
     c = {.arch = Arch::sm90,
          .grouping = p.grouping,
@@ -135,9 +137,8 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .k_warpgroups = k_warpgroups,
          .stages = 1,
          .add_c = p.add_c != 0 && !reduces,
-         .store = reduces                                            ? StoreKind::reduce
-                  : p.aligned_store && p.output == ElementType::bf16 ? StoreKind::tma
-                                                                     : StoreKind::direct,
+         .store = staged ? (reduces ? StoreKind::tma_add : StoreKind::tma)
+                         : (reduces ? StoreKind::direct_add : StoreKind::direct),
          .dependent_launch = p.dependent_launch != 0,
          .tensor_core_percent = p.tensor_core_percent,
          .group_capacity = group_capacity(p),
@@ -145,6 +146,11 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .shape = p.compiled};
     c.store_buffers = store_chunks_per_tile(c);  // all of a tile: its stores drain while the next one is multiplied
     c.stages = most_stages(c);
+    // FP32 takes much room: fewer buffers, of which the later ones then wait, rather than a ring that runs dry.
+    while (c.stages < 4 && c.store_buffers > 1 && is_staged(c.store)) {
+        c.store_buffers = ceil_div(c.store_buffers, 2);
+        c.stages = most_stages(c);
+    }
     const int32_t m_blocks_step = swap_ab ? cluster.cols : cluster.rows,
                   n_blocks_step = swap_ab ? cluster.rows : cluster.cols;
     const int64_t m_blocks =

@@ -53,7 +53,7 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int3
 /// thread has (ptxas -v, CUDA 13.0, scales per row).
 inline bool spills(const GemmConfig& c) {
     const bool wide = c.warpgroup_rows() > kWgmmaRows && c.tile.cols >= 128;
-    if (wide && (c.store != StoreKind::tma || counted_on_device(c.grouping))) return true;
+    if (wide && (c.output == ElementType::fp32 || !is_staged(c.store) || counted_on_device(c.grouping))) return true;
     if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;
     const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
     return c.add_c && c.store == StoreKind::direct && c.math_warpgroups > 1 && accumulators >= math_registers(c) - 64;
@@ -134,13 +134,13 @@ struct CostModel {
             expected_waves(p, expected_blocks(p, tile_m) * ceil_div(p.n, tile_n) / (num_ctas / c.cluster.size()));
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
-        const double tile =
-            tile_cycles + elements * (c.store == StoreKind::tma ? tile_cycles_per_element : direct_cycles_per_element);
+        const double tile = tile_cycles + elements * (c.output == ElementType::bf16 ? tile_cycles_per_element
+                                                                                    : direct_cycles_per_element);
         const double compute_us = waves * (k_blocks * block_cycles(c) + tile) / clock_mhz;
 
         const double rows = expected_rows(p), stored = rows * p.n * element_bytes(p.output);
         const double moved = expected_weights(p) * p.n * p.k + rows * p.k + stored * (p.add_c ? 2 : 1);
-        const double added = c.store == StoreKind::reduce ? stored : 0;
+        const double added = adds_to_memory(c.store) ? stored : 0;
         const double split = (c.cluster.k > 1 ? split_us * c.cluster.k : 0) + turn_us * (c.k_warpgroups - 1) +
                              (c.k_parts() > 1 ? split_us_per_element * elements : 0);
         return launch_us + split +

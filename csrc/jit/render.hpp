@@ -24,7 +24,7 @@ inline const char* name(Grouping value) {
     return kNames[static_cast<int>(value)];
 }
 inline const char* name(StoreKind value) {
-    constexpr const char* kNames[] = {"tma", "direct", "reduce"};
+    constexpr const char* kNames[] = {"tma", "tma_add", "direct", "direct_add"};
     return kNames[static_cast<int>(value)];
 }
 

@@ -28,10 +28,13 @@ enum class Grouping : int32_t {
 };
 
 enum class StoreKind : int32_t {
-    tma,     // BF16, staged in shared memory, written by the copy engine, clipped at D's edges
-    direct,  // registers to global memory: FP32, and a D whose rows do not start at multiples of 16 bytes
-    reduce,  // FP32 added to what D holds, by the L2: C is D, and no register waits for it
+    tma,         // staged in shared memory, written by the copy engine, clipped at D's edges
+    tma_add,     // the same, FP32 added to what D holds, by the L2: C is D, and nobody waits for it
+    direct,      // registers to global memory: a D whose rows do not start at multiples of 16 bytes, and some FP32
+    direct_add,  // the same, FP32 added to what D holds
 };
+constexpr bool is_staged(StoreKind store) { return store == StoreKind::tma || store == StoreKind::tma_add; }
+constexpr bool adds_to_memory(StoreKind store) { return store == StoreKind::tma_add || store == StoreKind::direct_add; }
 
 /// Extents of one CTA's tile in the frame of the matrix instruction: `rows` lie on its M side (64 a warpgroup), `cols`
 /// on its N side.

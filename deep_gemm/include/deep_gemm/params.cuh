@@ -42,7 +42,7 @@ struct GemmParams {
     TensorMap last_rows, last_cols;    // the same in smaller boxes, for tiles at the end: has_last_rows, has_last_cols
     TensorMap row_scales, col_scales;  // per-row scales only: [groups,] ceil(K / 128), extent
 
-    TensorMap d;  // StoreKind::tma only
+    TensorMap d;  // where D is staged
 
     void* d_data;
     const void* c_data;

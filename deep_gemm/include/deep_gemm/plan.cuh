@@ -66,14 +66,16 @@ constexpr int32_t reduction_bytes(const GemmConfig& c) {
 struct StoreChunk {
     int32_t inner, outer;  // elements
     int32_t count;         // chunks of the 16 rows
-    constexpr int32_t bytes() const { return inner * outer * 2; }
-    constexpr int32_t swizzle_bytes() const { return inner * 2; }
+    int32_t element_bytes;
+    constexpr int32_t bytes() const { return outer * swizzle_bytes(); }
+    constexpr int32_t swizzle_bytes() const { return inner * element_bytes; }
 };
 
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
-    if (c.swap_ab) return {16, c.tile.cols, 1};
-    const int32_t inner = gcd(c.tile.cols, 64);
-    return {inner, 16, c.tile.cols / inner};
+    const int32_t size = element_bytes(c.output);
+    if (c.swap_ab) return {16, c.tile.cols, 1, size};
+    const int32_t inner = gcd(c.tile.cols, kSwizzleBytes / size);
+    return {inner, 16, c.tile.cols / inner, size};
 }
 
 /// Chunks that a warp stores for one tile.
@@ -82,7 +84,7 @@ constexpr int32_t store_chunks_per_tile(const GemmConfig& c) {
 }
 
 constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
-    return c.store == StoreKind::tma ? c.store_buffers * store_chunk(c).bytes() : 0;
+    return is_staged(c.store) ? c.store_buffers * store_chunk(c).bytes() : 0;
 }
 
 /// One entry for each group that has rows, and the end mark.

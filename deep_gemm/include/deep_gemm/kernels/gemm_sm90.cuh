@@ -21,7 +21,7 @@ DG_DEVICE void store_subtile(const Smem<c>& smem, float (&total)[kAccumulators<c
     const Fragment<c> at(tile, first_row, params);
     if constexpr (c.add_c) add_c<c>(total, at, params);
     if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(total, at, tile);
-    if constexpr (c.store == StoreKind::tma)
+    if constexpr (is_staged(c.store))
         store_staged<c>(smem.staging(threadIdx.x / 32), total, tile, first_row, store_batch, params);
     else
         store_direct<c>(total, at, params);
@@ -50,7 +50,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
             store_subtile<c>(smem, total[1], tile, first_row + kWgmmaRows, store_batch, params);
     }
     // Shared memory must outlive the copies that read it.
-    if constexpr (c.store == StoreKind::tma)
+    if constexpr (is_staged(c.store))
         if (ptx::elect_one()) ptx::wait_stores<0>();
 }
 
@@ -94,7 +94,7 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
         }
         if constexpr (c.row_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.row_scales);
         if constexpr (c.col_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.col_scales);
-        if constexpr (c.store == StoreKind::tma) ptx::prefetch_tensor_map(&params.d);
+        if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
         initialise_barriers<c>(smem);
     }
     // Nothing that a preceding kernel may write has been touched so far.

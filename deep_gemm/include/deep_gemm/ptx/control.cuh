@@ -13,6 +13,13 @@ DG_DEVICE bool elect_one() {
     return elected != 0;
 }
 
+/// %laneid, read where it is asked for: what is computed from it is not kept in registers across loops.
+DG_DEVICE int32_t lane() {
+    int32_t lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+
 /// redux.sync: a value that all lanes of the warp hold, as one that ptxas knows to be equal in all of them.
 DG_DEVICE int32_t uniform(int32_t value) {
     int32_t same;

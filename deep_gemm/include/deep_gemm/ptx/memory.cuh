@@ -38,6 +38,10 @@ DG_DEVICE int4 load_shared_int_x4(uint32_t address) {
     return v;
 }
 
+DG_DEVICE void store_shared_x2(uint32_t address, float x, float y) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
 DG_DEVICE void store_shared_x4(uint32_t address, float x, float y, float z, float w) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 }

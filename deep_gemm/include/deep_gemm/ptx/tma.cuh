@@ -42,6 +42,14 @@ DG_DEVICE void store_box(const void* map, uint32_t source, int x, int y, int z) 
                  : "memory");
 }
 
+/// cp.reduce.async.bulk.tensor.3d add: the same box, added to what the tensor holds, in the L2.
+DG_DEVICE void add_box(const void* map, uint32_t source, int x, int y, int z) {
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+        "r"(source), "r"(x), "r"(y), "r"(z)
+        : "memory");
+}
+
 /// cp.async.bulk.commit_group: the stores issued so far by this thread form a group.
 DG_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 

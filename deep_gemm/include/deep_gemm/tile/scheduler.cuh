@@ -214,7 +214,7 @@ public:
             tile.group = params_.first_group + index;
             blocks = table_.blocks(index);
             next_ += gridDim.x / c.cluster.size();
-        } while (c.store == StoreKind::reduce && blocks.count == 0);  // nothing to add; otherwise D becomes C or zero
+        } while (adds_to_memory(c.store) && blocks.count == 0);  // nothing to add; otherwise D becomes C or zero
         tile.k_block = blocks.first, tile.k_blocks = blocks.count;
         return true;
     }

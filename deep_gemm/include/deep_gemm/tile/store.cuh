@@ -100,7 +100,7 @@ template <GemmConfig c>
 DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
     constexpr bool kMayPair = c.output == ElementType::fp32 && !c.swap_ab;
-    constexpr bool kAdd = c.store == StoreKind::reduce;
+    constexpr bool kAdd = adds_to_memory(c.store);
     static_assert(!kAdd || c.output == ElementType::fp32, "only FP32 is added in place: BF16 would be rounded twice");
     const bool paired = kMayPair && (params.d_stride | params.d_group_stride | at.n_end) % 2 == 0 &&
                         reinterpret_cast<uint64_t>(params.d_data) % 8 == 0;
@@ -122,9 +122,32 @@ DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragmen
                      });
 }
 
-/// One chunk of this warp's 16 rows as BF16 into a staging buffer, in the swizzled layout that the store's box has.
+/// One chunk of this warp's 16 rows as FP32 into a staging buffer, in the swizzled layout that the store's box has.
 template <GemmConfig c>
-DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
+DG_DEVICE void stage_fp32(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
+    constexpr StoreChunk kChunk = store_chunk(c);
+    constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
+    const int32_t lane = ptx::lane(), row = lane / 4, col = lane % 4 * 2;
+#pragma unroll
+    for (int32_t j = 0; j < kColGroups; ++j) {
+        const float* values = total + 4 * (chunk * kColGroups + j);
+#pragma unroll
+        for (int32_t h = 0; h < 2; ++h) {
+            if constexpr (c.swap_ab) {
+                const int32_t offset = (8 * j + col) * kSpan + (row + 8 * h) * 4;
+                ptx::store_shared(buffer + swizzled<kSpan>(offset), values[2 * h]);
+                ptx::store_shared(buffer + swizzled<kSpan>(offset + kSpan), values[2 * h + 1]);
+            } else {
+                ptx::store_shared_x2(buffer + swizzled<kSpan>((row + 8 * h) * kSpan + (8 * j + col) * 4), values[2 * h],
+                                     values[2 * h + 1]);
+            }
+        }
+    }
+}
+
+/// The same as BF16.
+template <GemmConfig c>
+DG_DEVICE void stage_bf16(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
     // Lane l addresses row l % 8 of matrix l / 8; matrices 0 and 1 are 8 rows apart, 2 and 3 are the next 8 columns.
@@ -163,15 +186,22 @@ DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols /
         __syncwarp();
 #pragma unroll
         for (int32_t chunk = first; chunk < end; ++chunk)
-            stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
+            if constexpr (c.output == ElementType::fp32)
+                stage_fp32<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
+            else
+                stage_bf16<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
         ptx::fence_for_async_proxy();
         __syncwarp();
         if (ptx::elect_one()) {
 #pragma unroll
             for (int32_t chunk = first; chunk < end; ++chunk) {
-                const int32_t col = tile.col + chunk * kChunk.inner;
-                ptx::store_box(&params.d, buffers + (chunk - first) * kChunk.bytes(), c.swap_ab ? row : col,
-                               c.swap_ab ? tile.col : row, group_of_d<c>(tile));
+                const uint32_t source = buffers + (chunk - first) * kChunk.bytes();
+                const int32_t col = tile.col + chunk * kChunk.inner, x = c.swap_ab ? row : col,
+                              y = c.swap_ab ? tile.col : row;
+                if constexpr (adds_to_memory(c.store))
+                    ptx::add_box(&params.d, source, x, y, group_of_d<c>(tile));
+                else
+                    ptx::store_box(&params.d, source, x, y, group_of_d<c>(tile));
             }
             ptx::commit_stores();
         }
