@@ -89,7 +89,13 @@ def decode_chain_table(rows: list[dict]) -> str:
 
 
 def k_block_table(rows: list[dict]) -> str:
-    promotions = ["", "a scale a row", "row x column", "row x column, multiplied ahead"]
+    promotions = [
+        "",
+        "a scale a row",
+        "row x column",
+        "row x column, multiplied ahead",
+        "row x column, columns read ahead",
+    ]
     lines = []
     for row in rows:
         copies = ["", "own", "shared as a GEMM's"][row["copy"]]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 INSTRUCTION_BYTES = 16
 OPCODE = 0xFFF  # bits of an instruction's first word
-QGMMA, R2UR, BRANCH = 0x9F3, 0x2CA, 0x947  # wgmma of FP8, move to a uniform register, jump
+QGMMA, R2UR, BRANCH, FSEL = 0x9F3, 0x2CA, 0x947, 0x208  # wgmma of FP8, move to a uniform register, jump, select
 
 
 def code(cubin: bytes) -> bytes:
@@ -51,20 +52,30 @@ def wgmma_loops(instructions: list[int]) -> list[range]:
     return loops
 
 
-def moves_between_wgmma(cubin: bytes) -> tuple[int, int]:
-    """FP8 wgmma instructions in the loops over K, and moves into uniform registers (R2UR) between two of them with no
-    branch in between: each makes the next wgmma wait for its descriptor."""
+class LoopsOverK(NamedTuple):
+    """What stands in the loops over K: FP8 wgmma; moves into uniform registers (R2UR) between two of them with no branch
+    in between, each of which makes the next wgmma wait for its descriptor; and selects of FP32 values, which a branch
+    taken in one round may have become in all of them."""
+
+    wgmma: int
+    moves: int
+    selects: int
+
+
+def loops_over_k(cubin: bytes) -> LoopsOverK:
     found = instructions(cubin)
-    multiplies = moves = 0
+    wgmma = moves = selects = 0
     for loop in wgmma_loops(found):
         after_wgmma, pending = False, 0
         for opcode in (found[index] & OPCODE for index in loop):
             if opcode == QGMMA:
-                multiplies += 1
+                wgmma += 1
                 moves += pending if after_wgmma else 0
                 after_wgmma, pending = True, 0
             elif opcode == BRANCH:
                 after_wgmma = False
             elif opcode == R2UR:
                 pending += 1
-    return multiplies, moves
+            elif opcode == FSEL:
+                selects += 1
+    return LoopsOverK(wgmma, moves, selects)

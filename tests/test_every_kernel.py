@@ -1,7 +1,7 @@
-"""What selection picks compiles for Hopper without spills, without wgmma run one by one, and with wgmma's
-descriptors in uniform registers.
+"""What selection picks compiles for Hopper without spills, without wgmma run one by one, with wgmma's descriptors in
+uniform registers, and without selects in the loops over K.
 
-ptxas decides all three, for each config anew, and speaks of none unless asked; each costs much of a kernel's speed. The
+The compiler decides all four, for each config anew, and speaks of none unless asked; each costs much of a kernel's speed. The
 test compiles the kernels of the public cases, and of the others a choice in which nearly every two facts (tile and
 store, say) that occur together in any of them occur together. All of them, about 1,000, take some minutes:
 
@@ -137,17 +137,17 @@ result = [result.error and str(result.error) for result in results]
     return fresh.check(code, DG_JIT_PTXAS_CHECK=1, **where).result
 
 
-def moved_descriptors(text: str) -> str | None:
-    multiplies, moves = sass.moves_between_wgmma(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
-    assert multiplies >= 4, "no FP8 wgmma in the machine code: has its opcode changed?"
-    return f"{moves} moves into uniform registers between {multiplies} wgmma" if moves else None
+def slow_loop(text: str) -> str | None:
+    loops = sass.loops_over_k(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+    assert loops.wgmma >= 4, "no FP8 wgmma in the machine code: has its opcode changed?"
+    return f"in the loops over K: {loops}" if loops.moves or loops.selects else None
 
 
 def failures(found: dict[str, Problem], texts: list[str]) -> str:
     return "\n\n".join(
         f"{found[text]} gets\n{config_of(text)}\n{error}"
         for text, refused in zip(texts, compile_checked(texts), strict=True)
-        if (error := refused or moved_descriptors(text))
+        if (error := refused or slow_loop(text))
     )
 
 
@@ -161,7 +161,7 @@ def test_no_kernel_spills_or_keeps_wgmma_waiting():
     assert not failed, failed
 
 
-PLANTED = """
+MOVED = """
 #include <deep_gemm/ptx/wgmma.cuh>
 using namespace deep_gemm;
 // Each lane loads a descriptor: ptxas cannot know that all have the same one.
@@ -184,14 +184,43 @@ extern "C" __global__ void deep_gemm_kernel(const uint64_t* descriptors, float* 
 
 
 def test_moved_descriptors_are_found():
-    multiplies, moves = sass.moves_between_wgmma(C.jit_compile("planted", PLANTED, "sm_90a", "cubin"))
-    assert multiplies == 4
-    assert moves >= 3  # between each two of them at least one
+    loops = sass.loops_over_k(C.jit_compile("planted", MOVED, "sm_90a", "cubin"))
+    assert loops.wgmma == 4
+    assert loops.moves >= 3  # between each two of them at least one
+    assert loops.selects == 0
+
+
+SELECTED = """
+#include <deep_gemm/ptx/wgmma.cuh>
+using namespace deep_gemm;
+// Sums start at zero by a branch in each round, which becomes a select of each.
+extern "C" __global__ void deep_gemm_kernel(uint64_t descriptor, float* out, int blocks) {
+    float sums[4], partial[4];
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
+        ptx::wgmma_fence();
+        ptx::Wgmma<8>::e4m3(partial, descriptor, descriptor, 0);
+        ptx::wgmma_commit();
+        if (block == 0)
+            for (int i = 0; i < 4; ++i) sums[i] = 0.0f;
+        ptx::wgmma_wait<0>();
+        for (int i = 0; i < 4; ++i) sums[i] += partial[i];
+    }
+    for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = sums[i];
+}
+"""
+
+
+def test_selected_sums_are_found():
+    loops = sass.loops_over_k(C.jit_compile("planted", SELECTED, "sm_90a", "cubin"))
+    assert loops.wgmma == 1
+    assert loops.selects == 4
+    assert loops.moves == 0
 
 
 if __name__ == "__main__":
     found = kernels(every_problem())
     print(f"{len(found)} kernels", file=sys.stderr)
     failed = failures(found, list(found))
-    print(failed or f"all {len(found)} compile without spills, serialised wgmma and moved descriptors")
+    print(failed or f"all {len(found)} compile without spills, serialised wgmma and slow loops over K")
     sys.exit(bool(failed))

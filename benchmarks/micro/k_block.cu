@@ -2,7 +2,8 @@
 //
 // The host puts the constants in front: kCols (N of wgmma), kWarpgroups, kSubtiles (accumulators of m64 a warpgroup),
 // kPromote (0: the tensor cores accumulate; 1: one scale a row; 2: row times column scales, columns from shared
-// memory; 3: the same, products made while the tensor cores work), kRowsInRegisters (operand of m64 from registers),
+// memory; 3: the same, products made while the tensor cores work; 4: columns read into registers while they work),
+// kRowsInRegisters (operand of m64 from registers),
 // kCopy (copy operands into a ring while multiplying: 1 from regions of each CTA's own, 2 from regions shared as a GEMM
 // shares them), kCluster (pairs that share the columns' operand by multicast), kMultiply, kBlocks.
 #include <deep_gemm/ptx/barrier.cuh>
@@ -23,6 +24,7 @@ struct Params {
 
 constexpr int kRows = 64 * kWarpgroups * kRowTiles;
 constexpr int kStageBytes = (kRows + kCols * kColTiles) * 128;
+constexpr int kPiece = kCols * kColTiles % 64 == 0 ? 8192 : 2048;  // of a copy
 constexpr int kStages = 220000 / kStageBytes < 4 ? 220000 / kStageBytes : 4;
 
 __device__ __forceinline__ void bulk_copy(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier) {
@@ -58,7 +60,7 @@ __device__ __forceinline__ void release(uint32_t barrier) {
 
 template <int kN>
 __device__ __forceinline__ void promote(float (&total)[kN], const float (&partial)[kN], float row0, float row1,
-                                        uint32_t column_scales) {
+                                        uint32_t column_scales, const float2 (&held)[kN / 4]) {
 #pragma unroll
     for (int i = 0; i < kN; i += 4) {
         if constexpr (kPromote == 1) {
@@ -67,7 +69,7 @@ __device__ __forceinline__ void promote(float (&total)[kN], const float (&partia
             total[i + 2] = __fmaf_rn(partial[i + 2], row1, total[i + 2]);
             total[i + 3] = __fmaf_rn(partial[i + 3], row1, total[i + 3]);
         } else {
-            const float2 c = ptx::load_shared_x2(column_scales + i * 8);
+            const float2 c = kPromote == 4 ? held[i / 4] : ptx::load_shared_x2(column_scales + i * 8);
             total[i] = __fmaf_rn(partial[i], row0 * c.x, total[i]);
             total[i + 1] = __fmaf_rn(partial[i + 1], row0 * c.y, total[i + 1]);
             total[i + 2] = __fmaf_rn(partial[i + 2], row1 * c.x, total[i + 2]);
@@ -129,14 +131,14 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
                 ptx::barrier_arrive_expect(full(stage), kStageBytes);
                 const uint32_t at = base + stage * kStageBytes;
 #pragma unroll 1
-                for (int part = 0; part < kRowsBytes; part += 8192)
-                    bulk_copy(at + part, rows_source + stage * kRowsBytes + part, 8192, full(stage));
+                for (int part = 0; part < kRowsBytes; part += kPiece)
+                    bulk_copy(at + part, rows_source + stage * kRowsBytes + part, kPiece, full(stage));
 #pragma unroll 1
-                for (int part = 0; part < kColsBytes; part += 8192)
+                for (int part = 0; part < kColsBytes; part += kPiece)
                     if constexpr (kCluster == 1)
-                        bulk_copy(at + kRowsBytes + part, cols_source + stage * kColsBytes + part, 8192, full(stage));
-                    else if (part / 8192 % kCluster == blockIdx.x % kCluster)
-                        bulk_copy_to_all(at + kRowsBytes + part, cols_source + stage * kColsBytes + part, 8192,
+                        bulk_copy(at + kRowsBytes + part, cols_source + stage * kColsBytes + part, kPiece, full(stage));
+                    else if (part / kPiece % kCluster == blockIdx.x % kCluster)
+                        bulk_copy_to_all(at + kRowsBytes + part, cols_source + stage * kColsBytes + part, kPiece,
                                          full(stage));
                 if (++stage == kStages) stage = 0, phase ^= 1;
             }
@@ -162,6 +164,7 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
 #pragma unroll
             for (int tile = 0; tile < kRowTiles * kColTiles; ++tile) {
                 const int row_tile = tile % kRowTiles, col_tile = tile / kRowTiles;
+                float2 held[kCols / 8];
                 float partial[kCols / 2], products[kPromote == 3 ? kCols / 2 : 1];
                 float(&d)[kCols / 2] = kPromote ? partial : total[tile];
                 if constexpr (kMultiply) {
@@ -181,6 +184,11 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
                     for (int i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
                     // Without it ptxas puts the loads and products between two wgmma.
                     if constexpr (kPromote == 3) __syncwarp();
+                    if constexpr (kPromote == 4) {
+#pragma unroll
+                        for (int i = 0; i < kCols / 8; ++i)
+                            held[i] = ptx::load_shared_x2(scales + threadIdx.x % 4 * 8 + i * 32);
+                    }
                     if constexpr (kPromote == 3) multiply_scales(products, row0, row1, scales + threadIdx.x % 4 * 16);
                     ptx::wgmma_wait<0>();
                     for (int i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
@@ -194,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
                     for (int i = 0; i < kCols / 2; ++i)
                         total[tile][i] = __fmaf_rn(partial[i], products[i], total[tile][i]);
                 else if constexpr (kPromote != 0)
-                    promote(total[tile], partial, row0, row1, scales + threadIdx.x % 4 * 8);
+                    promote(total[tile], partial, row0, row1, scales + threadIdx.x % 4 * 8, held);
                 if (kCopy && tile == kRowTiles * kColTiles - 1 && kPromote == 2) {
                     release(empty(stage));
                 }

@@ -23,18 +23,26 @@ constexpr int32_t block_scale_values(const GemmConfig& c) {
     return extent / scale_run(extent);
 }
 
-/// Scales per column are read into registers before the tensor cores start, unless that takes too many: then they are
-/// read while promoting, and the stage is kept until promotion is done.
-constexpr bool scales_stay_in_smem(const GemmConfig& c) {
-    return c.col_scales() == ScaleKind::per_row && c.tile.cols > 64;
-}
-
 /// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
-constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups < 3 ? 232 : 152; }
+constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups < 3 ? 232 : 160; }
 
 /// What is left to the warps that load.
 constexpr int32_t load_registers(const GemmConfig& c) {
     return c.math_warpgroups < 3 ? 40 : 512 - 3 * math_registers(c);
+}
+
+/// Scales per column, in groups of 8 columns, that a thread reads into registers while the tensor cores work: two
+/// values each. As many as there is room for beside the accumulators.
+constexpr int32_t held_col_groups(const GemmConfig& c) {
+    if (c.col_scales() != ScaleKind::per_row) return 0;
+    const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
+    const int32_t room = (math_registers(c) - 22 - accumulators) / 2, groups = c.tile.cols / 8;
+    return room < groups ? (room < 0 ? 0 : room) : groups;
+}
+
+/// The others are read while promoting, several times as slowly, and the stage is kept until promotion is done.
+constexpr bool scales_stay_in_smem(const GemmConfig& c) {
+    return c.col_scales() == ScaleKind::per_row && held_col_groups(c) < c.tile.cols / 8;
 }
 
 /// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it,
@@ -134,6 +142,11 @@ constexpr int32_t last_box(int32_t extent, int32_t tile) {
 /// have maps of their own.
 constexpr bool has_last_rows(const GemmConfig& c) { return c.grouping == Grouping::dense && c.cluster.cols == 1; }
 constexpr bool has_last_cols(const GemmConfig& c) { return c.grouping == Grouping::dense && c.cluster.rows == 1; }
+
+/// Whether a warpgroup may find nothing but padding among its rows, behind an expert's last ones.
+constexpr bool rows_may_be_padding(const GemmConfig& c) {
+    return is_m_grouped(c.grouping) && !c.swap_ab && c.row_warpgroups() > 1;
+}
 
 /// "full": the copying thread, and the warp that writes block scales.
 constexpr int32_t full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }

@@ -25,37 +25,56 @@ public:
         }
     }
 
-    /// `total` = the sum of `k_blocks` K blocks, or of this warpgroup's share of them. `meanwhile()` is called once,
-    /// when the first block is under way: between two tiles the tensor cores wait for nothing that can be done then.
-    template <typename Meanwhile>
-    DG_DEVICE void run(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
+    /// `total` = the sum of `k_blocks` K blocks, or of this warpgroup's share of them. `place()` is called once; unless
+    /// it has nothing to do (kPlaced), when the first block is under way: between two tiles the tensor cores wait for
+    /// nothing that can be done then. (A branch that did no more than clear the sums would become a select of each sum
+    /// in each round.)
+    template <bool kPlaced, typename Place>
+    DG_DEVICE void run(Totals& total, int32_t k_blocks, const Place& place) {
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
-        // Behind a scheduler that loads, ptxas does not see that all lanes count alike (see kStageHidden).
-        if constexpr (c.grouping != Grouping::dense && !kStageHidden) k_blocks = ptx::uniform(k_blocks);
+        k_blocks = known_uniform(k_blocks);
+        constexpr bool kLater = !kPlaced && c.scaled();
         const auto begin = [&] {
-#pragma unroll
-            for (int32_t i = 0; i < kSubtiles * kAccumulators<c>; ++i)
-                total[i / kAccumulators<c>][i % kAccumulators<c>] = 0.0f;
-            meanwhile();
+            clear(total);
+            place();
         };
-        if constexpr (!c.scaled()) {
-            begin();
+        const auto meanwhile = [&] {
+            if constexpr (kLater) begin();
+        };
+        if (!kLater || k_blocks == 0) begin();
+        if (k_blocks == 0) return;
+        if constexpr (!c.scaled())
             accumulate(total, k_blocks);
-        } else if (k_blocks == 0) {
-            begin();
-        } else if constexpr (overlaps_blocks(c)) {
-            promote_overlapped(total[0], k_blocks, begin);
-        } else {
-            promote_in_turn(total, k_blocks, begin);
+        else if constexpr (overlaps_blocks(c))
+            promote_overlapped(total[0], k_blocks, meanwhile);
+        else
+            promote_in_turn(total, k_blocks, meanwhile);
+    }
+
+    static DG_DEVICE void clear(Totals& total) {
+#pragma unroll
+        for (int32_t i = 0; i < kSubtiles * kAccumulators<c>; ++i)
+            total[i / kAccumulators<c>][i % kAccumulators<c>] = 0.0f;
+    }
+
+    /// Lets a tile's stages go unread.
+    DG_DEVICE void pass(int32_t k_blocks) {
+        for (k_blocks = known_uniform(k_blocks); k_blocks > 0; --k_blocks, advance()) {
+            wait_full();
+            release(ring_.stage);
         }
     }
 
 private:
+    static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
+
     /// The place in the ring, and the descriptors made of it, belong in uniform registers. Where ptxas is not sure that
-    /// lanes agree, it moves each of them there (R2UR) while wgmma waits for it; it loses sight of a stage whose scales
-    /// are read after the next block has started. tests/test_every_kernel.py looks for such moves.
-    static constexpr bool kStageHidden = overlaps_blocks(c) && scales_stay_in_smem(c);
+    /// all lanes count alike, as behind a scheduler that loads, it moves each of them there (R2UR) while wgmma waits
+    /// for it. tests/test_every_kernel.py looks for such moves.
+    static DG_DEVICE int32_t known_uniform(int32_t k_blocks) {
+        return c.grouping != Grouping::dense ? ptx::uniform(k_blocks) : k_blocks;
+    }
 
     /// A K block of 64 rows between issue and promotion.
     struct Block {
@@ -91,23 +110,24 @@ private:
 
     DG_DEVICE void start(Block& block, int32_t subtile) const {
         block.stage = ring_.stage;
-        block.scales.load(smem_, ring_.stage, first_row_ + subtile * kWgmmaRows);
         multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
+        block.scales.load(smem_, ring_.stage, first_row_ + subtile * kWgmmaRows);
     }
 
     /// All but the last kPending blocks are done; this is the oldest.
     template <int32_t kPending>
     DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>], bool release_after) const {
         finish_block<c, kPending>(block.partial);
+        block.scales.arrive();
         if constexpr (scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
         if (release_after) release(block.stage);
         if constexpr (!scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
     }
 
-    /// At least one block; `begin` once the first is under way. (A branch in each round: a first round of its own takes
-    /// registers that 256x128 does not have.)
-    template <typename Begin>
-    DG_DEVICE void promote_in_turn(Totals& total, int32_t k_blocks, const Begin& begin) {
+    /// At least one block; `meanwhile` once the first is under way. (A branch in each round: a first round of its own
+    /// takes registers that 256x128 does not have.)
+    template <typename Meanwhile>
+    DG_DEVICE void promote_in_turn(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
 #pragma unroll 1
         for (int32_t i = 0; i < k_blocks; ++i, advance()) {
             wait_full();
@@ -115,18 +135,18 @@ private:
             for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
                 Block block;
                 start(block, subtile);
-                if (subtile == 0 && i == 0) begin();
+                if (subtile == 0 && i == 0) meanwhile();
                 finish<0>(block, total[subtile], subtile == kSubtiles - 1);
             }
         }
     }
 
     /// Two blocks by name, not by index: registers cannot be indexed.
-    template <typename Begin>
-    DG_DEVICE void promote_overlapped(float (&total)[kAccumulators<c>], int32_t k_blocks, const Begin& begin) {
+    template <typename Meanwhile>
+    DG_DEVICE void promote_overlapped(float (&total)[kAccumulators<c>], int32_t k_blocks, const Meanwhile& meanwhile) {
         Block even, odd;
         start_next(even);
-        begin();
+        meanwhile();
         for (;; k_blocks -= 2) {
             if (k_blocks == 1) return finish<0>(even, total, true);
             start_next(odd);
@@ -138,7 +158,6 @@ private:
     }
 
     DG_DEVICE void start_next(Block& block) {
-        if constexpr (kStageHidden) ring_.stage = ptx::uniform(ring_.stage);
         wait_full();
         start(block, 0);
         advance();
@@ -157,7 +176,6 @@ private:
             if (i > 0) release(previous);
             previous = ring_.stage;
         }
-        if (k_blocks == 0) return;
 #pragma unroll
         for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) finish_block<c, 0>(total[subtile]);
         release(previous);

@@ -47,7 +47,7 @@ DG_DEVICE void finish_block(float (&d)[kAccumulators<c>]) {
 /// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart)
 /// and, for each 8 columns, its two neighbours.
 ///
-/// Loaded before the block's wgmma are issued, so that nothing between two of them waits for shared memory.
+/// Loaded when the block's wgmma are issued: while tensor cores read shared memory, other reads take their time.
 template <GemmConfig c>
 struct BlockScales {
     static constexpr bool kRowsUniform = c.row_scales() == ScaleKind::per_block;
@@ -57,8 +57,9 @@ struct BlockScales {
 
     float row[2];
     float run[kRuns];  // of columns that share a block's scale
-    float2 col[kColsUniform || scales_stay_in_smem(c) ? 1 : kColGroups];
-    uint32_t address;  // of columns' scales that stay in shared memory
+    static constexpr int32_t kHeld = held_col_groups(c);
+    float2 col[kHeld > 0 ? kHeld : 1];
+    uint32_t address;  // of columns' scales, some of which stay in shared memory
 
     /// `first_row` is the first of the 64 rows, counted within the tile.
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
@@ -76,11 +77,20 @@ struct BlockScales {
             for (int32_t i = 0; i < kRuns; ++i) run[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
         } else {
             address = smem.col_scales(stage) + lane % 4 * 8;
-            if constexpr (!scales_stay_in_smem(c)) {
 #pragma unroll
-                for (int32_t i = 0; i < kColGroups; ++i) col[i] = ptx::load_shared_x2(address + i * 32);
-            }
+            for (int32_t i = 0; i < kHeld; ++i) col[i] = ptx::load_shared_x2(address + i * 32);
         }
+    }
+
+    /// From here the stage may be overwritten: what was loaded is in registers.
+    DG_DEVICE void arrive() {
+        ptx::pin(row[0]), ptx::pin(row[1]);
+        if constexpr (kColsUniform) {
+#pragma unroll
+            for (int32_t i = 0; i < kRuns; ++i) ptx::pin(run[i]);
+        }
+#pragma unroll
+        for (int32_t i = 0; i < kHeld; ++i) ptx::pin(col[i].x), ptx::pin(col[i].y);
     }
 
     /// total += partial * scales.
@@ -92,7 +102,7 @@ struct BlockScales {
                 scale[0][0] = scale[0][1] = row[0] * run[8 * i / kRun];
                 scale[1][0] = scale[1][1] = row[1] * run[8 * i / kRun];
             } else {
-                const float2 pair = scales_stay_in_smem(c) ? ptx::load_shared_x2(address + i * 32) : col[i];
+                const float2 pair = i < kHeld ? col[i] : ptx::load_shared_x2(address + i * 32);
                 scale[0][0] = row[0] * pair.x, scale[0][1] = row[0] * pair.y;
                 scale[1][0] = row[1] * pair.x, scale[1][1] = row[1] * pair.y;
             }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/params.cuh>
+#include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/cluster_position.cuh>
 #include <deep_gemm/tile/group_table.cuh>
 #include <deep_gemm/tile/k_groups.cuh>
@@ -70,14 +71,25 @@ struct Rasterizer {
 };
 
 /// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
-/// second takes a while and multiplying can begin without it.
-template <GemmConfig c, Grouping = c.grouping>
+/// second takes a while and multiplying can begin without it, unless the tile is kPlaced already.
+///
+/// `kWholeWarp`: a whole warp walks the tiles, not its elected lane alone. Then what comes out of memory and decides
+/// branches is made uniform: ptxas otherwise takes the lanes for diverged from there on, keeps the ring's place in
+/// vector registers, and moves every descriptor between two wgmma.
+template <GemmConfig c, bool kWholeWarp, Grouping = c.grouping>
 class TileScheduler;
 
+template <bool kWholeWarp>
+DG_DEVICE bool agreed(bool condition) {
+    return kWholeWarp ? __all_sync(0xffffffff, condition) : condition;
+}
+
 /// One matrix.
-template <GemmConfig c>
-class TileScheduler<c, Grouping::dense> {
+template <GemmConfig c, bool kWholeWarp>
+class TileScheduler<c, kWholeWarp, Grouping::dense> {
 public:
+    static constexpr bool kPlaced = false;
+
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
         : raster_(params), m_end_(extent_m<c>(params)), next_(blockIdx.x / c.cluster.size()) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
@@ -102,13 +114,15 @@ private:
 };
 
 /// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a
-/// tile's height divides, so that the first row speaks for a tile; a tile that begins with padding (-1) holds nothing
-/// but padding.
+/// tile's height divides, so that the first row speaks for a tile; behind padding (-1) a tile holds nothing but
+/// padding.
 ///
 /// Always one tile ahead, so that nobody waits for the expert's index.
-template <GemmConfig c>
-class TileScheduler<c, Grouping::m_contiguous> {
+template <GemmConfig c, bool kWholeWarp>
+class TileScheduler<c, kWholeWarp, Grouping::m_contiguous> {
 public:
+    static constexpr bool kPlaced = true;  // its expert could not be known without its place
+
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
         : raster_(params),
           experts_(params.grouped_layout),
@@ -125,19 +139,27 @@ public:
             tile = ahead_;
             next_ += gridDim.x / c.cluster.size();
             look_ahead();
-        } while (static_cast<uint32_t>(tile.group) >= static_cast<uint32_t>(num_groups_));
+        } while (agreed<kWholeWarp>(static_cast<uint32_t>(tile.group) >= static_cast<uint32_t>(num_groups_)));
+        if constexpr (kWholeWarp && rows_may_be_padding(c)) tile.m_end = ptx::uniform(tile.m_end);
         return true;
     }
 
-    DG_DEVICE void place(const Tile&) const {}  // its expert could not be known without its place
+    DG_DEVICE void place(const Tile&) const {}
 
 private:
     DG_DEVICE void look_ahead() {
         if (next_ >= m_blocks_ * raster_.n_blocks) return;
         raster_.share_k(ahead_);
         raster_.place(ahead_, next_, m_blocks_, 0);
-        ahead_.group = ptx::load_global_int(experts_ + (c.swap_ab ? ahead_.col : ahead_.row));
+        const int32_t* experts = experts_ + (c.swap_ab ? ahead_.col : ahead_.row);
+        ahead_.group = ptx::load_global_int(experts);
         ahead_.m_end = m_end_;
+        if constexpr (rows_may_be_padding(c)) {
+#pragma unroll
+            for (int32_t row = c.tile.rows - c.warpgroup_rows(); row > 0; row -= c.warpgroup_rows())
+                if (ahead_.row + row < m_end_ && ptx::load_global_int(experts + row) < 0)
+                    ahead_.m_end = ahead_.row + row;
+        }
     }
 
     static constexpr int32_t kBlockM = Rasterizer<c>::kTileM;
@@ -149,35 +171,44 @@ private:
 };
 
 /// Groups with device-side row counts; a table in shared memory says where each begins.
-template <GemmConfig c>
+template <GemmConfig c, bool kWholeWarp>
 class CountedScheduler {
 public:
+    /// Whether it depends on a tile's place what is to be multiplied.
+    static constexpr bool kPlaced = c.grouping == Grouping::m_psum || rows_may_be_padding(c);
+
     DG_DEVICE CountedScheduler(const GemmParams& params, const GroupTable<c>& table)
         : raster_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.cluster.size()) {}
 
     DG_DEVICE bool next(Tile& tile) {
-        while (entry_.group >= 0 && next_ >= entry_.block_end * raster_.n_blocks) {
+        while (agreed<kWholeWarp>(entry_.group >= 0 && next_ >= entry_.block_end * raster_.n_blocks)) {
             blocks_before_ = entry_.block_end;
             entry_ = table_.entry(++index_);
         }
+        if constexpr (kWholeWarp)
+            entry_ = {ptx::uniform(entry_.block_end), ptx::uniform(entry_.row_begin), ptx::uniform(entry_.row_end),
+                      ptx::uniform(entry_.group)};
         if (entry_.group < 0) return false;
         raster_.share_k(tile);
         tile.group = entry_.group;
         tile.m_end = entry_.row_end;
         at_ = next_ - blocks_before_ * raster_.n_blocks;
         next_ += gridDim.x / c.cluster.size();
-        if constexpr (c.grouping == Grouping::m_psum) {  // blocks of nothing but padding become zero
-            place(tile);
+        if constexpr (kPlaced) locate(tile);
+        if constexpr (c.grouping == Grouping::m_psum)  // blocks of nothing but padding become zero
             if ((c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
-        }
         return true;
     }
 
     DG_DEVICE void place(Tile& tile) const {
-        raster_.place(tile, at_, entry_.block_end - blocks_before_, entry_.row_begin);
+        if constexpr (!kPlaced) locate(tile);
     }
 
 private:
+    DG_DEVICE void locate(Tile& tile) const {
+        raster_.place(tile, at_, entry_.block_end - blocks_before_, entry_.row_begin);
+    }
+
     static_assert(Rasterizer<c>::kClusterM == 1, "a cluster works on one group's block of rows");
     Rasterizer<c> raster_;
     GroupTable<c> table_;
@@ -185,20 +216,22 @@ private:
     int32_t next_, at_ = 0, index_ = 0, blocks_before_ = 0;
 };
 
-template <GemmConfig c>
-class TileScheduler<c, Grouping::masked> : public CountedScheduler<c> {
-    using CountedScheduler<c>::CountedScheduler;
+template <GemmConfig c, bool kWholeWarp>
+class TileScheduler<c, kWholeWarp, Grouping::masked> : public CountedScheduler<c, kWholeWarp> {
+    using CountedScheduler<c, kWholeWarp>::CountedScheduler;
 };
-template <GemmConfig c>
-class TileScheduler<c, Grouping::m_psum> : public CountedScheduler<c> {
-    using CountedScheduler<c>::CountedScheduler;
+template <GemmConfig c, bool kWholeWarp>
+class TileScheduler<c, kWholeWarp, Grouping::m_psum> : public CountedScheduler<c, kWholeWarp> {
+    using CountedScheduler<c, kWholeWarp>::CountedScheduler;
 };
 
 /// One product per range of K, all of the same extents. Extents are read again for each tile: registers are short where
 /// there are three math warpgroups.
-template <GemmConfig c>
-class TileScheduler<c, Grouping::k_contiguous> {
+template <GemmConfig c, bool kWholeWarp>
+class TileScheduler<c, kWholeWarp, Grouping::k_contiguous> {
 public:
+    static constexpr bool kPlaced = false;
+
     DG_DEVICE TileScheduler(const GemmParams& params, const KGroupTable<c>& table)
         : params_(params), table_(table), next_(blockIdx.x / c.cluster.size()) {}
 
