@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import re
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -40,44 +38,9 @@ AHEAD = 3  # problems whose kernels are compiled while one is timed
 # Compiling ahead
 
 
-def kernel_text(template: str, sizes: Sizes, candidate) -> str:
-    """The source that a forced config will have, from that of the selected one. A mistake here costs only time: the
-    call then compiles what it needs itself."""
-    swap_ab, rows, cols, cluster_rows, cluster_cols, cluster_k, turns = candidate.config
-    inner = math.gcd(cols, 64)
-    fields = {
-        "swap_ab": "true" if swap_ab else "false",
-        "tile": f"{{.rows = {rows}, .cols = {cols}, .k = 128}}",
-        "cluster": f"{{.rows = {cluster_rows}, .cols = {cluster_cols}, .k = {cluster_k}}}",
-        "math_warpgroups": str(candidate.warpgroups),
-        "k_warpgroups": str(turns),
-        "stages": str(candidate.stages),
-        "store_buffers": str(rows // (candidate.warpgroups // turns) // 64 * (1 if swap_ab else cols // inner)),
-        "stream_b": "true" if streams_b(sizes, candidate) else "false",
-    }
-    for name, value in fields.items():
-        template, found = re.subn(rf"\.{name} = ({{[^}}]*}}|\w+)", lambda _, n=name, v=value: f".{n} = {v}", template)
-        assert found == 1, f"the kernel's source has {found} fields {name}"
-    return template
-
-
-def streams_b(sizes: Sizes, candidate) -> bool:
-    """As in csrc/config/select.hpp."""
-    swap_ab, rows, cols, cluster_rows, cluster_cols, _, _ = candidate.config
-    if sizes.kind == "kgrouped" or (sizes.kind in ("contiguous", "masked") and not swap_ab):
-        return False
-    c = cost_model.Configs.of([(sizes, candidate.config)])
-    group_rows = sizes.expected_m or float(cost_model.known_rows(c)[0])
-    if sizes.kind == "contiguous":
-        group_rows = max(1, math.ceil(group_rows / sizes.groups))
-    height = cols * cluster_cols if swap_ab else rows * cluster_rows
-    moved = float(cost_model.expected_rows(c)[0]) * (sizes.k + sizes.n * float(c.output_bytes[0]))
-    weights = float(cost_model.expected_weights(c)[0]) * sizes.n * sizes.k
-    return candidate.strip * height >= group_rows and weights >= 2.5 * moved
-
-
-def template_of(sizes: Sizes, num_sms: int) -> tuple[str, str]:
-    """Name and source of the kernel that selection would take."""
+def kernels_of(sizes: Sizes, num_sms: int, chosen: list) -> set[tuple[str, str]]:
+    """Names and sources of the kernels that the forced calls will want. A mistake here costs only time: the call then
+    compiles what it needs itself."""
     from deep_gemm._extension import C
 
     fields = {"m": sizes.m, "n": sizes.n, "k": sizes.k, "groups": sizes.groups, "num_sms": num_sms}
@@ -90,8 +53,10 @@ def template_of(sizes: Sizes, num_sms: int) -> tuple[str, str]:
         fields["alignment"] = ALIGNMENT
     if sizes.kind == "masked":
         fields["expected_m"] = sizes.expected_m
-    kernel = C.problem_kernel(grouping, fields)
-    return str(kernel["name"]), str(kernel["text"])
+    names = ("swap_ab", "tile_rows", "tile_cols", "cluster_rows", "cluster_cols", "cluster_k", "turns")
+    configs = [dict(zip(names, candidate.config, strict=True)) for candidate in chosen]
+    found = [C.problem_kernel(grouping, fields | config) for config in configs]
+    return {(str(kernel["name"]), str(kernel["text"])) for kernel in found}
 
 
 class Compiler:
@@ -108,13 +73,12 @@ class Compiler:
         if tuple(case) in self.under_way:
             return
         try:
-            name, template = template_of(sizes, self.num_sms)
-            texts = {kernel_text(template, sizes, candidate) for candidate in chosen}
+            kernels = kernels_of(sizes, self.num_sms, chosen)
         except Exception as error:  # the calls compile what they need themselves: slower, and nothing else
             print(f"nothing is compiled ahead for {case}: {error}", file=sys.stderr)
-            texts = set()
+            kernels = set()
         self.under_way[tuple(case)] = [
-            self.pool.submit(C.jit_compile, name, text, self.target, self.output) for text in sorted(texts)
+            self.pool.submit(C.jit_compile, name, text, self.target, self.output) for name, text in sorted(kernels)
         ]
 
     def wait(self, case: list, until: float) -> bool:

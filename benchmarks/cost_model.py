@@ -78,14 +78,19 @@ class Configs:
         return np.where(self.per_row_b, 0, extent / np.gcd(extent.astype(int), 128))
 
     @property
-    def scales_stay_in_smem(self) -> np.ndarray:
-        return self.per_row_cols & (self.cols > 64)
+    def math_registers(self) -> np.ndarray:
+        return np.where(self.row_warpgroups * self.turns < 3, 232, 160)
+
+    @property
+    def held_col_groups(self) -> np.ndarray:
+        room = (self.math_registers - 22 - (self.subtiles + 1) * self.cols / 2) // 2
+        return np.where(self.per_row_cols, np.clip(room, 0, self.cols // 8), 0)
 
     @property
     def overlaps_blocks(self) -> np.ndarray:
-        scales = np.where(self.per_row_cols & ~self.scales_stay_in_smem, self.cols / 4, self.block_scales)
-        math_registers = np.where(self.row_warpgroups * self.turns < 3, 232, 152)
-        return (self.subtiles == 1) & (1.5 * self.cols + 2 * scales <= math_registers - 36)
+        held = self.per_row_cols & (self.held_col_groups == self.cols // 8)
+        scales = np.where(held, self.cols / 4, self.block_scales)
+        return (self.subtiles == 1) & (1.5 * self.cols + 2 * scales <= self.math_registers - 36)
 
 
 def constants() -> dict[str, float]:
@@ -154,11 +159,10 @@ def expected_weights(c: Configs) -> np.ndarray:
 
 def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     """Cycles that promoting one K block takes in a warpgroup, for each 64 rows."""
-    each = np.select(
-        [c.per_row_b, c.per_row_cols & c.scales_stay_in_smem, c.per_row_cols],
-        [x["promote_product_cycles"], x["promote_smem_cycles"], x["promote_col_cycles"]],
-        x["promote_cycles"],
-    )
+    held = 8 * c.held_col_groups / c.cols
+    product = held * x["promote_held_product_cycles"] + (1 - held) * x["promote_product_cycles"]
+    col = held * x["promote_col_cycles"] + (1 - held) * x["promote_smem_cycles"]
+    each = np.select([c.per_row_b, c.per_row_cols], [product, col], x["promote_cycles"])
     runs = np.where(c.per_row_cols, 0, c.block_scales)
     return c.cols / 2 * each + np.where(runs > 3, runs * x["run_cycles"], 0)
 

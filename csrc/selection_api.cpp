@@ -24,9 +24,8 @@ int32_t extent(int64_t value, const char* what) {
     return static_cast<int32_t>(value);
 }
 
-/// The selected config and its kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}.
-Map<String, Any> selected_kernel(const Problem& problem) {
-    const Candidate candidate = select(problem);
+/// A config's kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}.
+Map<String, Any> kernel_of(const Candidate& candidate) {
     const jit::KernelSource source = render(candidate.config);
     Map<String, Any> facts;
     facts.Set("name", String(source.name));
@@ -45,7 +44,7 @@ Map<String, Any> dense_kernel(int64_t m, int64_t n, int64_t k, int64_t num_sms, 
     problem.add_c = add_c;
     problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};  // as compiled_dims="nk", the default of the calls
     problem.num_sms = extent(num_sms, "num_sms");
-    return selected_kernel(problem);
+    return kernel_of(select(problem));
 }
 
 /// `kind` is "m_contiguous", "m_psum" or "masked"; m is max_m of a masked problem; expected_m is 0 where the call has
@@ -63,11 +62,12 @@ Map<String, Any> grouped_kernel(String kind, int64_t groups, int64_t m, int64_t 
     problem.aligned_store = n * element_bytes(problem.output) % 16 == 0;
     problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};
     problem.num_sms = extent(num_sms, "num_sms");
-    return selected_kernel(problem);
+    return kernel_of(select(problem));
 }
 
-/// A problem of any kind. What `fields` does not name is as in `Problem`; `compiled_dims` has bits 1, 2, 4 for M, N, K
-/// and is the calls' default otherwise.
+/// A problem of any kind, with the selected config or, where `fields` names tile_rows and tile_cols, with that one.
+/// What `fields` does not name is as in `Problem`; `compiled_dims` has bits 1, 2, 4 for M, N, K and is the calls'
+/// default otherwise.
 Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
     const std::string_view kind(grouping.data(), grouping.size());
     Problem p;
@@ -75,6 +75,18 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
         p.grouping = Grouping::k_contiguous;
     else if (kind != "dense")
         p.grouping = m_grouping(kind);
+    bool swap_ab = false;
+    TileShape tile = {0, 0, 128};
+    ClusterShape cluster;
+    int32_t turns = 1;
+    const auto part_of_config = [&](const std::string& name) -> int32_t* {
+        if (name == "tile_rows") return &tile.rows;
+        if (name == "tile_cols") return &tile.cols;
+        if (name == "cluster_rows") return &cluster.rows;
+        if (name == "cluster_cols") return &cluster.cols;
+        if (name == "cluster_k") return &cluster.k;
+        return name == "turns" ? &turns : nullptr;
+    };
     int64_t expected_m = 0, dims = p.grouping == Grouping::k_contiguous ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&](const std::string& name, int64_t value) {
         if (name == "m")
@@ -103,6 +115,10 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
             p.in_place = value != 0;
         else if (name == "group_maps")
             p.group_maps = value != 0;
+        else if (name == "swap_ab")
+            swap_ab = value != 0;
+        else if (int32_t* part = part_of_config(name))
+            *part = extent(value, name.c_str());
         else
             fail(ErrorKind::value, "a problem has no field ", name);
     };
@@ -115,7 +131,10 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * element_bytes(p.output) % 16 == 0;
     p.compiled = {.m = dims & 1 ? p.m : 0, .n = dims & 2 ? p.n : 0, .k = dims & 4 ? p.k : 0};
-    return selected_kernel(p);
+    if (tile.rows == 0) return kernel_of(select(p));
+    const Candidate forced = make_candidate(p, swap_ab, tile, cluster, turns, true);
+    require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
+    return kernel_of(forced);
 }
 
 }  // namespace

@@ -221,7 +221,8 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
     """The same of any problem: "dense", a grouping of `grouped_kernel`, or "k_contiguous" (k is then the sum of K).
 
     Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, add_c, in_place, group_maps,
-    compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default of the calls).
+    compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default of the calls). A config instead of the selected one:
+    tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns.
     """
 
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.

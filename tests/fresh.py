@@ -55,6 +55,7 @@ class Server:
 
     def __post_init__(self) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
+        environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # tvm_ffi asks torch for GPUs, which starts CUDA otherwise
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # finds what this process finds
         self.process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

@@ -53,9 +53,12 @@ def wgmma_loops(instructions: list[int]) -> list[range]:
 
 
 class LoopsOverK(NamedTuple):
-    """What stands in the loops over K: FP8 wgmma; moves into uniform registers (R2UR) between two of them with no branch
-    in between, each of which makes the next wgmma wait for its descriptor; and selects of FP32 values, which a branch
-    taken in one round may have become in all of them."""
+    """What stands in the loops over K.
+
+    FP8 wgmma; moves into uniform registers (R2UR) between two of them with no branch in between, each of which makes
+    the next wgmma wait for its descriptor; and selects of FP32 values, which a branch taken in one round may have
+    become in all of them.
+    """
 
     wgmma: int
     moves: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -39,16 +40,17 @@ def test_any_beginning_of_the_problems_has_all_kinds(calibrate) -> None:
 
 
 @pytest.mark.parametrize("case", [*SMALL, ["dense", 4096, 7168, 2048], ["masked", 32, 20, 4096, 4096]], ids=str)
-def test_source_made_for_a_config_is_the_library_s(calibrate, case) -> None:
-    """For the config that selection takes, the only one that the library shows the source of."""
+def test_kernels_of_forced_configs(calibrate, case) -> None:
     from predict import candidates
 
     sizes = calibrate.sizes_of(case)
-    _, text = calibrate.template_of(sizes, 132)
     best, *others = candidates(sizes)
-    assert calibrate.kernel_text(text, sizes, best) == text
-    there = calibrate.kernel_text(text, sizes, others[-1])
-    assert calibrate.kernel_text(there, sizes, best) == text
+    ((_, ahead),) = calibrate.kernels_of(sizes, 132, [best])
+    swapped, rows, cols = best.config[:3]
+    assert f".swap_ab = {'true' if swapped else 'false'}" in ahead
+    assert f".tile = {{.rows = {rows}, .cols = {cols}, .k = 128}}" in ahead
+    assert f".stages = {best.stages}," in ahead
+    assert len(calibrate.kernels_of(sizes, 132, [best, others[-1]])) == 2
 
 
 def test_measures_every_kind(calibrate, tmp_path, monkeypatch, capsys) -> None:
@@ -57,6 +59,8 @@ def test_measures_every_kind(calibrate, tmp_path, monkeypatch, capsys) -> None:
         arguments += ["--case", json.dumps(case)]
     monkeypatch.setattr(sys, "argv", arguments)
     assert calibrate.main() == 0
+    found = int(re.search(r"found (\d+) compiled ahead", capsys.readouterr().out)[1])
+    assert found >= 2 * len(SMALL)  # the calls found every kernel under its very name
     document = json.loads((tmp_path / "calibration.json").read_text())
     assert [problem["case"] for problem in document["problems"]] == SMALL
     for problem in document["problems"]:

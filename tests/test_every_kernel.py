@@ -1,9 +1,9 @@
 """What selection picks compiles for Hopper without spills, without wgmma run one by one, with wgmma's descriptors in
 uniform registers, and without selects in the loops over K.
 
-The compiler decides all four, for each config anew, and speaks of none unless asked; each costs much of a kernel's speed. The
-test compiles the kernels of the public cases, and of the others a choice in which nearly every two facts (tile and
-store, say) that occur together in any of them occur together. All of them, about 1,000, take some minutes:
+The compiler decides all four, for each config anew, and speaks of none unless asked; each costs much of a kernel's
+speed. The test compiles the kernels of the public cases, and of the others a choice in which nearly every two facts
+(tile and store, say) that occur together in any of them occur together. All of them, about 1,000, take some minutes:
 
     PYTHONPATH=. python3 tests/test_every_kernel.py
 """

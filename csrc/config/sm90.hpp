@@ -88,10 +88,11 @@ struct CostModel {
     double promote_col_cycles = 7.36;     // scales per column, in registers
     double promote_smem_cycles = 5.75;    // scales per column, read from shared memory
     double promote_product_cycles = 9.3;  // scales per row and per column, the product of two for each accumulator
-    double run_cycles = 20.9;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 230;            // a K block's waits and issue, in turn
-    double overlap_cycles = 44;           // the same, the next block already under way
-    double multicast_cycles = 89;         // a K block's wait for the slower CTA of a pair
+    double promote_held_product_cycles = 6;  // the same, scales per column in registers
+    double run_cycles = 20.9;                // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 230;               // a K block's waits and issue, in turn
+    double overlap_cycles = 44;              // the same, the next block already under way
+    double multicast_cycles = 89;            // a K block's wait for the slower CTA of a pair
     double tile_cycles = 490;
     double tile_cycles_per_element = 0.0315;   // BF16 through shared memory and the copy engine
     double direct_cycles_per_element = 0.204;  // from registers
@@ -107,10 +108,11 @@ struct CostModel {
     /// Cycles that promoting one K block takes in a warpgroup, for each 64 rows.
     double promotion_cycles(const GemmConfig& c) const {
         const bool per_row_cols = c.col_scales() == ScaleKind::per_row;
-        const double each = !per_row_cols                          ? promote_cycles
-                            : c.row_scales() == ScaleKind::per_row ? promote_product_cycles
-                            : scales_stay_in_smem(c)               ? promote_smem_cycles
-                                                                   : promote_col_cycles;
+        const double held = 8.0 * held_col_groups(c) / c.tile.cols;
+        const double each = !per_row_cols ? promote_cycles
+                            : c.row_scales() == ScaleKind::per_row
+                                ? held * promote_held_product_cycles + (1 - held) * promote_product_cycles
+                                : held * promote_col_cycles + (1 - held) * promote_smem_cycles;
         const double runs = per_row_cols ? 0 : block_scale_values(c);
         return c.tile.cols / 2.0 * each + (runs > 3 ? runs * run_cycles : 0);
     }

@@ -31,7 +31,7 @@ constexpr int32_t load_registers(const GemmConfig& c) {
     return c.math_warpgroups < 3 ? 40 : 512 - 3 * math_registers(c);
 }
 
-/// Scales per column, in groups of 8 columns, that a thread reads into registers while the tensor cores work: two
+/// Scales per column, in groups of 8 columns, that a thread reads into registers before the tensor cores start: two
 /// values each. As many as there is room for beside the accumulators.
 constexpr int32_t held_col_groups(const GemmConfig& c) {
     if (c.col_scales() != ScaleKind::per_row) return 0;

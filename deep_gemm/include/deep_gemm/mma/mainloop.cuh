@@ -110,15 +110,14 @@ private:
 
     DG_DEVICE void start(Block& block, int32_t subtile) const {
         block.stage = ring_.stage;
-        multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
         block.scales.load(smem_, ring_.stage, first_row_ + subtile * kWgmmaRows);
+        multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
     }
 
     /// All but the last kPending blocks are done; this is the oldest.
     template <int32_t kPending>
     DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>], bool release_after) const {
         finish_block<c, kPending>(block.partial);
-        block.scales.arrive();
         if constexpr (scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
         if (release_after) release(block.stage);
         if constexpr (!scales_stay_in_smem(c)) block.scales.promote(total, block.partial);

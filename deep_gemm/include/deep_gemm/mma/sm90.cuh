@@ -47,7 +47,7 @@ DG_DEVICE void finish_block(float (&d)[kAccumulators<c>]) {
 /// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart)
 /// and, for each 8 columns, its two neighbours.
 ///
-/// Loaded when the block's wgmma are issued: while tensor cores read shared memory, other reads take their time.
+/// Loaded before the block's wgmma are issued: while tensor cores read shared memory, other reads take long.
 template <GemmConfig c>
 struct BlockScales {
     static constexpr bool kRowsUniform = c.row_scales() == ScaleKind::per_block;
@@ -80,17 +80,6 @@ struct BlockScales {
 #pragma unroll
             for (int32_t i = 0; i < kHeld; ++i) col[i] = ptx::load_shared_x2(address + i * 32);
         }
-    }
-
-    /// From here the stage may be overwritten: what was loaded is in registers.
-    DG_DEVICE void arrive() {
-        ptx::pin(row[0]), ptx::pin(row[1]);
-        if constexpr (kColsUniform) {
-#pragma unroll
-            for (int32_t i = 0; i < kRuns; ++i) ptx::pin(run[i]);
-        }
-#pragma unroll
-        for (int32_t i = 0; i < kHeld; ++i) ptx::pin(col[i].x), ptx::pin(col[i].y);
     }
 
     /// total += partial * scales.

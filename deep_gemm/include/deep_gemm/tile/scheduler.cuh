@@ -70,6 +70,31 @@ struct Rasterizer {
     }
 };
 
+/// Numbers of the tiles that a CTA (or cluster) computes: one of each wave of all CTAs.
+template <GemmConfig c>
+class TileSequence {
+public:
+    DG_DEVICE TileSequence() : number_(blockIdx.x / c.cluster.size()), place_(number_) {}
+
+    DG_DEVICE int32_t number() const { return number_; }
+
+    /// An expert's last block is less work where some of its rows are padding, and all experts may have two blocks,
+    /// say. So that no CTA has the full ones only, it moves on by one place from wave to wave.
+    DG_DEVICE void advance() {
+        const int32_t ctas = gridDim.x / c.cluster.size();
+        if constexpr (rows_may_be_padding(c)) {
+            const bool wraps = place_ + 1 == ctas;
+            number_ += wraps ? 1 : ctas + 1;
+            place_ = wraps ? 0 : place_ + 1;
+        } else {
+            number_ += ctas;
+        }
+    }
+
+private:
+    int32_t number_, place_;
+};
+
 /// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
 /// second takes a while and multiplying can begin without it, unless the tile is kPlaced already.
 ///
@@ -91,17 +116,17 @@ public:
     static constexpr bool kPlaced = false;
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
-        : raster_(params), m_end_(extent_m<c>(params)), next_(blockIdx.x / c.cluster.size()) {
+        : raster_(params), m_end_(extent_m<c>(params)) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
     }
 
     DG_DEVICE bool next(Tile& tile) {
-        if (next_ >= m_blocks_ * raster_.n_blocks) return false;
+        if (sequence_.number() >= m_blocks_ * raster_.n_blocks) return false;
         raster_.share_k(tile);
         tile.group = 0;
         tile.m_end = m_end_;
-        at_ = next_;
-        next_ += gridDim.x / c.cluster.size();
+        at_ = sequence_.number();
+        sequence_.advance();
         return true;
     }
 
@@ -110,7 +135,8 @@ public:
 private:
     static constexpr int32_t kBlockM = Rasterizer<c>::kTileM * Rasterizer<c>::kClusterM;
     Rasterizer<c> raster_;
-    int32_t m_end_, m_blocks_, next_, at_ = 0;
+    TileSequence<c> sequence_;
+    int32_t m_end_, m_blocks_, at_ = 0;
 };
 
 /// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a
@@ -127,17 +153,16 @@ public:
         : raster_(params),
           experts_(params.grouped_layout),
           num_groups_(params.num_groups),
-          m_end_(extent_m<c>(params)),
-          next_(blockIdx.x / c.cluster.size()) {
+          m_end_(extent_m<c>(params)) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
         look_ahead();
     }
 
     DG_DEVICE bool next(Tile& tile) {
         do {
-            if (next_ >= m_blocks_ * raster_.n_blocks) return false;
+            if (sequence_.number() >= m_blocks_ * raster_.n_blocks) return false;
             tile = ahead_;
-            next_ += gridDim.x / c.cluster.size();
+            sequence_.advance();
             look_ahead();
         } while (agreed<kWholeWarp>(static_cast<uint32_t>(tile.group) >= static_cast<uint32_t>(num_groups_)));
         if constexpr (kWholeWarp && rows_may_be_padding(c)) tile.m_end = ptx::uniform(tile.m_end);
@@ -148,9 +173,9 @@ public:
 
 private:
     DG_DEVICE void look_ahead() {
-        if (next_ >= m_blocks_ * raster_.n_blocks) return;
+        if (sequence_.number() >= m_blocks_ * raster_.n_blocks) return;
         raster_.share_k(ahead_);
-        raster_.place(ahead_, next_, m_blocks_, 0);
+        raster_.place(ahead_, sequence_.number(), m_blocks_, 0);
         const int32_t* experts = experts_ + (c.swap_ab ? ahead_.col : ahead_.row);
         ahead_.group = ptx::load_global_int(experts);
         ahead_.m_end = m_end_;
@@ -166,7 +191,8 @@ private:
     static_assert(Rasterizer<c>::kClusterM == 1, "neighbours along M may belong to different experts");
     Rasterizer<c> raster_;
     const int32_t* experts_;
-    int32_t num_groups_, m_end_, m_blocks_, next_;
+    TileSequence<c> sequence_;
+    int32_t num_groups_, m_end_, m_blocks_;
     Tile ahead_ = {};
 };
 
@@ -178,10 +204,10 @@ public:
     static constexpr bool kPlaced = c.grouping == Grouping::m_psum || rows_may_be_padding(c);
 
     DG_DEVICE CountedScheduler(const GemmParams& params, const GroupTable<c>& table)
-        : raster_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.cluster.size()) {}
+        : raster_(params), table_(table), entry_(table.entry(0)) {}
 
     DG_DEVICE bool next(Tile& tile) {
-        while (agreed<kWholeWarp>(entry_.group >= 0 && next_ >= entry_.block_end * raster_.n_blocks)) {
+        while (agreed<kWholeWarp>(entry_.group >= 0 && sequence_.number() >= entry_.block_end * raster_.n_blocks)) {
             blocks_before_ = entry_.block_end;
             entry_ = table_.entry(++index_);
         }
@@ -192,8 +218,8 @@ public:
         raster_.share_k(tile);
         tile.group = entry_.group;
         tile.m_end = entry_.row_end;
-        at_ = next_ - blocks_before_ * raster_.n_blocks;
-        next_ += gridDim.x / c.cluster.size();
+        at_ = sequence_.number() - blocks_before_ * raster_.n_blocks;
+        sequence_.advance();
         if constexpr (kPlaced) locate(tile);
         if constexpr (c.grouping == Grouping::m_psum)  // blocks of nothing but padding become zero
             if ((c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
@@ -213,7 +239,8 @@ private:
     Rasterizer<c> raster_;
     GroupTable<c> table_;
     GroupEntry entry_;
-    int32_t next_, at_ = 0, index_ = 0, blocks_before_ = 0;
+    TileSequence<c> sequence_;
+    int32_t at_ = 0, index_ = 0, blocks_before_ = 0;
 };
 
 template <GemmConfig c, bool kWholeWarp>
@@ -232,8 +259,7 @@ class TileScheduler<c, kWholeWarp, Grouping::k_contiguous> {
 public:
     static constexpr bool kPlaced = false;
 
-    DG_DEVICE TileScheduler(const GemmParams& params, const KGroupTable<c>& table)
-        : params_(params), table_(table), next_(blockIdx.x / c.cluster.size()) {}
+    DG_DEVICE TileScheduler(const GemmParams& params, const KGroupTable<c>& table) : params_(params), table_(table) {}
 
     DG_DEVICE bool next(Tile& tile) {
         const Rasterizer<c> raster(params_);
@@ -241,12 +267,12 @@ public:
         tile.m_end = extent_m<c>(params_);
         KBlocks blocks;
         do {
-            const int32_t index = next_ / group_tiles;
+            const int32_t index = sequence_.number() / group_tiles;
             if (index >= params_.num_groups) return false;
-            at_ = next_ - index * group_tiles;
+            at_ = sequence_.number() - index * group_tiles;
             tile.group = params_.first_group + index;
             blocks = table_.blocks(index);
-            next_ += gridDim.x / c.cluster.size();
+            sequence_.advance();
         } while (adds_to_memory(c.store) && blocks.count == 0);  // nothing to add; otherwise D becomes C or zero
         tile.k_block = blocks.first, tile.k_blocks = blocks.count;
         return true;
@@ -262,7 +288,8 @@ private:
 
     const GemmParams& params_;
     KGroupTable<c> table_;
-    int32_t next_, at_ = 0;
+    TileSequence<c> sequence_;
+    int32_t at_ = 0;
 };
 
 }  // namespace deep_gemm
