@@ -174,7 +174,8 @@ def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     smem = (multiplies * (64 + c.cols) + c.rows + c.cols) * 128 / x["smem_bytes_per_cycle"]
     l2 = (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
     waits = np.where(c.overlaps_blocks, x["overlap_cycles"], x["chain_cycles"])
-    chain = c.subtiles * (2 * c.cols + promotion_cycles(x, c) + waits)
+    again = (c.subtiles - 1) * np.where(c.per_row_cols, x["chain_cycles"], x["chain_more_cycles"])
+    chain = c.subtiles * (2 * c.cols + promotion_cycles(x, c)) + again + waits
     shared = c.cluster_rows * c.cluster_cols > 1
     return norm(x["block_norm"], tensor, smem, l2, chain / c.turns) + np.where(shared, x["multicast_cycles"], 0)
 
@@ -189,7 +190,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     n_blocks = ceil_div(c.n, tile_n * step_n)
     ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * cluster
     num_ctas = np.minimum(ctas, resident_ctas(num_sms, cluster))
-    waves = expected_waves(c, expected_blocks(c, tile_m * step_m) * n_blocks / (num_ctas // cluster))
+    tiles = expected_blocks(c, tile_m * step_m) * n_blocks
+    waves = expected_waves(c, tiles / (num_ctas // cluster))
     k = np.where(c.kind == KGROUPED, np.maximum(1, c.k // c.groups), c.k)
     k_blocks = ceil_div(ceil_div(k, 128), c.cluster_k)
     elements = c.rows * c.cols

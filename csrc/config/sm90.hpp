@@ -75,29 +75,30 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.34;               // launch, prologue, first copies, last stores
-    double memory_gb_per_s = 4060;         // beyond the launch
+    double launch_us = 3.737;              // launch, prologue, first copies, last stores
+    double memory_gb_per_s = 4204;         // beyond the launch
     double tflops = 1650;                  // what power allows
-    double added_gb_per_s = 1150;          // FP32 added to memory, a warp's instruction reaching 8 rows of D
-    double added_swapped_gb_per_s = 1510;  // the same, 4 rows
-    double overlap_norm = 3.65;           // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 141;    // wgmma operands read and copies written
-    double l2_bytes_per_cycle = 76;       // into one SM
+    double added_gb_per_s = 1600;          // FP32 added to memory by the L2, straight tiles
+    double added_swapped_gb_per_s = 1367;  // the same, swapped
+    double overlap_norm = 3.766;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 157.7;  // wgmma operands read and copies written
+    double l2_bytes_per_cycle = 72.86;    // into one SM
     double block_norm = 9;                // as overlap_norm, of what limits a K block
     double promote_cycles = 1;            // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.36;     // scales per column, in registers
-    double promote_smem_cycles = 5.75;    // scales per column, read from shared memory
-    double promote_product_cycles = 9.3;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 6;  // the same, scales per column in registers
-    double run_cycles = 20.9;                // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 230;               // a K block's waits and issue, in turn
-    double overlap_cycles = 44;              // the same, the next block already under way
-    double multicast_cycles = 89;            // a K block's wait for the slower CTA of a pair
-    double tile_cycles = 490;
-    double tile_cycles_per_element = 0.0315;   // BF16 through shared memory and the copy engine
-    double direct_cycles_per_element = 0.204;  // from registers
-    double split_us = 0.02, turn_us = 0.456;   // adding up a split K: for each CTA, for each further warpgroup,
-    double split_us_per_element = 3.15e-4;     // and for each element
+    double promote_col_cycles = 4.689;    // scales per column, in registers
+    double promote_smem_cycles = 0;       // scales per column, read from shared memory
+    double promote_product_cycles = 6.246;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 7.074;  // the same, scales per column in registers
+    double run_cycles = 23.75;         // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 364.7;       // a K block's waits and issue, in turn
+    double chain_more_cycles = 234.6;  // of a warpgroup's second 64 rows, unless they read scales per column again
+    double overlap_cycles = 31.29;     // the same, the next block already under way
+    double multicast_cycles = 77.58;   // a K block's wait for the slower CTA of a pair
+    double tile_cycles = 483.2;
+    double tile_cycles_per_element = 0.02681;   // BF16 through shared memory and the copy engine
+    double direct_cycles_per_element = 0.2383;  // from registers
+    double split_us = 0.02, turn_us = 0.3739;   // adding up a split K: for each CTA, for each further warpgroup,
+    double split_us_per_element = 0.0003254;    // and for each element
 
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;
@@ -123,8 +124,10 @@ struct CostModel {
         const double tensor = multiplies * cols * 2;
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * c.tile.k / smem_bytes_per_cycle;
         const double l2 = (rows / c.cluster.cols + cols / c.cluster.rows) * c.tile.k / l2_bytes_per_cycle;
-        const double chain = c.warpgroup_rows() / kWgmmaRows *
-                             (2 * cols + promotion_cycles(c) + (overlaps_blocks(c) ? overlap_cycles : chain_cycles));
+        const double subtiles = c.warpgroup_rows() / kWgmmaRows;
+        const double again = c.col_scales() == ScaleKind::per_row ? chain_cycles : chain_more_cycles;
+        const double chain = subtiles * (2 * cols + promotion_cycles(c)) + (subtiles - 1) * again +
+                             (overlaps_blocks(c) ? overlap_cycles : chain_cycles);
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups}) +
                (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0);
     }
@@ -132,8 +135,8 @@ struct CostModel {
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const int32_t tile_n = c.swap_ab ? c.tile.rows * c.cluster.rows : c.tile.cols * c.cluster.cols;
         const int32_t tile_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
-        const double waves =
-            expected_waves(p, expected_blocks(p, tile_m) * ceil_div(p.n, tile_n) / (num_ctas / c.cluster.size()));
+        const double tiles = expected_blocks(p, tile_m) * ceil_div(p.n, tile_n);
+        const double waves = expected_waves(p, tiles / (num_ctas / c.cluster.size()));
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
         const double tile = tile_cycles + elements * (c.output == ElementType::bf16 ? tile_cycles_per_element

@@ -143,11 +143,6 @@ constexpr int32_t last_box(int32_t extent, int32_t tile) {
 constexpr bool has_last_rows(const GemmConfig& c) { return c.grouping == Grouping::dense && c.cluster.cols == 1; }
 constexpr bool has_last_cols(const GemmConfig& c) { return c.grouping == Grouping::dense && c.cluster.rows == 1; }
 
-/// Whether a warpgroup may find nothing but padding among its rows, behind an expert's last ones.
-constexpr bool rows_may_be_padding(const GemmConfig& c) {
-    return is_m_grouped(c.grouping) && !c.swap_ab && c.row_warpgroups() > 1;
-}
-
 /// "full": the copying thread, and the warp that writes block scales.
 constexpr int32_t full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }
 

@@ -31,20 +31,13 @@ template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
     constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
     const ClusterPosition<c> position;
-    using Tiles = TileScheduler<c, true>;
+    using Tiles = TileScheduler<c>;
     Tiles tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup);
     const int32_t first_row = warpgroup % c.row_warpgroups() * c.warpgroup_rows();
     int32_t store_batch = 0;
     Tile tile;
     while (tiles.next(tile)) {
-        if constexpr (rows_may_be_padding(c)) {
-            // The tensor cores are the other warpgroups' then. (Not a branch around the tile: behind it ptxas takes the
-            // lanes for diverged.)
-            const int32_t passed = tile.row + first_row >= tile.m_end ? tile.k_blocks : 0;
-            main_loop.pass(passed);
-            tile.k_blocks -= passed;
-        }
         typename MainLoop<c>::Totals total;
         main_loop.template run<Tiles::kPlaced>(total, tile.k_blocks, [&] { tiles.place(tile); });
         if constexpr (c.k_parts() > 1) {

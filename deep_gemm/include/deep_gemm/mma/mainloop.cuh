@@ -33,7 +33,10 @@ public:
     DG_DEVICE void run(Totals& total, int32_t k_blocks, const Place& place) {
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
-        k_blocks = known_uniform(k_blocks);
+        // The place in the ring, and the descriptors made of it, belong in uniform registers. Where ptxas is not sure
+        // that all lanes count alike, as behind a scheduler that loads, it moves each of them there (R2UR) while wgmma
+        // waits for it. tests/test_every_kernel.py looks for such moves.
+        if constexpr (c.grouping != Grouping::dense) k_blocks = ptx::uniform(k_blocks);
         constexpr bool kLater = !kPlaced && c.scaled();
         const auto begin = [&] {
             clear(total);
@@ -52,28 +55,13 @@ public:
             promote_in_turn(total, k_blocks, meanwhile);
     }
 
+private:
+    static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
+
     static DG_DEVICE void clear(Totals& total) {
 #pragma unroll
         for (int32_t i = 0; i < kSubtiles * kAccumulators<c>; ++i)
             total[i / kAccumulators<c>][i % kAccumulators<c>] = 0.0f;
-    }
-
-    /// Lets a tile's stages go unread.
-    DG_DEVICE void pass(int32_t k_blocks) {
-        for (k_blocks = known_uniform(k_blocks); k_blocks > 0; --k_blocks, advance()) {
-            wait_full();
-            release(ring_.stage);
-        }
-    }
-
-private:
-    static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
-
-    /// The place in the ring, and the descriptors made of it, belong in uniform registers. Where ptxas is not sure that
-    /// all lanes count alike, as behind a scheduler that loads, it moves each of them there (R2UR) while wgmma waits
-    /// for it. tests/test_every_kernel.py looks for such moves.
-    static DG_DEVICE int32_t known_uniform(int32_t k_blocks) {
-        return c.grouping != Grouping::dense ? ptx::uniform(k_blocks) : k_blocks;
     }
 
     /// A K block of 64 rows between issue and promotion.

@@ -67,7 +67,7 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
     const ClusterPosition<c> position;
     const uint16_t rows_mask = position.rows_mask(), cols_mask = position.cols_mask();
-    TileScheduler<c, false> tiles(params, smem.groups());
+    TileScheduler<c> tiles(params, smem.groups());
     Ring<c.stages> ring;
     Pacer<c> pacer;
     Tile tile;
@@ -112,7 +112,7 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
     const int32_t lane = threadIdx.x % 32;
     const int32_t extent = (kOnRows == c.swap_ab) ? extent_n<c>(params) : extent_m<c>(params);
     const int32_t last_block = (extent - 1) / kScaleGranularity;
-    TileScheduler<c, true> tiles(params, smem.groups());
+    TileScheduler<c> tiles(params, smem.groups());
     Ring<c.stages> ring;
     Tile tile;
     while (tiles.next(tile)) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <deep_gemm/params.cuh>
-#include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/cluster_position.cuh>
 #include <deep_gemm/tile/group_table.cuh>
 #include <deep_gemm/tile/k_groups.cuh>
@@ -70,63 +69,29 @@ struct Rasterizer {
     }
 };
 
-/// Numbers of the tiles that a CTA (or cluster) computes: one of each wave of all CTAs.
-template <GemmConfig c>
-class TileSequence {
-public:
-    DG_DEVICE TileSequence() : number_(blockIdx.x / c.cluster.size()), place_(number_) {}
-
-    DG_DEVICE int32_t number() const { return number_; }
-
-    /// An expert's last block is less work where some of its rows are padding, and all experts may have two blocks,
-    /// say. So that no CTA has the full ones only, it moves on by one place from wave to wave.
-    DG_DEVICE void advance() {
-        const int32_t ctas = gridDim.x / c.cluster.size();
-        if constexpr (rows_may_be_padding(c)) {
-            const bool wraps = place_ + 1 == ctas;
-            number_ += wraps ? 1 : ctas + 1;
-            place_ = wraps ? 0 : place_ + 1;
-        } else {
-            number_ += ctas;
-        }
-    }
-
-private:
-    int32_t number_, place_;
-};
-
 /// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
 /// second takes a while and multiplying can begin without it, unless the tile is kPlaced already.
-///
-/// `kWholeWarp`: a whole warp walks the tiles, not its elected lane alone. Then what comes out of memory and decides
-/// branches is made uniform: ptxas otherwise takes the lanes for diverged from there on, keeps the ring's place in
-/// vector registers, and moves every descriptor between two wgmma.
-template <GemmConfig c, bool kWholeWarp, Grouping = c.grouping>
+template <GemmConfig c, Grouping = c.grouping>
 class TileScheduler;
 
-template <bool kWholeWarp>
-DG_DEVICE bool agreed(bool condition) {
-    return kWholeWarp ? __all_sync(0xffffffff, condition) : condition;
-}
-
 /// One matrix.
-template <GemmConfig c, bool kWholeWarp>
-class TileScheduler<c, kWholeWarp, Grouping::dense> {
+template <GemmConfig c>
+class TileScheduler<c, Grouping::dense> {
 public:
     static constexpr bool kPlaced = false;
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
-        : raster_(params), m_end_(extent_m<c>(params)) {
+        : raster_(params), m_end_(extent_m<c>(params)), next_(blockIdx.x / c.cluster.size()) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
     }
 
     DG_DEVICE bool next(Tile& tile) {
-        if (sequence_.number() >= m_blocks_ * raster_.n_blocks) return false;
+        if (next_ >= m_blocks_ * raster_.n_blocks) return false;
         raster_.share_k(tile);
         tile.group = 0;
         tile.m_end = m_end_;
-        at_ = sequence_.number();
-        sequence_.advance();
+        at_ = next_;
+        next_ += gridDim.x / c.cluster.size();
         return true;
     }
 
@@ -135,17 +100,16 @@ public:
 private:
     static constexpr int32_t kBlockM = Rasterizer<c>::kTileM * Rasterizer<c>::kClusterM;
     Rasterizer<c> raster_;
-    TileSequence<c> sequence_;
-    int32_t m_end_, m_blocks_, at_ = 0;
+    int32_t m_end_, m_blocks_, next_, at_ = 0;
 };
 
 /// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a
-/// tile's height divides, so that the first row speaks for a tile; behind padding (-1) a tile holds nothing but
-/// padding.
+/// tile's height divides, so that the first row speaks for a tile; a tile that begins with padding (-1) holds nothing
+/// but padding.
 ///
 /// Always one tile ahead, so that nobody waits for the expert's index.
-template <GemmConfig c, bool kWholeWarp>
-class TileScheduler<c, kWholeWarp, Grouping::m_contiguous> {
+template <GemmConfig c>
+class TileScheduler<c, Grouping::m_contiguous> {
 public:
     static constexpr bool kPlaced = true;  // its expert could not be known without its place
 
@@ -153,19 +117,19 @@ public:
         : raster_(params),
           experts_(params.grouped_layout),
           num_groups_(params.num_groups),
-          m_end_(extent_m<c>(params)) {
+          m_end_(extent_m<c>(params)),
+          next_(blockIdx.x / c.cluster.size()) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
         look_ahead();
     }
 
     DG_DEVICE bool next(Tile& tile) {
         do {
-            if (sequence_.number() >= m_blocks_ * raster_.n_blocks) return false;
+            if (next_ >= m_blocks_ * raster_.n_blocks) return false;
             tile = ahead_;
-            sequence_.advance();
+            next_ += gridDim.x / c.cluster.size();
             look_ahead();
-        } while (agreed<kWholeWarp>(static_cast<uint32_t>(tile.group) >= static_cast<uint32_t>(num_groups_)));
-        if constexpr (kWholeWarp && rows_may_be_padding(c)) tile.m_end = ptx::uniform(tile.m_end);
+        } while (static_cast<uint32_t>(tile.group) >= static_cast<uint32_t>(num_groups_));
         return true;
     }
 
@@ -173,56 +137,45 @@ public:
 
 private:
     DG_DEVICE void look_ahead() {
-        if (sequence_.number() >= m_blocks_ * raster_.n_blocks) return;
+        if (next_ >= m_blocks_ * raster_.n_blocks) return;
         raster_.share_k(ahead_);
-        raster_.place(ahead_, sequence_.number(), m_blocks_, 0);
-        const int32_t* experts = experts_ + (c.swap_ab ? ahead_.col : ahead_.row);
-        ahead_.group = ptx::load_global_int(experts);
+        raster_.place(ahead_, next_, m_blocks_, 0);
+        ahead_.group = ptx::load_global_int(experts_ + (c.swap_ab ? ahead_.col : ahead_.row));
         ahead_.m_end = m_end_;
-        if constexpr (rows_may_be_padding(c)) {
-#pragma unroll
-            for (int32_t row = c.tile.rows - c.warpgroup_rows(); row > 0; row -= c.warpgroup_rows())
-                if (ahead_.row + row < m_end_ && ptx::load_global_int(experts + row) < 0)
-                    ahead_.m_end = ahead_.row + row;
-        }
     }
 
     static constexpr int32_t kBlockM = Rasterizer<c>::kTileM;
     static_assert(Rasterizer<c>::kClusterM == 1, "neighbours along M may belong to different experts");
     Rasterizer<c> raster_;
     const int32_t* experts_;
-    TileSequence<c> sequence_;
-    int32_t num_groups_, m_end_, m_blocks_;
+    int32_t num_groups_, m_end_, m_blocks_, next_;
     Tile ahead_ = {};
 };
 
 /// Groups with device-side row counts; a table in shared memory says where each begins.
-template <GemmConfig c, bool kWholeWarp>
+template <GemmConfig c>
 class CountedScheduler {
 public:
-    /// Whether it depends on a tile's place what is to be multiplied.
-    static constexpr bool kPlaced = c.grouping == Grouping::m_psum || rows_may_be_padding(c);
+    static constexpr bool kPlaced = c.grouping == Grouping::m_psum;  // its place says whether it is padding
 
     DG_DEVICE CountedScheduler(const GemmParams& params, const GroupTable<c>& table)
-        : raster_(params), table_(table), entry_(table.entry(0)) {}
+        : raster_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.cluster.size()) {}
 
     DG_DEVICE bool next(Tile& tile) {
-        while (agreed<kWholeWarp>(entry_.group >= 0 && sequence_.number() >= entry_.block_end * raster_.n_blocks)) {
+        while (entry_.group >= 0 && next_ >= entry_.block_end * raster_.n_blocks) {
             blocks_before_ = entry_.block_end;
             entry_ = table_.entry(++index_);
         }
-        if constexpr (kWholeWarp)
-            entry_ = {ptx::uniform(entry_.block_end), ptx::uniform(entry_.row_begin), ptx::uniform(entry_.row_end),
-                      ptx::uniform(entry_.group)};
         if (entry_.group < 0) return false;
         raster_.share_k(tile);
         tile.group = entry_.group;
         tile.m_end = entry_.row_end;
-        at_ = sequence_.number() - blocks_before_ * raster_.n_blocks;
-        sequence_.advance();
-        if constexpr (kPlaced) locate(tile);
-        if constexpr (c.grouping == Grouping::m_psum)  // blocks of nothing but padding become zero
+        at_ = next_ - blocks_before_ * raster_.n_blocks;
+        next_ += gridDim.x / c.cluster.size();
+        if constexpr (kPlaced) {  // blocks of nothing but padding become zero
+            locate(tile);
             if ((c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
+        }
         return true;
     }
 
@@ -239,27 +192,27 @@ private:
     Rasterizer<c> raster_;
     GroupTable<c> table_;
     GroupEntry entry_;
-    TileSequence<c> sequence_;
-    int32_t at_ = 0, index_ = 0, blocks_before_ = 0;
+    int32_t next_, at_ = 0, index_ = 0, blocks_before_ = 0;
 };
 
-template <GemmConfig c, bool kWholeWarp>
-class TileScheduler<c, kWholeWarp, Grouping::masked> : public CountedScheduler<c, kWholeWarp> {
-    using CountedScheduler<c, kWholeWarp>::CountedScheduler;
+template <GemmConfig c>
+class TileScheduler<c, Grouping::masked> : public CountedScheduler<c> {
+    using CountedScheduler<c>::CountedScheduler;
 };
-template <GemmConfig c, bool kWholeWarp>
-class TileScheduler<c, kWholeWarp, Grouping::m_psum> : public CountedScheduler<c, kWholeWarp> {
-    using CountedScheduler<c, kWholeWarp>::CountedScheduler;
+template <GemmConfig c>
+class TileScheduler<c, Grouping::m_psum> : public CountedScheduler<c> {
+    using CountedScheduler<c>::CountedScheduler;
 };
 
 /// One product per range of K, all of the same extents. Extents are read again for each tile: registers are short where
 /// there are three math warpgroups.
-template <GemmConfig c, bool kWholeWarp>
-class TileScheduler<c, kWholeWarp, Grouping::k_contiguous> {
+template <GemmConfig c>
+class TileScheduler<c, Grouping::k_contiguous> {
 public:
     static constexpr bool kPlaced = false;
 
-    DG_DEVICE TileScheduler(const GemmParams& params, const KGroupTable<c>& table) : params_(params), table_(table) {}
+    DG_DEVICE TileScheduler(const GemmParams& params, const KGroupTable<c>& table)
+        : params_(params), table_(table), next_(blockIdx.x / c.cluster.size()) {}
 
     DG_DEVICE bool next(Tile& tile) {
         const Rasterizer<c> raster(params_);
@@ -267,12 +220,12 @@ public:
         tile.m_end = extent_m<c>(params_);
         KBlocks blocks;
         do {
-            const int32_t index = sequence_.number() / group_tiles;
+            const int32_t index = next_ / group_tiles;
             if (index >= params_.num_groups) return false;
-            at_ = sequence_.number() - index * group_tiles;
+            at_ = next_ - index * group_tiles;
             tile.group = params_.first_group + index;
             blocks = table_.blocks(index);
-            sequence_.advance();
+            next_ += gridDim.x / c.cluster.size();
         } while (adds_to_memory(c.store) && blocks.count == 0);  // nothing to add; otherwise D becomes C or zero
         tile.k_block = blocks.first, tile.k_blocks = blocks.count;
         return true;
@@ -288,8 +241,7 @@ private:
 
     const GemmParams& params_;
     KGroupTable<c> table_;
-    TileSequence<c> sequence_;
-    int32_t at_ = 0;
+    int32_t next_, at_ = 0;
 };
 
 }  // namespace deep_gemm
