@@ -24,7 +24,6 @@ struct Params {
 
 constexpr int kRows = 64 * kWarpgroups * kRowTiles;
 constexpr int kStageBytes = (kRows + kCols * kColTiles) * 128;
-constexpr int kPiece = kCols * kColTiles % 64 == 0 ? 8192 : 2048;  // of a copy
 constexpr int kStages = 220000 / kStageBytes < 4 ? 220000 / kStageBytes : 4;
 
 __device__ __forceinline__ void bulk_copy(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier) {
@@ -131,14 +130,14 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
                 ptx::barrier_arrive_expect(full(stage), kStageBytes);
                 const uint32_t at = base + stage * kStageBytes;
 #pragma unroll 1
-                for (int part = 0; part < kRowsBytes; part += kPiece)
-                    bulk_copy(at + part, rows_source + stage * kRowsBytes + part, kPiece, full(stage));
+                for (int part = 0; part < kRowsBytes; part += 8192)
+                    bulk_copy(at + part, rows_source + stage * kRowsBytes + part, 8192, full(stage));
 #pragma unroll 1
-                for (int part = 0; part < kColsBytes; part += kPiece)
+                for (int part = 0; part < kColsBytes; part += 8192)
                     if constexpr (kCluster == 1)
-                        bulk_copy(at + kRowsBytes + part, cols_source + stage * kColsBytes + part, kPiece, full(stage));
-                    else if (part / kPiece % kCluster == blockIdx.x % kCluster)
-                        bulk_copy_to_all(at + kRowsBytes + part, cols_source + stage * kColsBytes + part, kPiece,
+                        bulk_copy(at + kRowsBytes + part, cols_source + stage * kColsBytes + part, 8192, full(stage));
+                    else if (part / 8192 % kCluster == blockIdx.x % kCluster)
+                        bulk_copy_to_all(at + kRowsBytes + part, cols_source + stage * kColsBytes + part, 8192,
                                          full(stage));
                 if (++stage == kStages) stage = 0, phase ^= 1;
             }

@@ -110,8 +110,6 @@ VARIANTS = [
     Variant(promote=2, copy=2),
     Variant(promote=4, cols=96, warpgroups=3),
     Variant(promote=2, cols=96, warpgroups=3),
-    Variant(promote=4, cols=96, warpgroups=3, copy=2),
-    Variant(promote=2, cols=96, warpgroups=3, copy=2),
     Variant(row_tiles=2, copy=1),
     Variant(row_tiles=2, copy=2, cluster=2),
     Variant(row_tiles=2, copy=1, cluster=2),
