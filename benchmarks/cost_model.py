@@ -130,6 +130,13 @@ def expected_rows(c: Configs) -> np.ndarray:
     return np.select([c.kind == MASKED, c.kind == KGROUPED], [c.expected_m * c.groups, c.m * c.groups], known_rows(c))
 
 
+def group_rows(c: Configs) -> np.ndarray:
+    contiguous = np.maximum(1, ceil_div(known_rows(c), np.maximum(c.groups, 1)))
+    return np.select(
+        [c.kind == MASKED, c.kind == CONTIGUOUS], [np.where(c.expected_m > 0, c.expected_m, c.m), contiguous], c.m
+    )
+
+
 GROUP_SCATTER = 0.3
 
 
@@ -197,13 +204,20 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     elements = c.rows * c.cols
     adds = c.per_row_b  # these benchmarks add to D in place
     of_element = np.where(adds, x["direct_cycles_per_element"], x["tile_cycles_per_element"])
+    area = num_ctas // c.cluster_k * elements
+    high = tile_m * step_m
+    height = np.clip(np.sqrt(area), high, ceil_div(group_rows(c), high) * high)
+    width = area / height
+    read = tiles / (num_ctas // cluster) * (height * np.maximum(1, width / c.n) + width) * k
     compute_us = waves * (k_blocks * block_cycles(x, c) + x["tile_cycles"] + elements * of_element) / x["clock_mhz"]
     rows = expected_rows(c)
     stored = rows * c.n * c.output_bytes
     moved = expected_weights(c) * c.n * k + rows * k + stored * np.where(adds, 2, 1)
     memory_us = moved / x["memory_gb_per_s"] / 1e3
+    operands = expected_weights(c) * c.n * k + rows * k
+    again_us = np.maximum(0, read - operands) * np.maximum(0, 1 - x["l2_bytes"] / operands) / x["again_gb_per_s"] / 1e3
     power_us = 2 * rows * c.n * k / x["tflops"] / 1e6
     added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], x["added_gb_per_s"]) / 1e3
     split = np.where(c.cluster_k > 1, x["split_us"] * c.cluster_k, 0) + x["turn_us"] * (c.turns - 1)
     split = split + np.where(c.k_parts > 1, x["split_us_per_element"] * elements, 0)
-    return x["launch_us"] + split + norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)
+    return x["launch_us"] + split + again_us + norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)

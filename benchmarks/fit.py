@@ -20,6 +20,8 @@ RANGES = {
     "launch_us": (1.5, 4.2),
     "memory_gb_per_s": (3000, 4600),
     "tflops": (1450, 1650),
+    "again_gb_per_s": (2000, 100000),
+    "l2_bytes": (1e7, 1e8),
     "added_gb_per_s": (900, 1600),
     "added_swapped_gb_per_s": (900, 1800),
     "overlap_norm": (1.8, 12),

@@ -75,30 +75,32 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.737;              // launch, prologue, first copies, last stores
-    double memory_gb_per_s = 4204;         // beyond the launch
-    double tflops = 1650;                  // what power allows
+    double launch_us = 3.914;       // launch, prologue, first copies, last stores
+    double memory_gb_per_s = 4090;  // beyond the launch
+    double tflops = 1650;           // what power allows
+    double again_gb_per_s = 5000;   // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 3.932e+07;
     double added_gb_per_s = 1600;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1367;  // the same, swapped
-    double overlap_norm = 3.766;          // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 157.7;  // wgmma operands read and copies written
-    double l2_bytes_per_cycle = 72.86;    // into one SM
-    double block_norm = 9;                // as overlap_norm, of what limits a K block
+    double added_swapped_gb_per_s = 1363;  // the same, swapped
+    double overlap_norm = 4.183;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 154.2;  // wgmma operands read and copies written
+    double l2_bytes_per_cycle = 130;      // into one SM
+    double block_norm = 8.576;            // as overlap_norm, of what limits a K block
     double promote_cycles = 1;            // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 4.689;    // scales per column, in registers
+    double promote_col_cycles = 5.881;    // scales per column, in registers
     double promote_smem_cycles = 0;       // scales per column, read from shared memory
-    double promote_product_cycles = 6.246;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 7.074;  // the same, scales per column in registers
-    double run_cycles = 23.75;         // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 364.7;       // a K block's waits and issue, in turn
-    double chain_more_cycles = 234.6;  // of a warpgroup's second 64 rows, unless they read scales per column again
-    double overlap_cycles = 31.29;     // the same, the next block already under way
-    double multicast_cycles = 77.58;   // a K block's wait for the slower CTA of a pair
-    double tile_cycles = 483.2;
-    double tile_cycles_per_element = 0.02681;   // BF16 through shared memory and the copy engine
-    double direct_cycles_per_element = 0.2383;  // from registers
-    double split_us = 0.02, turn_us = 0.3739;   // adding up a split K: for each CTA, for each further warpgroup,
-    double split_us_per_element = 0.0003254;    // and for each element
+    double promote_product_cycles = 5.988;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 6.971;  // the same, scales per column in registers
+    double run_cycles = 27.58;        // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 350.1;      // a K block's waits and issue, in turn
+    double chain_more_cycles = 150;   // of a warpgroup's second 64 rows, unless they read scales per column again
+    double overlap_cycles = 19.96;    // the same, the next block already under way
+    double multicast_cycles = 74.33;  // a K block's wait for the slower CTA of a pair
+    double tile_cycles = 279.1;
+    double tile_cycles_per_element = 0.04054;     // BF16 through shared memory and the copy engine
+    double direct_cycles_per_element = 0.2847;    // from registers
+    double split_us = 0.05205, turn_us = 0.4708;  // adding up a split K: for each CTA, for each further warpgroup,
+    double split_us_per_element = 0.0003404;      // and for each element
 
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;
@@ -141,14 +143,23 @@ struct CostModel {
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
         const double tile = tile_cycles + elements * (c.output == ElementType::bf16 ? tile_cycles_per_element
                                                                                     : direct_cycles_per_element);
+        // A wave of tiles covers a square of D, no higher than a group. What it reads, other waves read again.
+        const double area = static_cast<double>(num_ctas / c.cluster.k) * elements;
+        const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),
+                                         static_cast<double>(align_up(expected_group_rows(p), tile_m)));
+        const double width = area / height;
+        const double read = tiles / (num_ctas / c.cluster.size()) * (height * std::max(1.0, width / p.n) + width) * p.k;
         const double compute_us = waves * (k_blocks * block_cycles(c) + tile) / clock_mhz;
 
         const double rows = expected_rows(p), stored = rows * p.n * element_bytes(p.output);
         const double moved = expected_weights(p) * p.n * p.k + rows * p.k + stored * (p.add_c ? 2 : 1);
+        const double operands = expected_weights(p) * p.n * p.k + rows * p.k;
+        const double again_us =
+            std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;
         const double added = adds_to_memory(c.store) ? stored : 0;
         const double split = (c.cluster.k > 1 ? split_us * c.cluster.k : 0) + turn_us * (c.k_warpgroups - 1) +
                              (c.k_parts() > 1 ? split_us_per_element * elements : 0);
-        return launch_us + split +
+        return launch_us + split + again_us +
                norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, 2.0 * rows * p.n * p.k / tflops / 1e6,
                                    added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3});
     }
