@@ -32,7 +32,7 @@ RANGES = {
     "multicast_cycles": (1, 200),
     "tile_cycles": (100, 2000),
     "tile_cycles_per_element": (0.01, 0.5),
-    "direct_cycles_per_element": (0.1, 0.5),
+    "fp32_cycles_per_element": (0.1, 0.5),
     "split_us": (0.02, 1),
 }
 INDIFFERENCE = 0.012  # estimates that differ by so little, as a ratio, say nothing about which config is faster

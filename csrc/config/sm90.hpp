@@ -97,8 +97,8 @@ struct CostModel {
     double overlap_cycles = 19.96;    // the same, the next block already under way
     double multicast_cycles = 74.33;  // a K block's wait for the slower CTA of a pair
     double tile_cycles = 279.1;
-    double tile_cycles_per_element = 0.04054;     // BF16 through shared memory and the copy engine
-    double direct_cycles_per_element = 0.2847;    // from registers
+    double tile_cycles_per_element = 0.04054;     // BF16
+    double fp32_cycles_per_element = 0.2847;      // FP32
     double split_us = 0.05205, turn_us = 0.4708;  // adding up a split K: for each CTA, for each further warpgroup,
     double split_us_per_element = 0.0003404;      // and for each element
 
@@ -142,7 +142,7 @@ struct CostModel {
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
         const double tile = tile_cycles + elements * (c.output == ElementType::bf16 ? tile_cycles_per_element
-                                                                                    : direct_cycles_per_element);
+                                                                                    : fp32_cycles_per_element);
         // A wave of tiles covers a square of D, no higher than a group. What it reads, other waves read again.
         const double area = static_cast<double>(num_ctas / c.cluster.k) * elements;
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),
@@ -152,8 +152,8 @@ struct CostModel {
         const double compute_us = waves * (k_blocks * block_cycles(c) + tile) / clock_mhz;
 
         const double rows = expected_rows(p), stored = rows * p.n * element_bytes(p.output);
-        const double moved = expected_weights(p) * p.n * p.k + rows * p.k + stored * (p.add_c ? 2 : 1);
         const double operands = expected_weights(p) * p.n * p.k + rows * p.k;
+        const double moved = operands + stored * (p.add_c ? 2 : 1);
         const double again_us =
             std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;
         const double added = adds_to_memory(c.store) ? stored : 0;
