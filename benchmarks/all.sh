@@ -22,7 +22,7 @@ run() {
 }
 
 run gemm 200 bench_gemm.py --against-cublas --seconds 180
-run host 60 bench_host.py
+run host 100 bench_host.py
 run models 120 bench_gemm.py --anchors "$here/models.json" --against-cublas --name models --seconds 100
 run autotune 150 autotune_gain.py --forget --seconds 130
 run micro 100 micro/run.py --seconds 20
