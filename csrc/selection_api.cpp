@@ -131,7 +131,8 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * element_bytes(p.output) % 16 == 0;
     p.compiled = {.m = dims & 1 ? p.m : 0, .n = dims & 2 ? p.n : 0, .k = dims & 4 ? p.k : 0};
-    if (tile.rows == 0) return kernel_of(select(p));
+    if (tile.rows == 0 && tile.cols == 0) return kernel_of(select(p));
+    require(tile.rows > 0 && tile.cols > 0, "a config has both tile_rows and tile_cols");
     const Candidate forced = make_candidate(p, swap_ab, tile, cluster, turns, true);
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
     return kernel_of(forced);

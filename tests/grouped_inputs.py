@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from hypothesis import strategies as st
 from inputs import GuardedOutput, Operand, ceil_div, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
@@ -139,3 +140,10 @@ def masked(
     valid = torch.tensor(counts, dtype=torch.int32, device=device)
     poison_rows(a, torch.arange(max_m, device=device)[None, :] >= valid[:, None])
     return Masked(a, b, valid)
+
+
+@st.composite
+def grouped_problems(draw) -> tuple[list[int], int, int, int]:
+    counts = draw(st.lists(st.one_of(st.just(0), st.integers(1, 9), st.integers(1, 200)), min_size=1, max_size=6))
+    n = draw(st.one_of(st.integers(1, 40), st.integers(1, 35).map(lambda x: 8 * x)))
+    return counts, n, 16 * draw(st.integers(1, 24)), draw(st.sampled_from([1, 8, 30, 200]))

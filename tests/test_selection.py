@@ -56,3 +56,23 @@ def test_equal_problems_get_equal_configs() -> None:
 def test_extents_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="M is 2147483648, which does not fit 32 bits"):
         C.explain(1 << 31, 128, 128, 132)
+
+
+SIZES = {"m": 512, "n": 576, "k": 7168, "num_sms": HOPPER_SMS}
+
+
+class TestKernelOfAConfig:
+    """C.problem_kernel with a config instead of the selected one, which calibration compiles ahead."""
+
+    def test_is_that_config(self) -> None:
+        text = str(C.problem_kernel("dense", SIZES | {"tile_rows": 64, "tile_cols": 80, "turns": 2})["text"])
+        assert ".tile = {.rows = 64, .cols = 80, .k = 128}" in text
+        assert ".k_warpgroups = 2" in text
+
+    def test_half_a_tile(self) -> None:
+        with pytest.raises(ValueError, match="both tile_rows and tile_cols"):
+            C.problem_kernel("dense", SIZES | {"tile_rows": 64})
+
+    def test_that_cannot_serve(self) -> None:
+        with pytest.raises(ValueError, match="cannot serve the problem: groups do not split K"):
+            C.problem_kernel("masked", SIZES | {"groups": 4, "tile_rows": 64, "tile_cols": 64, "cluster_k": 2})

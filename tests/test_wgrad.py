@@ -98,6 +98,18 @@ def test_every_tile(device, swapped, rows, cols, add) -> None:
     assert_matches(out.tensor, product_nt(a, b, None if add == "nothing" else c))
 
 
+@pytest.mark.parametrize(("rows", "cols"), [(192, 128), (128, 192)])
+def test_stages_are_kept_until_their_scales_are_read(device, rows, cols) -> None:
+    """Not all scales per column fit registers there. K goes round the ring three times."""
+    m, n, k = 192, 192, 12 * 128
+    a, b = operands(m, n, k, device)
+    out = GuardedOutput((m, n), torch.float32, device)
+    with forced(device, m, n, k, False, rows, cols):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b))
+
+
 @pytest.mark.parametrize("device", FEW, indirect=True)
 def test_bf16_from_three_warpgroups(device) -> None:
     a, b = operands(200, 136, 272, device)

@@ -55,6 +55,14 @@ struct ProblemHash {
     }
 };
 
+/// Groups whose rows only the device can count.
+constexpr bool counted_on_device(Grouping grouping) {
+    return grouping == Grouping::masked || grouping == Grouping::m_psum;
+}
+constexpr bool is_m_grouped(Grouping grouping) {
+    return grouping == Grouping::m_contiguous || counted_on_device(grouping);
+}
+
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.
 constexpr int32_t round_up_coarsely(int32_t value) {
     const int32_t step =

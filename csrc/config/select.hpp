@@ -121,7 +121,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
                                 int32_t k_warpgroups = 1, bool tolerate_waste = false) {
     Candidate candidate;
     GemmConfig& c = candidate.config;
-    // FP32 of groups that the device counts is written row by row: a masked D keeps what is behind its groups' rows.
+    // FP32 of M groups is written row by row, so that a masked D keeps what is behind its groups' rows.
     const bool staged = p.aligned_store && (p.output == ElementType::bf16 || !is_m_grouped(p.grouping));
     const bool reduces = p.add_c != 0 && p.in_place != 0 && p.output == ElementType::fp32;
     c = {.arch = Arch::sm90,

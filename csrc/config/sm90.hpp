@@ -71,14 +71,14 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
     return num_sms * 10 / 11 / cluster * cluster;
 }
 
-/// Estimated time of a config in microseconds. Fitted to measured times of problems of all kinds on one H200
+/// Estimated time of a config in microseconds. Fitted to measured times of problems of all kinds on two H200s
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
     double launch_us = 3.914;       // launch, prologue, first copies, last stores
     double memory_gb_per_s = 4090;  // beyond the launch
     double tflops = 1650;           // what power allows
-    double again_gb_per_s = 5000;   // operands that exceed the L2, read by more than one wave of tiles
+    double again_gb_per_s = 5000;   // operands that exceed the L2, read by more than one wave of tiles (set by hand)
     double l2_bytes = 3.932e+07;
     double added_gb_per_s = 1600;          // FP32 added to memory by the L2, straight tiles
     double added_swapped_gb_per_s = 1363;  // the same, swapped
@@ -91,10 +91,10 @@ struct CostModel {
     double promote_smem_cycles = 0;       // scales per column, read from shared memory
     double promote_product_cycles = 5.988;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 6.971;  // the same, scales per column in registers
-    double run_cycles = 27.58;        // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 350.1;      // a K block's waits and issue, in turn
-    double chain_more_cycles = 150;   // of a warpgroup's second 64 rows, unless they read scales per column again
-    double overlap_cycles = 19.96;    // the same, the next block already under way
+    double run_cycles = 27.58;       // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 350.1;     // a K block's waits and issue, in turn
+    double chain_more_cycles = 150;  // of a warpgroup's second 64 rows, if they read no scales per column (set by hand)
+    double overlap_cycles = 19.96;   // the same, the next block already under way
     double multicast_cycles = 74.33;  // a K block's wait for the slower CTA of a pair
     double tile_cycles = 279.1;
     double tile_cycles_per_element = 0.04054;     // BF16

@@ -27,14 +27,6 @@ enum class Grouping : int32_t {
     k_contiguous,  // groups share M and N and split K: D is [groups, M, N]
 };
 
-/// Groups whose rows only the device can count.
-constexpr bool counted_on_device(Grouping grouping) {
-    return grouping == Grouping::masked || grouping == Grouping::m_psum;
-}
-constexpr bool is_m_grouped(Grouping grouping) {
-    return grouping == Grouping::m_contiguous || counted_on_device(grouping);
-}
-
 enum class StoreKind : int32_t {
     tma,         // staged in shared memory, written by the copy engine, clipped at D's edges
     tma_add,     // the same, FP32 added to what D holds, by the L2: C is D, and nobody waits for it

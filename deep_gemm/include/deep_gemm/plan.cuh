@@ -36,7 +36,9 @@ constexpr int32_t load_registers(const GemmConfig& c) {
 constexpr int32_t held_col_groups(const GemmConfig& c) {
     if (c.col_scales() != ScaleKind::per_row) return 0;
     const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
-    const int32_t room = (math_registers(c) - 22 - accumulators) / 2, groups = c.tile.cols / 8;
+    constexpr int32_t kOthers =
+        22;  // addresses, the ring, scales per row: fewer, and K groups spill (ptxas -v, CUDA 13.0)
+    const int32_t room = (math_registers(c) - kOthers - accumulators) / 2, groups = c.tile.cols / 8;
     return room < groups ? (room < 0 ? 0 : room) : groups;
 }
 
