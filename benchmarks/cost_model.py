@@ -92,6 +92,13 @@ class Configs:
         scales = np.where(held, self.cols / 4, self.block_scales)
         return (self.subtiles == 1) & (1.5 * self.cols + 2 * scales <= self.math_registers - 36)
 
+    @property
+    def looks_ahead(self) -> np.ndarray:
+        one = np.where(self.per_row_b, self.cols == 128, (self.cols == 192) & (self.k >= 2048))
+        two_warpgroups = self.row_warpgroups * self.turns == 2
+        taller = self.subtiles > 1
+        return ~self.overlaps_blocks & (self.k_parts == 1) & (taller | (two_warpgroups & one))
+
 
 def constants() -> dict[str, float]:
     """The constants that selection uses now."""
@@ -144,7 +151,12 @@ def expected_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
     factors = [1 - GROUP_SCATTER + 2 * GROUP_SCATTER * i / 12 for i in range(13)]
     scattered = sum(ceil_div(np.maximum(1, np.floor(c.expected_m * factor + 0.5)), height) for factor in factors)
     blocks = ceil_div(known_rows(c), height)
-    return np.select([c.kind == MASKED, c.kind == KGROUPED], [scattered / 13 * c.groups, blocks * c.groups], blocks)
+    mixed = blocks + np.where(ALIGNMENT % height == 0, 0, (expected_weights(c) - 1) / 2)
+    return np.select(
+        [c.kind == MASKED, c.kind == KGROUPED, c.kind == CONTIGUOUS],
+        [scattered / 13 * c.groups, blocks * c.groups, mixed],
+        blocks,
+    )
 
 
 def most_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
@@ -180,9 +192,8 @@ def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     tensor = multiplies * c.cols * 2
     smem = (multiplies * (64 + c.cols) + c.rows + c.cols) * 128 / x["smem_bytes_per_cycle"]
     l2 = (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
-    waits = np.where(c.overlaps_blocks, x["overlap_cycles"], x["chain_cycles"])
-    again = (c.subtiles - 1) * np.where(c.per_row_cols, x["chain_cycles"], x["chain_more_cycles"])
-    chain = c.subtiles * (2 * c.cols + promotion_cycles(x, c)) + again + waits
+    waits = np.select([c.overlaps_blocks, c.looks_ahead], [x["overlap_cycles"], x["ahead_cycles"]], x["chain_cycles"])
+    chain = c.subtiles * (2 * c.cols + promotion_cycles(x, c) + waits)
     shared = c.cluster_rows * c.cluster_cols > 1
     return norm(x["block_norm"], tensor, smem, l2, chain / c.turns) + np.where(shared, x["multicast_cycles"], 0)
 
@@ -203,7 +214,11 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     k_blocks = ceil_div(ceil_div(k, 128), c.cluster_k)
     elements = c.rows * c.cols
     adds = c.per_row_b  # these benchmarks add to D in place
-    of_element = np.where(adds, x["fp32_cycles_per_element"], x["tile_cycles_per_element"])
+    of_element = np.select(
+        [adds, c.looks_ahead],
+        [x["fp32_cycles_per_element"], x["late_cycles_per_element"]],
+        x["tile_cycles_per_element"],
+    )
     area = num_ctas // c.cluster_k * elements
     high = tile_m * step_m
     height = np.clip(np.sqrt(area), high, ceil_div(group_rows(c), high) * high)

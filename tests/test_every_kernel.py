@@ -106,7 +106,7 @@ def config_of(text: str) -> str:
 def facts_of(text: str) -> set[tuple[str, str]]:
     """Every pair of facts that may decide registers and instructions together."""
     config = config_of(text)
-    names = "grouping|output|scales_b|cluster|add_c|store|stream_b|group_maps"
+    names = "grouping|output|scales_b|cluster|add_c|look_ahead|store|stream_b|group_maps"
     facts = re.findall(rf"\.(?:{names}) = (?:{{.*?}}|[\w:]+)", config)
     facts.append(re.search(r"swap_ab = \w+, .tile = {.*?}", config)[0])
     trips = re.search(r"\.shape = {.*?(\.k = \d+)}", config)[1]  # a K that is compiled in: the main loop's trip count

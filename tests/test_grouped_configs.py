@@ -100,7 +100,7 @@ class TestChoices:
         assert best.rows >= 128
         best = grouped_candidates("m_contiguous", 8, 32768, n, k)[0]
         assert not best.swapped
-        assert best.rows == 128
+        assert best.rows >= 128
 
     def test_kernels_of_a_weight_shape_are_few(self, n, k) -> None:
         """Over every M of a serving process."""

@@ -94,12 +94,23 @@ inline int32_t expected_group_rows(const Problem& p) {
     return p.expected_m > 0 ? p.expected_m : std::max(1, ceil_div(round_up_coarsely(p.m), std::max(p.num_groups, 1)));
 }
 
+/// Matrices B that are read.
+inline double expected_weights(const Problem& p) {
+    if (p.grouping == Grouping::k_contiguous) return p.num_groups;
+    if (!is_m_grouped(p.grouping)) return 1;
+    return p.grouping == Grouping::masked ? p.num_groups : std::min<double>(p.num_groups, ceil_div(p.m, p.m_alignment));
+}
+
 /// Rows of a group scatter around the caller's hint by so much of it, to either side.
 constexpr double kGroupScatter = 0.3;
 
-/// Blocks of this height that cover all rows.
+/// Blocks of this height that cover all rows. One higher than the alignment is computed twice where an expert ends in
+/// its middle: every second end.
 inline double expected_blocks(const Problem& p, int32_t height) {
     if (p.grouping == Grouping::k_contiguous) return static_cast<double>(ceil_div(p.m, height)) * p.num_groups;
+    if (p.grouping == Grouping::m_contiguous)
+        return ceil_div(round_up_coarsely(p.m), height) +
+               (p.m_alignment % height == 0 ? 0 : (expected_weights(p) - 1) / 2);
     if (p.expected_m == 0) return ceil_div(is_m_grouped(p.grouping) ? round_up_coarsely(p.m) : p.m, height);
     constexpr int kPoints = 13;  // of which this is the mean
     double blocks = 0;
@@ -123,13 +134,6 @@ inline double expected_waves(const Problem& p, double tiles_per_cta) {
 inline int64_t most_blocks(const Problem& p, int32_t height) {
     return static_cast<int64_t>(ceil_div(p.m, height)) *
            (p.grouping == Grouping::masked || p.grouping == Grouping::k_contiguous ? p.num_groups : 1);
-}
-
-/// Matrices B that are read.
-inline double expected_weights(const Problem& p) {
-    if (p.grouping == Grouping::k_contiguous) return p.num_groups;
-    if (!is_m_grouped(p.grouping)) return 1;
-    return p.grouping == Grouping::masked ? p.num_groups : std::min<double>(p.num_groups, ceil_div(p.m, p.m_alignment));
 }
 
 }  // namespace deep_gemm

@@ -39,8 +39,9 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows,
                   cluster_m = c.swap_ab ? c.cluster.cols : c.cluster.rows;
     if (cluster_m > 1) return "neighbours along M may belong to different experts";
-    if (p.grouping != Grouping::masked && p.m_alignment % tile_m != 0)
+    if (p.grouping != Grouping::masked && p.m_alignment % (covers_two_experts(c) ? tile_m / 2 : tile_m) != 0)
         return "the tile's height does not divide the experts' alignment";
+    if (covers_two_experts(c) && !is_staged(c.store)) return "a tile of two experts is stored by the copy engine";
     return "";
 }
 
@@ -85,13 +86,17 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
 }
 
 /// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output. No more than
-/// a group is expected to have: a strip of full height is found without a division.
+/// a group is expected to have: a strip of full height is found without a division. A block that two experts share
+/// costs twice as much: where strips and CTAs have a divisor in common, it would be the same CTAs' all along N.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
     const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols);
     const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
     const int32_t blocks = static_cast<int32_t>(square / block_m + 0.5);
     const int32_t rows = p.grouping == Grouping::m_contiguous ? p.m : expected_group_rows(p);
-    return std::clamp(blocks, 1, ceil_div(rows, block_m));
+    int32_t strip = std::clamp(blocks, 1, ceil_div(rows, block_m));
+    if (covers_two_experts(c))
+        while (gcd(strip, num_ctas / c.cluster.size()) > 1) --strip;
+    return strip;
 }
 
 /// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all
@@ -144,6 +149,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .group_capacity = group_capacity(p),
          .group_maps = p.group_maps != 0,
          .shape = p.compiled};
+    c.look_ahead = sm90::looks_ahead(c, expected_k(p));
     c.store_buffers = store_chunks_per_tile(c);  // all of a tile: its stores drain while the next one is multiplied
     c.stages = most_stages(c);
     // FP32 takes much room: fewer buffers, of which the later ones then wait, rather than a ring that runs dry.

@@ -37,7 +37,7 @@ inline std::vector<TileShape> grouped_tile_shapes(bool swap_ab) {
                 {128, 96, 128}, {128, 128, 128}, {256, 64, 128}, {256, 128, 128}};
     return {{64, 64, 128},   {64, 96, 128},   {64, 128, 128},  {64, 192, 128},  {128, 32, 128},
             {128, 64, 128},  {128, 96, 128},  {128, 112, 128}, {128, 128, 128}, {128, 160, 128},
-            {128, 192, 128}, {192, 128, 128}, {256, 64, 128},  {256, 96, 128},  {256, 128, 128}};
+            {128, 192, 128}, {192, 128, 128}, {256, 128, 128}};
 }
 
 /// Warpgroups that divide a tile's rows among themselves.
@@ -49,11 +49,23 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int3
     return cluster.rows * cluster.cols == 1 && tile.rows == 64 && (k_warpgroups == 2 || tile.cols <= 64);
 }
 
+/// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma: where
+/// that was faster (docs/performance.md).
+inline bool looks_ahead(const GemmConfig& c, int32_t k) {
+    if (!c.scaled() || overlaps_blocks(c) || c.k_parts() > 1) return false;
+    if (c.warpgroup_rows() > kWgmmaRows) return true;
+    if (c.math_warpgroups != 2) return false;
+    if (c.row_scales() == ScaleKind::per_row && c.col_scales() == ScaleKind::per_row) return c.tile.cols == 128;
+    return c.tile.cols == 192 && k >= 2048;
+}
+
 /// Whether loads of C beside both accumulators, or what FP32 stores and group tables keep, take more registers than a
 /// thread has (ptxas -v, CUDA 13.0, scales per row).
 inline bool spills(const GemmConfig& c) {
     const bool wide = c.warpgroup_rows() > kWgmmaRows && c.tile.cols >= 128;
-    if (wide && (c.output == ElementType::fp32 || !is_staged(c.store) || counted_on_device(c.grouping))) return true;
+    if (wide && (c.output == ElementType::fp32 || !is_staged(c.store) || c.grouping == Grouping::m_psum ||
+                 (c.add_c && c.col_scales() == ScaleKind::per_row)))
+        return true;
     if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;
     const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
     return c.add_c && c.store == StoreKind::direct && c.math_warpgroups > 1 && accumulators >= math_registers(c) - 64;
@@ -91,13 +103,14 @@ struct CostModel {
     double promote_smem_cycles = 0;       // scales per column, read from shared memory
     double promote_product_cycles = 5.988;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 6.971;  // the same, scales per column in registers
-    double run_cycles = 27.58;       // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 350.1;     // a K block's waits and issue, in turn
-    double chain_more_cycles = 150;  // of a warpgroup's second 64 rows, if they read no scales per column (set by hand)
-    double overlap_cycles = 19.96;   // the same, the next block already under way
+    double run_cycles = 27.58;        // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 350.1;      // a K block's waits and issue, in turn
+    double ahead_cycles = 150;        // the same for each 64 rows, where the next stage is looked for in advance
+    double overlap_cycles = 19.96;    // the same, the next block already under way
     double multicast_cycles = 74.33;  // a K block's wait for the slower CTA of a pair
     double tile_cycles = 279.1;
     double tile_cycles_per_element = 0.04054;     // BF16
+    double late_cycles_per_element = 0.03;        // BF16, stored while the next tile is under way
     double fp32_cycles_per_element = 0.2847;      // FP32
     double split_us = 0.05205, turn_us = 0.4708;  // adding up a split K: for each CTA, for each further warpgroup,
     double split_us_per_element = 0.0003404;      // and for each element
@@ -127,9 +140,8 @@ struct CostModel {
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * c.tile.k / smem_bytes_per_cycle;
         const double l2 = (rows / c.cluster.cols + cols / c.cluster.rows) * c.tile.k / l2_bytes_per_cycle;
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
-        const double again = c.col_scales() == ScaleKind::per_row ? chain_cycles : chain_more_cycles;
-        const double chain = subtiles * (2 * cols + promotion_cycles(c)) + (subtiles - 1) * again +
-                             (overlaps_blocks(c) ? overlap_cycles : chain_cycles);
+        const double waits = overlaps_blocks(c) ? overlap_cycles : c.look_ahead ? ahead_cycles : chain_cycles;
+        const double chain = subtiles * (2 * cols + promotion_cycles(c) + waits);
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups}) +
                (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0);
     }
@@ -141,8 +153,9 @@ struct CostModel {
         const double waves = expected_waves(p, tiles / (num_ctas / c.cluster.size()));
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
-        const double tile = tile_cycles + elements * (c.output == ElementType::bf16 ? tile_cycles_per_element
-                                                                                    : fp32_cycles_per_element);
+        const double tile = tile_cycles + elements * (c.output == ElementType::fp32 ? fp32_cycles_per_element
+                                                      : stores_late(c)              ? late_cycles_per_element
+                                                                                    : tile_cycles_per_element);
         // A wave of tiles covers a square of D, no higher than a group. What it reads, other waves read again.
         const double area = static_cast<double>(num_ctas / c.cluster.k) * elements;
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),

@@ -70,6 +70,7 @@ struct GemmConfig {
     ClusterShape cluster = {};
     int32_t math_warpgroups = 2;
     int32_t k_warpgroups = 1;  // math warpgroups that take the K blocks of the same rows in turn, and add up at the end
+    bool look_ahead = false;   // a warpgroup finds its next stage while its wgmma run, not after promoting them
     int32_t stages = 4;
     bool add_c = false;
     StoreKind store = StoreKind::tma;

@@ -55,6 +55,23 @@ constexpr bool overlaps_blocks(const GemmConfig& c) {
     return c.warpgroup_rows() == kWgmmaRows && 3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
 }
 
+/// Whether a tile is higher than experts of a contiguous layout are aligned for certain.
+inline constexpr int32_t kContiguousTile = 128;
+constexpr bool covers_two_experts(const GemmConfig& c) {
+    return c.grouping == Grouping::m_contiguous && !c.swap_ab && c.tile.rows == 2 * kContiguousTile;
+}
+
+/// Whether every tile has K blocks for every warpgroup.
+constexpr bool has_k_blocks(const GemmConfig& c) {
+    return c.k_parts() == 1 && c.grouping != Grouping::k_contiguous && c.grouping != Grouping::m_psum;
+}
+
+/// Whether a tile is stored while the next one's first rows are multiplied. (Stores past the copy engine would wait for
+/// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
+constexpr bool stores_late(const GemmConfig& c) {
+    return c.look_ahead && is_staged(c.store) && !(c.grouping == Grouping::m_psum && c.tile.cols > 128);
+}
+
 /// Where K is split, the tile's rows are added up by 16: those of row warp w by part w % k_parts, a part being one
 /// warpgroup of one CTA of the cluster. Returns how many such sums one CTA makes.
 constexpr int32_t owned_row_warps(const GemmConfig& c) {

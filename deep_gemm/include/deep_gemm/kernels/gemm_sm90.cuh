@@ -27,29 +27,44 @@ DG_DEVICE void store_subtile(const Smem<c>& smem, float (&total)[kAccumulators<c
         store_direct<c>(total, at, params);
 }
 
+/// A warpgroup's rows of a tile, of which other warps of the cluster may hold parts.
+template <GemmConfig c>
+DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t first_row,
+                          int32_t& store_batch, const GemmParams& params) {
+    constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
+    if constexpr (c.k_parts() > 1) {
+        static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
+        if (!reduce_split_k<c>(smem, ClusterPosition<c>(), total[0])) return;
+    }
+    store_subtile<c>(smem, total[0], tile, first_row, store_batch, params);
+    // Written out: a loop over accumulators that the compiler does not unroll would put them all into local memory.
+    static_assert(kSubtiles <= 2);
+    if constexpr (kSubtiles == 2) store_subtile<c>(smem, total[1], tile, first_row + kWgmmaRows, store_batch, params);
+}
+
 template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
-    constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
-    const ClusterPosition<c> position;
-    using Tiles = TileScheduler<c>;
-    Tiles tiles(params, smem.groups());
+    TileScheduler<c> tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup);
     const int32_t first_row = warpgroup % c.row_warpgroups() * c.warpgroup_rows();
     int32_t store_batch = 0;
-    Tile tile;
+    typename MainLoop<c>::Totals total;
+    const auto store = [&](const Tile& tile) { store_tile<c>(smem, total, tile, first_row, store_batch, params); };
+    Tile tile, before;
+    bool pending = false;
     while (tiles.next(tile)) {
-        typename MainLoop<c>::Totals total;
-        main_loop.template run<Tiles::kPlaced>(total, tile.k_blocks, [&] { tiles.place(tile); });
-        if constexpr (c.k_parts() > 1) {
-            static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
-            if (!reduce_split_k<c>(smem, position, total[0])) continue;
-        }
-        store_subtile<c>(smem, total[0], tile, first_row, store_batch, params);
-        // Written out: a loop over accumulators that the compiler does not unroll would put them all into local memory.
-        static_assert(kSubtiles <= 2);
-        if constexpr (kSubtiles == 2)
-            store_subtile<c>(smem, total[1], tile, first_row + kWgmmaRows, store_batch, params);
+        constexpr bool kLate = stores_late(c);
+        main_loop.template run<kLate || !TileScheduler<c>::kPlaced>(total, tile.k_blocks, [&] {
+            if (pending) store(before);
+            MainLoop<c>::clear(total);
+            tiles.place(tile);
+        });
+        if constexpr (kLate)
+            before = tile, pending = true;
+        else
+            store(tile);
     }
+    if (pending) store(before);
     // Shared memory must outlive the copies that read it.
     if constexpr (is_staged(c.store))
         if (ptx::elect_one()) ptx::wait_stores<0>();

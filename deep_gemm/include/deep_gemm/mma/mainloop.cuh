@@ -25,38 +25,37 @@ public:
         }
     }
 
-    /// `total` = the sum of `k_blocks` K blocks, or of this warpgroup's share of them. `place()` is called once; unless
-    /// it has nothing to do (kPlaced), when the first block is under way: between two tiles the tensor cores wait for
-    /// nothing that can be done then. (A branch that did no more than clear the sums would become a select of each sum
-    /// in each round.)
-    template <bool kPlaced, typename Place>
-    DG_DEVICE void run(Totals& total, int32_t k_blocks, const Place& place) {
+    /// `total` = the sum of `k_blocks` K blocks, or of this warpgroup's share of them. `meanwhile()` is called once,
+    /// and clears the sums; with kEarly when the first rows are under way, so that the tensor cores wait for nothing
+    /// that can be done then. (A branch that did no more than clear the sums would become a select of each sum in each
+    /// round.)
+    template <bool kEarly, typename Meanwhile>
+    DG_DEVICE void run(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
         // The place in the ring, and the descriptors made of it, belong in uniform registers. Where ptxas is not sure
         // that all lanes count alike, as behind a scheduler that loads, it moves each of them there (R2UR) while wgmma
         // waits for it. tests/test_every_kernel.py looks for such moves.
         if constexpr (c.grouping != Grouping::dense) k_blocks = ptx::uniform(k_blocks);
-        constexpr bool kLater = !kPlaced && c.scaled();
+        constexpr bool kMeanwhile = kEarly && c.scaled();
         const auto begin = [&] {
-            clear(total);
-            place();
+            if constexpr (kMeanwhile) meanwhile();
         };
-        const auto meanwhile = [&] {
-            if constexpr (kLater) begin();
-        };
-        if (!kLater || k_blocks == 0) begin();
-        if (k_blocks == 0) return;
+        // (Without the question about 0, ptxas does not see that all lanes of a masked kernel count alike; with it, a
+        // tile stored late has its code twice, and 256x128 spills.)
+        constexpr bool kNeverEmpty = stores_late(c) && has_k_blocks(c);
+        const bool empty = !kNeverEmpty && k_blocks == 0;
+        if (!kMeanwhile || empty) meanwhile();
+        if (empty) return;
         if constexpr (!c.scaled())
             accumulate(total, k_blocks);
         else if constexpr (overlaps_blocks(c))
-            promote_overlapped(total[0], k_blocks, meanwhile);
+            promote_overlapped(total[0], k_blocks, begin);
+        else if constexpr (c.look_ahead)
+            promote_ahead(total, k_blocks, begin);
         else
-            promote_in_turn(total, k_blocks, meanwhile);
+            promote_in_turn(total, k_blocks, begin);
     }
-
-private:
-    static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
 
     static DG_DEVICE void clear(Totals& total) {
 #pragma unroll
@@ -64,7 +63,11 @@ private:
             total[i / kAccumulators<c>][i % kAccumulators<c>] = 0.0f;
     }
 
-    /// A K block of 64 rows between issue and promotion.
+private:
+    static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
+    static_assert(!c.look_ahead || (!overlaps_blocks(c) && c.k_parts() == 1));
+
+    /// 64 rows of a K block between the issue of their wgmma and the end of their promotion.
     struct Block {
         float partial[kAccumulators<c>];
         BlockScales<c> scales;
@@ -96,23 +99,32 @@ private:
         }
     }
 
-    DG_DEVICE void start(Block& block, int32_t subtile) const {
-        block.stage = ring_.stage;
+    DG_DEVICE void load_scales(Block& block, int32_t subtile) const {
         block.scales.load(smem_, ring_.stage, first_row_ + subtile * kWgmmaRows);
+    }
+
+    DG_DEVICE void multiply(Block& block, int32_t subtile) const {
+        block.stage = ring_.stage;
         multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
+    }
+
+    DG_DEVICE void start(Block& block, int32_t subtile) const {
+        load_scales(block, subtile);
+        multiply(block, subtile);
     }
 
     /// All but the last kPending blocks are done; this is the oldest.
     template <int32_t kPending>
     DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>], bool release_after) const {
         finish_block<c, kPending>(block.partial);
-        if constexpr (scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
+        const auto scales = block.scales.combined();
+        if constexpr (scales_stay_in_smem(c)) scales.promote(total, block.partial);
         if (release_after) release(block.stage);
-        if constexpr (!scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
+        if constexpr (!scales_stay_in_smem(c)) scales.promote(total, block.partial);
     }
 
     /// At least one block; `meanwhile` once the first is under way. (A branch in each round: a first round of its own
-    /// takes registers that 256x128 does not have.)
+    /// takes registers that three warpgroups do not have.)
     template <typename Meanwhile>
     DG_DEVICE void promote_in_turn(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
 #pragma unroll 1
@@ -125,6 +137,39 @@ private:
                 if (subtile == 0 && i == 0) meanwhile();
                 finish<0>(block, total[subtile], subtile == kSubtiles - 1);
             }
+        }
+    }
+
+    /// The same in another order: a stage, and scales where they are few, are waited for in the shadow of the wgmma
+    /// before those that need them, and a stage is let go when the next wgmma are on their way. Nothing is left between
+    /// promotion and the next issue, which is what counts where a warpgroup has its turn more than once a block.
+    template <typename Meanwhile>
+    DG_DEVICE void promote_ahead(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
+        constexpr bool kScalesAhead = BlockScales<c>::kColsUniform;
+        Block block;
+        wait_full();
+        start(block, 0);
+        meanwhile();
+#pragma unroll 1
+        for (;; --k_blocks) {
+            const int32_t stage = ring_.stage;
+#pragma unroll
+            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
+                const int32_t next = (subtile + 1) % kSubtiles;
+                const bool more = next > 0 || k_blocks > 1;
+                const auto scales = block.scales.combined();
+                if (next == 0) {
+                    advance();
+                    if (more) wait_full();
+                }
+                if (kScalesAhead && more) load_scales(block, next);
+                finish_block<c, 0>(block.partial);
+                scales.promote(total[subtile], block.partial);
+                if (!kScalesAhead && more) load_scales(block, next);
+                if (more) multiply(block, next);
+            }
+            release(stage);
+            if (k_blocks == 1) return;
         }
     }
 

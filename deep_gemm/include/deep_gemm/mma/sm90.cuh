@@ -44,6 +44,21 @@ DG_DEVICE void finish_block(float (&d)[kAccumulators<c>]) {
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
+/// Row scale times column scale, of a thread's two rows (8 apart) and of each run of columns that share one.
+template <GemmConfig c, int32_t kRuns>
+struct RunFactors {
+    float of[2][kRuns];
+
+    /// total += partial * scales.
+    DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>]) const {
+#pragma unroll
+        for (int32_t i = 0; i < kAccumulators<c>; ++i) {
+            const int32_t run = i / 4 * 8 / (c.tile.cols / kRuns);
+            total[i] = __fmaf_rn(partial[i], of[i / 2 % 2][run], total[i]);
+        }
+    }
+};
+
 /// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart)
 /// and, for each 8 columns, its two neighbours.
 ///
@@ -52,8 +67,7 @@ template <GemmConfig c>
 struct BlockScales {
     static constexpr bool kRowsUniform = c.row_scales() == ScaleKind::per_block;
     static constexpr bool kColsUniform = c.col_scales() == ScaleKind::per_block;
-    static constexpr int32_t kColGroups = c.tile.cols / 8;
-    static constexpr int32_t kRuns = kColsUniform ? block_scale_values(c) : 1, kRun = c.tile.cols / kRuns;
+    static constexpr int32_t kRuns = kColsUniform ? block_scale_values(c) : 1;
 
     float row[2];
     float run[kRuns];  // of columns that share a block's scale
@@ -82,22 +96,27 @@ struct BlockScales {
         }
     }
 
+    /// What promotes: the factors themselves where they are few.
+    DG_DEVICE auto combined() const {
+        if constexpr (kColsUniform) {
+            RunFactors<c, kRuns> factors;
+#pragma unroll
+            for (int32_t i = 0; i < 2 * kRuns; ++i) factors.of[i / kRuns][i % kRuns] = row[i / kRuns] * run[i % kRuns];
+            return factors;
+        } else {
+            return *this;
+        }
+    }
+
     /// total += partial * scales.
     DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>]) const {
 #pragma unroll
-        for (int32_t i = 0; i < kColGroups; ++i) {
-            float scale[2][2];  // [row][column]
-            if constexpr (kColsUniform) {
-                scale[0][0] = scale[0][1] = row[0] * run[8 * i / kRun];
-                scale[1][0] = scale[1][1] = row[1] * run[8 * i / kRun];
-            } else {
-                const float2 pair = i < kHeld ? col[i] : ptx::load_shared_x2(address + i * 32);
-                scale[0][0] = row[0] * pair.x, scale[0][1] = row[0] * pair.y;
-                scale[1][0] = row[1] * pair.x, scale[1][1] = row[1] * pair.y;
-            }
+        for (int32_t i = 0; i < c.tile.cols / 8; ++i) {
+            const float2 pair = i < kHeld ? col[i] : ptx::load_shared_x2(address + i * 32);
 #pragma unroll
             for (int32_t j = 0; j < 4; ++j)
-                total[4 * i + j] = __fmaf_rn(partial[4 * i + j], scale[j / 2][j % 2], total[4 * i + j]);
+                total[4 * i + j] =
+                    __fmaf_rn(partial[4 * i + j], row[j / 2] * (j % 2 ? pair.y : pair.x), total[4 * i + j]);
         }
     }
 };

@@ -105,7 +105,8 @@ private:
 
 /// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a
 /// tile's height divides, so that the first row speaks for a tile; a tile that begins with padding (-1) holds nothing
-/// but padding.
+/// but padding. The highest tiles may be of two experts, each of which then has half of the rows: they are computed one
+/// after the other, as tiles of which only a half is stored.
 ///
 /// Always one tile ahead, so that nobody waits for the expert's index.
 template <GemmConfig c>
@@ -123,10 +124,23 @@ public:
         look_ahead();
     }
 
+    /// `tile` is the one before.
     DG_DEVICE bool next(Tile& tile) {
         do {
+            if (kTwoExperts && mixed_) {
+                tile.row += kHalf;
+                tile.m_end = min(tile.row + kHalf, m_end_);
+                tile.group = second_;
+                mixed_ = false;
+                continue;
+            }
             if (next_ >= m_blocks_ * raster_.n_blocks) return false;
             tile = ahead_;
+            if constexpr (kTwoExperts) {
+                second_ = ahead_second_;
+                mixed_ = second_ != tile.group;
+                tile.m_end = min(tile.row + (mixed_ ? kHalf : kBlockM), m_end_);
+            }
             next_ += gridDim.x / c.cluster.size();
             look_ahead();
         } while (static_cast<uint32_t>(tile.group) >= static_cast<uint32_t>(num_groups_));
@@ -140,15 +154,22 @@ private:
         if (next_ >= m_blocks_ * raster_.n_blocks) return;
         raster_.share_k(ahead_);
         raster_.place(ahead_, next_, m_blocks_, 0);
-        ahead_.group = ptx::load_global_int(experts_ + (c.swap_ab ? ahead_.col : ahead_.row));
+        const int32_t row = c.swap_ab ? ahead_.col : ahead_.row;
+        ahead_.group = ptx::load_global_int(experts_ + row);
         ahead_.m_end = m_end_;
+        if constexpr (kTwoExperts)
+            ahead_second_ = row + kHalf < m_end_ ? ptx::load_global_int(experts_ + row + kHalf) : ahead_.group;
     }
 
     static constexpr int32_t kBlockM = Rasterizer<c>::kTileM;
+    static constexpr bool kTwoExperts = covers_two_experts(c);
+    static constexpr int32_t kHalf = kBlockM / 2;
     static_assert(Rasterizer<c>::kClusterM == 1, "neighbours along M may belong to different experts");
     Rasterizer<c> raster_;
     const int32_t* experts_;
     int32_t num_groups_, m_end_, m_blocks_, next_;
+    int32_t second_ = 0, ahead_second_ = 0;  // experts of second halves
+    bool mixed_ = false;                     // the second half's tile is still to come
     Tile ahead_ = {};
 };
 

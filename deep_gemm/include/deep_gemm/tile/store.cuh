@@ -102,6 +102,7 @@ DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragmen
     constexpr bool kMayPair = c.output == ElementType::fp32 && !c.swap_ab;
     constexpr bool kAdd = adds_to_memory(c.store);
     static_assert(!kAdd || c.output == ElementType::fp32, "only FP32 is added in place: BF16 would be rounded twice");
+    static_assert(!covers_two_experts(c), "another expert's rows would be written");
     const bool paired = kMayPair && (params.d_stride | params.d_group_stride | at.n_end) % 2 == 0 &&
                         reinterpret_cast<uint64_t>(params.d_data) % 8 == 0;
     at.for_each_pair(static_cast<Element*>(params.d_data), params.d_stride, params.d_group_stride,
@@ -195,6 +196,7 @@ DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols /
         if (ptx::elect_one()) {
 #pragma unroll
             for (int32_t chunk = first; chunk < end; ++chunk) {
+                if (covers_two_experts(c) && row >= tile.m_end) break;  // another expert's
                 const uint32_t source = buffers + (chunk - first) * kChunk.bytes();
                 const int32_t col = tile.col + chunk * kChunk.inner, x = c.swap_ab ? row : col,
                               y = c.swap_ab ? tile.col : row;
