@@ -147,24 +147,24 @@ def group_rows(c: Configs) -> np.ndarray:
 GROUP_SCATTER = 0.3
 
 
-def expected_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
+def expected_blocks(c: Configs, height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Blocks of M on average, and by what part of it they scatter."""
     factors = [1 - GROUP_SCATTER + 2 * GROUP_SCATTER * i / 12 for i in range(13)]
-    scattered = sum(ceil_div(np.maximum(1, np.floor(c.expected_m * factor + 0.5)), height) for factor in factors)
+    drawn = np.array([ceil_div(np.maximum(1, np.floor(c.expected_m * factor + 0.5)), height) for factor in factors])
+    mean = drawn.mean(axis=0)
+    variance = np.maximum(0, (drawn**2).mean(axis=0) - mean**2)
+    scatter = np.where(c.kind == MASKED, np.sqrt(3 * variance / c.groups) / mean, 0)
     blocks = ceil_div(known_rows(c), height)
     mixed = blocks + np.where(ALIGNMENT % height == 0, 0, (expected_weights(c) - 1) / 2)
-    return np.select(
-        [c.kind == MASKED, c.kind == KGROUPED, c.kind == CONTIGUOUS],
-        [scattered / 13 * c.groups, blocks * c.groups, mixed],
-        blocks,
-    )
+    kinds = [c.kind == MASKED, c.kind == KGROUPED, c.kind == CONTIGUOUS]
+    return np.select(kinds, [mean * c.groups, blocks * c.groups, mixed], blocks), scatter
 
 
 def most_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
     return ceil_div(c.m, height) * np.where((c.kind == MASKED) | (c.kind == KGROUPED), c.groups, 1)
 
 
-def expected_waves(c: Configs, tiles_per_cta: np.ndarray) -> np.ndarray:
-    scatter = np.where(c.kind == MASKED, GROUP_SCATTER / np.sqrt(c.groups), 0)
+def expected_waves(tiles_per_cta: np.ndarray, scatter: np.ndarray) -> np.ndarray:
     return np.maximum(1, sum(np.ceil(tiles_per_cta * factor) for factor in (1 - scatter, 1, 1 + scatter)) / 3)
 
 
@@ -208,8 +208,9 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     n_blocks = ceil_div(c.n, tile_n * step_n)
     ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * cluster
     num_ctas = np.minimum(ctas, resident_ctas(num_sms, cluster))
-    tiles = expected_blocks(c, tile_m * step_m) * n_blocks
-    waves = expected_waves(c, tiles / (num_ctas // cluster))
+    blocks, scatter = expected_blocks(c, tile_m * step_m)
+    tiles = blocks * n_blocks
+    waves = expected_waves(tiles / (num_ctas // cluster), scatter)
     k = np.where(c.kind == KGROUPED, np.maximum(1, c.k // c.groups), c.k)
     k_blocks = ceil_div(ceil_div(k, 128), c.cluster_k)
     elements = c.rows * c.cols
@@ -224,14 +225,17 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     height = np.clip(np.sqrt(area), high, ceil_div(group_rows(c), high) * high)
     width = area / height
     read = tiles / (num_ctas // cluster) * (height * np.maximum(1, width / c.n) + width) * k
-    compute_us = waves * (k_blocks * block_cycles(x, c) + x["tile_cycles"] + elements * of_element) / x["clock_mhz"]
+    shared = c.cluster_rows * c.cluster_cols > 1
+    tile = x["tile_cycles"] + np.where(shared, x["multicast_tile_cycles"], 0) + elements * of_element
+    compute_us = waves * (k_blocks * block_cycles(x, c) + tile) / x["clock_mhz"]
     rows = expected_rows(c)
+    fetched = tiles * cluster * k_blocks * 128 * (c.rows / c.cluster_cols + c.cols / c.cluster_rows)
+    power_us = 2e-6 * rows * c.n * k / x["tflops"] + 1e-6 * fetched / x["fetched_tb_per_s"]
     stored = rows * c.n * c.output_bytes
     operands = expected_weights(c) * c.n * k + rows * k
     moved = operands + stored * np.where(adds, 2, 1)
     memory_us = moved / x["memory_gb_per_s"] / 1e3
     again_us = np.maximum(0, read - operands) * np.maximum(0, 1 - x["l2_bytes"] / operands) / x["again_gb_per_s"] / 1e3
-    power_us = 2 * rows * c.n * k / x["tflops"] / 1e6
     added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], x["added_gb_per_s"]) / 1e3
     split = np.where(c.cluster_k > 1, x["split_us"] * c.cluster_k, 0) + x["turn_us"] * (c.turns - 1)
     split = split + np.where(c.k_parts > 1, x["split_us_per_element"] * elements, 0)

@@ -19,7 +19,9 @@ FIXED = ("clock_mhz",)
 RANGES = {
     "launch_us": (1.5, 4.2),
     "memory_gb_per_s": (3000, 4600),
-    "tflops": (1450, 1650),
+    "tflops": (1450, 2500),
+    "fetched_tb_per_s": (20, 1000),
+    "multicast_tile_cycles": (1, 3000),
     "again_gb_per_s": (2000, 100000),
     "l2_bytes": (1e7, 1e8),
     "added_gb_per_s": (900, 1600),

@@ -115,10 +115,20 @@ def k_block_table(rows: list[dict]) -> str:
     return table(["warpgroups x tiles", "promotion", "copies", "cycles", "tensor", "shared memory", "MHz"], lines)
 
 
+def beside_wgmma_table(rows: list[dict]) -> str:
+    kinds = ["none", "FFMA", "FFMA, two scales in turn", "FFMA, a constant", "FMUL", "XOR"]
+    lines = []
+    for row in rows:
+        alone, beside = ("" if row["kind"] == 0 else number(row[key], 2) for key in ("alone", "beside"))
+        lines.append([kinds[row["kind"]], alone, beside, number(row["wgmma_cycles"], 0)])
+    return table(["instruction", "cycles alone", "beside wgmma", "cycles of a K block of m64n128 beside it"], lines)
+
+
 TABLES = {
     "grid": grid_table,
     "read": read_table,
     "ingress": ingress_table,
     "decode_chain": decode_chain_table,
     "k_block": k_block_table,
+    "beside_wgmma": beside_wgmma_table,
 }

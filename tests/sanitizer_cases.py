@@ -10,7 +10,7 @@ Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer
 from __future__ import annotations
 
 import torch
-from candidates import HOPPER_SMS, candidates, forced
+from candidates import HOPPER_SMS, candidates, forced, grouped_candidates
 from grouped_inputs import contiguous, masked
 from inputs import Operand, random_blocks, random_rows
 from reference import assert_matches, product_nt
@@ -72,6 +72,24 @@ def grouped() -> None:
     print("m-grouped: contiguous, psum, masked")
 
 
+def tall() -> None:
+    """256 rows, two experts in some tiles, several tiles a CTA: each is stored under the next one's first wgmma."""
+    n, k = 264, 400
+    case = contiguous([5, 130, 300], n, k, DEVICE)
+    before = deep_gemm.get_num_sms()
+    deep_gemm.set_num_sms(2)
+    try:
+        found = grouped_candidates("m_contiguous", 3, case.m, n, k, num_sms=2)
+        (candidate,) = (c for c in found if (c.rows, c.cols, c.cluster) == (256, 128, 1) and not c.swapped)
+        d = torch.full((case.m, n), float("nan"), dtype=torch.bfloat16, device=DEVICE)
+        with forced(DEVICE, case.m, n, k, candidate):
+            deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, d, case.layout(False))
+    finally:
+        deep_gemm.set_num_sms(before)
+    case.check(d)
+    print("m-grouped: contiguous, 256 rows")
+
+
 def k_grouped() -> None:
     ks = [128, 0, 272]
     parts = [(random_rows((72, k), DEVICE, k), random_rows((40, k), DEVICE, k + 1)) for k in ks]
@@ -99,7 +117,7 @@ def scale_layouts() -> None:
 
 
 if __name__ == "__main__":
-    for run in (dense, layouts, weight_gradient, grouped, k_grouped, scale_layouts):
+    for run in (dense, layouts, weight_gradient, grouped, tall, k_grouped, scale_layouts):
         run()
     if DEVICE.type == "cuda":
         torch.cuda.synchronize()

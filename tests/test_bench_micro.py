@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-NAMES = ["grid", "ingress", "decode_chain", "k_block"]
+NAMES = ["grid", "ingress", "decode_chain", "k_block", "beside_wgmma"]
 
 
 @pytest.fixture
@@ -40,6 +40,13 @@ def test_decode_chain(micro) -> None:
     chain = micro("decode_chain")
     for variant in (chain.Variant(16), chain.Variant(16, 2, striped=True, overlap=True, copy=True)):
         assert chain.measure(replace(variant, blocks=24), torch.device("cpu"))["cycles"] > 0
+
+
+def test_beside_wgmma(micro) -> None:
+    beside = micro("beside_wgmma")
+    row = beside.measure(beside.Variant(1, rounds=16), torch.device("cpu"))
+    assert row["beside"] > 0
+    assert row["wgmma_cycles"] > 0
 
 
 def test_k_block_and_grid(micro) -> None:

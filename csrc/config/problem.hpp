@@ -104,27 +104,36 @@ inline double expected_weights(const Problem& p) {
 /// Rows of a group scatter around the caller's hint by so much of it, to either side.
 constexpr double kGroupScatter = 0.3;
 
-/// Blocks of this height that cover all rows. One higher than the alignment is computed twice where an expert ends in
-/// its middle: every second end.
-inline double expected_blocks(const Problem& p, int32_t height) {
-    if (p.grouping == Grouping::k_contiguous) return static_cast<double>(ceil_div(p.m, height)) * p.num_groups;
+/// Blocks of M that cover all rows: how many there are on average, and by what part of it that scatters.
+struct ExpectedBlocks {
+    double mean, scatter = 0;
+};
+
+/// For blocks of this height. One higher than the alignment is computed twice where an expert ends in its middle: every
+/// second end.
+inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
+    const double groups = p.num_groups;
+    if (p.grouping == Grouping::k_contiguous) return {ceil_div(p.m, height) * groups};
     if (p.grouping == Grouping::m_contiguous)
-        return ceil_div(round_up_coarsely(p.m), height) +
-               (p.m_alignment % height == 0 ? 0 : (expected_weights(p) - 1) / 2);
-    if (p.expected_m == 0) return ceil_div(is_m_grouped(p.grouping) ? round_up_coarsely(p.m) : p.m, height);
-    constexpr int kPoints = 13;  // of which this is the mean
-    double blocks = 0;
+        return {ceil_div(round_up_coarsely(p.m), height) +
+                (p.m_alignment % height == 0 ? 0 : (expected_weights(p) - 1) / 2)};
+    if (!is_m_grouped(p.grouping)) return {static_cast<double>(ceil_div(p.m, height))};
+    if (p.expected_m == 0)
+        return {static_cast<double>(ceil_div(round_up_coarsely(p.m), height)), kGroupScatter / std::sqrt(groups)};
+    constexpr int kPoints = 13;
+    double sum = 0, squares = 0;
     for (int i = 0; i < kPoints; ++i) {
         const double factor = 1 - kGroupScatter + 2 * kGroupScatter * i / (kPoints - 1);
-        blocks += ceil_div(std::max(1, static_cast<int32_t>(p.expected_m * factor + 0.5)), height);
+        const double blocks = ceil_div(std::max(1, static_cast<int32_t>(p.expected_m * factor + 0.5)), height);
+        sum += blocks, squares += blocks * blocks;
     }
-    return blocks / kPoints * p.num_groups;
+    const double mean = sum / kPoints, variance = std::max(0.0, squares / kPoints - mean * mean);
+    return {mean * groups, std::sqrt(3 * variance / groups) / mean};  // as if spread evenly to both sides
 }
 
-/// Waves of CTAs that walk this many tiles for each of them. Where only the device knows a group's rows, the sum of all
-/// groups scatters too, so that a wave which is just not full may be two: the mean over it.
-inline double expected_waves(const Problem& p, double tiles_per_cta) {
-    const double scatter = counted_on_device(p.grouping) ? kGroupScatter / std::sqrt(p.num_groups) : 0;
+/// Waves of CTAs that walk this many tiles for each of them. Where the number of tiles scatters, a wave that is just
+/// not full may be two: the mean over it.
+inline double expected_waves(double tiles_per_cta, double scatter) {
     const double sum =
         std::ceil(tiles_per_cta * (1 - scatter)) + std::ceil(tiles_per_cta) + std::ceil(tiles_per_cta * (1 + scatter));
     return std::max(1.0, sum / 3);

@@ -87,33 +87,35 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.914;       // launch, prologue, first copies, last stores
-    double memory_gb_per_s = 4090;  // beyond the launch
-    double tflops = 1650;           // what power allows
-    double again_gb_per_s = 5000;   // operands that exceed the L2, read by more than one wave of tiles (set by hand)
-    double l2_bytes = 3.932e+07;
+    double launch_us = 3.602;           // launch, prologue, first copies, last stores
+    double memory_gb_per_s = 4072;      // beyond the launch
+    double tflops = 2500;               // what power allows, but for
+    double fetched_tb_per_s = 64.47;    // what copies into SMs take of it
+    double again_gb_per_s = 1.904e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 5.067e+07;
     double added_gb_per_s = 1600;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1363;  // the same, swapped
-    double overlap_norm = 4.183;          // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 154.2;  // wgmma operands read and copies written
-    double l2_bytes_per_cycle = 130;      // into one SM
-    double block_norm = 8.576;            // as overlap_norm, of what limits a K block
+    double added_swapped_gb_per_s = 1456;  // the same, swapped
+    double overlap_norm = 3.434;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 157.1;  // wgmma operands read and copies written
+    double l2_bytes_per_cycle = 73.59;    // into one SM
+    double block_norm = 9;                // as overlap_norm, of what limits a K block
     double promote_cycles = 1;            // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 5.881;    // scales per column, in registers
+    double promote_col_cycles = 7.527;    // scales per column, in registers
     double promote_smem_cycles = 0;       // scales per column, read from shared memory
-    double promote_product_cycles = 5.988;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 6.971;  // the same, scales per column in registers
-    double run_cycles = 27.58;        // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 350.1;      // a K block's waits and issue, in turn
-    double ahead_cycles = 150;        // the same for each 64 rows, where the next stage is looked for in advance
-    double overlap_cycles = 19.96;    // the same, the next block already under way
-    double multicast_cycles = 74.33;  // a K block's wait for the slower CTA of a pair
-    double tile_cycles = 279.1;
-    double tile_cycles_per_element = 0.04054;     // BF16
-    double late_cycles_per_element = 0.03;        // BF16, stored while the next tile is under way
-    double fp32_cycles_per_element = 0.2847;      // FP32
-    double split_us = 0.05205, turn_us = 0.4708;  // adding up a split K: for each CTA, for each further warpgroup,
-    double split_us_per_element = 0.0003404;      // and for each element
+    double promote_product_cycles = 6.968;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 8.698;  // the same, scales per column in registers
+    double run_cycles = 30.35;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 362;             // a K block's waits and issue, in turn
+    double ahead_cycles = 135.5;           // the same for each 64 rows, where the next stage is looked for in advance
+    double overlap_cycles = 0;             // the same, the next block already under way
+    double multicast_cycles = 78.32;       // a K block's wait for the slower CTA of a pair
+    double multicast_tile_cycles = 314.8;  // and a tile's
+    double tile_cycles = 219.2;
+    double tile_cycles_per_element = 0.04062;    // BF16
+    double late_cycles_per_element = 0.08283;    // BF16, stored while the next tile is under way
+    double fp32_cycles_per_element = 0.2306;     // FP32
+    double split_us = 0.1614, turn_us = 0.4152;  // adding up a split K: for each CTA, for each further warpgroup,
+    double split_us_per_element = 0.0003017;     // and for each element
 
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;
@@ -149,13 +151,16 @@ struct CostModel {
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const int32_t tile_n = c.swap_ab ? c.tile.rows * c.cluster.rows : c.tile.cols * c.cluster.cols;
         const int32_t tile_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
-        const double tiles = expected_blocks(p, tile_m) * ceil_div(p.n, tile_n);
-        const double waves = expected_waves(p, tiles / (num_ctas / c.cluster.size()));
+        const ExpectedBlocks blocks = expected_blocks(p, tile_m);
+        const double tiles = blocks.mean * ceil_div(p.n, tile_n);
+        const double waves = expected_waves(tiles / (num_ctas / c.cluster.size()), blocks.scatter);
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
-        const double tile = tile_cycles + elements * (c.output == ElementType::fp32 ? fp32_cycles_per_element
-                                                      : stores_late(c)              ? late_cycles_per_element
-                                                                                    : tile_cycles_per_element);
+        const double pair = c.cluster.rows * c.cluster.cols > 1 ? multicast_tile_cycles : 0;
+        const double tile = tile_cycles + pair +
+                            elements * (c.output == ElementType::fp32 ? fp32_cycles_per_element
+                                        : stores_late(c)              ? late_cycles_per_element
+                                                                      : tile_cycles_per_element);
         // A wave of tiles covers a square of D, no higher than a group. What it reads, other waves read again.
         const double area = static_cast<double>(num_ctas / c.cluster.k) * elements;
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),
@@ -163,6 +168,9 @@ struct CostModel {
         const double width = area / height;
         const double read = tiles / (num_ctas / c.cluster.size()) * (height * std::max(1.0, width / p.n) + width) * p.k;
         const double compute_us = waves * (k_blocks * block_cycles(c) + tile) / clock_mhz;
+        const double fetched = tiles * c.cluster.size() * k_blocks * c.tile.k *
+                               (c.tile.rows / c.cluster.cols + c.tile.cols / c.cluster.rows);
+        const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops + 1e-6 * fetched / fetched_tb_per_s;
 
         const double rows = expected_rows(p), stored = rows * p.n * element_bytes(p.output);
         const double operands = expected_weights(p) * p.n * p.k + rows * p.k;
@@ -173,7 +181,7 @@ struct CostModel {
         const double split = (c.cluster.k > 1 ? split_us * c.cluster.k : 0) + turn_us * (c.k_warpgroups - 1) +
                              (c.k_parts() > 1 ? split_us_per_element * elements : 0);
         return launch_us + split + again_us +
-               norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, 2.0 * rows * p.n * p.k / tflops / 1e6,
+               norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, power_us,
                                    added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3});
     }
 };

@@ -55,10 +55,9 @@ constexpr bool overlaps_blocks(const GemmConfig& c) {
     return c.warpgroup_rows() == kWgmmaRows && 3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
 }
 
-/// Whether a tile is higher than experts of a contiguous layout are aligned for certain.
-inline constexpr int32_t kContiguousTile = 128;
+/// Whether a tile of a contiguous layout may be of two experts: one whose halves are the usual alignment.
 constexpr bool covers_two_experts(const GemmConfig& c) {
-    return c.grouping == Grouping::m_contiguous && !c.swap_ab && c.tile.rows == 2 * kContiguousTile;
+    return c.grouping == Grouping::m_contiguous && !c.swap_ab && c.tile.rows == 256;
 }
 
 /// Whether every tile has K blocks for every warpgroup.

@@ -54,7 +54,7 @@ public:
         else if constexpr (c.look_ahead)
             promote_ahead(total, k_blocks, begin);
         else
-            promote_in_turn(total, k_blocks, begin);
+            promote_in_turn(total[0], k_blocks, begin);
     }
 
     static DG_DEVICE void clear(Totals& total) {
@@ -115,34 +115,32 @@ private:
 
     /// All but the last kPending blocks are done; this is the oldest.
     template <int32_t kPending>
-    DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>], bool release_after) const {
+    DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>]) const {
         finish_block<c, kPending>(block.partial);
         const auto scales = block.scales.combined();
         if constexpr (scales_stay_in_smem(c)) scales.promote(total, block.partial);
-        if (release_after) release(block.stage);
+        release(block.stage);
         if constexpr (!scales_stay_in_smem(c)) scales.promote(total, block.partial);
     }
 
     /// At least one block; `meanwhile` once the first is under way. (A branch in each round: a first round of its own
     /// takes registers that three warpgroups do not have.)
     template <typename Meanwhile>
-    DG_DEVICE void promote_in_turn(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
+    DG_DEVICE void promote_in_turn(float (&total)[kAccumulators<c>], int32_t k_blocks, const Meanwhile& meanwhile) {
+        static_assert(kSubtiles == 1);
 #pragma unroll 1
         for (int32_t i = 0; i < k_blocks; ++i, advance()) {
             wait_full();
-#pragma unroll
-            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
-                Block block;
-                start(block, subtile);
-                if (subtile == 0 && i == 0) meanwhile();
-                finish<0>(block, total[subtile], subtile == kSubtiles - 1);
-            }
+            Block block;
+            start(block, 0);
+            if (i == 0) meanwhile();
+            finish<0>(block, total);
         }
     }
 
-    /// The same in another order: a stage, and scales where they are few, are waited for in the shadow of the wgmma
-    /// before those that need them, and a stage is let go when the next wgmma are on their way. Nothing is left between
-    /// promotion and the next issue, which is what counts where a warpgroup has its turn more than once a block.
+    /// The same with the issue at the end: a stage, and scales where they are few, are waited for in the shadow of the
+    /// wgmma before those that need them, and a stage is let go when the next wgmma are on their way. Hardly anything
+    /// is left between promotion and the next issue.
     template <typename Meanwhile>
     DG_DEVICE void promote_ahead(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
         constexpr bool kScalesAhead = BlockScales<c>::kColsUniform;
@@ -180,12 +178,12 @@ private:
         start_next(even);
         meanwhile();
         for (;; k_blocks -= 2) {
-            if (k_blocks == 1) return finish<0>(even, total, true);
+            if (k_blocks == 1) return finish<0>(even, total);
             start_next(odd);
-            finish<1>(even, total, true);
-            if (k_blocks == 2) return finish<0>(odd, total, true);
+            finish<1>(even, total);
+            if (k_blocks == 2) return finish<0>(odd, total);
             start_next(even);
-            finish<1>(odd, total, true);
+            finish<1>(odd, total);
         }
     }
 
