@@ -67,7 +67,7 @@ private:
     static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
     static_assert(!c.look_ahead || (!overlaps_blocks(c) && c.k_parts() == 1));
 
-    /// 64 rows of a K block between the issue of their wgmma and the end of their promotion.
+    /// A K block under way: its scales, and 64 rows between the issue of their wgmma and the end of their promotion.
     struct Block {
         float partial[kAccumulators<c>];
         BlockScales<c> scales;
@@ -99,28 +99,25 @@ private:
         }
     }
 
-    DG_DEVICE void load_scales(Block& block, int32_t subtile) const {
-        block.scales.load(smem_, ring_.stage, first_row_ + subtile * kWgmmaRows);
-    }
+    DG_DEVICE void load_scales(Block& block) const { block.scales.load(smem_, ring_.stage, first_row_); }
 
     DG_DEVICE void multiply(Block& block, int32_t subtile) const {
         block.stage = ring_.stage;
         multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
     }
 
-    DG_DEVICE void start(Block& block, int32_t subtile) const {
-        load_scales(block, subtile);
-        multiply(block, subtile);
+    DG_DEVICE void start(Block& block) const {
+        load_scales(block);
+        multiply(block, 0);
     }
 
     /// All but the last kPending blocks are done; this is the oldest.
     template <int32_t kPending>
     DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>]) const {
         finish_block<c, kPending>(block.partial);
-        const auto scales = block.scales.combined();
-        if constexpr (scales_stay_in_smem(c)) scales.promote(total, block.partial);
+        if constexpr (scales_stay_in_smem(c)) block.scales.promote(total, block.partial, 0);
         release(block.stage);
-        if constexpr (!scales_stay_in_smem(c)) scales.promote(total, block.partial);
+        if constexpr (!scales_stay_in_smem(c)) block.scales.promote(total, block.partial, 0);
     }
 
     /// At least one block; `meanwhile` once the first is under way. (A branch in each round: a first round of its own
@@ -132,7 +129,7 @@ private:
         for (int32_t i = 0; i < k_blocks; ++i, advance()) {
             wait_full();
             Block block;
-            start(block, 0);
+            start(block);
             if (i == 0) meanwhile();
             finish<0>(block, total);
         }
@@ -146,7 +143,7 @@ private:
         constexpr bool kScalesAhead = BlockScales<c>::kColsUniform;
         Block block;
         wait_full();
-        start(block, 0);
+        start(block);
         meanwhile();
 #pragma unroll 1
         for (;; --k_blocks) {
@@ -155,15 +152,19 @@ private:
             for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
                 const int32_t next = (subtile + 1) % kSubtiles;
                 const bool more = next > 0 || k_blocks > 1;
-                const auto scales = block.scales.combined();
+                RunFactors<c, BlockScales<c>::kRuns> factors;  // their scales are about to be replaced
+                if constexpr (kScalesAhead) factors = block.scales.factors(subtile);
                 if (next == 0) {
                     advance();
                     if (more) wait_full();
+                    if (kScalesAhead && more) load_scales(block);
                 }
-                if (kScalesAhead && more) load_scales(block, next);
                 finish_block<c, 0>(block.partial);
-                scales.promote(total[subtile], block.partial);
-                if (!kScalesAhead && more) load_scales(block, next);
+                if constexpr (kScalesAhead)
+                    factors.promote(total[subtile], block.partial);
+                else
+                    block.scales.promote(total[subtile], block.partial, subtile);
+                if (!kScalesAhead && next == 0 && more) load_scales(block);
                 if (more) multiply(block, next);
             }
             release(stage);
@@ -189,7 +190,7 @@ private:
 
     DG_DEVICE void start_next(Block& block) {
         wait_full();
-        start(block, 0);
+        start(block);
         advance();
     }
 
