@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from cached import compile_once
 from devices import EVERY_DEVICE, SCHEDULES, why_no_gpu
 
 
@@ -44,3 +46,15 @@ def fresh_cache(tmp_path, monkeypatch) -> str:
     directory = str(tmp_path / "cache")
     monkeypatch.setitem(os.environ, "DG_JIT_CACHE_DIR", directory)
     return directory
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Where a kernel cache may be made."""
+    return tmp_path / "cache directory"
+
+
+@pytest.fixture
+def filled(cache: Path) -> tuple[Path, str]:
+    """A cache with one kernel, and its image in hexadecimal."""
+    return cache, compile_once(DG_JIT_CACHE_DIR=cache)

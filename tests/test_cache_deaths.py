@@ -1,0 +1,83 @@
+"""The kernel cache and processes that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from cached import COMPILE, TEXT, counts
+from fresh import check, start
+
+
+def fake_nvcc(folder: Path, body: str) -> Path:
+    """A compiler that does what `body` says. Its version is the same whatever it does, and so are its keys."""
+    path = folder / "nvcc"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "tools, release 99.0, V99.0.1" && exit 0\n{body}\n')
+    path.chmod(0o755)
+    return path
+
+
+# Writes what stands for an image to the file that --output-file= names.
+WRITE_IMAGE = 'for a in "$@"; do case "$a" in --output-file=*) echo image > "${a#--output-file=}";; esac; done'
+
+
+def test_killed_compiler(cache, tmp_path):
+    compiler = fake_nvcc(tmp_path, "kill -9 $$")
+    code = (
+        COMPILE
+        + f"""
+try:
+    compile()
+    result = "compiled"
+except RuntimeError as error:
+    result = str(error)
+    open({str(compiler)!r}, "w").write({fake_nvcc(tmp_path, WRITE_IMAGE).read_text()!r})
+    assert bytes.fromhex(compile()) == b"image\\n"  # a failure is not remembered
+"""
+    )
+    fake_nvcc(tmp_path, "kill -9 $$")
+    outcome = check(code, DG_JIT_CACHE_DIR=cache, DG_JIT_USE_NVRTC=0, DG_JIT_NVCC_COMPILER=compiler)
+    assert "was killed by signal 9" in outcome.result
+    assert "ran out of memory" in outcome.result
+    kept = outcome.result.split("The source is kept in ")[1].strip()
+    assert Path(kept).read_text() == TEXT % "2.0f"
+
+
+def test_killed_process_gives_its_lock_back(cache, tmp_path):
+    """The process that compiles is killed; one that waited for it compiles at once."""
+    started = tmp_path / "started"
+    # The first compilation lasts as long as its process.
+    hang = f"[ -e {started} ] || {{ touch {started}; while kill -0 $PPID; do sleep 0.1; done; exit 1; }}"
+    compiler = fake_nvcc(tmp_path, f"{hang}\n{WRITE_IMAGE}")
+    environment = {"DG_JIT_CACHE_DIR": cache, "DG_JIT_USE_NVRTC": 0, "DG_JIT_NVCC_COMPILER": compiler}
+    holder = start(COMPILE + "compile()", **environment)
+    while not started.exists():
+        time.sleep(0.01)
+    waiter = start(COMPILE + "compile()\nresult = jit.statistics()", **environment)
+    time.sleep(0.3)
+    os.kill(holder.pid, signal.SIGKILL)
+    killed_at = time.monotonic()
+    outcome = waiter.wait()
+    assert holder.wait().status == -signal.SIGKILL
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.result["compiled"] == 1
+    assert time.monotonic() - killed_at < 20  # far below the patience of 120 s
+
+
+def test_leftovers_of_killed_processes_are_removed(cache):
+    old, new = cache / "drafts" / "old", cache / "drafts" / "new"
+    for draft in (old, new):
+        draft.mkdir(parents=True)
+        (draft / "kernel.cu").write_text("half")
+    os.utime(old, (time.time() - 7200, time.time() - 7200))
+    counts(cache)
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_deleted_cache_directory_is_made_again(cache):
+    did, printed = counts(cache, f"compile()\nimport shutil\nshutil.rmtree({str(cache)!r})\ncompile(factor='3.0f')")
+    assert (did["compiled"], printed) == (2, "")
+    assert counts(cache, "compile(factor='3.0f')")[0]["compiled"] == 0
