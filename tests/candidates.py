@@ -33,6 +33,7 @@ class Candidate:
     stages: int
     smem: int
     ctas: int
+    strip: int  # blocks of M walked together
     cost: float | None
     refusal: str | None
 
@@ -76,11 +77,21 @@ def parse(text: str) -> list[Candidate]:
                 stages=int(part["stages"]),
                 smem=int(part["smem"]),
                 ctas=int(part["ctas"]),
+                strip=int(part["strip"]),
                 cost=float(part["cost"]) if part["cost"] else None,
                 refusal=part["refusal"],
             )
         )
     return found
+
+
+def straight(
+    found: list[Candidate], rows: int, cols: int, cluster_shape: tuple[int, int, int] = (1, 1, 1)
+) -> Candidate:
+    """The candidate with this tile, one warpgroup for each K block."""
+    shape = (False, rows, cols, cluster_shape, 1)
+    (one,) = (c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns) == shape)
+    return one
 
 
 @contextmanager

@@ -10,7 +10,7 @@ Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer
 from __future__ import annotations
 
 import torch
-from candidates import HOPPER_SMS, candidates, forced, grouped_candidates
+from candidates import HOPPER_SMS, candidates, forced, grouped_candidates, straight
 from grouped_inputs import contiguous, masked
 from inputs import Operand, random_blocks, random_rows
 from reference import assert_matches, product_nt
@@ -79,8 +79,7 @@ def tall() -> None:
     before = deep_gemm.get_num_sms()
     deep_gemm.set_num_sms(2)
     try:
-        found = grouped_candidates("m_contiguous", 3, case.m, n, k, num_sms=2)
-        (candidate,) = (c for c in found if (c.rows, c.cols, c.cluster) == (256, 128, 1) and not c.swapped)
+        candidate = straight(grouped_candidates("m_contiguous", 3, case.m, n, k, num_sms=2), 256, 128)
         d = torch.full((case.m, n), float("nan"), dtype=torch.bfloat16, device=DEVICE)
         with forced(DEVICE, case.m, n, k, candidate):
             deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, d, case.layout(False))

@@ -41,11 +41,6 @@ def product(m=64, n=64, k=256, dtype=torch.bfloat16):
 SLOWER, FASTER = PRODUCT.format(time="len(asked)"), PRODUCT.format(time="-len(asked) + 100")
 
 
-@pytest.fixture
-def cache(tmp_path) -> Path:
-    return tmp_path / "cache"
-
-
 def tuned(cache: Path) -> list[Path]:
     return sorted((cache / "tuned").glob("*.json"))
 

@@ -30,3 +30,26 @@ def test_picks_are_near_the_best_measured(calibrate, capsys) -> None:
     calibrate.print_regret(calibrate.cost_model.constants(), data, 0)
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("regret"))
     assert float(line.split("mean ")[1].split(",")[0]) < 1.03, line
+
+
+def blocks(calibrate, case: list, height: int) -> tuple[float, float]:
+    """How many there are on average, and by what part of it they scatter."""
+    model = calibrate.cost_model
+    configs = model.Configs.of([(calibrate.sizes_of(case), (0, height, 128, 1, 1, 1, 1))])
+    mean, scatter = model.expected_blocks(configs, configs.rows)
+    return float(mean[0]), float(scatter[0])
+
+
+def test_blocks_scatter_where_experts_may_need_more_than_one(calibrate) -> None:
+    """6 experts of 90 to 166 rows: one block of 192 each, but one or two of 128."""
+    case = ["masked", 6, 128, 6144, 7168]
+    assert blocks(calibrate, case, 192) == (6, 0)
+    mean, scatter = blocks(calibrate, case, 128)
+    assert 6 < mean < 12
+    assert 0.05 < scatter < 0.5
+
+
+def test_tiles_of_two_experts_are_counted_twice(calibrate) -> None:
+    case = ["contiguous", 5, 1024, 6144, 7168]
+    lower, higher = blocks(calibrate, case, 128), blocks(calibrate, case, 256)
+    assert higher == (lower[0] / 2 + 2, 0)  # every second of four boundaries

@@ -69,6 +69,23 @@ class TestKernelOfAConfig:
         assert ".tile = {.rows = 64, .cols = 80, .k = 128}" in text
         assert ".k_warpgroups = 2" in text
 
+    @pytest.mark.parametrize(
+        ("fields", "rows", "cols", "ahead"),
+        [
+            ({}, 256, 128, True),
+            ({"k": 512}, 256, 128, True),
+            ({}, 192, 128, False),  # three warpgroups
+            ({}, 128, 128, False),  # two partial accumulators
+            ({"k": 2048}, 128, 192, True),
+            ({"k": 1536}, 128, 192, False),
+            ({"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}, 128, 128, True),
+            ({"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}, 128, 160, False),
+        ],
+    )
+    def test_looks_ahead_where_that_was_faster(self, fields, rows, cols, ahead) -> None:
+        text = str(C.problem_kernel("dense", SIZES | fields | {"tile_rows": rows, "tile_cols": cols})["text"])
+        assert f".look_ahead = {str(ahead).lower()}" in text
+
     def test_half_a_tile(self) -> None:
         with pytest.raises(ValueError, match="both tile_rows and tile_cols"):
             C.problem_kernel("dense", SIZES | {"tile_rows": 64})

@@ -60,11 +60,6 @@ constexpr bool covers_two_experts(const GemmConfig& c) {
     return c.grouping == Grouping::m_contiguous && !c.swap_ab && c.tile.rows == 256;
 }
 
-/// Whether every tile has K blocks for every warpgroup.
-constexpr bool has_k_blocks(const GemmConfig& c) {
-    return c.k_parts() == 1 && c.grouping != Grouping::k_contiguous && c.grouping != Grouping::m_psum;
-}
-
 /// Whether a tile is stored while the next one's first rows are multiplied. (Stores past the copy engine would wait for
 /// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
 constexpr bool stores_late(const GemmConfig& c) {

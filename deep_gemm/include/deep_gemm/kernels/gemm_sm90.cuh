@@ -53,13 +53,12 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     Tile tile, before;
     bool pending = false;
     while (tiles.next(tile)) {
-        constexpr bool kLate = stores_late(c);
-        main_loop.template run<kLate || !TileScheduler<c>::kPlaced>(total, tile.k_blocks, [&] {
+        main_loop.run(total, tile.k_blocks, [&] {
             if (pending) store(before);
             MainLoop<c>::clear(total);
             tiles.place(tile);
         });
-        if constexpr (kLate)
+        if constexpr (stores_late(c))
             before = tile, pending = true;
         else
             store(tile);

@@ -26,10 +26,10 @@ public:
     }
 
     /// `total` = the sum of `k_blocks` K blocks, or of this warpgroup's share of them. `meanwhile()` is called once,
-    /// and clears the sums; with kEarly when the first rows are under way, so that the tensor cores wait for nothing
-    /// that can be done then. (A branch that did no more than clear the sums would become a select of each sum in each
-    /// round.)
-    template <bool kEarly, typename Meanwhile>
+    /// and clears the sums; where it has more to do, when the first rows are under way: the tensor cores wait for
+    /// nothing that can be done then. (A branch that did no more than clear the sums would become a select of each sum
+    /// in each round.)
+    template <typename Meanwhile>
     DG_DEVICE void run(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
@@ -37,15 +37,17 @@ public:
         // that all lanes count alike, as behind a scheduler that loads, it moves each of them there (R2UR) while wgmma
         // waits for it. tests/test_every_kernel.py looks for such moves.
         if constexpr (c.grouping != Grouping::dense) k_blocks = ptx::uniform(k_blocks);
-        constexpr bool kMeanwhile = kEarly && c.scaled();
+        constexpr bool kEarly = c.scaled() && (stores_late(c) || !TileScheduler<c>::kPlaced);
         const auto begin = [&] {
-            if constexpr (kMeanwhile) meanwhile();
+            if constexpr (kEarly) meanwhile();
         };
-        // (Without the question about 0, ptxas does not see that all lanes of a masked kernel count alike; with it, a
-        // tile stored late has its code twice, and 256x128 spills.)
-        constexpr bool kNeverEmpty = stores_late(c) && has_k_blocks(c);
+        // Without the question about 0, ptxas does not see that all lanes of a masked kernel count alike; with it, a
+        // tile stored late has its code twice, and 256x128 spills. So late tiles ask only where there may be empty
+        // ones.
+        constexpr bool kNeverEmpty =
+            stores_late(c) && c.grouping != Grouping::k_contiguous && c.grouping != Grouping::m_psum;
         const bool empty = !kNeverEmpty && k_blocks == 0;
-        if (!kMeanwhile || empty) meanwhile();
+        if (!kEarly || empty) meanwhile();
         if (empty) return;
         if constexpr (!c.scaled())
             accumulate(total, k_blocks);
