@@ -82,22 +82,30 @@ class Configs:
         return np.where(self.row_warpgroups * self.turns < 3, 232, 160)
 
     @property
+    def wgmma_products(self) -> np.ndarray:
+        return self.per_row_b & (self.rows == 128) & (self.cols == 128) & (self.k_parts == 1)
+
+    @property
     def held_col_groups(self) -> np.ndarray:
         room = (self.math_registers - 22 - (self.subtiles + 1) * self.cols / 2) // 2
-        return np.where(self.per_row_cols, np.clip(room, 0, self.cols // 8), 0)
+        return np.where(self.per_row_cols & ~self.wgmma_products, np.clip(room, 0, self.cols // 8), 0)
 
     @property
     def overlaps_blocks(self) -> np.ndarray:
         held = self.per_row_cols & (self.held_col_groups == self.cols // 8)
         scales = np.where(held, self.cols / 4, self.block_scales)
-        return (self.subtiles == 1) & (1.5 * self.cols + 2 * scales <= self.math_registers - 36)
+        return (self.subtiles == 1) & ~self.wgmma_products & (1.5 * self.cols + 2 * scales <= self.math_registers - 36)
 
     @property
     def looks_ahead(self) -> np.ndarray:
-        one = np.where(self.per_row_b, self.cols == 128, (self.cols == 192) & (self.k >= 2048))
+        one = np.where(self.per_row_b, self.wgmma_products, (self.cols == 192) & (self.k >= 2048))
         two_warpgroups = self.row_warpgroups * self.turns == 2
         taller = self.subtiles > 1
         return ~self.overlaps_blocks & (self.k_parts == 1) & (taller | (two_warpgroups & one))
+
+    @property
+    def issues_in_order(self) -> np.ndarray:
+        return self.looks_ahead & (self.subtiles == 1)
 
 
 def constants() -> dict[str, float]:
@@ -181,7 +189,8 @@ def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     held = 8 * c.held_col_groups / c.cols
     product = held * x["promote_held_product_cycles"] + (1 - held) * x["promote_product_cycles"]
     col = held * x["promote_col_cycles"] + (1 - held) * x["promote_smem_cycles"]
-    each = np.select([c.per_row_b, c.per_row_cols], [product, col], x["promote_cycles"])
+    kinds = [c.wgmma_products, c.per_row_b, c.per_row_cols]
+    each = np.select(kinds, [x["promote_wgmma_product_cycles"], product, col], x["promote_cycles"])
     runs = np.where(c.per_row_cols, 0, c.block_scales)
     return c.cols / 2 * each + np.where(runs > 3, runs * x["run_cycles"], 0)
 
@@ -189,11 +198,16 @@ def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
 def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     """Cycles that one K block takes in a CTA of a busy machine."""
     multiplies = c.rows / 64
-    tensor = multiplies * c.cols * 2
+    wgmma_cycles = 2 * c.cols * np.where(c.wgmma_products, 1.25, 1)
+    tensor = multiplies * wgmma_cycles
     smem = (multiplies * (64 + c.cols) + c.rows + c.cols) * 128 / x["smem_bytes_per_cycle"]
     l2 = (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
-    waits = np.select([c.overlaps_blocks, c.looks_ahead], [x["overlap_cycles"], x["ahead_cycles"]], x["chain_cycles"])
-    chain = c.subtiles * (2 * c.cols + promotion_cycles(x, c) + waits)
+    waits = np.select(
+        [c.overlaps_blocks, c.issues_in_order, c.looks_ahead],
+        [x["overlap_cycles"], x["ordered_cycles"], x["ahead_cycles"]],
+        x["chain_cycles"],
+    )
+    chain = c.subtiles * (wgmma_cycles + promotion_cycles(x, c) + waits)
     shared = c.cluster_rows * c.cluster_cols > 1
     return norm(x["block_norm"], tensor, smem, l2, chain / c.turns) + np.where(shared, x["multicast_cycles"], 0)
 

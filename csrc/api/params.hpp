@@ -91,7 +91,7 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
     encode_last(has_last_rows(c), rows, c.tile.rows, params.last_rows);
     encode_last(has_last_cols(c), cols, c.tile.cols, params.last_cols);
     if (c.row_scales() == ScaleKind::per_row) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
-    if (c.col_scales() == ScaleKind::per_row) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
+    if (c.copies_col_scales()) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
     if (is_staged(c.store)) encode(device, output_map(call.d, store_chunk(c)), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;

@@ -149,6 +149,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .group_capacity = group_capacity(p),
          .group_maps = p.group_maps != 0,
          .shape = p.compiled};
+    c.wgmma_products = sm90::multiplies_scales(c);
     c.look_ahead = sm90::looks_ahead(c, expected_k(p));
     c.store_buffers = store_chunks_per_tile(c);  // all of a tile: its stores drain while the next one is multiplied
     c.stages = most_stages(c);

@@ -49,13 +49,19 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int3
     return cluster.rows * cluster.cols == 1 && tile.rows == 64 && (k_warpgroups == 2 || tile.cols <= 64);
 }
 
+/// Whether products of row and column scales come from the tensor cores. Takes a third accumulator.
+inline bool multiplies_scales(const GemmConfig& c) {
+    return c.operand == ElementType::e4m3 && c.row_scales() == ScaleKind::per_row &&
+           c.col_scales() == ScaleKind::per_row && c.tile.rows == 128 && c.tile.cols == 128 && c.k_parts() == 1;
+}
+
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma: where
 /// that was faster (docs/performance.md).
 inline bool looks_ahead(const GemmConfig& c, int32_t k) {
     if (!c.scaled() || overlaps_blocks(c) || c.k_parts() > 1) return false;
     if (c.warpgroup_rows() > kWgmmaRows) return true;
     if (c.math_warpgroups != 2) return false;
-    if (c.row_scales() == ScaleKind::per_row && c.col_scales() == ScaleKind::per_row) return c.tile.cols == 128;
+    if (c.row_scales() == ScaleKind::per_row && c.col_scales() == ScaleKind::per_row) return c.wgmma_products;
     return c.tile.cols == 192 && k >= 2048;
 }
 
@@ -104,9 +110,11 @@ struct CostModel {
     double promote_smem_cycles = 0;       // scales per column, read from shared memory
     double promote_product_cycles = 6.968;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 8.698;  // the same, scales per column in registers
+    double promote_wgmma_product_cycles = 2;     // the same, products by the tensor cores
     double run_cycles = 30.35;             // for each run of columns with its own block scale, where there are many
     double chain_cycles = 362;             // a K block's waits and issue, in turn
     double ahead_cycles = 135.5;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 200;           // the same, where warpgroups issue one after the other
     double overlap_cycles = 0;             // the same, the next block already under way
     double multicast_cycles = 78.32;       // a K block's wait for the slower CTA of a pair
     double multicast_tile_cycles = 314.8;  // and a tile's
@@ -127,7 +135,8 @@ struct CostModel {
     double promotion_cycles(const GemmConfig& c) const {
         const bool per_row_cols = c.col_scales() == ScaleKind::per_row;
         const double held = 8.0 * held_col_groups(c) / c.tile.cols;
-        const double each = !per_row_cols ? promote_cycles
+        const double each = c.wgmma_products ? promote_wgmma_product_cycles
+                            : !per_row_cols  ? promote_cycles
                             : c.row_scales() == ScaleKind::per_row
                                 ? held * promote_held_product_cycles + (1 - held) * promote_product_cycles
                                 : held * promote_col_cycles + (1 - held) * promote_smem_cycles;
@@ -138,12 +147,16 @@ struct CostModel {
     /// Cycles that one K block takes in a CTA of a busy machine.
     double block_cycles(const GemmConfig& c) const {
         const double rows = c.tile.rows, cols = c.tile.cols, multiplies = rows / kWgmmaRows;
-        const double tensor = multiplies * cols * 2;
+        const double wgmma_cycles = 2 * cols * (c.wgmma_products ? 1.25 : 1);  // of 64 rows
+        const double tensor = multiplies * wgmma_cycles;
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * c.tile.k / smem_bytes_per_cycle;
         const double l2 = (rows / c.cluster.cols + cols / c.cluster.rows) * c.tile.k / l2_bytes_per_cycle;
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
-        const double waits = overlaps_blocks(c) ? overlap_cycles : c.look_ahead ? ahead_cycles : chain_cycles;
-        const double chain = subtiles * (2 * cols + promotion_cycles(c) + waits);
+        const double waits = overlaps_blocks(c)   ? overlap_cycles
+                             : issues_in_order(c) ? ordered_cycles
+                             : c.look_ahead       ? ahead_cycles
+                                                  : chain_cycles;
+        const double chain = subtiles * (wgmma_cycles + promotion_cycles(c) + waits);
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups}) +
                (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0);
     }

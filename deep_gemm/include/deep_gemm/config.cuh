@@ -71,6 +71,8 @@ struct GemmConfig {
     int32_t math_warpgroups = 2;
     int32_t k_warpgroups = 1;  // math warpgroups that take the K blocks of the same rows in turn, and add up at the end
     bool look_ahead = false;   // a warpgroup finds its next stage while its wgmma run, not after promoting them
+    bool wgmma_products =
+        false;  // of row and column scales: one TF32 wgmma a K block, not each thread's multiplications
     int32_t stages = 4;
     bool add_c = false;
     StoreKind store = StoreKind::tma;
@@ -90,6 +92,8 @@ struct GemmConfig {
     constexpr bool has_block_scales() const {
         return scales_a == ScaleKind::per_block || scales_b == ScaleKind::per_block;
     }
+    /// Whether the copy engine brings the columns' scales: not where a warp writes them as operands of wgmma.
+    constexpr bool copies_col_scales() const { return col_scales() == ScaleKind::per_row && !wgmma_products; }
     constexpr bool scaled() const { return scales_a != ScaleKind::none; }
     /// Rows of one warpgroup: it walks them 64 at a time.
     constexpr int32_t warpgroup_rows() const { return tile.rows / row_warpgroups(); }

@@ -34,7 +34,7 @@ constexpr int32_t load_registers(const GemmConfig& c) {
 /// Scales per column, in groups of 8 columns, that a thread reads into registers before the tensor cores start: two
 /// values each. As many as there is room for beside the accumulators.
 constexpr int32_t held_col_groups(const GemmConfig& c) {
-    if (c.col_scales() != ScaleKind::per_row) return 0;
+    if (!c.copies_col_scales()) return 0;
     const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
     constexpr int32_t kOthers =
         22;  // addresses, the ring, scales per row: fewer, and K groups spill (ptxas -v, CUDA 13.0)
@@ -44,7 +44,7 @@ constexpr int32_t held_col_groups(const GemmConfig& c) {
 
 /// The others are read while promoting, several times as slowly, and the stage is kept until promotion is done.
 constexpr bool scales_stay_in_smem(const GemmConfig& c) {
-    return c.col_scales() == ScaleKind::per_row && held_col_groups(c) < c.tile.cols / 8;
+    return c.copies_col_scales() && held_col_groups(c) < c.tile.cols / 8;
 }
 
 /// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it,
@@ -52,7 +52,8 @@ constexpr bool scales_stay_in_smem(const GemmConfig& c) {
 constexpr bool overlaps_blocks(const GemmConfig& c) {
     const int32_t scales =
         c.col_scales() == ScaleKind::per_row && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
-    return c.warpgroup_rows() == kWgmmaRows && 3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
+    return c.warpgroup_rows() == kWgmmaRows && !c.wgmma_products &&
+           3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
 }
 
 /// Whether a tile of a contiguous layout may be of two experts: one whose halves are the usual alignment.
@@ -64,6 +65,12 @@ constexpr bool covers_two_experts(const GemmConfig& c) {
 /// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
 constexpr bool stores_late(const GemmConfig& c) {
     return c.look_ahead && is_staged(c.store) && !(c.grouping == Grouping::m_psum && c.tile.cols > 128);
+}
+
+/// Whether warpgroups issue a K block's wgmma one after the other (mma/issue_order.cuh). With 128 rows each, one always
+/// has the other half to multiply.
+constexpr bool issues_in_order(const GemmConfig& c) {
+    return c.look_ahead && c.warpgroup_rows() == kWgmmaRows && c.math_warpgroups > 1;
 }
 
 /// Where K is split, the tile's rows are added up by 16: those of row warp w by part w % k_parts, a part being one
@@ -114,6 +121,10 @@ constexpr int32_t group_table_bytes(const GemmConfig& c) {
     return c.group_capacity > 0 ? (c.group_capacity + 1) * kGroupEntryBytes : 0;
 }
 
+/// A column's scale as an operand of wgmma: four TF32 values.
+inline constexpr int32_t kColScaleBytes = 16;
+inline constexpr int32_t kSplitWarps = 2;  // that write them
+
 struct SmemPlan {
     int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;             // of one stage
     int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, reduction, groups;  // offsets
@@ -126,7 +137,9 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.rows_bytes = c.tile.rows * row_bytes;
     p.cols_bytes = align_up(c.tile.cols * row_bytes, 1024);
     p.row_scale_bytes = c.row_scales() == ScaleKind::per_row ? align_up(c.tile.rows * 4, 128) : 0;
-    p.col_scale_bytes = c.col_scales() == ScaleKind::per_row ? align_up(c.tile.cols * 4, 128) : 0;
+    p.col_scale_bytes = c.wgmma_products        ? c.tile.cols * kColScaleBytes
+                        : c.copies_col_scales() ? align_up(c.tile.cols * 4, 128)
+                                                : 0;
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 
     p.staging = 0;
@@ -156,19 +169,21 @@ constexpr int32_t last_box(int32_t extent, int32_t tile) {
 constexpr bool has_last_rows(const GemmConfig& c) { return c.grouping == Grouping::dense && c.cluster.cols == 1; }
 constexpr bool has_last_cols(const GemmConfig& c) { return c.grouping == Grouping::dense && c.cluster.rows == 1; }
 
-/// "full": the copying thread, and the warp that writes block scales.
-constexpr int32_t full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }
+/// "full": the copying thread, and the warp that writes scales.
+constexpr int32_t full_arrivals(const GemmConfig& c) {
+    return 1 + (c.wgmma_products ? kSplitWarps : c.has_block_scales() ? 1 : 0);
+}
 
 /// "empty": every math warp that reads the stage, in every CTA that this CTA's copies reach.
 constexpr int32_t empty_arrivals(const GemmConfig& c) {
     return (c.cluster.rows + c.cluster.cols - 1) * c.row_warpgroups() * 4;
 }
 
-/// Bytes that one stage's copies bring, block scales not included.
+/// Bytes that one stage's copies bring; scales that a warp writes are not among them.
 constexpr int32_t stage_transaction_bytes(const GemmConfig& c) {
     const int32_t row_bytes = c.tile.k * element_bytes(c.operand);
     return (c.tile.rows + c.tile.cols) * row_bytes + (c.row_scales() == ScaleKind::per_row ? c.tile.rows * 4 : 0) +
-           (c.col_scales() == ScaleKind::per_row ? c.tile.cols * 4 : 0);
+           (c.copies_col_scales() ? c.tile.cols * 4 : 0);
 }
 
 }  // namespace deep_gemm

@@ -3,12 +3,13 @@
 //   warps                     role
 //   math warpgroups           wait for a stage, multiply, promote, store D
 //   last warpgroup, warp 0    copy operands and per-row scales into the ring (one thread)
-//   last warpgroup, warp 1    write block scales into the ring
+//   last warpgroup, warp 1    write block scales into the ring, or columns' scales as an operand of wgmma
 #pragma once
 
 #include <deep_gemm/mma/mainloop.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/load.cuh>
+#include <deep_gemm/tile/scale_products.cuh>
 #include <deep_gemm/tile/split_k.cuh>
 #include <deep_gemm/tile/store.cuh>
 
@@ -63,6 +64,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
         else
             store(tile);
     }
+    main_loop.end();
     if (pending) store(before);
     // Shared memory must outlive the copies that read it.
     if constexpr (is_staged(c.store))
@@ -108,7 +110,7 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
             ptx::prefetch_tensor_map(&params.cols);
         }
         if constexpr (c.row_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.row_scales);
-        if constexpr (c.col_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.col_scales);
+        if constexpr (c.copies_col_scales()) ptx::prefetch_tensor_map(&params.col_scales);
         if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
         initialise_barriers<c>(smem);
     }
@@ -122,6 +124,8 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
         if (warp == 0 && ptx::elect_one()) load_tiles<c>(smem, params);
         if constexpr (c.has_block_scales())
             if (warp == 1) load_block_scales<c>(smem, params);
+        if constexpr (c.wgmma_products)
+            if (warp >= 1 && warp <= kSplitWarps) load_split_scales<c>(smem, params, warp - 1);
     } else {
         if constexpr (moves_registers(c)) ptx::take_registers<math_registers(c)>();
         multiply_tiles<c>(smem, params, warpgroup);

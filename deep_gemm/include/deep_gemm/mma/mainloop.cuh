@@ -1,6 +1,7 @@
 // All K blocks of a tile, for one math warpgroup: wait for a stage, multiply, promote, let the stage go.
 #pragma once
 
+#include <deep_gemm/mma/issue_order.cuh>
 #include <deep_gemm/mma/sm90.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
@@ -15,7 +16,7 @@ public:
     using Totals = float[kSubtiles][kAccumulators<c>];
 
     DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup)
-        : smem_(smem), first_row_(warpgroup % c.row_warpgroups() * c.warpgroup_rows()) {
+        : smem_(smem), order_(warpgroup), first_row_(warpgroup % c.row_warpgroups() * c.warpgroup_rows()) {
         // A stage belongs to one turn: who waits for its next phase has seen the one before. (Otherwise a barrier whose
         // earlier phase is still open, copies being late, looks as if the awaited one were over.)
         static_assert(c.stages % c.k_warpgroups == 0);
@@ -59,6 +60,9 @@ public:
             promote_in_turn(total[0], k_blocks, begin);
     }
 
+    /// After the last tile.
+    DG_DEVICE void end() const { order_.end(); }
+
     static DG_DEVICE void clear(Totals& total) {
 #pragma unroll
         for (int32_t i = 0; i < kSubtiles * kAccumulators<c>; ++i)
@@ -67,12 +71,14 @@ public:
 
 private:
     static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
+    static_assert(!c.wgmma_products || (c.look_ahead && kSubtiles == 1));
     static_assert(!c.look_ahead || (!overlaps_blocks(c) && c.k_parts() == 1));
 
     /// A K block under way: its scales, and 64 rows between the issue of their wgmma and the end of their promotion.
+    using Scales = typename SelectScales<c>::Type;
     struct Block {
         float partial[kAccumulators<c>];
-        BlockScales<c> scales;
+        Scales scales;
         int32_t stage;
     };
 
@@ -105,7 +111,10 @@ private:
 
     DG_DEVICE void multiply(Block& block, int32_t subtile) const {
         block.stage = ring_.stage;
+        order_.wait();
         multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
+        if constexpr (c.wgmma_products) block.scales.multiply(smem_, ring_.stage);
+        order_.pass();
     }
 
     DG_DEVICE void start(Block& block) const {
@@ -142,7 +151,7 @@ private:
     /// is left between promotion and the next issue.
     template <typename Meanwhile>
     DG_DEVICE void promote_ahead(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
-        constexpr bool kScalesAhead = BlockScales<c>::kColsUniform;
+        constexpr bool kProducts = Scales::kColsUniform, kScalesAhead = kProducts || c.wgmma_products;
         Block block;
         wait_full();
         start(block);
@@ -154,15 +163,15 @@ private:
             for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
                 const int32_t next = (subtile + 1) % kSubtiles;
                 const bool more = next > 0 || k_blocks > 1;
-                RunFactors<c, BlockScales<c>::kRuns> factors;  // their scales are about to be replaced
-                if constexpr (kScalesAhead) factors = block.scales.factors(subtile);
+                RunFactors<c, Scales::kRuns> factors;  // their scales are about to be replaced
+                if constexpr (kProducts) factors = block.scales.factors(subtile);
                 if (next == 0) {
                     advance();
                     if (more) wait_full();
                     if (kScalesAhead && more) load_scales(block);
                 }
                 finish_block<c, 0>(block.partial);
-                if constexpr (kScalesAhead)
+                if constexpr (kProducts)
                     factors.promote(total[subtile], block.partial);
                 else
                     block.scales.promote(total[subtile], block.partial, subtile);
@@ -170,8 +179,10 @@ private:
                 if (more) multiply(block, next);
             }
             release(stage);
-            if (k_blocks == 1) return;
+            if (k_blocks == 1) break;
         }
+        // Nothing is under way, but ptxas does not know: without this, it waits in each round.
+        finish_block<c, 0>(block.partial);
     }
 
     /// Two blocks by name, not by index: registers cannot be indexed.
@@ -215,6 +226,7 @@ private:
     }
 
     Smem<c> smem_;
+    IssueOrder<c> order_;
     ClusterPosition<c> position_;
     Ring<c.stages> ring_;
     int32_t first_row_;

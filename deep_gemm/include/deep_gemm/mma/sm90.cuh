@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deep_gemm/ptx/wgmma.cuh>
+#include <deep_gemm/tile/scale_products.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 #include <deep_gemm/tile/smem.cuh>
 
@@ -125,6 +126,15 @@ struct BlockScales {
             }
         }
     }
+};
+
+template <GemmConfig c, bool = c.wgmma_products>
+struct SelectScales {
+    using Type = BlockScales<c>;
+};
+template <GemmConfig c>
+struct SelectScales<c, true> {
+    using Type = ScaleProducts<c>;
 };
 
 }  // namespace deep_gemm

@@ -39,6 +39,16 @@ DG_DEVICE void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+/// bar.sync: wait until `threads` have come to this named barrier (1 to 15), these among them.
+DG_DEVICE void named_barrier_wait(int32_t barrier, int32_t threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+/// bar.arrive: come, and go on.
+DG_DEVICE void named_barrier_arrive(int32_t barrier, int32_t threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 /// griddepcontrol.wait: everything that the preceding kernel wrote is visible afterwards.
 DG_DEVICE void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 

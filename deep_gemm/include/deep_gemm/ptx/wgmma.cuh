@@ -22,12 +22,20 @@ DG_DEVICE void wgmma_wait() {
 
 /// Keeps the compiler from moving accesses of an accumulator register across this point; no instruction.
 DG_DEVICE void pin(float& accumulator) { asm volatile("" : "+f"(accumulator)::"memory"); }
+DG_DEVICE void pin(uint32_t& fragment) { asm volatile("" : "+r"(fragment)::"memory"); }
 
 /// Shared-memory descriptor of a K-major operand with 128-byte swizzle: eight rows of 128 bytes are 1024 bytes apart.
 /// Advance by 32 bytes for the next K step within the span.
 DG_DEVICE uint64_t wgmma_descriptor(uint32_t address) {
     constexpr uint64_t kStride = 1024 >> 4, kSwizzle128 = 1;
     return ((address & 0x3ffff) >> 4) | (1ull << 16) | (kStride << 32) | (kSwizzle128 << 62);
+}
+
+/// The same without a swizzle, for an operand of 16 bytes of K a row, which is read twice: as the first and as the last
+/// 16 of a step's 32 bytes.
+DG_DEVICE uint64_t wgmma_descriptor_repeated(uint32_t address) {
+    constexpr uint64_t kStride = 128 >> 4;
+    return ((address & 0x3ffff) >> 4) | (kStride << 32);
 }
 
 /// D[64, N] = A B^T (+ D if `accumulate`), FP32 accumulators; E4M3 takes K = 32 a step, BF16 K = 16.
@@ -151,6 +159,15 @@ DG_WGMMA(232, 116, 116, 117, 118)
 DG_WGMMA(240, 120, 120, 121, 122)
 DG_WGMMA(248, 124, 124, 125, 126)
 DG_WGMMA(256, 128, 128, 129, 130)
+
+/// D[64, 128] = A B^T of TF32 values, K = 8, A in registers: thread t holds, of rows 16 (t / 32) + (t % 32) / 4 and 8 more,
+/// first K = t % 4 of both, then K = t % 4 + 4.
+DG_DEVICE void wgmma_tf32_n128(float (&d)[64], const uint32_t (&a)[4], uint64_t cols) {
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 0, 0;\n wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" DG_D_64
+                 "}, {%64, %65, %66, %67}, %68, p, 1, 1;\n}\n"
+                 : DG_O_64
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(cols));
+}
 
 // clang-format on
 #undef DG_WGMMA

@@ -94,7 +94,7 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
             if constexpr (c.row_scales() == ScaleKind::per_row)
                 ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, row_group,
                               ptx::CacheHint::normal);
-            if constexpr (c.col_scales() == ScaleKind::per_row)
+            if constexpr (c.copies_col_scales())
                 ptx::load_box(smem.col_scales(ring.stage), &params.col_scales, full, tile.col, block, col_group,
                               ptx::CacheHint::normal);
         }

@@ -1,0 +1,127 @@
+// Products of row and column scales by the tensor cores, where both sides have a scale for each row.
+//
+// Promotion then wants a factor of its own for each accumulator. FP32 multiplications beside wgmma slow wgmma down
+// (docs/performance.md), so one TF32 wgmma of K = 8 multiplies 64 row scales by all column scales instead. TF32 has 11
+// bits, so a scale s is split exactly into s = high + middle + low of 11, 11 and 2 bits, and
+//
+//   k                        0       1       2       3       4       5       6       7
+//   of a row's scale r       high    high    high    low     middle  middle  middle  0
+//   of a column's scale c    high    middle  low     high    high    middle  low     high
+//
+// adds up to r c but for terms below 2^-32 of it. The columns' second half equals the first, and the descriptor says so:
+// 16 bytes a column are all that is written.
+#pragma once
+
+#include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/wgmma.cuh>
+#include <deep_gemm/tile/ring.cuh>
+#include <deep_gemm/tile/scheduler.cuh>
+#include <deep_gemm/tile/smem.cuh>
+
+namespace deep_gemm {
+
+struct Tf32Parts {
+    float high, middle, low;
+    DG_DEVICE explicit Tf32Parts(float value) {
+        high = leading(value), middle = leading(value - high), low = value - high - middle;
+    }
+    static DG_DEVICE float leading(float value) { return __uint_as_float(__float_as_uint(value) & 0xffffe000u); }
+};
+
+/// One K block's scales as one thread needs them: the same interface as BlockScales.
+template <GemmConfig c>
+struct ScaleProducts {
+    static constexpr bool kColsUniform = false;
+    static constexpr int32_t kRuns = 1;
+
+    float row[2];           // of the block that is multiplied next
+    uint32_t fragment[4];   // of the block under way: wgmma reads them until it is waited for
+    float product[c.tile.cols / 2];
+
+    DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
+        const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        const uint32_t mine = smem.row_scales(stage) + (first_row + warp * 16 + lane / 4) * 4;
+        row[0] = ptx::load_shared(mine);
+        row[1] = ptx::load_shared(mine + 8 * 4);
+    }
+
+    /// Issue the wgmma. Of a row's eight values a thread holds those of k = lane % 4 and k = lane % 4 + 4.
+    DG_DEVICE void multiply(const Smem<c>& smem, int32_t stage) {
+        const bool last = threadIdx.x % 4 == 3;
+#pragma unroll
+        for (int32_t i = 0; i < 2; ++i) {
+            const Tf32Parts of(row[i]);
+            fragment[i] = __float_as_uint(last ? of.low : of.high);
+            fragment[i + 2] = __float_as_uint(last ? 0.0f : of.middle);
+        }
+        pin();
+        ptx::wgmma_fence();
+        static_assert(c.tile.cols == 128);
+        ptx::wgmma_tf32_n128(product, fragment, ptx::wgmma_descriptor_repeated(smem.col_scales(stage)));
+        ptx::wgmma_commit();
+        pin();
+    }
+
+    /// total += partial * scales, when all wgmma are done.
+    DG_DEVICE void promote(float (&total)[c.tile.cols / 2], const float (&partial)[c.tile.cols / 2], int32_t) {
+        pin();
+#pragma unroll
+        for (int32_t i = 0; i < c.tile.cols / 2; ++i) total[i] = __fmaf_rn(partial[i], product[i], total[i]);
+    }
+
+private:
+    DG_DEVICE void pin() {
+#pragma unroll
+        for (int32_t i = 0; i < c.tile.cols / 2; ++i) ptx::pin(product[i]);
+#pragma unroll
+        for (int32_t i = 0; i < 4; ++i) ptx::pin(fragment[i]);
+    }
+};
+
+/// The load role's share: a warp reads four K blocks' scales of its columns at once (memory takes longer than a K block),
+/// and writes them when their stages are free.
+template <GemmConfig c>
+DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, int32_t warp) {
+    constexpr int32_t kColumns = c.tile.cols / (32 * kSplitWarps), kBatch = 4;  // columns of a lane, K blocks
+    static_assert(c.tile.cols % (32 * kSplitWarps) == 0);
+    const int32_t mine = warp * (32 * kColumns) + threadIdx.x % 32;
+    const int32_t extent = c.swap_ab ? extent_m<c>(params) : extent_n<c>(params);
+    TileScheduler<c> tiles(params, smem.groups());
+    Ring<c.stages> ring;
+    Tile tile;
+    while (tiles.next(tile)) {
+        tiles.place(tile);
+        const int32_t group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
+        const int32_t inside = extent - tile.col - mine;  // columns from this lane's first one on
+        const float* scales = params.block_scales + group * params.block_scale_group_stride +
+                              tile.k_block * params.block_scale_k_stride + tile.col + mine;
+#pragma unroll 1
+        for (int32_t batch = 0; batch < tile.k_blocks; batch += kBatch) {
+            float values[kBatch][kColumns];
+#pragma unroll
+            for (int32_t turn = 0; turn < kBatch; ++turn) {
+#pragma unroll
+                for (int32_t i = 0; i < kColumns; ++i) values[turn][i] = i * 32 < inside ? __ldg(scales + i * 32) : 0.0f;
+                if (batch + turn + 1 < tile.k_blocks) scales += params.block_scale_k_stride;
+            }
+#pragma unroll
+            for (int32_t turn = 0; turn < kBatch; ++turn) {
+                if (batch + turn == tile.k_blocks) break;
+                ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);
+                __syncwarp();  // with the lane that arrived
+#pragma unroll
+                for (int32_t i = 0; i < kColumns; ++i) {
+                    const Tf32Parts of(values[turn][i]);
+                    ptx::store_shared_x4(smem.col_scales(ring.stage) + (mine + i * 32) * kColScaleBytes, of.high,
+                                         of.middle, of.low, of.high);
+                }
+                ptx::fence_for_async_proxy();
+                __syncwarp();
+                if (ptx::lane() == 0) ptx::barrier_arrive(smem.full(ring.stage));
+                ring.advance();
+            }
+        }
+    }
+}
+
+}  // namespace deep_gemm
