@@ -95,6 +95,7 @@ def k_block_table(rows: list[dict]) -> str:
         "row x column",
         "row x column, multiplied ahead",
         "row x column, columns read ahead",
+        "row x column, products by wgmma",
     ]
     lines = []
     for row in rows:

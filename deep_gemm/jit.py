@@ -43,7 +43,7 @@ class CacheEntry:
     compile_seconds: float
     registers: int
     spill_bytes: int
-    serialised_wgmma: str  # ptxas's reason for running wgmma one by one; empty where it does not
+    wgmma_waits: str  # ptxas's reason for waiting for wgmma where the source does not; else empty
 
 
 @dataclass(frozen=True)

@@ -71,5 +71,5 @@ def test_every_variant_compiles_to_what_it_is_to_measure(micro, name) -> None:
     keys = {str(C.jit_cache_key(name, text, "sm_90a", "cubin")) for text in texts}
     entries = [entry for entry in jit.list_cache() if entry.key in keys]
     assert len(entries) == len(texts)
-    assert [entry.path for entry in entries if entry.serialised_wgmma] == []
+    assert [entry.path for entry in entries if entry.wgmma_waits] == []
     assert [entry.path for entry in entries if entry.spill_bytes > 16] == []  # k_block: 16

@@ -71,6 +71,42 @@ extern "C" __global__ void __launch_bounds__(128) deep_gemm_kernel(const __grid_
 """
 PIPELINED = SERIALISED.replace("    params.x[threadIdx.x] = d[0];\n", "")
 
+# A loop that is left with no wgmma under way, which ptxas cannot know: it waits at the end of each round, unless the
+# source waits behind the loop.
+INJECTED = """
+#include <deep_gemm/ptx/wgmma.cuh>
+using namespace deep_gemm;
+struct Params { float* x; uint64_t a; int n; };
+__device__ __forceinline__ void multiply(float (&d)[4], uint64_t a) {
+    for (int i = 0; i < 4; ++i) ptx::pin(d[i]);
+    ptx::wgmma_fence();
+    ptx::Wgmma<8>::e4m3(d, a, a, 0);
+    ptx::wgmma_commit();
+    for (int i = 0; i < 4; ++i) ptx::pin(d[i]);
+}
+__device__ __forceinline__ void wait(float (&d)[4]) {
+    ptx::wgmma_wait<0>();
+    for (int i = 0; i < 4; ++i) ptx::pin(d[i]);
+}
+extern "C" __global__ void __launch_bounds__(128) deep_gemm_kernel(const __grid_constant__ Params params) {
+    float d[4], total[4] = {};
+    for (int tile = 0; tile < params.n; ++tile) {
+        multiply(d, params.a);
+#pragma unroll 1
+        for (int left = params.n;; --left) {
+            params.x[left] = 1.0f;
+            wait(d);
+            for (int i = 0; i < 4; ++i) total[i] += d[i];
+            if (left > 1) multiply(d, params.a + left);
+            params.x[left + 512] = 1.0f;
+            if (left == 1) break;
+        }
+    }
+    for (int i = 0; i < 4; ++i) params.x[threadIdx.x * 4 + i] = total[i];
+}
+"""
+WAITS_BEHIND = INJECTED.replace("break;\n        }\n", "break;\n        }\n        wait(d);\n")
+
 
 def compile_code(text: str, target: str = "sm_90a", output: str = "cubin", after: str = "") -> str:
     return f"result = bytes(C.jit_compile('sample', {text!r}, {target!r}, {output!r})).hex()\n{after}"
@@ -122,30 +158,39 @@ def test_spills_are_refused_by_ptxas_check(compiler, text, what, fresh_cache):
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_serialised_wgmma_is_refused_by_ptxas_check(compiler, fresh_cache):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param(SERIALISED, "non wgmma instructions reading accumulator registers", id="one by one"),
+        pytest.param(INJECTED, "warpgroup.wait is injected", id="injected"),
+    ],
+)
+def test_waits_for_wgmma_are_refused_by_ptxas_check(compiler, text, reason, fresh_cache):
     environment = {"DG_JIT_CACHE_DIR": fresh_cache, **compiler}
-    refusal = "kernel sample runs its wgmma one by one, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: (C75"
-    assert refusal in run(compile_code(SERIALISED), DG_JIT_PTXAS_CHECK=1, **environment).stderr
+    refusal = "kernel sample waits for its wgmma where its source does not, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: (C75"
+    assert refusal in run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment).stderr
     # Without the check it compiles, and the cache knows it; with it, what the cache has is refused as well.
-    assert check(compile_code(SERIALISED), **environment).stderr == ""
+    assert check(compile_code(text), **environment).stderr == ""
     (path,) = Path(fresh_cache).glob("cache/*/kernel.json")
-    assert "non wgmma instructions reading accumulator registers" in json.loads(path.read_text())["serialised_wgmma"]
-    outcome = run(compile_code(SERIALISED), DG_JIT_PTXAS_CHECK=1, **environment)
+    assert reason in json.loads(path.read_text())["wgmma_waits"]
+    outcome = run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment)
     assert outcome.status != 0
     assert "RuntimeError" in outcome.stderr
     assert refusal in outcome.stderr
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_debug_tells_serialised_wgmma(compiler, fresh_cache):
+def test_debug_tells_waits_for_wgmma(compiler, fresh_cache):
     environment = {"DG_JIT_CACHE_DIR": fresh_cache, "DG_JIT_DEBUG": 1, **compiler}
     for _ in ("compiled", "read from disk"):
         stderr = check(compile_code(SERIALISED), **environment).stderr
-        assert "deep_gemm: sample runs its wgmma one by one: (C75" in stderr
+        assert "deep_gemm: sample waits for its wgmma where its source does not: (C75" in stderr
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-@pytest.mark.parametrize("text", [KERNEL, PIPELINED], ids=["plain", "pipelined wgmma"])
+@pytest.mark.parametrize(
+    "text", [KERNEL, PIPELINED, WAITS_BEHIND], ids=["plain", "pipelined wgmma", "waits behind the loop"]
+)
 def test_ptxas_check_lets_good_kernels_pass(compiler, text, fresh_cache):
     check(compile_code(text), DG_JIT_CACHE_DIR=fresh_cache, DG_JIT_PTXAS_CHECK=1, **compiler)
 

@@ -1,4 +1,4 @@
-"""What selection picks compiles for Hopper without spills, without wgmma run one by one, with wgmma's descriptors in
+"""What selection picks compiles for Hopper without spills, without waits for wgmma that ptxas put in, with wgmma's descriptors in
 uniform registers, and without selects in the loops over K.
 
 The compiler decides all four, for each config anew, and speaks of none unless asked; each costs much of a kernel's

@@ -86,6 +86,21 @@ class TestKernelOfAConfig:
         text = str(C.problem_kernel("dense", SIZES | fields | {"tile_rows": rows, "tile_cols": cols})["text"])
         assert f".look_ahead = {str(ahead).lower()}" in text
 
+    @pytest.mark.parametrize(
+        ("fields", "rows", "cols", "products"),
+        [
+            ({"per_row_b": 1}, 128, 128, True),
+            ({"per_row_b": 1, "swap_ab": 1}, 128, 128, True),
+            ({"per_row_b": 1}, 128, 112, False),
+            ({"per_row_b": 1}, 192, 128, False),  # no registers for a third accumulator
+            ({"per_row_b": 1, "cluster_k": 2}, 128, 128, False),
+            ({}, 128, 128, False),
+        ],
+    )
+    def test_products_of_scales_by_wgmma(self, fields, rows, cols, products) -> None:
+        text = str(C.problem_kernel("dense", SIZES | fields | {"tile_rows": rows, "tile_cols": cols})["text"])
+        assert f".wgmma_products = {str(products).lower()}" in text
+
     def test_half_a_tile(self) -> None:
         with pytest.raises(ValueError, match="both tile_rows and tile_cols"):
             C.problem_kernel("dense", SIZES | {"tile_rows": 64})

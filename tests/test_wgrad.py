@@ -79,6 +79,7 @@ def test_c_is_added(device, layout, inplace, dtype) -> None:
         (False, 256, 96),
         (False, 128, 160),
         (True, 128, 96),
+        (True, 128, 128),
     ],
 )
 def test_every_tile(device, swapped, rows, cols, add) -> None:
@@ -96,6 +97,27 @@ def test_every_tile(device, swapped, rows, cols, add) -> None:
         )
     out.check()
     assert_matches(out.tensor, product_nt(a, b, None if add == "nothing" else c))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_products_of_scales_are_exact_to_fp32(device, swapped) -> None:
+    """The tensor cores multiply them in pieces of 11 bits: none may be missing. One element of each K block is 1."""
+    m, n, k = 136, 160, 384
+    generator = torch.Generator().manual_seed(int(swapped))
+    sides = []
+    for rows in (m, n):
+        data = torch.zeros((rows, k), dtype=torch.float8_e4m3fn)
+        data[:, 64::128] = 1.0
+        significands = torch.randint(1 << 23, 1 << 24, (rows, k // 128), generator=generator)
+        exponents = torch.randint(-60, -20, (rows, k // 128), generator=generator)
+        sides.append(Operand(data.to(device), torch.ldexp(significands.float(), exponents).to(device)))
+    a, b = sides
+    out = GuardedOutput((m, n), torch.float32, device)
+    with forced(device, m, n, k, swapped, 128, 128):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
+    out.check()
+    expected = a.scales.double() @ b.scales.double().T
+    assert ((out.tensor.double() - expected).abs() / expected).max() < 2.0**-21
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(192, 128), (128, 192)])

@@ -2,7 +2,7 @@
 //
 // The host puts the constants in front: kCols (N of wgmma), kWarpgroups, kSubtiles (accumulators of m64 a warpgroup),
 // kPromote (0: the tensor cores accumulate; 1: one scale a row; 2: row times column scales, columns from shared
-// memory; 3: the same, products made while the tensor cores work; 4: columns read into registers while they work),
+// memory; 3: the same, products made while the tensor cores work; 4: columns read into registers while they work; 5: products by one TF32 wgmma),
 // kRowsInRegisters (operand of m64 from registers),
 // kCopy (copy operands into a ring while multiplying: 1 from regions of each CTA's own, 2 from regions shared as a GEMM
 // shares them), kCluster (pairs that share the columns' operand by multicast), kMultiply, kBlocks.
@@ -94,6 +94,13 @@ __device__ __forceinline__ void multiply_scales(float (&products)[kN], float row
     }
 }
 
+/// Row times column scales, by the tensor cores.
+template <int kN>
+__device__ __forceinline__ void issue_products(float (&products)[kN], float row0, float row1, uint32_t column_scales) {
+    const uint32_t rows[4] = {__float_as_uint(row0), __float_as_uint(row1), 0, 0};
+    if constexpr (kN == 64) ptx::wgmma_tf32_n128(products, rows, ptx::wgmma_descriptor_repeated(column_scales));
+}
+
 extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
     deep_gemm_kernel(const __grid_constant__ Params params) {
     extern __shared__ uint8_t dynamic[];
@@ -164,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
             for (int tile = 0; tile < kRowTiles * kColTiles; ++tile) {
                 const int row_tile = tile % kRowTiles, col_tile = tile / kRowTiles;
                 float2 held[kCols / 8];
-                float partial[kCols / 2], products[kPromote == 3 ? kCols / 2 : 1];
+                float partial[kCols / 2], products[kPromote == 3 || kPromote == 5 ? kCols / 2 : 1];
                 float(&d)[kCols / 2] = kPromote ? partial : total[tile];
                 if constexpr (kMultiply) {
                     const uint64_t rows =
@@ -179,8 +186,11 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
                             multiply_registers(d, fragment + 4 * step, cols + 2 * step, !kPromote || step);
                         else
                             ptx::Wgmma<kCols>::e4m3(d, rows + 2 * step, cols + 2 * step, !kPromote || step);
+                    if constexpr (kPromote == 5) issue_products(products, row0, row1, scales);
                     ptx::wgmma_commit();
                     for (int i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
+                    if constexpr (kPromote == 5)
+                        for (int i = 0; i < kCols / 2; ++i) ptx::pin(products[i]);
                     // Without it ptxas puts the loads and products between two wgmma.
                     if constexpr (kPromote == 3) __syncwarp();
                     if constexpr (kPromote == 4) {
@@ -191,13 +201,15 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
                     if constexpr (kPromote == 3) multiply_scales(products, row0, row1, scales + threadIdx.x % 4 * 16);
                     ptx::wgmma_wait<0>();
                     for (int i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
+                    if constexpr (kPromote == 5)
+                        for (int i = 0; i < kCols / 2; ++i) ptx::pin(products[i]);
                 } else {
                     for (int i = 0; i < kCols / 2; ++i) d[i] = row0, ptx::pin(d[i]);
                 }
                 if (kCopy && tile == kRowTiles * kColTiles - 1 && kPromote != 2) {
                     release(empty(stage));
                 }
-                if constexpr (kPromote == 3)
+                if constexpr (kPromote == 3 || kPromote == 5)
                     for (int i = 0; i < kCols / 2; ++i)
                         total[tile][i] = __fmaf_rn(partial[i], products[i], total[tile][i]);
                 else if constexpr (kPromote != 0)

@@ -19,7 +19,8 @@ class Variant:
     warpgroups: int = 2
     row_tiles: int = 1  # m64 tiles of a warpgroup
     col_tiles: int = 1  # N tiles of a warpgroup
-    promote: int = 1  # 0: not; 1: a scale a row; 2: row x column; 3: products, 4: columns' scales into registers ahead
+    promote: int = 1  # 0: not; 1: a scale a row; 2: row x column; 3: products, 4: columns' scales into registers ahead,
+    # 5: products by one TF32 wgmma
     rows_in_registers: bool = False
     copy: int = 0  # 1: from regions of its own; 2: from regions shared as tiles of a GEMM share them
     cluster: int = 1  # CTAs that share the columns' operand
@@ -108,6 +109,8 @@ VARIANTS = [
     Variant(promote=4),
     Variant(promote=4, copy=2),
     Variant(promote=2, copy=2),
+    Variant(promote=5),
+    Variant(promote=5, copy=2),
     Variant(promote=4, cols=96, warpgroups=3),
     Variant(promote=2, cols=96, warpgroups=3),
     Variant(row_tiles=2, copy=1),

@@ -93,37 +93,37 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.602;           // launch, prologue, first copies, last stores
-    double memory_gb_per_s = 4072;      // beyond the launch
+    double launch_us = 3.476;           // launch, prologue, first copies, last stores
+    double memory_gb_per_s = 4043;      // beyond the launch
     double tflops = 2500;               // what power allows, but for
-    double fetched_tb_per_s = 64.47;    // what copies into SMs take of it
-    double again_gb_per_s = 1.904e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 5.067e+07;
+    double fetched_tb_per_s = 1000;     // what copies into SMs take of it
+    double again_gb_per_s = 1.591e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 5.191e+07;
     double added_gb_per_s = 1600;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1456;  // the same, swapped
-    double overlap_norm = 3.434;          // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 157.1;  // wgmma operands read and copies written
-    double l2_bytes_per_cycle = 73.59;    // into one SM
-    double block_norm = 9;                // as overlap_norm, of what limits a K block
+    double added_swapped_gb_per_s = 1525;  // the same, swapped
+    double overlap_norm = 3.324;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 146.2;  // wgmma operands read and copies written
+    double l2_bytes_per_cycle = 74.12;    // into one SM
+    double block_norm = 8.035;            // as overlap_norm, of what limits a K block
     double promote_cycles = 1;            // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.527;    // scales per column, in registers
+    double promote_col_cycles = 7.312;    // scales per column, in registers
     double promote_smem_cycles = 0;       // scales per column, read from shared memory
-    double promote_product_cycles = 6.968;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 8.698;  // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 2;     // the same, products by the tensor cores
-    double run_cycles = 30.35;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 362;             // a K block's waits and issue, in turn
-    double ahead_cycles = 135.5;           // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 200;           // the same, where warpgroups issue one after the other
+    double promote_product_cycles = 6.522;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 9.481;  // the same, scales per column in registers
+    double promote_wgmma_product_cycles = 5.14;  // the same, products by the tensor cores
+    double run_cycles = 34.41;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 339.6;           // a K block's waits and issue, in turn
+    double ahead_cycles = 150;             // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 136.5;         // the same, where warpgroups issue one after the other
     double overlap_cycles = 0;             // the same, the next block already under way
-    double multicast_cycles = 78.32;       // a K block's wait for the slower CTA of a pair
-    double multicast_tile_cycles = 314.8;  // and a tile's
-    double tile_cycles = 219.2;
-    double tile_cycles_per_element = 0.04062;    // BF16
-    double late_cycles_per_element = 0.08283;    // BF16, stored while the next tile is under way
-    double fp32_cycles_per_element = 0.2306;     // FP32
-    double split_us = 0.1614, turn_us = 0.4152;  // adding up a split K: for each CTA, for each further warpgroup,
-    double split_us_per_element = 0.0003017;     // and for each element
+    double multicast_cycles = 68.67;       // a K block's wait for the slower CTA of a pair
+    double multicast_tile_cycles = 194.6;  // and a tile's
+    double tile_cycles = 221.5;
+    double tile_cycles_per_element = 0.03589;    // BF16
+    double late_cycles_per_element = 0.05994;    // BF16, stored while the next tile is under way
+    double fp32_cycles_per_element = 0.2244;     // FP32
+    double split_us = 0.1771, turn_us = 0.3831;  // adding up a split K: for each CTA, for each further warpgroup,
+    double split_us_per_element = 0.0003142;     // and for each element
 
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;

@@ -60,9 +60,9 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
     return concat("{\n", text("format", kFormat), text("key", entry.key), text("name", entry.name),
                   text("target", entry.target), text("output", entry.output == Output::cubin ? "cubin" : "ptx"),
                   text("compiler", compiler_identity()), text("options", options.substr(1)), text("created", time),
-                  text("serialised_wgmma", compiled.resources.serialised_wgmma),
-                  text("image_sha256", sha256(compiled.image)), "  \"image_bytes\": ", compiled.image.size(),
-                  ",\n  \"compile_seconds\": ", seconds, ",\n  \"registers\": ", compiled.resources.registers,
+                  text("wgmma_waits", compiled.resources.wgmma_waits), text("image_sha256", sha256(compiled.image)),
+                  "  \"image_bytes\": ", compiled.image.size(), ",\n  \"compile_seconds\": ", seconds,
+                  ",\n  \"registers\": ", compiled.resources.registers,
                   ",\n  \"stack_bytes\": ", compiled.resources.stack_bytes,
                   ",\n  \"spill_bytes\": ", compiled.resources.spill_bytes, "\n}\n");
 }
@@ -126,9 +126,9 @@ std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked)
     if (settings().dump_ptx && entry.output == Output::cubin && !is_file(directory + "/kernel.ptx"))
         return std::nullopt;
     const auto number = [&facts](const char* name) { return std::atoi(flat_json::field(*facts, name).c_str()); };
-    return CachedImage{std::move(*image),
-                       {number("registers"), number("stack_bytes"), number("spill_bytes"),
-                        flat_json::field(*facts, "serialised_wgmma")}};
+    return CachedImage{
+        std::move(*image),
+        {number("registers"), number("stack_bytes"), number("spill_bytes"), flat_json::field(*facts, "wgmma_waits")}};
 }
 
 bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Compiled& compiled,

@@ -60,9 +60,10 @@ ResourceUse parse_ptxas_log(const std::string& log) {
     each(" bytes stack frame", [&](int bytes) { use.stack_bytes += bytes; });
     each(" bytes spill stores", [&](int bytes) { use.spill_bytes += bytes; });
     each(" registers", [&](int count) { use.registers = std::max(use.registers, count); });
-    // C7510 to C7515 or so, one for each reason; the words are the same in all of them.
-    const size_t serialised = log.find("wgmma.mma_async instructions are serialized");
-    if (serialised != std::string::npos) use.serialised_wgmma = message_around(log, serialised);
+    // C7510 to C7515 or so, one for each reason, and C7517; the words are the same in all of them.
+    for (const char* phrase : {"wgmma.mma_async instructions are serialized", "warpgroup.wait is injected"})
+        if (const size_t place = log.find(phrase); place != std::string::npos)
+            use.wgmma_waits = message_around(log, place);
     return use;
 }
 
@@ -72,9 +73,9 @@ void check_resources(const std::string& name, const ResourceUse& resources) {
                     " spills: ptxas gave it ", resources.registers, " registers, ", resources.spill_bytes,
                     " bytes of spills and ", resources.stack_bytes,
                     " bytes of stack a thread (DG_JIT_PTXAS_CHECK=1 refuses any)");
-    require_runtime(resources.serialised_wgmma.empty(), "kernel ", name,
-                    " runs its wgmma one by one, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: ",
-                    resources.serialised_wgmma);
+    require_runtime(resources.wgmma_waits.empty(), "kernel ", name,
+                    " waits for its wgmma where its source does not, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: ",
+                    resources.wgmma_waits);
 }
 
 Compiled compile(const CompileJob& job) {

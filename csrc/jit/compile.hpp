@@ -13,9 +13,10 @@ struct ResourceUse {
     int registers = 0;    // of a thread, at entry
     int stack_bytes = 0;  // local memory of a thread: arrays that did not fit registers
     int spill_bytes = 0;  // stored because the registers did not suffice
-    // ptxas's reason, as "(C7514) Potential Performance Loss: ...", for waiting after each wgmma before the next one
-    // starts. It is no warning to ptxas, only information, and can cost half the speed. Empty where it does not.
-    std::string serialised_wgmma = "";
+    // ptxas's reason, as "(C7514) Potential Performance Loss: ...", for waiting for wgmma where the source does not:
+    // after each one before the next starts, or at a place of its own choice. It is no warning to ptxas, only
+    // information, and can cost half the speed. Empty where it does not.
+    std::string wgmma_waits = "";
 };
 
 struct CompileJob {
@@ -45,7 +46,8 @@ Compiled compile(const CompileJob& job);
 /// Reads what `ptxas --verbose` says of resources and wgmma out of a compiler's log.
 ResourceUse parse_ptxas_log(const std::string& log);
 
-/// Throws if DG_JIT_PTXAS_CHECK is set and the kernel keeps registers in memory or runs wgmma one by one.
+/// Throws if DG_JIT_PTXAS_CHECK is set and the kernel keeps registers in memory or waits for wgmma where its
+/// source does not.
 void check_resources(const std::string& name, const ResourceUse& resources);
 
 }  // namespace deep_gemm::jit

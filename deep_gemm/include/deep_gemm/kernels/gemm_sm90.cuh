@@ -7,9 +7,9 @@
 #pragma once
 
 #include <deep_gemm/mma/mainloop.cuh>
+#include <deep_gemm/mma/scale_products.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/load.cuh>
-#include <deep_gemm/tile/scale_products.cuh>
 #include <deep_gemm/tile/split_k.cuh>
 #include <deep_gemm/tile/store.cuh>
 

@@ -1,7 +1,7 @@
 // Math warpgroups issue a K block's wgmma one after the other.
 //
-// The tensor cores take instructions of several warps alternately. Two warpgroups that issue at the same time thus end at
-// the same time, at the end of both K blocks, and promote at the same time, with nothing left to multiply. One that
+// The tensor cores take instructions of several warps alternately. Two warpgroups that issue at the same time thus end
+// at the same time, at the end of both K blocks, and promote at the same time, with nothing left to multiply. One that
 // issues behind the other ends behind it, and always has the other's K block to promote under.
 #pragma once
 

@@ -4,8 +4,8 @@
 // its own and promoted: total += partial * row_scale * col_scale in FP32.
 #pragma once
 
+#include <deep_gemm/mma/scale_products.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
-#include <deep_gemm/tile/scale_products.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 #include <deep_gemm/tile/smem.cuh>
 

@@ -8,8 +8,8 @@
 //   of a row's scale r       high    high    high    low     middle  middle  middle  0
 //   of a column's scale c    high    middle  low     high    high    middle  low     high
 //
-// adds up to r c but for terms below 2^-32 of it. The columns' second half equals the first, and the descriptor says so:
-// 16 bytes a column are all that is written.
+// adds up to r c but for terms below 2^-32 of it. The columns' second half equals the first, and the descriptor says
+// so: 16 bytes a column are all that is written.
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
@@ -34,8 +34,8 @@ struct ScaleProducts {
     static constexpr bool kColsUniform = false;
     static constexpr int32_t kRuns = 1;
 
-    float row[2];           // of the block that is multiplied next
-    uint32_t fragment[4];   // of the block under way: wgmma reads them until it is waited for
+    float row[2];          // of the block that is multiplied next
+    uint32_t fragment[4];  // of the block under way: wgmma reads them until it is waited for
     float product[c.tile.cols / 2];
 
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
@@ -78,8 +78,8 @@ private:
     }
 };
 
-/// The load role's share: a warp reads four K blocks' scales of its columns at once (memory takes longer than a K block),
-/// and writes them when their stages are free.
+/// The load role's share: a warp reads four K blocks' scales of its columns at once (memory takes longer than a K
+/// block), and writes them when their stages are free.
 template <GemmConfig c>
 DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, int32_t warp) {
     constexpr int32_t kColumns = c.tile.cols / (32 * kSplitWarps), kBatch = 4;  // columns of a lane, K blocks
@@ -101,7 +101,8 @@ DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, 
 #pragma unroll
             for (int32_t turn = 0; turn < kBatch; ++turn) {
 #pragma unroll
-                for (int32_t i = 0; i < kColumns; ++i) values[turn][i] = i * 32 < inside ? __ldg(scales + i * 32) : 0.0f;
+                for (int32_t i = 0; i < kColumns; ++i)
+                    values[turn][i] = i * 32 < inside ? __ldg(scales + i * 32) : 0.0f;
                 if (batch + turn + 1 < tile.k_blocks) scales += params.block_scale_k_stride;
             }
 #pragma unroll

@@ -1,0 +1,49 @@
+"""Warpgroups issue one after the other, from the first to the last, whatever else holds them up."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from deep_gemm._extension import C  # noqa: E402
+
+ROUNDS = 20
+KERNEL = """
+#include <deep_gemm/mma/issue_order.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+using namespace deep_gemm;
+constexpr GemmConfig kConfig{.tile = {128, 192, 128}, .math_warpgroups = 2, .look_ahead = LOOK_AHEAD};
+struct Params { int* turns; int* count; long rounds; };
+extern "C" __global__ void __launch_bounds__(256) deep_gemm_kernel(const __grid_constant__ Params params) {
+    const int warpgroup = threadIdx.x / 128;
+    IssueOrder<kConfig> order(warpgroup);
+    for (int round = 0; round < params.rounds; ++round) {
+        // Now this one is late, now the other.
+        if (round % 5 == 2 * warpgroup) ptx::sleep_nanoseconds(2000);
+        order.wait();
+        if (threadIdx.x % 128 == 0) params.turns[atomicAdd(params.count, 1)] = warpgroup;
+        __threadfence();
+        order.pass();
+    }
+    order.end();
+}
+"""
+
+
+def turns(device, look_ahead: bool) -> list[int]:
+    found = torch.full((2 * ROUNDS,), -1, dtype=torch.int32, device=device)
+    count = torch.zeros(1, dtype=torch.int32, device=device)
+    text = KERNEL.replace("LOOK_AHEAD", str(look_ahead).lower())
+    C.jit_launch("issue_order", text, 1, 256, 1, 0, False, [found, count], [ROUNDS])
+    return found.tolist()
+
+
+def test_one_after_the_other(device) -> None:
+    assert turns(device, True) == [0, 1] * ROUNDS
+
+
+def test_else_as_they_come(device) -> None:
+    found = turns(device, False)
+    assert sorted(found) == [0] * ROUNDS + [1] * ROUNDS
+    assert found != [0, 1] * ROUNDS
