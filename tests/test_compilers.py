@@ -167,7 +167,10 @@ def test_spills_are_refused_by_ptxas_check(compiler, text, what, fresh_cache):
 )
 def test_waits_for_wgmma_are_refused_by_ptxas_check(compiler, text, reason, fresh_cache):
     environment = {"DG_JIT_CACHE_DIR": fresh_cache, **compiler}
-    refusal = "kernel sample waits for its wgmma where its source does not, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: (C75"
+    refusal = (
+        "kernel sample waits for its wgmma where its source does not, which DG_JIT_PTXAS_CHECK=1 refuses. "
+        "ptxas says: (C75"
+    )
     assert refusal in run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment).stderr
     # Without the check it compiles, and the cache knows it; with it, what the cache has is refused as well.
     assert check(compile_code(text), **environment).stderr == ""

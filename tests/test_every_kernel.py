@@ -1,5 +1,5 @@
-"""What selection picks compiles for Hopper without spills, without waits for wgmma that ptxas put in, with wgmma's descriptors in
-uniform registers, and without selects in the loops over K.
+"""What selection picks compiles for Hopper without spills, without waits for wgmma that ptxas put in, with wgmma's
+descriptors in uniform registers, and without selects in the loops over K.
 
 The compiler decides all four, for each config anew, and speaks of none unless asked; each costs much of a kernel's
 speed. The test compiles the kernels of the public cases, and of the others a choice in which nearly every two facts
