@@ -49,9 +49,10 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int3
     return cluster.rows * cluster.cols == 1 && tile.rows == 64 && (k_warpgroups == 2 || tile.cols <= 64);
 }
 
-/// Whether products of row and column scales come from the tensor cores. Takes a third accumulator.
+/// Whether products of row and column scales come from the tensor cores. Takes a third accumulator, which leaves no
+/// registers for clearing padding.
 inline bool multiplies_scales(const GemmConfig& c) {
-    return c.operand == ElementType::e4m3 && c.row_scales() == ScaleKind::per_row &&
+    return c.grouping != Grouping::m_psum && c.operand == ElementType::e4m3 && c.row_scales() == ScaleKind::per_row &&
            c.col_scales() == ScaleKind::per_row && c.tile.rows == 128 && c.tile.cols == 128 && c.k_parts() == 1;
 }
 
