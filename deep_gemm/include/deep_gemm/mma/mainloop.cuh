@@ -74,8 +74,9 @@ private:
     static_assert(!c.wgmma_products || (c.look_ahead && kSubtiles == 1));
     static_assert(!c.look_ahead || (!overlaps_blocks(c) && c.k_parts() == 1));
 
-    /// A K block under way: its scales, and 64 rows between the issue of their wgmma and the end of their promotion.
     using Scales = typename SelectScales<c>::Type;
+
+    /// 64 rows of a K block between the issue of their wgmma and the end of their promotion.
     struct Block {
         float partial[kAccumulators<c>];
         Scales scales;
@@ -107,7 +108,9 @@ private:
         }
     }
 
-    DG_DEVICE void load_scales(Block& block) const { block.scales.load(smem_, ring_.stage, first_row_); }
+    DG_DEVICE void load_scales(Block& block, int32_t subtile) const {
+        block.scales.load(smem_, ring_.stage, first_row_ + subtile * kWgmmaRows);
+    }
 
     DG_DEVICE void multiply(Block& block, int32_t subtile) const {
         block.stage = ring_.stage;
@@ -118,7 +121,7 @@ private:
     }
 
     DG_DEVICE void start(Block& block) const {
-        load_scales(block);
+        load_scales(block, 0);
         multiply(block, 0);
     }
 
@@ -126,9 +129,9 @@ private:
     template <int32_t kPending>
     DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>]) const {
         finish_block<c, kPending>(block.partial);
-        if constexpr (scales_stay_in_smem(c)) block.scales.promote(total, block.partial, 0);
+        if constexpr (scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
         release(block.stage);
-        if constexpr (!scales_stay_in_smem(c)) block.scales.promote(total, block.partial, 0);
+        if constexpr (!scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
     }
 
     /// At least one block; `meanwhile` once the first is under way. (A branch in each round: a first round of its own
@@ -151,7 +154,7 @@ private:
     /// is left between promotion and the next issue.
     template <typename Meanwhile>
     DG_DEVICE void promote_ahead(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
-        constexpr bool kProducts = Scales::kColsUniform, kScalesAhead = kProducts || c.wgmma_products;
+        constexpr bool kFactors = Scales::kColsUniform, kScalesAhead = kFactors || c.wgmma_products;
         Block block;
         wait_full();
         start(block);
@@ -164,21 +167,23 @@ private:
                 const int32_t next = (subtile + 1) % kSubtiles;
                 const bool more = next > 0 || k_blocks > 1;
                 RunFactors<c, Scales::kRuns> factors;  // their scales are about to be replaced
-                if constexpr (kProducts) factors = block.scales.factors(subtile);
+                if constexpr (kFactors) factors = block.scales.factors();
                 if (next == 0) {
                     advance();
                     if (more) wait_full();
-                    if (kScalesAhead && more) load_scales(block);
                 }
+                if (kScalesAhead && more) load_scales(block, next);
                 finish_block<c, 0>(block.partial);
-                if constexpr (kProducts)
+                if constexpr (kFactors)
                     factors.promote(total[subtile], block.partial);
                 else
-                    block.scales.promote(total[subtile], block.partial, subtile);
-                if (!kScalesAhead && next == 0 && more) load_scales(block);
+                    block.scales.promote(total[subtile], block.partial);
+                if (!kScalesAhead && more) load_scales(block, next);
                 if (more) multiply(block, next);
             }
             release(stage);
+            // Tiles of 256 rows were measured fastest with a wait here (docs/performance.md, "What is left").
+            if constexpr (kSubtiles > 1) finish_block<c, 0>(block.partial);
             if (k_blocks == 1) break;
         }
         // Nothing is under way, but ptxas does not know: without this, it waits in each round.

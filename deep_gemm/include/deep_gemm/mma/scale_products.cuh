@@ -63,7 +63,7 @@ struct ScaleProducts {
     }
 
     /// total += partial * scales, when all wgmma are done.
-    DG_DEVICE void promote(float (&total)[c.tile.cols / 2], const float (&partial)[c.tile.cols / 2], int32_t) {
+    DG_DEVICE void promote(float (&total)[c.tile.cols / 2], const float (&partial)[c.tile.cols / 2]) {
         pin();
 #pragma unroll
         for (int32_t i = 0; i < c.tile.cols / 2; ++i) total[i] = __fmaf_rn(partial[i], product[i], total[i]);

@@ -60,36 +60,32 @@ struct RunFactors {
     }
 };
 
-/// One K block's scales as one thread needs them: of its two rows (8 apart) in each 64 of its warpgroup's, and, for
-/// each 8 columns, of its two neighbours.
+/// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart)
+/// and, for each 8 columns, its two neighbours. (Those of 128 rows read at once, for both halves, were slower.)
 ///
 /// Loaded before the block's wgmma are issued: while tensor cores read shared memory, other reads take long.
 template <GemmConfig c>
 struct BlockScales {
     static constexpr bool kRowsUniform = c.row_scales() == ScaleKind::per_block;
     static constexpr bool kColsUniform = c.col_scales() == ScaleKind::per_block;
-    static constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
     static constexpr int32_t kRuns = kColsUniform ? block_scale_values(c) : 1;
 
-    float row[kSubtiles][2];
+    float row[2];
     float run[kRuns];  // of columns that share a block's scale
     static constexpr int32_t kHeld = held_col_groups(c);
     float2 col[kHeld > 0 ? kHeld : 1];
     uint32_t address;  // of columns' scales, some of which stay in shared memory
 
-    /// `first_row` is the warpgroup's first, counted within the tile.
+    /// `first_row` is the first of the 64 rows, counted within the tile.
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
         const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-#pragma unroll
-        for (int32_t i = 0; i < kSubtiles; ++i) {
-            if constexpr (kRowsUniform) {
-                const int32_t run = (first_row + i * kWgmmaRows) / scale_run(c.tile.rows);
-                row[i][0] = row[i][1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
-            } else {
-                const uint32_t mine = smem.row_scales(stage) + (first_row + i * kWgmmaRows + warp * 16 + lane / 4) * 4;
-                row[i][0] = ptx::load_shared(mine);
-                row[i][1] = ptx::load_shared(mine + 8 * 4);
-            }
+        if constexpr (kRowsUniform) {
+            const int32_t run = first_row / scale_run(c.tile.rows);
+            row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
+        } else {
+            const uint32_t mine = smem.row_scales(stage) + (first_row + warp * 16 + lane / 4) * 4;
+            row[0] = ptx::load_shared(mine);
+            row[1] = ptx::load_shared(mine + 8 * 4);
         }
         if constexpr (kColsUniform) {
 #pragma unroll
@@ -102,27 +98,25 @@ struct BlockScales {
     }
 
     /// The products, where they are few.
-    DG_DEVICE RunFactors<c, kRuns> factors(int32_t subtile) const {
+    DG_DEVICE RunFactors<c, kRuns> factors() const {
         RunFactors<c, kRuns> products;
 #pragma unroll
-        for (int32_t i = 0; i < 2 * kRuns; ++i)
-            products.of[i / kRuns][i % kRuns] = row[subtile][i / kRuns] * run[i % kRuns];
+        for (int32_t i = 0; i < 2 * kRuns; ++i) products.of[i / kRuns][i % kRuns] = row[i / kRuns] * run[i % kRuns];
         return products;
     }
 
     /// total += partial * scales.
-    DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>],
-                           int32_t subtile) const {
+    DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>]) const {
         if constexpr (kColsUniform) {
-            factors(subtile).promote(total, partial);
+            factors().promote(total, partial);
         } else {
 #pragma unroll
             for (int32_t i = 0; i < c.tile.cols / 8; ++i) {
                 const float2 pair = i < kHeld ? col[i] : ptx::load_shared_x2(address + i * 32);
 #pragma unroll
                 for (int32_t j = 0; j < 4; ++j)
-                    total[4 * i + j] = __fmaf_rn(partial[4 * i + j], row[subtile][j / 2] * (j % 2 ? pair.y : pair.x),
-                                                 total[4 * i + j]);
+                    total[4 * i + j] =
+                        __fmaf_rn(partial[4 * i + j], row[j / 2] * (j % 2 ? pair.y : pair.x), total[4 * i + j]);
             }
         }
     }
