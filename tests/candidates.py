@@ -95,12 +95,27 @@ def straight(
 
 
 @contextmanager
-def forced(device: torch.device, m: int, n: int, k: int, candidate: Candidate) -> Iterator[None]:
-    """Serve all calls on this device with the candidate of a problem."""
+def forced_tile(
+    device: torch.device,
+    problem: tuple[int, int, int],
+    swapped: bool,
+    rows: int,
+    cols: int,
+    cluster: tuple[int, int, int] = (1, 1, 1),
+    turns: int = 1,
+) -> Iterator[None]:
+    """Serve calls of this M, N and K (of K groups: of 256) on this device with one tile."""
     where = (device.type == "cpu", device.index or 0)
-    tile = (int(candidate.swapped), candidate.rows, candidate.cols)
-    C.force_config(*where, m, n, k, *tile, *candidate.cluster_shape, candidate.turns)
+    C.force_config(*where, *problem, int(swapped), rows, cols, *cluster, turns)
     try:
         yield
     finally:
-        C.force_config(*where, m, n, k, 0, 0, 0, 1, 1, 1, 1)
+        C.force_config(*where, *problem, 0, 0, 0, 1, 1, 1, 1)
+
+
+@contextmanager
+def forced(device: torch.device, m: int, n: int, k: int, candidate: Candidate) -> Iterator[None]:
+    """The same with the candidate of a problem."""
+    tile = (candidate.swapped, candidate.rows, candidate.cols, candidate.cluster_shape, candidate.turns)
+    with forced_tile(device, (m, n, k), *tile):
+        yield

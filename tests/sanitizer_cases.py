@@ -15,13 +15,12 @@ Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer
 from __future__ import annotations
 
 import torch
-from candidates import HOPPER_SMS, candidates, forced, grouped_candidates, straight
+from candidates import HOPPER_SMS, candidates, forced, forced_tile, grouped_candidates, straight
 from grouped_inputs import contiguous, masked
 from inputs import Operand, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
 import deep_gemm
-from deep_gemm._extension import C
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -103,10 +102,9 @@ def products() -> None:
     before = deep_gemm.get_num_sms()
     deep_gemm.set_num_sms(2)
     try:
-        C.force_config(DEVICE.type == "cpu", 0, m, n, k, 0, 128, 128, 1, 1, 1, 1)
-        deep_gemm.fp8_gemm_nt(a, b, d, recipe=(1, 1, 128))
+        with forced_tile(DEVICE, (m, n, k), False, 128, 128):
+            deep_gemm.fp8_gemm_nt(a, b, d, recipe=(1, 1, 128))
     finally:
-        C.force_config(DEVICE.type == "cpu", 0, m, n, k, 0, 0, 0, 1, 1, 1, 1)
         deep_gemm.set_num_sms(before)
     assert_matches(d, product_nt(a, b), "products of scales")
     print("weight gradient: products of scales by wgmma")

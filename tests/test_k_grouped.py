@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from candidates import forced_tile
 from devices import FEW
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from inputs import FP8, GuardedOutput, Operand, ceil_div, mn_major, random_rows,
 from reference import assert_matches, product_nt
 
 import deep_gemm
-from deep_gemm._extension import C
 
 LAYOUTS = ["tn", "nt"]
 # Whole blocks, empty groups at either end and in the middle, tails of 128, many groups, groups of one chunk.
@@ -223,12 +223,8 @@ def test_the_device_sizes_count(device) -> None:
 )
 def test_forced_tiles(device, layout, rows, cols, cluster) -> None:
     m, n = 2 * rows - 8, 2 * cols - 8
-    where = (device.type == "cpu", device.index or 0)
-    C.force_config(*where, m, n, 256, 0, rows, cols, *cluster, 1, 1)
-    try:
+    with forced_tile(device, (m, n, 256), False, rows, cols, (*cluster, 1)):
         run(groups(m, n, [144, 0, 128], device), layout, "c_is_d")
-    finally:
-        C.force_config(*where, m, n, 256, 0, 0, 0, 1, 1, 1, 1)
 
 
 REFUSALS = {

@@ -6,17 +6,14 @@ tokens, so that the product's K is the number of tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 import torch
+from candidates import forced_tile
 from devices import FEW
 from inputs import GuardedOutput, Operand, mn_major, random_rows, random_values
 from reference import assert_matches, product_nt
 
 import deep_gemm
-from deep_gemm._extension import C
 
 RECIPE = (1, 1, 128)
 DTYPES = [torch.bfloat16, torch.float32]
@@ -25,16 +22,6 @@ SMALL = [(1, 1, 16), (7, 24, 64), (33, 100, 144), (129, 136, 400), (16, 520, 256
 
 def operands(m: int, n: int, k: int, device: torch.device, seed: int = 0) -> tuple[Operand, Operand]:
     return random_rows((m, k), device, seed), random_rows((n, k), device, seed + 1)
-
-
-@contextmanager
-def forced(device: torch.device, m: int, n: int, k: int, swapped: bool, rows: int, cols: int) -> Iterator[None]:
-    where = (device.type == "cpu", device.index or 0)
-    C.force_config(*where, m, n, k, int(swapped), rows, cols, 1, 1, 1, 1)
-    try:
-        yield
-    finally:
-        C.force_config(*where, m, n, k, 0, 0, 0, 1, 1, 1, 1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -91,7 +78,7 @@ def test_every_tile(device, swapped, rows, cols, add) -> None:
     out = GuardedOutput((m, n), torch.float32, device)
     if add == "c_is_d":
         out.tensor.copy_(c)
-    with forced(device, m, n, k, swapped, rows, cols):
+    with forced_tile(device, (m, n, k), swapped, rows, cols):
         deep_gemm.fp8_gemm_nt(
             a, b, out.tensor, c={"nothing": None, "c_is_d": out.tensor, "c_separate": c}[add], recipe=RECIPE
         )
@@ -113,7 +100,7 @@ def test_products_of_scales_are_exact_to_fp32(device, swapped) -> None:
         sides.append(Operand(data.to(device), torch.ldexp(significands.float(), exponents).to(device)))
     a, b = sides
     out = GuardedOutput((m, n), torch.float32, device)
-    with forced(device, m, n, k, swapped, 128, 128):
+    with forced_tile(device, (m, n, k), swapped, 128, 128):
         deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
     out.check()
     expected = a.scales.double() @ b.scales.double().T
@@ -126,7 +113,7 @@ def test_stages_are_kept_until_their_scales_are_read(device, rows, cols) -> None
     m, n, k = 192, 192, 12 * 128
     a, b = operands(m, n, k, device)
     out = GuardedOutput((m, n), torch.float32, device)
-    with forced(device, m, n, k, False, rows, cols):
+    with forced_tile(device, (m, n, k), False, rows, cols):
         deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
     out.check()
     assert_matches(out.tensor, product_nt(a, b))
@@ -136,7 +123,7 @@ def test_stages_are_kept_until_their_scales_are_read(device, rows, cols) -> None
 def test_bf16_from_three_warpgroups(device) -> None:
     a, b = operands(200, 136, 272, device)
     out = GuardedOutput((200, 136), torch.bfloat16, device)
-    with forced(device, 200, 136, 272, False, 192, 128):
+    with forced_tile(device, (200, 136, 272), False, 192, 128):
         deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
     out.check()
     assert_matches(out.tensor, product_nt(a, b))

@@ -2,7 +2,8 @@
 //
 // The host puts the constants in front: kCols (N of wgmma), kWarpgroups, kSubtiles (accumulators of m64 a warpgroup),
 // kPromote (0: the tensor cores accumulate; 1: one scale a row; 2: row times column scales, columns from shared
-// memory; 3: the same, products made while the tensor cores work; 4: columns read into registers while they work; 5: products by one TF32 wgmma),
+// memory; 3: the same, products made while the tensor cores work; 4: columns read into registers while they work; 5:
+// products by one TF32 wgmma),
 // kRowsInRegisters (operand of m64 from registers),
 // kCopy (copy operands into a ring while multiplying: 1 from regions of each CTA's own, 2 from regions shared as a GEMM
 // shares them), kCluster (pairs that share the columns' operand by multicast), kMultiply, kBlocks.

@@ -111,6 +111,7 @@ void add_move(DecodeTable&);
 void add_control(DecodeTable&);
 void add_warp(DecodeTable&);
 void add_memory(DecodeTable&);
+void add_fence(DecodeTable&);
 void add_atomic(DecodeTable&);
 void add_barrier(DecodeTable&);
 void add_mbarrier(DecodeTable&);

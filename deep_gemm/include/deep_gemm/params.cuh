@@ -49,7 +49,7 @@ struct GemmParams {
     int64_t d_stride, c_stride;              // elements between rows of D, of C
     int64_t d_group_stride, c_group_stride;  // elements between groups
 
-    const float* block_scales;                                                   // of the side that has them
+    const float* block_scales;  // of the side that has them; with wgmma_products, the columns' scales per row
     int64_t block_scale_stride, block_scale_k_stride, block_scale_group_stride;  // elements
 
     const int32_t* grouped_layout;  // meaning depends on GemmConfig::grouping; K groups have k_groups instead

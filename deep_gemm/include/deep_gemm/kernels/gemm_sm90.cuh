@@ -3,7 +3,8 @@
 //   warps                     role
 //   math warpgroups           wait for a stage, multiply, promote, store D
 //   last warpgroup, warp 0    copy operands and per-row scales into the ring (one thread)
-//   last warpgroup, warp 1    write block scales into the ring, or columns' scales as an operand of wgmma
+//   last warpgroup, warp 1    write block scales into the ring
+//   or its warps 1 and 2      write columns' scales into the ring, as an operand of wgmma (wgmma_products)
 #pragma once
 
 #include <deep_gemm/mma/mainloop.cuh>

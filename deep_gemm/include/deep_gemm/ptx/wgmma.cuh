@@ -160,8 +160,8 @@ DG_WGMMA(240, 120, 120, 121, 122)
 DG_WGMMA(248, 124, 124, 125, 126)
 DG_WGMMA(256, 128, 128, 129, 130)
 
-/// D[64, 128] = A B^T of TF32 values, K = 8, A in registers: thread t holds, of rows 16 (t / 32) + (t % 32) / 4 and 8 more,
-/// first K = t % 4 of both, then K = t % 4 + 4.
+/// D[64, 128] = A B^T of TF32 values, K = 8, A in registers: thread t holds, of rows 16 (t / 32) + (t % 32) / 4 and 8
+/// more, first K = t % 4 of both, then K = t % 4 + 4.
 DG_DEVICE void wgmma_tf32_n128(float (&d)[64], const uint32_t (&a)[4], uint64_t cols) {
     asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 0, 0;\n wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" DG_D_64
                  "}, {%64, %65, %66, %67}, %68, p, 1, 1;\n}\n"
