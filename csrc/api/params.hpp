@@ -81,7 +81,7 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     if (!c.group_maps) {
-        encode(device, operand_map(rows, c.operand, c.tile.k, c.tile.rows / c.cluster.cols), params.rows);
+        encode(device, operand_map(rows, c.operand, c.tile.k, rows_box(c)), params.rows);
         encode(device, operand_map(cols, c.operand, c.tile.k, c.tile.cols / c.cluster.rows), params.cols);
     }
     const auto encode_last = [&](bool wanted, const Matrix& m, int32_t tile, TensorMap& map) {

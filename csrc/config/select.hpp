@@ -63,7 +63,6 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     if (c.cluster.rows > 1 && c.tile.cols / c.cluster.rows % 8 != 0)
         return "columns do not divide into multicast slices";
     if (c.k_parts() > 1 && p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
-    if (c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
     if (c.k_parts() > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
         return "a split K wants all tiles at once";
     if (c.k_parts() > 1 && ceil_div(p.k, c.tile.k) < 3 * c.k_parts())
@@ -151,23 +150,25 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .shape = p.compiled};
     c.wgmma_products = sm90::multiplies_scales(c);
     c.look_ahead = sm90::looks_ahead(c, expected_k(p));
-    c.store_buffers = store_chunks_per_tile(c);  // all of a tile: its stores drain while the next one is multiplied
-    c.stages = most_stages(c);
-    // FP32 takes much room: fewer buffers, of which the later ones then wait, rather than a ring that runs dry.
-    while (c.stages < 4 && c.store_buffers > 1 && is_staged(c.store)) {
-        c.store_buffers = ceil_div(c.store_buffers, 2);
-        c.stages = most_stages(c);
-    }
     const int32_t m_blocks_step = swap_ab ? cluster.cols : cluster.rows,
                   n_blocks_step = swap_ab ? cluster.rows : cluster.cols;
     const int64_t m_blocks =
         (most_blocks(p, swap_ab ? tile.cols : tile.rows) + m_blocks_step - 1) / m_blocks_step * m_blocks_step;
     const int64_t tiles = m_blocks * align_up(ceil_div(p.n, swap_ab ? tile.rows : tile.cols), n_blocks_step);
+    // All of a tile: its stores drain while the next one is multiplied. Where that leaves few stages, fewer buffers, of
+    // which the later ones then wait, rather than a ring that runs dry.
+    const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
+    const int32_t least_stages = sm90::least_stages(c, tiles * cluster.k > resident);
+    c.store_buffers = store_chunks_per_tile(c);
+    c.stages = most_stages(c);
+    while (c.stages < least_stages && c.store_buffers > 1 && is_staged(c.store)) {
+        c.store_buffers = ceil_div(c.store_buffers, 2);
+        c.stages = most_stages(c);
+    }
     candidate.refusal = refusal(p, c, tiles);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = waste(p, c);
     if (!candidate.refusal.empty()) return candidate;
-    candidate.num_ctas =
-        static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, sm90::resident_ctas(p.num_sms, cluster.size())));
+    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, resident));
     candidate.strip_blocks = choose_strip(p, c, candidate.num_ctas);
     c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;

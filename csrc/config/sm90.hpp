@@ -59,11 +59,18 @@ inline bool multiplies_scales(const GemmConfig& c) {
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma: where
 /// that was faster (docs/performance.md).
 inline bool looks_ahead(const GemmConfig& c, int32_t k) {
-    if (!c.scaled() || overlaps_blocks(c) || c.k_parts() > 1) return false;
+    if (!c.scaled() || overlaps_blocks(c) || c.k_warpgroups > 1) return false;
     if (c.warpgroup_rows() > kWgmmaRows) return true;
+    if (c.cluster.k > 1) return false;
     if (c.math_warpgroups != 2) return false;
     if (c.row_scales() == ScaleKind::per_row && c.col_scales() == ScaleKind::per_row) return c.wgmma_products;
     return c.tile.cols == 192 && k >= 2048;
+}
+
+/// Stages that are worth more than buffers for all of D. Three do for 256 rows of a dense problem with several tiles a
+/// CTA, whose operands come from the L2 (docs/performance.md).
+inline int32_t least_stages(const GemmConfig& c, bool several_tiles) {
+    return c.grouping == Grouping::dense && c.tile.rows == 256 && c.look_ahead && several_tiles ? 3 : 4;
 }
 
 /// Whether loads of C beside both accumulators, or what FP32 stores and group tables keep, take more registers than a

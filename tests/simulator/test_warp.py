@@ -322,6 +322,10 @@ HAZARDS = [
         "mov.u32 %r1, data; ld.shared.u32 %r2, [%r1]; setp.eq.u32 %p1, %r2, 3; @%p1 bra X; X: mov.u32 %r0, 1;",
         "uninitialised",
     ),
+    (
+        "mov.u32 %r1, data; ld.shared.u32 %r2, [%r1]; setp.lt.u32 %p1, %t, 40; selp.u32 %r0, %r2, %t, %p1;",
+        "uninitialised",
+    ),
     ("setp.lt.u32 %p1, %t, 5; @%p1 bar.sync 0; mov.u32 %r0, 1;", "convergence"),
     ("setp.lt.u32 %p1, %t, 5; @%p1 bra X; shfl.sync.idx.b32 %r0, %t, 0, 31, -1; bra Y; X: bra.uni X; Y:", "deadlock"),
     ("setp.lt.u32 %p1, %t, 5; @%p1 bra X; bar.sync 1, 64; X: mov.u32 %r0, 1;", "barrier"),
@@ -334,6 +338,11 @@ HAZARDS = [
 def test_hazard(code: str, kind: str) -> None:
     with pytest.raises(RuntimeError, match=kind):
         per_lane(code, shared=".shared .align 16 .b32 data[4];")
+
+
+def test_what_was_not_selected_does_not_matter() -> None:
+    code = "mov.u32 %r1, data; ld.shared.u32 %r2, [%r1]; setp.lt.u32 %p1, %t, 40; selp.u32 %r0, %t, %r2, %p1;"
+    assert list(per_lane(code, shared=".shared .align 16 .b32 data[4];")) == list(range(32))
 
 
 def test_race_between_warps() -> None:

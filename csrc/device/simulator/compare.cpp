@@ -283,6 +283,7 @@ void decode_selp(Decoder& decoder) {
     decoder.out.a = decoder.source(1, type);
     decoder.out.b = decoder.source(2, type);
     decoder.out.c = decoder.predicate(3);
+    decoder.out.is_select = true;
     decoder.set(type_bytes(type) == 8 ? selp<uint64_t> : selp<uint32_t>);
 }
 

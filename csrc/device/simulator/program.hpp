@@ -55,7 +55,8 @@ struct Instruction {
     uint32_t target = 0;
     uint32_t flags = 0;
     Gather gather = Gather::none;
-    bool is_move = false;  // register copies are ptxas's business: not ordered against wgmma.fence
+    bool is_select = false;  // d = c ? a : b: what was not chosen does not matter
+    bool is_move = false;    // register copies are ptxas's business: not ordered against wgmma.fence
     bool is_wgmma = false;
     bool is_branch = false;
     uint16_t opcode = 0;       // index into Module::opcodes, for statistics

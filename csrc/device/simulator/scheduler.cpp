@@ -1,6 +1,7 @@
 // Runs the warps of a cluster: fragments of diverged warps, blocking, asynchronous events, deadlock.
 #include "../../util/require.hpp"
 #include "execute.hpp"
+#include "memory.hpp"
 
 namespace deep_gemm::simulator {
 
@@ -151,10 +152,14 @@ void check_pending(Warp& warp, const Effects& effects) {
     for (const auto& operand : effects.writes) check(operand, "written");
 }
 
-void propagate_taint(Warp& warp, const Effects& effects, uint32_t lanes) {
+void propagate_taint(Warp& warp, const Instruction& in, const Effects& effects, uint32_t lanes) {
     uint32_t bad = 0;
-    for (const auto& operand : effects.reads)
-        if (operand.id < warp.tainted.size()) bad |= warp.tainted[operand.id];
+    if (in.is_select) {
+        const uint32_t chosen = warp.predicate(in.c);
+        bad = (tainted_lanes(warp, in.a) & chosen) | (tainted_lanes(warp, in.b) & ~chosen) | tainted_lanes(warp, in.c);
+    } else {
+        for (const auto& operand : effects.reads) bad |= tainted_lanes(warp, operand);
+    }
     for (const auto& operand : effects.writes)
         if (operand.id < warp.tainted.size())
             warp.tainted[operand.id] = (warp.tainted[operand.id] & ~lanes) | (bad & lanes);
@@ -222,7 +227,7 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
                     if (!in.is_move)
                         for (const auto& operand : effects.writes) warp.written_register[operand.id] = warp.executed;
                 }
-                if (warp.any_tainted && !in.is_wgmma) propagate_taint(warp, entry.effects[warp.pc], lanes);
+                if (warp.any_tainted && !in.is_wgmma) propagate_taint(warp, in, entry.effects[warp.pc], lanes);
                 if (in.gather == Gather::members) {
                     // Lanes with different member masks are different groups.
                     for (uint32_t left = lanes; left;) {

@@ -61,10 +61,22 @@ constexpr bool covers_two_experts(const GemmConfig& c) {
     return c.grouping == Grouping::m_contiguous && !c.swap_ab && c.tile.rows == 256;
 }
 
+/// Whether 64 rows of a tile that hold nothing but padding are left out: neither copied nor multiplied. It is for two
+/// warpgroups of twice 64 rows. With 64 rows each, the one that has work would be no faster (docs/performance.md).
+constexpr bool skips_padding(const GemmConfig& c) {
+    return (c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked) && !c.swap_ab && c.look_ahead &&
+           c.tile == TileShape{4 * kWgmmaRows, 128, 128} && c.row_warpgroups() == 2 &&
+           c.col_scales() == ScaleKind::per_block && is_staged(c.store) && !c.add_c;
+}
+
+/// Rows that one copy of the rows operand brings.
+constexpr int32_t rows_box(const GemmConfig& c) { return skips_padding(c) ? kWgmmaRows : c.tile.rows / c.cluster.cols; }
+
 /// Whether a tile is stored while the next one's first rows are multiplied. (Stores past the copy engine would wait for
 /// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
 constexpr bool stores_late(const GemmConfig& c) {
-    return c.look_ahead && is_staged(c.store) && !(c.grouping == Grouping::m_psum && c.tile.cols > 128);
+    return c.look_ahead && is_staged(c.store) && c.k_parts() == 1 &&
+           !(c.grouping == Grouping::m_psum && c.tile.cols > 128);
 }
 
 /// Whether warpgroups issue a K block's wgmma one after the other (mma/issue_order.cuh). With 128 rows each, one always
@@ -85,8 +97,12 @@ constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return c.tile.cols /
 /// What the owner of 16 rows is sent: every part but its own.
 constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1) * split_k_part_bytes(c); }
 
+/// Whether parts are received where the ring of stages was: those of 256 rows have no other room.
+constexpr bool reduces_in_ring(const GemmConfig& c) { return c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows; }
+
+/// Parts, and a barrier for each sum.
 constexpr int32_t reduction_bytes(const GemmConfig& c) {
-    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * (received_bytes(c) + 8);
+    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * ((reduces_in_ring(c) ? 0 : received_bytes(c)) + 8);
 }
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and
@@ -113,6 +129,13 @@ constexpr int32_t store_chunks_per_tile(const GemmConfig& c) {
 
 constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
     return is_staged(c.store) ? c.store_buffers * store_chunk(c).bytes() : 0;
+}
+
+/// Whether a warp of its own issues the copies that store D. Takes staging buffers for all of a tile.
+constexpr bool has_store_warp(const GemmConfig& c) {
+    return (stores_late(c) || overlaps_blocks(c)) && is_staged(c.store) && c.k_parts() == 1 && c.math_warpgroups > 1 &&
+           c.store_buffers == store_chunks_per_tile(c) &&
+           (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
 }
 
 /// One entry for each group that has rows, and the end mark.
@@ -149,7 +172,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
     p.block_scales = p.col_scales + c.stages * p.col_scale_bytes;
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
-    p.reduction = p.barriers + 2 * c.stages * 8;
+    p.reduction = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0) + (reduces_in_ring(c) ? 1 : 0)) * 8;
     p.groups = align_up(p.reduction + reduction_bytes(c), 16);
     p.bytes =
         p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only

@@ -5,6 +5,7 @@
 //   last warpgroup, warp 0    copy operands and per-row scales into the ring (one thread)
 //   last warpgroup, warp 1    write block scales into the ring
 //   or its warps 1 and 2      write columns' scales into the ring, as an operand of wgmma (wgmma_products)
+//   last warpgroup, warp 3    copy D from its staging buffers (has_store_warp; else the math warps do)
 #pragma once
 
 #include <deep_gemm/mma/mainloop.cuh>
@@ -12,50 +13,75 @@
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/load.cuh>
 #include <deep_gemm/tile/split_k.cuh>
+#include <deep_gemm/tile/staged_store.cuh>
 #include <deep_gemm/tile/store.cuh>
 
 namespace deep_gemm {
 
+/// What a math warpgroup keeps from one store to the next.
+template <GemmConfig c>
+struct StoreState {
+    Staging<c> staging;
+    int32_t batch = 0;
+    DG_DEVICE explicit StoreState(const Smem<c>& smem) : staging(smem) {}
+};
+
 /// The end of 64 rows of a tile: add C, clear padding, write D.
 template <GemmConfig c>
-DG_DEVICE void store_subtile(const Smem<c>& smem, float (&total)[kAccumulators<c>], const Tile& tile, int32_t first_row,
-                             int32_t& store_batch, const GemmParams& params) {
-    const Fragment<c> at(tile, first_row, params);
+DG_DEVICE void store_subtile(const Smem<c>& smem, float (&total)[kAccumulators<c>], const Tile& tile, int32_t warpgroup,
+                             int32_t subtile, StoreState<c>& state, const GemmParams& params) {
+    const Fragment<c> at(tile, c.first_row(warpgroup) + subtile * c.subtile_step(), params);
     if constexpr (c.add_c) add_c<c>(total, at, params);
     if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(total, at, tile);
-    if constexpr (is_staged(c.store))
-        store_staged<c>(smem.staging(threadIdx.x / 32), total, tile, first_row, store_batch, params);
+    if constexpr (has_store_warp(c))
+        state.staging.write(total, subtile);
+    else if constexpr (is_staged(c.store))
+        store_staged<c>(smem.staging(threadIdx.x / 32), total, tile, subtile, state.batch, params);
     else
         store_direct<c>(total, at, params);
 }
 
 /// A warpgroup's rows of a tile, of which other warps of the cluster may hold parts.
 template <GemmConfig c>
-DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t first_row,
-                          int32_t& store_batch, const GemmParams& params) {
-    constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
-    if constexpr (c.k_parts() > 1) {
-        static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
-        if (!reduce_split_k<c>(smem, ClusterPosition<c>(), total[0])) return;
-    }
-    store_subtile<c>(smem, total[0], tile, first_row, store_batch, params);
+DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t warpgroup,
+                          StoreState<c>& state, const GemmParams& params) {
     // Written out: a loop over accumulators that the compiler does not unroll would put them all into local memory.
+    constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
     static_assert(kSubtiles <= 2);
-    if constexpr (kSubtiles == 2) store_subtile<c>(smem, total[1], tile, first_row + kWgmmaRows, store_batch, params);
+    constexpr int32_t kLast = kSubtiles - 1;
+    if constexpr (c.k_parts() > 1) {
+        const ClusterPosition<c> position;
+        wait_for_rings<c>(smem, position);
+        const SplitRows<c> first(smem, position, 0), last(smem, position, kLast);
+        if (!first.owned()) first.send(total[0]);
+        if (kSubtiles == 2 && !last.owned()) last.send(total[kLast]);
+        if (first.owned()) {
+            first.add_up(total[0]);
+            store_subtile<c>(smem, total[0], tile, warpgroup, 0, state, params);
+        }
+        if (kSubtiles == 2 && last.owned()) {
+            last.add_up(total[kLast]);
+            store_subtile<c>(smem, total[kLast], tile, warpgroup, kLast, state, params);
+        }
+        return;
+    }
+    if constexpr (has_store_warp(c)) state.staging.begin();
+    store_subtile<c>(smem, total[0], tile, warpgroup, 0, state, params);
+    if constexpr (kSubtiles == 2) store_subtile<c>(smem, total[1], tile, warpgroup, 1, state, params);
+    if constexpr (has_store_warp(c)) state.staging.end();
 }
 
 template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
     TileScheduler<c> tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup);
-    const int32_t first_row = warpgroup % c.row_warpgroups() * c.warpgroup_rows();
-    int32_t store_batch = 0;
+    StoreState<c> state(smem);
     typename MainLoop<c>::Totals total;
-    const auto store = [&](const Tile& tile) { store_tile<c>(smem, total, tile, first_row, store_batch, params); };
+    const auto store = [&](const Tile& tile) { store_tile<c>(smem, total, tile, warpgroup, state, params); };
     Tile tile, before;
     bool pending = false;
     while (tiles.next(tile)) {
-        main_loop.run(total, tile.k_blocks, [&] {
+        main_loop.run(total, tile, [&] {
             if (pending) store(before);
             MainLoop<c>::clear(total);
             tiles.place(tile);
@@ -68,7 +94,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     main_loop.end();
     if (pending) store(before);
     // Shared memory must outlive the copies that read it.
-    if constexpr (is_staged(c.store))
+    if constexpr (is_staged(c.store) && !has_store_warp(c))
         if (ptx::elect_one()) ptx::wait_stores<0>();
 }
 
@@ -78,12 +104,17 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.full(stage), full_arrivals(c));
         ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
     }
+    if constexpr (has_store_warp(c)) {
+        ptx::barrier_init(smem.staged(), c.math_warpgroups * 4);
+        ptx::barrier_init(smem.drained(), 1);
+    }
     if constexpr (c.k_parts() > 1)
         for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) {
             // Parts of other CTAs come asynchronously and are counted in bytes.
             ptx::barrier_init(smem.reduction_barrier(slot), c.cluster.k > 1 ? 1 : c.k_parts() - 1);
             if constexpr (c.cluster.k > 1) ptx::barrier_arrive_expect(smem.reduction_barrier(slot), received_bytes(c));
         }
+    if constexpr (reduces_in_ring(c)) ptx::barrier_init(smem.rings_read(), (c.cluster.k - 1) * c.math_warpgroups * 4);
     ptx::fence_barrier_init();
 }
 
@@ -127,6 +158,8 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
             if (warp == 1) load_block_scales<c>(smem, params);
         if constexpr (c.wgmma_products)
             if (warp >= 1 && warp <= kSplitWarps) load_split_scales<c>(smem, params, warp - 1);
+        if constexpr (has_store_warp(c))
+            if (warp == 3 && ptx::elect_one()) store_tiles<c>(smem, params);
     } else {
         if constexpr (moves_registers(c)) ptx::take_registers<math_registers(c)>();
         multiply_tiles<c>(smem, params, warpgroup);

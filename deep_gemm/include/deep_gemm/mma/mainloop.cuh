@@ -16,7 +16,7 @@ public:
     using Totals = float[kSubtiles][kAccumulators<c>];
 
     DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup)
-        : smem_(smem), order_(warpgroup), first_row_(warpgroup % c.row_warpgroups() * c.warpgroup_rows()) {
+        : smem_(smem), order_(warpgroup), first_row_(c.first_row(warpgroup)) {
         // A stage belongs to one turn: who waits for its next phase has seen the one before. (Otherwise a barrier whose
         // earlier phase is still open, copies being late, looks as if the awaited one were over.)
         static_assert(c.stages % c.k_warpgroups == 0);
@@ -26,12 +26,13 @@ public:
         }
     }
 
-    /// `total` = the sum of `k_blocks` K blocks, or of this warpgroup's share of them. `meanwhile()` is called once,
+    /// `total` = the sum of the tile's K blocks, or of this warpgroup's share of them. `meanwhile()` is called once,
     /// and clears the sums; where it has more to do, when the first rows are under way: the tensor cores wait for
     /// nothing that can be done then. (A branch that did no more than clear the sums would become a select of each sum
     /// in each round.)
     template <typename Meanwhile>
-    DG_DEVICE void run(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
+    DG_DEVICE void run(Totals& total, const Tile& tile, const Meanwhile& meanwhile) {
+        int32_t k_blocks = tile.k_blocks;
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
         // The place in the ring, and the descriptors made of it, belong in uniform registers. Where ptxas is not sure
@@ -45,8 +46,8 @@ public:
         // Without the question about 0, ptxas does not see that all lanes of a masked kernel count alike; with it, a
         // tile stored late has its code twice, and 256x128 spills. So late tiles ask only where there may be empty
         // ones.
-        constexpr bool kNeverEmpty =
-            stores_late(c) && c.grouping != Grouping::k_contiguous && c.grouping != Grouping::m_psum;
+        constexpr bool kNeverEmpty = stores_late(c) && c.grouping != Grouping::m_psum &&
+                                     (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
         const bool empty = !kNeverEmpty && k_blocks == 0;
         if (!kEarly || empty) meanwhile();
         if (empty) return;
@@ -55,7 +56,7 @@ public:
         else if constexpr (overlaps_blocks(c))
             promote_overlapped(total[0], k_blocks, begin);
         else if constexpr (c.look_ahead)
-            promote_ahead(total, k_blocks, begin);
+            promote_ahead(total, tile, k_blocks, begin);
         else
             promote_in_turn(total[0], k_blocks, begin);
     }
@@ -72,7 +73,7 @@ public:
 private:
     static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
     static_assert(!c.wgmma_products || (c.look_ahead && kSubtiles == 1));
-    static_assert(!c.look_ahead || (!overlaps_blocks(c) && c.k_parts() == 1));
+    static_assert(!c.look_ahead || (!overlaps_blocks(c) && c.k_warpgroups == 1));
 
     using Scales = typename SelectScales<c>::Type;
 
@@ -84,7 +85,8 @@ private:
     };
 
     DG_DEVICE uint32_t rows(int32_t subtile) const {
-        return smem_.rows(ring_.stage) + (first_row_ + subtile * kWgmmaRows) * (c.tile.k * element_bytes(c.operand));
+        return smem_.rows(ring_.stage) +
+               (first_row_ + subtile * c.subtile_step()) * (c.tile.k * element_bytes(c.operand));
     }
 
     /// To this warpgroup's next K block.
@@ -109,7 +111,7 @@ private:
     }
 
     DG_DEVICE void load_scales(Block& block, int32_t subtile) const {
-        block.scales.load(smem_, ring_.stage, first_row_ + subtile * kWgmmaRows);
+        block.scales.load(smem_, ring_.stage, first_row_ + subtile * c.subtile_step());
     }
 
     DG_DEVICE void multiply(Block& block, int32_t subtile) const {
@@ -149,22 +151,59 @@ private:
         }
     }
 
+    /// What a warpgroup works on of a tile with padding.
+    enum class Share {
+        all,             // its 64 rows, or both times 64
+        one_and_a_half,  // its first 64, and half of the columns of 64 that it shares with the other warpgroup
+        one,             // its first 64
+        none,
+    };
+
+    DG_DEVICE Share share(const Tile& tile) const {
+        if constexpr (!skips_padding(c)) return Share::all;
+        const int32_t wanted = ptx::uniform(wanted_rows(tile)) / kWgmmaRows;
+        return wanted == 4                      ? Share::all
+               : wanted == 3                    ? Share::one_and_a_half
+               : wanted == 2 || first_row_ == 0 ? Share::one
+                                                : Share::none;
+    }
+
     /// The same with the issue at the end: a stage, and scales where they are few, are waited for in the shadow of the
     /// wgmma before those that need them, and a stage is let go when the next wgmma are on their way. Hardly anything
     /// is left between promotion and the next issue.
     template <typename Meanwhile>
-    DG_DEVICE void promote_ahead(Totals& total, int32_t k_blocks, const Meanwhile& meanwhile) {
-        constexpr bool kFactors = Scales::kColsUniform, kScalesAhead = kFactors || c.wgmma_products;
+    DG_DEVICE void promote_ahead(Totals& total, const Tile& tile, int32_t k_blocks, const Meanwhile& meanwhile) {
+        const Share mine = share(tile);
         Block block;
         wait_full();
-        start(block);
+        start(block);  // even of rows that nobody wants: it costs less than the question
         meanwhile();
+        if constexpr (!skips_padding(c)) {
+            promote_rest<Share::all>(block, total, k_blocks);
+        } else {
+            if (mine == Share::all)
+                promote_rest<Share::all>(block, total, k_blocks);
+            else if (mine == Share::one_and_a_half)
+                promote_rest<Share::one_and_a_half>(block, total, k_blocks);
+            else if (mine == Share::one)
+                promote_rest<Share::one>(block, total, k_blocks);
+            else
+                pass_by(block, k_blocks);
+        }
+    }
+
+    /// All K blocks of a tile, of which the first wgmma are under way.
+    template <Share kShare>
+    DG_DEVICE void promote_rest(Block& block, Totals& total, int32_t k_blocks) {
+        constexpr bool kFactors = Scales::kColsUniform, kScalesAhead = kFactors || c.wgmma_products;
+        constexpr int32_t kCount = kShare == Share::one ? 1 : kSubtiles;
+        constexpr bool kHalf = kShare == Share::one_and_a_half;
 #pragma unroll 1
         for (;; --k_blocks) {
             const int32_t stage = ring_.stage;
 #pragma unroll
-            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) {
-                const int32_t next = (subtile + 1) % kSubtiles;
+            for (int32_t subtile = 0; subtile < kCount; ++subtile) {
+                const int32_t next = (subtile + 1) % kCount;
                 const bool more = next > 0 || k_blocks > 1;
                 RunFactors<c, Scales::kRuns> factors;  // their scales are about to be replaced
                 if constexpr (kFactors) factors = block.scales.factors();
@@ -172,22 +211,48 @@ private:
                     advance();
                     if (more) wait_full();
                 }
-                if (kScalesAhead && more) load_scales(block, next);
+                const int32_t next_row = (kHalf && next > 0 ? 0 : first_row_) + next * c.subtile_step();
+                if (kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
                 finish_block<c, 0>(block.partial);
-                if constexpr (kFactors)
-                    factors.promote(total[subtile], block.partial);
-                else
+                if constexpr (!kFactors)
                     block.scales.promote(total[subtile], block.partial);
-                if (!kScalesAhead && more) load_scales(block, next);
-                if (more) multiply(block, next);
+                else if (kHalf && subtile > 0)
+                    factors.template promote<kHalf ? kAccumulators<c> / 2 : kAccumulators<c>>(total[subtile],
+                                                                                              block.partial);
+                else
+                    factors.promote(total[subtile], block.partial);
+                if (!kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
+                if constexpr (kHalf)
+                    next > 0 ? multiply_half(block, next_row) : more ? multiply(block, 0) : void();
+                else if (more)
+                    multiply(block, next);
             }
             release(stage);
-            // Tiles of 256 rows were measured fastest with a wait here (docs/performance.md, "What is left").
-            if constexpr (kSubtiles > 1) finish_block<c, 0>(block.partial);
+            // Dense tiles of 256 rows were measured fastest with a wait here (docs/performance.md).
+            if constexpr (kCount > 1 && c.grouping == Grouping::dense) finish_block<c, 0>(block.partial);
             if (k_blocks == 1) break;
         }
         // Nothing is under way, but ptxas does not know: without this, it waits in each round.
         finish_block<c, 0>(block.partial);
+    }
+
+    /// This warpgroup's half of the columns, of 64 rows that both work on.
+    DG_DEVICE void multiply_half(Block& block, int32_t row) const {
+        constexpr int32_t kCols = c.tile.cols / 2, kRowBytes = c.tile.k * element_bytes(c.operand);
+        multiply_block<c, kCols>(reinterpret_cast<float (&)[kCols / 2]>(block.partial),
+                                 smem_.rows(ring_.stage) + row * kRowBytes,
+                                 smem_.cols(ring_.stage) + first_row_ / kWgmmaRows * (kCols * kRowBytes), false);
+    }
+
+    /// Each stage is let go when it has come. The first one's wgmma are under way.
+    DG_DEVICE void pass_by(Block& block, int32_t k_blocks) {
+        finish_block<c, 0>(block.partial);
+        for (;;) {
+            release(ring_.stage);
+            advance();
+            if (--k_blocks == 0) return;
+            wait_full();
+        }
     }
 
     /// Two blocks by name, not by index: registers cannot be indexed.

@@ -15,26 +15,26 @@ namespace deep_gemm {
 template <GemmConfig c>
 inline constexpr int32_t kAccumulators = c.tile.cols / 2;
 
-/// Issue the wgmma of one K block: 64 rows x tile.cols, four steps of 32 bytes. The first clears unless `accumulate`.
-template <GemmConfig c>
-DG_DEVICE void multiply_block(float (&d)[kAccumulators<c>], uint32_t rows, uint32_t cols, bool accumulate) {
+/// Issue the wgmma of one K block: 64 rows x kCols, four steps of 32 bytes. The first clears unless `accumulate`.
+template <GemmConfig c, int32_t kCols = c.tile.cols>
+DG_DEVICE void multiply_block(float (&d)[kCols / 2], uint32_t rows, uint32_t cols, bool accumulate) {
     const uint64_t rows_descriptor = ptx::wgmma_descriptor(rows), cols_descriptor = ptx::wgmma_descriptor(cols);
 #pragma unroll
-    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+    for (int32_t i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
     ptx::wgmma_fence();
 #pragma unroll
     for (int32_t step = 0; step < kSwizzleBytes / 32; ++step) {
         constexpr int32_t kStepUnits = 32 >> 4;
         if constexpr (c.operand == ElementType::e4m3)
-            ptx::Wgmma<c.tile.cols>::e4m3(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits,
-                                          accumulate || step);
+            ptx::Wgmma<kCols>::e4m3(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits,
+                                    accumulate || step);
         else
-            ptx::Wgmma<c.tile.cols>::bf16(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits,
-                                          accumulate || step);
+            ptx::Wgmma<kCols>::bf16(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits,
+                                    accumulate || step);
     }
     ptx::wgmma_commit();
 #pragma unroll
-    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+    for (int32_t i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
 }
 
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.
@@ -50,10 +50,12 @@ template <GemmConfig c, int32_t kRuns>
 struct RunFactors {
     float of[2][kRuns];
 
-    /// total += partial * scales.
+    /// total += partial * scales, of the first kCount accumulators.
+    template <int32_t kCount = kAccumulators<c>>
     DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>]) const {
+        static_assert(kCount == kAccumulators<c> || kRuns == 1, "other columns have other scales");
 #pragma unroll
-        for (int32_t i = 0; i < kAccumulators<c>; ++i) {
+        for (int32_t i = 0; i < kCount; ++i) {
             const int32_t run = i / 4 * 8 / (c.tile.cols / kRuns);
             total[i] = __fmaf_rn(partial[i], of[i / 2 % 2][run], total[i]);
         }

@@ -25,6 +25,21 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     }
 }
 
+/// The rows operand, 64 rows at a time, without those that are nothing but padding.
+template <GemmConfig c, int32_t kRowBytes>
+DG_DEVICE void load_wanted_rows(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
+                                const Tile& tile, int32_t group, int32_t sharer, uint16_t mask, ptx::CacheHint hint) {
+    constexpr int32_t kSlice = c.tile.rows / c.cluster.cols;
+    const int32_t end = min(wanted_rows(tile), (sharer + 1) * kSlice);
+#pragma unroll 1
+    for (int32_t row = sharer * kSlice; row < end; row += kWgmmaRows) {
+        if constexpr (c.cluster.cols == 1)
+            ptx::load_box(destination + row * kRowBytes, &map, barrier, k, tile.row + row, group, hint);
+        else
+            ptx::load_box_multicast(destination + row * kRowBytes, &map, barrier, k, tile.row + row, group, mask, hint);
+    }
+}
+
 /// Where a tile's operands lie. K groups that are matrices of their own count K from their own start; scales never do.
 struct TileSource {
     const TensorMap* rows;
@@ -56,6 +71,7 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
             source.cols = &params.last_cols;
             source.stage_bytes -= (c.tile.cols - last_box(cols, c.tile.cols)) * kRowBytes;
         }
+        if constexpr (skips_padding(c)) source.stage_bytes -= (c.tile.rows - wanted_rows(tile)) * kRowBytes;
         return source;
     }
 }
@@ -85,9 +101,13 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
             const uint32_t full = smem.full(ring.stage);
             const int32_t k = (block - source.k_origin) * c.tile.k;
             ptx::barrier_arrive_expect(full, source.stage_bytes);
-            load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k, tile.row,
-                                                                 row_group, position.col, rows_mask,
-                                                                 c.swap_ab ? kHintB : kHintA);
+            if constexpr (skips_padding(c))
+                load_wanted_rows<c, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k, tile, row_group,
+                                               position.col, rows_mask, kHintA);
+            else
+                load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k,
+                                                                     tile.row, row_group, position.col, rows_mask,
+                                                                     c.swap_ab ? kHintB : kHintA);
             load_operand<c.tile.cols, c.cluster.rows, kRowBytes>(smem.cols(ring.stage), *source.cols, full, k, tile.col,
                                                                  col_group, position.row, cols_mask,
                                                                  c.swap_ab ? kHintA : kHintB);

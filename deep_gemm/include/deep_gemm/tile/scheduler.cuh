@@ -16,6 +16,14 @@ struct Tile {
     int32_t m_end;              // first row past the group's real ones (extent of D where groups have no end)
 };
 
+/// Rows of a tile that hold anything but padding, in steps of 64 (skips_padding).
+DG_DEVICE int32_t wanted_rows(const Tile& tile) {
+    return min(4, (tile.m_end - tile.row + kWgmmaRows - 1) / kWgmmaRows) * kWgmmaRows;
+}
+
+/// Three times 64 rows for two warpgroups: the third 64 are shared, each warpgroup having half of the columns.
+DG_DEVICE bool shares_third(const Tile& tile) { return wanted_rows(tile) == 3 * kWgmmaRows; }
+
 /// Third coordinate of each tensor for a tile.
 template <GemmConfig c>
 DG_DEVICE int32_t group_of_a(const Tile& tile) {
@@ -106,7 +114,7 @@ private:
 /// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a
 /// tile's height divides, so that the first row speaks for a tile; a tile that begins with padding (-1) holds nothing
 /// but padding. The highest tiles may be of two experts, each of which then has half of the rows: they are computed one
-/// after the other, as tiles of which only a half is stored.
+/// after the other, as tiles that end early. They end where an expert's last 64 rows with any real one do.
 ///
 /// Always one tile ahead, so that nobody waits for the expert's index.
 template <GemmConfig c>
@@ -129,7 +137,7 @@ public:
         do {
             if (kTwoExperts && mixed_) {
                 tile.row += kHalf;
-                tile.m_end = min(tile.row + kHalf, m_end_);
+                tile.m_end = second_end_;
                 tile.group = second_;
                 mixed_ = false;
                 continue;
@@ -137,9 +145,11 @@ public:
             if (next_ >= m_blocks_ * raster_.n_blocks) return false;
             tile = ahead_;
             if constexpr (kTwoExperts) {
-                second_ = ahead_second_;
+                second_ = ahead_quarters_[1];
                 mixed_ = second_ != tile.group;
-                tile.m_end = min(tile.row + (mixed_ ? kHalf : kBlockM), m_end_);
+                const int32_t first_end = tile.row + (ahead_quarters_[0] == tile.group ? 2 : 1) * kWgmmaRows;
+                second_end_ = min(tile.row + (ahead_quarters_[2] == second_ ? 4 : 3) * kWgmmaRows, m_end_);
+                tile.m_end = mixed_ ? min(first_end, m_end_) : second_end_;
             }
             next_ += gridDim.x / c.cluster.size();
             look_ahead();
@@ -158,26 +168,31 @@ private:
         ahead_.group = ptx::load_global_int(experts_ + row);
         ahead_.m_end = m_end_;
         if constexpr (kTwoExperts)
-            ahead_second_ = row + kHalf < m_end_ ? ptx::load_global_int(experts_ + row + kHalf) : ahead_.group;
+#pragma unroll
+            for (int32_t i = 0; i < 3; ++i)
+                ahead_quarters_[i] = ptx::load_global_int(experts_ + min(row + (i + 1) * kWgmmaRows, m_end_ - 1));
     }
 
     static constexpr int32_t kBlockM = Rasterizer<c>::kTileM;
     static constexpr bool kTwoExperts = covers_two_experts(c);
     static constexpr int32_t kHalf = kBlockM / 2;
+    static_assert(!kTwoExperts || kBlockM == 4 * kWgmmaRows);
     static_assert(Rasterizer<c>::kClusterM == 1, "neighbours along M may belong to different experts");
     Rasterizer<c> raster_;
     const int32_t* experts_;
     int32_t num_groups_, m_end_, m_blocks_, next_;
-    int32_t second_ = 0, ahead_second_ = 0;  // experts of second halves
-    bool mixed_ = false;                     // the second half's tile is still to come
+    int32_t second_ = 0, second_end_ = 0;  // of the second half: its expert, the end of its rows
+    bool mixed_ = false;                   // the second half's tile is still to come
     Tile ahead_ = {};
+    int32_t ahead_quarters_[3];  // experts at its rows 64, 128 and 192
 };
 
 /// Groups with device-side row counts; a table in shared memory says where each begins.
 template <GemmConfig c>
 class CountedScheduler {
 public:
-    static constexpr bool kPlaced = c.grouping == Grouping::m_psum;  // its place says whether it is padding
+    static constexpr bool kPlaced =
+        c.grouping == Grouping::m_psum || skips_padding(c);  // its place says how much of it is padding
 
     DG_DEVICE CountedScheduler(const GemmParams& params, const GroupTable<c>& table)
         : raster_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.cluster.size()) {}
@@ -195,7 +210,7 @@ public:
         next_ += gridDim.x / c.cluster.size();
         if constexpr (kPlaced) {  // blocks of nothing but padding become zero
             locate(tile);
-            if ((c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
+            if (c.grouping == Grouping::m_psum && (c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
         }
         return true;
     }

@@ -1,12 +1,8 @@
-// The end of a tile: add C, convert, and write D, one warpgroup's 64 rows at a time. Warpgroups never wait for each
-// other here.
+// The end of a tile without the copy engine: accumulators as elements of D, adding C, writing D from registers.
 #pragma once
 
-#include <deep_gemm/ptx/control.cuh>
-#include <deep_gemm/ptx/tma.cuh>
+#include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/tile/smem.cuh>
-#include <deep_gemm/tile/swizzle.cuh>
 
 namespace deep_gemm {
 
@@ -121,94 +117,6 @@ DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragmen
                              if (second) from_float(pair[step], total[i + 1]);
                          }
                      });
-}
-
-/// One chunk of this warp's 16 rows as FP32 into a staging buffer, in the swizzled layout that the store's box has.
-template <GemmConfig c>
-DG_DEVICE void stage_fp32(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
-    constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
-    const int32_t lane = ptx::lane(), row = lane / 4, col = lane % 4 * 2;
-#pragma unroll
-    for (int32_t j = 0; j < kColGroups; ++j) {
-        const float* values = total + 4 * (chunk * kColGroups + j);
-#pragma unroll
-        for (int32_t h = 0; h < 2; ++h) {
-            if constexpr (c.swap_ab) {
-                const int32_t offset = (8 * j + col) * kSpan + (row + 8 * h) * 4;
-                ptx::store_shared(buffer + swizzled<kSpan>(offset), values[2 * h]);
-                ptx::store_shared(buffer + swizzled<kSpan>(offset + kSpan), values[2 * h + 1]);
-            } else {
-                ptx::store_shared_x2(buffer + swizzled<kSpan>((row + 8 * h) * kSpan + (8 * j + col) * 4), values[2 * h],
-                                     values[2 * h + 1]);
-            }
-        }
-    }
-}
-
-/// The same as BF16.
-template <GemmConfig c>
-DG_DEVICE void stage_bf16(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
-    constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
-    // Lane l addresses row l % 8 of matrix l / 8; matrices 0 and 1 are 8 rows apart, 2 and 3 are the next 8 columns.
-    const int32_t lane = threadIdx.x % 32, half = lane / 8 % 2, next = lane / 16;
-#pragma unroll
-    for (int32_t j = 0; j < kColGroups; j += 2) {
-        const float* values = total + 4 * (chunk * kColGroups + j);
-        const uint32_t offset = c.swap_ab ? swizzled<kSpan>(((j + next) * 8 + lane % 8) * kSpan + half * 16)
-                                          : swizzled<kSpan>((half * 8 + lane % 8) * kSpan + (j + next) * 16);
-        const uint32_t first = ptx::pack_bf16(values[0], values[1]), second = ptx::pack_bf16(values[2], values[3]);
-        if (j + 1 < kColGroups)
-            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, ptx::pack_bf16(values[4], values[5]),
-                                            ptx::pack_bf16(values[6], values[7]));
-        else
-            ptx::store_matrix_x2<c.swap_ab>(buffer + offset, first, second);
-    }
-}
-
-/// A warp's 16 rows through its own ring of staging buffers, a batch of chunks at a time; no warp waits for another
-/// one. The copy engine drains them while the next tile is multiplied: plain stores would hold the warp until the L2
-/// has taken them all.
-template <GemmConfig c>
-DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols / 2], const Tile& tile,
-                            int32_t first_row, int32_t& batch, const GemmParams& params) {
-    constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
-                      kBatches = c.store_buffers / kBatch;
-    const int32_t row = tile.row + first_row + threadIdx.x / 32 % 4 * 16;
-#pragma unroll
-    for (int32_t first = 0; first < kChunk.count; first += kBatch) {
-        const int32_t end = first + kBatch < kChunk.count ? first + kBatch : kChunk.count;
-        const uint32_t buffers = staging + batch * (kBatch * kChunk.bytes());
-        // The engine may still read an earlier batch from these buffers. (Always the same lane is elected: groups of
-        // stores belong to a thread. Behind threadIdx.x % 32 == 0 ptxas makes a loop over lanes of each store.)
-        if (ptx::elect_one()) ptx::wait_stores_read<kBatches - 1>();
-        __syncwarp();
-#pragma unroll
-        for (int32_t chunk = first; chunk < end; ++chunk)
-            if constexpr (c.output == ElementType::fp32)
-                stage_fp32<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
-            else
-                stage_bf16<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
-        ptx::fence_for_async_proxy();
-        __syncwarp();
-        if (ptx::elect_one()) {
-#pragma unroll
-            for (int32_t chunk = first; chunk < end; ++chunk) {
-                if (covers_two_experts(c) && row >= tile.m_end) break;  // another expert's
-                const uint32_t source = buffers + (chunk - first) * kChunk.bytes();
-                const int32_t col = tile.col + chunk * kChunk.inner, x = c.swap_ab ? row : col,
-                              y = c.swap_ab ? tile.col : row;
-                if constexpr (adds_to_memory(c.store))
-                    ptx::add_box(&params.d, source, x, y, group_of_d<c>(tile));
-                else
-                    ptx::store_box(&params.d, source, x, y, group_of_d<c>(tile));
-            }
-            ptx::commit_stores();
-        }
-        batch = batch + 1 == kBatches ? 0 : batch + 1;
-    }
 }
 
 }  // namespace deep_gemm

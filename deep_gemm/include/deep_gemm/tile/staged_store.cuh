@@ -1,0 +1,193 @@
+// The end of a tile through the copy engine: math warps write D into staging buffers in shared memory, and copies drain
+// them while the next tile is multiplied. (Plain stores would hold a warp until the L2 has taken them all.)
+//
+// Who issues the copies: a warp of its own where there is a next tile to multiply (has_store_warp), because issuing
+// waits while the copy engine is busy; otherwise each math warp, which then waits for nobody.
+#pragma once
+
+#include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/ptx/tma.cuh>
+#include <deep_gemm/tile/scheduler.cuh>
+#include <deep_gemm/tile/smem.cuh>
+#include <deep_gemm/tile/swizzle.cuh>
+
+namespace deep_gemm {
+
+/// One chunk of this warp's 16 rows as FP32 into a staging buffer, in the swizzled layout that the store's box has.
+template <GemmConfig c>
+DG_DEVICE void stage_fp32(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
+    constexpr StoreChunk kChunk = store_chunk(c);
+    constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
+    const int32_t lane = ptx::lane(), row = lane / 4, col = lane % 4 * 2;
+    if constexpr (c.swap_ab) {
+#pragma unroll
+        for (int32_t j = 0; j < kColGroups; ++j) {
+            const float* values = total + 4 * (chunk * kColGroups + j);
+#pragma unroll
+            for (int32_t h = 0; h < 2; ++h) {
+                const int32_t offset = (8 * j + col) * kSpan + (row + 8 * h) * 4;
+                ptx::store_shared(buffer + swizzled<kSpan>(offset), values[2 * h]);
+                ptx::store_shared(buffer + swizzled<kSpan>(offset + kSpan), values[2 * h + 1]);
+            }
+        }
+    } else {
+        // Four rows are written at a time, 32 bytes each. Swizzled, rows 2 i and 2 i + 1 would meet in the same banks:
+        // odd rows write their column groups in another order.
+        constexpr int32_t kOther = kColGroups == 4 ? 2 : 0;
+        const bool odd = row % 2 != 0;
+#pragma unroll
+        for (int32_t j = 0; j < kColGroups; ++j) {
+            const float* mine = total + 4 * (chunk * kColGroups + j);
+            const float* other = total + 4 * (chunk * kColGroups + (j ^ kOther));
+#pragma unroll
+            for (int32_t h = 0; h < 2; ++h) {
+                const uint32_t offset = swizzled<kSpan>((row + 8 * h) * kSpan + (8 * j + col) * 4);
+                ptx::store_shared_x2(buffer + (offset ^ (odd ? kOther * 32 : 0)), odd ? other[2 * h] : mine[2 * h],
+                                     odd ? other[2 * h + 1] : mine[2 * h + 1]);
+            }
+        }
+    }
+}
+
+/// The same as BF16.
+template <GemmConfig c>
+DG_DEVICE void stage_bf16(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
+    constexpr StoreChunk kChunk = store_chunk(c);
+    constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
+    // Lane l addresses row l % 8 of matrix l / 8; matrices 0 and 1 are 8 rows apart, 2 and 3 are the next 8 columns.
+    const int32_t lane = threadIdx.x % 32, half = lane / 8 % 2, next = lane / 16;
+#pragma unroll
+    for (int32_t j = 0; j < kColGroups; j += 2) {
+        const float* values = total + 4 * (chunk * kColGroups + j);
+        const uint32_t offset = c.swap_ab ? swizzled<kSpan>(((j + next) * 8 + lane % 8) * kSpan + half * 16)
+                                          : swizzled<kSpan>((half * 8 + lane % 8) * kSpan + (j + next) * 16);
+        const uint32_t first = ptx::pack_bf16(values[0], values[1]), second = ptx::pack_bf16(values[2], values[3]);
+        if (j + 1 < kColGroups)
+            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, ptx::pack_bf16(values[4], values[5]),
+                                            ptx::pack_bf16(values[6], values[7]));
+        else
+            ptx::store_matrix_x2<c.swap_ab>(buffer + offset, first, second);
+    }
+}
+
+template <GemmConfig c>
+DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
+    if constexpr (c.output == ElementType::fp32)
+        stage_fp32<c>(buffer, total, chunk);
+    else
+        stage_bf16<c>(buffer, total, chunk);
+}
+
+/// Issue the copies of staged chunks `first` to `end` of 16 rows: those of math warp `warp`, of the `subtile`th 64 rows
+/// of its warpgroup. One thread.
+template <GemmConfig c>
+DG_DEVICE void copy_chunks(uint32_t buffers, const Tile& tile, int32_t warp, int32_t subtile, int32_t first, int32_t end,
+                           const GemmParams& params) {
+    constexpr StoreChunk kChunk = store_chunk(c);
+    const bool half = skips_padding(c) && subtile == 1 && shares_third(tile);
+    const int32_t row =
+        tile.row + (half ? 0 : c.first_row(warp / 4)) + subtile * c.subtile_step() + warp % 4 * 16;
+    if ((skips_padding(c) || covers_two_experts(c)) && row >= tile.m_end) return;  // padding, or another expert's
+    if (half) end = min(end, kChunk.count / 2);
+#pragma unroll
+    for (int32_t chunk = first; chunk < end; ++chunk) {
+        const uint32_t source = buffers + (chunk - first) * kChunk.bytes();
+        const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
+        const int32_t x = c.swap_ab ? row : col, y = c.swap_ab ? tile.col : row;
+        if constexpr (adds_to_memory(c.store))
+            ptx::add_box(&params.d, source, x, y, group_of_d<c>(tile));
+        else
+            ptx::store_box(&params.d, source, x, y, group_of_d<c>(tile));
+    }
+}
+
+/// A math warp's 16 rows through its own ring of staging buffers, a batch of chunks at a time; no warp waits for another
+/// one.
+template <GemmConfig c>
+DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols / 2], const Tile& tile,
+                            int32_t subtile, int32_t& batch, const GemmParams& params) {
+    constexpr StoreChunk kChunk = store_chunk(c);
+    constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
+                      kBatches = c.store_buffers / kBatch;
+#pragma unroll
+    for (int32_t first = 0; first < kChunk.count; first += kBatch) {
+        const int32_t end = first + kBatch < kChunk.count ? first + kBatch : kChunk.count;
+        const uint32_t buffers = staging + batch * (kBatch * kChunk.bytes());
+        // The engine may still read an earlier batch from these buffers. (Always the same lane is elected: groups of
+        // stores belong to a thread. Behind threadIdx.x % 32 == 0 ptxas makes a loop over lanes of each store.)
+        if (ptx::elect_one()) ptx::wait_stores_read<kBatches - 1>();
+        __syncwarp();
+#pragma unroll
+        for (int32_t chunk = first; chunk < end; ++chunk)
+            stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
+        ptx::fence_for_async_proxy();
+        __syncwarp();
+        if (ptx::elect_one()) {
+            copy_chunks<c>(buffers, tile, threadIdx.x / 32, subtile, first, end, params);
+            ptx::commit_stores();
+        }
+        batch = batch + 1 == kBatches ? 0 : batch + 1;
+    }
+}
+
+/// A math warp's part where another warp stores: all of its rows of a tile, when the tile before has been copied away.
+template <GemmConfig c>
+class Staging {
+public:
+    DG_DEVICE explicit Staging(const Smem<c>& smem) : smem_(smem) {}
+
+    /// Wait for the buffers.
+    DG_DEVICE void begin() {
+        ptx::barrier_wait(smem_.drained(), phase_ ^ 1);
+        phase_ ^= 1;
+    }
+
+    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], int32_t subtile) const {
+        constexpr StoreChunk kChunk = store_chunk(c);
+        __syncwarp();  // lanes may have waited, and read C, one by one
+#pragma unroll
+        for (int32_t chunk = 0; chunk < kChunk.count; ++chunk)
+            stage_chunk<c>(smem_.staging(threadIdx.x / 32) + (subtile * kChunk.count + chunk) * kChunk.bytes(), total,
+                           chunk);
+    }
+
+    /// All is written.
+    DG_DEVICE void end() const {
+        ptx::fence_for_async_proxy();
+        __syncwarp();
+        if (ptx::lane() == 0) ptx::barrier_arrive(smem_.staged());
+    }
+
+private:
+    Smem<c> smem_;
+    uint32_t phase_ = 0;
+};
+
+/// The store role: one thread.
+template <GemmConfig c>
+DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
+    constexpr StoreChunk kChunk = store_chunk(c);
+    constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
+    TileScheduler<c> tiles(params, smem.groups());
+    Tile tile;
+    for (uint32_t phase = 0; tiles.next(tile); phase ^= 1) {
+        tiles.place(tile);
+        ptx::barrier_wait(smem.staged(), phase);
+#pragma unroll 1
+        for (int32_t warp = 0; warp < c.math_warpgroups * 4; ++warp) {
+#pragma unroll
+            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile)
+                copy_chunks<c>(smem.staging(warp) + subtile * kChunk.count * kChunk.bytes(), tile, warp, subtile, 0,
+                               kChunk.count, params);
+        }
+        ptx::commit_stores();
+        ptx::wait_stores_read<0>();
+        ptx::barrier_arrive(smem.drained());
+    }
+    // Shared memory must outlive the copies that read it.
+    ptx::wait_stores<0>();
+}
+
+}  // namespace deep_gemm
