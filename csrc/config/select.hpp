@@ -63,6 +63,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     if (c.cluster.rows > 1 && c.tile.cols / c.cluster.rows % 8 != 0)
         return "columns do not divide into multicast slices";
     if (c.k_parts() > 1 && p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
+    if (c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
     if (c.k_parts() > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
         return "a split K wants all tiles at once";
     if (c.k_parts() > 1 && ceil_div(p.k, c.tile.k) < 3 * c.k_parts())

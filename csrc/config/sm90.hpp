@@ -59,9 +59,8 @@ inline bool multiplies_scales(const GemmConfig& c) {
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma: where
 /// that was faster (docs/performance.md).
 inline bool looks_ahead(const GemmConfig& c, int32_t k) {
-    if (!c.scaled() || overlaps_blocks(c) || c.k_warpgroups > 1) return false;
+    if (!c.scaled() || overlaps_blocks(c) || c.k_parts() > 1) return false;
     if (c.warpgroup_rows() > kWgmmaRows) return true;
-    if (c.cluster.k > 1) return false;
     if (c.math_warpgroups != 2) return false;
     if (c.row_scales() == ScaleKind::per_row && c.col_scales() == ScaleKind::per_row) return c.wgmma_products;
     return c.tile.cols == 192 && k >= 2048;

@@ -75,8 +75,7 @@ constexpr int32_t rows_box(const GemmConfig& c) { return skips_padding(c) ? kWgm
 /// Whether a tile is stored while the next one's first rows are multiplied. (Stores past the copy engine would wait for
 /// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
 constexpr bool stores_late(const GemmConfig& c) {
-    return c.look_ahead && is_staged(c.store) && c.k_parts() == 1 &&
-           !(c.grouping == Grouping::m_psum && c.tile.cols > 128);
+    return c.look_ahead && is_staged(c.store) && !(c.grouping == Grouping::m_psum && c.tile.cols > 128);
 }
 
 /// Whether warpgroups issue a K block's wgmma one after the other (mma/issue_order.cuh). With 128 rows each, one always
@@ -97,12 +96,8 @@ constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return c.tile.cols /
 /// What the owner of 16 rows is sent: every part but its own.
 constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1) * split_k_part_bytes(c); }
 
-/// Whether parts are received where the ring of stages was: those of 256 rows have no other room.
-constexpr bool reduces_in_ring(const GemmConfig& c) { return c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows; }
-
-/// Parts, and a barrier for each sum.
 constexpr int32_t reduction_bytes(const GemmConfig& c) {
-    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * ((reduces_in_ring(c) ? 0 : received_bytes(c)) + 8);
+    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * (received_bytes(c) + 8);
 }
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and
@@ -172,7 +167,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
     p.block_scales = p.col_scales + c.stages * p.col_scale_bytes;
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
-    p.reduction = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0) + (reduces_in_ring(c) ? 1 : 0)) * 8;
+    p.reduction = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0)) * 8;
     p.groups = align_up(p.reduction + reduction_bytes(c), 16);
     p.bytes =
         p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only

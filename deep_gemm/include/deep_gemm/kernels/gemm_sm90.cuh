@@ -45,28 +45,15 @@ DG_DEVICE void store_subtile(const Smem<c>& smem, float (&total)[kAccumulators<c
 template <GemmConfig c>
 DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t warpgroup,
                           StoreState<c>& state, const GemmParams& params) {
-    // Written out: a loop over accumulators that the compiler does not unroll would put them all into local memory.
     constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
-    static_assert(kSubtiles <= 2);
-    constexpr int32_t kLast = kSubtiles - 1;
     if constexpr (c.k_parts() > 1) {
-        const ClusterPosition<c> position;
-        wait_for_rings<c>(smem, position);
-        const SplitRows<c> first(smem, position, 0), last(smem, position, kLast);
-        if (!first.owned()) first.send(total[0]);
-        if (kSubtiles == 2 && !last.owned()) last.send(total[kLast]);
-        if (first.owned()) {
-            first.add_up(total[0]);
-            store_subtile<c>(smem, total[0], tile, warpgroup, 0, state, params);
-        }
-        if (kSubtiles == 2 && last.owned()) {
-            last.add_up(total[kLast]);
-            store_subtile<c>(smem, total[kLast], tile, warpgroup, kLast, state, params);
-        }
-        return;
+        static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
+        if (!reduce_split_k<c>(smem, ClusterPosition<c>(), total[0])) return;
     }
     if constexpr (has_store_warp(c)) state.staging.begin();
     store_subtile<c>(smem, total[0], tile, warpgroup, 0, state, params);
+    // Written out: a loop over accumulators that the compiler does not unroll would put them all into local memory.
+    static_assert(kSubtiles <= 2);
     if constexpr (kSubtiles == 2) store_subtile<c>(smem, total[1], tile, warpgroup, 1, state, params);
     if constexpr (has_store_warp(c)) state.staging.end();
 }
@@ -114,7 +101,6 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
             ptx::barrier_init(smem.reduction_barrier(slot), c.cluster.k > 1 ? 1 : c.k_parts() - 1);
             if constexpr (c.cluster.k > 1) ptx::barrier_arrive_expect(smem.reduction_barrier(slot), received_bytes(c));
         }
-    if constexpr (reduces_in_ring(c)) ptx::barrier_init(smem.rings_read(), (c.cluster.k - 1) * c.math_warpgroups * 4);
     ptx::fence_barrier_init();
 }
 

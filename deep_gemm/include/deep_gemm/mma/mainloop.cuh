@@ -73,7 +73,7 @@ public:
 private:
     static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
     static_assert(!c.wgmma_products || (c.look_ahead && kSubtiles == 1));
-    static_assert(!c.look_ahead || (!overlaps_blocks(c) && c.k_warpgroups == 1));
+    static_assert(!c.look_ahead || (!overlaps_blocks(c) && c.k_parts() == 1));
 
     using Scales = typename SelectScales<c>::Type;
 

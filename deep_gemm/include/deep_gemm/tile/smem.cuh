@@ -13,7 +13,6 @@ template <GemmConfig c>
 struct Smem {
     static constexpr SmemPlan kPlan = plan_smem(c);
     static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
-    static_assert(!reduces_in_ring(c) || owned_row_warps(c) * received_bytes(c) <= kPlan.row_scales - kPlan.rows);
 
     uint32_t base;
 
@@ -33,13 +32,8 @@ struct Smem {
     DG_DEVICE uint32_t block_scales(int stage) const {
         return base + kPlan.block_scales + stage * kPlan.block_scale_bytes;
     }
-    DG_DEVICE uint32_t reduction(int slot) const {
-        return base + (reduces_in_ring(c) ? kPlan.rows : kPlan.reduction) + slot * received_bytes(c);
-    }
-    DG_DEVICE uint32_t reduction_barrier(int slot) const {
-        return base + kPlan.reduction + (reduction_bytes(c) - owned_row_warps(c) * 8) + slot * 8;
-    }
-    DG_DEVICE uint32_t rings_read() const { return base + kPlan.barriers + 2 * c.stages * 8; }
+    DG_DEVICE uint32_t reduction(int slot) const { return base + kPlan.reduction + slot * received_bytes(c); }
+    DG_DEVICE uint32_t reduction_barrier(int slot) const { return reduction(owned_row_warps(c)) + slot * 8; }
     DG_DEVICE auto groups() const {
         if constexpr (c.grouping == Grouping::k_contiguous)
             return KGroupTable<c>{base + kPlan.groups};
