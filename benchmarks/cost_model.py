@@ -104,6 +104,11 @@ class Configs:
         return ~self.overlaps_blocks & (self.k_parts == 1) & (taller | (two_warpgroups & one))
 
     @property
+    def skips_padding(self) -> np.ndarray:
+        groups = (self.kind == CONTIGUOUS) | (self.kind == MASKED)
+        return groups & self.looks_ahead & (self.swap_ab == 0) & (self.rows == 256) & (self.cols == 128)
+
+    @property
     def issues_in_order(self) -> np.ndarray:
         return self.looks_ahead & (self.subtiles == 1)
 
@@ -223,6 +228,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * cluster
     num_ctas = np.minimum(ctas, resident_ctas(num_sms, cluster))
     blocks, scatter = expected_blocks(c, tile_m * step_m)
+    wanted = expected_blocks(c, np.full_like(tile_m, 64))[0] * 64 / tile_m
+    blocks = blocks - np.where(c.skips_padding, x["padding_left_out"] * (blocks - wanted), 0)
     tiles = blocks * n_blocks
     waves = expected_waves(tiles / (num_ctas // cluster), scatter)
     k = np.where(c.kind == KGROUPED, np.maximum(1, c.k // c.groups), c.k)
@@ -230,8 +237,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     elements = c.rows * c.cols
     adds = c.per_row_b  # these benchmarks add to D in place
     of_element = np.select(
-        [adds, c.looks_ahead],
-        [x["fp32_cycles_per_element"], x["late_cycles_per_element"]],
+        [adds & c.looks_ahead, adds, c.looks_ahead],
+        [x["late_fp32_cycles_per_element"], x["fp32_cycles_per_element"], x["late_cycles_per_element"]],
         x["tile_cycles_per_element"],
     )
     area = num_ctas // c.cluster_k * elements
@@ -243,8 +250,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     tile = x["tile_cycles"] + np.where(shared, x["multicast_tile_cycles"], 0) + elements * of_element
     compute_us = waves * (k_blocks * block_cycles(x, c) + tile) / x["clock_mhz"]
     rows = expected_rows(c)
-    fetched = tiles * cluster * k_blocks * 128 * (c.rows / c.cluster_cols + c.cols / c.cluster_rows)
-    power_us = 2e-6 * rows * c.n * k / x["tflops"] + 1e-6 * fetched / x["fetched_tb_per_s"]
+    power_us = 2e-6 * rows * c.n * k / x["tflops"]
     stored = rows * c.n * c.output_bytes
     operands = expected_weights(c) * c.n * k + rows * k
     moved = operands + stored * np.where(adds, 2, 1)

@@ -20,7 +20,6 @@ RANGES = {
     "launch_us": (1.5, 4.2),
     "memory_gb_per_s": (3000, 4600),
     "tflops": (1450, 2500),
-    "fetched_tb_per_s": (20, 1000),
     "multicast_tile_cycles": (1, 3000),
     "again_gb_per_s": (2000, 100000),
     "l2_bytes": (1e7, 1e8),
@@ -35,6 +34,8 @@ RANGES = {
     "tile_cycles": (100, 2000),
     "tile_cycles_per_element": (0.01, 0.5),
     "fp32_cycles_per_element": (0.1, 0.5),
+    "late_fp32_cycles_per_element": (0.03, 0.5),
+    "padding_left_out": (0.1, 1),
     "split_us": (0.02, 1),
 }
 INDIFFERENCE = 0.012  # estimates that differ by so little, as a ratio, say nothing about which config is faster

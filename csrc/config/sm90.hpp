@@ -100,37 +100,38 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.476;           // launch, prologue, first copies, last stores
-    double memory_gb_per_s = 4043;      // beyond the launch
-    double tflops = 2500;               // what power allows, but for
-    double fetched_tb_per_s = 1000;     // what copies into SMs take of it
-    double again_gb_per_s = 1.591e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 5.191e+07;
+    double launch_us = 3.424;           // launch, prologue, first copies, last stores
+    double memory_gb_per_s = 4048;      // beyond the launch
+    double tflops = 2500;               // what power allows
+    double again_gb_per_s = 3.208e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 1.411e+07;
     double added_gb_per_s = 1600;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1525;  // the same, swapped
-    double overlap_norm = 3.324;          // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 146.2;  // wgmma operands read and copies written
-    double l2_bytes_per_cycle = 74.12;    // into one SM
-    double block_norm = 8.035;            // as overlap_norm, of what limits a K block
+    double added_swapped_gb_per_s = 1207;  // the same, swapped
+    double overlap_norm = 3.358;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 154.6;  // wgmma operands read and copies written
+    double l2_bytes_per_cycle = 69.71;    // into one SM
+    double block_norm = 6.743;            // as overlap_norm, of what limits a K block
     double promote_cycles = 1;            // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.312;    // scales per column, in registers
+    double promote_col_cycles = 7.431;    // scales per column, in registers
     double promote_smem_cycles = 0;       // scales per column, read from shared memory
-    double promote_product_cycles = 6.522;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 9.481;  // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 5.14;  // the same, products by the tensor cores
-    double run_cycles = 34.41;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 339.6;           // a K block's waits and issue, in turn
-    double ahead_cycles = 150;             // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 136.5;         // the same, where warpgroups issue one after the other
+    double promote_product_cycles = 6.684;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 8.936;   // the same, scales per column in registers
+    double promote_wgmma_product_cycles = 5.696;  // the same, products by the tensor cores
+    double run_cycles = 32.62;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 381.7;           // a K block's waits and issue, in turn
+    double ahead_cycles = 112.7;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 6.172;         // the same, where warpgroups issue one after the other
     double overlap_cycles = 0;             // the same, the next block already under way
-    double multicast_cycles = 68.67;       // a K block's wait for the slower CTA of a pair
-    double multicast_tile_cycles = 194.6;  // and a tile's
-    double tile_cycles = 221.5;
-    double tile_cycles_per_element = 0.03589;    // BF16
-    double late_cycles_per_element = 0.05994;    // BF16, stored while the next tile is under way
-    double fp32_cycles_per_element = 0.2244;     // FP32
-    double split_us = 0.1771, turn_us = 0.3831;  // adding up a split K: for each CTA, for each further warpgroup,
-    double split_us_per_element = 0.0003142;     // and for each element
+    double multicast_cycles = 68.88;       // a K block's wait for the slower CTA of a pair
+    double multicast_tile_cycles = 366.3;  // and a tile's
+    double tile_cycles = 100;
+    double tile_cycles_per_element = 0.03156;      // BF16
+    double late_cycles_per_element = 0.04842;      // BF16, stored while the next tile is under way
+    double fp32_cycles_per_element = 0.2081;       // FP32
+    double late_fp32_cycles_per_element = 0.1306;  // FP32, stored while the next tile is under way
+    double padding_left_out = 0.4226;              // of the time that leaving padding out could save
+    double split_us = 0.1754, turn_us = 0.5311;    // adding up a split K: for each CTA, for each further warpgroup,
+    double split_us_per_element = 0.0003736;       // and for each element
 
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;
@@ -171,16 +172,19 @@ struct CostModel {
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const int32_t tile_n = c.swap_ab ? c.tile.rows * c.cluster.rows : c.tile.cols * c.cluster.cols;
         const int32_t tile_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
-        const ExpectedBlocks blocks = expected_blocks(p, tile_m);
+        ExpectedBlocks blocks = expected_blocks(p, tile_m);
+        if (skips_padding(c))
+            blocks.mean -= padding_left_out * (blocks.mean - expected_blocks(p, kWgmmaRows).mean * kWgmmaRows / tile_m);
         const double tiles = blocks.mean * ceil_div(p.n, tile_n);
         const double waves = expected_waves(tiles / (num_ctas / c.cluster.size()), blocks.scatter);
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
         const double pair = c.cluster.rows * c.cluster.cols > 1 ? multicast_tile_cycles : 0;
         const double tile = tile_cycles + pair +
-                            elements * (c.output == ElementType::fp32 ? fp32_cycles_per_element
-                                        : stores_late(c)              ? late_cycles_per_element
-                                                                      : tile_cycles_per_element);
+                            elements * (c.output == ElementType::fp32
+                                            ? stores_late(c) ? late_fp32_cycles_per_element : fp32_cycles_per_element
+                                        : stores_late(c) ? late_cycles_per_element
+                                                         : tile_cycles_per_element);
         // A wave of tiles covers a square of D, no higher than a group. What it reads, other waves read again.
         const double area = static_cast<double>(num_ctas / c.cluster.k) * elements;
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),
@@ -188,9 +192,7 @@ struct CostModel {
         const double width = area / height;
         const double read = tiles / (num_ctas / c.cluster.size()) * (height * std::max(1.0, width / p.n) + width) * p.k;
         const double compute_us = waves * (k_blocks * block_cycles(c) + tile) / clock_mhz;
-        const double fetched = tiles * c.cluster.size() * k_blocks * c.tile.k *
-                               (c.tile.rows / c.cluster.cols + c.tile.cols / c.cluster.rows);
-        const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops + 1e-6 * fetched / fetched_tb_per_s;
+        const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;
 
         const double rows = expected_rows(p), stored = rows * p.n * element_bytes(p.output);
         const double operands = expected_weights(p) * p.n * p.k + rows * p.k;

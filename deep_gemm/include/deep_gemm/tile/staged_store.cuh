@@ -83,12 +83,11 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2
 /// Issue the copies of staged chunks `first` to `end` of 16 rows: those of math warp `warp`, of the `subtile`th 64 rows
 /// of its warpgroup. One thread.
 template <GemmConfig c>
-DG_DEVICE void copy_chunks(uint32_t buffers, const Tile& tile, int32_t warp, int32_t subtile, int32_t first, int32_t end,
-                           const GemmParams& params) {
+DG_DEVICE void copy_chunks(uint32_t buffers, const Tile& tile, int32_t warp, int32_t subtile, int32_t first,
+                           int32_t end, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
     const bool half = skips_padding(c) && subtile == 1 && shares_third(tile);
-    const int32_t row =
-        tile.row + (half ? 0 : c.first_row(warp / 4)) + subtile * c.subtile_step() + warp % 4 * 16;
+    const int32_t row = tile.row + (half ? 0 : c.first_row(warp / 4)) + subtile * c.subtile_step() + warp % 4 * 16;
     if ((skips_padding(c) || covers_two_experts(c)) && row >= tile.m_end) return;  // padding, or another expert's
     if (half) end = min(end, kChunk.count / 2);
 #pragma unroll
@@ -103,11 +102,11 @@ DG_DEVICE void copy_chunks(uint32_t buffers, const Tile& tile, int32_t warp, int
     }
 }
 
-/// A math warp's 16 rows through its own ring of staging buffers, a batch of chunks at a time; no warp waits for another
-/// one.
+/// A math warp's 16 rows through its own ring of staging buffers, a batch of chunks at a time; no warp waits for
+/// another one.
 template <GemmConfig c>
-DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols / 2], const Tile& tile,
-                            int32_t subtile, int32_t& batch, const GemmParams& params) {
+DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols / 2], const Tile& tile, int32_t subtile,
+                            int32_t& batch, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
                       kBatches = c.store_buffers / kBatch;
