@@ -97,10 +97,6 @@ struct GemmConfig {
     constexpr bool scaled() const { return scales_a != ScaleKind::none; }
     /// Rows of one warpgroup: it walks them 64 at a time.
     constexpr int32_t warpgroup_rows() const { return tile.rows / row_warpgroups(); }
-    /// Warpgroups are dealt 64 rows in turn, so that they share fairly those of a tile that are wanted: from the first
-    /// row of one time 64 to that of the next.
-    constexpr int32_t subtile_step() const { return 64 * row_warpgroups(); }
-    constexpr int32_t first_row(int32_t warpgroup) const { return warpgroup % row_warpgroups() * 64; }
     constexpr int32_t row_warpgroups() const { return math_warpgroups / k_warpgroups; }
     /// Partial sums of an element of D.
     constexpr int32_t k_parts() const { return cluster.k * k_warpgroups; }

@@ -69,6 +69,16 @@ constexpr bool skips_padding(const GemmConfig& c) {
            c.col_scales() == ScaleKind::per_block && is_staged(c.store) && !c.add_c;
 }
 
+/// A warpgroup's first row in the tile, and how far its second 64 rows are from there. Where padding is left out,
+/// warpgroups are dealt 64 rows in turn, so that they share fairly those that are wanted. (Not everywhere: ptxas then
+/// moves an address into a uniform register in each round.)
+constexpr int32_t first_row(const GemmConfig& c, int32_t warpgroup) {
+    return warpgroup % c.row_warpgroups() * (skips_padding(c) ? kWgmmaRows : c.warpgroup_rows());
+}
+constexpr int32_t subtile_step(const GemmConfig& c) {
+    return skips_padding(c) ? kWgmmaRows * c.row_warpgroups() : kWgmmaRows;
+}
+
 /// Rows that one copy of the rows operand brings.
 constexpr int32_t rows_box(const GemmConfig& c) { return skips_padding(c) ? kWgmmaRows : c.tile.rows / c.cluster.cols; }
 
@@ -128,8 +138,8 @@ constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
 
 /// Whether a warp of its own issues the copies that store D. Takes staging buffers for all of a tile.
 constexpr bool has_store_warp(const GemmConfig& c) {
-    return (stores_late(c) || overlaps_blocks(c)) && is_staged(c.store) && c.k_parts() == 1 && c.math_warpgroups > 1 &&
-           c.store_buffers == store_chunks_per_tile(c) &&
+    return (stores_late(c) || (overlaps_blocks(c) && !c.swap_ab)) && is_staged(c.store) && c.k_parts() == 1 &&
+           c.math_warpgroups > 1 && c.store_buffers == store_chunks_per_tile(c) &&
            (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
 }
 

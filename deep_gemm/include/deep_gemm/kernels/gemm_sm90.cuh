@@ -30,7 +30,7 @@ struct StoreState {
 template <GemmConfig c>
 DG_DEVICE void store_subtile(const Smem<c>& smem, float (&total)[kAccumulators<c>], const Tile& tile, int32_t warpgroup,
                              int32_t subtile, StoreState<c>& state, const GemmParams& params) {
-    const Fragment<c> at(tile, c.first_row(warpgroup) + subtile * c.subtile_step(), params);
+    const Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
     if constexpr (c.add_c) add_c<c>(total, at, params);
     if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(total, at, tile);
     if constexpr (has_store_warp(c))

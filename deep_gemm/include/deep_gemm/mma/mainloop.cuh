@@ -16,7 +16,7 @@ public:
     using Totals = float[kSubtiles][kAccumulators<c>];
 
     DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup)
-        : smem_(smem), order_(warpgroup), first_row_(c.first_row(warpgroup)) {
+        : smem_(smem), order_(warpgroup), first_row_(first_row(c, warpgroup)) {
         // A stage belongs to one turn: who waits for its next phase has seen the one before. (Otherwise a barrier whose
         // earlier phase is still open, copies being late, looks as if the awaited one were over.)
         static_assert(c.stages % c.k_warpgroups == 0);
@@ -86,7 +86,7 @@ private:
 
     DG_DEVICE uint32_t rows(int32_t subtile) const {
         return smem_.rows(ring_.stage) +
-               (first_row_ + subtile * c.subtile_step()) * (c.tile.k * element_bytes(c.operand));
+               (first_row_ + subtile * subtile_step(c)) * (c.tile.k * element_bytes(c.operand));
     }
 
     /// To this warpgroup's next K block.
@@ -111,7 +111,7 @@ private:
     }
 
     DG_DEVICE void load_scales(Block& block, int32_t subtile) const {
-        block.scales.load(smem_, ring_.stage, first_row_ + subtile * c.subtile_step());
+        block.scales.load(smem_, ring_.stage, first_row_ + subtile * subtile_step(c));
     }
 
     DG_DEVICE void multiply(Block& block, int32_t subtile) const {
@@ -211,7 +211,7 @@ private:
                     advance();
                     if (more) wait_full();
                 }
-                const int32_t next_row = (kHalf && next > 0 ? 0 : first_row_) + next * c.subtile_step();
+                const int32_t next_row = (kHalf && next > 0 ? 0 : first_row_) + next * subtile_step(c);
                 if (kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
                 finish_block<c, 0>(block.partial);
                 if constexpr (!kFactors)

@@ -27,6 +27,10 @@ DG_DEVICE int32_t uniform(int32_t value) {
     return same;
 }
 
+/// The compiler knows nothing of this value any more: what is computed from it is not moved out of loops. No
+/// instruction.
+DG_DEVICE void forget(int32_t& value) { asm volatile("" : "+r"(value)); }
+
 /// setmaxnreg.inc: a warpgroup takes registers from the block's pool; waits until they are free.
 template <int kRegisters>
 DG_DEVICE void take_registers() {
