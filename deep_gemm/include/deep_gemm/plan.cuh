@@ -181,6 +181,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.groups = align_up(p.reduction + reduction_bytes(c), 16);
     p.bytes =
         p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
+    // compute-sanitizer takes an operand that wgmma reads twice for one of twice the size: it must end inside as well.
+    if (c.wgmma_products) p.bytes += c.tile.cols * kColScaleBytes;
     return p;
 }
 
