@@ -61,6 +61,14 @@ def test_extents_that_do_not_fit_are_refused() -> None:
 SIZES = {"m": 512, "n": 576, "k": 7168, "num_sms": HOPPER_SMS}
 
 
+@pytest.mark.parametrize(("m", "stages"), [(4096, 3), (512, 4)])
+def test_tall_tiles_give_up_a_stage_only_for_a_next_tile(m, stages) -> None:
+    """All of D staged takes the room of one: worth it where a CTA has several tiles, of which one is stored under the
+    next."""
+    tall = [c for c in candidates(m, 7168, 4096) if (c.rows, c.cols, c.cluster) == (256, 128, 1) and not c.swapped]
+    assert [c.stages for c in tall] == [stages]
+
+
 class TestKernelOfAConfig:
     """C.problem_kernel with a config instead of the selected one, which calibration compiles ahead."""
 

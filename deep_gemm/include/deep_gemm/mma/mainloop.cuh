@@ -222,10 +222,11 @@ private:
                 else
                     factors.promote(total[subtile], block.partial);
                 if (!kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
-                if constexpr (kHalf)
-                    next > 0 ? multiply_half(block, next_row) : more ? multiply(block, 0) : void();
-                else if (more)
+                if (kHalf && next > 0) {
+                    if constexpr (kHalf) multiply_half(block, next_row);
+                } else if (more) {
                     multiply(block, next);
+                }
             }
             release(stage);
             // Dense tiles of 256 rows were measured fastest with a wait here (docs/performance.md).
