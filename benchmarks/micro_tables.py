@@ -53,7 +53,8 @@ def ingress_table(rows: list[dict]) -> str:
     for row in rows:
         who = [f"{row['ctas']} CTAs"]
         who += [f"multicast to {row['cluster']}"] if row["cluster"] > 1 else []
-        who += [f"the same for {row['sharers']}"] if row["sharers"] > 1 else []
+        apart = " far apart" if row.get("apart") else ""
+        who += [f"the same for {row['sharers']}{apart}"] if row["sharers"] > 1 else []
         lines.append(
             [
                 "memory" if row["from_memory"] else "L2",

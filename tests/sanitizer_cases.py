@@ -1,7 +1,7 @@
 """One small case of each function and of each kind of kernel, for compute-sanitizer:
 
     for tool in memcheck racecheck initcheck synccheck; do
-        PYTHONPATH=. compute-sanitizer --tool $tool python tests/sanitizer_cases.py
+        PYTHONPATH=. compute-sanitizer --tool $tool python tests/sanitizer_cases.py [names of cases]
     done
 
 racecheck reports one race that is none wherever the ring of stages comes round more than once: a math warp's read of a
@@ -17,6 +17,8 @@ Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer
 """
 
 from __future__ import annotations
+
+import sys
 
 import torch
 from candidates import HOPPER_SMS, candidates, forced, forced_tile, grouped_candidates, straight
@@ -142,7 +144,8 @@ def scale_layouts() -> None:
 
 if __name__ == "__main__":
     for run in (dense, layouts, weight_gradient, grouped, tall, products, k_grouped, scale_layouts):
-        run()
+        if len(sys.argv) == 1 or run.__name__ in sys.argv[1:]:
+            run()
     if DEVICE.type == "cuda":
         torch.cuda.synchronize()
     print("all right")

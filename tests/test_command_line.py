@@ -51,6 +51,15 @@ def test_explain_prints_candidates_reasons_and_the_choice() -> None:
     assert "constexpr GemmConfig kConfig{" in printed
 
 
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    command = [sys.executable, "-m", "deep_gemm", "explain", "512", "2112", "7168", "--all"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 0
+
+
 def test_explain_refuses_what_is_no_extent() -> None:
     assert run("explain", "0", "128", "128").returncode != 0
 

@@ -53,6 +53,21 @@ def test_equal_problems_get_equal_configs() -> None:
     assert C.explain(4096, 7168, 2048, 132) == C.explain(4096, 7168, 2048, 132)
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "k", "strip"),
+    [
+        (4096, 24576, 1536, 16),  # the L2 keeps all of A: B is read once
+        (4096, 7168, 16384, 8),  # it does not: a wave of 132 tiles is a square
+        (4096, 2048, 1536, 8),  # B is the smaller one
+    ],
+)
+def test_strips_are_high_where_the_l2_keeps_a(m, n, k, strip) -> None:
+    tall = next(
+        line for line in C.explain(m, n, k, 132).splitlines() if line.startswith("straight 256x128 cluster 1x1x1")
+    )
+    assert f" strip {strip}:" in tall
+
+
 def test_extents_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="M is 2147483648, which does not fit 32 bits"):
         C.explain(1 << 31, 128, 128, 132)

@@ -22,7 +22,7 @@ struct Params {
     int64_t* begin_ns;
     int64_t* end_ns;
     int64_t boxes;           // that each cluster copies
-    int64_t sharers;         // clusters that read the same data
+    int64_t sharers;         // clusters that read the same data: neighbours or, where negative, far apart
     int64_t boxes_per_line;  // boxes along a row of the matrix; of a region, for plain copies
     int64_t lines;           // rows of boxes that a cluster reads before it starts again
     TensorMap map;
@@ -77,13 +77,16 @@ extern "C" __global__ void __launch_bounds__(64, 1) deep_gemm_kernel(const __gri
     __syncthreads();
     const int64_t begin = ptx::clock_cycles();
     if (threadIdx.x == 0) params.begin_ns[blockIdx.x] = nanoseconds();
-    if (threadIdx.x == 0) {  // copies
+    // Elected lanes: for a lane that ptxas does not know to be the only one, it makes each copy a loop over lanes.
+    if (threadIdx.x / 32 == 0 && ptx::elect_one()) {  // copies
         const int part = kCluster == 1 ? 0 : blockIdx.x % kCluster;
-        const int64_t region = blockIdx.x / kCluster / params.sharers,
-                      regions = (gridDim.x / kCluster + params.sharers - 1) / params.sharers;
-        int64_t along = 0, line = 0;
+        const int clusters = gridDim.x / kCluster, cluster = blockIdx.x / kCluster, sharers = abs(int(params.sharers));
+        const int regions = (clusters + sharers - 1) / sharers,
+                  region = params.sharers < 0 ? cluster % regions : cluster / sharers;
+        const int boxes = params.boxes, boxes_per_line = params.boxes_per_line, lines = params.lines;
+        int along = 0, line = 0;
 #pragma unroll 1
-        for (int64_t box = 0, slot = 0, phase = 1; box < params.boxes; ++box) {
+        for (int box = 0, slot = 0, phase = 1; box < boxes; ++box) {
             ptx::barrier_wait(empty(slot), phase);
             ptx::barrier_arrive_expect(full(slot), kBoxBytes);
             const uint32_t at = base + slot * kBoxBytes + part * kPartBytes;
@@ -91,15 +94,16 @@ extern "C" __global__ void __launch_bounds__(64, 1) deep_gemm_kernel(const __gri
                 tensor_copy(at, &params.map, full(slot), along * 128,
                             (line * regions + region) * (kBoxBytes / 128) + part * (kPartBytes / 128));
             else
-                bulk_copy(at, params.data + ((line * regions + region) * params.boxes_per_line + along) * kBoxBytes +
+                bulk_copy(at, params.data + (int64_t{line * regions + region} * boxes_per_line + along) * kBoxBytes +
                                   part * kPartBytes,
                           full(slot));
-            if (++along == params.boxes_per_line) along = 0, line = line + 1 == params.lines ? 0 : line + 1;
+            if (++along == boxes_per_line) along = 0, line = line + 1 == lines ? 0 : line + 1;
             if (++slot == kSlots) slot = 0, phase ^= 1;
         }
-    } else if (threadIdx.x == 32) {  // waits, in order, and lets go
+    } else if (threadIdx.x / 32 == 1 && ptx::elect_one()) {  // waits, in order, and lets go
+        const int boxes = params.boxes;
 #pragma unroll 1
-        for (int64_t box = 0, slot = 0, phase = 0; box < params.boxes; ++box) {
+        for (int box = 0, slot = 0, phase = 0; box < boxes; ++box) {
             ptx::barrier_wait(full(slot), phase);
             if constexpr (kCluster == 1)
                 ptx::barrier_arrive(empty(slot));

@@ -19,7 +19,8 @@ class Variant:
     slots: int = 8  # boxes under way
     tensor: bool = True  # through a tensor map, 128 bytes a row; else plain bulk copies
     cluster: int = 1  # CTAs that copy a part of each box for all of them
-    sharers: int = 1  # clusters that read the same data
+    sharers: int = 1  # clusters that read the same data: neighbours, whose SMs lie in one GPC,
+    apart: bool = False  # or clusters far from one another
     alone: bool = False  # one cluster; else as many as there are SMs for
     from_memory: bool = False  # each byte once; else from the L2
     cta_bytes: int = 4 << 20
@@ -49,7 +50,7 @@ def measure(v: Variant, device: torch.device) -> dict:
     assert size <= data.numel(), (v, size)
     encoded = byte_matrix(data, regions * lines * box_rows, row_bytes, box_rows // v.cluster)
     cycles, begin, end = clocks(grid, device)
-    numbers = [boxes, v.sharers, boxes_per_line, lines, *encoded]
+    numbers = [boxes, -v.sharers if v.apart else v.sharers, boxes_per_line, lines, *encoded]
     timed_launch("ingress", source(v), grid, 64, v.cluster, [data, cycles, begin, end], numbers)
     moved = boxes * v.box_bytes  # into each CTA
     seconds = max(1, (end.max() - begin.min()).item()) * 1e-9
@@ -78,6 +79,7 @@ def variants() -> list[Variant]:
     # As a GEMM shares: eight or sixteen tiles read the same operand.
     found += [Variant(16384, 8, sharers=8), Variant(32768, 6, sharers=8), Variant(16384, 8, sharers=16)]
     found += [Variant(16384, 8, sharers=8, cluster=2), Variant(32768, 6, sharers=8, cluster=2)]
+    found += [Variant(16384, 8, sharers=n, apart=apart) for n in (2, 4, 12, 66) for apart in (False, True)]
     # From memory: how many bytes must be under way to get all of its rate.
     for slots in (1, 2, 3, 4, 6, 8, 12):
         found.append(Variant(16384, slots, from_memory=True, cta_bytes=8 << 20))
@@ -91,7 +93,7 @@ def show(row: dict) -> str:
     kind = "tensor" if row["tensor"] else "bulk"
     parts = [f"{row['box_bytes']:6d} B x {row['slots']:3d} {kind:6s} {row['ctas']:3d} CTAs"]
     parts += [f"multicast {row['cluster']}"] if row["cluster"] > 1 else []
-    parts += [f"shared by {row['sharers']}"] if row["sharers"] > 1 else []
+    parts += [f"shared by {row['sharers']}{' apart' if row['apart'] else ''}"] if row["sharers"] > 1 else []
     parts += ["from memory"] if row["from_memory"] else []
     return f"{', '.join(parts):64s} {row['bytes_per_cycle']:6.1f} B/cycle an SM {row['gb_per_s']:7.0f} GB/s"
 

@@ -85,15 +85,19 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
     return "";
 }
 
-/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output. No more than
-/// a group is expected to have: a strip of full height is found without a division. A block that two experts share
-/// costs twice as much: where strips and CTAs have a divisor in common, it would be the same CTAs' all along N.
+/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output; but where the
+/// L2 keeps all of A beside what passes through it, all blocks of M together read a larger B only once. No more than a
+/// group is expected to have: a strip of full height is found without a division. A block that two experts share costs
+/// twice as much: where strips and CTAs have a divisor in common, it would be the same CTAs' all along N.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
+    constexpr double kKeptBytes = 12 << 20;  // measured: docs/performance.md
     const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols);
     const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
-    const int32_t blocks = static_cast<int32_t>(square / block_m + 0.5);
     const int32_t rows = p.grouping == Grouping::m_contiguous ? p.m : expected_group_rows(p);
-    int32_t strip = std::clamp(blocks, 1, ceil_div(rows, block_m));
+    const int32_t all = ceil_div(rows, block_m), blocks = static_cast<int32_t>(square / block_m + 0.5);
+    const bool keeps_a = p.grouping == Grouping::dense && p.n >= rows &&
+                         static_cast<double>(rows) * p.k * element_bytes(p.operand) <= kKeptBytes;
+    int32_t strip = keeps_a ? all : std::clamp(blocks, 1, all);
     if (covers_two_experts(c))
         while (gcd(strip, num_ctas / c.cluster.size()) > 1) --strip;
     return strip;

@@ -116,14 +116,14 @@ private:
 
     DG_DEVICE void multiply(Block& block, int32_t subtile) const {
         block.stage = ring_.stage;
-        order_.wait();
         multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
-        if constexpr (c.wgmma_products) block.scales.multiply(smem_, ring_.stage);
         order_.pass();
+        if constexpr (c.wgmma_products) block.scales.multiply(smem_, ring_.stage);
     }
 
     DG_DEVICE void start(Block& block) const {
         load_scales(block, 0);
+        order_.wait();
         multiply(block, 0);
     }
 
@@ -192,49 +192,64 @@ private:
         }
     }
 
-    /// All K blocks of a tile, of which the first wgmma are under way.
+    /// All K blocks of a tile, of which the first wgmma are under way. The last one by itself: asking in each round
+    /// whether it is the last would keep what the next issue needs from being computed under wgmma. (Behind a scheduler
+    /// that loads, ptxas takes two loops' lanes to count differently, and 256x128 spills: there, the question.)
     template <Share kShare>
     DG_DEVICE void promote_rest(Block& block, Totals& total, int32_t k_blocks) {
+        if constexpr (c.grouping == Grouping::dense || c.grouping == Grouping::k_contiguous) {
+#pragma unroll 1
+            for (; k_blocks > 1; --k_blocks) promote_round<kShare>(block, total, true);
+            promote_round<kShare>(block, total, false);
+        } else {
+#pragma unroll 1
+            for (;; --k_blocks) {
+                promote_round<kShare>(block, total, k_blocks > 1);
+                if (k_blocks == 1) break;
+            }
+            // Nothing is under way, but ptxas does not know: without this, it waits in each round.
+            finish_block<c, 0>(block.partial);
+        }
+    }
+
+    /// One K block, and the issue of the next one's wgmma.
+    template <Share kShare>
+    DG_DEVICE void promote_round(Block& block, Totals& total, bool more_blocks) {
         constexpr bool kFactors = Scales::kColsUniform, kScalesAhead = kFactors || c.wgmma_products;
         constexpr int32_t kCount = kShare == Share::one ? 1 : kSubtiles;
         constexpr bool kHalf = kShare == Share::one_and_a_half;
-#pragma unroll 1
-        for (;; --k_blocks) {
-            const int32_t stage = ring_.stage;
+        const int32_t stage = ring_.stage;
 #pragma unroll
-            for (int32_t subtile = 0; subtile < kCount; ++subtile) {
-                const int32_t next = (subtile + 1) % kCount;
-                const bool more = next > 0 || k_blocks > 1;
-                RunFactors<c, Scales::kRuns> factors;  // their scales are about to be replaced
-                if constexpr (kFactors) factors = block.scales.factors();
-                if (next == 0) {
-                    advance();
-                    if (more) wait_full();
-                }
-                const int32_t next_row = (kHalf && next > 0 ? 0 : first_row_) + next * subtile_step(c);
-                if (kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
-                finish_block<c, 0>(block.partial);
-                if constexpr (!kFactors)
-                    block.scales.promote(total[subtile], block.partial);
-                else if (kHalf && subtile > 0)
-                    factors.template promote<kHalf ? kAccumulators<c> / 2 : kAccumulators<c>>(total[subtile],
-                                                                                              block.partial);
-                else
-                    factors.promote(total[subtile], block.partial);
-                if (!kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
-                if (kHalf && next > 0) {
-                    if constexpr (kHalf) multiply_half(block, next_row);
-                } else if (more) {
-                    multiply(block, next);
-                }
+        for (int32_t subtile = 0; subtile < kCount; ++subtile) {
+            const int32_t next = (subtile + 1) % kCount;
+            const bool more = next > 0 || more_blocks;
+            RunFactors<c, Scales::kRuns> factors;  // their scales are about to be replaced
+            if constexpr (kFactors) factors = block.scales.factors();
+            if (next == 0) {
+                advance();
+                if (more) wait_full();
             }
-            release(stage);
-            // Dense tiles of 256 rows were measured fastest with a wait here (docs/performance.md).
-            if constexpr (kCount > 1 && c.grouping == Grouping::dense) finish_block<c, 0>(block.partial);
-            if (k_blocks == 1) break;
+            const int32_t next_row = (kHalf && next > 0 ? 0 : first_row_) + next * subtile_step(c);
+            if (kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
+            if (more) order_.wait();
+            finish_block<c, 0>(block.partial);
+            if constexpr (!kFactors)
+                block.scales.promote(total[subtile], block.partial);
+            else if (kHalf && subtile > 0)
+                factors.template promote<kHalf ? kAccumulators<c> / 2 : kAccumulators<c>>(total[subtile],
+                                                                                          block.partial);
+            else
+                factors.promote(total[subtile], block.partial);
+            if (!kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
+            if (kHalf && next > 0) {
+                if constexpr (kHalf) multiply_half(block, next_row);
+            } else if (more) {
+                multiply(block, next);
+            }
         }
-        // Nothing is under way, but ptxas does not know: without this, it waits in each round.
-        finish_block<c, 0>(block.partial);
+        release(stage);
+        // Dense tiles of 256 rows were measured fastest with a wait here (docs/performance.md).
+        if constexpr (kCount > 1 && c.grouping == Grouping::dense) finish_block<c, 0>(block.partial);
     }
 
     /// This warpgroup's half of the columns, of 64 rows that both work on.

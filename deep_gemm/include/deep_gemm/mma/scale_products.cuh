@@ -34,8 +34,7 @@ struct ScaleProducts {
     static constexpr bool kColsUniform = false;
     static constexpr int32_t kRuns = 1;
 
-    float row[2];          // of the block that is multiplied next
-    uint32_t fragment[4];  // of the block under way: wgmma reads them until it is waited for
+    float row[2];  // of the block that is multiplied next
     float product[c.tile.cols / 2];
 
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
@@ -48,6 +47,7 @@ struct ScaleProducts {
     /// Issue the wgmma. Of a row's eight values a thread holds those of k = lane % 4 and k = lane % 4 + 4.
     DG_DEVICE void multiply(const Smem<c>& smem, int32_t stage) {
         const bool last = threadIdx.x % 4 == 3;
+        uint32_t fragment[4];
 #pragma unroll
         for (int32_t i = 0; i < 2; ++i) {
             const Tf32Parts of(row[i]);
@@ -62,19 +62,18 @@ struct ScaleProducts {
         pin();
     }
 
-    /// total += partial * scales, when all wgmma are done.
+    /// total += partial * scales, when all wgmma are done. Neighbouring columns have changed places in `product`: an
+    /// FFMA whose three operands are all in even or all in odd registers waits for the register file.
     DG_DEVICE void promote(float (&total)[c.tile.cols / 2], const float (&partial)[c.tile.cols / 2]) {
         pin();
 #pragma unroll
-        for (int32_t i = 0; i < c.tile.cols / 2; ++i) total[i] = __fmaf_rn(partial[i], product[i], total[i]);
+        for (int32_t i = 0; i < c.tile.cols / 2; ++i) total[i] = __fmaf_rn(partial[i], product[i ^ 1], total[i]);
     }
 
 private:
     DG_DEVICE void pin() {
 #pragma unroll
         for (int32_t i = 0; i < c.tile.cols / 2; ++i) ptx::pin(product[i]);
-#pragma unroll
-        for (int32_t i = 0; i < 4; ++i) ptx::pin(fragment[i]);
     }
 };
 
@@ -113,7 +112,7 @@ DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, 
 #pragma unroll
                 for (int32_t i = 0; i < kColumns; ++i) {
                     const Tf32Parts of(values[turn][i]);
-                    ptx::store_shared_x4(smem.col_scales(ring.stage) + (mine + i * 32) * kColScaleBytes, of.high,
+                    ptx::store_shared_x4(smem.col_scales(ring.stage) + ((mine ^ 1) + i * 32) * kColScaleBytes, of.high,
                                          of.middle, of.low, of.high);
                 }
                 ptx::fence_for_async_proxy();
