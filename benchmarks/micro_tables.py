@@ -11,7 +11,8 @@ def micro_section(document: dict) -> str:
         part = document["parts"].get(name)
         if part is None:
             continue
-        parts.append(f"**{part.get('about', name)}** (`benchmarks/micro/{name}.py`)\n")
+        later = f", commit {part['commit']}" if "commit" in part else ""  # measured again by itself
+        parts.append(f"**{part.get('about', name)}** (`benchmarks/micro/{name}.py`{later})\n")
         if part["status"] != "ok":
             parts.append(f"Incomplete: {part['status']}.\n")
         if part["rows"]:

@@ -6,8 +6,12 @@ import struct
 from typing import NamedTuple
 
 INSTRUCTION_BYTES = 16
-OPCODE = 0xFFF  # bits of an instruction's first word
+OPCODE, PREDICATE, ALWAYS = 0xFFF, 0xF000, 0x7000  # bits of an instruction's first word; of no predicate
 QGMMA, R2UR, BRANCH, FSEL = 0x9F3, 0x2CA, 0x947, 0x208  # wgmma of FP8, move to a uniform register, jump, select
+HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that reads registers; its fence and its wait
+WAITS = 1 << 47  # of WARPGROUP: the wait
+LOADS = (0x181, 0x182, 0x184)  # LDG, LDC, LDS, without the bits that tell kinds of operands
+OTHER_WRITERS = (0x105, 0x106, 0x108, 0x119, 0x189)  # F2I, I2F, MUFU, S2R, SHFL
 
 
 def code(cubin: bytes) -> bytes:
@@ -50,6 +54,37 @@ def wgmma_loops(instructions: list[int]) -> list[range]:
         if apart and any(instructions[index] & OPCODE == QGMMA for index in loop):
             loops.append(loop)
     return loops
+
+
+def written(instruction: int) -> range:
+    """The registers that an instruction writes, or more; none for those of wgmma, whose order ptxas sees to."""
+    kind, first = instruction & 0x1FF, instruction >> 16 & 0xFF
+    if kind in LOADS:
+        return range(first, first + 4 if first % 4 == 0 else first + 2)
+    return range(first, first + 1) if kind < 0x80 or kind in OTHER_WRITERS else range(0)
+
+
+def overwritten_operands(instructions: list[int]) -> list[int]:
+    """Instructions that write a register which a wgmma under way still reads. ptxas takes no notice of such reads."""
+    found = set()
+    for start, wgmma in enumerate(instructions):
+        if wgmma & OPCODE != HGMMA_REGISTERS:
+            continue
+        first = wgmma >> 24 & 0xFF
+        ways, seen = [start + 1], set()
+        while ways:
+            index = ways.pop()
+            word = instructions[index]
+            if index in seen or (word & OPCODE == WARPGROUP and word & WAITS):
+                continue
+            seen.add(index)
+            if set(written(word)) & set(range(first, first + 4)):
+                found.add(index)
+            if word & OPCODE == BRANCH:
+                ways.append(target(index, word))
+            if word & OPCODE not in (BRANCH, EXIT) or word & PREDICATE != ALWAYS:
+                ways.append(index + 1)
+    return sorted(found)
 
 
 class LoopsOverK(NamedTuple):

@@ -118,7 +118,7 @@ struct CostModel {
     double promote_held_product_cycles = 8.936;   // the same, scales per column in registers
     double promote_wgmma_product_cycles = 5.696;  // the same, products by the tensor cores
     double run_cycles = 32.62;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 381.7;           // a K block's waits and issue, in turn
+    double chain_cycles = 395;             // a K block's waits and issue, in turn
     double ahead_cycles = 112.7;           // the same for each 64 rows, where the next stage is looked for in advance
     double ordered_cycles = 6.172;         // the same, where warpgroups issue one after the other
     double overlap_cycles = 0;             // the same, the next block already under way

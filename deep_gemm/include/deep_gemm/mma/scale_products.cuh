@@ -34,7 +34,8 @@ struct ScaleProducts {
     static constexpr bool kColsUniform = false;
     static constexpr int32_t kRuns = 1;
 
-    float row[2];  // of the block that is multiplied next
+    float row[2];               // of the block that is multiplied next
+    uint32_t fragment[4] = {};  // of the block under way
     float product[c.tile.cols / 2];
 
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
@@ -45,14 +46,18 @@ struct ScaleProducts {
     }
 
     /// Issue the wgmma. Of a row's eight values a thread holds those of k = lane % 4 and k = lane % 4 + 4.
+    ///
+    /// wgmma reads them until it is waited for. ptxas (CUDA 13.0) gave their registers away earlier when they were
+    /// copies of what had been computed under wgmma, and products went wrong. So each is computed behind the wait, and
+    /// of the one before, of which nothing is left. tests/test_every_kernel.py looks for writes to operands of wgmma.
     DG_DEVICE void multiply(const Smem<c>& smem, int32_t stage) {
         const bool last = threadIdx.x % 4 == 3;
-        uint32_t fragment[4];
+        const uint32_t nothing = blockIdx.y;  // ptxas does not know that
 #pragma unroll
         for (int32_t i = 0; i < 2; ++i) {
             const Tf32Parts of(row[i]);
-            fragment[i] = __float_as_uint(last ? of.low : of.high);
-            fragment[i + 2] = __float_as_uint(last ? 0.0f : of.middle);
+            fragment[i] = (fragment[i] & nothing) | __float_as_uint(last ? of.low : of.high);
+            fragment[i + 2] = (fragment[i + 2] & nothing) | __float_as_uint(last ? 0.0f : of.middle);
         }
         pin();
         ptx::wgmma_fence();
