@@ -9,9 +9,9 @@ block scale against the scale warp's next write. One lane arrives at the stage's
 __syncwarp() of which the machine code, where the warp cannot have diverged, keeps nothing that the tool could see. With
 all 32 lanes arriving (and 32 times as many arrivals awaited) it reports nothing.
 
-memcheck takes the columns' scales of the products of scales, of which the descriptor has wgmma read the same 16 bytes a
-column twice, for an operand of 32 bytes a column; the launch has room for that (plan_smem), or it would report reads past
-shared memory. At 361388e it reported nothing (tall, products, k_grouped, weight_gradient).
+memcheck takes the columns' scales of the products of scales, of which the descriptor has wgmma read the same 16 bytes
+a column twice, for an operand of 32 bytes a column. The launch has room for that (plan_smem); without it, memcheck
+reports reads past shared memory. At 361388e it reported nothing (tall, products, k_grouped, weight_gradient).
 
 Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer makes each launch many times slower.
 """
