@@ -22,7 +22,6 @@ DG_DEVICE void wgmma_wait() {
 
 /// Keeps the compiler from moving accesses of an accumulator register across this point; no instruction.
 DG_DEVICE void pin(float& accumulator) { asm volatile("" : "+f"(accumulator)::"memory"); }
-DG_DEVICE void pin(uint32_t& fragment) { asm volatile("" : "+r"(fragment)::"memory"); }
 
 /// Shared-memory descriptor of a K-major operand with 128-byte swizzle: eight rows of 128 bytes are 1024 bytes apart.
 /// Advance by 32 bytes for the next K step within the span.
