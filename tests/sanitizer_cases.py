@@ -143,9 +143,10 @@ def scale_layouts() -> None:
 
 
 if __name__ == "__main__":
-    for run in (dense, layouts, weight_gradient, grouped, tall, products, k_grouped, scale_layouts):
-        if len(sys.argv) == 1 or run.__name__ in sys.argv[1:]:
-            run()
+    every = (dense, layouts, weight_gradient, grouped, tall, products, k_grouped, scale_layouts)
+    cases = {case.__name__: case for case in every}
+    for name in sys.argv[1:] or cases:
+        cases[name]()
     if DEVICE.type == "cuda":
         torch.cuda.synchronize()
     print("all right")

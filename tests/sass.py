@@ -10,8 +10,9 @@ OPCODE, PREDICATE, ALWAYS = 0xFFF, 0xF000, 0x7000  # bits of an instruction's fi
 QGMMA, R2UR, BRANCH, FSEL = 0x9F3, 0x2CA, 0x947, 0x208  # wgmma of FP8, move to a uniform register, jump, select
 HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that reads registers; its fence and its wait
 WAITS = 1 << 47  # of WARPGROUP: the wait
-LOADS = (0x181, 0x182, 0x184)  # LDG, LDC, LDS, without the bits that tell kinds of operands
-OTHER_WRITERS = (0x105, 0x106, 0x108, 0x119, 0x189)  # F2I, I2F, MUFU, S2R, SHFL
+# Without the bits that tell kinds of operands: LD, LDG, LDC, LDL, LDS; CS2R and IMAD.WIDE; what is no plain arithmetic
+# (conversions, MUFU, POPC ...), S2R, SHFL.
+LOADS, PAIRS, OTHER_WRITERS = range(0x180, 0x185), (0x05, 0x25), (*range(0x100, 0x10A), 0x119, 0x189)
 
 
 def code(cubin: bytes) -> bytes:
@@ -61,6 +62,8 @@ def written(instruction: int) -> range:
     kind, first = instruction & 0x1FF, instruction >> 16 & 0xFF
     if kind in LOADS:
         return range(first, first + 4 if first % 4 == 0 else first + 2)
+    if kind in PAIRS:
+        return range(first, first + 2)
     return range(first, first + 1) if kind < 0x80 or kind in OTHER_WRITERS else range(0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from candidates import candidates, forced
+from candidates import forced_tile
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
@@ -28,15 +28,8 @@ def test_copies_of_a_tile_are_issued_by(swapped, rows, cols, issuers) -> None:
     cpu = torch.device("cpu")
     a, b = random_rows((M, K), cpu, 0), random_blocks((N, K), cpu, 1)
     out = GuardedOutput((M, N), torch.bfloat16, cpu)
-    with simulator.options(num_sms=2):
-        found = candidates(M, N, K, 2)
-        (chosen,) = [
-            c
-            for c in found
-            if (c.swapped, c.rows, c.cols, c.cluster, c.turns) == (swapped, rows, cols, 1, 1) and c.refusal is None
-        ]
-        with forced(cpu, M, N, K, chosen):
-            deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+    with simulator.options(num_sms=2), forced_tile(cpu, (M, N, K), swapped, rows, cols):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
     out.check()
     assert_matches(out.tensor, product_nt(a, b), "D")
     report = simulator.last_report()

@@ -90,13 +90,12 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
 /// group is expected to have: a strip of full height is found without a division. A block that two experts share costs
 /// twice as much: where strips and CTAs have a divisor in common, it would be the same CTAs' all along N.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
-    constexpr double kKeptBytes = 12 << 20;  // measured: docs/performance.md
     const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols);
     const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
     const int32_t rows = p.grouping == Grouping::m_contiguous ? p.m : expected_group_rows(p);
     const int32_t all = ceil_div(rows, block_m), blocks = static_cast<int32_t>(square / block_m + 0.5);
     const bool keeps_a = p.grouping == Grouping::dense && p.n >= rows &&
-                         static_cast<double>(rows) * p.k * element_bytes(p.operand) <= kKeptBytes;
+                         static_cast<double>(rows) * p.k * element_bytes(p.operand) <= sm90::kKeptBytes;
     int32_t strip = keeps_a ? all : std::clamp(blocks, 1, all);
     if (covers_two_experts(c))
         while (gcd(strip, num_ctas / c.cluster.size()) > 1) --strip;

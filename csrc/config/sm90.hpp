@@ -40,6 +40,9 @@ inline std::vector<TileShape> grouped_tile_shapes(bool swap_ab) {
             {128, 192, 128}, {192, 128, 128}, {256, 128, 128}};
 }
 
+/// Of A, that the L2 keeps while B and D pass through it (measured: docs/performance.md).
+inline constexpr double kKeptBytes = 12 << 20;
+
 /// Warpgroups that divide a tile's rows among themselves.
 inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
 

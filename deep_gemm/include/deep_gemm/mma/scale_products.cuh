@@ -28,6 +28,10 @@ struct Tf32Parts {
     static DG_DEVICE float leading(float value) { return __uint_as_float(__float_as_uint(value) & 0xffffe000u); }
 };
 
+/// Neighbouring columns change places among the products, so that no FFMA of promotion has all three operands in even
+/// or all in odd registers, which the register file may not serve at once.
+constexpr int32_t exchanged(int32_t column) { return column ^ 1; }
+
 /// One K block's scales as one thread needs them: the same interface as BlockScales.
 template <GemmConfig c>
 struct ScaleProducts {
@@ -67,12 +71,11 @@ struct ScaleProducts {
         pin();
     }
 
-    /// total += partial * scales, when all wgmma are done. Neighbouring columns have changed places in `product`: an
-    /// FFMA whose three operands are all in even or all in odd registers waits for the register file.
+    /// total += partial * scales, when all wgmma are done.
     DG_DEVICE void promote(float (&total)[c.tile.cols / 2], const float (&partial)[c.tile.cols / 2]) {
         pin();
 #pragma unroll
-        for (int32_t i = 0; i < c.tile.cols / 2; ++i) total[i] = __fmaf_rn(partial[i], product[i ^ 1], total[i]);
+        for (int32_t i = 0; i < c.tile.cols / 2; ++i) total[i] = __fmaf_rn(partial[i], product[exchanged(i)], total[i]);
     }
 
 private:
@@ -117,8 +120,8 @@ DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, 
 #pragma unroll
                 for (int32_t i = 0; i < kColumns; ++i) {
                     const Tf32Parts of(values[turn][i]);
-                    ptx::store_shared_x4(smem.col_scales(ring.stage) + ((mine ^ 1) + i * 32) * kColScaleBytes, of.high,
-                                         of.middle, of.low, of.high);
+                    ptx::store_shared_x4(smem.col_scales(ring.stage) + (exchanged(mine) + i * 32) * kColScaleBytes,
+                                         of.high, of.middle, of.low, of.high);
                 }
                 ptx::fence_for_async_proxy();
                 __syncwarp();
