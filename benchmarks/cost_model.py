@@ -168,13 +168,24 @@ def expected_blocks(c: Configs, height: np.ndarray) -> tuple[np.ndarray, np.ndar
     variance = np.maximum(0, (drawn**2).mean(axis=0) - mean**2)
     scatter = np.where(c.kind == MASKED, np.sqrt(3 * variance / c.groups) / mean, 0)
     blocks = ceil_div(known_rows(c), height)
-    mixed = blocks + np.where(ALIGNMENT % height == 0, 0, (expected_weights(c) - 1) / 2)
+    weights = expected_weights(c)
+    higher = np.maximum(weights, known_rows(c) / height + weights * (1 - ALIGNMENT / height) / 2)
+    aligned = np.where(ALIGNMENT % height == 0, blocks, higher)
     kinds = [c.kind == MASKED, c.kind == KGROUPED, c.kind == CONTIGUOUS]
-    return np.select(kinds, [mean * c.groups, blocks * c.groups, mixed], blocks), scatter
+    return np.select(kinds, [mean * c.groups, blocks * c.groups, aligned], blocks), scatter
+
+
+def expected_row_steps(c: Configs) -> np.ndarray:
+    """Times 64 rows with anything but padding among them, on average."""
+    steps = expected_blocks(c, np.full_like(c.rows, 64))[0]
+    weights = expected_weights(c)
+    contiguous = np.maximum(weights, steps - weights * (ALIGNMENT / 64 - 1) / 2)
+    return np.where(c.kind == CONTIGUOUS, contiguous, steps)
 
 
 def most_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
-    return ceil_div(c.m, height) * np.where((c.kind == MASKED) | (c.kind == KGROUPED), c.groups, 1)
+    lower = np.where(c.kind == CONTIGUOUS, np.minimum(height, ALIGNMENT), height)
+    return ceil_div(c.m, lower) * np.where((c.kind == MASKED) | (c.kind == KGROUPED), c.groups, 1)
 
 
 def expected_waves(tiles_per_cta: np.ndarray, scatter: np.ndarray) -> np.ndarray:
@@ -214,7 +225,8 @@ def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     )
     chain = c.subtiles * (wgmma_cycles + promotion_cycles(x, c) + waits)
     shared = c.cluster_rows * c.cluster_cols > 1
-    return norm(x["block_norm"], tensor, smem, l2, chain / c.turns) + np.where(shared, x["multicast_cycles"], 0)
+    cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns)
+    return cycles + np.where(shared, x["multicast_cycles"], 0) + np.where(c.skips_padding, x["padding_cycles"], 0)
 
 
 def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarray:
@@ -228,7 +240,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * cluster
     num_ctas = np.minimum(ctas, resident_ctas(num_sms, cluster))
     blocks, scatter = expected_blocks(c, tile_m * step_m)
-    wanted = expected_blocks(c, np.full_like(tile_m, 64))[0] * 64 / tile_m
+    wanted = expected_row_steps(c) * 64 / tile_m
     blocks = blocks - np.where(c.skips_padding, x["padding_left_out"] * (blocks - wanted), 0)
     tiles = blocks * n_blocks
     waves = expected_waves(tiles / (num_ctas // cluster), scatter)

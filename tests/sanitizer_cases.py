@@ -84,7 +84,7 @@ def grouped() -> None:
 
 
 def tall() -> None:
-    """256 rows, two experts in some tiles, several tiles a CTA: each is stored under the next one's first wgmma."""
+    """256 rows, padding, several tiles a CTA: each is stored under the next one's first wgmma."""
     n, k = 264, 400
     case = contiguous([5, 130, 300], n, k, DEVICE)
     before = deep_gemm.get_num_sms()

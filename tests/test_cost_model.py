@@ -49,7 +49,16 @@ def test_blocks_scatter_where_experts_may_need_more_than_one(calibrate) -> None:
     assert 0.05 < scatter < 0.5
 
 
-def test_tiles_of_two_experts_are_counted_twice(calibrate) -> None:
+def test_last_blocks_of_contiguous_experts_are_half_full(calibrate) -> None:
+    """On average: of those that are higher than the alignment."""
     case = ["contiguous", 5, 1024, 6144, 7168]
-    lower, higher = blocks(calibrate, case, 128), blocks(calibrate, case, 256)
-    assert higher == (lower[0] / 2 + 2, 0)  # every second of four boundaries
+    of_alignment = blocks(calibrate, case, 128)[0]
+    assert blocks(calibrate, case, 256) == (of_alignment / 2 + 5 / 4, 0)
+    assert blocks(calibrate, case, 64) == (of_alignment * 2, 0)
+
+
+def test_padding_of_contiguous_experts_is_half_of_what_there_may_be(calibrate) -> None:
+    """So far as 64 rows may be nothing else: of every second expert's last 128."""
+    model, case = calibrate.cost_model, ["contiguous", 5, 1024, 6144, 7168]
+    configs = model.Configs.of([(calibrate.sizes_of(case), (0, 256, 128, 1, 1, 1, 1))])
+    assert float(model.expected_row_steps(configs)[0]) == blocks(calibrate, case, 64)[0] - 5 / 2

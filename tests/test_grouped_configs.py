@@ -80,8 +80,8 @@ def test_every_legal_problem_has_a_config(kind, groups, m, expected_m, n, k, ali
     for candidate in fitting:
         height = candidate.cols if candidate.swapped else candidate.rows
         cluster_height = candidate.cluster_shape[1 if candidate.swapped else 0]
-        shared = candidate.rows == 256 and kind == "m_contiguous"  # by two experts
-        assert kind == "masked" or alignment % (height // 2 if shared else height) == 0
+        runs = candidate.rows == 256 and not candidate.swapped and kind == "m_contiguous"
+        assert kind == "masked" or alignment % (64 if runs else height) == 0
         assert cluster_height == 1
         assert candidate.cluster_shape[2] == 1
         assert candidate.ctas <= num_sms

@@ -109,14 +109,17 @@ struct ExpectedBlocks {
     double mean, scatter = 0;
 };
 
-/// For blocks of this height. One higher than the alignment is computed twice where an expert ends in its middle: every
-/// second end.
+/// For blocks of this height. Where it exceeds the alignment of a contiguous layout, experts' last blocks are half full
+/// on average.
 inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
     const double groups = p.num_groups;
     if (p.grouping == Grouping::k_contiguous) return {ceil_div(p.m, height) * groups};
     if (p.grouping == Grouping::m_contiguous)
-        return {ceil_div(round_up_coarsely(p.m), height) +
-                (p.m_alignment % height == 0 ? 0 : (expected_weights(p) - 1) / 2)};
+        return {
+            p.m_alignment % height == 0
+                ? ceil_div(round_up_coarsely(p.m), height)
+                : std::max(expected_weights(p), static_cast<double>(round_up_coarsely(p.m)) / height +
+                                                    expected_weights(p) * (1 - double(p.m_alignment) / height) / 2)};
     if (!is_m_grouped(p.grouping)) return {static_cast<double>(ceil_div(p.m, height))};
     if (p.expected_m == 0)
         return {static_cast<double>(ceil_div(round_up_coarsely(p.m), height)), kGroupScatter / std::sqrt(groups)};
@@ -131,6 +134,13 @@ inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
     return {mean * groups, std::sqrt(3 * variance / groups) / mean};  // as if spread evenly to both sides
 }
 
+/// Times 64 rows with anything but padding among them, on average.
+inline double expected_row_steps(const Problem& p) {
+    const double steps = expected_blocks(p, kWgmmaRows).mean;
+    if (p.grouping != Grouping::m_contiguous) return steps;
+    return std::max(expected_weights(p), steps - expected_weights(p) * (double(p.m_alignment) / kWgmmaRows - 1) / 2);
+}
+
 /// Waves of CTAs that walk this many tiles for each of them. Where the number of tiles scatters, a wave that is just
 /// not full may be two: the mean over it.
 inline double expected_waves(double tiles_per_cta, double scatter) {
@@ -141,6 +151,7 @@ inline double expected_waves(double tiles_per_cta, double scatter) {
 
 /// The most blocks of this height that there can be: a grid need not be larger.
 inline int64_t most_blocks(const Problem& p, int32_t height) {
+    if (p.grouping == Grouping::m_contiguous) return ceil_div(p.m, std::min(height, p.m_alignment));
     return static_cast<int64_t>(ceil_div(p.m, height)) *
            (p.grouping == Grouping::masked || p.grouping == Grouping::k_contiguous ? p.num_groups : 1);
 }

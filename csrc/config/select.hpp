@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,10 @@ inline int32_t most_stages(GemmConfig config) {
     return stages - stages % config.k_warpgroups;
 }
 
+/// Runs of experts' rows in a contiguous layout whose table leaves room for the ring: 131,072 rows of experts aligned
+/// to 128.
+inline constexpr int32_t kMostRuns = 1024;
+
 /// Why groups cannot be served by a config; empty where they can.
 inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     if (p.grouping == Grouping::dense) return "";
@@ -39,9 +44,13 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows,
                   cluster_m = c.swap_ab ? c.cluster.cols : c.cluster.rows;
     if (cluster_m > 1) return "neighbours along M may belong to different experts";
-    if (p.grouping != Grouping::masked && p.m_alignment % (covers_two_experts(c) ? tile_m / 2 : tile_m) != 0)
+    if (has_expert_runs(c)) {
+        if (p.m_alignment % kWgmmaRows != 0) return "experts do not start at multiples of 64 rows";
+        if (!is_staged(c.store)) return "a tile that ends with its expert is stored by the copy engine";
+        if (c.group_capacity > kMostRuns) return "more runs of rows than shared memory has room for";
+    } else if (p.grouping != Grouping::masked && p.m_alignment % tile_m != 0) {
         return "the tile's height does not divide the experts' alignment";
-    if (covers_two_experts(c) && !is_staged(c.store)) return "a tile of two experts is stored by the copy engine";
+    }
     return "";
 }
 
@@ -87,19 +96,15 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
 
 /// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output; but where the
 /// L2 keeps all of A beside what passes through it, all blocks of M together read a larger B only once. No more than a
-/// group is expected to have: a strip of full height is found without a division. A block that two experts share costs
-/// twice as much: where strips and CTAs have a divisor in common, it would be the same CTAs' all along N.
+/// group is expected to have: a strip of full height is found without a division.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
     const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols);
     const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
-    const int32_t rows = p.grouping == Grouping::m_contiguous ? p.m : expected_group_rows(p);
+    const int32_t rows = p.grouping == Grouping::m_contiguous && !has_expert_runs(c) ? p.m : expected_group_rows(p);
     const int32_t all = ceil_div(rows, block_m), blocks = static_cast<int32_t>(square / block_m + 0.5);
     const bool keeps_a = p.grouping == Grouping::dense && p.n >= rows &&
                          static_cast<double>(rows) * p.k * element_bytes(p.operand) <= sm90::kKeptBytes;
-    int32_t strip = keeps_a ? all : std::clamp(blocks, 1, all);
-    if (covers_two_experts(c))
-        while (gcd(strip, num_ctas / c.cluster.size()) > 1) --strip;
-    return strip;
+    return keeps_a ? all : std::clamp(blocks, 1, all);
 }
 
 /// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all
@@ -117,12 +122,15 @@ inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_block
 /// Groups whose tensor maps fit a kernel's argument of 32,764 bytes.
 inline constexpr int32_t kMostGroupMaps = 96;
 
-/// Room in the table of groups: few different ones, so that a model has few kernels.
-inline int32_t group_capacity(const Problem& p) {
+/// Room in the table of groups: few different ones, so that a model has few kernels. A run of rows takes at least the
+/// experts' alignment, unless a pass over the layout cuts it.
+inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
+    const auto rounded = [](int32_t least, int32_t count) {
+        return std::max(least, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(count))));
+    };
     if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
-    return counted_on_device(p.grouping) || p.grouping == Grouping::k_contiguous
-               ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
-               : 0;
+    if (has_expert_runs(c)) return rounded(256, ceil_div(p.m, p.m_alignment) + p.m / kRowsOfPass);
+    return has_group_table(c) || p.grouping == Grouping::k_contiguous ? rounded(32, p.num_groups) : 0;
 }
 
 inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster,
@@ -149,9 +157,9 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
                          : (reduces ? StoreKind::direct_add : StoreKind::direct),
          .dependent_launch = p.dependent_launch != 0,
          .tensor_core_percent = p.tensor_core_percent,
-         .group_capacity = group_capacity(p),
          .group_maps = p.group_maps != 0,
          .shape = p.compiled};
+    c.group_capacity = group_capacity(p, c);
     c.wgmma_products = sm90::multiplies_scales(c);
     c.look_ahead = sm90::looks_ahead(c, expected_k(p));
     const int32_t m_blocks_step = swap_ab ? cluster.cols : cluster.rows,

@@ -132,7 +132,8 @@ struct CostModel {
     double late_cycles_per_element = 0.04842;      // BF16, stored while the next tile is under way
     double fp32_cycles_per_element = 0.2081;       // FP32
     double late_fp32_cycles_per_element = 0.1306;  // FP32, stored while the next tile is under way
-    double padding_left_out = 0.4226;              // of the time that leaving padding out could save
+    double padding_left_out = 0.9;                 // of the time that leaving padding out could save
+    double padding_cycles = 60;                    // a K block's questions where padding may be left out
     double split_us = 0.1754, turn_us = 0.5311;    // adding up a split K: for each CTA, for each further warpgroup,
     double split_us_per_element = 0.0003736;       // and for each element
 
@@ -169,7 +170,7 @@ struct CostModel {
                                                   : chain_cycles;
         const double chain = subtiles * (wgmma_cycles + promotion_cycles(c) + waits);
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups}) +
-               (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0);
+               (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0) + (skips_padding(c) ? padding_cycles : 0);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
@@ -177,7 +178,7 @@ struct CostModel {
         const int32_t tile_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
         ExpectedBlocks blocks = expected_blocks(p, tile_m);
         if (skips_padding(c))
-            blocks.mean -= padding_left_out * (blocks.mean - expected_blocks(p, kWgmmaRows).mean * kWgmmaRows / tile_m);
+            blocks.mean -= padding_left_out * (blocks.mean - expected_row_steps(p) * kWgmmaRows / tile_m);
         const double tiles = blocks.mean * ceil_div(p.n, tile_n);
         const double waves = expected_waves(tiles / (num_ctas / c.cluster.size()), blocks.scatter);
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);

@@ -56,9 +56,16 @@ constexpr bool overlaps_blocks(const GemmConfig& c) {
            3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
 }
 
-/// Whether a tile of a contiguous layout may be of two experts: one whose halves are the usual alignment.
-constexpr bool covers_two_experts(const GemmConfig& c) {
+/// Whether a contiguous layout is read as runs of one expert's rows, and tiles begin where runs do: high tiles, which
+/// would hold rows of two experts otherwise. For lower ones, that divide the experts' alignment, the layout itself
+/// tells.
+constexpr bool has_expert_runs(const GemmConfig& c) {
     return c.grouping == Grouping::m_contiguous && !c.swap_ab && c.tile.rows == 256;
+}
+
+/// Whether a table of groups, made on the device, says where tiles lie along M.
+constexpr bool has_group_table(const GemmConfig& c) {
+    return c.grouping == Grouping::masked || c.grouping == Grouping::m_psum || has_expert_runs(c);
 }
 
 /// Whether 64 rows of a tile that hold nothing but padding are left out: neither copied nor multiplied. It is for two
@@ -86,6 +93,14 @@ constexpr int32_t rows_box(const GemmConfig& c) { return skips_padding(c) ? kWgm
 /// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
 constexpr bool stores_late(const GemmConfig& c) {
     return c.look_ahead && is_staged(c.store) && !(c.grouping == Grouping::m_psum && c.tile.cols > 128);
+}
+
+/// Whether the math warps of experts' tiles count K blocks by the kernel's argument instead of the tile's, and leave
+/// their loops together: only so does ptxas see that all lanes count alike where a tile's K blocks take two loops
+/// (mma/mainloop.cuh). Elsewhere the tile's count, made uniform, is as good or better (docs/performance.md).
+constexpr bool counts_by_argument(const GemmConfig& c) {
+    return (c.grouping == Grouping::masked || c.grouping == Grouping::m_contiguous) && stores_late(c) &&
+           c.warpgroup_rows() == kWgmmaRows;
 }
 
 /// Whether warpgroups issue a K block's wgmma one after the other (mma/issue_order.cuh). With 128 rows each, one always
@@ -145,6 +160,12 @@ constexpr bool has_store_warp(const GemmConfig& c) {
 
 /// One entry for each group that has rows, and the end mark.
 inline constexpr int32_t kGroupEntryBytes = 16;
+
+/// Groups of one pass that fills the table, 32 a chunk: their loads and scans overlap.
+constexpr int32_t group_chunks(const GemmConfig& c) { return c.group_capacity < 256 ? c.group_capacity / 32 : 8; }
+
+/// Rows of a contiguous layout that one pass looks at, one in 64: runs end there.
+inline constexpr int32_t kRowsOfPass = 8 * 32 * kWgmmaRows;
 constexpr int32_t group_table_bytes(const GemmConfig& c) {
     return c.group_capacity > 0 ? (c.group_capacity + 1) * kGroupEntryBytes : 0;
 }

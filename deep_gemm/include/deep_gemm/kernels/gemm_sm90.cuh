@@ -61,13 +61,17 @@ DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& tot
 template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
     TileScheduler<c> tiles(params, smem.groups());
-    MainLoop<c> main_loop(smem, warpgroup);
+    MainLoop<c> main_loop(smem, warpgroup, params);
     StoreState<c> state(smem);
     typename MainLoop<c>::Totals total;
     const auto store = [&](const Tile& tile) { store_tile<c>(smem, total, tile, warpgroup, state, params); };
     Tile tile, before;
     bool pending = false;
-    while (tiles.next(tile)) {
+    const auto next = [&] {
+        const bool more = tiles.next(tile);
+        return counts_by_argument(c) ? ptx::uniform(more) != 0 : more;
+    };
+    while (next()) {
         main_loop.run(total, tile, [&] {
             if (pending) store(before);
             MainLoop<c>::clear(total);

@@ -15,8 +15,11 @@ public:
     static constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
     using Totals = float[kSubtiles][kAccumulators<c>];
 
-    DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup)
-        : smem_(smem), order_(warpgroup), first_row_(first_row(c, warpgroup)) {
+    DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup, const GemmParams& params)
+        : smem_(smem),
+          order_(warpgroup),
+          first_row_(first_row(c, warpgroup)),
+          k_blocks_(Rasterizer<c>(params).k_blocks) {
         // A stage belongs to one turn: who waits for its next phase has seen the one before. (Otherwise a barrier whose
         // earlier phase is still open, copies being late, looks as if the awaited one were over.)
         static_assert(c.stages % c.k_warpgroups == 0);
@@ -32,13 +35,13 @@ public:
     /// in each round.)
     template <typename Meanwhile>
     DG_DEVICE void run(Totals& total, const Tile& tile, const Meanwhile& meanwhile) {
-        int32_t k_blocks = tile.k_blocks;
-        // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
-        if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
         // The place in the ring, and the descriptors made of it, belong in uniform registers. Where ptxas is not sure
         // that all lanes count alike, as behind a scheduler that loads, it moves each of them there (R2UR) while wgmma
         // waits for it. tests/test_every_kernel.py looks for such moves.
-        if constexpr (c.grouping != Grouping::dense) k_blocks = ptx::uniform(k_blocks);
+        int32_t k_blocks = counts_by_argument(c) ? k_blocks_ : tile.k_blocks;
+        // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
+        if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
+        if constexpr (!counts_by_argument(c) && c.grouping != Grouping::dense) k_blocks = ptx::uniform(k_blocks);
         constexpr bool kEarly = c.scaled() && (stores_late(c) || !TileScheduler<c>::kPlaced);
         const auto begin = [&] {
             if constexpr (kEarly) meanwhile();
@@ -130,7 +133,7 @@ private:
     /// All but the last kPending blocks are done; this is the oldest.
     template <int32_t kPending>
     DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>]) const {
-        finish_block<c, kPending>(block.partial);
+        finish_block<kPending>(block.partial);
         if constexpr (scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
         release(block.stage);
         if constexpr (!scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
@@ -193,11 +196,11 @@ private:
     }
 
     /// All K blocks of a tile, of which the first wgmma are under way. The last one by itself: asking in each round
-    /// whether it is the last would keep what the next issue needs from being computed under wgmma. (Behind a scheduler
-    /// that loads, ptxas takes two loops' lanes to count differently, and 256x128 spills: there, the question.)
+    /// whether it is the last would keep what the next issue needs from being computed under wgmma. (256x128
+    /// of experts would spill: there, the question.)
     template <Share kShare>
     DG_DEVICE void promote_rest(Block& block, Totals& total, int32_t k_blocks) {
-        if constexpr (c.grouping == Grouping::dense || c.grouping == Grouping::k_contiguous) {
+        if constexpr (c.grouping == Grouping::dense || c.grouping == Grouping::k_contiguous || counts_by_argument(c)) {
 #pragma unroll 1
             for (; k_blocks > 1; --k_blocks) promote_round<kShare>(block, total, true);
             promote_round<kShare>(block, total, false);
@@ -208,7 +211,7 @@ private:
                 if (k_blocks == 1) break;
             }
             // Nothing is under way, but ptxas does not know: without this, it waits in each round.
-            finish_block<c, 0>(block.partial);
+            finish_block<0>(block.partial);
         }
     }
 
@@ -219,6 +222,7 @@ private:
         constexpr int32_t kCount = kShare == Share::one ? 1 : kSubtiles;
         constexpr bool kHalf = kShare == Share::one_and_a_half;
         const int32_t stage = ring_.stage;
+        float half[kHalf ? kAccumulators<c> / 2 : 1];
 #pragma unroll
         for (int32_t subtile = 0; subtile < kCount; ++subtile) {
             const int32_t next = (subtile + 1) % kCount;
@@ -232,37 +236,40 @@ private:
             const int32_t next_row = (kHalf && next > 0 ? 0 : first_row_) + next * subtile_step(c);
             if (kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
             if (more) order_.wait();
-            finish_block<c, 0>(block.partial);
-            if constexpr (!kFactors)
-                block.scales.promote(total[subtile], block.partial);
-            else if (kHalf && subtile > 0)
-                factors.template promote<kHalf ? kAccumulators<c> / 2 : kAccumulators<c>>(total[subtile],
-                                                                                          block.partial);
-            else
-                factors.promote(total[subtile], block.partial);
+            if (kHalf && subtile > 0) {
+                if constexpr (kHalf) {
+                    finish_block<0>(half);
+                    factors.promote(total[subtile], half);
+                }
+            } else {
+                finish_block<0>(block.partial);
+                if constexpr (kFactors)
+                    factors.promote(total[subtile], block.partial);
+                else
+                    block.scales.promote(total[subtile], block.partial);
+            }
             if (!kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
             if (kHalf && next > 0) {
-                if constexpr (kHalf) multiply_half(block, next_row);
+                if constexpr (kHalf) multiply_half(half, next_row);
             } else if (more) {
                 multiply(block, next);
             }
         }
         release(stage);
         // Dense tiles of 256 rows were measured fastest with a wait here (docs/performance.md).
-        if constexpr (kCount > 1 && c.grouping == Grouping::dense) finish_block<c, 0>(block.partial);
+        if constexpr (kCount > 1 && c.grouping == Grouping::dense) finish_block<0>(block.partial);
     }
 
     /// This warpgroup's half of the columns, of 64 rows that both work on.
-    DG_DEVICE void multiply_half(Block& block, int32_t row) const {
+    DG_DEVICE void multiply_half(float (&partial)[kAccumulators<c> / 2], int32_t row) const {
         constexpr int32_t kCols = c.tile.cols / 2, kRowBytes = c.tile.k * element_bytes(c.operand);
-        multiply_block<c, kCols>(reinterpret_cast<float (&)[kCols / 2]>(block.partial),
-                                 smem_.rows(ring_.stage) + row * kRowBytes,
+        multiply_block<c, kCols>(partial, smem_.rows(ring_.stage) + row * kRowBytes,
                                  smem_.cols(ring_.stage) + first_row_ / kWgmmaRows * (kCols * kRowBytes), false);
     }
 
     /// Each stage is let go when it has come. The first one's wgmma are under way.
     DG_DEVICE void pass_by(Block& block, int32_t k_blocks) {
-        finish_block<c, 0>(block.partial);
+        finish_block<0>(block.partial);
         for (;;) {
             release(ring_.stage);
             advance();
@@ -307,7 +314,7 @@ private:
             previous = ring_.stage;
         }
 #pragma unroll
-        for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) finish_block<c, 0>(total[subtile]);
+        for (int32_t subtile = 0; subtile < kSubtiles; ++subtile) finish_block<0>(total[subtile]);
         release(previous);
     }
 
@@ -315,7 +322,7 @@ private:
     IssueOrder<c> order_;
     ClusterPosition<c> position_;
     Ring<c.stages> ring_;
-    int32_t first_row_;
+    int32_t first_row_, k_blocks_;
     int32_t turn_ = 0;  // among the warpgroups that share its rows
 };
 

@@ -38,11 +38,11 @@ DG_DEVICE void multiply_block(float (&d)[kCols / 2], uint32_t rows, uint32_t col
 }
 
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.
-template <GemmConfig c, int32_t kPending>
-DG_DEVICE void finish_block(float (&d)[kAccumulators<c>]) {
+template <int32_t kPending, int32_t kCount>
+DG_DEVICE void finish_block(float (&d)[kCount]) {
     ptx::wgmma_wait<kPending>();
 #pragma unroll
-    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+    for (int32_t i = 0; i < kCount; ++i) ptx::pin(d[i]);
 }
 
 /// Row scale times column scale, of a thread's two rows (8 apart) and of each run of columns that share one.
@@ -51,8 +51,8 @@ struct RunFactors {
     float of[2][kRuns];
 
     /// total += partial * scales, of the first kCount accumulators.
-    template <int32_t kCount = kAccumulators<c>>
-    DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>]) const {
+    template <int32_t kCount>
+    DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kCount]) const {
         static_assert(kCount == kAccumulators<c> || kRuns == 1, "other columns have other scales");
 #pragma unroll
         for (int32_t i = 0; i < kCount; ++i) {

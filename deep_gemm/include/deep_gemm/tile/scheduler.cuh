@@ -79,12 +79,12 @@ struct Rasterizer {
 
 /// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
 /// second takes a while and multiplying can begin without it, unless the tile is kPlaced already.
-template <GemmConfig c, Grouping = c.grouping>
+template <GemmConfig c, Grouping = c.grouping, bool = has_group_table(c)>
 class TileScheduler;
 
 /// One matrix.
 template <GemmConfig c>
-class TileScheduler<c, Grouping::dense> {
+class TileScheduler<c, Grouping::dense, false> {
 public:
     static constexpr bool kPlaced = false;
 
@@ -113,12 +113,11 @@ private:
 
 /// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a
 /// tile's height divides, so that the first row speaks for a tile; a tile that begins with padding (-1) holds nothing
-/// but padding. The highest tiles may be of two experts, each of which then has half of the rows: they are computed one
-/// after the other, as tiles that end early. They end where an expert's last 64 rows with any real one do.
+/// but padding.
 ///
 /// Always one tile ahead, so that nobody waits for the expert's index.
 template <GemmConfig c>
-class TileScheduler<c, Grouping::m_contiguous> {
+class TileScheduler<c, Grouping::m_contiguous, false> {
 public:
     static constexpr bool kPlaced = true;  // its expert could not be known without its place
 
@@ -132,25 +131,10 @@ public:
         look_ahead();
     }
 
-    /// `tile` is the one before.
     DG_DEVICE bool next(Tile& tile) {
         do {
-            if (kTwoExperts && mixed_) {
-                tile.row += kHalf;
-                tile.m_end = second_end_;
-                tile.group = second_;
-                mixed_ = false;
-                continue;
-            }
             if (next_ >= m_blocks_ * raster_.n_blocks) return false;
             tile = ahead_;
-            if constexpr (kTwoExperts) {
-                second_ = ahead_quarters_[1];
-                mixed_ = second_ != tile.group;
-                const int32_t first_end = tile.row + (ahead_quarters_[0] == tile.group ? 2 : 1) * kWgmmaRows;
-                second_end_ = min(tile.row + (ahead_quarters_[2] == second_ ? 4 : 3) * kWgmmaRows, m_end_);
-                tile.m_end = mixed_ ? min(first_end, m_end_) : second_end_;
-            }
             next_ += gridDim.x / c.cluster.size();
             look_ahead();
         } while (static_cast<uint32_t>(tile.group) >= static_cast<uint32_t>(num_groups_));
@@ -164,53 +148,46 @@ private:
         if (next_ >= m_blocks_ * raster_.n_blocks) return;
         raster_.share_k(ahead_);
         raster_.place(ahead_, next_, m_blocks_, 0);
-        const int32_t row = c.swap_ab ? ahead_.col : ahead_.row;
-        ahead_.group = ptx::load_global_int(experts_ + row);
+        ahead_.group = ptx::load_global_int(experts_ + (c.swap_ab ? ahead_.col : ahead_.row));
         ahead_.m_end = m_end_;
-        if constexpr (kTwoExperts)
-#pragma unroll
-            for (int32_t i = 0; i < 3; ++i)
-                ahead_quarters_[i] = ptx::load_global_int(experts_ + min(row + (i + 1) * kWgmmaRows, m_end_ - 1));
     }
 
     static constexpr int32_t kBlockM = Rasterizer<c>::kTileM;
-    static constexpr bool kTwoExperts = covers_two_experts(c);
-    static constexpr int32_t kHalf = kBlockM / 2;
-    static_assert(!kTwoExperts || kBlockM == 4 * kWgmmaRows);
     static_assert(Rasterizer<c>::kClusterM == 1, "neighbours along M may belong to different experts");
     Rasterizer<c> raster_;
     const int32_t* experts_;
     int32_t num_groups_, m_end_, m_blocks_, next_;
-    int32_t second_ = 0, second_end_ = 0;  // of the second half: its expert, the end of its rows
-    bool mixed_ = false;                   // the second half's tile is still to come
     Tile ahead_ = {};
-    int32_t ahead_quarters_[3];  // experts at its rows 64, 128 and 192
 };
 
-/// Groups with device-side row counts; a table in shared memory says where each begins.
-template <GemmConfig c>
-class CountedScheduler {
+/// Groups whose rows the device counts; a table in shared memory says where each begins. Extents are read again for
+/// each tile: the highest ones leave few registers.
+template <GemmConfig c, Grouping kGrouping>
+class TileScheduler<c, kGrouping, true> {
 public:
     static constexpr bool kPlaced =
-        c.grouping == Grouping::m_psum || skips_padding(c);  // its place says how much of it is padding
+        kGrouping == Grouping::m_psum || skips_padding(c);  // its place says how much of it is padding
 
-    DG_DEVICE CountedScheduler(const GemmParams& params, const GroupTable<c>& table)
-        : raster_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.cluster.size()) {}
+    DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>& table)
+        : params_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.cluster.size()) {}
 
     DG_DEVICE bool next(Tile& tile) {
-        while (entry_.group >= 0 && next_ >= entry_.block_end * raster_.n_blocks) {
+        const Rasterizer<c> raster(params_);
+        // Rather than kept where three kinds of tiles leave no registers.
+        if constexpr (skips_padding(c)) entry_ = table_.entry(index_);
+        while (entry_.group >= 0 && next_ >= entry_.block_end * raster.n_blocks) {
             blocks_before_ = entry_.block_end;
             entry_ = table_.entry(++index_);
         }
         if (entry_.group < 0) return false;
-        raster_.share_k(tile);
+        raster.share_k(tile);
         tile.group = entry_.group;
         tile.m_end = entry_.row_end;
-        at_ = next_ - blocks_before_ * raster_.n_blocks;
+        at_ = next_ - blocks_before_ * raster.n_blocks;
         next_ += gridDim.x / c.cluster.size();
         if constexpr (kPlaced) {  // blocks of nothing but padding become zero
             locate(tile);
-            if (c.grouping == Grouping::m_psum && (c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
+            if (kGrouping == Grouping::m_psum && (c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
         }
         return true;
     }
@@ -221,29 +198,33 @@ public:
 
 private:
     DG_DEVICE void locate(Tile& tile) const {
-        raster_.place(tile, at_, entry_.block_end - blocks_before_, entry_.row_begin);
+        const Rasterizer<c> raster(params_);
+        int32_t blocks = entry_.block_end - blocks_before_;
+        if constexpr (skips_padding(c)) {
+            // A block with padding costs less: it comes by itself, behind the others. If it took turns with them, the
+            // same CTAs would have it all along N, and with every expert.
+            blocks = (entry_.row_end - entry_.row_begin) / Rasterizer<c>::kTileM;
+            const int32_t behind = at_ - blocks * raster.n_blocks;
+            if (behind >= 0) {
+                tile.row = entry_.row_begin + blocks * Rasterizer<c>::kTileM;
+                tile.col = behind * c.super_tile_n() + raster.position.col * c.tile.cols;
+                return;
+            }
+        }
+        raster.place(tile, at_, blocks, entry_.row_begin);
     }
 
     static_assert(Rasterizer<c>::kClusterM == 1, "a cluster works on one group's block of rows");
-    Rasterizer<c> raster_;
+    const GemmParams& params_;
     GroupTable<c> table_;
     GroupEntry entry_;
     int32_t next_, at_ = 0, index_ = 0, blocks_before_ = 0;
 };
 
-template <GemmConfig c>
-class TileScheduler<c, Grouping::masked> : public CountedScheduler<c> {
-    using CountedScheduler<c>::CountedScheduler;
-};
-template <GemmConfig c>
-class TileScheduler<c, Grouping::m_psum> : public CountedScheduler<c> {
-    using CountedScheduler<c>::CountedScheduler;
-};
-
 /// One product per range of K, all of the same extents. Extents are read again for each tile: registers are short where
 /// there are three math warpgroups.
 template <GemmConfig c>
-class TileScheduler<c, Grouping::k_contiguous> {
+class TileScheduler<c, Grouping::k_contiguous, false> {
 public:
     static constexpr bool kPlaced = false;
 

@@ -88,7 +88,7 @@ DG_DEVICE void copy_chunks(uint32_t buffers, const Tile& tile, int32_t warp, int
     constexpr StoreChunk kChunk = store_chunk(c);
     const bool half = skips_padding(c) && subtile == 1 && shares_third(tile);
     const int32_t row = tile.row + (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
-    if ((skips_padding(c) || covers_two_experts(c)) && row >= tile.m_end) return;  // padding, or another expert's
+    if ((skips_padding(c) || has_expert_runs(c)) && row >= tile.m_end) return;  // padding, or another expert's
     if (half) end = min(end, kChunk.count / 2);
 #pragma unroll
     for (int32_t chunk = first; chunk < end; ++chunk) {

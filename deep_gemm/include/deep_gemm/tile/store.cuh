@@ -98,7 +98,7 @@ DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragmen
     constexpr bool kMayPair = c.output == ElementType::fp32 && !c.swap_ab;
     constexpr bool kAdd = adds_to_memory(c.store);
     static_assert(!kAdd || c.output == ElementType::fp32, "only FP32 is added in place: BF16 would be rounded twice");
-    static_assert(!covers_two_experts(c), "another expert's rows would be written");
+    static_assert(!has_expert_runs(c), "another expert's rows would be written");
     const bool paired = kMayPair && (params.d_stride | params.d_group_stride | at.n_end) % 2 == 0 &&
                         reinterpret_cast<uint64_t>(params.d_data) % 8 == 0;
     at.for_each_pair(static_cast<Element*>(params.d_data), params.d_stride, params.d_group_stride,
