@@ -66,8 +66,7 @@ private:
                 read_counts(groups, first + lane, params);
             // Where padding is left out, tiles differ in what they cost. CTAs take tiles in turn: experts of one tile
             // stand together with those that cost as much, the costly ones first, so that each CTA has as much to do.
-            // Experts of several tiles come before them and in no order: if those of two tiles stood together, every
-            // second CTA would have their small ones.
+            // Experts of several tiles come before them, as they are.
             constexpr int32_t kSizes = skips_padding(c) ? kTileM / kWgmmaRows : 1;
 #pragma unroll
             for (int32_t size = kSizes; size > 0; --size) {
