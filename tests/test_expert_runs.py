@@ -138,3 +138,9 @@ def test_the_table_has_room_for_few_kernels() -> None:
 
     assert kernel(1024) == kernel(16384) == kernel(30000)
     assert kernel(40000) != kernel(30000)
+
+
+@pytest.mark.parametrize("m", [30000, 60000, 97000])
+def test_the_table_takes_no_stage(m) -> None:
+    found = grouped_candidates("m_contiguous", 64, m, 6144, 7168, 0, 128, HOPPER_SMS)
+    assert straight(found, 256, 128).stages == 4

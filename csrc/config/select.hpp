@@ -32,9 +32,9 @@ inline int32_t most_stages(GemmConfig config) {
     return stages - stages % config.k_warpgroups;
 }
 
-/// Runs of experts' rows in a contiguous layout whose table leaves room for the ring: 131,072 rows of experts aligned
-/// to 128.
-inline constexpr int32_t kMostRuns = 1024;
+/// Runs of experts' rows in a contiguous layout whose table leaves room for four stages: some 97,000 rows of experts
+/// aligned to 128.
+inline constexpr int32_t kMostRuns = 768;
 
 /// Why groups cannot be served by a config; empty where they can.
 inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
@@ -125,12 +125,11 @@ inline constexpr int32_t kMostGroupMaps = 96;
 /// Room in the table of groups: few different ones, so that a model has few kernels. A run of rows takes at least the
 /// experts' alignment, unless a pass over the layout cuts it.
 inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
-    const auto rounded = [](int32_t least, int32_t count) {
-        return std::max(least, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(count))));
-    };
     if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
-    if (has_expert_runs(c)) return rounded(256, ceil_div(p.m, p.m_alignment) + p.m / kRowsOfPass);
-    return has_group_table(c) || p.grouping == Grouping::k_contiguous ? rounded(32, p.num_groups) : 0;
+    if (has_expert_runs(c)) return align_up(ceil_div(p.m, p.m_alignment) + p.m / kRowsOfPass, 256);
+    return has_group_table(c) || p.grouping == Grouping::k_contiguous
+               ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
+               : 0;
 }
 
 inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster,

@@ -222,6 +222,8 @@ private:
         constexpr int32_t kCount = kShare == Share::one ? 1 : kSubtiles;
         constexpr bool kHalf = kShare == Share::one_and_a_half;
         const int32_t stage = ring_.stage;
+        // Not the first half of `partial`: of wgmma of two sizes into the same registers ptxas may make one after the
+        // other (C7511).
         float half[kHalf ? kAccumulators<c> / 2 : 1];
 #pragma unroll
         for (int32_t subtile = 0; subtile < kCount; ++subtile) {
