@@ -176,11 +176,14 @@ def expected_blocks(c: Configs, height: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def expected_row_steps(c: Configs) -> np.ndarray:
-    """Times 64 rows with anything but padding among them, on average."""
-    steps = expected_blocks(c, np.full_like(c.rows, 64))[0]
-    weights = expected_weights(c)
-    contiguous = np.maximum(weights, steps - weights * (ALIGNMENT / 64 - 1) / 2)
-    return np.where(c.kind == CONTIGUOUS, contiguous, steps)
+    """Times 64 rows that tiles of 256 rows multiply where padding is left out; one by itself takes as long as two."""
+    groups = expected_weights(c)
+    rows = np.where(c.kind == MASKED, c.expected_m, known_rows(c) / groups - (ALIGNMENT - 1) / 2)
+    drawn = [
+        ceil_div(np.maximum(1, np.floor(rows * (1 - GROUP_SCATTER + 2 * GROUP_SCATTER * i / 12) + 0.5)), 64)
+        for i in range(13)
+    ]
+    return np.mean([steps + (steps % 4 == 1) for steps in drawn], axis=0) * groups
 
 
 def most_blocks(c: Configs, height: np.ndarray) -> np.ndarray:
@@ -241,7 +244,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     num_ctas = np.minimum(ctas, resident_ctas(num_sms, cluster))
     blocks, scatter = expected_blocks(c, tile_m * step_m)
     wanted = expected_row_steps(c) * 64 / tile_m
-    blocks = blocks - np.where(c.skips_padding, x["padding_left_out"] * (blocks - wanted), 0)
+    blocks = np.where(c.skips_padding, wanted, blocks)
     tiles = blocks * n_blocks
     waves = expected_waves(tiles / (num_ctas // cluster), scatter)
     k = np.where(c.kind == KGROUPED, np.maximum(1, c.k // c.groups), c.k)
@@ -259,7 +262,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     width = area / height
     read = tiles / (num_ctas // cluster) * (height * np.maximum(1, width / c.n) + width) * k
     shared = c.cluster_rows * c.cluster_cols > 1
-    tile = x["tile_cycles"] + np.where(shared, x["multicast_tile_cycles"], 0) + elements * of_element
+    of_tile = np.where(shared, x["multicast_tile_cycles"], 0) + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
+    tile = x["tile_cycles"] + of_tile + elements * of_element
     compute_us = waves * (k_blocks * block_cycles(x, c) + tile) / x["clock_mhz"]
     rows = expected_rows(c)
     power_us = 2e-6 * rows * c.n * k / x["tflops"]

@@ -35,8 +35,8 @@ RANGES = {
     "tile_cycles_per_element": (0.01, 0.5),
     "fp32_cycles_per_element": (0.1, 0.5),
     "late_fp32_cycles_per_element": (0.03, 0.5),
-    "padding_left_out": (0.1, 1),
     "padding_cycles": (1, 200),
+    "padding_tile_cycles": (100, 4000),
     "split_us": (0.02, 1),
 }
 INDIFFERENCE = 0.012  # estimates that differ by so little, as a ratio, say nothing about which config is faster

@@ -55,12 +55,8 @@ struct ProblemHash {
     }
 };
 
-/// Groups whose rows only the device can count.
-constexpr bool counted_on_device(Grouping grouping) {
-    return grouping == Grouping::masked || grouping == Grouping::m_psum;
-}
 constexpr bool is_m_grouped(Grouping grouping) {
-    return grouping == Grouping::m_contiguous || counted_on_device(grouping);
+    return grouping == Grouping::m_contiguous || grouping == Grouping::m_psum || grouping == Grouping::masked;
 }
 
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.
@@ -134,11 +130,20 @@ inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
     return {mean * groups, std::sqrt(3 * variance / groups) / mean};  // as if spread evenly to both sides
 }
 
-/// Times 64 rows with anything but padding among them, on average.
+/// Times 64 rows that tiles of 256 rows multiply where those of nothing but padding are left out, on average. One such
+/// step by itself takes as long as two: a warpgroup alone has nothing to promote under.
 inline double expected_row_steps(const Problem& p) {
-    const double steps = expected_blocks(p, kWgmmaRows).mean;
-    if (p.grouping != Grouping::m_contiguous) return steps;
-    return std::max(expected_weights(p), steps - expected_weights(p) * (double(p.m_alignment) / kWgmmaRows - 1) / 2);
+    const double groups = expected_weights(p);
+    const double rows =
+        p.grouping == Grouping::masked ? p.expected_m : round_up_coarsely(p.m) / groups - (p.m_alignment - 1) / 2.0;
+    constexpr int kPoints = 13;
+    double sum = 0;
+    for (int i = 0; i < kPoints; ++i) {
+        const double factor = 1 - kGroupScatter + 2 * kGroupScatter * i / (kPoints - 1);
+        const int32_t steps = ceil_div(std::max(1, static_cast<int32_t>(rows * factor + 0.5)), kWgmmaRows);
+        sum += steps + (steps % 4 == 1 ? 1 : 0);
+    }
+    return sum / kPoints * groups;
 }
 
 /// Waves of CTAs that walk this many tiles for each of them. Where the number of tiles scatters, a wave that is just

@@ -128,14 +128,13 @@ struct CostModel {
     double multicast_cycles = 68.88;       // a K block's wait for the slower CTA of a pair
     double multicast_tile_cycles = 366.3;  // and a tile's
     double tile_cycles = 100;
-    double tile_cycles_per_element = 0.03156;      // BF16
-    double late_cycles_per_element = 0.04842;      // BF16, stored while the next tile is under way
-    double fp32_cycles_per_element = 0.2081;       // FP32
-    double late_fp32_cycles_per_element = 0.1306;  // FP32, stored while the next tile is under way
-    double padding_left_out = 0.9;                 // of the time that leaving padding out could save
-    double padding_cycles = 60;                    // a K block's questions where padding may be left out
-    double split_us = 0.1754, turn_us = 0.5311;    // adding up a split K: for each CTA, for each further warpgroup,
-    double split_us_per_element = 0.0003736;       // and for each element
+    double tile_cycles_per_element = 0.03156;                // BF16
+    double late_cycles_per_element = 0.04842;                // BF16, stored while the next tile is under way
+    double fp32_cycles_per_element = 0.2081;                 // FP32
+    double late_fp32_cycles_per_element = 0.1306;            // FP32, stored while the next tile is under way
+    double padding_cycles = 40, padding_tile_cycles = 1000;  // a K block's and a tile's, where padding is left out
+    double split_us = 0.1754, turn_us = 0.5311;  // adding up a split K: for each CTA, for each further warpgroup,
+    double split_us_per_element = 0.0003736;     // and for each element
 
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;
@@ -177,14 +176,13 @@ struct CostModel {
         const int32_t tile_n = c.swap_ab ? c.tile.rows * c.cluster.rows : c.tile.cols * c.cluster.cols;
         const int32_t tile_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
         ExpectedBlocks blocks = expected_blocks(p, tile_m);
-        if (skips_padding(c))
-            blocks.mean -= padding_left_out * (blocks.mean - expected_row_steps(p) * kWgmmaRows / tile_m);
+        if (skips_padding(c)) blocks.mean = expected_row_steps(p) * kWgmmaRows / tile_m;
         const double tiles = blocks.mean * ceil_div(p.n, tile_n);
         const double waves = expected_waves(tiles / (num_ctas / c.cluster.size()), blocks.scatter);
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
         const double pair = c.cluster.rows * c.cluster.cols > 1 ? multicast_tile_cycles : 0;
-        const double tile = tile_cycles + pair +
+        const double tile = tile_cycles + pair + (skips_padding(c) ? padding_tile_cycles : 0) +
                             elements * (c.output == ElementType::fp32
                                             ? stores_late(c) ? late_fp32_cycles_per_element : fp32_cycles_per_element
                                         : stores_late(c) ? late_cycles_per_element

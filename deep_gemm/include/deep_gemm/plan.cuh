@@ -160,14 +160,16 @@ constexpr bool has_store_warp(const GemmConfig& c) {
 
 /// One entry for each group that has rows, and the end mark.
 inline constexpr int32_t kGroupEntryBytes = 16;
-
-/// Groups of one pass that fills the table, 32 a chunk: their loads and scans overlap.
-constexpr int32_t group_chunks(const GemmConfig& c) { return c.group_capacity < 256 ? c.group_capacity / 32 : 8; }
-
-/// Rows of a contiguous layout that one pass looks at, one in 64: runs end there.
-inline constexpr int32_t kRowsOfPass = 8 * 32 * kWgmmaRows;
 constexpr int32_t group_table_bytes(const GemmConfig& c) {
     return c.group_capacity > 0 ? (c.group_capacity + 1) * kGroupEntryBytes : 0;
+}
+
+/// The table is filled in passes over up to so many groups, 32 a chunk: the chunks' loads and scans overlap. In a
+/// contiguous layout a pass looks at one row in 64, and runs end with it.
+inline constexpr int32_t kMostChunks = 8;
+inline constexpr int32_t kRowsOfPass = kMostChunks * 32 * kWgmmaRows;
+constexpr int32_t group_chunks(const GemmConfig& c) {
+    return c.group_capacity < kMostChunks * 32 ? c.group_capacity / 32 : kMostChunks;
 }
 
 /// A column's scale as an operand of wgmma: four TF32 values.
