@@ -46,7 +46,7 @@ case $action in
     test)
         install_requirements requirements-test.txt
         build
-        exec "$python" -m pytest "$@"
+        exec "$python" -m pytest --numprocesses auto --maxprocesses 8 "$@" # of which the last counts: -n 0 for a debugger
         ;;
     lint)
         "$python" -m ruff check .

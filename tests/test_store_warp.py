@@ -15,16 +15,16 @@ M, N, K = 512, 256, 400
 
 
 @pytest.mark.parametrize(
-    ("swapped", "rows", "cols", "issuers"),
+    ("swapped", "rows", "cols", "store_warp"),
     [
-        (False, 128, 128, 1),  # two partial accumulators
-        (False, 256, 128, 1),  # looks ahead; several tiles a CTA
-        (False, 192, 128, 12),  # in turn: each math warp its own
-        (False, 64, 64, 4),  # one math warpgroup
-        (True, 128, 64, 8),  # swapped
+        (False, 128, 128, True),  # two partial accumulators
+        (False, 256, 128, True),  # looks ahead; several tiles a CTA
+        (False, 192, 128, False),  # in turn: each math warp its own
+        (False, 64, 64, False),  # one math warpgroup
+        (True, 128, 64, False),  # swapped
     ],
 )
-def test_copies_of_a_tile_are_issued_by(swapped, rows, cols, issuers) -> None:
+def test_who_issues_the_copies_of_a_tile(swapped, rows, cols, store_warp) -> None:
     cpu = torch.device("cpu")
     a, b = random_rows((M, K), cpu, 0), random_blocks((N, K), cpu, 1)
     out = GuardedOutput((M, N), torch.bfloat16, cpu)
@@ -35,6 +35,30 @@ def test_copies_of_a_tile_are_issued_by(swapped, rows, cols, issuers) -> None:
     report = simulator.last_report()
     assert report is not None
     tiles = -(-(N if swapped else M) // rows) * -(-(M if swapped else N) // cols)
-    # One group of stores for all of a tile, or one for each warp's part (fewer buffers than chunks: several).
     groups = report.statistics["instructions"]["cp.async.bulk.commit_group"]
-    assert groups == tiles if issuers == 1 else groups % (tiles * issuers) == 0
+    # One group of stores for all of a tile, or one for each warp's 16 rows (fewer buffers than chunks: several).
+    assert groups == tiles if store_warp else groups % (tiles * rows // 16) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "tiles", "paced"),
+    [
+        (256, 1, False),
+        (256, 2, False),  # the first tile tells nothing of how long one takes, and behind the last one nobody waits
+        (256, 3, True),
+        (256, 6, True),
+        (128, 6, False),  # two partial accumulators: not stored under the next tile's first wgmma
+    ],
+)
+def test_copies_are_spread_over_the_next_tile(rows, tiles, paced) -> None:
+    cpu = torch.device("cpu")
+    m, n, k = rows, 128 * tiles, 1280
+    a, b = random_rows((m, k), cpu, 0), random_blocks((n, k), cpu, 1)
+    out = GuardedOutput((m, n), torch.bfloat16, cpu)
+    with simulator.options(num_sms=1), forced_tile(cpu, (m, n, k), False, rows, 128):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b), "D")
+    report = simulator.last_report()
+    assert report is not None
+    assert (report.statistics["instructions"].get("nanosleep.u32", 0) > 0) == paced

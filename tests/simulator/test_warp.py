@@ -102,6 +102,16 @@ CONTROL = [
         "mov.u32 %r0, 4; @%p1 exit; nanosleep.u32 20; griddepcontrol.wait; griddepcontrol.launch_dependents;",
         lambda i: 4,
     ),
+    # time passes while a warp sleeps, by what it asked for at least
+    (
+        "mov.u32 %r1, %clock; nanosleep.u32 700; mov.u32 %r2, %clock; sub.u32 %r2, %r2, %r1; mov.u32 %r0, 0; setp.ge.u32 %p1, %r2, 700; @%p1 mov.u32 %r0, 1;",
+        lambda i: 1,
+    ),
+    # and hardly otherwise
+    (
+        "mov.u32 %r1, %clock; mov.u32 %r3, 700; mov.u32 %r2, %clock; sub.u32 %r2, %r2, %r1; mov.u32 %r0, 0; setp.ge.u32 %p1, %r2, 700; @%p1 mov.u32 %r0, 1;",
+        lambda i: 0,
+    ),
 ]
 
 

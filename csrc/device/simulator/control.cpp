@@ -77,15 +77,16 @@ void decode_call(Decoder& decoder) {
     decoder.set(handler);
 }
 
-Step sleep(Warp& w, const Instruction&, uint32_t) {
+Step sleep(Warp& w, const Instruction& in, uint32_t lanes) {
     if (w.resuming) return Step::next;
     w.wait = {};
-    w.wait.kind = Wait::Kind::poll;
+    w.wait.kind = Wait::Kind::sleep;
+    w.wait.value = w.cluster->time + w.row<uint32_t>(in.a)[std::countr_zero(lanes)];
     return Step::blocked;
 }
 void decode_nanosleep(Decoder& decoder) {
     decoder.need_type();
-    decoder.source(0, Type::u32);
+    decoder.out.a = decoder.source(0, Type::u32);
     decoder.set(sleep);
 }
 

@@ -46,6 +46,8 @@ std::string describe_wait(const Warp& warp, const Fragment& fragment) {
             return "waits for its bulk copies";
         case Wait::Kind::registers:
             return concat("waits for ", wait.value, " registers, ", warp.cta->free_registers, " are free");
+        case Wait::Kind::sleep:
+            return "sleeps";
         case Wait::Kind::poll:
             return "polls";
     }

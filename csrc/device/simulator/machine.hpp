@@ -30,10 +30,11 @@ struct Wait {
         wgmma,
         bulk,
         registers,
+        sleep,
         poll
     } kind = Kind::none;
     uint32_t address = 0;  // barrier number, or shared-memory address
-    uint64_t value = 0;    // generation, phase or count waited for
+    uint64_t value = 0;    // generation, phase, count or time waited for
     uint32_t lane = 0;
     bool latched = false;    // the condition came true once; it may be false again by now
     bool timed_out = false;  // a try_wait gives up
@@ -235,6 +236,7 @@ struct Cluster {
     std::vector<uint64_t> cluster_waiting;   // by warp: generation it arrived in, for wait
     Clock sync_clock;                        // carried by release / acquire through memory
     uint64_t progress = 0;
+    uint64_t time = 0;  // stands for cycles: instructions of all warps, and what was slept with nothing else to do
     uint32_t index = 0;
     Agent next_agent = 0;
     std::mt19937_64 random;

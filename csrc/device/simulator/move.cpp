@@ -64,8 +64,7 @@ Step unpack(Warp& w, const Instruction& in, uint32_t lanes) {
 
 Step read_clock(Warp& w, const Instruction& in, uint32_t lanes) {
     const auto special = Special(in.flags);
-    // Instructions of this warp stand for cycles; good enough to order two readings.
-    uint64_t value = w.executed;
+    uint64_t value = w.cluster->time;
     if (special == Special::clock_hi) value >>= 32;
     if (special == Special::globaltimer || special == Special::globaltimer_lo || special == Special::globaltimer_hi) {
         value = uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now()
@@ -112,7 +111,7 @@ void decode_mov(Decoder& decoder) {
     const Node& source = decoder.node(1);
     const Special special = source.kind == Node::Kind::name ? Special(0) : Special::unknown;
     out.d = decoder.dest(0, type);
-    if (special != Special::unknown && source.name.size() > 6 && source.name[0] == '%') {
+    if (special != Special::unknown && source.name[0] == '%') {
         static const std::pair<std::string_view, Special> kChanging[] = {{"%clock", Special::clock},
                                                                          {"%clock64", Special::clock64},
                                                                          {"%clock_hi", Special::clock_hi},

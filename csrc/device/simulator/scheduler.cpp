@@ -54,6 +54,8 @@ bool runnable(const Warp& warp, const Fragment& fragment) {
             return bulk_done(warp, wait);
         case Wait::Kind::registers:
             return warp.cta->free_registers >= wait.value;
+        case Wait::Kind::sleep:
+            return warp.cluster->time >= wait.value;
         case Wait::Kind::poll:
             return wait.timed_out || warp.cluster->progress > wait.value;
     }
@@ -185,6 +187,17 @@ Gathered gather(Warp& warp, const Instruction& in, uint32_t lanes) {
     return members & warp.alive() & ~lanes ? Gathered::no : Gathered::yes;
 }
 
+constexpr uint64_t kNever = ~uint64_t(0);
+
+/// When the first sleeper wakes.
+uint64_t first_to_wake(const Cluster& cluster) {
+    uint64_t first = kNever;
+    for (const Warp* warp : cluster.warps)
+        for (const auto& fragment : warp->fragments)
+            if (fragment.wait.kind == Wait::Kind::sleep) first = std::min(first, fragment.wait.value);
+    return first;
+}
+
 /// Run one warp until it blocks, ends, or has executed `budget` instructions.
 void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
     const Entry& entry = *warp.entry;
@@ -220,6 +233,7 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
             }
             if (execute) {
                 ++warp.executed;
+                ++cluster.time;
                 ++cluster.counts[warp.pc];
                 if (entry.has_wgmma && !in.is_wgmma) {
                     const Effects& effects = entry.effects[warp.pc];
@@ -358,6 +372,10 @@ void Cluster::run() {
         }
         if (!events.empty()) {
             fire(shuffled ? random() % events.size() : 0);
+            continue;
+        }
+        if (const uint64_t wakes = first_to_wake(*this); wakes != kNever) {
+            time = wakes;
             continue;
         }
         // Nothing can run. Let polling waits time out a few times, in case the kernel does something else then.

@@ -80,26 +80,22 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2
         stage_bf16<c>(buffer, total, chunk);
 }
 
-/// Issue the copies of staged chunks `first` to `end` of 16 rows: those of math warp `warp`, of the `subtile`th 64 rows
-/// of its warpgroup. One thread.
+/// Issue the copy of a staged chunk of 16 rows: those of math warp `warp`, of the `subtile`th 64 rows of its warpgroup.
+/// One thread.
 template <GemmConfig c>
-DG_DEVICE void copy_chunks(uint32_t buffers, const Tile& tile, int32_t warp, int32_t subtile, int32_t first,
-                           int32_t end, const GemmParams& params) {
+DG_DEVICE void copy_chunk(uint32_t source, const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk,
+                          const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
     const bool half = skips_padding(c) && subtile == 1 && shares_third(tile);
     const int32_t row = tile.row + (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
     if ((skips_padding(c) || has_expert_runs(c)) && row >= tile.m_end) return;  // padding, or another expert's
-    if (half) end = min(end, kChunk.count / 2);
-#pragma unroll
-    for (int32_t chunk = first; chunk < end; ++chunk) {
-        const uint32_t source = buffers + (chunk - first) * kChunk.bytes();
-        const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
-        const int32_t x = c.swap_ab ? row : col, y = c.swap_ab ? tile.col : row;
-        if constexpr (adds_to_memory(c.store))
-            ptx::add_box(&params.d, source, x, y, group_of_d<c>(tile));
-        else
-            ptx::store_box(&params.d, source, x, y, group_of_d<c>(tile));
-    }
+    if (half && chunk >= kChunk.count / 2) return;
+    const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
+    const int32_t x = c.swap_ab ? row : col, y = c.swap_ab ? tile.col : row;
+    if constexpr (adds_to_memory(c.store))
+        ptx::add_box(&params.d, source, x, y, group_of_d<c>(tile));
+    else
+        ptx::store_box(&params.d, source, x, y, group_of_d<c>(tile));
 }
 
 /// A math warp's 16 rows through its own ring of staging buffers, a batch of chunks at a time; no warp waits for
@@ -124,7 +120,10 @@ DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols /
         ptx::fence_for_async_proxy();
         __syncwarp();
         if (ptx::elect_one()) {
-            copy_chunks<c>(buffers, tile, threadIdx.x / 32, subtile, first, end, params);
+#pragma unroll
+            for (int32_t chunk = first; chunk < end; ++chunk)
+                copy_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), tile, threadIdx.x / 32, subtile, chunk,
+                              params);
             ptx::commit_stores();
         }
         batch = batch + 1 == kBatches ? 0 : batch + 1;
@@ -164,22 +163,64 @@ private:
     uint32_t phase_ = 0;
 };
 
+/// When the store role issues its copies. CTAs finish their tiles at about the same time. Copies of all of them at once
+/// would hold up those of operands, most of all where D is read too (tma_add): each CTA spreads its own over most of
+/// the time that its next tile takes, as far as the last one tells. (The first one, which waits for memory, tells
+/// nothing.)
+template <GemmConfig c>
+class StorePace {
+public:
+    /// `tile` is staged; `more` says whether `after` follows it.
+    DG_DEVICE void begin(const Tile& tile, bool more, const Tile& after) {
+        if constexpr (!stores_late(c)) return;  // no gain there, and a loss where K is small (docs/performance.md)
+        const uint32_t now = clock();
+        if (!first_ && tile.k_blocks > 0) block_cycles_ = (now - begin_) / static_cast<uint32_t>(tile.k_blocks);
+        step_ = more ? block_cycles_ * after.k_blocks * 3 / (4 * kSteps) : 0;
+        first_ = false;
+        begin_ = now;
+        due_ = 0;
+    }
+
+    /// Before each of the tile's kSteps shares.
+    DG_DEVICE void wait() {
+        if constexpr (!stores_late(c)) return;
+        while (clock() - begin_ < due_) ptx::sleep_nanoseconds(100);
+        due_ += step_;
+    }
+
+private:
+    static constexpr uint32_t kSteps = c.math_warpgroups * 4;
+    static DG_DEVICE uint32_t clock() { return static_cast<uint32_t>(ptx::clock_cycles()); }
+
+    uint32_t begin_ = 0, block_cycles_ = 0, step_ = 0, due_ = 0;
+    bool first_ = true;
+};
+
 /// The store role: one thread.
 template <GemmConfig c>
 DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
     TileScheduler<c> tiles(params, smem.groups());
-    Tile tile;
-    for (uint32_t phase = 0; tiles.next(tile); phase ^= 1) {
+    StorePace<c> pace;
+    const auto find = [&](Tile& tile) {
+        if (!tiles.next(tile)) return false;
         tiles.place(tile);
+        return true;
+    };
+    Tile tile = {}, after = {};
+    bool more = find(tile);
+    for (uint32_t phase = 0; more; phase ^= 1, tile = after) {
+        more = find(after);
         ptx::barrier_wait(smem.staged(), phase);
+        pace.begin(tile, more, after);
 #pragma unroll 1
         for (int32_t warp = 0; warp < c.math_warpgroups * 4; ++warp) {
+            pace.wait();
 #pragma unroll
-            for (int32_t subtile = 0; subtile < kSubtiles; ++subtile)
-                copy_chunks<c>(smem.staging(warp) + subtile * kChunk.count * kChunk.bytes(), tile, warp, subtile, 0,
-                               kChunk.count, params);
+            for (int32_t i = 0; i < kSubtiles * kChunk.count; ++i)
+                copy_chunk<c>(smem.staging(warp) + i * kChunk.bytes(), tile, warp, i / kChunk.count, i % kChunk.count,
+                              params);
         }
         ptx::commit_stores();
         ptx::wait_stores_read<0>();
