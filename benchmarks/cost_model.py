@@ -98,7 +98,7 @@ class Configs:
 
     @property
     def looks_ahead(self) -> np.ndarray:
-        one = np.where(self.per_row_b, self.wgmma_products, (self.cols == 192) & (self.k >= 2048))
+        one = np.where(self.per_row_b, self.wgmma_products, self.cols >= 144)
         two_warpgroups = self.row_warpgroups * self.turns == 2
         taller = self.subtiles > 1
         return ~self.overlaps_blocks & (self.k_parts == 1) & (taller | (two_warpgroups & one))
@@ -275,4 +275,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], x["added_gb_per_s"]) / 1e3
     split = np.where(c.cluster_k > 1, x["split_us"] * c.cluster_k, 0) + x["turn_us"] * (c.turns - 1)
     split = split + np.where(c.k_parts > 1, x["split_us_per_element"] * elements, 0)
-    return x["launch_us"] + split + again_us + norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)
+    last_us = area * c.output_bytes / x["last_gb_per_s"] / 1e3
+    return (
+        x["launch_us"] + split + again_us + last_us + norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)
+    )

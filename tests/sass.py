@@ -12,6 +12,7 @@ HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that rea
 WAITS = 1 << 47  # of WARPGROUP: the wait
 # Without the bits that tell kinds of operands: LD, LDG, LDC, LDL, LDS; CS2R and IMAD.WIDE; what is no plain arithmetic
 # (conversions, MUFU, POPC ...), S2R, SHFL.
+UNIFORM = range(0x80, 0xC0)  # arithmetic of uniform registers; R2UR is apart
 LOADS, PAIRS, OTHER_WRITERS = range(0x180, 0x185), (0x05, 0x25), (*range(0x100, 0x10A), 0x119, 0x189)
 
 
@@ -93,9 +94,9 @@ def overwritten_operands(instructions: list[int]) -> list[int]:
 class LoopsOverK(NamedTuple):
     """What stands in the loops over K.
 
-    FP8 wgmma; moves into uniform registers (R2UR) between two of them with no branch in between, each of which makes
-    the next wgmma wait for its descriptor; and selects of FP32 values, which a branch taken in one round may have
-    become in all of them.
+    FP8 wgmma; parts of their descriptors that come from moves into uniform registers (R2UR) behind another wgmma, with
+    no branch in between: the next one waits for them; and selects of FP32 values, which a branch taken in one round may
+    have become in all of them.
     """
 
     wgmma: int
@@ -107,16 +108,22 @@ def loops_over_k(cubin: bytes) -> LoopsOverK:
     found = instructions(cubin)
     wgmma = moves = selects = 0
     for loop in wgmma_loops(found):
-        after_wgmma, pending = False, 0
-        for opcode in (found[index] & OPCODE for index in loop):
+        after_wgmma = False
+        moved: set[int] = set()  # uniform registers that a move behind the last wgmma decides
+        for word in (found[index] for index in loop):
+            opcode, target_register = word & OPCODE, word >> 16 & 0xFF
             if opcode == QGMMA:
+                descriptor = word >> 24 & 0xFF
                 wgmma += 1
-                moves += pending if after_wgmma else 0
-                after_wgmma, pending = True, 0
+                moves += len(moved & set(range(descriptor, descriptor + 4))) if after_wgmma else 0
+                after_wgmma, moved = True, set()
             elif opcode == BRANCH:
                 after_wgmma = False
             elif opcode == R2UR:
-                pending += 1
+                moved.add(target_register)
+            elif opcode & 0x1FF in UNIFORM:
+                reads = {word >> shift & 0xFF for shift in (24, 32, 64)}
+                (moved.add if reads & moved else moved.discard)(target_register)
             elif opcode == FSEL:
                 selects += 1
     return LoopsOverK(wgmma, moves, selects)

@@ -95,8 +95,9 @@ class TestKernelOfAConfig:
             ({"k": 512}, 256, 128, True),
             ({}, 192, 128, False),  # three warpgroups
             ({}, 128, 128, False),  # two partial accumulators
-            ({"k": 2048}, 128, 192, True),
-            ({"k": 1536}, 128, 192, False),
+            ({}, 128, 192, True),
+            ({"k": 512}, 128, 192, True),
+            ({}, 128, 144, True),
             ({"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}, 128, 128, True),
             ({"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}, 128, 160, False),
         ],

@@ -160,7 +160,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .shape = p.compiled};
     c.group_capacity = group_capacity(p, c);
     c.wgmma_products = sm90::multiplies_scales(c);
-    c.look_ahead = sm90::looks_ahead(c, expected_k(p));
+    c.look_ahead = sm90::looks_ahead(c);
     const int32_t m_blocks_step = swap_ab ? cluster.cols : cluster.rows,
                   n_blocks_step = swap_ab ? cluster.rows : cluster.cols;
     const int64_t m_blocks =

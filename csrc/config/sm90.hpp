@@ -61,12 +61,12 @@ inline bool multiplies_scales(const GemmConfig& c) {
 
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma: where
 /// that was faster (docs/performance.md).
-inline bool looks_ahead(const GemmConfig& c, int32_t k) {
+inline bool looks_ahead(const GemmConfig& c) {
     if (!c.scaled() || overlaps_blocks(c) || c.k_parts() > 1) return false;
     if (c.warpgroup_rows() > kWgmmaRows) return true;
     if (c.math_warpgroups != 2) return false;
     if (c.row_scales() == ScaleKind::per_row && c.col_scales() == ScaleKind::per_row) return c.wgmma_products;
-    return c.tile.cols == 192 && k >= 2048;
+    return c.tile.cols >= 144;
 }
 
 /// Stages that are worth more than buffers for all of D. Three do for 256 rows of a dense problem with several tiles a
@@ -103,15 +103,16 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.424;           // launch, prologue, first copies, last stores
+    double launch_us = 3.404;           // launch, prologue, first copies, last stores
     double memory_gb_per_s = 4048;      // beyond the launch
     double tflops = 2500;               // what power allows
-    double again_gb_per_s = 3.208e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 1.411e+07;
-    double added_gb_per_s = 1600;          // FP32 added to memory by the L2, straight tiles
+    double again_gb_per_s = 2.151e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 3.786e+07;
+    double last_gb_per_s = 7271;           // D of the last wave of tiles, which hides behind nothing
+    double added_gb_per_s = 2015;          // FP32 added to memory by the L2, straight tiles
     double added_swapped_gb_per_s = 1207;  // the same, swapped
-    double overlap_norm = 3.358;          // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 154.6;  // wgmma operands read and copies written
+    double overlap_norm = 3.202;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 148.9;  // wgmma operands read and copies written
     double l2_bytes_per_cycle = 69.71;    // into one SM
     double block_norm = 6.743;            // as overlap_norm, of what limits a K block
     double promote_cycles = 1;            // an accumulator of a thread, scales uniform along columns
@@ -119,22 +120,22 @@ struct CostModel {
     double promote_smem_cycles = 0;       // scales per column, read from shared memory
     double promote_product_cycles = 6.684;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 8.936;   // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 5.696;  // the same, products by the tensor cores
-    double run_cycles = 32.62;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 395;             // a K block's waits and issue, in turn
-    double ahead_cycles = 112.7;           // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 6.172;         // the same, where warpgroups issue one after the other
+    double promote_wgmma_product_cycles = 4.774;  // the same, products by the tensor cores
+    double run_cycles = 34.63;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 398.3;           // a K block's waits and issue, in turn
+    double ahead_cycles = 131.2;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 20;            // the same, where warpgroups issue one after the other
     double overlap_cycles = 0;             // the same, the next block already under way
     double multicast_cycles = 68.88;       // a K block's wait for the slower CTA of a pair
     double multicast_tile_cycles = 366.3;  // and a tile's
-    double tile_cycles = 100;
-    double tile_cycles_per_element = 0.03156;                // BF16
-    double late_cycles_per_element = 0.04842;                // BF16, stored while the next tile is under way
-    double fp32_cycles_per_element = 0.2081;                 // FP32
-    double late_fp32_cycles_per_element = 0.1306;            // FP32, stored while the next tile is under way
-    double padding_cycles = 40, padding_tile_cycles = 1000;  // a K block's and a tile's, where padding is left out
-    double split_us = 0.1754, turn_us = 0.5311;  // adding up a split K: for each CTA, for each further warpgroup,
-    double split_us_per_element = 0.0003736;     // and for each element
+    double tile_cycles = 152.1;
+    double tile_cycles_per_element = 0.01607;                // BF16
+    double late_cycles_per_element = 0.02993;                // BF16, stored while the next tile is under way
+    double fp32_cycles_per_element = 0.239;                  // FP32
+    double late_fp32_cycles_per_element = 0.1943;            // FP32, stored while the next tile is under way
+    double padding_cycles = 40, padding_tile_cycles = 1153;  // a K block's and a tile's, where padding is left out
+    double split_us = 0.164, turn_us = 0.4464;  // adding up a split K: for each CTA, for each further warpgroup,
+    double split_us_per_element = 0.0003403;    // and for each element
 
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;
@@ -204,7 +205,8 @@ struct CostModel {
         const double added = adds_to_memory(c.store) ? stored : 0;
         const double split = (c.cluster.k > 1 ? split_us * c.cluster.k : 0) + turn_us * (c.k_warpgroups - 1) +
                              (c.k_parts() > 1 ? split_us_per_element * elements : 0);
-        return launch_us + split + again_us +
+        const double last_us = area * element_bytes(p.output) / last_gb_per_s / 1e3;
+        return launch_us + split + again_us + last_us +
                norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, power_us,
                                    added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3});
     }
