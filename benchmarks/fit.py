@@ -32,6 +32,8 @@ RANGES = {
     "l2_bytes_per_cycle": (30, 130),
     "promote_cycles": (1, 5),
     "multicast_cycles": (1, 200),
+    "promote_smem_cycles": (0.1, 20),  # from 0, no factor leads anywhere
+    "overlap_cycles": (1, 400),
     "tile_cycles": (100, 2000),
     "tile_cycles_per_element": (0.01, 0.5),
     "fp32_cycles_per_element": (0.1, 0.5),

@@ -23,6 +23,11 @@ constexpr int32_t block_scale_values(const GemmConfig& c) {
     return extent / scale_run(extent);
 }
 
+/// Cycles of the tensor cores for one K block: 64 rows x N columns x 32 bytes of K take N / 2.
+constexpr int32_t tensor_cycles(const GemmConfig& c) {
+    return c.tile.rows / kWgmmaRows * c.tile.cols * (c.tile.k * element_bytes(c.operand) / 32) / 2;
+}
+
 /// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
 constexpr int32_t math_registers(const GemmConfig& c) { return c.math_warpgroups < 3 ? 232 : 160; }
 

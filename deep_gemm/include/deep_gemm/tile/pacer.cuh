@@ -2,7 +2,7 @@
 // kernel.
 #pragma once
 
-#include <deep_gemm/config.cuh>
+#include <deep_gemm/plan.cuh>
 #include <deep_gemm/ptx/control.cuh>
 
 namespace deep_gemm {
@@ -13,9 +13,7 @@ class Pacer {
 public:
     DG_DEVICE void wait() {
         if constexpr (c.tensor_core_percent < 100) {
-            // Tensor cores do 64 x N x 32 bytes of K in N / 2 cycles.
-            constexpr int32_t kBusyCycles =
-                c.tile.rows / kWgmmaRows * c.tile.cols * (c.tile.k * element_bytes(c.operand) / 32) / 2;
+            constexpr int32_t kBusyCycles = tensor_cycles(c);
             int64_t now = ptx::clock_cycles();
             while (now < next_) {
                 ptx::sleep_nanoseconds(32);

@@ -174,7 +174,8 @@ public:
     DG_DEVICE void begin(const Tile& tile, bool more, const Tile& after) {
         if constexpr (!stores_late(c)) return;  // no gain there, and a loss where K is small (docs/performance.md)
         const uint32_t now = clock();
-        if (!first_ && tile.k_blocks > 0) block_cycles_ = (now - begin_) / static_cast<uint32_t>(tile.k_blocks);
+        if (!first_ && tile.k_blocks > 0)
+            block_cycles_ = min((now - begin_) / static_cast<uint32_t>(tile.k_blocks), kMostCycles);
         step_ = more ? block_cycles_ * after.k_blocks * 3 / (4 * kSteps) : 0;
         first_ = false;
         begin_ = now;
@@ -190,6 +191,9 @@ public:
 
 private:
     static constexpr uint32_t kSteps = c.math_warpgroups * 4;
+    /// Twice what the tensor cores take for a K block: a CTA that was stopped in between, because another process had
+    /// the GPU, must not wait as long again.
+    static constexpr uint32_t kMostCycles = 2 * tensor_cycles(c);
     static DG_DEVICE uint32_t clock() { return static_cast<uint32_t>(ptx::clock_cycles()); }
 
     uint32_t begin_ = 0, block_cycles_ = 0, step_ = 0, due_ = 0;
