@@ -160,10 +160,16 @@ def group_rows(c: Configs) -> np.ndarray:
 GROUP_SCATTER = 0.3
 
 
+def sizes_of_groups(rows: np.ndarray) -> np.ndarray:
+    """Rows that groups have when they scatter around this many."""
+    return np.array(
+        [np.maximum(1, np.floor(rows * (1 - GROUP_SCATTER + 2 * GROUP_SCATTER * i / 12) + 0.5)) for i in range(13)]
+    )
+
+
 def expected_blocks(c: Configs, height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Blocks of M on average, and by what part of it they scatter."""
-    factors = [1 - GROUP_SCATTER + 2 * GROUP_SCATTER * i / 12 for i in range(13)]
-    drawn = np.array([ceil_div(np.maximum(1, np.floor(c.expected_m * factor + 0.5)), height) for factor in factors])
+    drawn = ceil_div(sizes_of_groups(c.expected_m), height)
     mean = drawn.mean(axis=0)
     variance = np.maximum(0, (drawn**2).mean(axis=0) - mean**2)
     scatter = np.where(c.kind == MASKED, np.sqrt(3 * variance / c.groups) / mean, 0)
@@ -179,11 +185,8 @@ def expected_row_steps(c: Configs) -> np.ndarray:
     """Times 64 rows that tiles of 256 rows multiply where padding is left out; one by itself takes as long as two."""
     groups = expected_weights(c)
     rows = np.where(c.kind == MASKED, c.expected_m, known_rows(c) / groups - (ALIGNMENT - 1) / 2)
-    drawn = [
-        ceil_div(np.maximum(1, np.floor(rows * (1 - GROUP_SCATTER + 2 * GROUP_SCATTER * i / 12) + 0.5)), 64)
-        for i in range(13)
-    ]
-    return np.mean([steps + (steps % 4 == 1) for steps in drawn], axis=0) * groups
+    steps = ceil_div(sizes_of_groups(rows), 64)
+    return np.mean(steps + (steps % 4 == 1), axis=0) * groups
 
 
 def most_blocks(c: Configs, height: np.ndarray) -> np.ndarray:

@@ -105,6 +105,24 @@ struct ExpectedBlocks {
     double mean, scatter = 0;
 };
 
+struct Moments {
+    double mean, variance;
+};
+
+/// Of what `count` says of a group's rows, over the sizes that groups have when they scatter around this one.
+template <typename Count>
+Moments over_sizes(double rows, const Count& count) {
+    constexpr int kPoints = 13;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < kPoints; ++i) {
+        const double factor = 1 - kGroupScatter + 2 * kGroupScatter * i / (kPoints - 1);
+        const double value = count(std::max(1, static_cast<int32_t>(rows * factor + 0.5)));
+        sum += value, squares += value * value;
+    }
+    const double mean = sum / kPoints;
+    return {mean, std::max(0.0, squares / kPoints - mean * mean)};
+}
+
 /// For blocks of this height. Where it exceeds the alignment of a contiguous layout, experts' last blocks are half full
 /// on average.
 inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
@@ -119,14 +137,7 @@ inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
     if (!is_m_grouped(p.grouping)) return {static_cast<double>(ceil_div(p.m, height))};
     if (p.expected_m == 0)
         return {static_cast<double>(ceil_div(round_up_coarsely(p.m), height)), kGroupScatter / std::sqrt(groups)};
-    constexpr int kPoints = 13;
-    double sum = 0, squares = 0;
-    for (int i = 0; i < kPoints; ++i) {
-        const double factor = 1 - kGroupScatter + 2 * kGroupScatter * i / (kPoints - 1);
-        const double blocks = ceil_div(std::max(1, static_cast<int32_t>(p.expected_m * factor + 0.5)), height);
-        sum += blocks, squares += blocks * blocks;
-    }
-    const double mean = sum / kPoints, variance = std::max(0.0, squares / kPoints - mean * mean);
+    const auto [mean, variance] = over_sizes(p.expected_m, [&](int32_t rows) { return ceil_div(rows, height); });
     return {mean * groups, std::sqrt(3 * variance / groups) / mean};  // as if spread evenly to both sides
 }
 
@@ -136,14 +147,11 @@ inline double expected_row_steps(const Problem& p) {
     const double groups = expected_weights(p);
     const double rows =
         p.grouping == Grouping::masked ? p.expected_m : round_up_coarsely(p.m) / groups - (p.m_alignment - 1) / 2.0;
-    constexpr int kPoints = 13;
-    double sum = 0;
-    for (int i = 0; i < kPoints; ++i) {
-        const double factor = 1 - kGroupScatter + 2 * kGroupScatter * i / (kPoints - 1);
-        const int32_t steps = ceil_div(std::max(1, static_cast<int32_t>(rows * factor + 0.5)), kWgmmaRows);
-        sum += steps + (steps % 4 == 1 ? 1 : 0);
-    }
-    return sum / kPoints * groups;
+    const auto steps_of = [](int32_t rows_of_group) {
+        const int32_t steps = ceil_div(rows_of_group, kWgmmaRows);
+        return steps + (steps % 4 == 1 ? 1 : 0);
+    };
+    return over_sizes(rows, steps_of).mean * groups;
 }
 
 /// Waves of CTAs that walk this many tiles for each of them. Where the number of tiles scatters, a wave that is just
