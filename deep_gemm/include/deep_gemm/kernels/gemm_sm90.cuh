@@ -18,53 +18,56 @@
 
 namespace deep_gemm {
 
-/// What a math warpgroup keeps from one store to the next.
-template <GemmConfig c>
-struct StoreState {
-    Staging<c> staging;
-    int32_t batch = 0;
-    DG_DEVICE explicit StoreState(const Smem<c>& smem) : staging(smem) {}
+/// How math warps get D out.
+template <GemmConfig c, bool = is_staged(c.store), bool = has_store_warp(c)>
+struct SelectStores {
+    using Type = DirectStores<c>;
 };
+template <GemmConfig c>
+struct SelectStores<c, true, false> {
+    using Type = OwnStores<c>;
+};
+template <GemmConfig c>
+struct SelectStores<c, true, true> {
+    using Type = HandedStores<c>;
+};
+template <GemmConfig c>
+using Stores = typename SelectStores<c>::Type;
 
 /// The end of 64 rows of a tile: add C, clear padding, write D.
 template <GemmConfig c>
-DG_DEVICE void store_subtile(const Smem<c>& smem, float (&total)[kAccumulators<c>], const Tile& tile, int32_t warpgroup,
-                             int32_t subtile, StoreState<c>& state, const GemmParams& params) {
+DG_DEVICE void store_subtile(float (&total)[kAccumulators<c>], const Tile& tile, int32_t warpgroup, int32_t subtile,
+                             Stores<c>& stores, const GemmParams& params) {
     const Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
     if constexpr (c.add_c) add_c<c>(total, at, params);
     if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(total, at, tile);
-    if constexpr (has_store_warp(c))
-        state.staging.write(total, subtile);
-    else if constexpr (is_staged(c.store))
-        store_staged<c>(smem.staging(threadIdx.x / 32), total, tile, subtile, state.batch, params);
-    else
-        store_direct<c>(total, at, params);
+    stores.write(total, at, tile, subtile, params);
 }
 
 /// A warpgroup's rows of a tile, of which other warps of the cluster may hold parts.
 template <GemmConfig c>
 DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t warpgroup,
-                          StoreState<c>& state, const GemmParams& params) {
+                          Stores<c>& stores, const GemmParams& params) {
     constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
     if constexpr (c.k_parts() > 1) {
         static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
         if (!reduce_split_k<c>(smem, ClusterPosition<c>(), total[0])) return;
     }
-    if constexpr (has_store_warp(c)) state.staging.begin();
-    store_subtile<c>(smem, total[0], tile, warpgroup, 0, state, params);
+    stores.begin();
+    store_subtile<c>(total[0], tile, warpgroup, 0, stores, params);
     // Written out: a loop over accumulators that the compiler does not unroll would put them all into local memory.
     static_assert(kSubtiles <= 2);
-    if constexpr (kSubtiles == 2) store_subtile<c>(smem, total[1], tile, warpgroup, 1, state, params);
-    if constexpr (has_store_warp(c)) state.staging.end();
+    if constexpr (kSubtiles == 2) store_subtile<c>(total[1], tile, warpgroup, 1, stores, params);
+    stores.end();
 }
 
 template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
     TileScheduler<c> tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup, params);
-    StoreState<c> state(smem);
+    Stores<c> stores(smem);
     typename MainLoop<c>::Totals total;
-    const auto store = [&](const Tile& tile) { store_tile<c>(smem, total, tile, warpgroup, state, params); };
+    const auto store = [&](const Tile& tile) { store_tile<c>(smem, total, tile, warpgroup, stores, params); };
     Tile tile, before;
     bool pending = false;
     const auto next = [&] {
@@ -84,9 +87,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     }
     main_loop.end();
     if (pending) store(before);
-    // Shared memory must outlive the copies that read it.
-    if constexpr (is_staged(c.store) && !has_store_warp(c))
-        if (ptx::elect_one()) ptx::wait_stores<0>();
+    stores.finish();
 }
 
 template <GemmConfig c>

@@ -11,6 +11,7 @@
 #include <deep_gemm/ptx/tma.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 #include <deep_gemm/tile/smem.cuh>
+#include <deep_gemm/tile/store.cuh>
 #include <deep_gemm/tile/swizzle.cuh>
 
 namespace deep_gemm {
@@ -98,43 +99,60 @@ DG_DEVICE void copy_chunk(uint32_t source, const Tile& tile, int32_t warp, int32
         ptx::store_box(&params.d, source, x, y, group_of_d<c>(tile));
 }
 
-/// A math warp's 16 rows through its own ring of staging buffers, a batch of chunks at a time; no warp waits for
-/// another one.
+/// A math warp's part where it issues the copies itself: each 16 rows through its own ring of staging buffers, a batch
+/// of chunks at a time. It waits for no other warp.
 template <GemmConfig c>
-DG_DEVICE void store_staged(uint32_t staging, const float (&total)[c.tile.cols / 2], const Tile& tile, int32_t subtile,
-                            int32_t& batch, const GemmParams& params) {
-    constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
-                      kBatches = c.store_buffers / kBatch;
+class OwnStores {
+public:
+    DG_DEVICE explicit OwnStores(const Smem<c>& smem) : smem_(smem) {}
+
+    DG_DEVICE void begin() const {}
+    DG_DEVICE void end() const {}
+
+    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>&, const Tile& tile, int32_t subtile,
+                         const GemmParams& params) {
+        constexpr StoreChunk kChunk = store_chunk(c);
+        constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
+                          kBatches = c.store_buffers / kBatch;
 #pragma unroll
-    for (int32_t first = 0; first < kChunk.count; first += kBatch) {
-        const int32_t end = first + kBatch < kChunk.count ? first + kBatch : kChunk.count;
-        const uint32_t buffers = staging + batch * (kBatch * kChunk.bytes());
-        // The engine may still read an earlier batch from these buffers. (Always the same lane is elected: groups of
-        // stores belong to a thread. Behind threadIdx.x % 32 == 0 ptxas makes a loop over lanes of each store.)
-        if (ptx::elect_one()) ptx::wait_stores_read<kBatches - 1>();
-        __syncwarp();
-#pragma unroll
-        for (int32_t chunk = first; chunk < end; ++chunk)
-            stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
-        ptx::fence_for_async_proxy();
-        __syncwarp();
-        if (ptx::elect_one()) {
+        for (int32_t first = 0; first < kChunk.count; first += kBatch) {
+            const int32_t end = first + kBatch < kChunk.count ? first + kBatch : kChunk.count;
+            const uint32_t buffers = smem_.staging(threadIdx.x / 32) + batch_ * (kBatch * kChunk.bytes());
+            // The engine may still read an earlier batch from these buffers. (Always the same lane is elected: groups
+            // of stores belong to a thread. Behind threadIdx.x % 32 == 0 ptxas makes a loop over lanes of each store.)
+            if (ptx::elect_one()) ptx::wait_stores_read<kBatches - 1>();
+            __syncwarp();
 #pragma unroll
             for (int32_t chunk = first; chunk < end; ++chunk)
-                copy_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), tile, threadIdx.x / 32, subtile, chunk,
-                              params);
-            ptx::commit_stores();
+                stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
+            ptx::fence_for_async_proxy();
+            __syncwarp();
+            if (ptx::elect_one()) {
+#pragma unroll
+                for (int32_t chunk = first; chunk < end; ++chunk)
+                    copy_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), tile, threadIdx.x / 32, subtile, chunk,
+                                  params);
+                ptx::commit_stores();
+            }
+            batch_ = batch_ + 1 == kBatches ? 0 : batch_ + 1;
         }
-        batch = batch + 1 == kBatches ? 0 : batch + 1;
     }
-}
+
+    /// Shared memory must outlive the copies that read it.
+    DG_DEVICE void finish() const {
+        if (ptx::elect_one()) ptx::wait_stores<0>();
+    }
+
+private:
+    Smem<c> smem_;
+    int32_t batch_ = 0;
+};
 
 /// A math warp's part where another warp stores: all of its rows of a tile, when the tile before has been copied away.
 template <GemmConfig c>
-class Staging {
+class HandedStores {
 public:
-    DG_DEVICE explicit Staging(const Smem<c>& smem) : smem_(smem) {}
+    DG_DEVICE explicit HandedStores(const Smem<c>& smem) : smem_(smem) {}
 
     /// Wait for the buffers.
     DG_DEVICE void begin() {
@@ -142,7 +160,8 @@ public:
         phase_ ^= 1;
     }
 
-    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], int32_t subtile) const {
+    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>&, const Tile&, int32_t subtile,
+                         const GemmParams&) const {
         constexpr StoreChunk kChunk = store_chunk(c);
         __syncwarp();  // lanes may have waited, and read C, one by one
 #pragma unroll
@@ -157,6 +176,8 @@ public:
         __syncwarp();
         if (ptx::lane() == 0) ptx::barrier_arrive(smem_.staged());
     }
+
+    DG_DEVICE void finish() const {}
 
 private:
     Smem<c> smem_;

@@ -3,6 +3,7 @@
 
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
+#include <deep_gemm/tile/smem.cuh>
 
 namespace deep_gemm {
 
@@ -118,5 +119,19 @@ DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragmen
                          }
                      });
 }
+
+/// A math warp's part where D goes out from registers: the same interface as OwnStores and HandedStores
+/// (tile/staged_store.cuh).
+template <GemmConfig c>
+struct DirectStores {
+    DG_DEVICE explicit DirectStores(const Smem<c>&) {}
+    DG_DEVICE void begin() const {}
+    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile&, int32_t,
+                         const GemmParams& params) const {
+        store_direct<c>(total, at, params);
+    }
+    DG_DEVICE void end() const {}
+    DG_DEVICE void finish() const {}
+};
 
 }  // namespace deep_gemm
