@@ -11,18 +11,24 @@
 
 namespace deep_gemm {
 
+/// A box for this CTA, or for all that share it.
+template <int32_t kSharers>
+DG_DEVICE void load_shared_box(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
+                               int32_t group, uint16_t mask, ptx::CacheHint hint) {
+    if constexpr (kSharers == 1)
+        ptx::load_box(destination, &map, barrier, k, start, group, hint);
+    else
+        ptx::load_box_multicast(destination, &map, barrier, k, start, group, mask, hint);
+}
+
 /// One operand's share of a stage: CTAs that need the same box load a slice each and send it to all.
 template <int32_t kExtent, int32_t kSharers, int32_t kRowBytes>
 DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
                             int32_t group, int32_t sharer, uint16_t mask, ptx::CacheHint hint) {
-    if constexpr (kSharers == 1) {
-        ptx::load_box(destination, &map, barrier, k, start, group, hint);
-    } else {
-        constexpr int32_t kSlice = kExtent / kSharers;
-        static_assert(kSlice % 8 == 0, "a slice is a whole number of swizzle atoms");
-        ptx::load_box_multicast(destination + sharer * kSlice * kRowBytes, &map, barrier, k, start + sharer * kSlice,
-                                group, mask, hint);
-    }
+    constexpr int32_t kSlice = kExtent / kSharers;
+    static_assert(kSharers == 1 || kSlice % 8 == 0, "a slice is a whole number of swizzle atoms");
+    const int32_t first = kSharers == 1 ? 0 : sharer * kSlice;
+    load_shared_box<kSharers>(destination + first * kRowBytes, map, barrier, k, start + first, group, mask, hint);
 }
 
 /// The rows operand, 64 rows at a time, without those that are nothing but padding.
@@ -32,12 +38,9 @@ DG_DEVICE void load_wanted_rows(uint32_t destination, const TensorMap& map, uint
     constexpr int32_t kSlice = c.tile.rows / c.cluster.cols;
     const int32_t end = min(wanted_rows(tile), (sharer + 1) * kSlice);
 #pragma unroll 1
-    for (int32_t row = sharer * kSlice; row < end; row += kWgmmaRows) {
-        if constexpr (c.cluster.cols == 1)
-            ptx::load_box(destination + row * kRowBytes, &map, barrier, k, tile.row + row, group, hint);
-        else
-            ptx::load_box_multicast(destination + row * kRowBytes, &map, barrier, k, tile.row + row, group, mask, hint);
-    }
+    for (int32_t row = sharer * kSlice; row < end; row += kWgmmaRows)
+        load_shared_box<c.cluster.cols>(destination + row * kRowBytes, map, barrier, k, tile.row + row, group, mask,
+                                        hint);
 }
 
 /// Where a tile's operands lie. K groups that are matrices of their own count K from their own start; scales never do.
