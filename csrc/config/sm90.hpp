@@ -99,11 +99,11 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
     return num_sms * 10 / 11 / cluster * cluster;
 }
 
-/// Estimated time of a config in microseconds. Fitted to measured times of problems of all kinds on two H200s
+/// Estimated time of a config in microseconds. Fitted to measured times of problems of all kinds on an H200
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.404;           // launch, prologue, first copies, last stores
+    double launch_us = 3.404;           // launch, prologue, first copies
     double memory_gb_per_s = 4048;      // beyond the launch
     double tflops = 2500;               // what power allows
     double again_gb_per_s = 2.151e+04;  // operands that exceed the L2, read by more than one wave of tiles
