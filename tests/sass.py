@@ -12,8 +12,8 @@ HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that rea
 WAITS = 1 << 47  # of WARPGROUP: the wait
 # Without the bits that tell kinds of operands: LD, LDG, LDC, LDL, LDS; CS2R and IMAD.WIDE; what is no plain arithmetic
 # (conversions, MUFU, POPC ...), S2R, SHFL.
-UNIFORM = range(0x80, 0xC0)  # arithmetic of uniform registers; R2UR is apart
 LOADS, PAIRS, OTHER_WRITERS = range(0x180, 0x185), (0x05, 0x25), (*range(0x100, 0x10A), 0x119, 0x189)
+UNIFORM = range(0x80, 0xC0)  # arithmetic of uniform registers
 
 
 def code(cubin: bytes) -> bytes:
@@ -104,8 +104,7 @@ class LoopsOverK(NamedTuple):
     selects: int
 
 
-def loops_over_k(cubin: bytes) -> LoopsOverK:
-    found = instructions(cubin)
+def loops_over_k(found: list[int]) -> LoopsOverK:
     wgmma = moves = selects = 0
     for loop in wgmma_loops(found):
         after_wgmma = False

@@ -139,7 +139,7 @@ result = [result.error and str(result.error) for result in results]
 
 
 def slow_loop(text: str) -> str | None:
-    loops = sass.loops_over_k(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+    loops = sass.loops_over_k(sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin")))
     assert loops.wgmma >= 4, "no FP8 wgmma in the machine code: has its opcode changed?"
     return f"in the loops over K: {loops}" if loops.moves or loops.selects else None
 
@@ -193,10 +193,37 @@ extern "C" __global__ void deep_gemm_kernel(const uint64_t* descriptors, float* 
 
 
 def test_moved_descriptors_are_found():
-    loops = sass.loops_over_k(C.jit_compile("planted", MOVED, "sm_90a", "cubin"))
+    loops = sass.loops_over_k(sass.instructions(C.jit_compile("planted", MOVED, "sm_90a", "cubin")))
     assert loops.wgmma == 4
     assert loops.moves >= 3  # between each two of them at least one
     assert loops.selects == 0
+
+
+# Machine code as nvdisasm lists it (CUDA 13.0), in a loop.
+QGMMA = 0x026000000C1879F3  # QGMMA.64x160x32.F32.E4M3.E4M3 R24, gdesc[UR12], R24
+R2UR = 0x00000000101372CA  # R2UR UR19, R16
+ULOP = 0x00010000130E7892  # ULOP3.LUT UR14, UR19, 0x10000, URZ, 0xfc, !UPT
+
+
+def to_start(length: int) -> int:
+    """BRA to the first of `length` instructions before it."""
+    words = -(length + 1) * sass.INSTRUCTION_BYTES // 4
+    return 0x7947 | (words & 0xFF) << 16 | (words >> 8 & (1 << 48) - 1) << 34
+
+
+@pytest.mark.parametrize(
+    ("code", "moves"),
+    [
+        ([QGMMA, R2UR, ULOP, QGMMA], 1),
+        ([QGMMA, R2UR - (6 << 16), QGMMA], 1),  # UR13, of the descriptor itself
+        ([QGMMA, R2UR, QGMMA], 0),  # a scale, say: no descriptor is made of it
+        ([R2UR, ULOP, QGMMA, QGMMA], 0),  # before the first one: nothing is under way that could hide it
+        ([QGMMA, R2UR, ULOP, ULOP ^ (0x13 ^ 0x15) << 24, QGMMA], 0),  # UR14 of another one, UR21, in the end
+    ],
+)
+def test_moves_count_where_a_descriptor_is_made_of_them(code, moves) -> None:
+    loops = sass.loops_over_k([*code, to_start(len(code))])
+    assert (loops.wgmma, loops.moves) == (2, moves)
 
 
 SELECTED = """
@@ -221,7 +248,7 @@ extern "C" __global__ void deep_gemm_kernel(uint64_t descriptor, float* out, int
 
 
 def test_selected_sums_are_found():
-    loops = sass.loops_over_k(C.jit_compile("planted", SELECTED, "sm_90a", "cubin"))
+    loops = sass.loops_over_k(sass.instructions(C.jit_compile("planted", SELECTED, "sm_90a", "cubin")))
     assert loops.wgmma == 1
     assert loops.selects == 4
     assert loops.moves == 0

@@ -19,6 +19,8 @@ M, N, K = 512, 256, 400
     [
         (False, 128, 128, True),  # two partial accumulators
         (False, 256, 128, True),  # looks ahead; several tiles a CTA
+        (False, 128, 192, True),  # likewise
+        (False, 128, 144, True),
         (False, 192, 128, False),  # in turn: each math warp its own
         (False, 64, 64, False),  # one math warpgroup
         (True, 128, 64, False),  # swapped

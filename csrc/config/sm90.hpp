@@ -159,8 +159,8 @@ struct CostModel {
     /// Cycles that one K block takes in a CTA of a busy machine.
     double block_cycles(const GemmConfig& c) const {
         const double rows = c.tile.rows, cols = c.tile.cols, multiplies = rows / kWgmmaRows;
-        const double wgmma_cycles = 2 * cols * (c.wgmma_products ? 1.25 : 1);  // of 64 rows
-        const double tensor = multiplies * wgmma_cycles;
+        const double tensor = tensor_cycles(c) * (c.wgmma_products ? 1.25 : 1);
+        const double wgmma_cycles = tensor / multiplies;  // of 64 rows
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * c.tile.k / smem_bytes_per_cycle;
         const double l2 = (rows / c.cluster.cols + cols / c.cluster.rows) * c.tile.k / l2_bytes_per_cycle;
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;

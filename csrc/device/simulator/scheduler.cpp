@@ -1,4 +1,6 @@
 // Runs the warps of a cluster: fragments of diverged warps, blocking, asynchronous events, deadlock.
+#include <optional>
+
 #include "../../util/require.hpp"
 #include "execute.hpp"
 #include "memory.hpp"
@@ -187,14 +189,13 @@ Gathered gather(Warp& warp, const Instruction& in, uint32_t lanes) {
     return members & warp.alive() & ~lanes ? Gathered::no : Gathered::yes;
 }
 
-constexpr uint64_t kNever = ~uint64_t(0);
-
-/// When the first sleeper wakes.
-uint64_t first_to_wake(const Cluster& cluster) {
-    uint64_t first = kNever;
+/// The time at which the first sleeper wakes; none where nobody sleeps.
+std::optional<uint64_t> first_to_wake(const Cluster& cluster) {
+    std::optional<uint64_t> first;
     for (const Warp* warp : cluster.warps)
         for (const auto& fragment : warp->fragments)
-            if (fragment.wait.kind == Wait::Kind::sleep) first = std::min(first, fragment.wait.value);
+            if (fragment.wait.kind == Wait::Kind::sleep)
+                first = std::min(first.value_or(fragment.wait.value), fragment.wait.value);
     return first;
 }
 
@@ -374,8 +375,8 @@ void Cluster::run() {
             fire(shuffled ? random() % events.size() : 0);
             continue;
         }
-        if (const uint64_t wakes = first_to_wake(*this); wakes != kNever) {
-            time = wakes;
+        if (const auto wakes = first_to_wake(*this)) {
+            time = *wakes;
             continue;
         }
         // Nothing can run. Let polling waits time out a few times, in case the kernel does something else then.

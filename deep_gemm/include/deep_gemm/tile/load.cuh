@@ -13,8 +13,8 @@ namespace deep_gemm {
 
 /// A box for this CTA, or for all that share it.
 template <int32_t kSharers>
-DG_DEVICE void load_shared_box(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
-                               int32_t group, uint16_t mask, ptx::CacheHint hint) {
+DG_DEVICE void load_for_sharers(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
+                                int32_t group, uint16_t mask, ptx::CacheHint hint) {
     if constexpr (kSharers == 1)
         ptx::load_box(destination, &map, barrier, k, start, group, hint);
     else
@@ -28,7 +28,7 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     constexpr int32_t kSlice = kExtent / kSharers;
     static_assert(kSharers == 1 || kSlice % 8 == 0, "a slice is a whole number of swizzle atoms");
     const int32_t first = kSharers == 1 ? 0 : sharer * kSlice;
-    load_shared_box<kSharers>(destination + first * kRowBytes, map, barrier, k, start + first, group, mask, hint);
+    load_for_sharers<kSharers>(destination + first * kRowBytes, map, barrier, k, start + first, group, mask, hint);
 }
 
 /// The rows operand, 64 rows at a time, without those that are nothing but padding.
@@ -39,8 +39,8 @@ DG_DEVICE void load_wanted_rows(uint32_t destination, const TensorMap& map, uint
     const int32_t end = min(wanted_rows(tile), (sharer + 1) * kSlice);
 #pragma unroll 1
     for (int32_t row = sharer * kSlice; row < end; row += kWgmmaRows)
-        load_shared_box<c.cluster.cols>(destination + row * kRowBytes, map, barrier, k, tile.row + row, group, mask,
-                                        hint);
+        load_for_sharers<c.cluster.cols>(destination + row * kRowBytes, map, barrier, k, tile.row + row, group, mask,
+                                         hint);
 }
 
 /// Where a tile's operands lie. K groups that are matrices of their own count K from their own start; scales never do.
