@@ -153,6 +153,33 @@ def host_section(documents: list[dict]) -> str:
     return f"{lines}\n\n" + table(header, [[name, *(column.get(name, "") for column in columns)] for name in names])
 
 
+def chain_section(document: dict) -> str:
+    """Calls in a chain, without early starts and with them."""
+    rows = []
+    for row in document["rows"]:
+        name = " ".join(str(part) for part in row["case"])
+        figures = [
+            number(row.get(f"{chain}_{start}_us"), 2)
+            for chain in ("graph", "small", "launched")
+            for start in ("plain", "early")
+        ]
+        rows.append(
+            [name, *figures, number(row.get("cublas_graph_us"), 2), "" if row["status"] == "ok" else row["status"]]
+        )
+    header = [
+        "case",
+        "graph",
+        "early",
+        "with a small kernel",
+        "early",
+        "one by one",
+        "early",
+        "cuBLASLt, graph",
+        "remark",
+    ]
+    return f"{machine_line(document['machine'])}\n\n" + table(header, rows)
+
+
 def plot(results: list[dict], field: str, label: str, path: Path) -> bool:
     """One dot for each case, a column for each class."""
     try:
@@ -198,6 +225,7 @@ def main() -> int:
         if document.get("what") == "bench_host":
             hosts.setdefault("host" if document["device"] == "cuda" else "host_without_gpu", []).append(document)
     micro = [document for document in documents if document.get("what") == "micro"]
+    chains = [document for document in documents if document.get("what") == "bench_chain"]
     latest = {json.dumps(result["case"]): result for document in gemm for result in document["rows"]}
     results = [result for result in latest.values() if not is_of_models(result)]
     models = [result for result in latest.values() if is_of_models(result)]
@@ -218,6 +246,8 @@ def main() -> int:
             sections["models"] = model_section(models, machines(True))
         for name, documents in hosts.items():
             sections[name] = host_section(documents)
+        if chains:
+            sections["chains"] = chain_section(chains[-1])
         if micro:
             sections["micro"] = "\n".join(
                 f"{machine_line(document['machine'])}\n\n{micro_section(document)}" for document in micro

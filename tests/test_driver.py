@@ -24,16 +24,25 @@ def build(output: Path, *arguments: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def lines(tmp_path_factory) -> list[str]:
+def program(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("driver")
     build(folder / "libcuda.so.1", "-shared", "-fPIC", HERE / "fake_libcuda.cpp")
     device = ROOT / "csrc" / "device"
     sources = [device / "cuda.cpp", device / "driver_api.cpp", device / "tensor_map.cpp"]
     build(folder / "use_driver", HERE / "use_driver.cpp", *sources)
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
-    done = subprocess.run([folder / "use_driver"], capture_output=True, text=True, env=environment, check=False)
+    return folder / "use_driver"
+
+
+def run(program: Path, **environment: str) -> list[str]:
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(program.parent), **environment}
+    done = subprocess.run([program], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def lines(program) -> list[str]:
+    return run(program)
 
 
 def test_calls(lines):
@@ -50,6 +59,16 @@ def test_calls(lines):
         "clusters 132 33",
         "a grid of 3 blocks cannot be divided into clusters of 2",
     ]
+
+
+def test_old_drivers_start_nothing_early(program, lines):
+    """They may refuse dependent launches while a graph is captured."""
+
+    def launches(found: list[str]) -> list[str]:
+        return [line for line in found if line.startswith("launch ")]
+
+    old = launches(run(program, FAKE_DRIVER_VERSION="12020"))
+    assert old == [line.replace(" dependent 1", "") for line in launches(lines)] != launches(lines)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from devices import FEW
 from grouped_inputs import alignment_of, contiguous, masked
-from inputs import GuardedOutput, random_blocks, random_rows
+from inputs import FP8, GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
 import deep_gemm
@@ -17,7 +17,7 @@ from deep_gemm._extension import C
 
 DEFAULTS = {
     "tc_util": 100,
-    "pdl": 0,
+    "pdl": 1,
     "ignore_compile_dims": 0,
     "block_m_multiple_of": 1,
     "block_n_multiple_of": 1,
@@ -110,31 +110,71 @@ def test_tc_util_slows_down(cuda) -> None:
 
 
 def test_pdl(device) -> None:
-    assert not deep_gemm.get_pdl(device)
-    deep_gemm.set_pdl(True, device)
     assert deep_gemm.get_pdl(device)
+    deep_gemm.set_pdl(False, device)
+    assert not deep_gemm.get_pdl(device)
     dense(device)
     grouped(device)
 
 
 @pytest.mark.gpu
 def test_pdl_in_a_chain(cuda) -> None:
-    """Each product reads what the one before wrote, and its scales from a kernel of torch's in between."""
-    deep_gemm.set_pdl(True, cuda)
-    b = random_blocks((512, 512), cuda, 1)
-    x = random_rows((128, 512), cuda, 0)
-    d = torch.empty((128, 512), dtype=torch.bfloat16, device=cuda)
-    results = []
-    for _ in range(2):
-        a = x
-        for _ in range(20):
-            deep_gemm.fp8_gemm_nt(a, b, d)
-            data = d.to(torch.float8_e4m3fn)
-            deep_gemm.fp8_gemm_nt((data, torch.ones_like(x.scales) * 0.01), b, d)
-            a = type(x)((d / d.abs().amax()).to(torch.float8_e4m3fn), x.scales)
-        results.append(d.clone())
-        deep_gemm.set_pdl(False, cuda)
-    assert torch.equal(*results)
+    """The second product's scales are the first one's D, read as soon as it starts. The first fills few SMs and lets
+    the second start while it still multiplies what it has copied: one that did not wait would find NaN."""
+    a, b = random_rows((8, 8192), cuda, 0), random_blocks((512, 8192), cuda, 1)
+    a, b = type(a)(a.data.float().abs().to(FP8), a.scales), type(b)(b.data.float().abs().to(FP8), b.scales)
+    scales = torch.empty((8, 512), dtype=torch.float32, device=cuda)
+    rows, weights = random_rows((512, 1024), cuda, 2), random_blocks((2048, 1024), cuda, 3)
+    scaled = type(rows)(rows.data, scales.T)
+    out = GuardedOutput((512, 2048), torch.bfloat16, cuda)
+
+    def chain() -> None:
+        scales.fill_(float("nan"))
+        deep_gemm.fp8_gemm_nt(a, b, scales)
+        deep_gemm.fp8_gemm_nt(scaled, weights, out.tensor)
+
+    chain()
+    assert_matches(out.tensor, product_nt(scaled, weights))
+    expected = out.tensor.clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(4):
+            chain()
+    for run in [chain] * 20 + [graph.replay] * 5:
+        run()
+        out.check()
+        assert torch.equal(out.tensor, expected)
+
+
+@pytest.mark.gpu
+def test_pdl_across_a_fork_and_a_join(cuda) -> None:
+    """A captured graph in which kernels have predecessors of several kinds: kernels, a memset, another stream's."""
+    cases = [(random_rows((64, 512), cuda, i), random_blocks((256, 512), cuda, i + 9)) for i in range(2)]
+    outs = [GuardedOutput((64, 256), torch.bfloat16, cuda) for _ in cases]
+
+    def multiply(i: int) -> None:
+        deep_gemm.fp8_gemm_nt(*cases[i], outs[i].tensor)
+
+    for i in range(2):
+        multiply(i)
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outs[0].tensor.zero_()
+        multiply(0)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            outs[1].tensor.fill_(float("nan"))
+            multiply(1)
+        multiply(0)
+        torch.cuda.current_stream().wait_stream(side)
+        multiply(1)
+        multiply(0)
+    for out in outs:
+        out.tensor.fill_(float("nan"))
+    graph.replay()
+    for (a, b), out in zip(cases, outs, strict=True):
+        out.check()
+        assert_matches(out.tensor, product_nt(a, b))
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
@@ -198,10 +238,10 @@ def test_theoretical_alignment(expected_m, alignment) -> None:
 
 @pytest.mark.gpu
 def test_devices_have_their_own() -> None:
-    deep_gemm.set_pdl(True, "cpu")
+    deep_gemm.set_pdl(False, "cpu")
     deep_gemm.set_tc_util(50, "cuda:0")
-    assert deep_gemm.get_pdl("cpu")
-    assert not deep_gemm.get_pdl("cuda:0")
+    assert not deep_gemm.get_pdl("cpu")
+    assert deep_gemm.get_pdl("cuda:0")
     assert deep_gemm.get_tc_util("cpu") == 100
     assert deep_gemm.get_tc_util() == (50 if torch.cuda.current_device() == 0 else 100)
 

@@ -1,9 +1,8 @@
-// What the driver's launch costs the host, by itself: bursts of cuLaunchKernelEx of a kernel that does nothing.
-// bench_host.py builds it, compiles empty.cu and reads the JSON that this prints:
+// What the driver's launch costs the host, by itself: cuLaunchKernelEx of a kernel that does nothing with an argument
+// of a GEMM's size, with its shared memory or without, from warm caches or after the host has been through other
+// memory. bench_host.py builds it, compiles empty.cu and reads the JSON that this prints:
 //
 //     launch <cubin of empty.cu>
-//
-// Entries are empty_<bytes> with one argument of so many bytes.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -31,23 +30,35 @@ void call(const char* name, Arguments... arguments) {
     }
 }
 
-constexpr int kBurst = 250, kBursts = 50;
+constexpr int kBurst = 250, kLaunches = 5000;
+constexpr unsigned kGemmSmem = 232448;  // dynamic shared memory of a GEMM
+constexpr int kArgumentBytes = 1088;    // and its argument
+constexpr int kMaxSmemAttribute = 8;    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+volatile char host_memory[1 << 16];     // as much as a caller's Python may go through between two launches
 
-double microseconds(Function function, unsigned attribute_count, Stream stream) {
-    static char argument[4096];
+struct Variant {
+    Stream stream;
+    unsigned attributes, smem_bytes;
+    int touched_bytes;
+};
+
+double microseconds(Function function, const Variant& variant) {
+    using Clock = std::chrono::steady_clock;
+    static char argument[kArgumentBytes];
     void* arguments[] = {argument};
     LaunchAttribute attributes[2] = {};
-    attributes[0].id = kClusterDimension, attributes[0].value.cluster = {2, 1, 1};
-    attributes[1].id = kProgrammaticStreamSerialization, attributes[1].value.allowed = 1;
-    const LaunchConfig config = {132, 1, 1, 384, 1, 1, 0, stream, attributes, attribute_count};
+    attributes[0].id = kProgrammaticStreamSerialization, attributes[0].value.allowed = 1;
+    attributes[1].id = kClusterDimension, attributes[1].value.cluster = {2, 1, 1};
+    const LaunchConfig config = {
+        132, 1, 1, 384, 1, 1, variant.smem_bytes, variant.stream, attributes, variant.attributes};
     const auto launch = reinterpret_cast<decltype(Api::LaunchKernelEx)>(dlsym(library, "cuLaunchKernelEx"));
     std::vector<double> times;
-    for (int burst = 0; burst < kBursts; ++burst) {
-        call("cuCtxSynchronize");
-        const auto begin = std::chrono::steady_clock::now();
-        for (int i = 0; i < kBurst; ++i)
-            if (launch(&config, function, arguments, nullptr) != 0) std::exit(2);
-        times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kBurst * 1e6);
+    for (int i = 0; i < kLaunches; ++i) {
+        if (i % kBurst == 0) call("cuCtxSynchronize");
+        for (int byte = 0; byte < variant.touched_bytes; byte += 64) host_memory[byte] = host_memory[byte] + 1;
+        const auto begin = Clock::now();
+        if (launch(&config, function, arguments, nullptr) != 0) std::exit(2);
+        times.push_back(std::chrono::duration<double>(Clock::now() - begin).count() * 1e6);
     }
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
@@ -68,20 +79,22 @@ int main(int, char** argv) {
     call("cuStreamCreate", &own, 1u);
     std::printf("[");
     const char* separator = "";
-    for (const int bytes : {8, 1088, 4000}) {
-        Function function;
-        call("cuModuleGetFunction", &function, module, ("empty_" + std::to_string(bytes)).c_str());
-        for (const Stream stream : {Stream{}, own}) {
-            for (const unsigned attributes : {0u, 1u, 2u}) {
-                std::printf("%s{\"argument_bytes\": %d, \"stream\": \"%s\", \"attributes\": \"%s\", \"us\": %.3f}",
-                            separator, bytes, stream == nullptr ? "default" : "own",
-                            attributes == 0   ? ""
-                            : attributes == 1 ? "cluster of 2"
-                                              : "cluster of 2, dependent",
-                            microseconds(function, attributes, stream));
-                separator = ",\n ";
-            }
-        }
-    }
+    Function function;
+    call("cuModuleGetFunction", &function, module, "empty");
+    call("cuFuncSetAttribute", function, kMaxSmemAttribute, static_cast<int>(kGemmSmem));
+    for (const Stream stream : {Stream{}, own})
+        for (const unsigned attributes : {0u, 1u, 2u})
+            for (const unsigned smem_bytes : {0u, kGemmSmem})
+                for (const int touched : {0, static_cast<int>(sizeof(host_memory))}) {
+                    std::printf(
+                        "%s{\"stream\": \"%s\", \"attributes\": \"%s\", \"smem_bytes\": %u, "
+                        "\"touched_bytes\": %d, \"us\": %.3f}",
+                        separator, stream == nullptr ? "default" : "own",
+                        attributes == 0   ? ""
+                        : attributes == 1 ? "dependent"
+                                          : "dependent, cluster of 2",
+                        smem_bytes, touched, microseconds(function, {stream, attributes, smem_bytes, touched}));
+                    separator = ",\n ";
+                }
     std::printf("]\n");
 }

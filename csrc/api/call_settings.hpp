@@ -13,7 +13,7 @@ namespace deep_gemm {
 struct CallSettings {
     std::atomic<int32_t> num_sms = 0;  // 0: all of the device
     std::atomic<int32_t> tensor_core_percent = 100;
-    std::atomic<int32_t> dependent_launch = 0;
+    std::atomic<int32_t> dependent_launch = 1;
     std::atomic<int32_t> ignore_compiled_dims = 0;
     std::atomic<int32_t> block_m_multiple = 1, block_n_multiple = 1;
     std::atomic<int32_t> batch_invariant = 0;
@@ -39,11 +39,17 @@ struct CallSettings {
         const int32_t sms = num_sms.load(kRelaxed);
         p.num_sms = sms == 0 ? facts.num_sms : std::min(sms, facts.num_sms);
         p.tensor_core_percent = tensor_core_percent.load(kRelaxed);
-        p.dependent_launch = dependent_launch.load(kRelaxed);
         p.block_m_multiple = block_m_multiple.load(kRelaxed), p.block_n_multiple = block_n_multiple.load(kRelaxed);
         p.batch_invariant = batch_invariant.load(kRelaxed);
         if (ignore_compiled_dims.load(kRelaxed)) p.compiled = {};
     }
 };
+
+/// Every kernel of ours waits for the preceding one before it touches anything (`ptx::wait_for_previous_grid`), so each
+/// may start while that one still runs.
+inline LaunchShape may_start_early(LaunchShape shape, const Device& device) {
+    shape.dependent_launch = CallSettings::of(device.id()).dependent_launch.load(std::memory_order_relaxed) != 0;
+    return shape;
+}
 
 }  // namespace deep_gemm

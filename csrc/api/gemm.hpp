@@ -36,7 +36,7 @@ bool run_gemm(const CallKey& key, Check&& check) {
     const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
     ReadyCall ready;
     const auto launch = [&](const GemmCall& any_call, const LaunchPlan& any_plan) {
-        ready.device = &device, ready.kernel = any_plan.kernel, ready.shape = any_plan.shape;
+        ready.device = &device, ready.kernel = any_plan.kernel, ready.shape = may_start_early(any_plan.shape, device);
         fill_params(ready.params, device, any_call, any_plan);
         ready.extents = extents_of(any_call);
         ready.launch();

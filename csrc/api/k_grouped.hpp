@@ -51,8 +51,8 @@ inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const 
             k_before += ks[first + i];
         }
         params.first_group = static_cast<int32_t>(first), params.num_groups = static_cast<int32_t>(count);
-        device.launch(*plan.kernel, plan.shape, &params, sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps),
-                      stream, extents_of(call));
+        device.launch(*plan.kernel, may_start_early(plan.shape, device), &params,
+                      sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps), stream, extents_of(call));
     }
 }
 
@@ -78,7 +78,8 @@ inline bool run_k_grouped(KGroupedCall k) {
         if (k.group_by_group) return launch_group_by_group(device, any_plan, any_call, k.ks, stream);
         GemmParams params;
         fill_params(params, device, any_call, any_plan);
-        device.launch(*any_plan.kernel, any_plan.shape, &params, sizeof(params), stream, extents_of(any_call));
+        device.launch(*any_plan.kernel, may_start_early(any_plan.shape, device), &params, sizeof(params), stream,
+                      extents_of(any_call));
     };
     LaunchPlan tuned;
     if (plan->untuned) [[unlikely]] {

@@ -44,8 +44,7 @@ inline LaunchPlan make_plan(Device& device, const Candidate& candidate) {
                     .shape = {.grid = static_cast<uint32_t>(candidate.num_ctas),
                               .block = static_cast<uint32_t>(c.threads()),
                               .cluster = static_cast<uint32_t>(c.cluster.size()),
-                              .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes),
-                              .dependent_launch = c.dependent_launch},
+                              .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes)},
                     .strip_blocks = candidate.strip_blocks};
     plan.kernel = jit::get_kernel(device, render(c), plan.shape.smem_bytes);
     return plan;

@@ -11,6 +11,7 @@
 #include "../device/device.hpp"
 #include "../jit/kernel.hpp"
 #include "../util/require.hpp"
+#include "call_settings.hpp"
 
 namespace deep_gemm {
 
@@ -101,7 +102,7 @@ inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params,
         {.data = params.source, .bytes = static_cast<size_t>(last + 1) * 4, .name = "sf", .writable = false},
         {.data = params.target, .bytes = target_words * 4, .name = "transformed sf", .writable = true}};
     const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = kScaleLayoutThreads};
-    device.launch(kernel, shape, &params, sizeof(params), stream, extents);
+    device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), stream, extents);
 }
 
 /// `source_scales` and `num_groups` are host facts: only the simulator needs the first, to know how much may be read.
@@ -123,7 +124,7 @@ inline void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLay
          .name = "packed sf",
          .writable = true}};
     const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = kScaleLayoutThreads};
-    device.launch(kernel, shape, &params, sizeof(params), stream, extents);
+    device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), stream, extents);
 }
 
 }  // namespace deep_gemm

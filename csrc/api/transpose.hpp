@@ -60,8 +60,8 @@ inline void launch_transpose(Device& device, const Matrix& source, const Matrix&
         {source.data, source.bytes, "operand to transpose", false},
         {target.data, target.bytes, "transposed operand", true},
         {params.k_groups.values, static_cast<size_t>(params.k_groups.num_groups) * 4, "grouped_layout", false}};
-    device.launch(kernel, {.grid = static_cast<uint32_t>(blocks), .block = kTransposeThreads}, &params, sizeof(params),
-                  stream, extents);
+    const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = kTransposeThreads};
+    device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), stream, extents);
 }
 
 /// The operand itself where it is K-major, else a K-major copy in `workspace`, made on `stream`. Rows of the copy are

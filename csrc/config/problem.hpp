@@ -33,8 +33,7 @@ struct Problem {
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
     // What the caller set for the device (csrc/api/call_settings.hpp).
-    int32_t num_sms = 0;  // the grid must not be larger
-    int32_t dependent_launch = 0;
+    int32_t num_sms = 0;          // the grid must not be larger
     int32_t batch_invariant = 0;  // a row's result must not depend on M: no sum may be cut up differently because of it
     int32_t tensor_core_percent = 100;
     int32_t block_m_multiple = 1, block_n_multiple = 1;  // a tile's height and width must be multiples of these
@@ -45,9 +44,9 @@ static_assert(std::has_unique_object_representations_v<Problem>);
 
 struct ProblemHash {
     size_t operator()(const Problem& problem) const {
-        const auto words = std::bit_cast<std::array<uint64_t, sizeof(Problem) / 8>>(problem);
+        const auto words = std::bit_cast<std::array<uint32_t, sizeof(Problem) / 4>>(problem);
         uint64_t hash = 0;
-        for (const uint64_t word : words) {
+        for (const uint32_t word : words) {
             hash = (hash ^ word) * 0x9e3779b97f4a7c15;
             hash ^= hash >> 32;
         }

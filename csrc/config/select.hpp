@@ -154,7 +154,6 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .add_c = p.add_c != 0 && !reduces,
          .store = staged ? (reduces ? StoreKind::tma_add : StoreKind::tma)
                          : (reduces ? StoreKind::direct_add : StoreKind::direct),
-         .dependent_launch = p.dependent_launch != 0,
          .tensor_core_percent = p.tensor_core_percent,
          .group_maps = p.group_maps != 0,
          .shape = p.compiled};

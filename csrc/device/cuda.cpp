@@ -60,7 +60,7 @@ struct DriverLaunch {
     driver::LaunchAttribute attributes[2];
     driver::LaunchConfig config;
 
-    DriverLaunch(const LaunchShape& shape, void* stream)
+    DriverLaunch(const LaunchShape& shape, bool starts_early, void* stream)
         : config{shape.grid, 1, 1, shape.block, 1, 1, shape.smem_bytes, static_cast<driver::Stream>(stream),
                  attributes, 0} {
         if (shape.cluster > 1) {
@@ -68,7 +68,7 @@ struct DriverLaunch {
             attribute.id = driver::kClusterDimension;
             attribute.value.cluster = {shape.cluster, 1, 1};
         }
-        if (shape.dependent_launch) {
+        if (shape.dependent_launch && starts_early) {
             auto& attribute = attributes[config.attribute_count++];
             attribute.id = driver::kProgrammaticStreamSerialization;
             attribute.value.allowed = 1;
@@ -96,8 +96,8 @@ int driver_type(TensorMapType type) {
 
 class CudaDevice final : public Device {
 public:
-    CudaDevice(int index, driver::DeviceHandle handle, driver::Context context, DeviceFacts facts)
-        : Device({false, index}, std::move(facts)), handle_(handle), context_(context) {}
+    CudaDevice(int index, driver::DeviceHandle handle, driver::Context context, bool starts_early, DeviceFacts facts)
+        : Device({false, index}, std::move(facts)), handle_(handle), context_(context), starts_early_(starts_early) {}
 
     EncodedTensorMap encode(const TensorMapSpec& spec) const override {
         check_tensor_map(spec);
@@ -141,7 +141,7 @@ public:
         check_launch(loaded, shape);
         require(loaded.params_bytes == 0 || loaded.params_bytes == params_bytes, "the kernel takes ",
                 loaded.params_bytes, " bytes of parameters, but ", params_bytes, " came");
-        DriverLaunch launch(shape, stream);
+        DriverLaunch launch(shape, starts_early_, stream);
         void* parameters[] = {const_cast<void*>(params)};
         const CurrentContext current(context_);
         check(api().LaunchKernelEx(&launch.config, loaded.function, parameters, nullptr), "cuLaunchKernelEx");
@@ -150,7 +150,7 @@ public:
     int max_clusters(const Kernel& kernel, const LaunchShape& shape) override {
         const auto& loaded = static_cast<const CudaKernel&>(kernel);
         check_launch(loaded, shape);
-        DriverLaunch launch(shape, nullptr);
+        DriverLaunch launch(shape, starts_early_, nullptr);
         // The call needs the cluster's size even where it is one.
         if (shape.cluster == 1) {
             launch.attributes[launch.config.attribute_count].id = driver::kClusterDimension;
@@ -192,12 +192,17 @@ private:
 
     driver::DeviceHandle handle_;
     driver::Context context_;
+    bool starts_early_;
 };
+
+/// Drivers from CUDA 12.3 on keep programmatic dependent launches in a captured graph; older ones may refuse them
+/// there.
+constexpr int kStartsEarly = 12030;
 
 }  // namespace
 
 Device* open_cuda_device(int index) {
-    const int count = cuda_driver_facts().device_count;
+    const auto [version, count] = cuda_driver_facts();
     require(index >= 0 && index < count, "CUDA device ", index, " does not exist: the driver shows ", count);
     driver::DeviceHandle handle = 0;
     check(api().DeviceGet(&handle, index), "cuDeviceGet");
@@ -220,7 +225,7 @@ Device* open_cuda_device(int index) {
     // The context that torch and the CUDA runtime use. It is never released: kernels live as long as the process.
     driver::Context context = nullptr;
     check(api().DevicePrimaryCtxRetain(&context, handle), "cuDevicePrimaryCtxRetain");
-    return new CudaDevice(index, handle, context, std::move(facts));
+    return new CudaDevice(index, handle, context, version >= kStartsEarly, std::move(facts));
 }
 
 CudaDriverFacts cuda_driver_facts() {

@@ -41,7 +41,6 @@ inline std::string render_config(const GemmConfig& c) {
                   ", .wgmma_products = ", c.wgmma_products ? "true" : "false", ", .stages = ", c.stages,
                   ",\n    .add_c = ", c.add_c ? "true" : "false", ", .store = StoreKind::", name(c.store),
                   ", .store_buffers = ", c.store_buffers, ",\n    .stream_b = ", c.stream_b ? "true" : "false",
-                  ", .dependent_launch = ", c.dependent_launch ? "true" : "false",
                   ", .tensor_core_percent = ", c.tensor_core_percent, ", .group_capacity = ", c.group_capacity,
                   ", .group_maps = ", c.group_maps ? "true" : "false", ",\n    .shape = {.m = ", c.shape.m,
                   ", .n = ", c.shape.n, ", .k = ", c.shape.k, "}}");

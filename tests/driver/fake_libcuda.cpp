@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "device/driver_api.hpp"
@@ -46,7 +47,10 @@ void fake_take_any_parameters() { g_params_bytes = 0; }
 void fake_be_silent() { g_silent = true; }
 
 Status cuInit(unsigned) { return 0; }
-Status cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+Status cuDriverGetVersion(int* version) {
+    const char* wanted = std::getenv("FAKE_DRIVER_VERSION");
+    return *version = wanted != nullptr ? std::atoi(wanted) : 13000, 0;
+}
 Status cuGetErrorName(Status status, const char** text) {
     return *text = status == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_X", 0;
 }

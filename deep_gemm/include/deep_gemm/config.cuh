@@ -79,7 +79,6 @@ struct GemmConfig {
     int32_t store_buffers = 1;  // staged chunks of D that a warp may have under way
     bool stream_b =
         false;  // B's lines leave the L2 first and A's last: no CTA comes back for B when the tiles under way are done
-    bool dependent_launch = false;      // starts early and waits for the preceding kernel before its first read
     int32_t tensor_core_percent = 100;  // below 100 the load role paces the tensor cores
     int32_t group_capacity = 0;         // most groups whose sizes only the device knows
     bool group_maps = false;  // K groups are matrices of their own, each with its tensor maps in the kernel's argument

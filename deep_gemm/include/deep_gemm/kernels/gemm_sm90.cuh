@@ -138,7 +138,7 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
         initialise_barriers<c>(smem);
     }
     // Nothing that a preceding kernel may write has been touched so far.
-    if constexpr (c.dependent_launch) ptx::wait_for_previous_grid();
+    ptx::wait_for_previous_grid();
     smem.groups().fill(params);
     sync_cluster<c>();
 

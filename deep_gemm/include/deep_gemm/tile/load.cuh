@@ -123,7 +123,7 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
         }
     }
     // All that this CTA reads is under way: the next kernel may set itself up.
-    if constexpr (c.dependent_launch) ptx::launch_next_grid();
+    ptx::launch_next_grid();
 }
 
 /// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one
