@@ -17,7 +17,7 @@ from pathlib import Path
 
 from micro_tables import micro_section
 from summary import CLASSES, MODEL_CLASSES, is_of_models, summarise
-from tables import launch_text, number, table
+from tables import chain_text, launch_text, number, table
 
 
 def machine_line(machine: dict) -> str:
@@ -154,29 +154,22 @@ def host_section(documents: list[dict]) -> str:
 
 
 def chain_section(document: dict) -> str:
-    """Calls in a chain, without early starts and with them."""
+    """Calls in a chain, by how their kernels start."""
     rows = []
     for row in document["rows"]:
-        name = " ".join(str(part) for part in row["case"])
         figures = [
-            number(row.get(f"{chain}_{start}_us"), 2)
+            " / ".join(number(row.get(f"{chain}_{start}_us"), 2) for start in ("plain", "early"))
             for chain in ("graph", "small", "launched")
-            for start in ("plain", "early")
         ]
         rows.append(
-            [name, *figures, number(row.get("cublas_graph_us"), 2), "" if row["status"] == "ok" else row["status"]]
+            [
+                chain_text(row["cases"]),
+                *figures,
+                number(row.get("cublas_graph_us"), 2),
+                row["status"].removesuffix("ok"),
+            ]
         )
-    header = [
-        "case",
-        "graph",
-        "early",
-        "with a small kernel",
-        "early",
-        "one by one",
-        "early",
-        "cuBLASLt, graph",
-        "remark",
-    ]
+    header = ["calls", "graph", "with a small kernel", "launched one by one", "cuBLASLt, graph", "remark"]
     return f"{machine_line(document['machine'])}\n\n" + table(header, rows)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def number(value: float | None, digits: int = 3) -> str:
     return "" if value is None else f"{value:.{digits}f}"
@@ -18,3 +20,10 @@ def launch_text(launch: dict) -> str:
     parts += [f"{launch['smem_bytes'] >> 10} KB of shared memory"] if launch["smem_bytes"] else []
     parts += [f"after {launch['touched_bytes'] >> 10} KB of other memory"] if launch["touched_bytes"] else []
     return ", ".join(parts)
+
+
+def chain_text(cases: Sequence[Sequence]) -> str:
+    """Which calls follow each other: an entry of bench_chain.py's."""
+    if len(cases) == 1:
+        return " ".join(map(str, cases[0]))
+    return f"dense, {cases[0][1]} rows: " + ", ".join(f"{n}x{k}" for _, _, n, k in cases)

@@ -91,13 +91,14 @@ def get_tc_util(device: DeviceLike = None) -> int:
 def set_pdl(enabled: bool, device: DeviceLike = None) -> None:
     """Programmatic dependent launch: a kernel may set itself up while the preceding one of its stream still runs.
 
-    Nothing that the preceding kernel may write is read before it has ended. Off at first.
+    Nothing that the preceding kernel may write is read before it has ended, and nothing is written, so results are the
+    same after any kernel. On at first (with drivers of CUDA 12.3 or later; older ones ignore it).
     """
     _set("pdl", int(enabled), device)
 
 
 def get_pdl(device: DeviceLike = None) -> bool:
-    """Whether `set_pdl` switched programmatic dependent launch on."""
+    """Whether programmatic dependent launch is on."""
     return bool(_get("pdl", device))
 
 

@@ -81,10 +81,30 @@ def test_host_table(summary) -> None:
         "import_seconds": [0.007],
         "first_call_seconds": {"empty cache": [0.16]},
         "warm_call_seconds": {"fp8_gemm_nt": {"median": 2.5e-6, "least": 2.4e-6}},
-        "bare_launches": [{"argument_bytes": 1088, "stream": "own", "attributes": "", "us": 2.1}],
+        "bare_launches": [
+            {"stream": "own", "attributes": "", "smem_bytes": 232448, "touched_bytes": 0, "us": 2.1},
+            {"stream": "own", "attributes": "dependent", "smem_bytes": 0, "touched_bytes": 65536, "us": 2.2},
+        ],
     }
     older = document | {"machine": document["machine"] | {"commit": "y"}, "bare_launches": []}
     text = report.host_section([older, document])
     assert "| median | y | x |" in text
     assert "| warm: fp8_gemm_nt | 2.50 us | 2.50 us |" in text
-    assert "| the driver's launch alone: 1088 bytes, own stream, no attribute |  | 2.10 us |" in text
+    launch = "| the driver's launch alone: own stream,"
+    assert f"{launch} no attribute, 227 KB of shared memory |  | 2.10 us |" in text
+    assert f"{launch} dependent, after 64 KB of other memory |  | 2.20 us |" in text
+
+
+def test_chain_table(summary) -> None:
+    import report
+
+    machine = {"commit": "x", "torch": "y"}
+    layer = [["dense", 16, 2112, 7168], ["dense", 16, 7168, 2048]]
+    figures = {f"{chain}_{start}_us": 5.0 for chain in ("graph", "small", "launched") for start in ("plain", "early")}
+    rows = [
+        {"cases": layer, "status": "ok", **figures, "graph_early_us": 4.0},
+        {"cases": layer[:1], "status": "skipped: out of time"},
+    ]
+    text = report.chain_section({"machine": machine, "rows": rows})
+    assert "| dense, 16 rows: 2112x7168, 7168x2048 | 5.00 / 4.00 | 5.00 / 5.00 | 5.00 / 5.00 |  |  |" in text
+    assert "| dense 16 2112 7168 |  /  |  /  |  /  |  | skipped: out of time |" in text

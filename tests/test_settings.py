@@ -8,7 +8,7 @@ import pytest
 import torch
 from devices import FEW
 from grouped_inputs import alignment_of, contiguous, masked
-from inputs import FP8, GuardedOutput, random_blocks, random_rows
+from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
 import deep_gemm
@@ -117,33 +117,46 @@ def test_pdl(device) -> None:
     grouped(device)
 
 
+# Lets the next kernel start at once, and writes only long after.
+SLOW_COPY = """
+struct Params { const float* from; float* to; long long count; };
+extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params) {
+    asm volatile("griddepcontrol.launch_dependents;");
+    const long long begin = clock64();
+    while (clock64() - begin < 100000) {}
+    for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < params.count; i += gridDim.x * blockDim.x)
+        params.to[i] = params.from[i];
+}
+"""
+
+
 @pytest.mark.gpu
-def test_pdl_in_a_chain(cuda) -> None:
-    """The second product's scales are the first one's D, read as soon as it starts. The first fills few SMs and lets
-    the second start while it still multiplies what it has copied: one that did not wait would find NaN."""
-    a, b = random_rows((8, 8192), cuda, 0), random_blocks((512, 8192), cuda, 1)
-    a, b = type(a)(a.data.float().abs().to(FP8), a.scales), type(b)(b.data.float().abs().to(FP8), b.scales)
-    scales = torch.empty((8, 512), dtype=torch.float32, device=cuda)
-    rows, weights = random_rows((512, 1024), cuda, 2), random_blocks((2048, 1024), cuda, 3)
-    scaled = type(rows)(rows.data, scales.T)
-    out = GuardedOutput((512, 2048), torch.bfloat16, cuda)
+@pytest.mark.parametrize("m", [8, 512])
+def test_pdl_waits(cuda, m) -> None:
+    """A kernel that starts while its scales are being written would find NaN."""
+    rows, weights = random_rows((m, 1024), cuda, 2), random_blocks((2048, 1024), cuda, 3)
+    written = rows.scales.T.contiguous()
+    scales = torch.empty_like(written)
+    aligned, row_major = type(rows)(rows.data, scales.T), type(rows)(rows.data, scales.view(m, 8))
+    out = GuardedOutput((m, 2048), torch.bfloat16, cuda)
 
-    def chain() -> None:
+    def chain(a, values: torch.Tensor) -> None:
         scales.fill_(float("nan"))
-        deep_gemm.fp8_gemm_nt(a, b, scales)
-        deep_gemm.fp8_gemm_nt(scaled, weights, out.tensor)
+        C.jit_launch("slow_copy", SLOW_COPY, 8, 128, 1, 0, False, [values, scales], [values.numel()])
+        deep_gemm.fp8_gemm_nt(a, weights, out.tensor)
 
-    chain()
-    assert_matches(out.tensor, product_nt(scaled, weights))
-    expected = out.tensor.clone()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(4):
-            chain()
-    for run in [chain] * 20 + [graph.replay] * 5:
-        run()
-        out.check()
-        assert torch.equal(out.tensor, expected)
+    for a, values in ((aligned, written), (row_major, rows.scales)):  # one kernel, and one behind that of the scales
+        chain(a, values)
+        assert_matches(out.tensor, product_nt(rows, weights))
+        expected = out.tensor.clone()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(2):
+                chain(a, values)
+        for run in [lambda a=a, values=values: chain(a, values)] * 5 + [graph.replay] * 3:
+            run()
+            out.check()
+            assert torch.equal(out.tensor, expected)
 
 
 @pytest.mark.gpu

@@ -137,7 +137,9 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
         if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
         initialise_barriers<c>(smem);
     }
-    // Nothing that a preceding kernel may write has been touched so far.
+    // Nothing that a preceding kernel may write has been touched so far. The next kernel is not told to start before
+    // this one has left: CTAs that get SMs as they become free lie anywhere, and neighbours, which read the same, in
+    // different GPCs (docs/performance.md).
     ptx::wait_for_previous_grid();
     smem.groups().fill(params);
     sync_cluster<c>();

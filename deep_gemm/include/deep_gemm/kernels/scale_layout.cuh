@@ -40,7 +40,6 @@ DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
     const int32_t first_k = k_tile * kTileK;
 
     ptx::wait_for_previous_grid();
-    ptx::launch_next_grid();
     const uint32_t* source = params.source + group * params.group_stride;
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kScaleTileRows * kTileK; i += kScaleLayoutThreads) {
         const int32_t tile_row = kConfig.rows_first ? i % kScaleTileRows : i / kTileK;
@@ -81,7 +80,6 @@ DG_DEVICE void run_k_grouped_scale_layout(const KGroupedScaleLayoutParams& param
     const int32_t word = block / row_blocks;
     const int32_t row = block % row_blocks * kScaleLayoutThreads + static_cast<int32_t>(threadIdx.x);
     ptx::wait_for_previous_grid();
-    ptx::launch_next_grid();
 
     // Find the group of this word: where its words and its source scales begin.
     int32_t group_word = 0;

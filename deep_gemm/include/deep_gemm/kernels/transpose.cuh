@@ -70,7 +70,6 @@ DG_DEVICE void run_transpose(const TransposeParams& params) {
     const int32_t k_tile = block / params.mn_tiles % params.k_tiles;
     const int32_t group = block / params.mn_tiles / params.k_tiles;
     ptx::wait_for_previous_grid();
-    ptx::launch_next_grid();
     const SourceRows rows = find_rows<kConfig>(params, k_tile);
     if (rows.count <= 0) return;  // past the last group
 

@@ -56,9 +56,6 @@ DG_DEVICE void named_barrier_arrive(int32_t barrier, int32_t threads) {
 /// griddepcontrol.wait: everything that the preceding kernel wrote is visible afterwards.
 DG_DEVICE void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-/// griddepcontrol.launch_dependents: the next kernel may start its own prologue.
-DG_DEVICE void launch_next_grid() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-
 /// %clock64: cycles of this SM.
 DG_DEVICE int64_t clock_cycles() {
     int64_t cycles;

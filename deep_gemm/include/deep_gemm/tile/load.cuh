@@ -122,8 +122,6 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
                               ptx::CacheHint::normal);
         }
     }
-    // All that this CTA reads is under way: the next kernel may set itself up.
-    ptx::launch_next_grid();
 }
 
 /// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one
