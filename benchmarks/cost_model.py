@@ -276,8 +276,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     memory_us = moved / x["memory_gb_per_s"] / 1e3
     again_us = np.maximum(0, read - operands) * np.maximum(0, 1 - x["l2_bytes"] / operands) / x["again_gb_per_s"] / 1e3
     added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], x["added_gb_per_s"]) / 1e3
-    split = np.where(c.cluster_k > 1, x["split_us"] * c.cluster_k, 0) + x["turn_us"] * (c.turns - 1)
-    split = split + np.where(c.k_parts > 1, x["split_us_per_element"] * elements, 0)
+    split = np.where(c.cluster_k > 1, x["split_us"], 0) + x["turn_us"] * (c.turns - 1)
+    split = split + x["split_us_per_element"] * elements * (1 - 1 / c.k_parts)
     last_us = area * c.output_bytes / x["last_gb_per_s"] / 1e3
     return (
         x["launch_us"] + split + again_us + last_us + norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)

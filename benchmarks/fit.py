@@ -40,8 +40,10 @@ RANGES = {
     "late_fp32_cycles_per_element": (0.03, 0.5),
     "padding_cycles": (1, 200),
     "padding_tile_cycles": (100, 4000),
-    "split_us": (0.02, 1),
+    "split_us": (0.05, 4),
+    "turn_us": (0.02, 2),
 }
+SMALLEST = 1e-2  # of a constant that is 0, and that no factor would change
 INDIFFERENCE = 0.012  # estimates that differ by so little, as a ratio, say nothing about which config is faster
 # Cluster shapes that were measured once and are no candidates any more.
 CLUSTERS = {(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (1, 1, 3), (1, 1, 4), (1, 1, 8)}
@@ -89,10 +91,11 @@ def weight_of(case: list) -> float:
 
 
 def badness(x: dict[str, float], data: Data) -> float:
-    """What `fit` makes small: the expected loss of picks, and a quarter of the error near the best.
+    """What `fit` makes small: twice the mean loss of picks, their expected loss, and a quarter of the error near the
+    best.
 
-    Which of several configs with nearly equal estimates is picked is chance, so each of them counts, the less the
-    larger its estimate. A problem counts by its weight, however many configs it has.
+    For the expected loss, which of several configs with nearly equal estimates is picked is chance, so each of them
+    counts, the less the larger its estimate; a problem counts by its weight, however many configs it has.
     """
     weights = np.array([weight_of(case) for case in data.cases])
     estimates = cost_model.estimate_us(x, data.configs, data.num_sms)
@@ -104,9 +107,9 @@ def badness(x: dict[str, float], data: Data) -> float:
     squares = np.add.reduceat(np.where(near, np.log(estimates / data.us) ** 2, 0), first)
     squares /= np.maximum(1, np.add.reduceat(near.astype(int), first))
     loss = np.minimum(loss, 0.5)
-    return float(np.average(loss + 2 * loss**2, weights=weights)) + 0.25 * float(
-        np.sqrt(np.average(squares, weights=weights))
-    )
+    error = float(np.sqrt(np.average(squares, weights=weights)))
+    picked = np.maximum.reduceat(np.where(estimates <= lowest, data.us / data.best, 0), first)
+    return float(2 * np.log(picked).mean() + np.average(loss + 2 * loss**2, weights=weights)) + 0.25 * error
 
 
 def fit(arguments: argparse.Namespace) -> int:
@@ -121,7 +124,7 @@ def fit(arguments: argparse.Namespace) -> int:
     while (passed := (time.monotonic() - begin) / arguments.seconds) < 1:
         trial, step = dict(found), max(0.02, 0.35 * (1 - passed))
         for name in generator.choice(names, generator.integers(1, 4), replace=False):
-            value = found[name] * np.exp(generator.normal() * step)
+            value = (found[name] or SMALLEST) * np.exp(generator.normal() * step)
             trial[name] = float(np.clip(value, *RANGES.get(name, (0, np.inf))))
         if (score := badness(trial, data)) < least:
             found, least = trial, score

@@ -103,39 +103,39 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.404;           // launch, prologue, first copies
-    double memory_gb_per_s = 4048;      // beyond the launch
+    double launch_us = 3.298;           // launch, prologue, first copies
+    double memory_gb_per_s = 4149;      // beyond the launch
     double tflops = 2500;               // what power allows
-    double again_gb_per_s = 2.151e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 3.786e+07;
-    double last_gb_per_s = 7271;           // D of the last wave of tiles, which hides behind nothing
-    double added_gb_per_s = 2015;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1207;  // the same, swapped
-    double overlap_norm = 3.202;          // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 148.9;  // wgmma operands read and copies written
-    double l2_bytes_per_cycle = 69.71;    // into one SM
-    double block_norm = 6.743;            // as overlap_norm, of what limits a K block
-    double promote_cycles = 1;            // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.431;    // scales per column, in registers
-    double promote_smem_cycles = 0;       // scales per column, read from shared memory
-    double promote_product_cycles = 6.684;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 8.936;   // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 4.774;  // the same, products by the tensor cores
-    double run_cycles = 34.63;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 398.3;           // a K block's waits and issue, in turn
-    double ahead_cycles = 131.2;           // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 20;            // the same, where warpgroups issue one after the other
-    double overlap_cycles = 0;             // the same, the next block already under way
-    double multicast_cycles = 68.88;       // a K block's wait for the slower CTA of a pair
-    double multicast_tile_cycles = 366.3;  // and a tile's
-    double tile_cycles = 152.1;
-    double tile_cycles_per_element = 0.01607;                // BF16
-    double late_cycles_per_element = 0.02993;                // BF16, stored while the next tile is under way
-    double fp32_cycles_per_element = 0.239;                  // FP32
-    double late_fp32_cycles_per_element = 0.1943;            // FP32, stored while the next tile is under way
-    double padding_cycles = 40, padding_tile_cycles = 1153;  // a K block's and a tile's, where padding is left out
-    double split_us = 0.164, turn_us = 0.4464;  // adding up a split K: for each CTA, for each further warpgroup,
-    double split_us_per_element = 0.0003403;    // and for each element
+    double again_gb_per_s = 2.177e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 3.122e+07;
+    double last_gb_per_s = 6353;           // D of the last wave of tiles, which hides behind nothing
+    double added_gb_per_s = 1963;          // FP32 added to memory by the L2, straight tiles
+    double added_swapped_gb_per_s = 1071;  // the same, swapped
+    double overlap_norm = 2.838;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 150.1;  // wgmma operands read and copies written
+    double l2_bytes_per_cycle = 69.14;    // into one SM
+    double block_norm = 8.283;            // as overlap_norm, of what limits a K block
+    double promote_cycles = 1.108;        // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 7.758;    // scales per column, in registers
+    double promote_smem_cycles = 4.972;   // scales per column, read from shared memory
+    double promote_product_cycles = 7.419;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 9.483;   // the same, scales per column in registers
+    double promote_wgmma_product_cycles = 5.182;  // the same, products by the tensor cores
+    double run_cycles = 31.87;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 403.1;           // a K block's waits and issue, in turn
+    double ahead_cycles = 118.7;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 17.99;         // the same, where warpgroups issue one after the other
+    double overlap_cycles = 2.201;         // the same, the next block already under way
+    double multicast_cycles = 61.19;       // a K block's wait for the slower CTA of a pair
+    double multicast_tile_cycles = 586.1;  // and a tile's
+    double tile_cycles = 114.8;
+    double tile_cycles_per_element = 0.01839;                   // BF16
+    double late_cycles_per_element = 0.03031;                   // BF16, stored while the next tile is under way
+    double fp32_cycles_per_element = 0.1769;                    // FP32
+    double late_fp32_cycles_per_element = 0.1405;               // FP32, stored while the next tile is under way
+    double padding_cycles = 39.82, padding_tile_cycles = 1344;  // a K block's and a tile's, where padding is left out
+    double split_us = 1.267, turn_us = 0.07193;  // adding up a K that a cluster splits, that further warpgroups share,
+    double split_us_per_element = 0.0002972;     // and for each element that comes from elsewhere
 
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;
@@ -203,8 +203,8 @@ struct CostModel {
         const double again_us =
             std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;
         const double added = adds_to_memory(c.store) ? stored : 0;
-        const double split = (c.cluster.k > 1 ? split_us * c.cluster.k : 0) + turn_us * (c.k_warpgroups - 1) +
-                             (c.k_parts() > 1 ? split_us_per_element * elements : 0);
+        const double split = (c.cluster.k > 1 ? split_us : 0) + turn_us * (c.k_warpgroups - 1) +
+                             split_us_per_element * elements * (1 - 1.0 / c.k_parts());
         const double last_us = area * element_bytes(p.output) / last_gb_per_s / 1e3;
         return launch_us + split + again_us + last_us +
                norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, power_us,
