@@ -93,9 +93,11 @@ inline std::vector<ClusterShape> cluster_shapes() {
 }
 
 /// CTAs, one an SM, that run at once in clusters of this size. A cluster needs its SMs in one GPC;
-/// cuOccupancyMaxActiveClusters says 66, 30 and 15 clusters of 2, 4 and 8 on an H200 with 132 SMs.
+/// cuOccupancyMaxActiveClusters says 66, 30 and 15 clusters of 2, 4 and 8 on an H200 with 132 SMs. Of 3, 38 were seen
+/// to run at once, and 40 were not (calibration_h200_few_tiles.json).
 inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
     if (cluster <= 2) return num_sms / cluster * cluster;
+    if (cluster == 3) return num_sms * 19 / 66 * cluster;
     return num_sms * 10 / 11 / cluster * cluster;
 }
 
@@ -103,39 +105,39 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.298;           // launch, prologue, first copies
-    double memory_gb_per_s = 4149;      // beyond the launch
+    double launch_us = 3.183;           // launch, prologue, first copies
+    double memory_gb_per_s = 4129;      // beyond the launch
     double tflops = 2500;               // what power allows
-    double again_gb_per_s = 2.177e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 3.122e+07;
-    double last_gb_per_s = 6353;           // D of the last wave of tiles, which hides behind nothing
-    double added_gb_per_s = 1963;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1071;  // the same, swapped
-    double overlap_norm = 2.838;          // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 150.1;  // wgmma operands read and copies written
-    double l2_bytes_per_cycle = 69.14;    // into one SM
-    double block_norm = 8.283;            // as overlap_norm, of what limits a K block
-    double promote_cycles = 1.108;        // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.758;    // scales per column, in registers
-    double promote_smem_cycles = 4.972;   // scales per column, read from shared memory
-    double promote_product_cycles = 7.419;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 9.483;   // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 5.182;  // the same, products by the tensor cores
-    double run_cycles = 31.87;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 403.1;           // a K block's waits and issue, in turn
-    double ahead_cycles = 118.7;           // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 17.99;         // the same, where warpgroups issue one after the other
-    double overlap_cycles = 2.201;         // the same, the next block already under way
-    double multicast_cycles = 61.19;       // a K block's wait for the slower CTA of a pair
-    double multicast_tile_cycles = 586.1;  // and a tile's
-    double tile_cycles = 114.8;
-    double tile_cycles_per_element = 0.01839;                   // BF16
-    double late_cycles_per_element = 0.03031;                   // BF16, stored while the next tile is under way
-    double fp32_cycles_per_element = 0.1769;                    // FP32
-    double late_fp32_cycles_per_element = 0.1405;               // FP32, stored while the next tile is under way
-    double padding_cycles = 39.82, padding_tile_cycles = 1344;  // a K block's and a tile's, where padding is left out
-    double split_us = 1.267, turn_us = 0.07193;  // adding up a K that a cluster splits, that further warpgroups share,
-    double split_us_per_element = 0.0002972;     // and for each element that comes from elsewhere
+    double again_gb_per_s = 2.237e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 2.659e+07;
+    double last_gb_per_s = 5795;           // D of the last wave of tiles, which hides behind nothing
+    double added_gb_per_s = 1829;          // FP32 added to memory by the L2, straight tiles
+    double added_swapped_gb_per_s = 1059;  // the same, swapped
+    double overlap_norm = 2.826;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 149.7;  // wgmma operands read and copies written
+    double l2_bytes_per_cycle = 69.03;    // into one SM
+    double block_norm = 9;                // as overlap_norm, of what limits a K block
+    double promote_cycles = 1;            // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 7.795;    // scales per column, in registers
+    double promote_smem_cycles = 4.585;   // scales per column, read from shared memory
+    double promote_product_cycles = 9.352;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 9.503;   // the same, scales per column in registers
+    double promote_wgmma_product_cycles = 4.166;  // the same, products by the tensor cores
+    double run_cycles = 33.6;              // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 419.1;           // a K block's waits and issue, in turn
+    double ahead_cycles = 124.7;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 104.2;         // the same, where warpgroups issue one after the other
+    double overlap_cycles = 1.659;         // the same, the next block already under way
+    double multicast_cycles = 60.71;       // a K block's wait for the slower CTA of a pair
+    double multicast_tile_cycles = 540.7;  // and a tile's
+    double tile_cycles = 131.8;
+    double tile_cycles_per_element = 0.01561;                   // BF16
+    double late_cycles_per_element = 0.02703;                   // BF16, stored while the next tile is under way
+    double fp32_cycles_per_element = 0.1062;                    // FP32
+    double late_fp32_cycles_per_element = 0.1365;               // FP32, stored while the next tile is under way
+    double padding_cycles = 51.77, padding_tile_cycles = 1190;  // a K block's and a tile's, where padding is left out
+    double split_us = 1.333, turn_us = 0.1309;  // adding up a K that a cluster splits, that further warpgroups share,
+    double split_us_per_element = 0.0002854;    // and for each element that comes from elsewhere
 
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;
