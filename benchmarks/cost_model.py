@@ -136,7 +136,7 @@ def round_up_coarsely(value: np.ndarray) -> np.ndarray:
 
 def resident_ctas(num_sms: int, cluster: np.ndarray) -> np.ndarray:
     sms = np.where(cluster <= 2, num_sms, num_sms * 10 // 11)
-    return np.where(cluster == 3, num_sms * 19 // 66, sms // cluster) * cluster
+    return np.where(cluster == 3, num_sms * 13 // 44, sms // cluster) * cluster
 
 
 # What the host knows of rows and weights: csrc/config/problem.hpp.

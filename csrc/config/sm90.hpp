@@ -93,11 +93,10 @@ inline std::vector<ClusterShape> cluster_shapes() {
 }
 
 /// CTAs, one an SM, that run at once in clusters of this size. A cluster needs its SMs in one GPC;
-/// cuOccupancyMaxActiveClusters says 66, 30 and 15 clusters of 2, 4 and 8 on an H200 with 132 SMs. Of 3, 38 were seen
-/// to run at once, and 40 were not (calibration_h200_few_tiles.json).
+/// cuOccupancyMaxActiveClusters says 66, 39, 30 and 15 clusters of 2, 3, 4 and 8 on an H200 with 132 SMs.
 inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
     if (cluster <= 2) return num_sms / cluster * cluster;
-    if (cluster == 3) return num_sms * 19 / 66 * cluster;
+    if (cluster == 3) return num_sms * 13 / 44 * cluster;
     return num_sms * 10 / 11 / cluster * cluster;
 }
 
@@ -111,8 +110,8 @@ struct CostModel {
     double again_gb_per_s = 2.237e+04;  // operands that exceed the L2, read by more than one wave of tiles
     double l2_bytes = 2.659e+07;
     double last_gb_per_s = 5795;           // D of the last wave of tiles, which hides behind nothing
-    double added_gb_per_s = 1829;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1059;  // the same, swapped
+    double added_gb_per_s = 1957;          // FP32 added to memory by the L2, straight tiles
+    double added_swapped_gb_per_s = 1078;  // the same, swapped
     double overlap_norm = 2.826;          // how fully these hide each other: 1 adds them up, infinity takes the largest
     double smem_bytes_per_cycle = 149.7;  // wgmma operands read and copies written
     double l2_bytes_per_cycle = 69.03;    // into one SM
@@ -120,7 +119,7 @@ struct CostModel {
     double promote_cycles = 1;            // an accumulator of a thread, scales uniform along columns
     double promote_col_cycles = 7.795;    // scales per column, in registers
     double promote_smem_cycles = 4.585;   // scales per column, read from shared memory
-    double promote_product_cycles = 9.352;  // scales per row and per column, the product of two for each accumulator
+    double promote_product_cycles = 7.716;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 9.503;   // the same, scales per column in registers
     double promote_wgmma_product_cycles = 4.166;  // the same, products by the tensor cores
     double run_cycles = 33.6;              // for each run of columns with its own block scale, where there are many
@@ -133,7 +132,7 @@ struct CostModel {
     double tile_cycles = 131.8;
     double tile_cycles_per_element = 0.01561;                   // BF16
     double late_cycles_per_element = 0.02703;                   // BF16, stored while the next tile is under way
-    double fp32_cycles_per_element = 0.1062;                    // FP32
+    double fp32_cycles_per_element = 0.1739;                    // FP32
     double late_fp32_cycles_per_element = 0.1365;               // FP32, stored while the next tile is under way
     double padding_cycles = 51.77, padding_tile_cycles = 1190;  // a K block's and a tile's, where padding is left out
     double split_us = 1.333, turn_us = 0.1309;  // adding up a K that a cluster splits, that further warpgroups share,
