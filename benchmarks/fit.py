@@ -91,8 +91,8 @@ def weight_of(case: list) -> float:
 
 
 def badness(x: dict[str, float], data: Data) -> float:
-    """What `fit` makes small: twice the mean loss of picks, their expected loss, and a quarter of the error near the
-    best.
+    """What `fit` makes small: ten times the mean loss of picks, their expected loss, and a quarter of the error near
+    the best.
 
     For the expected loss, which of several configs with nearly equal estimates is picked is chance, so each of them
     counts, the less the larger its estimate; a problem counts by its weight, however many configs it has.
@@ -109,7 +109,7 @@ def badness(x: dict[str, float], data: Data) -> float:
     loss = np.minimum(loss, 0.5)
     error = float(np.sqrt(np.average(squares, weights=weights)))
     picked = np.maximum.reduceat(np.where(estimates <= lowest, data.us / data.best, 0), first)
-    return float(2 * np.log(picked).mean() + np.average(loss + 2 * loss**2, weights=weights)) + 0.25 * error
+    return float(10 * np.log(picked).mean() + np.average(loss + 2 * loss**2, weights=weights)) + 0.25 * error
 
 
 def fit(arguments: argparse.Namespace) -> int:

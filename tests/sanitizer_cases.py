@@ -11,7 +11,7 @@ all 32 lanes arriving (and 32 times as many arrivals awaited) it reports nothing
 
 memcheck takes the columns' scales of the products of scales, of which the descriptor has wgmma read the same 16 bytes
 a column twice, for an operand of 32 bytes a column. The launch has room for that (plan_smem); without it, memcheck
-reports reads past shared memory. It reported nothing at 05bf4ed (tall, weight_gradient, k_grouped), c0a77af (grouped)
+reports reads past shared memory. It reported nothing at fe75f8b (tall, weight_gradient, k_grouped), c0a77af (grouped)
 and b9ea301 (all others).
 
 Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer makes each launch many times slower.
