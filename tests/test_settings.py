@@ -160,6 +160,27 @@ def test_pdl_waits(cuda, m) -> None:
 
 
 @pytest.mark.gpu
+def test_pdl_waits_for_another_stream(cuda) -> None:
+    """What the stream waits for between two kernels must have ended too, not only the kernel before."""
+    rows, weights = random_rows((8, 1024), cuda, 2), random_blocks((2048, 1024), cuda, 3)
+    written = rows.scales.T.contiguous()
+    scales = torch.empty_like(written)
+    outs = [GuardedOutput((8, 2048), torch.bfloat16, cuda) for _ in range(2)]
+    side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+    for _ in range(5):
+        scales.fill_(float("nan"))
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            C.jit_launch("slow_copy", SLOW_COPY, 8, 128, 1, 0, False, [written, scales], [written.numel()])
+        deep_gemm.fp8_gemm_nt(rows, weights, outs[0].tensor)
+        main.wait_stream(side)
+        deep_gemm.fp8_gemm_nt(type(rows)(rows.data, scales.T), weights, outs[1].tensor)
+        for out in outs:
+            out.check()
+            assert_matches(out.tensor, product_nt(rows, weights))
+
+
+@pytest.mark.gpu
 def test_pdl_across_a_fork_and_a_join(cuda) -> None:
     """A captured graph in which kernels have predecessors of several kinds: kernels, a memset, another stream's."""
     cases = [(random_rows((64, 512), cuda, i), random_blocks((256, 512), cuda, i + 9)) for i in range(2)]
