@@ -21,7 +21,7 @@ from pathlib import Path
 import paths  # noqa: F401
 import torch
 from bench_gemm import HERE, LARGEST_DIFFERENCE, choose_cases, text_of
-from machine import describe
+from machine import describe, write_result
 from problems import NotAvailable, build
 from summary import class_of, geometric_mean
 from timing import Timer
@@ -143,12 +143,9 @@ def main() -> int:
     for name, row in classes.items():
         print(f"{name:28s} {row['cases']:5d}  {row['gain']:.3f}  {row['least']:.3f}  {row['most']:.3f}")
     if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
         settings = {"calls": arguments.calls, "flush_gb": arguments.flush_gb, "seed": arguments.seed}
         document = {"what": "autotune_gain", "machine": machine, "settings": settings, "classes": classes}
-        path = arguments.out / "autotune.json"
-        path.write_text(json.dumps(document | {"rows": results}, indent=1) + "\n")
-        print(f"written: {path}")
+        write_result(arguments.out / "autotune.json", document | {"rows": results})
     return 1 if any(result["status"].startswith(("WRONG", "failed")) for result in results) else 0
 
 

@@ -12,7 +12,6 @@ cuBLASLt's block-scaled FP8 product, where torch has it, runs in the same graph 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import torch
 from bench_gemm import CHAIN_BYTES
-from machine import describe
+from machine import describe, write_result
 from problems import build
 from tables import chain_text
 from timing import sustained_seconds
@@ -116,10 +115,7 @@ def main() -> int:
         cublas = f", cuBLASLt {row['cublas_graph_us']:6.2f}" if "cublas_graph_us" in row else ""
         print(f"{name:24s} {', '.join(chains)}{cublas}  {row['status']}", flush=True)
     if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        path = arguments.out / "chain.json"
-        path.write_text(json.dumps({"what": "bench_chain", "machine": machine, "rows": rows}, indent=1) + "\n")
-        print(f"written: {path}")
+        write_result(arguments.out / "chain.json", {"what": "bench_chain", "machine": machine, "rows": rows})
     return 1 if any(row["status"].startswith("WRONG") for row in rows) else 0
 
 

@@ -21,7 +21,7 @@ import traceback
 from pathlib import Path
 
 import torch
-from machine import describe
+from machine import describe, write_result
 from problems import NotAvailable, build
 from summary import class_of, summarise
 from timing import Timer, sustained_seconds
@@ -191,13 +191,10 @@ def main() -> int:
     print_summary(classes)
     print(f"{time.perf_counter() - begin:.1f} s in all; times by {timer.method}")
     if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
         settings = {"calls": arguments.calls, "flush_gb": arguments.flush_gb, "seed": arguments.seed}
         settings["anchors"] = json.loads(arguments.anchors.read_text()).get("source")
         document = {"what": "bench_gemm", "machine": machine, "settings": settings, "classes": classes, "rows": results}
-        path = arguments.out / f"{arguments.name}.json"
-        path.write_text(json.dumps(document, indent=1) + "\n")
-        print(f"written: {path}")
+        write_result(arguments.out / f"{arguments.name}.json", document)
     return 1 if any(result["status"].startswith(("WRONG", "failed")) for result in results) else 0
 
 

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from machine import describe
+from machine import describe, write_result
 from paths import ROOT
 from tables import launch_text
 from warm_calls import bare_launches, warm_calls
@@ -114,10 +114,7 @@ def main() -> int:
     if device.type == "cpu":
         print("no GPU: first calls ran on the simulator (its run is included); warm calls without the driver's launch")
     if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        path = arguments.out / "host.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"written: {path}")
+        write_result(arguments.out / "host.json", result)
     return 0
 
 

@@ -6,11 +6,10 @@ python benchmarks/bench_layout.py --out results
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import torch
-from machine import describe
+from machine import describe, write_result
 from timing import Timer
 
 import deep_gemm
@@ -53,9 +52,8 @@ def main() -> int:
             line += f"  {name} {timing.median * 1e6:7.2f} us {rate:5.0f} GB/s"
         print(line, flush=True)
     if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
         document = {"what": "bench_layout", "machine": describe(arguments.commit), "rows": rows}
-        (arguments.out / "layout.json").write_text(json.dumps(document, indent=1) + "\n")
+        write_result(arguments.out / "layout.json", document)
     return 0
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import subprocess
+from pathlib import Path
 
 import torch
 from paths import ROOT
@@ -48,3 +50,10 @@ def describe(commit: str | None = None) -> dict:
         )
         facts["driver"], facts["power_limit"], facts["clock_limit"] = [*(smi or "").split(", "), None, None, None][:3]
     return facts
+
+
+def write_result(path: Path, document: dict) -> None:
+    """A benchmark's JSON file, for report.py."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"written: {path}")

@@ -80,6 +80,18 @@ def test_tall_tiles_give_up_a_stage_only_for_a_next_tile(m, stages) -> None:
     assert straight(candidates(m, 7168, 4096), 256, 128).stages == stages
 
 
+@pytest.mark.parametrize(("n", "legal"), [(2496, True), (2560, False)])
+def test_as_many_clusters_of_three_as_fit(n, legal) -> None:
+    """39, as the driver says of 132 SMs. A split K with one more waits for a second wave."""
+    [split] = [
+        c
+        for c in candidates(1, n, 8192)
+        if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns) == (True, 64, 8, (1, 1, 3), 1)
+    ]
+    assert (split.refusal is None) == legal
+    assert legal or "all tiles at once" in split.refusal
+
+
 class TestKernelOfAConfig:
     """C.problem_kernel with a config instead of the selected one, which calibration compiles ahead."""
 
