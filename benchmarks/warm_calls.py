@@ -171,15 +171,22 @@ def warm_calls(device: torch.device) -> dict[str, dict[str, float]]:
     }
 
 
-def bare_launches() -> list[dict[str, object]]:
-    """The driver's launch of a kernel that does nothing, from a loop in C++: micro/launch.cpp."""
+def build_launch(folder: Path, target: str) -> tuple[Path, Path]:
+    """micro/launch.cpp as a program, and the kernel that it launches."""
     from deep_gemm._extension import C
 
     micro = ROOT / "benchmarks" / "micro"
+    program, image = folder / "launch", folder / "empty.cubin"
+    image.write_bytes(bytes(C.jit_compile("empty", (micro / "empty.cu").read_text(), target, "cubin")))
+    includes = [f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'deep_gemm' / 'include'}"]
+    subprocess.run(["g++", "-O2", "-std=c++20", *includes, "-o", program, micro / "launch.cpp", "-ldl"], check=True)
+    return program, image
+
+
+def bare_launches() -> list[dict[str, object]]:
+    """The driver's launch of a kernel that does nothing, from a loop in C++."""
+    from deep_gemm._extension import C
+
     with tempfile.TemporaryDirectory() as directory:
-        program, image = Path(directory) / "launch", Path(directory) / "empty.cubin"
-        target = C.device_facts(False, 0)["target"]
-        image.write_bytes(bytes(C.jit_compile("empty", (micro / "empty.cu").read_text(), target, "cubin")))
-        command = ["g++", "-O2", "-std=c++20", f"-I{ROOT / 'csrc'}", "-o", program, micro / "launch.cpp", "-ldl"]
-        subprocess.run(command, check=True)
+        program, image = build_launch(Path(directory), C.device_facts(False, 0)["target"])
         return json.loads(subprocess.run([program, image], check=True, capture_output=True, text=True).stdout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,12 @@ def micro(monkeypatch):
     for name in set(sys.modules) - before:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(BENCHMARKS)):
             del sys.modules[name]
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+def test_bare_launches_are_built(micro, tmp_path) -> None:
+    for path in micro("warm_calls").build_launch(tmp_path, "sm_90a"):
+        assert path.stat().st_size > 0
 
 
 def test_ingress(micro) -> None:

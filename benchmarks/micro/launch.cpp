@@ -4,6 +4,7 @@
 //
 //     launch <cubin of empty.cu>
 #include <dlfcn.h>
+#include <deep_gemm/params.cuh>
 
 #include <algorithm>
 #include <chrono>
@@ -31,10 +32,8 @@ void call(const char* name, Arguments... arguments) {
 }
 
 constexpr int kBurst = 250, kLaunches = 5000;
-constexpr unsigned kGemmSmem = 232448;  // dynamic shared memory of a GEMM
-constexpr int kArgumentBytes = 1088;    // and its argument
-constexpr int kMaxSmemAttribute = 8;    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-volatile char host_memory[1 << 16];     // as much as a caller's Python may go through between two launches
+constexpr unsigned kGemmSmem = deep_gemm::kMaxSmemBytes;  // a GEMM takes all that there is
+volatile char host_memory[1 << 16];  // as much as a caller's Python may go through between two launches
 
 struct Variant {
     Stream stream;
@@ -44,8 +43,8 @@ struct Variant {
 
 double microseconds(Function function, const Variant& variant) {
     using Clock = std::chrono::steady_clock;
-    static char argument[kArgumentBytes];
-    void* arguments[] = {argument};
+    static deep_gemm::GemmParams argument;
+    void* arguments[] = {&argument};
     LaunchAttribute attributes[2] = {};
     attributes[0].id = kProgrammaticStreamSerialization, attributes[0].value.allowed = 1;
     attributes[1].id = kClusterDimension, attributes[1].value.cluster = {2, 1, 1};
@@ -81,7 +80,7 @@ int main(int, char** argv) {
     const char* separator = "";
     Function function;
     call("cuModuleGetFunction", &function, module, "empty");
-    call("cuFuncSetAttribute", function, kMaxSmemAttribute, static_cast<int>(kGemmSmem));
+    call("cuFuncSetAttribute", function, static_cast<int>(kMaxDynamicSharedMemoryBytes), deep_gemm::kMaxSmemBytes);
     for (const Stream stream : {Stream{}, own})
         for (const unsigned attributes : {0u, 1u, 2u})
             for (const unsigned smem_bytes : {0u, kGemmSmem})
