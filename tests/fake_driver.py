@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -91,3 +92,18 @@ def load_fake_driver(silent: bool) -> None:
     fake.fake_take_any_parameters()
     if silent:
         fake.fake_be_silent()
+
+
+def launches(code: str) -> list[str]:
+    """The driver's lines of what `code` launches, run in a process of its own. It has `torch`, `deep_gemm` and
+    `pose_as_cuda`."""
+    head = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).resolve().parent)!r})
+from fake_driver import load_fake_driver, pose_as_cuda
+load_fake_driver(silent=False)
+import torch, deep_gemm
+"""
+    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.splitlines() if line.startswith("launch ")]

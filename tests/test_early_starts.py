@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from fake_driver import launches
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
 import deep_gemm
 from deep_gemm._extension import C
-
-HERE = Path(__file__).resolve().parent
 
 GEMMS = {
     "dense": ("dense", {"m": 64, "n": 4096, "k": 7168}),
@@ -70,11 +66,6 @@ extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ {params} par
 
 # Dense calls, of which the later ones are remembered, K groups, and a scale layout; early, not, and early again.
 CALLS = """
-import sys, torch
-sys.path.insert(0, {tests!r})
-from fake_driver import load_fake_driver, pose_as_cuda
-load_fake_driver(silent=False)
-import deep_gemm
 from deep_gemm._extension import C
 def fp8(*shape): return torch.zeros(*shape).to(torch.float8_e4m3fn)
 a, sfa, b, sfb = map(pose_as_cuda, (fp8(64, 256), torch.ones(2, 64).T, fp8(128, 256), torch.ones(1, 2)))
@@ -95,13 +86,10 @@ for early in (None, False, True):
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 def test_launches_ask_for_it() -> None:
-    command = [sys.executable, "-c", CALLS.format(tests=str(HERE))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE.parent)
-    assert done.returncode == 0, done.stderr
-    launches = [line for line in done.stdout.splitlines() if line.startswith("launch ")]
-    each = len(launches) // 3
-    assert len(launches) == 3 * each >= 18
-    assert ["dependent 1" in line for line in launches] == [True] * each + [False] * each + [True] * each
+    lines = launches(CALLS)
+    each = len(lines) // 3
+    assert len(lines) == 3 * each >= 18
+    assert ["dependent 1" in line for line in lines] == [True] * each + [False] * each + [True] * each
 
 
 # Lets the next kernel start at once, and writes only long after.

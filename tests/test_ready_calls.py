@@ -6,15 +6,13 @@ A launch is kept at its second coming, so a call is made three times before anyt
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 import torch
 from candidates import candidates, forced
 from devices import FEW
+from fake_driver import launches
 from grouped_inputs import alignment_of
 from inputs import Operand, mn_major, random_blocks, random_rows
 from reference import assert_matches, product_nt
@@ -22,8 +20,6 @@ from reference import assert_matches, product_nt
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
-
-HERE = Path(__file__).resolve().parent
 
 
 @pytest.fixture(autouse=True)
@@ -214,14 +210,10 @@ def test_the_simulator_becomes_another_machine() -> None:
 
 
 DRIVER = """
-import sys, torch, tvm_ffi
-sys.path.insert(0, {tests!r})
-from fake_driver import load_fake_driver, pose_as_cuda
-load_fake_driver(silent=False)
-import deep_gemm
+import tvm_ffi
 a, b = torch.zeros(64, 256).to(torch.float8_e4m3fn), torch.zeros(128, 256).to(torch.float8_e4m3fn)
 sfa, sfb, d = torch.ones(2, 64).T, torch.ones(1, 2), torch.zeros(64, 128).bfloat16()
-posed = {{i: [pose_as_cuda(x, i) for x in (a, sfa, b, sfb, d)] for i in (0, 2)}}
+posed = {i: [pose_as_cuda(x, i) for x in (a, sfa, b, sfb, d)] for i in (0, 2)}
 for turn in range(4):
     for index in (0, 2):
         for stream in (0xab, 0xcd):
@@ -234,12 +226,9 @@ for turn in range(4):
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 def test_streams_and_devices() -> None:
     """The same addresses on two devices and two streams, on a driver that only tells what it was asked."""
-    command = [sys.executable, "-c", DRIVER.format(tests=str(HERE))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE.parent)
-    assert done.returncode == 0, done.stderr
-    launches = [line for line in done.stdout.splitlines() if line.startswith("launch")]
     wanted = [(index, stream) for _ in range(4) for index in (0, 2) for stream in ("ab", "cd")]
-    assert len(launches) == len(wanted)
-    for line, (index, stream) in zip(launches, wanted, strict=True):
+    lines = launches(DRIVER)
+    assert len(lines) == len(wanted)
+    for line, (index, stream) in zip(lines, wanted, strict=True):
         assert f"on context {index}:" in line
         assert f"stream {stream} " in line
