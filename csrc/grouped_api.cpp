@@ -15,13 +15,14 @@ namespace {
 using tvm::ffi::String;
 
 bool m_grouped_fp8_gemm_contiguous(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d,
-                                   TensorView grouped_layout, int64_t granularity_a, int64_t granularity_b,
+                                   TensorView grouped_layout, Recipe recipe, Recipe recipe_a, Recipe recipe_b,
                                    int64_t compiled_dims, bool psum, bool zero_padding, int64_t expected_m,
                                    bool b_transposed) {
-    const CallKey key(Grouping::m_contiguous, a, sfa, b, sfb, d, grouped_layout, granularity_a, granularity_b,
-                      compiled_dims, psum, zero_padding, expected_m, b_transposed);
+    const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
+    const CallKey key(Grouping::m_contiguous, a, sfa, b, sfb, d, grouped_layout, rows.a, rows.b, compiled_dims, psum,
+                      zero_padding, expected_m, b_transposed);
     return run_gemm(key, [&] {
-        return check_contiguous(a, sfa, b, sfb, d, grouped_layout, granularity_a, granularity_b, compiled_dims,
+        return check_contiguous(a, sfa, b, sfb, d, grouped_layout, rows, compiled_dims,
                                 {.psum = psum,
                                  .zero_padding = zero_padding,
                                  .expected_m = expected_m,
@@ -30,13 +31,11 @@ bool m_grouped_fp8_gemm_contiguous(TensorView a, TensorView sfa, TensorView b, T
 }
 
 bool m_grouped_fp8_gemm_masked(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d,
-                               TensorView masked_m, int64_t expected_m, int64_t granularity_a, int64_t granularity_b,
+                               TensorView masked_m, int64_t expected_m, Recipe recipe, Recipe recipe_a, Recipe recipe_b,
                                int64_t compiled_dims) {
-    const CallKey key(Grouping::masked, a, sfa, b, sfb, d, masked_m, expected_m, granularity_a, granularity_b,
-                      compiled_dims);
-    return run_gemm(key, [&] {
-        return check_masked(a, sfa, b, sfb, d, masked_m, expected_m, granularity_a, granularity_b, compiled_dims);
-    });
+    const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
+    const CallKey key(Grouping::masked, a, sfa, b, sfb, d, masked_m, expected_m, rows.a, rows.b, compiled_dims);
+    return run_gemm(key, [&] { return check_masked(a, sfa, b, sfb, d, masked_m, expected_m, rows, compiled_dims); });
 }
 
 /// Every candidate for a grouped FP8 problem, one a line. `kind` is "m_contiguous", "m_psum" or "masked"; m is max_m of

@@ -16,11 +16,12 @@ std::optional<TensorView> to_optional(const Optional<TensorView>& tensor) {
 }
 
 bool fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d, Optional<TensorView> c,
-              int64_t granularity_a, int64_t granularity_b, int64_t layout) {
+              Recipe recipe, Recipe recipe_a, Recipe recipe_b, int64_t layout) {
+    const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
     const std::optional<TensorView> added = to_optional(c);
-    const CallKey key(Grouping::dense, a, sfa, b, sfb, d, added, granularity_a, granularity_b, layout);
+    const CallKey key(Grouping::dense, a, sfa, b, sfb, d, added, rows.a, rows.b, layout);
     return run_gemm(key, [&] {
-        return check_dense(a, sfa, b, sfb, d, added, granularity_a, granularity_b, layout & kCompileAll,
+        return check_dense(a, sfa, b, sfb, d, added, rows, layout & kCompileAll,
                            {.a_transposed = (layout & kATransposed) != 0,
                             .b_transposed = (layout & kBTransposed) != 0});
     });

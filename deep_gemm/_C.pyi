@@ -18,8 +18,9 @@ def m_grouped_fp8_gemm_contiguous(
     sfb: Tensor,
     d: Tensor,
     grouped_layout: Tensor,
-    granularity_a: int,
-    granularity_b: int,
+    recipe: Sequence[int] | None,
+    recipe_a: Sequence[int] | None,
+    recipe_b: Sequence[int] | None,
     compiled_dims: int,
     psum: bool,
     zero_padding: bool,
@@ -37,8 +38,9 @@ def m_grouped_fp8_gemm_masked(
     d: Tensor,
     masked_m: Tensor,
     expected_m: int,
-    granularity_a: int,
-    granularity_b: int,
+    recipe: Sequence[int] | None,
+    recipe_a: Sequence[int] | None,
+    recipe_b: Sequence[int] | None,
     compiled_dims: int,
     /,
 ) -> bool:
@@ -140,6 +142,11 @@ def jit_max_clusters(
 ) -> int:
     """How many clusters of this size, of CTAs with so many threads and so much shared memory, run at once."""
 
+# csrc/lending_api.cpp: how `_extension.LENDING` are called.
+
+def raise_last_error() -> None:
+    """Raise what a lending function of this thread has just failed with. Called by them alone."""
+
 # csrc/layout_api.cpp: scale layouts.
 
 def scale_layout_transform(sf: Tensor, out: Tensor, padded_rows: int, row_granularity: int, encoding: int, /) -> None:
@@ -160,8 +167,9 @@ def fp8_gemm(
     sfb: Tensor,
     d: Tensor,
     c: Tensor | None,
-    granularity_a: int,
-    granularity_b: int,
+    recipe: Sequence[int] | None,
+    recipe_a: Sequence[int] | None,
+    recipe_b: Sequence[int] | None,
     layout: int,
     /,
 ) -> bool:

@@ -6,11 +6,14 @@ process that will fork, and on a machine without a driver.
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 PACKAGE_DIRECTORY = Path(__file__).resolve().parent
 LIBRARY = PACKAGE_DIRECTORY / "_C.so"
+# Called in every layer of every step: these borrow their tensors (csrc/lending_api.cpp).
+LENDING = ("fp8_gemm", "m_grouped_fp8_gemm_contiguous", "m_grouped_fp8_gemm_masked", "k_grouped_fp8_gemm")
 
 
 def load() -> Any:
@@ -30,7 +33,30 @@ def load() -> Any:
 
     module = tvm_ffi.load_module(str(LIBRARY))
     module.initialize(str(PACKAGE_DIRECTORY), nvrtc_directories())
+    _lend(module)
     return module
+
+
+def _lend(module: Any) -> None:
+    """Put functions that borrow torch's tensors in the place of tvm-ffi's, where torch can lend them (2.10 on)."""
+    import torch
+
+    exchange_api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if exchange_api is None:
+        return
+    for name in LENDING:
+        setattr(module, name, lending(module, name, exchange_api, torch.Tensor, torch.nn.Parameter))
+
+
+def lending(module: Any, name: str, exchange_api: object, tensor: type, parameter: type) -> Any:
+    """The module's function `name`, borrowing arguments of these two types through `exchange_api`, a capsule."""
+    library = ctypes.PyDLL(str(LIBRARY))
+    make = library.deep_gemm_lending_function
+    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, *[ctypes.py_object] * 5]
+    make.restype = ctypes.py_object
+    function = ctypes.cast(library[f"__tvm_ffi_{name}"], ctypes.c_void_p)
+    sharing = getattr(module, name)
+    return make(name.encode(), function, sharing, module.raise_last_error, exchange_api, tensor, parameter)
 
 
 if TYPE_CHECKING:

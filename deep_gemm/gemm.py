@@ -30,70 +30,26 @@ OperandRecipe = tuple[int, int] | None
 
 _fp8_gemm = C.fp8_gemm
 
+
+class _Layouts(dict[str, int]):
+    """From `compiled_dims` to the number that stands for it and for how the operands lie."""
+
+    def __missing__(self, compiled_dims: str) -> NoReturn:
+        raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', but is {compiled_dims!r}")
+
+
 # Bits of the extents to compile in; csrc/api/checks.hpp reads them.
-_COMPILED_DIMS = {
-    "".join(dims): sum({"m": 1, "n": 2, "k": 4}[d] for d in dims)
+_COMPILED_DIMS = _Layouts(
+    (dims, sum({"m": 1, "n": 2, "k": 4}[d] for d in dims))
     for dims in ("", "m", "n", "k", "mn", "nm", "mk", "km", "nk", "kn", "mnk")
-}
+)
 # With a bit for each operand that lies the other way round: one number costs a call less than three.
 _A_TRANSPOSED, _B_TRANSPOSED = 8, 16
 _NT = _COMPILED_DIMS
 _NN, _TN, _TT = (
-    {dims: bits | transposed for dims, bits in _COMPILED_DIMS.items()}
+    _Layouts((dims, bits | transposed) for dims, bits in _COMPILED_DIMS.items())
     for transposed in (_B_TRANSPOSED, _A_TRANSPOSED | _B_TRANSPOSED, _A_TRANSPOSED)
 )
-
-
-def _granularities(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> tuple[int, int]:
-    """Rows that share a scale, for A and for B; 0 stands for the default."""
-    if recipe is not None:
-        if recipe_a is not None or recipe_b is not None:
-            raise ValueError("give either recipe or recipe_a and recipe_b, not both")
-        rows_a, rows_b, k = recipe
-    else:
-        if (recipe_a is None) != (recipe_b is None):
-            raise ValueError("recipe_a and recipe_b go together: give both or none")
-        if recipe_a is None or recipe_b is None:
-            return 0, 0
-        (rows_a, k), (rows_b, k_b) = recipe_a, recipe_b
-        if k != k_b:
-            raise ValueError(f"recipe_a and recipe_b must agree on the granularity along K, but have {k} and {k_b}")
-    if k != 128:
-        raise ValueError(f"the granularity of scales along K must be 128, but the recipe says {k}")
-    return rows_a, rows_b
-
-
-def _refuse_dims(compiled_dims: str) -> NoReturn:
-    raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', but is {compiled_dims!r}") from None
-
-
-def _dims(compiled_dims: str) -> int:
-    try:
-        return _COMPILED_DIMS[compiled_dims]
-    except KeyError:
-        _refuse_dims(compiled_dims)
-
-
-def _run(
-    a: Scaled,
-    b: Scaled,
-    d: torch.Tensor,
-    c: torch.Tensor | None,
-    recipe: Recipe,
-    recipe_a: OperandRecipe,
-    recipe_b: OperandRecipe,
-    compiled_dims: str,
-    layouts: dict[str, int],
-) -> None:
-    rows_a = rows_b = 0
-    if recipe is not None or recipe_a is not None or recipe_b is not None:
-        rows_a, rows_b = _granularities(recipe, recipe_a, recipe_b)
-    try:
-        layout = layouts[compiled_dims]
-    except KeyError:
-        _refuse_dims(compiled_dims)
-    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, rows_a, rows_b, layout):
-        _write_empty_product(d, c)
 
 
 def fp8_gemm_nt(
@@ -129,7 +85,8 @@ def fp8_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, _NT)
+    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, recipe, recipe_a, recipe_b, _NT[compiled_dims]):
+        _write_empty_product(d, c)
 
 
 def fp8_gemm_nn(
@@ -144,7 +101,8 @@ def fp8_gemm_nn(
     disable_ue8m0_cast: bool = False,
 ) -> None:
     """`fp8_gemm_nt` with b `[K, N]`, its scales `[ceil(K / 128), ceil(N / 128)]` (or `[ceil(K / 128), N]`)."""
-    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, _NN)
+    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, recipe, recipe_a, recipe_b, _NN[compiled_dims]):
+        _write_empty_product(d, c)
 
 
 def fp8_gemm_tn(
@@ -159,7 +117,8 @@ def fp8_gemm_tn(
     disable_ue8m0_cast: bool = False,
 ) -> None:
     """`fp8_gemm_nt` with a `[K, M]`, its scales `[ceil(K / 128), M]`, and b as in `fp8_gemm_nn`."""
-    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, _TN)
+    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, recipe, recipe_a, recipe_b, _TN[compiled_dims]):
+        _write_empty_product(d, c)
 
 
 def fp8_gemm_tt(
@@ -174,7 +133,8 @@ def fp8_gemm_tt(
     disable_ue8m0_cast: bool = False,
 ) -> None:
     """`fp8_gemm_nt` with a `[K, M]`, its scales `[ceil(K / 128), M]`."""
-    _run(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, _TT)
+    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, recipe, recipe_a, recipe_b, _TT[compiled_dims]):
+        _write_empty_product(d, c)
 
 
 # FP8 is the only kind of operand that these take on Hopper; DeepGEMM has the calls under both names.

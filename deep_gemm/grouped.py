@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from ._extension import C
-from .gemm import OperandRecipe, Recipe, Scaled, _dims, _granularities
+from .gemm import _COMPILED_DIMS, OperandRecipe, Recipe, Scaled
 from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = [
@@ -51,11 +51,6 @@ def _run_contiguous(
         raise TypeError(
             "grouped_layout is missing: int32 [M], the expert of each row, or int32 [experts] with use_psum_layout"
         )
-    granularity_a, granularity_b = (
-        (0, 0)
-        if recipe is None and recipe_a is None and recipe_b is None
-        else _granularities(recipe, recipe_a, recipe_b)
-    )
     if not _contiguous(
         a[0],
         a[1],
@@ -63,9 +58,10 @@ def _run_contiguous(
         b[1],
         d,
         grouped_layout,
-        granularity_a,
-        granularity_b,
-        _dims(compiled_dims),
+        recipe,
+        recipe_a,
+        recipe_b,
+        _COMPILED_DIMS[compiled_dims],
         use_psum_layout,
         ensure_zero_padding,
         expected_m_for_psum_layout or 0,
@@ -212,14 +208,8 @@ def m_grouped_fp8_gemm_nt_masked(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    granularity_a, granularity_b = (
-        (0, 0)
-        if recipe is None and recipe_a is None and recipe_b is None
-        else _granularities(recipe, recipe_a, recipe_b)
-    )
-    if not _masked(
-        a[0], a[1], b[0], b[1], d, masked_m, int(expected_m), granularity_a, granularity_b, _dims(compiled_dims)
-    ):
+    layout = _COMPILED_DIMS[compiled_dims]
+    if not _masked(a[0], a[1], b[0], b[1], d, masked_m, int(expected_m), recipe, recipe_a, recipe_b, layout):
         d.zero_()
 
 

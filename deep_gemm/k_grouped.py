@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from ._extension import C
-from .gemm import Scaled, _dims, _write_empty_product
+from .gemm import _COMPILED_DIMS, Scaled, _write_empty_product
 
 __all__ = ["k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous"]
 
@@ -48,7 +48,17 @@ def _run(
         )
     sizes = [] if ks_cpu is None else [int(k) for k in ks_cpu]
     if not _k_grouped_fp8_gemm(
-        a[0], a[1], b[0], b[1], d, sizes, grouped_layout, c, _dims(compiled_dims), use_psum_layout, group_by_group
+        a[0],
+        a[1],
+        b[0],
+        b[1],
+        d,
+        sizes,
+        grouped_layout,
+        c,
+        _COMPILED_DIMS[compiled_dims],
+        use_psum_layout,
+        group_by_group,
     ):
         _write_empty_product(d, c)
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "call.hpp"
+#include "recipe.hpp"
 
 namespace deep_gemm {
 
@@ -124,14 +125,6 @@ inline Scales check_scales(const TensorView& sf, const char* name, const char* o
             .bytes = m.bytes};
 }
 
-/// Rows that share a scale, from a recipe's entry; 0 stands for the architecture's default.
-inline int64_t check_granularity(int64_t granularity, int64_t fallback, const char* name) {
-    if (granularity == 0) return fallback;
-    require(granularity == 1 || granularity == 128, "the recipe's granularity of ", name,
-            " must be 1 or 128 rows a scale, but is ", granularity);
-    return granularity;
-}
-
 // Bits that deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
 inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4, kCompileAll = 7;
 inline constexpr int64_t kATransposed = 8, kBTransposed = 16;
@@ -148,8 +141,8 @@ struct OperandLayout {
 
 /// D[M, N] = C + A[M, K] B[N, K].T
 inline GemmCall check_dense(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb,
-                            const TensorView& d, const std::optional<TensorView>& c, int64_t granularity_a,
-                            int64_t granularity_b, int64_t compiled_dims, OperandLayout layout = {}) {
+                            const TensorView& d, const std::optional<TensorView>& c, const Granularities& rows,
+                            int64_t compiled_dims, OperandLayout layout = {}) {
     GemmCall call{.device = device_id_of(a, "a")};
     require_fp8(a, "a");
     require_fp8(b, "b");
@@ -165,10 +158,8 @@ inline GemmCall check_dense(const TensorView& a, const TensorView& sfa, const Te
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
     require_fp8_operand(call.a, "a", "M");
     require_fp8_operand(call.b, "b", "N");
-    call.scales_a = check_scales(sfa, "a's scales", "a", call, 1, p.m, p.k, check_granularity(granularity_a, 1, "a"),
-                                 layout.a_transposed);
-    call.scales_b = check_scales(sfb, "b's scales", "b", call, 1, p.n, p.k, check_granularity(granularity_b, 128, "b"),
-                                 layout.b_transposed);
+    call.scales_a = check_scales(sfa, "a's scales", "a", call, 1, p.m, p.k, rows.a, layout.a_transposed);
+    call.scales_b = check_scales(sfb, "b's scales", "b", call, 1, p.n, p.k, rows.b, layout.b_transposed);
     require(call.scales_a.kind == ScaleKind::per_row,
             "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
     p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;

@@ -31,17 +31,14 @@ inline void require_disjoint_groups(const Matrix& m, const char* name) {
 
 /// What both kinds share once shapes are known. Leaves the scales out where the product is empty.
 inline void check_grouped_operands(GemmCall& call, const TensorView& sfa, const TensorView& sfb, int64_t groups_a,
-                                   int64_t granularity_a, int64_t granularity_b, int64_t compiled_dims,
-                                   bool b_transposed) {
+                                   const Granularities& rows, int64_t compiled_dims, bool b_transposed) {
     Problem& p = call.problem;
     require_disjoint_groups(call.d, "d");
     if (p.m == 0 || p.n == 0 || p.k == 0 || p.num_groups == 0) return;
     require_fp8_operand(call.a, "a", "M");
     require_fp8_operand(call.b, "b", "N");
-    call.scales_a =
-        check_scales(sfa, "a's scales", "a", call, groups_a, p.m, p.k, check_granularity(granularity_a, 1, "a"));
-    call.scales_b = check_scales(sfb, "b's scales", "b", call, p.num_groups, p.n, p.k,
-                                 check_granularity(granularity_b, 128, "b"), b_transposed);
+    call.scales_a = check_scales(sfa, "a's scales", "a", call, groups_a, p.m, p.k, rows.a);
+    call.scales_b = check_scales(sfb, "b's scales", "b", call, p.num_groups, p.n, p.k, rows.b, b_transposed);
     require(call.scales_a.kind == ScaleKind::per_row,
             "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
     p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
@@ -57,8 +54,8 @@ struct ContiguousOptions {
 
 /// D[rows of g] = A[rows of g] B[g].T, the experts' rows one after the other in A [M, K].
 inline GemmCall check_contiguous(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb,
-                                 const TensorView& d, const TensorView& layout, int64_t granularity_a,
-                                 int64_t granularity_b, int64_t compiled_dims, const ContiguousOptions& options) {
+                                 const TensorView& d, const TensorView& layout, const Granularities& rows,
+                                 int64_t compiled_dims, const ContiguousOptions& options) {
     GemmCall call{.device = device_id_of(a, "a")};
     require_fp8(a, "a");
     require_fp8(b, "b");
@@ -83,14 +80,14 @@ inline GemmCall check_contiguous(const TensorView& a, const TensorView& sfa, con
     } else {
         check_grouped_layout(call, layout, "grouped_layout", p.m, "[M]");
     }
-    check_grouped_operands(call, sfa, sfb, 1, granularity_a, granularity_b, compiled_dims, options.b_transposed);
+    check_grouped_operands(call, sfa, sfb, 1, rows, compiled_dims, options.b_transposed);
     return call;
 }
 
 /// D[g] = A[g] B[g].T for the first masked_m[g] rows of each expert.
 inline GemmCall check_masked(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb,
-                             const TensorView& d, const TensorView& masked_m, int64_t expected_m, int64_t granularity_a,
-                             int64_t granularity_b, int64_t compiled_dims) {
+                             const TensorView& d, const TensorView& masked_m, int64_t expected_m,
+                             const Granularities& rows, int64_t compiled_dims) {
     GemmCall call{.device = device_id_of(a, "a")};
     require_fp8(a, "a");
     require_fp8(b, "b");
@@ -109,7 +106,7 @@ inline GemmCall check_masked(const TensorView& a, const TensorView& sfa, const T
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");
     require(expected_m >= 0, "expected_m must not be negative, but is ", expected_m);
     p.expected_m = coarse_hint(p, std::max<int64_t>(expected_m, 1));
-    check_grouped_operands(call, sfa, sfb, p.num_groups, granularity_a, granularity_b, compiled_dims, false);
+    check_grouped_operands(call, sfa, sfb, p.num_groups, rows, compiled_dims, false);
     return call;
 }
 

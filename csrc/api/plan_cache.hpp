@@ -39,6 +39,9 @@ struct AutotuneMode {
 };
 
 inline LaunchPlan make_plan(Device& device, const Candidate& candidate) {
+    const DeviceFacts& facts = device.facts();
+    require_runtime(facts.arch_major == 9, "GEMMs run on Hopper (sm_90a) only as yet, but ", facts.name, " is an ",
+                    facts.target);
     const GemmConfig& c = candidate.config;
     LaunchPlan plan{.config = c,
                     .shape = {.grid = static_cast<uint32_t>(candidate.num_ctas),

@@ -1,0 +1,197 @@
+// The way in from Python for the calls of every layer: tensors are lent, not shared.
+//
+// tvm-ffi makes an object of its own of each tensor that it passes, because a callee might keep it: two allocations and
+// their release, 0.13 us a tensor. Ours keep none. So torch only writes down where a tensor lies, in a DLTensor on the
+// stack here, and tvm-ffi's calling convention takes that too. Nothing else differs: the stream, torch's allocator for
+// workspaces, the released GIL, the exceptions. A call with anything but plain tensors, integers, sequences of them
+// and None goes through tvm-ffi.
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include <string>
+#include <vector>
+
+#include "util/ffi.hpp"
+#include "util/python.hpp"
+
+namespace deep_gemm {
+namespace {
+
+using tvm::ffi::AnyView;
+using tvm::ffi::Array;
+
+struct Torch {
+    const DLPackExchangeAPI* api;
+    PyObject *tensor, *parameter;  // types
+};
+
+struct LendingFunction {
+    std::string name;
+    PyMethodDef method;
+    TVMFFISafeCallType call;
+    PyObject* sharing;  // tvm-ffi's own callable of the same function
+    PyObject* raise;    // tvm-ffi's callable of raise_last_error
+    Torch torch;
+};
+
+constexpr ptrdiff_t kMostArguments = 16;
+
+/// Its type, which lives as long as the object does.
+PyObject* type_of(PyObject* object) {
+    PyObject* const type = PyObject_Type(object);
+    Py_DecRef(type);
+    return type;
+}
+
+/// The arguments of one call, as tvm-ffi passes them on.
+class LentArguments {
+public:
+    explicit LentArguments(const Torch& torch) : torch_(torch) {}
+
+    /// False where an argument is of a kind that is not lent.
+    bool add(PyObject* argument) {
+        const ptrdiff_t index = count_++;
+        if (argument == &_Py_NoneStruct) return true;  // as it was made
+        PyObject* const type = type_of(argument);
+        if (type == torch_.tensor || type == torch_.parameter) {
+            DLTensor& tensor = tensors_[index];
+            if (torch_.api->dltensor_from_py_object_no_sync(argument, &tensor) != 0) {
+                PyErr_Clear();  // tvm-ffi finds the same and says so
+                return false;
+            }
+            any_[index] = &tensor;
+            if (device_.device_type == kDLCPU) device_ = tensor.device;
+            return true;
+        }
+        if (type == &PyTuple_Type || type == &PyList_Type) {
+            Array<int64_t> numbers;
+            if (!to_numbers(argument, numbers)) return false;
+            any_[index] = sequences_.emplace_back(std::move(numbers));
+            return true;
+        }
+        if (type != &PyLong_Type && type != &PyBool_Type) return false;
+        int64_t number = 0;
+        if (!to_number(argument, number)) return false;
+        if (type == &PyBool_Type)
+            any_[index] = number != 0;
+        else
+            any_[index] = number;
+        return true;
+    }
+
+    const TVMFFIAny* data() const { return reinterpret_cast<const TVMFFIAny*>(any_); }
+    /// The first device that is not the CPU.
+    DLDevice device() const { return device_; }
+
+private:
+    static bool to_number(PyObject* object, int64_t& number) {
+        int overflow = 0;
+        number = PyLong_AsLongLongAndOverflow(object, &overflow);
+        return overflow == 0;
+    }
+
+    static bool to_numbers(PyObject* sequence, Array<int64_t>& numbers) {
+        const ptrdiff_t size = PySequence_Size(sequence);
+        numbers.reserve(size);
+        for (ptrdiff_t i = 0; i < size; ++i) {
+            PyObject* const item = PySequence_GetItem(sequence, i);
+            int64_t number = 0;
+            const bool is_number = type_of(item) == &PyLong_Type && to_number(item, number);
+            Py_DecRef(item);
+            if (!is_number) return false;
+            numbers.push_back(number);
+        }
+        return true;
+    }
+
+    const Torch& torch_;
+    ptrdiff_t count_ = 0;
+    DLDevice device_ = {kDLCPU, 0};
+    std::vector<Array<int64_t>> sequences_;  // `any_` points to what they hold, not to them
+    AnyView any_[kMostArguments];
+    DLTensor tensors_[kMostArguments];
+};
+
+/// Torch's stream and allocator, for as long as a call runs.
+class TorchEnvironment {
+public:
+    TorchEnvironment(const DLPackExchangeAPI& api, DLDevice device) : device_(device) {
+        void* stream = nullptr;
+        if (device.device_type != kDLCPU &&
+            api.current_work_stream(device.device_type, device.device_id, &stream) == 0)
+            has_stream_ = TVMFFIEnvSetStream(device.device_type, device.device_id, stream, &old_stream_) == 0;
+        has_allocator_ =
+            TVMFFIEnvSetDLPackManagedTensorAllocator(api.managed_tensor_allocator, 0, &old_allocator_) == 0;
+    }
+    TorchEnvironment(const TorchEnvironment&) = delete;
+    ~TorchEnvironment() {
+        if (has_stream_) TVMFFIEnvSetStream(device_.device_type, device_.device_id, old_stream_, nullptr);
+        if (has_allocator_) TVMFFIEnvSetDLPackManagedTensorAllocator(old_allocator_, 0, nullptr);
+    }
+
+private:
+    DLDevice device_;
+    bool has_stream_ = false, has_allocator_ = false;
+    TVMFFIStreamHandle old_stream_ = nullptr;
+    DLPackManagedTensorAllocator old_allocator_ = nullptr;
+};
+
+PyObject* call_sharing(PyObject* function, PyObject* const* arguments, ptrdiff_t count) {
+    PyObject* const tuple = PyTuple_New(count);
+    if (tuple == nullptr) return nullptr;
+    for (ptrdiff_t i = 0; i < count; ++i) {
+        Py_IncRef(arguments[i]);
+        PyTuple_SetItem(tuple, i, arguments[i]);  // takes the reference
+    }
+    PyObject* const result = PyObject_CallObject(function, tuple);
+    Py_DecRef(tuple);
+    return result;
+}
+
+PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t count) noexcept {
+    const auto& function = *static_cast<const LendingFunction*>(PyCapsule_GetPointer(self, nullptr));
+    LentArguments lent(function.torch);
+    bool all = count <= kMostArguments;
+    for (ptrdiff_t i = 0; all && i < count; ++i) all = lent.add(arguments[i]);
+    if (!all) return call_sharing(function.sharing, arguments, count);
+    TVMFFIAny result = {};
+    int failed;
+    {
+        const TorchEnvironment environment(*function.torch.api, lent.device());
+        void* const thread = PyEval_SaveThread();
+        failed = function.call(nullptr, lent.data(), static_cast<int32_t>(count), &result);
+        PyEval_RestoreThread(thread);
+    }
+    if (failed != 0) return PyErr_Occurred() ? nullptr : PyObject_CallObject(function.raise, nullptr);
+    return PyBool_FromLong(result.v_int64 != 0);
+}
+
+/// Raises what the last call of a lending function in this thread failed with, the way tvm-ffi does.
+void raise_last_error() { throw tvm::ffi::detail::MoveFromSafeCallRaised(); }
+
+}  // namespace
+}  // namespace deep_gemm
+
+DEEP_GEMM_EXPORT(raise_last_error, deep_gemm::raise_last_error);
+
+/// A Python callable of `call`, an export that returns a bool. Called by deep_gemm/_extension.py, with the GIL. It, and
+/// all that it is given, lives as long as the process.
+extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_lending_function(
+    const char* name, TVMFFISafeCallType call, PyObject* sharing, PyObject* raise, PyObject* exchange_api,
+    PyObject* tensor, PyObject* parameter) {
+    using namespace deep_gemm;
+    const auto* const api =
+        static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(exchange_api, "dlpack_exchange_api"));
+    if (api == nullptr) return nullptr;
+    if (api->dltensor_from_py_object_no_sync == nullptr) {  // a producer may leave it out
+        Py_IncRef(sharing);
+        return sharing;
+    }
+    for (PyObject* kept : {sharing, raise, exchange_api, tensor, parameter}) Py_IncRef(kept);
+    auto* const function = new LendingFunction{
+        .name = name, .method = {}, .call = call, .sharing = sharing, .raise = raise, .torch = {api, tensor, parameter}};
+    function->method = {function->name.c_str(), call_lending, kMethFastcall, nullptr};
+    PyObject* const self = PyCapsule_New(function, nullptr, nullptr);
+    return self == nullptr ? nullptr : PyCFunction_NewEx(&function->method, self, nullptr);
+}

@@ -1,0 +1,43 @@
+// The few functions of Python's stable ABI that we call, declared here: building needs no Python headers, and one build
+// serves every Python version. Weak: in a process without Python the library loads all the same.
+#pragma once
+
+#include <cstddef>
+
+struct PyObject;
+
+extern "C" {
+struct PyMethodDef {
+    const char* name;
+    PyObject* (*call)(PyObject* self, PyObject* const* arguments, ptrdiff_t count);
+    int flags;
+    const char* doc;
+};
+
+#define DEEP_GEMM_PYTHON [[gnu::weak, gnu::visibility("default")]] extern
+DEEP_GEMM_PYTHON PyObject PyBool_Type, PyList_Type, PyLong_Type, PyTuple_Type, _Py_NoneStruct;
+DEEP_GEMM_PYTHON PyObject* PyObject_Type(PyObject*);
+DEEP_GEMM_PYTHON void Py_IncRef(PyObject*);
+DEEP_GEMM_PYTHON void Py_DecRef(PyObject*);
+DEEP_GEMM_PYTHON PyObject* PyObject_CallObject(PyObject* function, PyObject* arguments);
+DEEP_GEMM_PYTHON long long PyLong_AsLongLongAndOverflow(PyObject*, int* overflow);
+DEEP_GEMM_PYTHON PyObject* PyBool_FromLong(long);
+DEEP_GEMM_PYTHON ptrdiff_t PySequence_Size(PyObject*);
+DEEP_GEMM_PYTHON PyObject* PySequence_GetItem(PyObject*, ptrdiff_t);
+DEEP_GEMM_PYTHON PyObject* PyTuple_New(ptrdiff_t);
+DEEP_GEMM_PYTHON int PyTuple_SetItem(PyObject*, ptrdiff_t, PyObject*);
+DEEP_GEMM_PYTHON PyObject* PyCapsule_New(void*, const char* name, void (*)(PyObject*));
+DEEP_GEMM_PYTHON void* PyCapsule_GetPointer(PyObject*, const char* name);
+DEEP_GEMM_PYTHON PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject* self, PyObject* module);
+DEEP_GEMM_PYTHON void PyErr_Clear();
+DEEP_GEMM_PYTHON PyObject* PyErr_Occurred();
+DEEP_GEMM_PYTHON void* PyEval_SaveThread();
+DEEP_GEMM_PYTHON void PyEval_RestoreThread(void*);
+#undef DEEP_GEMM_PYTHON
+}
+
+namespace deep_gemm {
+
+constexpr int kMethFastcall = 0x80;  // METH_FASTCALL
+
+}  // namespace deep_gemm

@@ -1,0 +1,237 @@
+"""The way in from Python: tensors lent instead of shared (csrc/lending_api.cpp), and everything else as tvm-ffi has it."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from types import BuiltinFunctionType
+
+import pytest
+import torch
+import tvm_ffi
+from fake_driver import launches
+from inputs import random_blocks, random_rows
+from reference import assert_matches, product_nt
+
+import deep_gemm
+from deep_gemm import _extension
+from deep_gemm._extension import C
+
+SHARING = tvm_ffi.load_module(str(_extension.LIBRARY))
+CPU = torch.device("cpu")
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+
+
+class OtherTensor(torch.Tensor):
+    """Not lent: a subclass may mean something of its own by being converted."""
+
+
+def problem(m: int = 24, n: int = 136, k: int = 256):
+    return random_rows((m, k), CPU, 0), random_blocks((n, k), CPU, 1), torch.empty(m, n, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("name", _extension.LENDING)
+def test_calls_of_every_layer_borrow(name) -> None:
+    assert isinstance(getattr(C, name), BuiltinFunctionType)
+    assert getattr(C, name).__name__ == name
+    assert isinstance(getattr(SHARING, name), tvm_ffi.Function)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda tensor: tensor,
+        lambda tensor: torch.nn.Parameter(tensor, requires_grad=False),
+        lambda tensor: tensor.as_subclass(OtherTensor),
+    ],
+    ids=["tensor", "parameter", "subclass"],
+)
+@pytest.mark.parametrize("recipe", [None, (1, 128, 128), [1, 128, 128]])
+def test_all_kinds_of_tensors_and_recipes(given, recipe) -> None:
+    a, b, d = problem()
+    d.fill_(float("nan"))
+    deep_gemm.fp8_gemm_nt(tuple(map(given, a)), tuple(map(given, b)), given(d), recipe=recipe)
+    assert_matches(d, product_nt(a, b))
+
+
+BAD = {
+    "shape": lambda a, b, d: (*a, *b, d[:, :3], None, None, None, None, 0),
+    "dtype": lambda a, b, d: (a[1], a[0], *b, d, None, None, None, None, 0),
+    "device": lambda a, b, d: (*a, *b, d.to("meta"), None, None, None, None, 0),
+    "too few": lambda a, b, d: (*a, *b, d),
+    "too many": lambda a, b, d: (*a, *b, d, *range(30)),
+    "no tensor": lambda a, b, d: (*a, *b, "d", None, None, None, None, 0),
+    "an integer for a tensor": lambda a, b, d: (*a, *b, 5, None, None, None, None, 0),
+    "a tensor for an integer": lambda a, b, d: (*a, *b, d, None, None, None, None, d),
+    "an integer that is too large": lambda a, b, d: (*a, *b, d, None, None, None, None, 1 << 64),
+    "recipe of text": lambda a, b, d: (*a, *b, d, None, ("1", 128, 128), None, None, 0),
+    "recipe of a large number": lambda a, b, d: (*a, *b, d, None, (1, 1 << 70, 128), None, None, 0),
+    "recipe for 1000003 of K": lambda a, b, d: (*a, *b, d, None, (1, 128, 1000003), None, None, 0),
+    "short recipe": lambda a, b, d: (*a, *b, d, None, (1, 128), None, None, 0),
+}
+
+
+def error_of(function, arguments) -> tuple[type, str]:
+    with pytest.raises(Exception) as caught:
+        function(*arguments)
+    # Below the first line torch prints where it is, and a tensor's kind has two names.
+    return caught.type, str(caught.value).splitlines()[0].replace("ffi.Tensor", "DLTensor*")
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_errors_are_those_of_tvm_ffi(case) -> None:
+    arguments = BAD[case](*problem())
+    assert error_of(C.fp8_gemm, arguments) == error_of(SHARING.fp8_gemm, arguments)
+
+
+@pytest.mark.parametrize("case", ["right", *BAD])
+def test_nothing_is_kept(case) -> None:
+    a, b, d = problem()
+    right = (a.data[:0], a.scales[:0], *b, d[:0], None, [1, 128, 128], None, None, 0)
+    arguments = right if case == "right" else BAD[case](a, b, d)
+    items = [item for argument in arguments if isinstance(argument, tuple | list) for item in argument]
+    objects = [*arguments, *items, torch.Tensor, torch.nn.Parameter, C.fp8_gemm]
+
+    def call(times: int) -> None:
+        for _ in range(times):
+            try:
+                C.fp8_gemm(*arguments)
+            except Exception as error:
+                del error
+        gc.collect()
+
+    call(3)
+    before = [sys.getrefcount(item) for item in objects]
+    call(100)
+    after = [sys.getrefcount(item) for item in objects]
+    # None and small integers are everybody's: other threads and the collector move their counts a little.
+    assert all(abs(a - b) < 50 for a, b in zip(after, before, strict=True)), list(zip(before, after, strict=True))
+
+
+def test_other_threads_run_meanwhile() -> None:
+    """A launch may wait for a queue that only another thread's Python can empty."""
+    a, b, d = problem(256, 1024, 4096)
+    seen, done = [], threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            seen.append(time.perf_counter())
+            time.sleep(0.001)
+
+    deep_gemm.fp8_gemm_nt(a, b, d)  # compiled
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    begin = time.perf_counter()
+    deep_gemm.fp8_gemm_nt(a, b, d)
+    end = time.perf_counter()
+    done.set()
+    watcher.join()
+    middle = (end - begin) / 4  # what happens around the call itself does not count
+    during = [moment for moment in seen if begin + middle < moment < end - middle]
+    assert len(during) > 2, (len(during), end - begin)
+
+
+def test_torch_that_cannot_lend(monkeypatch) -> None:
+    module = tvm_ffi.load_module(str(_extension.LIBRARY))
+    before = {name: getattr(module, name) for name in _extension.LENDING}
+    monkeypatch.setattr(torch, "Tensor", type("Tensor", (), {}))
+    _extension._lend(module)
+    assert {name: getattr(module, name) for name in _extension.LENDING} == before
+
+
+# A library other than torch, that lends "tensors" on two GPUs, each with a stream of its own, and has no memory.
+OTHER_LIBRARY = """
+import ctypes
+from fake_driver import CUDA, _Capsule, _DLTensor
+from deep_gemm._extension import C, LIBRARY, lending
+import tvm_ffi
+
+class Lent:
+    def __init__(self, tensor, index):
+        self.capsule = _Capsule(tensor, index)
+
+    def pointer(self):
+        return ctypes.addressof(self.capsule.managed.tensor)
+
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(_DLTensor))
+def lend(item, out):
+    ctypes.memmove(out, item.pointer(), ctypes.sizeof(_DLTensor))
+    return 0
+
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+def stream(device_type, index, out):
+    assert device_type == CUDA
+    out[0] = 0xabc0 + index
+    return 0
+
+SAY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, SAY)
+def allocate(prototype, out, context, say):
+    say(context, b"MemoryError", b"the other library has none")
+    return -1
+
+class ExchangeApi(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32 * 2), ("previous", ctypes.c_void_p), ("allocator", type(allocate)),
+                ("managed", ctypes.c_void_p), ("to_object", ctypes.c_void_p), ("lend", type(lend)),
+                ("stream", type(stream)))
+
+api = ExchangeApi((1, 3), None, allocate, None, None, lend, stream)
+new = ctypes.pythonapi.PyCapsule_New
+new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+module = tvm_ffi.load_module(str(LIBRARY))
+gemm = lending(module, "fp8_gemm", new(ctypes.addressof(api), b"dlpack_exchange_api", None), Lent, Lent)
+
+environment = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+environment.TVMFFIEnvGetStream.restype = ctypes.c_void_p
+environment.TVMFFIEnvGetDLPackManagedTensorAllocator.restype = ctypes.c_void_p
+def state():
+    streams = [environment.TVMFFIEnvGetStream(CUDA, index) for index in (0, 2)]
+    return streams, environment.TVMFFIEnvGetDLPackManagedTensorAllocator()
+environment.TVMFFIEnvSetStream(CUDA, 2, ctypes.c_void_p(0x77), None)
+before = state()
+
+def fp8(*shape): return torch.zeros(*shape).to(torch.float8_e4m3fn)
+def call(index, scales):
+    tensors = fp8(64, 256), scales, fp8(128, 256), torch.ones(1, 2), torch.zeros(64, 128).bfloat16()
+    lent = [Lent(tensor, index) for tensor in tensors]
+    for _ in range(3):
+        assert gemm(*lent, None, None, None, None, 0) is True
+for index in (0, 2):
+    call(index, torch.ones(2, 64).T)
+    assert state() == before, (state(), before)
+try:
+    call(2, torch.ones(64, 2))
+except MemoryError as error:
+    assert "the other library has none" in str(error), error
+else:
+    raise AssertionError("a workspace came from elsewhere")
+assert state() == before, (state(), before)
+"""
+
+
+@needs_compiler
+def test_stream_and_allocator_of_who_lends() -> None:
+    streams = [line.split("stream ")[1].split()[0] for line in launches(OTHER_LIBRARY)]
+    assert streams == ["abc0"] * 3 + ["abc2"] * 3
+
+
+@needs_compiler
+def test_a_process_without_python(tmp_path) -> None:
+    source, program = tmp_path / "main.c", tmp_path / "main"
+    source.write_text("""
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char** paths) {
+    for (int i = 1; i < count; ++i)
+        if (!dlopen(paths[i], RTLD_NOW | RTLD_GLOBAL)) return puts(dlerror()), 1;
+    return dlsym(RTLD_DEFAULT, "__tvm_ffi_fp8_gemm") == NULL;
+}
+""")
+    subprocess.run(["g++", "-x", "c", source, "-o", program, "-ldl"], check=True)
+    libraries = [tvm_ffi.libinfo.find_libtvm_ffi(), str(_extension.LIBRARY)]
+    done = subprocess.run([program, *libraries], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
