@@ -3,12 +3,14 @@
 // tvm-ffi makes an object of its own of each tensor that it passes, because a callee might keep it: two allocations and
 // their release, 0.13 us a tensor. Ours keep none. So torch only writes down where a tensor lies, in a DLTensor on the
 // stack here, and tvm-ffi's calling convention takes that too. Nothing else differs: the stream, torch's allocator for
-// workspaces, the released GIL, the exceptions. A call with anything but plain tensors, integers, sequences of them
+// workspaces, the released GIL, the exceptions. A call with anything but torch's tensors, integers, sequences of them
 // and None goes through tvm-ffi.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
+#include <array>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -21,9 +23,45 @@ namespace {
 using tvm::ffi::AnyView;
 using tvm::ffi::Array;
 
-struct Torch {
-    const DLPackExchangeAPI* api;
-    PyObject *tensor, *parameter;  // types
+/// Who lends: torch, or whatever else has DLPack's exchange API in C.
+class Lender {
+public:
+    Lender(PyObject* capsule, const DLPackExchangeAPI* api) : api_(*api), capsule_(capsule) {}
+
+    const DLPackExchangeAPI& api() const { return api_; }
+
+    /// Whether objects of this type are the lender's tensors.
+    bool lends(PyObject* type) const {
+        for (const std::atomic<PyObject*>& slot : types_) {
+            PyObject* const known = slot.load(std::memory_order_acquire);
+            if (known == type) return true;
+            if (known == nullptr) break;
+        }
+        return learn(type);
+    }
+
+private:
+    /// Types say by an attribute who lends their objects; subclasses inherit it. Types that are known stay alive.
+    bool learn(PyObject* type) const {
+        PyObject* const capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
+        if (capsule == nullptr) PyErr_Clear();
+        const bool lent = capsule == capsule_;
+        Py_DecRef(capsule);
+        if (!lent) return false;
+        for (std::atomic<PyObject*>& slot : types_) {
+            PyObject* known = nullptr;
+            if (slot.compare_exchange_strong(known, type)) {
+                Py_IncRef(type);
+                return true;
+            }
+            if (known == type) return true;
+        }
+        return true;  // all slots are taken: this type is asked each time
+    }
+
+    const DLPackExchangeAPI& api_;
+    PyObject* capsule_;
+    mutable std::array<std::atomic<PyObject*>, 8> types_ = {};
 };
 
 struct LendingFunction {
@@ -32,7 +70,7 @@ struct LendingFunction {
     TVMFFISafeCallType call;
     PyObject* sharing;  // tvm-ffi's own callable of the same function
     PyObject* raise;    // tvm-ffi's callable of raise_last_error
-    Torch torch;
+    Lender lender;
 };
 
 constexpr ptrdiff_t kMostArguments = 16;
@@ -47,21 +85,20 @@ PyObject* type_of(PyObject* object) {
 /// The arguments of one call, as tvm-ffi passes them on.
 class LentArguments {
 public:
-    explicit LentArguments(const Torch& torch) : torch_(torch) {}
+    explicit LentArguments(const Lender& lender) : lender_(lender) {}
 
     /// False where an argument is of a kind that is not lent.
     bool add(PyObject* argument) {
         const ptrdiff_t index = count_++;
         if (argument == &_Py_NoneStruct) return true;  // as it was made
         PyObject* const type = type_of(argument);
-        if (type == torch_.tensor || type == torch_.parameter) {
-            DLTensor& tensor = tensors_[index];
-            if (torch_.api->dltensor_from_py_object_no_sync(argument, &tensor) != 0) {
-                PyErr_Clear();  // tvm-ffi finds the same and says so
-                return false;
-            }
-            any_[index] = &tensor;
-            if (device_.device_type == kDLCPU) device_ = tensor.device;
+        if (type == &PyLong_Type || type == &PyBool_Type) {
+            int64_t number = 0;
+            if (!to_number(argument, number)) return false;
+            if (type == &PyBool_Type)
+                any_[index] = number != 0;
+            else
+                any_[index] = number;
             return true;
         }
         if (type == &PyTuple_Type || type == &PyList_Type) {
@@ -70,14 +107,17 @@ public:
             any_[index] = sequences_.emplace_back(std::move(numbers));
             return true;
         }
-        if (type != &PyLong_Type && type != &PyBool_Type) return false;
-        int64_t number = 0;
-        if (!to_number(argument, number)) return false;
-        if (type == &PyBool_Type)
-            any_[index] = number != 0;
-        else
-            any_[index] = number;
-        return true;
+        if (lender_.lends(type)) {
+            DLTensor& tensor = tensors_[index];
+            if (lender_.api().dltensor_from_py_object_no_sync(argument, &tensor) != 0) {
+                PyErr_Clear();  // tvm-ffi finds the same and says so
+                return false;
+            }
+            any_[index] = &tensor;
+            if (device_.device_type == kDLCPU) device_ = tensor.device;
+            return true;
+        }
+        return false;
     }
 
     const TVMFFIAny* data() const { return reinterpret_cast<const TVMFFIAny*>(any_); }
@@ -105,7 +145,7 @@ private:
         return true;
     }
 
-    const Torch& torch_;
+    const Lender& lender_;
     ptrdiff_t count_ = 0;
     DLDevice device_ = {kDLCPU, 0};
     std::vector<Array<int64_t>> sequences_;  // `any_` points to what they hold, not to them
@@ -118,8 +158,7 @@ class TorchEnvironment {
 public:
     TorchEnvironment(const DLPackExchangeAPI& api, DLDevice device) : device_(device) {
         void* stream = nullptr;
-        if (device.device_type != kDLCPU &&
-            api.current_work_stream(device.device_type, device.device_id, &stream) == 0)
+        if (device.device_type != kDLCPU && api.current_work_stream(device.device_type, device.device_id, &stream) == 0)
             has_stream_ = TVMFFIEnvSetStream(device.device_type, device.device_id, stream, &old_stream_) == 0;
         has_allocator_ =
             TVMFFIEnvSetDLPackManagedTensorAllocator(api.managed_tensor_allocator, 0, &old_allocator_) == 0;
@@ -151,14 +190,14 @@ PyObject* call_sharing(PyObject* function, PyObject* const* arguments, ptrdiff_t
 
 PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t count) noexcept {
     const auto& function = *static_cast<const LendingFunction*>(PyCapsule_GetPointer(self, nullptr));
-    LentArguments lent(function.torch);
+    LentArguments lent(function.lender);
     bool all = count <= kMostArguments;
     for (ptrdiff_t i = 0; all && i < count; ++i) all = lent.add(arguments[i]);
     if (!all) return call_sharing(function.sharing, arguments, count);
     TVMFFIAny result = {};
     int failed;
     {
-        const TorchEnvironment environment(*function.torch.api, lent.device());
+        const TorchEnvironment environment(function.lender.api(), lent.device());
         void* const thread = PyEval_SaveThread();
         failed = function.call(nullptr, lent.data(), static_cast<int32_t>(count), &result);
         PyEval_RestoreThread(thread);
@@ -177,20 +216,21 @@ DEEP_GEMM_EXPORT(raise_last_error, deep_gemm::raise_last_error);
 
 /// A Python callable of `call`, an export that returns a bool. Called by deep_gemm/_extension.py, with the GIL. It, and
 /// all that it is given, lives as long as the process.
-extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_lending_function(
-    const char* name, TVMFFISafeCallType call, PyObject* sharing, PyObject* raise, PyObject* exchange_api,
-    PyObject* tensor, PyObject* parameter) {
+extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_lending_function(const char* name,
+                                                                               TVMFFISafeCallType call,
+                                                                               PyObject* sharing, PyObject* raise,
+                                                                               PyObject* exchange_api) {
     using namespace deep_gemm;
     const auto* const api =
         static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(exchange_api, "dlpack_exchange_api"));
     if (api == nullptr) return nullptr;
-    if (api->dltensor_from_py_object_no_sync == nullptr) {  // a producer may leave it out
+    if (api->dltensor_from_py_object_no_sync == nullptr) {  // a lender may leave it out
         Py_IncRef(sharing);
         return sharing;
     }
-    for (PyObject* kept : {sharing, raise, exchange_api, tensor, parameter}) Py_IncRef(kept);
+    for (PyObject* kept : {sharing, raise, exchange_api}) Py_IncRef(kept);
     auto* const function = new LendingFunction{
-        .name = name, .method = {}, .call = call, .sharing = sharing, .raise = raise, .torch = {api, tensor, parameter}};
+        .name = name, .method = {}, .call = call, .sharing = sharing, .raise = raise, .lender = {exchange_api, api}};
     function->method = {function->name.c_str(), call_lending, kMethFastcall, nullptr};
     PyObject* const self = PyCapsule_New(function, nullptr, nullptr);
     return self == nullptr ? nullptr : PyCFunction_NewEx(&function->method, self, nullptr);

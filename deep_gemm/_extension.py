@@ -45,18 +45,17 @@ def _lend(module: Any) -> None:
     if exchange_api is None:
         return
     for name in LENDING:
-        setattr(module, name, lending(module, name, exchange_api, torch.Tensor, torch.nn.Parameter))
+        setattr(module, name, lending(module, name, exchange_api))
 
 
-def lending(module: Any, name: str, exchange_api: object, tensor: type, parameter: type) -> Any:
-    """The module's function `name`, borrowing arguments of these two types through `exchange_api`, a capsule."""
+def lending(module: Any, name: str, exchange_api: object) -> Any:
+    """The module's function `name`, borrowing the tensors of whom this capsule is, a DLPackExchangeAPI."""
     library = ctypes.PyDLL(str(LIBRARY))
     make = library.deep_gemm_lending_function
-    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, *[ctypes.py_object] * 5]
+    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, *[ctypes.py_object] * 3]
     make.restype = ctypes.py_object
     function = ctypes.cast(library[f"__tvm_ffi_{name}"], ctypes.c_void_p)
-    sharing = getattr(module, name)
-    return make(name.encode(), function, sharing, module.raise_last_error, exchange_api, tensor, parameter)
+    return make(name.encode(), function, getattr(module, name), module.raise_last_error, exchange_api)
 
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The way in from Python: tensors lent instead of shared (csrc/lending_api.cpp), and everything else as tvm-ffi has it."""
+"""The way in from Python: tensors lent, not shared (csrc/lending_api.cpp), and all else as tvm-ffi has it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++"
 
 
 class OtherTensor(torch.Tensor):
-    """Not lent: a subclass may mean something of its own by being converted."""
+    """Lent like any other: what says so is inherited."""
 
 
 def problem(m: int = 24, n: int = 136, k: int = 256):
@@ -47,14 +47,15 @@ def test_calls_of_every_layer_borrow(name) -> None:
         lambda tensor: tensor,
         lambda tensor: torch.nn.Parameter(tensor, requires_grad=False),
         lambda tensor: tensor.as_subclass(OtherTensor),
+        tvm_ffi.from_dlpack,
     ],
-    ids=["tensor", "parameter", "subclass"],
+    ids=["tensor", "parameter", "subclass", "somebody else's"],
 )
 @pytest.mark.parametrize("recipe", [None, (1, 128, 128), [1, 128, 128]])
 def test_all_kinds_of_tensors_and_recipes(given, recipe) -> None:
     a, b, d = problem()
     d.fill_(float("nan"))
-    deep_gemm.fp8_gemm_nt(tuple(map(given, a)), tuple(map(given, b)), given(d), recipe=recipe)
+    deep_gemm.fp8_gemm_nt(a, tuple(map(given, b)), given(d), recipe=recipe)
     assert_matches(d, product_nt(a, b))
 
 
@@ -182,8 +183,9 @@ class ExchangeApi(ctypes.Structure):
 api = ExchangeApi((1, 3), None, allocate, None, None, lend, stream)
 new = ctypes.pythonapi.PyCapsule_New
 new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+Lent.__dlpack_c_exchange_api__ = new(ctypes.addressof(api), b"dlpack_exchange_api", None)
 module = tvm_ffi.load_module(str(LIBRARY))
-gemm = lending(module, "fp8_gemm", new(ctypes.addressof(api), b"dlpack_exchange_api", None), Lent, Lent)
+gemm = lending(module, "fp8_gemm", Lent.__dlpack_c_exchange_api__)
 
 environment = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
 environment.TVMFFIEnvGetStream.restype = ctypes.c_void_p

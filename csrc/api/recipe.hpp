@@ -26,8 +26,8 @@ inline Granularities granularities_of(const Recipe& recipe, const Recipe& recipe
         const tvm::ffi::Array<int64_t> values = given.value();
         require(static_cast<int64_t>(values.size()) == count, name, " must have ", count, " numbers, but has ",
                 values.size());
-        require(values[count - 1] == kScaleGranularity, "the granularity of scales along K must be ",
-                kScaleGranularity, ", but ", name, " says ", values[count - 1]);
+        require(values[count - 1] == kScaleGranularity, "the granularity of scales along K must be ", kScaleGranularity,
+                ", but ", name, " says ", values[count - 1]);
         return values;
     };
     if (recipe) {

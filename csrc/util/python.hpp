@@ -19,6 +19,7 @@ DEEP_GEMM_PYTHON PyObject PyBool_Type, PyList_Type, PyLong_Type, PyTuple_Type, _
 DEEP_GEMM_PYTHON PyObject* PyObject_Type(PyObject*);
 DEEP_GEMM_PYTHON void Py_IncRef(PyObject*);
 DEEP_GEMM_PYTHON void Py_DecRef(PyObject*);
+DEEP_GEMM_PYTHON PyObject* PyObject_GetAttrString(PyObject*, const char*);
 DEEP_GEMM_PYTHON PyObject* PyObject_CallObject(PyObject* function, PyObject* arguments);
 DEEP_GEMM_PYTHON long long PyLong_AsLongLongAndOverflow(PyObject*, int* overflow);
 DEEP_GEMM_PYTHON PyObject* PyBool_FromLong(long);
