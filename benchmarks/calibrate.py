@@ -236,6 +236,7 @@ def write(document: dict, path: Path) -> None:
 CHECKED = [
     *(["dense", *sizes] for sizes in [(1, 576, 7168), (64, 2112, 7168), (300, 4096, 4096), (512, 7168, 2048)]),
     ["dense", 4096, 32768, 512],
+    *(["dense", 1000, 4096, k] for k in (2048 + 16, 2048 + 32, 2048 + 64)),
     ["wgrad", 2112, 4096, 7168],
     ["wgrad", 100, 1000, 576],
     ["contiguous", 4, 8192, 6144, 7168],

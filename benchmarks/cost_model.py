@@ -62,6 +62,11 @@ class Configs:
         return np.select([self.rows == 192, self.rows == 64], [3, 1], 2)
 
     @property
+    def row_alignment(self) -> np.ndarray:
+        """Of both operands, whose rows follow each other without a gap: csrc/config/problem.hpp."""
+        return np.where(self.kind == KGROUPED, 128, np.gcd(self.k.astype(int), 128))
+
+    @property
     def subtiles(self) -> np.ndarray:
         """64-row pieces of one math warpgroup."""
         return self.rows / self.row_warpgroups / 64
@@ -223,7 +228,10 @@ def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     wgmma_cycles = 2 * c.cols * np.where(c.wgmma_products, 1.25, 1)
     tensor = multiplies * wgmma_cycles
     smem = (multiplies * (64 + c.cols) + c.rows + c.cols) * 128 / x["smem_bytes_per_cycle"]
-    l2 = (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
+    copies = np.select(
+        [c.row_alignment == size for size in (128, 64, 32)], [1, x["copy_64"], x["copy_32"]], x["copy_16"]
+    )
+    l2 = copies * (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
     waits = np.select(
         [c.overlaps_blocks, c.issues_in_order, c.looks_ahead],
         [x["overlap_cycles"], x["ordered_cycles"], x["ahead_cycles"]],

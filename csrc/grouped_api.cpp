@@ -50,6 +50,7 @@ std::string explain_grouped(String kind, int64_t groups, int64_t m, int64_t expe
               .m_alignment = to_int32(alignment, "the alignment"),
               .num_sms = static_cast<int32_t>(num_sms)};
     p.expected_m = coarse_hint(p, expected_m);
+    pack_rows(p);
     return explain(p);
 }
 

@@ -33,6 +33,7 @@ std::string explain_per_row(int64_t groups, int64_t m, int64_t n, int64_t k, boo
         p.num_groups = to_int32(groups, "the number of groups");
         p.group_maps = group_by_group;
     }
+    pack_rows(p);
     return explain(p);
 }
 

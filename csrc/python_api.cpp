@@ -29,8 +29,10 @@ bool fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, Tensor
 
 /// Every candidate for a dense FP8 problem, one a line.
 std::string explain_dense(int64_t m, int64_t n, int64_t k, int64_t num_sms) {
-    return explain(Problem{
-        .m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_sms = static_cast<int32_t>(num_sms)});
+    Problem p{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K")};
+    p.num_sms = static_cast<int32_t>(num_sms);
+    pack_rows(p);
+    return explain(p);
 }
 
 /// Serve all calls on a device with this config (rows = 0: select again). For tuning and tests.

@@ -44,6 +44,7 @@ Map<String, Any> dense_kernel(int64_t m, int64_t n, int64_t k, int64_t num_sms, 
     problem.add_c = add_c;
     problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};  // as compiled_dims="nk", the default of the calls
     problem.num_sms = extent(num_sms, "num_sms");
+    pack_rows(problem);
     return kernel_of(select(problem));
 }
 
@@ -62,6 +63,7 @@ Map<String, Any> grouped_kernel(String kind, int64_t groups, int64_t m, int64_t 
     problem.aligned_store = n * element_bytes(problem.output) % 16 == 0;
     problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};
     problem.num_sms = extent(num_sms, "num_sms");
+    pack_rows(problem);
     return kernel_of(select(problem));
 }
 
@@ -130,6 +132,7 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
     }
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * element_bytes(p.output) % 16 == 0;
+    pack_rows(p);
     p.compiled = {.m = dims & 1 ? p.m : 0, .n = dims & 2 ? p.n : 0, .k = dims & 4 ? p.k : 0};
     if (tile.rows == 0 && tile.cols == 0) return kernel_of(select(p));
     require(tile.rows > 0 && tile.cols > 0, "a config has both tile_rows and tile_cols");

@@ -48,6 +48,13 @@ inline void require_fp8_operand(Matrix& matrix, const char* name, const char* mn
             " elements apart, less than ", mn, "=", matrix.rows);
 }
 
+/// Of an FP8 operand as the kernel will read it: an MN-major one is copied into aligned rows (transpose.hpp).
+inline int32_t row_alignment(const Matrix& matrix) {
+    if (matrix.col_stride != 1) return kBestAlignment;
+    return alignment_of(reinterpret_cast<uintptr_t>(matrix.data) | static_cast<uint64_t>(matrix.row_stride) |
+                        static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
+}
+
 inline void require_fp8(const TensorView& tensor, const char* name) {
     require_type(is_e4m3(tensor.dtype()), name, " must be float8_e4m3fn, but is ", describe(tensor.dtype()));
 }
@@ -158,6 +165,7 @@ inline GemmCall check_dense(const TensorView& a, const TensorView& sfa, const Te
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
     require_fp8_operand(call.a, "a", "M");
     require_fp8_operand(call.b, "b", "N");
+    p.row_alignment_a = row_alignment(call.a), p.row_alignment_b = row_alignment(call.b);
     call.scales_a = check_scales(sfa, "a's scales", "a", call, 1, p.m, p.k, rows.a, layout.a_transposed);
     call.scales_b = check_scales(sfb, "b's scales", "b", call, 1, p.n, p.k, rows.b, layout.b_transposed);
     require(call.scales_a.kind == ScaleKind::per_row,

@@ -37,6 +37,7 @@ inline void check_grouped_operands(GemmCall& call, const TensorView& sfa, const 
     if (p.m == 0 || p.n == 0 || p.k == 0 || p.num_groups == 0) return;
     require_fp8_operand(call.a, "a", "M");
     require_fp8_operand(call.b, "b", "N");
+    p.row_alignment_a = row_alignment(call.a), p.row_alignment_b = row_alignment(call.b);
     call.scales_a = check_scales(sfa, "a's scales", "a", call, groups_a, p.m, p.k, rows.a);
     call.scales_b = check_scales(sfb, "b's scales", "b", call, p.num_groups, p.n, p.k, rows.b, b_transposed);
     require(call.scales_a.kind == ScaleKind::per_row,

@@ -156,6 +156,10 @@ inline KGroupedCall check_k_grouped_nt(const TensorView& a, const TensorView& sf
     call.a = flattened(a, "a", "M", p.m);
     call.b = flattened(b, "b", "N", p.n);
     k.k_blocks = k_blocks_of(ks);
+    uint64_t strides = 0;
+    for (const int64_t group_k : ks) strides |= static_cast<uint64_t>(group_k);
+    p.row_alignment_a = alignment_of(strides | reinterpret_cast<uintptr_t>(call.a.data));
+    p.row_alignment_b = alignment_of(strides | reinterpret_cast<uintptr_t>(call.b.data));
     finish_k_grouped(k, sfa, sfb, compiled_dims);
     return k;
 }

@@ -15,6 +15,14 @@
 
 namespace deep_gemm {
 
+/// Rows of operands that start at multiples of so many bytes are copied as fast as any: a K block of one is a line of
+/// the L2.
+constexpr int32_t kBestAlignment = 128;
+
+/// The largest power of two up to that by which all these addresses and distances can be divided, given their bitwise
+/// or.
+constexpr int32_t alignment_of(uint64_t bytes) { return 1 << std::countr_zero(bytes | kBestAlignment); }
+
 /// Plain 32-bit fields without padding, so that a problem is hashed and compared as bytes.
 struct Problem {
     Grouping grouping = Grouping::dense;
@@ -27,9 +35,11 @@ struct Problem {
     int32_t expected_m = 0;     // rows of a group, as far as the host knows (0: unknown): masked and psum problems
     int32_t m_alignment = 128;  // of the groups' first rows: contiguous and psum problems
     int32_t add_c = 0;
-    int32_t in_place = 0;         // C is D
-    int32_t group_maps = 0;       // K groups are matrices of their own
-    int32_t aligned_store = 1;    // D's base and rows start at multiples of 16 bytes
+    int32_t in_place = 0;                      // C is D
+    int32_t group_maps = 0;                    // K groups are matrices of their own
+    int32_t aligned_store = 1;                 // D's base and rows start at multiples of 16 bytes
+    int32_t row_alignment_a = kBestAlignment;  // bytes, see alignment_of
+    int32_t row_alignment_b = kBestAlignment;
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
     // What the caller set for the device (csrc/api/call_settings.hpp).
@@ -53,6 +63,11 @@ struct ProblemHash {
         return hash * 0x9e3779b97f4a7c15;
     }
 };
+
+/// Of operands whose rows follow each other without a gap.
+inline void pack_rows(Problem& p) {
+    if (p.grouping != Grouping::k_contiguous) p.row_alignment_a = p.row_alignment_b = alignment_of(p.k);
+}
 
 constexpr bool is_m_grouped(Grouping grouping) {
     return grouping == Grouping::m_contiguous || grouping == Grouping::m_psum || grouping == Grouping::masked;
