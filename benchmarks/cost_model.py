@@ -222,15 +222,14 @@ def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     return c.cols / 2 * each + np.where(runs > 3, runs * x["run_cycles"], 0)
 
 
-def block_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
-    """Cycles that one K block takes in a CTA of a busy machine."""
+def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarray:
+    """Cycles that one K block takes in a CTA. `busy`: CTAs over SMs."""
     multiplies = c.rows / 64
     wgmma_cycles = 2 * c.cols * np.where(c.wgmma_products, 1.25, 1)
     tensor = multiplies * wgmma_cycles
     smem = (multiplies * (64 + c.cols) + c.rows + c.cols) * 128 / x["smem_bytes_per_cycle"]
-    copies = np.select(
-        [c.row_alignment == size for size in (128, 64, 32)], [1, x["copy_64"], x["copy_32"]], x["copy_16"]
-    )
+    sizes = [c.row_alignment == size for size in (128, 64, 32)]
+    copies = np.maximum(1, busy * np.select(sizes, [1, x["copy_64"], x["copy_32"]], x["copy_16"]))
     l2 = copies * (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
     waits = np.select(
         [c.overlaps_blocks, c.issues_in_order, c.looks_ahead],
@@ -275,7 +274,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     shared = c.cluster_rows * c.cluster_cols > 1
     of_tile = np.where(shared, x["multicast_tile_cycles"], 0) + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
     tile = x["tile_cycles"] + of_tile + elements * of_element
-    compute_us = waves * (k_blocks * block_cycles(x, c) + tile) / x["clock_mhz"]
+    compute_us = waves * (k_blocks * block_cycles(x, c, num_ctas / num_sms) + tile) / x["clock_mhz"]
     rows = expected_rows(c)
     power_us = 2e-6 * rows * c.n * k / x["tflops"]
     stored = rows * c.n * c.output_bytes

@@ -30,6 +30,9 @@ RANGES = {
     "block_norm": (6, 9),
     "smem_bytes_per_cycle": (90, 256),
     "l2_bytes_per_cycle": (30, 130),
+    "copy_64": (1, 2),
+    "copy_32": (1, 3),
+    "copy_16": (1, 4),
     "promote_cycles": (1, 5),
     "multicast_cycles": (1, 200),
     "promote_smem_cycles": (0.1, 20),  # from 0, no factor leads anywhere

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+
 import pytest
 from candidates import HOPPER_SMS, candidates, straight
 from cases import ODD, PUBLIC
+from fake_driver import launches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +94,46 @@ def test_as_many_clusters_of_three_as_fit(n, legal) -> None:
     ]
     assert (split.refusal is None) == legal
     assert legal or "all tiles at once" in split.refusal
+
+
+# One product from operands that lie differently: rows apart by K, by a line's multiple, by 16 bytes more than one; a
+# first row that starts 16 bytes into a line; weights [G, N, K] whose matrices do.
+ROWS_APART = """
+def operand(stride, offset=0, rows=2048, groups=1):
+    flat = torch.zeros(groups * (rows * stride + offset) + offset, dtype=torch.uint8)
+    shape, strides = (rows, 2048), (stride, 1)
+    if groups > 1:
+        shape, strides = (groups, *shape), (rows * stride + offset, *strides)
+    start = -flat.data_ptr() % 128  # allocators say less of where a tensor starts than torch's for GPUs
+    flat = torch.cat([flat, flat[:128]])[start:] if start else flat
+    return pose_as_cuda(flat.as_strided(shape, strides, flat.storage_offset() + offset).view(torch.float8_e4m3fn))
+sfa, sfb = pose_as_cuda(torch.ones(16, 2048).T), pose_as_cuda(torch.ones(16, 16))
+d = pose_as_cuda(torch.zeros(2048, 2048).bfloat16())
+for stride, offset in ((2048, 0), (2176, 0), (2064, 0), (2048, 16)):
+    deep_gemm.fp8_gemm_nt((operand(stride, offset), sfa), (operand(stride, offset), sfb), d)
+sfb, owners = pose_as_cuda(torch.ones(2, 16, 16)), pose_as_cuda(torch.zeros(2048, dtype=torch.int32))
+for stride, offset in ((2048, 0), (2064, 16)):
+    weights = operand(stride, offset, groups=2), sfb
+    deep_gemm.m_grouped_fp8_gemm_nt_contiguous((operand(stride, offset), sfa), weights, d, owners)
+"""
+
+
+def clusters(problem: tuple[str, dict[str, int]]) -> str:
+    return re.search(r"cluster = \{([^}]*)\}", str(C.problem_kernel(*problem)["text"])).group(1)
+
+
+def test_rows_that_start_within_lines_are_shared_by_pairs() -> None:
+    """Copies of them bind the L2, and a pair asks it for half as much."""
+    for grouping, fields in (("dense", {"m": 2048}), ("masked", {"m": 256, "groups": 16, "expected_m": 256})):
+        aligned, other = ((grouping, {"num_sms": 132, "n": 2048, "k": k, **fields}) for k in (2048, 2064))
+        assert clusters(aligned) == ".rows = 1, .cols = 1, .k = 1"
+        assert clusters(other) != ".rows = 1, .cols = 1, .k = 1"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+def test_how_rows_lie_is_seen() -> None:
+    pairs = ["cluster 2 1 1" in line for line in launches(ROWS_APART)]
+    assert pairs == [False, False, True, True, False, True]
 
 
 class TestKernelOfAConfig:

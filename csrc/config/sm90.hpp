@@ -115,11 +115,11 @@ struct CostModel {
     double overlap_norm = 2.826;          // how fully these hide each other: 1 adds them up, infinity takes the largest
     double smem_bytes_per_cycle = 149.7;  // wgmma operands read and copies written
     double l2_bytes_per_cycle = 69.03;    // into one SM
-    double copy_64 = 1.3, copy_32 = 1.5, copy_16 = 2.5;  // times as long: rows at multiples of so many bytes only
-    double block_norm = 9;                               // as overlap_norm, of what limits a K block
-    double promote_cycles = 1;                           // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.795;                   // scales per column, in registers
-    double promote_smem_cycles = 4.585;                  // scales per column, read from shared memory
+    double copy_64 = 1.2, copy_32 = 1.25, copy_16 = 2.6;  // times as much of the L2: rows aligned to so many bytes only
+    double block_norm = 9;                                // as overlap_norm, of what limits a K block
+    double promote_cycles = 1;                            // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 7.795;                    // scales per column, in registers
+    double promote_smem_cycles = 4.585;                   // scales per column, read from shared memory
     double promote_product_cycles = 7.716;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 9.503;   // the same, scales per column in registers
     double promote_wgmma_product_cycles = 4.166;  // the same, products by the tensor cores
@@ -158,21 +158,21 @@ struct CostModel {
         return c.tile.cols / 2.0 * each + (runs > 3 ? runs * run_cycles : 0);
     }
 
-    double copy_cost(int32_t row_alignment) const {
-        return row_alignment >= kBestAlignment ? 1
-               : row_alignment == 64           ? copy_64
-               : row_alignment == 32           ? copy_32
-                                               : copy_16;
+    /// A row that starts within a line takes two of them for each K block, and within a sector one more of those. That
+    /// binds the L2, not the SM: where few CTAs run, they do not notice.
+    double copy_cost(int32_t row_alignment, double busy) const {
+        const double of_l2 = row_alignment == 64 ? copy_64 : row_alignment == 32 ? copy_32 : copy_16;
+        return row_alignment >= kBestAlignment ? 1 : std::max(1.0, of_l2 * busy);
     }
 
-    /// Cycles that one K block takes in a CTA of a busy machine.
-    double block_cycles(const Problem& p, const GemmConfig& c) const {
+    /// Cycles that one K block takes in a CTA. `busy`: CTAs over SMs.
+    double block_cycles(const Problem& p, const GemmConfig& c, double busy) const {
         const double rows = c.tile.rows, cols = c.tile.cols, multiplies = rows / kWgmmaRows;
         const double tensor = tensor_cycles(c) * (c.wgmma_products ? 1.25 : 1);
         const double wgmma_cycles = tensor / multiplies;  // of 64 rows
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * c.tile.k / smem_bytes_per_cycle;
-        const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a),
-                     col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b);
+        const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
+                     col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b, busy);
         const double l2 =
             (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * c.tile.k / l2_bytes_per_cycle;
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
@@ -206,7 +206,8 @@ struct CostModel {
                                          static_cast<double>(align_up(expected_group_rows(p), tile_m)));
         const double width = area / height;
         const double read = tiles / (num_ctas / c.cluster.size()) * (height * std::max(1.0, width / p.n) + width) * p.k;
-        const double compute_us = waves * (k_blocks * block_cycles(p, c) + tile) / clock_mhz;
+        const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms);
+        const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
         const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;
 
         const double rows = expected_rows(p), stored = rows * p.n * element_bytes(p.output);
