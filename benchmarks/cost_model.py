@@ -19,7 +19,10 @@ DENSE, WGRAD, CONTIGUOUS, MASKED, KGROUPED = range(len(KINDS))
 
 @dataclass
 class Configs:
-    """FP8 problems and configs for them, one per index of each array. `kind` is an index of KINDS."""
+    """FP8 problems and configs for them, one per index of each array. `kind` is an index of KINDS.
+
+    D is BF16, or for weight gradients and K groups FP32 that is added to: what the model has for other D is not here.
+    """
 
     kind: np.ndarray
     m: np.ndarray

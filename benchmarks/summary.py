@@ -34,6 +34,7 @@ MODEL_CLASSES: list[tuple[str, Callable[[Sequence], bool]]] = [
     ("models, masked, >= 64 tokens", lambda c: c[0] == "masked" and c[2] >= 64),
     ("models, masked, < 64 tokens", lambda c: c[0] == "masked" and c[2] < 64),
     ("models, k-grouped", lambda c: c[0] == "kgrouped"),
+    ("models, weight gradient", lambda c: c[0] == "wgrad"),
 ]
 
 

@@ -131,10 +131,12 @@ struct CostModel {
     double multicast_cycles = 60.71;       // a K block's wait for the slower CTA of a pair
     double multicast_tile_cycles = 540.7;  // and a tile's
     double tile_cycles = 131.8;
-    double tile_cycles_per_element = 0.01561;                   // BF16
-    double late_cycles_per_element = 0.02703;                   // BF16, stored while the next tile is under way
-    double fp32_cycles_per_element = 0.1739;                    // FP32
-    double late_fp32_cycles_per_element = 0.1365;               // FP32, stored while the next tile is under way
+    // D's elements. Late: while the next tile is under way. The last five are read off docs/performance.md ("Other D").
+    double tile_cycles_per_element = 0.01561, late_cycles_per_element = 0.02703;     // BF16
+    double fp32_cycles_per_element = 0.1739, late_fp32_cycles_per_element = 0.1365;  // FP32 added to memory
+    double plain_fp32_cycles_per_element = 0.09, late_plain_fp32_cycles_per_element = 0.15;
+    double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3;  // C that is read, beside that
+    double direct_cycles_per_element = 0.35;                             // BF16 past the copy engine
     double padding_cycles = 51.77, padding_tile_cycles = 1190;  // a K block's and a tile's, where padding is left out
     double split_us = 1.333, turn_us = 0.1309;  // adding up a K that a cluster splits, that further warpgroups share,
     double split_us_per_element = 0.0002854;    // and for each element that comes from elsewhere
@@ -143,6 +145,18 @@ struct CostModel {
         double sum = 0;
         for (const double value : values) sum += std::pow(value, power);
         return std::pow(sum, 1 / power);
+    }
+
+    /// Cycles that an element of D takes at the end of a tile.
+    double element_cycles(const GemmConfig& c) const {
+        const bool late = stores_late(c), adds = adds_to_memory(c.store);
+        const double read = !c.add_c ? 0 : late ? late_c_cycles_per_element : c_cycles_per_element;
+        if (c.output == ElementType::bf16)
+            return read + (!is_staged(c.store) ? direct_cycles_per_element
+                           : late              ? late_cycles_per_element
+                                               : tile_cycles_per_element);
+        if (adds || !is_staged(c.store)) return read + (late ? late_fp32_cycles_per_element : fp32_cycles_per_element);
+        return read + (late ? late_plain_fp32_cycles_per_element : plain_fp32_cycles_per_element);
     }
 
     /// Cycles that promoting one K block takes in a warpgroup, for each 64 rows.
@@ -195,11 +209,8 @@ struct CostModel {
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
         const double pair = c.cluster.rows * c.cluster.cols > 1 ? multicast_tile_cycles : 0;
-        const double tile = tile_cycles + pair + (skips_padding(c) ? padding_tile_cycles : 0) +
-                            elements * (c.output == ElementType::fp32
-                                            ? stores_late(c) ? late_fp32_cycles_per_element : fp32_cycles_per_element
-                                        : stores_late(c) ? late_cycles_per_element
-                                                         : tile_cycles_per_element);
+        const double tile =
+            tile_cycles + pair + (skips_padding(c) ? padding_tile_cycles : 0) + elements * element_cycles(c);
         // A wave of tiles covers a square of D, no higher than a group. What it reads, other waves read again.
         const double area = static_cast<double>(num_ctas / c.cluster.k) * elements;
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),

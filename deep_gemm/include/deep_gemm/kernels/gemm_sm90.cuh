@@ -79,6 +79,9 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
             if (pending) store(before);
             MainLoop<c>::clear(total);
             tiles.place(tile);
+            if constexpr (c.add_c)
+                for (int32_t subtile = 0; subtile < MainLoop<c>::kSubtiles; ++subtile)
+                    fetch_c<c>(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
         });
         if constexpr (stores_late(c))
             before = tile, pending = true;

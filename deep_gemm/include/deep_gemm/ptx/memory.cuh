@@ -94,6 +94,9 @@ DG_DEVICE uint32_t pack_bf16(float low, float high) {
     return packed;
 }
 
+/// prefetch.global.L2: bring a line into the L2.
+DG_DEVICE void prefetch_l2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
 /// red.add.f32: add to global memory, in the L2.
 DG_DEVICE void add_global(float* address, float value) {
     asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(address), "f"(value) : "memory");

@@ -69,14 +69,59 @@ struct Storage<ElementType::bf16> {
     using Type = uint16_t;
 };
 
+/// Two neighbours of D or C as one access.
+DG_DEVICE float2 load_pair(const float* pair) { return *reinterpret_cast<const float2*>(pair); }
+DG_DEVICE float2 load_pair(const uint16_t* pair) {
+    const uint32_t both = *reinterpret_cast<const uint32_t*>(pair);
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+}
+DG_DEVICE void store_pair(float* pair, float x, float y) { *reinterpret_cast<float2*>(pair) = make_float2(x, y); }
+DG_DEVICE void store_pair(uint16_t* pair, float x, float y) {
+    *reinterpret_cast<uint32_t*>(pair) = ptx::pack_bf16(x, y);
+}
+
+/// Whether registers' pairs are such neighbours, all of them inside or none, and aligned as one access wants them.
+template <GemmConfig c, typename Element>
+DG_DEVICE bool has_pairs(const Element* data, int64_t stride, int64_t group_stride, const Fragment<c>& at) {
+    return !c.swap_ab && (stride | group_stride | at.n_end) % 2 == 0 &&
+           reinterpret_cast<uint64_t>(data) % (2 * sizeof(Element)) == 0;
+}
+
 template <GemmConfig c>
 DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
-    at.for_each_pair(static_cast<const Element*>(params.c_data), params.c_stride, params.c_group_stride,
-                     [&](int32_t i, const Element* pair, int64_t step, bool first, bool second) {
-                         if (first) total[i] += to_float(pair[0]);
-                         if (second) total[i + 1] += to_float(pair[step]);
-                     });
+    const auto* data = static_cast<const Element*>(params.c_data);
+    // Two loops: with the question inside, loads would wait for one another.
+    if (!c.swap_ab && has_pairs<c>(data, params.c_stride, params.c_group_stride, at))
+        at.for_each_pair(data, params.c_stride, params.c_group_stride,
+                         [&](int32_t i, const Element* pair, int64_t, bool first, bool) {
+                             const float2 both = first ? load_pair(pair) : make_float2(0.0f, 0.0f);
+                             total[i] += both.x, total[i + 1] += both.y;
+                         });
+    else
+        at.for_each_pair(data, params.c_stride, params.c_group_stride,
+                         [&](int32_t i, const Element* pair, int64_t step, bool first, bool second) {
+                             if (first) total[i] += to_float(pair[0]);
+                             if (second) total[i + 1] += to_float(pair[step]);
+                         });
+}
+
+/// Asks the L2 for what this warp will add, so that it need not wait for memory at the end of the tile.
+template <GemmConfig c>
+DG_DEVICE void fetch_c(const Tile& tile, int32_t first_row, const GemmParams& params) {
+    using Element = typename Storage<c.output>::Type;
+    // In D's frame, this warp's block of the tile: its 16 rows, or 16 columns of D where operands are swapped.
+    constexpr int32_t kLines = c.swap_ab ? 1 : ceil_div(c.tile.cols * static_cast<int32_t>(sizeof(Element)), 128);
+    constexpr int32_t kRows = c.swap_ab ? c.tile.cols : 16;
+    const int32_t own = tile.row + first_row + threadIdx.x / 32 % 4 * 16, row = c.swap_ab ? tile.col : own,
+                  col = c.swap_ab ? own : tile.col;
+    const int32_t m_end = extent_m<c>(params), n_end = extent_n<c>(params);
+    const auto* data = static_cast<const Element*>(params.c_data) + group_of_d<c>(tile) * params.c_group_stride;
+#pragma unroll
+    for (int32_t i = threadIdx.x % 32; i < kRows * kLines; i += 32) {
+        const int32_t y = row + i / kLines, x = col + i % kLines * (128 / static_cast<int32_t>(sizeof(Element)));
+        if (y < m_end && x < n_end) ptx::prefetch_l2(data + y * params.c_stride + x);
+    }
 }
 
 /// Padding between a group's real rows and the next group becomes zero, whatever A and its scales hold there. Tiles end
@@ -91,28 +136,26 @@ DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>&
     }
 }
 
-/// Registers to global memory, in place of what is there or added to it. Pairs of FP32 that are neighbours in D go out
-/// as one access where D allows it.
+/// Registers to global memory, in place of what is there or added to it.
 template <GemmConfig c>
 DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
-    constexpr bool kMayPair = c.output == ElementType::fp32 && !c.swap_ab;
     constexpr bool kAdd = adds_to_memory(c.store);
     static_assert(!kAdd || c.output == ElementType::fp32, "only FP32 is added in place: BF16 would be rounded twice");
     static_assert(!has_expert_runs(c), "another expert's rows would be written");
-    const bool paired = kMayPair && (params.d_stride | params.d_group_stride | at.n_end) % 2 == 0 &&
-                        reinterpret_cast<uint64_t>(params.d_data) % 8 == 0;
-    at.for_each_pair(static_cast<Element*>(params.d_data), params.d_stride, params.d_group_stride,
+    auto* data = static_cast<Element*>(params.d_data);
+    const bool paired = has_pairs<c>(data, params.d_stride, params.d_group_stride, at);
+    at.for_each_pair(data, params.d_stride, params.d_group_stride,
                      [&](int32_t i, Element* pair, int64_t step, bool first, bool second) {
                          if constexpr (kAdd) {
-                             if (kMayPair && paired) {
+                             if (!c.swap_ab && paired) {
                                  if (first) ptx::add_global_x2(pair, total[i], total[i + 1]);
                              } else {
                                  if (first) ptx::add_global(pair, total[i]);
                                  if (second) ptx::add_global(pair + step, total[i + 1]);
                              }
-                         } else if (kMayPair && paired) {
-                             if (first) *reinterpret_cast<float2*>(pair) = make_float2(total[i], total[i + 1]);
+                         } else if (!c.swap_ab && paired) {
+                             if (first) store_pair(pair, total[i], total[i + 1]);
                          } else {
                              if (first) from_float(pair[0], total[i]);
                              if (second) from_float(pair[step], total[i + 1]);
