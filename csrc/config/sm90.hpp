@@ -132,8 +132,9 @@ struct CostModel {
     double multicast_tile_cycles = 540.7;  // and a tile's
     double tile_cycles = 131.8;
     // D's elements. Late: while the next tile is under way. The last five are read off docs/performance.md ("Other D").
-    double tile_cycles_per_element = 0.01561, late_cycles_per_element = 0.02703;     // BF16
-    double fp32_cycles_per_element = 0.1739, late_fp32_cycles_per_element = 0.1365;  // FP32 added to memory
+    double tile_cycles_per_element = 0.01561, late_cycles_per_element = 0.02703;  // BF16
+    double fp32_cycles_per_element = 0.1739,
+           late_fp32_cycles_per_element = 0.1365;  // FP32 added to memory; late: with products
     double plain_fp32_cycles_per_element = 0.09, late_plain_fp32_cycles_per_element = 0.15;
     double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3;  // C that is read, beside that
     double direct_cycles_per_element = 0.35;                             // BF16 past the copy engine
@@ -155,8 +156,10 @@ struct CostModel {
             return read + (!is_staged(c.store) ? direct_cycles_per_element
                            : late              ? late_cycles_per_element
                                                : tile_cycles_per_element);
-        if (adds || !is_staged(c.store)) return read + (late ? late_fp32_cycles_per_element : fp32_cycles_per_element);
-        return read + (late ? late_plain_fp32_cycles_per_element : plain_fp32_cycles_per_element);
+        const double late_plain = late ? late_plain_fp32_cycles_per_element : plain_fp32_cycles_per_element;
+        if (!adds && is_staged(c.store)) return read + late_plain;
+        if (late && c.wgmma_products) return read + late_fp32_cycles_per_element;
+        return read + fp32_cycles_per_element + late_plain - plain_fp32_cycles_per_element;
     }
 
     /// Cycles that promoting one K block takes in a warpgroup, for each 64 rows.
