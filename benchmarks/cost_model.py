@@ -264,9 +264,11 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     k_blocks = ceil_div(ceil_div(k, 128), c.cluster_k)
     elements = c.rows * c.cols
     adds = c.per_row_b  # these benchmarks add to D in place
+    late_added = x["fp32_cycles_per_element"] + x["late_plain_fp32_cycles_per_element"]
+    late_added = late_added - x["plain_fp32_cycles_per_element"]
     of_element = np.select(
-        [adds & c.looks_ahead, adds, c.looks_ahead],
-        [x["late_fp32_cycles_per_element"], x["fp32_cycles_per_element"], x["late_cycles_per_element"]],
+        [adds & c.looks_ahead & c.wgmma_products, adds & c.looks_ahead, adds, c.looks_ahead],
+        [x["late_fp32_cycles_per_element"], late_added, x["fp32_cycles_per_element"], x["late_cycles_per_element"]],
         x["tile_cycles_per_element"],
     )
     area = num_ctas // c.cluster_k * elements
