@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from candidates import forced_tile
 from cases import ODD, PUBLIC, SMALL, TAILS
 from devices import FEW
 from inputs import (
@@ -128,6 +129,33 @@ def test_operands_with_longer_strides(device, m, n, k) -> None:
 def test_d_is_a_slice_of_a_larger_tensor(device, n, row_stride, offset, dtype) -> None:
     a, b = operands(67, n, 144, device)
     run_and_check(a, b, dtype, row_stride=row_stride, offset=offset)
+
+
+# Where both are even, neighbours in D and C are one access; (N, D's stride and offset, C's).
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("swapped", "rows", "cols"), [(False, 64, 64), (True, 64, 16)])
+@pytest.mark.parametrize(
+    ("n", "of_d", "of_c"),
+    [
+        (100, (100, 64), (102, 64)),
+        (100, (101, 64), (104, 64)),
+        (100, (104, 64), (101, 64)),
+        (100, (102, 65), (102, 64)),
+        (100, (104, 64), (104, 65)),
+        (99, (100, 64), (104, 64)),
+        (99, (99, 64), (101, 65)),
+    ],
+)
+def test_neighbours_in_d_and_c(device, n, of_d, of_c, swapped, rows, cols, dtype) -> None:
+    a, b = operands(67, n, 144, device)
+    out, around_c = (GuardedOutput((67, n), dtype, device, *strided) for strided in (of_d, of_c))
+    c = around_c.tensor
+    c.copy_(random_values((67, n), device, 7))
+    with forced_tile(device, (67, n, 144), swapped, rows, cols):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=c)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b, c))
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)

@@ -96,25 +96,24 @@ def test_as_many_clusters_of_three_as_fit(n, legal) -> None:
     assert legal or "all tiles at once" in split.refusal
 
 
-# One product from operands that lie differently: rows apart by K, by a line's multiple, by 16 bytes more than one; a
-# first row that starts 16 bytes into a line; weights [G, N, K] whose matrices do.
+# One product from operands that lie differently: rows apart by K, by a line's multiple, by 16 bytes more than one;
+# weights [G, N, K] whose matrices are 16 bytes further apart.
 ROWS_APART = """
-def operand(stride, offset=0, rows=2048, groups=1):
-    flat = torch.zeros(groups * (rows * stride + offset) + offset, dtype=torch.uint8)
+def operand(stride, groups=1, gap=0, rows=2048):
+    flat = torch.zeros(groups * (rows * stride + gap), dtype=torch.uint8)
     shape, strides = (rows, 2048), (stride, 1)
     if groups > 1:
-        shape, strides = (groups, *shape), (rows * stride + offset, *strides)
-    start = -flat.data_ptr() % 128  # allocators say less of where a tensor starts than torch's for GPUs
-    flat = torch.cat([flat, flat[:128]])[start:] if start else flat
-    return pose_as_cuda(flat.as_strided(shape, strides, flat.storage_offset() + offset).view(torch.float8_e4m3fn))
+        shape, strides = (groups, *shape), (rows * stride + gap, *strides)
+    return pose_as_cuda(flat.as_strided(shape, strides).view(torch.float8_e4m3fn))
 sfa, sfb = pose_as_cuda(torch.ones(16, 2048).T), pose_as_cuda(torch.ones(16, 16))
 d = pose_as_cuda(torch.zeros(2048, 2048).bfloat16())
-for stride, offset in ((2048, 0), (2176, 0), (2064, 0), (2048, 16)):
-    deep_gemm.fp8_gemm_nt((operand(stride, offset), sfa), (operand(stride, offset), sfb), d)
-sfb, owners = pose_as_cuda(torch.ones(2, 16, 16)), pose_as_cuda(torch.zeros(2048, dtype=torch.int32))
-for stride, offset in ((2048, 0), (2064, 16)):
-    weights = operand(stride, offset, groups=2), sfb
-    deep_gemm.m_grouped_fp8_gemm_nt_contiguous((operand(stride, offset), sfa), weights, d, owners)
+for stride in (2048, 2176, 2064):
+    deep_gemm.fp8_gemm_nt((operand(stride), sfa), (operand(stride), sfb), d)
+sfa, sfb = pose_as_cuda(torch.ones(16, 1024).T), pose_as_cuda(torch.ones(2, 16, 16))
+d, owners = pose_as_cuda(torch.zeros(1024, 2048).bfloat16()), pose_as_cuda(torch.zeros(1024, dtype=torch.int32))
+for stride, gap in ((2048, 0), (2064, 0), (2048, 16)):
+    a, b = operand(stride, rows=1024), operand(stride, 2, gap)
+    deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, sfa), (b, sfb), d, owners)
 """
 
 
@@ -130,10 +129,20 @@ def test_rows_that_start_within_lines_are_shared_by_pairs() -> None:
         assert clusters(other) != ".rows = 1, .cols = 1, .k = 1"
 
 
+@pytest.mark.parametrize(("m", "n", "k", "fp32"), [(4096, 7168, 1024, 0), (300, 4096, 4096, 1)])
+def test_c_is_read_by_straight_tiles_that_do_not_look_ahead(m, n, k, fp32) -> None:
+    """Others read it an element at a time, or under wgmma."""
+    fields = {"num_sms": 132, "m": m, "n": n, "k": k, "fp32_output": fp32}
+    plain, added = (str(C.problem_kernel("dense", {**fields, "add_c": add})["text"]) for add in (0, 1))
+    assert "look_ahead = true" in plain or "swap_ab = true" in plain
+    assert "look_ahead = true" not in added
+    assert "swap_ab = true" not in added
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 def test_how_rows_lie_is_seen() -> None:
     pairs = ["cluster 2 1 1" in line for line in launches(ROWS_APART)]
-    assert pairs == [False, False, True, True, False, True]
+    assert pairs == [False, False, True, False, True, True]
 
 
 class TestKernelOfAConfig:

@@ -48,10 +48,11 @@ inline void require_fp8_operand(Matrix& matrix, const char* name, const char* mn
             " elements apart, less than ", mn, "=", matrix.rows);
 }
 
-/// Of an FP8 operand as the kernel will read it: an MN-major one is copied into aligned rows (transpose.hpp).
+/// Of an FP8 operand as the kernel will read it: an MN-major one is copied into aligned rows (transpose.hpp). By its
+/// strides alone, so that equal shapes get equal kernels wherever they lie.
 inline int32_t row_alignment(const Matrix& matrix) {
     if (matrix.col_stride != 1) return kBestAlignment;
-    return alignment_of(reinterpret_cast<uintptr_t>(matrix.data) | static_cast<uint64_t>(matrix.row_stride) |
+    return alignment_of(static_cast<uint64_t>(matrix.rows > 1 ? matrix.row_stride : 0) |
                         static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
 }
 

@@ -158,8 +158,7 @@ inline KGroupedCall check_k_grouped_nt(const TensorView& a, const TensorView& sf
     k.k_blocks = k_blocks_of(ks);
     uint64_t strides = 0;
     for (const int64_t group_k : ks) strides |= static_cast<uint64_t>(group_k);
-    p.row_alignment_a = alignment_of(strides | reinterpret_cast<uintptr_t>(call.a.data));
-    p.row_alignment_b = alignment_of(strides | reinterpret_cast<uintptr_t>(call.b.data));
+    p.row_alignment_a = p.row_alignment_b = alignment_of(strides);
     finish_k_grouped(k, sfa, sfb, compiled_dims);
     return k;
 }

@@ -19,8 +19,7 @@ namespace deep_gemm {
 /// the L2.
 constexpr int32_t kBestAlignment = 128;
 
-/// The largest power of two up to that by which all these addresses and distances can be divided, given their bitwise
-/// or.
+/// The largest power of two up to that by which all these distances can be divided, given their bitwise or.
 constexpr int32_t alignment_of(uint64_t bytes) { return 1 << std::countr_zero(bytes | kBestAlignment); }
 
 /// Plain 32-bit fields without padding, so that a problem is hashed and compared as bytes.

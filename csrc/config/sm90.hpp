@@ -131,13 +131,14 @@ struct CostModel {
     double multicast_cycles = 60.71;       // a K block's wait for the slower CTA of a pair
     double multicast_tile_cycles = 540.7;  // and a tile's
     double tile_cycles = 131.8;
-    // D's elements. Late: while the next tile is under way. The last five are read off docs/performance.md ("Other D").
+    // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
+    // read off docs/performance.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
     double tile_cycles_per_element = 0.01561, late_cycles_per_element = 0.02703;  // BF16
-    double fp32_cycles_per_element = 0.1739,
-           late_fp32_cycles_per_element = 0.1365;  // FP32 added to memory; late: with products
+    double fp32_cycles_per_element = 0.1739;                                      // FP32, added to memory
+    double late_fp32_cycles_per_element = 0.1365;                                 // the same late, beside products
     double plain_fp32_cycles_per_element = 0.09, late_plain_fp32_cycles_per_element = 0.15;
-    double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3;  // C that is read, beside that
-    double direct_cycles_per_element = 0.35;                             // BF16 past the copy engine
+    double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3, swapped_c_cycles_per_element = 0.5;
+    double direct_cycles_per_element = 0.35;
     double padding_cycles = 51.77, padding_tile_cycles = 1190;  // a K block's and a tile's, where padding is left out
     double split_us = 1.333, turn_us = 0.1309;  // adding up a K that a cluster splits, that further warpgroups share,
     double split_us_per_element = 0.0002854;    // and for each element that comes from elsewhere
@@ -151,7 +152,10 @@ struct CostModel {
     /// Cycles that an element of D takes at the end of a tile.
     double element_cycles(const GemmConfig& c) const {
         const bool late = stores_late(c), adds = adds_to_memory(c.store);
-        const double read = !c.add_c ? 0 : late ? late_c_cycles_per_element : c_cycles_per_element;
+        const double read = !c.add_c    ? 0
+                            : c.swap_ab ? swapped_c_cycles_per_element
+                            : late      ? late_c_cycles_per_element
+                                        : c_cycles_per_element;
         if (c.output == ElementType::bf16)
             return read + (!is_staged(c.store) ? direct_cycles_per_element
                            : late              ? late_cycles_per_element
