@@ -67,9 +67,9 @@ def fp8_gemm_nt(
 
     Args:
         a: float8_e4m3fn `[M, K]`. K contiguous, rows at multiples of 16 bytes (fastest: of 128): read in place. M
-            contiguous, any alignment: transposed into a workspace first, because Hopper's tensor cores read FP8 along K only. With
-            float32 scales `[M, ceil(K / 128)]` in any strides: MN-major ones with columns 16-byte aligned are used as
-            they are, others are brought into that layout first.
+            contiguous, any alignment: transposed into a workspace first, because Hopper's tensor cores read FP8 along
+            K only. With float32 scales `[M, ceil(K / 128)]` in any strides: MN-major ones with columns 16-byte aligned
+            are used as they are, others are brought into that layout first.
         b: float8_e4m3fn `[N, K]`, likewise; with float32 scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N,
             ceil(K / 128)]` with recipe (1, 1, 128).
         d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written.
