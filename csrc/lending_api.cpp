@@ -1,10 +1,10 @@
 // The way in from Python for the calls of every layer: tensors are lent, not shared.
 //
 // tvm-ffi makes an object of its own of each tensor that it passes, because a callee might keep it: two allocations and
-// their release, 0.13 us a tensor. Ours keep none. So torch only writes down where a tensor lies, in a DLTensor on the
-// stack here, and tvm-ffi's calling convention takes that too. Nothing else differs: the stream, torch's allocator for
-// workspaces, the released GIL, the exceptions. A call with anything but torch's tensors, integers, sequences of them
-// and None goes through tvm-ffi.
+// their release. Ours keep none (docs/performance.md, "Host"). So torch only writes down where a tensor lies, in a
+// DLTensor on the stack here, and tvm-ffi's calling convention takes that too. Nothing else differs: the stream,
+// torch's allocator for workspaces, the released GIL, the exceptions. A call with anything but torch's tensors,
+// integers, sequences of them and None goes through tvm-ffi.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
