@@ -97,7 +97,7 @@ def test_as_many_clusters_of_three_as_fit(n, legal) -> None:
 
 
 # One product from operands that lie differently: rows apart by K, by a line's multiple, by 16 bytes more than one;
-# weights [G, N, K] whose matrices are 16 bytes further apart.
+# weights [G, N, K] whose matrices are 16 bytes further apart; K groups of either kind.
 ROWS_APART = """
 def operand(stride, groups=1, gap=0, rows=2048):
     flat = torch.zeros(groups * (rows * stride + gap), dtype=torch.uint8)
@@ -114,6 +114,11 @@ d, owners = pose_as_cuda(torch.zeros(1024, 2048).bfloat16()), pose_as_cuda(torch
 for stride, gap in ((2048, 0), (2064, 0), (2048, 16)):
     a, b = operand(stride, rows=1024), operand(stride, 2, gap)
     deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, sfa), (b, sfb), d, owners)
+d = pose_as_cuda(torch.zeros(2, 2048, 2048))
+for k in (2048, 2064):
+    flat = pose_as_cuda(torch.zeros(2 * 2048 * k, dtype=torch.uint8).view(torch.float8_e4m3fn))
+    scales, sizes = pose_as_cuda(torch.ones(2 * -(-k // 128), 2048)), pose_as_cuda(torch.tensor([k, k]).int())
+    deep_gemm.k_grouped_fp8_gemm_nt_contiguous((flat, scales), (flat, scales), d, [k, k], sizes)
 """
 
 
@@ -142,7 +147,7 @@ def test_c_is_read_by_straight_tiles_that_do_not_look_ahead(m, n, k, fp32) -> No
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 def test_how_rows_lie_is_seen() -> None:
     pairs = ["cluster 2 1 1" in line for line in launches(ROWS_APART)]
-    assert pairs == [False, False, True, False, True, True]
+    assert pairs == [False, False, True, False, True, True, False, True]
 
 
 class TestKernelOfAConfig:
