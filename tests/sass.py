@@ -10,6 +10,7 @@ OPCODE, PREDICATE, ALWAYS = 0xFFF, 0xF000, 0x7000  # bits of an instruction's fi
 QGMMA, R2UR, BRANCH, FSEL = 0x9F3, 0x2CA, 0x947, 0x208  # wgmma of FP8, move to a uniform register, jump, select
 HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that reads registers; its fence and its wait
 WAITS = 1 << 47  # of WARPGROUP: the wait
+LDS, SYNCS_ARRIVE = 0x984, 0x9A7  # load from shared memory, arrival at a barrier
 # Without the bits that tell kinds of operands: LD, LDG, LDC, LDL, LDS; CS2R and IMAD.WIDE; what is no plain arithmetic
 # (conversions, MUFU, POPC ...), S2R, SHFL.
 LOADS, PAIRS, OTHER_WRITERS = range(0x180, 0x185), (0x05, 0x25), (*range(0x100, 0x10A), 0x119, 0x189)
@@ -84,10 +85,55 @@ def overwritten_operands(instructions: list[int]) -> list[int]:
             seen.add(index)
             if set(written(word)) & set(range(first, first + 4)):
                 found.add(index)
-            if word & OPCODE == BRANCH:
-                ways.append(target(index, word))
-            if word & OPCODE not in (BRANCH, EXIT) or word & PREDICATE != ALWAYS:
-                ways.append(index + 1)
+            ways += successors(instructions, index)
+    return sorted(found)
+
+
+def successors(instructions: list[int], index: int) -> list[int]:
+    word = instructions[index]
+    ways = [target(index, word)] if word & OPCODE == BRANCH else []
+    if word & OPCODE not in (BRANCH, EXIT) or word & PREDICATE != ALWAYS:
+        ways.append(index + 1)
+    return [way for way in ways if way < len(instructions)]
+
+
+def early_arrivals(instructions: list[int]) -> list[int]:
+    """Arrivals at a barrier of warps that may still be reading the stage which they let go.
+
+    The hardware does not order the two: behind other warps' loads, one from shared memory may take longer than it takes
+    the copy engine to be told and to overwrite what is read. A load names a scoreboard (3 bits at bit 110; there are
+    six), and who needs the value waits for it (a mask at bit 116). A stage is let go when its wgmma are over: so loads
+    from before the oldest group of wgmma that may be under way must have come, and, where none is, loads from behind
+    the wait for the last one, too. (Those from between its begin and that wait are of the next stage. A second wait
+    without wgmma in between is on a way that cannot be: the loop goes on though there was nothing more to multiply.)
+    """
+    boards, ahead, now, one, two = 63, 0, 6, 12, 18  # masks of scoreboards, one above the other
+    known: dict[tuple[int, int | None], int] = {}  # loads under way by instruction and groups; None: no group yet
+    found = set()
+    ways: list[tuple[int, int | None, int]] = [(0, None, 0)]
+    while ways:
+        index, groups, loads = ways.pop()
+        before = known.get((index, groups), -1)
+        if before >= 0 and loads | before == before:
+            continue
+        loads = known[index, groups] = loads | max(before, 0)
+        word = instructions[index]
+        awaited = word >> 116 & boards
+        loads &= ~(awaited << ahead | awaited << now | awaited << one | awaited << two)
+        if word & OPCODE == WARPGROUP and word & WAITS:
+            groups = min(groups or 0, word >> 72 & 7)
+            loads |= (loads >> now & boards) << ahead
+            loads &= ~(boards << now)
+        elif word & OPCODE == WARPGROUP:
+            groups = min((groups or 0) + 1, 2)
+            older = loads >> one & boards | loads >> two
+            loads = ((loads >> ahead | loads >> now) & boards) << one | older << two
+        elif word & OPCODE == SYNCS_ARRIVE and groups is not None:
+            if loads >> (now, two, two + 6)[groups]:
+                found.add(index)
+        elif word & OPCODE == LDS and word >> 110 & 7 < 6:
+            loads |= 1 << (word >> 110 & 7) << (ahead if groups else now)
+        ways += [(way, groups, loads) for way in successors(instructions, index)]
     return sorted(found)
 
 

@@ -60,6 +60,8 @@ public:
             promote_overlapped(total[0], k_blocks, begin);
         else if constexpr (c.look_ahead)
             promote_ahead(total, tile, k_blocks, begin);
+        else if constexpr (scales_stay_in_smem(c))
+            promote_from_smem(total[0], k_blocks, begin);
         else
             promote_in_turn(total[0], k_blocks, begin);
     }
@@ -74,7 +76,7 @@ public:
     }
 
 private:
-    static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
+    static_assert(!scales_stay_in_smem(c) || !(overlaps_blocks(c) || c.look_ahead), "the next block may replace them");
     static_assert(!c.wgmma_products || (c.look_ahead && kSubtiles == 1));
     static_assert(!c.look_ahead || (!overlaps_blocks(c) && c.k_parts() == 1));
 
@@ -103,13 +105,19 @@ private:
     DG_DEVICE void wait_full() const { ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase); }
 
     /// This warp's turn with a stage is over: tell every CTA that may copy into it.
-    DG_DEVICE void release(int32_t stage) const {
+    ///
+    /// All that the warp has loaded from the stage must have come. The hardware does not order loads and the arrival:
+    /// behind loads of other warps (of C, say) some took so long that the copy engine had been told, and had replaced
+    /// what they read (docs/kernels.md). `read` is of loads that may still be under way; those from before wgmma that
+    /// are over are not. tests/test_every_kernel.py looks for arrivals that come too early.
+    DG_DEVICE void release(int32_t stage, uint32_t read = 0) const {
+        const uint32_t barrier = ptx::when_loaded(smem_.empty(stage), read);
         const int32_t lane = threadIdx.x % 32;
         __syncwarp();
         if constexpr (c.cluster.size() == 1) {
-            if (lane == 0) ptx::barrier_arrive(smem_.empty(stage));
+            if (lane == 0) ptx::barrier_arrive(barrier);
         } else {
-            if (lane < position_.kSources) ptx::barrier_arrive_remote(smem_.empty(stage), position_.source_rank(lane));
+            if (lane < position_.kSources) ptx::barrier_arrive_remote(barrier, position_.source_rank(lane));
         }
     }
 
@@ -134,9 +142,8 @@ private:
     template <int32_t kPending>
     DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>]) const {
         finish_block<kPending>(block.partial);
-        if constexpr (scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
         release(block.stage);
-        if constexpr (!scales_stay_in_smem(c)) block.scales.promote(total, block.partial);
+        block.scales.promote(total, block.partial);
     }
 
     /// At least one block; `meanwhile` once the first is under way. (A branch in each round: a first round of its own
@@ -152,6 +159,29 @@ private:
             if (i == 0) meanwhile();
             finish<0>(block, total);
         }
+    }
+
+    /// The same where scales are read while promoting: a stage is let go when the next block's wgmma have been issued.
+    /// They replace what has been promoted, so all scales must have come by then.
+    template <typename Meanwhile>
+    DG_DEVICE void promote_from_smem(float (&total)[kAccumulators<c>], int32_t k_blocks, const Meanwhile& meanwhile) {
+        static_assert(kSubtiles == 1);
+        uint32_t read = 0;
+        int32_t before = 0;
+#pragma unroll 1
+        for (int32_t i = 0; i < k_blocks; ++i, advance()) {
+            wait_full();
+            Block block;
+            start(block);
+            if (i == 0)
+                meanwhile();
+            else
+                release(before);
+            finish_block<0>(block.partial);
+            read = block.scales.promote(total, block.partial);
+            before = block.stage;
+        }
+        release(before, read);
     }
 
     /// What a warpgroup works on of a tile with padding.

@@ -110,20 +110,23 @@ struct BlockScales {
         return products;
     }
 
-    /// total += partial * scales.
-    DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>]) const {
+    /// total += partial * scales. Returns bits of every value that was read from shared memory meanwhile.
+    DG_DEVICE uint32_t promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>]) const {
+        uint32_t read = 0;
         if constexpr (kColsUniform) {
             factors().promote(total, partial);
         } else {
 #pragma unroll
             for (int32_t i = 0; i < c.tile.cols / 8; ++i) {
                 const float2 pair = i < kHeld ? col[i] : ptx::load_shared_x2(address + i * 32);
+                if (i >= kHeld) read |= __float_as_uint(pair.y);
 #pragma unroll
                 for (int32_t j = 0; j < 4; ++j)
                     total[4 * i + j] =
                         __fmaf_rn(partial[4 * i + j], row[j / 2] * (j % 2 ? pair.y : pair.x), total[4 * i + j]);
             }
         }
+        return read;
     }
 };
 

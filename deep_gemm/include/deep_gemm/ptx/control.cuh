@@ -31,6 +31,10 @@ DG_DEVICE int32_t uniform(int32_t value) {
 /// instruction.
 DG_DEVICE void forget(int32_t& value) { asm volatile("" : "+r"(value)); }
 
+/// `address`, but only when what `loaded` was made of has come. One instruction: blockIdx.y is 0, which ptxas does not
+/// know.
+DG_DEVICE uint32_t when_loaded(uint32_t address, uint32_t loaded) { return address | (loaded & blockIdx.y); }
+
 /// setmaxnreg.inc: a warpgroup takes registers from the block's pool; waits until they are free.
 template <int kRegisters>
 DG_DEVICE void take_registers() {

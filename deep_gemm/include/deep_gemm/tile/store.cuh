@@ -91,11 +91,8 @@ template <GemmConfig c>
 DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
     const auto* data = static_cast<const Element*>(params.c_data);
-    // With three math warpgroups ptxas loads pairs into the registers that wgmma accumulate in, and results were wrong
-    // in one element of a thousand, others each time (192x128 on an H200; docs/performance.md). Why is not known.
-    constexpr bool kMayPair = !c.swap_ab && c.math_warpgroups < 3;
     // Two loops: with the question inside, loads would wait for one another.
-    if (kMayPair && has_pairs<c>(data, params.c_stride, params.c_group_stride, at))
+    if (!c.swap_ab && has_pairs<c>(data, params.c_stride, params.c_group_stride, at))
         at.for_each_pair(data, params.c_stride, params.c_group_stride,
                          [&](int32_t i, const Element* pair, int64_t, bool first, bool) {
                              const float2 both = first ? load_pair(pair) : make_float2(0.0f, 0.0f);
