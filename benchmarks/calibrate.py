@@ -28,7 +28,7 @@ from pathlib import Path
 import cost_model
 from calibration_cases import ordered, total_of
 from fit import COLUMNS, Data, fit, print_regret, regret
-from shapes import ALIGNMENT, KINDS, Sizes, sizes_of
+from shapes import KINDS, Sizes, sizes_of
 
 __all__ = ["COLUMNS", "Data", "check", "cost_model", "print_regret"]
 
@@ -41,18 +41,11 @@ AHEAD = 3  # problems whose kernels are compiled while one is timed
 def kernels_of(sizes: Sizes, num_sms: int, chosen: list) -> set[tuple[str, str]]:
     """Names and sources of the kernels that the forced calls will want. A mistake here costs only time: the call then
     compiles what it needs itself."""
+    from predict import fields_of
+
     from deep_gemm._extension import C
 
-    fields = {"m": sizes.m, "n": sizes.n, "k": sizes.k, "groups": sizes.groups, "num_sms": num_sms}
-    grouping = {"contiguous": "m_contiguous", "masked": "masked", "kgrouped": "k_contiguous"}.get(sizes.kind, "dense")
-    if sizes.kind in ("wgrad", "kgrouped"):
-        fields |= {"fp32_output": 1, "per_row_b": 1, "add_c": 1, "in_place": 1}
-    if sizes.kind == "kgrouped":
-        fields["group_maps"] = 1
-    if sizes.kind == "contiguous":
-        fields["alignment"] = ALIGNMENT
-    if sizes.kind == "masked":
-        fields["expected_m"] = sizes.expected_m
+    grouping, fields = fields_of(sizes, num_sms)
     names = ("swap_ab", "tile_rows", "tile_cols", "cluster_rows", "cluster_cols", "cluster_k", "turns")
     configs = [dict(zip(names, candidate.config, strict=True)) for candidate in chosen]
     found = [C.problem_kernel(grouping, fields | config) for config in configs]

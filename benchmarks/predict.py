@@ -36,18 +36,25 @@ class Candidate:
         return text if turns == 1 else f"{text} turns {turns}"
 
 
+def fields_of(sizes: Sizes, num_sms: int = 132) -> tuple[str, dict[str, int]]:
+    """A problem as C.explain and C.problem_kernel take it."""
+    fields = {"m": sizes.m, "n": sizes.n, "k": sizes.k, "num_sms": num_sms}
+    groups = {**fields, "groups": sizes.groups}
+    added = {"fp32_output": 1, "per_row_b": 1, "add_c": 1, "in_place": 1}
+    return {
+        "dense": ("dense", fields),
+        "bf16": ("dense", fields | {"bf16": 1}),
+        "wgrad": ("dense", fields | added),
+        "kgrouped": ("k_contiguous", groups | added | {"group_maps": 1}),
+        "contiguous": ("m_contiguous", groups | {"alignment": ALIGNMENT}),
+        "masked": ("masked", groups | {"expected_m": sizes.expected_m}),
+    }[sizes.kind]
+
+
 def explain(sizes: Sizes, num_sms: int = 132) -> str:
     from deep_gemm._extension import C
 
-    m, n, k, groups = sizes.m, sizes.n, sizes.k, sizes.groups
-    if sizes.kind == "dense":
-        return C.explain(m, n, k, num_sms)
-    if sizes.kind == "wgrad":
-        return C.explain_per_row(0, m, n, k, False, True, num_sms)
-    if sizes.kind == "kgrouped":
-        return C.explain_per_row(groups, m, n, k, True, True, num_sms)
-    grouping = "masked" if sizes.kind == "masked" else "m_contiguous"
-    return C.explain_grouped(grouping, groups, m, sizes.expected_m, n, k, ALIGNMENT, num_sms)
+    return C.explain(*fields_of(sizes, num_sms))
 
 
 def candidates(sizes: Sizes, num_sms: int = 132) -> list[Candidate]:

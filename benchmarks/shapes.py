@@ -43,7 +43,7 @@ def sizes_of(case: Sequence, total: int | None = None, seed: int = 0, coarse: bo
     A call hands selection the sum of K rounded up coarsely; `coarse=False` gives the true one.
     """
     kind, *sizes = case
-    if kind == "dense":
+    if kind in ("dense", "bf16"):
         return Sizes(kind, *sizes)
     if kind == "wgrad":
         m, k, n = sizes

@@ -2,7 +2,6 @@
 #include <tvm/ffi/string.h>
 
 #include "api/gemm.hpp"
-#include "config/explain.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -21,18 +20,15 @@ bool fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, Tensor
     const std::optional<TensorView> added = to_optional(c);
     const CallKey key(Grouping::dense, a, sfa, b, sfb, d, added, rows.a, rows.b, layout);
     return run_gemm(key, [&] {
-        return check_dense(a, sfa, b, sfb, d, added, rows, layout & kCompileAll,
-                           {.a_transposed = (layout & kATransposed) != 0,
-                            .b_transposed = (layout & kBTransposed) != 0});
+        return check_dense({a, &sfa}, {b, &sfb}, d, added, rows, layout & kCompileAll, operand_layout(layout));
     });
 }
 
-/// Every candidate for a dense FP8 problem, one a line.
-std::string explain_dense(int64_t m, int64_t n, int64_t k, int64_t num_sms) {
-    Problem p{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K")};
-    p.num_sms = static_cast<int32_t>(num_sms);
-    pack_rows(p);
-    return explain(p);
+bool bf16_gemm(TensorView a, TensorView b, TensorView d, Optional<TensorView> c, int64_t layout) {
+    const std::optional<TensorView> added = to_optional(c);
+    const CallKey key(Grouping::dense, a, b, d, added, layout);
+    return run_gemm(
+        key, [&] { return check_dense({a}, {b}, d, added, {}, layout & kCompileAll, operand_layout(layout)); });
 }
 
 /// Serve all calls on a device with this config (rows = 0: select again). For tuning and tests.
@@ -40,18 +36,21 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                   int64_t cols, int64_t cluster_rows, int64_t cluster_cols, int64_t cluster_k, int64_t k_warpgroups) {
     Device& device = Device::get({.simulated = simulated, .index = static_cast<int>(index)});
     if (rows == 0) return PlanCache::of(device).force({});
-    Problem p{.m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K"), .num_sms = device.facts().num_sms};
-    const TileShape tile{static_cast<int32_t>(rows), static_cast<int32_t>(cols), 128};
     const ClusterShape cluster{static_cast<int32_t>(cluster_rows), static_cast<int32_t>(cluster_cols),
                                static_cast<int32_t>(cluster_k)};
-    for (const std::vector<TileShape>& shapes :
-         {sm90::tile_shapes(swap_ab != 0), sm90::grouped_tile_shapes(swap_ab != 0)}) {
-        if (std::find(shapes.begin(), shapes.end(), tile) == shapes.end()) continue;
-        const Candidate candidate =
-            make_candidate(p, swap_ab != 0, tile, cluster, static_cast<int32_t>(k_warpgroups), /*tolerate_waste=*/true);
-        require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);
-        return PlanCache::of(device).force(candidate);
-    }
+    for (const ElementType operand : {ElementType::e4m3, ElementType::bf16})
+        for (const std::vector<TileShape>& shapes :
+             {sm90::tile_shapes(operand, swap_ab != 0), sm90::grouped_tile_shapes(operand, swap_ab != 0)}) {
+            const TileShape tile{static_cast<int32_t>(rows), static_cast<int32_t>(cols), block_k(operand)};
+            if (std::find(shapes.begin(), shapes.end(), tile) == shapes.end()) continue;
+            Problem p{.operand = operand, .m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K")};
+            if (operand == ElementType::bf16) p.scales_a = p.scales_b = ScaleKind::none;
+            p.num_sms = device.facts().num_sms;
+            const Candidate candidate = make_candidate(p, swap_ab != 0, tile, cluster,
+                                                       static_cast<int32_t>(k_warpgroups), /*tolerate_waste=*/true);
+            require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);
+            return PlanCache::of(device).force(candidate);
+        }
     fail(ErrorKind::value, "selection knows no such config");
 }
 
@@ -69,6 +68,6 @@ void set_autotune(bool simulated, int64_t index, bool on, Optional<tvm::ffi::Typ
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(fp8_gemm, deep_gemm::fp8_gemm);
-DEEP_GEMM_EXPORT(explain, deep_gemm::explain_dense);
+DEEP_GEMM_EXPORT(bf16_gemm, deep_gemm::bf16_gemm);
 DEEP_GEMM_EXPORT(force_config, deep_gemm::force_config);
 DEEP_GEMM_EXPORT(set_autotune, deep_gemm::set_autotune);

@@ -1,4 +1,4 @@
-// Which kernel an FP8 problem gets, as source text: for `python -m deep_gemm`, precompiling and tests. Needs no
+// Which kernel a problem gets, as source text: for `python -m deep_gemm`, precompiling and tests. Needs no
 // device.
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/string.h>
@@ -37,51 +37,26 @@ Map<String, Any> kernel_of(const Candidate& candidate) {
     return facts;
 }
 
-Map<String, Any> dense_kernel(int64_t m, int64_t n, int64_t k, int64_t num_sms, bool fp32_output, bool add_c) {
-    Problem problem{.m = extent(m, "M"), .n = extent(n, "N"), .k = extent(k, "K")};
-    problem.output = fp32_output ? ElementType::fp32 : ElementType::bf16;
-    problem.aligned_store = n * element_bytes(problem.output) % 16 == 0;
-    problem.add_c = add_c;
-    problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};  // as compiled_dims="nk", the default of the calls
-    problem.num_sms = extent(num_sms, "num_sms");
-    pack_rows(problem);
-    return kernel_of(select(problem));
-}
+/// A problem of any kind, and perhaps a config for it.
+struct Request {
+    Problem problem = {};
+    bool swap_ab = false;
+    TileShape tile = {0, 0, 0};  // no rows, no columns: the selected config
+    ClusterShape cluster = {};
+    int32_t turns = 1;
+};
 
-/// `kind` is "m_contiguous", "m_psum" or "masked"; m is max_m of a masked problem; expected_m is 0 where the call has
-/// no hint.
-Map<String, Any> grouped_kernel(String kind, int64_t groups, int64_t m, int64_t expected_m, int64_t n, int64_t k,
-                                int64_t alignment, int64_t num_sms, bool fp32_output) {
-    Problem problem{.grouping = m_grouping(std::string_view(kind.data(), kind.size())),
-                    .m = extent(m, "M"),
-                    .n = extent(n, "N"),
-                    .k = extent(k, "K"),
-                    .num_groups = extent(groups, "the number of experts"),
-                    .m_alignment = extent(alignment, "the alignment")};
-    problem.expected_m = coarse_hint(problem, expected_m);
-    problem.output = fp32_output ? ElementType::fp32 : ElementType::bf16;
-    problem.aligned_store = n * element_bytes(problem.output) % 16 == 0;
-    problem.compiled = {.m = 0, .n = problem.n, .k = problem.k};
-    problem.num_sms = extent(num_sms, "num_sms");
-    pack_rows(problem);
-    return kernel_of(select(problem));
-}
-
-/// A problem of any kind, with the selected config or, where `fields` names tile_rows and tile_cols, with that one.
 /// What `fields` does not name is as in `Problem`; `compiled_dims` has bits 1, 2, 4 for M, N, K and is the calls'
 /// default otherwise.
-Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
+Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
     const std::string_view kind(grouping.data(), grouping.size());
-    Problem p;
+    Request request;
+    auto& [p, swap_ab, tile, cluster, turns] = request;
     if (kind == "k_contiguous")
         p.grouping = Grouping::k_contiguous;
     else if (kind != "dense")
         p.grouping = m_grouping(kind);
-    bool swap_ab = false;
-    TileShape tile = {0, 0, 128};
-    ClusterShape cluster;
-    int32_t turns = 1;
-    const auto part_of_config = [&](const std::string& name) -> int32_t* {
+    const auto part_of_config = [&tile = tile, &cluster = cluster, &turns = turns](const std::string& name) -> int32_t* {
         if (name == "tile_rows") return &tile.rows;
         if (name == "tile_cols") return &tile.cols;
         if (name == "cluster_rows") return &cluster.rows;
@@ -90,7 +65,7 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
         return name == "turns" ? &turns : nullptr;
     };
     int64_t expected_m = 0, dims = p.grouping == Grouping::k_contiguous ? 1 | 2 : 2 | 4;  // "mn" and "nk"
-    const auto set = [&](const std::string& name, int64_t value) {
+    const auto set = [&, &p = p, &swap_ab = swap_ab](const std::string& name, int64_t value) {
         if (name == "m")
             p.m = extent(value, "M");
         else if (name == "n")
@@ -111,6 +86,12 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
             p.output = value != 0 ? ElementType::fp32 : ElementType::bf16;
         else if (name == "per_row_b")
             p.scales_b = value != 0 ? ScaleKind::per_row : ScaleKind::per_block;
+        else if (name == "bf16")
+            p.operand = value != 0 ? ElementType::bf16 : ElementType::e4m3;
+        else if (name == "mn_major_a")
+            p.mn_major_a = value != 0;
+        else if (name == "mn_major_b")
+            p.mn_major_b = value != 0;
         else if (name == "add_c")
             p.add_c = value != 0;
         else if (name == "in_place")
@@ -130,20 +111,33 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
         p.k = round_up_coarsely(p.k);
         dims &= ~int64_t{4};
     }
+    if (p.operand == ElementType::bf16) p.scales_a = p.scales_b = ScaleKind::none;
+    require(p.operand == ElementType::bf16 || (p.mn_major_a == 0 && p.mn_major_b == 0), "FP8 operands are K-major");
+    tile.k = block_k(p.operand);
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * element_bytes(p.output) % 16 == 0;
     pack_rows(p);
     p.compiled = {.m = dims & 1 ? p.m : 0, .n = dims & 2 ? p.n : 0, .k = dims & 4 ? p.k : 0};
-    if (tile.rows == 0 && tile.cols == 0) return kernel_of(select(p));
-    require(tile.rows > 0 && tile.cols > 0, "a config has both tile_rows and tile_cols");
-    const Candidate forced = make_candidate(p, swap_ab, tile, cluster, turns, true);
+    const bool selected = tile.rows == 0 && tile.cols == 0;
+    require(selected || (tile.rows > 0 && tile.cols > 0), "a config has both tile_rows and tile_cols");
+    return request;
+}
+
+Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
+    const Request r = request_of(grouping, fields);
+    if (r.tile.rows == 0) return kernel_of(select(r.problem));
+    const Candidate forced = make_candidate(r.problem, r.swap_ab, r.tile, r.cluster, r.turns, true);
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
     return kernel_of(forced);
+}
+
+/// Every candidate, one a line.
+std::string explain_problem(String grouping, Map<String, int64_t> fields) {
+    return explain(request_of(grouping, fields).problem);
 }
 
 }  // namespace
 }  // namespace deep_gemm
 
-DEEP_GEMM_EXPORT(dense_kernel, deep_gemm::dense_kernel);
-DEEP_GEMM_EXPORT(grouped_kernel, deep_gemm::grouped_kernel);
+DEEP_GEMM_EXPORT(explain, deep_gemm::explain_problem);
 DEEP_GEMM_EXPORT(problem_kernel, deep_gemm::problem_kernel);

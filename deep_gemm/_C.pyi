@@ -46,10 +46,24 @@ def m_grouped_fp8_gemm_masked(
 ) -> bool:
     """The first masked_m[g] rows of each expert. False where K is 0: nothing is launched; the caller makes D zero."""
 
-def explain_grouped(
-    kind: str, groups: int, m: int, expected_m: int, n: int, k: int, alignment: int, num_sms: int, /
-) -> str:
-    """What `explain` says of a dense problem, of a grouped one: "m_contiguous", "m_psum" or "masked"."""
+def m_grouped_bf16_gemm_contiguous(
+    a: Tensor,
+    b: Tensor,
+    d: Tensor,
+    grouped_layout: Tensor,
+    compiled_dims: int,
+    psum: bool,
+    zero_padding: bool,
+    expected_m: int,
+    b_transposed: bool,
+    /,
+) -> bool:
+    """`m_grouped_fp8_gemm_contiguous` of BF16 operands."""
+
+def m_grouped_bf16_gemm_masked(
+    a: Tensor, b: Tensor, d: Tensor, masked_m: Tensor, expected_m: int, compiled_dims: int, /
+) -> bool:
+    """`m_grouped_fp8_gemm_masked` of BF16 operands."""
 
 # csrc/k_grouped_api.cpp: products whose groups split K.
 
@@ -72,8 +86,18 @@ def k_grouped_fp8_gemm(
     False where no group has any K: nothing is launched, and the caller makes D C or zero.
     """
 
-def explain_per_row(groups: int, m: int, n: int, k: int, group_by_group: bool, in_place: bool, num_sms: int, /) -> str:
-    """What `explain` says, with FP32 D and scales per row on both sides; `groups` of K, or 0 for a dense problem."""
+def k_grouped_bf16_gemm(
+    a: Tensor,
+    b: Tensor,
+    d: Tensor,
+    ks: Sequence[int],
+    grouped_layout: Tensor,
+    c: Tensor | None,
+    compiled_dims: int,
+    psum: bool,
+    /,
+) -> bool:
+    """`k_grouped_fp8_gemm` of BF16 operands [sum_k, M] and [sum_k, N]; `ks` is needed."""
 
 # csrc/transpose_api.cpp
 
@@ -179,8 +203,8 @@ def fp8_gemm(
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """
 
-def explain(m: int, n: int, k: int, num_sms: int, /) -> str:
-    """Every candidate for a dense FP8 problem, cheapest first, refused ones last, one a line."""
+def bf16_gemm(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None, layout: int, /) -> bool:
+    """`fp8_gemm` of BF16 operands, which may be MN-major: no scales."""
 
 def force_config(
     simulated: bool,
@@ -208,27 +232,14 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 
 # csrc/selection_api.cpp: which kernel a problem gets.
 
-def dense_kernel(m: int, n: int, k: int, num_sms: int, fp32_output: bool, add_c: bool, /) -> Mapping[str, Any]:
-    """The kernel of a dense FP8 problem: name, text, smem_bytes, num_ctas, threads, estimated_us."""
-
-def grouped_kernel(
-    kind: str,
-    groups: int,
-    m: int,
-    expected_m: int,
-    n: int,
-    k: int,
-    alignment: int,
-    num_sms: int,
-    fp32_output: bool,
-    /,
-) -> Mapping[str, Any]:
-    """The same of a grouped one: "m_contiguous", "m_psum" or "masked"; m is max_m of a masked one."""
+def explain(grouping: str, fields: Mapping[str, int], /) -> str:
+    """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
 
 def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, Any]:
-    """The same of any problem: "dense", a grouping of `grouped_kernel`, or "k_contiguous" (k is then the sum of K).
+    """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
+    "m_contiguous", "m_psum", "masked" (m is then max_m) or "k_contiguous" (k is then the sum of K).
 
-    Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, add_c, in_place, group_maps,
+    Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, bf16 (operands), mn_major_a, mn_major_b (BF16 only), add_c, in_place, group_maps,
     compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default of the calls). A config instead of the selected one:
     tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns.
     """

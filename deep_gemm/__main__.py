@@ -33,7 +33,9 @@ from deep_gemm._extension import C
 
 def explain(arguments: argparse.Namespace) -> int:
     """Candidates, why each was refused, and the choice."""
-    lines = C.explain(arguments.m, arguments.n, arguments.k, arguments.sms).splitlines()
+    sizes = {"m": arguments.m, "n": arguments.n, "k": arguments.k}
+    fields = {**sizes, "num_sms": arguments.sms, "bf16": int(arguments.bf16)}
+    lines = C.explain("dense", fields).splitlines()
     legal = [line for line in lines if ": refused" not in line]
     refused = [line for line in lines if ": refused" in line]
     print(
@@ -51,7 +53,7 @@ def explain(arguments: argparse.Namespace) -> int:
         print(f"   {count:4d}: {reason}")
     if arguments.all:
         print("\n".join(f"   {line}" for line in refused))
-    kernel = C.dense_kernel(arguments.m, arguments.n, arguments.k, arguments.sms, False, False)
+    kernel = C.problem_kernel("dense", fields)
     print(f"\nchosen kernel (BF16 output):\n{kernel['text']}")
     return 0
 
@@ -63,9 +65,15 @@ def row_counts(most: int) -> list[int]:
 
 def precompile(arguments: argparse.Namespace) -> int:
     """Compile every kernel that M = 1 ... --max-m can need for the given weights."""
-    problems = [(m, n, k) for n, k in arguments.weight for m in row_counts(arguments.max_m)]
+    common = {
+        "num_sms": arguments.sms,
+        "fp32_output": int(arguments.fp32),
+        "add_c": int(arguments.add_c),
+        "bf16": int(arguments.bf16),
+    }
+    problems = [{"m": m, "n": n, "k": k} for n, k in arguments.weight for m in row_counts(arguments.max_m)]
     with ThreadPoolExecutor() as pool:
-        kernels = pool.map(lambda p: C.dense_kernel(*p, arguments.sms, arguments.fp32, arguments.add_c), problems)
+        kernels = pool.map(lambda sizes: C.problem_kernel("dense", {**sizes, **common}), problems)
         sources = list(dict.fromkeys((kernel["name"], kernel["text"]) for kernel in kernels))
     print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels")
     results = jit.compile_many(sources, arguments.target)
@@ -139,12 +147,14 @@ def parse_arguments() -> argparse.Namespace:
     explained = command("explain", explain, "candidates for a shape, why each was refused, and the choice")
     explained.add_argument("--sms", type=int, default=HOPPER_SMS, help="SMs that the kernel may use")
     explained.add_argument("--all", action="store_true", help="print every candidate")
+    explained.add_argument("--bf16", action="store_true", help="of BF16 operands instead of FP8")
     compiled = command("precompile", precompile, "compile the kernels of weights, with or without a GPU", shape=False)
     compiled.add_argument("weight", type=weight, nargs="+", metavar="NxK", help="a weight's shape, as 7168x2048")
     compiled.add_argument("--max-m", type=int, default=4096, help="the most rows (tokens) of a call")
     compiled.add_argument("--target", default=HOPPER_TARGET)
     compiled.add_argument("--sms", type=int, default=HOPPER_SMS, help="SMs of the GPU that will run them")
     compiled.add_argument("--fp32", action="store_true", help="for FP32 output instead of BF16")
+    compiled.add_argument("--bf16", action="store_true", help="for BF16 operands instead of FP8")
     compiled.add_argument("--add-c", action="store_true", help="for calls that pass c")
     command("bench", bench, "time of one shape on the GPU")
     simulated = command(

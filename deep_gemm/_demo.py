@@ -169,7 +169,7 @@ def print_speed(m: int, n: int, k: int, seconds: float) -> None:
 
 
 def compile_for_hopper(m: int, n: int, k: int) -> None:
-    kernel = C.dense_kernel(m, n, k, HOPPER_SMS, False, False)
+    kernel = C.problem_kernel("dense", {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS})
     before = jit.statistics()["found_on_disk"]
     begin = time.perf_counter()
     image = C.jit_compile(kernel["name"], kernel["text"], HOPPER_TARGET, "cubin")

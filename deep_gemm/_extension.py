@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 PACKAGE_DIRECTORY = Path(__file__).resolve().parent
 LIBRARY = PACKAGE_DIRECTORY / "_C.so"
 # Called in every layer of every step: these borrow their tensors (csrc/lending_api.cpp).
-LENDING = ("fp8_gemm", "m_grouped_fp8_gemm_contiguous", "m_grouped_fp8_gemm_masked", "k_grouped_fp8_gemm")
+LENDING = (
+    "bf16_gemm",
+    "fp8_gemm",
+    "k_grouped_bf16_gemm",
+    "k_grouped_fp8_gemm",
+    "m_grouped_bf16_gemm_contiguous",
+    "m_grouped_bf16_gemm_masked",
+    "m_grouped_fp8_gemm_contiguous",
+    "m_grouped_fp8_gemm_masked",
+)
 
 
 def load() -> Any:

@@ -28,6 +28,18 @@ _contiguous = C.m_grouped_fp8_gemm_contiguous
 _masked = C.m_grouped_fp8_gemm_masked
 
 
+def _one_layout(grouped_layout: torch.Tensor | None, m_indices: torch.Tensor | None) -> torch.Tensor:
+    """`m_indices` is the older name of `grouped_layout`."""
+    if m_indices is not None and grouped_layout is not None:
+        raise TypeError("m_indices is the older name of grouped_layout: give one of them, not both")
+    layout = grouped_layout if m_indices is None else m_indices
+    if layout is None:
+        raise TypeError(
+            "grouped_layout is missing: int32 [M], the expert of each row, or int32 [experts] with use_psum_layout"
+        )
+    return layout
+
+
 def _run_contiguous(
     a: Scaled,
     b: Scaled,
@@ -43,14 +55,7 @@ def _run_contiguous(
     m_indices: torch.Tensor | None,
     b_transposed: bool,
 ) -> None:
-    if m_indices is not None:
-        if grouped_layout is not None:
-            raise TypeError("m_indices is the older name of grouped_layout: give one of them, not both")
-        grouped_layout = m_indices
-    elif grouped_layout is None:
-        raise TypeError(
-            "grouped_layout is missing: int32 [M], the expert of each row, or int32 [experts] with use_psum_layout"
-        )
+    grouped_layout = _one_layout(grouped_layout, m_indices)
     if not _contiguous(
         a[0],
         a[1],

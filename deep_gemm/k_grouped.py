@@ -18,6 +18,26 @@ __all__ = ["k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous
 _k_grouped_fp8_gemm = C.k_grouped_fp8_gemm
 
 
+def _sizes_and_layout(
+    ks_cpu: Sequence[int] | None,
+    grouped_layout: torch.Tensor | None,
+    ks: Sequence[int] | None,
+    ks_tensor: torch.Tensor | None,
+) -> tuple[list[int], torch.Tensor]:
+    """Each group's K on the host, as far as it is known, and on the device; `ks` and `ks_tensor` are older names."""
+    if ks is not None:
+        if ks_cpu is not None:
+            raise TypeError("ks is the older name of ks_cpu: give one of them, not both")
+        ks_cpu = ks
+    if ks_tensor is not None:
+        if grouped_layout is not None:
+            raise TypeError("ks_tensor is the older name of grouped_layout: give one of them, not both")
+        grouped_layout = ks_tensor
+    if grouped_layout is None:
+        raise TypeError("grouped_layout is missing: int32 [groups] on d's device, the K of each group")
+    return [] if ks_cpu is None else [int(k) for k in ks_cpu], grouped_layout
+
+
 def _run(
     a: Scaled,
     b: Scaled,
@@ -32,21 +52,11 @@ def _run(
     ks_tensor: torch.Tensor | None,
     group_by_group: bool,
 ) -> None:
-    if ks is not None:
-        if ks_cpu is not None:
-            raise TypeError("ks is the older name of ks_cpu: give one of them, not both")
-        ks_cpu = ks
-    if ks_tensor is not None:
-        if grouped_layout is not None:
-            raise TypeError("ks_tensor is the older name of grouped_layout: give one of them, not both")
-        grouped_layout = ks_tensor
-    if grouped_layout is None:
-        raise TypeError("grouped_layout is missing: int32 [groups] on d's device, the K of each group")
+    sizes, layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
     if tuple(recipe) != (1, 1, 128):
         raise ValueError(
             f"K-grouped products take scales per row of A and of B, recipe (1, 1, 128), but the recipe is {recipe}"
         )
-    sizes = [] if ks_cpu is None else [int(k) for k in ks_cpu]
     if not _k_grouped_fp8_gemm(
         a[0],
         a[1],
@@ -54,7 +64,7 @@ def _run(
         b[1],
         d,
         sizes,
-        grouped_layout,
+        layout,
         c,
         _COMPILED_DIMS[compiled_dims],
         use_psum_layout,

@@ -43,7 +43,7 @@ class Candidate:
 
 
 def candidates(m: int, n: int, k: int, num_sms: int = HOPPER_SMS) -> list[Candidate]:
-    return parse(C.explain(m, n, k, num_sms))
+    return parse(C.explain("dense", {"m": m, "n": n, "k": k, "num_sms": num_sms}))
 
 
 def grouped_candidates(
@@ -57,7 +57,8 @@ def grouped_candidates(
     num_sms: int = HOPPER_SMS,
 ) -> list[Candidate]:
     """`kind` is "m_contiguous", "m_psum" or "masked"; m is the height of one expert's matrix of a masked problem."""
-    return parse(C.explain_grouped(kind, groups, m, expected_m, n, k, alignment, num_sms))
+    sizes = {"groups": groups, "m": m, "n": n, "k": k, "num_sms": num_sms}
+    return parse(C.explain(kind, {**sizes, "expected_m": expected_m, "alignment": alignment}))
 
 
 def parse(text: str) -> list[Candidate]:

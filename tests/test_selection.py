@@ -54,7 +54,8 @@ def test_known_problems(m, n, k) -> None:
 
 
 def test_equal_problems_get_equal_configs() -> None:
-    assert C.explain(4096, 7168, 2048, 132) == C.explain(4096, 7168, 2048, 132)
+    problem = ("dense", {"m": 4096, "n": 7168, "k": 2048, "num_sms": 132})
+    assert C.explain(*problem) == C.explain(*problem)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,8 @@ def test_strips_are_high_where_the_l2_keeps_a(m, n, k, strip) -> None:
 
 
 def test_extents_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="M is 2147483648, which does not fit 32 bits"):
-        C.explain(1 << 31, 128, 128, 132)
+    with pytest.raises(ValueError, match=r"M must be between 1 and 2\^31 - 1, but is 2147483648"):
+        C.explain("dense", {"m": 1 << 31, "n": 128, "k": 128, "num_sms": 132})
 
 
 SIZES = {"m": 512, "n": 576, "k": 7168, "num_sms": HOPPER_SMS}

@@ -48,16 +48,61 @@ inline void require_fp8_operand(Matrix& matrix, const char* name, const char* mn
             " elements apart, less than ", mn, "=", matrix.rows);
 }
 
-/// Of an FP8 operand as the kernel will read it: an MN-major one is copied into aligned rows (transpose.hpp). By its
+/// Of an operand as the kernel will read it: an MN-major one of FP8 is copied into aligned rows (transpose.hpp). By its
 /// strides alone, so that equal shapes get equal kernels wherever they lie.
-inline int32_t row_alignment(const Matrix& matrix) {
-    if (matrix.col_stride != 1) return kBestAlignment;
-    return alignment_of(static_cast<uint64_t>(matrix.rows > 1 ? matrix.row_stride : 0) |
-                        static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
+inline int32_t row_alignment(const Matrix& matrix, ElementType type) {
+    const bool mn_major = matrix.col_stride != 1;
+    if (mn_major && type == ElementType::e4m3) return kBestAlignment;
+    const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
+    return alignment_of((static_cast<uint64_t>(lines > 1 ? line : 0) |
+                         static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0)) *
+                        element_bytes(type));
 }
 
-inline void require_fp8(const TensorView& tensor, const char* name) {
-    require_type(is_e4m3(tensor.dtype()), name, " must be float8_e4m3fn, but is ", describe(tensor.dtype()));
+/// A BF16 operand as the copy engine and wgmma take it: K-major or MN-major.
+inline void require_bf16_operand(Matrix& matrix, const char* name, const char* mn) {
+    constexpr int64_t kSize = 2, kStep = kTmaAlignment / kSize;
+    if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1)  // a single line along M or N
+        matrix.col_stride = (matrix.rows + kStep - 1) / kStep * kStep;
+    if (matrix.col_stride == 1) {
+        if (matrix.rows == 1)  // a single line along K
+            matrix.row_stride = (matrix.cols + kStep - 1) / kStep * kStep;
+        else if (matrix.row_stride == matrix.cols)
+            require_k(matrix.cols, kSize);
+        if (matrix.groups == 1) matrix.group_stride = matrix.rows * matrix.row_stride;
+        return require_operand(matrix, name, mn, kSize);
+    }
+    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn,
+            " contiguous, but its strides along ", mn, " and K are (", matrix.row_stride, ", ", matrix.col_stride, ")");
+    require(matrix.col_stride >= matrix.rows, name, "'s lines along ", mn, " overlap: they are ", matrix.col_stride,
+            " elements apart, less than ", mn, "=", matrix.rows);
+    require(matrix.col_stride % kStep == 0, name, "'s lines along ", mn,
+            " must start at multiples of 16 bytes, but they are ", matrix.col_stride,
+            " elements apart: allocate lines of ", (matrix.col_stride + kStep - 1) / kStep * kStep);
+    if (matrix.groups == 1) matrix.group_stride = matrix.cols * matrix.col_stride;
+    require(matrix.group_stride % kStep == 0, name,
+            "'s groups must start at multiples of 16 bytes, but its group stride is ", matrix.group_stride,
+            " elements");
+    require(reinterpret_cast<uintptr_t>(matrix.data) % kTmaAlignment == 0, name,
+            " must start at a multiple of 16 bytes");
+}
+
+/// An operand as it was given: FP8 with its scales, or BF16.
+struct OperandArgument {
+    const TensorView& data;
+    const TensorView* scales = nullptr;
+};
+
+inline void require_operand_types(GemmCall& call, const OperandArgument& a, const OperandArgument& b) {
+    const bool scaled = a.scales != nullptr;
+    for (const auto& [operand, name] : {std::pair{&a, "a"}, std::pair{&b, "b"}}) {
+        const DLDataType type = operand->data.dtype();
+        require_type(scaled ? is_e4m3(type) : is_bf16(type), name, " must be ", scaled ? "float8_e4m3fn" : "bfloat16",
+                     ", but is ", describe(type));
+    }
+    require_device(b.data, "b", call.device, "a");
+    call.problem.operand = scaled ? ElementType::e4m3 : ElementType::bf16;
+    if (!scaled) call.problem.scales_a = call.problem.scales_b = ScaleKind::none;
 }
 
 /// D, and C where there is one: same shape and dtype, N contiguous.
@@ -147,16 +192,39 @@ struct OperandLayout {
     bool b_transposed = false;  // B is [K, N]
 };
 
+inline OperandLayout operand_layout(int64_t bits) {
+    return {.a_transposed = (bits & kATransposed) != 0, .b_transposed = (bits & kBTransposed) != 0};
+}
+
+/// What dense and M-grouped products share once shapes are known: strides, and scales where there are any.
+inline void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b,
+                           const Granularities& rows, const OperandLayout& layout) {
+    Problem& p = call.problem;
+    const auto require_layout = a.scales != nullptr ? require_fp8_operand : require_bf16_operand;
+    require_layout(call.a, "a", "M");
+    require_layout(call.b, "b", "N");
+    p.row_alignment_a = row_alignment(call.a, p.operand), p.row_alignment_b = row_alignment(call.b, p.operand);
+    if (a.scales == nullptr) {
+        p.mn_major_a = call.a.col_stride != 1, p.mn_major_b = call.b.col_stride != 1;
+        return;
+    }
+    call.scales_a =
+        check_scales(*a.scales, "a's scales", "a", call, call.a.groups, p.m, p.k, rows.a, layout.a_transposed);
+    call.scales_b =
+        check_scales(*b.scales, "b's scales", "b", call, p.num_groups, p.n, p.k, rows.b, layout.b_transposed);
+    require(call.scales_a.kind == ScaleKind::per_row,
+            "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
+    p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
+}
+
 /// D[M, N] = C + A[M, K] B[N, K].T
-inline GemmCall check_dense(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb,
-                            const TensorView& d, const std::optional<TensorView>& c, const Granularities& rows,
-                            int64_t compiled_dims, OperandLayout layout = {}) {
-    GemmCall call{.device = device_id_of(a, "a")};
-    require_fp8(a, "a");
-    require_fp8(b, "b");
-    require_device(b, "b", call.device, "a");
-    call.a = matrix_of(a, "a", false, layout.a_transposed ? "[K, M]" : "[M, K]", layout.a_transposed);
-    call.b = matrix_of(b, "b", false, layout.b_transposed ? "[K, N]" : "[N, K]", layout.b_transposed);
+inline GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                            const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
+                            const OperandLayout& layout) {
+    GemmCall call{.device = device_id_of(a.data, "a")};
+    require_operand_types(call, a, b);
+    call.a = matrix_of(a.data, "a", false, layout.a_transposed ? "[K, M]" : "[M, K]", layout.a_transposed);
+    call.b = matrix_of(b.data, "b", false, layout.b_transposed ? "[K, N]" : "[N, K]", layout.b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
@@ -164,14 +232,7 @@ inline GemmCall check_dense(const TensorView& a, const TensorView& sfa, const Te
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
             describe_shape(d));
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
-    require_fp8_operand(call.a, "a", "M");
-    require_fp8_operand(call.b, "b", "N");
-    p.row_alignment_a = row_alignment(call.a), p.row_alignment_b = row_alignment(call.b);
-    call.scales_a = check_scales(sfa, "a's scales", "a", call, 1, p.m, p.k, rows.a, layout.a_transposed);
-    call.scales_b = check_scales(sfb, "b's scales", "b", call, 1, p.n, p.k, rows.b, layout.b_transposed);
-    require(call.scales_a.kind == ScaleKind::per_row,
-            "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
-    p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
+    check_operands(call, a, b, rows, layout);
     p.compiled = compiled_shape(p, compiled_dims);
     return call;
 }

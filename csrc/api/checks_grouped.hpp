@@ -29,20 +29,13 @@ inline void require_disjoint_groups(const Matrix& m, const char* name) {
             m.row_stride);
 }
 
-/// What both kinds share once shapes are known. Leaves the scales out where the product is empty.
-inline void check_grouped_operands(GemmCall& call, const TensorView& sfa, const TensorView& sfb, int64_t groups_a,
+/// What both kinds share once shapes are known. Leaves the operands out where the product is empty.
+inline void check_grouped_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b,
                                    const Granularities& rows, int64_t compiled_dims, bool b_transposed) {
     Problem& p = call.problem;
     require_disjoint_groups(call.d, "d");
     if (p.m == 0 || p.n == 0 || p.k == 0 || p.num_groups == 0) return;
-    require_fp8_operand(call.a, "a", "M");
-    require_fp8_operand(call.b, "b", "N");
-    p.row_alignment_a = row_alignment(call.a), p.row_alignment_b = row_alignment(call.b);
-    call.scales_a = check_scales(sfa, "a's scales", "a", call, groups_a, p.m, p.k, rows.a);
-    call.scales_b = check_scales(sfb, "b's scales", "b", call, p.num_groups, p.n, p.k, rows.b, b_transposed);
-    require(call.scales_a.kind == ScaleKind::per_row,
-            "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
-    p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
+    check_operands(call, a, b, rows, {.b_transposed = b_transposed});
     p.compiled = compiled_shape(p, compiled_dims);
 }
 
@@ -54,15 +47,13 @@ struct ContiguousOptions {
 };
 
 /// D[rows of g] = A[rows of g] B[g].T, the experts' rows one after the other in A [M, K].
-inline GemmCall check_contiguous(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb,
-                                 const TensorView& d, const TensorView& layout, const Granularities& rows,
-                                 int64_t compiled_dims, const ContiguousOptions& options) {
-    GemmCall call{.device = device_id_of(a, "a")};
-    require_fp8(a, "a");
-    require_fp8(b, "b");
-    require_device(b, "b", call.device, "a");
-    call.a = matrix_of(a, "a", false, "[M, K]");
-    call.b = matrix_of(b, "b", true, options.b_transposed ? "[G, K, N]" : "[G, N, K]", options.b_transposed);
+inline GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                                 const TensorView& layout, const Granularities& rows, int64_t compiled_dims,
+                                 const ContiguousOptions& options) {
+    GemmCall call{.device = device_id_of(a.data, "a")};
+    require_operand_types(call, a, b);
+    call.a = matrix_of(a.data, "a", false, "[M, K]");
+    call.b = matrix_of(b.data, "b", true, options.b_transposed ? "[G, K, N]" : "[G, N, K]", options.b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.grouping = options.psum ? Grouping::m_psum : Grouping::m_contiguous;
@@ -81,20 +72,18 @@ inline GemmCall check_contiguous(const TensorView& a, const TensorView& sfa, con
     } else {
         check_grouped_layout(call, layout, "grouped_layout", p.m, "[M]");
     }
-    check_grouped_operands(call, sfa, sfb, 1, rows, compiled_dims, options.b_transposed);
+    check_grouped_operands(call, a, b, rows, compiled_dims, options.b_transposed);
     return call;
 }
 
 /// D[g] = A[g] B[g].T for the first masked_m[g] rows of each expert.
-inline GemmCall check_masked(const TensorView& a, const TensorView& sfa, const TensorView& b, const TensorView& sfb,
-                             const TensorView& d, const TensorView& masked_m, int64_t expected_m,
-                             const Granularities& rows, int64_t compiled_dims) {
-    GemmCall call{.device = device_id_of(a, "a")};
-    require_fp8(a, "a");
-    require_fp8(b, "b");
-    require_device(b, "b", call.device, "a");
-    call.a = matrix_of(a, "a", true, "[G, max_m, K]");
-    call.b = matrix_of(b, "b", true, "[G, N, K]");
+inline GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                             const TensorView& masked_m, int64_t expected_m, const Granularities& rows,
+                             int64_t compiled_dims) {
+    GemmCall call{.device = device_id_of(a.data, "a")};
+    require_operand_types(call, a, b);
+    call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
+    call.b = matrix_of(b.data, "b", true, "[G, N, K]");
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     require(call.b.groups == call.a.groups, "b has ", call.b.groups, " experts but a has ", call.a.groups);
     Problem& p = call.problem;
@@ -107,7 +96,7 @@ inline GemmCall check_masked(const TensorView& a, const TensorView& sfa, const T
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");
     require(expected_m >= 0, "expected_m must not be negative, but is ", expected_m);
     p.expected_m = coarse_hint(p, std::max<int64_t>(expected_m, 1));
-    check_grouped_operands(call, sfa, sfb, p.num_groups, rows, compiled_dims, false);
+    check_grouped_operands(call, a, b, rows, compiled_dims, false);
     return call;
 }
 

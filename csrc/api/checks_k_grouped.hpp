@@ -11,7 +11,7 @@ struct KGroupedCall {
     GemmCall call = {};
     std::vector<int64_t> ks;      // sizes of the groups along K; empty where only the device knows them
     int64_t k_blocks = 0;         // of 128, all groups together
-    bool group_by_group = false;  // nt: each group is a matrix [M, k_g] of its own
+    bool group_by_group = false;  // each group is a matrix of its own: FP8 nt [M, k_g], BF16 [k_g, M]
 };
 
 inline int64_t k_blocks_of(std::span<const int64_t> ks) {
@@ -28,13 +28,14 @@ inline int64_t k_extent_of(std::span<const int64_t> ks, int64_t psum_alignment) 
     return end;
 }
 
-inline void check_ks(std::span<const int64_t> ks, int64_t groups, const TensorView& d) {
+/// Each a multiple of `step`.
+inline void check_ks(std::span<const int64_t> ks, int64_t groups, const TensorView& d, int64_t step) {
     require(static_cast<int64_t>(ks.size()) == groups, "ks_cpu must have one K for each of d's ", groups,
             " groups, but has ", ks.size(), " (d is ", describe_shape(d), ")");
     for (size_t g = 0; g < ks.size(); ++g) {
         require(ks[g] >= 0, "ks_cpu must not be negative, but ks_cpu[", g, "] is ", ks[g]);
-        require(ks[g] % kTmaAlignment == 0, "each group's K must be a multiple of 16, but ks_cpu[", g, "] is ", ks[g],
-                ": pad with zeros to ", (ks[g] + kTmaAlignment - 1) / kTmaAlignment * kTmaAlignment);
+        require(ks[g] % step == 0, "each group's K must be a multiple of ", step, ", but ks_cpu[", g, "] is ", ks[g],
+                ": pad with zeros to ", (ks[g] + step - 1) / step * step);
     }
 }
 
@@ -45,20 +46,18 @@ inline Scales check_k_grouped_scales(const TensorView& sf, const char* name, con
 }
 
 /// What both layouts share. Returns with num_groups, n, m, d and c set.
-inline KGroupedCall start_k_grouped(const TensorView& a, const TensorView& b, const TensorView& d,
+inline KGroupedCall start_k_grouped(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                                     std::span<const int64_t> ks, const TensorView& layout,
                                     const std::optional<TensorView>& c, bool psum) {
-    KGroupedCall k{.call = {.device = device_id_of(a, "a")}, .ks = {ks.begin(), ks.end()}};
+    KGroupedCall k{.call = {.device = device_id_of(a.data, "a")}, .ks = {ks.begin(), ks.end()}};
     GemmCall& call = k.call;
-    require_fp8(a, "a");
-    require_fp8(b, "b");
-    require_device(b, "b", call.device, "a");
+    require_operand_types(call, a, b);
     require_type(is_fp32(d.dtype()), "d must be float32, but is ", describe(d.dtype()));
     check_output(call, d, c, true, "[G, M, N]");
     require_disjoint_groups(call.d, "d");
     Problem& p = call.problem;
     p.grouping = Grouping::k_contiguous;
-    p.scales_a = p.scales_b = ScaleKind::per_row;
+    if (p.operand == ElementType::e4m3) p.scales_a = p.scales_b = ScaleKind::per_row;
     p.num_groups = to_int32(call.d.groups, "the number of groups");
     p.m = to_int32(call.d.rows, "M"), p.n = to_int32(call.d.cols, "N");
     check_grouped_layout(call, layout, "grouped_layout", p.num_groups,
@@ -69,48 +68,53 @@ inline KGroupedCall start_k_grouped(const TensorView& a, const TensorView& b, co
     return k;
 }
 
-inline void finish_k_grouped(KGroupedCall& k, const TensorView& sfa, const TensorView& sfb, int64_t compiled_dims) {
+inline void finish_k_grouped(KGroupedCall& k, const OperandArgument& a, const OperandArgument& b,
+                             int64_t compiled_dims) {
     GemmCall& call = k.call;
     Problem& p = call.problem;
     // Equal kernels for sums that differ a little from step to step.
     p.k = round_up_coarsely(to_int32(k.k_blocks * kScaleGranularity, "the sum of K"));
     if (k.k_blocks == 0) p.k = 0;
     p.compiled = compiled_shape(p, compiled_dims & ~kCompileK);
-    if (p.m == 0 || p.n == 0 || p.num_groups == 0 || p.k == 0) return;
-    call.scales_a = check_k_grouped_scales(sfa, "a's scales", "a", call, p.m, k.k_blocks);
-    call.scales_b = check_k_grouped_scales(sfb, "b's scales", "b", call, p.n, k.k_blocks);
+    if (p.m == 0 || p.n == 0 || p.num_groups == 0 || p.k == 0 || a.scales == nullptr) return;
+    call.scales_a = check_k_grouped_scales(*a.scales, "a's scales", "a", call, p.m, k.k_blocks);
+    call.scales_b = check_k_grouped_scales(*b.scales, "b's scales", "b", call, p.n, k.k_blocks);
 }
 
-/// A is [sum_k, M] and B [sum_k, N]. Without `ks` (psum layout only) the scales say how many blocks there are.
-inline KGroupedCall check_k_grouped_tn(const TensorView& a, const TensorView& sfa, const TensorView& b,
-                                       const TensorView& sfb, const TensorView& d, std::span<const int64_t> ks,
-                                       const TensorView& layout, const std::optional<TensorView>& c,
-                                       int64_t compiled_dims, bool psum) {
+/// A is [sum_k, M] and B [sum_k, N]. Without `ks` (FP8 in the psum layout only) the scales say how many blocks there
+/// are.
+inline KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                                       std::span<const int64_t> ks, const TensorView& layout,
+                                       const std::optional<TensorView>& c, int64_t compiled_dims, bool psum) {
     KGroupedCall k = start_k_grouped(a, b, d, ks, layout, c, psum);
     GemmCall& call = k.call;
-    const Problem& p = call.problem;
-    require(!ks.empty() || psum || p.num_groups == 0, "ks_cpu may be missing in the psum layout only");
-    call.a = matrix_of(a, "a", false, "[sum_k, M]", true);
-    call.b = matrix_of(b, "b", false, "[sum_k, N]", true);
+    Problem& p = call.problem;
+    const bool scaled = a.scales != nullptr;
+    require(!ks.empty() || (psum && scaled) || p.num_groups == 0,
+            scaled ? "ks_cpu may be missing in the psum layout only" : "ks_cpu is missing");
+    call.a = matrix_of(a.data, "a", false, "[sum_k, M]", true);
+    call.b = matrix_of(b.data, "b", false, "[sum_k, N]", true);
     require(call.a.rows == p.m, "a has M=", call.a.rows, " but d has M=", p.m);
     require(call.b.rows == p.n, "b has N=", call.b.rows, " but d has N=", p.n);
     require(call.b.cols == call.a.cols, "b has sum_k=", call.b.cols, " but a has sum_k=", call.a.cols);
     if (!ks.empty()) {
-        check_ks(ks, p.num_groups, d);
+        check_ks(ks, p.num_groups, d, scaled ? kTmaAlignment : 1);
         const int64_t extent = k_extent_of(ks, call.k_groups.psum_alignment);
         if (psum)
             require(call.a.cols >= extent, "a must have at least ", extent, " rows of K in the psum layout, but has ",
                     call.a.cols);
         else
             require(call.a.cols == extent, "a must be [sum_k, M] with sum_k=", extent,
-                    " as ks_cpu adds up, but has shape ", describe_shape(a));
+                    " as ks_cpu adds up, but has shape ", describe_shape(a.data));
         k.k_blocks = k_blocks_of(ks);
     } else {
-        require(sfa.ndim() == 2, "a's scales must be [K blocks, M], but have shape ", describe_shape(sfa));
-        k.k_blocks = call.a.cols == 0 ? 0 : sfa.size(0);
+        if (scaled)
+            require(a.scales->ndim() == 2, "a's scales must be [K blocks, M], but have shape ",
+                    describe_shape(*a.scales));
+        k.k_blocks = call.a.cols == 0 || !scaled ? 0 : a.scales->size(0);
     }
-    finish_k_grouped(k, sfa, sfb, compiled_dims);
-    if (call.scales_a.kind == ScaleKind::none) return k;
+    finish_k_grouped(k, a, b, compiled_dims);
+    if (p.m == 0 || p.n == 0 || p.num_groups == 0 || p.k == 0) return k;
     // A line of a single element: the copy that lines up the groups is a transposition either way.
     const auto require_mn_major = [](Matrix& m, const char* name, const char* mn) {
         if (m.rows == 1)
@@ -124,20 +128,26 @@ inline KGroupedCall check_k_grouped_tn(const TensorView& a, const TensorView& sf
     };
     require_mn_major(call.a, "a", "M");
     require_mn_major(call.b, "b", "N");
+    if (!scaled) {  // read as they lie, each group through tensor maps of its own
+        require_bf16_operand(call.a, "a", "M");
+        require_bf16_operand(call.b, "b", "N");
+        k.group_by_group = true;
+        p.group_maps = p.mn_major_a = p.mn_major_b = 1;
+        p.row_alignment_a = row_alignment(call.a, p.operand), p.row_alignment_b = row_alignment(call.b, p.operand);
+    }
     return k;
 }
 
 /// A and B flattened, group by group [M, k_g] and [N, k_g].
-inline KGroupedCall check_k_grouped_nt(const TensorView& a, const TensorView& sfa, const TensorView& b,
-                                       const TensorView& sfb, const TensorView& d, std::span<const int64_t> ks,
-                                       const TensorView& layout, const std::optional<TensorView>& c,
-                                       int64_t compiled_dims, bool psum) {
+inline KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                                       std::span<const int64_t> ks, const TensorView& layout,
+                                       const std::optional<TensorView>& c, int64_t compiled_dims, bool psum) {
     KGroupedCall k = start_k_grouped(a, b, d, ks, layout, c, psum);
     k.group_by_group = true;
     GemmCall& call = k.call;
     Problem& p = call.problem;
     p.group_maps = 1;
-    check_ks(ks, p.num_groups, d);
+    check_ks(ks, p.num_groups, d, kTmaAlignment);
     const int64_t sum_k = k_extent_of(ks, 0);
     require(k_extent_of(ks, call.k_groups.psum_alignment) == sum_k,
             "the psum layout leaves gaps between groups here, which operands flattened group by group do not have: "
@@ -153,13 +163,13 @@ inline KGroupedCall check_k_grouped_nt(const TensorView& a, const TensorView& sf
                 " must start at a multiple of 16 bytes");
         return m;
     };
-    call.a = flattened(a, "a", "M", p.m);
-    call.b = flattened(b, "b", "N", p.n);
+    call.a = flattened(a.data, "a", "M", p.m);
+    call.b = flattened(b.data, "b", "N", p.n);
     k.k_blocks = k_blocks_of(ks);
     uint64_t strides = 0;
     for (const int64_t group_k : ks) strides |= static_cast<uint64_t>(group_k);
     p.row_alignment_a = p.row_alignment_b = alignment_of(strides);
-    finish_k_grouped(k, sfa, sfb, compiled_dims);
+    finish_k_grouped(k, a, b, compiled_dims);
     return k;
 }
 

@@ -29,12 +29,15 @@ inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const 
     GemmParamsWithMaps<kMostGroupMaps> params;
     fill_params(params, device, call, plan);
     const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows, TensorMap& target) {
-        const Matrix group{.data = m.data + m.rows * k_before,
+        const bool mn_major = call.problem.operand == ElementType::bf16;
+        const int64_t line = mn_major ? m.col_stride : m.rows;  // elements for each K
+        const Matrix group{.data = m.data + line * k_before * element_bytes(c.operand),
                            .rows = m.rows,
                            .cols = group_k,
-                           .group_stride = m.rows * group_k,
-                           .row_stride = group_k};
-        encode(device, operand_map(group, c.operand, c.tile.k, box_rows), target);
+                           .group_stride = line * group_k,
+                           .row_stride = mn_major ? 1 : group_k,
+                           .col_stride = mn_major ? line : 1};
+        encode(device, operand_map(group, c.operand, box_rows), target);
     };
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
@@ -46,6 +49,8 @@ inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const 
             // they must be maps.
             const bool empty = ks[first + i] == 0;
             const int64_t group_k = empty ? kTmaAlignment : ks[first + i];
+            if (const int64_t step = call.k_groups.psum_alignment; step > 0)
+                k_before = (k_before + step - 1) / step * step;
             map(rows, empty ? 0 : k_before, group_k, c.tile.rows / c.cluster.cols, params.groups[i].rows);
             map(cols, empty ? 0 : k_before, group_k, c.tile.cols / c.cluster.rows, params.groups[i].cols);
             k_before += ks[first + i];

@@ -35,15 +35,19 @@ inline void encode(const Device& device, const TensorMapSpec& spec, TensorMap& m
     map = entry.map;
 }
 
-/// [groups, rows, K] in boxes of one swizzled K block by `box_rows`.
-inline TensorMapSpec operand_map(const Matrix& m, ElementType type, int32_t box_k, int32_t box_rows) {
+/// [groups, rows, K] in boxes of one swizzled K block by `box_rows`; of an MN-major operand [groups, K, rows], in boxes
+/// of 64 swizzled rows by the K block.
+inline TensorMapSpec operand_map(const Matrix& m, ElementType type, int32_t box_rows) {
     const uint64_t size = element_bytes(type);
+    const bool mn_major = m.col_stride != 1;
+    const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
     return {.address = m.data,
             .type = type == ElementType::bf16 ? TensorMapType::bf16 : TensorMapType::u8,
             .rank = 3,
-            .sizes = {static_cast<uint64_t>(m.cols), static_cast<uint64_t>(m.rows), static_cast<uint64_t>(m.groups)},
-            .strides_bytes = {m.row_stride * size, m.group_stride * size},
-            .box = {static_cast<uint32_t>(box_k), static_cast<uint32_t>(box_rows), 1},
+            .sizes = {extent(mn_major ? m.rows : m.cols), extent(mn_major ? m.cols : m.rows), extent(m.groups)},
+            .strides_bytes = {(mn_major ? m.col_stride : m.row_stride) * size, m.group_stride * size},
+            .box = {static_cast<uint32_t>(mn_major ? kMnBlock : block_k(type)),
+                    static_cast<uint32_t>(mn_major ? block_k(type) : box_rows), 1},
             .swizzle = TensorMapSwizzle::bytes_128};
 }
 
@@ -81,12 +85,12 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     if (!c.group_maps) {
-        encode(device, operand_map(rows, c.operand, c.tile.k, rows_box(c)), params.rows);
-        encode(device, operand_map(cols, c.operand, c.tile.k, c.tile.cols / c.cluster.rows), params.cols);
+        encode(device, operand_map(rows, c.operand, rows_box(c)), params.rows);
+        encode(device, operand_map(cols, c.operand, c.tile.cols / c.cluster.rows), params.cols);
     }
     const auto encode_last = [&](bool wanted, const Matrix& m, int32_t tile, TensorMap& map) {
         if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
-            encode(device, operand_map(m, c.operand, c.tile.k, last_box(extent, tile)), map);
+            encode(device, operand_map(m, c.operand, last_box(extent, tile)), map);
     };
     encode_last(has_last_rows(c), rows, c.tile.rows, params.last_rows);
     encode_last(has_last_cols(c), cols, c.tile.cols, params.last_cols);

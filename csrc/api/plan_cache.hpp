@@ -171,8 +171,9 @@ private:
 
     static Candidate serve_with(const Candidate& forced, const Problem& problem) {
         const GemmConfig& c = forced.config;
+        const TileShape tile{c.tile.rows, c.tile.cols, block_k(problem.operand)};
         Candidate candidate =
-            make_candidate(problem, c.swap_ab, c.tile, c.cluster, c.k_warpgroups, /*tolerate_waste=*/true);
+            make_candidate(problem, c.swap_ab, tile, c.cluster, c.k_warpgroups, /*tolerate_waste=*/true);
         require(candidate.refusal.empty(), "the forced config cannot serve this problem: ", candidate.refusal);
         return candidate;
     }

@@ -37,7 +37,8 @@ struct Problem {
     int32_t in_place = 0;                      // C is D
     int32_t group_maps = 0;                    // K groups are matrices of their own
     int32_t aligned_store = 1;                 // D's base and rows start at multiples of 16 bytes
-    int32_t row_alignment_a = kBestAlignment;  // bytes, see alignment_of
+    int32_t mn_major_a = 0, mn_major_b = 0;    // BF16 operands: see GemmConfig
+    int32_t row_alignment_a = kBestAlignment;  // bytes, see alignment_of; of an MN-major operand, its lines along M or N
     int32_t row_alignment_b = kBestAlignment;
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
@@ -65,7 +66,10 @@ struct ProblemHash {
 
 /// Of operands whose rows follow each other without a gap.
 inline void pack_rows(Problem& p) {
-    if (p.grouping != Grouping::k_contiguous) p.row_alignment_a = p.row_alignment_b = alignment_of(p.k);
+    const auto alignment = [&](int64_t line) { return alignment_of(line * element_bytes(p.operand)); };
+    if (p.grouping == Grouping::k_contiguous) return;
+    p.row_alignment_a = alignment(p.mn_major_a ? p.m : p.k);
+    p.row_alignment_b = alignment(p.mn_major_b ? p.n : p.k);
 }
 
 constexpr bool is_m_grouped(Grouping grouping) {

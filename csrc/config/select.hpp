@@ -71,6 +71,9 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
         return "column blocks do not divide into clusters";
     if (c.cluster.rows > 1 && c.tile.cols / c.cluster.rows % 8 != 0)
         return "columns do not divide into multicast slices";
+    if ((c.mn_major_rows() && c.tile.rows / c.cluster.cols % kMnBlock != 0) ||
+        (c.mn_major_cols() && c.tile.cols / c.cluster.rows % kMnBlock != 0))
+        return "an MN-major operand is copied in blocks of 64";
     if (c.k_parts() > 1 && p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
     if (c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
     if (c.k_parts() > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
@@ -89,7 +92,7 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
                   col_multiple = c.swap_ab ? p.block_m_multiple : p.block_n_multiple;
     if (c.tile.rows > std::max(64, row_multiple) && c.tile.rows >= 2 * align_up(rows, 64))
         return "rows twice what the problem has";
-    if (c.tile.cols > std::max(16, col_multiple) && c.tile.cols >= 2 * align_up(cols, 16))
+    if (c.tile.cols > std::max(c.mn_major_cols() ? kMnBlock : 16, col_multiple) && c.tile.cols >= 2 * align_up(cols, 16))
         return "columns twice what the problem has";
     return "";
 }
@@ -145,6 +148,8 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .output = p.output,
          .scales_a = p.scales_a,
          .scales_b = p.scales_b,
+         .mn_major_a = p.mn_major_a != 0,
+         .mn_major_b = p.mn_major_b != 0,
          .swap_ab = swap_ab,
          .tile = tile,
          .cluster = cluster,
@@ -192,7 +197,8 @@ inline std::vector<Candidate> enumerate(const Problem& p) {
     candidates.reserve(1024);
     for (const bool swap_ab : {false, true})
         for (const TileShape& tile :
-             is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(swap_ab) : sm90::tile_shapes(swap_ab))
+             is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(p.operand, swap_ab)
+                                      : sm90::tile_shapes(p.operand, swap_ab))
             for (const ClusterShape& cluster : sm90::cluster_shapes())
                 for (const int32_t k_warpgroups : {1, 2, 3})
                     if (k_warpgroups == 1 ||

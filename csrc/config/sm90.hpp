@@ -13,31 +13,36 @@
 namespace deep_gemm::sm90 {
 
 /// Tiles worth considering, whatever the problem. Accumulators bound them: a thread holds cols / 2 floats for each 64
-/// rows, and another cols / 2 for the K block under way.
-inline std::vector<TileShape> tile_shapes(bool swap_ab) {
+/// rows, and of FP8 another cols / 2 for the K block under way.
+inline std::vector<TileShape> tile_shapes(ElementType operand, bool swap_ab) {
+    const int32_t k = block_k(operand);
     std::vector<TileShape> shapes;
     if (swap_ab) {  // cols are tokens
         for (const int32_t rows : {64, 128})
-            for (int32_t cols = 8; cols <= 128; cols += cols < 64 ? 8 : 16) shapes.push_back({rows, cols, 128});
+            for (int32_t cols = 8; cols <= 128; cols += cols < 64 ? 8 : 16) shapes.push_back({rows, cols, k});
     } else {
-        for (int32_t cols = 32; cols <= 192; cols += 16) shapes.push_back({64, cols, 128});
-        for (int32_t cols = 16; cols <= 192; cols += 16) shapes.push_back({128, cols, 128});
-        for (int32_t cols = 64; cols <= 128; cols += 16) shapes.push_back({256, cols, 128});
-        for (const int32_t cols : {96, 112, 128}) shapes.push_back({192, cols, 128});
+        for (int32_t cols = 32; cols <= 192; cols += 16) shapes.push_back({64, cols, k});
+        for (int32_t cols = 16; cols <= 192; cols += 16) shapes.push_back({128, cols, k});
+        for (int32_t cols = 64; cols <= 128; cols += 16) shapes.push_back({256, cols, k});
+        for (const int32_t cols : {96, 112, 128}) shapes.push_back({192, cols, k});
+        if (operand == ElementType::bf16)
+            for (const int32_t cols : {208, 224, 240, 256}) shapes.push_back({128, cols, k});
     }
     return shapes;
 }
 
 /// For groups: fewer of them, so that a weight shape has few kernels, and heights of 64 for groups that start at
 /// multiples of 64.
-inline std::vector<TileShape> grouped_tile_shapes(bool swap_ab) {
+inline std::vector<TileShape> grouped_tile_shapes(ElementType operand, bool swap_ab) {
+    const int32_t k = block_k(operand);
     if (swap_ab)
-        return {{64, 8, 128},   {64, 16, 128},   {64, 32, 128},  {64, 64, 128},  {128, 8, 128},
-                {128, 16, 128}, {128, 24, 128},  {128, 32, 128}, {128, 48, 128}, {128, 64, 128},
-                {128, 96, 128}, {128, 128, 128}, {256, 64, 128}, {256, 128, 128}};
-    return {{64, 64, 128},   {64, 96, 128},   {64, 128, 128},  {64, 192, 128},  {128, 32, 128},
-            {128, 64, 128},  {128, 96, 128},  {128, 112, 128}, {128, 128, 128}, {128, 160, 128},
-            {128, 192, 128}, {192, 128, 128}, {256, 128, 128}};
+        return {{64, 8, k},   {64, 16, k},  {64, 32, k},  {64, 64, k},  {128, 8, k},   {128, 16, k}, {128, 24, k},
+                {128, 32, k}, {128, 48, k}, {128, 64, k}, {128, 96, k}, {128, 128, k}, {256, 64, k}, {256, 128, k}};
+    std::vector<TileShape> shapes = {{64, 64, k},   {64, 96, k},   {64, 128, k},  {64, 192, k},  {128, 32, k},
+                                     {128, 64, k},  {128, 96, k},  {128, 112, k}, {128, 128, k}, {128, 160, k},
+                                     {128, 192, k}, {192, 128, k}, {256, 128, k}};
+    if (operand == ElementType::bf16) shapes.push_back({128, 256, k});
+    return shapes;
 }
 
 /// Of A, that the L2 keeps while B and D pass through it (measured: docs/performance.md).
@@ -78,6 +83,7 @@ inline int32_t least_stages(const GemmConfig& c, bool several_tiles) {
 /// Whether loads of C beside both accumulators, or what FP32 stores and group tables keep, take more registers than a
 /// thread has (ptxas -v, CUDA 13.0, scales per row).
 inline bool spills(const GemmConfig& c) {
+    if (!c.scaled()) return c.warpgroup_rows() / kWgmmaRows * c.tile.cols / 2 > 128;
     const bool wide = c.warpgroup_rows() > kWgmmaRows && c.tile.cols >= 128;
     if (wide && (c.output == ElementType::fp32 || !is_staged(c.store) || c.grouping == Grouping::m_psum ||
                  (c.add_c && c.col_scales() == ScaleKind::per_row)))
@@ -107,6 +113,7 @@ struct CostModel {
     double launch_us = 3.183;           // launch, prologue, first copies
     double memory_gb_per_s = 4129;      // beyond the launch
     double tflops = 2500;               // what power allows
+    double bf16_tflops = 1250;          // the same of BF16
     double again_gb_per_s = 2.237e+04;  // operands that exceed the L2, read by more than one wave of tiles
     double l2_bytes = 2.659e+07;
     double last_gb_per_s = 5795;           // D of the last wave of tiles, which hides behind nothing
@@ -191,17 +198,17 @@ struct CostModel {
         const double rows = c.tile.rows, cols = c.tile.cols, multiplies = rows / kWgmmaRows;
         const double tensor = tensor_cycles(c) * (c.wgmma_products ? 1.25 : 1);
         const double wgmma_cycles = tensor / multiplies;  // of 64 rows
-        const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * c.tile.k / smem_bytes_per_cycle;
+        const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * kSwizzleBytes / smem_bytes_per_cycle;
         const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
                      col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b, busy);
         const double l2 =
-            (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * c.tile.k / l2_bytes_per_cycle;
+            (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes / l2_bytes_per_cycle;
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
-        const double waits = overlaps_blocks(c)   ? overlap_cycles
+        const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
                              : issues_in_order(c) ? ordered_cycles
                              : c.look_ahead       ? ahead_cycles
                                                   : chain_cycles;
-        const double chain = subtiles * (wgmma_cycles + promotion_cycles(c) + waits);
+        const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits);
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups}) +
                (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0) + (skips_padding(c) ? padding_cycles : 0);
     }
@@ -223,13 +230,15 @@ struct CostModel {
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),
                                          static_cast<double>(align_up(expected_group_rows(p), tile_m)));
         const double width = area / height;
-        const double read = tiles / (num_ctas / c.cluster.size()) * (height * std::max(1.0, width / p.n) + width) * p.k;
+        const double read = tiles / (num_ctas / c.cluster.size()) * (height * std::max(1.0, width / p.n) + width) * p.k *
+                            element_bytes(p.operand);
         const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms);
         const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
-        const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;
+        const double power_us =
+            2e-6 * expected_rows(p) * p.n * p.k / (p.operand == ElementType::bf16 ? bf16_tflops : tflops);
 
         const double rows = expected_rows(p), stored = rows * p.n * element_bytes(p.output);
-        const double operands = expected_weights(p) * p.n * p.k + rows * p.k;
+        const double operands = (expected_weights(p) * p.n + rows) * p.k * element_bytes(p.operand);
         const double moved = operands + stored * (p.add_c ? 2 : 1);
         const double again_us =
             std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;

@@ -33,6 +33,7 @@ inline std::string render_config(const GemmConfig& c) {
     return concat("{\n    .arch = Arch::", name(c.arch), ", .grouping = Grouping::", name(c.grouping),
                   ",\n    .operand = ElementType::", name(c.operand), ", .output = ElementType::", name(c.output),
                   ",\n    .scales_a = ScaleKind::", name(c.scales_a), ", .scales_b = ScaleKind::", name(c.scales_b),
+                  ",\n    .mn_major_a = ", c.mn_major_a ? "true" : "false", ", .mn_major_b = ", c.mn_major_b ? "true" : "false",
                   ",\n    .swap_ab = ", c.swap_ab ? "true" : "false", ",\n    .tile = {.rows = ", c.tile.rows,
                   ", .cols = ", c.tile.cols, ", .k = ", c.tile.k, "},\n    .cluster = {.rows = ", c.cluster.rows,
                   ", .cols = ", c.cluster.cols, ", .k = ", c.cluster.k,

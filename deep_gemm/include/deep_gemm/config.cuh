@@ -64,6 +64,8 @@ struct GemmConfig {
     ElementType output = ElementType::bf16;
     ScaleKind scales_a = ScaleKind::per_row;
     ScaleKind scales_b = ScaleKind::per_block;
+    bool mn_major_a = false,
+         mn_major_b = false;  // BF16 operands of which M or N is contiguous, not K: [K, M], [K, N]
     bool swap_ab =
         false;  // false: rows are A's (tokens), cols are B's (weights). true: the other way round, D stored transposed
     TileShape tile = {128, 128, 128};
@@ -88,6 +90,8 @@ struct GemmConfig {
 
     constexpr ScaleKind row_scales() const { return swap_ab ? scales_b : scales_a; }
     constexpr ScaleKind col_scales() const { return swap_ab ? scales_a : scales_b; }
+    constexpr bool mn_major_rows() const { return swap_ab ? mn_major_b : mn_major_a; }
+    constexpr bool mn_major_cols() const { return swap_ab ? mn_major_a : mn_major_b; }
     constexpr bool has_block_scales() const {
         return scales_a == ScaleKind::per_block || scales_b == ScaleKind::per_block;
     }
@@ -113,6 +117,13 @@ inline constexpr int32_t kScaleGranularity = 128;
 inline constexpr int32_t kWgmmaRows = 64;
 inline constexpr int32_t kSwizzleBytes = 128;
 inline constexpr int32_t kMaxSmemBytes = 232448;  // a block's limit on both SM90 and SM100
+
+/// K of a block: a row of a swizzled stage.
+constexpr int32_t block_k(ElementType operand) { return kSwizzleBytes / element_bytes(operand); }
+
+/// Neighbours along M or N that lie together where an operand is MN-major: a stage holds blocks of so many, each with
+/// all of the K block. Either way it has 128 bytes for each row.
+inline constexpr int32_t kMnBlock = 64;
 
 constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 constexpr int32_t align_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }

@@ -57,7 +57,7 @@ constexpr bool scales_stay_in_smem(const GemmConfig& c) {
 constexpr bool overlaps_blocks(const GemmConfig& c) {
     const int32_t scales =
         c.col_scales() == ScaleKind::per_row && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
-    return c.warpgroup_rows() == kWgmmaRows && !c.wgmma_products &&
+    return c.scaled() && c.warpgroup_rows() == kWgmmaRows && !c.wgmma_products &&
            3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
 }
 
@@ -158,7 +158,7 @@ constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
 
 /// Whether a warp of its own issues the copies that store D. Takes staging buffers for all of a tile.
 constexpr bool has_store_warp(const GemmConfig& c) {
-    return (stores_late(c) || (overlaps_blocks(c) && !c.swap_ab)) && is_staged(c.store) && c.k_parts() == 1 &&
+    return (stores_late(c) || ((overlaps_blocks(c) || !c.scaled()) && !c.swap_ab)) && is_staged(c.store) && c.k_parts() == 1 &&
            c.math_warpgroups > 1 && c.store_buffers == store_chunks_per_tile(c) &&
            (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
 }
@@ -223,9 +223,13 @@ constexpr int32_t last_box(int32_t extent, int32_t tile) {
 }
 
 /// Whether an operand's last tile has a tensor map of its own. Not where a box is shared by multicast, nor where groups
-/// have maps of their own.
-constexpr bool has_last_rows(const GemmConfig& c) { return c.grouping == Grouping::dense && c.cluster.cols == 1; }
-constexpr bool has_last_cols(const GemmConfig& c) { return c.grouping == Grouping::dense && c.cluster.rows == 1; }
+/// have maps of their own, nor where boxes are of so many K, not rows.
+constexpr bool has_last_rows(const GemmConfig& c) {
+    return c.grouping == Grouping::dense && c.cluster.cols == 1 && !c.mn_major_rows();
+}
+constexpr bool has_last_cols(const GemmConfig& c) {
+    return c.grouping == Grouping::dense && c.cluster.rows == 1 && !c.mn_major_cols();
+}
 
 /// "full": the copying thread, and the warp that writes scales.
 constexpr int32_t full_arrivals(const GemmConfig& c) {

@@ -15,22 +15,33 @@ namespace deep_gemm {
 template <GemmConfig c>
 inline constexpr int32_t kAccumulators = c.tile.cols / 2;
 
+template <bool kMnMajor>
+DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
+    if constexpr (kMnMajor)
+        return ptx::wgmma_descriptor_mn_major(address);
+    else
+        return ptx::wgmma_descriptor(address);
+}
+
 /// Issue the wgmma of one K block: 64 rows x kCols, four steps of 32 bytes. The first clears unless `accumulate`.
 template <GemmConfig c, int32_t kCols = c.tile.cols>
 DG_DEVICE void multiply_block(float (&d)[kCols / 2], uint32_t rows, uint32_t cols, bool accumulate) {
-    const uint64_t rows_descriptor = ptx::wgmma_descriptor(rows), cols_descriptor = ptx::wgmma_descriptor(cols);
+    constexpr bool kMnMajorRows = c.mn_major_rows(), kMnMajorCols = c.mn_major_cols();
+    const uint64_t rows_descriptor = operand_descriptor<kMnMajorRows>(rows),
+                   cols_descriptor = operand_descriptor<kMnMajorCols>(cols);
 #pragma unroll
     for (int32_t i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
     ptx::wgmma_fence();
 #pragma unroll
     for (int32_t step = 0; step < kSwizzleBytes / 32; ++step) {
-        constexpr int32_t kStepUnits = 32 >> 4;
+        // In units of 16 bytes: 32 bytes of each row's span, or 16 lines of K.
+        constexpr int32_t kAlongSpan = 32 >> 4, kAlongLines = 16 * kSwizzleBytes >> 4;
+        const uint64_t rows_step = rows_descriptor + step * (kMnMajorRows ? kAlongLines : kAlongSpan),
+                       cols_step = cols_descriptor + step * (kMnMajorCols ? kAlongLines : kAlongSpan);
         if constexpr (c.operand == ElementType::e4m3)
-            ptx::Wgmma<kCols>::e4m3(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits,
-                                    accumulate || step);
+            ptx::Wgmma<kCols>::e4m3(d, rows_step, cols_step, accumulate || step);
         else
-            ptx::Wgmma<kCols>::bf16(d, rows_descriptor + step * kStepUnits, cols_descriptor + step * kStepUnits,
-                                    accumulate || step);
+            ptx::Wgmma<kCols>::template bf16<kMnMajorRows, kMnMajorCols>(d, rows_step, cols_step, accumulate || step);
     }
     ptx::wgmma_commit();
 #pragma unroll

@@ -30,6 +30,13 @@ DG_DEVICE uint64_t wgmma_descriptor(uint32_t address) {
     return ((address & 0x3ffff) >> 4) | (1ull << 16) | (kStride << 32) | (kSwizzle128 << 62);
 }
 
+/// The same of an MN-major operand, blocks of 64 rows by 64 of K: eight of K are 1024 bytes apart, blocks 8192. Advance by
+/// 2048 bytes for the next K step.
+DG_DEVICE uint64_t wgmma_descriptor_mn_major(uint32_t address) {
+    constexpr uint64_t kNextBlock = 8192 >> 4, kNextEight = 1024 >> 4, kSwizzle128 = 1;
+    return ((address & 0x3ffff) >> 4) | (kNextBlock << 16) | (kNextEight << 32) | (kSwizzle128 << 62);
+}
+
 /// The same without a swizzle, for an operand of 16 bytes of K a row, which is read twice: as the first and as the last
 /// 16 of a step's 32 bytes.
 DG_DEVICE uint64_t wgmma_descriptor_repeated(uint32_t address) {
@@ -37,7 +44,8 @@ DG_DEVICE uint64_t wgmma_descriptor_repeated(uint32_t address) {
     return ((address & 0x3ffff) >> 4) | (kStride << 32);
 }
 
-/// D[64, N] = A B^T (+ D if `accumulate`), FP32 accumulators; E4M3 takes K = 32 a step, BF16 K = 16.
+/// D[64, N] = A B^T (+ D if `accumulate`), FP32 accumulators; E4M3 takes K = 32 a step and both operands K-major, BF16
+/// K = 16.
 template <int kN>
 struct Wgmma;
 
@@ -109,55 +117,58 @@ struct Wgmma;
 #define DG_D_128 DG_D_124 ", " "%124, %125, %126, %127"
 #define DG_O_128 DG_O_124, DG_O(124)
 
-#define DG_WGMMA_ASM(n, registers, a, b, p, instruction, tail)                                                        \
+#define DG_WGMMA_ASM(n, registers, a, b, p, instruction, tail, ...)                                                   \
     asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #p ", 0;\n " instruction " {" DG_D_##registers "}, %" #a ", %" #b  \
                  ", p, 1, 1" tail ";\n}\n"                                                                            \
                  : DG_O_##registers                                                                                  \
-                 : "l"(rows), "l"(cols), "r"(accumulate))
+                 : "l"(rows), "l"(cols), "r"(accumulate) __VA_ARGS__)
 
-#define DG_WGMMA(n, registers, a, b, p)                                                                               \
+#define DG_COMMA ,
+#define DG_WGMMA(n, registers, a, b, p, s, t)                                                                         \
     template <>                                                                                                       \
     struct Wgmma<n> {                                                                                                 \
         DG_DEVICE static void e4m3(float* d, uint64_t rows, uint64_t cols, int accumulate) {                          \
             DG_WGMMA_ASM(n, registers, a, b, p, "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3", "");      \
         }                                                                                                             \
+        template <bool kMnMajorRows, bool kMnMajorCols>                                                               \
         DG_DEVICE static void bf16(float* d, uint64_t rows, uint64_t cols, int accumulate) {                          \
-            DG_WGMMA_ASM(n, registers, a, b, p, "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16", ", 0, 0"); \
+            DG_WGMMA_ASM(n, registers, a, b, p, "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16",           \
+                         ", %" #s ", %" #t, DG_COMMA "n"(int(kMnMajorRows)), "n"(int(kMnMajorCols)));                 \
         }                                                                                                             \
     };
 
-DG_WGMMA(8, 4, 4, 5, 6)
-DG_WGMMA(16, 8, 8, 9, 10)
-DG_WGMMA(24, 12, 12, 13, 14)
-DG_WGMMA(32, 16, 16, 17, 18)
-DG_WGMMA(40, 20, 20, 21, 22)
-DG_WGMMA(48, 24, 24, 25, 26)
-DG_WGMMA(56, 28, 28, 29, 30)
-DG_WGMMA(64, 32, 32, 33, 34)
-DG_WGMMA(72, 36, 36, 37, 38)
-DG_WGMMA(80, 40, 40, 41, 42)
-DG_WGMMA(88, 44, 44, 45, 46)
-DG_WGMMA(96, 48, 48, 49, 50)
-DG_WGMMA(104, 52, 52, 53, 54)
-DG_WGMMA(112, 56, 56, 57, 58)
-DG_WGMMA(120, 60, 60, 61, 62)
-DG_WGMMA(128, 64, 64, 65, 66)
-DG_WGMMA(136, 68, 68, 69, 70)
-DG_WGMMA(144, 72, 72, 73, 74)
-DG_WGMMA(152, 76, 76, 77, 78)
-DG_WGMMA(160, 80, 80, 81, 82)
-DG_WGMMA(168, 84, 84, 85, 86)
-DG_WGMMA(176, 88, 88, 89, 90)
-DG_WGMMA(184, 92, 92, 93, 94)
-DG_WGMMA(192, 96, 96, 97, 98)
-DG_WGMMA(200, 100, 100, 101, 102)
-DG_WGMMA(208, 104, 104, 105, 106)
-DG_WGMMA(216, 108, 108, 109, 110)
-DG_WGMMA(224, 112, 112, 113, 114)
-DG_WGMMA(232, 116, 116, 117, 118)
-DG_WGMMA(240, 120, 120, 121, 122)
-DG_WGMMA(248, 124, 124, 125, 126)
-DG_WGMMA(256, 128, 128, 129, 130)
+DG_WGMMA(8, 4, 4, 5, 6, 7, 8)
+DG_WGMMA(16, 8, 8, 9, 10, 11, 12)
+DG_WGMMA(24, 12, 12, 13, 14, 15, 16)
+DG_WGMMA(32, 16, 16, 17, 18, 19, 20)
+DG_WGMMA(40, 20, 20, 21, 22, 23, 24)
+DG_WGMMA(48, 24, 24, 25, 26, 27, 28)
+DG_WGMMA(56, 28, 28, 29, 30, 31, 32)
+DG_WGMMA(64, 32, 32, 33, 34, 35, 36)
+DG_WGMMA(72, 36, 36, 37, 38, 39, 40)
+DG_WGMMA(80, 40, 40, 41, 42, 43, 44)
+DG_WGMMA(88, 44, 44, 45, 46, 47, 48)
+DG_WGMMA(96, 48, 48, 49, 50, 51, 52)
+DG_WGMMA(104, 52, 52, 53, 54, 55, 56)
+DG_WGMMA(112, 56, 56, 57, 58, 59, 60)
+DG_WGMMA(120, 60, 60, 61, 62, 63, 64)
+DG_WGMMA(128, 64, 64, 65, 66, 67, 68)
+DG_WGMMA(136, 68, 68, 69, 70, 71, 72)
+DG_WGMMA(144, 72, 72, 73, 74, 75, 76)
+DG_WGMMA(152, 76, 76, 77, 78, 79, 80)
+DG_WGMMA(160, 80, 80, 81, 82, 83, 84)
+DG_WGMMA(168, 84, 84, 85, 86, 87, 88)
+DG_WGMMA(176, 88, 88, 89, 90, 91, 92)
+DG_WGMMA(184, 92, 92, 93, 94, 95, 96)
+DG_WGMMA(192, 96, 96, 97, 98, 99, 100)
+DG_WGMMA(200, 100, 100, 101, 102, 103, 104)
+DG_WGMMA(208, 104, 104, 105, 106, 107, 108)
+DG_WGMMA(216, 108, 108, 109, 110, 111, 112)
+DG_WGMMA(224, 112, 112, 113, 114, 115, 116)
+DG_WGMMA(232, 116, 116, 117, 118, 119, 120)
+DG_WGMMA(240, 120, 120, 121, 122, 123, 124)
+DG_WGMMA(248, 124, 124, 125, 126, 127, 128)
+DG_WGMMA(256, 128, 128, 129, 130, 131, 132)
 
 /// D[64, 128] = A B^T of TF32 values, K = 8, A in registers: thread t holds, of rows 16 (t / 32) + (t % 32) / 4 and 8
 /// more, first K = t % 4 of both, then K = t % 4 + 4.
@@ -170,6 +181,7 @@ DG_DEVICE void wgmma_tf32_n128(float (&d)[64], const uint32_t (&a)[4], uint64_t 
 
 // clang-format on
 #undef DG_WGMMA
+#undef DG_COMMA
 #undef DG_WGMMA_ASM
 
 }  // namespace deep_gemm::ptx

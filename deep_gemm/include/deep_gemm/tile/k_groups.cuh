@@ -1,7 +1,7 @@
 // Where the groups of a K-grouped problem lie along K, from counts that only the device knows.
 //
-// Each group's K is padded to whole K blocks of 128, and these blocks are numbered through: scales have one entry for
-// each, and so do operands that were copied to multiples of 128.
+// Each group's K is padded to whole K blocks, and these blocks are numbered through: FP8 scales have one entry for each,
+// and so do operands that were copied to multiples of 128.
 #pragma once
 
 #include <deep_gemm/params.cuh>
@@ -12,7 +12,7 @@ namespace deep_gemm {
 
 struct KGroup {
     int32_t begin, k;             // first element of K in the caller's operands, and number of elements
-    int32_t first_block, blocks;  // of 128
+    int32_t first_block, blocks;
 };
 
 /// Sum over this lane and those below it.
@@ -25,8 +25,8 @@ DG_DEVICE int32_t sum_up_to_lane(int32_t value) {
     return value;
 }
 
-/// One warp: `visit(group, KGroup)` for each group, by one lane each.
-template <typename Visit>
+/// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock.
+template <int32_t kBlock = kScaleGranularity, typename Visit>
 DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
     int32_t k_before = 0, blocks_before = 0;
     for (int32_t first = 0; first < layout.num_groups; first += 32) {
@@ -41,7 +41,7 @@ DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
             }
             found.k = max(found.k, 0);
         }
-        found.blocks = (found.k + kScaleGranularity - 1) / kScaleGranularity;
+        found.blocks = (found.k + kBlock - 1) / kBlock;
         const int32_t k_end = k_before + sum_up_to_lane(found.k),
                       blocks_end = blocks_before + sum_up_to_lane(found.blocks);
         if (layout.psum_alignment == 0) found.begin = k_end - found.k;
@@ -70,7 +70,7 @@ struct KGroupTable {
     /// All threads of the CTA may call it, the first warp works. Synchronise before reading.
     DG_DEVICE void fill(const GemmParams& params) const {
         if (threadIdx.x >= 32) return;
-        visit_k_groups(params.k_groups, [&](int32_t group, const KGroup& found) {
+        visit_k_groups<c.tile.k>(params.k_groups, [&](int32_t group, const KGroup& found) {
             const int32_t index = group - params.first_group;
             if (index >= 0 && index < params.num_groups)
                 ptx::store_shared_int_x4(base + index * kGroupEntryBytes, found.first_block, found.blocks, 0, 0);

@@ -11,24 +11,32 @@
 
 namespace deep_gemm {
 
-/// A box for this CTA, or for all that share it.
+/// A box at (x, y) for this CTA, or for all that share it.
 template <int32_t kSharers>
-DG_DEVICE void load_for_sharers(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
+DG_DEVICE void load_for_sharers(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t x, int32_t y,
                                 int32_t group, uint16_t mask, ptx::CacheHint hint) {
     if constexpr (kSharers == 1)
-        ptx::load_box(destination, &map, barrier, k, start, group, hint);
+        ptx::load_box(destination, &map, barrier, x, y, group, hint);
     else
-        ptx::load_box_multicast(destination, &map, barrier, k, start, group, mask, hint);
+        ptx::load_box_multicast(destination, &map, barrier, x, y, group, mask, hint);
 }
 
-/// One operand's share of a stage: CTAs that need the same box load a slice each and send it to all.
-template <int32_t kExtent, int32_t kSharers, int32_t kRowBytes>
+/// One operand's share of a stage: CTAs that need the same box load a slice each and send it to all. An MN-major one
+/// comes in boxes of 64 of its rows by the K block.
+template <int32_t kExtent, int32_t kSharers, int32_t kRowBytes, bool kMnMajor>
 DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
                             int32_t group, int32_t sharer, uint16_t mask, ptx::CacheHint hint) {
     constexpr int32_t kSlice = kExtent / kSharers;
     static_assert(kSharers == 1 || kSlice % 8 == 0, "a slice is a whole number of swizzle atoms");
     const int32_t first = kSharers == 1 ? 0 : sharer * kSlice;
-    load_for_sharers<kSharers>(destination + first * kRowBytes, map, barrier, k, start + first, group, mask, hint);
+    if constexpr (kMnMajor) {
+        static_assert(kSlice % kMnBlock == 0, "a slice is a whole number of boxes");
+#pragma unroll 1
+        for (int32_t row = first; row < first + kSlice; row += kMnBlock)
+            load_for_sharers<kSharers>(destination + row * kRowBytes, map, barrier, start + row, k, group, mask, hint);
+    } else {
+        load_for_sharers<kSharers>(destination + first * kRowBytes, map, barrier, k, start + first, group, mask, hint);
+    }
 }
 
 /// The rows operand, 64 rows at a time, without those that are nothing but padding.
@@ -108,12 +116,12 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
                 load_wanted_rows<c, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k, tile, row_group,
                                                position.col, rows_mask, kHintA);
             else
-                load_operand<c.tile.rows, c.cluster.cols, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k,
-                                                                     tile.row, row_group, position.col, rows_mask,
-                                                                     c.swap_ab ? kHintB : kHintA);
-            load_operand<c.tile.cols, c.cluster.rows, kRowBytes>(smem.cols(ring.stage), *source.cols, full, k, tile.col,
-                                                                 col_group, position.row, cols_mask,
-                                                                 c.swap_ab ? kHintA : kHintB);
+                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.mn_major_rows()>(
+                    smem.rows(ring.stage), *source.rows, full, k, tile.row, row_group, position.col, rows_mask,
+                    c.swap_ab ? kHintB : kHintA);
+            load_operand<c.tile.cols, c.cluster.rows, kRowBytes, c.mn_major_cols()>(
+                smem.cols(ring.stage), *source.cols, full, k, tile.col, col_group, position.row, cols_mask,
+                c.swap_ab ? kHintA : kHintB);
             if constexpr (c.row_scales() == ScaleKind::per_row)
                 ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, row_group,
                               ptx::CacheHint::normal);

@@ -1,0 +1,197 @@
+"""GEMM calls of BF16 operands, dense and grouped.
+
+`D = C + A @ B`, accumulated in FP32 by the tensor cores, without scales. An operand lies K-major or MN-major as the
+name says, and is multiplied as it lies: nothing is transposed first. What lies contiguous starts at multiples of 16
+bytes in each line; extents are free. See `deep_gemm.gemm`, `deep_gemm.grouped` and `deep_gemm.k_grouped` for what the
+functions have in common with those of FP8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ._extension import C
+from .gemm import _COMPILED_DIMS, _NN, _NT, _TN, _TT, _write_empty_product
+from .grouped import _one_layout
+from .grouped import _write_empty_product as _write_empty_experts
+from .k_grouped import _sizes_and_layout
+
+__all__ = [
+    "bf16_gemm_nn",
+    "bf16_gemm_nt",
+    "bf16_gemm_tn",
+    "bf16_gemm_tt",
+    "bf16_m_grouped_gemm_nt_masked",
+    "k_grouped_bf16_gemm_tn_contiguous",
+    "m_grouped_bf16_gemm_nn_contiguous",
+    "m_grouped_bf16_gemm_nt_contiguous",
+    "m_grouped_bf16_gemm_nt_masked",
+]
+
+_bf16_gemm = C.bf16_gemm
+_contiguous = C.m_grouped_bf16_gemm_contiguous
+_masked = C.m_grouped_bf16_gemm_masked
+_k_grouped = C.k_grouped_bf16_gemm
+
+
+def bf16_gemm_nt(
+    a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "nk"
+) -> None:
+    """Dense BF16 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] b[n, k]`, summed in FP32.
+
+    Args:
+        a: bfloat16 `[M, K]`. K contiguous with rows at multiples of 16 bytes (fastest: of 128), or M contiguous with
+            lines likewise; read in place either way.
+        b: bfloat16 `[N, K]`, likewise.
+        d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written.
+        c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
+            L2, which flushes subnormal numbers to zero.)
+        compiled_dims: which of M, N, K are constants of the compiled kernel.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    if not _bf16_gemm(a, b, d, c, _NT[compiled_dims]):
+        _write_empty_product(d, c)
+
+
+def bf16_gemm_nn(
+    a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "nk"
+) -> None:
+    """`bf16_gemm_nt` with b `[K, N]`."""
+    if not _bf16_gemm(a, b, d, c, _NN[compiled_dims]):
+        _write_empty_product(d, c)
+
+
+def bf16_gemm_tn(
+    a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "mn"
+) -> None:
+    """`bf16_gemm_nt` with a `[K, M]` and b `[K, N]`."""
+    if not _bf16_gemm(a, b, d, c, _TN[compiled_dims]):
+        _write_empty_product(d, c)
+
+
+def bf16_gemm_tt(
+    a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "mn"
+) -> None:
+    """`bf16_gemm_nt` with a `[K, M]`."""
+    if not _bf16_gemm(a, b, d, c, _TT[compiled_dims]):
+        _write_empty_product(d, c)
+
+
+def m_grouped_bf16_gemm_nt_contiguous(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    *,
+    m_indices: torch.Tensor | None = None,
+) -> None:
+    """Each row times the weights of its expert: `d[m] = a[m] @ b[expert of m].T`.
+
+    Args:
+        a: bfloat16 `[M, K]`, as for `bf16_gemm_nt`. Padding rows may hold anything, NaN included.
+        b: bfloat16 `[G, N, K]`, likewise.
+        d: bfloat16 or float32 `[M, N]`, N contiguous. Written as `m_grouped_fp8_gemm_nt_contiguous` does.
+        grouped_layout, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, m_indices: as there.
+        compiled_dims: as for `bf16_gemm_nt`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    layout = _one_layout(grouped_layout, m_indices)
+    hint, dims = expected_m_for_psum_layout or 0, _COMPILED_DIMS[compiled_dims]
+    if not _contiguous(a, b, d, layout, dims, use_psum_layout, ensure_zero_padding, hint, False):
+        _write_empty_experts(d, layout if use_psum_layout else None)
+
+
+def m_grouped_bf16_gemm_nn_contiguous(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    *,
+    m_indices: torch.Tensor | None = None,
+) -> None:
+    """`m_grouped_bf16_gemm_nt_contiguous` with b `[G, K, N]`."""
+    layout = _one_layout(grouped_layout, m_indices)
+    hint, dims = expected_m_for_psum_layout or 0, _COMPILED_DIMS[compiled_dims]
+    if not _contiguous(a, b, d, layout, dims, use_psum_layout, ensure_zero_padding, hint, True):
+        _write_empty_experts(d, layout if use_psum_layout else None)
+
+
+def m_grouped_bf16_gemm_nt_masked(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    compiled_dims: str = "nk",
+) -> None:
+    """The first rows of each expert's matrix: `d[g, m] = a[g, m] @ b[g].T` for `m < masked_m[g]`.
+
+    Args:
+        a: bfloat16 `[G, max_m, K]`, as for `bf16_gemm_nt`. Rows from `masked_m[g]` on may hold anything, NaN included.
+        b: bfloat16 `[G, N, K]`, likewise.
+        d, masked_m, expected_m: as for `m_grouped_fp8_gemm_nt_masked`.
+        compiled_dims: as for `bf16_gemm_nt`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    if not _masked(a, b, d, masked_m, int(expected_m), _COMPILED_DIMS[compiled_dims]):
+        d.zero_()
+
+
+def k_grouped_bf16_gemm_tn_contiguous(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor,
+    ks_cpu: Sequence[int] | None = None,
+    grouped_layout: torch.Tensor | None = None,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "mn",
+    use_psum_layout: bool = False,
+    *,
+    ks: Sequence[int] | None = None,
+    ks_tensor: torch.Tensor | None = None,
+) -> None:
+    """`d[g, m, n] = c[g, m, n] + sum over g's K range of a[k, m] b[k, n]`.
+
+    Args:
+        a: bfloat16 `[sum_k, M]`, M contiguous, lines at multiples of 16 bytes. Read in place.
+        b: bfloat16 `[sum_k, N]`, N contiguous, likewise.
+        d: float32 `[G, M, N]`, N contiguous. Written.
+        ks_cpu: each group's K, on the host: any, or 0. Such a group gets c, or zero. Needed, because it says where each
+            group lies; so a captured graph is of these sizes.
+        grouped_layout: the same as int32 `[G]` on the device.
+        c: added in FP32; `d`'s shape and dtype, and may be `d` itself.
+        compiled_dims: which of M and N are constants of the compiled kernel.
+        use_psum_layout: `grouped_layout` holds where each group ends; the next one starts at that value rounded up to
+            `get_mk_alignment_for_contiguous_layout()`. Rows between groups are never read.
+        ks, ks_tensor: older names of `ks_cpu` and `grouped_layout`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    sizes, layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
+    if not _k_grouped(a, b, d, sizes, layout, c, _COMPILED_DIMS[compiled_dims], use_psum_layout):
+        _write_empty_product(d, c)
+
+
+# The name that callers of DeepGEMM use for the same function.
+bf16_m_grouped_gemm_nt_masked = m_grouped_bf16_gemm_nt_masked
