@@ -240,6 +240,7 @@ CHECKED = [
     ["masked", 32, 190, 7168, 3072],
     ["kgrouped", 4, 4096, 7168, 8192],
     ["kgrouped", 31, 1536, 1000, 300],
+    *(["bf16", *sizes] for sizes in [(1, 576, 7168), (64, 2112, 7168), (512, 7168, 2048), (4096, 2112, 1000)]),
 ]
 
 
@@ -252,7 +253,7 @@ def check(arguments: argparse.Namespace | None) -> int:
         sizes = sizes_of(case)
         found = candidates(sizes)
         configs = cost_model.Configs.of([(sizes, candidate.config) for candidate in found])
-        ours = cost_model.estimate_us(cost_model.constants(), configs)
+        ours = cost_model.estimate_us(cost_model.constants_of(configs), configs)
         difference = max(abs(us / c.estimate_us - 1) for us, c in zip(ours, found, strict=True))
         largest[sizes.kind] = max(largest.get(sizes.kind, 0.0), float(difference))
     for kind, difference in largest.items():

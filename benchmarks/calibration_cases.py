@@ -17,14 +17,14 @@ MASKED = ((128, 8), (32, 20), (6, 20), (16, 64), (6, 128), (32, 192), (6, 1024),
 KGROUPED = ((4, 4096), (4, 8192), (8, 2048), (16, 1024), (32, 512))  # groups, mean K of one
 KGROUPED_MN = ((4096, 7168), (7168, 2048), (2048, 4096), (1536, 1024))
 # Problems of each kind in one round of taking turns: by how much depends on the model there.
-TURNS = {"dense": 4, "wgrad": 1, "contiguous": 2, "masked": 2, "kgrouped": 1}
+TURNS = {"dense": 4, "wgrad": 1, "contiguous": 2, "masked": 2, "kgrouped": 1, "bf16": 4}
 
 
 def cases_of(kind: str) -> list[list]:
     """As cases.json writes them."""
-    if kind == "dense":
+    if kind in ("dense", "bf16"):
         shapes = [tuple(map(int, text.split("x"))) for text in DENSE_NK.split(",")]
-        return [["dense", m, n, k] for m, (n, k) in itertools.product(DENSE_M, shapes)]
+        return [[kind, m, n, k] for m, (n, k) in itertools.product(DENSE_M, shapes)]
     if kind == "wgrad":
         return [["wgrad", m, k, n] for (m, n), k in itertools.product(WGRAD_MN, WGRAD_K)]
     if kind == "contiguous":

@@ -14,12 +14,12 @@ import numpy as np
 from shapes import ALIGNMENT, KINDS, Sizes
 
 HEADER = Path(__file__).resolve().parent.parent / "csrc" / "config" / "sm90.hpp"
-DENSE, WGRAD, CONTIGUOUS, MASKED, KGROUPED = range(len(KINDS))
+DENSE, WGRAD, CONTIGUOUS, MASKED, KGROUPED, BF16 = range(len(KINDS))
 
 
 @dataclass
 class Configs:
-    """FP8 problems and configs for them, one per index of each array. `kind` is an index of KINDS.
+    """Problems and configs for them, one per index of each array. `kind` is an index of KINDS.
 
     D is BF16, or for weight gradients and K groups FP32 that is added to: what the model has for other D is not here.
     """
@@ -53,6 +53,15 @@ class Configs:
         return (self.kind == WGRAD) | (self.kind == KGROUPED)
 
     @property
+    def bf16(self) -> np.ndarray:
+        """Of operands."""
+        return self.kind == BF16
+
+    @property
+    def operand_bytes(self) -> np.ndarray:
+        return np.where(self.bf16, 2, 1)
+
+    @property
     def output_bytes(self) -> np.ndarray:
         return np.where(self.per_row_b, 4, 2)
 
@@ -67,7 +76,7 @@ class Configs:
     @property
     def row_alignment(self) -> np.ndarray:
         """Of both operands, whose rows follow each other without a gap: csrc/config/problem.hpp."""
-        return np.where(self.kind == KGROUPED, 128, np.gcd(self.k.astype(int), 128))
+        return np.where(self.kind == KGROUPED, 128, np.gcd((self.k * self.operand_bytes).astype(int), 128))
 
     @property
     def subtiles(self) -> np.ndarray:
@@ -76,14 +85,14 @@ class Configs:
 
     @property
     def per_row_cols(self) -> np.ndarray:
-        return (self.swap_ab == 1) | self.per_row_b
+        return ((self.swap_ab == 1) & ~self.bf16) | self.per_row_b
 
     # From here on: deep_gemm/include/deep_gemm/plan.cuh.
 
     @property
     def block_scales(self) -> np.ndarray:
         extent = np.where(self.swap_ab == 1, self.rows, self.cols)
-        return np.where(self.per_row_b, 0, extent / np.gcd(extent.astype(int), 128))
+        return np.where(self.per_row_b | self.bf16, 0, extent / np.gcd(extent.astype(int), 128))
 
     @property
     def math_registers(self) -> np.ndarray:
@@ -102,14 +111,15 @@ class Configs:
     def overlaps_blocks(self) -> np.ndarray:
         held = self.per_row_cols & (self.held_col_groups == self.cols // 8)
         scales = np.where(held, self.cols / 4, self.block_scales)
-        return (self.subtiles == 1) & ~self.wgmma_products & (1.5 * self.cols + 2 * scales <= self.math_registers - 36)
+        fits = (1.5 * self.cols + 2 * scales) <= self.math_registers - 36
+        return ~self.bf16 & (self.subtiles == 1) & ~self.wgmma_products & fits
 
     @property
     def looks_ahead(self) -> np.ndarray:
         one = np.where(self.per_row_b, self.wgmma_products, self.cols >= 144)
         two_warpgroups = self.row_warpgroups * self.turns == 2
         taller = self.subtiles > 1
-        return ~self.overlaps_blocks & (self.k_parts == 1) & (taller | (two_warpgroups & one))
+        return ~self.bf16 & ~self.overlaps_blocks & (self.k_parts == 1) & (taller | (two_warpgroups & one))
 
     @property
     def skips_padding(self) -> np.ndarray:
@@ -121,11 +131,21 @@ class Configs:
         return self.looks_ahead & (self.subtiles == 1)
 
 
-def constants() -> dict[str, float]:
-    """The constants that selection uses now."""
+def constants(bf16: bool = False) -> dict[str, float]:
+    """The constants that selection uses now, for FP8 or for BF16 operands."""
     struct = HEADER.read_text().split("struct CostModel {")[1].split("static double")[0]
     code = re.sub(r"//.*", "", struct)
-    return {name: float(value) for name, value in re.findall(r"(\w+) = ([\d.e+-]+)", code)}
+    common, own = code.split("static CostModel of(")
+    found = {name: float(value) for name, value in re.findall(r"(\w+) = ([\d.e+-]+)", common)}
+    if bf16:
+        found |= {name: float(value) for name, value in re.findall(r"x\.(\w+) = ([\d.e+-]+)", own)}
+    return found
+
+
+def constants_of(c: Configs) -> dict[str, np.ndarray]:
+    """The same for each config."""
+    fp8, bf16 = constants(), constants(bf16=True)
+    return {name: np.where(c.bf16, bf16[name], fp8[name]) for name in fp8}
 
 
 def ceil_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -222,7 +242,7 @@ def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     kinds = [c.wgmma_products, c.per_row_b, c.per_row_cols]
     each = np.select(kinds, [x["promote_wgmma_product_cycles"], product, col], x["promote_cycles"])
     runs = np.where(c.per_row_cols, 0, c.block_scales)
-    return c.cols / 2 * each + np.where(runs > 3, runs * x["run_cycles"], 0)
+    return np.where(c.bf16, 0, c.cols / 2 * each + np.where(runs > 3, runs * x["run_cycles"], 0))
 
 
 def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarray:
@@ -235,7 +255,7 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarra
     copies = np.maximum(1, busy * np.select(sizes, [1, x["copy_64"], x["copy_32"]], x["copy_16"]))
     l2 = copies * (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
     waits = np.select(
-        [c.overlaps_blocks, c.issues_in_order, c.looks_ahead],
+        [c.overlaps_blocks | c.bf16, c.issues_in_order, c.looks_ahead],
         [x["overlap_cycles"], x["ordered_cycles"], x["ahead_cycles"]],
         x["chain_cycles"],
     )
@@ -261,7 +281,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     tiles = blocks * n_blocks
     waves = expected_waves(tiles / (num_ctas // cluster), scatter)
     k = np.where(c.kind == KGROUPED, np.maximum(1, c.k // c.groups), c.k)
-    k_blocks = ceil_div(ceil_div(k, 128), c.cluster_k)
+    k_blocks = ceil_div(ceil_div(k * c.operand_bytes, 128), c.cluster_k)
     elements = c.rows * c.cols
     adds = c.per_row_b  # these benchmarks add to D in place
     late_added = x["fp32_cycles_per_element"] + x["late_plain_fp32_cycles_per_element"]
@@ -275,7 +295,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     high = tile_m * step_m
     height = np.clip(np.sqrt(area), high, ceil_div(group_rows(c), high) * high)
     width = area / height
-    read = tiles / (num_ctas // cluster) * (height * np.maximum(1, width / c.n) + width) * k
+    read = tiles / (num_ctas // cluster) * (height * np.maximum(1, width / c.n) + width) * k * c.operand_bytes
     shared = c.cluster_rows * c.cluster_cols > 1
     of_tile = np.where(shared, x["multicast_tile_cycles"], 0) + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
     tile = x["tile_cycles"] + of_tile + elements * of_element
@@ -283,7 +303,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     rows = expected_rows(c)
     power_us = 2e-6 * rows * c.n * k / x["tflops"]
     stored = rows * c.n * c.output_bytes
-    operands = expected_weights(c) * c.n * k + rows * k
+    operands = (expected_weights(c) * c.n + rows) * k * c.operand_bytes
     moved = operands + stored * np.where(adds, 2, 1)
     memory_us = moved / x["memory_gb_per_s"] / 1e3
     again_us = np.maximum(0, read - operands) * np.maximum(0, 1 - x["l2_bytes"] / operands) / x["again_gb_per_s"] / 1e3

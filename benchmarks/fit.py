@@ -126,8 +126,11 @@ def badness(x: dict[str, float], data: Data) -> float:
 def fit(arguments: argparse.Namespace) -> int:
     """A random search from the constants in force: a few of them change at a time, less and less, and what is better
     stays. The picks jump, so there is no gradient to follow."""
-    data = Data(*arguments.files, kinds=tuple(arguments.kinds.split(",")))
-    start = cost_model.constants()
+    kinds = tuple(arguments.kinds.split(","))
+    if "bf16" in kinds and len(kinds) > 1:
+        raise ValueError("BF16 has constants of its own: fit --kinds bf16, or the others")
+    data = Data(*arguments.files, kinds=kinds)
+    start = cost_model.constants(bf16=kinds == ("bf16",))
     names = [name for name in start if name not in FIXED]
     generator = np.random.default_rng(arguments.seed)
     found, least = dict(start), badness(start, data)
@@ -151,11 +154,11 @@ def fit(arguments: argparse.Namespace) -> int:
 
 def regret(arguments: argparse.Namespace) -> int:
     data = Data(*arguments.files, kinds=tuple(arguments.kinds.split(",")))
-    print_regret(cost_model.constants(), data, arguments.worst)
+    print_regret(cost_model.constants_of(data.configs), data, arguments.worst)
     return 0
 
 
-def print_regret(x: dict[str, float], data: Data, worst: int) -> None:
+def print_regret(x: dict[str, float] | dict[str, np.ndarray], data: Data, worst: int) -> None:
     """How far the estimates are off, and what the picks lose, in all and by kind."""
     estimates = cost_model.estimate_us(x, data.configs, data.num_sms)
     error = np.log(estimates / data.us)

@@ -207,7 +207,7 @@ def draw_model_error() -> None:
     from calibrate import Data
 
     data = Data(*sorted(RESULTS.glob("calibration_h200*.json")))
-    ratio = cost_model.estimate_us(cost_model.constants(), data.configs, data.num_sms) / data.us
+    ratio = cost_model.estimate_us(cost_model.constants_of(data.configs), data.configs, data.num_sms) / data.us
     figure, axis = plt.subplots(figsize=(7, 3.2), constrained_layout=True)
     few = data.configs.m <= 128
     for chosen, colour, label in ((few, ORANGE, "M <= 128"), (~few, BLUE, "M > 128")):

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-KINDS = ("dense", "wgrad", "contiguous", "masked", "kgrouped")
+KINDS = ("dense", "wgrad", "contiguous", "masked", "kgrouped", "bf16")
 MASKED_MAX_M = 4096
 ALIGNMENT = 128  # to which experts of a contiguous layout, and K groups, are drawn
 

@@ -27,7 +27,7 @@ def test_numpy_and_selection_agree(calibrate) -> None:
 
 def test_picks_are_near_the_best_measured(calibrate, capsys) -> None:
     data = calibrate.Data(*sorted((BENCHMARKS / "results").glob("calibration_h200*.json")))
-    calibrate.print_regret(calibrate.cost_model.constants(), data, 0)
+    calibrate.print_regret(calibrate.cost_model.constants_of(data.configs), data, 0)
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("regret"))
     assert float(line.split("mean ")[1].split(",")[0]) < 1.03, line
 

@@ -188,7 +188,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;
     average.k = expected_k(p);
-    candidate.cost_us = sm90::CostModel{}.estimate_us(average, c, candidate.num_ctas);
+    candidate.cost_us = sm90::CostModel::of(p.operand).estimate_us(average, c, candidate.num_ctas);
     return candidate;
 }
 

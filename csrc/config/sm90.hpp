@@ -113,7 +113,6 @@ struct CostModel {
     double launch_us = 3.183;           // launch, prologue, first copies
     double memory_gb_per_s = 4129;      // beyond the launch
     double tflops = 2500;               // what power allows
-    double bf16_tflops = 1250;          // the same of BF16
     double again_gb_per_s = 2.237e+04;  // operands that exceed the L2, read by more than one wave of tiles
     double l2_bytes = 2.659e+07;
     double last_gb_per_s = 5795;           // D of the last wave of tiles, which hides behind nothing
@@ -149,6 +148,15 @@ struct CostModel {
     double padding_cycles = 51.77, padding_tile_cycles = 1190;  // a K block's and a tile's, where padding is left out
     double split_us = 1.333, turn_us = 0.1309;  // adding up a K that a cluster splits, that further warpgroups share,
     double split_us_per_element = 0.0002854;    // and for each element that comes from elsewhere
+
+    /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
+    static CostModel of(ElementType operand) {
+        CostModel x;
+        if (operand == ElementType::bf16) {
+            x.tflops = 1250;
+        }
+        return x;
+    }
 
     static double norm(double power, std::initializer_list<double> values) {
         double sum = 0;
@@ -234,8 +242,7 @@ struct CostModel {
                             element_bytes(p.operand);
         const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms);
         const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
-        const double power_us =
-            2e-6 * expected_rows(p) * p.n * p.k / (p.operand == ElementType::bf16 ? bf16_tflops : tflops);
+        const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;
 
         const double rows = expected_rows(p), stored = rows * p.n * element_bytes(p.output);
         const double operands = (expected_weights(p) * p.n + rows) * p.k * element_bytes(p.operand);
