@@ -91,23 +91,6 @@ def dense(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Probl
     )
 
 
-def bf16(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Problem:
-    gemm = function("bf16_gemm_nt")
-    a = random_values((m, k), device, seed).bfloat16()
-    b = random_values((n, k), device, seed + 1).bfloat16()
-    d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
-    other = torch.empty_like(d)
-    return Problem(
-        call=lambda: gemm(a, b, d),
-        poison=lambda: d.fill_(float("nan")),
-        check=lambda: calc_diff(d, product_nt(a, b, magnitude=False).value),
-        flops=2 * m * n * k,
-        bytes=nbytes(a, b, d),
-        peak=BF16_FLOPS,
-        cublas=lambda: torch.matmul(a, b.T, out=other),
-    )
-
-
 def wgrad(m: int, k: int, n: int, device: torch.device, seed: int, **_) -> Problem:
     gemm = function("fp8_gemm_nt")
     a = quantise_rows(random_values((m, k), device, seed))
@@ -137,21 +120,30 @@ def worst(differences: Sequence[float]) -> float:
     return float("nan") if any(value != value for value in differences) else max(differences)
 
 
+def expert_rows(
+    counts: Sequence[int], k: int, device: torch.device, seed: int
+) -> tuple[torch.Tensor, torch.Tensor, list[slice]]:
+    """Values of a contiguous layout, zero in the padding; the layout; and where each expert's rows are."""
+    alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
+    m = sum(ceil_div(count, alignment) * alignment for count in counts)
+    values = torch.zeros((m, k), dtype=torch.float32, device=device)
+    layout = torch.full((m,), -1, dtype=torch.int32, device=device)
+    parts, start = [], 0
+    for group, count in enumerate(counts):
+        parts.append(slice(start, start + count))
+        values[parts[-1]] = random_values((count, k), device, seed + group)
+        layout[parts[-1]] = group
+        start += ceil_div(count, alignment) * alignment
+    return values, layout, parts
+
+
 def contiguous(
     groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
 ) -> Problem:
     gemm = function("m_grouped_fp8_gemm_nt_contiguous")
-    alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
     counts = draw(groups, tokens, total, seed)
-    starts = [0]
-    for count in counts:
-        starts.append(starts[-1] + ceil_div(count, alignment) * alignment)
-    m = starts[-1]
-    values = torch.zeros((m, k), dtype=torch.float32, device=device)
-    layout = torch.full((m,), -1, dtype=torch.int32, device=device)
-    for group, count in enumerate(counts):
-        values[starts[group] : starts[group] + count] = random_values((count, k), device, seed + group)
-        layout[starts[group] : starts[group] + count] = group
+    values, layout, parts = expert_rows(counts, k, device, seed)
+    m = len(values)
     a = quantise_rows(values)
     del values
     b = expert_weights(groups, n, k, device, seed + 1000)
@@ -161,8 +153,7 @@ def contiguous(
 
     def check() -> float:
         found = []
-        for group, count in enumerate(counts):
-            part = slice(starts[group], starts[group] + count)
+        for group, part in enumerate(parts):
             expert = Operand(b.data[group], b.scales[group])
             expected = product_nt(Operand(a.data[part], a.scales[part]), expert, magnitude=False).value
             found.append(calc_diff(d[part], expected))
@@ -247,9 +238,121 @@ def kgrouped(
     )
 
 
+# Operands of BF16: no scales.
+
+
+def bf16(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Problem:
+    gemm = function("bf16_gemm_nt")
+    a = random_values((m, k), device, seed).bfloat16()
+    b = random_values((n, k), device, seed + 1).bfloat16()
+    d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
+    other = torch.empty_like(d)
+    return Problem(
+        call=lambda: gemm(a, b, d),
+        poison=lambda: d.fill_(float("nan")),
+        check=lambda: calc_diff(d, product_nt(a, b, magnitude=False).value),
+        flops=2 * m * n * k,
+        bytes=nbytes(a, b, d),
+        peak=BF16_FLOPS,
+        cublas=lambda: torch.matmul(a, b.T, out=other),
+    )
+
+
+def bf16_weights(groups: int, n: int, k: int, device: torch.device, seed: int) -> torch.Tensor:
+    """One expert at a time, as `expert_weights`."""
+    b = torch.empty((groups, n, k), dtype=torch.bfloat16, device=device)
+    for group in range(groups):
+        b[group] = random_values((n, k), device, seed + group)
+    return b
+
+
+def bf16_contiguous(
+    groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
+) -> Problem:
+    gemm = function("m_grouped_bf16_gemm_nt_contiguous")
+    values, layout, parts = expert_rows(draw(groups, tokens, total, seed), k, device, seed)
+    a, b = values.bfloat16(), bf16_weights(groups, n, k, device, seed + 1000)
+    d = torch.empty((len(a), n), dtype=torch.bfloat16, device=device)
+    rows = sum(part.stop - part.start for part in parts)
+
+    def check() -> float:
+        pairs = zip(parts, b, strict=True)
+        return worst([calc_diff(d[part], product_nt(a[part], x, magnitude=False).value) for part, x in pairs])
+
+    return Problem(
+        call=lambda: gemm(a, b, d, layout),
+        poison=lambda: d.fill_(float("nan")),
+        check=check,
+        flops=2 * rows * n * k,
+        bytes=rows * (k + n) * 2 + nbytes(b),
+        peak=BF16_FLOPS,
+    )
+
+
+def bf16_masked(
+    groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
+) -> Problem:
+    gemm = function("m_grouped_bf16_gemm_nt_masked")
+    counts = draw(groups, tokens, total, seed)
+    max_m = max(MASKED_MAX_M if device.type == "cuda" else 0, ceil_div(max(counts), 64) * 64)
+    a = torch.full((groups, max_m, k), float("nan"), dtype=torch.bfloat16, device=device)
+    for group, count in enumerate(counts):
+        a[group, :count] = random_values((count, k), device, seed + group)
+    b = bf16_weights(groups, n, k, device, seed + 1000)
+    d = torch.empty((groups, max_m, n), dtype=torch.bfloat16, device=device)
+    masked_m = torch.tensor(counts, dtype=torch.int32, device=device)
+    rows = sum(counts)
+
+    def check() -> float:
+        return worst(
+            [
+                calc_diff(d[g, :count], product_nt(a[g, :count], b[g], magnitude=False).value)
+                for g, count in enumerate(counts)
+            ]
+        )
+
+    return Problem(
+        call=lambda: gemm(a, b, d, masked_m, tokens),
+        poison=lambda: d.fill_(float("nan")),
+        check=check,
+        flops=2 * rows * n * k,
+        bytes=rows * (k + n) * 2 + nbytes(b),
+        peak=BF16_FLOPS,
+    )
+
+
+def bf16_kgrouped(
+    groups: int, m: int, n: int, mean_k: int, device: torch.device, seed: int, total: int | None = None, **_
+) -> Problem:
+    gemm = function("k_grouped_bf16_gemm_tn_contiguous")
+    ks = draw(groups, mean_k, total, seed, multiple=ALIGNMENT)
+    a, b = (random_values((sum(ks), extent), device, seed + i).bfloat16() for i, extent in enumerate((m, n)))
+    ks_tensor = torch.tensor(ks, dtype=torch.int32, device=device)
+    c = random_values((groups, m, n), device, seed + 2) * mean_k**0.5
+    d = torch.empty_like(c)
+
+    def check() -> float:
+        pairs = zip(a.split(ks), b.split(ks), strict=True)
+        return worst(
+            [calc_diff(d[g] - c[g], product_nt(x.T, y.T, magnitude=False).value) for g, (x, y) in enumerate(pairs)]
+        )
+
+    return Problem(
+        call=lambda: gemm(a, b, d, ks, ks_tensor, c=d),
+        poison=lambda: d.copy_(c),
+        check=check,
+        flops=2 * m * n * sum(ks),
+        bytes=nbytes(a, b, d, d),
+        peak=BF16_FLOPS,
+    )
+
+
 BUILDERS = {
     "dense": dense,
     "bf16": bf16,
+    "bf16_contiguous": bf16_contiguous,
+    "bf16_masked": bf16_masked,
+    "bf16_kgrouped": bf16_kgrouped,
     "wgrad": wgrad,
     "contiguous": contiguous,
     "masked": masked,

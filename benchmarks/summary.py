@@ -19,7 +19,7 @@ CLASSES: list[tuple[str, float, Callable[[Sequence], bool]]] = [
     ("masked, <= 20 tokens", 1.08, lambda c: c[0] == "masked" and c[2] <= 20),
     ("k-grouped", 1.20, lambda c: c[0] == "kgrouped"),
     ("BF16 M <= 128", 1.12, lambda c: c[0] == "bf16" and c[1] <= 128),
-    ("BF16 M = 4096", 1.00, lambda c: c[0] == "bf16" and c[1] > 128),
+    ("BF16 M = 4096", 1.00, lambda c: c[0] == "bf16" and c[1] >= 4096),
 ]
 
 

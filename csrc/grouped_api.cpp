@@ -28,8 +28,8 @@ bool m_grouped_fp8_gemm_masked(TensorView a, TensorView sfa, TensorView b, Tenso
                                int64_t compiled_dims) {
     const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
     const CallKey key(Grouping::masked, a, sfa, b, sfb, d, masked_m, expected_m, rows.a, rows.b, compiled_dims);
-    return run_gemm(
-        key, [&] { return check_masked({a, &sfa}, {b, &sfb}, d, masked_m, expected_m, rows, compiled_dims); });
+    return run_gemm(key,
+                    [&] { return check_masked({a, &sfa}, {b, &sfb}, d, masked_m, expected_m, rows, compiled_dims); });
 }
 
 bool m_grouped_bf16_gemm_contiguous(TensorView a, TensorView b, TensorView d, TensorView grouped_layout,

@@ -27,8 +27,8 @@ bool fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, Tensor
 bool bf16_gemm(TensorView a, TensorView b, TensorView d, Optional<TensorView> c, int64_t layout) {
     const std::optional<TensorView> added = to_optional(c);
     const CallKey key(Grouping::dense, a, b, d, added, layout);
-    return run_gemm(
-        key, [&] { return check_dense({a}, {b}, d, added, {}, layout & kCompileAll, operand_layout(layout)); });
+    return run_gemm(key,
+                    [&] { return check_dense({a}, {b}, d, added, {}, layout & kCompileAll, operand_layout(layout)); });
 }
 
 /// Serve all calls on a device with this config (rows = 0: select again). For tuning and tests.

@@ -56,7 +56,8 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
         p.grouping = Grouping::k_contiguous;
     else if (kind != "dense")
         p.grouping = m_grouping(kind);
-    const auto part_of_config = [&tile = tile, &cluster = cluster, &turns = turns](const std::string& name) -> int32_t* {
+    const auto part_of_config = [&tile = tile, &cluster = cluster,
+                                 &turns = turns](const std::string& name) -> int32_t* {
         if (name == "tile_rows") return &tile.rows;
         if (name == "tile_cols") return &tile.cols;
         if (name == "cluster_rows") return &cluster.rows;

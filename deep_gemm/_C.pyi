@@ -239,9 +239,10 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
     """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
     "m_contiguous", "m_psum", "masked" (m is then max_m) or "k_contiguous" (k is then the sum of K).
 
-    Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, bf16 (operands), mn_major_a, mn_major_b (BF16 only), add_c, in_place, group_maps,
-    compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default of the calls). A config instead of the selected one:
-    tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns.
+    Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, bf16 (operands), mn_major_a and
+    mn_major_b (of BF16), add_c, in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default
+    of the calls). A config instead of the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
+    cluster_k, turns.
     """
 
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.

@@ -24,7 +24,7 @@ import sys
 import torch
 from candidates import HOPPER_SMS, candidates, forced, forced_tile, grouped_candidates, straight
 from grouped_inputs import contiguous, masked
-from inputs import Operand, random_blocks, random_rows
+from inputs import Operand, random_blocks, random_rows, random_values, with_row_padding
 from reference import assert_matches, product_nt
 
 import deep_gemm
@@ -136,6 +136,39 @@ def k_grouped() -> None:
     print("k-grouped: nt, tn")
 
 
+def bf16() -> None:
+    """Every layout, C, several tiles a CTA; experts; K groups."""
+    m, n, k = 300, 264, 200
+    a, b = (random_values((rows, k), DEVICE, seed).bfloat16() for seed, rows in enumerate((m, n)))
+    pad = with_row_padding(a.T, -m % 8)
+    for rows, cols, sms in ((128, 128, 2), (64, 64, 132)):
+        before = deep_gemm.get_num_sms()
+        deep_gemm.set_num_sms(min(sms, before))
+        try:
+            for name in ("nt", "nn", "tn", "tt"):
+                d = torch.ones((m, n), device=DEVICE)
+                with forced_tile(DEVICE, (m, n, k), False, rows, cols):
+                    function = getattr(deep_gemm, f"bf16_gemm_{name}")
+                    function(pad if name[0] == "t" else a, b.T.contiguous() if name[1] == "n" else b, d, c=d)
+                assert_matches(d - 1, product_nt(a, b), name)
+        finally:
+            deep_gemm.set_num_sms(before)
+    layout = torch.full((256,), -1, dtype=torch.int32, device=DEVICE)
+    layout[:100], layout[128:200] = 0, 1
+    d = torch.full((256, 132), float("nan"), dtype=torch.bfloat16, device=DEVICE)
+    deep_gemm.m_grouped_bf16_gemm_nt_contiguous(a[:256], b.view(2, 132, k), d, layout)
+    assert_matches(d[128:200], product_nt(a[128:200], b[132:]), "contiguous")
+    few = torch.tensor([3, 70], dtype=torch.int32, device=DEVICE)
+    d = torch.full((2, 100, 132), float("nan"), dtype=torch.bfloat16, device=DEVICE)
+    deep_gemm.m_grouped_bf16_gemm_nt_masked(a[:200].view(2, 100, k), b.view(2, 132, k), d, few, 50)
+    assert_matches(d[1, :70], product_nt(a[100:170], b[132:]), "masked")
+    ks = torch.tensor([100, 0, 200], dtype=torch.int32, device=DEVICE)
+    d = torch.zeros((3, 200, 200), device=DEVICE)
+    deep_gemm.k_grouped_bf16_gemm_tn_contiguous(a[:, :200], a[:, :200], d, ks.tolist(), ks, c=d)
+    assert_matches(d[2], product_nt(a[100:].T, a[100:].T), "k groups")
+    print("bf16: nt, nn, tn, tt, contiguous, masked, k-grouped")
+
+
 def scale_layouts() -> None:
     scales = torch.exp2(torch.randint(-9, 9, (2, 37, 5), device=DEVICE).float())
     assert torch.equal(deep_gemm.get_mn_major_tma_aligned_tensor(scales), scales)
@@ -144,7 +177,7 @@ def scale_layouts() -> None:
 
 
 if __name__ == "__main__":
-    every = (dense, layouts, weight_gradient, grouped, tall, products, k_grouped, scale_layouts)
+    every = (dense, layouts, weight_gradient, grouped, tall, products, k_grouped, bf16, scale_layouts)
     cases = {case.__name__: case for case in every}
     for name in sys.argv[1:] or cases:
         cases[name]()

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 INSTRUCTION_BYTES = 16
 OPCODE, PREDICATE, ALWAYS = 0xFFF, 0xF000, 0x7000  # bits of an instruction's first word; of no predicate
-QGMMA, R2UR, BRANCH, FSEL = 0x9F3, 0x2CA, 0x947, 0x208  # wgmma of FP8, move to a uniform register, jump, select
+WGMMA = (0x9F3, 0x9F0)  # of FP8 and of BF16, both operands in shared memory
+R2UR, BRANCH, FSEL = 0x2CA, 0x947, 0x208  # move to a uniform register, jump, select
 HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that reads registers; its fence and its wait
 WAITS = 1 << 47  # of WARPGROUP: the wait
 LDS, SYNCS_ARRIVE = 0x984, 0x9A7  # load from shared memory, arrival at a barrier
@@ -54,7 +55,7 @@ def wgmma_loops(instructions: list[int]) -> list[range]:
     loops: list[range] = []
     for loop in sorted(back, key=len):
         apart = all(loop.stop <= other.start or other.stop <= loop.start for other in loops)
-        if apart and any(instructions[index] & OPCODE == QGMMA for index in loop):
+        if apart and any(instructions[index] & OPCODE in WGMMA for index in loop):
             loops.append(loop)
     return loops
 
@@ -140,7 +141,7 @@ def early_arrivals(instructions: list[int]) -> list[int]:
 class LoopsOverK(NamedTuple):
     """What stands in the loops over K.
 
-    FP8 wgmma; parts of their descriptors that come from moves into uniform registers (R2UR) behind another wgmma, with
+    wgmma; parts of their descriptors that come from moves into uniform registers (R2UR) behind another wgmma, with
     no branch in between: the next one waits for them; and selects of FP32 values, which a branch taken in one round may
     have become in all of them.
     """
@@ -157,7 +158,7 @@ def loops_over_k(found: list[int]) -> LoopsOverK:
         moved: set[int] = set()  # uniform registers that a move behind the last wgmma decides
         for word in (found[index] for index in loop):
             opcode, target_register = word & OPCODE, word >> 16 & 0xFF
-            if opcode == QGMMA:
+            if opcode in WGMMA:
                 descriptor = word >> 24 & 0xFF
                 wgmma += 1
                 moves += len(moved & set(range(descriptor, descriptor + 4))) if after_wgmma else 0

@@ -200,6 +200,26 @@ class TestDense:
         matches(out.tensor, a, b)
 
 
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", ["nt", "nn"])
+def test_rows_do_not_depend_on_m(device, layout) -> None:
+    """Whatever the tile, and whether operands are swapped: the sum goes along K in the same steps."""
+    n, k = 200, 1000
+    a, b = operands(300, n, k, device)
+    before = deep_gemm.get_batch_invariant(device)
+    deep_gemm.set_batch_invariant(True, device)
+    try:
+        found = []
+        for m in (1, 7, 64, 130, 300):
+            d = torch.full((m, n), float("nan"), device=device)
+            call(layout, a[:m], b, d)
+            found.append(d)
+    finally:
+        deep_gemm.set_batch_invariant(before, device)
+    for d in found:
+        assert torch.equal(d, found[-1][: len(d)])
+
+
 class TestErrors:
     def test_types(self, device) -> None:
         a, b = operands(16, 16, 64, device)
@@ -220,10 +240,10 @@ class TestErrors:
         odd = values((16, 60), device, 1)
         with pytest.raises(ValueError, match="K must be a multiple of 8, but is 60: pad A and B with zeros to K=64"):
             deep_gemm.bf16_gemm_nt(odd, odd, out.tensor)
-        with pytest.raises(ValueError, match="a's rows must start at multiples of 16 bytes.*allocate rows of 64"):
+        with pytest.raises(ValueError, match=r"a's rows must start at multiples of 16 bytes.*allocate rows of 64"):
             deep_gemm.bf16_gemm_nt(values((16, 60), device, 1)[:, :56], b[:, :56], out.tensor)
         lines = values((64, 20), device, 1)[:, :16]
-        with pytest.raises(ValueError, match="b's lines along N must start at multiples of 16 bytes.*of 24"):
+        with pytest.raises(ValueError, match=r"b's lines along N must start at multiples of 16 bytes.*of 24"):
             deep_gemm.bf16_gemm_nn(a, lines, out.tensor)
         with pytest.raises(ValueError, match="a must start at a multiple of 16 bytes"):
             deep_gemm.bf16_gemm_nt(values((16, 72), device, 1)[:, 1:65], b, out.tensor)
@@ -241,7 +261,7 @@ class TestErrors:
             deep_gemm.k_grouped_bf16_gemm_tn_contiguous(a, b, d, None, sizes, use_psum_layout=True)
         with pytest.raises(ValueError, match="sum_k=120 as ks_cpu adds up"):
             deep_gemm.k_grouped_bf16_gemm_tn_contiguous(a, b, d, [64, 56], sizes)
-        with pytest.raises(ValueError, match="a must be .* with M contiguous"):
+        with pytest.raises(ValueError, match=r"a must be .* with M contiguous"):
             deep_gemm.k_grouped_bf16_gemm_tn_contiguous(a.T.contiguous().T, b, d, [64, 64], sizes)
         assert not d.any()
 

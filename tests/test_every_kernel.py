@@ -42,6 +42,9 @@ def public_problems() -> Iterator[Problem]:
         if what == "dense":
             m, n, k = case
             yield "dense", {"m": m, "n": n, "k": k}
+        elif what == "bf16":
+            m, n, k = case
+            yield "dense", {"m": m, "n": n, "k": k, "bf16": 1}
         elif what == "wgrad":
             m, k, n = case
             yield "dense", {"m": m, "n": n, "k": k, "per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
@@ -85,6 +88,23 @@ def grouped_problems() -> Iterator[Problem]:
         yield "masked", {"m": 4096, "expected_m": tokens, **shape}
 
 
+def bf16_problems() -> Iterator[Problem]:
+    outputs = [{}, {"add_c": 1}, {"fp32_output": 1}, {"fp32_output": 1, "add_c": 1, "in_place": 1}]
+    for (n, k), m, output, layout in product([*PUBLIC_WEIGHTS, *OTHER_WEIGHTS], TOKENS, outputs, range(4)):
+        yield (
+            "dense",
+            {"m": m, "n": n, "k": k, "bf16": 1, "mn_major_a": layout & 1, "mn_major_b": layout >> 1, **output},
+        )
+    for (groups, tokens), mn_major in product([(8, 4096), (32, 192), (64, 128), (32, 8)], (0, 1)):
+        shape = {"n": 4096, "k": 2048, "groups": groups, "bf16": 1, "mn_major_b": mn_major}
+        for grouping in ("m_contiguous", "m_psum"):
+            yield grouping, {"m": groups * max(tokens, 128), "alignment": 128, "expected_m": tokens, **shape}
+        yield "masked", {"m": 4096, "expected_m": tokens, **shape}
+    k_groups = {"bf16": 1, "mn_major_a": 1, "mn_major_b": 1, "group_maps": 1, "fp32_output": 1}
+    for (m, n), output in product([(4096, 7168), (576, 1024)], [{}, {"add_c": 1}, {"add_c": 1, "in_place": 1}]):
+        yield "k_contiguous", {"m": m, "n": n, "k": 32768, "groups": 8, **k_groups, **output}
+
+
 def k_grouped_problems() -> Iterator[Problem]:
     sides = [(4096, 7168), (7168, 2048), (576, 1024)]
     outputs = [{}, {"add_c": 1}, {"add_c": 1, "in_place": 1}]
@@ -109,7 +129,7 @@ def config_of(text: str) -> str:
 def facts_of(text: str) -> set[tuple[str, str]]:
     """Every pair of facts that may decide registers and instructions together."""
     config = config_of(text)
-    names = "grouping|output|scales_b|cluster|add_c|look_ahead|store|stream_b|group_maps"
+    names = "grouping|operand|output|scales_b|mn_major_a|mn_major_b|cluster|add_c|look_ahead|store|stream_b|group_maps"
     facts = re.findall(rf"\.(?:{names}) = (?:{{.*?}}|[\w:]+)", config)
     facts.append(re.search(r"swap_ab = \w+, .tile = {.*?}", config)[0])
     trips = re.search(r"\.shape = {.*?(\.k = \d+)}", config)[1]  # a K that is compiled in: the main loop's trip count
@@ -142,7 +162,7 @@ result = [result.error and str(result.error) for result in results]
 
 def slow_loop(text: str) -> str | None:
     loops = sass.loops_over_k(sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin")))
-    assert loops.wgmma >= 4, "no FP8 wgmma in the machine code: has its opcode changed?"
+    assert loops.wgmma >= 4, "no wgmma in the machine code: has its opcode changed?"
     return f"in the loops over K: {loops}" if loops.moves or loops.selects else None
 
 
@@ -168,7 +188,7 @@ def failures(found: dict[str, Problem], texts: list[str]) -> str:
 
 
 def every_problem() -> Iterator[Problem]:
-    return chain(public_problems(), dense_problems(), grouped_problems(), k_grouped_problems())
+    return chain(public_problems(), dense_problems(), grouped_problems(), k_grouped_problems(), bf16_problems())
 
 
 def test_no_kernel_spills_or_keeps_wgmma_waiting():

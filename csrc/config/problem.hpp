@@ -34,11 +34,12 @@ struct Problem {
     int32_t expected_m = 0;     // rows of a group, as far as the host knows (0: unknown): masked and psum problems
     int32_t m_alignment = 128;  // of the groups' first rows: contiguous and psum problems
     int32_t add_c = 0;
-    int32_t in_place = 0;                      // C is D
-    int32_t group_maps = 0;                    // K groups are matrices of their own
-    int32_t aligned_store = 1;                 // D's base and rows start at multiples of 16 bytes
-    int32_t mn_major_a = 0, mn_major_b = 0;    // BF16 operands: see GemmConfig
-    int32_t row_alignment_a = kBestAlignment;  // bytes, see alignment_of; of an MN-major operand, its lines along M or N
+    int32_t in_place = 0;                    // C is D
+    int32_t group_maps = 0;                  // K groups are matrices of their own
+    int32_t aligned_store = 1;               // D's base and rows start at multiples of 16 bytes
+    int32_t mn_major_a = 0, mn_major_b = 0;  // BF16 operands: see GemmConfig
+    int32_t row_alignment_a =
+        kBestAlignment;  // bytes, see alignment_of; of an MN-major operand, its lines along M or N
     int32_t row_alignment_b = kBestAlignment;
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 

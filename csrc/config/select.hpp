@@ -92,7 +92,8 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
                   col_multiple = c.swap_ab ? p.block_m_multiple : p.block_n_multiple;
     if (c.tile.rows > std::max(64, row_multiple) && c.tile.rows >= 2 * align_up(rows, 64))
         return "rows twice what the problem has";
-    if (c.tile.cols > std::max(c.mn_major_cols() ? kMnBlock : 16, col_multiple) && c.tile.cols >= 2 * align_up(cols, 16))
+    if (c.tile.cols > std::max(c.mn_major_cols() ? kMnBlock : 16, col_multiple) &&
+        c.tile.cols >= 2 * align_up(cols, 16))
         return "columns twice what the problem has";
     return "";
 }
@@ -173,7 +174,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     // All of a tile: its stores drain while the next one is multiplied. Where that leaves few stages, fewer buffers, of
     // which the later ones then wait, rather than a ring that runs dry.
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
-    const int32_t least_stages = sm90::least_stages(c, tiles * cluster.k > resident);
+    const int32_t least_stages = sm90::least_stages(c, static_cast<double>(tiles * cluster.k) / resident);
     c.store_buffers = store_chunks_per_tile(c);
     c.stages = most_stages(c);
     while (c.stages < least_stages && c.store_buffers > 1 && is_staged(c.store)) {
@@ -196,9 +197,8 @@ inline std::vector<Candidate> enumerate(const Problem& p) {
     std::vector<Candidate> candidates;
     candidates.reserve(1024);
     for (const bool swap_ab : {false, true})
-        for (const TileShape& tile :
-             is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(p.operand, swap_ab)
-                                      : sm90::tile_shapes(p.operand, swap_ab))
+        for (const TileShape& tile : is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(p.operand, swap_ab)
+                                                              : sm90::tile_shapes(p.operand, swap_ab))
             for (const ClusterShape& cluster : sm90::cluster_shapes())
                 for (const int32_t k_warpgroups : {1, 2, 3})
                     if (k_warpgroups == 1 ||

@@ -75,9 +75,12 @@ inline bool looks_ahead(const GemmConfig& c) {
 }
 
 /// Stages that are worth more than buffers for all of D. Three do for 256 rows of a dense problem with several tiles a
-/// CTA, whose operands come from the L2 (docs/performance.md).
-inline int32_t least_stages(const GemmConfig& c, bool several_tiles) {
-    return c.grouping == Grouping::dense && c.tile.rows == 256 && c.look_ahead && several_tiles ? 3 : 4;
+/// CTA, whose operands come from the L2, and for the largest BF16 tiles where a CTA has more than four
+/// (docs/performance.md).
+inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
+    const bool fp8 = c.tile.rows == 256 && c.look_ahead && tiles_per_cta > 1;
+    const bool bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
+    return c.grouping == Grouping::dense && (fp8 || bf16) ? 3 : 4;
 }
 
 /// Whether loads of C beside both accumulators, or what FP32 stores and group tables keep, take more registers than a
@@ -153,7 +156,21 @@ struct CostModel {
     static CostModel of(ElementType operand) {
         CostModel x;
         if (operand == ElementType::bf16) {
-            x.tflops = 1250;
+            x.clock_mhz = 1847;
+            x.launch_us = 2.295;
+            x.memory_gb_per_s = 3829;
+            x.tflops = 2229;
+            x.last_gb_per_s = 2738;
+            x.overlap_norm = 2.749;
+            x.smem_bytes_per_cycle = 147.9;
+            x.l2_bytes_per_cycle = 80.54;
+            x.overlap_cycles = 16.69;
+            x.tile_cycles = 877.1;
+            x.tile_cycles_per_element = 0.01844;
+            x.multicast_cycles = 63.34;
+            x.split_us = 1.436;
+            x.turn_us = 0.4015;
+            x.split_us_per_element = 0.0001658;
         }
         return x;
     }
@@ -213,9 +230,9 @@ struct CostModel {
             (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes / l2_bytes_per_cycle;
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
-                             : issues_in_order(c) ? ordered_cycles
-                             : c.look_ahead       ? ahead_cycles
-                                                  : chain_cycles;
+                             : issues_in_order(c)              ? ordered_cycles
+                             : c.look_ahead                    ? ahead_cycles
+                                                               : chain_cycles;
         const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits);
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups}) +
                (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0) + (skips_padding(c) ? padding_cycles : 0);
@@ -238,8 +255,8 @@ struct CostModel {
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),
                                          static_cast<double>(align_up(expected_group_rows(p), tile_m)));
         const double width = area / height;
-        const double read = tiles / (num_ctas / c.cluster.size()) * (height * std::max(1.0, width / p.n) + width) * p.k *
-                            element_bytes(p.operand);
+        const double read = tiles / (num_ctas / c.cluster.size()) * (height * std::max(1.0, width / p.n) + width) *
+                            p.k * element_bytes(p.operand);
         const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms);
         const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
         const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;

@@ -158,8 +158,8 @@ constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
 
 /// Whether a warp of its own issues the copies that store D. Takes staging buffers for all of a tile.
 constexpr bool has_store_warp(const GemmConfig& c) {
-    return (stores_late(c) || ((overlaps_blocks(c) || !c.scaled()) && !c.swap_ab)) && is_staged(c.store) && c.k_parts() == 1 &&
-           c.math_warpgroups > 1 && c.store_buffers == store_chunks_per_tile(c) &&
+    return (stores_late(c) || ((overlaps_blocks(c) || !c.scaled()) && !c.swap_ab)) && is_staged(c.store) &&
+           c.k_parts() == 1 && c.math_warpgroups > 1 && c.store_buffers == store_chunks_per_tile(c) &&
            (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
 }
 

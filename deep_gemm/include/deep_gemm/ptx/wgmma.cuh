@@ -30,8 +30,8 @@ DG_DEVICE uint64_t wgmma_descriptor(uint32_t address) {
     return ((address & 0x3ffff) >> 4) | (1ull << 16) | (kStride << 32) | (kSwizzle128 << 62);
 }
 
-/// The same of an MN-major operand, blocks of 64 rows by 64 of K: eight of K are 1024 bytes apart, blocks 8192. Advance by
-/// 2048 bytes for the next K step.
+/// The same of an MN-major operand, blocks of 64 rows by 64 of K: eight of K are 1024 bytes apart, blocks 8192. Advance
+/// by 2048 bytes for the next K step.
 DG_DEVICE uint64_t wgmma_descriptor_mn_major(uint32_t address) {
     constexpr uint64_t kNextBlock = 8192 >> 4, kNextEight = 1024 >> 4, kSwizzle128 = 1;
     return ((address & 0x3ffff) >> 4) | (kNextBlock << 16) | (kNextEight << 32) | (kSwizzle128 << 62);

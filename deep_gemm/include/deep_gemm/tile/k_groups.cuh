@@ -1,7 +1,7 @@
 // Where the groups of a K-grouped problem lie along K, from counts that only the device knows.
 //
-// Each group's K is padded to whole K blocks, and these blocks are numbered through: FP8 scales have one entry for each,
-// and so do operands that were copied to multiples of 128.
+// Each group's K is padded to whole K blocks, and these blocks are numbered through: FP8 scales have one entry for
+// each, and so do operands that were copied to multiples of 128.
 #pragma once
 
 #include <deep_gemm/params.cuh>
@@ -11,7 +11,7 @@
 namespace deep_gemm {
 
 struct KGroup {
-    int32_t begin, k;             // first element of K in the caller's operands, and number of elements
+    int32_t begin, k;  // first element of K in the caller's operands, and number of elements
     int32_t first_block, blocks;
 };
 

@@ -116,12 +116,15 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
                 load_wanted_rows<c, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k, tile, row_group,
                                                position.col, rows_mask, kHintA);
             else
-                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.mn_major_rows()>(
-                    smem.rows(ring.stage), *source.rows, full, k, tile.row, row_group, position.col, rows_mask,
-                    c.swap_ab ? kHintB : kHintA);
-            load_operand<c.tile.cols, c.cluster.rows, kRowBytes, c.mn_major_cols()>(
-                smem.cols(ring.stage), *source.cols, full, k, tile.col, col_group, position.row, cols_mask,
-                c.swap_ab ? kHintA : kHintB);
+                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.mn_major_rows()>(smem.rows(ring.stage),
+                                                                                        *source.rows, full, k, tile.row,
+                                                                                        row_group, position.col,
+                                                                                        rows_mask,
+                                                                                        c.swap_ab ? kHintB : kHintA);
+            load_operand<c.tile.cols, c.cluster.rows, kRowBytes, c.mn_major_cols()>(smem.cols(ring.stage), *source.cols,
+                                                                                    full, k, tile.col, col_group,
+                                                                                    position.row, cols_mask,
+                                                                                    c.swap_ab ? kHintA : kHintB);
             if constexpr (c.row_scales() == ScaleKind::per_row)
                 ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, row_group,
                               ptx::CacheHint::normal);
