@@ -254,6 +254,7 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarra
     sizes = [c.row_alignment == size for size in (128, 64, 32)]
     copies = np.maximum(1, busy * np.select(sizes, [1, x["copy_64"], x["copy_32"]], x["copy_16"]))
     l2 = copies * (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
+    l2 = l2 * np.where(c.cluster_k > 1, x["split_copies"], 1)
     waits = np.select(
         [c.overlaps_blocks | c.bf16, c.issues_in_order, c.looks_ahead],
         [x["overlap_cycles"], x["ordered_cycles"], x["ahead_cycles"]],

@@ -124,6 +124,7 @@ struct CostModel {
     double overlap_norm = 2.826;          // how fully these hide each other: 1 adds them up, infinity takes the largest
     double smem_bytes_per_cycle = 149.7;  // wgmma operands read and copies written
     double l2_bytes_per_cycle = 69.03;    // into one SM
+    double split_copies = 1;              // times as much of the L2: CTAs that split K share less with their neighbours
     double copy_64 = 1.2, copy_32 = 1.25, copy_16 = 2.6;  // times as much of the L2: rows aligned to so many bytes only
     double block_norm = 9;                                // as overlap_norm, of what limits a K block
     double promote_cycles = 1;                            // an accumulator of a thread, scales uniform along columns
@@ -227,7 +228,8 @@ struct CostModel {
         const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
                      col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b, busy);
         const double l2 =
-            (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes / l2_bytes_per_cycle;
+            (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes / l2_bytes_per_cycle *
+            (c.cluster.k > 1 ? split_copies : 1);
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
                              : issues_in_order(c)              ? ordered_cycles

@@ -41,7 +41,9 @@ public:
         int32_t k_blocks = counts_by_argument(c) ? k_blocks_ : tile.k_blocks;
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
-        if constexpr (!counts_by_argument(c) && c.grouping != Grouping::dense) k_blocks = ptx::uniform(k_blocks);
+        constexpr bool kUniform =
+            counts_by_argument(c) || (c.grouping == Grouping::dense && (c.scaled() || c.cluster.k == 1));
+        if constexpr (!kUniform) k_blocks = ptx::uniform(k_blocks);
         constexpr bool kEarly = c.scaled() && (stores_late(c) || !TileScheduler<c>::kPlaced);
         const auto begin = [&] {
             if constexpr (kEarly) meanwhile();
@@ -336,6 +338,7 @@ private:
     /// dry.
     DG_DEVICE void accumulate(Totals& total, int32_t k_blocks) {
         int32_t previous = 0;
+#pragma unroll 1
         for (int32_t i = 0; i < k_blocks; ++i, advance()) {
             wait_full();
 #pragma unroll
