@@ -157,21 +157,22 @@ struct CostModel {
     static CostModel of(ElementType operand) {
         CostModel x;
         if (operand == ElementType::bf16) {
-            x.clock_mhz = 1847;
-            x.launch_us = 2.295;
-            x.memory_gb_per_s = 3829;
-            x.tflops = 2229;
-            x.last_gb_per_s = 2738;
-            x.overlap_norm = 2.749;
+            x.clock_mhz = 1878;
+            x.launch_us = 2.06;
+            x.memory_gb_per_s = 3861;
+            x.tflops = 1847;
+            x.last_gb_per_s = 3760;
+            x.overlap_norm = 3.045;
             x.smem_bytes_per_cycle = 147.9;
-            x.l2_bytes_per_cycle = 80.54;
-            x.overlap_cycles = 16.69;
-            x.tile_cycles = 877.1;
-            x.tile_cycles_per_element = 0.01844;
-            x.multicast_cycles = 63.34;
-            x.split_us = 1.436;
-            x.turn_us = 0.4015;
-            x.split_us_per_element = 0.0001658;
+            x.l2_bytes_per_cycle = 89.16;
+            x.split_copies = 1.828;
+            x.overlap_cycles = 1;
+            x.tile_cycles = 1671;
+            x.tile_cycles_per_element = 0.01675;
+            x.multicast_cycles = 70.53;
+            x.split_us = 0.5286;
+            x.turn_us = 0.6624;
+            x.split_us_per_element = 0.0002917;
         }
         return x;
     }
@@ -227,9 +228,8 @@ struct CostModel {
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * kSwizzleBytes / smem_bytes_per_cycle;
         const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
                      col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b, busy);
-        const double l2 =
-            (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes / l2_bytes_per_cycle *
-            (c.cluster.k > 1 ? split_copies : 1);
+        const double l2 = (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes /
+                          l2_bytes_per_cycle * (c.cluster.k > 1 ? split_copies : 1);
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
                              : issues_in_order(c)              ? ordered_cycles
