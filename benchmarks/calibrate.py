@@ -26,11 +26,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import cost_model
-from calibration_cases import ordered, total_of
+from calibration_cases import TURNS, ordered, total_of
 from fit import COLUMNS, Data, fit, print_regret, regret
 from shapes import KINDS, Sizes, sizes_of
 
-__all__ = ["COLUMNS", "Data", "check", "cost_model", "print_regret"]
+__all__ = ["COLUMNS", "TURNS", "Data", "check", "cost_model", "print_regret"]
 
 AHEAD = 3  # problems whose kernels are compiled while one is timed
 
