@@ -185,6 +185,20 @@ class TestDense:
             out.check()
             matches(out.tensor, a, b)
 
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_calls_that_come_again(self, device) -> None:
+        """Equal arguments are known again: not so other strides, layouts or values in the same memory."""
+        m, n, k = 40, 72, 64
+        memory = torch.empty(2 * n * k, dtype=torch.bfloat16, device=device)
+        for seed in range(4):
+            a, b = operands(m, n, k, device, seed)
+            for layout, where in (("nt", memory[: n * k].view(n, k)), ("nn", memory[: n * k].view(k, n))):
+                where.copy_(b.T if layout == "nn" else b)
+                out = GuardedOutput((m, n), torch.bfloat16, device)
+                getattr(deep_gemm, f"bf16_gemm_{layout}")(a, where, out.tensor)
+                out.check()
+                matches(out.tensor, a, b)
+
     @pytest.mark.gpu
     def test_a_captured_call_replays(self, cuda) -> None:
         a, b = operands(64, 576, 512, cuda)

@@ -38,9 +38,8 @@ struct Problem {
     int32_t group_maps = 0;                  // K groups are matrices of their own
     int32_t aligned_store = 1;               // D's base and rows start at multiples of 16 bytes
     int32_t mn_major_a = 0, mn_major_b = 0;  // BF16 operands: see GemmConfig
-    int32_t row_alignment_a =
-        kBestAlignment;  // bytes, see alignment_of; of an MN-major operand, its lines along M or N
-    int32_t row_alignment_b = kBestAlignment;
+    // Bytes, see alignment_of; of an MN-major operand, between lines along M or N.
+    int32_t row_alignment_a = kBestAlignment, row_alignment_b = kBestAlignment;
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
     // What the caller set for the device (csrc/api/call_settings.hpp).
