@@ -1,7 +1,7 @@
 """Measures configs on a GPU and fits the constants of the cost model (csrc/config/sm90.hpp) to what was measured.
 
     python benchmarks/calibrate.py measure --seconds 200 --out results      # on the GPU: results/calibration.json
-    python benchmarks/calibrate.py fit benchmarks/results/calibration_h200*.json
+    python benchmarks/calibrate.py fit benchmarks/results/calibration_h200*.json      # --kinds bf16: those of BF16
     python benchmarks/calibrate.py regret benchmarks/results/calibration_h200*.json   # with the constants in force
     python benchmarks/calibrate.py check                        # that cost_model.py and sm90.hpp agree
 
@@ -284,7 +284,8 @@ def main() -> int:
     for name, run, worst in (("fit", fit, 10), ("regret", regret, 20)):
         command = commands.add_parser(name)
         command.add_argument("files", type=Path, nargs="+")
-        command.add_argument("--kinds", default=",".join(KINDS), help="with commas between")
+        kinds = [kind for kind in KINDS if run is not fit or kind != "bf16"]  # which has constants of its own
+        command.add_argument("--kinds", default=",".join(kinds), help="with commas between")
         command.add_argument("--worst", type=int, default=worst, help="how many of the worst picks to print")
         command.set_defaults(run=run)
         if run is fit:

@@ -108,8 +108,8 @@ def m_grouped_bf16_gemm_nt_contiguous(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     layout = _one_layout(grouped_layout, m_indices)
-    hint, dims = expected_m_for_psum_layout or 0, _COMPILED_DIMS[compiled_dims]
-    if not _contiguous(a, b, d, layout, dims, use_psum_layout, ensure_zero_padding, hint, False):
+    how = (_COMPILED_DIMS[compiled_dims], use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout or 0)
+    if not _contiguous(a, b, d, layout, *how, False):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
 
@@ -127,8 +127,8 @@ def m_grouped_bf16_gemm_nn_contiguous(
 ) -> None:
     """`m_grouped_bf16_gemm_nt_contiguous` with b `[G, K, N]`."""
     layout = _one_layout(grouped_layout, m_indices)
-    hint, dims = expected_m_for_psum_layout or 0, _COMPILED_DIMS[compiled_dims]
-    if not _contiguous(a, b, d, layout, dims, use_psum_layout, ensure_zero_padding, hint, True):
+    how = (_COMPILED_DIMS[compiled_dims], use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout or 0)
+    if not _contiguous(a, b, d, layout, *how, True):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
 

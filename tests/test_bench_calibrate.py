@@ -73,3 +73,16 @@ def test_measures_every_kind(calibrate, tmp_path, monkeypatch, capsys) -> None:
     data = calibrate.Data(tmp_path / "calibration.json")
     calibrate.print_regret(calibrate.cost_model.constants_of(data.configs), data, 1)
     assert "kgrouped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kinds", [[], ["--kinds", "bf16"]], ids=["fp8", "bf16"])
+def test_fits_the_operands_apart(calibrate, kinds, monkeypatch, capsys) -> None:
+    files = [str(BENCHMARKS / "results" / f"calibration_h200_{name}.json") for name in ("few_tiles", "bf16_tall")]
+    monkeypatch.setattr(sys, "argv", ["calibrate.py", "fit", *files, *kinds, "--seconds", "0.1"])
+    assert calibrate.main() == 0
+    printed = capsys.readouterr().out
+    start = calibrate.cost_model.constants(bf16=bool(kinds))
+    found = {name: float(value) for name, value in re.findall(r"double (\w+) = ([\d.e+-]+);", printed)}
+    assert set(found) == set(start)
+    assert found["promote_cycles"] == pytest.approx(start["promote_cycles"], rel=1e-3) or not kinds
+    assert " dense " in printed or kinds

@@ -51,6 +51,12 @@ def test_explain_prints_candidates_reasons_and_the_choice() -> None:
     assert "constexpr GemmConfig kConfig{" in printed
 
 
+def test_explain_knows_bf16() -> None:
+    printed = succeed("explain", "4096", "7168", "2048", "--bf16")
+    assert ".operand = ElementType::bf16" in printed
+    assert ".k = 64}" in printed
+
+
 def test_a_reader_that_stops_early_is_no_error() -> None:
     command = [sys.executable, "-m", "deep_gemm", "explain", "512", "2112", "7168", "--all"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -64,8 +70,9 @@ def test_explain_refuses_what_is_no_extent() -> None:
     assert run("explain", "0", "128", "128").returncode != 0
 
 
-def test_precompile_needs_no_gpu(fresh_cache) -> None:
-    printed = succeed("precompile", "256x512", "--max-m", "16")
+@pytest.mark.parametrize("options", [[], ["--bf16"]], ids=["fp8", "bf16"])
+def test_precompile_needs_no_gpu(fresh_cache, options) -> None:
+    printed = succeed("precompile", "256x512", "--max-m", "16", *options)
     assert "in the cache: " in printed
     assert list(Path(fresh_cache).rglob("*.cubin"))
 

@@ -160,30 +160,34 @@ result = [result.error and str(result.error) for result in results]
     return fresh.check(code, DG_JIT_PTXAS_CHECK=1, **where).result
 
 
-def slow_loop(text: str) -> str | None:
-    loops = sass.loops_over_k(sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin")))
+def slow_loop(code: list[int]) -> str | None:
+    loops = sass.loops_over_k(code)
     assert loops.wgmma >= 4, "no wgmma in the machine code: has its opcode changed?"
     return f"in the loops over K: {loops}" if loops.moves or loops.selects else None
 
 
-def lost_operand(text: str) -> str | None:
-    cubin = sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+def lost_operand(text: str, code: list[int]) -> str | None:
     if "wgmma_products = true" in text:
-        assert any(word & sass.OPCODE == sass.HGMMA_REGISTERS for word in cubin), "has its opcode changed?"
-    lost = sass.overwritten_operands(cubin)
+        assert any(word & sass.OPCODE == sass.HGMMA_REGISTERS for word in code), "has its opcode changed?"
+    lost = sass.overwritten_operands(code)
     return f"instructions {lost} write registers that a wgmma under way reads" if lost else None
 
 
-def early_arrival(text: str) -> str | None:
-    early = sass.early_arrivals(sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin")))
+def early_arrival(code: list[int]) -> str | None:
+    early = sass.early_arrivals(code)
     return f"instructions {early} let a stage go that may still be read" if early else None
+
+
+def wrong_code(text: str) -> str | None:
+    code = sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+    return slow_loop(code) or lost_operand(text, code) or early_arrival(code)
 
 
 def failures(found: dict[str, Problem], texts: list[str]) -> str:
     return "\n\n".join(
         f"{found[text]} gets\n{config_of(text)}\n{error}"
         for text, refused in zip(texts, compile_checked(texts), strict=True)
-        if (error := refused or slow_loop(text) or lost_operand(text) or early_arrival(text))
+        if (error := refused or wrong_code(text))
     )
 
 

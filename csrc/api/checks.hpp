@@ -38,7 +38,7 @@ inline void require_k(int64_t k, int64_t element_size) {
 /// alignment and any K.
 inline void require_fp8_operand(Matrix& matrix, const char* name, const char* mn) {
     if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1) matrix.col_stride = matrix.rows;
-    if (matrix.col_stride == 1) {
+    if (is_k_major(matrix)) {
         if (matrix.row_stride == matrix.cols) require_k(matrix.cols, 1);
         return require_operand(matrix, name, mn, 1);
     }
@@ -51,7 +51,7 @@ inline void require_fp8_operand(Matrix& matrix, const char* name, const char* mn
 /// Of an operand as the kernel will read it: an MN-major one of FP8 is copied into aligned rows (transpose.hpp). By its
 /// strides alone, so that equal shapes get equal kernels wherever they lie.
 inline int32_t row_alignment(const Matrix& matrix, ElementType type) {
-    const bool mn_major = matrix.col_stride != 1;
+    const bool mn_major = !is_k_major(matrix);
     if (mn_major && type == ElementType::e4m3) return kBestAlignment;
     const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
     return alignment_of((static_cast<uint64_t>(lines > 1 ? line : 0) |
@@ -64,7 +64,7 @@ inline void require_bf16_operand(Matrix& matrix, const char* name, const char* m
     constexpr int64_t kSize = 2, kStep = kTmaAlignment / kSize;
     if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1)  // a single line along M or N
         matrix.col_stride = (matrix.rows + kStep - 1) / kStep * kStep;
-    if (matrix.col_stride == 1) {
+    if (is_k_major(matrix)) {
         if (matrix.rows == 1)  // a single line along K
             matrix.row_stride = (matrix.cols + kStep - 1) / kStep * kStep;
         else if (matrix.row_stride == matrix.cols)
@@ -205,7 +205,7 @@ inline void check_operands(GemmCall& call, const OperandArgument& a, const Opera
     require_layout(call.b, "b", "N");
     p.row_alignment_a = row_alignment(call.a, p.operand), p.row_alignment_b = row_alignment(call.b, p.operand);
     if (a.scales == nullptr) {
-        p.mn_major_a = call.a.col_stride != 1, p.mn_major_b = call.b.col_stride != 1;
+        p.mn_major_a = !is_k_major(call.a), p.mn_major_b = !is_k_major(call.b);
         return;
     }
     call.scales_a =

@@ -29,7 +29,7 @@ inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const 
     GemmParamsWithMaps<kMostGroupMaps> params;
     fill_params(params, device, call, plan);
     const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows, TensorMap& target) {
-        const bool mn_major = call.problem.operand == ElementType::bf16;
+        const bool mn_major = !is_k_major(m);
         const int64_t line = mn_major ? m.col_stride : m.rows;  // elements for each K
         const Matrix group{.data = m.data + line * k_before * element_bytes(c.operand),
                            .rows = m.rows,

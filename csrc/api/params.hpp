@@ -39,7 +39,7 @@ inline void encode(const Device& device, const TensorMapSpec& spec, TensorMap& m
 /// of 64 swizzled rows by the K block.
 inline TensorMapSpec operand_map(const Matrix& m, ElementType type, int32_t box_rows) {
     const uint64_t size = element_bytes(type);
-    const bool mn_major = m.col_stride != 1;
+    const bool mn_major = !is_k_major(m);
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
     return {.address = m.data,
             .type = type == ElementType::bf16 ? TensorMapType::bf16 : TensorMapType::u8,

@@ -130,6 +130,9 @@ struct Matrix {
     }
 };
 
+/// Of an operand [rows, K].
+inline bool is_k_major(const Matrix& matrix) { return matrix.col_stride == 1; }
+
 /// `transposed`: the last two dimensions are cols and rows, not rows and cols.
 /// `shape` is what was wanted, in anything that prints.
 template <typename Shape>

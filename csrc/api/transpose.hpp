@@ -17,7 +17,6 @@ inline tvm::ffi::Tensor allocate_bytes(const Device& device, int64_t bytes) {
     return tvm::ffi::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, {bytes}, DLDataType{kDLUInt, 8, 1}, dl);
 }
 
-inline bool is_k_major(const Matrix& matrix) { return matrix.col_stride == 1; }
 inline bool is_mn_major(const Matrix& matrix) {
     return !is_k_major(matrix) && (matrix.row_stride == 1 || matrix.rows == 1);
 }
