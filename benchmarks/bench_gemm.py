@@ -4,6 +4,7 @@
     python benchmarks/bench_gemm.py --case dense,4096,7168,2048 --case masked,32,192,6144,7168
     python benchmarks/bench_gemm.py --only '^dense,(64|128)' --against-cublas
     python benchmarks/bench_gemm.py --anchors benchmarks/models.json --against-cublas --name models --out results
+    python benchmarks/bench_gemm.py --against-deepgemm FOLDER   DeepGEMM in turn: see other_deep_gemm.py
 
 Each case: inputs are made on the GPU, the output is poisoned, one call is checked against FP64, and then calls are
 timed, each after emptying the L2. `speed-up` is the anchor's time over ours. `efficiency` is the floor, max(bytes / 4.3
@@ -19,10 +20,12 @@ import re
 import time
 import traceback
 from pathlib import Path
+from types import ModuleType
 
+import other_deep_gemm
 import torch
 from machine import describe, write_result
-from problems import NotAvailable, build
+from problems import NotAvailable, Problem, build
 from summary import class_of, summarise
 from timing import Timer, sustained_seconds
 
@@ -42,6 +45,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--calls", type=int, default=10, help="timed calls of a case; the median counts")
     parser.add_argument("--flush-gb", type=float, default=4.0, help="GB written before each call")
     parser.add_argument("--against-cublas", action="store_true", help="time cuBLASLt in turn, where it has the case")
+    parser.add_argument("--against-deepgemm", type=Path, metavar="FOLDER", help="time that package's functions in turn")
     parser.add_argument("--again", action="store_true", help="time each case against itself: shows the noise")
     parser.add_argument("--sustained", type=float, default=0, help="also replay each case for so many seconds")
     parser.add_argument("--no-check", action="store_true", help="time without comparing with FP64")
@@ -77,7 +81,31 @@ def choose_cases(arguments: argparse.Namespace) -> list[dict]:
     return rows
 
 
-def run_case(row: dict, timer: Timer, arguments: argparse.Namespace) -> dict:
+def contenders(problem: Problem, arguments: argparse.Namespace, theirs: ModuleType | None, result: dict) -> dict:
+    """Calls that are timed in turn with ours, by the name of their time in the result; each has run once."""
+    calls = {}
+    if arguments.again:
+        calls["again_us"] = problem.call
+    if arguments.against_cublas and problem.cublas is not None:
+        try:
+            problem.cublas()
+            calls["cublas_us"] = problem.cublas
+        except Exception as error:
+            result["cublas_status"] = str(error).splitlines()[0][:200]
+    if theirs is not None:
+        problem.poison()
+        try:
+            call = problem.call_of(theirs)
+            call()
+            if not arguments.no_check:
+                result["deepgemm_difference"] = problem.check()
+            calls["deepgemm_us"] = call
+        except Exception as error:
+            result["deepgemm_status"] = str(error).splitlines()[0][:200]
+    return calls
+
+
+def run_case(row: dict, timer: Timer, arguments: argparse.Namespace, theirs: ModuleType | None) -> dict:
     """Result of one case; `status` says what came of it, and a case is never left out."""
     case = row["case"]
     result = {"case": case, "class": row["class"], "anchor_us": row.get("us"), "status": "ok"}
@@ -94,16 +122,8 @@ def run_case(row: dict, timer: Timer, arguments: argparse.Namespace) -> dict:
         if not result["difference"] <= LARGEST_DIFFERENCE:
             result["status"] = f"WRONG: differs from FP64 by {result['difference']:.2e}"
 
-    calls = [problem.call]
-    if arguments.again:
-        calls.append(problem.call)
-    if arguments.against_cublas and problem.cublas is not None:
-        try:
-            problem.cublas()
-            calls.append(problem.cublas)
-        except Exception as error:
-            result["cublas_status"] = str(error).splitlines()[0][:200]
-    timings = timer.time(*calls)
+    others = contenders(problem, arguments, theirs, result)
+    timings = timer.time(problem.call, *others.values())
     seconds = timings[0].median
     on_gpu = timer.device.type == "cuda"  # the simulator's time says nothing about speed
     result |= {
@@ -117,15 +137,11 @@ def run_case(row: dict, timer: Timer, arguments: argparse.Namespace) -> dict:
         "gb_per_s": problem.bytes / seconds * 1e-9,
         "speed_up": row["us"] * 1e-6 / seconds if on_gpu and "us" in row else None,
     }
-    if arguments.again:
-        result["again_us"] = timings[1].median * 1e6
+    result |= {name: timing.median * 1e6 for name, timing in zip(others, timings[1:], strict=True)}
     if arguments.sustained:
         count = max(1, min(32, round(CHAIN_BYTES / problem.bytes)))
-        others = [build(case, timer.device, arguments.seed + 7 * i, row.get("total")) for i in range(1, count)]
-        seconds = sustained_seconds([problem.call, *(other.call for other in others)], arguments.sustained)
-        result["sustained_us"] = seconds * 1e6
-    if len(calls) == 2 + arguments.again:
-        result["cublas_us"] = timings[-1].median * 1e6
+        chain = [build(case, timer.device, arguments.seed + 7 * i, row.get("total")).call for i in range(1, count)]
+        result["sustained_us"] = sustained_seconds([problem.call, *chain], arguments.sustained) * 1e6
     return result
 
 
@@ -145,6 +161,8 @@ def print_case(result: dict) -> None:
         line += f" sustained {result['sustained_us']:.2f} us"
     if "cublas_us" in result:
         line += f" cuBLAS {result['cublas_us']:.2f} us"
+    if "deepgemm_us" in result:
+        line += f" DeepGEMM {result['deepgemm_us']:.2f} us"
     if len(result["kernels"]) > 1:
         line += f" ({len(result['kernels'])} kernels)"
     print(line + ("" if result["status"] == "ok" else f"  {result['status']}"), flush=True)
@@ -154,12 +172,16 @@ def print_summary(rows: list[dict]) -> None:
     def number(value: float | None) -> str:
         return "    -" if value is None else f"{value:5.3f}"
 
-    print(f"\n{'class':34s} timed/cases  efficiency  least  speed-up  target  slowest  over cuBLAS  slowest  wrong")
+    print(
+        f"\n{'class':34s} timed/cases  efficiency  least  speed-up  target  slowest  "
+        "over cuBLAS  slowest  over DeepGEMM  slowest  wrong"
+    )
     for row in rows:
         print(
             f"{row['class']:34s} {row['timed']:5d}/{row['cases']:<5d}       {number(row['efficiency'])}  "
             f"{number(row['least_efficient'])}     {number(row['speed_up'])}   {number(row['target'])}    "
             f"{number(row['slowest'])}        {number(row['over_cublas'])}    {number(row['slowest_over_cublas'])}  "
+            f"      {number(row['over_deepgemm'])}    {number(row['slowest_over_deepgemm'])}  "
             f"{row['wrong']:5d}"
         )
 
@@ -173,6 +195,7 @@ def main() -> int:
     machine = describe(arguments.commit)
     print(f"{machine.get('gpu', 'simulator')}, commit {machine['commit']}, {len(rows)} cases", flush=True)
 
+    theirs = other_deep_gemm.load(arguments.against_deepgemm) if arguments.against_deepgemm else None
     begin = time.perf_counter()
     results = []
     for row in rows:
@@ -180,7 +203,7 @@ def main() -> int:
             results.append({"case": row["case"], "class": row["class"], "status": "skipped: out of time"})
         else:
             try:
-                results.append(run_case(row, timer, arguments))
+                results.append(run_case(row, timer, arguments, theirs))
             except Exception as error:
                 traceback.print_exc()
                 message = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -193,6 +216,8 @@ def main() -> int:
     if arguments.out:
         settings = {"calls": arguments.calls, "flush_gb": arguments.flush_gb, "seed": arguments.seed}
         settings["anchors"] = json.loads(arguments.anchors.read_text()).get("source")
+        if arguments.against_deepgemm:
+            settings["deepgemm"] = other_deep_gemm.version_of(arguments.against_deepgemm)
         document = {"what": "bench_gemm", "machine": machine, "settings": settings, "classes": classes, "rows": results}
         write_result(arguments.out / f"{arguments.name}.json", document)
     return 1 if any(result["status"].startswith(("WRONG", "failed")) for result in results) else 0

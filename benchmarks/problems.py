@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import ModuleType
 
 import paths  # noqa: F401
 import torch
@@ -24,13 +25,26 @@ class NotAvailable(Exception):
 
 @dataclass
 class Problem:
-    call: Callable[[], None]
+    name: str  # of the library's function
+    arguments: tuple
     poison: Callable[[], None]  # makes what an earlier call left useless
     check: Callable[[], float]  # after one call: how far the result is from the reference (calc_diff)
     flops: int
     bytes: int
     peak: float = FP8_FLOPS
     cublas: Callable[[], None] | None = None
+    keywords: dict = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.call = self.call_of(deep_gemm)
+
+    def call_of(self, library: ModuleType) -> Callable[[], None]:
+        """The same call of another library with this API, with the same tensors."""
+        function = getattr(library, self.name, None)
+        if function is None:
+            raise NotAvailable(f"{library.__name__} has no {self.name}")
+        arguments = [tuple(a) if isinstance(a, Operand) else a for a in self.arguments]
+        return lambda: function(*arguments, **self.keywords)
 
     @property
     def floor_seconds(self) -> float:
@@ -42,13 +56,6 @@ def calc_diff(x: torch.Tensor, y: torch.Tensor) -> float:
     x, y = x.double(), y.double()
     total = (x * x + y * y).sum()
     return 0.0 if total == 0 else (1 - 2 * (x * y).sum() / total).item()
-
-
-def function(name: str) -> Callable:
-    found = getattr(deep_gemm, name, None)
-    if found is None:
-        raise NotAvailable(name)
-    return found
 
 
 def nbytes(*tensors: torch.Tensor) -> int:
@@ -76,13 +83,13 @@ def cublas_block_scaled(a: Operand, b: Operand, d: torch.Tensor) -> Callable[[],
 
 
 def dense(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Problem:
-    gemm = function("fp8_gemm_nt")
     a = quantise_rows(random_values((m, k), device, seed))
     b = quantise_blocks(random_values((n, k), device, seed + 1))
     d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
     a_aligned = aligned_scales(a)
     return Problem(
-        call=lambda: gemm(a_aligned, b, d),
+        "fp8_gemm_nt",
+        (a_aligned, b, d),
         poison=lambda: d.fill_(float("nan")),
         check=lambda: calc_diff(d, product_nt(a, b, magnitude=False).value),
         flops=2 * m * n * k,
@@ -92,14 +99,15 @@ def dense(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Probl
 
 
 def wgrad(m: int, k: int, n: int, device: torch.device, seed: int, **_) -> Problem:
-    gemm = function("fp8_gemm_nt")
     a = quantise_rows(random_values((m, k), device, seed))
     b = quantise_rows(random_values((n, k), device, seed + 1))
     c = random_values((m, n), device, seed + 2) * k**0.5
     d = torch.empty_like(c)
     a_aligned, b_aligned = aligned_scales(a), aligned_scales(b)
     return Problem(
-        call=lambda: gemm(a_aligned, b_aligned, d, c=d, recipe=(1, 1, 128)),
+        "fp8_gemm_nt",
+        (a_aligned, b_aligned, d),
+        keywords={"c": d, "recipe": (1, 1, 128)},
         poison=lambda: d.copy_(c),
         check=lambda: calc_diff(d - c, product_nt(a, b, magnitude=False).value),
         flops=2 * m * n * k,
@@ -140,7 +148,6 @@ def expert_rows(
 def contiguous(
     groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
 ) -> Problem:
-    gemm = function("m_grouped_fp8_gemm_nt_contiguous")
     counts = draw(groups, tokens, total, seed)
     values, layout, parts = expert_rows(counts, k, device, seed)
     m = len(values)
@@ -160,7 +167,8 @@ def contiguous(
         return worst(found)
 
     return Problem(
-        call=lambda: gemm(a_aligned, b, d, layout),
+        "m_grouped_fp8_gemm_nt_contiguous",
+        (a_aligned, b, d, layout),
         poison=lambda: d.fill_(float("nan")),
         check=check,
         flops=2 * rows * n * k,
@@ -171,7 +179,6 @@ def contiguous(
 def masked(
     groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
 ) -> Problem:
-    gemm = function("m_grouped_fp8_gemm_nt_masked")
     counts = draw(groups, tokens, total, seed)
     max_m = max(MASKED_MAX_M if device.type == "cuda" else 0, ceil_div(max(counts), 64) * 64)
     # What lies behind the valid rows is whatever an earlier step left there: NaN, to be sure that nobody uses it.
@@ -198,7 +205,8 @@ def masked(
             d[group, :count] = float("nan")
 
     return Problem(
-        call=lambda: gemm((data, scales), b, d, masked_m, tokens),
+        "m_grouped_fp8_gemm_nt_masked",
+        ((data, scales), b, d, masked_m, tokens),
         poison=poison,
         check=check,
         flops=2 * rows * n * k,
@@ -209,7 +217,6 @@ def masked(
 def kgrouped(
     groups: int, m: int, n: int, mean_k: int, device: torch.device, seed: int, total: int | None = None, **_
 ) -> Problem:
-    gemm = function("k_grouped_fp8_gemm_nt_contiguous")
     ks = draw(groups, mean_k, total, seed, multiple=ALIGNMENT)
     a_parts = [quantise_rows(random_values((m, k), device, seed + g)) for g, k in enumerate(ks)]
     b_parts = [quantise_rows(random_values((n, k), device, seed + 100 + g)) for g, k in enumerate(ks)]
@@ -230,7 +237,9 @@ def kgrouped(
         )
 
     return Problem(
-        call=lambda: gemm(a, b, d, ks, ks_tensor, c=d),
+        "k_grouped_fp8_gemm_nt_contiguous",
+        (a, b, d, ks, ks_tensor),
+        keywords={"c": d},
         poison=lambda: d.copy_(c),
         check=check,
         flops=2 * m * n * sum(ks),
@@ -242,13 +251,13 @@ def kgrouped(
 
 
 def bf16(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Problem:
-    gemm = function("bf16_gemm_nt")
     a = random_values((m, k), device, seed).bfloat16()
     b = random_values((n, k), device, seed + 1).bfloat16()
     d = torch.empty((m, n), dtype=torch.bfloat16, device=device)
     other = torch.empty_like(d)
     return Problem(
-        call=lambda: gemm(a, b, d),
+        "bf16_gemm_nt",
+        (a, b, d),
         poison=lambda: d.fill_(float("nan")),
         check=lambda: calc_diff(d, product_nt(a, b, magnitude=False).value),
         flops=2 * m * n * k,
@@ -269,7 +278,6 @@ def bf16_weights(groups: int, n: int, k: int, device: torch.device, seed: int) -
 def bf16_contiguous(
     groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
 ) -> Problem:
-    gemm = function("m_grouped_bf16_gemm_nt_contiguous")
     values, layout, parts = expert_rows(draw(groups, tokens, total, seed), k, device, seed)
     a, b = values.bfloat16(), bf16_weights(groups, n, k, device, seed + 1000)
     d = torch.empty((len(a), n), dtype=torch.bfloat16, device=device)
@@ -280,7 +288,8 @@ def bf16_contiguous(
         return worst([calc_diff(d[part], product_nt(a[part], x, magnitude=False).value) for part, x in pairs])
 
     return Problem(
-        call=lambda: gemm(a, b, d, layout),
+        "m_grouped_bf16_gemm_nt_contiguous",
+        (a, b, d, layout),
         poison=lambda: d.fill_(float("nan")),
         check=check,
         flops=2 * rows * n * k,
@@ -292,7 +301,6 @@ def bf16_contiguous(
 def bf16_masked(
     groups: int, tokens: int, n: int, k: int, device: torch.device, seed: int, total: int | None = None, **_
 ) -> Problem:
-    gemm = function("m_grouped_bf16_gemm_nt_masked")
     counts = draw(groups, tokens, total, seed)
     max_m = max(MASKED_MAX_M if device.type == "cuda" else 0, ceil_div(max(counts), 64) * 64)
     a = torch.full((groups, max_m, k), float("nan"), dtype=torch.bfloat16, device=device)
@@ -312,7 +320,8 @@ def bf16_masked(
         )
 
     return Problem(
-        call=lambda: gemm(a, b, d, masked_m, tokens),
+        "m_grouped_bf16_gemm_nt_masked",
+        (a, b, d, masked_m, tokens),
         poison=lambda: d.fill_(float("nan")),
         check=check,
         flops=2 * rows * n * k,
@@ -324,7 +333,6 @@ def bf16_masked(
 def bf16_kgrouped(
     groups: int, m: int, n: int, mean_k: int, device: torch.device, seed: int, total: int | None = None, **_
 ) -> Problem:
-    gemm = function("k_grouped_bf16_gemm_tn_contiguous")
     ks = draw(groups, mean_k, total, seed, multiple=ALIGNMENT)
     a, b = (random_values((sum(ks), extent), device, seed + i).bfloat16() for i, extent in enumerate((m, n)))
     ks_tensor = torch.tensor(ks, dtype=torch.int32, device=device)
@@ -338,7 +346,9 @@ def bf16_kgrouped(
         )
 
     return Problem(
-        call=lambda: gemm(a, b, d, ks, ks_tensor, c=d),
+        "k_grouped_bf16_gemm_tn_contiguous",
+        (a, b, d, ks, ks_tensor),
+        keywords={"c": d},
         poison=lambda: d.copy_(c),
         check=check,
         flops=2 * m * n * sum(ks),

@@ -62,7 +62,10 @@ def summarise(results: list[dict]) -> list[dict]:
         timed = [result for result in own if "us" in result]
         speed_ups = [result["speed_up"] for result in timed if result["speed_up"]]
         efficiencies = [result["efficiency"] for result in timed if result["efficiency"]]
-        over_cublas = [result["cublas_us"] / result["us"] for result in timed if result.get("cublas_us")]
+        over_cublas, over_deepgemm = (
+            [result[other] / result["us"] for result in timed if result.get(other)]
+            for other in ("cublas_us", "deepgemm_us")
+        )
         rows.append(
             {
                 "class": name,
@@ -77,6 +80,8 @@ def summarise(results: list[dict]) -> list[dict]:
                 "against_cublas": len(over_cublas),
                 "over_cublas": geometric_mean(over_cublas),
                 "slowest_over_cublas": min(over_cublas, default=None),
+                "over_deepgemm": geometric_mean(over_deepgemm),
+                "slowest_over_deepgemm": min(over_deepgemm, default=None),
             }
         )
     return rows

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "problem.hpp"
@@ -81,6 +82,20 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
     const bool fp8 = c.tile.rows == 256 && c.look_ahead && tiles_per_cta > 1;
     const bool bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
     return c.grouping == Grouping::dense && (fp8 || bf16) ? 3 : 4;
+}
+
+/// Promotion's FFMA, of which so many in a row keep the issue port (csrc/jit/ffma_yields.hpp; 0: all); nothing: as ptxas
+/// has it. By how a K block goes, what was fastest in most problems (docs/performance.md, "FFMA that yield").
+inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
+    const bool by_block = c.row_scales() == ScaleKind::per_block || c.col_scales() == ScaleKind::per_block;
+    if (c.wgmma_products) return 4;
+    if (!c.scaled() || !by_block) return std::nullopt;
+    if (c.look_ahead && c.warpgroup_rows() > kWgmmaRows)
+        return c.tile.cols == 128 && c.grouping == Grouping::dense ? 0 : 8;
+    if (c.look_ahead) return c.tile.cols == 160 || c.tile.cols == 176 ? 4 : 0;
+    if (c.row_warpgroups() == 3) return 3;
+    if (overlaps_blocks(c) && c.row_warpgroups() == 2) return 6;
+    return std::nullopt;
 }
 
 /// Whether loads of C beside both accumulators, or what FP32 stores and group tables keep, take more registers than a

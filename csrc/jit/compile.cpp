@@ -7,6 +7,7 @@
 #include "../util/files.hpp"
 #include "../util/hash.hpp"
 #include "../util/require.hpp"
+#include "ffma_yields.hpp"
 #include "nvcc.hpp"
 #include "nvrtc.hpp"
 #include "settings.hpp"
@@ -84,6 +85,9 @@ Compiled compile(const CompileJob& job) {
     try {
         Compiled result = settings().use_nvrtc ? nvrtc::compile(job) : nvcc::compile(job);
         result.resources = parse_ptxas_log(result.log);
+        const std::optional<int> yields = ffma_yields_of(job.source.text);
+        if (yields && job.output == Output::cubin && job.target.starts_with("sm_90"))
+            set_ffma_yields(result.image, *yields);
         if (settings().debug || settings().ptxas_verbose)
             std::fprintf(stderr, "deep_gemm: log of %s for %s:\n%s\n", job.source.name.c_str(), job.target.c_str(),
                          result.log.c_str());

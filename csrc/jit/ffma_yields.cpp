@@ -1,0 +1,84 @@
+#include "ffma_yields.hpp"
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "../util/require.hpp"
+
+namespace deep_gemm::jit {
+namespace {
+
+constexpr std::string_view kMark = "// FFMA yield: every ";
+
+// An instruction is two words of 64 bits (as nvdisasm lists them, CUDA 13.0).
+struct Instruction {
+    uint64_t low, high;
+
+    uint64_t opcode() const { return low & 0xFFF; }
+    /// Operands in the order of the listing: the target, then what is multiplied.
+    uint64_t target() const { return low >> 16 & 0xFF; }
+    uint64_t factor(int i) const { return low >> (24 + 8 * i) & 0xFF; }
+};
+constexpr uint64_t kFfma = 0x223;                              // of four registers
+constexpr uint64_t kBranch = 0x947, kWarpgroup = 0x9C5;        // a jump; a fence of wgmma or a wait for them
+constexpr uint64_t kQgmma = 0x9F3;                             // FP8's wgmma
+constexpr uint64_t kNoYield = uint64_t{1} << 45;               // of the high word
+constexpr uint64_t reuse(int i) { return uint64_t{1} << (58 + i); }
+constexpr uint64_t kAllReuse = reuse(0) | reuse(1) | reuse(2) | reuse(3);
+
+template <typename T>
+T read(const std::string& bytes, size_t at) {
+    require_runtime(at + sizeof(T) <= bytes.size(), "a cubin ends in the middle");
+    T value;
+    std::memcpy(&value, bytes.data() + at, sizeof(T));
+    return value;
+}
+
+void set_yields_of_code(std::string& cubin, size_t begin, size_t end, int every) {
+    int run = 0;
+    for (size_t at = begin; at + sizeof(Instruction) <= end; at += sizeof(Instruction)) {
+        auto instruction = read<Instruction>(cubin, at);
+        const uint64_t opcode = instruction.opcode();
+        if (opcode == kBranch || opcode == kWarpgroup || opcode == kQgmma) run = 0;
+        if (opcode != kFfma) continue;
+        if (every > 0 && ++run % every == 0) {
+            instruction.high &= ~(kNoYield | kAllReuse);
+        } else {
+            instruction.high |= kNoYield;
+            if (at + 2 * sizeof(Instruction) <= end) {
+                const auto next = read<Instruction>(cubin, at + sizeof(Instruction));
+                for (const int i : {0, 1})
+                    if (next.opcode() == kFfma && next.factor(i) == instruction.factor(i) &&
+                        instruction.factor(i) != instruction.target())
+                        instruction.high |= reuse(i);
+            }
+        }
+        std::memcpy(cubin.data() + at, &instruction, sizeof(instruction));
+    }
+}
+
+}  // namespace
+
+std::string ffma_yields_line(int every) { return concat(kMark, every, every == 0 ? ": none" : "th", "\n"); }
+
+std::optional<int> ffma_yields_of(const std::string& source) {
+    const size_t at = source.find(kMark);
+    if (at == std::string::npos) return std::nullopt;
+    return std::atoi(source.c_str() + at + kMark.size());
+}
+
+void set_ffma_yields(std::string& cubin, int every) {
+    // An ELF file of 64 bits: where the table of sections is, how large an entry, how many, and which has their names.
+    const auto headers = read<uint64_t>(cubin, 40);
+    const auto size = read<uint16_t>(cubin, 58), count = read<uint16_t>(cubin, 60), names = read<uint16_t>(cubin, 62);
+    const auto names_at = read<uint64_t>(cubin, headers + size_t{names} * size + 24);
+    for (size_t section = headers; section < headers + size_t{count} * size; section += size) {
+        const auto name = read<uint32_t>(cubin, section);
+        const auto begin = read<uint64_t>(cubin, section + 24), bytes = read<uint64_t>(cubin, section + 32);
+        if (cubin.compare(names_at + name, 6, ".text.") == 0) set_yields_of_code(cubin, begin, begin + bytes, every);
+    }
+}
+
+}  // namespace deep_gemm::jit
