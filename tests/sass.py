@@ -12,6 +12,7 @@ R2UR, BRANCH, FSEL = 0x2CA, 0x947, 0x208  # move to a uniform register, jump, se
 HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that reads registers; its fence and its wait
 WAITS = 1 << 47  # of WARPGROUP: the wait
 LDS, SYNCS_ARRIVE = 0x984, 0x9A7  # load from shared memory, arrival at a barrier
+FFMA, NO_YIELD = 0x223, 1 << 109  # of four registers; the scheduler need not turn to another warp
 # Without the bits that tell kinds of operands: LD, LDG, LDC, LDL, LDS; CS2R and IMAD.WIDE; what is no plain arithmetic
 # (conversions, MUFU, POPC ...), S2R, SHFL.
 LOADS, PAIRS, OTHER_WRITERS = range(0x180, 0x185), (0x05, 0x25), (*range(0x100, 0x10A), 0x119, 0x189)
@@ -88,6 +89,10 @@ def overwritten_operands(instructions: list[int]) -> list[int]:
                 found.add(index)
             ways += successors(instructions, index)
     return sorted(found)
+
+
+def yields(instruction: int) -> bool:
+    return not instruction & NO_YIELD
 
 
 def successors(instructions: list[int], index: int) -> list[int]:

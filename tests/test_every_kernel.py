@@ -178,9 +178,22 @@ def early_arrival(code: list[int]) -> str | None:
     return f"instructions {early} let a stage go that may still be read" if early else None
 
 
+def wrong_yields(text: str, code: list[int]) -> str | None:
+    """Promotion is most of the FFMA in the loops over K: about as many of them yield as the source asks for."""
+    asked = re.search(r"// FFMA yield: (?:none|1 of (\d+))", text)
+    ffma = [
+        word for loop in sass.wgmma_loops(code) for index in loop if (word := code[index]) & sass.OPCODE == sass.FFMA
+    ]
+    if asked is None or not ffma:
+        return None if asked is None else "no FFMA in the loops over K: has their opcode changed?"
+    found = sum(map(sass.yields, ffma))
+    wanted = len(ffma) / int(asked[1]) if asked[1] else 0
+    return f"{found} of {len(ffma)} FFMA yield: {asked[0]}" if not 0.6 * wanted <= found <= wanted else None
+
+
 def wrong_code(text: str) -> str | None:
     code = sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
-    return slow_loop(code) or lost_operand(text, code) or early_arrival(code)
+    return slow_loop(code) or lost_operand(text, code) or early_arrival(code) or wrong_yields(text, code)
 
 
 def failures(found: dict[str, Problem], texts: list[str]) -> str:

@@ -10,7 +10,7 @@
 namespace deep_gemm::jit {
 namespace {
 
-constexpr std::string_view kMark = "// FFMA yield: every ";
+constexpr std::string_view kMark = "// FFMA yield: ", kOneOf = "1 of ", kNone = "none";
 
 // An instruction is two words of 64 bits (as nvdisasm lists them, CUDA 13.0).
 struct Instruction {
@@ -21,10 +21,10 @@ struct Instruction {
     uint64_t target() const { return low >> 16 & 0xFF; }
     uint64_t factor(int i) const { return low >> (24 + 8 * i) & 0xFF; }
 };
-constexpr uint64_t kFfma = 0x223;                              // of four registers
-constexpr uint64_t kBranch = 0x947, kWarpgroup = 0x9C5;        // a jump; a fence of wgmma or a wait for them
-constexpr uint64_t kQgmma = 0x9F3;                             // FP8's wgmma
-constexpr uint64_t kNoYield = uint64_t{1} << 45;               // of the high word
+constexpr uint64_t kFfma = 0x223;                        // of four registers
+constexpr uint64_t kBranch = 0x947, kWarpgroup = 0x9C5;  // a jump; a fence of wgmma or a wait for them
+constexpr uint64_t kQgmma = 0x9F3;                       // FP8's wgmma
+constexpr uint64_t kNoYield = uint64_t{1} << 45;         // of the high word
 constexpr uint64_t reuse(int i) { return uint64_t{1} << (58 + i); }
 constexpr uint64_t kAllReuse = reuse(0) | reuse(1) | reuse(2) | reuse(3);
 
@@ -61,12 +61,19 @@ void set_yields_of_code(std::string& cubin, size_t begin, size_t end, int every)
 
 }  // namespace
 
-std::string ffma_yields_line(int every) { return concat(kMark, every, every == 0 ? ": none" : "th", "\n"); }
+std::string ffma_yields_line(int every) {
+    return every == 0 ? concat(kMark, kNone, "\n") : concat(kMark, kOneOf, every, "\n");
+}
 
 std::optional<int> ffma_yields_of(const std::string& source) {
-    const size_t at = source.find(kMark);
-    if (at == std::string::npos) return std::nullopt;
-    return std::atoi(source.c_str() + at + kMark.size());
+    const size_t mark = source.find(kMark);
+    if (mark == std::string::npos) return std::nullopt;
+    const std::string_view asked = std::string_view(source).substr(mark + kMark.size());
+    if (asked.starts_with(kNone)) return 0;
+    const int every = asked.starts_with(kOneOf) ? std::atoi(asked.data() + kOneOf.size()) : 0;
+    require(every > 0, "a line of the source that begins with \"", kMark, "\" goes on with \"", kNone, "\" or with \"",
+            kOneOf, "\" and a number");
+    return every;
 }
 
 void set_ffma_yields(std::string& cubin, int every) {

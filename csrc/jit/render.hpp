@@ -55,8 +55,8 @@ inline jit::KernelSource render(const GemmConfig& config) {
     const std::optional<int32_t> yields = sm90::ffma_yields(config);
     return {.name = kernel,
             .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                           yields ? jit::ffma_yields_line(*yields) : "",
-                           "constexpr GemmConfig kConfig", render_config(config), ";\n\n",
+                           yields ? jit::ffma_yields_line(*yields) : "", "constexpr GemmConfig kConfig",
+                           render_config(config), ";\n\n",
                            "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n",
                            "deep_gemm_kernel(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", kernel,
                            "<kConfig>(params);\n}\n")};

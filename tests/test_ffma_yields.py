@@ -1,0 +1,97 @@
+"""What a source asks of its FFMA (csrc/jit/ffma_yields.hpp) stands in the machine code, and nothing else changed."""
+
+from __future__ import annotations
+
+import pytest
+import sass
+
+from deep_gemm._extension import C
+
+# A factor that many FFMA share, then another; and sums that are read and written by hand, so that none is moved.
+SOURCE = """
+extern "C" __global__ void deep_gemm_kernel(const float* factors, float* sums, int rounds) {
+    float sum[48];
+    for (int i = 0; i < 48; ++i) sum[i] = sums[i * 32 + threadIdx.x];
+#pragma unroll 1
+    for (int round = 0; round < rounds; ++round) {
+        const float first = factors[64 * round + threadIdx.x], second = factors[64 * round + 32 + threadIdx.x];
+        for (int i = 0; i < 48; ++i) sum[i] = __fmaf_rn(sum[(i + 7) % 48], i < 24 ? first : second, sum[i]);
+    }
+    for (int i = 0; i < 48; ++i) sums[i * 32 + threadIdx.x] = sum[i];
+}
+"""
+REUSE = 0xF << 122  # of an instruction's operands
+
+
+def compiled(line: str, target: str = "sm_90a", output: str = "cubin") -> bytes:
+    return C.jit_compile("planted", line + SOURCE, target, output)
+
+
+def is_ffma(word: int) -> bool:
+    return word & sass.OPCODE == sass.FFMA
+
+
+NOTHING = "// nothing is asked\n"  # a line, so that others have the same numbers
+
+
+def plain() -> list[int]:
+    return sass.instructions(compiled(NOTHING))
+
+
+@pytest.mark.parametrize("every", [0, 1, 2, 3, 6, 8, 100])
+def test_as_often_as_asked(every: int):
+    code = sass.instructions(compiled(f"// FFMA yield: 1 of {every}\n" if every else "// FFMA yield: none\n"))
+    assert sum(is_ffma(word) for word in code) >= 48
+    run = 0
+    for word, after in zip(code, [*code[1:], 0], strict=True):
+        if word & sass.OPCODE == sass.BRANCH:
+            run = 0
+        if not is_ffma(word):
+            continue
+        run += 1
+        if every and run % every == 0:
+            assert sass.yields(word)
+            assert not word & REUSE  # another warp's operands may stand there when this one goes on
+        else:
+            assert not sass.yields(word)
+            # The second factor is the shared one: bits 32 to 39; the target is at 16.
+            shared = is_ffma(after) and (word ^ after) >> 32 & 0xFF == 0 and word >> 32 & 0xFF != word >> 16 & 0xFF
+            assert bool(word & 2 << 122) >= shared
+
+
+def test_only_hints_of_ffma_change():
+    before, after = plain(), sass.instructions(compiled("// FFMA yield: 1 of 3\n"))
+    assert before != after
+    assert len(before) == len(after)
+    for old, new in zip(before, after, strict=True):
+        hints = REUSE | sass.NO_YIELD if is_ffma(old) else 0
+        assert old & ~hints == new & ~hints
+
+
+def test_a_register_that_is_written_is_not_kept():
+    text = SOURCE.replace("sum[i] = __fmaf_rn(sum[(i + 7) % 48], i < 24 ? first : second, sum[i])", "STEP;")
+    step = "sum[i % 2] = __fmaf_rn(sum[0], sum[0], sum[i % 2])"
+    code = sass.instructions(
+        C.jit_compile("planted", "// FFMA yield: none\n" + text.replace("STEP", step), "sm_90a", "cubin")
+    )
+    found = [word for word in code if is_ffma(word)]
+    assert found
+    for word in found:
+        target = word >> 16 & 0xFF
+        kept = [word >> 24 + 8 * i & 0xFF for i in (0, 1) if word >> 122 + i & 1]
+        assert target not in kept
+
+
+def test_without_a_line_nothing_changes():
+    assert plain() == sass.instructions(compiled("// FFMA yield as they like\n"))
+
+
+def test_other_targets_are_left_alone():
+    line = "// FFMA yield: 1 of 3\n"
+    assert compiled(line, output="ptx") == compiled(NOTHING, output="ptx")
+    assert sass.instructions(compiled(line, "sm_100a")) == sass.instructions(compiled(NOTHING, "sm_100a"))
+
+
+def test_nobody_can_tell_what_is_asked():
+    with pytest.raises(ValueError, match='goes on with "none" or with "1 of " and a number'):
+        compiled("// FFMA yield: often\n")
