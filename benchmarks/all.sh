@@ -3,10 +3,13 @@
 # comes first; each program has its own time limit, and one that fails stops no other.
 #
 #   benchmarks/all.sh OUT [COMMIT]     COMMIT: where there is no .git to ask
+#
+# With DEEPGEMM=FOLDER in the environment DeepGEMM is timed in turn (other_deep_gemm.py says what FOLDER is).
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${1:?say into which directory}
 commit=${2:+--commit=$2}
+theirs=${DEEPGEMM:+--against-deepgemm=$DEEPGEMM}
 python=${PYTHON:-python3}
 mkdir -p "$out"
 status=0
@@ -21,10 +24,10 @@ run() {
     [ $ended = 0 ] || status=1
 }
 
-run gemm 200 bench_gemm.py --against-cublas --seconds 180
+run gemm 200 bench_gemm.py --against-cublas $theirs --seconds 180
 run host 100 bench_host.py
 run chain 80 bench_chain.py --seconds 60
-run models 120 bench_gemm.py --anchors "$here/models.json" --against-cublas --name models --seconds 100
+run models 120 bench_gemm.py --anchors "$here/models.json" --against-cublas $theirs --name models --seconds 100
 run autotune 150 autotune_gain.py --forget --seconds 130
 run micro 100 micro/run.py --seconds 20
 run layout 30 bench_layout.py

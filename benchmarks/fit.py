@@ -29,6 +29,7 @@ OF_BF16 = (
     "launch_us",
     "memory_gb_per_s",
     "tflops",
+    "again_gb_per_s",
     "last_gb_per_s",
     "overlap_norm",
     "smem_bytes_per_cycle",

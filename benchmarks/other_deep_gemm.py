@@ -16,7 +16,7 @@ from types import ModuleType
 
 import torch
 
-NAME = "other_deep_gemm"  # ours is `deep_gemm` in sys.modules
+NAME = "their_deep_gemm"  # in sys.modules, where `deep_gemm` is ours
 NEEDED = ("libcudart", "libnvrtc", "libcublas", "libcublasLt")
 
 
@@ -34,6 +34,10 @@ def load(folder: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[NAME] = module
     spec.loader.exec_module(module)
+    for name in dir(module):  # some releases have the older names of only some functions
+        older = name.replace("_fp8_fp4_", "_fp8_")
+        if not hasattr(module, older):
+            setattr(module, older, getattr(module, name))
     return module
 
 

@@ -40,10 +40,14 @@ def class_table(results: list[dict]) -> str:
                 number(row["speed_up"]),
                 number(row["target"], 2) + (" reached" if reached else ""),
                 number(row["slowest"]),
+                number(row["over_deepgemm"]),
+                number(row["slowest_over_deepgemm"]),
+                number(row["over_cublas"]),
                 str(row["wrong"]),
             ]
         )
-    header = ["class", "timed", "efficiency", "speed-up", "wanted", "slowest case", "wrong"]
+    header = ["class", "timed", "efficiency", "speed-up", "wanted", "slowest case"]
+    header += ["over DeepGEMM, same run", "slowest", "over cuBLASLt", "wrong"]
     return table(header, rows)
 
 
@@ -52,7 +56,7 @@ def case_table(results: list[dict]) -> str:
     for result in results:
         name = " ".join(str(part) for part in result["case"])
         if "us" not in result:
-            rows.append([name, *[""] * 7, result["status"]])
+            rows.append([name, *[""] * 8, result["status"]])
             continue
         rows.append(
             [
@@ -63,11 +67,23 @@ def case_table(results: list[dict]) -> str:
                 number(result["efficiency"]),
                 number(result.get("anchor_us"), 2),
                 number(result.get("speed_up")),
+                number(result.get("deepgemm_us"), 2),
                 number(result.get("cublas_us"), 2),
                 "" if result["status"] == "ok" else result["status"],
             ]
         )
-    header = ["case", "us", "TFLOPS", "GB/s", "efficiency", "anchor us", "speed-up", "cuBLAS us", "remark"]
+    header = [
+        "case",
+        "us",
+        "TFLOPS",
+        "GB/s",
+        "efficiency",
+        "anchor us",
+        "speed-up",
+        "DeepGEMM us",
+        "cuBLAS us",
+        "remark",
+    ]
     return table(header, rows)
 
 
@@ -84,10 +100,13 @@ def model_section(results: list[dict], machines: list[str]) -> str:
                 str(row["against_cublas"]),
                 number(row["over_cublas"]),
                 number(row["slowest_over_cublas"]),
+                number(row["over_deepgemm"]),
+                number(row["slowest_over_deepgemm"]),
                 str(row["wrong"]),
             ]
         )
-    header = ["class", "timed", "efficiency", "lowest", "cuBLASLt has", "speed-up over it", "lowest", "wrong"]
+    header = ["class", "timed", "efficiency", "lowest", "cuBLASLt has", "speed-up over it", "lowest"]
+    header += ["over DeepGEMM", "lowest", "wrong"]
     parts = [*machines, table(header, rows)]
     rows = []
     for result in results:
@@ -98,8 +117,20 @@ def model_section(results: list[dict], machines: list[str]) -> str:
             figures = [number(result["us"], 2), number(result["tflops"], 0), number(result["gb_per_s"], 0)]
             figures.append(number(result["efficiency"]))
         remark = "" if result["status"] == "ok" else result["status"]
-        rows.append([result.get("model", ""), name, *figures, number(result.get("cublas_us"), 2), number(over), remark])
-    header = ["layer", "case", "us", "TFLOPS", "GB/s", "efficiency", "cuBLAS us", "speed-up over it", "remark"]
+        others = [number(result.get("cublas_us"), 2), number(over), number(result.get("deepgemm_us"), 2)]
+        rows.append([result.get("model", ""), name, *figures, *others, remark])
+    header = [
+        "layer",
+        "case",
+        "us",
+        "TFLOPS",
+        "GB/s",
+        "efficiency",
+        "cuBLAS us",
+        "speed-up over it",
+        "DeepGEMM us",
+        "remark",
+    ]
     return "\n".join([*parts, table(header, rows)])
 
 

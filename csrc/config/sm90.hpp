@@ -84,17 +84,20 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
     return c.grouping == Grouping::dense && (fp8 || bf16) ? 3 : 4;
 }
 
-/// Promotion's FFMA, of which so many in a row keep the issue port (csrc/jit/ffma_yields.hpp; 0: all); nothing: as
-/// ptxas has it. By how a K block goes, what was fastest in most problems (docs/performance.md, "FFMA that yield").
+/// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
+/// nothing: as ptxas has it. What was fastest in most problems, by how a K block goes (docs/performance.md, "FFMA that
+/// yield").
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales() == ScaleKind::per_block || c.col_scales() == ScaleKind::per_block;
     if (c.wgmma_products) return 4;
     if (!c.scaled() || !by_block) return std::nullopt;
-    if (c.look_ahead && c.warpgroup_rows() > kWgmmaRows)
+    if (c.look_ahead && c.warpgroup_rows() > kWgmmaRows) {
+        if (c.cluster.size() > 1) return 4;
         return c.tile.cols == 128 && c.grouping == Grouping::dense ? 0 : 8;
+    }
     if (c.look_ahead) return c.tile.cols == 160 || c.tile.cols == 176 ? 4 : 0;
     if (c.row_warpgroups() == 3) return 3;
-    if (overlaps_blocks(c) && c.row_warpgroups() == 2 && c.tile.cols >= 48) return 6;
+    if (overlaps_blocks(c) && c.row_warpgroups() == 2 && c.tile.cols >= 48) return c.tile.cols < 128 ? 6 : 8;
     return std::nullopt;
 }
 
@@ -128,46 +131,46 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.233;           // launch, prologue, first copies
+    double launch_us = 3.266;           // launch, prologue, first copies
     double memory_gb_per_s = 4204;      // beyond the launch
     double tflops = 2500;               // what power allows
-    double again_gb_per_s = 1.712e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 3.797e+07;
-    double last_gb_per_s = 5780;           // D of the last wave of tiles, which hides behind nothing
-    double added_gb_per_s = 1877;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1448;  // the same, swapped
-    double overlap_norm = 2.826;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double again_gb_per_s = 1.804e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 2.466e+07;
+    double last_gb_per_s = 5763;           // D of the last wave of tiles, which hides behind nothing
+    double added_gb_per_s = 1862;          // FP32 added to memory by the L2, straight tiles
+    double added_swapped_gb_per_s = 1418;  // the same, swapped
+    double overlap_norm = 2.872;          // how fully these hide each other: 1 adds them up, infinity takes the largest
     double smem_bytes_per_cycle = 149.7;  // wgmma operands read and copies written
     double l2_bytes_per_cycle = 69.03;    // into one SM
-    double split_copies = 1.328;          // times as much of the L2: CTAs that split K share less with their neighbours
-    double copy_64 = 1.21, copy_32 = 1.325,
-           copy_16 = 1.986;                 // times as much of the L2: rows aligned to so many bytes only
+    double split_copies = 1.333;          // times as much of the L2: CTAs that split K share less with their neighbours
+    double copy_64 = 1.203, copy_32 = 1.328,
+           copy_16 = 1.96;                  // times as much of the L2: rows aligned to so many bytes only
     double block_norm = 9;                  // as overlap_norm, of what limits a K block
-    double promote_cycles = 1;              // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.975;      // scales per column, in registers
-    double promote_smem_cycles = 5.477;     // scales per column, read from shared memory
-    double promote_product_cycles = 8.117;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 8.923;   // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 4.238;  // the same, products by the tensor cores
-    double run_cycles = 29.13;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 480.7;           // a K block's waits and issue, in turn
-    double ahead_cycles = 105.5;           // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 93.11;         // the same, where warpgroups issue one after the other
-    double overlap_cycles = 4.061;         // the same, the next block already under way
-    double multicast_cycles = 74.94;       // a K block's wait for the slower CTA of a pair
-    double multicast_tile_cycles = 544.9;  // and a tile's
-    double tile_cycles = 155.8;
+    double promote_cycles = 1.058;          // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 7.598;      // scales per column, in registers
+    double promote_smem_cycles = 6.042;     // scales per column, read from shared memory
+    double promote_product_cycles = 9.502;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 8.936;   // the same, scales per column in registers
+    double promote_wgmma_product_cycles = 4.411;  // the same, products by the tensor cores
+    double run_cycles = 27.52;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 420.2;           // a K block's waits and issue, in turn
+    double ahead_cycles = 106;             // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 101.7;         // the same, where warpgroups issue one after the other
+    double overlap_cycles = 5.95;          // the same, the next block already under way
+    double multicast_cycles = 73.15;       // a K block's wait for the slower CTA of a pair
+    double multicast_tile_cycles = 546.3;  // and a tile's
+    double tile_cycles = 157.3;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
     // read off docs/performance.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
-    double tile_cycles_per_element = 0.01679, late_cycles_per_element = 0.03123;  // BF16
-    double fp32_cycles_per_element = 0.1;                                         // FP32, added to memory
-    double late_fp32_cycles_per_element = 0.1186;                                 // the same late, beside products
+    double tile_cycles_per_element = 0.01536, late_cycles_per_element = 0.02956;  // BF16
+    double fp32_cycles_per_element = 0.1156;                                      // FP32, added to memory
+    double late_fp32_cycles_per_element = 0.1287;                                 // the same late, beside products
     double plain_fp32_cycles_per_element = 0.09, late_plain_fp32_cycles_per_element = 0.15;
     double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3, swapped_c_cycles_per_element = 0.5;
     double direct_cycles_per_element = 0.35;
-    double padding_cycles = 62.69, padding_tile_cycles = 1286;  // a K block's and a tile's, where padding is left out
-    double split_us = 0.7501, turn_us = 0.2115;  // adding up a K that a cluster splits, that further warpgroups share,
-    double split_us_per_element = 0.0002214;     // and for each element that comes from elsewhere
+    double padding_cycles = 61.15, padding_tile_cycles = 1141;  // a K block's and a tile's, where padding is left out
+    double split_us = 0.7841, turn_us = 0.2319;  // adding up a K that a cluster splits, that further warpgroups share,
+    double split_us_per_element = 0.0002091;     // and for each element that comes from elsewhere
 
     /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
     static CostModel of(ElementType operand) {
@@ -177,6 +180,7 @@ struct CostModel {
             x.launch_us = 2.06;
             x.memory_gb_per_s = 3861;
             x.tflops = 1847;
+            x.again_gb_per_s = 2.237e+04;
             x.last_gb_per_s = 3760;
             x.overlap_norm = 3.045;
             x.smem_bytes_per_cycle = 147.9;
