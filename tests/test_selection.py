@@ -110,10 +110,10 @@ sfa, sfb = pose_as_cuda(torch.ones(16, 2048).T), pose_as_cuda(torch.ones(16, 16)
 d = pose_as_cuda(torch.zeros(2048, 2048).bfloat16())
 for stride in (2048, 2176, 2064):
     deep_gemm.fp8_gemm_nt((operand(stride), sfa), (operand(stride), sfb), d)
-sfa, sfb = pose_as_cuda(torch.ones(16, 1024).T), pose_as_cuda(torch.ones(2, 16, 16))
-d, owners = pose_as_cuda(torch.zeros(1024, 2048).bfloat16()), pose_as_cuda(torch.zeros(1024, dtype=torch.int32))
+sfa, sfb = pose_as_cuda(torch.ones(16, 4096).T), pose_as_cuda(torch.ones(2, 16, 16))
+d, owners = pose_as_cuda(torch.zeros(4096, 2048).bfloat16()), pose_as_cuda(torch.zeros(4096, dtype=torch.int32))
 for stride, gap in ((2048, 0), (2064, 0), (2048, 16)):
-    a, b = operand(stride, rows=1024), operand(stride, 2, gap)
+    a, b = operand(stride, rows=4096), operand(stride, 2, gap)
     deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, sfa), (b, sfb), d, owners)
 d = pose_as_cuda(torch.zeros(2, 2048, 2048))
 for k in (2048, 2064):
