@@ -28,11 +28,11 @@ constexpr uint64_t kNoYield = uint64_t{1} << 45;         // of the high word
 constexpr uint64_t reuse(int i) { return uint64_t{1} << (58 + i); }
 constexpr uint64_t kAllReuse = reuse(0) | reuse(1) | reuse(2) | reuse(3);
 
+/// Zeros beyond the end.
 template <typename T>
 T read(const std::string& bytes, size_t at) {
-    require_runtime(at + sizeof(T) <= bytes.size(), "a cubin ends in the middle");
-    T value;
-    std::memcpy(&value, bytes.data() + at, sizeof(T));
+    T value{};
+    if (at <= bytes.size() && bytes.size() - at >= sizeof(T)) std::memcpy(&value, bytes.data() + at, sizeof(T));
     return value;
 }
 
@@ -78,13 +78,19 @@ std::optional<int> ffma_yields_of(const std::string& source) {
 
 void set_ffma_yields(std::string& cubin, int every) {
     // An ELF file of 64 bits: where the table of sections is, how large an entry, how many, and which has their names.
+    // Of a file that is something else no section is found, and it stays as it is: these are only hints.
+    if (!cubin.starts_with("\x7F"
+                           "ELF\x02"))
+        return;
     const auto headers = read<uint64_t>(cubin, 40);
     const auto size = read<uint16_t>(cubin, 58), count = read<uint16_t>(cubin, 60), names = read<uint16_t>(cubin, 62);
     const auto names_at = read<uint64_t>(cubin, headers + size_t{names} * size + 24);
     for (size_t section = headers; section < headers + size_t{count} * size; section += size) {
-        const auto name = read<uint32_t>(cubin, section);
+        const size_t name = names_at + read<uint32_t>(cubin, section);
         const auto begin = read<uint64_t>(cubin, section + 24), bytes = read<uint64_t>(cubin, section + 32);
-        if (cubin.compare(names_at + name, 6, ".text.") == 0) set_yields_of_code(cubin, begin, begin + bytes, every);
+        const bool inside = begin <= cubin.size() && bytes <= cubin.size() - begin;
+        if (inside && name < cubin.size() && cubin.compare(name, 6, ".text.") == 0)
+            set_yields_of_code(cubin, begin, begin + bytes, every);
     }
 }
 
