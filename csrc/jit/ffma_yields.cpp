@@ -79,9 +79,7 @@ std::optional<int> ffma_yields_of(const std::string& source) {
 void set_ffma_yields(std::string& cubin, int every) {
     // An ELF file of 64 bits: where the table of sections is, how large an entry, how many, and which has their names.
     // Of a file that is something else no section is found, and it stays as it is: these are only hints.
-    if (!cubin.starts_with("\x7F"
-                           "ELF\x02"))
-        return;
+    if (!cubin.starts_with("\177ELF\002")) return;
     const auto headers = read<uint64_t>(cubin, 40);
     const auto size = read<uint16_t>(cubin, 58), count = read<uint16_t>(cubin, 60), names = read<uint16_t>(cubin, 62);
     const auto names_at = read<uint64_t>(cubin, headers + size_t{names} * size + 24);
