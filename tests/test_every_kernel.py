@@ -1,6 +1,6 @@
 """What selection picks compiles for Hopper without spills, without waits for wgmma that ptxas put in, with wgmma's
 descriptors in uniform registers, and without selects in the loops over K. No operand of wgmma is overwritten, and no
-stage let go, while it may still be read.
+stage let go, while it may still be read. FFMA yield as often as the source asks.
 
 The compiler decides all of these, for each config anew, and speaks of none unless asked; the first four cost much of a
 kernel's speed, the others right results. The test compiles the kernels of the public cases, and of the others a choice
@@ -381,6 +381,6 @@ if __name__ == "__main__":
     print(
         failed
         or f"all {len(found)} compile without spills, put-in waits for wgmma, slow loops over K, lost operands and "
-        "stages let go early"
+        "stages let go early, and their FFMA yield as asked"
     )
     sys.exit(bool(failed))
