@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import uuid
+
 import pytest
 import sass
 
 from deep_gemm._extension import C
 
-# A factor that many FFMA share, then another; and sums that are read and written by hand, so that none is moved.
-SOURCE = """
+# A factor that many FFMA share, then another; and sums that are read and written by hand, so that none is moved. A new
+# text each time: of one that was compiled before, the cache has what set the hints then.
+SOURCE = (
+    f"// {uuid.uuid4()}"
+    + """
 extern "C" __global__ void deep_gemm_kernel(const float* factors, float* sums, int rounds) {
     float sum[48];
     for (int i = 0; i < 48; ++i) sum[i] = sums[i * 32 + threadIdx.x];
@@ -20,6 +26,7 @@ extern "C" __global__ void deep_gemm_kernel(const float* factors, float* sums, i
     for (int i = 0; i < 48; ++i) sums[i * 32 + threadIdx.x] = sum[i];
 }
 """
+)
 REUSE = 0xF << 122  # of an instruction's operands
 
 
@@ -82,8 +89,20 @@ def test_a_register_that_is_written_is_not_kept():
         assert target not in kept
 
 
-def test_without_a_line_nothing_changes():
-    assert plain() == sass.instructions(compiled("// FFMA yield as they like\n"))
+def test_without_a_line_ptxas_decides():
+    """Behind the wait for a round's own wgmma it lets some FFMA yield."""
+    fields = {"num_sms": 132, "m": 4096, "n": 576, "k": 7168, "tile_rows": 192, "tile_cols": 96}
+    text = str(C.problem_kernel("dense", fields)["text"])
+    [line] = re.findall(r"// FFMA yield: 1 of \d+\n", text)
+
+    def yielding(source: str) -> int:
+        code = sass.instructions(C.jit_compile("planted", f"// {uuid.uuid4()}\n{source}", "sm_90a", "cubin"))
+        return sum(
+            is_ffma(code[index]) and sass.yields(code[index]) for loop in sass.wgmma_loops(code) for index in loop
+        )
+
+    assert yielding(text.replace(line, "// FFMA yield: none\n")) == 0
+    assert 0 < yielding(text.replace(line, "// FFMA yield as they like\n")) != yielding(text)
 
 
 def test_other_targets_are_left_alone():
