@@ -34,6 +34,7 @@ class Problem:
     peak: float = FP8_FLOPS
     cublas: Callable[[], None] | None = None
     keywords: dict = field(default_factory=dict)
+    call: Callable[[], None] = field(init=False)  # of our library
 
     def __post_init__(self) -> None:
         self.call = self.call_of(deep_gemm)

@@ -114,3 +114,37 @@ def test_other_targets_are_left_alone():
 def test_nobody_can_tell_what_is_asked():
     with pytest.raises(ValueError, match='goes on with "none" or with "1 of " and a number'):
         compiled("// FFMA yield: often\n")
+
+
+WGRAD = {"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "rows", "cols", "asked"),
+    [
+        ({}, 256, 128, "none"),
+        ({"cluster_cols": 2}, 256, 128, "1 of 4"),
+        ({}, 256, 112, "1 of 8"),
+        ({}, 192, 128, "1 of 3"),
+        ({}, 128, 192, "none"),
+        ({}, 128, 160, "1 of 4"),
+        ({}, 128, 128, "1 of 8"),
+        ({"cluster_k": 2, "m": 128}, 128, 112, "1 of 6"),
+        (WGRAD, 128, 128, "1 of 4"),
+        (WGRAD, 192, 128, None),
+        ({}, 128, 32, None),
+        ({}, 64, 128, None),
+        ({"bf16": 1}, 128, 128, None),
+    ],
+)
+def test_what_kernels_ask_for(fields, rows, cols, asked):
+    """As was measured best: docs/performance.md, "FFMA that yield"."""
+    problem = {"num_sms": 132, "m": 1024, "n": 3840, "k": 4096, **fields}
+    text = str(C.problem_kernel("dense", {**problem, "tile_rows": rows, "tile_cols": cols})["text"])
+    assert re.findall(r"// FFMA yield: (.*)\n", text) == ([asked] if asked else [])
+
+
+def test_experts_on_high_tiles_ask_for_yields():
+    fields = {"num_sms": 132, "m": 4096, "expected_m": 192, "n": 6144, "k": 7168, "groups": 32}
+    text = str(C.problem_kernel("masked", {**fields, "tile_rows": 256, "tile_cols": 128})["text"])
+    assert "// FFMA yield: 1 of 8\n" in text
