@@ -205,16 +205,21 @@ def expected_blocks(c: Configs, height: np.ndarray) -> tuple[np.ndarray, np.ndar
     weights = expected_weights(c)
     higher = np.maximum(weights, known_rows(c) / height + weights * (1 - ALIGNMENT / height) / 2)
     aligned = np.where(ALIGNMENT % height == 0, blocks, higher)
+    real = ceil_div(sizes_of_groups(expected_expert_rows(c)), 64).mean(axis=0) * weights
+    aligned = np.where(height == 64, real, aligned)
     kinds = [c.kind == MASKED, c.kind == KGROUPED, c.kind == CONTIGUOUS]
     return np.select(kinds, [mean * c.groups, blocks * c.groups, aligned], blocks), scatter
 
 
+def expected_expert_rows(c: Configs) -> np.ndarray:
+    """Without padding."""
+    return np.where(c.kind == MASKED, c.expected_m, known_rows(c) / expected_weights(c) - (ALIGNMENT - 1) / 2)
+
+
 def expected_row_steps(c: Configs) -> np.ndarray:
     """Times 64 rows that tiles of 256 rows multiply where padding is left out; one by itself takes as long as two."""
-    groups = expected_weights(c)
-    rows = np.where(c.kind == MASKED, c.expected_m, known_rows(c) / groups - (ALIGNMENT - 1) / 2)
-    steps = ceil_div(sizes_of_groups(rows), 64)
-    return np.mean(steps + (steps % 4 == 1), axis=0) * groups
+    steps = ceil_div(sizes_of_groups(expected_expert_rows(c)), 64)
+    return np.mean(steps + (steps % 4 == 1), axis=0) * expected_weights(c)
 
 
 def most_blocks(c: Configs, height: np.ndarray) -> np.ndarray:

@@ -140,11 +140,21 @@ Moments over_sizes(double rows, const Count& count) {
     return {mean, std::max(0.0, squares / kPoints - mean * mean)};
 }
 
+/// Rows of an expert without its padding, as far as the host knows: half a block of the alignment on average.
+inline double expected_expert_rows(const Problem& p) {
+    if (p.grouping == Grouping::masked) return p.expected_m;
+    return round_up_coarsely(p.m) / expected_weights(p) - (p.m_alignment - 1) / 2.0;
+}
+
 /// For blocks of this height. Where it exceeds the alignment of a contiguous layout, experts' last blocks are half full
-/// on average.
+/// on average; of 64 rows, those of padding are left out.
 inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
     const double groups = p.num_groups;
     if (p.grouping == Grouping::k_contiguous) return {ceil_div(p.m, height) * groups};
+    if (p.grouping == Grouping::m_contiguous && height == kWgmmaRows) {
+        const auto blocks_of = [](int32_t rows) { return ceil_div(rows, kWgmmaRows); };
+        return {over_sizes(expected_expert_rows(p), blocks_of).mean * expected_weights(p)};
+    }
     if (p.grouping == Grouping::m_contiguous)
         return {
             p.m_alignment % height == 0
@@ -161,14 +171,11 @@ inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
 /// Times 64 rows that tiles of 256 rows multiply where those of nothing but padding are left out, on average. One such
 /// step by itself takes as long as two: a warpgroup alone has nothing to promote under.
 inline double expected_row_steps(const Problem& p) {
-    const double groups = expected_weights(p);
-    const double rows =
-        p.grouping == Grouping::masked ? p.expected_m : round_up_coarsely(p.m) / groups - (p.m_alignment - 1) / 2.0;
     const auto steps_of = [](int32_t rows_of_group) {
         const int32_t steps = ceil_div(rows_of_group, kWgmmaRows);
         return steps + (steps % 4 == 1 ? 1 : 0);
     };
-    return over_sizes(rows, steps_of).mean * groups;
+    return over_sizes(expected_expert_rows(p), steps_of).mean * expected_weights(p);
 }
 
 /// Waves of CTAs that walk this many tiles for each of them. Where the number of tiles scatters, a wave that is just

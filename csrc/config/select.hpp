@@ -41,16 +41,18 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     if (p.grouping == Grouping::dense) return "";
     if (c.k_parts() > 1) return "groups do not split K";
     if (!is_m_grouped(p.grouping)) return "";
-    const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows,
-                  cluster_m = c.swap_ab ? c.cluster.cols : c.cluster.rows;
-    if (cluster_m > 1) return "neighbours along M may belong to different experts";
-    if (has_expert_runs(c)) {
-        if (p.m_alignment % kWgmmaRows != 0) return "experts do not start at multiples of 64 rows";
-        if (!is_staged(c.store)) return "a tile that ends with its expert is stored by the copy engine";
-        if (c.group_capacity > kMostRuns) return "more runs of rows than shared memory has room for";
-    } else if (p.grouping != Grouping::masked && p.m_alignment % tile_m != 0) {
-        return "the tile's height does not divide the experts' alignment";
+    if ((c.swap_ab ? c.cluster.cols : c.cluster.rows) > 1) return "neighbours along M may belong to different experts";
+    if (p.grouping == Grouping::masked) return "";
+    const bool divides = p.m_alignment % c.tile_m() == 0;
+    if (p.grouping == Grouping::m_psum || c.swap_ab || c.tile_m() <= 2 * kWgmmaRows) {
+        if (divides) return "";
+        if (p.grouping == Grouping::m_psum || c.swap_ab)
+            return "the tile's height does not divide the experts' alignment";
     }
+    // Behind an expert's last rows such a tile may hold another's.
+    if (p.m_alignment % kWgmmaRows != 0) return "experts do not start at multiples of 64 rows";
+    if (!is_staged(c.store)) return "a tile that ends with its expert is stored by the copy engine";
+    if (!has_expert_runs(c)) return "more runs of rows than shared memory has room for";
     return "";
 }
 
@@ -59,8 +61,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     if (c.stages < 2) return "fewer than two stages fit shared memory";
     if (c.k_warpgroups > 1 && c.stages < 3 * c.k_warpgroups) return "fewer than three stages for each turn fit";
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
-    const int32_t tile_m = c.swap_ab ? c.tile.cols : c.tile.rows, tile_n = c.swap_ab ? c.tile.rows : c.tile.cols;
-    if (tile_m % p.block_m_multiple != 0 || tile_n % p.block_n_multiple != 0)
+    if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
     if (const std::string_view reason = group_refusal(p, c); !reason.empty()) return reason;
     if (sm90::spills(c)) return "it would spill registers";
@@ -130,7 +131,11 @@ inline constexpr int32_t kMostGroupMaps = 96;
 /// experts' alignment, unless a pass over the layout cuts it.
 inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
     if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
-    if (has_expert_runs(c)) return align_up(ceil_div(p.m, p.m_alignment) + p.m / kRowsOfPass, 256);
+    if (p.grouping == Grouping::m_contiguous) {
+        if (c.tile_m() % kWgmmaRows != 0 || p.m_alignment % kWgmmaRows != 0) return 0;
+        const int32_t runs = align_up(ceil_div(p.m, p.m_alignment) + p.m / kRowsOfPass, 256);
+        return runs <= kMostRuns ? runs : 0;
+    }
     return has_group_table(c) || p.grouping == Grouping::k_contiguous
                ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
                : 0;
@@ -168,9 +173,8 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     c.look_ahead = sm90::looks_ahead(c);
     const int32_t m_blocks_step = swap_ab ? cluster.cols : cluster.rows,
                   n_blocks_step = swap_ab ? cluster.rows : cluster.cols;
-    const int64_t m_blocks =
-        (most_blocks(p, swap_ab ? tile.cols : tile.rows) + m_blocks_step - 1) / m_blocks_step * m_blocks_step;
-    const int64_t tiles = m_blocks * align_up(ceil_div(p.n, swap_ab ? tile.rows : tile.cols), n_blocks_step);
+    const int64_t m_blocks = (most_blocks(p, c.tile_m()) + m_blocks_step - 1) / m_blocks_step * m_blocks_step;
+    const int64_t tiles = m_blocks * align_up(ceil_div(p.n, c.tile_n()), n_blocks_step);
     // All of a tile: its stores drain while the next one is multiplied. Where that leaves few stages, fewer buffers, of
     // which the later ones then wait, rather than a ring that runs dry.
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());

@@ -61,11 +61,11 @@ constexpr bool overlaps_blocks(const GemmConfig& c) {
            3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
 }
 
-/// Whether a contiguous layout is read as runs of one expert's rows, and tiles begin where runs do: high tiles, which
-/// would hold rows of two experts otherwise. For lower ones, that divide the experts' alignment, the layout itself
-/// tells.
+/// Whether a contiguous layout is read as runs of one expert's rows. Tiles then begin where runs do, the blocks of M of
+/// one expert are walked together, and padding of 64 rows has no tiles. Without a table, which very many rows or tiles
+/// of fewer than 64 would make too large, the layout itself tells each tile's expert.
 constexpr bool has_expert_runs(const GemmConfig& c) {
-    return c.grouping == Grouping::m_contiguous && !c.swap_ab && c.tile.rows == 256;
+    return c.grouping == Grouping::m_contiguous && c.group_capacity > 0;
 }
 
 /// Whether a table of groups, made on the device, says where tiles lie along M.
@@ -98,6 +98,14 @@ constexpr int32_t rows_box(const GemmConfig& c) { return skips_padding(c) ? kWgm
 /// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
 constexpr bool stores_late(const GemmConfig& c) {
     return c.look_ahead && is_staged(c.store) && !(c.grouping == Grouping::m_psum && c.tile.cols > 128);
+}
+
+/// Whether a stage is let go as soon as its wgmma are over, before its K block is promoted, and not behind the next
+/// issue, where a warpgroup looks ahead. It keeps more copies under way, and lies in the way of promotion: faster for
+/// 128x192, and for 256x128 where experts' weights come from memory (docs/performance.md).
+constexpr bool frees_early(const GemmConfig& c) {
+    return c.look_ahead && c.col_scales() == ScaleKind::per_block &&
+           (skips_padding(c) || (c.warpgroup_rows() == kWgmmaRows && c.tile.cols == 192));
 }
 
 /// Whether the math warps of experts' tiles count K blocks by the kernel's argument instead of the tile's, and leave

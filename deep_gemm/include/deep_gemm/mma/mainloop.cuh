@@ -204,8 +204,8 @@ private:
     }
 
     /// The same with the issue at the end: a stage, and scales where they are few, are waited for in the shadow of the
-    /// wgmma before those that need them, and a stage is let go when the next wgmma are on their way. Hardly anything
-    /// is left between promotion and the next issue.
+    /// wgmma before those that need them, and a stage is let go when the next wgmma are on their way, or right behind
+    /// those that read it (frees_early). Hardly anything is left between promotion and the next issue.
     template <typename Meanwhile>
     DG_DEVICE void promote_ahead(Totals& total, const Tile& tile, int32_t k_blocks, const Meanwhile& meanwhile) {
         const Share mine = share(tile);
@@ -253,6 +253,7 @@ private:
         constexpr bool kFactors = Scales::kColsUniform, kScalesAhead = kFactors || c.wgmma_products;
         constexpr int32_t kCount = kShare == Share::one ? 1 : kSubtiles;
         constexpr bool kHalf = kShare == Share::one_and_a_half;
+        static_assert(!frees_early(c) || kFactors, "scales that are read while promoting are in the stage");
         const int32_t stage = ring_.stage;
         // Not the first half of `partial`: of wgmma of two sizes into the same registers ptxas may make one after the
         // other (C7511).
@@ -273,10 +274,12 @@ private:
             if (kHalf && subtile > 0) {
                 if constexpr (kHalf) {
                     finish_block<0>(half);
+                    if (frees_early(c) && next == 0) release(stage);
                     factors.promote(total[subtile], half);
                 }
             } else {
                 finish_block<0>(block.partial);
+                if (frees_early(c) && next == 0) release(stage);
                 if constexpr (kFactors)
                     factors.promote(total[subtile], block.partial);
                 else
@@ -289,10 +292,12 @@ private:
                 multiply(block, next);
             }
         }
-        // Behind the last block no wgmma waits for scales that were read while promoting: the last ones are in this
-        // sum.
-        const float last = scales_stay_in_smem(c) ? total[kCount - 1][kAccumulators<c> - 1] : 0.0f;
-        release(stage, __float_as_uint(last));
+        if constexpr (!frees_early(c)) {
+            // Behind the last block no wgmma waits for scales that were read while promoting: the last ones are in
+            // this sum.
+            const float last = scales_stay_in_smem(c) ? total[kCount - 1][kAccumulators<c> - 1] : 0.0f;
+            release(stage, __float_as_uint(last));
+        }
         // Dense tiles of 256 rows were measured fastest with a wait here (docs/performance.md).
         if constexpr (kCount > 1 && c.grouping == Grouping::dense) finish_block<0>(block.partial);
     }

@@ -41,7 +41,7 @@ struct GroupTable {
     }
 
 private:
-    static constexpr int32_t kTileM = c.swap_ab ? c.tile.cols : c.tile.rows;
+    static constexpr int32_t kTileM = c.tile_m();
     static constexpr int32_t kChunks = group_chunks(c);
 
     /// What a lane knows of its groups, one in each chunk.

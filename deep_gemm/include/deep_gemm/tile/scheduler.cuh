@@ -42,7 +42,7 @@ DG_DEVICE int32_t group_of_d(const Tile& tile) {
 /// strip.
 template <GemmConfig c>
 struct Rasterizer {
-    static constexpr int32_t kTileM = c.swap_ab ? c.tile.cols : c.tile.rows;
+    static constexpr int32_t kTileM = c.tile_m();
     static constexpr int32_t kClusterM = c.swap_ab ? c.cluster.cols : c.cluster.rows;
 
     ClusterPosition<c> position;

@@ -89,7 +89,8 @@ DG_DEVICE void copy_chunk(uint32_t source, const Tile& tile, int32_t warp, int32
     constexpr StoreChunk kChunk = store_chunk(c);
     const bool half = skips_padding(c) && subtile == 1 && shares_third(tile);
     const int32_t row = tile.row + (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
-    if ((skips_padding(c) || has_expert_runs(c)) && row >= tile.m_end) return;  // padding, or another expert's
+    if (!c.swap_ab && (skips_padding(c) || has_expert_runs(c)) && row >= tile.m_end)
+        return;  // padding, or another expert's
     if (half && chunk >= kChunk.count / 2) return;
     const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
     const int32_t x = c.swap_ab ? row : col, y = c.swap_ab ? tile.col : row;
