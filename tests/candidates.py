@@ -86,13 +86,19 @@ def parse(text: str) -> list[Candidate]:
     return found
 
 
+def with_tile(
+    found: list[Candidate], swapped: bool, rows: int, cols: int, cluster_shape: tuple[int, int, int] = (1, 1, 1)
+) -> Candidate:
+    """The candidate with this tile, one warpgroup for each K block."""
+    shape = (swapped, rows, cols, cluster_shape, 1)
+    (one,) = (c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns) == shape)
+    return one
+
+
 def straight(
     found: list[Candidate], rows: int, cols: int, cluster_shape: tuple[int, int, int] = (1, 1, 1)
 ) -> Candidate:
-    """The candidate with this tile, one warpgroup for each K block."""
-    shape = (False, rows, cols, cluster_shape, 1)
-    (one,) = (c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns) == shape)
-    return one
+    return with_tile(found, False, rows, cols, cluster_shape)
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""Contiguous tiles of 256 rows begin where an expert's rows do, whatever the alignment: the device finds the runs."""
+"""Contiguous tiles begin where an expert's rows do, whatever the alignment: the device finds the runs of its rows."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from candidates import HOPPER_SMS, forced, grouped_candidates, straight
+from candidates import HOPPER_SMS, forced, grouped_candidates, straight, with_tile
 from devices import FEW
 from grouped_inputs import Contiguous, alignment_of, contiguous
 from inputs import GuardedOutput, ceil_div
@@ -14,14 +14,26 @@ from deep_gemm import simulator
 from deep_gemm._extension import C
 
 N, K = 392, 272
+# swapped, rows, cols: of one to three warpgroups, of each way through the K blocks, and of 64 to 256 rows of an expert.
+HIGH = (False, 256, 128)
+TILES = [HIGH, (False, 192, 128), (False, 128, 192), (False, 128, 96), (False, 64, 128), (True, 128, 64)]
+
+
+def height(tile: tuple[bool, int, int]) -> int:
+    swapped, rows, cols = tile
+    return cols if swapped else rows
 
 
 def run(
-    case: Contiguous, layout: torch.Tensor, rows: int = 256, cluster_cols: int = 1, alignment: int = 128
+    case: Contiguous,
+    layout: torch.Tensor,
+    tile: tuple[bool, int, int] = HIGH,
+    cluster_cols: int = 1,
+    alignment: int = 128,
 ) -> GuardedOutput:
     n, k = case.n, case.a.data.shape[1]
     found = grouped_candidates("m_contiguous", len(case.counts), case.m, n, k, 0, alignment)
-    candidate = straight(found, rows, 128, (1, cluster_cols, 1))
+    candidate = with_tile(found, *tile, (1, cluster_cols, 1))
     assert candidate.refusal is None or "twice what" in candidate.refusal
     out = case.output()
     with alignment_of(alignment), forced(case.device, 512, n, k, candidate):
@@ -31,69 +43,110 @@ def run(
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize("cluster_cols", [1, 2])
-@pytest.mark.parametrize(
-    "counts", [[5, 0, 130, 300], [256, 250], [1, 1, 1], [300, 40, 200, 1, 128]], ids=lambda counts: str(counts)
-)
-def test_against_fp64(device, counts, cluster_cols) -> None:
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("counts", [[5, 0, 130, 300], [256, 250], [1, 1, 1], [300, 40, 200, 1, 128]], ids=str)
+def test_against_fp64(device, counts, tile) -> None:
     case = contiguous(counts, N, K, device)
-    case.check(run(case, case.indices, cluster_cols=cluster_cols).tensor)
+    case.check(run(case, case.indices, tile).tensor)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
+def test_pairs(device) -> None:
+    case = contiguous([5, 0, 130, 300], N, K, device)
+    case.check(run(case, case.indices, cluster_cols=2).tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_padding_of_64_rows_is_neither_read_nor_written(device, tile) -> None:
+    """Where tiles are no higher than that, and where they are."""
+    case = contiguous([5, 130, 70, 200], N, K, device)
+    out = run(case, case.indices, tile)
+    case.check(out.tensor)
+    for start, count, end in zip(case.starts, case.counts, (*case.starts[1:], case.m), strict=True):
+        first = start + ceil_div(count, 64) * 64
+        if height(tile) != 128:  # of two times 64 rows, both are computed
+            assert out.tensor[first:end].isnan().all()
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("missing", [0, 1, 2, 3])
-def test_blocks_of_padding_are_not_written(device, missing) -> None:
+def test_blocks_of_padding_are_not_written(device, missing, tile) -> None:
     """Before an expert's block, between two, or behind it."""
     case = contiguous([5, 130, 300, 7], N, K, device)
     layout, start = case.indices, case.starts[missing]
     end = (*case.starts, case.m)[missing + 1]
     layout[start:end] = -1
     case.counts[missing] = 0
-    out = run(case, layout)
+    out = run(case, layout, tile)
     case.check(out.tensor)
     assert out.tensor[start:end].isnan().all()
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("cut_rows", [50, 120])
-def test_the_last_tile_may_be_cut(device, cut_rows) -> None:
+def test_the_last_tile_may_be_cut(device, cut_rows, tile) -> None:
     for counts in ([200, 5], [5, 200, 8], [256, 6]):
         case = contiguous(counts, N, K, device, cut_rows=cut_rows)
-        case.check(run(case, case.indices).tensor)
+        case.check(run(case, case.indices, tile).tensor)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
-def test_an_expert_may_come_twice(device) -> None:
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_an_expert_may_come_twice(device, tile) -> None:
     case = contiguous([100, 200, 20], N, K, device)
     layout = case.indices
     layout[layout == 2] = 0  # expert 0 again, behind expert 1
     b = case.b.data.clone(), case.b.scales.clone()
     case.b.data[2], case.b.scales[2] = b[0][0], b[1][0]
-    case.check(run(case, layout).tensor)
+    case.check(run(case, layout, tile).tensor)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("alignment", [64, 192, 256])
-def test_other_alignments(device, alignment) -> None:
+def test_other_alignments(device, alignment, tile) -> None:
+    """Straight tiles that end with their expert leave the next one's rows alone."""
     case = contiguous([100, 0, 300, 1, 70], N, K, device, alignment=alignment)
-    case.check(run(case, case.indices, alignment=alignment).tensor)
+    case.check(run(case, case.indices, tile, alignment=alignment).tensor)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
-def test_the_same_bits_as_lower_tiles(device) -> None:
+@pytest.mark.parametrize("tile", TILES[1:], ids=str)
+def test_the_same_bits_as_other_tiles(device, tile) -> None:
     """Which multiply another way: with a second partial accumulator."""
     case = contiguous([300, 40, 200, 128], N, K, device)
-    high, low = (run(case, case.indices, rows).tensor for rows in (256, 128))
+    high, low = (run(case, case.indices, each).tensor for each in (HIGH, tile))
     real = case.indices >= 0
     assert torch.equal(high[real].view(torch.int16), low[real].view(torch.int16))
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
-def test_layouts_of_several_passes(device) -> None:
+@pytest.mark.parametrize("tile", [HIGH, (False, 64, 64)], ids=str)
+def test_layouts_of_several_passes(device, tile) -> None:
     """16,384 rows are looked at in one pass: experts end there, cross it, or are many on both sides."""
     for counts in ([16384, 130], [16300, 900], [40] * 127 + [200] + [70] * 8):
         case = contiguous(counts, 16, 16, device)
-        case.check(run(case, case.indices).tensor)
+        case.check(run(case, case.indices, tile).tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("tile", [(False, 128, 96), (True, 128, 64)], ids=str)
+def test_more_rows_than_the_table_has_room_for(device, tile) -> None:
+    """The layout itself then tells each tile's expert. Most rows are padding."""
+    rows = 98304 + 128
+    problem = {"m": rows, "n": 16, "k": 16, "groups": 5, "num_sms": HOPPER_SMS}
+    names = ("swap_ab", "tile_rows", "tile_cols")
+    kernel = C.problem_kernel("m_contiguous", problem | dict(zip(names, map(int, tile), strict=True)))
+    assert ".group_capacity = 0" in str(kernel["text"])
+    case = contiguous([40, 200, 98304 - 768, 300, 100], 16, 16, device)
+    layout = case.indices
+    assert case.m == rows
+    layout[case.starts[2] + 150 : case.starts[3]] = -1
+    case.counts[2] = 150
+    case.check(run(case, layout, tile).tensor)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
@@ -108,17 +161,38 @@ def test_more_runs_than_any_legal_layout_has(device) -> None:
     out.check(complete=False)
 
 
+@pytest.mark.parametrize("tile", [HIGH, (False, 128, 128), (False, 64, 128), (True, 128, 64)], ids=str)
 @pytest.mark.parametrize("counts", [[200, 5], [130, 250], [5, 130, 300], [128, 300, 128]], ids=str)
-def test_each_tile_is_of_one_expert(counts) -> None:
-    """Its weights and scales are copied once: an expert that begins in the middle of 256 rows costs no more."""
+def test_each_tile_is_of_one_expert(counts, tile) -> None:
+    """Its weights and scales are copied once: an expert that begins in the middle of 256 rows costs no more, and one of
+    64 rows has one tile of them."""
     case = contiguous(counts, 128, K, "cpu")
-    case.check(run(case, case.indices).tensor)
+    case.check(run(case, case.indices, tile).tensor)
     report = simulator.last_report()
     assert report is not None
     found = report.statistics["instructions"]
     copies = sum(n for name, n in found.items() if name.startswith("cp.async.bulk.tensor.3d.shared::cluster"))
-    of_64_rows, tiles = (sum(ceil_div(count, rows) for count in counts) for rows in (64, 256))
-    assert copies == ceil_div(K, 128) * (of_64_rows + 2 * tiles)
+    of_64_rows, tiles = (sum(ceil_div(count, rows) for count in counts) for rows in (64, height(tile)))
+    assert copies == ceil_div(K, 128) * ((of_64_rows if tile == HIGH else tiles) + 2 * tiles)
+
+
+def test_blocks_of_one_expert_are_walked_together() -> None:
+    """Those of other experts read other weights: CTAs side by side share rows or weights, not neither."""
+    few, many = (grouped_candidates("m_contiguous", 32, m, 6144, 7168, 0) for m in (4096, 16384))
+    assert straight(few, 128, 192).strip == 1
+    assert straight(few, 64, 128).strip == 2
+    assert straight(many, 128, 192).strip == 4
+
+
+def test_few_rows_are_not_multiplied_with_their_padding() -> None:
+    """Experts of some 64 rows, padded to 128, are expected to have one or two blocks of 64."""
+    found = grouped_candidates("m_contiguous", 256, 32768, 4096, 7168, 0)
+    low, high = straight(found, 64, 128), straight(found, 128, 128)
+    assert low.cost is not None
+    assert high.cost is not None
+    assert low.cost < 1.02 * high.cost
+    by_psum = grouped_candidates("m_psum", 256, 32768, 4096, 7168, 0)
+    assert low.cost < 0.98 * (straight(by_psum, 64, 128).cost or 0)
 
 
 def test_refusals() -> None:

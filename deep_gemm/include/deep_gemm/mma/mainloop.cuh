@@ -298,8 +298,9 @@ private:
             const float last = scales_stay_in_smem(c) ? total[kCount - 1][kAccumulators<c> - 1] : 0.0f;
             release(stage, __float_as_uint(last));
         }
-        // Dense tiles of 256 rows were measured fastest with a wait here (docs/performance.md).
-        if constexpr (kCount > 1 && c.grouping == Grouping::dense) finish_block<0>(block.partial);
+        // Dense tiles of 256 rows were measured fastest with a wait here, unless in pairs (docs/performance.md).
+        if constexpr (kCount > 1 && c.grouping == Grouping::dense && c.cluster.size() == 1)
+            finish_block<0>(block.partial);
     }
 
     /// This warpgroup's half of the columns, of 64 rows that both work on.
