@@ -50,11 +50,13 @@ def test_blocks_scatter_where_experts_may_need_more_than_one(calibrate) -> None:
 
 
 def test_last_blocks_of_contiguous_experts_are_half_full(calibrate) -> None:
-    """On average: of those that are higher than the alignment."""
+    """On average: of those that are higher than the alignment. Those of 64 rows without a token are left out."""
     case = ["contiguous", 5, 1024, 6144, 7168]
     of_alignment = blocks(calibrate, case, 128)[0]
     assert blocks(calibrate, case, 256) == (of_alignment / 2 + 5 / 4, 0)
-    assert blocks(calibrate, case, 64) == (of_alignment * 2, 0)
+    real, scatter = blocks(calibrate, case, 64)
+    assert 2 * of_alignment - 5 < real < 2 * of_alignment
+    assert scatter == 0
 
 
 def test_rows_of_padding_are_no_steps(calibrate) -> None:

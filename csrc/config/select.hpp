@@ -43,13 +43,11 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     if (!is_m_grouped(p.grouping)) return "";
     if ((c.swap_ab ? c.cluster.cols : c.cluster.rows) > 1) return "neighbours along M may belong to different experts";
     if (p.grouping == Grouping::masked) return "";
-    const bool divides = p.m_alignment % c.tile_m() == 0;
-    if (p.grouping == Grouping::m_psum || c.swap_ab || c.tile_m() <= 2 * kWgmmaRows) {
-        if (divides) return "";
-        if (p.grouping == Grouping::m_psum || c.swap_ab)
-            return "the tile's height does not divide the experts' alignment";
-    }
-    // Behind an expert's last rows such a tile may hold another's.
+    // Behind an expert's last rows a tile may hold another's. (For three warpgroups that was never worth while.)
+    const bool divides = p.m_alignment % c.tile_m() == 0,
+               ends_with_expert = p.grouping == Grouping::m_contiguous && !c.swap_ab && c.row_warpgroups() != 3;
+    if (divides && (!ends_with_expert || c.tile_m() <= 2 * kWgmmaRows)) return "";
+    if (!ends_with_expert) return "the tile's height does not divide the experts' alignment";
     if (p.m_alignment % kWgmmaRows != 0) return "experts do not start at multiples of 64 rows";
     if (!is_staged(c.store)) return "a tile that ends with its expert is stored by the copy engine";
     if (!has_expert_runs(c)) return "more runs of rows than shared memory has room for";
