@@ -78,8 +78,16 @@ RANGES = {
 }
 SMALLEST = 1e-2  # of a constant that is 0, and that no factor would change
 INDIFFERENCE = 0.012  # estimates that differ by so little, as a ratio, say nothing about which config is faster
-# Cluster shapes that were measured once and are no candidates any more.
 CLUSTERS = {(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (1, 1, 3), (1, 1, 4), (1, 1, 8)}
+
+
+def is_candidate(case: list, config: list) -> bool:
+    """Not of those that were measured once, and that selection has no more."""
+    _, rows, cols, *cluster, _ = config
+    gone = (case[0] in ("contiguous", "masked") and (rows, cols) == (128, 160)) or (
+        case[0] == "contiguous" and rows == 192
+    )
+    return tuple(cluster) in CLUSTERS and not gone
 
 
 class Data:
@@ -93,7 +101,7 @@ class Data:
             assert document["columns"] == COLUMNS, f"{path} has other columns"
             for problem in document["problems"]:
                 case = problem["case"]
-                rows = [row for row in problem["rows"] if tuple(row[3:6]) in CLUSTERS]
+                rows = [row for row in problem["rows"] if is_candidate(case, row[:-1])]
                 if case[0] not in kinds or not rows:
                     continue
                 sizes = sizes_of(case, problem.get("total"), problem.get("seed", 0))

@@ -39,9 +39,9 @@ inline std::vector<TileShape> grouped_tile_shapes(ElementType operand, bool swap
     if (swap_ab)
         return {{64, 8, k},   {64, 16, k},  {64, 32, k},  {64, 64, k},  {128, 8, k},   {128, 16, k}, {128, 24, k},
                 {128, 32, k}, {128, 48, k}, {128, 64, k}, {128, 96, k}, {128, 128, k}, {256, 64, k}, {256, 128, k}};
-    std::vector<TileShape> shapes = {{64, 64, k},   {64, 96, k},   {64, 128, k},  {64, 192, k},  {128, 32, k},
-                                     {128, 64, k},  {128, 96, k},  {128, 112, k}, {128, 128, k}, {128, 192, k},
-                                     {192, 128, k}, {256, 128, k}};
+    std::vector<TileShape> shapes = {{64, 64, k},   {64, 96, k},   {64, 128, k},  {64, 192, k},
+                                     {128, 32, k},  {128, 64, k},  {128, 96, k},  {128, 112, k},
+                                     {128, 128, k}, {128, 192, k}, {192, 128, k}, {256, 128, k}};
     if (operand == ElementType::bf16)
         for (const int32_t cols : {160, 256}) shapes.push_back({128, cols, k});
     return shapes;
