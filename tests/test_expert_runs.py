@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from candidates import HOPPER_SMS, forced, grouped_candidates, straight, with_tile
-from devices import FEW
+from devices import EVERY_DEVICE, FEW
 from grouped_inputs import Contiguous, alignment_of, contiguous
 from inputs import GuardedOutput, ceil_div
 
@@ -42,7 +42,7 @@ def run(
     return out
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EVERY_DEVICE, indirect=True)
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("counts", [[5, 0, 130, 300], [256, 250], [1, 1, 1], [300, 40, 200, 1, 128]], ids=str)
 def test_against_fp64(device, counts, tile) -> None:
@@ -211,6 +211,8 @@ def test_refusals() -> None:
         C.problem_kernel("m_contiguous", problem | {"n": 6144, "m": 1 << 18})
     with pytest.raises(ValueError, match="does not divide the experts' alignment"):
         C.problem_kernel("m_contiguous", problem | {"n": 6144, "tile_rows": 192})
+    with pytest.raises(ValueError, match="would spill"):
+        C.problem_kernel("m_contiguous", problem | {"n": 6144, "swap_ab": 1})
 
 
 def test_the_table_has_room_for_few_kernels() -> None:

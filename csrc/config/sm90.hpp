@@ -102,13 +102,15 @@ inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     return std::nullopt;
 }
 
-/// Whether loads of C beside both accumulators, or what FP32 stores and group tables keep, take more registers than a
-/// thread has (ptxas -v, CUDA 13.0, scales per row).
+/// Whether loads of C beside both accumulators, or what FP32 stores, group tables and pairs keep, take more registers
+/// than a thread has (ptxas -v, CUDA 13.0, scales per row).
 inline bool spills(const GemmConfig& c) {
     if (!c.scaled()) return c.warpgroup_rows() / kWgmmaRows * c.tile.cols / 2 > 128;
     const bool wide = c.warpgroup_rows() > kWgmmaRows && c.tile.cols >= 128;
     if (wide && (c.output == ElementType::fp32 || !is_staged(c.store) || c.grouping == Grouping::m_psum ||
                  (c.add_c && c.col_scales() == ScaleKind::per_row)))
+        return true;
+    if (wide && has_group_table(c) && c.col_scales() == ScaleKind::per_row && (c.swap_ab || c.cluster.size() > 1))
         return true;
     if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;
     const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
