@@ -7,6 +7,8 @@ import torch
 from candidates import HOPPER_SMS, forced, grouped_candidates, straight, with_tile
 from devices import EVERY_DEVICE, FEW
 from grouped_inputs import Contiguous, alignment_of, contiguous
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from inputs import GuardedOutput, ceil_div
 
 import deep_gemm
@@ -28,12 +30,12 @@ def run(
     case: Contiguous,
     layout: torch.Tensor,
     tile: tuple[bool, int, int] = HIGH,
-    cluster_cols: int = 1,
+    cluster: tuple[int, int, int] = (1, 1, 1),
     alignment: int = 128,
 ) -> GuardedOutput:
     n, k = case.n, case.a.data.shape[1]
     found = grouped_candidates("m_contiguous", len(case.counts), case.m, n, k, 0, alignment)
-    candidate = with_tile(found, *tile, (1, cluster_cols, 1))
+    candidate = with_tile(found, *tile, cluster)
     assert candidate.refusal is None or "twice what" in candidate.refusal
     out = case.output()
     with alignment_of(alignment), forced(case.device, 512, n, k, candidate):
@@ -53,7 +55,7 @@ def test_against_fp64(device, counts, tile) -> None:
 @pytest.mark.parametrize("device", FEW, indirect=True)
 def test_pairs(device) -> None:
     case = contiguous([5, 0, 130, 300], N, K, device)
-    case.check(run(case, case.indices, cluster_cols=2).tensor)
+    case.check(run(case, case.indices, cluster=(1, 2, 1)).tensor)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
@@ -111,6 +113,32 @@ def test_other_alignments(device, alignment, tile) -> None:
     """Straight tiles that end with their expert leave the next one's rows alone."""
     case = contiguous([100, 0, 300, 1, 70], N, K, device, alignment=alignment)
     case.check(run(case, case.indices, tile, alignment=alignment).tensor)
+
+
+@st.composite
+def layouts(draw) -> tuple[list[int], int, bool, int]:
+    """Tokens of each expert, the alignment, whether padding names its expert too, and one of the legal tiles."""
+    tokens = st.one_of(st.just(0), st.sampled_from([1, 63, 64, 65, 127, 128, 129]), st.integers(1, 300))
+    counts = draw(st.lists(tokens, min_size=1, max_size=6).filter(any))
+    return counts, draw(st.sampled_from([64, 128, 192, 256])), draw(st.booleans()), draw(st.integers(0, 99))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    layout=layouts(), n=st.integers(1, 40).map(lambda chunks: 8 * chunks), k=st.integers(1, 17).map(lambda x: 16 * x)
+)
+def test_any_layout_and_tile(layout, n, k) -> None:
+    counts, alignment, named, chosen = layout
+    case = contiguous(counts, n, k, "cpu", alignment=alignment)
+    indices = case.indices
+    if named:
+        for start, end in zip(case.starts, (*case.starts[1:], case.m), strict=True):
+            indices[start:end] = indices[start] if start < end else -1
+    found = grouped_candidates("m_contiguous", len(counts), case.m, n, k, 0, alignment)
+    legal = [candidate for candidate in found if candidate.refusal is None]
+    candidate = legal[chosen % len(legal)]
+    tile = (candidate.swapped, candidate.rows, candidate.cols)
+    case.check(run(case, indices, tile, candidate.cluster_shape, alignment).tensor)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
