@@ -10,6 +10,7 @@ from pathlib import Path
 import cost_model
 import numpy as np
 from cost_model import Configs
+from predict import candidates
 from shapes import KINDS, sizes_of
 
 COLUMNS = ["swap_ab", "rows", "cols", "cluster_rows", "cluster_cols", "cluster_k", "turns", "us"]
@@ -78,20 +79,10 @@ RANGES = {
 }
 SMALLEST = 1e-2  # of a constant that is 0, and that no factor would change
 INDIFFERENCE = 0.012  # estimates that differ by so little, as a ratio, say nothing about which config is faster
-CLUSTERS = {(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (1, 1, 3), (1, 1, 4), (1, 1, 8)}
-
-
-def is_candidate(case: list, config: list) -> bool:
-    """Not of those that were measured once, and that selection has no more."""
-    _, rows, cols, *cluster, _ = config
-    gone = (case[0] in ("contiguous", "masked") and (rows, cols) == (128, 160)) or (
-        case[0] == "contiguous" and rows == 192
-    )
-    return tuple(cluster) in CLUSTERS and not gone
 
 
 class Data:
-    """Measured configs as arrays, and the best time of each one's problem."""
+    """Measured configs as arrays, and the best time of each one's problem: those that selection still has."""
 
     def __init__(self, *paths: Path, kinds: tuple[str, ...] = KINDS) -> None:
         pairs, times, owners = [], [], []
@@ -99,18 +90,21 @@ class Data:
         for path in paths:
             document = json.loads(path.read_text())
             assert document["columns"] == COLUMNS, f"{path} has other columns"
+            self.num_sms = num_sms = document["machine"].get("num_sms", 132)
             for problem in document["problems"]:
                 case = problem["case"]
-                rows = [row for row in problem["rows"] if is_candidate(case, row[:-1])]
-                if case[0] not in kinds or not rows:
+                if case[0] not in kinds:
                     continue
                 sizes = sizes_of(case, problem.get("total"), problem.get("seed", 0))
+                legal = {candidate.config for candidate in candidates(sizes, num_sms)}
+                rows = [row for row in problem["rows"] if tuple(row[:-1]) in legal]
+                if not rows:
+                    continue
                 for *config, us in rows:
                     pairs.append((sizes, tuple(config)))
                     times.append(us)
                     owners.append(len(self.cases))
                 self.cases.append(case)
-            self.num_sms = document["machine"].get("num_sms", 132)
         self.pairs = pairs
         self.configs = Configs.of(pairs)
         self.problem = np.array(owners, dtype=int)

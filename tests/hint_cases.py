@@ -4,7 +4,7 @@
 
 calls functions in a process, gives the kernels in its cache directory hints that nobody asks for (every second FFMA
 yields, none keeps an operand), calls them again in another process, and compares D bit by bit. It did so on an H200 at
-7497197, before it came here: equal, nine cases with 1,680 FFMA. No pytest file: no test of CI has a GPU to run this on.
+720950f: equal, nine cases with 1,680 FFMA. No pytest file: no test of CI has a GPU to run this on.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from candidates import grouped_candidates
 
 pytest.importorskip("numpy")
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -34,14 +33,13 @@ def calibrate(monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize(("kind", "grouping"), [("contiguous", "m_contiguous"), ("masked", "masked")])
-def test_tiles_that_selection_has_no_more_do_not_count(calibrate, kind, grouping) -> None:
-    from fit import is_candidate
-
-    found = [c for c in grouped_candidates(grouping, 8, 8192, 6144, 7168, 1024) if not c.swapped and c.refusal is None]
-    tiles = {(c.rows, c.cols) for c in found if c.cluster == 1}
-    measured = {(128, 160), (128, 128), (128, 192), (192, 128), (256, 128)}
-    assert {tile for tile in measured if is_candidate([kind], [0, *tile, 1, 1, 1, 1])} == tiles & measured
+def test_configs_that_selection_has_no_more_do_not_count(calibrate, tmp_path) -> None:
+    rows = [[0, 128, 192, 1, 1, 1, 1, 30.0], [0, 128, 160, 1, 1, 1, 1, 20.0], [0, 128, 192, 2, 2, 1, 1, 10.0]]
+    document = {"columns": calibrate.COLUMNS, "machine": {}}
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps(document | {"problems": [{"case": ["masked", 6, 1024, 4096, 4096], "rows": rows}]}))
+    data = calibrate.Data(path)
+    assert data.us.tolist() == data.best.tolist() == [30.0]  # no 128x160 for experts, no clusters of four
 
 
 def test_any_beginning_of_the_problems_has_all_kinds(calibrate) -> None:

@@ -100,9 +100,9 @@ constexpr bool stores_late(const GemmConfig& c) {
     return c.look_ahead && is_staged(c.store) && !(c.grouping == Grouping::m_psum && c.tile.cols > 128);
 }
 
-/// Whether a stage is let go as soon as its wgmma are over, before its K block is promoted, and not behind the next
-/// issue, where a warpgroup looks ahead. It keeps more copies under way, and lies in the way of promotion: faster for
-/// 128x192, and for 256x128 where experts' weights come from memory (docs/performance.md).
+/// Whether a stage is let go before the next issue, where a warpgroup looks ahead, and not behind it. It may go as soon
+/// as its wgmma are over; of 128x192 ptxas moves promotion before the arrival. Faster there, and for 256x128 where
+/// experts' weights come from memory (docs/performance.md).
 constexpr bool frees_early(const GemmConfig& c) {
     return c.look_ahead && c.col_scales() == ScaleKind::per_block &&
            (skips_padding(c) || (c.warpgroup_rows() == kWgmmaRows && c.tile.cols == 192));

@@ -204,8 +204,8 @@ private:
     }
 
     /// The same with the issue at the end: a stage, and scales where they are few, are waited for in the shadow of the
-    /// wgmma before those that need them, and a stage is let go when the next wgmma are on their way, or right behind
-    /// those that read it (frees_early). Hardly anything is left between promotion and the next issue.
+    /// wgmma before those that need them, and a stage is let go when the next wgmma are on their way, or before
+    /// (frees_early). Hardly anything is left between promotion and the next issue.
     template <typename Meanwhile>
     DG_DEVICE void promote_ahead(Totals& total, const Tile& tile, int32_t k_blocks, const Meanwhile& meanwhile) {
         const Share mine = share(tile);

@@ -1,0 +1,48 @@
+"""Where the loops that look ahead let a stage go, and how often they wait for wgmma: as was measured fastest
+(docs/performance.md). Read in the machine code, since ptxas moves promotion's FFMA over an arrival."""
+
+from __future__ import annotations
+
+import pytest
+import sass
+
+from deep_gemm._extension import C
+
+DENSE = {"m": 4096, "n": 7168, "k": 16384}
+EXPERTS = {"m": 4096, "expected_m": 192, "n": 6144, "k": 7168, "groups": 32}
+
+
+def inner_loop(grouping: str, fields: dict[str, int], rows: int, cols: int) -> list[int]:
+    """The instructions of the shortest loop over K blocks."""
+    problem = {"num_sms": 132, **fields, "tile_rows": rows, "tile_cols": cols}
+    text = str(C.problem_kernel(grouping, problem)["text"])
+    code = sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+    return [code[index] for index in sass.wgmma_loops(code)[0]]
+
+
+def positions(loop: list[int], *opcodes: int) -> list[int]:
+    return [index for index, word in enumerate(loop) if word & sass.OPCODE in opcodes]
+
+
+@pytest.mark.parametrize(
+    ("grouping", "fields", "rows", "cols", "early"),
+    [
+        ("dense", DENSE, 128, 192, True),
+        ("masked", EXPERTS, 128, 192, True),
+        ("masked", EXPERTS, 256, 128, True),
+        ("dense", DENSE, 128, 176, False),
+        ("dense", DENSE, 256, 128, False),
+    ],
+)
+def test_a_stage_is_let_go_before_the_next_issue(grouping, fields, rows, cols, early) -> None:
+    loop = inner_loop(grouping, fields, rows, cols)
+    (arrival,) = positions(loop, sass.SYNCS_ARRIVE)
+    issued = positions(loop, *sass.WGMMA)
+    assert arrival < issued[0] if early else arrival > issued[-1]
+
+
+@pytest.mark.parametrize(("cluster_cols", "waits"), [(1, 3), (2, 2)])
+def test_only_singles_wait_at_the_end_of_a_round(cluster_cols, waits) -> None:
+    """256x128: twice for 64 rows; singles once more, for the next block's first wgmma."""
+    loop = inner_loop("dense", DENSE | {"cluster_cols": cluster_cols}, 256, 128)
+    assert sum(bool(loop[index] & sass.WAITS) for index in positions(loop, sass.WARPGROUP)) == waits
