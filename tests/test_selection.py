@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from candidates import HOPPER_SMS, candidates, straight
+from candidates import HOPPER_SMS, candidates, parse, straight
 from cases import ODD, PUBLIC
 from fake_driver import launches
 from hypothesis import given, settings
@@ -58,16 +58,39 @@ def test_equal_problems_get_equal_configs() -> None:
     assert C.explain(*problem) == C.explain(*problem)
 
 
+WEIGHT_GRADIENT = {"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
+
+
+def strip(kind: str, rows: int, cols: int, **fields: int) -> int:
+    return straight(parse(C.explain(kind, {"num_sms": HOPPER_SMS, **fields})), rows, cols).strip
+
+
 @pytest.mark.parametrize(
-    ("m", "n", "k", "strip"),
+    ("m", "n", "k", "height"),
     [
         (4096, 24576, 1536, 16),  # the L2 keeps all of A: B is read once
         (4096, 7168, 16384, 8),  # it does not: a wave of 132 tiles is a square
-        (4096, 2048, 1536, 8),  # B is the smaller one
+        (4096, 2048, 1536, 4),  # it keeps B, the smaller one: A is read once anyway
+        (16384, 8192, 7168, 8),  # the smaller one, but too large for that
     ],
 )
-def test_strips_are_high_where_the_l2_keeps_a(m, n, k, strip) -> None:
-    assert straight(candidates(m, n, k), 256, 128).strip == strip
+def test_strips_are_as_high_as_saves_most_reads(m, n, k, height) -> None:
+    assert strip("dense", 256, 128, m=m, n=n, k=k) == height
+
+
+def test_strips_are_higher_where_d_is_added_to() -> None:
+    """As many rows of A as the L2 keeps, if not all: the memory is busy with D."""
+    sizes = {"m": 7168, "n": 16384, "k": 4096}
+    assert strip("dense", 128, 128, **sizes) < (12 << 20) // (128 * 4096)
+    assert strip("dense", 128, 128, **sizes, **WEIGHT_GRADIENT) == (12 << 20) // (128 * 4096)
+
+
+def test_strips_hold_a_whole_group() -> None:
+    """Masked ones as large as groups scatter around what the caller expects, but no larger than their matrix."""
+    fields = {"groups": 6, "n": 6144, "k": 7168, "expected_m": 1024}
+    assert strip("masked", 128, 192, m=4096, **fields) == 11
+    assert strip("masked", 128, 192, m=1024, **fields) == 8
+    assert strip("masked", 256, 128, m=4096, groups=32, n=6144, k=7168, expected_m=192) == 1
 
 
 def test_extents_that_do_not_fit_are_refused() -> None:

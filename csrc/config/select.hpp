@@ -97,17 +97,24 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
     return "";
 }
 
-/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output; but where the
-/// L2 keeps all of A beside what passes through it, all blocks of M together read a larger B only once. No more than a
-/// group is expected to have: a strip of full height is found without a division.
+/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output. Higher, where
+/// B is the larger operand and the L2 keeps their rows of A beside what passes through it: B is then read fewer times.
+/// (If not all of A, then only where additions to D leave the memory little time.) Lower, where the L2 keeps a smaller
+/// B: A is then read once, whatever the height. No higher than a group may be: a strip of full height is found without
+/// a division. Measured: docs/performance.md.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
-    const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols);
-    const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
-    const int32_t rows = p.grouping == Grouping::m_contiguous && !has_expert_runs(c) ? p.m : expected_group_rows(p);
-    const int32_t all = ceil_div(rows, block_m), blocks = static_cast<int32_t>(square / block_m + 0.5);
-    const bool keeps_a = p.grouping == Grouping::dense && p.n >= rows &&
-                         static_cast<double>(rows) * p.k * element_bytes(p.operand) <= sm90::kKeptBytes;
-    return keeps_a ? all : std::clamp(blocks, 1, all);
+    const double block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
+    const double rows = p.grouping == Grouping::m_contiguous && !has_expert_runs(c) ? p.m : expected_group_rows(p);
+    const double most = p.grouping == Grouping::masked ? std::min<double>(p.m, rows * (1 + kGroupScatter)) : rows;
+    const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols) / block_m;
+    const double row_bytes = static_cast<double>(expected_k(p)) * element_bytes(p.operand);
+    const double kept = sm90::kKeptBytes / (block_m * row_bytes);
+    double blocks = square;
+    if (p.n >= rows && (kept * block_m >= rows || adds_to_memory(c.store)))
+        blocks = std::max(square, kept);
+    else if (p.n < rows && p.n * row_bytes <= sm90::kKeptBytesOfB)
+        blocks = square * std::max(0.5, p.n / rows);
+    return static_cast<int32_t>(std::clamp(blocks + 0.5, 1.0, std::ceil(most / block_m)));
 }
 
 /// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all

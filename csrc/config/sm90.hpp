@@ -47,8 +47,8 @@ inline std::vector<TileShape> grouped_tile_shapes(ElementType operand, bool swap
     return shapes;
 }
 
-/// Of A, that the L2 keeps while B and D pass through it (measured: docs/performance.md).
-inline constexpr double kKeptBytes = 12 << 20;
+/// Of A, that the L2 keeps while B and D pass through it; of B, while A and D do (measured: docs/performance.md).
+inline constexpr double kKeptBytes = 12 << 20, kKeptBytesOfB = 20 << 20;
 
 /// Warpgroups that divide a tile's rows among themselves.
 inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
