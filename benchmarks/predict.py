@@ -77,12 +77,12 @@ def totals() -> dict[str, int]:
 
 
 def selected(case: Sequence, num_sms: int = 132) -> tuple[str, float] | None:
-    """The config that selection picks for a case, and its estimate in microseconds; None for kinds it does not know."""
-    total = totals().get(json.dumps(list(case)))
-    sizes = sizes_of(case, total)
+    """The config that selection picks for a case, and its estimate in microseconds; None for kinds it does not know.
+
+    Rows of a contiguous layout and the K of K groups are rounded up first, so the estimate is of more than there is.
+    """
+    sizes = sizes_of(case, totals().get(json.dumps(list(case))))
     if sizes is None:
         return None
     best = candidates(sizes, num_sms)[0]
-    true_sizes = sizes_of(case, total, coarse=False)  # the pick is for the rounded ones, the time is not
-    estimates = {candidate.config: candidate.estimate_us for candidate in candidates(true_sizes, num_sms)}
-    return best.name, estimates[best.config]
+    return best.name, best.estimate_us

@@ -3,8 +3,8 @@
     python benchmarks/report.py benchmarks/results/*.json --out benchmarks/results
 
 writes report.md and, where matplotlib is installed, plots. Of several files with the same case the last one counts.
-With --into docs/performance.md the tables there, between `<!-- begin NAME` and `<!-- end NAME`, are written instead:
-those of which a file tells; the others stay.
+With --into docs/performance.md docs/performance-tables.md the tables there, between `<!-- begin NAME` and
+`<!-- end NAME`, are written instead: those of which a file tells; the others stay.
 """
 
 from __future__ import annotations
@@ -152,16 +152,19 @@ def prediction_table(results: list[dict]) -> str:
     return table(["case", "config picked now", "predicted us", "measured us", "ratio"], rows)
 
 
-def fill(path: Path, sections: dict[str, str]) -> None:
-    """Replace what stands between the marks of each section."""
-    text = path.read_text()
+def fill(paths: list[Path], sections: dict[str, str]) -> None:
+    """Replace what stands between the marks of each section, wherever they are. Writes all documents or none."""
+    texts = {path: path.read_text() for path in paths}
     for name, content in sections.items():
         marks = re.compile(rf"(<!-- begin {name}\b[^\n]*-->\n).*?(<!-- end {name} -->)", re.DOTALL)
-        if not marks.search(text):
-            raise SystemExit(f"{path} has no place for {name}")
-        text = marks.sub(lambda match, content=content: f"{match[1]}\n{content}\n{match[2]}", text)
-    path.write_text(text)
-    print(f"written: {path}")
+        places = [path for path, text in texts.items() if marks.search(text)]
+        if not places:
+            raise SystemExit(f"no place for {name} in {', '.join(map(str, paths))}")
+        for path in places:
+            texts[path] = marks.sub(lambda match, content=content: f"{match[1]}\n{content}\n{match[2]}", texts[path])
+    for path, text in texts.items():
+        path.write_text(text)
+        print(f"written: {path}")
 
 
 def host_medians(document: dict) -> dict[str, str]:
@@ -239,7 +242,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "results")
-    parser.add_argument("--into", type=Path, help="write the tables of this document")
+    parser.add_argument("--into", type=Path, nargs="+", help="write the tables of these documents")
     arguments = parser.parse_args()
 
     documents = [json.loads(path.read_text()) for path in arguments.files]

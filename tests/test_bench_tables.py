@@ -55,11 +55,16 @@ def test_tables(summary, tmp_path) -> None:
     text = report.model_section(rows, [])
     assert "| dense M <= 16 |" in text
     assert "2.000" in text
-    path = tmp_path / "document.md"
-    path.write_text("<!-- begin models (x) -->\nold\n<!-- end models -->\n")
-    report.fill(path, {"models": text})
-    assert "old" not in path.read_text()
-    assert "Llama 3 8B qkv" in path.read_text()
+    one, other = tmp_path / "one.md", tmp_path / "other.md"
+    one.write_text("<!-- begin cases (x) -->\nold\n<!-- end cases -->\n")
+    other.write_text("<!-- begin models (x) -->\nold\n<!-- end models -->\n")
+    with pytest.raises(SystemExit, match="no place for micro"):
+        report.fill([one, other], {"models": text, "micro": text})
+    assert "old" in other.read_text(), "all documents or none"
+    report.fill([one, other], {"models": text})
+    assert "old" in one.read_text()
+    assert "old" not in other.read_text()
+    assert "Llama 3 8B qkv" in other.read_text()
 
 
 def test_micro_tables(summary) -> None:

@@ -101,7 +101,7 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
 /// B is the larger operand and the L2 keeps their rows of A beside what passes through it: B is then read fewer times.
 /// (If not all of A, then only where additions to D leave the memory little time.) Lower, where the L2 keeps a smaller
 /// B: A is then read once, whatever the height. No higher than a group may be: a strip of full height is found without
-/// a division. Measured: docs/performance.md.
+/// a division. Measured: docs/performance-tried.md.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
     const double block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
     const double rows = p.grouping == Grouping::m_contiguous && !has_expert_runs(c) ? p.m : expected_group_rows(p);
@@ -119,7 +119,7 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
 
 /// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all
 /// blocks of M that share a part of it are walked together, so that memory is read once whatever the L2 keeps
-/// (measured: docs/performance.md).
+/// (measured: docs/performance-tried.md).
 inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks) {
     if (p.grouping == Grouping::k_contiguous || (is_m_grouped(p.grouping) && !c.swap_ab)) return false;
     const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;

@@ -47,7 +47,7 @@ inline std::vector<TileShape> grouped_tile_shapes(ElementType operand, bool swap
     return shapes;
 }
 
-/// Of A, that the L2 keeps while B and D pass through it; of B, while A and D do (measured: docs/performance.md).
+/// Of A, that the L2 keeps while B and D pass through it; of B, while A and D do (measured: docs/performance-tried.md).
 inline constexpr double kKeptBytes = 12 << 20, kKeptBytesOfB = 20 << 20;
 
 /// Warpgroups that divide a tile's rows among themselves.
@@ -67,7 +67,7 @@ inline bool multiplies_scales(const GemmConfig& c) {
 }
 
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma: where
-/// that was faster (docs/performance.md).
+/// that was faster (docs/performance-tried.md).
 inline bool looks_ahead(const GemmConfig& c) {
     if (!c.scaled() || overlaps_blocks(c) || c.k_parts() > 1) return false;
     if (c.warpgroup_rows() > kWgmmaRows) return true;
@@ -78,7 +78,7 @@ inline bool looks_ahead(const GemmConfig& c) {
 
 /// Stages that are worth more than buffers for all of D. Three do for 256 rows of a dense problem with several tiles a
 /// CTA, whose operands come from the L2, and for the largest BF16 tiles where a CTA has more than four
-/// (docs/performance.md).
+/// (docs/performance-tried.md).
 inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
     const bool fp8 = c.tile.rows == 256 && c.look_ahead && tiles_per_cta > 1;
     const bool bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
@@ -86,8 +86,8 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
 }
 
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
-/// nothing: as ptxas has it. What was fastest in most problems, by how a K block goes (docs/performance.md, "FFMA that
-/// yield").
+/// nothing: as ptxas has it. What was fastest in most problems, by how a K block goes (docs/performance-tried.md, "FFMA
+/// that yield").
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales() == ScaleKind::per_block || c.col_scales() == ScaleKind::per_block;
     if (c.wgmma_products) return 4;

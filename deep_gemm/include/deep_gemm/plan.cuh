@@ -74,7 +74,8 @@ constexpr bool has_group_table(const GemmConfig& c) {
 }
 
 /// Whether 64 rows of a tile that hold nothing but padding are left out: neither copied nor multiplied. It is for two
-/// warpgroups of twice 64 rows. With 64 rows each, the one that has work would be no faster (docs/performance.md).
+/// warpgroups of twice 64 rows. With 64 rows each, the one that has work would be no faster
+/// (docs/performance-tried.md).
 constexpr bool skips_padding(const GemmConfig& c) {
     return (c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked) && !c.swap_ab && c.look_ahead &&
            c.tile == TileShape{4 * kWgmmaRows, 128, 128} && c.row_warpgroups() == 2 &&
@@ -102,7 +103,7 @@ constexpr bool stores_late(const GemmConfig& c) {
 
 /// Whether a stage is let go before the next issue, where a warpgroup looks ahead, and not behind it. It may go as soon
 /// as its wgmma are over; of 128x192 ptxas moves promotion before the arrival. Faster there, and for 256x128 where
-/// experts' weights come from memory (docs/performance.md).
+/// experts' weights come from memory (docs/performance-tried.md).
 constexpr bool frees_early(const GemmConfig& c) {
     return c.look_ahead && c.col_scales() == ScaleKind::per_block &&
            (skips_padding(c) || (c.warpgroup_rows() == kWgmmaRows && c.tile.cols == 192));
@@ -110,7 +111,7 @@ constexpr bool frees_early(const GemmConfig& c) {
 
 /// Whether the math warps of experts' tiles count K blocks by the kernel's argument instead of the tile's, and leave
 /// their loops together: only so does ptxas see that all lanes count alike where a tile's K blocks take two loops
-/// (mma/mainloop.cuh). Elsewhere the tile's count, made uniform, is as good or better (docs/performance.md).
+/// (mma/mainloop.cuh). Elsewhere the tile's count, made uniform, is as good or better (docs/performance-tried.md).
 constexpr bool counts_by_argument(const GemmConfig& c) {
     return (c.grouping == Grouping::masked || c.grouping == Grouping::m_contiguous) && stores_late(c) &&
            c.warpgroup_rows() == kWgmmaRows;
@@ -223,9 +224,9 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
 }
 
 /// Rows that the last tile along an extent copies: what is left, in whole swizzle atoms. The copy engine takes
-/// about 4 cycles for each row beyond the tensor (docs/performance.md), and a box of the full height would have many of
-/// them. Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that are not
-/// stored.
+/// about 4 cycles for each row beyond the tensor (docs/performance-tried.md), and a box of the full height would have
+/// many of them. Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that
+/// are not stored.
 constexpr int32_t last_box(int32_t extent, int32_t tile) {
     return extent % tile == 0 ? tile : align_up(extent % tile, 8);
 }

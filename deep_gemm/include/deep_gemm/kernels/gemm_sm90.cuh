@@ -142,7 +142,7 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     }
     // Nothing that a preceding kernel may write has been touched so far. The next kernel is not told to start before
     // this one has left: CTAs that get SMs as they become free lie anywhere, and neighbours, which read the same, in
-    // different GPCs (docs/performance.md).
+    // different GPCs (docs/performance.md, "Chains").
     ptx::wait_for_previous_grid();
     smem.groups().fill(params);
     sync_cluster<c>();

@@ -298,7 +298,7 @@ private:
             const float last = scales_stay_in_smem(c) ? total[kCount - 1][kAccumulators<c> - 1] : 0.0f;
             release(stage, __float_as_uint(last));
         }
-        // Dense tiles of 256 rows were measured fastest with a wait here, unless in pairs (docs/performance.md).
+        // Dense tiles of 256 rows were measured fastest with a wait here, unless in pairs (docs/performance-tried.md).
         if constexpr (kCount > 1 && c.grouping == Grouping::dense && c.cluster.size() == 1)
             finish_block<0>(block.partial);
     }

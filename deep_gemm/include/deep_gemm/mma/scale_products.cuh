@@ -1,8 +1,8 @@
 // Products of row and column scales by the tensor cores, where both sides have a scale for each row.
 //
 // Promotion then wants a factor of its own for each accumulator. FP32 multiplications beside wgmma slow wgmma down
-// (docs/performance.md), so one TF32 wgmma of K = 8 multiplies 64 row scales by all column scales instead. TF32 has 11
-// bits, so a scale s is split exactly into s = high + middle + low of 11, 11 and 2 bits, and
+// (docs/performance.md, "What is left"), so one TF32 wgmma of K = 8 multiplies 64 row scales by all column scales
+// instead. TF32 has 11 bits, so a scale s is split exactly into s = high + middle + low of 11, 11 and 2 bits, and
 //
 //   k                        0       1       2       3       4       5       6       7
 //   of a row's scale r       high    high    high    low     middle  middle  middle  0

@@ -194,7 +194,8 @@ class StorePace {
 public:
     /// `tile` is staged; `more` says whether `after` follows it.
     DG_DEVICE void begin(const Tile& tile, bool more, const Tile& after) {
-        if constexpr (!stores_late(c)) return;  // no gain there, and a loss where K is small (docs/performance.md)
+        if constexpr (!stores_late(c))
+            return;  // no gain there, and a loss where K is small (docs/performance-tried.md)
         const uint32_t now = clock();
         if (!first_ && tile.k_blocks > 0)
             block_cycles_ = min((now - begin_) / static_cast<uint32_t>(tile.k_blocks), kMostCycles);
