@@ -11,8 +11,8 @@ all 32 lanes arriving (and 32 times as many arrivals awaited) it reports nothing
 
 memcheck takes the columns' scales of the products of scales, of which the descriptor has wgmma read the same 16 bytes
 a column twice, for an operand of 32 bytes a column. The launch has room for that (plan_smem); without it, memcheck
-reports reads past shared memory. It reported nothing at d067505 (all cases), nor did synccheck (expert_tiles, grouped, dense,
-weight_gradient, products); racecheck reported the race above in expert_tiles, and nothing in grouped, dense and
+reports reads past shared memory. It reported nothing at d067505 (all cases), nor did synccheck (expert_tiles, grouped,
+dense, weight_gradient, products); racecheck reported the race above in expert_tiles, and nothing in grouped, dense and
 weight_gradient.
 
 Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer makes each launch many times slower.
