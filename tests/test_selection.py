@@ -108,6 +108,20 @@ def test_tall_tiles_give_up_a_stage_only_for_a_next_tile(m, stages) -> None:
     assert straight(candidates(m, 7168, 4096), 256, 128).stages == stages
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "k", "cols", "stages"),
+    [
+        (512, 24576, 1536, 192, 5),  # 3.9 tiles a CTA
+        (1024, 24576, 1536, 192, 4),  # 7.8
+        (256, 24576, 1536, 128, 6),
+        (512, 32768, 512, 128, 5),
+    ],
+)
+def test_few_tiles_give_up_buffers_for_a_stage(m, n, k, cols, stages) -> None:
+    """Operands come from memory then, and take longest while D goes there."""
+    assert straight(candidates(m, n, k), 128, cols).stages == stages
+
+
 @pytest.mark.parametrize(("n", "legal"), [(2496, True), (2560, False)])
 def test_as_many_clusters_of_three_as_fit(n, legal) -> None:
     """39, as the driver says of 132 SMs. A split K with one more waits for a second wave."""

@@ -11,32 +11,34 @@ from reference import assert_matches, product_nt
 import deep_gemm
 from deep_gemm import simulator
 
-M, N, K = 512, 256, 400
+N, K = 256, 400
 
 
 @pytest.mark.parametrize(
-    ("swapped", "rows", "cols", "store_warp"),
+    ("m", "swapped", "rows", "cols", "store_warp"),
     [
-        (False, 128, 128, True),  # two partial accumulators
-        (False, 256, 128, True),  # looks ahead; several tiles a CTA
-        (False, 128, 192, True),  # likewise
-        (False, 128, 144, True),
-        (False, 192, 128, False),  # in turn: each math warp its own
-        (False, 64, 64, False),  # one math warpgroup
-        (True, 128, 64, False),  # swapped
+        (640, False, 128, 128, True),  # two partial accumulators; more than four tiles a CTA
+        (640, False, 128, 192, True),  # looks ahead
+        (640, False, 128, 144, True),
+        (512, False, 256, 128, True),  # with few tiles too
+        (512, False, 128, 128, False),  # four tiles a CTA: a stage instead of buffers
+        (512, False, 128, 192, False),
+        (640, False, 192, 128, False),  # in turn: each math warp its own
+        (640, False, 64, 64, False),  # one math warpgroup
+        (640, True, 128, 64, False),  # swapped
     ],
 )
-def test_who_issues_the_copies_of_a_tile(swapped, rows, cols, store_warp) -> None:
+def test_who_issues_the_copies_of_a_tile(m, swapped, rows, cols, store_warp) -> None:
     cpu = torch.device("cpu")
-    a, b = random_rows((M, K), cpu, 0), random_blocks((N, K), cpu, 1)
-    out = GuardedOutput((M, N), torch.bfloat16, cpu)
-    with simulator.options(num_sms=2), forced_tile(cpu, (M, N, K), swapped, rows, cols):
+    a, b = random_rows((m, K), cpu, 0), random_blocks((N, K), cpu, 1)
+    out = GuardedOutput((m, N), torch.bfloat16, cpu)
+    with simulator.options(num_sms=2), forced_tile(cpu, (m, N, K), swapped, rows, cols):
         deep_gemm.fp8_gemm_nt(a, b, out.tensor)
     out.check()
     assert_matches(out.tensor, product_nt(a, b), "D")
     report = simulator.last_report()
     assert report is not None
-    tiles = -(-(N if swapped else M) // rows) * -(-(M if swapped else N) // cols)
+    tiles = -(-(N if swapped else m) // rows) * -(-(m if swapped else N) // cols)
     groups = report.statistics["instructions"]["cp.async.bulk.commit_group"]
     # One group of stores for all of a tile, or one for each warp's 16 rows (fewer buffers than chunks: several).
     assert groups == tiles if store_warp else groups % (tiles * rows // 16) == 0

@@ -146,6 +146,14 @@ inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
                : 0;
 }
 
+/// Fewer buffers for D, by halves, until the ring has so many stages; if need be, a single one.
+inline void trade_buffers(GemmConfig& c, int32_t stages) {
+    while (c.stages < stages && c.store_buffers > 1 && is_staged(c.store)) {
+        c.store_buffers = ceil_div(c.store_buffers, 2);
+        c.stages = most_stages(c);
+    }
+}
+
 inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster,
                                 int32_t k_warpgroups = 1, bool tolerate_waste = false) {
     Candidate candidate;
@@ -183,12 +191,14 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     // All of a tile: its stores drain while the next one is multiplied. Where that leaves few stages, fewer buffers, of
     // which the later ones then wait, rather than a ring that runs dry.
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
-    const int32_t least_stages = sm90::least_stages(c, static_cast<double>(tiles * cluster.k) / resident);
+    const double tiles_per_cta = static_cast<double>(tiles * cluster.k) / resident;
     c.store_buffers = store_chunks_per_tile(c);
     c.stages = most_stages(c);
-    while (c.stages < least_stages && c.store_buffers > 1 && is_staged(c.store)) {
-        c.store_buffers = ceil_div(c.store_buffers, 2);
-        c.stages = most_stages(c);
+    trade_buffers(c, sm90::least_stages(c, tiles_per_cta));
+    if (sm90::wants_stage(c, tiles_per_cta)) {
+        GemmConfig deeper = c;
+        trade_buffers(deeper, c.stages + 1);
+        if (deeper.stages > c.stages) c = deeper;
     }
     candidate.refusal = refusal(p, c, tiles);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = waste(p, c);

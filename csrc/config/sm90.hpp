@@ -85,6 +85,13 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
     return c.grouping == Grouping::dense && (fp8 || bf16) ? 3 : 4;
 }
 
+/// Whether one stage more is worth more than buffers for all of D, which are for a next tile: where a CTA has few
+/// tiles. Their operands come from memory, and take longest while D goes there. (256 rows: above.)
+inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
+    return c.grouping == Grouping::dense && c.scaled() && c.output == ElementType::bf16 && c.k_parts() == 1 &&
+           c.tile.rows < 256 && tiles_per_cta <= 4;
+}
+
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
 /// nothing: as ptxas has it. What was fastest in most problems, by how a K block goes (docs/performance-tried.md, "FFMA
 /// that yield").
