@@ -103,23 +103,26 @@ SIZES = {"m": 512, "n": 576, "k": 7168, "num_sms": HOPPER_SMS}
 
 @pytest.mark.parametrize(("m", "stages"), [(4096, 3), (512, 4)])
 def test_tall_tiles_give_up_a_stage_only_for_a_next_tile(m, stages) -> None:
-    """All of D staged takes the room of one: worth it where a CTA has several tiles, of which one is stored under the
+    """All of D staged takes the room of one: worth it where a CTA has many tiles, of which one is stored under the
     next."""
     assert straight(candidates(m, 7168, 4096), 256, 128).stages == stages
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "k", "cols", "stages"),
+    ("m", "n", "k", "rows", "cols", "stages"),
     [
-        (512, 24576, 1536, 192, 5),  # 3.9 tiles a CTA
-        (1024, 24576, 1536, 192, 4),  # 7.8
-        (256, 24576, 1536, 128, 6),
-        (512, 32768, 512, 128, 5),
+        (512, 24576, 1536, 128, 192, 5),  # 3.9 tiles a CTA
+        (1024, 24576, 1536, 128, 192, 4),  # 7.8
+        (256, 24576, 1536, 128, 128, 6),
+        (512, 32768, 512, 128, 128, 5),
+        (4096, 4096, 7168, 256, 128, 4),
+        (4096, 7168, 7168, 256, 128, 3),
+        (512, 7168, 2048, 128, 112, 6),  # buffers of 32 bytes a row
     ],
 )
-def test_few_tiles_give_up_buffers_for_a_stage(m, n, k, cols, stages) -> None:
+def test_few_tiles_give_up_buffers_for_a_stage(m, n, k, rows, cols, stages) -> None:
     """Operands come from memory then, and take longest while D goes there."""
-    assert straight(candidates(m, n, k), 128, cols).stages == stages
+    assert straight(candidates(m, n, k), rows, cols).stages == stages
 
 
 @pytest.mark.parametrize(("n", "legal"), [(2496, True), (2560, False)])

@@ -17,15 +17,15 @@ N, K = 256, 400
 @pytest.mark.parametrize(
     ("m", "swapped", "rows", "cols", "store_warp"),
     [
-        (640, False, 128, 128, True),  # two partial accumulators; more than four tiles a CTA
-        (640, False, 128, 192, True),  # looks ahead
-        (640, False, 128, 144, True),
-        (512, False, 256, 128, True),  # with few tiles too
+        (1280, False, 128, 128, True),  # two partial accumulators
+        (1280, False, 256, 128, True),  # looks ahead
+        (1280, False, 128, 192, True),  # likewise
+        (1280, False, 128, 144, True),
         (512, False, 128, 128, False),  # four tiles a CTA: a stage instead of buffers
         (512, False, 128, 192, False),
-        (640, False, 192, 128, False),  # in turn: each math warp its own
-        (640, False, 64, 64, False),  # one math warpgroup
-        (640, True, 128, 64, False),  # swapped
+        (1280, False, 192, 128, False),  # in turn: each math warp its own
+        (1280, False, 64, 64, False),  # one math warpgroup
+        (1280, True, 128, 64, False),  # swapped
     ],
 )
 def test_who_issues_the_copies_of_a_tile(m, swapped, rows, cols, store_warp) -> None:
@@ -47,11 +47,10 @@ def test_who_issues_the_copies_of_a_tile(m, swapped, rows, cols, store_warp) -> 
 @pytest.mark.parametrize(
     ("rows", "tiles", "paced"),
     [
-        (256, 1, False),
-        (256, 2, False),  # the first tile tells nothing of how long one takes, and behind the last one nobody waits
-        (256, 3, True),
-        (256, 6, True),
-        (128, 6, False),  # two partial accumulators: not stored under the next tile's first wgmma
+        (256, 4, False),  # few tiles: each math warp stores its own
+        (256, 5, True),
+        (256, 7, True),
+        (128, 7, False),  # two partial accumulators: not stored under the next tile's first wgmma
     ],
 )
 def test_copies_are_spread_over_the_next_tile(rows, tiles, paced) -> None:

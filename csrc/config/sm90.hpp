@@ -86,10 +86,14 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
 }
 
 /// Whether one stage more is worth more than buffers for all of D, which are for a next tile: where a CTA has few
-/// tiles. Their operands come from memory, and take longest while D goes there. (256 rows: above.)
+/// tiles. Their operands come from memory, and take longest while D goes there. (Not buffers of less than 128 bytes a
+/// row: of those there are so many that a tile's end waits for the few that are left. BF16's, with twice as many K
+/// blocks, do not mind.) docs/performance-tried.md.
 inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
-    return c.grouping == Grouping::dense && c.scaled() && c.output == ElementType::bf16 && c.k_parts() == 1 &&
-           c.tile.rows < 256 && tiles_per_cta <= 4;
+    if (c.grouping != Grouping::dense || c.output != ElementType::bf16 || c.k_parts() > 1) return false;
+    const bool wide = store_chunk(c).swizzle_bytes() == kSwizzleBytes;
+    if (!wide && (c.scaled() || c.tile.rows < 128)) return false;
+    return tiles_per_cta <= (c.scaled() && c.tile.rows <= 128 ? 6 : 4);
 }
 
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
