@@ -87,8 +87,8 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
 
 /// Whether one stage more is worth more than buffers for all of D, which are for a next tile: where a CTA has few
 /// tiles. Their operands come from memory, and take longest while D goes there. (Not buffers of less than 128 bytes a
-/// row: of those there are so many that a tile's end waits for the few that are left. BF16's, with twice as many K
-/// blocks, do not mind.) docs/performance-tried.md.
+/// row: of those there are so many that a tile's end waits for the few that are left. BF16 tiles of 128 rows and more,
+/// with twice as many K blocks, do not mind.) docs/performance-tried.md.
 inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
     if (c.grouping != Grouping::dense || c.output != ElementType::bf16 || c.k_parts() > 1) return false;
     const bool wide = store_chunk(c).swizzle_bytes() == kSwizzleBytes;
