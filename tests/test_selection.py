@@ -109,20 +109,31 @@ def test_tall_tiles_give_up_a_stage_only_for_a_next_tile(m, stages) -> None:
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "k", "rows", "cols", "stages"),
+    ("m", "n", "k", "rows", "cols", "stages", "others"),
     [
-        (512, 24576, 1536, 128, 192, 5),  # 3.9 tiles a CTA
-        (1024, 24576, 1536, 128, 192, 4),  # 7.8
-        (256, 24576, 1536, 128, 128, 6),
-        (512, 32768, 512, 128, 128, 5),
-        (4096, 4096, 7168, 256, 128, 4),
-        (4096, 7168, 7168, 256, 128, 3),
-        (512, 7168, 2048, 128, 112, 6),  # buffers of 32 bytes a row
+        (512, 24576, 1536, 128, 192, 5, {}),  # 3.9 tiles a CTA
+        (1024, 24576, 1536, 128, 192, 4, {}),  # 7.8
+        (640, 16384, 2048, 128, 128, 6, {}),  # 4.8
+        (512, 32768, 512, 128, 128, 5, {}),  # 7.8
+        (4096, 4096, 7168, 256, 128, 4, {}),  # 3.9
+        (4096, 5120, 7168, 256, 128, 3, {}),  # 4.8
+        (512, 7168, 2048, 128, 112, 6, {}),  # buffers of 32 bytes a row
+        (256, 24576, 1536, 128, 192, 5, {"bf16": 1}),
+        (640, 24576, 1536, 128, 192, 4, {"bf16": 1}),  # 4.8
+        (4096, 576, 7168, 128, 144, 6, {"bf16": 1}),  # buffers of 32 bytes a row, but BF16
+        (128, 7168, 2048, 64, 112, 9, {"bf16": 1}),  # and 64 rows
     ],
 )
-def test_few_tiles_give_up_buffers_for_a_stage(m, n, k, rows, cols, stages) -> None:
+def test_few_tiles_give_up_buffers_for_a_stage(m, n, k, rows, cols, stages, others) -> None:
     """Operands come from memory then, and take longest while D goes there."""
-    assert straight(candidates(m, n, k), rows, cols).stages == stages
+    found = parse(C.explain("dense", {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, **others}))
+    assert straight(found, rows, cols).stages == stages
+
+
+def test_experts_and_splits_of_k_keep_their_buffers() -> None:
+    experts = {"groups": 2, "m": 256, "n": 6144, "k": 7168, "expected_m": 256, "num_sms": HOPPER_SMS}
+    assert straight(parse(C.explain("masked", experts)), 128, 192).stages == 4
+    assert straight(candidates(128, 7168, 16384), 128, 112, (1, 1, 2)).stages == 5
 
 
 @pytest.mark.parametrize(("n", "legal"), [(2496, True), (2560, False)])

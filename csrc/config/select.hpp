@@ -41,7 +41,7 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     if (p.grouping == Grouping::dense) return "";
     if (c.k_parts() > 1) return "groups do not split K";
     if (!is_m_grouped(p.grouping)) return "";
-    if ((c.swap_ab ? c.cluster.cols : c.cluster.rows) > 1) return "neighbours along M may belong to different experts";
+    if (c.cluster_m() > 1) return "neighbours along M may belong to different experts";
     if (p.grouping == Grouping::masked) return "";
     // Behind an expert's last rows a tile may hold another's. (For three warpgroups that was never worth while.)
     const bool divides = p.m_alignment % c.tile_m() == 0,
@@ -103,7 +103,7 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
 /// B: A is then read once, whatever the height. No higher than a group may be: a strip of full height is found without
 /// a division. Measured: docs/performance-tried.md.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
-    const double block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
+    const double block_m = c.super_tile_m();
     const double rows = p.grouping == Grouping::m_contiguous && !has_expert_runs(c) ? p.m : expected_group_rows(p);
     const double most = p.grouping == Grouping::masked ? std::min<double>(p.m, rows * (1 + kGroupScatter)) : rows;
     const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols) / block_m;
@@ -122,8 +122,7 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
 /// (measured: docs/performance-tried.md).
 inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks) {
     if (p.grouping == Grouping::k_contiguous || (is_m_grouped(p.grouping) && !c.swap_ab)) return false;
-    const int32_t block_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
-    if (int64_t{strip_blocks} * block_m < expected_group_rows(p)) return false;
+    if (int64_t{strip_blocks} * c.super_tile_m() < expected_group_rows(p)) return false;
     const double size = element_bytes(p.operand), rows = expected_rows(p);
     return expected_weights(p) * p.n * p.k * size >=
            2.5 * rows * (p.k * size + p.n * static_cast<double>(element_bytes(p.output)));
@@ -152,6 +151,19 @@ inline void trade_buffers(GemmConfig& c, int32_t stages) {
         c.store_buffers = ceil_div(c.store_buffers, 2);
         c.stages = most_stages(c);
     }
+}
+
+/// Divides shared memory between buffers for D and the ring of stages. Buffers for all of a tile: its stores drain
+/// while the next one is multiplied. Where that leaves few stages, fewer buffers, of which the later ones then wait,
+/// rather than a ring that runs dry; and where one stage more is worth it, if fewer buffers make room for it.
+inline void divide_smem(GemmConfig& c, double tiles_per_cta) {
+    c.store_buffers = store_chunks_per_tile(c);
+    c.stages = most_stages(c);
+    trade_buffers(c, sm90::least_stages(c, tiles_per_cta));
+    if (!sm90::wants_stage(c, tiles_per_cta)) return;
+    GemmConfig deeper = c;
+    trade_buffers(deeper, c.stages + 1);
+    if (deeper.stages > c.stages) c = deeper;
 }
 
 inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster,
@@ -184,22 +196,10 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     c.group_capacity = group_capacity(p, c);
     c.wgmma_products = sm90::multiplies_scales(c);
     c.look_ahead = sm90::looks_ahead(c);
-    const int32_t m_blocks_step = swap_ab ? cluster.cols : cluster.rows,
-                  n_blocks_step = swap_ab ? cluster.rows : cluster.cols;
-    const int64_t m_blocks = (most_blocks(p, c.tile_m()) + m_blocks_step - 1) / m_blocks_step * m_blocks_step;
-    const int64_t tiles = m_blocks * align_up(ceil_div(p.n, c.tile_n()), n_blocks_step);
-    // All of a tile: its stores drain while the next one is multiplied. Where that leaves few stages, fewer buffers, of
-    // which the later ones then wait, rather than a ring that runs dry.
+    const int64_t m_blocks = (most_blocks(p, c.tile_m()) + c.cluster_m() - 1) / c.cluster_m() * c.cluster_m();
+    const int64_t tiles = m_blocks * align_up(ceil_div(p.n, c.tile_n()), c.cluster_n());
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
-    const double tiles_per_cta = static_cast<double>(tiles * cluster.k) / resident;
-    c.store_buffers = store_chunks_per_tile(c);
-    c.stages = most_stages(c);
-    trade_buffers(c, sm90::least_stages(c, tiles_per_cta));
-    if (sm90::wants_stage(c, tiles_per_cta)) {
-        GemmConfig deeper = c;
-        trade_buffers(deeper, c.stages + 1);
-        if (deeper.stages > c.stages) c = deeper;
-    }
+    divide_smem(c, static_cast<double>(tiles * cluster.k) / resident);
     candidate.refusal = refusal(p, c, tiles);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = waste(p, c);
     if (!candidate.refusal.empty()) return candidate;

@@ -77,8 +77,8 @@ inline bool looks_ahead(const GemmConfig& c) {
 }
 
 /// Stages that are worth more than buffers for all of D. Three do for 256 rows of a dense problem with several tiles a
-/// CTA, whose operands come from the L2, and for the largest BF16 tiles where a CTA has more than four
-/// (docs/performance-tried.md).
+/// CTA, whose operands come from the L2 (of up to four, wants_stage gives most of them a fourth), and for the largest
+/// BF16 tiles where a CTA has more than four (docs/performance-tried.md).
 inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
     const bool fp8 = c.tile.rows == 256 && c.look_ahead && tiles_per_cta > 1;
     const bool bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
@@ -275,8 +275,7 @@ struct CostModel {
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
-        const int32_t tile_n = c.swap_ab ? c.tile.rows * c.cluster.rows : c.tile.cols * c.cluster.cols;
-        const int32_t tile_m = c.swap_ab ? c.tile.cols * c.cluster.cols : c.tile.rows * c.cluster.rows;
+        const int32_t tile_m = c.super_tile_m(), tile_n = c.super_tile_n();
         ExpectedBlocks blocks = expected_blocks(p, tile_m);
         if (skips_padding(c)) blocks.mean = expected_row_steps(p) * kWgmmaRows / tile_m;
         const double tiles = blocks.mean * ceil_div(p.n, tile_n);

@@ -103,10 +103,13 @@ struct GemmConfig {
     constexpr int32_t row_warpgroups() const { return math_warpgroups / k_warpgroups; }
     /// Partial sums of an element of D.
     constexpr int32_t k_parts() const { return cluster.k * k_warpgroups; }
-    /// A CTA's tile along M and N, and what its cluster covers of N.
+    /// Along M and N: a CTA's tile, CTAs of its cluster, and what they cover together.
     constexpr int32_t tile_m() const { return swap_ab ? tile.cols : tile.rows; }
     constexpr int32_t tile_n() const { return swap_ab ? tile.rows : tile.cols; }
-    constexpr int32_t super_tile_n() const { return tile_n() * (swap_ab ? cluster.rows : cluster.cols); }
+    constexpr int32_t cluster_m() const { return swap_ab ? cluster.cols : cluster.rows; }
+    constexpr int32_t cluster_n() const { return swap_ab ? cluster.rows : cluster.cols; }
+    constexpr int32_t super_tile_m() const { return tile_m() * cluster_m(); }
+    constexpr int32_t super_tile_n() const { return tile_n() * cluster_n(); }
     constexpr int32_t threads() const { return (math_warpgroups + 1) * 128; }
 };
 

@@ -42,9 +42,6 @@ DG_DEVICE int32_t group_of_d(const Tile& tile) {
 /// strip.
 template <GemmConfig c>
 struct Rasterizer {
-    static constexpr int32_t kTileM = c.tile_m();
-    static constexpr int32_t kClusterM = c.swap_ab ? c.cluster.cols : c.cluster.rows;
-
     ClusterPosition<c> position;
     int32_t n_blocks, k_blocks;
     FastDivisor strip, strip_tiles;
@@ -71,7 +68,7 @@ struct Rasterizer {
         const int32_t first = strip_index * full, height = min(full, m_blocks - first);
         const int32_t n_block = height == full ? strip.quotient(rest) : rest / height,
                       m_block = first + rest - n_block * height;
-        const int32_t m = m_start + m_block * (kTileM * kClusterM), n = n_block * c.super_tile_n();
+        const int32_t m = m_start + m_block * c.super_tile_m(), n = n_block * c.super_tile_n();
         tile.row = (c.swap_ab ? n : m) + position.row * c.tile.rows;
         tile.col = (c.swap_ab ? m : n) + position.col * c.tile.cols;
     }
@@ -106,7 +103,7 @@ public:
     DG_DEVICE void place(Tile& tile) const { raster_.place(tile, at_, m_blocks_, 0); }
 
 private:
-    static constexpr int32_t kBlockM = Rasterizer<c>::kTileM * Rasterizer<c>::kClusterM;
+    static constexpr int32_t kBlockM = c.super_tile_m();
     Rasterizer<c> raster_;
     int32_t m_end_, m_blocks_, next_, at_ = 0;
 };
@@ -152,8 +149,8 @@ private:
         ahead_.m_end = m_end_;
     }
 
-    static constexpr int32_t kBlockM = Rasterizer<c>::kTileM;
-    static_assert(Rasterizer<c>::kClusterM == 1, "neighbours along M may belong to different experts");
+    static constexpr int32_t kBlockM = c.tile_m();
+    static_assert(c.cluster_m() == 1, "neighbours along M may belong to different experts");
     Rasterizer<c> raster_;
     const int32_t* experts_;
     int32_t num_groups_, m_end_, m_blocks_, next_;
@@ -203,10 +200,10 @@ private:
         if constexpr (skips_padding(c)) {
             // A block with padding costs less: it comes by itself, behind the others. If it took turns with them, the
             // same CTAs would have it all along N, and with every expert.
-            blocks = (entry_.row_end - entry_.row_begin) / Rasterizer<c>::kTileM;
+            blocks = (entry_.row_end - entry_.row_begin) / c.tile_m();
             const int32_t behind = at_ - blocks * raster.n_blocks;
             if (behind >= 0) {
-                tile.row = entry_.row_begin + blocks * Rasterizer<c>::kTileM;
+                tile.row = entry_.row_begin + blocks * c.tile_m();
                 tile.col = behind * c.super_tile_n() + raster.position.col * c.tile.cols;
                 return;
             }
@@ -214,7 +211,7 @@ private:
         raster.place(tile, at_, blocks, entry_.row_begin);
     }
 
-    static_assert(Rasterizer<c>::kClusterM == 1, "a cluster works on one group's block of rows");
+    static_assert(c.cluster_m() == 1, "a cluster works on one group's block of rows");
     const GemmParams& params_;
     GroupTable<c> table_;
     GroupEntry entry_;
@@ -251,7 +248,7 @@ public:
     DG_DEVICE void place(Tile& tile) const { Rasterizer<c>(params_).place(tile, at_, m_blocks(), 0); }
 
 private:
-    static constexpr int32_t kBlockM = Rasterizer<c>::kTileM * Rasterizer<c>::kClusterM;
+    static constexpr int32_t kBlockM = c.super_tile_m();
     static_assert(c.cluster.k == 1, "groups differ in K: a cluster does not split it");
 
     DG_DEVICE int32_t m_blocks() const { return (extent_m<c>(params_) + kBlockM - 1) / kBlockM; }
