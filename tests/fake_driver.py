@@ -95,7 +95,12 @@ def load_fake_driver(silent: bool) -> None:
 
 
 def launches(code: str) -> list[str]:
-    """The driver's lines of what `code` launches, run in a process of its own. It has `torch`, `deep_gemm` and
+    """The driver's lines of what `code` launches."""
+    return driver_lines(code, "launch ")
+
+
+def driver_lines(code: str, start: str) -> list[str]:
+    """The driver's lines that start so, of `code` run in a process of its own. It has `torch`, `deep_gemm` and
     `pose_as_cuda`."""
     head = f"""
 import sys
@@ -106,4 +111,4 @@ import torch, deep_gemm
 """
     done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    return [line for line in done.stdout.splitlines() if line.startswith("launch ")]
+    return [line for line in done.stdout.splitlines() if line.startswith(start)]

@@ -12,6 +12,8 @@ R2UR, BRANCH, FSEL = 0x2CA, 0x947, 0x208  # move to a uniform register, jump, se
 HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that reads registers; its fence and its wait
 WAITS = 1 << 47  # of WARPGROUP: the wait
 LDS, SYNCS_ARRIVE = 0x984, 0x9A7  # load from shared memory, arrival at a barrier
+SYNCS_INIT, SYNCS_WAIT, BAR = 0x5B2, 0x5A7, 0xB1D  # a barrier is initialised, waited for; one of all threads
+UTMALDG, IMAD_HI = 0x5B4, (0x227, 0xC27)  # copy of a box; the upper half of a product, of which divisions are made
 FFMA, NO_YIELD = 0x223, 1 << 109  # of four registers; the scheduler need not turn to another warp
 # Without the bits that tell kinds of operands: LD, LDG, LDC, LDL, LDS; CS2R and IMAD.WIDE; what is no plain arithmetic
 # (conversions, MUFU, POPC ...), S2R, SHFL.
@@ -47,7 +49,12 @@ def target(index: int, branch: int) -> int:
 
 
 def wgmma_loops(instructions: list[int]) -> list[range]:
-    """The innermost loops that multiply: the shortest first, none that overlaps one before."""
+    """The innermost loops that multiply."""
+    return loops_with(instructions, *WGMMA)
+
+
+def loops_with(instructions: list[int], *opcodes: int) -> list[range]:
+    """The innermost loops with one of these: the shortest first, none that overlaps one before."""
     back = [
         range(target(index, word), index + 1)
         for index, word in enumerate(instructions)
@@ -56,7 +63,7 @@ def wgmma_loops(instructions: list[int]) -> list[range]:
     loops: list[range] = []
     for loop in sorted(back, key=len):
         apart = all(loop.stop <= other.start or other.stop <= loop.start for other in loops)
-        if apart and any(instructions[index] & OPCODE in WGMMA for index in loop):
+        if apart and any(instructions[index] & OPCODE in opcodes for index in loop):
             loops.append(loop)
     return loops
 

@@ -37,7 +37,8 @@ inline void encode(const Device& device, const TensorMapSpec& spec, TensorMap& m
 
 /// [groups, rows, K] in boxes of one swizzled K block by `box_rows`; of an MN-major operand [groups, K, rows], in boxes
 /// of 64 swizzled rows by the K block.
-inline TensorMapSpec operand_map(const Matrix& m, ElementType type, int32_t box_rows) {
+inline TensorMapSpec operand_map(const Matrix& m, const GemmConfig& c, int32_t box_rows) {
+    const ElementType type = c.operand;
     const uint64_t size = element_bytes(type);
     const bool mn_major = !is_k_major(m);
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
@@ -48,7 +49,8 @@ inline TensorMapSpec operand_map(const Matrix& m, ElementType type, int32_t box_
             .strides_bytes = {(mn_major ? m.col_stride : m.row_stride) * size, m.group_stride * size},
             .box = {static_cast<uint32_t>(mn_major ? kMnBlock : block_k(type)),
                     static_cast<uint32_t>(mn_major ? block_k(type) : box_rows), 1},
-            .swizzle = TensorMapSwizzle::bytes_128};
+            .swizzle = TensorMapSwizzle::bytes_128,
+            .l2_promotion = sm90::fetches_lines(c) ? TensorMapL2Promotion::bytes_128 : TensorMapL2Promotion::bytes_256};
 }
 
 /// [groups, K / 128, rows] FP32 in boxes of one K block by `box_rows`.
@@ -85,12 +87,12 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     if (!c.group_maps) {
-        encode(device, operand_map(rows, c.operand, rows_box(c)), params.rows);
-        encode(device, operand_map(cols, c.operand, c.tile.cols / c.cluster.rows), params.cols);
+        encode(device, operand_map(rows, c, rows_box(c)), params.rows);
+        encode(device, operand_map(cols, c, c.tile.cols / c.cluster.rows), params.cols);
     }
     const auto encode_last = [&](bool wanted, const Matrix& m, int32_t tile, TensorMap& map) {
         if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
-            encode(device, operand_map(m, c.operand, last_box(extent, tile)), map);
+            encode(device, operand_map(m, c, last_box(extent, tile)), map);
     };
     encode_last(has_last_rows(c), rows, c.tile.rows, params.last_rows);
     encode_last(has_last_cols(c), cols, c.tile.cols, params.last_cols);

@@ -96,6 +96,14 @@ inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
     return tiles_per_cta <= (c.scaled() && c.tile.rows <= 128 ? 6 : 4);
 }
 
+/// Whether the L2 fetches no more than the 128 bytes of a K block's row where it misses, instead of 256. A deep ring
+/// asks for the next 128 in time; a shallow one had better find them there, as had operands of a D that is added to,
+/// while the memory is busy with that (docs/performance-tried.md).
+inline bool fetches_lines(const GemmConfig& c) {
+    return (c.grouping == Grouping::dense || c.grouping == Grouping::masked) && !adds_to_memory(c.store) &&
+           c.stages >= kDeepRing;
+}
+
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
 /// nothing: as ptxas has it. What was fastest in most problems, by how a K block goes (docs/performance-tried.md, "FFMA
 /// that yield").

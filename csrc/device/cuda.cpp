@@ -103,11 +103,11 @@ public:
         check_tensor_map(spec);
         constexpr uint32_t kElementStrides[5] = {1, 1, 1, 1, 1};
         EncodedTensorMap map;
-        // Swizzles are numbered as the driver numbers them.
+        // Swizzles and promotions are numbered as the driver numbers them.
         check(api().TensorMapEncodeTiled(&map, driver_type(spec.type), static_cast<uint32_t>(spec.rank), spec.address,
                                          spec.sizes, spec.strides_bytes, spec.box, kElementStrides,
                                          driver::kInterleaveNone, static_cast<int>(spec.swizzle),
-                                         driver::kL2Promotion256, driver::kFillZero),
+                                         static_cast<int>(spec.l2_promotion), driver::kFillZero),
               "cuTensorMapEncodeTiled");
         return map;
     }

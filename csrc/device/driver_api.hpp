@@ -65,7 +65,6 @@ enum TensorMapDataType : int {
     kBfloat16 = 9
 };  // CUtensorMapDataType
 enum TensorMapInterleave : int { kInterleaveNone = 0 };
-enum TensorMapL2Promotion : int { kL2Promotion256 = 3 };
 enum TensorMapFill : int { kFillZero = 0 };
 
 // One member for each call, named as the call without its prefix.

@@ -8,7 +8,9 @@
 namespace deep_gemm {
 
 enum class TensorMapType : int32_t { u8, bf16, f16, f32, i32 };
-enum class TensorMapSwizzle : int32_t { none, bytes_32, bytes_64, bytes_128 };
+enum class TensorMapSwizzle : int16_t { none, bytes_32, bytes_64, bytes_128 };
+/// What the L2 fetches at least where it misses.
+enum class TensorMapL2Promotion : int16_t { none, bytes_64, bytes_128, bytes_256 };
 
 /// Same meaning as the arguments of cuTensorMapEncodeTiled: dimension 0 is the contiguous one, `strides_bytes[i]` is
 /// the distance between neighbours in dimension i + 1. Out-of-range elements read as zero and are not written.
@@ -20,6 +22,7 @@ struct TensorMapSpec {
     uint64_t strides_bytes[4] = {0, 0, 0, 0};
     uint32_t box[5] = {1, 1, 1, 1, 1};
     TensorMapSwizzle swizzle = TensorMapSwizzle::none;
+    TensorMapL2Promotion l2_promotion = TensorMapL2Promotion::bytes_256;
 
     bool operator==(const TensorMapSpec& other) const { return std::memcmp(this, &other, sizeof(other)) == 0; }
 };

@@ -95,6 +95,16 @@ constexpr int32_t subtile_step(const GemmConfig& c) {
 /// Rows that one copy of the rows operand brings.
 constexpr int32_t rows_box(const GemmConfig& c) { return skips_padding(c) ? kWgmmaRows : c.tile.rows / c.cluster.cols; }
 
+/// Stages of a ring that asks far ahead.
+inline constexpr int32_t kDeepRing = 7;
+
+/// Whether two K blocks are asked for at once: 256 bytes of each weight, neighbours in memory. Faster for experts with
+/// few tokens, whose weights one CTA reads, with stages enough to wait for two; where several CTAs read the same, it is
+/// slower, as the L2 then answers one by one (docs/performance-tried.md).
+constexpr bool copies_in_pairs(const GemmConfig& c) {
+    return c.grouping == Grouping::masked && c.swap_ab && c.stages >= kDeepRing;
+}
+
 /// Whether a tile is stored while the next one's first rows are multiplied. (Stores past the copy engine would wait for
 /// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
 constexpr bool stores_late(const GemmConfig& c) {

@@ -93,12 +93,16 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     stores.finish();
 }
 
+/// One after the other takes long: two threads share them. (Lanes of one warp would take turns.)
 template <GemmConfig c>
-DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
-    for (int32_t stage = 0; stage < c.stages; ++stage) {
-        ptx::barrier_init(smem.full(stage), full_arrivals(c));
-        ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
-    }
+DG_DEVICE void initialise_full_barriers(const Smem<c>& smem) {
+    for (int32_t stage = 0; stage < c.stages; ++stage) ptx::barrier_init(smem.full(stage), full_arrivals(c));
+    ptx::fence_barrier_init();
+}
+
+template <GemmConfig c>
+DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
+    for (int32_t stage = 0; stage < c.stages; ++stage) ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
     if constexpr (has_store_warp(c)) {
         ptx::barrier_init(smem.staged(), c.math_warpgroups * 4);
         ptx::barrier_init(smem.drained(), 1);
@@ -110,6 +114,17 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
             if constexpr (c.cluster.k > 1) ptx::barrier_arrive_expect(smem.reduction_barrier(slot), received_bytes(c));
         }
     ptx::fence_barrier_init();
+}
+
+template <GemmConfig c>
+DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
+    if constexpr (!c.group_maps) {
+        ptx::prefetch_tensor_map(&params.rows);
+        ptx::prefetch_tensor_map(&params.cols);
+    }
+    if constexpr (c.row_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.row_scales);
+    if constexpr (c.copies_col_scales()) ptx::prefetch_tensor_map(&params.col_scales);
+    if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
 template <GemmConfig c>
@@ -130,26 +145,24 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     const int32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0),
                   warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
 
-    if (warpgroup == c.math_warpgroups && warp == 0 && ptx::elect_one()) {
-        if constexpr (!c.group_maps) {
-            ptx::prefetch_tensor_map(&params.rows);
-            ptx::prefetch_tensor_map(&params.cols);
-        }
-        if constexpr (c.row_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.row_scales);
-        if constexpr (c.copies_col_scales()) ptx::prefetch_tensor_map(&params.col_scales);
-        if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
-        initialise_barriers<c>(smem);
+    if (warpgroup == c.math_warpgroups) {
+        if (warp == 0 && ptx::elect_one()) prefetch_tensor_maps<c>(params);
+        if (warp == 1 && ptx::elect_one()) initialise_full_barriers<c>(smem);
+        if (warp == 2 && ptx::elect_one()) initialise_other_barriers<c>(smem);
     }
     // Nothing that a preceding kernel may write has been touched so far. The next kernel is not told to start before
     // this one has left: CTAs that get SMs as they become free lie anywhere, and neighbours, which read the same, in
     // different GPCs (docs/performance.md, "Chains").
     ptx::wait_for_previous_grid();
     smem.groups().fill(params);
-    sync_cluster<c>();
+    const auto ready = [] { sync_cluster<c>(); };
 
     if (warpgroup == c.math_warpgroups) {
         if constexpr (moves_registers(c)) ptx::give_registers<load_registers(c)>();
-        if (warp == 0 && ptx::elect_one()) load_tiles<c>(smem, params);
+        if (warp == 0)
+            load_tiles<c>(smem, params, ready);
+        else
+            ready();
         if constexpr (c.has_block_scales())
             if (warp == 1) load_block_scales<c>(smem, params);
         if constexpr (c.wgmma_products)
@@ -157,6 +170,7 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
         if constexpr (has_store_warp(c))
             if (warp == 3 && ptx::elect_one()) store_tiles<c>(smem, params);
     } else {
+        ready();
         if constexpr (moves_registers(c)) ptx::take_registers<math_registers(c)>();
         multiply_tiles<c>(smem, params, warpgroup);
     }

@@ -87,25 +87,45 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
     }
 }
 
-template <GemmConfig c>
-DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params) {
+/// A warp, of which one thread copies. `ready()` returns when the barriers and the table of groups have been written;
+/// where no table is needed, the first tile is found before: all others wait for its copies.
+template <GemmConfig c, typename Ready>
+DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const Ready& ready) {
     constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
     constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
     constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
     const ClusterPosition<c> position;
     const uint16_t rows_mask = position.rows_mask(), cols_mask = position.cols_mask();
+    const auto begin = [&] {
+        ready();
+        return ptx::elect_one();
+    };
+    if (TileScheduler<c>::kReadsTable && !begin()) return;
     TileScheduler<c> tiles(params, smem.groups());
+    Tile tile;
+    TileSource source;
+    const auto find = [&] {
+        if (!tiles.next(tile)) return false;
+        tiles.place(tile);
+        source = tile_source<c>(params, tile);
+        return true;
+    };
+    bool more = find();
+    if (!TileScheduler<c>::kReadsTable && !begin()) return;
     Ring<c.stages> ring;
     Pacer<c> pacer;
-    Tile tile;
-    while (tiles.next(tile)) {
-        tiles.place(tile);
+    for (; more; more = find()) {
         const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile),
                       col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
-        const TileSource source = tile_source<c>(params, tile);
         // One thread has time enough, but few registers: unrolled, this loop made ptxas spill one of them.
 #pragma unroll 1
         for (int32_t block = tile.k_block; block < tile.k_block + tile.k_blocks; ++block, ring.advance()) {
+            if constexpr (copies_in_pairs(c)) {
+                Ring<c.stages> next = ring;
+                next.advance();
+                if (block % 2 == 0 && block + 1 < tile.k_block + tile.k_blocks)
+                    ptx::barrier_wait(smem.empty(next.stage), next.phase ^ 1);
+            }
             ptx::barrier_wait(smem.empty(ring.stage),
                               ring.phase ^ 1);  // all readers, in every CTA that our copies reach
             pacer.wait();

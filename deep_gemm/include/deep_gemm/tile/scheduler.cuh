@@ -75,7 +75,8 @@ struct Rasterizer {
 };
 
 /// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
-/// second takes a while and multiplying can begin without it, unless the tile is kPlaced already.
+/// second takes a while and multiplying can begin without it, unless the tile is kPlaced already. kReadsTable: only
+/// behind the table of groups.
 template <GemmConfig c, Grouping = c.grouping, bool = has_group_table(c)>
 class TileScheduler;
 
@@ -83,6 +84,7 @@ class TileScheduler;
 template <GemmConfig c>
 class TileScheduler<c, Grouping::dense, false> {
 public:
+    static constexpr bool kReadsTable = false;
     static constexpr bool kPlaced = false;
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
@@ -116,6 +118,7 @@ private:
 template <GemmConfig c>
 class TileScheduler<c, Grouping::m_contiguous, false> {
 public:
+    static constexpr bool kReadsTable = false;
     static constexpr bool kPlaced = true;  // its expert could not be known without its place
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
@@ -162,6 +165,7 @@ private:
 template <GemmConfig c, Grouping kGrouping>
 class TileScheduler<c, kGrouping, true> {
 public:
+    static constexpr bool kReadsTable = true;
     static constexpr bool kPlaced =
         kGrouping == Grouping::m_psum || skips_padding(c);  // its place says how much of it is padding
 
@@ -223,6 +227,7 @@ private:
 template <GemmConfig c>
 class TileScheduler<c, Grouping::k_contiguous, false> {
 public:
+    static constexpr bool kReadsTable = true;
     static constexpr bool kPlaced = false;
 
     DG_DEVICE TileScheduler(const GemmParams& params, const KGroupTable<c>& table)

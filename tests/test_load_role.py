@@ -1,0 +1,59 @@
+"""How the load role starts, and how many K blocks it asks for at once: as was measured fastest
+(docs/performance-tried.md). Read in the machine code, since ptxas might move either."""
+
+from __future__ import annotations
+
+import pytest
+import sass
+
+from deep_gemm._extension import C
+
+DENSE = {"m": 64, "n": 7168, "k": 2048}
+EXPERTS = {"m": 4096, "expected_m": 20, "n": 6144, "k": 7168, "groups": 32}
+
+
+def machine_code(grouping: str, fields: dict[str, int]) -> list[int]:
+    text = str(C.problem_kernel(grouping, {"num_sms": 132, **fields})["text"])
+    return [word & sass.OPCODE for word in sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))]
+
+
+@pytest.mark.parametrize(
+    ("grouping", "fields", "early"),
+    [
+        ("dense", DENSE, True),
+        ("dense", DENSE | {"m": 4096}, True),
+        ("masked", EXPERTS, False),  # its table of groups is behind the barrier
+    ],
+)
+def test_the_first_tile_is_found_before_all_threads_meet(grouping, fields, early) -> None:
+    code = machine_code(grouping, fields)
+    copy = code.index(sass.UTMALDG)
+    met = max(index for index in range(copy) if code[index] == sass.BAR)
+    assert any(opcode in sass.IMAD_HI for opcode in code[met:copy]) != early
+
+
+@pytest.mark.parametrize("m", [64, 4096])
+def test_two_threads_share_the_barriers(m) -> None:
+    fields = DENSE | {"m": m}
+    code = machine_code("dense", fields)
+    stages = int(str(C.explain("dense", {"num_sms": 132, **fields})).split(" stages ")[1].split()[0])
+    runs = "".join("i" if opcode == sass.SYNCS_INIT else " " for opcode in code).split()
+    assert max(map(len, runs)) <= stages + 2  # those of the store warp
+    assert sum(map(len, runs)) >= 2 * stages
+
+
+@pytest.mark.parametrize(
+    ("grouping", "fields", "pairs"),
+    [
+        ("masked", EXPERTS, True),
+        ("masked", EXPERTS | {"expected_m": 8}, True),
+        ("masked", EXPERTS | {"expected_m": 128}, False),
+        ("dense", DENSE | {"m": 16}, False),
+    ],
+)
+def test_few_tokens_of_experts_are_copied_with_two_k_blocks_at_once(grouping, fields, pairs) -> None:
+    text = str(C.problem_kernel(grouping, {"num_sms": 132, **fields})["text"])
+    found = sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+    loop = sass.loops_with(found, sass.UTMALDG)[0]
+    waits = sum(found[index] & sass.OPCODE == sass.SYNCS_WAIT for index in loop)
+    assert waits == (2 if pairs else 1)
