@@ -252,7 +252,7 @@ def check(arguments: argparse.Namespace | None) -> int:
     for case in CHECKED:
         sizes = sizes_of(case)
         found = candidates(sizes)
-        configs = cost_model.Configs.of([(sizes, candidate.config) for candidate in found])
+        configs = cost_model.Configs.of([(sizes, c.config) for c in found], [c.stages for c in found])
         ours = cost_model.estimate_us(cost_model.constants_of(configs), configs)
         difference = max(abs(us / c.estimate_us - 1) for us, c in zip(ours, found, strict=True))
         largest[sizes.kind] = max(largest.get(sizes.kind, 0.0), float(difference))

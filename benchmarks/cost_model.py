@@ -37,13 +37,15 @@ class Configs:
     cluster_cols: np.ndarray
     cluster_k: np.ndarray
     turns: np.ndarray  # warpgroups that take K blocks of the same rows in turn
+    stages: np.ndarray  # that selection gives the config
 
     @classmethod
-    def of(cls, pairs: list[tuple[Sizes, tuple[int, ...]]]) -> Configs:
-        """From problems with configs: (swap_ab, rows, cols, cluster rows, cluster cols, cluster k, turns)."""
+    def of(cls, pairs: list[tuple[Sizes, tuple[int, ...]]], stages: list[int]) -> Configs:
+        """From problems with configs: (swap_ab, rows, cols, cluster rows, cluster cols, cluster k, turns), and the
+        stages of each."""
         lines = [
-            [KINDS.index(sizes.kind), sizes.m, sizes.n, sizes.k, sizes.groups, sizes.expected_m, *config]
-            for sizes, config in pairs
+            [KINDS.index(sizes.kind), sizes.m, sizes.n, sizes.k, sizes.groups, sizes.expected_m, *config, count]
+            for (sizes, config), count in zip(pairs, stages, strict=True)
         ]
         columns = np.array(lines, dtype=float).reshape(len(lines), len(fields(cls))).T
         return cls(*columns)
@@ -266,8 +268,10 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarra
         x["chain_cycles"],
     )
     chain = c.subtiles * (wgmma_cycles + promotion_cycles(x, c) + waits)
+    held = c.turns * np.where(c.overlaps_blocks, 2, 1)
+    late = x["fetch_cycles"] / np.maximum(c.stages - held, 0.5)
     shared = c.cluster_rows * c.cluster_cols > 1
-    cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns)
+    cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns, late)
     return cycles + np.where(shared, x["multicast_cycles"], 0) + np.where(c.skips_padding, x["padding_cycles"], 0)
 
 

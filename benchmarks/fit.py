@@ -68,6 +68,7 @@ RANGES = {
     "multicast_cycles": (1, 200),
     "promote_smem_cycles": (0.1, 20),  # from 0, no factor leads anywhere
     "overlap_cycles": (1, 400),
+    "fetch_cycles": (10, 6000),
     "tile_cycles": (100, 2000),
     "tile_cycles_per_element": (0.01, 0.5),
     "fp32_cycles_per_element": (0.1, 0.5),
@@ -85,7 +86,7 @@ class Data:
     """Measured configs as arrays, and the best time of each one's problem: those that selection still has."""
 
     def __init__(self, *paths: Path, kinds: tuple[str, ...] = KINDS) -> None:
-        pairs, times, owners = [], [], []
+        pairs, stages, times, owners = [], [], [], []
         self.cases: list[list] = []
         for path in paths:
             document = json.loads(path.read_text())
@@ -96,17 +97,18 @@ class Data:
                 if case[0] not in kinds:
                     continue
                 sizes = sizes_of(case, problem.get("total"), problem.get("seed", 0))
-                legal = {candidate.config for candidate in candidates(sizes, num_sms)}
+                legal = {candidate.config: candidate.stages for candidate in candidates(sizes, num_sms)}
                 rows = [row for row in problem["rows"] if tuple(row[:-1]) in legal]
                 if not rows:
                     continue
                 for *config, us in rows:
                     pairs.append((sizes, tuple(config)))
+                    stages.append(legal[tuple(config)])
                     times.append(us)
                     owners.append(len(self.cases))
                 self.cases.append(case)
         self.pairs = pairs
-        self.configs = Configs.of(pairs)
+        self.configs = Configs.of(pairs, stages)
         self.problem = np.array(owners, dtype=int)
         self.us = np.array(times)
         best = np.full(len(self.cases), np.inf)

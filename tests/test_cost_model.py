@@ -35,7 +35,7 @@ def test_picks_are_near_the_best_measured(calibrate, capsys) -> None:
 def blocks(calibrate, case: list, height: int) -> tuple[float, float]:
     """How many there are on average, and by what part of it they scatter."""
     model = calibrate.cost_model
-    configs = model.Configs.of([(calibrate.sizes_of(case), (0, height, 128, 1, 1, 1, 1))])
+    configs = model.Configs.of([(calibrate.sizes_of(case), (0, height, 128, 1, 1, 1, 1))], [4])
     mean, scatter = model.expected_blocks(configs, configs.rows)
     return float(mean[0]), float(scatter[0])
 
@@ -64,7 +64,7 @@ def test_rows_of_padding_are_no_steps(calibrate) -> None:
     model = calibrate.cost_model
 
     def steps(case: list) -> float:
-        configs = model.Configs.of([(calibrate.sizes_of(case), (0, 256, 128, 1, 1, 1, 1))])
+        configs = model.Configs.of([(calibrate.sizes_of(case), (0, 256, 128, 1, 1, 1, 1))], [4])
         return float(model.expected_row_steps(configs)[0])
 
     assert steps(["masked", 10, 64, 6144, 7168]) == 10 * 2

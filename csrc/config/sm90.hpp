@@ -153,46 +153,47 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.266;           // launch, prologue, first copies
-    double memory_gb_per_s = 4204;      // beyond the launch
+    double launch_us = 3.273;           // launch, prologue, first copies
+    double memory_gb_per_s = 4273;      // beyond the launch
     double tflops = 2500;               // what power allows
-    double again_gb_per_s = 1.804e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 2.466e+07;
-    double last_gb_per_s = 5763;           // D of the last wave of tiles, which hides behind nothing
-    double added_gb_per_s = 1862;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1418;  // the same, swapped
-    double overlap_norm = 2.872;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double again_gb_per_s = 2.525e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 2.734e+07;
+    double last_gb_per_s = 5312;           // D of the last wave of tiles, which hides behind nothing
+    double added_gb_per_s = 1617;          // FP32 added to memory by the L2, straight tiles
+    double added_swapped_gb_per_s = 1281;  // the same, swapped
+    double overlap_norm = 3.082;          // how fully these hide each other: 1 adds them up, infinity takes the largest
     double smem_bytes_per_cycle = 149.7;  // wgmma operands read and copies written
     double l2_bytes_per_cycle = 69.03;    // into one SM
-    double split_copies = 1.333;          // times as much of the L2: CTAs that split K share less with their neighbours
-    double copy_64 = 1.203, copy_32 = 1.328,
-           copy_16 = 1.96;                  // times as much of the L2: rows aligned to so many bytes only
+    double split_copies = 1.263;          // times as much of the L2: CTAs that split K share less with their neighbours
+    double copy_64 = 1.097, copy_32 = 1.32,
+           copy_16 = 1.972;                 // times as much of the L2: rows aligned to so many bytes only
     double block_norm = 9;                  // as overlap_norm, of what limits a K block
-    double promote_cycles = 1.058;          // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.598;      // scales per column, in registers
-    double promote_smem_cycles = 6.042;     // scales per column, read from shared memory
-    double promote_product_cycles = 9.502;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 8.936;   // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 4.411;  // the same, products by the tensor cores
-    double run_cycles = 27.52;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 420.2;           // a K block's waits and issue, in turn
-    double ahead_cycles = 106;             // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 101.7;         // the same, where warpgroups issue one after the other
-    double overlap_cycles = 5.95;          // the same, the next block already under way
-    double multicast_cycles = 73.15;       // a K block's wait for the slower CTA of a pair
-    double multicast_tile_cycles = 546.3;  // and a tile's
-    double tile_cycles = 157.3;
+    double promote_cycles = 1;              // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 7.431;      // scales per column, in registers
+    double promote_smem_cycles = 12.4;      // scales per column, read from shared memory
+    double promote_product_cycles = 9.953;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 9.021;   // the same, scales per column in registers
+    double promote_wgmma_product_cycles = 4.336;  // the same, products by the tensor cores
+    double run_cycles = 29.25;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 410.5;           // a K block's waits and issue, in turn
+    double ahead_cycles = 108.9;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 102.5;         // the same, where warpgroups issue one after the other
+    double overlap_cycles = 16.17;         // the same, the next block already under way
+    double fetch_cycles = 1529;            // until a stage that was let go is full again
+    double multicast_cycles = 72.45;       // a K block's wait for the slower CTA of a pair
+    double multicast_tile_cycles = 557.4;  // and a tile's
+    double tile_cycles = 226.9;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
     // read off docs/performance.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
-    double tile_cycles_per_element = 0.01536, late_cycles_per_element = 0.02956;  // BF16
-    double fp32_cycles_per_element = 0.1156;                                      // FP32, added to memory
-    double late_fp32_cycles_per_element = 0.1287;                                 // the same late, beside products
+    double tile_cycles_per_element = 0.01447, late_cycles_per_element = 0.02956;  // BF16
+    double fp32_cycles_per_element = 0.1164;                                      // FP32, added to memory
+    double late_fp32_cycles_per_element = 0.1375;                                 // the same late, beside products
     double plain_fp32_cycles_per_element = 0.09, late_plain_fp32_cycles_per_element = 0.15;
     double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3, swapped_c_cycles_per_element = 0.5;
     double direct_cycles_per_element = 0.35;
-    double padding_cycles = 61.15, padding_tile_cycles = 1141;  // a K block's and a tile's, where padding is left out
-    double split_us = 0.7841, turn_us = 0.2319;  // adding up a K that a cluster splits, that further warpgroups share,
-    double split_us_per_element = 0.0002091;     // and for each element that comes from elsewhere
+    double padding_cycles = 55.74, padding_tile_cycles = 1742;  // a K block's and a tile's, where padding is left out
+    double split_us = 0.8275, turn_us = 0.1342;  // adding up a K that a cluster splits, that further warpgroups share,
+    double split_us_per_element = 0.0002211;     // and for each element that comes from elsewhere
 
     /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
     static CostModel of(ElementType operand) {
@@ -209,6 +210,7 @@ struct CostModel {
             x.l2_bytes_per_cycle = 89.16;
             x.split_copies = 1.828;
             x.overlap_cycles = 1;
+            x.fetch_cycles = 0;
             x.tile_cycles = 1671;
             x.tile_cycles_per_element = 0.01675;
             x.multicast_cycles = 70.53;
@@ -278,7 +280,9 @@ struct CostModel {
                              : c.look_ahead                    ? ahead_cycles
                                                                : chain_cycles;
         const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits);
-        return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups}) +
+        const int32_t held = c.k_warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
+        const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
+        return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) +
                (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0) + (skips_padding(c) ? padding_cycles : 0);
     }
 
