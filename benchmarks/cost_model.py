@@ -271,7 +271,8 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarra
     held = c.turns * np.where(c.overlaps_blocks, 2, 1)
     late = x["fetch_cycles"] / np.maximum(c.stages - held, 0.5)
     shared = c.cluster_rows * c.cluster_cols > 1
-    cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns, late)
+    hidden = np.where((c.turns > 1) & (c.cols <= 48), x["hidden_cycles"], 0)
+    cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns, late) - hidden
     return cycles + np.where(shared, x["multicast_cycles"], 0) + np.where(c.skips_padding, x["padding_cycles"], 0)
 
 

@@ -68,6 +68,7 @@ RANGES = {
     "multicast_cycles": (1, 200),
     "promote_smem_cycles": (0.1, 20),  # from 0, no factor leads anywhere
     "overlap_cycles": (1, 400),
+    "hidden_cycles": (1, 60),
     "fetch_cycles": (10, 6000),
     "tile_cycles": (100, 2000),
     "tile_cycles_per_element": (0.01, 0.5),

@@ -179,6 +179,7 @@ struct CostModel {
     double ahead_cycles = 108.9;           // the same for each 64 rows, where the next stage is looked for in advance
     double ordered_cycles = 102.5;         // the same, where warpgroups issue one after the other
     double overlap_cycles = 16.17;         // the same, the next block already under way
+    double hidden_cycles = 20;             // of a K block with up to 48 columns, by warpgroups that take turns
     double fetch_cycles = 1529;            // until a stage that was let go is full again
     double multicast_cycles = 72.45;       // a K block's wait for the slower CTA of a pair
     double multicast_tile_cycles = 557.4;  // and a tile's
@@ -210,6 +211,7 @@ struct CostModel {
             x.l2_bytes_per_cycle = 89.16;
             x.split_copies = 1.828;
             x.overlap_cycles = 1;
+            x.hidden_cycles = 0;
             x.fetch_cycles = 0;
             x.tile_cycles = 1671;
             x.tile_cycles_per_element = 0.01675;
@@ -282,7 +284,8 @@ struct CostModel {
         const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits);
         const int32_t held = c.k_warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
-        return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) +
+        const double hidden = c.k_warpgroups > 1 && c.tile.cols <= 48 ? hidden_cycles : 0;
+        return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) - hidden +
                (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0) + (skips_padding(c) ? padding_cycles : 0);
     }
 
