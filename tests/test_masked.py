@@ -37,6 +37,16 @@ class TestMasked:
         out.check(complete=False)
         case.check(out.tensor)
 
+    @pytest.mark.parametrize("k", [128 * 16, 128 * 17, 128 * 37 + 16])
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_few_tokens_and_many_k_blocks(self, device, k) -> None:
+        """Copied in pairs, of which the last K block may have none, over a ring that they go round more than once."""
+        case = masked([5, 0, 20, 1], 20, 200, k, device)
+        out = case.output()
+        deep_gemm.m_grouped_fp8_gemm_nt_masked(case.a, case.b, out.tensor, case.counts, 16)
+        out.check(complete=False)
+        case.check(out.tensor)
+
     @pytest.mark.parametrize("experts", [31, 32, 33, 300])
     @pytest.mark.parametrize("device", FEW, indirect=True)
     def test_many_experts(self, device, experts) -> None:
