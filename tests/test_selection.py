@@ -130,6 +130,28 @@ def test_few_tiles_give_up_buffers_for_a_stage(m, n, k, rows, cols, stages, othe
     assert straight(found, rows, cols).stages == stages
 
 
+@pytest.mark.parametrize(("m", "n", "k", "turns"), [(192, 2048, 8192, 2), (128, 2112, 7168, 2), (128, 2048, 1024, 1)])
+def test_narrow_tiles_take_turns_where_k_is_long(m, n, k, turns) -> None:
+    """Turns hide a few cycles of each K block, and cost something once (tried/model_picks.json)."""
+    best = candidates(m, n, k)[0]
+    assert (best.rows, best.turns) == (64, turns)
+    assert best.cols <= 48
+
+
+def test_a_ring_that_the_math_warps_hold_is_slow() -> None:
+    """Two warpgroups with two accumulators each hold four of six stages: measured 21.1 us, and one with eight 16.1."""
+    one, two = (
+        next(
+            c
+            for c in candidates(256, 4096, 7168)
+            if (c.swapped, c.rows, c.cols, c.cluster, c.turns) == (False, 64, 128, 1, turns)
+        )
+        for turns in (1, 2)
+    )
+    assert one.stages - 2 > two.stages - 4
+    assert two.cost > 1.2 * one.cost
+
+
 def test_experts_and_splits_of_k_keep_their_buffers() -> None:
     experts = {"groups": 2, "m": 256, "n": 6144, "k": 7168, "expected_m": 256, "num_sms": HOPPER_SMS}
     assert straight(parse(C.explain("masked", experts)), 128, 192).stages == 4

@@ -5,6 +5,7 @@
 //   last warpgroup, warp 0    copy operands and per-row scales into the ring (one thread)
 //   last warpgroup, warp 1    write block scales into the ring
 //   or its warps 1 and 2      write columns' scales into the ring, as an operand of wgmma (wgmma_products)
+//   its warps 1 and 2, first  initialise the barriers
 //   last warpgroup, warp 3    copy D from its staging buffers (has_store_warp; else the math warps do)
 #pragma once
 

@@ -120,7 +120,7 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const R
         // One thread has time enough, but few registers: unrolled, this loop made ptxas spill one of them.
 #pragma unroll 1
         for (int32_t block = tile.k_block; block < tile.k_block + tile.k_blocks; ++block, ring.advance()) {
-            if constexpr (copies_in_pairs(c)) {
+            if constexpr (copies_in_pairs(c)) {  // wait for the second stage first: both copies then follow at once
                 Ring<c.stages> next = ring;
                 next.advance();
                 if (block % 2 == 0 && block + 1 < tile.k_block + tile.k_blocks)
