@@ -156,14 +156,20 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     // different GPCs (docs/performance.md, "Chains").
     ptx::wait_for_previous_grid();
     smem.groups().fill(params);
-    const auto ready = [] { sync_cluster<c>(); };
+    // All threads meet when barriers and the table of groups have been written. Without a table the load warp has
+    // something to do before.
+    constexpr bool kTable = TileScheduler<c>::kReadsTable;
+    if constexpr (kTable) sync_cluster<c>();
+    const auto meet = [] {
+        if constexpr (!kTable) sync_cluster<c>();
+    };
 
     if (warpgroup == c.math_warpgroups) {
         if constexpr (moves_registers(c)) ptx::give_registers<load_registers(c)>();
         if (warp == 0)
-            load_tiles<c>(smem, params, ready);
+            load_tiles<c>(smem, params, meet);
         else
-            ready();
+            meet();
         if constexpr (c.has_block_scales())
             if (warp == 1) load_block_scales<c>(smem, params);
         if constexpr (c.wgmma_products)
@@ -171,7 +177,7 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
         if constexpr (has_store_warp(c))
             if (warp == 3 && ptx::elect_one()) store_tiles<c>(smem, params);
     } else {
-        ready();
+        meet();
         if constexpr (moves_registers(c)) ptx::take_registers<math_registers(c)>();
         multiply_tiles<c>(smem, params, warpgroup);
     }

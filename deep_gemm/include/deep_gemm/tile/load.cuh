@@ -87,20 +87,70 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
     }
 }
 
-/// A warp, of which one thread copies. `ready()` returns when the barriers and the table of groups have been written;
-/// where no table is needed, the first tile is found before: all others wait for its copies.
-template <GemmConfig c, typename Ready>
-DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const Ready& ready) {
-    constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
-    constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
-    constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
-    const ClusterPosition<c> position;
-    const uint16_t rows_mask = position.rows_mask(), cols_mask = position.cols_mask();
-    const auto begin = [&] {
-        ready();
-        return ptx::elect_one();
-    };
-    if (TileScheduler<c>::kReadsTable && !begin()) return;
+/// The thread that copies.
+template <GemmConfig c>
+class Loader {
+public:
+    DG_DEVICE Loader(const Smem<c>& smem, const GemmParams& params) : smem_(smem), params_(params) {}
+
+    /// All K blocks of a tile.
+    DG_DEVICE void copy(const Tile& tile, const TileSource& source) {
+        const uint16_t rows_mask = position_.rows_mask(), cols_mask = position_.cols_mask();
+        const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile),
+                      col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
+        const int32_t end = tile.k_block + tile.k_blocks;
+        // One thread has time enough, but few registers: unrolled, this loop made ptxas spill one of them.
+#pragma unroll 1
+        for (int32_t block = tile.k_block; block < end; ++block, ring_.advance()) {
+            if constexpr (copies_in_pairs(c)) {  // wait for the second stage first: both copies then follow at once
+                Ring<c.stages> next = ring_;
+                next.advance();
+                if (block % 2 == 0 && block + 1 < end) ptx::barrier_wait(smem_.empty(next.stage), next.phase ^ 1);
+            }
+            // All readers, in every CTA that our copies reach.
+            ptx::barrier_wait(smem_.empty(ring_.stage), ring_.phase ^ 1);
+            pacer_.wait();
+            const uint32_t full = smem_.full(ring_.stage);
+            const int32_t k = (block - source.k_origin) * c.tile.k;
+            ptx::barrier_arrive_expect(full, source.stage_bytes);
+            if constexpr (skips_padding(c))
+                load_wanted_rows<c, kRowBytes>(smem_.rows(ring_.stage), *source.rows, full, k, tile, row_group,
+                                               position_.col, rows_mask, kHintA);
+            else
+                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.mn_major_rows()>(
+                    smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group, position_.col, rows_mask,
+                    c.swap_ab ? kHintB : kHintA);
+            load_operand<c.tile.cols, c.cluster.rows, kRowBytes, c.mn_major_cols()>(
+                smem_.cols(ring_.stage), *source.cols, full, k, tile.col, col_group, position_.row, cols_mask,
+                c.swap_ab ? kHintA : kHintB);
+            if constexpr (c.row_scales() == ScaleKind::per_row)
+                ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row, block, row_group,
+                              ptx::CacheHint::normal);
+            if constexpr (c.copies_col_scales())
+                ptx::load_box(smem_.col_scales(ring_.stage), &params_.col_scales, full, tile.col, block, col_group,
+                              ptx::CacheHint::normal);
+        }
+    }
+
+private:
+    static constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
+    static constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
+    static constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
+
+    const Smem<c>& smem_;
+    const GemmParams& params_;
+    ClusterPosition<c> position_;
+    Ring<c.stages> ring_;
+    Pacer<c> pacer_;
+};
+
+/// A warp, of which one thread copies. Where the first tile can be found without the table of groups, it is found before
+/// all threads `meet`, since all wait for its copies. Else they have met, and `find` stands here once: twice, with the
+/// code that follows it, costs experts and K groups 0.3 to 0.7 % (docs/performance-tried.md).
+template <GemmConfig c, typename Meet>
+DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const Meet& meet) {
+    constexpr bool kMeetsFirst = TileScheduler<c>::kReadsTable;
+    if (kMeetsFirst && !ptx::elect_one()) return;
     TileScheduler<c> tiles(params, smem.groups());
     Tile tile;
     TileSource source;
@@ -110,48 +160,14 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const R
         source = tile_source<c>(params, tile);
         return true;
     };
-    bool more = find();
-    if (!TileScheduler<c>::kReadsTable && !begin()) return;
-    Ring<c.stages> ring;
-    Pacer<c> pacer;
-    for (; more; more = find()) {
-        const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile),
-                      col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
-        // One thread has time enough, but few registers: unrolled, this loop made ptxas spill one of them.
-#pragma unroll 1
-        for (int32_t block = tile.k_block; block < tile.k_block + tile.k_blocks; ++block, ring.advance()) {
-            if constexpr (copies_in_pairs(c)) {  // wait for the second stage first: both copies then follow at once
-                Ring<c.stages> next = ring;
-                next.advance();
-                if (block % 2 == 0 && block + 1 < tile.k_block + tile.k_blocks)
-                    ptx::barrier_wait(smem.empty(next.stage), next.phase ^ 1);
-            }
-            ptx::barrier_wait(smem.empty(ring.stage),
-                              ring.phase ^ 1);  // all readers, in every CTA that our copies reach
-            pacer.wait();
-            const uint32_t full = smem.full(ring.stage);
-            const int32_t k = (block - source.k_origin) * c.tile.k;
-            ptx::barrier_arrive_expect(full, source.stage_bytes);
-            if constexpr (skips_padding(c))
-                load_wanted_rows<c, kRowBytes>(smem.rows(ring.stage), *source.rows, full, k, tile, row_group,
-                                               position.col, rows_mask, kHintA);
-            else
-                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.mn_major_rows()>(smem.rows(ring.stage),
-                                                                                        *source.rows, full, k, tile.row,
-                                                                                        row_group, position.col,
-                                                                                        rows_mask,
-                                                                                        c.swap_ab ? kHintB : kHintA);
-            load_operand<c.tile.cols, c.cluster.rows, kRowBytes, c.mn_major_cols()>(smem.cols(ring.stage), *source.cols,
-                                                                                    full, k, tile.col, col_group,
-                                                                                    position.row, cols_mask,
-                                                                                    c.swap_ab ? kHintA : kHintB);
-            if constexpr (c.row_scales() == ScaleKind::per_row)
-                ptx::load_box(smem.row_scales(ring.stage), &params.row_scales, full, tile.row, block, row_group,
-                              ptx::CacheHint::normal);
-            if constexpr (c.copies_col_scales())
-                ptx::load_box(smem.col_scales(ring.stage), &params.col_scales, full, tile.col, block, col_group,
-                              ptx::CacheHint::normal);
-        }
+    Loader<c> loader(smem, params);
+    if constexpr (kMeetsFirst) {
+        while (find()) loader.copy(tile, source);
+    } else {
+        bool more = find();
+        meet();
+        if (!ptx::elect_one()) return;
+        for (; more; more = find()) loader.copy(tile, source);
     }
 }
 
