@@ -182,6 +182,22 @@ constexpr bool has_store_warp(const GemmConfig& c) {
            (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
 }
 
+/// Whether all lanes of the load warp walk tiles and K blocks together and one of them copies, or one thread does it
+/// all. What a copy takes is in uniform registers, and for a warp it stays there; for one thread ptxas moves it there for
+/// each K block (9 to 15 R2UR), and copies are issued some 20 instructions later. Up to 3 % faster, but for experts'
+/// 128x192, whose loop over K ptxas then compiles worse (docs/performance-tried.md).
+constexpr bool loads_by_warp(const GemmConfig& c) {
+    return !(has_group_table(c) && c.look_ahead && c.warpgroup_rows() == kWgmmaRows);
+}
+
+/// Whether math warps read block scales of columns at an address that ptxas takes for another in each lane. Beside a
+/// load warp it otherwise moves scales of some tiles into uniform registers behind each wait; where it does not, the
+/// address costs up to 2 %.
+constexpr bool reads_scales_by_lane(const GemmConfig& c) {
+    return loads_by_warp(c) &&
+           (block_scale_values(c) > 1 || has_group_table(c) || (c.look_ahead && !has_store_warp(c)));
+}
+
 /// One entry for each group that has rows, and the end mark.
 inline constexpr int32_t kGroupEntryBytes = 16;
 constexpr int32_t group_table_bytes(const GemmConfig& c) {

@@ -105,7 +105,10 @@ struct BlockScales {
         }
         if constexpr (kColsUniform) {
 #pragma unroll
-            for (int32_t i = 0; i < kRuns; ++i) run[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
+            for (int32_t i = 0; i < kRuns; ++i) {
+                const uint32_t scale = smem.block_scales(stage) + i * 4;
+                run[i] = ptx::load_shared(reads_scales_by_lane(c) ? ptx::by_lane(scale) : scale);
+            }
         } else {
             address = smem.col_scales(stage) + lane % 4 * 8;
 #pragma unroll

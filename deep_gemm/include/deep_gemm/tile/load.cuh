@@ -1,4 +1,4 @@
-// The load role: one thread keeps the ring filled through the copy engine; one warp adds the block scales.
+// The load role: one warp keeps the ring filled through the copy engine; another adds the block scales.
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
@@ -87,7 +87,7 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
     }
 }
 
-/// The thread that copies.
+/// Copies a tile's K blocks: one thread, or all lanes of its warp, of which one copies (loads_by_warp).
 template <GemmConfig c>
 class Loader {
 public:
@@ -99,7 +99,7 @@ public:
         const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile),
                       col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
         const int32_t end = tile.k_block + tile.k_blocks;
-        // One thread has time enough, but few registers: unrolled, this loop made ptxas spill one of them.
+        // There is time enough, but few registers: unrolled, this loop made ptxas spill one of them.
 #pragma unroll 1
         for (int32_t block = tile.k_block; block < end; ++block, ring_.advance()) {
             if constexpr (copies_in_pairs(c)) {  // wait for the second stage first: both copies then follow at once
@@ -110,6 +110,7 @@ public:
             // All readers, in every CTA that our copies reach.
             ptx::barrier_wait(smem_.empty(ring_.stage), ring_.phase ^ 1);
             pacer_.wait();
+            if (loads_by_warp(c) && !ptx::elect_one()) continue;
             const uint32_t full = smem_.full(ring_.stage);
             const int32_t k = (block - source.k_origin) * c.tile.k;
             ptx::barrier_arrive_expect(full, source.stage_bytes);
@@ -144,15 +145,15 @@ private:
     Pacer<c> pacer_;
 };
 
-/// A warp, of which one thread copies. Where the first tile can be found without the table of groups, it is found before
-/// all threads `meet`, since all wait for its copies. Else they have met, and `find` stands here once: twice, with the
-/// code that follows it, costs experts and K groups 0.3 to 0.7 % (docs/performance-tried.md).
+/// The load warp. Where the first tile can be found without the table of groups, it is found before all threads `meet`,
+/// since all wait for its copies; with a table they have met. `find` stands here once: a second time, with all that
+/// follows from it, costs experts and K groups 0.3 to 0.7 % (docs/performance-tried.md).
 template <GemmConfig c, typename Meet>
 DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const Meet& meet) {
-    constexpr bool kMeetsFirst = TileScheduler<c>::kReadsTable;
-    if (kMeetsFirst && !ptx::elect_one()) return;
+    static_assert(loads_by_warp(c) || TileScheduler<c>::kReadsTable, "all lanes meet the others");
+    if (!loads_by_warp(c) && !ptx::elect_one()) return;
     TileScheduler<c> tiles(params, smem.groups());
-    Tile tile;
+    Tile tile = {};
     TileSource source;
     const auto find = [&] {
         if (!tiles.next(tile)) return false;
@@ -161,13 +162,11 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const M
         return true;
     };
     Loader<c> loader(smem, params);
-    if constexpr (kMeetsFirst) {
-        while (find()) loader.copy(tile, source);
-    } else {
-        bool more = find();
-        meet();
-        if (!ptx::elect_one()) return;
-        for (; more; more = find()) loader.copy(tile, source);
+    for (bool first = true;; first = false) {
+        const bool more = find();
+        if (first) meet();
+        if (!more) return;
+        loader.copy(tile, source);
     }
 }
 
