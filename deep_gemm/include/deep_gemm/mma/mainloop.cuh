@@ -310,11 +310,13 @@ private:
                                  smem_.cols(ring_.stage) + first_row_ / kWgmmaRows * (kCols * kRowBytes), false);
     }
 
-    /// Each stage is let go when it has come. The first one's wgmma are under way.
+    /// Each stage is let go when it has come. The first one's wgmma are under way, and its scales, which nobody wants,
+    /// may be.
     DG_DEVICE void pass_by(Block& block, int32_t k_blocks) {
         finish_block<0>(block.partial);
+        const uint32_t read = block.scales.bits();
         for (;;) {
-            release(ring_.stage);
+            release(ring_.stage, read);
             advance();
             if (--k_blocks == 0) return;
             wait_full();

@@ -116,6 +116,14 @@ struct BlockScales {
         }
     }
 
+    /// Of all that was loaded, where that is few.
+    DG_DEVICE uint32_t bits() const {
+        uint32_t all = __float_as_uint(row[0]) | __float_as_uint(row[1]);
+#pragma unroll
+        for (int32_t i = 0; i < kRuns; ++i) all |= __float_as_uint(run[i]);
+        return all;
+    }
+
     /// The products, where they are few.
     DG_DEVICE RunFactors<c, kRuns> factors() const {
         RunFactors<c, kRuns> products;
