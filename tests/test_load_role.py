@@ -1,5 +1,5 @@
-"""How the load role starts, and how many K blocks it asks for at once: as was measured fastest
-(docs/performance-tried.md). Read in the machine code, since ptxas might move either."""
+"""How the load role starts, what its copies take, and how many K blocks it asks for at once: as was measured fastest
+(docs/performance-tried.md). Read in the machine code, since ptxas decides."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ DENSE = {"m": 64, "n": 7168, "k": 2048}
 EXPERTS = {"m": 4096, "expected_m": 20, "n": 6144, "k": 7168, "groups": 32}
 
 
-def machine_code(grouping: str, fields: dict[str, int]) -> list[int]:
+CONTIGUOUS = {"m": 32768, "n": 4096, "k": 4096, "groups": 8}
+K_GROUPS = {"m": 4096, "n": 7168, "k": 32768, "groups": 8, "per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
+
+
+def instructions(grouping: str, fields: dict[str, int]) -> list[int]:
     text = str(C.problem_kernel(grouping, {"num_sms": 132, **fields})["text"])
-    return [word & sass.OPCODE for word in sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))]
+    return sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+
+
+def machine_code(grouping: str, fields: dict[str, int]) -> list[int]:
+    return [word & sass.OPCODE for word in instructions(grouping, fields)]
 
 
 @pytest.mark.parametrize(
@@ -61,8 +69,37 @@ def test_two_threads_share_the_barriers(m) -> None:
     ],
 )
 def test_few_tokens_of_experts_are_copied_with_two_k_blocks_at_once(grouping, fields, pairs) -> None:
-    text = str(C.problem_kernel(grouping, {"num_sms": 132, **fields})["text"])
-    found = sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+    found = instructions(grouping, fields)
     loop = sass.loops_with(found, sass.UTMALDG)[0]
     waits = sum(found[index] & sass.OPCODE == sass.SYNCS_WAIT for index in loop)
     assert waits == (2 if pairs else 1)
+
+
+@pytest.mark.parametrize(
+    ("grouping", "fields", "by_warp"),
+    [
+        ("dense", DENSE, True),
+        ("dense", DENSE | {"m": 4096}, True),
+        ("masked", EXPERTS, True),
+        ("k_contiguous", K_GROUPS, True),
+        ("m_contiguous", CONTIGUOUS, False),  # 128x192
+    ],
+)
+def test_what_copies_take_stays_in_uniform_registers(grouping, fields, by_warp) -> None:
+    found = instructions(grouping, fields)
+    loop = sass.loops_with(found, sass.UTMALDG)[0]
+    moves = sum(found[index] & sass.OPCODE == sass.R2UR for index in loop)
+    assert moves == 0 if by_warp else moves > 3
+
+
+@pytest.mark.parametrize(
+    ("grouping", "fields"),
+    [
+        ("dense", DENSE | {"m": 512}),  # 128x112, seven runs of columns
+        ("masked", EXPERTS | {"expected_m": 192}),  # 256x128
+    ],
+)
+def test_block_scales_stay_out_of_uniform_registers(grouping, fields) -> None:
+    found = instructions(grouping, fields)
+    loop = min(sass.wgmma_loops(found), key=len)
+    assert not any(found[index] & sass.OPCODE == sass.R2UR for index in loop)

@@ -2,7 +2,7 @@
 //
 //   warps                     role
 //   math warpgroups           wait for a stage, multiply, promote, store D
-//   last warpgroup, warp 0    copy operands and per-row scales into the ring (one thread)
+//   last warpgroup, warp 0    copy operands and per-row scales into the ring (one lane copies)
 //   last warpgroup, warp 1    write block scales into the ring
 //   or its warps 1 and 2      write columns' scales into the ring, as an operand of wgmma (wgmma_products)
 //   its warps 1 and 2, first  initialise the barriers
