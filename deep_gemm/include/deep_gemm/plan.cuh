@@ -183,9 +183,9 @@ constexpr bool has_store_warp(const GemmConfig& c) {
 }
 
 /// Whether all lanes of the load warp walk tiles and K blocks together and one of them copies, or one thread does it
-/// all. What a copy takes is in uniform registers, and for a warp it stays there; for one thread ptxas moves it there for
-/// each K block (9 to 15 R2UR), and copies are issued some 20 instructions later. Up to 3 % faster, but for experts'
-/// 128x192, whose loop over K ptxas then compiles worse (docs/performance-tried.md).
+/// all. What a copy takes is in uniform registers, and for a warp it stays there; for one thread ptxas moves it there
+/// for each K block (9 to 15 R2UR), and copies are issued some 20 instructions later. Up to 3 % faster, but for
+/// experts' 128x192, whose loop over K ptxas then compiles worse (docs/performance-tried.md).
 constexpr bool loads_by_warp(const GemmConfig& c) {
     return !(has_group_table(c) && c.look_ahead && c.warpgroup_rows() == kWgmmaRows);
 }

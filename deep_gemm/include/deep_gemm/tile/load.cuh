@@ -118,12 +118,15 @@ public:
                 load_wanted_rows<c, kRowBytes>(smem_.rows(ring_.stage), *source.rows, full, k, tile, row_group,
                                                position_.col, rows_mask, kHintA);
             else
-                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.mn_major_rows()>(
-                    smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group, position_.col, rows_mask,
-                    c.swap_ab ? kHintB : kHintA);
-            load_operand<c.tile.cols, c.cluster.rows, kRowBytes, c.mn_major_cols()>(
-                smem_.cols(ring_.stage), *source.cols, full, k, tile.col, col_group, position_.row, cols_mask,
-                c.swap_ab ? kHintA : kHintB);
+                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.mn_major_rows()>(smem_.rows(ring_.stage),
+                                                                                        *source.rows, full, k, tile.row,
+                                                                                        row_group, position_.col,
+                                                                                        rows_mask,
+                                                                                        c.swap_ab ? kHintB : kHintA);
+            load_operand<c.tile.cols, c.cluster.rows, kRowBytes, c.mn_major_cols()>(smem_.cols(ring_.stage),
+                                                                                    *source.cols, full, k, tile.col,
+                                                                                    col_group, position_.row, cols_mask,
+                                                                                    c.swap_ab ? kHintA : kHintB);
             if constexpr (c.row_scales() == ScaleKind::per_row)
                 ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row, block, row_group,
                               ptx::CacheHint::normal);
