@@ -128,12 +128,13 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
+/// All threads, each role where it stands: of __syncthreads there may be one only.
 template <GemmConfig c>
 DG_DEVICE void sync_cluster() {
     if constexpr (c.cluster.size() > 1)
         ptx::cluster_sync();
     else
-        __syncthreads();
+        ptx::named_barrier_wait(0, c.threads());
 }
 
 /// Two warpgroups have registers enough from the start.

@@ -51,7 +51,8 @@ DG_DEVICE void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-/// bar.sync: wait until `threads` have come to this named barrier (1 to 15), these among them.
+/// bar.sync: wait until `threads` have come to this named barrier (1 to 15; 0 is that of __syncthreads), these among
+/// them.
 DG_DEVICE void named_barrier_wait(int32_t barrier, int32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
