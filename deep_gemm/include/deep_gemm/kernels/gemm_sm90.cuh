@@ -128,11 +128,13 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
-/// All threads, each role where it stands: of __syncthreads there may be one only.
-template <GemmConfig c>
+/// All threads meet. Where roles do so at places of their own, that is no case for __syncthreads.
+template <GemmConfig c, bool kAtOnePlace>
 DG_DEVICE void sync_cluster() {
     if constexpr (c.cluster.size() > 1)
         ptx::cluster_sync();
+    else if constexpr (kAtOnePlace)
+        __syncthreads();
     else
         ptx::named_barrier_wait(0, c.threads());
 }
@@ -160,9 +162,9 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     // All threads meet when barriers and the table of groups have been written. Without a table the load warp has
     // something to do before.
     constexpr bool kTable = TileScheduler<c>::kReadsTable;
-    if constexpr (kTable) sync_cluster<c>();
+    if constexpr (kTable) sync_cluster<c, true>();
     const auto meet = [] {
-        if constexpr (!kTable) sync_cluster<c>();
+        if constexpr (!kTable) sync_cluster<c, false>();
     };
 
     if (warpgroup == c.math_warpgroups) {
