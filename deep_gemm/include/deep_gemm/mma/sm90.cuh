@@ -116,7 +116,7 @@ struct BlockScales {
         }
     }
 
-    /// Of all that was loaded, where that is few.
+    /// Of every value that was loaded, where columns share theirs.
     DG_DEVICE uint32_t bits() const {
         uint32_t all = __float_as_uint(row[0]) | __float_as_uint(row[1]);
 #pragma unroll
