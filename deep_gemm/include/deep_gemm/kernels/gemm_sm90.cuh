@@ -128,12 +128,13 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
-/// All threads meet. Where roles do so at places of their own, that is no case for __syncthreads.
-template <GemmConfig c, bool kAtOnePlace>
+/// All threads meet: with a table of groups at one place, else each role at its own, which is no case for
+/// __syncthreads.
+template <GemmConfig c>
 DG_DEVICE void sync_cluster() {
     if constexpr (c.cluster.size() > 1)
         ptx::cluster_sync();
-    else if constexpr (kAtOnePlace)
+    else if constexpr (TileScheduler<c>::kReadsTable)
         __syncthreads();
     else
         ptx::named_barrier_wait(0, c.threads());
@@ -162,9 +163,9 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     // All threads meet when barriers and the table of groups have been written. Without a table the load warp has
     // something to do before.
     constexpr bool kTable = TileScheduler<c>::kReadsTable;
-    if constexpr (kTable) sync_cluster<c, true>();
+    if constexpr (kTable) sync_cluster<c>();
     const auto meet = [] {
-        if constexpr (!kTable) sync_cluster<c, false>();
+        if constexpr (!kTable) sync_cluster<c>();
     };
 
     if (warpgroup == c.math_warpgroups) {

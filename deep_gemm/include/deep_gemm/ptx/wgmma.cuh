@@ -45,7 +45,7 @@ DG_DEVICE uint64_t wgmma_descriptor_repeated(uint32_t address) {
 }
 
 /// D[64, N] = A B^T (+ D if `accumulate`), FP32 accumulators; E4M3 takes K = 32 a step and both operands K-major, BF16
-/// K = 16. Only the widths that tiles have: the compiler reads each operand of each, 4 ms for those left out.
+/// K = 16. Only the widths that tiles have, since the compiler reads each operand of each.
 template <int kN>
 struct Wgmma;
 
