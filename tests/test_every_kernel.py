@@ -1,9 +1,10 @@
 """What selection picks compiles for Hopper without spills, without waits for wgmma that ptxas put in, with wgmma's
 descriptors in uniform registers, and without selects in the loops over K. No operand of wgmma is overwritten, and no
-stage let go, while it may still be read. FFMA yield as often as the source asks.
+stage let go, while it may still be read. FFMA yield as often as the source asks. Nobody waits until other SMs see its
+writes.
 
-The compiler decides all of these, for each config anew, and speaks of none unless asked; the first four cost much of a
-kernel's speed, the others right results. The test compiles the kernels of the public cases, and of the others a choice
+The compiler decides these, for each config anew, and speaks of none unless asked. Two of them are right results, the
+others speed. The test compiles the kernels of the public cases, and of the others a choice
 in which nearly every two facts (tile and store, say) that occur together in any of them occur together. All of them,
 about 2,200, take some minutes:
 
@@ -191,9 +192,17 @@ def wrong_yields(text: str, code: list[int]) -> str | None:
     return f"{found} of {len(ffma)} FFMA yield: {asked[0]}" if not 0.6 * wanted <= found <= wanted else None
 
 
+def slow_fence(code: list[int]) -> str | None:
+    """Half a microsecond each, at the start of a cluster or at its end (docs/performance-tried.md)."""
+    assert any(word & sass.OPCODE == sass.MEMBAR for word in code), "has its opcode changed?"
+    slow = [i for i, word in enumerate(code) if word & sass.OPCODE == sass.MEMBAR and word & sass.BEYOND_CTA]
+    return f"instructions {slow} wait until other SMs see all writes" if slow else None
+
+
 def wrong_code(text: str) -> str | None:
     code = sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
-    return slow_loop(code) or lost_operand(text, code) or early_arrival(code) or wrong_yields(text, code)
+    lost = lost_operand(text, code) or early_arrival(code)
+    return lost or slow_loop(code) or wrong_yields(text, code) or slow_fence(code)
 
 
 def failures(found: dict[str, Problem], texts: list[str]) -> str:

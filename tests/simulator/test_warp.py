@@ -320,6 +320,64 @@ def test_cluster_memory_and_barrier() -> None:
             )
 
 
+INITIALISED = (
+    HEADER
+    + """
+.visible .entry test()
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<8>;
+    .shared .align 8 .b64 barrier;
+    .shared .align 8 .b32 data[2];
+    mov.u32 %r1, barrier;
+    elect.sync _|%p0, 0xffffffff;
+    @!%p0 bra met;
+    mbarrier.init.shared::cta.b64 [%r1], 1;
+    INITS
+met:
+    st.shared.u32 [data], 7;
+    barrier.cluster.arrive.ORDER.aligned;
+    barrier.cluster.wait.acquire.aligned;
+    mov.u32 %r2, %cluster_ctarank;
+    xor.b32 %r2, %r2, 1;
+    mapa.shared::cluster.u32 %r3, %r1, %r2;
+    READ
+    @!%p0 bra arrived;
+    mbarrier.arrive.shared::cluster.b64 _, [%r3];
+arrived:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;
+    @!%p1 bra arrived;
+    ret;
+}
+"""
+)
+FENCE = "fence.mbarrier_init.release.cluster;"
+READ = "mov.u32 %r4, data; mapa.shared::cluster.u32 %r5, %r4, %r2; ld.shared::cluster.u32 %r6, [%r5];"
+
+
+@pytest.mark.parametrize(
+    ("inits", "order", "read", "hazard"),
+    [
+        (FENCE, "relaxed", "", None),  # the fence releases by itself
+        (FENCE, "release", "", None),
+        ("", "relaxed", "", "race"),
+        ("", "release", "", "proxy fence"),
+        (FENCE, "relaxed", READ, "race"),  # and nothing but initialisations
+    ],
+)
+def test_relaxed_arrival_at_the_cluster_orders_fenced_initialisations_only(inits, order, read, hazard) -> None:
+    from deep_gemm import simulator
+
+    text = INITIALISED.replace("INITS", inits).replace("ORDER", order).replace("READ", read)
+    for schedule, seed in SCHEDULES:
+        arguments = dict(grid=[2], block=[32], cluster=[2], params=b"", tensors=[], schedule=schedule, seed=seed)
+        if hazard is None:
+            simulator.run(text, **arguments)
+        else:
+            with pytest.raises(RuntimeError, match=hazard):
+                simulator.run(text, **arguments)
+
+
 HAZARDS = [
     ("mov.u32 %r1, data; ld.shared.u32 %r0, [%r1+64];", "out of bounds"),
     ("mov.u32 %r1, 0; ld.shared.u32 %r0, [%r1];", "out of bounds"),

@@ -140,6 +140,7 @@ void finish_cluster_barrier(Cluster& cluster) {
     if (!any || missing_lanes(cluster)) return;
     std::fill(cluster.cluster_arrivals.begin(), cluster.cluster_arrivals.end(), 0);
     complete(cluster, cluster.cluster_barrier);
+    cluster.inits_completed = cluster.inits_arriving;
 }
 
 namespace {
@@ -152,6 +153,7 @@ Step cluster_arrive(Warp& w, const Instruction& in, uint32_t lanes) {
     cluster.cluster_arrivals[index] |= lanes;
     cluster.cluster_waiting[index] = cluster.cluster_barrier.generation + 1;
     if (!(in.flags & kRelaxed)) cluster.cluster_barrier.arriving.join(w.clock);
+    cluster.inits_arriving.join(w.inits);  // a fence.mbarrier_init releases by itself
     tick(w);
     lanes_met(w);
     finish_cluster_barrier(cluster);
@@ -169,6 +171,7 @@ Step cluster_wait(Warp& w, const Instruction&, uint32_t) {
         return Step::blocked;
     }
     w.clock.join(cluster.cluster_barrier.completed);
+    w.inits.join(cluster.inits_completed);
     lanes_met(w);
     return Step::next;
 }

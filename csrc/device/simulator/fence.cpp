@@ -23,6 +23,10 @@ Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
         for (const auto& cta : w.cluster->ctas)
             for (const auto& barrier : cta->mbarriers)
                 if (barrier->init_warp == &w) barrier->init_fenced = true;
+    if (in.flags & kInits) {
+        w.inits.join(w.clock);
+        w.clock.set(w.agent, w.clock.of(w.agent) + 1);
+    }
     if (in.flags & kMemory) {
         w.cluster->sync_clock.join(w.clock);
         w.clock.join(w.cluster->sync_clock);

@@ -88,6 +88,7 @@ struct Warp {
 
     // checks
     Clock clock;
+    Clock inits;                    // mbarrier.init that a fence.mbarrier_init orders before this warp's next steps
     uint32_t unsynced_lanes = 0;    // lanes that wrote shared memory since the warp last came together
     uint32_t sync_tick = 0;         // own clock when it did
     std::vector<uint32_t> tainted;  // by register: lanes whose value comes from uninitialised shared memory
@@ -232,6 +233,7 @@ struct Cluster {
     std::vector<Warp*> warps;
     std::vector<std::unique_ptr<Event>> events;
     NamedBarrier cluster_barrier;
+    Clock inits_arriving, inits_completed;   // what the cluster's barrier says of Warp::inits
     std::vector<uint64_t> cluster_arrivals;  // by warp: lanes arrived in this generation
     std::vector<uint64_t> cluster_waiting;   // by warp: generation it arrived in, for wait
     Clock sync_clock;                        // carried by release / acquire through memory

@@ -47,7 +47,8 @@ Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& k
                warp, in);
         return nullptr;
     }
-    if (barrier->init_tick > known.of(barrier->init_agent) && !(warp && warp->agent == barrier->init_agent))
+    const uint32_t ordered = std::max(known.of(barrier->init_agent), warp ? warp->inits.of(barrier->init_agent) : 0);
+    if (barrier->init_tick > ordered && !(warp && warp->agent == barrier->init_agent))
         report(cluster, "race",
                concat(name_of(cta, *barrier), " is used, but nothing orders its initialisation before"), warp, in);
     else if (remote && !barrier->init_fenced)

@@ -101,6 +101,8 @@ struct GemmConfig {
     /// Rows of one warpgroup: it walks them 64 at a time.
     constexpr int32_t warpgroup_rows() const { return tile.rows / row_warpgroups(); }
     constexpr int32_t row_warpgroups() const { return math_warpgroups / k_warpgroups; }
+    /// Whether copies go to other CTAs of the cluster too.
+    constexpr bool multicasts() const { return cluster.rows * cluster.cols > 1; }
     /// Partial sums of an element of D.
     constexpr int32_t k_parts() const { return cluster.k * k_warpgroups; }
     /// Along M and N: a CTA's tile, CTAs of its cluster, and what they cover together.

@@ -128,16 +128,23 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
-/// All threads meet: with a table of groups at one place, else each role at its own, which is no case for
-/// __syncthreads.
+/// All threads of the CTA meet: with a table of groups at one place, else each role at its own, which is no case for
+/// __syncthreads. Of a cluster's other CTAs, copies wait where they go to them; where these only split K, who sends
+/// them a part waits (wait_for_receivers).
 template <GemmConfig c>
-DG_DEVICE void sync_cluster() {
-    if constexpr (c.cluster.size() > 1)
-        ptx::cluster_sync();
-    else if constexpr (TileScheduler<c>::kReadsTable)
+DG_DEVICE void sync_threads() {
+    if constexpr (c.cluster.size() > 1) ptx::cluster_arrive();
+    if constexpr (TileScheduler<c>::kReadsTable)
         __syncthreads();
     else
         ptx::named_barrier_wait(0, c.threads());
+    if constexpr (c.multicasts()) ptx::cluster_wait();
+}
+
+/// Where CTAs split K: until all have arrived and can be sent parts. Who arrived must wait before it leaves, too.
+template <GemmConfig c>
+DG_DEVICE void wait_for_receivers() {
+    if constexpr (c.cluster.size() > 1 && !c.multicasts()) ptx::cluster_wait();
 }
 
 /// Two warpgroups have registers enough from the start.
@@ -163,9 +170,9 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     // All threads meet when barriers and the table of groups have been written. Without a table the load warp has
     // something to do before.
     constexpr bool kTable = TileScheduler<c>::kReadsTable;
-    if constexpr (kTable) sync_cluster<c>();
+    if constexpr (kTable) sync_threads<c>();
     const auto meet = [] {
-        if constexpr (!kTable) sync_cluster<c>();
+        if constexpr (!kTable) sync_threads<c>();
     };
 
     if (warpgroup == c.math_warpgroups) {
@@ -180,13 +187,15 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
             if (warp >= 1 && warp <= kSplitWarps) load_split_scales<c>(smem, params, warp - 1);
         if constexpr (has_store_warp(c))
             if (warp == 3 && ptx::elect_one()) store_tiles<c>(smem, params);
+        wait_for_receivers<c>();
     } else {
         meet();
+        wait_for_receivers<c>();
         if constexpr (moves_registers(c)) ptx::take_registers<math_registers(c)>();
         multiply_tiles<c>(smem, params, warpgroup);
     }
-    // No CTA may leave while another still copies into it or arrives at its barriers.
-    if constexpr (c.cluster.size() > 1) ptx::cluster_sync();
+    // No CTA may leave while others write to it. Each has waited for what they send: the load role for their arrivals
+    // (drain), math warps for copies and for parts of a split K.
 }
 
 }  // namespace deep_gemm

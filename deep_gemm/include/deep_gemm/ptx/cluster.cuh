@@ -11,10 +11,12 @@ DG_DEVICE uint32_t cluster_cta_rank() {
     return rank;
 }
 
-/// barrier.cluster.arrive + wait: all threads of all CTAs; shared-memory writes before it are visible after it.
-DG_DEVICE void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+/// barrier.cluster.arrive, relaxed: orders no memory access, but for initialisations of barriers that a
+/// fence.mbarrier_init follows. To release the others too, a thread would have to wait for all its writes to memory.
+DG_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+
+/// barrier.cluster.wait: until all threads of all CTAs have arrived.
+DG_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 /// mapa: the address of the same offset in another CTA's shared memory.
 DG_DEVICE uint32_t map_to_cta(uint32_t address, uint32_t cta_rank) {

@@ -136,6 +136,13 @@ public:
         }
     }
 
+    /// Until all stages are free again. Readers in other CTAs then arrive at this one's barriers no more.
+    DG_DEVICE void drain() {
+#pragma unroll 1
+        for (int32_t i = 0; i < c.stages; ++i, ring_.advance())
+            ptx::barrier_wait(smem_.empty(ring_.stage), ring_.phase ^ 1);
+    }
+
 private:
     static constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
     static constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
@@ -168,9 +175,10 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const M
     for (bool first = true;; first = false) {
         const bool more = find();
         if (first) meet();
-        if (!more) return;
+        if (!more) break;
         loader.copy(tile, source);
     }
+    if constexpr (c.multicasts()) loader.drain();
 }
 
 /// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one
