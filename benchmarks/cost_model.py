@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -50,85 +51,89 @@ class Configs:
         columns = np.array(lines, dtype=float).reshape(len(lines), len(fields(cls))).T
         return cls(*columns)
 
-    @property
+    @cached_property
     def per_row_b(self) -> np.ndarray:
         return (self.kind == WGRAD) | (self.kind == KGROUPED)
 
-    @property
+    @cached_property
+    def multicasts(self) -> np.ndarray:
+        return self.cluster_rows * self.cluster_cols > 1
+
+    @cached_property
     def bf16(self) -> np.ndarray:
         """Of operands."""
         return self.kind == BF16
 
-    @property
+    @cached_property
     def operand_bytes(self) -> np.ndarray:
         return np.where(self.bf16, 2, 1)
 
-    @property
+    @cached_property
     def output_bytes(self) -> np.ndarray:
         return np.where(self.per_row_b, 4, 2)
 
-    @property
+    @cached_property
     def k_parts(self) -> np.ndarray:
         return self.cluster_k * self.turns
 
-    @property
+    @cached_property
     def row_warpgroups(self) -> np.ndarray:
         return np.select([self.rows == 192, self.rows == 64], [3, 1], 2)
 
-    @property
+    @cached_property
     def row_alignment(self) -> np.ndarray:
         """Of both operands, whose rows follow each other without a gap: csrc/config/problem.hpp."""
         return np.where(self.kind == KGROUPED, 128, np.gcd((self.k * self.operand_bytes).astype(int), 128))
 
-    @property
+    @cached_property
     def subtiles(self) -> np.ndarray:
         """64-row pieces of one math warpgroup."""
         return self.rows / self.row_warpgroups / 64
 
-    @property
+    @cached_property
     def per_row_cols(self) -> np.ndarray:
         return ((self.swap_ab == 1) & ~self.bf16) | self.per_row_b
 
     # From here on: deep_gemm/include/deep_gemm/plan.cuh.
 
-    @property
+    @cached_property
     def block_scales(self) -> np.ndarray:
         extent = np.where(self.swap_ab == 1, self.rows, self.cols)
         return np.where(self.per_row_b | self.bf16, 0, extent / np.gcd(extent.astype(int), 128))
 
-    @property
+    @cached_property
     def math_registers(self) -> np.ndarray:
         return np.where(self.row_warpgroups * self.turns < 3, 232, 160)
 
-    @property
+    @cached_property
     def wgmma_products(self) -> np.ndarray:
         return self.per_row_b & (self.rows == 128) & (self.cols == 128) & (self.k_parts == 1)
 
-    @property
+    @cached_property
     def held_col_groups(self) -> np.ndarray:
         room = (self.math_registers - 22 - (self.subtiles + 1) * self.cols / 2) // 2
         return np.where(self.per_row_cols & ~self.wgmma_products, np.clip(room, 0, self.cols // 8), 0)
 
-    @property
+    @cached_property
     def overlaps_blocks(self) -> np.ndarray:
         held = self.per_row_cols & (self.held_col_groups == self.cols // 8)
         scales = np.where(held, self.cols / 4, self.block_scales)
         fits = (1.5 * self.cols + 2 * scales) <= self.math_registers - 36
         return ~self.bf16 & (self.subtiles == 1) & ~self.wgmma_products & fits
 
-    @property
+    @cached_property
     def looks_ahead(self) -> np.ndarray:
         one = np.where(self.per_row_b, self.wgmma_products, self.cols >= 144)
         two_warpgroups = self.row_warpgroups * self.turns == 2
         taller = self.subtiles > 1
         return ~self.bf16 & ~self.overlaps_blocks & (self.k_parts == 1) & (taller | (two_warpgroups & one))
 
-    @property
+    @cached_property
     def skips_padding(self) -> np.ndarray:
         groups = (self.kind == CONTIGUOUS) | (self.kind == MASKED)
         return groups & self.looks_ahead & (self.swap_ab == 0) & (self.rows == 256) & (self.cols == 128)
 
-    @property
+    @cached_property
     def issues_in_order(self) -> np.ndarray:
         return self.looks_ahead & (self.subtiles == 1)
 
@@ -260,7 +265,8 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarra
     smem = (multiplies * (64 + c.cols) + c.rows + c.cols) * 128 / x["smem_bytes_per_cycle"]
     sizes = [c.row_alignment == size for size in (128, 64, 32)]
     copies = np.maximum(1, busy * np.select(sizes, [1, x["copy_64"], x["copy_32"]], x["copy_16"]))
-    l2 = copies * (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / x["l2_bytes_per_cycle"]
+    bytes_per_cycle = x["l2_bytes_per_cycle"] * (1 + x["spare_l2"] * (1 - busy))
+    l2 = copies * (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / bytes_per_cycle
     l2 = l2 * np.where(c.cluster_k > 1, x["split_copies"], 1)
     waits = np.select(
         [c.overlaps_blocks | c.bf16, c.issues_in_order, c.looks_ahead],
@@ -270,10 +276,10 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarra
     chain = c.subtiles * (wgmma_cycles + promotion_cycles(x, c) + waits)
     held = c.turns * np.where(c.overlaps_blocks, 2, 1)
     late = x["fetch_cycles"] / np.maximum(c.stages - held, 0.5)
-    shared = c.cluster_rows * c.cluster_cols > 1
     hidden = np.where((c.turns > 1) & (c.cols <= 48), x["hidden_cycles"], 0)
     cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns, late) - hidden
-    return cycles + np.where(shared, x["multicast_cycles"], 0) + np.where(c.skips_padding, x["padding_cycles"], 0)
+    pair = np.where(c.subtiles > 1, x["multicast_tall_cycles"], x["multicast_cycles"])
+    return cycles + np.where(c.multicasts, pair, 0) + np.where(c.skips_padding, x["padding_cycles"], 0)
 
 
 def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarray:
@@ -307,8 +313,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     height = np.clip(np.sqrt(area), high, ceil_div(group_rows(c), high) * high)
     width = area / height
     read = tiles / (num_ctas // cluster) * (height * np.maximum(1, width / c.n) + width) * k * c.operand_bytes
-    shared = c.cluster_rows * c.cluster_cols > 1
-    of_tile = np.where(shared, x["multicast_tile_cycles"], 0) + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
+    of_tile = np.where(c.multicasts, x["multicast_tile_cycles"], 0)
+    of_tile = of_tile + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
     tile = x["tile_cycles"] + of_tile + elements * of_element
     compute_us = waves * (k_blocks * block_cycles(x, c, num_ctas / num_sms) + tile) / x["clock_mhz"]
     rows = expected_rows(c)
@@ -319,9 +325,11 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     memory_us = moved / x["memory_gb_per_s"] / 1e3
     again_us = np.maximum(0, read - operands) * np.maximum(0, 1 - x["l2_bytes"] / operands) / x["again_gb_per_s"] / 1e3
     added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], x["added_gb_per_s"]) / 1e3
-    split = np.where(c.cluster_k > 1, x["split_us"], 0) + x["turn_us"] * (c.turns - 1)
+    split = np.where(c.cluster_k > 1, x["split_us"] + x["part_us"] * (c.cluster_k - 2), 0) + x["turn_us"] * (
+        c.turns - 1
+    )
     split = split + x["split_us_per_element"] * elements * (1 - 1 / c.k_parts)
     last_us = area * c.output_bytes / x["last_gb_per_s"] / 1e3
-    return (
-        x["launch_us"] + split + again_us + last_us + norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)
-    )
+    pair = np.where(c.multicasts, x["multicast_us"], 0)
+    hidden = norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)
+    return x["launch_us"] + pair + split + again_us + last_us + hidden

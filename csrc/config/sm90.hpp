@@ -153,72 +153,80 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 3.273;           // launch, prologue, first copies
-    double memory_gb_per_s = 4273;      // beyond the launch
+    double launch_us = 2.761;           // launch, prologue, first copies
+    double memory_gb_per_s = 4286;      // beyond the launch
     double tflops = 2500;               // what power allows
-    double again_gb_per_s = 2.525e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 2.734e+07;
-    double last_gb_per_s = 5312;           // D of the last wave of tiles, which hides behind nothing
-    double added_gb_per_s = 1617;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1281;  // the same, swapped
-    double overlap_norm = 3.082;          // how fully these hide each other: 1 adds them up, infinity takes the largest
-    double smem_bytes_per_cycle = 149.7;  // wgmma operands read and copies written
-    double l2_bytes_per_cycle = 69.03;    // into one SM
-    double split_copies = 1.263;          // times as much of the L2: CTAs that split K share less with their neighbours
-    double copy_64 = 1.097, copy_32 = 1.32,
-           copy_16 = 1.972;                 // times as much of the L2: rows aligned to so many bytes only
+    double again_gb_per_s = 2.315e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 3.457e+07;
+    double last_gb_per_s = 3958;           // D of the last wave of tiles, which hides behind nothing
+    double added_gb_per_s = 1815;          // FP32 added to memory by the L2, straight tiles
+    double added_swapped_gb_per_s = 1274;  // the same, swapped
+    double overlap_norm = 3.091;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double smem_bytes_per_cycle = 144.7;  // wgmma operands read and copies written
+    double l2_bytes_per_cycle = 66.23;    // into one SM, where all copy
+    double spare_l2 = 0.186;              // and so much more of it where hardly any do
+    double split_copies = 1.329;          // times as much of the L2: CTAs that split K share less with their neighbours
+    double copy_64 = 1.06, copy_32 = 1.273,
+           copy_16 = 1.782;                 // times as much of the L2: rows aligned to so many bytes only
     double block_norm = 9;                  // as overlap_norm, of what limits a K block
     double promote_cycles = 1;              // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.431;      // scales per column, in registers
-    double promote_smem_cycles = 12.4;      // scales per column, read from shared memory
-    double promote_product_cycles = 9.953;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 9.021;   // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 4.336;  // the same, products by the tensor cores
-    double run_cycles = 29.25;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 410.5;           // a K block's waits and issue, in turn
-    double ahead_cycles = 108.9;           // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 102.5;         // the same, where warpgroups issue one after the other
-    double overlap_cycles = 16.17;         // the same, the next block already under way
-    double hidden_cycles = 20;             // of a K block with up to 48 columns, by warpgroups that take turns
-    double fetch_cycles = 1529;            // until a stage that was let go is full again
-    double multicast_cycles = 72.45;       // a K block's wait for the slower CTA of a pair
-    double multicast_tile_cycles = 557.4;  // and a tile's
-    double tile_cycles = 226.9;
+    double promote_col_cycles = 7.786;      // scales per column, in registers
+    double promote_smem_cycles = 14.33;     // scales per column, read from shared memory
+    double promote_product_cycles = 11.09;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 8.927;   // the same, scales per column in registers
+    double promote_wgmma_product_cycles = 5.424;  // the same, products by the tensor cores
+    double run_cycles = 33.79;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 362.1;           // a K block's waits and issue, in turn
+    double ahead_cycles = 94.84;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 45;            // the same, where warpgroups issue one after the other
+    double overlap_cycles = 13.15;         // the same, the next block already under way
+    double hidden_cycles = 19.99;          // of a K block with up to 48 columns, by warpgroups that take turns
+    double fetch_cycles = 1417;            // until a stage that was let go is full again
+    double multicast_us = 0.2795;          // until the CTAs of a pair have met
+    double multicast_cycles = 54.84;       // a K block's wait for the slower of them,
+    double multicast_tall_cycles = 2.075;  // where a warpgroup has another 64 rows meanwhile,
+    double multicast_tile_cycles = 47.53;  // and a tile's
+    double tile_cycles = 227.8;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
     // read off docs/performance.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
-    double tile_cycles_per_element = 0.01447, late_cycles_per_element = 0.02956;  // BF16
-    double fp32_cycles_per_element = 0.1164;                                      // FP32, added to memory
-    double late_fp32_cycles_per_element = 0.1375;                                 // the same late, beside products
+    double tile_cycles_per_element = 0.01942, late_cycles_per_element = 0.0306;  // BF16
+    double fp32_cycles_per_element = 0.1532;                                     // FP32, added to memory
+    double late_fp32_cycles_per_element = 0.163;                                 // the same late, beside products
     double plain_fp32_cycles_per_element = 0.09, late_plain_fp32_cycles_per_element = 0.15;
     double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3, swapped_c_cycles_per_element = 0.5;
     double direct_cycles_per_element = 0.35;
-    double padding_cycles = 55.74, padding_tile_cycles = 1742;  // a K block's and a tile's, where padding is left out
-    double split_us = 0.8275, turn_us = 0.1342;  // adding up a K that a cluster splits, that further warpgroups share,
-    double split_us_per_element = 0.0002211;     // and for each element that comes from elsewhere
+    double padding_cycles = 54.67, padding_tile_cycles = 1722;  // a K block's and a tile's, where padding is left out
+    double split_us = 0.3615, part_us = 0.05643;  // adding up a K that a cluster splits in two, each further part,
+    double turn_us = 0.04049;                     // each further warpgroup that shares it,
+    double split_us_per_element = 0.0002625;      // and each element that comes from elsewhere
 
     /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
     static CostModel of(ElementType operand) {
         CostModel x;
         if (operand == ElementType::bf16) {
-            x.clock_mhz = 1878;
-            x.launch_us = 2.06;
-            x.memory_gb_per_s = 3861;
-            x.tflops = 1847;
-            x.again_gb_per_s = 2.237e+04;
-            x.last_gb_per_s = 3760;
-            x.overlap_norm = 3.045;
-            x.smem_bytes_per_cycle = 147.9;
-            x.l2_bytes_per_cycle = 89.16;
-            x.split_copies = 1.828;
+            x.clock_mhz = 1930;
+            x.launch_us = 1.828;
+            x.memory_gb_per_s = 3901;
+            x.tflops = 1553;
+            x.again_gb_per_s = 1.661e+04;
+            x.last_gb_per_s = 3121;
+            x.overlap_norm = 3.251;
+            x.smem_bytes_per_cycle = 146.5;
+            x.l2_bytes_per_cycle = 82.24;
+            x.split_copies = 1.709;
             x.overlap_cycles = 1;
             x.hidden_cycles = 0;
             x.fetch_cycles = 0;
-            x.tile_cycles = 1671;
-            x.tile_cycles_per_element = 0.01675;
-            x.multicast_cycles = 70.53;
-            x.split_us = 0.5286;
-            x.turn_us = 0.6624;
-            x.split_us_per_element = 0.0002917;
+            x.spare_l2 = 0.2796;
+            x.multicast_us = 0.2963;
+            x.multicast_tall_cycles = 31.43;
+            x.part_us = 0.03422;
+            x.tile_cycles = 1751;
+            x.tile_cycles_per_element = 0.01683;
+            x.multicast_cycles = 61.15;
+            x.split_us = 0.3362;
+            x.turn_us = 0.6213;
+            x.split_us_per_element = 0.0003232;
         }
         return x;
     }
@@ -275,7 +283,7 @@ struct CostModel {
         const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
                      col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b, busy);
         const double l2 = (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes /
-                          l2_bytes_per_cycle * (c.cluster.k > 1 ? split_copies : 1);
+                          (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * (c.cluster.k > 1 ? split_copies : 1);
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
                              : issues_in_order(c)              ? ordered_cycles
@@ -286,7 +294,10 @@ struct CostModel {
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.k_warpgroups > 1 && c.tile.cols <= 48 ? hidden_cycles : 0;
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) - hidden +
-               (c.cluster.rows * c.cluster.cols > 1 ? multicast_cycles : 0) + (skips_padding(c) ? padding_cycles : 0);
+               (!c.multicasts() ? 0
+                : subtiles > 1  ? multicast_tall_cycles
+                                : multicast_cycles) +
+               (skips_padding(c) ? padding_cycles : 0);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
@@ -297,7 +308,7 @@ struct CostModel {
         const double waves = expected_waves(tiles / (num_ctas / c.cluster.size()), blocks.scatter);
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
-        const double pair = c.cluster.rows * c.cluster.cols > 1 ? multicast_tile_cycles : 0;
+        const double pair = c.multicasts() ? multicast_tile_cycles : 0;
         const double tile =
             tile_cycles + pair + (skips_padding(c) ? padding_tile_cycles : 0) + elements * element_cycles(c);
         // A wave of tiles covers a square of D, no higher than a group. What it reads, other waves read again.
@@ -317,10 +328,10 @@ struct CostModel {
         const double again_us =
             std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;
         const double added = adds_to_memory(c.store) ? stored : 0;
-        const double split = (c.cluster.k > 1 ? split_us : 0) + turn_us * (c.k_warpgroups - 1) +
-                             split_us_per_element * elements * (1 - 1.0 / c.k_parts());
+        const double split = (c.cluster.k > 1 ? split_us + part_us * (c.cluster.k - 2) : 0) +
+                             turn_us * (c.k_warpgroups - 1) + split_us_per_element * elements * (1 - 1.0 / c.k_parts());
         const double last_us = area * element_bytes(p.output) / last_gb_per_s / 1e3;
-        return launch_us + split + again_us + last_us +
+        return launch_us + (c.multicasts() ? multicast_us : 0) + split + again_us + last_us +
                norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, power_us,
                                    added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3});
     }
