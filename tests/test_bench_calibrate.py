@@ -86,7 +86,7 @@ def test_measures_every_kind(calibrate, tmp_path, monkeypatch, capsys) -> None:
 
 @pytest.mark.parametrize("kinds", [[], ["--kinds", "bf16"]], ids=["fp8", "bf16"])
 def test_fits_the_operands_apart(calibrate, kinds, monkeypatch, capsys) -> None:
-    files = [str(BENCHMARKS / "results" / f"calibration_h200_{name}.json") for name in ("unaligned", "bf16_tall")]
+    files = [str(BENCHMARKS / "results" / f"calibration_h200_{name}.json") for name in ("clusters", "bf16_tall")]
     monkeypatch.setattr(sys, "argv", ["calibrate.py", "fit", *files, *kinds, "--seconds", "0.1"])
     assert calibrate.main() == 0
     printed = capsys.readouterr().out
