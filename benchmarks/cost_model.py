@@ -325,10 +325,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     memory_us = moved / x["memory_gb_per_s"] / 1e3
     again_us = np.maximum(0, read - operands) * np.maximum(0, 1 - x["l2_bytes"] / operands) / x["again_gb_per_s"] / 1e3
     added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], x["added_gb_per_s"]) / 1e3
-    split = np.where(c.cluster_k > 1, x["split_us"] + x["part_us"] * (c.cluster_k - 2), 0) + x["turn_us"] * (
-        c.turns - 1
-    )
-    split = split + x["split_us_per_element"] * elements * (1 - 1 / c.k_parts)
+    split = np.where(c.cluster_k > 1, x["split_us"] + x["part_us"] * (c.cluster_k - 2), 0)
+    split = split + x["turn_us"] * (c.turns - 1) + x["split_us_per_element"] * elements * (1 - 1 / c.k_parts)
     last_us = area * c.output_bytes / x["last_gb_per_s"] / 1e3
     pair = np.where(c.multicasts, x["multicast_us"], 0)
     hidden = norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)
