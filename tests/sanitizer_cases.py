@@ -17,8 +17,9 @@ is told how many threads come (fd1c99f). PTX allows it: a barrier counts warps, 
 memcheck takes the columns' scales of the products of scales, of which the descriptor has wgmma read the same 16 bytes
 a column twice, for an operand of 32 bytes a column. The launch has room for that (plan_smem); without it, memcheck
 reports reads past shared memory. It reported nothing at 645a2df (all cases); racecheck reported the race above in
-expert_tiles, and nothing in grouped, dense and weight_gradient. At d067505, when all met at one place, synccheck had
-reported nothing.
+expert_tiles, and nothing in grouped, dense and weight_gradient. At e40ca6d, when CTAs of clusters met as they do now,
+memcheck reported nothing (dense, grouped, expert_tiles, layouts, weight_gradient), nor did racecheck (dense). At
+d067505, when all met at one place, synccheck had reported nothing.
 
 Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer makes each launch many times slower.
 """

@@ -27,11 +27,13 @@ def test_copies_wait_for_other_ctas_only_where_they_go_there(fields, waits) -> N
     assert (sass.CLUSTER_WAIT in code[arrived:copy]) == waits
 
 
-@pytest.mark.parametrize("fields", [SPLIT, MULTICAST])
-def test_each_thread_meets_its_cluster_once(fields) -> None:
-    """The load warp, other warps of its warpgroup, the math warps: at the start. At the end nobody waits for others."""
+@pytest.mark.parametrize(("fields", "waits"), [(SPLIT, 2), (MULTICAST, 3)])
+def test_each_thread_meets_its_cluster_once(fields, waits) -> None:
+    """The load warp, other warps of its warpgroup and the math warps arrive at the start, and at the end nobody does.
+    Where K is split, the load warpgroup waits together, behind its work."""
     code = [word & sass.OPCODE for word in machine_code(fields)]
     assert code.count(sass.CLUSTER_ARRIVE) == 3
+    assert code.count(sass.CLUSTER_WAIT) == waits
 
 
 @pytest.mark.parametrize("fields", [SPLIT, MULTICAST])

@@ -32,7 +32,7 @@ struct Params {
     int* unused;
 };
 extern "C" __global__ void __launch_bounds__(384, 1) deep_gemm_kernel(const __grid_constant__ Params params) {
-    if constexpr (kSync) deep_gemm::ptx::cluster_sync();
+    if constexpr (kSync) __cluster_barrier_arrive(), __cluster_barrier_wait();
 }
 """
     )

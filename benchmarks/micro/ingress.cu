@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) deep_gemm_kernel(const __gri
         }
         ptx::fence_barrier_init();
     }
-    if constexpr (kCluster > 1) ptx::cluster_sync();
+    if constexpr (kCluster > 1) __cluster_barrier_arrive(), __cluster_barrier_wait();
     __syncthreads();
     const int64_t begin = ptx::clock_cycles();
     if (threadIdx.x == 0) params.begin_ns[blockIdx.x] = nanoseconds();
@@ -116,6 +116,6 @@ extern "C" __global__ void __launch_bounds__(64, 1) deep_gemm_kernel(const __gri
     }
     if constexpr (kCluster > 1) {
         __syncwarp();
-        ptx::cluster_sync();  // a CTA that has gone cannot be arrived at
+        __cluster_barrier_arrive(), __cluster_barrier_wait();  // a CTA that has gone cannot be arrived at
     }
 }

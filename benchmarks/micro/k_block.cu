@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
     for (int i = threadIdx.x * 4; i < kStages * kStageBytes; i += blockDim.x * 4)
         ptx::store_shared(base + i, *reinterpret_cast<const float*>(params.operands + i));
     ptx::fence_for_async_proxy();
-    if constexpr (kCluster > 1) ptx::cluster_sync();
+    if constexpr (kCluster > 1) __cluster_barrier_arrive(), __cluster_barrier_wait();
     __syncthreads();
     const int64_t begin = ptx::clock_cycles(), begin_ns = nanoseconds();
     if (warpgroup == kWarpgroups) {
@@ -233,5 +233,5 @@ extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
             params.nanoseconds[blockIdx.x] = nanoseconds() - begin_ns;
         }
     }
-    if constexpr (kCluster > 1) ptx::cluster_sync();  // copies into this CTA may still come
+    if constexpr (kCluster > 1) __cluster_barrier_arrive(), __cluster_barrier_wait();  // copies into this CTA may still come
 }

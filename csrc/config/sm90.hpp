@@ -293,10 +293,8 @@ struct CostModel {
         const int32_t held = c.k_warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.k_warpgroups > 1 && c.tile.cols <= 48 ? hidden_cycles : 0;
-        return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) - hidden +
-               (!c.multicasts() ? 0
-                : subtiles > 1  ? multicast_tall_cycles
-                                : multicast_cycles) +
+        const double pair = !c.multicasts() ? 0 : subtiles > 1 ? multicast_tall_cycles : multicast_cycles;
+        return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) - hidden + pair +
                (skips_padding(c) ? padding_cycles : 0);
     }
 

@@ -11,6 +11,7 @@ from deep_gemm import simulator
 from deep_gemm._extension import C
 
 HERE = Path(__file__).parent
+SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 5)]  # and seeds: what most tests run under
 HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n"
 
 

@@ -9,11 +9,9 @@ import struct
 
 import pytest
 import torch
-from ptx_tools import HEADER
+from ptx_tools import HEADER, SCHEDULES
 
 from deep_gemm import simulator
-
-SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 5)]
 
 
 def entry(body: str, shared_bytes: int = 8192) -> str:

@@ -9,11 +9,10 @@ import struct
 
 import pytest
 import torch
-from ptx_tools import HEADER
+from ptx_tools import HEADER, SCHEDULES
 
 from deep_gemm import simulator
 
-SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 5)]
 M = 64
 TYPES = {
     "e4m3": torch.float8_e4m3fn,

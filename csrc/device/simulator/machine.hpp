@@ -95,7 +95,6 @@ struct Warp {
     bool any_tainted = false;
     uint32_t registers_per_thread = 0;
     bool registers_known = false;  // a setmaxnreg has set them
-    bool released_inits = true;    // mbarrier.init of this warp have been fenced
     std::unique_ptr<BulkGroups> bulk[kLanes];
     uint32_t bulk_sequence = 0;
     std::set<uint32_t> bulk_open;  // sequence numbers not waited for

@@ -193,7 +193,7 @@ constexpr bool loads_by_warp(const GemmConfig& c) {
 /// Whether math warps read block scales of columns at an address that ptxas takes for another in each lane. Beside a
 /// load warp it otherwise moves those of some tiles into uniform registers behind each wait (R2UR), or was slower for
 /// reasons of its own (256 rows without a store warp). Elsewhere the loop over K is better left as it is: by lane,
-/// 128x160 lost 3 to 6 % (docs/performance-tried.md).
+/// 128x160 lost 6 to 9 % (docs/performance-tried.md).
 constexpr bool reads_scales_by_lane(const GemmConfig& c) {
     return loads_by_warp(c) && (has_group_table(c) || c.tile.cols == 112 || c.tile.cols == 144 ||
                                 (c.look_ahead && c.warpgroup_rows() > kWgmmaRows && !has_store_warp(c)));

@@ -18,12 +18,6 @@ DG_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.a
 /// barrier.cluster.wait: until all threads of all CTAs have arrived.
 DG_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-/// Both, and all that was written before is visible after it. No GEMM kernel needs it; micro-benchmarks do.
-DG_DEVICE void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    cluster_wait();
-}
-
 /// mapa: the address of the same offset in another CTA's shared memory.
 DG_DEVICE uint32_t map_to_cta(uint32_t address, uint32_t cta_rank) {
     uint32_t mapped;
