@@ -303,9 +303,10 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     adds = c.per_row_b  # these benchmarks add to D in place
     late_added = x["fp32_cycles_per_element"] + x["late_plain_fp32_cycles_per_element"]
     late_added = late_added - x["plain_fp32_cycles_per_element"]
+    late = np.where(c.subtiles > 1, x["late_tall_cycles_per_element"], x["late_cycles_per_element"])
     of_element = np.select(
         [adds & c.looks_ahead & c.wgmma_products, adds & c.looks_ahead, adds, c.looks_ahead],
-        [x["late_fp32_cycles_per_element"], late_added, x["fp32_cycles_per_element"], x["late_cycles_per_element"]],
+        [x["late_fp32_cycles_per_element"], late_added, x["fp32_cycles_per_element"], late],
         x["tile_cycles_per_element"],
     )
     area = num_ctas // c.cluster_k * elements

@@ -72,13 +72,14 @@ RANGES = {
     "copy_16": (1, 4),
     "promote_cycles": (1, 5),
     "multicast_cycles": (1, 200),
-    "multicast_tall_cycles": (0.1, 200),
+    "multicast_tall_cycles": (-60, 60),  # fewer requests to the L2 may be worth more than the wait
     "promote_smem_cycles": (0.1, 20),  # from 0, no factor leads anywhere
     "overlap_cycles": (1, 400),
     "hidden_cycles": (1, 60),
     "fetch_cycles": (10, 6000),
     "tile_cycles": (100, 2000),
     "tile_cycles_per_element": (0.01, 0.5),
+    "late_tall_cycles_per_element": (0.001, 0.5),
     "fp32_cycles_per_element": (0.1, 0.5),
     "late_fp32_cycles_per_element": (0.03, 0.5),
     "padding_cycles": (1, 200),
@@ -159,8 +160,8 @@ def badness(x: dict[str, float], data: Data) -> float:
 
 
 def fit(arguments: argparse.Namespace) -> int:
-    """A random search from the constants in force: a few of them change at a time, less and less, and what is better
-    stays. The picks jump, so there is no gradient to follow."""
+    """A random search from the constants in force: a few of them change at a time, mostly by little and at times by
+    much (Student's t), less and less, and what is better stays. The picks jump, so there is no gradient to follow."""
     kinds = tuple(arguments.kinds.split(","))
     if "bf16" in kinds and len(kinds) > 1:
         raise ValueError("BF16 has constants of its own: fit --kinds bf16, or the others")
@@ -171,10 +172,12 @@ def fit(arguments: argparse.Namespace) -> int:
     found, least = dict(start), badness(start, data)
     begin = time.monotonic()
     while (passed := (time.monotonic() - begin) / arguments.seconds) < 1:
-        trial, step = dict(found), max(0.02, 0.35 * (1 - passed))
+        trial, step = dict(found), max(0.01, 0.2 * (1 - passed))
         for name in generator.choice(names, generator.integers(1, 4), replace=False):
-            value = (found[name] or SMALLEST) * np.exp(generator.normal() * step)
-            trial[name] = float(np.clip(value, *RANGES.get(name, (0, np.inf))))
+            low, high = RANGES.get(name, (0, np.inf))
+            change = np.clip(generator.standard_t(2) * step, -3, 3)
+            value = found[name] + change * high if low < 0 else (found[name] or SMALLEST) * np.exp(change)
+            trial[name] = float(np.clip(value, low, high))
         if (score := badness(trial, data)) < least:
             found, least = trial, score
     for name, value in found.items():

@@ -122,7 +122,7 @@ WGRAD = {"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
 @pytest.mark.parametrize(
     ("fields", "rows", "cols", "asked"),
     [
-        ({}, 256, 128, "none"),
+        ({}, 256, 128, "1 of 8"),
         ({"cluster_cols": 2}, 256, 128, "1 of 4"),
         ({}, 256, 112, "1 of 8"),
         ({}, 192, 128, "1 of 3"),

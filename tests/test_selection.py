@@ -152,6 +152,23 @@ def test_a_ring_that_the_math_warps_hold_is_slow() -> None:
     assert two.cost > 1.2 * one.cost
 
 
+@pytest.mark.parametrize(
+    ("grouping", "sizes", "stages"),
+    [
+        ("m_contiguous", {"m": 8 * 4096, "groups": 8}, 3),
+        ("m_contiguous", {"m": 64 * 512, "groups": 64}, 3),
+        ("m_contiguous", {"m": 64 * 256, "groups": 64}, 4),
+        ("masked", {"m": 4096, "groups": 6, "expected_m": 1024}, 3),
+        ("masked", {"m": 4096, "groups": 32, "expected_m": 192}, 4),
+        ("k_contiguous", {"m": 8192, "groups": 8}, 4),
+    ],
+)
+def test_large_bf16_tiles_of_experts_give_up_a_stage_where_weights_are_shared(grouping, sizes, stages) -> None:
+    """By four blocks of M: operands then come from the L2, and a store warp wants buffers for all of D."""
+    found = parse(C.explain(grouping, {"n": 4096, "k": 4096, "bf16": 1, "num_sms": HOPPER_SMS, **sizes}))
+    assert straight(found, 128, 256).stages == stages
+
+
 def test_experts_and_splits_of_k_keep_their_buffers() -> None:
     experts = {"groups": 2, "m": 256, "n": 6144, "k": 7168, "expected_m": 256, "num_sms": HOPPER_SMS}
     assert straight(parse(C.explain("masked", experts)), 128, 192).stages == 4

@@ -156,10 +156,10 @@ inline void trade_buffers(GemmConfig& c, int32_t stages) {
 /// Divides shared memory between buffers for D and the ring of stages. Buffers for all of a tile: its stores drain
 /// while the next one is multiplied. Where that leaves few stages, fewer buffers, of which the later ones then wait,
 /// rather than a ring that runs dry; and where one stage more is worth it, if fewer buffers make room for it.
-inline void divide_smem(GemmConfig& c, double tiles_per_cta) {
+inline void divide_smem(GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
     c.store_buffers = store_chunks_per_tile(c);
     c.stages = most_stages(c);
-    trade_buffers(c, sm90::least_stages(c, tiles_per_cta));
+    trade_buffers(c, sm90::least_stages(c, tiles_per_cta, group_rows));
     if (!sm90::wants_stage(c, tiles_per_cta)) return;
     GemmConfig deeper = c;
     trade_buffers(deeper, c.stages + 1);
@@ -199,7 +199,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     const int64_t m_blocks = (most_blocks(p, c.tile_m()) + c.cluster_m() - 1) / c.cluster_m() * c.cluster_m();
     const int64_t tiles = m_blocks * align_up(ceil_div(p.n, c.tile_n()), c.cluster_n());
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
-    divide_smem(c, static_cast<double>(tiles * cluster.k) / resident);
+    divide_smem(c, static_cast<double>(tiles * cluster.k) / resident, expected_group_rows(p));
     candidate.refusal = refusal(p, c, tiles);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = waste(p, c);
     if (!candidate.refusal.empty()) return candidate;

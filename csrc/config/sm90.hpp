@@ -78,11 +78,14 @@ inline bool looks_ahead(const GemmConfig& c) {
 
 /// Stages that are worth more than buffers for all of D. Three do for 256 rows of a dense problem with several tiles a
 /// CTA, whose operands come from the L2 (of up to four, wants_stage gives most of them a fourth), and for the largest
-/// BF16 tiles where a CTA has more than four (docs/performance-tried.md).
-inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
-    const bool fp8 = c.tile.rows == 256 && c.look_ahead && tiles_per_cta > 1;
-    const bool bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
-    return c.grouping == Grouping::dense && (fp8 || bf16) ? 3 : 4;
+/// BF16 tiles where a CTA has more than four, of experts if several read the same weights (docs/performance-tried.md).
+inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
+    const bool dense = c.grouping == Grouping::dense,
+               experts = c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked,
+               tall_experts = experts && group_rows >= 4 * c.tile.rows,
+               fp8 = c.tile.rows == 256 && c.look_ahead && tiles_per_cta > 1,
+               bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
+    return (dense && fp8) || ((dense || tall_experts) && bf16) ? 3 : 4;
 }
 
 /// Whether one stage more is worth more than buffers for all of D, which are for a next tile: where a CTA has few
@@ -111,10 +114,7 @@ inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales() == ScaleKind::per_block || c.col_scales() == ScaleKind::per_block;
     if (c.wgmma_products) return 4;
     if (!c.scaled() || !by_block) return std::nullopt;
-    if (c.look_ahead && c.warpgroup_rows() > kWgmmaRows) {
-        if (c.cluster.size() > 1) return 4;
-        return c.tile.cols == 128 && c.grouping == Grouping::dense ? 0 : 8;
-    }
+    if (c.look_ahead && c.warpgroup_rows() > kWgmmaRows) return c.cluster.size() > 1 ? 4 : 8;
     if (c.look_ahead) return c.tile.cols == 160 || c.tile.cols == 176 ? 4 : 0;
     if (c.row_warpgroups() == 3) return 3;
     if (overlaps_blocks(c) && c.row_warpgroups() == 2 && c.tile.cols >= 48) return c.tile.cols < 128 ? 6 : 8;
@@ -153,51 +153,52 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 2.761;           // launch, prologue, first copies
-    double memory_gb_per_s = 4286;      // beyond the launch
-    double tflops = 2500;               // what power allows
-    double again_gb_per_s = 2.315e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 3.457e+07;
-    double last_gb_per_s = 3958;           // D of the last wave of tiles, which hides behind nothing
-    double added_gb_per_s = 1815;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1274;  // the same, swapped
-    double overlap_norm = 3.091;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double launch_us = 2.74;           // launch, prologue, first copies
+    double memory_gb_per_s = 4299;     // beyond the launch
+    double tflops = 2500;              // what power allows
+    double again_gb_per_s = 2.08e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 4.481e+07;
+    double last_gb_per_s = 3956;           // D of the last wave of tiles, which hides behind nothing
+    double added_gb_per_s = 1824;          // FP32 added to memory by the L2, straight tiles
+    double added_swapped_gb_per_s = 1269;  // the same, swapped
+    double overlap_norm = 3.092;          // how fully these hide each other: 1 adds them up, infinity takes the largest
     double smem_bytes_per_cycle = 144.7;  // wgmma operands read and copies written
     double l2_bytes_per_cycle = 66.23;    // into one SM, where all copy
-    double spare_l2 = 0.186;              // and so much more of it where hardly any do
-    double split_copies = 1.329;          // times as much of the L2: CTAs that split K share less with their neighbours
-    double copy_64 = 1.06, copy_32 = 1.273,
-           copy_16 = 1.782;                 // times as much of the L2: rows aligned to so many bytes only
+    double spare_l2 = 0.1952;             // and so much more of it where hardly any do
+    double split_copies = 1.325;          // times as much of the L2: CTAs that split K share less with their neighbours
+    double copy_64 = 1.054, copy_32 = 1.231,
+           copy_16 = 1.801;                 // times as much of the L2: rows aligned to so many bytes only
     double block_norm = 9;                  // as overlap_norm, of what limits a K block
-    double promote_cycles = 1;              // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.786;      // scales per column, in registers
-    double promote_smem_cycles = 14.33;     // scales per column, read from shared memory
-    double promote_product_cycles = 11.09;  // scales per row and per column, the product of two for each accumulator
+    double promote_cycles = 1.005;          // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 7.799;      // scales per column, in registers
+    double promote_smem_cycles = 17.08;     // scales per column, read from shared memory
+    double promote_product_cycles = 11.22;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 8.927;   // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 5.424;  // the same, products by the tensor cores
-    double run_cycles = 33.79;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 362.1;           // a K block's waits and issue, in turn
-    double ahead_cycles = 94.84;           // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 45;            // the same, where warpgroups issue one after the other
-    double overlap_cycles = 13.15;         // the same, the next block already under way
-    double hidden_cycles = 19.99;          // of a K block with up to 48 columns, by warpgroups that take turns
-    double fetch_cycles = 1417;            // until a stage that was let go is full again
-    double multicast_us = 0.2795;          // until the CTAs of a pair have met
-    double multicast_cycles = 54.84;       // a K block's wait for the slower of them,
-    double multicast_tall_cycles = 2.075;  // where a warpgroup has another 64 rows meanwhile,
-    double multicast_tile_cycles = 47.53;  // and a tile's
-    double tile_cycles = 227.8;
+    double promote_wgmma_product_cycles = 5.428;  // the same, products by the tensor cores
+    double run_cycles = 33.64;              // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 359.4;            // a K block's waits and issue, in turn
+    double ahead_cycles = 89.54;            // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 42.1;           // the same, where warpgroups issue one after the other
+    double overlap_cycles = 14.35;          // the same, the next block already under way
+    double hidden_cycles = 19.74;           // of a K block with up to 48 columns, by warpgroups that take turns
+    double fetch_cycles = 1417;             // until a stage that was let go is full again
+    double multicast_us = 0.2833;           // until the CTAs of a pair have met
+    double multicast_cycles = 49.56;        // a K block's wait for the slower of them,
+    double multicast_tall_cycles = -3.751;  // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
+    double multicast_tile_cycles = 7.968;   // and a tile's
+    double tile_cycles = 273.8;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
     // read off docs/performance.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
-    double tile_cycles_per_element = 0.01942, late_cycles_per_element = 0.0306;  // BF16
-    double fp32_cycles_per_element = 0.1532;                                     // FP32, added to memory
-    double late_fp32_cycles_per_element = 0.163;                                 // the same late, beside products
+    double tile_cycles_per_element = 0.02319, late_cycles_per_element = 0.03476;  // BF16
+    double late_tall_cycles_per_element = 0.02577;                                // the same late, of 256 rows
+    double fp32_cycles_per_element = 0.1534;                                      // FP32, added to memory
+    double late_fp32_cycles_per_element = 0.1653;                                 // the same late, beside products
     double plain_fp32_cycles_per_element = 0.09, late_plain_fp32_cycles_per_element = 0.15;
     double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3, swapped_c_cycles_per_element = 0.5;
     double direct_cycles_per_element = 0.35;
-    double padding_cycles = 54.67, padding_tile_cycles = 1722;  // a K block's and a tile's, where padding is left out
-    double split_us = 0.3615, part_us = 0.05643;  // adding up a K that a cluster splits in two, each further part,
-    double turn_us = 0.04049;                     // each further warpgroup that shares it,
+    double padding_cycles = 62.03, padding_tile_cycles = 1852;  // a K block's and a tile's, where padding is left out
+    double split_us = 0.3667, part_us = 0.05603;  // adding up a K that a cluster splits in two, each further part,
+    double turn_us = 0.0408;                      // each further warpgroup that shares it,
     double split_us_per_element = 0.0002625;      // and each element that comes from elsewhere
 
     /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
@@ -245,9 +246,10 @@ struct CostModel {
                             : late      ? late_c_cycles_per_element
                                         : c_cycles_per_element;
         if (c.output == ElementType::bf16)
-            return read + (!is_staged(c.store) ? direct_cycles_per_element
-                           : late              ? late_cycles_per_element
-                                               : tile_cycles_per_element);
+            return read + (!is_staged(c.store)               ? direct_cycles_per_element
+                           : !late                           ? tile_cycles_per_element
+                           : c.warpgroup_rows() > kWgmmaRows ? late_tall_cycles_per_element
+                                                             : late_cycles_per_element);
         const double late_plain = late ? late_plain_fp32_cycles_per_element : plain_fp32_cycles_per_element;
         if (!adds && is_staged(c.store)) return read + late_plain;
         if (late && c.wgmma_products) return read + late_fp32_cycles_per_element;

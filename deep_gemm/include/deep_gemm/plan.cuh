@@ -112,11 +112,11 @@ constexpr bool stores_late(const GemmConfig& c) {
 }
 
 /// Whether a stage is let go before the next issue, where a warpgroup looks ahead, and not behind it. It may go as soon
-/// as its wgmma are over; of 128x192 ptxas moves promotion before the arrival. Faster there, and for 256x128 where
-/// experts' weights come from memory (docs/performance-tried.md).
+/// as its wgmma are over; of 128x192 ptxas moves promotion before the arrival. Faster there, and for 256 rows
+/// (docs/performance-tried.md).
 constexpr bool frees_early(const GemmConfig& c) {
     return c.look_ahead && c.col_scales() == ScaleKind::per_block &&
-           (skips_padding(c) || (c.warpgroup_rows() == kWgmmaRows && c.tile.cols == 192));
+           (c.warpgroup_rows() > kWgmmaRows || c.tile.cols == 192);
 }
 
 /// Whether the math warps of experts' tiles count K blocks by the kernel's argument instead of the tile's, and leave

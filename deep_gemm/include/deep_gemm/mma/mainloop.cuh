@@ -87,6 +87,9 @@ private:
     /// 64 rows of a K block between the issue of their wgmma and the end of their promotion.
     struct Block {
         float partial[kAccumulators<c>];
+        // Of 64 rows that warpgroups share by columns. Not in the first half of `partial`: of wgmma of two sizes into
+        // the same registers ptxas may make one after the other (C7511).
+        float half[skips_padding(c) ? kAccumulators<c> / 2 : 1];
         Scales scales;
         int32_t stage;
     };
@@ -227,19 +230,32 @@ private:
         }
     }
 
-    /// All K blocks of a tile, of which the first wgmma are under way. The last one by itself: asking in each round
-    /// whether it is the last would keep what the next issue needs from being computed under wgmma. (256x128
-    /// of experts would spill: there, the question.)
+    /// All K blocks of a tile, of which the first wgmma are under way. The last wgmma by themselves: asking in each
+    /// round whether they are the last would keep what the next issue needs from being computed under wgmma.
     template <Share kShare>
     DG_DEVICE void promote_rest(Block& block, Totals& total, int32_t k_blocks) {
-        if constexpr (c.grouping == Grouping::dense || c.grouping == Grouping::k_contiguous || counts_by_argument(c)) {
+        if constexpr (kSubtiles > 1 && kShare != Share::one) {
+            // Rounds begin at a K block's second 64 rows: ptxas then needs 39 instructions fewer for one, of 236
+            // (docs/kernels.md, "Three answers").
+            promote_rows<kShare, 0>(block, total, true);
 #pragma unroll 1
-            for (; k_blocks > 1; --k_blocks) promote_round<kShare>(block, total, true);
-            promote_round<kShare>(block, total, false);
+            for (; k_blocks > 1; --k_blocks) {
+                promote_rows<kShare, 1>(block, total, true);
+                promote_rows<kShare, 0>(block, total, true);
+            }
+            promote_rows<kShare, 1>(block, total, false);
+        } else if constexpr (c.grouping == Grouping::dense || c.grouping == Grouping::k_contiguous ||
+                             counts_by_argument(c)) {
+#pragma unroll 1
+            for (; k_blocks > 1; --k_blocks) promote_rows<kShare, 0>(block, total, true);
+            // Or the next place in the ring, with which both rounds begin, is computed before the question which of
+            // them follows, and products of scales wait for registers that ptxas moves about (R2UR).
+            ptx::forget(ring_.stage);
+            promote_rows<kShare, 0>(block, total, false);
         } else {
 #pragma unroll 1
             for (;; --k_blocks) {
-                promote_round<kShare>(block, total, k_blocks > 1);
+                promote_rows<kShare, 0>(block, total, k_blocks > 1);
                 if (k_blocks == 1) break;
             }
             // Nothing is under way, but ptxas does not know: without this, it waits in each round.
@@ -247,60 +263,48 @@ private:
         }
     }
 
-    /// One K block, and the issue of the next one's wgmma.
-    template <Share kShare>
-    DG_DEVICE void promote_round(Block& block, Totals& total, bool more_blocks) {
+    /// 64 rows of a K block, and the issue of the next wgmma: for the block's other 64 rows, or behind its last ones
+    /// for the next block.
+    template <Share kShare, int32_t kSubtile>
+    DG_DEVICE void promote_rows(Block& block, Totals& total, bool more_blocks) {
         constexpr bool kFactors = Scales::kColsUniform, kScalesAhead = kFactors || c.wgmma_products;
-        constexpr int32_t kCount = kShare == Share::one ? 1 : kSubtiles;
+        constexpr int32_t kNext = kShare == Share::one ? 0 : (kSubtile + 1) % kSubtiles;
         constexpr bool kHalf = kShare == Share::one_and_a_half;
         static_assert(!frees_early(c) || kFactors, "scales that are read while promoting are in the stage");
         const int32_t stage = ring_.stage;
-        // Not the first half of `partial`: of wgmma of two sizes into the same registers ptxas may make one after the
-        // other (C7511).
-        float half[kHalf ? kAccumulators<c> / 2 : 1];
-#pragma unroll
-        for (int32_t subtile = 0; subtile < kCount; ++subtile) {
-            const int32_t next = (subtile + 1) % kCount;
-            const bool more = next > 0 || more_blocks;
-            RunFactors<c, Scales::kRuns> factors;  // their scales are about to be replaced
-            if constexpr (kFactors) factors = block.scales.factors();
-            if (next == 0) {
-                advance();
-                if (more) wait_full();
-            }
-            const int32_t next_row = (kHalf && next > 0 ? 0 : first_row_) + next * subtile_step(c);
-            if (kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
-            if (more) order_.wait();
-            if (kHalf && subtile > 0) {
-                if constexpr (kHalf) {
-                    finish_block<0>(half);
-                    if (frees_early(c) && next == 0) release(stage);
-                    factors.promote(total[subtile], half);
-                }
-            } else {
-                finish_block<0>(block.partial);
-                if (frees_early(c) && next == 0) release(stage);
-                if constexpr (kFactors)
-                    factors.promote(total[subtile], block.partial);
-                else
-                    block.scales.promote(total[subtile], block.partial);
-            }
-            if (!kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
-            if (kHalf && next > 0) {
-                if constexpr (kHalf) multiply_half(half, next_row);
-            } else if (more) {
-                multiply(block, next);
-            }
+        const bool more = kNext > 0 || more_blocks;
+        RunFactors<c, Scales::kRuns> factors;  // their scales are about to be replaced
+        if constexpr (kFactors) factors = block.scales.factors();
+        if (kNext == 0) {
+            advance();
+            if (more) wait_full();
         }
-        if constexpr (!frees_early(c)) {
+        const int32_t next_row = (kHalf && kNext > 0 ? 0 : first_row_) + kNext * subtile_step(c);
+        if (kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
+        if (more) order_.wait();
+        if constexpr (kHalf && kSubtile > 0) {
+            finish_block<0>(block.half);
+            if (frees_early(c) && kNext == 0) release(stage);
+            factors.promote(total[kSubtile], block.half);
+        } else {
+            finish_block<0>(block.partial);
+            if (frees_early(c) && kNext == 0) release(stage);
+            if constexpr (kFactors)
+                factors.promote(total[kSubtile], block.partial);
+            else
+                block.scales.promote(total[kSubtile], block.partial);
+        }
+        if (!kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
+        if constexpr (kHalf && kNext > 0)
+            multiply_half(block.half, next_row);
+        else if (more)
+            multiply(block, kNext);
+        if constexpr (!frees_early(c) && kNext == 0) {
             // Behind the last block no wgmma waits for scales that were read while promoting: the last ones are in
             // this sum.
-            const float last = scales_stay_in_smem(c) ? total[kCount - 1][kAccumulators<c> - 1] : 0.0f;
+            const float last = scales_stay_in_smem(c) ? total[kSubtile][kAccumulators<c> - 1] : 0.0f;
             release(stage, __float_as_uint(last));
         }
-        // Dense tiles of 256 rows were measured fastest with a wait here, unless in pairs (docs/performance-tried.md).
-        if constexpr (kCount > 1 && c.grouping == Grouping::dense && c.cluster.size() == 1)
-            finish_block<0>(block.partial);
     }
 
     /// This warpgroup's half of the columns, of 64 rows that both work on.
