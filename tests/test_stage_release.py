@@ -44,8 +44,8 @@ def test_a_stage_is_let_go_before_the_next_issue(grouping, fields, rows, cols, e
 
 @pytest.mark.parametrize("cluster_cols", [1, 2])
 def test_rounds_of_two_times_64_rows_are_short(cluster_cols) -> None:
-    """They begin at a K block's second 64 rows: one that began at the first took some 230 instructions, of which 128 are
-    promotion's. And nobody waits in them but for what is promoted."""
+    """They begin at a K block's second 64 rows: one that began at the first took some 230 instructions, of which 128
+    are promotion's. And nobody waits in them but for what is promoted."""
     loop = inner_loop("dense", DENSE | {"cluster_cols": cluster_cols}, 256, 128)
     assert len(positions(loop, sass.FFMA)) == 128
     assert len(loop) < 215
