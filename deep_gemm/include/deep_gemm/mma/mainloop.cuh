@@ -236,7 +236,7 @@ private:
     DG_DEVICE void promote_rest(Block& block, Totals& total, int32_t k_blocks) {
         if constexpr (kSubtiles > 1 && kShare != Share::one) {
             // Rounds begin at a K block's second 64 rows: ptxas then needs 39 instructions fewer for one, of 236
-            // (docs/kernels.md, "Three answers").
+            // (docs/kernels.md, "Multiplying one K block").
             promote_rows<kShare, 0>(block, total, true);
 #pragma unroll 1
             for (; k_blocks > 1; --k_blocks) {
