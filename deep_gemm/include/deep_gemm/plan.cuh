@@ -112,7 +112,7 @@ constexpr bool stores_late(const GemmConfig& c) {
 }
 
 /// Whether a stage is let go before the next issue, where a warpgroup looks ahead, and not behind it. It may go as soon
-/// as its wgmma are over; of 128x192 ptxas moves promotion before the arrival. Faster there, and for 256 rows
+/// as its wgmma are over; ptxas mostly moves promotion before the arrival. Faster for 128x192 and for 256 rows
 /// (docs/performance-tried.md).
 constexpr bool frees_early(const GemmConfig& c) {
     return c.look_ahead && c.col_scales() == ScaleKind::per_block &&
