@@ -257,8 +257,8 @@ def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     return np.where(c.bf16, 0, c.cols / 2 * each + np.where(runs > 3, runs * x["run_cycles"], 0))
 
 
-def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarray:
-    """Cycles that one K block takes in a CTA. `busy`: CTAs over SMs."""
+def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray, waves: np.ndarray) -> np.ndarray:
+    """Cycles that one K block takes in a CTA. `busy`: CTAs over SMs; `waves`: tiles of a CTA."""
     multiplies = c.rows / 64
     wgmma_cycles = 2 * c.cols * np.where(c.wgmma_products, 1.25, 1)
     tensor = multiplies * wgmma_cycles
@@ -278,7 +278,8 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarra
     late = x["fetch_cycles"] / np.maximum(c.stages - held, 0.5)
     hidden = np.where((c.turns > 1) & (c.cols <= 48), x["hidden_cycles"], 0)
     cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns, late) - hidden
-    pair = np.where(c.subtiles > 1, x["multicast_tall_cycles"], x["multicast_cycles"])
+    tall = x["multicast_tall_cycles"] + x["multicast_cold_cycles"] / waves
+    pair = np.where(c.subtiles > 1, tall, x["multicast_cycles"])
     return cycles + np.where(c.multicasts, pair, 0) + np.where(c.skips_padding, x["padding_cycles"], 0)
 
 
@@ -317,7 +318,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     of_tile = np.where(c.multicasts, x["multicast_tile_cycles"], 0)
     of_tile = of_tile + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
     tile = x["tile_cycles"] + of_tile + elements * of_element
-    compute_us = waves * (k_blocks * block_cycles(x, c, num_ctas / num_sms) + tile) / x["clock_mhz"]
+    compute_us = waves * (k_blocks * block_cycles(x, c, num_ctas / num_sms, waves) + tile) / x["clock_mhz"]
     rows = expected_rows(c)
     power_us = 2e-6 * rows * c.n * k / x["tflops"]
     stored = rows * c.n * c.output_bytes

@@ -43,6 +43,7 @@ OF_BF16 = (
     "multicast_us",
     "multicast_cycles",
     "multicast_tall_cycles",
+    "multicast_cold_cycles",
     "split_us",
     "part_us",
     "turn_us",
@@ -73,6 +74,7 @@ RANGES = {
     "promote_cycles": (1, 5),
     "multicast_cycles": (1, 200),
     "multicast_tall_cycles": (-60, 60),  # fewer requests to the L2 may be worth more than the wait
+    "multicast_cold_cycles": (0.1, 200),
     "promote_smem_cycles": (0.1, 20),  # from 0, no factor leads anywhere
     "overlap_cycles": (1, 400),
     "hidden_cycles": (1, 60),

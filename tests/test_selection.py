@@ -168,6 +168,13 @@ def test_many_rows_get_pairs_of_256x128(grouping, sizes) -> None:
     assert (best.rows, best.cols, best.cluster_shape) == (256, 128, (1, 2, 1))
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(512, 7168, 16384), (1000, 8192, 28672), (512, 8192, 28672)])
+def test_one_or_two_tiles_a_cta_do_not_share_rows(m, n, k) -> None:
+    """Their operands come from memory, and each CTA of a pair waits for the other's (calibration_h200_high.json)."""
+    best = candidates(m, n, k)[0]
+    assert (best.rows, best.cols, best.cluster) == (256, 128, 1)
+
+
 @pytest.mark.parametrize(
     ("grouping", "sizes", "stages"),
     [
@@ -216,10 +223,10 @@ sfa, sfb = pose_as_cuda(torch.ones(16, 2048).T), pose_as_cuda(torch.ones(16, 16)
 d = pose_as_cuda(torch.zeros(2048, 2048).bfloat16())
 for stride in (2048, 2176, 2064):
     deep_gemm.fp8_gemm_nt((operand(stride), sfa), (operand(stride), sfb), d)
-sfa, sfb = pose_as_cuda(torch.ones(16, 4096).T), pose_as_cuda(torch.ones(2, 16, 16))
-d, owners = pose_as_cuda(torch.zeros(4096, 2048).bfloat16()), pose_as_cuda(torch.zeros(4096, dtype=torch.int32))
+sfa, sfb = pose_as_cuda(torch.ones(16, 8192).T), pose_as_cuda(torch.ones(2, 16, 16))
+d, owners = pose_as_cuda(torch.zeros(8192, 2048).bfloat16()), pose_as_cuda(torch.zeros(8192, dtype=torch.int32))
 for stride, gap in ((2048, 0), (2064, 0), (2048, 16)):
-    a, b = operand(stride, rows=4096), operand(stride, 2, gap)
+    a, b = operand(stride, rows=8192), operand(stride, 2, gap)
     deep_gemm.m_grouped_fp8_gemm_nt_contiguous((a, sfa), (b, sfb), d, owners)
 d = pose_as_cuda(torch.zeros(2, 2048, 2048))
 for k in (2048, 2064):

@@ -175,17 +175,18 @@ struct CostModel {
     double promote_product_cycles = 11.22;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 8.927;   // the same, scales per column in registers
     double promote_wgmma_product_cycles = 5.428;  // the same, products by the tensor cores
-    double run_cycles = 33.64;              // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 359.4;            // a K block's waits and issue, in turn
-    double ahead_cycles = 89.54;            // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 42.1;           // the same, where warpgroups issue one after the other
-    double overlap_cycles = 14.35;          // the same, the next block already under way
-    double hidden_cycles = 19.74;           // of a K block with up to 48 columns, by warpgroups that take turns
-    double fetch_cycles = 1417;             // until a stage that was let go is full again
-    double multicast_us = 0.2833;           // until the CTAs of a pair have met
-    double multicast_cycles = 49.56;        // a K block's wait for the slower of them,
-    double multicast_tall_cycles = -3.751;  // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
-    double multicast_tile_cycles = 7.968;   // and a tile's
+    double run_cycles = 33.64;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 359.4;           // a K block's waits and issue, in turn
+    double ahead_cycles = 89.54;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 42.1;          // the same, where warpgroups issue one after the other
+    double overlap_cycles = 14.35;         // the same, the next block already under way
+    double hidden_cycles = 19.74;          // of a K block with up to 48 columns, by warpgroups that take turns
+    double fetch_cycles = 1417;            // until a stage that was let go is full again
+    double multicast_us = 0.2833;          // until the CTAs of a pair have met
+    double multicast_cycles = 49.56;       // a K block's wait for the slower of them,
+    double multicast_tall_cycles = -12;    // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
+    double multicast_cold_cycles = 40;     // of such, once more where a CTA has one tile: operands come from memory,
+    double multicast_tile_cycles = 7.968;  // and a tile's
     double tile_cycles = 273.8;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
     // read off docs/performance.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
@@ -221,6 +222,7 @@ struct CostModel {
             x.spare_l2 = 0.2796;
             x.multicast_us = 0.2963;
             x.multicast_tall_cycles = 31.43;
+            x.multicast_cold_cycles = 0;
             x.part_us = 0.03422;
             x.tile_cycles = 1751;
             x.tile_cycles_per_element = 0.01683;
@@ -276,8 +278,8 @@ struct CostModel {
         return row_alignment >= kBestAlignment ? 1 : std::max(1.0, of_l2 * busy);
     }
 
-    /// Cycles that one K block takes in a CTA. `busy`: CTAs over SMs.
-    double block_cycles(const Problem& p, const GemmConfig& c, double busy) const {
+    /// Cycles that one K block takes in a CTA. `busy`: CTAs over SMs; `waves`: tiles of a CTA.
+    double block_cycles(const Problem& p, const GemmConfig& c, double busy, double waves) const {
         const double rows = c.tile.rows, cols = c.tile.cols, multiplies = rows / kWgmmaRows;
         const double tensor = tensor_cycles(c) * (c.wgmma_products ? 1.25 : 1);
         const double wgmma_cycles = tensor / multiplies;  // of 64 rows
@@ -295,7 +297,8 @@ struct CostModel {
         const int32_t held = c.k_warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.k_warpgroups > 1 && c.tile.cols <= 48 ? hidden_cycles : 0;
-        const double pair = !c.multicasts() ? 0 : subtiles > 1 ? multicast_tall_cycles : multicast_cycles;
+        const double tall = multicast_tall_cycles + multicast_cold_cycles / waves;
+        const double pair = !c.multicasts() ? 0 : subtiles > 1 ? tall : multicast_cycles;
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) - hidden + pair +
                (skips_padding(c) ? padding_cycles : 0);
     }
@@ -318,7 +321,7 @@ struct CostModel {
         const double width = area / height;
         const double read = tiles / (num_ctas / c.cluster.size()) * (height * std::max(1.0, width / p.n) + width) *
                             p.k * element_bytes(p.operand);
-        const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms);
+        const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms, waves);
         const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
         const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;
 
