@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from candidates import HOPPER_SMS, candidates, forced
+from candidates import HOPPER_SMS, candidates, forced, straight
 from devices import FEW
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import TOLERANCES as ALLOWED
@@ -47,3 +47,17 @@ def test_on_the_gpu(cuda, m, n, k) -> None:
 def test_on_the_simulator(device, m, n, k) -> None:
     """A part of them: each must be compiled."""
     check_every_config(device, m, n, k, every=3)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("cluster_cols", [1, 2])
+@pytest.mark.parametrize("k", [64, 128, 144, 256, 400])
+def test_few_k_blocks_of_two_times_64_rows(device, k, cluster_cols) -> None:
+    """256x128 has half a K block before its loop, and half of one behind it."""
+    m, n = 300, 392
+    a, b = random_rows((m, k), device, 2), random_blocks((n, k), device, 3)
+    out = GuardedOutput((m, n), torch.bfloat16, device)
+    with forced(device, m, n, k, straight(candidates(m, n, k, HOPPER_SMS), 256, 128, (1, cluster_cols, 1))):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+    out.check()
+    assert difference(out.tensor, product_nt(a, b)).within(ALLOWED[device.type])

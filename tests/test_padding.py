@@ -48,12 +48,13 @@ def test_the_same_bits_as_lower_tiles(device) -> None:
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("cluster_cols", [1, 2])
 @pytest.mark.parametrize("counts", [[60, 130, 300], [190, 64, 1], [129, 250, 320, 3]], ids=str)
-def test_contiguous(device, counts) -> None:
+def test_contiguous(device, counts, cluster_cols) -> None:
     case = contiguous(counts, N, K, device)
     found = grouped_candidates("m_contiguous", len(counts), case.m, N, K, 0, 128)
     out = case.output()
-    with forced(case.device, 512, N, K, straight(found, 256, 128, (1, 1, 1))):
+    with forced(case.device, 512, N, K, straight(found, 256, 128, (1, cluster_cols, 1))):
         deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, case.indices)
     out.check(complete=False)
     case.check(out.tensor)

@@ -185,8 +185,8 @@ struct CostModel {
     double multicast_us = 0.2833;          // until the CTAs of a pair have met
     double multicast_cycles = 49.56;       // a K block's wait for the slower of them,
     double multicast_tall_cycles = -12;    // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
-    double multicast_cold_cycles = 40;     // of such, once more where a CTA has one tile: operands come from memory,
-    double multicast_tile_cycles = 7.968;  // and a tile's
+    double multicast_cold_cycles = 40;     // and over such a CTA's tiles: the first operands come from memory,
+    double multicast_tile_cycles = 7.968;  // a tile's
     double tile_cycles = 273.8;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
     // read off docs/performance.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
