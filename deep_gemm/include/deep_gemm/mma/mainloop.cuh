@@ -231,7 +231,8 @@ private:
     }
 
     /// All K blocks of a tile, of which the first wgmma are under way. The last ones are promoted behind the loop:
-    /// asking in each round whether it is the last would keep what the next issue needs from being computed under wgmma.
+    /// asking in each round whether it is the last would keep what the next issue needs from being computed under
+    /// wgmma.
     template <Share kShare>
     DG_DEVICE void promote_rest(Block& block, Totals& total, int32_t k_blocks) {
         if constexpr (kSubtiles > 1 && kShare != Share::one) {
