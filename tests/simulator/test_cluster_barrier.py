@@ -41,10 +41,11 @@ def test_cluster_memory_and_barrier() -> None:
 }
 """
     )
-    for schedule, seed in SCHEDULES:
-        out = torch.zeros(4, dtype=torch.int32)
+    out = torch.zeros(4, dtype=torch.int32)
+
+    def run(source: str, schedule: str, seed: int) -> None:
         simulator.run(
-            text,
+            source,
             grid=[4],
             block=[32],
             cluster=[2],
@@ -53,20 +54,15 @@ def test_cluster_memory_and_barrier() -> None:
             schedule=schedule,
             seed=seed,
         )
+
+    for schedule, seed in SCHEDULES:
+        out.zero_()
+        run(text, schedule, seed)
         assert out.tolist() == [101, 100, 101, 100]
     broken = text.replace("barrier.cluster.arrive.aligned;\n    barrier.cluster.wait.aligned;", "")
     for schedule, seed in SCHEDULES:
         with pytest.raises(RuntimeError, match="early exit"):
-            simulator.run(
-                broken,
-                grid=[4],
-                block=[32],
-                cluster=[2],
-                params=struct.pack("Q", out.data_ptr()),
-                tensors=[out],
-                schedule=schedule,
-                seed=seed,
-            )
+            run(broken, schedule, seed)
 
 
 INITIALISED = (
