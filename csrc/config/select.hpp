@@ -160,6 +160,13 @@ inline void divide_smem(GemmConfig& c, double tiles_per_cta, int32_t group_rows)
     c.store_buffers = store_chunks_per_tile(c);
     c.stages = most_stages(c);
     trade_buffers(c, sm90::least_stages(c, tiles_per_cta, group_rows));
+    if (sm90::reuses_ring(c)) {
+        GemmConfig shared = c;
+        shared.parts_in_ring = true;
+        shared.store_buffers = store_chunks_per_tile(c);
+        shared.stages = most_stages(shared);
+        if (shared.stages > c.stages && parts_fit_ring(shared)) c = shared;
+    }
     if (!sm90::wants_stage(c, tiles_per_cta)) return;
     GemmConfig deeper = c;
     trade_buffers(deeper, c.stages + 1);

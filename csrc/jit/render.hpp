@@ -41,6 +41,7 @@ inline std::string render_config(const GemmConfig& c) {
                   ", .cols = ", c.tile.cols, ", .k = ", c.tile.k, "},\n    .cluster = {.rows = ", c.cluster.rows,
                   ", .cols = ", c.cluster.cols, ", .k = ", c.cluster.k,
                   "},\n    .math_warpgroups = ", c.math_warpgroups, ", .k_warpgroups = ", c.k_warpgroups,
+                  ",\n    .parts_in_ring = ", c.parts_in_ring ? "true" : "false",
                   ", .look_ahead = ", c.look_ahead ? "true" : "false",
                   ", .wgmma_products = ", c.wgmma_products ? "true" : "false", ", .stages = ", c.stages,
                   ",\n    .add_c = ", c.add_c ? "true" : "false", ", .store = StoreKind::", name(c.store),

@@ -145,9 +145,11 @@ constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return c.tile.cols /
 /// What the owner of 16 rows is sent: every part but its own.
 constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1) * split_k_part_bytes(c); }
 
-constexpr int32_t reduction_bytes(const GemmConfig& c) {
-    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * (received_bytes(c) + 8);
+/// What the owners of a CTA are sent, and the barriers that wait for it: one for each, and the ring's end.
+constexpr int32_t parts_bytes(const GemmConfig& c) {
+    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * received_bytes(c);
 }
+constexpr int32_t part_barriers(const GemmConfig& c) { return c.k_parts() == 1 ? 0 : owned_row_warps(c) + 1; }
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and
 /// `outer` along M.
@@ -173,6 +175,14 @@ constexpr int32_t store_chunks_per_tile(const GemmConfig& c) {
 
 constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
     return is_staged(c.store) ? c.store_buffers * store_chunk(c).bytes() : 0;
+}
+constexpr int32_t staging_bytes(const GemmConfig& c) {
+    return align_up(c.math_warpgroups * 4 * staging_bytes_per_warp(c), 1024);
+}
+
+/// Whether D's staging buffers and the parts of a split K have room where the stages' operands were.
+constexpr bool parts_fit_ring(const GemmConfig& c) {
+    return staging_bytes(c) + parts_bytes(c) <= c.stages * (c.tile.rows + c.tile.cols) * kSwizzleBytes;
 }
 
 /// Whether a warp of its own issues the copies that store D. Takes staging buffers for all of a tile.
@@ -218,8 +228,9 @@ inline constexpr int32_t kColScaleBytes = 16;
 inline constexpr int32_t kSplitWarps = 2;  // that write them
 
 struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;             // of one stage
-    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, reduction, groups;  // offsets
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
+    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, parts, part_barriers,
+        groups;     // offsets
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -235,14 +246,16 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 
     p.staging = 0;
-    p.rows = align_up(c.math_warpgroups * 4 * staging_bytes_per_warp(c), 1024);
+    p.rows = c.parts_in_ring ? 0 : staging_bytes(c);
     p.cols = p.rows + c.stages * p.rows_bytes;
     p.row_scales = p.cols + c.stages * p.cols_bytes;
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
     p.block_scales = p.col_scales + c.stages * p.col_scale_bytes;
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
-    p.reduction = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0)) * 8;
-    p.groups = align_up(p.reduction + reduction_bytes(c), 16);
+    p.part_barriers = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0)) * 8;
+    const int32_t behind = align_up(p.part_barriers + part_barriers(c) * 8, 16);
+    p.parts = c.parts_in_ring ? staging_bytes(c) : behind;
+    p.groups = c.parts_in_ring ? behind : p.parts + parts_bytes(c);
     p.bytes =
         p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
     // compute-sanitizer takes an operand that wgmma reads twice for one of twice the size: it must end inside as well.

@@ -12,6 +12,21 @@
 
 namespace deep_gemm {
 
+/// Until no math warp of the CTAs that share this tile reads a stage any more: parts and D may go there. Owners wait
+/// too, or a CTA might leave before others have told it that they are done.
+template <GemmConfig c>
+DG_DEVICE void wait_for_ring(const Smem<c>& smem, const ClusterPosition<c>& position) {
+    const int32_t lane = threadIdx.x % 32;
+    __syncwarp();
+    if constexpr (c.cluster.k > 1) {
+        if (lane < c.cluster.k)
+            ptx::barrier_arrive_remote(smem.ring_done(), position.rank(position.row, position.col, lane));
+    } else {
+        if (lane == 0) ptx::barrier_arrive(smem.ring_done());
+    }
+    ptx::barrier_wait(smem.ring_done(), 0);
+}
+
 /// Returns whether this warp owns its rows and has their sum in `total`. Where K is split, a CTA computes one tile in
 /// all (selection sees to it), so the buffers and barriers serve once and need no hand-back.
 template <GemmConfig c>
@@ -23,12 +38,13 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
     const int32_t owner = row_warp % c.k_parts();
     const int32_t slot = row_warp / c.k_parts() * c.k_warpgroups + owner % c.k_warpgroups;
 
+    if constexpr (c.parts_in_ring) wait_for_ring<c>(smem, position);
     if (mine != owner) {
-        const uint32_t part = smem.reduction(slot) + (mine - (mine > owner)) * kPartBytes + lane * 16;
+        const uint32_t part = smem.parts(slot) + (mine - (mine > owner)) * kPartBytes + lane * 16;
         if constexpr (c.cluster.k > 1) {
             const uint32_t owner_rank = position.rank(position.row, position.col, owner / c.k_warpgroups);
             const uint32_t target = ptx::map_to_cta(part, owner_rank),
-                           barrier = ptx::map_to_cta(smem.reduction_barrier(slot), owner_rank);
+                           barrier = ptx::map_to_cta(smem.parts_barrier(slot), owner_rank);
 #pragma unroll
             for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
                 ptx::store_cluster_async(target + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
@@ -37,13 +53,13 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
             for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
                 ptx::store_shared_x4(part + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3]);
             __syncwarp();
-            if (lane == 0) ptx::barrier_arrive(smem.reduction_barrier(slot));
+            if (lane == 0) ptx::barrier_arrive(smem.parts_barrier(slot));
         }
         return false;
     }
 
-    ptx::barrier_wait(smem.reduction_barrier(slot), 0);
-    const uint32_t parts = smem.reduction(slot) + lane * 16;
+    ptx::barrier_wait(smem.parts_barrier(slot), 0);
+    const uint32_t parts = smem.parts(slot) + lane * 16;
 #pragma unroll
     for (int32_t i = 0; i < c.tile.cols / 2; i += 4) {
         const float4 own = make_float4(total[i], total[i + 1], total[i + 2], total[i + 3]);
