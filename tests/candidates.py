@@ -87,10 +87,15 @@ def parse(text: str) -> list[Candidate]:
 
 
 def with_tile(
-    found: list[Candidate], swapped: bool, rows: int, cols: int, cluster_shape: tuple[int, int, int] = (1, 1, 1)
+    found: list[Candidate],
+    swapped: bool,
+    rows: int,
+    cols: int,
+    cluster_shape: tuple[int, int, int] = (1, 1, 1),
+    turns: int = 1,
 ) -> Candidate:
-    """The candidate with this tile, one warpgroup for each K block."""
-    shape = (swapped, rows, cols, cluster_shape, 1)
+    """The candidate with this tile."""
+    shape = (swapped, rows, cols, cluster_shape, turns)
     (one,) = (c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns) == shape)
     return one
 

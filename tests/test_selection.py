@@ -265,6 +265,25 @@ def test_how_rows_lie_is_seen() -> None:
     assert ["cluster 2 1 1" in line for line in lines] == [False, False, True, False, True, True, False, True]
 
 
+@pytest.mark.parametrize(
+    ("fields", "rows", "cols", "cluster_k", "turns", "shared", "stages"),
+    [
+        ({}, 64, 64, 1, 2, True, 12),
+        ({}, 64, 96, 1, 3, True, 9),
+        ({}, 64, 128, 1, 2, True, 8),
+        ({"bf16": 1}, 64, 128, 1, 2, True, 8),
+        ({}, 64, 32, 1, 2, False, 16),  # deep enough
+        ({}, 64, 64, 3, 2, False, 10),  # CTAs that split K would have to meet
+        ({}, 128, 128, 2, 1, False, 4),
+    ],
+)
+def test_parts_of_sums_lie_in_a_short_ring(fields, rows, cols, cluster_k, turns, shared, stages) -> None:
+    tile = {"tile_rows": rows, "tile_cols": cols, "cluster_k": cluster_k, "turns": turns}
+    text = str(C.problem_kernel("dense", {"m": 256, "n": 576, "k": 7168, "num_sms": 132, **fields, **tile})["text"])
+    assert (".parts_in_ring = true" in text) == shared
+    assert f".stages = {stages}," in text
+
+
 class TestKernelOfAConfig:
     """C.problem_kernel with a config instead of the selected one, which calibration compiles ahead."""
 

@@ -99,13 +99,10 @@ inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
     return tiles_per_cta <= (c.scaled() && c.tile.rows <= 128 ? 6 : 4);
 }
 
-/// Whether parts of a split K, and D, had better lie where stages were. `c` has the stages that fit beside them. It
-/// costs that all warps of the tile meet once more, 0.1 to 0.3 us between CTAs and little within one; a ring that is
-/// not deep runs dry while weights come from memory (docs/performance-tried.md).
-inline bool reuses_ring(const GemmConfig& c) {
-    if (c.k_parts() == 1) return false;
-    return c.stages <= (c.cluster.k == 1 ? 12 : c.scaled() ? 5 : 4);
-}
+/// Whether parts of sums, and D, had better lie where stages were. `c` has the stages that fit beside them. Warpgroups
+/// that take turns hold two to six stages, and a ring that is not deep runs dry while weights come from memory. (CTAs
+/// that split K would have to meet first, 0.2 to 0.5 us, and gain little: docs/performance-tried.md.)
+inline bool reuses_ring(const GemmConfig& c) { return c.k_warpgroups > 1 && c.cluster.k == 1 && c.stages <= 12; }
 
 /// Whether the L2 fetches no more than the 128 bytes of a K block's row where it misses, instead of 256. A deep ring
 /// asks for the next 128 in time; a shallow one had better find them there, as had operands of a D that is added to,

@@ -145,11 +145,11 @@ constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return c.tile.cols /
 /// What the owner of 16 rows is sent: every part but its own.
 constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1) * split_k_part_bytes(c); }
 
-/// What the owners of a CTA are sent, and the barriers that wait for it: one for each, and the ring's end.
+/// What the owners of a CTA are sent, and the barriers that wait for it.
 constexpr int32_t parts_bytes(const GemmConfig& c) {
     return c.k_parts() == 1 ? 0 : owned_row_warps(c) * received_bytes(c);
 }
-constexpr int32_t part_barriers(const GemmConfig& c) { return c.k_parts() == 1 ? 0 : owned_row_warps(c) + 1; }
+constexpr int32_t part_barriers(const GemmConfig& c) { return c.k_parts() == 1 ? 0 : owned_row_warps(c); }
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and
 /// `outer` along M.
@@ -229,8 +229,8 @@ inline constexpr int32_t kSplitWarps = 2;  // that write them
 
 struct SmemPlan {
     int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
-    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, parts, part_barriers,
-        groups;     // offsets
+    // Offsets.
+    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, parts, part_barriers, groups;
     int32_t bytes;  // of the launch, alignment slack included
 };
 

@@ -108,7 +108,6 @@ DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.staged(), c.math_warpgroups * 4);
         ptx::barrier_init(smem.drained(), 1);
     }
-    if constexpr (c.parts_in_ring) ptx::barrier_init(smem.ring_done(), c.cluster.k * c.math_warpgroups * 4);
     if constexpr (c.k_parts() > 1)
         for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) {
             // Parts of other CTAs come asynchronously and are counted in bytes.

@@ -13,7 +13,7 @@ template <GemmConfig c>
 struct Smem {
     static constexpr SmemPlan kPlan = plan_smem(c);
     static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
-    static_assert(!c.parts_in_ring || (c.k_parts() > 1 && parts_fit_ring(c)));
+    static_assert(!c.parts_in_ring || (c.k_warpgroups > 1 && c.cluster.k == 1 && parts_fit_ring(c)));
 
     uint32_t base;
 
@@ -35,8 +35,6 @@ struct Smem {
     }
     DG_DEVICE uint32_t parts(int slot) const { return base + kPlan.parts + slot * received_bytes(c); }
     DG_DEVICE uint32_t parts_barrier(int slot) const { return base + kPlan.part_barriers + slot * 8; }
-    /// No stage of this CTA or of those that it adds up with is read any more (parts_in_ring).
-    DG_DEVICE uint32_t ring_done() const { return parts_barrier(owned_row_warps(c)); }
     DG_DEVICE auto groups() const {
         if constexpr (c.grouping == Grouping::k_contiguous)
             return KGroupTable<c>{base + kPlan.groups};

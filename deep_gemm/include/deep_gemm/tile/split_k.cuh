@@ -7,25 +7,13 @@
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/cluster_position.cuh>
 #include <deep_gemm/tile/smem.cuh>
 
 namespace deep_gemm {
 
-/// Until no math warp of the CTAs that share this tile reads a stage any more: parts and D may go there. Owners wait
-/// too, or a CTA might leave before others have told it that they are done.
-template <GemmConfig c>
-DG_DEVICE void wait_for_ring(const Smem<c>& smem, const ClusterPosition<c>& position) {
-    const int32_t lane = threadIdx.x % 32;
-    __syncwarp();
-    if constexpr (c.cluster.k > 1) {
-        if (lane < c.cluster.k)
-            ptx::barrier_arrive_remote(smem.ring_done(), position.rank(position.row, position.col, lane));
-    } else {
-        if (lane == 0) ptx::barrier_arrive(smem.ring_done());
-    }
-    ptx::barrier_wait(smem.ring_done(), 0);
-}
+inline constexpr int32_t kRingDone = 1;  // a named barrier of the math warps (issue_order.cuh's are of other kernels)
 
 /// Returns whether this warp owns its rows and has their sum in `total`. Where K is split, a CTA computes one tile in
 /// all (selection sees to it), so the buffers and barriers serve once and need no hand-back.
@@ -38,7 +26,8 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
     const int32_t owner = row_warp % c.k_parts();
     const int32_t slot = row_warp / c.k_parts() * c.k_warpgroups + owner % c.k_warpgroups;
 
-    if constexpr (c.parts_in_ring) wait_for_ring<c>(smem, position);
+    // Until no warp multiplies what parts and D are about to replace. All copies have come: each was waited for.
+    if constexpr (c.parts_in_ring) ptx::named_barrier_wait(kRingDone, c.math_warpgroups * 128);
     if (mine != owner) {
         const uint32_t part = smem.parts(slot) + (mine - (mine > owner)) * kPartBytes + lane * 16;
         if constexpr (c.cluster.k > 1) {
