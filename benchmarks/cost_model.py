@@ -276,7 +276,7 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray, waves: np.nd
     chain = c.subtiles * (wgmma_cycles + promotion_cycles(x, c) + waits)
     held = c.turns * np.where(c.overlaps_blocks, 2, 1)
     late = x["fetch_cycles"] / np.maximum(c.stages - held, 0.5)
-    hidden = np.where((c.turns > 1) & (c.cols <= 48), x["hidden_cycles"], 0)
+    hidden = np.where(c.turns > 1, x["hidden_cycles"], 0)
     cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns, late) - hidden
     tall = x["multicast_tall_cycles"] + x["multicast_cold_cycles"] / waves
     pair = np.where(c.subtiles > 1, tall, x["multicast_cycles"])

@@ -150,7 +150,7 @@ def test_a_ring_that_the_math_warps_hold_is_slow() -> None:
         for turns in (1, 2)
     )
     assert one.stages - 2 > two.stages - 4
-    assert two.cost > 1.05 * one.cost
+    assert two.cost > one.cost
 
 
 @pytest.mark.parametrize(
@@ -283,6 +283,13 @@ def test_parts_of_sums_lie_in_a_short_ring(fields, rows, cols, cluster_k, turns,
     text = str(C.problem_kernel("dense", {"m": 256, "n": 576, "k": 7168, "num_sms": 132, **fields, **tile})["text"])
     assert (".parts_in_ring = true" in text) == shared
     assert f".stages = {stages}," in text
+
+
+@pytest.mark.parametrize(("m", "n", "k", "cols"), [(256, 2112, 7168, 64), (128, 7168, 16384, 112)])
+def test_turns_where_they_were_faster(m, n, k, cols) -> None:
+    """By 5 and 3 % (docs/performance-tried.md: picks_7090082), since their parts lie in the ring."""
+    pick = candidates(m, n, k)[0]
+    assert (pick.swapped, pick.rows, pick.cols, pick.cluster, pick.turns) == (False, 64, cols, 1, 2)
 
 
 class TestKernelOfAConfig:

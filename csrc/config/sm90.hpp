@@ -185,7 +185,7 @@ struct CostModel {
     double ahead_cycles = 89.54;           // the same for each 64 rows, where the next stage is looked for in advance
     double ordered_cycles = 42.1;          // the same, where warpgroups issue one after the other
     double overlap_cycles = 14.35;         // the same, the next block already under way
-    double hidden_cycles = 19.74;          // of a K block with up to 48 columns, by warpgroups that take turns
+    double hidden_cycles = 19.74;          // of a K block, by warpgroups that take turns
     double fetch_cycles = 1417;            // until a stage that was let go is full again
     double multicast_us = 0.2833;          // until the CTAs of a pair have met
     double multicast_cycles = 49.56;       // a K block's wait for the slower of them,
@@ -301,7 +301,7 @@ struct CostModel {
         const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits);
         const int32_t held = c.k_warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
-        const double hidden = c.k_warpgroups > 1 && c.tile.cols <= 48 ? hidden_cycles : 0;
+        const double hidden = c.k_warpgroups > 1 ? hidden_cycles : 0;
         const double tall = multicast_tall_cycles + multicast_cold_cycles / waves;
         const double pair = !c.multicasts() ? 0 : subtiles > 1 ? tall : multicast_cycles;
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) - hidden + pair +
