@@ -287,7 +287,7 @@ def test_parts_of_sums_lie_in_a_short_ring(fields, rows, cols, cluster_k, turns,
 
 @pytest.mark.parametrize(("m", "n", "k", "cols"), [(256, 2112, 7168, 64), (128, 7168, 16384, 112)])
 def test_turns_where_they_were_faster(m, n, k, cols) -> None:
-    """By 5 and 3 % (docs/performance-tried.md: picks_7090082), since their parts lie in the ring."""
+    """By 6 and 2 % (docs/performance.md, "The cost model"), since their parts lie in the ring."""
     pick = candidates(m, n, k)[0]
     assert (pick.swapped, pick.rows, pick.cols, pick.cluster, pick.turns) == (False, 64, cols, 1, 2)
 
