@@ -94,6 +94,16 @@ def check(code: str, **environment: Any) -> Outcome:
     return outcome
 
 
+def copied_package(target: Path) -> str:
+    """Code that makes the runtime use a copy of the device headers."""
+    return f"""
+import shutil
+shutil.copytree(jit.__file__.replace("jit.py", "include"), {str(target / "include")!r})
+from deep_gemm._nvrtc import nvrtc_directories
+C.initialize({str(target)!r}, nvrtc_directories())
+"""
+
+
 def _child(request: dict[str, Any], names: dict[str, Any]) -> None:
     status = 1
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cached import COMPILE, TEXT, counts, entry
-from fresh import check, start
+from fresh import check, copied_package, start
 
 
 def test_second_process_compiles_nothing(filled):
@@ -143,16 +143,6 @@ def test_copied_cache_works(filled, tmp_path):
     outcome = check(COMPILE + "result = [compile(), jit.statistics()]", DG_JIT_CACHE_DIR=tmp_path / "elsewhere")
     assert outcome.result[0] == image
     assert outcome.result[1]["compiled"] == 0
-
-
-def copied_package(target: Path) -> str:
-    """Code that makes the runtime use a copy of the device headers."""
-    return f"""
-import shutil
-shutil.copytree(jit.__file__.replace("jit.py", "include"), {str(target / "include")!r})
-from deep_gemm._nvrtc import nvrtc_directories
-C.initialize({str(target)!r}, nvrtc_directories())
-"""
 
 
 KEY = COMPILE + "result = C.jit_cache_key('doubler', TEXT % '2.0f', 'sm_90a', 'cubin')"
