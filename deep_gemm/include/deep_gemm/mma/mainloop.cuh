@@ -9,7 +9,7 @@
 
 namespace deep_gemm {
 
-template <GemmConfig c>
+template <const GemmConfig& c>
 class MainLoop {
 public:
     static constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
