@@ -57,8 +57,6 @@ struct CompiledShape {
     constexpr bool operator==(const CompiledShape&) const = default;
 };
 
-/// Templates take it by reference, or the mangled name of each of their functions would spell it out (2 % of what
-/// compiling takes).
 struct GemmConfig {
     Arch arch = Arch::sm90;
     Grouping grouping = Grouping::dense;

@@ -73,15 +73,15 @@ struct GemmParamsWithMaps : GemmParams {
     GroupMaps groups[kGroups];  // counted from first_group
 };
 
-template <const GemmConfig& c, bool = c.group_maps>
+template <GemmConfig c, bool = c.group_maps>
 struct SelectParams {
     using Type = GemmParams;
 };
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct SelectParams<c, true> {
     using Type = GemmParamsWithMaps<c.group_capacity>;
 };
-template <const GemmConfig& c>
+template <GemmConfig c>
 using ParamsFor = typename SelectParams<c>::Type;
 
 }  // namespace deep_gemm

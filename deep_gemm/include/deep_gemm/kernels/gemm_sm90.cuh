@@ -20,23 +20,23 @@
 namespace deep_gemm {
 
 /// How math warps get D out.
-template <const GemmConfig& c, bool = is_staged(c.store), bool = has_store_warp(c)>
+template <GemmConfig c, bool = is_staged(c.store), bool = has_store_warp(c)>
 struct SelectStores {
     using Type = DirectStores<c>;
 };
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct SelectStores<c, true, false> {
     using Type = OwnStores<c>;
 };
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct SelectStores<c, true, true> {
     using Type = HandedStores<c>;
 };
-template <const GemmConfig& c>
+template <GemmConfig c>
 using Stores = typename SelectStores<c>::Type;
 
 /// The end of 64 rows of a tile: add C, clear padding, write D.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void store_subtile(float (&total)[kAccumulators<c>], const Tile& tile, int32_t warpgroup, int32_t subtile,
                              Stores<c>& stores, const GemmParams& params) {
     const Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
@@ -46,7 +46,7 @@ DG_DEVICE void store_subtile(float (&total)[kAccumulators<c>], const Tile& tile,
 }
 
 /// A warpgroup's rows of a tile, of which other warps of the cluster may hold parts.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t warpgroup,
                           Stores<c>& stores, const GemmParams& params) {
     constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
@@ -62,7 +62,7 @@ DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& tot
     stores.end();
 }
 
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
     TileScheduler<c> tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup, params);
@@ -95,13 +95,13 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
 }
 
 /// One after the other takes long: two threads share them. (Lanes of one warp would take turns.)
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void initialise_full_barriers(const Smem<c>& smem) {
     for (int32_t stage = 0; stage < c.stages; ++stage) ptx::barrier_init(smem.full(stage), full_arrivals(c));
     ptx::fence_barrier_init();
 }
 
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
     for (int32_t stage = 0; stage < c.stages; ++stage) ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
     if constexpr (has_store_warp(c)) {
@@ -117,7 +117,7 @@ DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
     ptx::fence_barrier_init();
 }
 
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (!c.group_maps) {
         ptx::prefetch_tensor_map(&params.rows);
@@ -131,7 +131,7 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
 /// All threads of the CTA meet: with a table of groups at one place, else each role at its own, which is no case for
 /// __syncthreads. Of a cluster's other CTAs, copies wait where they go to them; where these only split K, who sends
 /// them a part waits (wait_for_receivers).
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void sync_threads() {
     if constexpr (c.cluster.size() > 1) ptx::cluster_arrive();
     if constexpr (TileScheduler<c>::kReadsTable)
@@ -143,7 +143,7 @@ DG_DEVICE void sync_threads() {
 
 /// Where CTAs split K: until all have arrived and can be sent parts. Warps that send none wait too, before they leave:
 /// that one may leave between arriving and waiting is promised nowhere.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void wait_for_receivers() {
     if constexpr (c.cluster.size() > 1 && !c.multicasts()) ptx::cluster_wait();
 }
@@ -151,7 +151,7 @@ DG_DEVICE void wait_for_receivers() {
 /// Two warpgroups have registers enough from the start.
 constexpr bool moves_registers(const GemmConfig& c) { return c.math_warpgroups > 1; }
 
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     extern __shared__ uint8_t dynamic_smem[];
     const Smem<c> smem(dynamic_smem);

@@ -9,7 +9,7 @@
 
 namespace deep_gemm {
 
-template <const GemmConfig& c>
+template <GemmConfig c>
 class MainLoop {
 public:
     static constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;

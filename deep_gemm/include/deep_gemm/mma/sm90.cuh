@@ -12,7 +12,7 @@
 namespace deep_gemm {
 
 /// Registers of one m64 accumulator.
-template <const GemmConfig& c>
+template <GemmConfig c>
 inline constexpr int32_t kAccumulators = c.tile.cols / 2;
 
 template <bool kMnMajor>
@@ -24,7 +24,7 @@ DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
 }
 
 /// Issue the wgmma of one K block: 64 rows x kCols, four steps of 32 bytes. The first clears unless `accumulate`.
-template <const GemmConfig& c, int32_t kCols = c.tile.cols>
+template <GemmConfig c, int32_t kCols = c.tile.cols>
 DG_DEVICE void multiply_block(float (&d)[kCols / 2], uint32_t rows, uint32_t cols, bool accumulate) {
     constexpr bool kMnMajorRows = c.mn_major_rows(), kMnMajorCols = c.mn_major_cols();
     const uint64_t rows_descriptor = operand_descriptor<kMnMajorRows>(rows),
@@ -55,7 +55,7 @@ DG_DEVICE void finish_block(float (&d)[kCount]) {
 }
 
 /// Row scale times column scale, of a thread's two rows (8 apart) and of each run of columns that share one.
-template <const GemmConfig& c, int32_t kRuns>
+template <GemmConfig c, int32_t kRuns>
 struct RunFactors {
     float of[2][kRuns];
 
@@ -75,7 +75,7 @@ struct RunFactors {
 /// and, for each 8 columns, its two neighbours. (Those of 128 rows read at once, for both halves, were slower.)
 ///
 /// Loaded before the block's wgmma are issued: while tensor cores read shared memory, other reads take long.
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct BlockScales {
     static constexpr bool kRowsUniform = c.row_scales() == ScaleKind::per_block;
     static constexpr bool kColsUniform = c.col_scales() == ScaleKind::per_block;
@@ -150,11 +150,11 @@ struct BlockScales {
     }
 };
 
-template <const GemmConfig& c, bool = c.wgmma_products>
+template <GemmConfig c, bool = c.wgmma_products>
 struct SelectScales {
     using Type = BlockScales<c>;
 };
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct SelectScales<c, true> {
     using Type = ScaleProducts<c>;
 };

@@ -8,11 +8,11 @@
 namespace deep_gemm {
 
 /// Extents that the compiler may know.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE int32_t extent_m(const GemmParams& params) {
     return c.shape.m ? c.shape.m : params.m;
 }
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE int32_t extent_n(const GemmParams& params) {
     return c.shape.n ? c.shape.n : params.n;
 }
@@ -25,7 +25,7 @@ struct GroupEntry {
     int32_t group;
 };
 
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct GroupTable {
     uint32_t base;
 

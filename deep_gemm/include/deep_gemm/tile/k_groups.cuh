@@ -57,7 +57,7 @@ struct KBlocks {
 };
 
 /// K blocks of a launch's groups, gathered once a CTA into shared memory.
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct KGroupTable {
     uint32_t base;
 

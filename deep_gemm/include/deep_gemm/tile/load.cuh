@@ -40,7 +40,7 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
 }
 
 /// The rows operand, 64 rows at a time, without those that are nothing but padding.
-template <const GemmConfig& c, int32_t kRowBytes>
+template <GemmConfig c, int32_t kRowBytes>
 DG_DEVICE void load_wanted_rows(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k,
                                 const Tile& tile, int32_t group, int32_t sharer, uint16_t mask, ptx::CacheHint hint) {
     constexpr int32_t kSlice = c.tile.rows / c.cluster.cols;
@@ -59,7 +59,7 @@ struct TileSource {
     int32_t stage_bytes;  // that the copies of one stage bring
 };
 
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
     if constexpr (c.group_maps) {
         const GroupMaps* groups = static_cast<const ParamsFor<c>&>(params).groups;
@@ -88,7 +88,7 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
 }
 
 /// Copies a tile's K blocks: one thread, or all lanes of its warp, of which one copies (loads_by_warp).
-template <const GemmConfig& c>
+template <GemmConfig c>
 class Loader {
 public:
     DG_DEVICE Loader(const Smem<c>& smem, const GemmParams& params) : smem_(smem), params_(params) {}
@@ -158,7 +158,7 @@ private:
 /// The load warp. Where the first tile can be found without the table of groups, it is found before all threads `meet`,
 /// since all wait for its copies; with a table they have met. `find` stands here once: a second time, with all that
 /// follows from it, costs experts and K groups 0.3 to 0.7 % (docs/performance-tried.md).
-template <const GemmConfig& c, typename Meet>
+template <GemmConfig c, typename Meet>
 DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const Meet& meet) {
     static_assert(loads_by_warp(c) || TileScheduler<c>::kReadsTable, "all lanes meet the others");
     if (!loads_by_warp(c) && !ptx::elect_one()) return;
@@ -183,7 +183,7 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const M
 
 /// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one
 /// value for each run of rows or columns, so that the math warps need not know where 128-blocks end.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) {
     constexpr bool kOnRows = c.row_scales() == ScaleKind::per_block;
     constexpr int32_t kExtent = kOnRows ? c.tile.rows : c.tile.cols, kBlocks = scale_blocks(kExtent);

@@ -8,7 +8,7 @@
 namespace deep_gemm {
 
 /// The load role waits here before each K block, so that no more blocks arrive than the share allows.
-template <const GemmConfig& c>
+template <GemmConfig c>
 class Pacer {
 public:
     DG_DEVICE void wait() {

@@ -25,22 +25,22 @@ DG_DEVICE int32_t wanted_rows(const Tile& tile) {
 DG_DEVICE bool shares_third(const Tile& tile) { return wanted_rows(tile) == 3 * kWgmmaRows; }
 
 /// Third coordinate of each tensor for a tile.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE int32_t group_of_a(const Tile& tile) {
     return c.grouping == Grouping::masked ? tile.group : 0;
 }
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE int32_t group_of_b(const Tile& tile) {
     return c.grouping == Grouping::k_contiguous ? 0 : tile.group;
 }
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE int32_t group_of_d(const Tile& tile) {
     return c.grouping == Grouping::masked || c.grouping == Grouping::k_contiguous ? tile.group : 0;
 }
 
 /// Walks the tiles of one matrix or one group: `strip` blocks of M together, all of N block by block, then the next
 /// strip.
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct Rasterizer {
     ClusterPosition<c> position;
     int32_t n_blocks, k_blocks;
@@ -77,11 +77,11 @@ struct Rasterizer {
 /// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
 /// second takes a while and multiplying can begin without it, unless the tile is kPlaced already. kReadsTable: only
 /// behind the table of groups.
-template <const GemmConfig& c, Grouping = c.grouping, bool = has_group_table(c)>
+template <GemmConfig c, Grouping = c.grouping, bool = has_group_table(c)>
 class TileScheduler;
 
 /// One matrix.
-template <const GemmConfig& c>
+template <GemmConfig c>
 class TileScheduler<c, Grouping::dense, false> {
 public:
     static constexpr bool kReadsTable = false;
@@ -115,7 +115,7 @@ private:
 /// but padding.
 ///
 /// Always one tile ahead, so that nobody waits for the expert's index.
-template <const GemmConfig& c>
+template <GemmConfig c>
 class TileScheduler<c, Grouping::m_contiguous, false> {
 public:
     static constexpr bool kReadsTable = false;
@@ -162,7 +162,7 @@ private:
 
 /// Groups whose rows the device counts; a table in shared memory says where each begins. Extents are read again for
 /// each tile: the highest ones leave few registers.
-template <const GemmConfig& c, Grouping kGrouping>
+template <GemmConfig c, Grouping kGrouping>
 class TileScheduler<c, kGrouping, true> {
 public:
     static constexpr bool kReadsTable = true;
@@ -224,7 +224,7 @@ private:
 
 /// One product per range of K, all of the same extents. Extents are read again for each tile: registers are short where
 /// there are three math warpgroups.
-template <const GemmConfig& c>
+template <GemmConfig c>
 class TileScheduler<c, Grouping::k_contiguous, false> {
 public:
     static constexpr bool kReadsTable = true;

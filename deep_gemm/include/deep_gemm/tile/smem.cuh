@@ -9,7 +9,7 @@
 
 namespace deep_gemm {
 
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct Smem {
     static constexpr SmemPlan kPlan = plan_smem(c);
     static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");

@@ -17,7 +17,7 @@
 namespace deep_gemm {
 
 /// One chunk of this warp's 16 rows as FP32 into a staging buffer, in the swizzled layout that the store's box has.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void stage_fp32(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
@@ -53,7 +53,7 @@ DG_DEVICE void stage_fp32(uint32_t buffer, const float (&total)[c.tile.cols / 2]
 }
 
 /// The same as BF16.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void stage_bf16(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
@@ -73,7 +73,7 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const float (&total)[c.tile.cols / 2]
     }
 }
 
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
     if constexpr (c.output == ElementType::fp32)
         stage_fp32<c>(buffer, total, chunk);
@@ -83,7 +83,7 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2
 
 /// Issue the copy of a staged chunk of 16 rows: those of math warp `warp`, of the `subtile`th 64 rows of its warpgroup.
 /// One thread.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void copy_chunk(uint32_t source, const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk,
                           const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
@@ -102,7 +102,7 @@ DG_DEVICE void copy_chunk(uint32_t source, const Tile& tile, int32_t warp, int32
 
 /// A math warp's part where it issues the copies itself: each 16 rows through its own ring of staging buffers, a batch
 /// of chunks at a time. It waits for no other warp.
-template <const GemmConfig& c>
+template <GemmConfig c>
 class OwnStores {
 public:
     DG_DEVICE explicit OwnStores(const Smem<c>& smem) : smem_(smem) {}
@@ -150,7 +150,7 @@ private:
 };
 
 /// A math warp's part where another warp stores: all of its rows of a tile, when the tile before has been copied away.
-template <const GemmConfig& c>
+template <GemmConfig c>
 class HandedStores {
 public:
     DG_DEVICE explicit HandedStores(const Smem<c>& smem) : smem_(smem) {}
@@ -189,7 +189,7 @@ private:
 /// would hold up those of operands, most of all where D is read too (tma_add): each CTA spreads its own over most of
 /// the time that its next tile takes, as far as the last one tells. (The first one, which waits for memory, tells
 /// nothing.)
-template <const GemmConfig& c>
+template <GemmConfig c>
 class StorePace {
 public:
     /// `tile` is staged; `more` says whether `after` follows it.
@@ -224,7 +224,7 @@ private:
 };
 
 /// The store role: one thread.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;

@@ -10,7 +10,7 @@ namespace deep_gemm {
 /// D's (or C's) elements behind one thread's accumulators. Register 4 j + 2 h + e is row `row + 8 h`, column `col + 8 j
 /// + e` of the instruction's frame; registers come in pairs (e = 0, 1). Two running pointers are all the addressing
 /// that takes registers.
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct Fragment {
     int32_t row, col;      // of register 0, in D's own frame: M and N
     int32_t m_end, n_end;  // first elements past D
@@ -81,13 +81,13 @@ DG_DEVICE void store_pair(uint16_t* pair, float x, float y) {
 }
 
 /// Whether registers' pairs are such neighbours, all of them inside or none, and aligned as one access wants them.
-template <const GemmConfig& c, typename Element>
+template <GemmConfig c, typename Element>
 DG_DEVICE bool has_pairs(const Element* data, int64_t stride, int64_t group_stride, const Fragment<c>& at) {
     return !c.swap_ab && (stride | group_stride | at.n_end) % 2 == 0 &&
            reinterpret_cast<uint64_t>(data) % (2 * sizeof(Element)) == 0;
 }
 
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
     const auto* data = static_cast<const Element*>(params.c_data);
@@ -107,7 +107,7 @@ DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, con
 }
 
 /// Asks the L2 for what this warp will add, so that it need not wait for memory at the end of the tile.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void fetch_c(const Tile& tile, int32_t first_row, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
     // In D's frame, this warp's block of the tile: its 16 rows, or 16 columns of D where operands are swapped.
@@ -126,7 +126,7 @@ DG_DEVICE void fetch_c(const Tile& tile, int32_t first_row, const GemmParams& pa
 
 /// Padding between a group's real rows and the next group becomes zero, whatever A and its scales hold there. Tiles end
 /// before the next group starts, so the whole tile may be written.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile& tile) {
     if ((c.swap_ab ? tile.col + c.tile.cols : tile.row + c.tile.rows) <= tile.m_end) return;
 #pragma unroll
@@ -137,7 +137,7 @@ DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>&
 }
 
 /// Registers to global memory, in place of what is there or added to it.
-template <const GemmConfig& c>
+template <GemmConfig c>
 DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
     constexpr bool kAdd = adds_to_memory(c.store);
@@ -165,7 +165,7 @@ DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragmen
 
 /// A math warp's part where D goes out from registers: the same interface as OwnStores and HandedStores
 /// (tile/staged_store.cuh).
-template <const GemmConfig& c>
+template <GemmConfig c>
 struct DirectStores {
     DG_DEVICE explicit DirectStores(const Smem<c>&) {}
     DG_DEVICE void begin() const {}
