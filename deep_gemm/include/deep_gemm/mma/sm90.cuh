@@ -44,6 +44,8 @@ DG_DEVICE void multiply_block(float (&d)[kCols / 2], uint32_t rows, uint32_t col
             ptx::Wgmma<kCols>::template bf16<kMnMajorRows, kMnMajorCols>(d, rows_step, cols_step, accumulate || step);
     }
     ptx::wgmma_commit();
+#pragma unroll
+    for (int32_t i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
 }
 
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.

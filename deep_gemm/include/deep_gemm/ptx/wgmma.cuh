@@ -20,9 +20,8 @@ DG_DEVICE void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Keeps the compiler from moving accesses of an accumulator register across this point, or across the fence or wait
-/// beside it; no instruction. (One statement a register: with all of them in one, compiling takes longer.)
-DG_DEVICE void pin(float& accumulator) { asm volatile("" : "+f"(accumulator)); }
+/// Keeps the compiler from moving accesses of an accumulator register across this point; no instruction.
+DG_DEVICE void pin(float& accumulator) { asm volatile("" : "+f"(accumulator)::"memory"); }
 
 /// Shared-memory descriptor of a K-major operand with 128-byte swizzle: eight rows of 128 bytes are 1024 bytes apart.
 /// Advance by 32 bytes for the next K step within the span.
