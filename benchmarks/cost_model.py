@@ -130,7 +130,7 @@ class Configs:
 
     @cached_property
     def skips_padding(self) -> np.ndarray:
-        groups = (self.kind == CONTIGUOUS) | (self.kind == MASKED)
+        groups = ((self.kind == CONTIGUOUS) | (self.kind == MASKED)) & (group_rows(self) < 4 * self.rows)
         return groups & self.looks_ahead & (self.swap_ab == 0) & (self.rows == 256) & (self.cols == 128)
 
     @cached_property

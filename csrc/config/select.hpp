@@ -203,6 +203,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     c.group_capacity = group_capacity(p, c);
     c.wgmma_products = sm90::multiplies_scales(c);
     c.look_ahead = sm90::looks_ahead(c);
+    c.skips_padding = sm90::skips_padding(c, expected_group_rows(p));
     const int64_t m_blocks = (most_blocks(p, c.tile_m()) + c.cluster_m() - 1) / c.cluster_m() * c.cluster_m();
     const int64_t tiles = m_blocks * align_up(ceil_div(p.n, c.tile_n()), c.cluster_n());
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());

@@ -76,16 +76,29 @@ inline bool looks_ahead(const GemmConfig& c) {
     return c.tile.cols >= 144;
 }
 
-/// Stages that are worth more than buffers for all of D. Three do for 256 rows of a dense problem with several tiles a
-/// CTA, whose operands come from the L2 (of up to four, wants_stage gives most of them a fourth), and for the largest
-/// BF16 tiles where a CTA has more than four, of experts if several read the same weights (docs/performance-tried.md).
+/// Whether at least four blocks of M are of one expert, and read the same weights.
+inline bool has_tall_experts(const GemmConfig& c, int32_t group_rows) {
+    return (c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked) && group_rows >= 4 * c.tile.rows;
+}
+
+/// Whether 64 rows of nothing but padding are left out. It is for two warpgroups of twice 64 rows: with 64 rows each,
+/// the one that has work would be no faster. And not for tall experts, few of whose tiles have padding: a kernel that
+/// need not ask has the loop of a dense one (docs/performance-tried.md).
+inline bool skips_padding(const GemmConfig& c, int32_t group_rows) {
+    const bool can = (c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked) && !c.swap_ab &&
+                     c.look_ahead && c.tile == TileShape{4 * kWgmmaRows, 128, 128} && c.row_warpgroups() == 2 &&
+                     c.col_scales() == ScaleKind::per_block && is_staged(c.store) && !c.add_c;
+    return can && !has_tall_experts(c, group_rows);
+}
+
+/// Stages that are worth more than buffers for all of D. Three do for 256 rows with several tiles a CTA, and for the
+/// largest BF16 tiles where a CTA has more than four, if operands come from the L2: in dense problems, and where
+/// experts are tall. (Of up to four tiles a CTA, wants_stage gives most dense ones a fourth stage.)
+/// docs/performance-tried.md.
 inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
-    const bool dense = c.grouping == Grouping::dense,
-               experts = c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked,
-               tall_experts = experts && group_rows >= 4 * c.tile.rows,
-               fp8 = c.tile.rows == 256 && c.look_ahead && tiles_per_cta > 1,
+    const bool fp8 = c.tile.rows == 256 && c.look_ahead && tiles_per_cta > 1,
                bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
-    return (dense && fp8) || ((dense || tall_experts) && bf16) ? 3 : 4;
+    return (c.grouping == Grouping::dense || has_tall_experts(c, group_rows)) && (fp8 || bf16) ? 3 : 4;
 }
 
 /// Whether one stage more is worth more than buffers for all of D, which are for a next tile: where a CTA has few
@@ -305,20 +318,20 @@ struct CostModel {
         const double tall = multicast_tall_cycles + multicast_cold_cycles / waves;
         const double pair = !c.multicasts() ? 0 : subtiles > 1 ? tall : multicast_cycles;
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) - hidden + pair +
-               (skips_padding(c) ? padding_cycles : 0);
+               (c.skips_padding ? padding_cycles : 0);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const int32_t tile_m = c.super_tile_m(), tile_n = c.super_tile_n();
         ExpectedBlocks blocks = expected_blocks(p, tile_m);
-        if (skips_padding(c)) blocks.mean = expected_row_steps(p) * kWgmmaRows / tile_m;
+        if (c.skips_padding) blocks.mean = expected_row_steps(p) * kWgmmaRows / tile_m;
         const double tiles = blocks.mean * ceil_div(p.n, tile_n);
         const double waves = expected_waves(tiles / (num_ctas / c.cluster.size()), blocks.scatter);
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
         const double pair = c.multicasts() ? multicast_tile_cycles : 0;
         const double tile =
-            tile_cycles + pair + (skips_padding(c) ? padding_tile_cycles : 0) + elements * element_cycles(c);
+            tile_cycles + pair + (c.skips_padding ? padding_tile_cycles : 0) + elements * element_cycles(c);
         // A wave of tiles covers a square of D, no higher than a group. What it reads, other waves read again.
         const double area = static_cast<double>(num_ctas / c.cluster.k) * elements;
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),

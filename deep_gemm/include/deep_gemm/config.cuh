@@ -76,6 +76,7 @@ struct GemmConfig {
     bool look_ahead = false;     // a warpgroup finds its next stage while its wgmma run, not after promoting them
     bool wgmma_products =
         false;  // of row and column scales: one TF32 wgmma a K block, not each thread's multiplications
+    bool skips_padding = false;  // 64 rows of a tile that hold nothing but padding are neither copied nor multiplied
     int32_t stages = 4;
     bool add_c = false;
     StoreKind store = StoreKind::tma;

@@ -73,27 +73,20 @@ constexpr bool has_group_table(const GemmConfig& c) {
     return c.grouping == Grouping::masked || c.grouping == Grouping::m_psum || has_expert_runs(c);
 }
 
-/// Whether 64 rows of a tile that hold nothing but padding are left out: neither copied nor multiplied. It is for two
-/// warpgroups of twice 64 rows. With 64 rows each, the one that has work would be no faster
-/// (docs/performance-tried.md).
-constexpr bool skips_padding(const GemmConfig& c) {
-    return (c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked) && !c.swap_ab && c.look_ahead &&
-           c.tile == TileShape{4 * kWgmmaRows, 128, 128} && c.row_warpgroups() == 2 &&
-           c.col_scales() == ScaleKind::per_block && is_staged(c.store) && !c.add_c;
-}
-
 /// A warpgroup's first row in the tile, and how far its second 64 rows are from there. Where padding is left out,
 /// warpgroups are dealt 64 rows in turn, so that they share fairly those that are wanted. (Not everywhere: ptxas then
 /// moves an address into a uniform register in each round.)
 constexpr int32_t first_row(const GemmConfig& c, int32_t warpgroup) {
-    return warpgroup % c.row_warpgroups() * (skips_padding(c) ? kWgmmaRows : c.warpgroup_rows());
+    return warpgroup % c.row_warpgroups() * (c.skips_padding ? kWgmmaRows : c.warpgroup_rows());
 }
 constexpr int32_t subtile_step(const GemmConfig& c) {
-    return skips_padding(c) ? kWgmmaRows * c.row_warpgroups() : kWgmmaRows;
+    return c.skips_padding ? kWgmmaRows * c.row_warpgroups() : kWgmmaRows;
 }
 
 /// Rows that one copy of the rows operand brings.
-constexpr int32_t rows_box(const GemmConfig& c) { return skips_padding(c) ? kWgmmaRows : c.tile.rows / c.cluster.cols; }
+constexpr int32_t rows_box(const GemmConfig& c) {
+    return c.skips_padding ? kWgmmaRows : c.tile.rows / c.cluster.cols;
+}
 
 /// Stages of a ring that asks far ahead.
 inline constexpr int32_t kDeepRing = 7;
@@ -205,8 +198,9 @@ constexpr bool loads_by_warp(const GemmConfig& c) {
 /// reasons of its own (256 rows without a store warp). Elsewhere the loop over K is better left as it is: by lane,
 /// 128x160 lost 6 to 9 % (docs/performance-tried.md).
 constexpr bool reads_scales_by_lane(const GemmConfig& c) {
-    return loads_by_warp(c) && (has_group_table(c) || c.tile.cols == 112 || c.tile.cols == 144 ||
-                                (c.look_ahead && c.warpgroup_rows() > kWgmmaRows && !has_store_warp(c)));
+    const bool tall = c.look_ahead && c.warpgroup_rows() > kWgmmaRows;
+    return loads_by_warp(c) && (c.tile.cols == 112 || c.tile.cols == 144 ||
+                                (tall ? !has_store_warp(c) : has_group_table(c)));
 }
 
 /// One entry for each group that has rows, and the end mark.

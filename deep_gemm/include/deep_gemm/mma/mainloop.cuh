@@ -89,7 +89,7 @@ private:
         float partial[kAccumulators<c>];
         // Of 64 rows that warpgroups share by columns. Not in the first half of `partial`: of wgmma of two sizes into
         // the same registers ptxas may make one after the other (C7511).
-        float half[skips_padding(c) ? kAccumulators<c> / 2 : 1];
+        float half[c.skips_padding ? kAccumulators<c> / 2 : 1];
         Scales scales;
         int32_t stage;
     };
@@ -198,7 +198,7 @@ private:
     };
 
     DG_DEVICE Share share(const Tile& tile) const {
-        if constexpr (!skips_padding(c)) return Share::all;
+        if constexpr (!c.skips_padding) return Share::all;
         const int32_t wanted = ptx::uniform(wanted_rows(tile)) / kWgmmaRows;
         return wanted == 4                      ? Share::all
                : wanted == 3                    ? Share::one_and_a_half
@@ -216,7 +216,7 @@ private:
         wait_full();
         start(block);  // even of rows that nobody wants: it costs less than the question
         meanwhile();
-        if constexpr (!skips_padding(c)) {
+        if constexpr (!c.skips_padding) {
             promote_rest<Share::all>(block, total, k_blocks);
         } else {
             if (mine == Share::all)

@@ -58,16 +58,18 @@ private:
         const int32_t count =
             has_expert_runs(c) ? (extent_m<c>(params) + kWgmmaRows - 1) / kWgmmaRows : params.num_groups;
         int32_t entries = 0, blocks_before = 0;
-        for (int32_t first = 0; first < count; first += 32 * kChunks) {
+        for (int32_t first = 0; first < count;) {
             Groups groups;
-            if constexpr (has_expert_runs(c))
-                find_runs(groups, first + lane, params);
-            else
+            if constexpr (has_expert_runs(c)) {
+                first = find_runs(groups, first + lane, params) / kWgmmaRows;
+            } else {
                 read_counts(groups, first + lane, params);
+                first += 32 * kChunks;
+            }
             // Where padding is left out, tiles differ in what they cost. CTAs take tiles in turn: experts of one tile
             // stand together with those that cost as much, the costly ones first, so that each CTA has as much to do.
             // Experts of several tiles come before them, as they are.
-            constexpr int32_t kSizes = skips_padding(c) ? kTileM / kWgmmaRows : 1;
+            constexpr int32_t kSizes = c.skips_padding ? kTileM / kWgmmaRows : 1;
 #pragma unroll
             for (int32_t size = kSizes; size > 0; --size) {
                 int32_t scan[kChunks];
@@ -135,8 +137,9 @@ private:
     }
 
     /// Contiguous: each row names its expert, or is padding. The first of 64 rows speaks for them. A run's first lane
-    /// has it; a run ends with its expert, where padding begins, or with the pass.
-    static DG_DEVICE void find_runs(Groups& groups, int32_t first, const GemmParams& params) {
+    /// has it; a run ends with its expert, where padding begins, or with the pass, in whole tiles. Returns the row where
+    /// the next pass begins: what is left of that run.
+    static DG_DEVICE int32_t find_runs(Groups& groups, int32_t first, const GemmParams& params) {
         const int32_t lane = threadIdx.x, extent = extent_m<c>(params);
 #pragma unroll
         for (int32_t i = 0; i < kChunks; ++i) {
@@ -144,7 +147,9 @@ private:
             const int32_t group = row < extent ? ptx::load_global_int(params.grouped_layout + row) : -1;
             groups.group[i] = static_cast<uint32_t>(group) < static_cast<uint32_t>(params.num_groups) ? group : -1;
         }
-        int32_t next = groups.begin[kChunks - 1] + (32 - lane) * kWgmmaRows;  // where the chunk's last run ends
+        int32_t pass_end = groups.begin[kChunks - 1] + (32 - lane) * kWgmmaRows,
+                next = pass_end;  // where the chunk's last run ends
+        bool last = true;
 #pragma unroll
         for (int32_t i = kChunks - 1; i >= 0; --i) {
             int32_t before = __shfl_up_sync(0xffffffff, groups.group[i], 1);
@@ -153,11 +158,17 @@ private:
             const uint32_t starts = __ballot_sync(0xffffffff, groups.group[i] != before),
                            later = starts & ~((2u << lane) - 1);
             const int32_t chunk = groups.begin[i] - lane * kWgmmaRows;
+            if (starts && last) {
+                const int32_t begin = chunk + (31 - __clz(starts)) * kWgmmaRows;
+                next = pass_end = begin + (pass_end - begin) / kTileM * kTileM;
+                last = false;
+            }
             groups.end[i] = min(later ? chunk + (__ffs(later) - 1) * kWgmmaRows : next, extent);
             const bool run = groups.group[i] >= 0 && (starts >> lane & 1);
             groups.blocks[i] = run ? (groups.end[i] - groups.begin[i] + kTileM - 1) / kTileM : 0;
             if (starts) next = chunk + (__ffs(starts) - 1) * kWgmmaRows;
         }
+        return pass_end;
     }
 };
 

@@ -82,7 +82,7 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
             source.cols = &params.last_cols;
             source.stage_bytes -= (c.tile.cols - last_box(cols, c.tile.cols)) * kRowBytes;
         }
-        if constexpr (skips_padding(c)) source.stage_bytes -= (c.tile.rows - wanted_rows(tile)) * kRowBytes;
+        if constexpr (c.skips_padding) source.stage_bytes -= (c.tile.rows - wanted_rows(tile)) * kRowBytes;
         return source;
     }
 }
@@ -114,7 +114,7 @@ public:
             const uint32_t full = smem_.full(ring_.stage);
             const int32_t k = (block - source.k_origin) * c.tile.k;
             ptx::barrier_arrive_expect(full, source.stage_bytes);
-            if constexpr (skips_padding(c))
+            if constexpr (c.skips_padding)
                 load_wanted_rows<c, kRowBytes>(smem_.rows(ring_.stage), *source.rows, full, k, tile, row_group,
                                                position_.col, rows_mask, kHintA);
             else

@@ -16,7 +16,7 @@ struct Tile {
     int32_t m_end;              // first row past the group's real ones (extent of D where groups have no end)
 };
 
-/// Rows of a tile that hold anything but padding, in steps of 64 (skips_padding).
+/// Rows of a tile that hold anything but padding, in steps of 64 (GemmConfig::skips_padding).
 DG_DEVICE int32_t wanted_rows(const Tile& tile) {
     return min(4, (tile.m_end - tile.row + kWgmmaRows - 1) / kWgmmaRows) * kWgmmaRows;
 }
@@ -167,7 +167,7 @@ class TileScheduler<c, kGrouping, true> {
 public:
     static constexpr bool kReadsTable = true;
     static constexpr bool kPlaced =
-        kGrouping == Grouping::m_psum || skips_padding(c);  // its place says how much of it is padding
+        kGrouping == Grouping::m_psum || c.skips_padding;  // its place says how much of it is padding
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>& table)
         : params_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.cluster.size()) {}
@@ -175,7 +175,7 @@ public:
     DG_DEVICE bool next(Tile& tile) {
         const Rasterizer<c> raster(params_);
         // Rather than kept where three kinds of tiles leave no registers.
-        if constexpr (skips_padding(c)) entry_ = table_.entry(index_);
+        if constexpr (c.skips_padding) entry_ = table_.entry(index_);
         while (entry_.group >= 0 && next_ >= entry_.block_end * raster.n_blocks) {
             blocks_before_ = entry_.block_end;
             entry_ = table_.entry(++index_);
@@ -201,7 +201,7 @@ private:
     DG_DEVICE void locate(Tile& tile) const {
         const Rasterizer<c> raster(params_);
         int32_t blocks = entry_.block_end - blocks_before_;
-        if constexpr (skips_padding(c)) {
+        if constexpr (c.skips_padding) {
             // A block with padding costs less: it comes by itself, behind the others. If it took turns with them, the
             // same CTAs would have it all along N, and with every expert.
             blocks = (entry_.row_end - entry_.row_begin) / c.tile_m();

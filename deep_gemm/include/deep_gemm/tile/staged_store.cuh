@@ -87,9 +87,9 @@ template <GemmConfig c>
 DG_DEVICE void copy_chunk(uint32_t source, const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk,
                           const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
-    const bool half = skips_padding(c) && subtile == 1 && shares_third(tile);
+    const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
     const int32_t row = tile.row + (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
-    if (!c.swap_ab && (skips_padding(c) || has_expert_runs(c)) && row >= tile.m_end)
+    if (!c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end)
         return;  // padding, or another expert's
     if (half && chunk >= kChunk.count / 2) return;
     const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
