@@ -243,5 +243,5 @@ def test_the_table_has_room_for_few_kernels() -> None:
 
 @pytest.mark.parametrize("m", [30000, 60000, 97000])
 def test_the_table_takes_no_stage(m) -> None:
-    found = grouped_candidates("m_contiguous", 64, m, 6144, 7168, 0, 128, HOPPER_SMS)
+    found = grouped_candidates("m_contiguous", 128, m, 6144, 7168, 0, 128, HOPPER_SMS)
     assert straight(found, 256, 128).stages == 4

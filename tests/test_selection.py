@@ -160,11 +160,12 @@ def test_a_ring_that_the_math_warps_hold_is_slow() -> None:
         ("dense", {"m": 4096, "n": 7168, "k": 16384}),
         ("masked", {"m": 4096, "groups": 32, "expected_m": 192, "n": 6144, "k": 7168}),
         ("m_contiguous", {"m": 64 * 160, "groups": 64, "n": 6144, "k": 7168}),
+        ("m_contiguous", {"m": 4 * 8192, "groups": 4, "n": 4096, "k": 2048}),
     ],
 )
 def test_many_rows_get_pairs_of_256x128(grouping, sizes) -> None:
-    """As was measured fastest (calibration_h200_high.json). What 256 rows cost at the end of a tile decides the first,
-    what pairs cost the others."""
+    """As was measured fastest (calibration_h200_high.json, _tall.json). What 256 rows cost at the end of a tile decides
+    the first, what pairs cost the others."""
     best = parse(C.explain(grouping, {"num_sms": HOPPER_SMS, **sizes}))[0]
     assert (best.rows, best.cols, best.cluster_shape) == (256, 128, (1, 2, 1))
 

@@ -84,9 +84,7 @@ constexpr int32_t subtile_step(const GemmConfig& c) {
 }
 
 /// Rows that one copy of the rows operand brings.
-constexpr int32_t rows_box(const GemmConfig& c) {
-    return c.skips_padding ? kWgmmaRows : c.tile.rows / c.cluster.cols;
-}
+constexpr int32_t rows_box(const GemmConfig& c) { return c.skips_padding ? kWgmmaRows : c.tile.rows / c.cluster.cols; }
 
 /// Stages of a ring that asks far ahead.
 inline constexpr int32_t kDeepRing = 7;
@@ -199,8 +197,8 @@ constexpr bool loads_by_warp(const GemmConfig& c) {
 /// 128x160 lost 6 to 9 % (docs/performance-tried.md).
 constexpr bool reads_scales_by_lane(const GemmConfig& c) {
     const bool tall = c.look_ahead && c.warpgroup_rows() > kWgmmaRows;
-    return loads_by_warp(c) && (c.tile.cols == 112 || c.tile.cols == 144 ||
-                                (tall ? !has_store_warp(c) : has_group_table(c)));
+    return loads_by_warp(c) &&
+           (c.tile.cols == 112 || c.tile.cols == 144 || (tall ? !has_store_warp(c) : has_group_table(c)));
 }
 
 /// One entry for each group that has rows, and the end mark.

@@ -137,8 +137,8 @@ private:
     }
 
     /// Contiguous: each row names its expert, or is padding. The first of 64 rows speaks for them. A run's first lane
-    /// has it; a run ends with its expert, where padding begins, or with the pass, in whole tiles. Returns the row where
-    /// the next pass begins: what is left of that run.
+    /// has it; a run ends with its expert, where padding begins, or with the pass, in whole tiles. Returns the row
+    /// where the next pass begins: what is left of that run.
     static DG_DEVICE int32_t find_runs(Groups& groups, int32_t first, const GemmParams& params) {
         const int32_t lane = threadIdx.x, extent = extent_m<c>(params);
 #pragma unroll
