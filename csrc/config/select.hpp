@@ -132,12 +132,12 @@ inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_block
 inline constexpr int32_t kMostGroupMaps = 96;
 
 /// Room in the table of groups: few different ones, so that a model has few kernels. A run of rows takes at least the
-/// experts' alignment, unless a pass over the layout cuts it. None where the layout itself tells a tile's expert.
+/// experts' alignment. None where the layout itself tells a tile's expert.
 inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
     if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
     if (p.grouping == Grouping::m_contiguous) {
         if (c.tile_m() % kWgmmaRows != 0 || p.m_alignment % kWgmmaRows != 0) return 0;
-        const int32_t runs = align_up(ceil_div(p.m, p.m_alignment) + p.m / kRowsOfPass, 256);
+        const int32_t runs = align_up(ceil_div(p.m, p.m_alignment), 256);
         return runs <= kMostRuns ? runs : 0;
     }
     return has_group_table(c) || p.grouping == Grouping::k_contiguous

@@ -203,15 +203,19 @@ constexpr bool reads_scales_by_lane(const GemmConfig& c) {
 
 /// One entry for each group that has rows, and the end mark.
 inline constexpr int32_t kGroupEntryBytes = 16;
+/// Experts' runs are found in steps of 64 rows a thread, so many at a time; each warp counts those that begin in its
+/// own.
+inline constexpr int32_t kRunSteps = 2, kRunCountBytes = 32 * 4;
 constexpr int32_t group_table_bytes(const GemmConfig& c) {
-    return c.group_capacity > 0 ? (c.group_capacity + 1) * kGroupEntryBytes : 0;
+    return c.group_capacity > 0 ? (c.group_capacity + 1) * kGroupEntryBytes + (has_expert_runs(c) ? kRunCountBytes : 0)
+                                : 0;
 }
 
-/// The table is filled in passes over up to so many groups, 32 a chunk: the chunks' loads and scans overlap. In a
-/// contiguous layout a pass looks at one row in 64, and runs end with it.
-inline constexpr int32_t kMostChunks = 8;
-inline constexpr int32_t kRowsOfPass = kMostChunks * 32 * kWgmmaRows;
+/// The table is filled in rounds of up to so many groups, 32 a chunk: the chunks' loads and scans overlap. Few chunks
+/// of runs, which are read from shared memory: each takes its time, whether there are so many or not.
+inline constexpr int32_t kMostChunks = 8, kChunksOfRuns = 2;
 constexpr int32_t group_chunks(const GemmConfig& c) {
+    if (has_expert_runs(c)) return kChunksOfRuns;
     return c.group_capacity < kMostChunks * 32 ? c.group_capacity / 32 : kMostChunks;
 }
 

@@ -30,6 +30,12 @@ DG_DEVICE float4 load_shared_x4(uint32_t address) {
     return v;
 }
 
+DG_DEVICE int32_t load_shared_int(uint32_t address) {
+    int32_t value;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(value) : "r"(address));
+    return value;
+}
+
 DG_DEVICE int4 load_shared_int_x4(uint32_t address) {
     int4 v;
     asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
@@ -44,6 +50,10 @@ DG_DEVICE void store_shared_x2(uint32_t address, float x, float y) {
 
 DG_DEVICE void store_shared_x4(uint32_t address, float x, float y, float z, float w) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+
+DG_DEVICE void store_shared_int(uint32_t address, int32_t value) {
+    asm volatile("st.shared.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
 DG_DEVICE void store_shared_int_x4(uint32_t address, int32_t x, int32_t y, int32_t z, int32_t w) {

@@ -1,21 +1,11 @@
 // Row ranges of groups whose sizes only the device knows, gathered once a CTA into shared memory.
 #pragma once
 
-#include <deep_gemm/params.cuh>
 #include <deep_gemm/plan.cuh>
 #include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/tile/expert_runs.cuh>
 
 namespace deep_gemm {
-
-/// Extents that the compiler may know.
-template <GemmConfig c>
-DG_DEVICE int32_t extent_m(const GemmParams& params) {
-    return c.shape.m ? c.shape.m : params.m;
-}
-template <GemmConfig c>
-DG_DEVICE int32_t extent_n(const GemmParams& params) {
-    return c.shape.n ? c.shape.n : params.n;
-}
 
 /// A group that has rows to write, or a run of rows in a contiguous layout. The entry after the last one has group =
 /// -1.
@@ -34,10 +24,14 @@ struct GroupTable {
         return {v.x, v.y, v.z, v.w};
     }
 
-    /// All threads of the CTA may call it, the first warp works. Synchronise before reading.
+    /// All threads of the CTA call it. Synchronise before reading.
     DG_DEVICE void fill(const GemmParams& params) const {
-        if constexpr (has_group_table(c))
-            if (threadIdx.x < 32) gather(params);
+        if constexpr (has_expert_runs(c)) {
+            const int32_t runs = ExpertRuns<c>(params, base, base + (c.group_capacity + 1) * kGroupEntryBytes).find();
+            if (threadIdx.x < 32) gather(params, min(runs, c.group_capacity));
+        } else if constexpr (has_group_table(c)) {
+            if (threadIdx.x < 32) gather(params, params.num_groups);
+        }
     }
 
 private:
@@ -53,19 +47,17 @@ private:
         ptx::store_shared_int_x4(base + index * kGroupEntryBytes, e.block_end, e.row_begin, e.row_end, e.group);
     }
 
-    DG_DEVICE void gather(const GemmParams& params) const {
+    /// The first warp: blocks of each group, and of all before it. (Runs are read from where their entries will be, all
+    /// of a round before any is written.)
+    DG_DEVICE void gather(const GemmParams& params, int32_t count) const {
         const int32_t lane = threadIdx.x;
-        const int32_t count =
-            has_expert_runs(c) ? (extent_m<c>(params) + kWgmmaRows - 1) / kWgmmaRows : params.num_groups;
         int32_t entries = 0, blocks_before = 0;
-        for (int32_t first = 0; first < count;) {
+        for (int32_t first = 0; first < count; first += 32 * kChunks) {
             Groups groups;
-            if constexpr (has_expert_runs(c)) {
-                first = find_runs(groups, first + lane, params) / kWgmmaRows;
-            } else {
+            if constexpr (has_expert_runs(c))
+                read_runs(groups, first + lane, count);
+            else
                 read_counts(groups, first + lane, params);
-                first += 32 * kChunks;
-            }
             // Where padding is left out, tiles differ in what they cost. CTAs take tiles in turn: experts of one tile
             // stand together with those that cost as much, the costly ones first, so that each CTA has as much to do.
             // Experts of several tiles come before them, as they are.
@@ -92,15 +84,14 @@ private:
 #pragma unroll
                 for (int32_t i = 0; i < kChunks; ++i) {
                     const int32_t index = entries + __popc(chosen[i] & ((1u << lane) - 1));
-                    // More runs than fit are no legal layout.
-                    if ((chosen[i] >> lane & 1) && index < c.group_capacity)
+                    if (chosen[i] >> lane & 1)
                         write(index, {blocks_before + scan[i], groups.begin[i], groups.end[i], groups.group[i]});
                     entries += __popc(chosen[i]);
                     blocks_before += __shfl_sync(0xffffffff, scan[i], 31);
                 }
             }
         }
-        if (lane == 0) write(min(entries, c.group_capacity), {blocks_before, 0, 0, -1});
+        if (lane == 0) write(entries, {blocks_before, 0, 0, -1});
     }
 
     /// Of an expert's tile, in steps of 64 rows; that of several tiles is a full one's.
@@ -136,39 +127,15 @@ private:
         }
     }
 
-    /// Contiguous: each row names its expert, or is padding. The first of 64 rows speaks for them. A run's first lane
-    /// has it; a run ends with its expert, where padding begins, or with the pass, in whole tiles. Returns the row
-    /// where the next pass begins: what is left of that run.
-    static DG_DEVICE int32_t find_runs(Groups& groups, int32_t first, const GemmParams& params) {
-        const int32_t lane = threadIdx.x, extent = extent_m<c>(params);
+    /// Contiguous: what all threads have found.
+    DG_DEVICE void read_runs(Groups& groups, int32_t first, int32_t count) const {
 #pragma unroll
         for (int32_t i = 0; i < kChunks; ++i) {
-            const int32_t row = groups.begin[i] = (first + 32 * i) * kWgmmaRows;
-            const int32_t group = row < extent ? ptx::load_global_int(params.grouped_layout + row) : -1;
-            groups.group[i] = static_cast<uint32_t>(group) < static_cast<uint32_t>(params.num_groups) ? group : -1;
+            const int32_t index = first + 32 * i;
+            const GroupEntry run = index < count ? entry(index) : GroupEntry{};
+            groups.begin[i] = run.row_begin, groups.end[i] = run.row_end, groups.group[i] = run.group;
+            groups.blocks[i] = (run.row_end - run.row_begin + kTileM - 1) / kTileM;
         }
-        int32_t pass_end = groups.begin[kChunks - 1] + (32 - lane) * kWgmmaRows,
-                next = pass_end;  // where the chunk's last run ends
-        bool last = true;
-#pragma unroll
-        for (int32_t i = kChunks - 1; i >= 0; --i) {
-            int32_t before = __shfl_up_sync(0xffffffff, groups.group[i], 1);
-            const int32_t other = i > 0 ? __shfl_sync(0xffffffff, groups.group[i > 0 ? i - 1 : 0], 31) : -2;
-            if (lane == 0) before = other;
-            const uint32_t starts = __ballot_sync(0xffffffff, groups.group[i] != before),
-                           later = starts & ~((2u << lane) - 1);
-            const int32_t chunk = groups.begin[i] - lane * kWgmmaRows;
-            if (starts && last) {
-                const int32_t begin = chunk + (31 - __clz(starts)) * kWgmmaRows;
-                next = pass_end = begin + (pass_end - begin) / kTileM * kTileM;
-                last = false;
-            }
-            groups.end[i] = min(later ? chunk + (__ffs(later) - 1) * kWgmmaRows : next, extent);
-            const bool run = groups.group[i] >= 0 && (starts >> lane & 1);
-            groups.blocks[i] = run ? (groups.end[i] - groups.begin[i] + kTileM - 1) / kTileM : 0;
-            if (starts) next = chunk + (__ffs(starts) - 1) * kWgmmaRows;
-        }
-        return pass_end;
     }
 };
 
