@@ -47,8 +47,7 @@ private:
         ptx::store_shared_int_x4(base + index * kGroupEntryBytes, e.block_end, e.row_begin, e.row_end, e.group);
     }
 
-    /// The first warp: blocks of each group, and of all before it. (Runs are read from where their entries will be, all
-    /// of a round before any is written.)
+    /// The first warp: blocks of each group, and of all before it.
     DG_DEVICE void gather(const GemmParams& params, int32_t count) const {
         const int32_t lane = threadIdx.x;
         int32_t entries = 0, blocks_before = 0;
@@ -136,6 +135,7 @@ private:
             groups.begin[i] = run.row_begin, groups.end[i] = run.row_end, groups.group[i] = run.group;
             groups.blocks[i] = (run.row_end - run.row_begin + kTileM - 1) / kTileM;
         }
+        __syncwarp();  // entries are written over them, in another order
     }
 };
 
