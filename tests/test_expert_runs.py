@@ -160,8 +160,9 @@ def test_the_same_bits_as_other_tiles(device, tile) -> None:
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("tile", [HIGH, (False, 64, 64)], ids=str)
 def test_layouts_of_several_passes(device, tile) -> None:
-    """16,384 rows are looked at in one pass: experts end there, cross it, or are many on both sides."""
-    for counts in ([16384, 130], [16300, 900], [40] * 127 + [200] + [70] * 8):
+    """All threads look at 128 rows each in one pass: experts end there, cross it, or are many on both sides."""
+    rows = 128 * (384 if tile == HIGH else 256)
+    for counts in ([rows, 130], [rows - 84, 900], [40] * (rows // 256 - 1) + [rows // 2 + 200] + [70] * 8):
         case = contiguous(counts, 16, 16, device)
         case.check(run(case, case.indices, tile).tensor)
 

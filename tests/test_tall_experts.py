@@ -74,9 +74,9 @@ def test_the_same_bits_as_with_padding_left_out(device) -> None:
         assert torch.equal(tall[group, :count].view(torch.int16), short.tensor[group, :count].view(torch.int16))
 
 
-@pytest.mark.parametrize("counts", [[100, 16640], [130, 16500], [16000, 700]], ids=str)
+@pytest.mark.parametrize("counts", [[100, 49408], [130, 49200], [49000, 700]], ids=str)
 def test_a_run_that_goes_on_behind_a_pass_has_no_tile_more(counts) -> None:
-    """16,384 rows are looked at in one pass. An expert that crosses its end would have a tile with padding there."""
+    """49,152 rows are looked at in one pass. An expert that crosses its end is one run all the same."""
     case = contiguous(counts, 16, 16, "cpu")
     case.check(run_contiguous(case, case.indices).tensor)
     report = simulator.last_report()

@@ -203,12 +203,15 @@ constexpr bool reads_scales_by_lane(const GemmConfig& c) {
 
 /// One entry for each group that has rows, and the end mark.
 inline constexpr int32_t kGroupEntryBytes = 16;
-/// Experts' runs are found in steps of 64 rows a thread, so many at a time; each warp counts those that begin in its
-/// own.
+constexpr int32_t group_entries_bytes(const GemmConfig& c) {
+    return c.group_capacity > 0 ? (c.group_capacity + 1) * kGroupEntryBytes : 0;
+}
+
+/// Experts' runs are found in steps of 64 rows a thread, so many at a time. Each warp counts those that begin in a step
+/// of its own; the counts lie behind the entries.
 inline constexpr int32_t kRunSteps = 2, kRunCountBytes = 32 * 4;
 constexpr int32_t group_table_bytes(const GemmConfig& c) {
-    return c.group_capacity > 0 ? (c.group_capacity + 1) * kGroupEntryBytes + (has_expert_runs(c) ? kRunCountBytes : 0)
-                                : 0;
+    return group_entries_bytes(c) + (has_expert_runs(c) ? kRunCountBytes : 0);
 }
 
 /// The table is filled in rounds of up to so many groups, 32 a chunk: the chunks' loads and scans overlap. Few chunks

@@ -27,7 +27,7 @@ struct GroupTable {
     /// All threads of the CTA call it. Synchronise before reading.
     DG_DEVICE void fill(const GemmParams& params) const {
         if constexpr (has_expert_runs(c)) {
-            const int32_t runs = ExpertRuns<c>(params, base, base + (c.group_capacity + 1) * kGroupEntryBytes).find();
+            const int32_t runs = ExpertRuns<c>(params, base, base + group_entries_bytes(c)).find();
             if (threadIdx.x < 32) gather(params, min(runs, c.group_capacity));
         } else if constexpr (has_group_table(c)) {
             if (threadIdx.x < 32) gather(params, params.num_groups);
