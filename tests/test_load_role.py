@@ -10,9 +10,7 @@ from deep_gemm._extension import C
 
 DENSE = {"m": 64, "n": 7168, "k": 2048}
 EXPERTS = {"m": 4096, "expected_m": 20, "n": 6144, "k": 7168, "groups": 32}
-
-
-CONTIGUOUS = {"m": 32768, "n": 4096, "k": 4096, "groups": 8}
+CONTIGUOUS = {"m": 32768, "n": 6144, "k": 7168, "groups": 8}
 K_GROUPS = {"m": 4096, "n": 7168, "k": 32768, "groups": 8, "per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
 
 
@@ -85,6 +83,7 @@ def test_few_tokens_of_experts_are_copied_with_two_k_blocks_at_once(grouping, fi
         ("masked", EXPERTS, True),
         ("k_contiguous", K_GROUPS, True),
         ("m_contiguous", CONTIGUOUS, False),  # 128x192
+        ("m_contiguous", CONTIGUOUS | {"n": 4096}, True),  # 256x128
     ],
 )
 def test_what_copies_take_stays_in_uniform_registers(grouping, fields, by_warp) -> None:
