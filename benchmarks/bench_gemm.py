@@ -25,6 +25,7 @@ from types import ModuleType
 
 import other_deep_gemm
 import torch
+from compile_ahead import compile_ahead
 from machine import describe, write_result
 from problems import NotAvailable, Problem, build
 from summary import class_of, summarise
@@ -205,6 +206,10 @@ def main() -> int:
 
     theirs = other_deep_gemm.load(arguments.against_deepgemm) if arguments.against_deepgemm else None
     begin = time.perf_counter()
+    if device.type == "cuda":
+        cases = [(row["case"], row.get("total")) for row in rows]
+        count = compile_ahead(cases, True, device.index or 0, arguments.seed)
+        print(f"{count} kernels compiled in {time.perf_counter() - begin:.1f} s", flush=True)
     results = []
     for row in rows:
         if time.perf_counter() - begin > arguments.seconds:

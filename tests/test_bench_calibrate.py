@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,6 +66,25 @@ def test_kernels_of_forced_configs(calibrate, case) -> None:
     assert f".tile = {{.rows = {rows}, .cols = {cols}, .k = {k}}}" in ahead
     assert f".stages = {best.stages}," in ahead
     assert len(calibrate.kernels_of(sizes, 132, [best, others[-1]])) == 2
+
+
+@pytest.mark.parametrize("case", [*SMALL, ["bf16", 16, 256, 512]], ids=str)
+def test_calls_find_what_was_compiled_ahead(case, tmp_path) -> None:
+    """In a fresh process: kernels that this one has loaded would not be looked for."""
+    program = f"""
+import sys
+sys.path[:0] = [{str(BENCHMARKS)!r}]
+import paths, torch
+from compile_ahead import compile_ahead
+from deep_gemm._extension import C
+from problems import build
+assert compile_ahead([({case}, None)], on_gpu=False) == 1
+compiled = C.jit_statistics()["compiled"]
+build({case}, torch.device("cpu")).call()
+assert compiled == 1 == C.jit_statistics()["compiled"], (compiled, C.jit_statistics())
+"""
+    environment = os.environ | {"DG_JIT_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
 def test_measures_every_kind(calibrate, tmp_path, monkeypatch, capsys) -> None:
