@@ -27,6 +27,7 @@ from pathlib import Path
 
 import cost_model
 from calibration_cases import TURNS, ordered, total_of
+from compile_ahead import kernels_of
 from fit import COLUMNS, Data, fit, print_regret, regret
 from shapes import KINDS, Sizes, sizes_of
 
@@ -36,20 +37,6 @@ AHEAD = 3  # problems whose kernels are compiled while one is timed
 
 
 # Compiling ahead
-
-
-def kernels_of(sizes: Sizes, num_sms: int, chosen: list) -> set[tuple[str, str]]:
-    """Names and sources of the kernels that the forced calls will want. A mistake here costs only time: the call then
-    compiles what it needs itself."""
-    from predict import fields_of
-
-    from deep_gemm._extension import C
-
-    grouping, fields = fields_of(sizes, num_sms)
-    names = ("swap_ab", "tile_rows", "tile_cols", "cluster_rows", "cluster_cols", "cluster_k", "turns")
-    configs = [dict(zip(names, candidate.config, strict=True)) for candidate in chosen]
-    found = [C.problem_kernel(grouping, fields | config) for config in configs]
-    return {(str(kernel["name"]), str(kernel["text"])) for kernel in found}
 
 
 class Compiler:

@@ -7,29 +7,34 @@ import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from predict import fields_of
-from shapes import sizes_of
+from predict import Candidate, fields_of
+from shapes import Sizes, sizes_of
+
+FORCED = ("swap_ab", "tile_rows", "tile_cols", "cluster_rows", "cluster_cols", "cluster_k", "turns")
 
 
-def kernels_of(cases: Iterable[tuple[Sequence, int | None]], num_sms: int, seed: int = 0) -> set[tuple[str, str]]:
-    """Names and sources of what selection picks for cases with their totals; of kinds that sizes_of knows."""
+def kernels_of(sizes: Sizes, num_sms: int, chosen: Sequence[Candidate] | None = None) -> set[tuple[str, str]]:
+    """Names and sources of the kernels that calls will want: with these configs, or with what selection picks. A
+    mistake here costs only time: the call then compiles what it needs itself."""
     from deep_gemm._extension import C
 
-    known = [sizes for case, total in cases if (sizes := sizes_of(case, total, seed)) is not None]
-    found = [C.problem_kernel(*fields_of(sizes, num_sms)) for sizes in known]
+    grouping, fields = fields_of(sizes, num_sms)
+    configs = [{}] if chosen is None else [dict(zip(FORCED, each.config, strict=True)) for each in chosen]
+    found = [C.problem_kernel(grouping, fields | config) for config in configs]
     return {(str(kernel["name"]), str(kernel["text"])) for kernel in found}
 
 
 def compile_ahead(cases: Iterable[tuple[Sequence, int | None]], on_gpu: bool, index: int = 0, seed: int = 0) -> int:
-    """For a device. Returns how many kernels there are. One that does not compile is left to the call, which says
-    more."""
+    """What selection picks on a device for cases with their totals, of kinds that sizes_of knows. Returns how many
+    kernels that are. One that does not compile is left to the call, which says more."""
     from deep_gemm._extension import C
 
     facts = C.device_facts(not on_gpu, index)
     target, output = str(facts["target"]), "cubin" if on_gpu else "ptx"
-    kernels = sorted(kernels_of(cases, facts["num_sms"], seed))
+    known = [sizes for case, total in cases if (sizes := sizes_of(case, total, seed)) is not None]
+    kernels = set().union(*(kernels_of(sizes, facts["num_sms"]) for sizes in known))
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        wait = [pool.submit(C.jit_compile, name, text, target, output) for name, text in kernels]
-    for future in wait:
+        futures = [pool.submit(C.jit_compile, name, text, target, output) for name, text in sorted(kernels)]
+    for future in futures:
         future.exception()
     return len(kernels)

@@ -76,18 +76,24 @@ inline bool looks_ahead(const GemmConfig& c) {
     return c.tile.cols >= 144;
 }
 
+/// Experts whose padding may hold anything; in a psum layout it becomes zero, which needs registers that the highest
+/// tiles do not have.
+inline bool has_experts(const GemmConfig& c) {
+    return c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked;
+}
+
 /// Whether at least four blocks of M are of one expert, and read the same weights.
 inline bool has_tall_experts(const GemmConfig& c, int32_t group_rows) {
-    return (c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked) && group_rows >= 4 * c.tile.rows;
+    return has_experts(c) && group_rows >= 4 * c.tile.rows;
 }
 
 /// Whether 64 rows of nothing but padding are left out. It is for two warpgroups of twice 64 rows: with 64 rows each,
 /// the one that has work would be no faster. And not for tall experts, few of whose tiles have padding: a kernel that
 /// need not ask has the loop of a dense one (docs/performance-tried.md).
 inline bool skips_padding(const GemmConfig& c, int32_t group_rows) {
-    const bool can = (c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked) && !c.swap_ab &&
-                     c.look_ahead && c.tile == TileShape{4 * kWgmmaRows, 128, 128} && c.row_warpgroups() == 2 &&
-                     c.col_scales() == ScaleKind::per_block && is_staged(c.store) && !c.add_c;
+    const bool can = has_experts(c) && !c.swap_ab && c.look_ahead && c.tile == TileShape{4 * kWgmmaRows, 128, 128} &&
+                     c.row_warpgroups() == 2 && c.col_scales() == ScaleKind::per_block && is_staged(c.store) &&
+                     !c.add_c;
     return can && !has_tall_experts(c, group_rows);
 }
 

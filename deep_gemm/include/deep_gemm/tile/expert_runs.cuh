@@ -5,6 +5,7 @@
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/extents.cuh>
+#include <deep_gemm/tile/group_entry.cuh>
 
 namespace deep_gemm {
 
@@ -86,10 +87,10 @@ private:
         if (run >= c.group_capacity) return;  // more than any legal layout has
         const uint32_t entry = entries_ + run * kGroupEntryBytes;
         if (unit.starts()) {
-            ptx::store_shared_int(entry + 4, unit.row);
-            ptx::store_shared_int(entry + 12, unit.expert);
+            ptx::store_shared_int(entry + GroupEntry::kRowBegin, unit.row);
+            ptx::store_shared_int(entry + GroupEntry::kGroup, unit.expert);
         }
-        if (unit.ends()) ptx::store_shared_int(entry + 8, min(unit.row + kWgmmaRows, extent_));
+        if (unit.ends()) ptx::store_shared_int(entry + GroupEntry::kRowEnd, min(unit.row + kWgmmaRows, extent_));
     }
 
     const int32_t* layout_;

@@ -4,16 +4,9 @@
 #include <deep_gemm/plan.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/expert_runs.cuh>
+#include <deep_gemm/tile/group_entry.cuh>
 
 namespace deep_gemm {
-
-/// A group that has rows to write, or a run of rows in a contiguous layout. The entry after the last one has group =
-/// -1.
-struct GroupEntry {
-    int32_t block_end;           // blocks of tile height in this group and all before it
-    int32_t row_begin, row_end;  // its real rows; blocks past row_end are padding to be zeroed
-    int32_t group;
-};
 
 template <GemmConfig c>
 struct GroupTable {
