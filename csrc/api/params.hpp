@@ -114,6 +114,7 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
     params.num_groups = call.problem.num_groups;
     params.strip_blocks = FastDivisor(plan.strip_blocks);
     params.strip_tiles = FastDivisor(plan.strip_blocks * ceil_div(call.problem.n, c.super_tile_n()));
+    params.first_shared = first_shared_tile(c, params.m, params.n, static_cast<int32_t>(plan.shape.grid));
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
 }

@@ -73,12 +73,15 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     if ((c.mn_major_rows() && c.tile.rows / c.cluster.cols % kMnBlock != 0) ||
         (c.mn_major_cols() && c.tile.cols / c.cluster.rows % kMnBlock != 0))
         return "an MN-major operand is copied in blocks of 64";
-    if (c.k_parts() > 1 && p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
+    if ((c.k_parts() > 1 || c.shares_last) && p.batch_invariant)
+        return "a split K depends on M, and set_batch_invariant forbids that";
     if (c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
     if (c.k_parts() > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
         return "a split K wants all tiles at once";
-    if (c.k_parts() > 1 && ceil_div(p.k, c.tile.k) < 3 * c.k_parts())
-        return "less than three K blocks for each part of K";
+    if (c.shares_last && shared_tiles(c, tiles, sm90::resident_ctas(p.num_sms, c.cluster.size())) == 0)
+        return "no last tiles that pairs could share";
+    const int32_t parts = c.cluster.k * c.k_warpgroups;
+    if (parts > 1 && ceil_div(p.k, c.tile.k) < 3 * parts) return "less than three K blocks for each part of K";
     if (c.math_warpgroups > 3) return "more than three math warpgroups";
     return "";
 }
@@ -201,17 +204,19 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .group_maps = p.group_maps != 0,
          .shape = p.compiled};
     c.group_capacity = group_capacity(p, c);
-    c.wgmma_products = sm90::multiplies_scales(c);
-    c.look_ahead = sm90::looks_ahead(c);
-    c.skips_padding = sm90::skips_padding(c, expected_group_rows(p));
     const int64_t m_blocks = (most_blocks(p, c.tile_m()) + c.cluster_m() - 1) / c.cluster_m() * c.cluster_m();
     const int64_t tiles = m_blocks * align_up(ceil_div(p.n, c.tile_n()), c.cluster_n());
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
-    divide_smem(c, static_cast<double>(tiles * cluster.k) / resident, expected_group_rows(p));
+    c.shares_last = c.grouping == Grouping::dense && c.store == StoreKind::tma_add && cluster.k == 2 &&
+                    k_warpgroups == 1 && tiles * cluster.k > resident;
+    c.wgmma_products = sm90::multiplies_scales(c);
+    c.look_ahead = sm90::looks_ahead(c);
+    c.skips_padding = sm90::skips_padding(c, expected_group_rows(p));
+    divide_smem(c, static_cast<double>(tiles * c.k_ctas()) / resident, expected_group_rows(p));
     candidate.refusal = refusal(p, c, tiles);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = waste(p, c);
     if (!candidate.refusal.empty()) return candidate;
-    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, resident));
+    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * c.k_ctas(), resident));
     candidate.strip_blocks = choose_strip(p, c, candidate.num_ctas);
     c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;

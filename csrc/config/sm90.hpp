@@ -225,6 +225,7 @@ struct CostModel {
     double split_us = 0.3667, part_us = 0.05603;  // adding up a K that a cluster splits in two, each further part,
     double turn_us = 0.0408;                      // each further warpgroup that shares it,
     double split_us_per_element = 0.0002625;      // and each element that comes from elsewhere
+    double shared_us = 2;                         // where the last tiles are shared, adding one part behind the other
 
     /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
     static CostModel of(ElementType operand) {
@@ -311,7 +312,7 @@ struct CostModel {
         const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
                      col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b, busy);
         const double l2 = (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes /
-                          (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * (c.cluster.k > 1 ? split_copies : 1);
+                          (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * (c.k_ctas() > 1 ? split_copies : 1);
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
                              : issues_in_order(c)              ? ordered_cycles
@@ -332,19 +333,20 @@ struct CostModel {
         ExpectedBlocks blocks = expected_blocks(p, tile_m);
         if (c.skips_padding) blocks.mean = expected_row_steps(p) * kWgmmaRows / tile_m;
         const double tiles = blocks.mean * ceil_div(p.n, tile_n);
-        const double waves = expected_waves(tiles / (num_ctas / c.cluster.size()), blocks.scatter);
-        const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
+        const double walks = tiles / (num_ctas / c.tile_ctas());  // tiles of a CTA
+        const double waves =
+            c.shares_last ? std::floor(walks) + 1.0 / c.cluster.k : expected_waves(walks, blocks.scatter);
+        const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.k_ctas());
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
         const double pair = c.multicasts() ? multicast_tile_cycles : 0;
         const double tile =
             tile_cycles + pair + (c.skips_padding ? padding_tile_cycles : 0) + elements * element_cycles(c);
         // A wave of tiles covers a square of D, no higher than a group. What it reads, other waves read again.
-        const double area = static_cast<double>(num_ctas / c.cluster.k) * elements;
+        const double area = static_cast<double>(num_ctas / c.k_ctas()) * elements;
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),
                                          static_cast<double>(align_up(expected_group_rows(p), tile_m)));
         const double width = area / height;
-        const double read = tiles / (num_ctas / c.cluster.size()) * (height * std::max(1.0, width / p.n) + width) *
-                            p.k * element_bytes(p.operand);
+        const double read = walks * (height * std::max(1.0, width / p.n) + width) * p.k * element_bytes(p.operand);
         const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms, waves);
         const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
         const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;
@@ -355,8 +357,9 @@ struct CostModel {
         const double again_us =
             std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;
         const double added = adds_to_memory(c.store) ? stored : 0;
-        const double split = (c.cluster.k > 1 ? split_us + part_us * (c.cluster.k - 2) : 0) +
-                             turn_us * (c.k_warpgroups - 1) + split_us_per_element * elements * (1 - 1.0 / c.k_parts());
+        const double split = (c.k_ctas() > 1 ? split_us + part_us * (c.k_ctas() - 2) : 0) +
+                             (c.shares_last ? shared_us : 0) + turn_us * (c.k_warpgroups - 1) +
+                             split_us_per_element * elements * (1 - 1.0 / c.k_parts());
         const double last_us = area * element_bytes(p.output) / last_gb_per_s / 1e3;
         return launch_us + (c.multicasts() ? multicast_us : 0) + split + again_us + last_us +
                norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, power_us,

@@ -44,7 +44,8 @@ struct TileShape {
 };
 
 /// CTAs of a cluster. Those that differ in `rows` share the cols operand, those that differ in `cols` share the rows
-/// operand (both multicast), those that differ in `k` split K and add up through distributed shared memory.
+/// operand (both multicast), those that differ in `k` split K and add up through distributed shared memory, or share
+/// the last tiles alone (GemmConfig::shares_last).
 struct ClusterShape {
     int32_t rows = 1, cols = 1, k = 1;
     constexpr bool operator==(const ClusterShape&) const = default;
@@ -70,6 +71,9 @@ struct GemmConfig {
         false;  // false: rows are A's (tokens), cols are B's (weights). true: the other way round, D stored transposed
     TileShape tile = {128, 128, 128};
     ClusterShape cluster = {};
+    bool shares_last =
+        false;  // CTAs that differ in cluster.k take tiles by themselves, and split K of those that would
+                // leave most of a last wave idle. Each adds its part to D (tma_add), in a fixed order
     int32_t math_warpgroups = 2;
     int32_t k_warpgroups = 1;  // math warpgroups that take the K blocks of the same rows in turn, and add up at the end
     bool parts_in_ring = false;  // parts of a sum, and D, go where stages were, which leaves room for more stages
@@ -105,8 +109,11 @@ struct GemmConfig {
     constexpr int32_t row_warpgroups() const { return math_warpgroups / k_warpgroups; }
     /// Whether copies go to other CTAs of the cluster too.
     constexpr bool multicasts() const { return cluster.rows * cluster.cols > 1; }
-    /// Partial sums of an element of D.
-    constexpr int32_t k_parts() const { return cluster.k * k_warpgroups; }
+    /// CTAs that split K of every tile, and those of a cluster that walk the same tiles.
+    constexpr int32_t k_ctas() const { return shares_last ? 1 : cluster.k; }
+    constexpr int32_t tile_ctas() const { return cluster.rows * cluster.cols * k_ctas(); }
+    /// Partial sums that make up an element before it is stored.
+    constexpr int32_t k_parts() const { return k_ctas() * k_warpgroups; }
     /// Along M and N: a CTA's tile, CTAs of its cluster, and what they cover together.
     constexpr int32_t tile_m() const { return swap_ab ? tile.cols : tile.rows; }
     constexpr int32_t tile_n() const { return swap_ab ? tile.rows : tile.cols; }

@@ -140,7 +140,19 @@ constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1)
 constexpr int32_t parts_bytes(const GemmConfig& c) {
     return c.k_parts() == 1 ? 0 : owned_row_warps(c) * received_bytes(c);
 }
-constexpr int32_t part_barriers(const GemmConfig& c) { return c.k_parts() == 1 ? 0 : owned_row_warps(c); }
+constexpr int32_t part_barriers(const GemmConfig& c) {
+    return c.shares_last ? 1 : c.k_parts() == 1 ? 0 : owned_row_warps(c);
+}
+
+/// Tiles of the last wave, if CTAs share them (GemmConfig::shares_last): there must be a cluster for each.
+constexpr int32_t shared_tiles(const GemmConfig& c, int64_t tiles, int32_t ctas) {
+    const int32_t last = static_cast<int32_t>(tiles % ctas);
+    return c.shares_last && last <= ctas / c.cluster.k ? last : 0;
+}
+constexpr int32_t first_shared_tile(const GemmConfig& c, int32_t m, int32_t n, int32_t ctas) {
+    const int32_t tiles = ceil_div(m, c.tile_m()) * ceil_div(n, c.tile_n());
+    return c.shares_last ? tiles - shared_tiles(c, tiles, ctas) : 0;
+}
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and
 /// `outer` along M.
@@ -182,6 +194,9 @@ constexpr bool has_store_warp(const GemmConfig& c) {
            c.k_parts() == 1 && c.math_warpgroups > 1 && c.store_buffers == store_chunks_per_tile(c) &&
            (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
 }
+
+/// Threads of a CTA that issue copies to D, where it is staged.
+constexpr int32_t storing_threads(const GemmConfig& c) { return has_store_warp(c) ? 1 : c.math_warpgroups * 4; }
 
 /// Whether all lanes of the load warp walk tiles and K blocks together and one of them copies, or one thread does it
 /// all. What a copy takes is in uniform registers, and for a warp it stays there; for one thread ptxas moves it there

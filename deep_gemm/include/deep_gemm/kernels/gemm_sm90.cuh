@@ -108,11 +108,12 @@ DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.staged(), c.math_warpgroups * 4);
         ptx::barrier_init(smem.drained(), 1);
     }
+    if constexpr (c.shares_last) ptx::barrier_init(smem.parts_barrier(0), storing_threads(c));
     if constexpr (c.k_parts() > 1)
         for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) {
             // Parts of other CTAs come asynchronously and are counted in bytes.
-            ptx::barrier_init(smem.parts_barrier(slot), c.cluster.k > 1 ? 1 : c.k_parts() - 1);
-            if constexpr (c.cluster.k > 1) ptx::barrier_arrive_expect(smem.parts_barrier(slot), received_bytes(c));
+            ptx::barrier_init(smem.parts_barrier(slot), c.k_ctas() > 1 ? 1 : c.k_parts() - 1);
+            if constexpr (c.k_ctas() > 1) ptx::barrier_arrive_expect(smem.parts_barrier(slot), received_bytes(c));
         }
     ptx::fence_barrier_init();
 }
@@ -141,8 +142,8 @@ DG_DEVICE void sync_threads() {
     if constexpr (c.multicasts()) ptx::cluster_wait();
 }
 
-/// Where CTAs split K: until all have arrived and can be sent parts. Warps that send none wait too, before they leave:
-/// that one may leave between arriving and waiting is promised nowhere.
+/// Where CTAs split K: until all have arrived and can be sent parts, or turns. Warps that send none wait too, before
+/// they leave: that one may leave between arriving and waiting is promised nowhere.
 template <GemmConfig c>
 DG_DEVICE void wait_for_receivers() {
     if constexpr (c.cluster.size() > 1 && !c.multicasts()) ptx::cluster_wait();
@@ -186,9 +187,12 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
             if (warp == 1) load_block_scales<c>(smem, params);
         if constexpr (c.wgmma_products)
             if (warp >= 1 && warp <= kSplitWarps) load_split_scales<c>(smem, params, warp - 1);
+        // The store role gives its turn away (tile/adding_turn.cuh).
+        const bool sends = c.shares_last && warp == 3;
+        if (sends) wait_for_receivers<c>();
         if constexpr (has_store_warp(c))
             if (warp == 3 && ptx::elect_one()) store_tiles<c>(smem, params);
-        wait_for_receivers<c>();
+        if (!sends) wait_for_receivers<c>();
     } else {
         meet();
         wait_for_receivers<c>();

@@ -41,8 +41,8 @@ public:
         int32_t k_blocks = counts_by_argument(c) ? k_blocks_ : tile.k_blocks;
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
-        constexpr bool kUniform =
-            counts_by_argument(c) || (c.grouping == Grouping::dense && (c.scaled() || c.cluster.k == 1));
+        constexpr bool kUniform = counts_by_argument(c) ||
+                                  (c.grouping == Grouping::dense && !c.shares_last && (c.scaled() || c.cluster.k == 1));
         if constexpr (!kUniform) k_blocks = ptx::uniform(k_blocks);
         constexpr bool kEarly = c.scaled() && (stores_late(c) || !TileScheduler<c>::kPlaced);
         const auto begin = [&] {
@@ -119,7 +119,7 @@ private:
         const uint32_t barrier = ptx::when_loaded(smem_.empty(stage), read);
         const int32_t lane = threadIdx.x % 32;
         __syncwarp();
-        if constexpr (c.cluster.size() == 1) {
+        if constexpr (!c.multicasts()) {
             if (lane == 0) ptx::barrier_arrive(barrier);
         } else {
             if (lane < position_.kSources) ptx::barrier_arrive_remote(barrier, position_.source_rank(lane));

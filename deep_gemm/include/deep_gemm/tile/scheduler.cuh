@@ -14,6 +14,7 @@ struct Tile {
     int32_t group;
     int32_t k_block, k_blocks;  // first and count
     int32_t m_end;              // first row past the group's real ones (extent of D where groups have no end)
+    bool shared;                // other CTAs of the cluster have the rest of its K (GemmConfig::shares_last)
 };
 
 /// Rows of a tile that hold anything but padding, in steps of 64 (GemmConfig::skips_padding).
@@ -56,8 +57,9 @@ struct Rasterizer {
 
     /// This CTA's part of K.
     DG_DEVICE void share_k(Tile& tile) const {
-        tile.k_block = k_blocks * position.k / c.cluster.k;
-        tile.k_blocks = k_blocks * (position.k + 1) / c.cluster.k - tile.k_block;
+        const bool whole = c.shares_last && !tile.shared;
+        tile.k_block = whole ? 0 : k_blocks * position.k / c.cluster.k;
+        tile.k_blocks = (whole ? k_blocks : k_blocks * (position.k + 1) / c.cluster.k) - tile.k_block;
     }
 
     /// Coordinates of the `index`th super-tile of a group of `m_blocks` blocks that starts at row `m_start`.
@@ -88,24 +90,35 @@ public:
     static constexpr bool kPlaced = false;
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
-        : raster_(params), m_end_(extent_m<c>(params)), next_(blockIdx.x / c.cluster.size()) {
+        : params_(params), raster_(params), m_end_(extent_m<c>(params)), next_(blockIdx.x / c.tile_ctas()) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
     }
 
     DG_DEVICE bool next(Tile& tile) {
-        if (next_ >= m_blocks_ * raster_.n_blocks) return false;
+        // A shared tile counts once for each CTA that has a part of it. (A question about the tile itself would keep
+        // ptxas from seeing that all lanes walk alike.)
+        const int32_t tiles = m_blocks_ * raster_.n_blocks;
+        const int32_t end = c.shares_last ? tiles * c.cluster.k - params_.first_shared * (c.cluster.k - 1) : tiles;
+        if (next_ >= end) return false;
+        if constexpr (c.shares_last) tile.shared = next_ >= params_.first_shared;
         raster_.share_k(tile);
         tile.group = 0;
         tile.m_end = m_end_;
         at_ = next_;
-        next_ += gridDim.x / c.cluster.size();
+        next_ += gridDim.x / c.tile_ctas();
         return true;
     }
 
-    DG_DEVICE void place(Tile& tile) const { raster_.place(tile, at_, m_blocks_, 0); }
+    DG_DEVICE void place(Tile& tile) const {
+        int32_t index = at_;
+        if constexpr (c.shares_last)
+            if (tile.shared) index = params_.first_shared + (at_ - params_.first_shared) / c.cluster.k;
+        raster_.place(tile, index, m_blocks_, 0);
+    }
 
 private:
     static constexpr int32_t kBlockM = c.super_tile_m();
+    const GemmParams& params_;
     Rasterizer<c> raster_;
     int32_t m_end_, m_blocks_, next_, at_ = 0;
 };
@@ -126,7 +139,7 @@ public:
           experts_(params.grouped_layout),
           num_groups_(params.num_groups),
           m_end_(extent_m<c>(params)),
-          next_(blockIdx.x / c.cluster.size()) {
+          next_(blockIdx.x / c.tile_ctas()) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
         look_ahead();
     }
@@ -135,7 +148,7 @@ public:
         do {
             if (next_ >= m_blocks_ * raster_.n_blocks) return false;
             tile = ahead_;
-            next_ += gridDim.x / c.cluster.size();
+            next_ += gridDim.x / c.tile_ctas();
             look_ahead();
         } while (static_cast<uint32_t>(tile.group) >= static_cast<uint32_t>(num_groups_));
         return true;
@@ -170,7 +183,7 @@ public:
         kGrouping == Grouping::m_psum || c.skips_padding;  // its place says how much of it is padding
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>& table)
-        : params_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.cluster.size()) {}
+        : params_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.tile_ctas()) {}
 
     DG_DEVICE bool next(Tile& tile) {
         const Rasterizer<c> raster(params_);
@@ -185,7 +198,7 @@ public:
         tile.group = entry_.group;
         tile.m_end = entry_.row_end;
         at_ = next_ - blocks_before_ * raster.n_blocks;
-        next_ += gridDim.x / c.cluster.size();
+        next_ += gridDim.x / c.tile_ctas();
         if constexpr (kPlaced) {  // blocks of nothing but padding become zero
             locate(tile);
             if (kGrouping == Grouping::m_psum && (c.swap_ab ? tile.col : tile.row) >= tile.m_end) tile.k_blocks = 0;
@@ -231,7 +244,7 @@ public:
     static constexpr bool kPlaced = false;
 
     DG_DEVICE TileScheduler(const GemmParams& params, const KGroupTable<c>& table)
-        : params_(params), table_(table), next_(blockIdx.x / c.cluster.size()) {}
+        : params_(params), table_(table), next_(blockIdx.x / c.tile_ctas()) {}
 
     DG_DEVICE bool next(Tile& tile) {
         const Rasterizer<c> raster(params_);
@@ -244,7 +257,7 @@ public:
             at_ = next_ - index * group_tiles;
             tile.group = params_.first_group + index;
             blocks = table_.blocks(index);
-            next_ += gridDim.x / c.cluster.size();
+            next_ += gridDim.x / c.tile_ctas();
         } while (adds_to_memory(c.store) && blocks.count == 0);  // nothing to add; otherwise D becomes C or zero
         tile.k_block = blocks.first, tile.k_blocks = blocks.count;
         return true;

@@ -30,7 +30,7 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
     if constexpr (c.parts_in_ring) ptx::named_barrier_wait(kRingDone, c.math_warpgroups * 128);
     if (mine != owner) {
         const uint32_t part = smem.parts(slot) + (mine - (mine > owner)) * kPartBytes + lane * 16;
-        if constexpr (c.cluster.k > 1) {
+        if constexpr (c.k_ctas() > 1) {
             const uint32_t owner_rank = position.rank(position.row, position.col, owner / c.k_warpgroups);
             const uint32_t target = ptx::map_to_cta(part, owner_rank),
                            barrier = ptx::map_to_cta(smem.parts_barrier(slot), owner_rank);
