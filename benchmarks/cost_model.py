@@ -73,8 +73,24 @@ class Configs:
         return np.where(self.per_row_b, 4, 2)
 
     @cached_property
+    def tiles(self) -> np.ndarray:
+        """Of a dense problem."""
+        tile_m, tile_n = np.where(self.swap_ab == 1, [self.cols, self.rows], [self.rows, self.cols])
+        return np.ceil(self.m / tile_m) * np.ceil(self.n / tile_n)
+
+    @cached_property
+    def shares_last(self) -> np.ndarray:
+        """Whether pairs share only the tiles of the last wave, on an H200. Selection refuses those that cannot."""
+        return (self.kind == WGRAD) & (self.cluster_k == 2) & (self.turns == 1) & (self.tiles * 2 > 132)
+
+    @cached_property
+    def k_ctas(self) -> np.ndarray:
+        """CTAs that split K of every tile."""
+        return np.where(self.shares_last, 1, self.cluster_k)
+
+    @cached_property
     def k_parts(self) -> np.ndarray:
-        return self.cluster_k * self.turns
+        return self.k_ctas * self.turns
 
     @cached_property
     def row_warpgroups(self) -> np.ndarray:
@@ -267,7 +283,7 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray, waves: np.nd
     copies = np.maximum(1, busy * np.select(sizes, [1, x["copy_64"], x["copy_32"]], x["copy_16"]))
     bytes_per_cycle = x["l2_bytes_per_cycle"] * (1 + x["spare_l2"] * (1 - busy))
     l2 = copies * (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / bytes_per_cycle
-    l2 = l2 * np.where(c.cluster_k > 1, x["split_copies"], 1)
+    l2 = l2 * np.where(c.k_ctas > 1, x["split_copies"], 1)
     waits = np.select(
         [c.overlaps_blocks | c.bf16, c.issues_in_order, c.looks_ahead],
         [x["overlap_cycles"], x["ordered_cycles"], x["ahead_cycles"]],
@@ -280,7 +296,8 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray, waves: np.nd
     cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns, late) - hidden
     tall = x["multicast_tall_cycles"] + x["multicast_cold_cycles"] / waves
     pair = np.where(c.subtiles > 1, tall, x["multicast_cycles"])
-    return cycles + np.where(c.multicasts, pair, 0) + np.where(c.skips_padding, x["padding_cycles"], 0)
+    cycles = cycles + np.where(c.multicasts, pair, 0) + np.where(c.skips_padding, x["padding_cycles"], 0)
+    return cycles + np.where(c.shares_last, x["shared_cycles"], 0)
 
 
 def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarray:
@@ -291,15 +308,17 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     step_m = np.where(swapped, c.cluster_cols, c.cluster_rows)
     step_n = np.where(swapped, c.cluster_rows, c.cluster_cols)
     n_blocks = ceil_div(c.n, tile_n * step_n)
-    ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * cluster
+    together = np.where(c.shares_last, 1, cluster)  # CTAs that walk the same tiles
+    ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * together
     num_ctas = np.minimum(ctas, resident_ctas(num_sms, cluster))
     blocks, scatter = expected_blocks(c, tile_m * step_m)
     wanted = expected_row_steps(c) * 64 / tile_m
     blocks = np.where(c.skips_padding, wanted, blocks)
     tiles = blocks * n_blocks
-    waves = expected_waves(tiles / (num_ctas // cluster), scatter)
+    walks = tiles / (num_ctas // together)
+    waves = np.where(c.shares_last, np.floor(walks) + 1 / c.cluster_k, expected_waves(walks, scatter))
     k = np.where(c.kind == KGROUPED, np.maximum(1, c.k // c.groups), c.k)
-    k_blocks = ceil_div(ceil_div(k * c.operand_bytes, 128), c.cluster_k)
+    k_blocks = ceil_div(ceil_div(k * c.operand_bytes, 128), c.k_ctas)
     elements = c.rows * c.cols
     adds = c.per_row_b  # these benchmarks add to D in place
     late_added = x["fp32_cycles_per_element"] + x["late_plain_fp32_cycles_per_element"]
@@ -310,11 +329,11 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
         [x["late_fp32_cycles_per_element"], late_added, x["fp32_cycles_per_element"], late],
         x["tile_cycles_per_element"],
     )
-    area = num_ctas // c.cluster_k * elements
+    area = num_ctas // c.k_ctas * elements
     high = tile_m * step_m
     height = np.clip(np.sqrt(area), high, ceil_div(group_rows(c), high) * high)
     width = area / height
-    read = tiles / (num_ctas // cluster) * (height * np.maximum(1, width / c.n) + width) * k * c.operand_bytes
+    read = walks * (height * np.maximum(1, width / c.n) + width) * k * c.operand_bytes
     of_tile = np.where(c.multicasts, x["multicast_tile_cycles"], 0)
     of_tile = of_tile + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
     tile = x["tile_cycles"] + of_tile + elements * of_element
@@ -327,7 +346,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     memory_us = moved / x["memory_gb_per_s"] / 1e3
     again_us = np.maximum(0, read - operands) * np.maximum(0, 1 - x["l2_bytes"] / operands) / x["again_gb_per_s"] / 1e3
     added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], x["added_gb_per_s"]) / 1e3
-    split = np.where(c.cluster_k > 1, x["split_us"] + x["part_us"] * (c.cluster_k - 2), 0)
+    split = np.where(c.k_ctas > 1, x["split_us"] + x["part_us"] * (c.k_ctas - 2), 0)
+    split = split + np.where(c.shares_last, x["shared_us"], 0)
     split = split + x["turn_us"] * (c.turns - 1) + x["split_us_per_element"] * elements * (1 - 1 / c.k_parts)
     last_us = area * c.output_bytes / x["last_gb_per_s"] / 1e3
     pair = np.where(c.multicasts, x["multicast_us"], 0)

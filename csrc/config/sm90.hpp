@@ -225,7 +225,7 @@ struct CostModel {
     double split_us = 0.3667, part_us = 0.05603;  // adding up a K that a cluster splits in two, each further part,
     double turn_us = 0.0408;                      // each further warpgroup that shares it,
     double split_us_per_element = 0.0002625;      // and each element that comes from elsewhere
-    double shared_us = 2;                         // where the last tiles are shared, adding one part behind the other
+    double shared_us = 2, shared_cycles = 12;     // where pairs share the last tiles: adding twice, each K block
 
     /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
     static CostModel of(ElementType operand) {
@@ -325,7 +325,7 @@ struct CostModel {
         const double tall = multicast_tall_cycles + multicast_cold_cycles / waves;
         const double pair = !c.multicasts() ? 0 : subtiles > 1 ? tall : multicast_cycles;
         return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) - hidden + pair +
-               (c.skips_padding ? padding_cycles : 0);
+               (c.skips_padding ? padding_cycles : 0) + (c.shares_last ? shared_cycles : 0);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
