@@ -46,14 +46,8 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
             Problem p{.operand = operand, .m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K")};
             if (operand == ElementType::bf16) p.scales_a = p.scales_b = ScaleKind::none;
             p.num_sms = device.facts().num_sms;
-            const auto candidate_for = [&](const Problem& problem) {
-                return make_candidate(problem, swap_ab != 0, tile, cluster, static_cast<int32_t>(k_warpgroups),
-                                      /*tolerate_waste=*/true);
-            };
-            Problem adding = p;  // has configs of its own (GemmConfig::shares_last)
-            adding.output = ElementType::fp32, adding.add_c = adding.in_place = 1;
-            Candidate candidate = candidate_for(p);
-            if (!candidate.refusal.empty() && candidate_for(adding).refusal.empty()) candidate = candidate_for(adding);
+            const Candidate candidate = make_candidate(p, swap_ab != 0, tile, cluster,
+                                                       static_cast<int32_t>(k_warpgroups), /*tolerate_waste=*/true);
             require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);
             return PlanCache::of(device).force(candidate);
         }

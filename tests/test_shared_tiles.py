@@ -1,8 +1,9 @@
-"""Sums that are added to D in FP32: the tiles of a last wave that few CTAs would have are shared by pairs, which add
-their halves one after the other (docs/kernels.md, "The last wave")."""
+"""The tiles of a last wave that few CTAs would have are shared by pairs, each of which multiplies half of K
+(docs/kernels.md, "The last wave")."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import bf16_inputs
@@ -11,27 +12,31 @@ import torch
 from candidates import HOPPER_SMS, forced_tile, parse
 from devices import FEW
 from fresh import copied_package, run
-from inputs import GuardedOutput, random_rows, random_values
+from inputs import GuardedOutput, random_blocks, random_rows, random_values
 from reference import BF16_TOLERANCES, assert_matches, product_nt
 
 import deep_gemm
 from deep_gemm._extension import C
 
-RECIPE = (1, 1, 128)
+WGRAD = {"recipe": (1, 1, 128)}
 ADDED = {"fp32_output": 1, "per_row_b": 1, "add_c": 1, "in_place": 1}
 PAIR = (1, 1, 2)
-# With four SMs: four tiles for all of them, and behind those one or two for pairs. (swapped, rows, cols, M, N)
-TILES = [
-    (False, 128, 128, 520, 100),  # products by wgmma, a store warp
-    (False, 128, 128, 380, 200),
-    (True, 128, 64, 300, 200),  # math warps store
-    (False, 128, 96, 300, 188),
+# With four SMs: tiles for all of them, once or twice, and behind those one or two for pairs.
+TILES = [  # swapped, rows, cols, M, N
+    (False, 128, 128, 520, 104),  # two partial sums
+    (False, 128, 192, 380, 384),  # stored late, by a store warp
+    (False, 256, 128, 1200, 128),  # 128 rows a warpgroup: each CTA stores half of them
+    (False, 128, 112, 640, 208),
     (False, 192, 128, 200, 380),  # three math warpgroups
+    (False, 64, 96, 260, 176),  # one
+    (True, 128, 64, 300, 200),
+    (True, 64, 32, 70, 160),
 ]
 
 
 @contextmanager
-def four_sms(device: torch.device):
+def four_sms(device: torch.device) -> Iterator[None]:
+    """As the simulator has."""
     before = deep_gemm.get_num_sms(device)
     if device.type == "cuda":
         deep_gemm.set_num_sms(4, device)
@@ -42,39 +47,70 @@ def four_sms(device: torch.device):
             deep_gemm.set_num_sms(before, device)
 
 
-def kernel(swapped: bool, rows: int, cols: int, m: int, n: int, k: int, **more: int) -> str:
+def shares(swapped: bool, rows: int, cols: int, m: int, n: int, k: int, **more: int) -> bool:
     config = {"swap_ab": int(swapped), "tile_rows": rows, "tile_cols": cols, "cluster_k": 2, "num_sms": 4}
-    return C.problem_kernel("dense", {"m": m, "n": n, "k": k, **ADDED, **config, **more})["text"]
+    return ".shares_last = true" in C.problem_kernel("dense", {"m": m, "n": n, "k": k, **config, **more})["text"]
 
 
 @pytest.mark.parametrize(("swapped", "rows", "cols", "m", "n"), TILES)
 @pytest.mark.parametrize("k", [6 * 128, 9 * 128 - 48])
 def test_fp8(device, swapped, rows, cols, m, n, k) -> None:
-    assert ".shares_last = true" in kernel(swapped, rows, cols, m, n, k)
-    a, b = random_rows((m, k), device, 1), random_rows((n, k), device, 2)
-    c = random_values((m, n), device, 3)
-    out = GuardedOutput((m, n), torch.float32, device)
-    out.tensor.copy_(c)
+    assert shares(swapped, rows, cols, m, n, k)
+    a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
+    out = GuardedOutput((m, n), torch.bfloat16, device)
     with four_sms(device), forced_tile(device, (m, n, k), swapped, rows, cols, PAIR):
-        deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=out.tensor, recipe=RECIPE)
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
     out.check()
-    assert_matches(out.tensor, product_nt(a, b, c))
+    assert_matches(out.tensor, product_nt(a, b))
+
+
+@pytest.mark.parametrize(
+    ("swapped", "rows", "cols", "m", "n"),
+    [(False, 128, 128, 520, 104), (False, 192, 128, 200, 380), (False, 128, 96, 300, 188), (True, 128, 64, 300, 200)],
+)
+@pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
+def test_fp32_and_what_it_is_added_to(device, swapped, rows, cols, m, n, add) -> None:
+    k = 7 * 128
+    a, b, c = random_rows((m, k), device, 1), random_rows((n, k), device, 2), random_values((m, n), device, 3)
+    out = GuardedOutput((m, n), torch.float32, device)
+    if add == "c_is_d":
+        out.tensor.copy_(c)
+    added = {"nothing": None, "c_is_d": out.tensor, "c_separate": c}[add]
+    with four_sms(device), forced_tile(device, (m, n, k), swapped, rows, cols, PAIR):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=added, **WGRAD)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b, None if add == "nothing" else c))
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("n", [101, 102])
+def test_rows_of_d_that_are_not_aligned(device, n) -> None:
+    m, k = 520, 768
+    a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
+    out = GuardedOutput((m, n), torch.bfloat16, device)
+    with four_sms(device), forced_tile(device, (m, n, k), False, 128, 128, PAIR):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b))
+
+
 @pytest.mark.parametrize(
-    ("swapped", "rows", "cols", "m", "n"), [(False, 128, 128, 520, 100), (True, 128, 64, 300, 200)]
+    ("swapped", "rows", "cols", "m", "n"),
+    [(False, 128, 128, 520, 104), (False, 128, 256, 380, 512), (True, 128, 64, 300, 200), (False, 64, 96, 260, 176)],
 )
-def test_bf16(device, swapped, rows, cols, m, n) -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_bf16(device, swapped, rows, cols, m, n, dtype) -> None:
     k = 13 * 64 - 16
     a, b = bf16_inputs.operands(m, n, k, device)
-    c = random_values((m, n), device, 3)
-    out = GuardedOutput((m, n), torch.float32, device)
-    out.tensor.copy_(c)
+    c = random_values((m, n), device, 3).to(dtype)
+    out = GuardedOutput((m, n), dtype, device)
+    if dtype == torch.float32:
+        out.tensor.copy_(c)
     with four_sms(device), forced_tile(device, (m, n, k), swapped, rows, cols, PAIR):
-        deep_gemm.bf16_gemm_nt(a, b, out.tensor, c=out.tensor)
+        deep_gemm.bf16_gemm_nt(a, b, out.tensor, c=out.tensor if dtype == torch.float32 else None)
     out.check()
-    assert_matches(out.tensor, product_nt(a, b, c), "bf16", BF16_TOLERANCES)
+    expected = product_nt(a, b, c if dtype == torch.float32 else None)
+    assert_matches(out.tensor, expected, "bf16", BF16_TOLERANCES)
 
 
 CALL = """
@@ -82,36 +118,37 @@ import deep_gemm
 from deep_gemm import simulator
 def rows(m, seed):
     g = torch.Generator().manual_seed(seed)
-    return torch.randn(m, 768, generator=g).to(torch.float8_e4m3fn), torch.rand(m, 6, generator=g)
-C.force_config(True, 0, 520, 100, 768, SWAPPED, 128, COLS, 1, 1, 2, 1)
-c = torch.randn(520, 100, generator=torch.Generator().manual_seed(3)) * 100
+    return torch.randn(m, 768, generator=g).to(torch.float8_e4m3fn)
+C.force_config(True, 0, 520, 100, 768, 0, ROWS, 128, 1, 1, 2, 1)
+a, b = (rows(M, 1), torch.ones(M, 6)), (rows(100, 2), torch.ones(1, 6))
 result = []
-for options in ({"schedule": "lazy"}, {"schedule": "eager"}, *({"schedule": "random", "seed": i} for i in range(6))):
-    d = c.clone()
+for options in ({"schedule": "lazy"}, {"schedule": "eager"}, *({"schedule": "random", "seed": i} for i in range(4))):
+    d = torch.empty(M, 100)
     with simulator.options(num_sms=4, **options):
-        deep_gemm.fp8_gemm_nt(rows(520, 1), rows(100, 2), d, c=d, recipe=(1, 1, 128))
+        deep_gemm.fp8_gemm_nt(a, b, d)
     result.append(d.numpy().tobytes().hex())
 result = len(set(result))
 """
-WAIT = "ptx::barrier_wait_cluster(barrier_, 0);"
-LATER = "const ClusterPosition<c> position;"  # when this CTA's additions are over
+MEETING = "ptx::barrier_wait(smem.ring_done(), 0);"
 
 
-@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("rows", [128, 192])
 @pytest.mark.parametrize("kept", [True, False])
-def test_order_of_additions_is_fixed(tmp_path, swapped, kept) -> None:
-    """On every schedule. And not where the second CTA waits for the first behind its own additions."""
-    header = tmp_path / "package" / "include" / "deep_gemm" / "tile" / "adding_turn.cuh"
+def test_parts_wait_until_nothing_is_multiplied(tmp_path, rows, kept) -> None:
+    """Equal bits on every schedule; and the same with that wait taken out of the kernel."""
+    header = tmp_path / "package" / "include" / "deep_gemm" / "tile" / "shared_tile.cuh"
     edit = f"""
 text = open({str(header)!r}).read()
-assert text.count({WAIT!r}) == text.count({LATER!r}) == 1
-late = text.replace({WAIT!r}, "").replace({LATER!r}, {LATER + "if (shared_ && position.k > 0) " + WAIT!r})
-open({str(header)!r}, "w").write(text if {kept} else late)
+assert text.count({MEETING!r}) == 1
+open({str(header)!r}, "w").write(text if {kept} else text.replace({MEETING!r}, ""))
 """
-    call = CALL.replace("SWAPPED", str(int(swapped))).replace("COLS", "128")
+    call = CALL.replace("ROWS", str(rows)).replace("M,", f"{rows * 4 + 8},").replace("520", str(rows * 4 + 8))
     outcome = run(copied_package(tmp_path / "package") + edit + call)
-    assert outcome.status == 0, outcome.stderr
-    assert (outcome.result == 1) == kept
+    if kept:
+        assert outcome.result == 1, outcome.stderr
+    else:
+        assert outcome.status != 0
+        assert "shared memory" in outcome.stderr
 
 
 def test_which_problems_share() -> None:
@@ -126,12 +163,13 @@ def test_which_problems_share() -> None:
 @pytest.mark.parametrize("device", FEW, indirect=True)
 def test_not_where_bits_must_not_depend_on_m(device) -> None:
     m, n, k = 520, 100, 768
-    a, b = random_rows((m, k), device, 1), random_rows((n, k), device, 2)
-    d = random_values((m, n), device, 3)
+    a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
+    out = GuardedOutput((m, n), torch.bfloat16, device)
     deep_gemm.set_batch_invariant(True, device)
     try:
         with four_sms(device), forced_tile(device, (m, n, k), False, 128, 128, PAIR):
             with pytest.raises(ValueError, match="set_batch_invariant forbids that"):
-                deep_gemm.fp8_gemm_nt(a, b, d, c=d, recipe=RECIPE)
+                deep_gemm.fp8_gemm_nt(a, b, out.tensor)
     finally:
         deep_gemm.set_batch_invariant(False, device)
+    out.assert_untouched()

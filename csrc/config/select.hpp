@@ -207,8 +207,8 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     const int64_t m_blocks = (most_blocks(p, c.tile_m()) + c.cluster_m() - 1) / c.cluster_m() * c.cluster_m();
     const int64_t tiles = m_blocks * align_up(ceil_div(p.n, c.tile_n()), c.cluster_n());
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
-    c.shares_last = c.grouping == Grouping::dense && c.store == StoreKind::tma_add && cluster.k == 2 &&
-                    k_warpgroups == 1 && tiles * cluster.k > resident;
+    c.shares_last =
+        c.grouping == Grouping::dense && cluster.k == 2 && k_warpgroups == 1 && tiles * cluster.k > resident;
     c.wgmma_products = sm90::multiplies_scales(c);
     c.look_ahead = sm90::looks_ahead(c);
     c.skips_padding = sm90::skips_padding(c, expected_group_rows(p));

@@ -138,7 +138,7 @@ inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales() == ScaleKind::per_block || c.col_scales() == ScaleKind::per_block;
     if (c.wgmma_products) return 4;
     if (!c.scaled() || !by_block) return std::nullopt;
-    if (c.look_ahead && c.warpgroup_rows() > kWgmmaRows) return c.cluster.size() > 1 ? 4 : 8;
+    if (c.look_ahead && c.warpgroup_rows() > kWgmmaRows) return c.multicasts() ? 4 : 8;
     if (c.look_ahead) return c.tile.cols == 160 || c.tile.cols == 176 ? 4 : 0;
     if (c.row_warpgroups() == 3) return 3;
     if (overlaps_blocks(c) && c.row_warpgroups() == 2 && c.tile.cols >= 48) return c.tile.cols < 128 ? 6 : 8;

@@ -44,8 +44,8 @@ struct TileShape {
 };
 
 /// CTAs of a cluster. Those that differ in `rows` share the cols operand, those that differ in `cols` share the rows
-/// operand (both multicast), those that differ in `k` split K and add up through distributed shared memory, or share
-/// the last tiles alone (GemmConfig::shares_last).
+/// operand (both multicast), those that differ in `k` split K and add up through distributed shared memory: of every
+/// tile, or of the last ones (GemmConfig::shares_last).
 struct ClusterShape {
     int32_t rows = 1, cols = 1, k = 1;
     constexpr bool operator==(const ClusterShape&) const = default;
@@ -71,9 +71,8 @@ struct GemmConfig {
         false;  // false: rows are A's (tokens), cols are B's (weights). true: the other way round, D stored transposed
     TileShape tile = {128, 128, 128};
     ClusterShape cluster = {};
-    bool shares_last =
-        false;  // CTAs that differ in cluster.k take tiles by themselves, and split K of those that would
-                // leave most of a last wave idle. Each adds its part to D (tma_add), in a fixed order
+    bool shares_last = false;  // CTAs that differ in cluster.k take tiles by themselves, and split K only of those that
+                               // would leave most of a last wave idle
     int32_t math_warpgroups = 2;
     int32_t k_warpgroups = 1;  // math warpgroups that take the K blocks of the same rows in turn, and add up at the end
     bool parts_in_ring = false;  // parts of a sum, and D, go where stages were, which leaves room for more stages

@@ -140,8 +140,15 @@ constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1)
 constexpr int32_t parts_bytes(const GemmConfig& c) {
     return c.k_parts() == 1 ? 0 : owned_row_warps(c) * received_bytes(c);
 }
+
+/// Pieces of 16 rows of a tile that CTAs share (GemmConfig::shares_last): by turns one CTA's and the other's.
+constexpr int32_t shared_piece(const GemmConfig& c, int32_t warp, int32_t subtile) {
+    return warp * (c.warpgroup_rows() / kWgmmaRows) + subtile;
+}
+constexpr int32_t shared_pieces(const GemmConfig& c) { return c.shares_last ? c.tile.rows / 16 : 0; }
+
 constexpr int32_t part_barriers(const GemmConfig& c) {
-    return c.shares_last ? 1 : c.k_parts() == 1 ? 0 : owned_row_warps(c);
+    return c.shares_last ? shared_pieces(c) / 2 + 1 : c.k_parts() == 1 ? 0 : owned_row_warps(c);
 }
 
 /// Tiles of the last wave, if CTAs share them (GemmConfig::shares_last): there must be a cluster for each.
@@ -194,9 +201,6 @@ constexpr bool has_store_warp(const GemmConfig& c) {
            c.k_parts() == 1 && c.math_warpgroups > 1 && c.store_buffers == store_chunks_per_tile(c) &&
            (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
 }
-
-/// Threads of a CTA that issue copies to D, where it is staged.
-constexpr int32_t storing_threads(const GemmConfig& c) { return has_store_warp(c) ? 1 : c.math_warpgroups * 4; }
 
 /// Whether all lanes of the load warp walk tiles and K blocks together and one of them copies, or one thread does it
 /// all. What a copy takes is in uniform registers, and for a warp it stays there; for one thread ptxas moves it there
@@ -268,8 +272,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
     p.part_barriers = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0)) * 8;
     const int32_t behind = align_up(p.part_barriers + part_barriers(c) * 8, 16);
-    p.parts = c.parts_in_ring ? staging_bytes(c) : behind;
-    p.groups = c.parts_in_ring ? behind : p.parts + parts_bytes(c);
+    p.parts = c.parts_in_ring ? staging_bytes(c) : c.shares_last ? p.rows : behind;
+    p.groups = c.parts_in_ring || c.shares_last ? behind : p.parts + parts_bytes(c);
     p.bytes =
         p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
     // compute-sanitizer takes an operand that wgmma reads twice for one of twice the size: it must end inside as well.

@@ -46,7 +46,7 @@ DG_DEVICE void store_subtile(float (&total)[kAccumulators<c>], const Tile& tile,
 }
 
 /// A warpgroup's rows of a tile, of which other warps of the cluster may hold parts.
-template <GemmConfig c>
+template <GemmConfig c, bool kMayBeShared>
 DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t warpgroup,
                           Stores<c>& stores, const GemmParams& params) {
     constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
@@ -54,11 +54,15 @@ DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& tot
         static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
         if (!reduce_split_k<c>(smem, ClusterPosition<c>(), total[0])) return;
     }
+    if constexpr (kMayBeShared)
+        if (tile.shared) exchange_pieces<c, kSubtiles>(smem, total);
+    const auto owned = [&](int32_t subtile) { return !kMayBeShared || owns<c>(tile, threadIdx.x / 32, subtile); };
     stores.begin();
-    store_subtile<c>(total[0], tile, warpgroup, 0, stores, params);
+    if (owned(0)) store_subtile<c>(total[0], tile, warpgroup, 0, stores, params);
     // Written out: a loop over accumulators that the compiler does not unroll would put them all into local memory.
     static_assert(kSubtiles <= 2);
-    if constexpr (kSubtiles == 2) store_subtile<c>(total[1], tile, warpgroup, 1, stores, params);
+    if constexpr (kSubtiles == 2)
+        if (owned(1)) store_subtile<c>(total[1], tile, warpgroup, 1, stores, params);
     stores.end();
 }
 
@@ -68,7 +72,10 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     MainLoop<c> main_loop(smem, warpgroup, params);
     Stores<c> stores(smem);
     typename MainLoop<c>::Totals total;
-    const auto store = [&](const Tile& tile) { store_tile<c>(smem, total, tile, warpgroup, stores, params); };
+    const auto store = [&](const Tile& tile) { store_tile<c, false>(smem, total, tile, warpgroup, stores, params); };
+    const auto store_last = [&](const Tile& tile) {
+        store_tile<c, c.shares_last>(smem, total, tile, warpgroup, stores, params);
+    };
     Tile tile, before;
     bool pending = false;
     const auto next = [&] {
@@ -87,10 +94,10 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
         if constexpr (stores_late(c))
             before = tile, pending = true;
         else
-            store(tile);
+            store_last(tile);
     }
     main_loop.end();
-    if (pending) store(before);
+    if (pending) store_last(before);
     stores.finish();
 }
 
@@ -108,7 +115,13 @@ DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.staged(), c.math_warpgroups * 4);
         ptx::barrier_init(smem.drained(), 1);
     }
-    if constexpr (c.shares_last) ptx::barrier_init(smem.parts_barrier(0), storing_threads(c));
+    if constexpr (c.shares_last) {
+        ptx::barrier_init(smem.ring_done(), c.math_warpgroups * 4);
+        for (int32_t slot = 0; slot < shared_pieces(c) / 2; ++slot) {
+            ptx::barrier_init(smem.parts_barrier(slot), 1);
+            ptx::barrier_arrive_expect(smem.parts_barrier(slot), split_k_part_bytes(c));
+        }
+    }
     if constexpr (c.k_parts() > 1)
         for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) {
             // Parts of other CTAs come asynchronously and are counted in bytes.
@@ -187,12 +200,9 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
             if (warp == 1) load_block_scales<c>(smem, params);
         if constexpr (c.wgmma_products)
             if (warp >= 1 && warp <= kSplitWarps) load_split_scales<c>(smem, params, warp - 1);
-        // The store role gives its turn away (tile/adding_turn.cuh).
-        const bool sends = c.shares_last && warp == 3;
-        if (sends) wait_for_receivers<c>();
         if constexpr (has_store_warp(c))
             if (warp == 3 && ptx::elect_one()) store_tiles<c>(smem, params);
-        if (!sends) wait_for_receivers<c>();
+        wait_for_receivers<c>();
     } else {
         meet();
         wait_for_receivers<c>();

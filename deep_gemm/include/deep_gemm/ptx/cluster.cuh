@@ -25,24 +25,6 @@ DG_DEVICE uint32_t map_to_cta(uint32_t address, uint32_t cta_rank) {
     return mapped;
 }
 
-/// mbarrier.arrive.release.cluster on another CTA's barrier at the same offset: who waits there (barrier_wait_cluster)
-/// sees all that this thread has done or seen.
-DG_DEVICE void barrier_arrive_release(uint32_t barrier, uint32_t cta_rank) {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(map_to_cta(barrier, cta_rank))
-                 : "memory");
-}
-
-/// mbarrier.try_wait.parity.acquire.cluster: until the phase of this parity is over.
-DG_DEVICE void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
-    asm volatile(
-        "{\n .reg .pred done;\n"
-        "again:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-        " @done bra finished;\n bra again;\n"
-        "finished:\n}\n" ::"r"(barrier),
-        "r"(parity)
-        : "memory");
-}
-
 /// st.async: 16 bytes into a CTA's shared memory, counted on a barrier of that CTA as a copy is: the one who waits
 /// there sees them.
 DG_DEVICE void store_cluster_async(uint32_t mapped, float a, float b, float c, float d, uint32_t mapped_barrier) {

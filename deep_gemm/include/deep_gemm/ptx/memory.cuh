@@ -120,7 +120,4 @@ DG_DEVICE void add_global_x2(float* address, float x, float y) {
 /// fence.proxy.async: ordinary shared-memory accesses before it are ordered with copies of the engine after it.
 DG_DEVICE void fence_for_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// The same for global memory.
-DG_DEVICE void fence_for_async_proxy_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-
 }  // namespace deep_gemm::ptx

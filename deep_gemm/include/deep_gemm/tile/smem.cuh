@@ -33,8 +33,13 @@ struct Smem {
     DG_DEVICE uint32_t block_scales(int stage) const {
         return base + kPlan.block_scales + stage * kPlan.block_scale_bytes;
     }
-    DG_DEVICE uint32_t parts(int slot) const { return base + kPlan.parts + slot * received_bytes(c); }
+    /// What the owner of 16 rows is sent by others.
+    DG_DEVICE uint32_t parts(int slot) const {
+        return base + kPlan.parts + slot * (c.shares_last ? split_k_part_bytes(c) : received_bytes(c));
+    }
     DG_DEVICE uint32_t parts_barrier(int slot) const { return base + kPlan.part_barriers + slot * 8; }
+    /// Nothing of the other CTA's ring will be read any more (GemmConfig::shares_last).
+    DG_DEVICE uint32_t ring_done() const { return parts_barrier(shared_pieces(c) / 2); }
     DG_DEVICE auto groups() const {
         if constexpr (c.grouping == Grouping::k_contiguous)
             return KGroupTable<c>{base + kPlan.groups};

@@ -9,8 +9,8 @@
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/ptx/tma.cuh>
-#include <deep_gemm/tile/adding_turn.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
+#include <deep_gemm/tile/shared_tile.cuh>
 #include <deep_gemm/tile/smem.cuh>
 #include <deep_gemm/tile/store.cuh>
 #include <deep_gemm/tile/swizzle.cuh>
@@ -88,6 +88,7 @@ template <GemmConfig c>
 DG_DEVICE void copy_chunk(uint32_t source, const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk,
                           const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
+    if (!owns<c>(tile, warp, subtile)) return;
     const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
     const int32_t row = tile.row + (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
     if (!c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end)
@@ -106,7 +107,7 @@ DG_DEVICE void copy_chunk(uint32_t source, const Tile& tile, int32_t warp, int32
 template <GemmConfig c>
 class OwnStores {
 public:
-    DG_DEVICE explicit OwnStores(const Smem<c>& smem) : smem_(smem), turn_(smem) {}
+    DG_DEVICE explicit OwnStores(const Smem<c>& smem) : smem_(smem) {}
 
     DG_DEVICE void begin() const {}
     DG_DEVICE void end() const {}
@@ -130,7 +131,6 @@ public:
             ptx::fence_for_async_proxy();
             __syncwarp();
             if (ptx::elect_one()) {
-                turn_.wait(tile);
 #pragma unroll
                 for (int32_t chunk = first; chunk < end; ++chunk)
                     copy_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), tile, threadIdx.x / 32, subtile, chunk,
@@ -143,14 +143,11 @@ public:
 
     /// Shared memory must outlive the copies that read it.
     DG_DEVICE void finish() const {
-        if (!ptx::elect_one()) return;
-        ptx::wait_stores<0>();
-        turn_.pass();
+        if (ptx::elect_one()) ptx::wait_stores<0>();
     }
 
 private:
     Smem<c> smem_;
-    AddingTurn<c> turn_;
     int32_t batch_ = 0;
 };
 
@@ -235,7 +232,6 @@ DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
     TileScheduler<c> tiles(params, smem.groups());
     StorePace<c> pace;
-    AddingTurn<c> turn(smem);
     const auto find = [&](Tile& tile) {
         if (!tiles.next(tile)) return false;
         tiles.place(tile);
@@ -247,7 +243,6 @@ DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
         more = find(after);
         ptx::barrier_wait(smem.staged(), phase);
         pace.begin(tile, more, after);
-        turn.wait(tile);
 #pragma unroll 1
         for (int32_t warp = 0; warp < c.math_warpgroups * 4; ++warp) {
             pace.wait();
@@ -262,7 +257,6 @@ DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     }
     // Shared memory must outlive the copies that read it.
     ptx::wait_stores<0>();
-    turn.pass();
 }
 
 }  // namespace deep_gemm
