@@ -151,10 +151,10 @@ constexpr int32_t part_barriers(const GemmConfig& c) {
     return c.shares_last ? shared_pieces(c) / 2 + 1 : c.k_parts() == 1 ? 0 : owned_row_warps(c);
 }
 
-/// Tiles of the last wave, if CTAs share them (GemmConfig::shares_last): there must be a cluster for each.
+/// Tiles of the last wave, if CTAs share them (GemmConfig::shares_last): there must be a pair for each.
 constexpr int32_t shared_tiles(const GemmConfig& c, int64_t tiles, int32_t ctas) {
     const int32_t last = static_cast<int32_t>(tiles % ctas);
-    return c.shares_last && last <= ctas / c.cluster.k ? last : 0;
+    return c.shares_last && last <= ctas / 2 ? last : 0;
 }
 constexpr int32_t first_shared_tile(const GemmConfig& c, int32_t m, int32_t n, int32_t ctas) {
     const int32_t tiles = ceil_div(m, c.tile_m()) * ceil_div(n, c.tile_n());

@@ -14,7 +14,7 @@ struct Tile {
     int32_t group;
     int32_t k_block, k_blocks;  // first and count
     int32_t m_end;              // first row past the group's real ones (extent of D where groups have no end)
-    bool shared;                // other CTAs of the cluster have the rest of its K (GemmConfig::shares_last)
+    int32_t shared;             // 1: the pair's other CTA has the other half of its K (GemmConfig::shares_last)
 };
 
 /// Rows of a tile that hold anything but padding, in steps of 64 (GemmConfig::skips_padding).
@@ -57,9 +57,15 @@ struct Rasterizer {
 
     /// This CTA's part of K.
     DG_DEVICE void share_k(Tile& tile) const {
-        const bool whole = c.shares_last && !tile.shared;
-        tile.k_block = whole ? 0 : k_blocks * position.k / c.cluster.k;
-        tile.k_blocks = (whole ? k_blocks : k_blocks * (position.k + 1) / c.cluster.k) - tile.k_block;
+        if constexpr (c.shares_last) {
+            // No branch, and the rank within a pair by the CTA's number: all lanes visibly count alike.
+            const int32_t second = tile.shared & blockIdx.x;
+            tile.k_block = second * (k_blocks >> 1);
+            tile.k_blocks = (k_blocks + second) >> tile.shared;
+        } else {
+            tile.k_block = k_blocks * position.k / c.cluster.k;
+            tile.k_blocks = k_blocks * (position.k + 1) / c.cluster.k - tile.k_block;
+        }
     }
 
     /// Coordinates of the `index`th super-tile of a group of `m_blocks` blocks that starts at row `m_start`.
@@ -95,12 +101,12 @@ public:
     }
 
     DG_DEVICE bool next(Tile& tile) {
-        // A shared tile counts once for each CTA that has a part of it. (A question about the tile itself would keep
-        // ptxas from seeing that all lanes walk alike.)
-        const int32_t tiles = m_blocks_ * raster_.n_blocks;
-        const int32_t end = c.shares_last ? tiles * c.cluster.k - params_.first_shared * (c.cluster.k - 1) : tiles;
+        // A shared tile counts twice, for one CTA and the other. (Asked about the tile itself, ptxas does not see that
+        // all lanes walk alike.)
+        const int32_t tiles = m_blocks_ * raster_.n_blocks,
+                      end = c.shares_last ? 2 * tiles - params_.first_shared : tiles;
         if (next_ >= end) return false;
-        if constexpr (c.shares_last) tile.shared = next_ >= params_.first_shared;
+        if constexpr (c.shares_last) tile.shared = min(max(next_ - params_.first_shared + 1, 0), 1);
         raster_.share_k(tile);
         tile.group = 0;
         tile.m_end = m_end_;
@@ -112,7 +118,7 @@ public:
     DG_DEVICE void place(Tile& tile) const {
         int32_t index = at_;
         if constexpr (c.shares_last)
-            if (tile.shared) index = params_.first_shared + (at_ - params_.first_shared) / c.cluster.k;
+            if (tile.shared) index = params_.first_shared + (at_ - params_.first_shared) / 2;
         raster_.place(tile, index, m_blocks_, 0);
     }
 
