@@ -81,7 +81,8 @@ class Configs:
     @cached_property
     def shares_last(self) -> np.ndarray:
         """Whether pairs share only the tiles of the last wave, on an H200. Selection refuses those that cannot."""
-        return (self.kind == WGRAD) & (self.cluster_k == 2) & (self.turns == 1) & (self.tiles * 2 > 132)
+        dense = (self.kind == DENSE) | (self.kind == WGRAD) | (self.kind == BF16)
+        return dense & (self.cluster_k == 2) & (self.turns == 1) & (self.tiles * 2 > 132)
 
     @cached_property
     def k_ctas(self) -> np.ndarray:

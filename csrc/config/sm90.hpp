@@ -225,7 +225,7 @@ struct CostModel {
     double split_us = 0.3667, part_us = 0.05603;  // adding up a K that a cluster splits in two, each further part,
     double turn_us = 0.0408;                      // each further warpgroup that shares it,
     double split_us_per_element = 0.0002625;      // and each element that comes from elsewhere
-    double shared_us = 2, shared_cycles = 12;     // where pairs share the last tiles: adding twice, each K block
+    double shared_us = 2.4, shared_cycles = 20;   // where pairs share the last tiles: adding twice, each K block
 
     /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
     static CostModel of(ElementType operand) {
@@ -253,6 +253,8 @@ struct CostModel {
             x.tile_cycles_per_element = 0.01683;
             x.multicast_cycles = 61.15;
             x.split_us = 0.3362;
+            x.shared_us = 1.7;
+            x.shared_cycles = 27;
             x.turn_us = 0.6213;
             x.split_us_per_element = 0.0003232;
         }
