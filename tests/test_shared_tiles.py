@@ -16,6 +16,7 @@ from inputs import GuardedOutput, random_blocks, random_rows, random_values
 from reference import BF16_TOLERANCES, assert_matches, product_nt
 
 import deep_gemm
+from deep_gemm import simulator
 from deep_gemm._extension import C
 
 WGRAD = {"recipe": (1, 1, 128)}
@@ -149,6 +150,20 @@ open({str(header)!r}, "w").write(text if {kept} else text.replace({MEETING!r}, "
     else:
         assert outcome.status != 0
         assert "shared memory" in outcome.stderr
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize(
+    ("cols", "cluster", "m", "n", "k"), [(64, PAIR, 19 * 64, 10 * 64, 768), (64, (1, 2, 1), 6 * 64, 50 * 64, 256)]
+)
+def test_every_pair_has_its_place(device, cols, cluster, m, n, k) -> None:
+    """Of 132 SMs, which selection deals out by GPCs."""
+    a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
+    out = GuardedOutput((m, n), torch.bfloat16, device)
+    with simulator.options(num_sms=HOPPER_SMS), forced_tile(device, (m, n, k), False, 64, cols, cluster):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b))
 
 
 def test_which_problems_share() -> None:

@@ -1,6 +1,7 @@
 // Hopper: the tile shapes that exist, and what one costs. Facts only; `select.hpp` decides.
 #pragma once
 
+#include <deep_gemm/params.cuh>
 #include <deep_gemm/plan.cuh>
 
 #include <algorithm>
@@ -168,9 +169,29 @@ inline std::vector<ClusterShape> cluster_shapes() {
 /// CTAs, one an SM, that run at once in clusters of this size. A cluster needs its SMs in one GPC;
 /// cuOccupancyMaxActiveClusters says 66, 39, 30 and 15 clusters of 2, 3, 4 and 8 on an H200 with 132 SMs.
 inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
-    if (cluster <= 2) return num_sms / cluster * cluster;
+    if (cluster == 2) return std::min(num_sms / 2, kMostPairs) * 2;
+    if (cluster == 1) return num_sms;
     if (cluster == 3) return num_sms * 13 / 44 * cluster;
     return num_sms * 10 / 11 / cluster * cluster;
+}
+
+/// Where a pair of CTAs (a cluster of two) had better begin to walk the tiles, so that pairs of one GPC are neighbours:
+/// the L2 answers a GPC's requests for the same data at once. CTAs without a cluster fill GPCs one after the other;
+/// pairs are dealt to them in turn. Seen on H200s with 132 SMs: four to the first GPC, four rounds to all eight, four
+/// rounds to the seven others, and one more to each of the last two (benchmarks/results/tried/pair_places.json).
+/// Elsewhere, and with one tile a CTA, as they come; only speed depends on it.
+inline int32_t pair_place(int32_t pair, int32_t ctas, bool several_tiles) {
+    constexpr int32_t kCtas = 132, kGpcs = 8, kFirst = 4, kAll = kFirst + 4 * kGpcs, kOthers = kAll + 4 * (kGpcs - 1);
+    if (ctas != kCtas || !several_tiles) return pair;
+    if (pair < kFirst) return pair;
+    const int32_t first = kFirst + 4;  // pairs of the first GPC; the last but one has nine, any other eight
+    const auto of_gpc = [](int32_t gpc, int32_t index) { return gpc * 8 + (gpc == kGpcs - 1 ? 1 : 0) + index; };
+    if (pair < kAll) {
+        const int32_t gpc = (pair - kFirst) % kGpcs, round = (pair - kFirst) / kGpcs;
+        return of_gpc(gpc, gpc == 0 ? kFirst + round : round);
+    }
+    if (pair < kOthers) return of_gpc(1 + (pair - kAll) % (kGpcs - 1), 4 + (pair - kAll) / (kGpcs - 1));
+    return of_gpc(kGpcs - 2 + pair - kOthers, first);
 }
 
 /// Estimated time of a config in microseconds. Fitted to measured times of problems of all kinds on an H200
@@ -225,7 +246,7 @@ struct CostModel {
     double split_us = 0.3667, part_us = 0.05603;  // adding up a K that a cluster splits in two, each further part,
     double turn_us = 0.0408;                      // each further warpgroup that shares it,
     double split_us_per_element = 0.0002625;      // and each element that comes from elsewhere
-    double shared_us = 2.4, shared_cycles = 20;   // where pairs share the last tiles: adding twice, each K block
+    double shared_us = 2.4, shared_cycles = 12;   // where pairs share the last tiles: adding twice, each K block
 
     /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
     static CostModel of(ElementType operand) {
@@ -254,7 +275,7 @@ struct CostModel {
             x.multicast_cycles = 61.15;
             x.split_us = 0.3362;
             x.shared_us = 1.7;
-            x.shared_cycles = 27;
+            x.shared_cycles = 19;
             x.turn_us = 0.6213;
             x.split_us_per_element = 0.0003232;
         }

@@ -37,6 +37,8 @@ struct FastDivisor {
 #endif
 };
 
+inline constexpr int32_t kMostPairs = 96;  // of CTAs that run at once
+
 struct GemmParams {
     TensorMap rows, cols;              // operands: [groups,] extent, K
     TensorMap last_rows, last_cols;    // the same in smaller boxes, for tiles at the end: has_last_rows, has_last_cols
@@ -57,10 +59,11 @@ struct GemmParams {
     int32_t first_group;  // K-grouped: this launch computes num_groups groups from here
     int32_t m, n, k;
     int32_t num_groups;
-    FastDivisor strip_blocks;  // rasterisation: this many blocks of M are walked together, so that L2 holds them
-    FastDivisor strip_tiles;   // and so many tiles that is, with all of N
-    int32_t first_shared;      // tile from which on CTAs share them (GemmConfig::shares_last)
-    int32_t m_alignment;       // psum layout: groups start at multiples of it
+    FastDivisor strip_blocks;         // rasterisation: this many blocks of M are walked together, so that L2 holds them
+    FastDivisor strip_tiles;          // and so many tiles that is, with all of N
+    int32_t first_shared;             // tile from which on CTAs share them (GemmConfig::shares_last)
+    uint8_t pair_places[kMostPairs];  // of each pair of CTAs, the place in the walk: deals_pairs
+    int32_t m_alignment;              // psum layout: groups start at multiples of it
     int32_t zero_padding;  // psum layout: rows between a group's end and the next group's start are written as zeros
 };
 

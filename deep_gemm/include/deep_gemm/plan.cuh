@@ -156,9 +156,14 @@ constexpr int32_t shared_tiles(const GemmConfig& c, int64_t tiles, int32_t ctas)
     const int32_t last = static_cast<int32_t>(tiles % ctas);
     return c.shares_last && last <= ctas / 2 ? last : 0;
 }
-constexpr int32_t first_shared_tile(const GemmConfig& c, int32_t m, int32_t n, int32_t ctas) {
-    const int32_t tiles = ceil_div(m, c.tile_m()) * ceil_div(n, c.tile_n());
-    return c.shares_last ? tiles - shared_tiles(c, tiles, ctas) : 0;
+/// Tiles of one matrix.
+constexpr int32_t dense_tiles(const GemmConfig& c, int32_t m, int32_t n) {
+    return ceil_div(m, c.tile_m()) * ceil_div(n, c.tile_n());
+}
+
+/// Whether the host says which pair of CTAs walks where (GemmParams::pair_places).
+constexpr bool deals_pairs(const GemmConfig& c) {
+    return c.grouping == Grouping::dense && ((c.cluster.cols == 2 && c.cluster.size() == 2) || c.shares_last);
 }
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and

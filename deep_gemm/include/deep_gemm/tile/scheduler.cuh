@@ -96,7 +96,7 @@ public:
     static constexpr bool kPlaced = false;
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
-        : params_(params), raster_(params), m_end_(extent_m<c>(params)), next_(blockIdx.x / c.tile_ctas()) {
+        : params_(params), raster_(params), m_end_(extent_m<c>(params)), next_(first_place(params)) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
     }
 
@@ -123,6 +123,12 @@ public:
     }
 
 private:
+    static DG_DEVICE int32_t first_place(const GemmParams& params) {
+        if constexpr (!deals_pairs(c)) return blockIdx.x / c.tile_ctas();
+        const int32_t pair = params.pair_places[blockIdx.x / 2];
+        return c.shares_last ? 2 * pair + blockIdx.x % 2 : pair;
+    }
+
     static constexpr int32_t kBlockM = c.super_tile_m();
     const GemmParams& params_;
     Rasterizer<c> raster_;
