@@ -182,9 +182,12 @@ def test_not_where_bits_must_not_depend_on_m(device) -> None:
     out = GuardedOutput((m, n), torch.bfloat16, device)
     deep_gemm.set_batch_invariant(True, device)
     try:
-        with four_sms(device), forced_tile(device, (m, n, k), False, 128, 128, PAIR):
-            with pytest.raises(ValueError, match="set_batch_invariant forbids that"):
-                deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+        with (
+            four_sms(device),
+            forced_tile(device, (m, n, k), False, 128, 128, PAIR),
+            pytest.raises(ValueError, match="set_batch_invariant forbids that"),
+        ):
+            deep_gemm.fp8_gemm_nt(a, b, out.tensor)
     finally:
         deep_gemm.set_batch_invariant(False, device)
     out.assert_untouched()
