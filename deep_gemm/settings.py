@@ -131,7 +131,8 @@ def set_batch_invariant(enabled: bool, device: DeviceLike = None) -> None:
     """Promise that a row's result depends on nothing but that row, the weights, N and K.
 
     It depends neither on M nor on the row's position or on other rows. Grouped calls keep that promise always. Dense
-    calls with few rows break it for speed, by splitting K; this forbids them to. Off at first.
+    calls break it for speed, by splitting K: with few rows of all tiles, with many of those that would leave most of a
+    last wave of tiles idle. This forbids them to. Off at first.
     """
     _set("batch_invariant", int(enabled), device)
 

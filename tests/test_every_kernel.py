@@ -23,7 +23,7 @@ from pathlib import Path
 import fresh
 import pytest
 import sass
-from candidates import HOPPER_SMS
+from candidates import HOPPER_SMS, parse
 from cases import PUBLIC_WEIGHTS
 
 from deep_gemm import jit
@@ -114,6 +114,19 @@ def k_grouped_problems() -> Iterator[Problem]:
         yield "k_contiguous", {"fp32_output": 1, "per_row_b": 1, **fields}
 
 
+def shared_problems() -> Iterator[Problem]:
+    """Every tile whose last ones pairs share, whatever selection makes of it: a problem of two waves, and 16 tiles."""
+    outputs = [{}, {"fp32_output": 1}, {"add_c": 1}, {"fp32_output": 1, "add_c": 1, "in_place": 1}]
+    for bf16, output, per_row_b, (m, n) in product((0, 1), outputs, (0, 1), [(2048, 2112), (2112, 7168), (700, 4000)]):
+        if bf16 and per_row_b:
+            continue
+        sizes = {"m": m, "n": n, "k": 7168, "bf16": bf16, "per_row_b": per_row_b, **output}
+        for c in parse(C.explain("dense", {"num_sms": HOPPER_SMS, **sizes})):
+            if c.cluster_shape == (1, 1, 2) and c.refusal is None and c.turns == 1 and c.ctas == HOPPER_SMS:
+                tile = {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols, "cluster_k": 2}
+                yield "dense", sizes | tile
+
+
 def kernels(problems: Iterable[Problem]) -> dict[str, Problem]:
     """Source text of every kernel, and the first problem that gets it."""
     found: dict[str, Problem] = {}
@@ -130,7 +143,10 @@ def config_of(text: str) -> str:
 def facts_of(text: str) -> set[tuple[str, str]]:
     """Every pair of facts that may decide registers and instructions together."""
     config = config_of(text)
-    names = "grouping|operand|output|scales_b|mn_major_a|mn_major_b|cluster|add_c|look_ahead|store|stream_b|group_maps"
+    names = (
+        "grouping|operand|output|scales_b|mn_major_a|mn_major_b|cluster|shares_last|add_c|look_ahead|store|stream_b|"
+        "group_maps"
+    )
     facts = re.findall(rf"\.(?:{names}) = (?:{{.*?}}|[\w:]+)", config)
     facts.append(re.search(r"swap_ab = \w+, .tile = {.*?}", config)[0])
     trips = re.search(r"\.shape = {.*?(\.k = \d+)}", config)[1]  # a K that is compiled in: the main loop's trip count
@@ -214,7 +230,8 @@ def failures(found: dict[str, Problem], texts: list[str]) -> str:
 
 
 def every_problem() -> Iterator[Problem]:
-    return chain(public_problems(), dense_problems(), grouped_problems(), k_grouped_problems(), bf16_problems())
+    some = dense_problems(), grouped_problems(), k_grouped_problems(), bf16_problems(), shared_problems()
+    return chain(public_problems(), *some)
 
 
 def test_no_kernel_spills_or_keeps_wgmma_waiting():

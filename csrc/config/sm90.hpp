@@ -1,7 +1,6 @@
 // Hopper: the tile shapes that exist, and what one costs. Facts only; `select.hpp` decides.
 #pragma once
 
-#include <deep_gemm/params.cuh>
 #include <deep_gemm/plan.cuh>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "problem.hpp"
+#include "sm90_clusters.hpp"
 
 namespace deep_gemm::sm90 {
 
@@ -149,8 +149,11 @@ inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
 /// Whether loads of C beside both accumulators, or what FP32 stores, group tables and pairs keep, take more registers
 /// than a thread has (ptxas -v, CUDA 13.0, scales per row).
 inline bool spills(const GemmConfig& c) {
-    if (!c.scaled()) return c.warpgroup_rows() / kWgmmaRows * c.tile.cols / 2 > 128;
+    const bool shares_tall = c.shares_last && c.warpgroup_rows() > kWgmmaRows;
+    if (!c.scaled())
+        return c.warpgroup_rows() / kWgmmaRows * c.tile.cols / 2 > 128 || (shares_tall && c.tile.cols == 112);
     const bool wide = c.warpgroup_rows() > kWgmmaRows && c.tile.cols >= 128;
+    if (wide && shares_tall && c.col_scales() == ScaleKind::per_row) return true;
     if (wide && (c.output == ElementType::fp32 || !is_staged(c.store) || c.grouping == Grouping::m_psum ||
                  (c.add_c && c.col_scales() == ScaleKind::per_row)))
         return true;
@@ -159,39 +162,6 @@ inline bool spills(const GemmConfig& c) {
     if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;
     const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
     return c.add_c && c.store == StoreKind::direct && c.math_warpgroups > 1 && accumulators >= math_registers(c) - 64;
-}
-
-/// Multicast pairs, and splits of K. Squares of four lose more to the CTAs that then fit than they save in L2 reads.
-inline std::vector<ClusterShape> cluster_shapes() {
-    return {{.rows = 1}, {.rows = 2}, {.cols = 2}, {.k = 2}, {.k = 3}, {.k = 4}, {.k = 8}};
-}
-
-/// CTAs, one an SM, that run at once in clusters of this size. A cluster needs its SMs in one GPC;
-/// cuOccupancyMaxActiveClusters says 66, 39, 30 and 15 clusters of 2, 3, 4 and 8 on an H200 with 132 SMs.
-inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
-    if (cluster == 2) return std::min(num_sms / 2, kMostPairs) * 2;
-    if (cluster == 1) return num_sms;
-    if (cluster == 3) return num_sms * 13 / 44 * cluster;
-    return num_sms * 10 / 11 / cluster * cluster;
-}
-
-/// Where a pair of CTAs (a cluster of two) had better begin to walk the tiles, so that pairs of one GPC are neighbours:
-/// the L2 answers a GPC's requests for the same data at once. CTAs without a cluster fill GPCs one after the other;
-/// pairs are dealt to them in turn. Seen on H200s with 132 SMs: four to the first GPC, four rounds to all eight, four
-/// rounds to the seven others, and one more to each of the last two (benchmarks/results/tried/pair_places.json).
-/// Elsewhere, and with one tile a CTA, as they come; only speed depends on it.
-inline int32_t pair_place(int32_t pair, int32_t ctas, bool several_tiles) {
-    constexpr int32_t kCtas = 132, kGpcs = 8, kFirst = 4, kAll = kFirst + 4 * kGpcs, kOthers = kAll + 4 * (kGpcs - 1);
-    if (ctas != kCtas || !several_tiles) return pair;
-    if (pair < kFirst) return pair;
-    const int32_t first = kFirst + 4;  // pairs of the first GPC; the last but one has nine, any other eight
-    const auto of_gpc = [](int32_t gpc, int32_t index) { return gpc * 8 + (gpc == kGpcs - 1 ? 1 : 0) + index; };
-    if (pair < kAll) {
-        const int32_t gpc = (pair - kFirst) % kGpcs, round = (pair - kFirst) / kGpcs;
-        return of_gpc(gpc, gpc == 0 ? kFirst + round : round);
-    }
-    if (pair < kOthers) return of_gpc(1 + (pair - kAll) % (kGpcs - 1), 4 + (pair - kAll) / (kGpcs - 1));
-    return of_gpc(kGpcs - 2 + pair - kOthers, first);
 }
 
 /// Estimated time of a config in microseconds. Fitted to measured times of problems of all kinds on an H200
