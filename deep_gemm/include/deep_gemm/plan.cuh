@@ -136,29 +136,30 @@ constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return c.tile.cols /
 /// What the owner of 16 rows is sent: every part but its own.
 constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1) * split_k_part_bytes(c); }
 
-/// What the owners of a CTA are sent, and the barriers that wait for it.
-constexpr int32_t parts_bytes(const GemmConfig& c) {
-    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * received_bytes(c);
-}
-
 /// Pieces of 16 rows of a tile that CTAs share (GemmConfig::shares_last): by turns one CTA's and the other's.
 constexpr int32_t shared_piece(const GemmConfig& c, int32_t warp, int32_t subtile) {
     return warp * (c.warpgroup_rows() / kWgmmaRows) + subtile;
 }
 constexpr int32_t shared_pieces(const GemmConfig& c) { return c.shares_last ? c.tile.rows / 16 : 0; }
 
+/// What the owners of a CTA are sent, and the barriers that wait for it. (What a shared tile's owners are sent goes
+/// where stages were, and one more barrier says when.)
+constexpr int32_t parts_bytes(const GemmConfig& c) {
+    return c.k_parts() == 1 ? 0 : owned_row_warps(c) * received_bytes(c);
+}
 constexpr int32_t part_barriers(const GemmConfig& c) {
     return c.shares_last ? shared_pieces(c) / 2 + 1 : c.k_parts() == 1 ? 0 : owned_row_warps(c);
 }
 
-/// Tiles of the last wave, if CTAs share them (GemmConfig::shares_last): there must be a pair for each.
-constexpr int32_t shared_tiles(const GemmConfig& c, int64_t tiles, int32_t ctas) {
-    const int32_t last = static_cast<int32_t>(tiles % ctas);
-    return c.shares_last && last <= ctas / 2 ? last : 0;
-}
 /// Tiles of one matrix.
 constexpr int32_t dense_tiles(const GemmConfig& c, int32_t m, int32_t n) {
     return ceil_div(m, c.tile_m()) * ceil_div(n, c.tile_n());
+}
+
+/// Of these, how many of the last wave CTAs share (GemmConfig::shares_last): there must be a pair for each.
+constexpr int32_t shared_tiles(const GemmConfig& c, int64_t tiles, int32_t ctas) {
+    const int32_t last = static_cast<int32_t>(tiles % ctas);
+    return c.shares_last && last <= ctas / 2 ? last : 0;
 }
 
 /// Whether the host says which pair of CTAs walks where (GemmParams::pair_places).

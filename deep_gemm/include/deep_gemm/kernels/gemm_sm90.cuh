@@ -155,8 +155,8 @@ DG_DEVICE void sync_threads() {
     if constexpr (c.multicasts()) ptx::cluster_wait();
 }
 
-/// Where CTAs split K: until all have arrived and can be sent parts, or turns. Warps that send none wait too, before
-/// they leave: that one may leave between arriving and waiting is promised nowhere.
+/// Where CTAs split K: until all have arrived and can be sent parts. Warps that send none wait too, before they leave:
+/// that one may leave between arriving and waiting is promised nowhere.
 template <GemmConfig c>
 DG_DEVICE void wait_for_receivers() {
     if constexpr (c.cluster.size() > 1 && !c.multicasts()) ptx::cluster_wait();

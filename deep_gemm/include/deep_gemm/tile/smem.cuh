@@ -13,6 +13,7 @@ template <GemmConfig c>
 struct Smem {
     static constexpr SmemPlan kPlan = plan_smem(c);
     static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
+    static_assert(!c.shares_last || shared_pieces(c) / 2 * split_k_part_bytes(c) <= kPlan.row_scales - kPlan.rows);
     static_assert(!c.parts_in_ring || (c.k_warpgroups > 1 && c.cluster.k == 1 && parts_fit_ring(c)));
 
     uint32_t base;
