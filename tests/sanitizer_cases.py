@@ -19,7 +19,8 @@ a column twice, for an operand of 32 bytes a column. The launch has room for tha
 reports reads past shared memory. It reported nothing at 645a2df (all cases); racecheck reported the race above in
 expert_tiles, and nothing in grouped, dense and weight_gradient. At e40ca6d, when CTAs of clusters met as they do now,
 memcheck reported nothing (dense, grouped, expert_tiles, layouts, weight_gradient), nor did racecheck (dense). At
-d067505, when all met at one place, synccheck had reported nothing.
+d067505, when all met at one place, synccheck had reported nothing. At f0517ad racecheck reported the race above in
+expert_tiles, and no warning. shared_tiles was run on the simulator only.
 
 Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer makes each launch many times slower.
 """
@@ -110,6 +111,23 @@ def expert_tiles() -> None:
     print("m-grouped: contiguous, tiles of 256, 128 and 64 rows")
 
 
+def shared_tiles() -> None:
+    """The last tiles shared by pairs of CTAs: stored at once, late, and 128 rows a warpgroup."""
+    k = 9 * 128
+    before = deep_gemm.get_num_sms()
+    deep_gemm.set_num_sms(4)
+    try:
+        for rows, cols, m, n in ((128, 128, 520, 104), (128, 192, 380, 384), (256, 128, 1200, 128)):
+            a, b = random_rows((m, k), DEVICE, 0), random_blocks((n, k), DEVICE, 1)
+            d = torch.full((m, n), float("nan"), dtype=torch.bfloat16, device=DEVICE)
+            with forced_tile(DEVICE, (m, n, k), False, rows, cols, (1, 1, 2)):
+                deep_gemm.fp8_gemm_nt(a, b, d)
+            assert_matches(d, product_nt(a, b), f"{rows}x{cols}")
+    finally:
+        deep_gemm.set_num_sms(before)
+    print("dense: last tiles shared by pairs")
+
+
 def products() -> None:
     """Scales per row on both sides, multiplied by the tensor cores, and several tiles a CTA."""
     m, n, k = 300, 264, 1040
@@ -186,7 +204,18 @@ def scale_layouts() -> None:
 
 
 if __name__ == "__main__":
-    every = (dense, layouts, weight_gradient, grouped, expert_tiles, products, k_grouped, bf16, scale_layouts)
+    every = (
+        dense,
+        layouts,
+        weight_gradient,
+        grouped,
+        expert_tiles,
+        shared_tiles,
+        products,
+        k_grouped,
+        bf16,
+        scale_layouts,
+    )
     cases = {case.__name__: case for case in every}
     for name in sys.argv[1:] or cases:
         cases[name]()
