@@ -6,125 +6,28 @@ writes.
 The compiler decides these, for each config anew, and speaks of none unless asked. Two of them are right results, the
 others speed. The test compiles the kernels of the public cases, and of the others a choice
 in which nearly every two facts (tile and store, say) that occur together in any of them occur together. All of them,
-about 2,200, take some minutes:
+about 3,200, take some minutes:
 
     PYTHONPATH=. python3 tests/test_every_kernel.py
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import chain, combinations, product
-from pathlib import Path
+from collections.abc import Iterable
+from itertools import combinations
 
 import fresh
 import pytest
 import sass
-from candidates import HOPPER_SMS, parse
-from cases import PUBLIC_WEIGHTS
+from candidates import HOPPER_SMS
+from every_problem import Problem, every_problem, public_problems
 
 from deep_gemm import jit
 from deep_gemm._extension import C
 
-MOST_KERNELS = 240  # every pair of facts would take 313; the last of them are one rare pair each
-TOKENS = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096]
-OTHER_WEIGHTS = [(129, 128), (1000, 1024), (5120, 272)]  # rows of D that TMA cannot store, K tails, few K blocks
-CASES = Path(__file__).resolve().parent.parent / "benchmarks" / "cases.json"
-
-Problem = tuple[str, dict[str, int]]  # what C.problem_kernel takes
-
-
-def public_problems() -> Iterator[Problem]:
-    """What the benchmarks measure: every kernel of these is compiled."""
-    for what, *case in (row["case"] for row in json.loads(CASES.read_text())["rows"]):
-        if what == "dense":
-            m, n, k = case
-            yield "dense", {"m": m, "n": n, "k": k}
-        elif what == "bf16":
-            m, n, k = case
-            yield "dense", {"m": m, "n": n, "k": k, "bf16": 1}
-        elif what == "wgrad":
-            m, k, n = case
-            yield "dense", {"m": m, "n": n, "k": k, "per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
-        elif what == "contiguous":
-            groups, tokens, n, k = case
-            yield "m_contiguous", {"m": groups * tokens, "n": n, "k": k, "groups": groups}
-        elif what == "masked":
-            groups, tokens, n, k = case
-            yield "masked", {"m": 4096, "expected_m": tokens, "n": n, "k": k, "groups": groups}
-
-
-def dense_problems() -> Iterator[Problem]:
-    outputs = [
-        {},
-        {"fp32_output": 1},
-        {"add_c": 1},
-        {"fp32_output": 1, "add_c": 1},
-        {"fp32_output": 1, "add_c": 1, "in_place": 1},
-    ]
-    weights = [*PUBLIC_WEIGHTS, *OTHER_WEIGHTS]
-    # As fp8_gemm_nt and fp8_gemm_nn compile it, with scales of B per block and per row.
-    for (n, k), m, output, per_row_b in product(weights, TOKENS, outputs, (0, 1)):
-        yield "dense", {"m": m, "n": n, "k": k, "per_row_b": per_row_b, **output}
-    # fp8_gemm_tn and fp8_gemm_tt compile M and N in.
-    for n, k in weights:
-        yield "dense", {"m": 4096, "n": n, "k": k, "per_row_b": 1, "fp32_output": 1, "compiled_dims": 3}
-
-
-def grouped_problems() -> Iterator[Problem]:
-    rows = [row["case"] for row in json.loads(CASES.read_text())["rows"]]
-    shapes = {tuple(case[3:]) for case in rows if case[0] in ("contiguous", "masked")} | {(7168, 2048), (576, 512)}
-    outputs = ({}, {"fp32_output": 1}, {"per_row_b": 1})
-    for (n, k), (groups, tokens), output in product(
-        sorted(shapes), [(4, 8192), (8, 1024), (32, 512), (32, 192), (64, 128), (6, 20), (128, 8)], outputs
-    ):
-        shape = {"n": n, "k": k, "groups": groups, **output}
-        for alignment in (64, 128):
-            m = groups * max(tokens, alignment)
-            yield "m_contiguous", {"m": m, "alignment": alignment, **shape}
-            yield "m_psum", {"m": m, "alignment": alignment, "expected_m": tokens, **shape}
-        yield "masked", {"m": 4096, "expected_m": tokens, **shape}
-
-
-def bf16_problems() -> Iterator[Problem]:
-    outputs = [{}, {"add_c": 1}, {"fp32_output": 1}, {"fp32_output": 1, "add_c": 1, "in_place": 1}]
-    for (n, k), m, output, layout in product([*PUBLIC_WEIGHTS, *OTHER_WEIGHTS], TOKENS, outputs, range(4)):
-        yield (
-            "dense",
-            {"m": m, "n": n, "k": k, "bf16": 1, "mn_major_a": layout & 1, "mn_major_b": layout >> 1, **output},
-        )
-    for (groups, tokens), mn_major in product([(8, 4096), (32, 192), (64, 128), (32, 8)], (0, 1)):
-        shape = {"n": 4096, "k": 2048, "groups": groups, "bf16": 1, "mn_major_b": mn_major}
-        for grouping in ("m_contiguous", "m_psum"):
-            yield grouping, {"m": groups * max(tokens, 128), "alignment": 128, "expected_m": tokens, **shape}
-        yield "masked", {"m": 4096, "expected_m": tokens, **shape}
-    k_groups = {"bf16": 1, "mn_major_a": 1, "mn_major_b": 1, "group_maps": 1, "fp32_output": 1}
-    for (m, n), output in product([(4096, 7168), (576, 1024)], [{}, {"add_c": 1}, {"add_c": 1, "in_place": 1}]):
-        yield "k_contiguous", {"m": m, "n": n, "k": 32768, "groups": 8, **k_groups, **output}
-
-
-def k_grouped_problems() -> Iterator[Problem]:
-    sides = [(4096, 7168), (7168, 2048), (576, 1024)]
-    outputs = [{}, {"add_c": 1}, {"add_c": 1, "in_place": 1}]
-    for (m, n), groups, k, output, maps in product(sides, (4, 16, 64), (256, 8192), outputs, (0, 1)):
-        fields = {"m": m, "n": n, "k": k * groups, "groups": groups, "group_maps": maps, **output}
-        yield "k_contiguous", {"fp32_output": 1, "per_row_b": 1, **fields}
-
-
-def shared_problems() -> Iterator[Problem]:
-    """Every tile whose last ones pairs share, whatever selection makes of it: a problem of two waves, and 16 tiles."""
-    outputs = [{}, {"fp32_output": 1}, {"add_c": 1}, {"fp32_output": 1, "add_c": 1, "in_place": 1}]
-    for bf16, output, per_row_b, (m, n) in product((0, 1), outputs, (0, 1), [(2048, 2112), (2112, 7168), (700, 4000)]):
-        if bf16 and per_row_b:
-            continue
-        sizes = {"m": m, "n": n, "k": 7168, "bf16": bf16, "per_row_b": per_row_b, **output}
-        for c in parse(C.explain("dense", {"num_sms": HOPPER_SMS, **sizes})):
-            if c.cluster_shape == (1, 1, 2) and c.refusal is None and c.turns == 1 and c.ctas == HOPPER_SMS:
-                tile = {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols, "cluster_k": 2}
-                yield "dense", sizes | tile
+MOST_KERNELS = 320  # every pair of facts would take 471; the last of them are one rare pair each
 
 
 def kernels(problems: Iterable[Problem]) -> dict[str, Problem]:
@@ -227,11 +130,6 @@ def failures(found: dict[str, Problem], texts: list[str]) -> str:
         for text, refused in zip(texts, compile_checked(texts), strict=True)
         if (error := refused or wrong_code(text))
     )
-
-
-def every_problem() -> Iterator[Problem]:
-    some = dense_problems(), grouped_problems(), k_grouped_problems(), bf16_problems(), shared_problems()
-    return chain(public_problems(), *some)
 
 
 def test_no_kernel_spills_or_keeps_wgmma_waiting():

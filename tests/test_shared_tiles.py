@@ -53,16 +53,22 @@ def shares(swapped: bool, rows: int, cols: int, m: int, n: int, k: int, **more: 
     return ".shares_last = true" in C.problem_kernel("dense", {"m": m, "n": n, "k": k, **config, **more})["text"]
 
 
+def check(device: torch.device, m: int, n: int, k: int, *tile, cluster: tuple[int, int, int] = PAIR) -> None:
+    """An FP8 product on a tile: swapped, rows, columns."""
+    a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
+    out = GuardedOutput((m, n), torch.bfloat16, device)
+    with forced_tile(device, (m, n, k), *tile, cluster):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b))
+
+
 @pytest.mark.parametrize(("swapped", "rows", "cols", "m", "n"), TILES)
 @pytest.mark.parametrize("k", [6 * 128, 9 * 128 - 48])
 def test_fp8(device, swapped, rows, cols, m, n, k) -> None:
     assert shares(swapped, rows, cols, m, n, k)
-    a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
-    out = GuardedOutput((m, n), torch.bfloat16, device)
-    with four_sms(device), forced_tile(device, (m, n, k), swapped, rows, cols, PAIR):
-        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
-    out.check()
-    assert_matches(out.tensor, product_nt(a, b))
+    with four_sms(device):
+        check(device, m, n, k, swapped, rows, cols)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +92,8 @@ def test_fp32_and_what_it_is_added_to(device, swapped, rows, cols, m, n, add) ->
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("n", [101, 102])
 def test_rows_of_d_that_are_not_aligned(device, n) -> None:
-    m, k = 520, 768
-    a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
-    out = GuardedOutput((m, n), torch.bfloat16, device)
-    with four_sms(device), forced_tile(device, (m, n, k), False, 128, 128, PAIR):
-        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
-    out.check()
-    assert_matches(out.tensor, product_nt(a, b))
+    with four_sms(device):
+        check(device, 520, n, 768, False, 128, 128)
 
 
 @pytest.mark.parametrize(
@@ -158,12 +159,8 @@ open({str(header)!r}, "w").write(text if {kept} else text.replace({MEETING!r}, "
 )
 def test_every_pair_has_its_place(device, cols, cluster, m, n, k) -> None:
     """Of 132 SMs, which selection deals out by GPCs."""
-    a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
-    out = GuardedOutput((m, n), torch.bfloat16, device)
-    with simulator.options(num_sms=HOPPER_SMS), forced_tile(device, (m, n, k), False, 64, cols, cluster):
-        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
-    out.check()
-    assert_matches(out.tensor, product_nt(a, b))
+    with simulator.options(num_sms=HOPPER_SMS):
+        check(device, m, n, k, False, 64, cols, cluster=cluster)
 
 
 def test_which_problems_share() -> None:
