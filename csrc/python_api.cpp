@@ -45,9 +45,7 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
             if (std::find(shapes.begin(), shapes.end(), tile) == shapes.end()) continue;
             Problem p{.operand = operand, .m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K")};
             if (operand == ElementType::bf16) p.scales_a = p.scales_b = ScaleKind::none;
-            Problem limited;
-            CallSettings::of(device.id()).apply(limited, device.facts());
-            p.num_sms = limited.num_sms;
+            p.num_sms = CallSettings::of(device.id()).allowed_sms(device.facts());
             const Candidate candidate = make_candidate(p, swap_ab != 0, tile, cluster,
                                                        static_cast<int32_t>(k_warpgroups), /*tolerate_waste=*/true);
             require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);

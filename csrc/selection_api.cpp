@@ -1,5 +1,6 @@
 // Which kernel a problem gets, as source text: for `python -m deep_gemm`, precompiling and tests. Needs no
 // device.
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/string.h>
 
@@ -16,6 +17,7 @@ namespace deep_gemm {
 namespace {
 
 using tvm::ffi::Any;
+using tvm::ffi::Array;
 using tvm::ffi::Map;
 using tvm::ffi::String;
 
@@ -137,8 +139,17 @@ std::string explain_problem(String grouping, Map<String, int64_t> fields) {
     return explain(request_of(grouping, fields).problem);
 }
 
+/// Where pairs of CTAs begin to walk the tiles, of which each has several.
+Array<int64_t> pair_places(int64_t num_ctas) {
+    Array<int64_t> places;
+    for (int32_t pair = 0; pair < num_ctas / 2; ++pair)
+        places.push_back(sm90::pair_place(pair, static_cast<int32_t>(num_ctas), /*several_tiles=*/true));
+    return places;
+}
+
 }  // namespace
 }  // namespace deep_gemm
 
+DEEP_GEMM_EXPORT(pair_places, deep_gemm::pair_places);
 DEEP_GEMM_EXPORT(explain, deep_gemm::explain_problem);
 DEEP_GEMM_EXPORT(problem_kernel, deep_gemm::problem_kernel);

@@ -235,6 +235,9 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 def explain(grouping: str, fields: Mapping[str, int], /) -> str:
     """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
 
+def pair_places(num_ctas: int, /) -> Sequence[int]:
+    """Where pairs of CTAs begin to walk the tiles: docs/kernels.md, "Clusters"."""
+
 def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, Any]:
     """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
     "m_contiguous", "m_psum", "masked" (m is then max_m) or "k_contiguous" (k is then the sum of K).

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import bf16_inputs
 import pytest
@@ -22,6 +24,7 @@ from deep_gemm._extension import C
 WGRAD = {"recipe": (1, 1, 128)}
 ADDED = {"fp32_output": 1, "per_row_b": 1, "add_c": 1, "in_place": 1}
 PAIR = (1, 1, 2)
+PLACES = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "tried" / "pair_places.json"
 # With four SMs: tiles for all of them, once or twice, and behind those one or two for pairs.
 TILES = [  # swapped, rows, cols, M, N
     (False, 128, 128, 520, 104),  # two partial sums
@@ -161,6 +164,20 @@ def test_every_pair_has_its_place(device, cols, cluster, m, n, k) -> None:
     """Of 132 SMs, which selection deals out by GPCs."""
     with simulator.options(num_sms=HOPPER_SMS):
         check(device, m, n, k, False, 64, cols, cluster=cluster)
+
+
+def test_pairs_of_a_gpc_are_neighbours() -> None:
+    """On the SMs that they were seen to get. CTAs without clusters fill GPCs one after the other, and so tell them."""
+    seen = json.loads(PLACES.read_text())
+    sizes = [16, 16, 16, 16, 16, 16, 18, 18]
+    in_order = [gpc for gpc, size in enumerate(sizes) for _ in range(size)]
+    gpc_of_sm = dict(zip(seen["no clusters"], in_order, strict=True))
+    places = list(C.pair_places(HOPPER_SMS))
+    assert sorted(places) == list(range(HOPPER_SMS // 2))
+    walk = sorted(range(HOPPER_SMS // 2), key=places.__getitem__)
+    gpcs = [gpc_of_sm[seen["clusters of two"][2 * pair]] for pair in walk]
+    assert gpcs == sorted(gpcs)
+    assert list(C.pair_places(130)) == list(range(65))
 
 
 def test_which_problems_share() -> None:

@@ -32,12 +32,16 @@ struct CallSettings {
         return alignment;
     }
 
+    int32_t allowed_sms(const DeviceFacts& facts) const {
+        const int32_t sms = num_sms.load(std::memory_order_relaxed);
+        return sms == 0 ? facts.num_sms : std::min(sms, facts.num_sms);
+    }
+
     /// Values set one after the other may be seen half changed by a call that runs at the same time; each of them is
     /// legal.
     void apply(Problem& p, const DeviceFacts& facts) const {
         constexpr auto kRelaxed = std::memory_order_relaxed;
-        const int32_t sms = num_sms.load(kRelaxed);
-        p.num_sms = sms == 0 ? facts.num_sms : std::min(sms, facts.num_sms);
+        p.num_sms = allowed_sms(facts);
         p.tensor_core_percent = tensor_core_percent.load(kRelaxed);
         p.block_m_multiple = block_m_multiple.load(kRelaxed), p.block_n_multiple = block_n_multiple.load(kRelaxed);
         p.batch_invariant = batch_invariant.load(kRelaxed);

@@ -146,14 +146,13 @@ inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     return std::nullopt;
 }
 
-/// Whether loads of C beside both accumulators, or what FP32 stores, group tables and pairs keep, take more registers
-/// than a thread has (ptxas -v, CUDA 13.0, scales per row).
+/// Whether loads of C beside both accumulators, or what FP32 stores, group tables, pairs and shared tiles keep, take
+/// more registers than a thread has (ptxas -v, CUDA 13.0, scales per row).
 inline bool spills(const GemmConfig& c) {
-    const bool shares_tall = c.shares_last && c.warpgroup_rows() > kWgmmaRows;
+    const bool tall = c.warpgroup_rows() > kWgmmaRows, wide = tall && c.tile.cols >= 128;
     if (!c.scaled())
-        return c.warpgroup_rows() / kWgmmaRows * c.tile.cols / 2 > 128 || (shares_tall && c.tile.cols == 112);
-    const bool wide = c.warpgroup_rows() > kWgmmaRows && c.tile.cols >= 128;
-    if (wide && shares_tall && c.col_scales() == ScaleKind::per_row) return true;
+        return c.warpgroup_rows() / kWgmmaRows * c.tile.cols / 2 > 128 || (tall && c.shares_last && c.tile.cols == 112);
+    if (wide && c.shares_last && c.col_scales() == ScaleKind::per_row) return true;
     if (wide && (c.output == ElementType::fp32 || !is_staged(c.store) || c.grouping == Grouping::m_psum ||
                  (c.add_c && c.col_scales() == ScaleKind::per_row)))
         return true;

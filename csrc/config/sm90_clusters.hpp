@@ -25,12 +25,12 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
     return num_sms * 10 / 11 / cluster * cluster;
 }
 
-/// Pairs of CTAs (clusters of two) that GPCs have room for, seen on H200s with 132 SMs.
+/// Pairs of CTAs (clusters of two) that the GPCs of an H200 with 132 SMs have room for.
 inline constexpr int32_t kPairsOfGpc[] = {8, 8, 8, 8, 8, 8, 9, 9}, kPairs = 66;
 
 /// Where each of these pairs had better begin to walk the tiles, so that pairs of one GPC are neighbours: the L2
 /// answers a GPC's requests for the same data at once. CTAs without a cluster fill GPCs one after the other anyway.
-/// Pairs are dealt out: four to the first GPC, then one to each that has room
+/// Pairs were seen to be dealt out: four to the first GPC, then one to each that has room
 /// (benchmarks/results/tried/pair_places.json).
 constexpr std::array<uint8_t, kPairs> places_by_gpc() {
     constexpr int32_t kGpcs = std::size(kPairsOfGpc), kDealtFirst = 4;

@@ -72,8 +72,11 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     MainLoop<c> main_loop(smem, warpgroup, params);
     Stores<c> stores(smem);
     typename MainLoop<c>::Totals total;
-    const auto store = [&](const Tile& tile) { store_tile<c, false>(smem, total, tile, warpgroup, stores, params); };
-    const auto store_last = [&](const Tile& tile) {
+    // A tile with another behind it is not shared: the code that exchanges parts stays out of the loop over K.
+    const auto store_whole = [&](const Tile& tile) {
+        store_tile<c, false>(smem, total, tile, warpgroup, stores, params);
+    };
+    const auto store = [&](const Tile& tile) {
         store_tile<c, c.shares_last>(smem, total, tile, warpgroup, stores, params);
     };
     Tile tile, before;
@@ -84,7 +87,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     };
     while (next()) {
         main_loop.run(total, tile, [&] {
-            if (pending) store(before);
+            if (pending) store_whole(before);
             MainLoop<c>::clear(total);
             tiles.place(tile);
             if constexpr (c.add_c)
@@ -94,10 +97,10 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
         if constexpr (stores_late(c))
             before = tile, pending = true;
         else
-            store_last(tile);
+            store(tile);
     }
     main_loop.end();
-    if (pending) store_last(before);
+    if (pending) store(before);
     stores.finish();
 }
 

@@ -41,8 +41,8 @@ public:
         int32_t k_blocks = counts_by_argument(c) ? k_blocks_ : tile.k_blocks;
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
-        constexpr bool kUniform = counts_by_argument(c) ||
-                                  (c.grouping == Grouping::dense && !c.shares_last && (c.scaled() || c.cluster.k == 1));
+        constexpr bool kSameForAll = c.grouping == Grouping::dense && !c.shares_last;  // a count of the argument's
+        constexpr bool kUniform = counts_by_argument(c) || (kSameForAll && (c.scaled() || c.cluster.k == 1));
         if constexpr (!kUniform) k_blocks = ptx::uniform(k_blocks);
         constexpr bool kEarly = c.scaled() && (stores_late(c) || !TileScheduler<c>::kPlaced);
         const auto begin = [&] {
