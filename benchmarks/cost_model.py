@@ -80,9 +80,11 @@ class Configs:
 
     @cached_property
     def shares_last(self) -> np.ndarray:
-        """Whether pairs share only the tiles of the last wave, on an H200. Selection refuses those that cannot."""
+        """Whether pairs share only the tiles of the last wave, on an H200, or all of the largest ones if there is no
+        more than that. Selection refuses those that cannot."""
         dense = (self.kind == DENSE) | (self.kind == WGRAD) | (self.kind == BF16)
-        return dense & (self.cluster_k == 2) & (self.turns == 1) & (self.tiles * 2 > 132)
+        large = (self.rows < 256) & (self.rows * self.cols >= 128 * 192)
+        return dense & (self.cluster_k == 2) & (self.turns == 1) & ((self.tiles * 2 > 132) | large)
 
     @cached_property
     def k_ctas(self) -> np.ndarray:
@@ -284,7 +286,8 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray, waves: np.nd
     copies = np.maximum(1, busy * np.select(sizes, [1, x["copy_64"], x["copy_32"]], x["copy_16"]))
     bytes_per_cycle = x["l2_bytes_per_cycle"] * (1 + x["spare_l2"] * (1 - busy))
     l2 = copies * (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / bytes_per_cycle
-    l2 = l2 * np.where(c.k_ctas > 1, x["split_copies"], 1)
+    alone = (c.k_ctas > 1) & (c.m <= np.where(c.swap_ab == 1, c.cols, c.rows))
+    l2 = l2 * np.where(alone, x["split_copies"], 1)
     waits = np.select(
         [c.overlaps_blocks | c.bf16, c.issues_in_order, c.looks_ahead],
         [x["overlap_cycles"], x["ordered_cycles"], x["ahead_cycles"]],
@@ -310,7 +313,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     step_n = np.where(swapped, c.cluster_rows, c.cluster_cols)
     n_blocks = ceil_div(c.n, tile_n * step_n)
     together = np.where(c.shares_last, 1, cluster)  # CTAs that walk the same tiles
-    ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * together
+    ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * cluster
     num_ctas = np.minimum(ctas, resident_ctas(num_sms, cluster))
     blocks, scatter = expected_blocks(c, tile_m * step_m)
     wanted = expected_row_steps(c) * 64 / tile_m

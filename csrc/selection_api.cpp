@@ -139,17 +139,18 @@ std::string explain_problem(String grouping, Map<String, int64_t> fields) {
     return explain(request_of(grouping, fields).problem);
 }
 
-/// Where pairs of CTAs begin to walk the tiles, of which each has several.
-Array<int64_t> pair_places(int64_t num_ctas) {
-    Array<int64_t> places;
-    for (int32_t pair = 0; pair < num_ctas / 2; ++pair)
-        places.push_back(sm90::pair_place(pair, static_cast<int32_t>(num_ctas), /*several_tiles=*/true));
-    return places;
+/// Where clusters of CTAs begin to walk the tiles, if by GPC.
+Array<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
+    const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
+    const sm90::Places places = sm90::places_by_gpc(narrow(num_sms), narrow(clusters), narrow(size));
+    Array<int64_t> result;
+    for (int64_t cluster = 0; cluster < clusters; ++cluster) result.push_back(places[cluster]);
+    return result;
 }
 
 }  // namespace
 }  // namespace deep_gemm
 
-DEEP_GEMM_EXPORT(pair_places, deep_gemm::pair_places);
+DEEP_GEMM_EXPORT(places_by_gpc, deep_gemm::places_by_gpc);
 DEEP_GEMM_EXPORT(explain, deep_gemm::explain_problem);
 DEEP_GEMM_EXPORT(problem_kernel, deep_gemm::problem_kernel);

@@ -235,8 +235,8 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 def explain(grouping: str, fields: Mapping[str, int], /) -> str:
     """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
 
-def pair_places(num_ctas: int, /) -> Sequence[int]:
-    """Where pairs of CTAs begin to walk the tiles: docs/kernels.md, "Clusters"."""
+def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
+    """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
 
 def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, Any]:
     """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import bf16_inputs
 import pytest
@@ -18,13 +16,11 @@ from inputs import GuardedOutput, random_blocks, random_rows, random_values
 from reference import BF16_TOLERANCES, assert_matches, product_nt
 
 import deep_gemm
-from deep_gemm import simulator
 from deep_gemm._extension import C
 
 WGRAD = {"recipe": (1, 1, 128)}
 ADDED = {"fp32_output": 1, "per_row_b": 1, "add_c": 1, "in_place": 1}
 PAIR = (1, 1, 2)
-PLACES = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "tried" / "pair_places.json"
 # With four SMs: tiles for all of them, once or twice, and behind those one or two for pairs.
 TILES = [  # swapped, rows, cols, M, N
     (False, 128, 128, 520, 104),  # two partial sums
@@ -35,6 +31,8 @@ TILES = [  # swapped, rows, cols, M, N
     (False, 64, 96, 260, 176),  # one
     (True, 128, 64, 300, 200),
     (True, 64, 32, 70, 160),
+    (False, 128, 192, 100, 380),  # two tiles for two pairs: the largest share all of one wave
+    (False, 192, 128, 190, 250),
 ]
 
 
@@ -156,30 +154,6 @@ open({str(header)!r}, "w").write(text if {kept} else text.replace({MEETING!r}, "
         assert "shared memory" in outcome.stderr
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize(
-    ("cols", "cluster", "m", "n", "k"), [(64, PAIR, 19 * 64, 10 * 64, 768), (64, (1, 2, 1), 6 * 64, 50 * 64, 256)]
-)
-def test_every_pair_has_its_place(device, cols, cluster, m, n, k) -> None:
-    """Of 132 SMs, which selection deals out by GPCs."""
-    with simulator.options(num_sms=HOPPER_SMS):
-        check(device, m, n, k, False, 64, cols, cluster=cluster)
-
-
-def test_pairs_of_a_gpc_are_neighbours() -> None:
-    """On the SMs that they were seen to get. CTAs without clusters fill GPCs one after the other, and so tell them."""
-    seen = json.loads(PLACES.read_text())
-    sizes = [16, 16, 16, 16, 16, 16, 18, 18]
-    in_order = [gpc for gpc, size in enumerate(sizes) for _ in range(size)]
-    gpc_of_sm = dict(zip(seen["no clusters"], in_order, strict=True))
-    places = list(C.pair_places(HOPPER_SMS))
-    assert sorted(places) == list(range(HOPPER_SMS // 2))
-    walk = sorted(range(HOPPER_SMS // 2), key=places.__getitem__)
-    gpcs = [gpc_of_sm[seen["clusters of two"][2 * pair]] for pair in walk]
-    assert gpcs == sorted(gpcs)
-    assert list(C.pair_places(130)) == list(range(65))
-
-
 def test_which_problems_share() -> None:
     """Those whose last wave has no more tiles than there are pairs."""
     text = C.explain("dense", {"m": 2112, "n": 4096, "k": 7168, "num_sms": HOPPER_SMS, **ADDED})
@@ -187,6 +161,9 @@ def test_which_problems_share() -> None:
     assert pairs[False, 128, 128] is None  # 544 tiles: four waves, and 16
     assert pairs[True, 128, 64] == "no last tiles that pairs could share"  # 1,056: eight waves
     assert pairs[False, 192, 128] == "no last tiles that pairs could share"  # 352: two waves, and 88
+    text = C.problem_kernel("dense", {"m": 384, "n": 3584, "k": 18944, "num_sms": HOPPER_SMS})["text"]
+    assert ".rows = 128, .cols = 192" in text  # 57 tiles: the largest share them all
+    assert ".shares_last = true" in text
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)

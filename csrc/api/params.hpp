@@ -4,6 +4,7 @@
 #include <deep_gemm/params.cuh>
 #include <deep_gemm/plan.cuh>
 
+#include <algorithm>
 #include <bit>
 #include <vector>
 
@@ -114,12 +115,11 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
     params.num_groups = call.problem.num_groups;
     params.strip_blocks = FastDivisor(plan.strip_blocks);
     params.strip_tiles = FastDivisor(plan.strip_blocks * ceil_div(call.problem.n, c.super_tile_n()));
-    if (deals_pairs(c)) {
-        const int32_t ctas = static_cast<int32_t>(plan.shape.grid), tiles = dense_tiles(c, params.m, params.n);
-        params.first_shared = tiles - shared_tiles(c, tiles, ctas);
-        for (int32_t pair = 0; pair < ctas / 2; ++pair)
-            params.pair_places[pair] = static_cast<uint8_t>(sm90::pair_place(pair, ctas, tiles > ctas));
+    if (c.shares_last) {
+        const int32_t tiles = dense_tiles(c, params.m, params.n);
+        params.first_shared = tiles - shared_tiles(c, tiles, static_cast<int32_t>(plan.shape.grid));
     }
+    if (has_places(c)) std::ranges::copy(plan.places, params.places);
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
 }

@@ -25,8 +25,9 @@ struct LaunchPlan {
     const Kernel* kernel = nullptr;
     LaunchShape shape = {};
     int32_t strip_blocks = 1;
-    bool untuned = false;  // the model's pick where measuring is asked for: see autotune.hpp. Never remembered
-    int64_t forcings = 0;  // when it was chosen: see PlanCache::remember
+    sm90::Places places = {};  // of clusters: see has_places
+    bool untuned = false;      // the model's pick where measuring is asked for: see autotune.hpp. Never remembered
+    int64_t forcings = 0;      // when it was chosen: see PlanCache::remember
 };
 
 /// Stands for the device's clock in tests: microseconds of a config, given as text.
@@ -43,12 +44,15 @@ inline LaunchPlan make_plan(Device& device, const Candidate& candidate) {
     require_runtime(facts.arch_major == 9, "GEMMs run on Hopper (sm_90a) only as yet, but ", facts.name, " is an ",
                     facts.target);
     const GemmConfig& c = candidate.config;
-    LaunchPlan plan{.config = c,
-                    .shape = {.grid = static_cast<uint32_t>(candidate.num_ctas),
-                              .block = static_cast<uint32_t>(c.threads()),
-                              .cluster = static_cast<uint32_t>(c.cluster.size()),
-                              .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes)},
-                    .strip_blocks = candidate.strip_blocks};
+    LaunchPlan plan{
+        .config = c,
+        .shape = {.grid = static_cast<uint32_t>(candidate.num_ctas),
+                  .block = static_cast<uint32_t>(c.threads()),
+                  .cluster = static_cast<uint32_t>(c.cluster.size()),
+                  .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes)},
+        .strip_blocks = candidate.strip_blocks,
+        .places = sm90::places_by_gpc(facts.num_sms, candidate.by_gpc ? candidate.num_ctas / c.cluster.size() : 0,
+                                      c.cluster.size())};
     plan.kernel = jit::get_kernel(device, render(c), plan.shape.smem_bytes);
     return plan;
 }

@@ -18,6 +18,7 @@ struct Candidate {
     GemmConfig config = {};
     int32_t num_ctas = 0;
     int32_t strip_blocks = 1;
+    bool by_gpc = false;  // clusters walk where sm90::places_by_gpc says, else as they come
     double cost_us = 0;
     std::string_view refusal = {};  // why not, a literal; empty for a legal candidate
 };
@@ -207,8 +208,8 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     const int64_t m_blocks = (most_blocks(p, c.tile_m()) + c.cluster_m() - 1) / c.cluster_m() * c.cluster_m();
     const int64_t tiles = m_blocks * align_up(ceil_div(p.n, c.tile_n()), c.cluster_n());
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
-    c.shares_last =
-        c.grouping == Grouping::dense && cluster.k == 2 && k_warpgroups == 1 && tiles * cluster.k > resident;
+    c.shares_last = c.grouping == Grouping::dense && cluster.k == 2 && k_warpgroups == 1 &&
+                    (tiles * cluster.k > resident || sm90::shares_only(tile));
     c.wgmma_products = sm90::multiplies_scales(c);
     c.look_ahead = sm90::looks_ahead(c);
     c.skips_padding = sm90::skips_padding(c, expected_group_rows(p));
@@ -216,8 +217,10 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     candidate.refusal = refusal(p, c, tiles);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = waste(p, c);
     if (!candidate.refusal.empty()) return candidate;
-    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * c.k_ctas(), resident));
+    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, resident));
     candidate.strip_blocks = choose_strip(p, c, candidate.num_ctas);
+    // Multicast pairs with one tile each had better walk as they come (docs/performance-tried.md).
+    candidate.by_gpc = has_places(c) && (cluster.k > 1 || tiles > candidate.num_ctas);
     c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;
     average.k = expected_k(p);

@@ -60,6 +60,11 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int3
     return cluster.rows * cluster.cols == 1 && tile.rows == 64 && (k_warpgroups == 2 || tile.cols <= 64);
 }
 
+/// Whether pairs that split K of all tiles treat them as last ones, which are shared: the parts of the largest tiles
+/// take two of their stages, unless they go where stages were. (256 rows, which only could be shared, are never best.)
+/// docs/performance-tried.md.
+inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
+
 /// Whether products of row and column scales come from the tensor cores. Takes a third accumulator, which leaves no
 /// registers for clearing padding.
 inline bool multiplies_scales(const GemmConfig& c) {
@@ -167,55 +172,55 @@ inline bool spills(const GemmConfig& c) {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostModel {
     double clock_mhz = 1700;
-    double launch_us = 2.74;           // launch, prologue, first copies
+    double launch_us = 2.816;          // launch, prologue, first copies
     double memory_gb_per_s = 4299;     // beyond the launch
     double tflops = 2500;              // what power allows
-    double again_gb_per_s = 2.08e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 4.481e+07;
-    double last_gb_per_s = 3956;           // D of the last wave of tiles, which hides behind nothing
-    double added_gb_per_s = 1824;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1269;  // the same, swapped
+    double again_gb_per_s = 2.07e+04;  // operands that exceed the L2, read by more than one wave of tiles
+    double l2_bytes = 4.386e+07;
+    double last_gb_per_s = 3941;           // D of the last wave of tiles, which hides behind nothing
+    double added_gb_per_s = 1785;          // FP32 added to memory by the L2, straight tiles
+    double added_swapped_gb_per_s = 1258;  // the same, swapped
     double overlap_norm = 3.092;          // how fully these hide each other: 1 adds them up, infinity takes the largest
     double smem_bytes_per_cycle = 144.7;  // wgmma operands read and copies written
     double l2_bytes_per_cycle = 66.23;    // into one SM, where all copy
-    double spare_l2 = 0.1952;             // and so much more of it where hardly any do
-    double split_copies = 1.325;          // times as much of the L2: CTAs that split K share less with their neighbours
-    double copy_64 = 1.054, copy_32 = 1.231,
-           copy_16 = 1.801;                 // times as much of the L2: rows aligned to so many bytes only
+    double spare_l2 = 0.02086;            // and so much more of it where hardly any do
+    double split_copies = 1;              // times as much of the L2: CTAs that split K, of weights that no other copies
+    double copy_64 = 1.035, copy_32 = 1.231,
+           copy_16 = 1.818;                 // times as much of the L2: rows aligned to so many bytes only
     double block_norm = 9;                  // as overlap_norm, of what limits a K block
-    double promote_cycles = 1.005;          // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.799;      // scales per column, in registers
-    double promote_smem_cycles = 17.08;     // scales per column, read from shared memory
-    double promote_product_cycles = 11.22;  // scales per row and per column, the product of two for each accumulator
+    double promote_cycles = 1;              // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 7.99;       // scales per column, in registers
+    double promote_smem_cycles = 7.945;     // scales per column, read from shared memory
+    double promote_product_cycles = 11.14;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 8.927;   // the same, scales per column in registers
     double promote_wgmma_product_cycles = 5.428;  // the same, products by the tensor cores
-    double run_cycles = 33.64;             // for each run of columns with its own block scale, where there are many
-    double chain_cycles = 359.4;           // a K block's waits and issue, in turn
-    double ahead_cycles = 89.54;           // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 42.1;          // the same, where warpgroups issue one after the other
-    double overlap_cycles = 14.35;         // the same, the next block already under way
-    double hidden_cycles = 19.74;          // of a K block, by warpgroups that take turns
-    double fetch_cycles = 1417;            // until a stage that was let go is full again
-    double multicast_us = 0.2833;          // until the CTAs of a pair have met
-    double multicast_cycles = 49.56;       // a K block's wait for the slower of them,
-    double multicast_tall_cycles = -12;    // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
-    double multicast_cold_cycles = 40;     // and over such a CTA's tiles: the first operands come from memory,
-    double multicast_tile_cycles = 7.968;  // a tile's
-    double tile_cycles = 273.8;
+    double run_cycles = 39.13;             // for each run of columns with its own block scale, where there are many
+    double chain_cycles = 365.2;           // a K block's waits and issue, in turn
+    double ahead_cycles = 118.2;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 40.46;         // the same, where warpgroups issue one after the other
+    double overlap_cycles = 12.22;         // the same, the next block already under way
+    double hidden_cycles = 15.6;           // of a K block, by warpgroups that take turns
+    double fetch_cycles = 1499;            // until a stage that was let go is full again
+    double multicast_us = 0.2859;          // until the CTAs of a pair have met
+    double multicast_cycles = 56.09;       // a K block's wait for the slower of them,
+    double multicast_tall_cycles = -22;    // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
+    double multicast_cold_cycles = 66;     // and over such a CTA's tiles: the first operands come from memory,
+    double multicast_tile_cycles = 4.751;  // a tile's
+    double tile_cycles = 267.9;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
     // read off docs/performance.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
-    double tile_cycles_per_element = 0.02319, late_cycles_per_element = 0.03476;  // BF16
+    double tile_cycles_per_element = 0.02398, late_cycles_per_element = 0.03476;  // BF16
     double late_tall_cycles_per_element = 0.02577;                                // the same late, of 256 rows
-    double fp32_cycles_per_element = 0.1534;                                      // FP32, added to memory
-    double late_fp32_cycles_per_element = 0.1653;                                 // the same late, beside products
+    double fp32_cycles_per_element = 0.1535;                                      // FP32, added to memory
+    double late_fp32_cycles_per_element = 0.1642;                                 // the same late, beside products
     double plain_fp32_cycles_per_element = 0.09, late_plain_fp32_cycles_per_element = 0.15;
     double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3, swapped_c_cycles_per_element = 0.5;
     double direct_cycles_per_element = 0.35;
-    double padding_cycles = 62.03, padding_tile_cycles = 1852;  // a K block's and a tile's, where padding is left out
-    double split_us = 0.3667, part_us = 0.05603;  // adding up a K that a cluster splits in two, each further part,
-    double turn_us = 0.0408;                      // each further warpgroup that shares it,
-    double split_us_per_element = 0.0002625;      // and each element that comes from elsewhere
-    double shared_us = 2.4, shared_cycles = 12;   // where pairs share the last tiles: adding twice, each K block
+    double padding_cycles = 64.49, padding_tile_cycles = 1678;  // a K block's and a tile's, where padding is left out
+    double split_us = 0.5001, part_us = 0.03059;      // adding up a K that a cluster splits in two, each further part,
+    double turn_us = 0.02031;                         // each further warpgroup that shares it,
+    double split_us_per_element = 0.0002075;          // and each element that comes from elsewhere
+    double shared_us = 3.088, shared_cycles = 8.039;  // where pairs share the last tiles: adding twice, each K block
 
     /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
     static CostModel of(ElementType operand) {
@@ -230,7 +235,7 @@ struct CostModel {
             x.overlap_norm = 3.251;
             x.smem_bytes_per_cycle = 146.5;
             x.l2_bytes_per_cycle = 82.24;
-            x.split_copies = 1.709;
+            x.split_copies = 2.247;
             x.overlap_cycles = 1;
             x.hidden_cycles = 0;
             x.fetch_cycles = 0;
@@ -238,15 +243,15 @@ struct CostModel {
             x.multicast_us = 0.2963;
             x.multicast_tall_cycles = 31.43;
             x.multicast_cold_cycles = 0;
-            x.part_us = 0.03422;
+            x.part_us = 0.04195;
             x.tile_cycles = 1751;
             x.tile_cycles_per_element = 0.01683;
             x.multicast_cycles = 61.15;
-            x.split_us = 0.3362;
+            x.split_us = 0.05083;
             x.shared_us = 1.7;
             x.shared_cycles = 19;
             x.turn_us = 0.6213;
-            x.split_us_per_element = 0.0003232;
+            x.split_us_per_element = 0.0002;
         }
         return x;
     }
@@ -303,8 +308,9 @@ struct CostModel {
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * kSwizzleBytes / smem_bytes_per_cycle;
         const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
                      col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b, busy);
+        const bool alone = c.k_ctas() > 1 && p.m <= c.tile_m();
         const double l2 = (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes /
-                          (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * (c.k_ctas() > 1 ? split_copies : 1);
+                          (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * (alone ? split_copies : 1);
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
                              : issues_in_order(c)              ? ordered_cycles

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <numeric>
 #include <vector>
 
 namespace deep_gemm::sm90 {
@@ -19,39 +20,36 @@ inline std::vector<ClusterShape> cluster_shapes() {
 /// CTAs, one an SM, that run at once in clusters of this size. A cluster needs its SMs in one GPC;
 /// cuOccupancyMaxActiveClusters says 66, 39, 30 and 15 clusters of 2, 3, 4 and 8 on an H200 with 132 SMs.
 inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
-    if (cluster == 2) return std::min(num_sms / 2, kMostPairs) * 2;
+    if (cluster == 2) return std::min(num_sms / 2, kMostClusters) * 2;
     if (cluster == 1) return num_sms;
     if (cluster == 3) return num_sms * 13 / 44 * cluster;
     return num_sms * 10 / 11 / cluster * cluster;
 }
 
-/// Pairs of CTAs (clusters of two) that the GPCs of an H200 with 132 SMs have room for.
-inline constexpr int32_t kPairsOfGpc[] = {8, 8, 8, 8, 8, 8, 9, 9}, kPairs = 66;
+/// SMs of each GPC of an H200 that clusters can have, in the order of dealing. Pairs find eight more, of the small GPC
+/// as far as sharing goes. At which GPC dealing begins differs from launch to launch: with the small one in the middle
+/// most places are right wherever that is.
+inline constexpr int32_t kSms = 132, kSmsOfGpc[] = {16, 16, 18, 18, 8, 16, 16, 16}, kSmallGpc = 4, kSmsForPairs = 8;
 
-/// Where each of these pairs had better begin to walk the tiles, so that pairs of one GPC are neighbours: the L2
-/// answers a GPC's requests for the same data at once. CTAs without a cluster fill GPCs one after the other anyway.
-/// Pairs were seen to be dealt out: four to the first GPC, then one to each that has room
-/// (benchmarks/results/tried/pair_places.json).
-constexpr std::array<uint8_t, kPairs> places_by_gpc() {
-    constexpr int32_t kGpcs = std::size(kPairsOfGpc), kDealtFirst = 4;
-    std::array<uint8_t, kPairs> places{};
-    int32_t dealt[kGpcs] = {}, pair = 0;
-    const auto deal = [&](int32_t gpc) {
-        int32_t before = 0;
-        for (int32_t other = 0; other < gpc; ++other) before += kPairsOfGpc[other];
-        places[pair++] = static_cast<uint8_t>(before + dealt[gpc]++);
-    };
-    while (pair < kDealtFirst) deal(0);
-    while (pair < kPairs)
-        for (int32_t gpc = 0; gpc < kGpcs; ++gpc)
-            if (dealt[gpc] < kPairsOfGpc[gpc]) deal(gpc);
+using Places = std::array<uint8_t, kMostClusters>;
+
+/// Where each cluster had better begin to walk the tiles, so that clusters of one GPC are neighbours: the L2 answers a
+/// GPC's requests for the same data at once. CTAs without a cluster fill GPCs one after the other anyway. Clusters were
+/// seen to be dealt out, one to each GPC that has room, pairs first to the SMs that only pairs find
+/// (benchmarks/results/tried/cluster_places.json). On another chip as they come. Only speed depends on it.
+inline Places places_by_gpc(int32_t num_sms, int32_t clusters, int32_t size) {
+    Places gpc_of{}, places{};
+    if (num_sms != kSms || clusters * size > resident_ctas(num_sms, size)) clusters = 0;
+    int32_t dealt = size == 2 ? std::min(kSmsForPairs / size, clusters) : 0;
+    std::fill_n(gpc_of.begin(), dealt, uint8_t{kSmallGpc});
+    for (int32_t round = 1; dealt < clusters; ++round)
+        for (size_t gpc = 0; gpc < std::size(kSmsOfGpc) && dealt < clusters; ++gpc)
+            if (round <= kSmsOfGpc[gpc] / size) gpc_of[dealt++] = static_cast<uint8_t>(gpc);
+    Places walk{};
+    std::iota(walk.begin(), walk.end(), uint8_t{0});
+    std::stable_sort(walk.begin(), walk.begin() + clusters, [&](int x, int y) { return gpc_of[x] < gpc_of[y]; });
+    for (size_t place = 0; place < walk.size(); ++place) places[walk[place]] = static_cast<uint8_t>(place);
     return places;
-}
-
-/// As they come where there are other SMs, or one tile a CTA. Only speed depends on it.
-inline int32_t pair_place(int32_t pair, int32_t ctas, bool several_tiles) {
-    static constexpr std::array<uint8_t, kPairs> kPlaces = places_by_gpc();
-    return ctas == 2 * kPairs && several_tiles ? kPlaces[pair] : pair;
 }
 
 }  // namespace deep_gemm::sm90

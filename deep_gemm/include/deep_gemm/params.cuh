@@ -37,7 +37,7 @@ struct FastDivisor {
 #endif
 };
 
-inline constexpr int32_t kMostPairs = 96;  // of CTAs that run at once
+inline constexpr int32_t kMostClusters = 96;  // that run at once
 
 struct GemmParams {
     TensorMap rows, cols;              // operands: [groups,] extent, K
@@ -59,11 +59,11 @@ struct GemmParams {
     int32_t first_group;  // K-grouped: this launch computes num_groups groups from here
     int32_t m, n, k;
     int32_t num_groups;
-    FastDivisor strip_blocks;         // rasterisation: this many blocks of M are walked together, so that L2 holds them
-    FastDivisor strip_tiles;          // and so many tiles that is, with all of N
-    int32_t first_shared;             // deals_pairs: tile from which on pairs share them (GemmConfig::shares_last)
-    uint8_t pair_places[kMostPairs];  // deals_pairs: of each pair of CTAs, the place in the walk
-    int32_t m_alignment;              // psum layout: groups start at multiples of it
+    FastDivisor strip_blocks;       // rasterisation: this many blocks of M are walked together, so that L2 holds them
+    FastDivisor strip_tiles;        // and so many tiles that is, with all of N
+    int32_t first_shared;           // tile from which on pairs share them (GemmConfig::shares_last)
+    uint8_t places[kMostClusters];  // has_places: of each cluster, the place in the walk
+    int32_t m_alignment;            // psum layout: groups start at multiples of it
     int32_t zero_padding;  // psum layout: rows between a group's end and the next group's start are written as zeros
 };
 

@@ -162,10 +162,8 @@ constexpr int32_t shared_tiles(const GemmConfig& c, int64_t tiles, int32_t ctas)
     return c.shares_last && last <= ctas / 2 ? last : 0;
 }
 
-/// Whether the host says which pair of CTAs walks where (GemmParams::pair_places).
-constexpr bool deals_pairs(const GemmConfig& c) {
-    return c.grouping == Grouping::dense && ((c.cluster.cols == 2 && c.cluster.size() == 2) || c.shares_last);
-}
+/// Whether the host says which cluster walks where (GemmParams::places).
+constexpr bool has_places(const GemmConfig& c) { return c.cluster.size() > 1 && c.cluster.rows == 1; }
 
 /// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and
 /// `outer` along M.

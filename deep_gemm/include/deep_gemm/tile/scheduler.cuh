@@ -82,6 +82,14 @@ struct Rasterizer {
     }
 };
 
+/// Where this CTA begins to walk the tiles; from there it takes as many steps as CTAs, or clusters, walk beside it.
+template <GemmConfig c>
+DG_DEVICE int32_t first_place(const GemmParams& params) {
+    if constexpr (!has_places(c)) return blockIdx.x / c.tile_ctas();
+    const int32_t place = params.places[blockIdx.x / c.cluster.size()];
+    return c.shares_last ? 2 * place + blockIdx.x % 2 : place;
+}
+
 /// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
 /// second takes a while and multiplying can begin without it, unless the tile is kPlaced already. kReadsTable: only
 /// behind the table of groups.
@@ -96,7 +104,7 @@ public:
     static constexpr bool kPlaced = false;
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>&)
-        : params_(params), raster_(params), m_end_(extent_m<c>(params)), next_(first_place(params)) {
+        : params_(params), raster_(params), m_end_(extent_m<c>(params)), next_(first_place<c>(params)) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
     }
 
@@ -123,12 +131,6 @@ public:
     }
 
 private:
-    static DG_DEVICE int32_t first_place(const GemmParams& params) {
-        if constexpr (!deals_pairs(c)) return blockIdx.x / c.tile_ctas();
-        const int32_t pair = params.pair_places[blockIdx.x / 2];
-        return c.shares_last ? 2 * pair + blockIdx.x % 2 : pair;
-    }
-
     static constexpr int32_t kBlockM = c.super_tile_m();
     const GemmParams& params_;
     Rasterizer<c> raster_;
@@ -151,7 +153,7 @@ public:
           experts_(params.grouped_layout),
           num_groups_(params.num_groups),
           m_end_(extent_m<c>(params)),
-          next_(blockIdx.x / c.tile_ctas()) {
+          next_(first_place<c>(params)) {
         m_blocks_ = (m_end_ + kBlockM - 1) / kBlockM;
         look_ahead();
     }
@@ -195,7 +197,7 @@ public:
         kGrouping == Grouping::m_psum || c.skips_padding;  // its place says how much of it is padding
 
     DG_DEVICE TileScheduler(const GemmParams& params, const GroupTable<c>& table)
-        : params_(params), table_(table), entry_(table.entry(0)), next_(blockIdx.x / c.tile_ctas()) {}
+        : params_(params), table_(table), entry_(table.entry(0)), next_(first_place<c>(params)) {}
 
     DG_DEVICE bool next(Tile& tile) {
         const Rasterizer<c> raster(params_);
@@ -256,7 +258,7 @@ public:
     static constexpr bool kPlaced = false;
 
     DG_DEVICE TileScheduler(const GemmParams& params, const KGroupTable<c>& table)
-        : params_(params), table_(table), next_(blockIdx.x / c.tile_ctas()) {}
+        : params_(params), table_(table), next_(first_place<c>(params)) {}
 
     DG_DEVICE bool next(Tile& tile) {
         const Rasterizer<c> raster(params_);
