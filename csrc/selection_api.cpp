@@ -6,6 +6,8 @@
 
 #include <deep_gemm/plan.cuh>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -141,6 +143,11 @@ std::string explain_problem(String grouping, Map<String, int64_t> fields) {
 
 /// Where clusters of CTAs begin to walk the tiles, if by GPC.
 Array<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
+    require(num_sms >= 1 && num_sms <= INT32_MAX, "a device has SMs, not ", num_sms);
+    require(clusters >= 0 && clusters <= kMostClusters, "up to ", kMostClusters, " clusters have places, not ",
+            clusters);
+    require(std::ranges::any_of(sm90::cluster_shapes(), [&](const ClusterShape& c) { return c.size() == size; }),
+            "no cluster has ", size, " CTAs");
     const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
     const sm90::Places places = sm90::places_by_gpc(narrow(num_sms), narrow(clusters), narrow(size));
     Array<int64_t> result;

@@ -142,6 +142,14 @@ def masked(
     return Masked(a, b, valid)
 
 
+def run_experts(case: Contiguous | Masked, d: torch.Tensor, hint: int, psum: bool = False) -> None:
+    """The product of a masked case, of whose counts `hint` is the expected one, or of a contiguous one."""
+    if isinstance(case, Masked):
+        deep_gemm.m_grouped_fp8_gemm_nt_masked(case.a, case.b, d, case.counts, hint)
+    else:
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, d, case.layout(psum), use_psum_layout=psum)
+
+
 @st.composite
 def grouped_problems(draw) -> tuple[list[int], int, int, int]:
     counts = draw(st.lists(st.one_of(st.just(0), st.integers(1, 9), st.integers(1, 200)), min_size=1, max_size=6))

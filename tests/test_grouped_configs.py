@@ -6,11 +6,9 @@ import pytest
 import torch
 from candidates import Candidate, forced, grouped_candidates
 from devices import FEW
-from grouped_inputs import alignment_of, contiguous, masked
+from grouped_inputs import alignment_of, contiguous, masked, run_experts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import deep_gemm
 
 KINDS = ["m_contiguous", "m_psum", "masked"]
 
@@ -29,13 +27,7 @@ def check_every_config(device: torch.device, kind: str, n: int, k: int, alignmen
         for candidate in every_legal[::every]:
             out = case.output()
             with forced(device, 512, n, k, candidate):
-                if kind == "masked":
-                    deep_gemm.m_grouped_fp8_gemm_nt_masked(case.a, case.b, out.tensor, case.counts, 64)
-                else:
-                    psum = kind == "m_psum"
-                    deep_gemm.m_grouped_fp8_gemm_nt_contiguous(
-                        case.a, case.b, out.tensor, case.layout(psum), use_psum_layout=psum
-                    )
+                run_experts(case, out.tensor, 64, psum=kind == "m_psum")
             try:
                 out.check(complete=False)
                 case.check(out.tensor)

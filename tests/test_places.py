@@ -10,7 +10,7 @@ import pytest
 import torch
 from candidates import HOPPER_SMS, forced_tile
 from devices import FEW
-from grouped_inputs import contiguous, masked
+from grouped_inputs import contiguous, masked, run_experts
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
 from test_k_grouped import groups as k_groups
@@ -72,6 +72,21 @@ def test_elsewhere_they_walk_as_they_come(num_sms, clusters, size) -> None:
     assert list(C.places_by_gpc(num_sms, clusters, size)) == list(range(clusters))
 
 
+@pytest.mark.parametrize(
+    ("num_sms", "clusters", "size", "said"),
+    [
+        (0, 1, 2, "a device has SMs, not 0"),
+        (HOPPER_SMS, 97, 1, "up to 96 clusters have places, not 97"),
+        (HOPPER_SMS, -1, 2, "up to 96 clusters have places, not -1"),
+        (HOPPER_SMS, 1, 0, "no cluster has 0 CTAs"),
+        (HOPPER_SMS, 5, 20, "no cluster has 20 CTAs"),
+    ],
+)
+def test_impossible_clusters_have_no_places(num_sms, clusters, size, said) -> None:
+    with pytest.raises(ValueError, match=said):
+        C.places_by_gpc(num_sms, clusters, size)
+
+
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize(
     ("cluster", "m", "n", "k"),
@@ -101,13 +116,7 @@ def test_every_tile_of_experts_is_somebodys(device, kind) -> None:
     case = masked(counts, 300, n, k, device) if kind == "masked" else contiguous(counts, n, k, device)
     out = case.output()
     with simulator.options(num_sms=HOPPER_SMS), forced_tile(device, (512, n, k), False, 64, 64, (1, 2, 1)):
-        if kind == "masked":
-            deep_gemm.m_grouped_fp8_gemm_nt_masked(case.a, case.b, out.tensor, case.counts, 200)
-        else:
-            psum = kind == "psum"
-            deep_gemm.m_grouped_fp8_gemm_nt_contiguous(
-                case.a, case.b, out.tensor, case.layout(psum), use_psum_layout=psum
-            )
+        run_experts(case, out.tensor, 200, psum=kind == "psum")
     out.check(complete=False)
     case.check(out.tensor)
 
