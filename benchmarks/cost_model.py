@@ -154,7 +154,7 @@ class Configs:
 
     @cached_property
     def issues_in_order(self) -> np.ndarray:
-        return self.looks_ahead & (self.subtiles == 1)
+        return self.looks_ahead & (self.subtiles == 1) & ~self.wgmma_products
 
 
 def constants(bf16: bool = False) -> dict[str, float]:

@@ -142,7 +142,7 @@ inline bool fetches_lines(const GemmConfig& c) {
 /// that yield").
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales() == ScaleKind::per_block || c.col_scales() == ScaleKind::per_block;
-    if (c.wgmma_products) return 4;
+    if (c.wgmma_products) return 2;
     if (!c.scaled() || !by_block) return std::nullopt;
     if (c.look_ahead && c.warpgroup_rows() > kWgmmaRows) return c.multicasts() ? 4 : 8;
     if (c.look_ahead) return c.tile.cols == 160 || c.tile.cols == 176 ? 4 : 0;
@@ -193,7 +193,7 @@ struct CostModel {
     double promote_smem_cycles = 7.945;     // scales per column, read from shared memory
     double promote_product_cycles = 11.14;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 8.927;   // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 5.428;  // the same, products by the tensor cores
+    double promote_wgmma_product_cycles = 3.825;  // the same, products by the tensor cores
     double run_cycles = 39.13;             // for each run of columns with its own block scale, where there are many
     double chain_cycles = 365.2;           // a K block's waits and issue, in turn
     double ahead_cycles = 118.2;           // the same for each 64 rows, where the next stage is looked for in advance

@@ -119,9 +119,9 @@ constexpr bool counts_by_argument(const GemmConfig& c) {
 }
 
 /// Whether warpgroups issue a K block's wgmma one after the other (mma/issue_order.cuh). With 128 rows each, one always
-/// has the other half to multiply.
+/// has the other half to multiply. Where the tensor cores form products of scales, an order costs more than it gains.
 constexpr bool issues_in_order(const GemmConfig& c) {
-    return c.look_ahead && c.warpgroup_rows() == kWgmmaRows && c.math_warpgroups > 1;
+    return c.look_ahead && !c.wgmma_products && c.warpgroup_rows() == kWgmmaRows && c.math_warpgroups > 1;
 }
 
 /// Where K is split, the tile's rows are added up by 16: those of row warp w by part w % k_parts, a part being one
