@@ -126,7 +126,7 @@ class Configs:
 
     @cached_property
     def wgmma_products(self) -> np.ndarray:
-        return self.per_row_b & (self.rows == 128) & (self.cols == 128) & (self.k_parts == 1)
+        return self.per_row_b & (self.rows == 128) & (self.cols >= 64) & (self.cols <= 128) & (self.k_parts == 1)
 
     @cached_property
     def held_col_groups(self) -> np.ndarray:

@@ -332,7 +332,10 @@ class TestKernelOfAConfig:
         [
             ({"per_row_b": 1}, 128, 128, True),
             ({"per_row_b": 1, "swap_ab": 1}, 128, 128, True),
-            ({"per_row_b": 1}, 128, 112, False),
+            ({"per_row_b": 1}, 128, 112, True),
+            ({"per_row_b": 1, "swap_ab": 1}, 128, 64, True),
+            ({"per_row_b": 1}, 128, 48, False),
+            ({"per_row_b": 1}, 128, 144, False),  # no registers for a third accumulator
             ({"per_row_b": 1}, 192, 128, False),  # no registers for a third accumulator
             ({"per_row_b": 1, "cluster_k": 2}, 128, 128, False),
             ({}, 128, 128, False),

@@ -62,6 +62,8 @@ def test_c_is_added(device, layout, inplace, dtype) -> None:
         (False, 192, 128),
         (False, 128, 128),
         (False, 128, 64),
+        (False, 128, 80),
+        (False, 128, 112),
         (False, 256, 64),
         (False, 256, 96),
         (False, 128, 160),
@@ -84,8 +86,8 @@ def test_every_tile(device, swapped, rows, cols, add) -> None:
     assert_matches(out.tensor, product_nt(a, b, None if add == "nothing" else c))
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-def test_products_of_scales_are_exact_to_fp32(device, swapped) -> None:
+@pytest.mark.parametrize(("swapped", "cols"), [(False, 128), (True, 128), (False, 112), (True, 80), (False, 64)])
+def test_products_of_scales_are_exact_to_fp32(device, swapped, cols) -> None:
     """The tensor cores multiply them in pieces of 11 bits: none may be missing. One element of each K block is 1."""
     m, n, k = 136, 160, 384
     generator = torch.Generator().manual_seed(int(swapped))
@@ -98,7 +100,7 @@ def test_products_of_scales_are_exact_to_fp32(device, swapped) -> None:
         sides.append(Operand(data.to(device), torch.ldexp(significands.float(), exponents).to(device)))
     a, b = sides
     out = GuardedOutput((m, n), torch.float32, device)
-    with forced_tile(device, (m, n, k), swapped, 128, 128):
+    with forced_tile(device, (m, n, k), swapped, 128, cols):
         deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
     out.check()
     expected = a.scales.double() @ b.scales.double().T

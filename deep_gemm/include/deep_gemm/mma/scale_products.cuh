@@ -65,8 +65,7 @@ struct ScaleProducts {
         }
         pin();
         ptx::wgmma_fence();
-        static_assert(c.tile.cols == 128);
-        ptx::wgmma_tf32_n128(product, fragment, ptx::wgmma_descriptor_repeated(smem.col_scales(stage)));
+        ptx::WgmmaTf32<c.tile.cols>::run(product, fragment, ptx::wgmma_descriptor_repeated(smem.col_scales(stage)));
         ptx::wgmma_commit();
         pin();
     }
@@ -89,9 +88,11 @@ private:
 /// block), and writes them when their stages are free.
 template <GemmConfig c>
 DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, int32_t warp) {
-    constexpr int32_t kColumns = c.tile.cols / (32 * kSplitWarps), kBatch = 4;  // columns of a lane, K blocks
-    static_assert(c.tile.cols % (32 * kSplitWarps) == 0);
-    const int32_t mine = warp * (32 * kColumns) + threadIdx.x % 32;
+    constexpr int32_t kShare = c.tile.cols / kSplitWarps, kColumns = ceil_div(kShare, 32), kBatch = 4;  // K blocks
+    static_assert(kShare % 2 == 0, "neighbours change places");
+    // The last lanes write the share's last column again, rather than go apart from the others before the fence.
+    const int32_t lane = threadIdx.x % 32, first = warp * kShare;
+    const auto column = [&](int32_t i) { return min(lane + i * 32, kShare - 1); };
     const int32_t extent = c.swap_ab ? extent_m<c>(params) : extent_n<c>(params);
     TileScheduler<c> tiles(params, smem.groups());
     Ring<c.stages> ring;
@@ -99,9 +100,9 @@ DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, 
     while (tiles.next(tile)) {
         tiles.place(tile);
         const int32_t group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
-        const int32_t inside = extent - tile.col - mine;  // columns from this lane's first one on
+        const int32_t inside = extent - tile.col - first;
         const float* scales = params.block_scales + group * params.block_scale_group_stride +
-                              tile.k_block * params.block_scale_k_stride + tile.col + mine;
+                              tile.k_block * params.block_scale_k_stride + tile.col + first;
 #pragma unroll 1
         for (int32_t batch = 0; batch < tile.k_blocks; batch += kBatch) {
             float values[kBatch][kColumns];
@@ -109,7 +110,7 @@ DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, 
             for (int32_t turn = 0; turn < kBatch; ++turn) {
 #pragma unroll
                 for (int32_t i = 0; i < kColumns; ++i)
-                    values[turn][i] = i * 32 < inside ? __ldg(scales + i * 32) : 0.0f;
+                    values[turn][i] = column(i) < inside ? __ldg(scales + column(i)) : 0.0f;
                 if (batch + turn + 1 < tile.k_blocks) scales += params.block_scale_k_stride;
             }
 #pragma unroll
@@ -120,8 +121,8 @@ DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, 
 #pragma unroll
                 for (int32_t i = 0; i < kColumns; ++i) {
                     const Tf32Parts of(values[turn][i]);
-                    ptx::store_shared_x4(smem.col_scales(ring.stage) + (exchanged(mine) + i * 32) * kColScaleBytes,
-                                         of.high, of.middle, of.low, of.high);
+                    const uint32_t at = smem.col_scales(ring.stage) + exchanged(first + column(i)) * kColScaleBytes;
+                    ptx::store_shared_x4(at, of.high, of.middle, of.low, of.high);
                 }
                 ptx::fence_for_async_proxy();
                 __syncwarp();

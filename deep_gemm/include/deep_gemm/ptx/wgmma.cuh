@@ -158,17 +158,32 @@ DG_WGMMA(224, 112, 112, 113, 114, 115, 116)
 DG_WGMMA(240, 120, 120, 121, 122, 123, 124)
 DG_WGMMA(256, 128, 128, 129, 130, 131, 132)
 
-/// D[64, 128] = A B^T of TF32 values, K = 8, A in registers: thread t holds, of rows 16 (t / 32) + (t % 32) / 4 and 8
+/// D[64, N] = A B^T of TF32 values, K = 8, A in registers: thread t holds, of rows 16 (t / 32) + (t % 32) / 4 and 8
 /// more, first K = t % 4 of both, then K = t % 4 + 4.
-DG_DEVICE void wgmma_tf32_n128(float (&d)[64], const uint32_t (&a)[4], uint64_t cols) {
-    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 0, 0;\n wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" DG_D_64
-                 "}, {%64, %65, %66, %67}, %68, p, 1, 1;\n}\n"
-                 : DG_O_64
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(cols));
-}
+template <int kN>
+struct WgmmaTf32;
+
+#define DG_WGMMA_TF32(n, registers, a0, a1, a2, a3, b)                                                                \
+    template <>                                                                                                       \
+    struct WgmmaTf32<n> {                                                                                             \
+        DG_DEVICE static void run(float (&d)[registers], const uint32_t (&a)[4], uint64_t cols) {                     \
+            asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 0, 0;\n wgmma.mma_async.sync.aligned.m64n" #n            \
+                         "k8.f32.tf32.tf32 {" DG_D_##registers "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b     \
+                         ", p, 1, 1;\n}\n"                                                                            \
+                         : DG_O_##registers                                                                           \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(cols));                                    \
+        }                                                                                                             \
+    };
+
+DG_WGMMA_TF32(64, 32, 32, 33, 34, 35, 36)
+DG_WGMMA_TF32(80, 40, 40, 41, 42, 43, 44)
+DG_WGMMA_TF32(96, 48, 48, 49, 50, 51, 52)
+DG_WGMMA_TF32(112, 56, 56, 57, 58, 59, 60)
+DG_WGMMA_TF32(128, 64, 64, 65, 66, 67, 68)
 
 // clang-format on
 #undef DG_WGMMA
+#undef DG_WGMMA_TF32
 #undef DG_COMMA
 #undef DG_WGMMA_ASM
 
