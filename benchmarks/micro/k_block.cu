@@ -99,7 +99,7 @@ __device__ __forceinline__ void multiply_scales(float (&products)[kN], float row
 template <int kN>
 __device__ __forceinline__ void issue_products(float (&products)[kN], float row0, float row1, uint32_t column_scales) {
     const uint32_t rows[4] = {__float_as_uint(row0), __float_as_uint(row1), 0, 0};
-    if constexpr (kN == 64) ptx::wgmma_tf32_n128(products, rows, ptx::wgmma_descriptor_repeated(column_scales));
+    if constexpr (kN == 64) ptx::WgmmaTf32<128>::run(products, rows, ptx::wgmma_descriptor_repeated(column_scales));
 }
 
 extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
