@@ -13,6 +13,7 @@ HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that rea
 WAITS = 1 << 47  # of WARPGROUP: the wait
 LDS, SYNCS_ARRIVE = 0x984, 0x9A7  # load from shared memory, arrival at a barrier
 SYNCS_INIT, SYNCS_WAIT, BAR = 0x5B2, 0x5A7, 0xB1D  # a barrier is initialised, waited for; one of all threads
+BAR_BY_REGISTER = 0x51D  # a named barrier, whose number a register holds
 CLUSTER_ARRIVE, CLUSTER_WAIT = 0x9C7, 0xDC7  # UCGABAR_ARV, UCGABAR_WAIT: the barrier of a cluster
 MEMBAR, BEYOND_CTA = 0x992, 1 << 77  # a thread waits for its memory accesses; not only as far as its CTA sees them
 UTMALDG, IMAD_HI = 0x5B4, (0x227, 0xC27)  # copy of a box; the upper half of a product, of which divisions are made

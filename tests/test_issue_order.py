@@ -6,6 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import sass  # noqa: E402
+from test_clusters import machine_code  # noqa: E402
+
 from deep_gemm._extension import C  # noqa: E402
 
 ROUNDS = 20
@@ -47,3 +50,19 @@ def test_else_as_they_come(device) -> None:
     found = turns(device, False)
     assert sorted(found) == [0] * ROUNDS + [1] * ROUNDS
     assert found != [0, 1] * ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("fields", "barriers"),
+    [
+        ({"tile_rows": 128, "tile_cols": 192}, 2),
+        ({"tile_rows": 256, "tile_cols": 128}, 0),  # each has its other half to multiply
+        ({"tile_rows": 128, "tile_cols": 128, "per_row_b": 1}, 0),  # products of scales: an order held them up
+        ({"tile_rows": 128, "tile_cols": 96, "per_row_b": 1}, 0),
+    ],
+)
+def test_where_an_order_pays(fields, barriers) -> None:
+    """In machine code: a round of the loop over K waits for its turn and passes it on."""
+    code = machine_code({"m": 4096, "n": 4096, "k": 4096, **fields})
+    [loop] = sass.wgmma_loops(code)
+    assert sum(code[index] & sass.OPCODE == sass.BAR_BY_REGISTER for index in loop) == barriers

@@ -88,7 +88,8 @@ private:
 /// block), and writes them when their stages are free.
 template <GemmConfig c>
 DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, int32_t warp) {
-    constexpr int32_t kShare = c.tile.cols / kSplitWarps, kColumns = ceil_div(kShare, 32), kBatch = 4;  // K blocks
+    constexpr int32_t kBatch = 4;                                                           // K blocks
+    constexpr int32_t kShare = c.tile.cols / kSplitWarps, kColumns = ceil_div(kShare, 32);  // of a warp, of a lane
     static_assert(kShare % 2 == 0, "neighbours change places");
     // The last lanes write the share's last column again, rather than go apart from the others before the fence.
     const int32_t lane = threadIdx.x % 32, first = warp * kShare;

@@ -159,7 +159,7 @@ DG_WGMMA(240, 120, 120, 121, 122, 123, 124)
 DG_WGMMA(256, 128, 128, 129, 130, 131, 132)
 
 /// D[64, N] = A B^T of TF32 values, K = 8, A in registers: thread t holds, of rows 16 (t / 32) + (t % 32) / 4 and 8
-/// more, first K = t % 4 of both, then K = t % 4 + 4.
+/// more, first K = t % 4 of both, then K = t % 4 + 4. Only the widths of tiles whose products of scales it forms.
 template <int kN>
 struct WgmmaTf32;
 
