@@ -17,28 +17,31 @@ public:
     static constexpr bool kOrdered = issues_in_order(c);
     static_assert(!kOrdered || c.k_warpgroups == 1, "all issue equally often");
 
-    DG_DEVICE explicit IssueOrder(int32_t warpgroup) : warpgroup_(warpgroup) {
-        if (warpgroup == c.math_warpgroups - 1) pass();  // the first one may begin
+    DG_DEVICE explicit IssueOrder(int32_t warpgroup)
+        : own_(kFirst + warpgroup), next_(warpgroup == c.math_warpgroups - 1 ? kFirst : own_ + 1) {
+        // Or ptxas makes them, and moves them into uniform registers, in each round, before the issue.
+        ptx::forget(own_);
+        ptx::forget(next_);
+        if (next_ == kFirst) pass();  // the first one may begin
     }
 
     DG_DEVICE void wait() const {
-        if constexpr (kOrdered) ptx::named_barrier_wait(kFirst + warpgroup_, kThreads);
+        if constexpr (kOrdered) ptx::named_barrier_wait(own_, kThreads);
     }
 
     /// The next warpgroup may issue.
     DG_DEVICE void pass() const {
-        if constexpr (kOrdered)
-            ptx::named_barrier_arrive(warpgroup_ == c.math_warpgroups - 1 ? kFirst : kFirst + warpgroup_ + 1, kThreads);
+        if constexpr (kOrdered) ptx::named_barrier_arrive(next_, kThreads);
     }
 
     /// When nothing will be issued any more: the last one has passed to the first.
     DG_DEVICE void end() const {
-        if (warpgroup_ == 0) wait();
+        if (own_ == kFirst) wait();
     }
 
 private:
     static constexpr int32_t kFirst = 1, kThreads = 256;  // barrier 0 is __syncthreads'; two warpgroups meet at each
-    int32_t warpgroup_;
+    int32_t own_, next_;  // barriers
 };
 
 }  // namespace deep_gemm

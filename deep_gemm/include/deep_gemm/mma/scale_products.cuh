@@ -2,14 +2,16 @@
 //
 // Promotion then wants a factor of its own for each accumulator. FP32 multiplications beside wgmma slow wgmma down
 // (docs/performance.md, "What is left"), so one TF32 wgmma of K = 8 multiplies 64 row scales by all column scales
-// instead. TF32 has 11 bits, so a scale s is split exactly into s = high + middle + low of 11, 11 and 2 bits, and
+// instead. TF32 has 11 bits, so a scale s is split into high + low: s rounded to 11 bits, and 11 of the 12 bits that are
+// left. Of K = 8 four are used,
 //
-//   k                        0       1       2       3       4       5       6       7
-//   of a row's scale r       high    high    high    low     middle  middle  middle  0
-//   of a column's scale c    high    middle  low     high    high    middle  low     high
+//   k                        0     1     2  3     4     5     6  7
+//   of a row's scale r       high  high  ...      low   low   ...
+//   of a column's scale c    high  low   0  0     high  low   0  0
 //
-// adds up to r c but for terms below 2^-32 of it. The columns' second half equals the first, and the descriptor says
-// so: 16 bytes a column are all that is written.
+// which add up to r c but for 2^-22 of it. (Three parts, whose sum is exact, take instructions on the way from wait to
+// issue: docs/performance-tried.md.) The columns' second half equals the first, and the descriptor says so: 16 bytes a
+// column are all that is written.
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
@@ -20,12 +22,14 @@
 
 namespace deep_gemm {
 
+/// Bits of TF32 values, of whose last 13 wgmma takes no notice. (A scale of 2^128 - 2^116 and more becomes infinite.)
 struct Tf32Parts {
-    float high, middle, low;
+    uint32_t high, low;
     DG_DEVICE explicit Tf32Parts(float value) {
-        high = leading(value), middle = leading(value - high), low = value - high - middle;
+        constexpr uint32_t kHalf = 0x1000, kKept = 0xffffe000;
+        high = __float_as_uint(value) + kHalf;
+        low = __float_as_uint(value - __uint_as_float(high & kKept));
     }
-    static DG_DEVICE float leading(float value) { return __uint_as_float(__float_as_uint(value) & 0xffffe000u); }
 };
 
 /// Neighbouring columns change places among the products, so that no FFMA of promotion has all three operands in even
@@ -49,19 +53,19 @@ struct ScaleProducts {
         row[1] = ptx::load_shared(mine + 8 * 4);
     }
 
-    /// Issue the wgmma. Of a row's eight values a thread holds those of k = lane % 4 and k = lane % 4 + 4.
+    /// Issue the wgmma. Of a row's eight values a thread holds those of k = lane % 4 and k = lane % 4 + 4, also where the
+    /// columns have zeros: not to ask is faster.
     ///
     /// wgmma reads them until it is waited for. ptxas (CUDA 13.0) gave their registers away earlier when they were
     /// copies of what had been computed under wgmma, and products went wrong. So each is computed behind the wait, and
     /// of the one before, of which nothing is left. tests/test_every_kernel.py looks for writes to operands of wgmma.
     DG_DEVICE void multiply(const Smem<c>& smem, int32_t stage) {
-        const bool last = threadIdx.x % 4 == 3;
         const uint32_t nothing = blockIdx.y;  // ptxas does not know that
 #pragma unroll
         for (int32_t i = 0; i < 2; ++i) {
             const Tf32Parts of(row[i]);
-            fragment[i] = (fragment[i] & nothing) | __float_as_uint(last ? of.low : of.high);
-            fragment[i + 2] = (fragment[i + 2] & nothing) | __float_as_uint(last ? 0.0f : of.middle);
+            fragment[i] = (fragment[i] & nothing) | of.high;
+            fragment[i + 2] = (fragment[i + 2] & nothing) | of.low;
         }
         pin();
         ptx::wgmma_fence();
@@ -123,7 +127,7 @@ DG_DEVICE void load_split_scales(const Smem<c>& smem, const GemmParams& params, 
                 for (int32_t i = 0; i < kColumns; ++i) {
                     const Tf32Parts of(values[turn][i]);
                     const uint32_t at = smem.col_scales(ring.stage) + exchanged(first + column(i)) * kColScaleBytes;
-                    ptx::store_shared_x4(at, of.high, of.middle, of.low, of.high);
+                    ptx::store_shared_int_x4(at, of.high, of.low, 0, 0);
                 }
                 ptx::fence_for_async_proxy();
                 __syncwarp();
