@@ -16,6 +16,7 @@ from reference import assert_matches, product_nt
 import deep_gemm
 
 RECIPE = (1, 1, 128)
+LARGEST = 2.0**128 - 2.0**116 - 2.0**104  # scale whose leading 11 bits are finite when rounded
 DTYPES = [torch.bfloat16, torch.float32]
 SMALL = [(1, 1, 16), (7, 24, 64), (33, 100, 144), (129, 136, 400), (16, 520, 256), (200, 72, 272)]
 
@@ -105,6 +106,23 @@ def test_products_of_scales_are_exact_to_fp32(device, swapped, cols) -> None:
     out.check()
     expected = a.scales.double() @ b.scales.double().T
     assert ((out.tensor.double() - expected).abs() / expected).max() < 2.0**-21
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("scale", [LARGEST, -LARGEST, (2 - 2**-23) * 2.0**-118, 2.0**-126, 0.0])
+def test_products_of_scales_at_the_ends_of_fp32(device, scale) -> None:
+    """What they are split into overflows no sooner than at 2^128 - 2^116, and keeps signs, zeros and subnormal parts."""
+    m, n, k = 128, 128, 128
+    one = torch.ones((m, k)).to(torch.float8_e4m3fn).to(device)
+    ends = Operand(one, torch.full((m, 1), scale, device=device))
+    other = Operand(one, torch.full((n, 1), 2.0**-20 if abs(scale) > 1 else 2.0**20, device=device))
+    for swapped in (False, True):
+        a, b = (other, ends) if swapped else (ends, other)
+        out = GuardedOutput((m, n), torch.float32, device)
+        with forced_tile(device, (m, n, k), False, 128, 128):
+            deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
+        out.check()
+        assert_matches(out.tensor, product_nt(a, b))
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(192, 128), (128, 192)])

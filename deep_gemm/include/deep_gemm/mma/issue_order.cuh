@@ -41,7 +41,7 @@ public:
 
 private:
     static constexpr int32_t kFirst = 1, kThreads = 256;  // barrier 0 is __syncthreads'; two warpgroups meet at each
-    int32_t own_, next_;  // barriers
+    int32_t own_, next_;                                  // barriers
 };
 
 }  // namespace deep_gemm

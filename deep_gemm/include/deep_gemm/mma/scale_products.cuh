@@ -2,8 +2,8 @@
 //
 // Promotion then wants a factor of its own for each accumulator. FP32 multiplications beside wgmma slow wgmma down
 // (docs/performance.md, "What is left"), so one TF32 wgmma of K = 8 multiplies 64 row scales by all column scales
-// instead. TF32 has 11 bits, so a scale s is split into high + low: s rounded to 11 bits, and 11 of the 12 bits that are
-// left. Of K = 8 four are used,
+// instead. TF32 has 11 bits, so a scale s is split into high + low: s rounded to 11 bits, and 11 of the 12 bits that
+// are left. Of K = 8 four are used,
 //
 //   k                        0     1     2  3     4     5     6  7
 //   of a row's scale r       high  high  ...      low   low   ...
@@ -53,8 +53,8 @@ struct ScaleProducts {
         row[1] = ptx::load_shared(mine + 8 * 4);
     }
 
-    /// Issue the wgmma. Of a row's eight values a thread holds those of k = lane % 4 and k = lane % 4 + 4, also where the
-    /// columns have zeros: not to ask is faster.
+    /// Issue the wgmma. Of a row's eight values a thread holds those of k = lane % 4 and k = lane % 4 + 4, also where
+    /// the columns have zeros: not to ask is faster.
     ///
     /// wgmma reads them until it is waited for. ptxas (CUDA 13.0) gave their registers away earlier when they were
     /// copies of what had been computed under wgmma, and products went wrong. So each is computed behind the wait, and
