@@ -8,8 +8,8 @@
 
 Each case: inputs are made on the GPU, the output is poisoned, one call is checked against FP64, and then calls are
 timed, each after emptying the L2. `speed-up` is the anchor's time over ours. `efficiency` is the floor, max(bytes / 4.3
-TB/s, flops / 1.5 PFLOPS [BF16: 0.8]) + 2 us, over our time. A table by class comes last; all numbers go into a JSON
-file under --out.
+TB/s, flops / 1.5 PFLOPS [BF16: 0.8]) + 2 us, over our time; both are for an H200 only. A table by class comes last; all
+numbers go into a JSON file under --out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import torch
 from compile_ahead import compile_ahead
 from machine import describe, write_result
 from problems import NotAvailable, Problem, build
-from summary import class_of, summarise
+from summary import KNOWN_GPU, class_of, summarise
 from timing import Timer, sustained_seconds
 
 HERE = Path(__file__).resolve().parent
@@ -134,17 +134,18 @@ def run_case(row: dict, timer: Timer, arguments: argparse.Namespace, theirs: Mod
     others = contenders(problem, arguments, theirs, result)
     timings = timer.time(problem.call, *others.values())
     seconds = timings[0].median
-    on_gpu = timer.device.type == "cuda"  # the simulator's time says nothing about speed
+    # Neither another card's limits are known, nor its anchors, and the simulator's time says nothing about speed.
+    known = timer.device.type == "cuda" and torch.cuda.get_device_name(timer.device) == KNOWN_GPU
     result |= {
         "us": seconds * 1e6,
         "us_all": [round(value * 1e6, 3) for value in timings[0].seconds],
         "method": timings[0].method,
         "kernels": timings[0].kernels,
-        "floor_us": problem.floor_seconds * 1e6,
-        "efficiency": problem.floor_seconds / seconds if on_gpu else None,
+        "floor_us": problem.floor_seconds * 1e6 if known else None,
+        "efficiency": problem.floor_seconds / seconds if known else None,
         "tflops": problem.flops / seconds * 1e-12,
         "gb_per_s": problem.bytes / seconds * 1e-9,
-        "speed_up": row["us"] * 1e-6 / seconds if on_gpu and "us" in row else None,
+        "speed_up": row["us"] * 1e-6 / seconds if known and "us" in row else None,
     }
     result |= {name: timing.median * 1e6 for name, timing in zip(others, timings[1:], strict=True)}
     if arguments.sustained:

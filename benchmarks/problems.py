@@ -14,6 +14,7 @@ from shapes import ALIGNMENT, MASKED_MAX_M, draw
 
 import deep_gemm
 
+# An H200's (summary.KNOWN_GPU).
 FP8_FLOPS, BF16_FLOPS = 1.5e15, 0.8e15
 MEMORY_BYTES = 4.3e12
 LAUNCH_SECONDS = 2e-6

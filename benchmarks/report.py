@@ -2,9 +2,10 @@
 
     python benchmarks/report.py benchmarks/results/*.json --out benchmarks/results
 
-writes report.md and, where matplotlib is installed, plots. Of several files with the same case the last one counts.
-With --into docs/performance.md docs/performance-tables.md the tables there, between `<!-- begin NAME` and
-`<!-- end NAME`, are written instead: those of which a file tells; the others stay.
+writes report.md and, where matplotlib is installed, plots. Of several files with the same case the last one counts;
+those of cards without anchors have tables of their own. With --into docs/performance.md docs/performance-tables.md the
+tables there, between `<!-- begin NAME` and `<!-- end NAME`, are written instead: those of which a file tells; the
+others stay.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import statistics
 from pathlib import Path
 
 from micro_tables import micro_section
-from summary import CLASSES, MODEL_CLASSES, is_of_models, summarise
+from summary import CLASSES, KNOWN_GPU, MODEL_CLASSES, is_of_models, summarise
 from tables import chain_text, launch_text, number, table
 
 
@@ -85,6 +86,45 @@ def case_table(results: list[dict]) -> str:
         "remark",
     ]
     return table(header, rows)
+
+
+def of_known_card(document: dict) -> bool:
+    """Anchors, and the limits behind `efficiency`, are an H200's. (Results without a GPU are tests'.)"""
+    return document["machine"].get("gpu", KNOWN_GPU) == KNOWN_GPU
+
+
+def other_card_section(documents: list[dict]) -> str:
+    """By class, beside what was timed in turn."""
+    parts = []
+    for document in documents:
+        rows = [
+            [
+                row["class"],
+                f"{row['timed']}/{row['cases']}",
+                number(row["over_deepgemm"]),
+                number(row["slowest_over_deepgemm"]),
+                number(row["over_cublas"]),
+                number(row["slowest_over_cublas"]),
+                str(row["wrong"]),
+            ]
+            for row in summarise(document["rows"])
+        ]
+        header = ["class", "timed", "over DeepGEMM, same run", "slowest", "over cuBLASLt", "slowest", "wrong"]
+        parts += [f"{machine_line(document['machine'])}\n", table(header, rows)]
+    return "\n".join(parts)
+
+
+def other_card_cases(documents: list[dict]) -> str:
+    parts = []
+    for document in documents:
+        rows = []
+        for result in document["rows"]:
+            figures = [number(result.get(name), 2) for name in ("us", "deepgemm_us", "cublas_us")]
+            remark = "" if result["status"] == "ok" else result["status"]
+            rows.append([" ".join(map(str, result["case"])), number(result.get("tflops"), 0), *figures, remark])
+        header = ["case", "TFLOPS", "us", "DeepGEMM us", "cuBLAS us", "remark"]
+        parts += [f"{machine_line(document['machine'])}\n", table(header, rows)]
+    return "\n".join(parts)
 
 
 def model_section(results: list[dict], machines: list[str]) -> str:
@@ -246,7 +286,9 @@ def main() -> int:
     arguments = parser.parse_args()
 
     documents = [json.loads(path.read_text()) for path in arguments.files]
-    gemm = [document for document in documents if document.get("what") == "bench_gemm"]
+    every_gemm = [document for document in documents if document.get("what") == "bench_gemm"]
+    gemm = [document for document in every_gemm if of_known_card(document)]
+    others = [document for document in every_gemm if not of_known_card(document)]
     hosts: dict[str, list[dict]] = {}
     for document in documents:
         if document.get("what") == "bench_host":
@@ -271,6 +313,9 @@ def main() -> int:
             sections["predictions"] = prediction_table(results)
         if models:
             sections["models"] = model_section(models, machines(True))
+        if others:
+            sections["other_cards"] = other_card_section(others)
+            sections["other_card_cases"] = other_card_cases(others)
         for name, documents in hosts.items():
             sections[name] = host_section(documents)
         if chains:
@@ -300,6 +345,8 @@ def main() -> int:
         parts += ["## Other models' shapes\n", model_section(models, machines(True))]
         if plot(models, "efficiency", "efficiency", arguments.out / "efficiency_models.png"):
             parts.append("![efficiency](efficiency_models.png)\n")
+    if others:
+        parts += ["## Other cards\n", other_card_section(others), other_card_cases(others)]
     for document in micro:
         parts += ["## Micro-benchmarks\n", f"{machine_line(document['machine'])}\n", micro_section(document)]
     for of_kind in hosts.values():

@@ -6,6 +6,8 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
+KNOWN_GPU = "NVIDIA H200"  # whose times the anchors are, and whose limits the floors (problems.py)
+
 # Classes that results are averaged over, with the speed-up over the anchors that each must reach.
 CLASSES: list[tuple[str, float, Callable[[Sequence], bool]]] = [
     ("dense M <= 32", 1.20, lambda c: c[0] == "dense" and c[1] <= 32),

@@ -130,9 +130,11 @@ def set_block_size_multiple_of(
 def set_batch_invariant(enabled: bool, device: DeviceLike = None) -> None:
     """Promise that a row's result depends on nothing but that row, the weights, N and K.
 
-    It depends neither on M nor on the row's position or on other rows. Grouped calls keep that promise always. Dense
-    calls break it for speed, by splitting K: with few rows of all tiles, with many of those that would leave most of a
-    last wave of tiles idle. This forbids them to. Off at first.
+    It depends neither on M nor on the row's position or on other rows. Calls grouped along M keep that promise always.
+    Dense calls break it for speed, by splitting K: with few rows of all tiles, with many of those that would leave most
+    of a last wave of tiles idle. With scales per row of both operands (recipe (1, 1, 128)) dense calls and K groups
+    also break it where the tensor cores multiply scales, whose products' last bits are others. This forbids both. Off
+    at first.
     """
     _set("batch_invariant", int(enabled), device)
 

@@ -113,3 +113,23 @@ def test_chain_table(summary) -> None:
     text = report.chain_section({"machine": machine, "rows": rows})
     assert "| dense, 16 rows: 2112x7168, 7168x2048 | 5.00 / 4.00 | 5.00 / 5.00 | 5.00 / 5.00 |  |  |" in text
     assert "| dense 16 2112 7168 |  /  |  /  |  /  |  | skipped: out of time |" in text
+
+
+def test_another_card_has_tables_of_its_own(summary) -> None:
+    """Neither anchors nor limits are known of it, so only what was timed in turn is compared."""
+    import report
+
+    machine = {"commit": "x", "torch": "y", "gpu": "NVIDIA H100 80GB HBM3"}
+    timed = {"status": "ok", "us": 10.0, "tflops": 1.0, "deepgemm_us": 12.5, "efficiency": None, "speed_up": None}
+    left = {"status": "skipped: out of time"}
+    rows = [
+        {"case": case, "class": summary.class_of(case), **result}
+        for case, result in [(["wgrad", 576, 4096, 7168], timed), (["wgrad", 2112, 4096, 7168], left)]
+    ]
+    document = {"machine": machine, "rows": rows}
+    assert not report.of_known_card(document)
+    assert report.of_known_card({"machine": {"gpu": summary.KNOWN_GPU}})
+    assert "| wgrad | 1/2 | 1.250 | 1.250 |  |  | 0 |" in report.other_card_section([document])
+    text = report.other_card_cases([document])
+    assert "| wgrad 576 4096 7168 | 1 | 10.00 | 12.50 |  |  |" in text
+    assert "| wgrad 2112 4096 7168 |  |  |  |  | skipped: out of time |" in text

@@ -309,27 +309,29 @@ class TestBatchInvariance:
 
     N, K = 136, 1024
 
-    def test_contiguous_and_masked_agree(self, device) -> None:
-        small = contiguous([3, 0, 40], self.N, self.K, device)
-        expected = run_contiguous(small)
-        large = contiguous([200, 7, 300], self.N, self.K, device, seed=9)
+    @pytest.mark.parametrize("per_row_b", [False, True], ids=["blocks", "rows"])
+    def test_contiguous_and_masked_agree(self, device, per_row_b) -> None:
+        more = {"recipe": (1, 1, 128) if per_row_b else None}
+        small = contiguous([3, 0, 40], self.N, self.K, device, per_row_b=per_row_b)
+        expected = run_contiguous(small, dtype=torch.float32, **more)
+        large = contiguous([200, 7, 300], self.N, self.K, device, per_row_b=per_row_b, seed=9)
         large.b = small.b
         for start, count, at in ((0, 3, 150), (128, 40, large.starts[2] + 260)):
             large.a.data.view(torch.uint8)[at : at + count] = small.a.data.view(torch.uint8)[start : start + count]
             large.a.scales[at : at + count] = small.a.scales[start : start + count]
         for psum in (False, True):
-            found = run_contiguous(large, psum)
+            found = run_contiguous(large, psum, torch.float32, **more)
             assert torch.equal(found[150:153], expected[:3])
             at = large.starts[2] + 260
             assert torch.equal(found[at : at + 40], expected[128:168])
-        wide = masked([3, 0, 40], 300, self.N, self.K, device)
+        wide = masked([3, 0, 40], 300, self.N, self.K, device, per_row_b)
         wide.b = small.b
         for expert, start, count in ((0, 0, 3), (2, 128, 40)):
             wide.a.data.view(torch.uint8)[expert, :count] = small.a.data.view(torch.uint8)[start : start + count]
             wide.a.scales[expert, :count] = small.a.scales[start : start + count]
         for expected_m in (1, 40, 300):
-            out = wide.output()
-            deep_gemm.m_grouped_fp8_gemm_nt_masked(wide.a, wide.b, out.tensor, wide.counts, expected_m)
+            out = wide.output(torch.float32)
+            deep_gemm.m_grouped_fp8_gemm_nt_masked(wide.a, wide.b, out.tensor, wide.counts, expected_m, **more)
             assert torch.equal(out.tensor[0, :3], expected[:3])
             assert torch.equal(out.tensor[2, :40], expected[128:168])
 

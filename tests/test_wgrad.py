@@ -111,7 +111,7 @@ def test_products_of_scales_are_exact_to_fp32(device, swapped, cols) -> None:
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("scale", [LARGEST, -LARGEST, (2 - 2**-23) * 2.0**-118, 2.0**-126, 0.0])
 def test_products_of_scales_at_the_ends_of_fp32(device, scale) -> None:
-    """What they are split into overflows no sooner than at 2^128 - 2^116, and keeps signs, zeros and subnormal parts."""
+    """Their parts overflow no sooner than at 2^128 - 2^116, and keep signs, zeros and subnormal values."""
     m, n, k = 128, 128, 128
     one = torch.ones((m, k)).to(torch.float8_e4m3fn).to(device)
     ends = Operand(one, torch.full((m, 1), scale, device=device))
@@ -123,6 +123,28 @@ def test_products_of_scales_at_the_ends_of_fp32(device, scale) -> None:
             deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
         out.check()
         assert_matches(out.tensor, product_nt(a, b))
+
+
+def test_batch_invariance(device) -> None:
+    """On request: 128x128 tiles, say, have products of scales by the tensor cores, whose last bits are others."""
+    m, n, k = 300, 264, 7168
+    a, b = operands(m, n, k, device)
+    where = "cpu" if device.type == "cpu" else device
+    deep_gemm.set_batch_invariant(True, device=where)
+    try:
+        tiles = [(False, 128, 128), (True, 128, 64), (False, 64, 64), (False, 192, 96)]
+        whole = [torch.empty((m, n), device=device) for _ in tiles]
+        for tile, d in zip(tiles, whole, strict=True):
+            with forced_tile(device, (m, n, k), *tile):
+                deep_gemm.fp8_gemm_nt(a, b, d, recipe=RECIPE)
+            assert torch.equal(d, whole[0]), tile
+        for first, last in ((0, 1), (5, 21), (17, 150)):
+            d = torch.empty((last - first, n), device=device)
+            part = Operand(a.data[first:last], a.scales[first:last])
+            deep_gemm.fp8_gemm_nt(part, b, d, recipe=RECIPE)
+            assert torch.equal(d, whole[0][first:last]), (first, last)
+    finally:
+        deep_gemm.set_batch_invariant(False, device=where)
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(192, 128), (128, 192)])

@@ -210,7 +210,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
     c.shares_last = c.grouping == Grouping::dense && cluster.k == 2 && k_warpgroups == 1 &&
                     (tiles * cluster.k > resident || sm90::shares_only(tile));
-    c.wgmma_products = sm90::multiplies_scales(c);
+    c.wgmma_products = sm90::multiplies_scales(c, p.batch_invariant != 0);
     c.look_ahead = sm90::looks_ahead(c);
     c.skips_padding = sm90::skips_padding(c, expected_group_rows(p));
     divide_smem(c, static_cast<double>(tiles * c.k_ctas()) / resident, expected_group_rows(p));

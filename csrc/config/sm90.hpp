@@ -66,11 +66,12 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int3
 inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
 
 /// Whether products of row and column scales come from the tensor cores: of 64 columns and more (fewer were not
-/// measured). Takes a third accumulator, which leaves no registers for more than 128, nor for clearing padding.
-inline bool multiplies_scales(const GemmConfig& c) {
-    return c.grouping != Grouping::m_psum && c.operand == ElementType::e4m3 && c.row_scales() == ScaleKind::per_row &&
-           c.col_scales() == ScaleKind::per_row && c.tile.rows == 128 && c.tile.cols >= 64 && c.tile.cols <= 128 &&
-           c.k_parts() == 1;
+/// measured). Takes a third accumulator, which leaves no registers for more than 128. Their last bits are not those
+/// that a multiplication gives, so tiles must not change with M where a row's bits may not.
+inline bool multiplies_scales(const GemmConfig& c, bool batch_invariant) {
+    return !is_m_grouped(c.grouping) && !batch_invariant && c.operand == ElementType::e4m3 &&
+           c.row_scales() == ScaleKind::per_row && c.col_scales() == ScaleKind::per_row && c.tile.rows == 128 &&
+           c.tile.cols >= 64 && c.tile.cols <= 128 && c.k_parts() == 1;
 }
 
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma: where
