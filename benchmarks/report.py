@@ -52,16 +52,23 @@ def class_table(results: list[dict]) -> str:
     return table(header, rows)
 
 
+def name_of(result: dict) -> str:
+    return " ".join(map(str, result["case"]))
+
+
+def remark_of(result: dict) -> str:
+    return "" if result["status"] == "ok" else result["status"]
+
+
 def case_table(results: list[dict]) -> str:
     rows = []
     for result in results:
-        name = " ".join(str(part) for part in result["case"])
         if "us" not in result:
-            rows.append([name, *[""] * 8, result["status"]])
+            rows.append([name_of(result), *[""] * 8, result["status"]])
             continue
         rows.append(
             [
-                name,
+                name_of(result),
                 number(result["us"], 2),
                 number(result["tflops"], 0),
                 number(result["gb_per_s"], 0),
@@ -70,7 +77,7 @@ def case_table(results: list[dict]) -> str:
                 number(result.get("speed_up")),
                 number(result.get("deepgemm_us"), 2),
                 number(result.get("cublas_us"), 2),
-                "" if result["status"] == "ok" else result["status"],
+                remark_of(result),
             ]
         )
     header = [
@@ -89,7 +96,7 @@ def case_table(results: list[dict]) -> str:
 
 
 def of_known_card(document: dict) -> bool:
-    """Anchors, and the limits behind `efficiency`, are an H200's. (Results without a GPU are tests'.)"""
+    """Anchors, and the limits behind `efficiency`, are an H200's. (The simulator's have neither.)"""
     return document["machine"].get("gpu", KNOWN_GPU) == KNOWN_GPU
 
 
@@ -120,8 +127,7 @@ def other_card_cases(documents: list[dict]) -> str:
         rows = []
         for result in document["rows"]:
             figures = [number(result.get(name), 2) for name in ("us", "deepgemm_us", "cublas_us")]
-            remark = "" if result["status"] == "ok" else result["status"]
-            rows.append([" ".join(map(str, result["case"])), number(result.get("tflops"), 0), *figures, remark])
+            rows.append([name_of(result), number(result.get("tflops"), 0), *figures, remark_of(result)])
         header = ["case", "TFLOPS", "us", "DeepGEMM us", "cuBLAS us", "remark"]
         parts += [f"{machine_line(document['machine'])}\n", table(header, rows)]
     return "\n".join(parts)
@@ -150,15 +156,13 @@ def model_section(results: list[dict], machines: list[str]) -> str:
     parts = [*machines, table(header, rows)]
     rows = []
     for result in results:
-        name = " ".join(str(part) for part in result["case"])
         over = result["cublas_us"] / result["us"] if result.get("cublas_us") else None
         figures = ["", "", "", ""]
         if "us" in result:
             figures = [number(result["us"], 2), number(result["tflops"], 0), number(result["gb_per_s"], 0)]
             figures.append(number(result["efficiency"]))
-        remark = "" if result["status"] == "ok" else result["status"]
         others = [number(result.get("cublas_us"), 2), number(over), number(result.get("deepgemm_us"), 2)]
-        rows.append([result.get("model", ""), name, *figures, *others, remark])
+        rows.append([result.get("model", ""), name_of(result), *figures, *others, remark_of(result)])
     header = [
         "layer",
         "case",
@@ -185,9 +189,14 @@ def prediction_table(results: list[dict]) -> str:
         found = selected(result["case"]) if "us" in result else None
         if found is not None:
             config, estimate = found
-            name = " ".join(str(part) for part in result["case"])
             rows.append(
-                [name, config, number(estimate, 1), number(result["us"], 1), number(estimate / result["us"], 2)]
+                [
+                    name_of(result),
+                    config,
+                    number(estimate, 1),
+                    number(result["us"], 1),
+                    number(estimate / result["us"], 2),
+                ]
             )
     return table(["case", "config picked now", "predicted us", "measured us", "ratio"], rows)
 
@@ -240,7 +249,7 @@ def chain_section(document: dict) -> str:
                 chain_text(row["cases"]),
                 *figures,
                 number(row.get("cublas_graph_us"), 2),
-                "" if row["status"] == "ok" else row["status"],
+                remark_of(row),
             ]
         )
     header = ["calls", "graph", "with a small kernel", "launched one by one", "cuBLASLt, graph", "remark"]

@@ -1,4 +1,4 @@
-"""Fixtures: each device that the tests run on, and an empty kernel cache."""
+"""Fixtures: each device that the tests run on, a setting of it, and an empty kernel cache."""
 
 from __future__ import annotations
 
@@ -33,6 +33,17 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     kind, seed = SCHEDULES[schedule]
     with simulator.options(schedule=kind, seed=seed, hazards="error"):
         yield torch.device("cpu")
+
+
+@pytest.fixture
+def batch_invariant(device: torch.device) -> Iterator[None]:
+    """`set_batch_invariant(True)` on the test's device."""
+    import deep_gemm
+
+    before = deep_gemm.get_batch_invariant(device)
+    deep_gemm.set_batch_invariant(True, device)
+    yield
+    deep_gemm.set_batch_invariant(before, device)
 
 
 @pytest.fixture

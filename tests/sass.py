@@ -5,6 +5,10 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from candidates import HOPPER_SMS
+
+from deep_gemm._extension import C
+
 INSTRUCTION_BYTES = 16
 OPCODE, PREDICATE, ALWAYS = 0xFFF, 0xF000, 0x7000  # bits of an instruction's first word; of no predicate
 WGMMA = (0x9F3, 0x9F0)  # of FP8 and of BF16, both operands in shared memory
@@ -41,6 +45,12 @@ def code(cubin: bytes) -> bytes:
 def instructions(cubin: bytes) -> list[int]:
     """A number of 128 bits each."""
     return [first | second << 64 for first, second in struct.iter_unpack("<QQ", code(cubin))]
+
+
+def of_problem(grouping: str, fields: dict[str, int]) -> list[int]:
+    """The instructions of the kernel that a problem gets: fields as C.problem_kernel takes them."""
+    text = str(C.problem_kernel(grouping, {"num_sms": HOPPER_SMS, **fields})["text"])
+    return instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
 
 
 def target(index: int, branch: int) -> int:

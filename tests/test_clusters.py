@@ -14,14 +14,9 @@ SPLIT = {"m": 16, "n": 576, "k": 7168, "tile_rows": 64, "tile_cols": 16, "cluste
 MULTICAST = {"m": 4096, "n": 4096, "k": 7168, "tile_rows": 256, "tile_cols": 128, "cluster_cols": 2}
 
 
-def machine_code(fields: dict[str, int]) -> list[int]:
-    text = str(C.problem_kernel("dense", {"num_sms": 132, **fields})["text"])
-    return sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
-
-
 @pytest.mark.parametrize(("fields", "waits"), [(SPLIT, False), (MULTICAST, True)])
 def test_copies_wait_for_other_ctas_only_where_they_go_there(fields, waits) -> None:
-    code = [word & sass.OPCODE for word in machine_code(fields)]
+    code = [word & sass.OPCODE for word in sass.of_problem("dense", fields)]
     copy = code.index(sass.UTMALDG)
     arrived = max(index for index in range(copy) if code[index] == sass.CLUSTER_ARRIVE)
     assert (sass.CLUSTER_WAIT in code[arrived:copy]) == waits
@@ -31,14 +26,14 @@ def test_copies_wait_for_other_ctas_only_where_they_go_there(fields, waits) -> N
 def test_each_thread_meets_its_cluster_once(fields, waits) -> None:
     """The load warp, other warps of its warpgroup and the math warps arrive at the start, and at the end nobody does.
     Where K is split, the load warpgroup waits together, behind its work."""
-    code = [word & sass.OPCODE for word in machine_code(fields)]
+    code = [word & sass.OPCODE for word in sass.of_problem("dense", fields)]
     assert code.count(sass.CLUSTER_ARRIVE) == 3
     assert code.count(sass.CLUSTER_WAIT) == waits
 
 
 @pytest.mark.parametrize("fields", [SPLIT, MULTICAST])
 def test_nobody_waits_until_other_sms_see_its_writes(fields) -> None:
-    fences = [word for word in machine_code(fields) if word & sass.OPCODE == sass.MEMBAR]
+    fences = [word for word in sass.of_problem("dense", fields) if word & sass.OPCODE == sass.MEMBAR]
     assert fences
     assert not any(word & sass.BEYOND_CTA for word in fences)
 

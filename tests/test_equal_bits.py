@@ -17,6 +17,7 @@ from deep_gemm import simulator
 from deep_gemm._extension import C
 
 CONFIGS = 8  # of some hundred that a problem has
+KINDS = {"per block": {}, "per row": {"per_row_b": 1}, "bf16": {"bf16": 1}}
 
 
 def call_of(kind: str, m: int, n: int, k: int, device: torch.device, seed: int) -> Callable[[torch.Tensor], None]:
@@ -24,7 +25,7 @@ def call_of(kind: str, m: int, n: int, k: int, device: torch.device, seed: int) 
         a, b = (random_values((rows, k), device, seed + i).bfloat16() for i, rows in enumerate((m, n)))
         return lambda d: deep_gemm.bf16_gemm_nt(a, b, d)
     a = random_rows((m, k), device, seed)
-    if kind == "per_row_b":
+    if kind == "per row":
         b = random_rows((n, k), device, seed + 1)
         return lambda d: deep_gemm.fp8_gemm_nt(a, b, d, recipe=(1, 1, 128))
     b = quantise_blocks(random_values((n, k), device, seed + 1))
@@ -33,31 +34,25 @@ def call_of(kind: str, m: int, n: int, k: int, device: torch.device, seed: int) 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", ["per_block_b", "per_row_b", "bf16"])
-def test_every_config_gives_the_same_bits(device, kind, seed) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_config_gives_the_same_bits(device, kind, seed, batch_invariant) -> None:
     generator = random.Random(f"{kind} {seed}")
     m, n, k = generator.choice([7, 64, 129, 300]), generator.choice([8, 104, 264, 520]), generator.choice([144, 1024])
-    fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, kind: 1}
-    fields.pop("per_block_b", None)
+    fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, **KINDS[kind]}
     legal = [
         candidate
         for candidate in parse(C.explain("dense", fields))
         if candidate.refusal is None and candidate.turns == 1 and candidate.cluster_shape[2] == 1
     ]
     assert len(legal) > CONFIGS
-    where = "cpu" if device.type == "cpu" else device
     call = call_of(kind, m, n, k, device, seed)
     expected = None
-    deep_gemm.set_batch_invariant(True, device=where)
-    try:
-        with simulator.options(num_sms=HOPPER_SMS):
-            for candidate in generator.sample(legal, CONFIGS):
-                d = torch.empty((m, n), device=device)
-                with forced_tile(
-                    device, (m, n, k), candidate.swapped, candidate.rows, candidate.cols, candidate.cluster_shape
-                ):
-                    call(d)
-                expected = d if expected is None else expected
-                assert torch.equal(d, expected), candidate
-    finally:
-        deep_gemm.set_batch_invariant(False, device=where)
+    with simulator.options(num_sms=HOPPER_SMS):
+        for candidate in generator.sample(legal, CONFIGS):
+            d = torch.empty((m, n), device=device)
+            with forced_tile(
+                device, (m, n, k), candidate.swapped, candidate.rows, candidate.cols, candidate.cluster_shape
+            ):
+                call(d)
+            expected = d if expected is None else expected
+            assert torch.equal(d, expected), candidate

@@ -335,20 +335,15 @@ class TestBatchInvariance:
             assert torch.equal(out.tensor[0, :3], expected[:3])
             assert torch.equal(out.tensor[2, :40], expected[128:168])
 
-    def test_dense_calls_on_request(self, device) -> None:
+    def test_dense_calls_on_request(self, device, batch_invariant) -> None:
         case = contiguous([300], self.N, 3584, device)
         b = Operand(case.b.data[0], case.b.scales[0])
-        where = "cpu" if device.type == "cpu" else device
-        deep_gemm.set_batch_invariant(True, device=where)
-        try:
-            expected = case.output(torch.float32).tensor[:300]
-            deep_gemm.fp8_gemm_nt(Operand(case.a.data[:300], case.a.scales[:300]), b, expected)
-            for first, last in ((0, 1), (5, 21), (17, 150), (299, 300)):
-                d = torch.empty((last - first, self.N), device=device)
-                deep_gemm.fp8_gemm_nt(Operand(case.a.data[first:last], case.a.scales[first:last]), b, d)
-                assert torch.equal(d, expected[first:last]), (first, last)
-        finally:
-            deep_gemm.set_batch_invariant(False, device=where)
+        expected = case.output(torch.float32).tensor[:300]
+        deep_gemm.fp8_gemm_nt(Operand(case.a.data[:300], case.a.scales[:300]), b, expected)
+        for first, last in ((0, 1), (5, 21), (17, 150), (299, 300)):
+            d = torch.empty((last - first, self.N), device=device)
+            deep_gemm.fp8_gemm_nt(Operand(case.a.data[first:last], case.a.scales[first:last]), b, d)
+            assert torch.equal(d, expected[first:last]), (first, last)
 
 
 def test_garbage_in_one_expert_stays_there(device) -> None:

@@ -7,7 +7,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import sass  # noqa: E402
-from test_clusters import machine_code  # noqa: E402
 
 from deep_gemm._extension import C  # noqa: E402
 
@@ -63,6 +62,6 @@ def test_else_as_they_come(device) -> None:
 )
 def test_where_an_order_pays(fields, barriers) -> None:
     """In machine code: a round of the loop over K waits for its turn and passes it on."""
-    code = machine_code({"m": 4096, "n": 4096, "k": 4096, **fields})
+    code = sass.of_problem("dense", {"m": 4096, "n": 4096, "k": 4096, **fields})
     [loop] = sass.wgmma_loops(code)
     assert sum(code[index] & sass.OPCODE == sass.BAR_BY_REGISTER for index in loop) == barriers

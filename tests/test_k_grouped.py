@@ -146,26 +146,21 @@ def test_one_bad_group_stays_alone(device, layout) -> None:
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
-def test_bits_do_not_depend_on_other_groups(device) -> None:
+def test_bits_do_not_depend_on_other_groups(device, batch_invariant) -> None:
     """On request (docs/api-guarantees.md): a group by itself gets other tiles, with other ways to multiply scales."""
     x = groups(200, 136, [512, 128, 7168], device)
-    where = "cpu" if device.type == "cpu" else device
-    deep_gemm.set_batch_invariant(True, device=where)
-    try:
-        together = torch.empty(x.shape, device=device)
-        call("nt")(stacked(x.a, "nt"), stacked(x.b, "nt"), together, x.ks, x.sizes())
-        for tile in ((128, 128), (64, 64), (192, 96)):
-            again = torch.empty(x.shape, device=device)
-            with forced_tile(device, (*x.shape[1:], 256), False, *tile):
-                call("nt")(stacked(x.a, "nt"), stacked(x.b, "nt"), again, x.ks, x.sizes())
-            assert torch.equal(again, together), tile
-        for g, (a, b) in enumerate(zip(x.a, x.b, strict=True)):
-            alone = Groups([a], [b], [x.ks[g]])
-            d = torch.empty(alone.shape, device=device)
-            call("nt")(stacked([a], "nt"), stacked([b], "nt"), d, alone.ks, alone.sizes())
-            assert torch.equal(d[0], together[g]), g
-    finally:
-        deep_gemm.set_batch_invariant(False, device=where)
+    together = torch.empty(x.shape, device=device)
+    call("nt")(stacked(x.a, "nt"), stacked(x.b, "nt"), together, x.ks, x.sizes())
+    for tile in ((128, 128), (64, 64), (192, 96)):
+        again = torch.empty(x.shape, device=device)
+        with forced_tile(device, (*x.shape[1:], 256), False, *tile):
+            call("nt")(stacked(x.a, "nt"), stacked(x.b, "nt"), again, x.ks, x.sizes())
+        assert torch.equal(again, together), tile
+    for g, (a, b) in enumerate(zip(x.a, x.b, strict=True)):
+        alone = Groups([a], [b], [x.ks[g]])
+        d = torch.empty(alone.shape, device=device)
+        call("nt")(stacked([a], "nt"), stacked([b], "nt"), d, alone.ks, alone.sizes())
+        assert torch.equal(d[0], together[g]), g
 
 
 def in_psum_layout(x: Groups, alignment: int) -> tuple[Operand, Operand, torch.Tensor]:

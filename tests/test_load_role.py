@@ -14,13 +14,8 @@ CONTIGUOUS = {"m": 32768, "n": 6144, "k": 7168, "groups": 8}
 K_GROUPS = {"m": 4096, "n": 7168, "k": 32768, "groups": 8, "per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
 
 
-def instructions(grouping: str, fields: dict[str, int]) -> list[int]:
-    text = str(C.problem_kernel(grouping, {"num_sms": 132, **fields})["text"])
-    return sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
-
-
-def machine_code(grouping: str, fields: dict[str, int]) -> list[int]:
-    return [word & sass.OPCODE for word in instructions(grouping, fields)]
+def opcodes(grouping: str, fields: dict[str, int]) -> list[int]:
+    return [word & sass.OPCODE for word in sass.of_problem(grouping, fields)]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +27,7 @@ def machine_code(grouping: str, fields: dict[str, int]) -> list[int]:
     ],
 )
 def test_the_first_tile_is_found_before_all_threads_meet(grouping, fields, early) -> None:
-    code = machine_code(grouping, fields)
+    code = opcodes(grouping, fields)
     copy = code.index(sass.UTMALDG)
     met = max(index for index in range(copy) if code[index] == sass.BAR)
     assert any(opcode in sass.IMAD_HI for opcode in code[met:copy]) != early
@@ -46,13 +41,13 @@ def test_the_first_tile_is_found_before_all_threads_meet(grouping, fields, early
     ],
 )
 def test_with_a_table_all_threads_meet_at_one_place(grouping, fields, places) -> None:
-    assert machine_code(grouping, fields).count(sass.BAR) == places
+    assert opcodes(grouping, fields).count(sass.BAR) == places
 
 
 @pytest.mark.parametrize("m", [64, 4096])
 def test_two_threads_share_the_barriers(m) -> None:
     fields = DENSE | {"m": m}
-    code = machine_code("dense", fields)
+    code = opcodes("dense", fields)
     stages = int(str(C.explain("dense", {"num_sms": 132, **fields})).split(" stages ")[1].split()[0])
     runs = "".join("i" if opcode == sass.SYNCS_INIT else " " for opcode in code).split()
     assert max(map(len, runs)) <= stages + 2  # those of the store warp
@@ -69,7 +64,7 @@ def test_two_threads_share_the_barriers(m) -> None:
     ],
 )
 def test_few_tokens_of_experts_are_copied_with_two_k_blocks_at_once(grouping, fields, pairs) -> None:
-    found = instructions(grouping, fields)
+    found = sass.of_problem(grouping, fields)
     loop = sass.loops_with(found, sass.UTMALDG)[0]
     waits = sum(found[index] & sass.OPCODE == sass.SYNCS_WAIT for index in loop)
     assert waits == (2 if pairs else 1)
@@ -87,7 +82,7 @@ def test_few_tokens_of_experts_are_copied_with_two_k_blocks_at_once(grouping, fi
     ],
 )
 def test_what_copies_take_stays_in_uniform_registers(grouping, fields, by_warp) -> None:
-    found = instructions(grouping, fields)
+    found = sass.of_problem(grouping, fields)
     loop = sass.loops_with(found, sass.UTMALDG)[0]
     moves = sum(found[index] & sass.OPCODE == sass.R2UR for index in loop)
     assert moves == 0 if by_warp else moves > 3
@@ -101,6 +96,6 @@ def test_what_copies_take_stays_in_uniform_registers(grouping, fields, by_warp) 
     ],
 )
 def test_block_scales_stay_out_of_uniform_registers(grouping, fields) -> None:
-    found = instructions(grouping, fields)
+    found = sass.of_problem(grouping, fields)
     loop = min(sass.wgmma_loops(found), key=len)
     assert not any(found[index] & sass.OPCODE == sass.R2UR for index in loop)

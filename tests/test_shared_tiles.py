@@ -167,18 +167,14 @@ def test_which_problems_share() -> None:
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
-def test_not_where_bits_must_not_depend_on_m(device) -> None:
+def test_not_where_bits_must_not_depend_on_m(device, batch_invariant) -> None:
     m, n, k = 520, 100, 768
     a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
     out = GuardedOutput((m, n), torch.bfloat16, device)
-    deep_gemm.set_batch_invariant(True, device)
-    try:
-        with (
-            four_sms(device),
-            forced_tile(device, (m, n, k), False, 128, 128, PAIR),
-            pytest.raises(ValueError, match="set_batch_invariant forbids that"),
-        ):
-            deep_gemm.fp8_gemm_nt(a, b, out.tensor)
-    finally:
-        deep_gemm.set_batch_invariant(False, device)
+    with (
+        four_sms(device),
+        forced_tile(device, (m, n, k), False, 128, 128, PAIR),
+        pytest.raises(ValueError, match="set_batch_invariant forbids that"),
+    ):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
     out.assert_untouched()

@@ -6,17 +6,13 @@ from __future__ import annotations
 import pytest
 import sass
 
-from deep_gemm._extension import C
-
 DENSE = {"m": 4096, "n": 7168, "k": 16384}
 EXPERTS = {"m": 4096, "expected_m": 192, "n": 6144, "k": 7168, "groups": 32}
 
 
 def inner_loop(grouping: str, fields: dict[str, int], rows: int, cols: int) -> list[int]:
     """The instructions of the shortest loop over K blocks."""
-    problem = {"num_sms": 132, **fields, "tile_rows": rows, "tile_cols": cols}
-    text = str(C.problem_kernel(grouping, problem)["text"])
-    code = sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+    code = sass.of_problem(grouping, {**fields, "tile_rows": rows, "tile_cols": cols})
     return [code[index] for index in sass.wgmma_loops(code)[0]]
 
 

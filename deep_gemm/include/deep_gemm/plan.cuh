@@ -245,7 +245,7 @@ constexpr int32_t group_chunks(const GemmConfig& c) {
     return c.group_capacity < kMostChunks * 32 ? c.group_capacity / 32 : kMostChunks;
 }
 
-/// A column's scale as an operand of wgmma: four TF32 values.
+/// A column's scale as an operand of wgmma: two TF32 values and two zeros.
 inline constexpr int32_t kColScaleBytes = 16;
 inline constexpr int32_t kSplitWarps = 2;  // that write them
 
