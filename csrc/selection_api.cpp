@@ -103,6 +103,8 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
             p.in_place = value != 0;
         else if (name == "group_maps")
             p.group_maps = value != 0;
+        else if (name == "batch_invariant")
+            p.batch_invariant = value != 0;
         else if (name == "swap_ab")
             swap_ab = value != 0;
         else if (int32_t* part = part_of_config(name))

@@ -133,8 +133,9 @@ def set_batch_invariant(enabled: bool, device: DeviceLike = None) -> None:
     It depends neither on M nor on the row's position or on other rows. Calls grouped along M keep that promise always.
     Dense calls break it for speed, by splitting K: with few rows of all tiles, with many of those that would leave most
     of a last wave of tiles idle. With scales per row of both operands (recipe (1, 1, 128)) dense calls and K groups
-    also break it where the tensor cores multiply scales, whose products' last bits are others. This forbids both. Off
-    at first.
+    also break it where the tensor cores multiply scales, whose products' last bits are others. This forbids the first,
+    and leaves scales to the tensor cores in all gradients (K groups, and calls whose C is an FP32 D), in no other
+    calls. Off at first.
     """
     _set("batch_invariant", int(enabled), device)
 

@@ -126,22 +126,58 @@ def test_products_of_scales_at_the_ends_of_fp32(device, scale) -> None:
         assert_matches(out.tensor, product_nt(a, b))
 
 
+def added(a: Operand, b: Operand, gradient: bool = True) -> torch.Tensor:
+    """The product; of a gradient, added to zeros where they lie."""
+    d = torch.zeros((a.data.shape[0], b.data.shape[0]), device=a.data.device)
+    deep_gemm.fp8_gemm_nt(a, b, d, c=d if gradient else None, recipe=RECIPE)
+    return d
+
+
 @pytest.mark.parametrize("device", FEW, indirect=True)
-def test_batch_invariance(device, batch_invariant) -> None:
-    """On request: 128x128 tiles, say, have products of scales by the tensor cores, whose last bits are others."""
+@pytest.mark.parametrize("gradient", [True, False], ids=["gradient", "forward"])
+def test_batch_invariance(device, gradient, batch_invariant) -> None:
+    """On request: all of a gradient's tiles have products of scales by the tensor cores, whose last bits are not a
+    multiplication's, and no tile of other calls has."""
     m, n, k = 300, 264, 7168
     a, b = operands(m, n, k, device)
-    tiles = [(False, 128, 128), (True, 128, 64), (False, 64, 64), (False, 192, 96)]
-    whole = [torch.empty((m, n), device=device) for _ in tiles]
-    for tile, d in zip(tiles, whole, strict=True):
+    by_tensor_cores, by_threads = [(False, 128, 128), (False, 128, 64)], [(True, 128, 64), (False, 192, 96)]
+    tiles = by_tensor_cores if gradient else [*by_threads, by_tensor_cores[0]]
+    whole = added(a, b, gradient)
+    for tile in tiles:
         with forced_tile(device, (m, n, k), *tile):
-            deep_gemm.fp8_gemm_nt(a, b, d, recipe=RECIPE)
-        assert torch.equal(d, whole[0]), tile
+            assert torch.equal(added(a, b, gradient), whole), tile
     for first, last in ((0, 1), (5, 21), (17, 150)):
-        d = torch.empty((last - first, n), device=device)
-        part = Operand(a.data[first:last], a.scales[first:last])
-        deep_gemm.fp8_gemm_nt(part, b, d, recipe=RECIPE)
-        assert torch.equal(d, whole[0][first:last]), (first, last)
+        part = added(Operand(a.data[first:last], a.scales[first:last]), b, gradient)
+        assert torch.equal(part, whole[first:last]), (first, last)
+    for tile in by_threads if gradient else ():
+        with forced_tile(device, (m, n, k), *tile), pytest.raises(ValueError, match="asks for equal bits"):
+            added(a, b)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 16), (7, 24, 64), (1, 520, 256), (300, 8, 144)])
+def test_small_gradients_under_batch_invariance(device, m, n, k, batch_invariant) -> None:
+    """A tile that may multiply scales is left, however little of it is wanted."""
+    a, b = operands(m, n, k, device)
+    out = GuardedOutput((m, n), torch.float32, device)
+    out.tensor.zero_()
+    deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=out.tensor, recipe=RECIPE)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b))
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("multiple", [(1, 48), (1, 192), (192, 1)])
+def test_batch_invariance_with_tiles_of_a_multiple(device, multiple, batch_invariant) -> None:
+    """With the last two no tile is left in which the tensor cores could multiply scales: then threads do in all."""
+    a, b = operands(300, 264, 1024, device)
+    deep_gemm.set_block_size_multiple_of(*multiple, device=device)
+    try:
+        whole = added(a, b)
+        assert_matches(whole, product_nt(a, b))
+        assert torch.equal(added(Operand(a.data[17:40], a.scales[17:40]), b), whole[17:40])
+    finally:
+        deep_gemm.set_block_size_multiple_of(1, device=device)
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(192, 128), (128, 192)])

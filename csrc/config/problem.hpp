@@ -76,6 +76,11 @@ constexpr bool is_m_grouped(Grouping grouping) {
     return grouping == Grouping::m_contiguous || grouping == Grouping::m_psum || grouping == Grouping::masked;
 }
 
+/// Whether D is added to where it lies, by the L2.
+constexpr bool adds_in_place(const Problem& p) {
+    return p.add_c != 0 && p.in_place != 0 && p.output == ElementType::fp32;
+}
+
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.
 constexpr int32_t round_up_coarsely(int32_t value) {
     const int32_t step =

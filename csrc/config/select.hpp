@@ -76,6 +76,8 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
         return "an MN-major operand is copied in blocks of 64";
     if ((c.k_parts() > 1 || c.shares_last) && p.batch_invariant)
         return "a split K depends on M, and set_batch_invariant forbids that";
+    if (sm90::least_product_cols(p) > 0 && !c.wgmma_products)
+        return "the tensor cores multiply scales, and set_batch_invariant asks for equal bits from all tiles";
     if (c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
     if (c.k_parts() > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
         return "a split K wants all tiles at once";
@@ -93,11 +95,12 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
     const int32_t m = expected_group_rows(p), rows = c.swap_ab ? p.n : m, cols = c.swap_ab ? m : p.n;
     const int32_t row_multiple = c.swap_ab ? p.block_n_multiple : p.block_m_multiple,
                   col_multiple = c.swap_ab ? p.block_m_multiple : p.block_n_multiple;
-    if (c.tile.rows > std::max(64, row_multiple) && c.tile.rows >= 2 * align_up(rows, 64))
-        return "rows twice what the problem has";
-    if (c.tile.cols > std::max(c.mn_major_cols() ? kMnBlock : 16, col_multiple) &&
-        c.tile.cols >= 2 * align_up(cols, 16))
-        return "columns twice what the problem has";
+    const int32_t product_cols = sm90::least_product_cols(p),
+                  least_rows = product_cols > 0 ? sm90::kProductRows : std::max(64, row_multiple),
+                  least_cols =
+                      product_cols > 0 ? product_cols : std::max(c.mn_major_cols() ? kMnBlock : 16, col_multiple);
+    if (c.tile.rows > least_rows && c.tile.rows >= 2 * align_up(rows, 64)) return "rows twice what the problem has";
+    if (c.tile.cols > least_cols && c.tile.cols >= 2 * align_up(cols, 16)) return "columns twice what the problem has";
     return "";
 }
 
@@ -183,7 +186,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     GemmConfig& c = candidate.config;
     // FP32 of M groups is written row by row, so that a masked D keeps what is behind its groups' rows.
     const bool staged = p.aligned_store && (p.output == ElementType::bf16 || !is_m_grouped(p.grouping));
-    const bool reduces = p.add_c != 0 && p.in_place != 0 && p.output == ElementType::fp32;
+    const bool reduces = adds_in_place(p);
     c = {.arch = Arch::sm90,
          .grouping = p.grouping,
          .operand = p.operand,
@@ -210,7 +213,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
     c.shares_last = c.grouping == Grouping::dense && cluster.k == 2 && k_warpgroups == 1 &&
                     (tiles * cluster.k > resident || sm90::shares_only(tile));
-    c.wgmma_products = sm90::multiplies_scales(c, p.batch_invariant != 0);
+    c.wgmma_products = sm90::multiplies_scales(p, c);
     c.look_ahead = sm90::looks_ahead(c);
     c.skips_padding = sm90::skips_padding(c, expected_group_rows(p));
     divide_smem(c, static_cast<double>(tiles * c.k_ctas()) / resident, expected_group_rows(p));

@@ -65,13 +65,32 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int3
 /// docs/performance-tried.md.
 inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
 
-/// Whether products of row and column scales come from the tensor cores: of 64 columns and more (fewer were not
-/// measured). Takes a third accumulator, which leaves no registers for more than 128. Their last bits are not those
-/// that a multiplication gives, so tiles must not change with M where a row's bits may not.
-inline bool multiplies_scales(const GemmConfig& c, bool batch_invariant) {
-    return !is_m_grouped(c.grouping) && !batch_invariant && c.operand == ElementType::e4m3 &&
-           c.row_scales() == ScaleKind::per_row && c.col_scales() == ScaleKind::per_row && c.tile.rows == 128 &&
-           c.tile.cols >= 64 && c.tile.cols <= 128 && c.k_parts() == 1;
+/// Tiles in which the tensor cores may form the products of row and column scales: of 64 columns and more (fewer were
+/// not measured). They take a third accumulator, which leaves no registers for more than 128.
+inline constexpr int32_t kProductRows = 128, kLeastProductCols = 64, kMostProductCols = 128;
+
+/// The narrowest of these tiles where all tiles of a problem must be such ones; 0 elsewhere. The last bits of products
+/// by the tensor cores are not those that a multiplication gives, and tiles change with M. So where a row's bits may
+/// not, gradients have only such tiles, with operands as they are (swapped ones' parts of scales may be added up in
+/// another order), and other calls, which may have few rows, none. Nor have gradients where set_block_size_multiple_of
+/// leaves none.
+inline int32_t least_product_cols(const Problem& p) {
+    const bool gradient = p.grouping == Grouping::k_contiguous || (p.grouping == Grouping::dense && adds_in_place(p));
+    if (!p.batch_invariant || !gradient || p.operand != ElementType::e4m3 || p.scales_a != ScaleKind::per_row ||
+        p.scales_b != ScaleKind::per_row || kProductRows % p.block_m_multiple != 0)
+        return 0;
+    for (int32_t cols = kLeastProductCols; cols <= kMostProductCols; cols += 16)
+        if (cols % p.block_n_multiple == 0) return cols;
+    return 0;
+}
+
+/// Whether the tensor cores form the products of scales. Never in calls grouped along M, whose rows' bits must not
+/// depend on the tile.
+inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
+    if (p.batch_invariant && (c.swap_ab || least_product_cols(p) == 0)) return false;
+    return !is_m_grouped(c.grouping) && c.operand == ElementType::e4m3 && c.row_scales() == ScaleKind::per_row &&
+           c.col_scales() == ScaleKind::per_row && c.tile.rows == kProductRows && c.tile.cols >= kLeastProductCols &&
+           c.tile.cols <= kMostProductCols && c.k_parts() == 1;
 }
 
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma: where
