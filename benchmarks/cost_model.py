@@ -286,8 +286,8 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray, waves: np.nd
     copies = np.maximum(1, busy * np.select(sizes, [1, x["copy_64"], x["copy_32"]], x["copy_16"]))
     bytes_per_cycle = x["l2_bytes_per_cycle"] * (1 + x["spare_l2"] * (1 - busy))
     l2 = copies * (c.rows / c.cluster_cols + c.cols / c.cluster_rows) * 128 / bytes_per_cycle
-    alone = (c.k_ctas > 1) & (c.m <= np.where(c.swap_ab == 1, c.cols, c.rows))
-    l2 = l2 * np.where(alone, x["split_copies"], 1)
+    alone = c.m <= np.where(c.swap_ab == 1, c.cols, c.rows)
+    l2 = l2 * np.where(c.k_ctas == 1, 1, np.where(alone, x["split_copies"], x["split_shared_copies"]))
     waits = np.select(
         [c.overlaps_blocks | c.bf16, c.issues_in_order, c.looks_ahead],
         [x["overlap_cycles"], x["ordered_cycles"], x["ahead_cycles"]],

@@ -41,6 +41,7 @@ inline void encode(const Device& device, const TensorMapSpec& spec, TensorMap& m
 inline TensorMapSpec operand_map(const Matrix& m, const GemmConfig& c, int32_t box_rows) {
     const ElementType type = c.operand;
     const uint64_t size = element_bytes(type);
+    const int64_t bytes = m.groups * m.rows * m.cols * element_bytes(type);
     const bool mn_major = !is_k_major(m);
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
     return {.address = m.data,
@@ -51,7 +52,8 @@ inline TensorMapSpec operand_map(const Matrix& m, const GemmConfig& c, int32_t b
             .box = {static_cast<uint32_t>(mn_major ? kMnBlock : block_k(type)),
                     static_cast<uint32_t>(mn_major ? block_k(type) : box_rows), 1},
             .swizzle = TensorMapSwizzle::bytes_128,
-            .l2_promotion = sm90::fetches_lines(c) ? TensorMapL2Promotion::bytes_128 : TensorMapL2Promotion::bytes_256};
+            .l2_promotion =
+                sm90::fetches_lines(c, bytes) ? TensorMapL2Promotion::bytes_128 : TensorMapL2Promotion::bytes_256};
 }
 
 /// [groups, K / 128, rows] FP32 in boxes of one K block by `box_rows`.

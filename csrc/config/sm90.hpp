@@ -152,10 +152,11 @@ inline bool reuses_ring(const GemmConfig& c) { return c.k_warpgroups > 1 && c.cl
 
 /// Whether the L2 fetches no more than the 128 bytes of a K block's row where it misses, instead of 256. A deep ring
 /// asks for the next 128 in time; a shallow one had better find them there, as had operands of a D that is added to,
-/// while the memory is busy with that (docs/performance-tried.md).
-inline bool fetches_lines(const GemmConfig& c) {
+/// while the memory is busy with that. So had operands of so many bytes that reading them is all that counts: an H200
+/// hardly cares, an H100 is 1 to 3 % faster (docs/performance-tried.md).
+inline bool fetches_lines(const GemmConfig& c, int64_t operand_bytes) {
     return (c.grouping == Grouping::dense || c.grouping == Grouping::masked) && !adds_to_memory(c.store) &&
-           c.stages >= kDeepRing;
+           c.stages >= kDeepRing && operand_bytes < int64_t{200} << 20;
 }
 
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
@@ -205,7 +206,8 @@ struct CostModel {
     double smem_bytes_per_cycle = 144.7;  // wgmma operands read and copies written
     double l2_bytes_per_cycle = 66.23;    // into one SM, where all copy
     double spare_l2 = 0.02086;            // and so much more of it where hardly any do
-    double split_copies = 1;              // times as much of the L2: CTAs that split K, of weights that no other copies
+    double split_copies = 1;         // times as much of the L2: CTAs that split K, of weights that no other copies,
+    double split_shared_copies = 1;  // or that others copy too
     double copy_64 = 1.035, copy_32 = 1.231,
            copy_16 = 1.818;                 // times as much of the L2: rows aligned to so many bytes only
     double block_norm = 9;                  // as overlap_norm, of what limits a K block
@@ -257,6 +259,7 @@ struct CostModel {
             x.smem_bytes_per_cycle = 146.5;
             x.l2_bytes_per_cycle = 82.24;
             x.split_copies = 2.247;
+            x.split_shared_copies = 1.2;
             x.overlap_cycles = 1;
             x.hidden_cycles = 0;
             x.fetch_cycles = 0;
@@ -329,9 +332,9 @@ struct CostModel {
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * kSwizzleBytes / smem_bytes_per_cycle;
         const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
                      col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b, busy);
-        const bool alone = c.k_ctas() > 1 && p.m <= c.tile_m();
+        const double split = c.k_ctas() == 1 ? 1 : p.m <= c.tile_m() ? split_copies : split_shared_copies;
         const double l2 = (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes /
-                          (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * (alone ? split_copies : 1);
+                          (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * split;
         const double subtiles = c.warpgroup_rows() / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
                              : issues_in_order(c)              ? ordered_cycles
