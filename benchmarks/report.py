@@ -2,10 +2,10 @@
 
     python benchmarks/report.py benchmarks/results/*.json --out benchmarks/results
 
-writes report.md and, where matplotlib is installed, plots. Of several files with the same case the last one counts;
-those of cards without anchors have tables of their own. With --into docs/performance.md docs/performance-tables.md the
-tables there, between `<!-- begin NAME` and `<!-- end NAME`, are written instead: those of which a file tells; the
-others stay.
+writes report.md and, where matplotlib is installed, plots. Of several files with the same case the last one counts
+that did not leave it out; those of cards without anchors have tables of their own. With --into docs/performance.md
+docs/performance-tables.md the tables there, between `<!-- begin NAME` and `<!-- end NAME`, are written instead: those
+of which a file tells; the others stay.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import json
 import re
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 
 from micro_tables import micro_section
@@ -100,10 +101,28 @@ def of_known_card(document: dict) -> bool:
     return document["machine"].get("gpu", KNOWN_GPU) == KNOWN_GPU
 
 
+def latest(documents: list[dict]) -> list[dict]:
+    """Of several results of a case the last one that was not left out."""
+    found: dict[str, dict] = {}
+    for result in (result for document in documents for result in document["rows"]):
+        case = json.dumps(result["case"])
+        if case not in found or not result["status"].startswith("skipped"):
+            found[case] = result
+    return list(found.values())
+
+
+def by_card(documents: list[dict]) -> Iterator[tuple[list[str], list[dict]]]:
+    """Of each card: on which machines, and its results."""
+    for card in dict.fromkeys(document["machine"]["gpu"] for document in documents):
+        of_card = [document for document in documents if document["machine"]["gpu"] == card]
+        lines = dict.fromkeys(f"{machine_line(document['machine'])}\n" for document in of_card)
+        yield list(lines), latest(of_card)
+
+
 def other_card_section(documents: list[dict]) -> str:
     """By class, beside what was timed in turn."""
     parts = []
-    for document in documents:
+    for machines, results in by_card(documents):
         rows = [
             [
                 row["class"],
@@ -114,22 +133,22 @@ def other_card_section(documents: list[dict]) -> str:
                 number(row["slowest_over_cublas"]),
                 str(row["wrong"]),
             ]
-            for row in summarise(document["rows"])
+            for row in summarise(results)
         ]
         header = ["class", "timed", "over DeepGEMM, same run", "slowest", "over cuBLASLt", "slowest", "wrong"]
-        parts += [f"{machine_line(document['machine'])}\n", table(header, rows)]
+        parts += [*machines, table(header, rows)]
     return "\n".join(parts)
 
 
 def other_card_cases(documents: list[dict]) -> str:
     parts = []
-    for document in documents:
+    for machines, results in by_card(documents):
         rows = []
-        for result in document["rows"]:
+        for result in results:
             figures = [number(result.get(name), 2) for name in ("us", "deepgemm_us", "cublas_us")]
             rows.append([name_of(result), number(result.get("tflops"), 0), *figures, remark_of(result)])
         header = ["case", "TFLOPS", "us", "DeepGEMM us", "cuBLAS us", "remark"]
-        parts += [f"{machine_line(document['machine'])}\n", table(header, rows)]
+        parts += [*machines, table(header, rows)]
     return "\n".join(parts)
 
 
@@ -304,9 +323,9 @@ def main() -> int:
             hosts.setdefault("host" if document["device"] == "cuda" else "host_without_gpu", []).append(document)
     micro = [document for document in documents if document.get("what") == "micro"]
     chains = [document for document in documents if document.get("what") == "bench_chain"]
-    latest = {json.dumps(result["case"]): result for document in gemm for result in document["rows"]}
-    results = [result for result in latest.values() if not is_of_models(result)]
-    models = [result for result in latest.values() if is_of_models(result)]
+    timed = latest(gemm)
+    results = [result for result in timed if not is_of_models(result)]
+    models = [result for result in timed if is_of_models(result)]
 
     def machines(of_models: bool) -> list[str]:
         """Of the files that have such cases."""

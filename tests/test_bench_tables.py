@@ -133,3 +133,15 @@ def test_another_card_has_tables_of_its_own(summary) -> None:
     text = report.other_card_cases([document])
     assert "| wgrad 576 4096 7168 | 1 | 10.00 | 12.50 |  |  |" in text
     assert "| wgrad 2112 4096 7168 |  |  |  |  | skipped: out of time |" in text
+
+
+def test_the_last_result_of_a_case_counts(summary) -> None:
+    """Unless its run left the case out; and a wrong one is not hidden by one that was right before."""
+    import report
+
+    cases = [["dense", m, 576, 7168] for m in (1, 16, 64)]
+    first = [{"case": case, "status": "ok", "us": 10.0} for case in cases]
+    states = [{"status": "skipped: out of time"}, {"status": "wrong"}, {"status": "ok", "us": 9.0}]
+    second = [{"case": case, **state} for case, state in zip(cases, states, strict=True)]
+    assert report.latest([{"rows": first}, {"rows": second}]) == [first[0], *second[1:]]
+    assert report.latest([{"rows": second}, {"rows": first}]) == first
