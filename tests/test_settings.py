@@ -138,6 +138,18 @@ def test_block_size_multiple_of(device, multiple) -> None:
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("multiple", [(128, 1), (1, 128), (128, 128)])
+def test_wasteful_tiles_serve_where_no_others_are_left(device, multiple) -> None:
+    deep_gemm.set_block_size_multiple_of(multiple, device=device)
+    dense(device, m=1, n=8)
+    case = masked([5, 0, 7], 7, 7, 256, device)
+    out = case.output()
+    deep_gemm.m_grouped_fp8_gemm_nt_masked(case.a, case.b, out.tensor, case.counts, 1)
+    out.check(complete=False)
+    case.check(out.tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
 def test_block_sizes_that_no_tile_has(device) -> None:
     deep_gemm.set_block_size_multiple_of(256, 256, device=device)
     with pytest.raises(ValueError, match=r"multiple of 256 and a width that is a multiple of 256.*set_block_size"):

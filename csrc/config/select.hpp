@@ -76,7 +76,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
         return "an MN-major operand is copied in blocks of 64";
     if ((c.k_parts() > 1 || c.shares_last) && p.batch_invariant)
         return "a split K depends on M, and set_batch_invariant forbids that";
-    if (sm90::least_product_cols(p) > 0 && !c.wgmma_products)
+    if (sm90::only_tiles_with_products(p) && !c.wgmma_products)
         return "the tensor cores multiply scales, and set_batch_invariant asks for equal bits from all tiles";
     if (c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
     if (c.k_parts() > 1 && tiles * c.cluster.size() > sm90::resident_ctas(p.num_sms, c.cluster.size()))
@@ -89,18 +89,12 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     return "";
 }
 
-/// Why a config that could serve a problem is not worth a thought; empty where it is. Never refuses the smallest tile
-/// that set_block_size_multiple_of leaves.
+/// Why a config that could serve a problem is not worth a thought, if there are others; empty where it is.
 inline std::string_view waste(const Problem& p, const GemmConfig& c) {
     const int32_t m = expected_group_rows(p), rows = c.swap_ab ? p.n : m, cols = c.swap_ab ? m : p.n;
-    const int32_t row_multiple = c.swap_ab ? p.block_n_multiple : p.block_m_multiple,
-                  col_multiple = c.swap_ab ? p.block_m_multiple : p.block_n_multiple;
-    const int32_t product_cols = sm90::least_product_cols(p),
-                  least_rows = product_cols > 0 ? sm90::kProductRows : std::max(64, row_multiple),
-                  least_cols =
-                      product_cols > 0 ? product_cols : std::max(c.mn_major_cols() ? kMnBlock : 16, col_multiple);
-    if (c.tile.rows > least_rows && c.tile.rows >= 2 * align_up(rows, 64)) return "rows twice what the problem has";
-    if (c.tile.cols > least_cols && c.tile.cols >= 2 * align_up(cols, 16)) return "columns twice what the problem has";
+    if (c.tile.rows >= 2 * align_up(rows, kWgmmaRows)) return "rows twice what the problem has";
+    if (c.tile.cols >= 2 * align_up(cols, c.mn_major_cols() ? kMnBlock : 16))
+        return "columns twice what the problem has";
     return "";
 }
 
@@ -231,7 +225,8 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     return candidate;
 }
 
-inline std::vector<Candidate> enumerate(const Problem& p) {
+/// Wasteful ones are refused unless settings leave no others.
+inline std::vector<Candidate> enumerate(const Problem& p, bool tolerate_waste = false) {
     std::vector<Candidate> candidates;
     candidates.reserve(1024);
     for (const bool swap_ab : {false, true})
@@ -241,12 +236,13 @@ inline std::vector<Candidate> enumerate(const Problem& p) {
                 for (const int32_t k_warpgroups : {1, 2, 3})
                     if (k_warpgroups == 1 ||
                         (p.grouping == Grouping::dense && sm90::takes_turns(tile, cluster, k_warpgroups)))
-                        candidates.push_back(make_candidate(p, swap_ab, tile, cluster, k_warpgroups));
-    return candidates;
+                        candidates.push_back(make_candidate(p, swap_ab, tile, cluster, k_warpgroups, tolerate_waste));
+    const auto serves = [](const Candidate& candidate) { return candidate.refusal.empty(); };
+    return tolerate_waste || std::ranges::any_of(candidates, serves) ? candidates : enumerate(p, true);
 }
 
-/// The cheapest legal candidate. Every legal problem has one, as the smallest tile without a cluster fits everything,
-/// unless set_block_size_multiple_of leaves none.
+/// The cheapest legal candidate. Every legal problem has one, as some tile without a cluster fits everything, unless
+/// set_block_size_multiple_of leaves none.
 inline Candidate select(const Problem& problem) {
     const std::vector<Candidate> candidates = enumerate(problem);
     const Candidate* best = nullptr;

@@ -69,25 +69,24 @@ inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.
 /// not measured). They take a third accumulator, which leaves no registers for more than 128.
 inline constexpr int32_t kProductRows = 128, kLeastProductCols = 64, kMostProductCols = 128;
 
-/// The narrowest of these tiles where all tiles of a problem must be such ones; 0 elsewhere. The last bits of products
-/// by the tensor cores are not those that a multiplication gives, and tiles change with M. So where a row's bits may
-/// not, gradients have only such tiles, with operands as they are (swapped ones' parts of scales may be added up in
-/// another order), and other calls, which may have few rows, none. Nor have gradients where set_block_size_multiple_of
-/// leaves none.
-inline int32_t least_product_cols(const Problem& p) {
-    const bool gradient = p.grouping == Grouping::k_contiguous || (p.grouping == Grouping::dense && adds_in_place(p));
-    if (!p.batch_invariant || !gradient || p.operand != ElementType::e4m3 || p.scales_a != ScaleKind::per_row ||
-        p.scales_b != ScaleKind::per_row || kProductRows % p.block_m_multiple != 0)
-        return 0;
+/// Whether all tiles of a problem must be such ones. The last bits of products by the tensor cores are not those that a
+/// multiplication gives, and tiles change with M. So where a row's bits may not, gradients have only such tiles, with
+/// operands as they are (swapped ones' parts of scales may be added up in another order), and other calls, which may
+/// have few rows, none. Nor have gradients where set_block_size_multiple_of leaves none.
+inline bool only_tiles_with_products(const Problem& p) {
+    const bool gradient = p.grouping == Grouping::k_contiguous || (p.grouping == Grouping::dense && adds_in_place(p)),
+               scaled_by_row = p.operand == ElementType::e4m3 && p.scales_a == ScaleKind::per_row &&
+                               p.scales_b == ScaleKind::per_row;
+    if (!p.batch_invariant || !gradient || !scaled_by_row || kProductRows % p.block_m_multiple != 0) return false;
     for (int32_t cols = kLeastProductCols; cols <= kMostProductCols; cols += 16)
-        if (cols % p.block_n_multiple == 0) return cols;
-    return 0;
+        if (cols % p.block_n_multiple == 0) return true;
+    return false;
 }
 
 /// Whether the tensor cores form the products of scales. Never in calls grouped along M, whose rows' bits must not
 /// depend on the tile.
 inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
-    if (p.batch_invariant && (c.swap_ab || least_product_cols(p) == 0)) return false;
+    if (p.batch_invariant && (c.swap_ab || !only_tiles_with_products(p))) return false;
     return !is_m_grouped(c.grouping) && c.operand == ElementType::e4m3 && c.row_scales() == ScaleKind::per_row &&
            c.col_scales() == ScaleKind::per_row && c.tile.rows == kProductRows && c.tile.cols >= kLeastProductCols &&
            c.tile.cols <= kMostProductCols && c.k_parts() == 1;
