@@ -55,10 +55,8 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     return "";
 }
 
-/// Why a config cannot serve a problem; empty where it can.
+/// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
 inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
-    if (c.stages < 2) return "fewer than two stages fit shared memory";
-    if (c.k_warpgroups > 1 && c.stages < 3 * c.k_warpgroups) return "fewer than three stages for each turn fit";
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
@@ -86,6 +84,13 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     const int32_t parts = c.cluster.k * c.k_warpgroups;
     if (parts > 1 && ceil_div(p.k, c.tile.k) < 3 * parts) return "less than three K blocks for each part of K";
     if (c.math_warpgroups > 3) return "more than three math warpgroups";
+    return "";
+}
+
+/// Why its shared memory does not do.
+inline std::string_view smem_refusal(const GemmConfig& c) {
+    if (c.stages < 2) return "fewer than two stages fit shared memory";
+    if (c.k_warpgroups > 1 && c.stages < 3 * c.k_warpgroups) return "fewer than three stages for each turn fit";
     return "";
 }
 
@@ -194,7 +199,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .cluster = cluster,
          .math_warpgroups = sm90::row_warpgroups(tile) * k_warpgroups,
          .k_warpgroups = k_warpgroups,
-         .stages = 1,
+         .stages = 0,
          .add_c = p.add_c != 0 && !reduces,
          .store = staged ? (reduces ? StoreKind::tma_add : StoreKind::tma)
                          : (reduces ? StoreKind::direct_add : StoreKind::direct),
@@ -210,8 +215,10 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     c.wgmma_products = sm90::multiplies_scales(p, c);
     c.look_ahead = sm90::looks_ahead(c);
     c.skips_padding = sm90::skips_padding(c, expected_group_rows(p));
-    divide_smem(c, static_cast<double>(tiles * c.k_ctas()) / resident, expected_group_rows(p));
     candidate.refusal = refusal(p, c, tiles);
+    if (!candidate.refusal.empty()) return candidate;
+    divide_smem(c, static_cast<double>(tiles * c.k_ctas()) / resident, expected_group_rows(p));
+    candidate.refusal = smem_refusal(c);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = waste(p, c);
     if (!candidate.refusal.empty()) return candidate;
     candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, resident));
