@@ -109,6 +109,18 @@ def shared_problems() -> Iterator[Problem]:
                 yield "dense", sizes | tile
 
 
+def direct_problems() -> Iterator[Problem]:
+    """Every tile of experts whose D goes out from registers, in pairs or not. (FP8's swapped tiles of 256 rows move
+    descriptors, whatever D is. Selection does not pick them.)"""
+    kinds = [{}, {"per_row_b": 1}, {"bf16": 1}]
+    for grouping, kind, fp32 in product(("masked", "m_contiguous", "m_psum"), kinds, (0, 1)):
+        sizes = {"m": 2048, "n": 4100, "k": 2048, "groups": 4, "expected_m": 500, "fp32_output": fp32, **kind}
+        for c in parse(C.explain(grouping, {"num_sms": HOPPER_SMS, **sizes})):
+            if c.cluster == 1 and c.refusal is None and (kind.get("bf16") or not (c.swapped and c.rows == 256)):
+                yield grouping, sizes | {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols}
+
+
 def every_problem() -> Iterator[Problem]:
-    some = dense_problems(), grouped_problems(), k_grouped_problems(), bf16_problems(), shared_problems()
+    experts = grouped_problems(), k_grouped_problems(), direct_problems()
+    some = dense_problems(), *experts, bf16_problems(), shared_problems()
     return chain(public_problems(), *some)

@@ -82,10 +82,11 @@ def loops_with(instructions: list[int], *opcodes: int) -> list[range]:
 
 
 def written(instruction: int) -> range:
-    """The registers that an instruction writes, or more; none for those of wgmma, whose order ptxas sees to."""
+    """The registers that an instruction writes, or more: of a load as many as may start there. None for those of wgmma,
+    whose order ptxas sees to."""
     kind, first = instruction & 0x1FF, instruction >> 16 & 0xFF
     if kind in LOADS:
-        return range(first, first + 4 if first % 4 == 0 else first + 2)
+        return range(first, first + (4 if first % 4 == 0 else 2 if first % 2 == 0 else 1))
     if kind in PAIRS:
         return range(first, first + 2)
     return range(first, first + 1) if kind < 0x80 or kind in OTHER_WRITERS else range(0)

@@ -6,7 +6,7 @@ writes.
 The compiler decides these, for each config anew, and speaks of none unless asked. Two of them are right results, the
 others speed. The test compiles the kernels of the public cases, and of the others a choice
 in which nearly every two facts (tile and store, say) that occur together in any of them occur together. All of them,
-about 3,200, take some minutes:
+about 3,600, take some minutes:
 
     PYTHONPATH=. python3 tests/test_every_kernel.py
 """

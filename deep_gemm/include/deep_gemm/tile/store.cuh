@@ -144,23 +144,27 @@ DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragmen
     static_assert(!kAdd || c.output == ElementType::fp32, "only FP32 is added in place: BF16 would be rounded twice");
     static_assert(!has_expert_runs(c) || c.tile_m() <= 2 * kWgmmaRows, "another expert's rows would be written");
     auto* data = static_cast<Element*>(params.d_data);
-    const bool paired = has_pairs<c>(data, params.d_stride, params.d_group_stride, at);
-    at.for_each_pair(data, params.d_stride, params.d_group_stride,
-                     [&](int32_t i, Element* pair, int64_t step, bool first, bool second) {
-                         if constexpr (kAdd) {
-                             if (!c.swap_ab && paired) {
-                                 if (first) ptx::add_global_x2(pair, total[i], total[i + 1]);
-                             } else {
+    // Two loops: with the question inside, NVVM (CUDA 13.0) left one of 64 pairs rolled, and the sums in local memory.
+    if (!c.swap_ab && has_pairs<c>(data, params.d_stride, params.d_group_stride, at))
+        at.for_each_pair(data, params.d_stride, params.d_group_stride,
+                         [&](int32_t i, Element* pair, int64_t, bool first, bool) {
+                             if (!first) return;
+                             if constexpr (kAdd)
+                                 ptx::add_global_x2(pair, total[i], total[i + 1]);
+                             else
+                                 store_pair(pair, total[i], total[i + 1]);
+                         });
+    else
+        at.for_each_pair(data, params.d_stride, params.d_group_stride,
+                         [&](int32_t i, Element* pair, int64_t step, bool first, bool second) {
+                             if constexpr (kAdd) {
                                  if (first) ptx::add_global(pair, total[i]);
                                  if (second) ptx::add_global(pair + step, total[i + 1]);
+                             } else {
+                                 if (first) from_float(pair[0], total[i]);
+                                 if (second) from_float(pair[step], total[i + 1]);
                              }
-                         } else if (!c.swap_ab && paired) {
-                             if (first) store_pair(pair, total[i], total[i + 1]);
-                         } else {
-                             if (first) from_float(pair[0], total[i]);
-                             if (second) from_float(pair[step], total[i + 1]);
-                         }
-                     });
+                         });
 }
 
 /// A math warp's part where D goes out from registers: the same interface as OwnStores and HandedStores
