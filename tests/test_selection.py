@@ -301,6 +301,21 @@ def test_turns_and_splits_where_they_were_faster(m, n, k, rows, cols, cluster, t
     assert (pick.swapped, pick.rows, pick.cols, pick.cluster, pick.turns) == (False, rows, cols, cluster, turns)
 
 
+@pytest.mark.parametrize("k", [4096, 7168])
+def test_bf16_weights_that_two_read_are_not_split(k) -> None:
+    """A fifth slower on an H100 (calibration_h100.json, tried/fetched_bytes_h100.json)."""
+    sizes = {"m": 128, "n": 4096, "k": k, "bf16": 1, "num_sms": HOPPER_SMS}
+    pick = parse(C.explain("dense", sizes))[0]
+    assert pick.cluster == 1
+
+
+def test_256_rows_want_scales_that_are_uniform_along_columns() -> None:
+    """They would spill, or move descriptors between wgmma; with scales per block they serve."""
+    for per_row_b, cols, serves in ((0, 112, True), (1, 64, True), (1, 80, False), (1, 112, False), (1, 128, False)):
+        sizes = {"m": 4096, "n": 4096, "k": 4096, "num_sms": HOPPER_SMS, "per_row_b": per_row_b}
+        assert (straight(parse(C.explain("dense", sizes)), 256, cols).refusal is None) == serves, (per_row_b, cols)
+
+
 class TestKernelOfAConfig:
     """C.problem_kernel with a config instead of the selected one, which calibration compiles ahead."""
 

@@ -255,7 +255,7 @@ struct CostModel {
             x.smem_bytes_per_cycle = 146.5;
             x.l2_bytes_per_cycle = 82.24;
             x.split_copies = 2.247;
-            x.split_shared_copies = 1.2;
+            x.split_shared_copies = 1.35;
             x.overlap_cycles = 1;
             x.hidden_cycles = 0;
             x.fetch_cycles = 0;
