@@ -49,6 +49,37 @@ def read_table(rows: list[dict]) -> str:
     return table(["N x K", "MB", "us", "GB/s", "threads an SM, loads of each"], lines)
 
 
+HOW = {
+    "add": "added by the copy engine",
+    "store": "stored, not read",
+    "fetch": "fetched and stored by the copy engine",
+    "threads_add": "loaded, added to and stored by threads",
+    "threads_reduce": "added by threads (`red`)",
+}
+
+
+def add_table(rows: list[dict]) -> str:
+    lines = []
+    for row in rows:
+        how = [HOW[row["how"]]]
+        how += ["leaves the L2 first"] if row["evict_first"] else []
+        asked = "" if row["ahead"] < 0 else f"{row['ahead']} shares before"
+        asked += f", one line of {row['every']}" if row["every"] > 1 else ""
+        lines.append(
+            [
+                ", ".join(how),
+                asked,
+                f"{row['rows']}x{row['cols']}",
+                f"128x{row['tile_cols']}",
+                str(row["groups"]),
+                number(row["us"], 1),
+                number(row["gb_per_s"], 0),
+            ]
+        )
+    head = ["D is", "the L2 is asked", "D", "tile", "shares under way", "us", "GB/s moved"]
+    return table(head, lines)
+
+
 def ingress_table(rows: list[dict]) -> str:
     lines = []
     for row in rows:
@@ -130,6 +161,7 @@ def beside_wgmma_table(rows: list[dict]) -> str:
 TABLES = {
     "grid": grid_table,
     "read": read_table,
+    "add": add_table,
     "ingress": ingress_table,
     "decode_chain": decode_chain_table,
     "k_block": k_block_table,

@@ -80,3 +80,13 @@ def test_every_variant_compiles_to_what_it_is_to_measure(micro, name) -> None:
     assert len(entries) == len(texts)
     assert [entry.path for entry in entries if entry.wgmma_waits] == []
     assert [entry.path for entry in entries if entry.spill_bytes > 16] == []  # k_block: 16
+
+
+def test_add(micro) -> None:
+    add = micro("add")
+    for variant in (
+        add.Variant("add", ahead=2, every=2),
+        add.Variant("fetch", tile_cols=64, evict_first=True),
+        add.Variant("threads_reduce"),
+    ):
+        add.measure(add.smaller(variant), torch.device("cpu"))  # compares D with what must come out

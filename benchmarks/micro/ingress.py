@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from harness import Bench, clocks, constants, kernel_file, num_sms, timed_launch
-from tensor_maps import byte_matrix
+from tensor_maps import matrix_map
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def measure(v: Variant, device: torch.device) -> dict:
     size = regions * lines * boxes_per_line * v.box_bytes
     data = buffer(1200 << 20 if device.type == "cuda" else 1 << 20, device)
     assert size <= data.numel(), (v, size)
-    encoded = byte_matrix(data, regions * lines * box_rows, row_bytes, box_rows // v.cluster)
+    encoded = matrix_map(data, regions * lines * box_rows, row_bytes, box_rows // v.cluster)
     cycles, begin, end = clocks(grid, device)
     numbers = [boxes, -v.sharers if v.apart else v.sharers, boxes_per_line, lines, *encoded]
     timed_launch("ingress", source(v), grid, 64, v.cluster, [data, cycles, begin, end], numbers)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("grid", "read", "ingress", "decode_chain", "k_block", "beside_wgmma")
+PARTS = ("grid", "read", "add", "ingress", "decode_chain", "k_block", "beside_wgmma")
 
 
 def run_part(name: str, arguments: list[str], seconds: float) -> str:

@@ -50,6 +50,12 @@ DG_DEVICE void add_box(const void* map, uint32_t source, int x, int y, int z) {
         : "memory");
 }
 
+/// cp.async.bulk.prefetch.tensor.3d: the L2 fetches a box.
+DG_DEVICE void prefetch_box(const void* map, int x, int y, int z) {
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
 /// cp.async.bulk.commit_group: the stores issued so far by this thread form a group.
 DG_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
