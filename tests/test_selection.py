@@ -309,6 +309,25 @@ def test_bf16_weights_that_two_read_are_not_split(k) -> None:
     assert pick.cluster == 1
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "k", "groups", "cols"),
+    [
+        (1536, 2048, 256, 128, 128),
+        (3072, 4096, 1024, 32, 128),
+        (4096, 14336, 1024, 8, 128),
+        (7168, 2048, 2048, 16, 256),
+        (7168, 2048, 8192, 4, 256),
+    ],
+)
+def test_bf16_additions_want_a_store_warp_where_k_is_small(m, n, k, groups, cols) -> None:
+    """128x256 has no room for a tile of D: its math warps add between tiles, and multiply nothing meanwhile."""
+    layout = {"bf16": 1, "mn_major_a": 1, "mn_major_b": 1, "group_maps": 1, "num_sms": HOPPER_SMS}
+    added = {"fp32_output": 1, "add_c": 1, "in_place": 1}
+    sizes = {"m": m, "n": n, "k": k * groups, "groups": groups}
+    pick = parse(C.explain("k_contiguous", sizes | layout | added))[0]
+    assert (pick.swapped, pick.rows, pick.cols) == (False, 128, cols)
+
+
 def test_256_rows_want_scales_that_are_uniform_along_columns() -> None:
     """They would spill, or move descriptors between wgmma; with scales per block they serve."""
     for per_row_b, cols, serves in ((0, 112, True), (1, 64, True), (1, 80, False), (1, 112, False), (1, 128, False)):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bf16_inputs
 import pytest
 import torch
 from candidates import forced_tile
-from inputs import GuardedOutput, random_blocks, random_rows
+from inputs import GuardedOutput, random_blocks, random_rows, random_values
 from reference import assert_matches, product_nt
 
 import deep_gemm
@@ -65,3 +66,58 @@ def test_copies_are_spread_over_the_next_tile(rows, tiles, paced) -> None:
     report = simulator.last_report()
     assert report is not None
     assert (report.statistics["instructions"].get("nanosleep.u32", 0) > 0) == paced
+
+
+def instructions_of_a_gradient(m: int, n: int, k: int, swapped: bool, rows: int, cols: int, fp32: bool = True) -> dict:
+    """What the simulator counted while D = C + A B^T, with scales per row of both, went into C."""
+    cpu = torch.device("cpu")
+    a, b, c = random_rows((m, k), cpu, 0), random_rows((n, k), cpu, 1), random_values((m, n), cpu, 2)
+    out = GuardedOutput((m, n), torch.float32 if fp32 else torch.bfloat16, cpu)
+    out.tensor.copy_(c)
+    with simulator.options(num_sms=2), forced_tile(cpu, (m, n, k), swapped, rows, cols):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=out.tensor if fp32 else None, recipe=(1, 1, 128))
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b, c if fp32 else None), "D")
+    report = simulator.last_report()
+    assert report is not None
+    return report.statistics["instructions"]
+
+
+FETCHED = "cp.async.bulk.prefetch.tensor.3d.L2.global"
+ADDED = "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group"
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "swapped", "rows", "cols", "part"),
+    [
+        (640, 384, False, 128, 128, 1),  # five tiles by two CTAs
+        (600, 384, False, 128, 128, 1),  # boxes beyond D are as harmless as their additions
+        (640, 400, False, 128, 128, 2),  # rows start within lines: of two lines one is asked for
+        (640, 384, True, 128, 128, 1),
+        (640, 400, True, 128, 128, 4),  # boxes of 64 bytes
+        (128, 384, False, 128, 128, 1),  # one tile
+    ],
+)
+def test_the_l2_is_asked_once_for_what_is_added_to(m, k, swapped, rows, cols, part) -> None:
+    found = instructions_of_a_gradient(m, 128, k, swapped, rows, cols)
+    assert found[FETCHED] == found[ADDED] / part
+
+
+def test_nothing_is_asked_for_where_nothing_is_added() -> None:
+    found = instructions_of_a_gradient(640, 128, 384, False, 128, 128, fp32=False)
+    assert FETCHED not in found
+
+
+def test_additions_to_d_are_spread_though_it_is_not_stored_late() -> None:
+    """BF16 operands: nothing is promoted, so no tile is stored under the next one's wgmma."""
+    cpu = torch.device("cpu")
+    m, n, k = 128, 128 * 7, 1280
+    a, b = bf16_inputs.operands(m, n, k, cpu)
+    out = GuardedOutput((m, n), torch.float32, cpu)
+    out.tensor.zero_()
+    with simulator.options(num_sms=1), forced_tile(cpu, (m, n, k), False, 128, 128):
+        deep_gemm.bf16_gemm_nt(a, b, out.tensor, c=out.tensor)
+    out.check()
+    report = simulator.last_report()
+    assert report is not None
+    assert report.statistics["instructions"].get("nanosleep.u32", 0) > 0

@@ -158,6 +158,13 @@ inline bool fetches_lines(const GemmConfig& c, int64_t operand_bytes) {
            c.stages >= kDeepRing && operand_bytes < int64_t{200} << 20;
 }
 
+/// Of so many columns of a D that is added to, the store role asks the L2 for one box; a line of 128 bytes comes with
+/// its neighbour, if it must. Where operands' rows start within lines, the L2's requests bind, and half as many cost up
+/// to 4 % less; elsewhere to ask for all lines is up to 2 % faster (docs/performance-tried.md).
+inline uint16_t fetched_columns(const Problem& p) {
+    return std::min(p.row_alignment_a, p.row_alignment_b) < kBestAlignment ? 64 : 1;  // FP32
+}
+
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
 /// nothing: as ptxas has it. What was fastest in most problems, by how a K block goes (docs/performance-tried.md, "FFMA
 /// that yield").
@@ -199,6 +206,7 @@ struct CostModel {
     double added_gb_per_s = 1785;          // FP32 added to memory by the L2, straight tiles
     double added_swapped_gb_per_s = 1258;  // the same, swapped
     double overlap_norm = 3.092;          // how fully these hide each other: 1 adds them up, infinity takes the largest
+    double own_added_norm = 1.8;          // the same of additions between BF16 tiles, by math warps themselves
     double smem_bytes_per_cycle = 144.7;  // wgmma operands read and copies written
     double l2_bytes_per_cycle = 66.23;    // into one SM, where all copy
     double spare_l2 = 0.02086;            // and so much more of it where hardly any do
@@ -379,9 +387,11 @@ struct CostModel {
                              (c.shares_last ? shared_us : 0) + turn_us * (c.k_warpgroups - 1) +
                              split_us_per_element * elements * (1 - 1.0 / c.k_parts());
         const double last_us = area * element_bytes(p.output) / last_gb_per_s / 1e3;
+        const double added_us = added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3;
+        const double work_us = norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, power_us});
+        const bool between = !c.scaled() && !has_store_warp(c) && walks > 1;
         return launch_us + (c.multicasts() ? multicast_us : 0) + split + again_us + last_us +
-               norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, power_us,
-                                   added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3});
+               norm(between ? own_added_norm : overlap_norm, {work_us, added_us});
     }
 };
 

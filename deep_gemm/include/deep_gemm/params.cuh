@@ -64,7 +64,8 @@ struct GemmParams {
     int32_t first_shared;           // tile from which on pairs share them (GemmConfig::shares_last)
     uint8_t places[kMostClusters];  // has_places: of each cluster, the place in the walk
     int32_t m_alignment;            // psum layout: groups start at multiples of it
-    int32_t zero_padding;  // psum layout: rows between a group's end and the next group's start are written as zeros
+    uint16_t zero_padding;  // psum layout: rows between a group's end and the next group's start are written as zeros
+    uint16_t fetched_columns;  // where D is added to: of so many (a power of two) the L2 is asked for one box before
 };
 
 /// Operands of one K group: its K, extent.

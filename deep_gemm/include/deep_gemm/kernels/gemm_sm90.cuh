@@ -91,8 +91,11 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
             MainLoop<c>::clear(total);
             tiles.place(tile);
             if constexpr (c.add_c)
-                for (int32_t subtile = 0; subtile < MainLoop<c>::kSubtiles; ++subtile)
-                    fetch_c<c>(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
+                fetch_lines<c>(tile, static_cast<const typename Storage<c.output>::Type*>(params.c_data),
+                               params.c_stride, params.c_group_stride, params);
+            if constexpr (c.store == StoreKind::direct_add)
+                fetch_lines<c>(tile, static_cast<const float*>(params.d_data), params.d_stride, params.d_group_stride,
+                               params);
         });
         if constexpr (stores_late(c))
             before = tile, pending = true;

@@ -82,24 +82,33 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2
         stage_bf16<c>(buffer, total, chunk);
 }
 
-/// Issue the copy of a staged chunk of 16 rows: those of math warp `warp`, of the `subtile`th 64 rows of its warpgroup.
-/// One thread.
+/// Where in D a chunk of 16 rows goes: one of those of math warp `warp`, of the `subtile`th 64 rows of its warpgroup.
+struct ChunkPlace {
+    int32_t x, y;
+    bool stored;  // or it is padding, another expert's, another CTA's
+};
+
+template <GemmConfig c>
+DG_DEVICE ChunkPlace place_chunk(const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk) {
+    constexpr StoreChunk kChunk = store_chunk(c);
+    const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
+    const int32_t row = tile.row + (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
+    const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
+    const bool past = !c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end;
+    return {c.swap_ab ? row : col, c.swap_ab ? tile.col : row,
+            owns<c>(tile, warp, subtile) && !past && !(half && chunk >= kChunk.count / 2)};
+}
+
+/// Issue the copy of a staged chunk. One thread.
 template <GemmConfig c>
 DG_DEVICE void copy_chunk(uint32_t source, const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk,
                           const GemmParams& params) {
-    constexpr StoreChunk kChunk = store_chunk(c);
-    if (!owns<c>(tile, warp, subtile)) return;
-    const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
-    const int32_t row = tile.row + (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
-    if (!c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end)
-        return;  // padding, or another expert's
-    if (half && chunk >= kChunk.count / 2) return;
-    const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
-    const int32_t x = c.swap_ab ? row : col, y = c.swap_ab ? tile.col : row;
+    const ChunkPlace at = place_chunk<c>(tile, warp, subtile, chunk);
+    if (!at.stored) return;
     if constexpr (adds_to_memory(c.store))
-        ptx::add_box(&params.d, source, x, y, group_of_d<c>(tile));
+        ptx::add_box(&params.d, source, at.x, at.y, group_of_d<c>(tile));
     else
-        ptx::store_box(&params.d, source, x, y, group_of_d<c>(tile));
+        ptx::store_box(&params.d, source, at.x, at.y, group_of_d<c>(tile));
 }
 
 /// A math warp's part where it issues the copies itself: each 16 rows through its own ring of staging buffers, a batch
@@ -196,8 +205,7 @@ class StorePace {
 public:
     /// `tile` is staged; `more` says whether `after` follows it.
     DG_DEVICE void begin(const Tile& tile, bool more, const Tile& after) {
-        if constexpr (!stores_late(c))
-            return;  // no gain there, and a loss where K is small (docs/performance-tried.md)
+        if constexpr (!kPaced) return;
         const uint32_t now = clock();
         if (!first_ && tile.k_blocks > 0)
             block_cycles_ = min((now - begin_) / static_cast<uint32_t>(tile.k_blocks), kMostCycles);
@@ -209,12 +217,14 @@ public:
 
     /// Before each of the tile's kSteps shares.
     DG_DEVICE void wait() {
-        if constexpr (!stores_late(c)) return;
+        if constexpr (!kPaced) return;
         while (clock() - begin_ < due_) ptx::sleep_nanoseconds(100);
         due_ += step_;
     }
 
 private:
+    /// Elsewhere there is no gain, and a loss where K is small (docs/performance-tried.md).
+    static constexpr bool kPaced = stores_late(c) || adds_to_memory(c.store);
     static constexpr uint32_t kSteps = c.math_warpgroups * 4;
     /// Twice what the tensor cores take for a K block: a CTA that was stopped in between, because another process had
     /// the GPU, must not wait as long again.
@@ -225,11 +235,27 @@ private:
     bool first_ = true;
 };
 
-/// The store role: one thread.
+/// Ask the L2 for what a math warp's rows of a tile are added to. Additions that miss fetch little at a time, and
+/// memory gives a quarter less for that (benchmarks/micro/add.py). One thread.
+template <GemmConfig c>
+DG_DEVICE void fetch_rows(const Tile& tile, int32_t warp, const GemmParams& params) {
+    constexpr StoreChunk kChunk = store_chunk(c);
+    const int32_t first = c.swap_ab ? tile.row : tile.col;
+#pragma unroll
+    for (int32_t i = 0; i < store_chunks_per_tile(c); ++i) {
+        const ChunkPlace at = place_chunk<c>(tile, warp, i / kChunk.count, i % kChunk.count);
+        if (at.stored && (at.x == first || (at.x & (params.fetched_columns - 1)) == 0))
+            ptx::prefetch_box(&params.d, at.x, at.y, group_of_d<c>(tile));
+    }
+}
+
+/// The store role: one thread. Where D is added to, the L2 is asked for each math warp's rows two such shares before:
+/// behind one share additions come too soon, and the lines of three or more displace operands.
 template <GemmConfig c>
 DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
+    constexpr int32_t kChunks = store_chunks_per_tile(c), kShares = c.math_warpgroups * 4, kAhead = 2;
+    constexpr bool kAdds = adds_to_memory(c.store);
     TileScheduler<c> tiles(params, smem.groups());
     StorePace<c> pace;
     const auto find = [&](Tile& tile) {
@@ -239,15 +265,23 @@ DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     };
     Tile tile = {}, after = {};
     bool more = find(tile);
+    if (kAdds && more)
+        for (int32_t warp = 0; warp < kAhead; ++warp) fetch_rows<c>(tile, warp, params);
     for (uint32_t phase = 0; more; phase ^= 1, tile = after) {
         more = find(after);
         ptx::barrier_wait(smem.staged(), phase);
         pace.begin(tile, more, after);
 #pragma unroll 1
-        for (int32_t warp = 0; warp < c.math_warpgroups * 4; ++warp) {
+        for (int32_t warp = 0; warp < kShares; ++warp) {
             pace.wait();
+            if constexpr (kAdds) {
+                if (warp + kAhead < kShares)
+                    fetch_rows<c>(tile, warp + kAhead, params);
+                else if (more)
+                    fetch_rows<c>(after, warp + kAhead - kShares, params);
+            }
 #pragma unroll
-            for (int32_t i = 0; i < kSubtiles * kChunk.count; ++i)
+            for (int32_t i = 0; i < kChunks; ++i)
                 copy_chunk<c>(smem.staging(warp) + i * kChunk.bytes(), tile, warp, i / kChunk.count, i % kChunk.count,
                               params);
         }

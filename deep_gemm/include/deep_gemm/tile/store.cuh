@@ -106,21 +106,24 @@ DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, con
                          });
 }
 
-/// Asks the L2 for what this warp will add, so that it need not wait for memory at the end of the tile.
-template <GemmConfig c>
-DG_DEVICE void fetch_c(const Tile& tile, int32_t first_row, const GemmParams& params) {
-    using Element = typename Storage<c.output>::Type;
+/// Asks the L2 for this warp's part of C, or of a D that is added to, so that nobody waits for memory at the end of the
+/// tile.
+template <GemmConfig c, typename Element>
+DG_DEVICE void fetch_lines(const Tile& tile, const Element* data, int64_t stride, int64_t group_stride,
+                           const GemmParams& params) {
     // In D's frame, this warp's block of the tile: its 16 rows, or 16 columns of D where operands are swapped.
     constexpr int32_t kLines = c.swap_ab ? 1 : ceil_div(c.tile.cols * static_cast<int32_t>(sizeof(Element)), 128);
     constexpr int32_t kRows = c.swap_ab ? c.tile.cols : 16;
-    const int32_t own = tile.row + first_row + threadIdx.x / 32 % 4 * 16, row = c.swap_ab ? tile.col : own,
-                  col = c.swap_ab ? own : tile.col;
-    const int32_t m_end = extent_m<c>(params), n_end = extent_n<c>(params);
-    const auto* data = static_cast<const Element*>(params.c_data) + group_of_d<c>(tile) * params.c_group_stride;
+    const int32_t m_end = extent_m<c>(params), n_end = extent_n<c>(params), warp = threadIdx.x / 32;
+    const Element* group = data + group_of_d<c>(tile) * group_stride;
+    for (int32_t subtile = 0; subtile < c.warpgroup_rows() / kWgmmaRows; ++subtile) {
+        const int32_t own = tile.row + first_row(c, warp / 4) + subtile * subtile_step(c) + warp % 4 * 16;
+        const int32_t row = c.swap_ab ? tile.col : own, col = c.swap_ab ? own : tile.col;
 #pragma unroll
-    for (int32_t i = threadIdx.x % 32; i < kRows * kLines; i += 32) {
-        const int32_t y = row + i / kLines, x = col + i % kLines * (128 / static_cast<int32_t>(sizeof(Element)));
-        if (y < m_end && x < n_end) ptx::prefetch_l2(data + y * params.c_stride + x);
+        for (int32_t i = threadIdx.x % 32; i < kRows * kLines; i += 32) {
+            const int32_t y = row + i / kLines, x = col + i % kLines * (128 / static_cast<int32_t>(sizeof(Element)));
+            if (y < m_end && x < n_end) ptx::prefetch_l2(group + y * stride + x);
+        }
     }
 }
 
