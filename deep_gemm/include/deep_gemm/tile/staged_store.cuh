@@ -240,9 +240,11 @@ private:
 template <GemmConfig c>
 DG_DEVICE void fetch_rows(const Tile& tile, int32_t warp, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
+    // The store role has few registers: written out, nine chunks spilled (128x144, BF16).
+    constexpr int32_t kChunks = store_chunks_per_tile(c), kAtOnce = kChunks <= 4 ? kChunks : 1;
     const int32_t first = c.swap_ab ? tile.row : tile.col;
-#pragma unroll
-    for (int32_t i = 0; i < store_chunks_per_tile(c); ++i) {
+#pragma unroll kAtOnce
+    for (int32_t i = 0; i < kChunks; ++i) {
         const ChunkPlace at = place_chunk<c>(tile, warp, i / kChunk.count, i % kChunk.count);
         if (at.stored && (at.x == first || (at.x & (params.fetched_columns - 1)) == 0))
             ptx::prefetch_box(&params.d, at.x, at.y, group_of_d<c>(tile));
