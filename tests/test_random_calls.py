@@ -1,8 +1,8 @@
 """Calls of every kind with random sizes, settings, schedules and tiles, against FP64: what no list of cases has.
 
-A few of them run as tests. For longer, on the simulator, with the seed of each failure printed:
+A few of them run as tests. For longer, on the simulator or a GPU, with the seed of each failure printed:
 
-    PYTHONPATH=. python3 tests/test_random_calls.py SEED SECONDS
+    PYTHONPATH=. python3 tests/test_random_calls.py SEED SECONDS [cuda]
 """
 
 from __future__ import annotations
@@ -162,13 +162,13 @@ def test_random_call(device, seed) -> None:
     random_call(f"call {seed}", device)
 
 
-def main(seed: str, seconds: float) -> int:
+def main(seed: str, seconds: float, where: str = "cpu") -> int:
     failed, calls, end = 0, 0, time.monotonic() + seconds
     while time.monotonic() < end:
         name = f"{seed} {calls}"
         try:
             with simulator.options(schedule="random", seed=calls, hazards="error"):
-                random_call(name, torch.device("cpu"))
+                random_call(name, torch.device(where))
         except Exception as error:
             failed += 1
             print(f"{name!r}: {type(error).__name__}: {error}", flush=True)
@@ -178,4 +178,4 @@ def main(seed: str, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1], float(sys.argv[2])))
+    raise SystemExit(main(sys.argv[1], float(sys.argv[2]), *sys.argv[3:]))
