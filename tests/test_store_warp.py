@@ -103,6 +103,14 @@ def test_the_l2_is_asked_once_for_what_is_added_to(m, k, swapped, rows, cols, pa
     assert found[FETCHED] == found[ADDED] / part
 
 
+def test_the_l2_is_asked_for_what_registers_are_added_to() -> None:
+    """Rows of D are no multiples of 16 bytes. A warp's 16 rows of 512 bytes are 64 lines, two for each lane."""
+    found = instructions_of_a_gradient(256, 130, 384, False, 128, 128)
+    assert FETCHED not in found
+    assert found["prefetch.global.L2"] == 4 * 8 * 2  # tiles, warps
+    assert "prefetch.global.L2" not in instructions_of_a_gradient(256, 128, 384, False, 128, 128)
+
+
 def test_nothing_is_asked_for_where_nothing_is_added() -> None:
     found = instructions_of_a_gradient(640, 128, 384, False, 128, 128, fp32=False)
     assert FETCHED not in found
