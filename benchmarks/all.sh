@@ -29,6 +29,6 @@ run host 100 bench_host.py
 run chain 80 bench_chain.py --seconds 60
 run models 120 bench_gemm.py --anchors "$here/models.json" --against-cublas $theirs --name models --seconds 100
 run autotune 150 autotune_gain.py --forget --seconds 130
-run micro 100 micro/run.py --seconds 20
+run micro 120 micro/run.py --seconds 40
 run layout 30 bench_layout.py
 exit $status

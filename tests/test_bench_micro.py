@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from deep_gemm import simulator  # noqa: E402
+
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 NAMES = ["grid", "ingress", "decode_chain", "k_block", "beside_wgmma"]
 
@@ -90,3 +93,15 @@ def test_add(micro) -> None:
         add.Variant("threads_reduce"),
     ):
         add.measure(add.smaller(variant), torch.device("cpu"))  # compares D with what must come out
+
+
+def test_add_stores_what_it_fetched(micro) -> None:
+    """D is then as it was, which says nothing."""
+    add = micro("add")
+    add.measure(add.smaller(add.Variant("fetch")), torch.device("cpu"))
+    report = simulator.last_report()
+    assert report is not None
+    counts = report.statistics["instructions"]
+    stored = [count for name, count in counts.items() if name.startswith("cp.async.bulk.tensor.3d.global")]
+    fetched = [count for name, count in counts.items() if name.startswith("cp.async.bulk.tensor.3d.shared")]
+    assert stored == fetched == [1024 * 512 * 4 // 2048]  # boxes of 2 KB

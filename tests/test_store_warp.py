@@ -126,6 +126,7 @@ def test_additions_to_d_are_spread_though_it_is_not_stored_late() -> None:
     with simulator.options(num_sms=1), forced_tile(cpu, (m, n, k), False, 128, 128):
         deep_gemm.bf16_gemm_nt(a, b, out.tensor, c=out.tensor)
     out.check()
+    bf16_inputs.matches(out.tensor, a, b)
     report = simulator.last_report()
     assert report is not None
     assert report.statistics["instructions"].get("nanosleep.u32", 0) > 0

@@ -2,8 +2,8 @@
 // gives to D when nothing else is to be done.
 //
 // The host puts the constants in front: kHow (below), kGroups (groups of stores under way), kHint (0: normal, 1: D's
-// lines leave the L2 first), kAhead (16 rows of a tile are asked for so many shares before they are
-// added to; -1: not), kEvery (of so many boxes side by side it is asked for one), kTileCols.
+// lines leave the L2 first), kAhead (the L2 is asked for 16 rows of a tile so many such shares before they are added to;
+// -1: not), kEvery (of so many boxes side by side for one), kTileCols.
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>

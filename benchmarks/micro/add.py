@@ -15,7 +15,7 @@ from timing import Timer
 
 from deep_gemm._extension import C
 
-HOW = ["add", "store", "fetch", "threads_add", "threads_reduce"]
+HOW = ["add", "store", "fetch", "threads_add", "threads_reduce"]  # as add.cu numbers them
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,7 @@ class Variant:
     groups: int = 8  # of 16 rows of a tile: stores that may still be reading shared memory
     evict_first: bool = False
     ahead: int = -1  # the L2 is asked for 16 rows of a tile so many shares before they are added to; -1: not
-    every: int = (
-        1  # of so many lines of 128 bytes, for one; a line comes with its neighbour (L2 promotion of 256 bytes)
-    )
+    every: int = 1  # of so many lines of 128 bytes for one; its neighbour comes too (L2 promotion of 256 bytes)
 
     @property
     def bytes(self) -> int:
@@ -61,9 +59,11 @@ def measure(v: Variant, device: torch.device) -> dict:
     def call() -> None:
         C.jit_launch("add", source(v), grid, block, 1, smem, False, [data], numbers)
 
-    data.zero_()
+    # What is fetched is stored where it was, in buffers that held ones; all else adds or stores ones.
+    before = torch.randint(-9, 9, (1, v.cols), device=device).float().expand(v.rows, v.cols).reshape(-1)
+    data.copy_(before)
     call()
-    expected = 0.0 if v.how == "fetch" else 1.0
+    expected = before if v.how == "fetch" else torch.ones(1, device=device) if v.how == "store" else before + 1
     assert bool((data == expected).all()), v
     if device.type == "cpu":
         return {"us": float("nan"), "gb_per_s": float("nan"), "method": "simulator"}

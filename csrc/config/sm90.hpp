@@ -382,16 +382,17 @@ struct CostModel {
         const double moved = operands + stored * (p.add_c ? 2 : 1);
         const double again_us =
             std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;
-        const double added = adds_to_memory(c.store) ? stored : 0;
+        const double memory_us = moved / memory_gb_per_s / 1e3, added = adds_to_memory(c.store) ? stored : 0,
+                     added_us = added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3;
         const double split = (c.k_ctas() > 1 ? split_us + part_us * (c.k_ctas() - 2) : 0) +
                              (c.shares_last ? shared_us : 0) + turn_us * (c.k_warpgroups - 1) +
                              split_us_per_element * elements * (1 - 1.0 / c.k_parts());
         const double last_us = area * element_bytes(p.output) / last_gb_per_s / 1e3;
-        const double added_us = added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3;
-        const double work_us = norm(overlap_norm, {compute_us, moved / memory_gb_per_s / 1e3, power_us});
-        const bool between = !c.scaled() && !has_store_warp(c) && walks > 1;
-        return launch_us + (c.multicasts() ? multicast_us : 0) + split + again_us + last_us +
-               norm(between ? own_added_norm : overlap_norm, {work_us, added_us});
+        const bool between = added > 0 && !c.scaled() && !has_store_warp(c) && walks > 1;  // tiles, nothing hides it
+        const double hidden =
+            between ? norm(own_added_norm, {norm(overlap_norm, {compute_us, memory_us, power_us}), added_us})
+                    : norm(overlap_norm, {compute_us, memory_us, power_us, added_us});
+        return launch_us + (c.multicasts() ? multicast_us : 0) + split + again_us + last_us + hidden;
     }
 };
 

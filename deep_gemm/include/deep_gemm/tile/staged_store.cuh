@@ -235,8 +235,8 @@ private:
     bool first_ = true;
 };
 
-/// Ask the L2 for what a math warp's rows of a tile are added to. Additions that miss fetch little at a time, and
-/// memory gives a quarter less for that (benchmarks/micro/add.py). One thread.
+/// Ask the L2 for what a math warp's rows of a tile are added to: memory gives a quarter less to additions that miss it
+/// (benchmarks/micro/add.py). One thread.
 template <GemmConfig c>
 DG_DEVICE void fetch_rows(const Tile& tile, int32_t warp, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
