@@ -4,6 +4,7 @@
     python benchmarks/bench_gemm.py --case dense,4096,7168,2048 --case masked,32,192,6144,7168
     python benchmarks/bench_gemm.py --only '^dense,(64|128)' --against-cublas
     python benchmarks/bench_gemm.py --anchors benchmarks/models.json --against-cublas --name models --out results
+    python benchmarks/bench_gemm.py --draw 100 --seed 1 --name drawn --out results     cases at random
     python benchmarks/bench_gemm.py --against-deepgemm FOLDER   DeepGEMM in turn: see other_deep_gemm.py
 
 Each case: inputs are made on the GPU, the output is poisoned, one call is checked against FP64, and then calls are
@@ -26,6 +27,7 @@ from types import ModuleType
 import other_deep_gemm
 import torch
 from compile_ahead import compile_ahead
+from drawn_cases import drawn_cases
 from machine import describe, write_result
 from problems import NotAvailable, Problem, build
 from summary import KNOWN_GPU, class_of, summarise
@@ -39,6 +41,7 @@ LARGEST_DIFFERENCE = 1e-3  # calc_diff of BF16 rounding is about 1e-6: more than
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--anchors", type=Path, default=HERE / "cases.json", help="JSON with cases and their times")
+    parser.add_argument("--draw", type=int, metavar="COUNT", help="so many cases at random by --seed, no anchors")
     parser.add_argument("--case", action="append", default=[], help="kind,size,size,...; may repeat; then only these")
     parser.add_argument("--only", help="run the cases whose text (kind,size,...) matches this regular expression")
     parser.add_argument("--out", type=Path, help="directory for gemm.json")
@@ -68,14 +71,17 @@ def text_of(case: list) -> str:
 
 
 def choose_cases(arguments: argparse.Namespace) -> list[dict]:
-    anchors = json.loads(arguments.anchors.read_text())["rows"]
-    of_models = not any("us" in row for row in anchors)
+    if arguments.draw:
+        anchors, source = [{"case": case} for case in drawn_cases(arguments.draw, arguments.seed)], "drawn"
+    else:
+        anchors = json.loads(arguments.anchors.read_text())["rows"]
+        source = "public" if any("us" in row for row in anchors) else "models"
     for row in anchors:
-        row["class"] = class_of(row["case"], of_models)
+        row["class"] = class_of(row["case"], source)
     known = {text_of(row["case"]): row for row in anchors}
     if arguments.case:
         asked = [parse_case(text) for text in arguments.case]
-        rows = [known.get(text_of(case), {"case": case, "class": class_of(case, of_models)}) for case in asked]
+        rows = [known.get(text_of(case), {"case": case, "class": class_of(case, source)}) for case in asked]
     else:
         rows = anchors
     if arguments.only:
@@ -211,6 +217,9 @@ def main() -> int:
         cases = [(row["case"], row.get("total")) for row in rows]
         count = compile_ahead(cases, True, device.index or 0, arguments.seed)
         print(f"{count} kernels compiled in {time.perf_counter() - begin:.1f} s", flush=True)
+        if theirs is not None:
+            other_deep_gemm.compile_ahead(arguments.against_deepgemm, rows, arguments.seed)
+            print(f"and the other library's, after {time.perf_counter() - begin:.1f} s", flush=True)
     results = []
     for row in rows:
         if time.perf_counter() - begin > arguments.seconds:
@@ -229,7 +238,7 @@ def main() -> int:
     print(f"{time.perf_counter() - begin:.1f} s in all; times by {timer.method}")
     if arguments.out:
         settings = {"calls": arguments.calls, "flush_gb": arguments.flush_gb, "seed": arguments.seed}
-        settings["anchors"] = json.loads(arguments.anchors.read_text()).get("source")
+        settings["anchors"] = None if arguments.draw else json.loads(arguments.anchors.read_text()).get("source")
         if arguments.against_deepgemm:
             settings["deepgemm"] = other_deep_gemm.version_of(arguments.against_deepgemm)
         document = {"what": "bench_gemm", "machine": machine, "settings": settings, "classes": classes, "rows": results}

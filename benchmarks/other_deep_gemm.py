@@ -4,19 +4,26 @@ Nothing of it is part of this project. `folder` is where its wheel was unpacked:
 
     pip download --no-deps sgl-deep-gemm==0.1.2 && python -m zipfile -e sgl_deep_gemm-0.1.2-*.whl /tmp/theirs
     python benchmarks/bench_gemm.py --against-deepgemm /tmp/theirs
+
+Its JIT takes seconds for each kernel, one after the other. `compile_ahead` calls it in several processes first, which
+leave what they compiled in its cache on disk: this file, run with cases, is one of them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
 NAME = "their_deep_gemm"  # in sys.modules, where `deep_gemm` is ours
+PROCESSES = 8  # a case may take a tenth of the GPU's memory
 NEEDED = ("libcudart", "libnvrtc", "libcublas", "libcublasLt")
 
 
@@ -48,3 +55,31 @@ def version_of(folder: Path) -> str:
         return str(folder)
     fields = dict(line.split(": ", 1) for line in metadata.read_text().split("\n\n")[0].splitlines() if ": " in line)
     return f"{fields['Name']} {fields['Version']}"
+
+
+def compile_ahead(folder: Path, rows: Sequence[dict], seed: int) -> None:
+    """What these cases take of it. Whatever goes wrong is left to the timed call, which says more."""
+    parts = [json.dumps([[row["case"], row.get("total")] for row in rows[i::PROCESSES]]) for i in range(PROCESSES)]
+    command = [sys.executable, "-W", "ignore", __file__, str(folder), str(seed)]
+    running = [
+        subprocess.Popen([*command, part], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for part in parts
+    ]
+    for process in running:
+        process.wait()
+
+
+def _call_once(folder: Path, seed: int, cases: list) -> None:
+    from problems import build
+
+    theirs = load(folder)
+    for case, total in cases:
+        try:
+            build(case, torch.device("cuda"), seed, total).call_of(theirs)()
+        except Exception as error:
+            print(case, error, file=sys.stderr)
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    _call_once(Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))

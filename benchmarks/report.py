@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from micro_tables import micro_section
-from summary import CLASSES, KNOWN_GPU, MODEL_CLASSES, is_of_models, summarise
+from summary import CLASSES_OF, KNOWN_GPU, is_public, summarise
 from tables import chain_text, launch_text, number, table
 
 
@@ -284,7 +284,7 @@ def plot(results: list[dict], field: str, label: str, path: Path) -> bool:
         import matplotlib.pyplot as plt
     except ImportError:
         return False
-    every = [name for name, _, _ in CLASSES] + [name for name, _ in MODEL_CLASSES]
+    every = [name for named in CLASSES_OF.values() for name, _ in named]
     names = [name for name in every if any(r["class"] == name and r.get(field) for r in results)]
     if not names:
         return False
@@ -324,23 +324,23 @@ def main() -> int:
     micro = [document for document in documents if document.get("what") == "micro"]
     chains = [document for document in documents if document.get("what") == "bench_chain"]
     timed = latest(gemm)
-    results = [result for result in timed if not is_of_models(result)]
-    models = [result for result in timed if is_of_models(result)]
+    results = [result for result in timed if is_public(result)]
+    models = [result for result in timed if not is_public(result)]
 
-    def machines(of_models: bool) -> list[str]:
+    def machines(public: bool) -> list[str]:
         """Of the files that have such cases."""
-        used = [document for document in gemm if any(is_of_models(row) == of_models for row in document["rows"])]
+        used = [document for document in gemm if any(is_public(row) == public for row in document["rows"])]
         return list(dict.fromkeys(f"{machine_line(document['machine'])}\n" for document in used))
 
     if arguments.into:
         sections = {}
         if results:
-            sections["machine"] = "\n".join(machines(False))
+            sections["machine"] = "\n".join(machines(True))
             sections["classes"] = class_table(results)
             sections["cases"] = case_table(results)
             sections["predictions"] = prediction_table(results)
         if models:
-            sections["models"] = model_section(models, machines(True))
+            sections["models"] = model_section(models, machines(False))
         if others:
             sections["other_cards"] = other_card_section(others)
             sections["other_card_cases"] = other_card_cases(others)
@@ -359,7 +359,7 @@ def main() -> int:
     parts = ["# Results\n"]
     if results:
         anchors = sorted({document["settings"].get("anchors") or "none" for document in gemm} - {"none"})
-        parts += machines(False)
+        parts += machines(True)
         parts.append(
             "Median GPU time of a call, L2 emptied before each; `speed-up` is the anchor's time over ours, the anchors "
             f"being {', '.join(anchors)}. Means are geometric.\n"
@@ -370,7 +370,7 @@ def main() -> int:
                 parts.append(f"![{label}]({field}.png)\n")
         parts += ["## Cases\n", case_table(results)]
     if models:
-        parts += ["## Other models' shapes\n", model_section(models, machines(True))]
+        parts += ["## Other models' shapes\n", model_section(models, machines(False))]
         if plot(models, "efficiency", "efficiency", arguments.out / "efficiency_models.png"):
             parts.append("![efficiency](efficiency_models.png)\n")
     if others:

@@ -40,15 +40,31 @@ MODEL_CLASSES: list[tuple[str, Callable[[Sequence], bool]]] = [
     ("models, BF16 k-grouped", lambda c: c[0] == "bf16_kgrouped"),
 ]
 
+# Cases at random (drawn_cases.py), without anchors either.
+DRAWN_CLASSES: list[tuple[str, Callable[[Sequence], bool]]] = [
+    ("drawn, dense M <= 32", lambda c: c[0] == "dense" and c[1] <= 32),
+    ("drawn, dense M = 33..256", lambda c: c[0] == "dense" and 32 < c[1] <= 256),
+    ("drawn, dense M = 257..2048", lambda c: c[0] == "dense" and 256 < c[1] <= 2048),
+    ("drawn, dense M > 2048", lambda c: c[0] == "dense" and c[1] > 2048),
+    ("drawn, contiguous", lambda c: c[0] == "contiguous"),
+    ("drawn, masked", lambda c: c[0] == "masked"),
+    ("drawn, weight gradient", lambda c: c[0] == "wgrad"),
+    ("drawn, BF16", lambda c: c[0] == "bf16"),
+]
 
-def class_of(case: Sequence, of_models: bool = False) -> str:
-    if of_models:
-        return next((name for name, belongs in MODEL_CLASSES if belongs(case)), "other")
-    return next((name for name, _, belongs in CLASSES if belongs(case)), "other")
+CLASSES_OF = {
+    "public": [(name, belongs) for name, _, belongs in CLASSES],
+    "models": MODEL_CLASSES,
+    "drawn": DRAWN_CLASSES,
+}
 
 
-def is_of_models(result: dict) -> bool:
-    return any(result["class"] == name for name, _ in MODEL_CLASSES)
+def class_of(case: Sequence, source: str = "public") -> str:
+    return next((name for name, belongs in CLASSES_OF[source] if belongs(case)), "other")
+
+
+def is_public(result: dict) -> bool:
+    return all(result["class"] != name for name, _ in MODEL_CLASSES + DRAWN_CLASSES)
 
 
 def geometric_mean(values: list[float]) -> float | None:
@@ -57,8 +73,8 @@ def geometric_mean(values: list[float]) -> float | None:
 
 def summarise(results: list[dict]) -> list[dict]:
     rows = []
-    targets = [(name, target) for name, target, _ in CLASSES] + [(name, None) for name, _ in MODEL_CLASSES]
-    for name, target in [*targets, ("other", None)]:
+    targets = {name: target for name, target, _ in CLASSES}
+    for name in [*(name for named in CLASSES_OF.values() for name, _ in named), "other"]:
         own = [result for result in results if result["class"] == name]
         if not own:
             continue
@@ -79,7 +95,7 @@ def summarise(results: list[dict]) -> list[dict]:
                 "least_efficient": min(efficiencies, default=None),
                 "speed_up": geometric_mean(speed_ups),
                 "slowest": min(speed_ups, default=None),
-                "target": target,
+                "target": targets.get(name),
                 "against_cublas": len(over_cublas),
                 "over_cublas": geometric_mean(over_cublas),
                 "slowest_over_cublas": min(over_cublas, default=None),

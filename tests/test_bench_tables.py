@@ -30,8 +30,18 @@ def test_models_are_no_public_cases_and_each_has_a_class(summary) -> None:
     cases = [tuple(row["case"]) for row in models()]
     assert len(cases) == len(set(cases)) >= 80
     assert not public & set(cases)
-    assert all(summary.class_of(case, of_models=True) != "other" for case in cases)
+    assert all(summary.class_of(case, "models") != "other" for case in cases)
     assert all(row["model"] and "us" not in row for row in models())
+
+
+def test_cases_at_random(summary) -> None:
+    from drawn_cases import KINDS, drawn_cases
+
+    cases = drawn_cases(40, 1)
+    assert cases == drawn_cases(100, 1)[:40] != drawn_cases(40, 2)
+    assert [case[0] for case in cases[: len(KINDS)]] == list(KINDS)
+    assert all(summary.class_of(case, "drawn").startswith("drawn, ") for case in cases)
+    assert all(case[-1] % 128 == 0 for case in cases if case[0] != "wgrad")
 
 
 def test_tables(summary, tmp_path) -> None:
@@ -40,7 +50,7 @@ def test_tables(summary, tmp_path) -> None:
     rows = [
         {
             "case": row["case"],
-            "class": summary.class_of(row["case"], of_models=True),
+            "class": summary.class_of(row["case"], "models"),
             "model": row["model"],
             "status": "ok",
             "us": 10.0,
