@@ -123,6 +123,7 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
         params.first_shared = tiles - shared_tiles(c, tiles, static_cast<int32_t>(plan.shape.grid));
     }
     if (has_places(c)) std::ranges::copy(plan.places, params.places);
+    params.likely_blocks = ceil_div(expected_group_rows(call.problem), c.tile_m());
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
 }

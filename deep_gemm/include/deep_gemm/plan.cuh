@@ -96,6 +96,16 @@ constexpr bool copies_in_pairs(const GemmConfig& c) {
     return c.grouping == Grouping::masked && c.swap_ab && c.stages >= kDeepRing;
 }
 
+/// K blocks of its likely first tile that a CTA asks the L2 for while the groups' counts are on their way: some 48 KB
+/// of weights where they are nearly all that is read, else less (docs/performance-tried.md). None where padding is left
+/// out, since the order of experts follows from the counts.
+constexpr int32_t likely_k_blocks(const GemmConfig& c) {
+    if (c.grouping != Grouping::masked || c.skips_padding) return 0;
+    const int32_t bytes = c.tile_n() * c.tile.k * element_bytes(c.operand);
+    const int32_t wanted = c.swap_ab ? 48 << 10 : 24 << 10;
+    return wanted < bytes ? 1 : wanted / bytes;
+}
+
 /// Whether a tile is stored while the next one's first rows are multiplied. (Stores past the copy engine would wait for
 /// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
 constexpr bool stores_late(const GemmConfig& c) {

@@ -179,7 +179,10 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
                   warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
 
     if (warpgroup == c.math_warpgroups) {
-        if (warp == 0 && ptx::elect_one()) prefetch_tensor_maps<c>(params);
+        if (warp == 0 && ptx::elect_one()) {
+            prefetch_tensor_maps<c>(params);
+            if constexpr (likely_k_blocks(c) > 0) fetch_likely_tile<c>(params);
+        }
         if (warp == 1 && ptx::elect_one()) initialise_full_barriers<c>(smem);
         if (warp == 2 && ptx::elect_one()) initialise_other_barriers<c>(smem);
     }
