@@ -347,7 +347,11 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     stored = rows * c.n * c.output_bytes
     operands = (expected_weights(c) * c.n + rows) * k * c.operand_bytes
     moved = operands + stored * np.where(adds, 2, 1)
-    memory_us = moved / x["memory_gb_per_s"] / 1e3
+    read_us = moved / x["memory_gb_per_s"] / 1e3
+    idle = 1 - walks / np.where(c.shares_last, waves, np.ceil(walks)) * num_ctas / num_sms
+    grouped = (c.kind == CONTIGUOUS) | (c.kind == MASKED)
+    of_idle = np.where(adds, 0, np.where(grouped, x["idle_group_memory"], x["idle_memory"]))
+    memory_us = read_us + np.maximum(0, read_us - x["idle_from_us"]) * idle * of_idle
     again_us = np.maximum(0, read - operands) * np.maximum(0, 1 - x["l2_bytes"] / operands) / x["again_gb_per_s"] / 1e3
     added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], x["added_gb_per_s"]) / 1e3
     split = np.where(c.k_ctas > 1, x["split_us"] + x["part_us"] * (c.k_ctas - 2), 0)

@@ -203,6 +203,8 @@ struct CostModel {
     double again_gb_per_s = 2.07e+04;  // operands that exceed the L2, read by more than one wave of tiles
     double l2_bytes = 4.386e+07;
     double last_gb_per_s = 3941;           // D of the last wave of tiles, which hides behind nothing
+    double idle_memory = 0.3, idle_group_memory = 0.1;  // reading takes longer by so much of the SMs' idle share, if it
+    double idle_from_us = 20;                           // takes longer than this at all; of experts, whose counts vary
     double added_gb_per_s = 1785;          // FP32 added to memory by the L2, straight tiles
     double added_swapped_gb_per_s = 1258;  // the same, swapped
     double overlap_norm = 3.092;          // how fully these hide each other: 1 adds them up, infinity takes the largest
@@ -382,8 +384,12 @@ struct CostModel {
         const double moved = operands + stored * (p.add_c ? 2 : 1);
         const double again_us =
             std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;
-        const double memory_us = moved / memory_gb_per_s / 1e3, added = adds_to_memory(c.store) ? stored : 0,
+        const double read_us = moved / memory_gb_per_s / 1e3, added = adds_to_memory(c.store) ? stored : 0,
                      added_us = added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3;
+        const double idle = 1 - walks / (c.shares_last ? waves : std::ceil(walks)) * num_ctas / p.num_sms;
+        const double memory_us =
+            read_us + std::max(0.0, read_us - idle_from_us) * idle *
+                          (added > 0 ? 0 : c.grouping == Grouping::dense ? idle_memory : idle_group_memory);
         const double split = (c.k_ctas() > 1 ? split_us + part_us * (c.k_ctas() - 2) : 0) +
                              (c.shares_last ? shared_us : 0) + turn_us * (c.k_warpgroups - 1) +
                              split_us_per_element * elements * (1 - 1.0 / c.k_parts());
