@@ -51,6 +51,10 @@ inline std::vector<TileShape> grouped_tile_shapes(ElementType operand, bool swap
 /// Of A, that the L2 keeps while B and D pass through it; of B, while A and D do (measured: docs/performance-tried.md).
 inline constexpr double kKeptBytes = 12 << 20, kKeptBytesOfB = 20 << 20;
 
+/// Of one B, up to which it should leave the L2 first: it then makes room for itself, and what others left there need
+/// not be written back. Beyond, the same lines would come and go too soon (measured: docs/performance-tried.md).
+inline constexpr double kStreamedBytes = 250e6;
+
 /// Warpgroups that divide a tile's rows among themselves.
 inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
 
@@ -202,11 +206,11 @@ struct CostModel {
     double tflops = 2500;              // what power allows
     double again_gb_per_s = 2.07e+04;  // operands that exceed the L2, read by more than one wave of tiles
     double l2_bytes = 4.386e+07;
-    double last_gb_per_s = 3941;           // D of the last wave of tiles, which hides behind nothing
+    double last_gb_per_s = 3941;                        // D of the last wave of tiles, which hides behind nothing
     double idle_memory = 0.3, idle_group_memory = 0.1;  // reading takes longer by so much of the SMs' idle share, if it
     double idle_from_us = 20;                           // takes longer than this at all; of experts, whose counts vary
-    double added_gb_per_s = 1785;          // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1258;  // the same, swapped
+    double added_gb_per_s = 1785;                       // FP32 added to memory by the L2, straight tiles
+    double added_swapped_gb_per_s = 1258;               // the same, swapped
     double overlap_norm = 3.092;          // how fully these hide each other: 1 adds them up, infinity takes the largest
     double own_added_norm = 1.8;          // the same of additions between BF16 tiles, by math warps themselves
     double smem_bytes_per_cycle = 144.7;  // wgmma operands read and copies written
@@ -387,9 +391,10 @@ struct CostModel {
         const double read_us = moved / memory_gb_per_s / 1e3, added = adds_to_memory(c.store) ? stored : 0,
                      added_us = added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3;
         const double idle = 1 - walks / (c.shares_last ? waves : std::ceil(walks)) * num_ctas / p.num_sms;
-        const double memory_us =
-            read_us + std::max(0.0, read_us - idle_from_us) * idle *
-                          (added > 0 ? 0 : c.grouping == Grouping::dense ? idle_memory : idle_group_memory);
+        const double memory_us = read_us + std::max(0.0, read_us - idle_from_us) * idle *
+                                               (added > 0                       ? 0
+                                                : c.grouping == Grouping::dense ? idle_memory
+                                                                                : idle_group_memory);
         const double split = (c.k_ctas() > 1 ? split_us + part_us * (c.k_ctas() - 2) : 0) +
                              (c.shares_last ? shared_us : 0) + turn_us * (c.k_warpgroups - 1) +
                              split_us_per_element * elements * (1 - 1.0 / c.k_parts());
