@@ -1,11 +1,11 @@
-"""Masked experts: while the counts are on their way, each CTA asks the L2 for the tile that it likely begins with."""
+"""Experts: while their sizes are on the way, each CTA asks the L2 for the tile that it likely begins with."""
 
 from __future__ import annotations
 
 import pytest
 import sass
 import torch
-from grouped_inputs import masked
+from grouped_inputs import contiguous, masked
 
 import deep_gemm
 from deep_gemm import simulator
@@ -14,11 +14,11 @@ from deep_gemm._extension import C
 FETCHED = "cp.async.bulk.prefetch.tensor.3d.L2.global"
 # A CTA's first tile by the table of groups, and the likely one: group, row, col of each; -1 for none.
 KERNEL = """
-#include <deep_gemm/tile/scheduler.cuh>
+#include <deep_gemm/tile/likely_tile.cuh>
 using namespace deep_gemm;
-constexpr GemmConfig kConfig{.grouping = Grouping::masked, .swap_ab = SWAPPED, .tile = {128, 32, 128},
+constexpr GemmConfig kConfig{.grouping = Grouping::KIND, .swap_ab = SWAPPED, .tile = {128, 32, 128},
                              .group_capacity = 32};
-struct Params { const int* counts; int* found; long n; long groups; long strip; long blocks; };
+struct Params { const int* sizes; int* found; long n; long groups; long strip; long blocks; };
 
 DG_DEVICE void write(int* to, bool any, const Tile& tile) {
     to[0] = any ? tile.group : -1, to[1] = any ? tile.row : -1, to[2] = any ? tile.col : -1;
@@ -27,7 +27,7 @@ DG_DEVICE void write(int* to, bool any, const Tile& tile) {
 extern "C" __global__ void __launch_bounds__(32) deep_gemm_kernel(const __grid_constant__ Params given) {
     __shared__ __align__(16) unsigned char table[group_table_bytes(kConfig)];
     GemmParams params;
-    params.grouped_layout = given.counts;
+    params.grouped_layout = given.sizes, params.m_alignment = kConfig.tile_m(), params.zero_padding = 0;
     params.m = 4096, params.n = int(given.n), params.k = 256, params.num_groups = int(given.groups);
     params.likely_blocks = int(given.blocks);
     params.strip_blocks = FastDivisor(unsigned(given.strip));
@@ -47,18 +47,27 @@ extern "C" __global__ void __launch_bounds__(32) deep_gemm_kernel(const __grid_c
 """
 
 
+@pytest.mark.parametrize("kind", ["masked", "m_psum"])
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize(("rows", "strip"), [(20, 1), (128, 1), (300, 2), (300, 4)])
-def test_it_is_the_first_tile_where_counts_are_as_expected(device, swapped, rows, strip) -> None:
+def test_it_is_the_first_tile_where_sizes_are_as_expected(device, kind, swapped, rows, strip) -> None:
     height = 32 if swapped else 128
     blocks, groups, ctas = -(-rows // height), 5, 250
-    counts = torch.full((groups,), rows, dtype=torch.int32, device=device)
+    begins = torch.arange(groups) * (0 if kind == "masked" else blocks * height)
+    sizes = (begins + rows).to(device, torch.int32)  # or ends
     found = torch.full((ctas, 6), -2, dtype=torch.int32, device=device)
-    source = KERNEL.replace("SWAPPED", str(swapped).lower())
-    C.jit_launch("likely_tile", source, ctas, 32, 1, 0, False, [counts, found], [400, groups, strip, blocks])
+    source = KERNEL.replace("SWAPPED", str(swapped).lower()).replace("KIND", kind)
+    C.jit_launch("likely_tile", source, ctas, 32, 1, 0, False, [sizes, found], [400, groups, strip, blocks])
     assert torch.equal(found[:, :3], found[:, 3:])
     tiles = groups * blocks * -(-400 // (128 if swapped else 32))
     assert len({tuple(tile) for tile in found[:, :3].tolist()} - {(-1, -1, -1)}) == tiles < ctas
+
+
+def boxes() -> int:
+    """That were asked for by the last kernel."""
+    report = simulator.last_report()
+    assert report is not None
+    return report.statistics["instructions"].get(FETCHED, 0)
 
 
 def fetched(counts: list[int], expected_m: int, k: int) -> int:
@@ -69,9 +78,7 @@ def fetched(counts: list[int], expected_m: int, k: int) -> int:
         deep_gemm.m_grouped_fp8_gemm_nt_masked(case.a, case.b, out.tensor, case.counts, expected_m)
     out.check(complete=False)
     case.check(out.tensor)
-    report = simulator.last_report()
-    assert report is not None
-    return report.statistics["instructions"].get(FETCHED, 0)
+    return boxes()
 
 
 @pytest.mark.parametrize("counts", [[16, 16], [0, 16], [0, 0], [300, 1]], ids=str)
@@ -79,6 +86,17 @@ def fetched(counts: list[int], expected_m: int, k: int) -> int:
 def test_results_are_right_whatever_the_counts_are(counts, expected_m) -> None:
     """As expected, fewer, none, more: what is asked for is the same, as nobody knows yet."""
     assert fetched(counts, expected_m, 128 * 9) == fetched([1, 1], expected_m, 128 * 9) > 0
+
+
+@pytest.mark.parametrize("counts", [[128, 128], [0, 200], [300, 1]], ids=str)
+def test_contiguous(counts) -> None:
+    case = contiguous(counts, 200, 128 * 9, torch.device("cpu"))
+    out = case.output()
+    with simulator.options(num_sms=2):
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, case.indices)
+    out.check(complete=False)
+    case.check(out.tensor)
+    assert boxes() > 0
 
 
 def test_no_more_k_blocks_than_there_are() -> None:

@@ -83,6 +83,13 @@ inline TensorMapSpec output_map(const Matrix& d, const StoreChunk& chunk) {
             .swizzle = swizzle};
 }
 
+/// Of a contiguous layout, padding included, as groups follow each other.
+inline int32_t likely_blocks(const Problem& p, const GemmConfig& c) {
+    const int32_t rows =
+        p.grouping == Grouping::m_contiguous ? ceil_div(p.m, std::max(p.num_groups, 1)) : expected_group_rows(p);
+    return std::max(1, ceil_div(rows, c.tile_m()));
+}
+
 inline void fill_params(GemmParams& params, const Device& device, const GemmCall& call, const LaunchPlan& plan) {
     const GemmConfig& c = plan.config;
     const Matrix& rows = c.swap_ab ? call.b : call.a;
@@ -123,7 +130,7 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
         params.first_shared = tiles - shared_tiles(c, tiles, static_cast<int32_t>(plan.shape.grid));
     }
     if (has_places(c)) std::ranges::copy(plan.places, params.places);
-    params.likely_blocks = ceil_div(expected_group_rows(call.problem), c.tile_m());
+    params.likely_blocks = likely_blocks(call.problem, c);
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
 }

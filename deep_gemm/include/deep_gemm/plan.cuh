@@ -96,13 +96,12 @@ constexpr bool copies_in_pairs(const GemmConfig& c) {
     return c.grouping == Grouping::masked && c.swap_ab && c.stages >= kDeepRing;
 }
 
-/// K blocks of its likely first tile that a CTA asks the L2 for while the groups' counts are on their way: some 48 KB
-/// of weights where they are nearly all that is read, else less (docs/performance-tried.md). None where padding is left
-/// out, since the order of experts follows from the counts.
+/// K blocks of its likely first tile that a CTA asks the L2 for while the groups' sizes are on their way: some 48 KB of
+/// weights where they are nearly all that is read, else less (docs/performance-tried.md). None where padding is left
+/// out, since the order of experts follows from their sizes.
 constexpr int32_t likely_k_blocks(const GemmConfig& c) {
-    if (c.grouping != Grouping::masked || c.skips_padding) return 0;
-    const int32_t bytes = c.tile_n() * c.tile.k * element_bytes(c.operand);
-    const int32_t wanted = c.swap_ab ? 48 << 10 : 24 << 10;
+    if (!has_group_table(c) || c.skips_padding) return 0;
+    const int32_t bytes = c.tile_n() * c.tile.k * element_bytes(c.operand), wanted = (c.swap_ab ? 48 : 24) << 10;
     return wanted < bytes ? 1 : wanted / bytes;
 }
 

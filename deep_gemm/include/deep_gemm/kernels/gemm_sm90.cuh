@@ -5,6 +5,7 @@
 //   last warpgroup, warp 0    copy operands and per-row scales into the ring (one lane copies)
 //   last warpgroup, warp 1    write block scales into the ring
 //   or its warps 1 and 2      write columns' scales into the ring, as an operand of wgmma (wgmma_products)
+//   its warp 0, first         ask the L2 for what likely comes first (likely_k_blocks)
 //   its warps 1 and 2, first  initialise the barriers
 //   last warpgroup, warp 3    copy D from its staging buffers (has_store_warp; else the math warps do)
 #pragma once
@@ -12,6 +13,7 @@
 #include <deep_gemm/mma/mainloop.cuh>
 #include <deep_gemm/mma/scale_products.cuh>
 #include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/tile/likely_tile.cuh>
 #include <deep_gemm/tile/load.cuh>
 #include <deep_gemm/tile/split_k.cuh>
 #include <deep_gemm/tile/staged_store.cuh>

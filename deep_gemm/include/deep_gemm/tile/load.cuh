@@ -155,32 +155,6 @@ private:
     Pacer<c> pacer_;
 };
 
-/// Asks the L2 for the first K blocks of the tile that this CTA will likely begin with: until the groups' counts have
-/// come from memory, nothing else would be asked for. What is asked for in vain, another CTA mostly begins with.
-template <GemmConfig c>
-DG_DEVICE void fetch_likely_tile(const GemmParams& params) {
-    Tile tile;
-    if (!likely_first_tile<c>(params, tile)) return;
-    const ClusterPosition<c> position;
-    const int32_t row = tile.row + position.col * (c.tile.rows / c.cluster.cols),
-                  col = tile.col + position.row * (c.tile.cols / c.cluster.rows);
-#pragma unroll 1
-    for (int32_t block = 0; block < min(tile.k_blocks, likely_k_blocks(c)); ++block) {
-        ptx::prefetch_box(&params.rows, block * c.tile.k, row, tile.group);
-        ptx::prefetch_box(&params.cols, block * c.tile.k, col, tile.group);
-        if constexpr (c.row_scales() == ScaleKind::per_row)
-            ptx::prefetch_box(&params.row_scales, tile.row, block, tile.group);
-        if constexpr (c.copies_col_scales()) ptx::prefetch_box(&params.col_scales, tile.col, block, tile.group);
-    }
-    if constexpr (c.has_block_scales()) {
-        const float* scales = params.block_scales + tile.group * params.block_scale_group_stride;
-        const int32_t first = (c.swap_ab ? tile.row : tile.col) / kScaleGranularity,
-                      last = (extent_n<c>(params) - 1) / kScaleGranularity;
-        for (int32_t i = 0; i < scale_blocks(c.tile_n()); ++i)
-            ptx::prefetch_l2(scales + min(first + i, last) * params.block_scale_stride);
-    }
-}
-
 /// The load warp. Where the first tile can be found without the table of groups, it is found before all threads `meet`,
 /// since all wait for its copies; with a table they have met. `find` stands here once: a second time, with all that
 /// follows from it, costs experts and K groups 0.3 to 0.7 % (docs/performance-tried.md).

@@ -249,18 +249,6 @@ private:
     int32_t next_, at_ = 0, index_ = 0, blocks_before_ = 0;
 };
 
-/// Masked: the tile that this CTA begins with if all groups have as many rows as the host expects; false if none then.
-template <GemmConfig c>
-DG_DEVICE bool likely_first_tile(const GemmParams& params, Tile& tile) {
-    const Rasterizer<c> raster(params);
-    const int32_t group_tiles = params.likely_blocks * raster.n_blocks, first = first_place<c>(params);
-    tile.group = first / group_tiles;
-    if (tile.group >= params.num_groups) return false;
-    raster.share_k(tile);
-    raster.place(tile, first - tile.group * group_tiles, params.likely_blocks, 0);
-    return true;
-}
-
 /// One product per range of K, all of the same extents. Extents are read again for each tile: registers are short where
 /// there are three math warpgroups.
 template <GemmConfig c>
