@@ -396,7 +396,8 @@ class TestKernelOfAConfig:
         ("dense", {"m": 16, "n": 57344, "k": 4096}, True),  # 235 MB
         ("dense", {"m": 16, "n": 57344, "k": 4096, "bf16": 1}, False),
         ("dense", {"m": 4096, "n": 7168, "k": 16384}, False),  # not most of what is moved
-        ("masked", {"m": 4096, "n": 6144, "k": 7168, "groups": 32, "expected_m": 20}, True),  # 44 MB each
+        ("masked", {"m": 4096, "n": 4096, "k": 2048, "groups": 32, "expected_m": 20}, True),  # 268 MB
+        ("masked", {"m": 4096, "n": 7168, "k": 3072, "groups": 32, "expected_m": 20}, False),  # 705 MB
     ],
 )
 def test_weights_leave_the_l2_first_if_they_are_not_huge(grouping, fields, streams) -> None:

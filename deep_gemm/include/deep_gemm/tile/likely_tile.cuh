@@ -1,5 +1,5 @@
-// What a CTA of grouped products does while the groups' sizes, which only the device knows, come from memory: it asks the
-// L2 for the tile that it will likely begin with. What is asked for in vain, another CTA mostly begins with.
+// What a CTA of grouped products does while the groups' sizes, which only the device knows, come from memory: it asks
+// the L2 for the tile that it will likely begin with. What is asked for in vain, another CTA mostly begins with.
 #pragma once
 
 #include <deep_gemm/ptx/memory.cuh>
