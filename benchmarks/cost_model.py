@@ -316,11 +316,12 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     ctas = ceil_div(most_blocks(c, tile_m), step_m) * n_blocks * cluster
     num_ctas = np.minimum(ctas, resident_ctas(num_sms, cluster))
     blocks, scatter = expected_blocks(c, tile_m * step_m)
-    wanted = expected_row_steps(c) * 64 / tile_m
-    blocks = np.where(c.skips_padding, wanted, blocks)
+    full = expected_row_steps(c) * 64 / tile_m
+    wanted = np.where(c.skips_padding & (c.kind == MASKED), full / blocks, 1)
+    blocks = np.where(c.skips_padding & (c.kind != MASKED), full, blocks)
     tiles = blocks * n_blocks
     walks = tiles / (num_ctas // together)
-    waves = np.where(c.shares_last, np.floor(walks) + 1 / c.cluster_k, expected_waves(walks, scatter))
+    waves = wanted * np.where(c.shares_last, np.floor(walks) + 1 / c.cluster_k, expected_waves(walks, scatter))
     k = np.where(c.kind == KGROUPED, np.maximum(1, c.k // c.groups), c.k)
     k_blocks = ceil_div(ceil_div(k * c.operand_bytes, 128), c.k_ctas)
     elements = c.rows * c.cols
@@ -337,7 +338,7 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     high = tile_m * step_m
     height = np.clip(np.sqrt(area), high, ceil_div(group_rows(c), high) * high)
     width = area / height
-    read = walks * (height * np.maximum(1, width / c.n) + width) * k * c.operand_bytes
+    read = walks * wanted * (height * np.maximum(1, width / c.n) + width) * k * c.operand_bytes
     of_tile = np.where(c.multicasts, x["multicast_tile_cycles"], 0)
     of_tile = of_tile + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
     tile = x["tile_cycles"] + of_tile + elements * of_element

@@ -364,11 +364,18 @@ struct CostModel {
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const int32_t tile_m = c.super_tile_m(), tile_n = c.super_tile_n();
         ExpectedBlocks blocks = expected_blocks(p, tile_m);
-        if (c.skips_padding) blocks.mean = expected_row_steps(p) * kWgmmaRows / tile_m;
+        double wanted = 1;  // of a tile, on average; a contiguous layout's blocks are counted so, as they are not known
+        if (c.skips_padding) {
+            const double full = expected_row_steps(p) * kWgmmaRows / tile_m;
+            if (c.grouping == Grouping::masked)
+                wanted = full / blocks.mean;
+            else
+                blocks.mean = full;
+        }
         const double tiles = blocks.mean * ceil_div(p.n, tile_n);
         const double walks = tiles / (num_ctas / c.tile_ctas());  // tiles of a CTA
         const double waves =
-            c.shares_last ? std::floor(walks) + 1.0 / c.cluster.k : expected_waves(walks, blocks.scatter);
+            wanted * (c.shares_last ? std::floor(walks) + 1.0 / c.cluster.k : expected_waves(walks, blocks.scatter));
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.k_ctas());
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
         const double pair = c.multicasts() ? multicast_tile_cycles : 0;
@@ -379,7 +386,8 @@ struct CostModel {
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),
                                          static_cast<double>(align_up(expected_group_rows(p), tile_m)));
         const double width = area / height;
-        const double read = walks * (height * std::max(1.0, width / p.n) + width) * p.k * element_bytes(p.operand);
+        const double read =
+            walks * wanted * (height * std::max(1.0, width / p.n) + width) * p.k * element_bytes(p.operand);
         const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms, waves);
         const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
         const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;
