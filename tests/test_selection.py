@@ -398,6 +398,10 @@ class TestKernelOfAConfig:
         ("dense", {"m": 4096, "n": 7168, "k": 16384}, False),  # not most of what is moved
         ("masked", {"m": 4096, "n": 4096, "k": 2048, "groups": 32, "expected_m": 20}, True),  # 268 MB
         ("masked", {"m": 4096, "n": 7168, "k": 3072, "groups": 32, "expected_m": 20}, False),  # 705 MB
+        ("masked", {"m": 4096, "n": 1792, "k": 3584, "groups": 6, "expected_m": 201}, True),  # straight, 39 MB
+        ("masked", {"m": 4096, "n": 4096, "k": 1536, "groups": 32, "expected_m": 128}, False),  # straight, 201 MB
+        ("masked", {"m": 4096, "n": 6912, "k": 768, "groups": 11, "expected_m": 121}, False),  # 58 MB beside 19
+        ("m_contiguous", {"m": 1152, "n": 1536, "k": 2432, "groups": 9, "alignment": 128}, True),  # straight, 34 MB
     ],
 )
 def test_weights_leave_the_l2_first_if_they_are_not_huge(grouping, fields, streams) -> None:

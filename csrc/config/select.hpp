@@ -127,11 +127,12 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
 /// blocks of M that share a part of it are walked together, so that memory is read once whatever the L2 keeps; and not
 /// where it is many times what the L2 holds (measured: docs/performance-tried.md).
 inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks) {
-    if (p.grouping == Grouping::k_contiguous || (is_m_grouped(p.grouping) && !c.swap_ab)) return false;
+    if (p.grouping == Grouping::k_contiguous) return false;
     if (int64_t{strip_blocks} * c.super_tile_m() < expected_group_rows(p)) return false;
     const double size = element_bytes(p.operand), weights = expected_weights(p) * p.n * p.k * size;
-    if (weights > (p.grouping == Grouping::dense ? sm90::kStreamedBytes : sm90::kStreamedBytesOfExperts)) return false;
-    return weights >= 2.5 * expected_rows(p) * (p.k * size + p.n * static_cast<double>(element_bytes(p.output)));
+    const double others = expected_rows(p) * (p.k * size + p.n * static_cast<double>(element_bytes(p.output)));
+    const bool straight_groups = is_m_grouped(p.grouping) && !c.swap_ab;
+    return weights <= sm90::streamed_bytes(c) && weights >= (straight_groups ? 4 : 2.5) * others;
 }
 
 /// Groups whose tensor maps fit a kernel's argument of 32,764 bytes.

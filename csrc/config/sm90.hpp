@@ -52,9 +52,11 @@ inline std::vector<TileShape> grouped_tile_shapes(ElementType operand, bool swap
 inline constexpr double kKeptBytes = 12 << 20, kKeptBytesOfB = 20 << 20;
 
 /// Of B in all, up to which it should leave the L2 first: it then makes room for itself, and what others left there
-/// need not be written back. With more bytes that is worth little, and such calls are faster without (measured on an
-/// H100: docs/performance-tried.md).
-inline constexpr double kStreamedBytes = 250e6, kStreamedBytesOfExperts = 400e6;
+/// need not be written back. With more bytes that is worth little, and such calls are faster without, the sooner in
+/// straight tiles of experts, of which several read the same (measured on an H100: docs/performance-tried.md).
+inline double streamed_bytes(const GemmConfig& c) {
+    return c.grouping == Grouping::dense ? 250e6 : c.swap_ab ? 400e6 : 100e6;
+}
 
 /// Warpgroups that divide a tile's rows among themselves.
 inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }

@@ -181,10 +181,7 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
                   warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
 
     if (warpgroup == c.math_warpgroups) {
-        if (warp == 0 && ptx::elect_one()) {
-            prefetch_tensor_maps<c>(params);
-            if constexpr (likely_k_blocks(c) > 0) fetch_likely_tile<c>(params);
-        }
+        if (warp == 0 && ptx::elect_one()) prefetch_tensor_maps<c>(params);
         if (warp == 1 && ptx::elect_one()) initialise_full_barriers<c>(smem);
         if (warp == 2 && ptx::elect_one()) initialise_other_barriers<c>(smem);
     }
@@ -192,6 +189,8 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     // this one has left: CTAs that get SMs as they become free lie anywhere, and neighbours, which read the same, in
     // different GPCs (docs/performance.md, "Chains").
     ptx::wait_for_previous_grid();
+    if constexpr (likely_k_blocks(c) > 0)
+        if (warpgroup == c.math_warpgroups && warp == 0 && ptx::elect_one()) fetch_likely_tile<c>(params);
     smem.groups().fill(params);
     // All threads meet when barriers and the table of groups have been written. Without a table the load warp has
     // something to do before.
