@@ -37,6 +37,7 @@ MODEL_CLASSES: list[tuple[str, Callable[[Sequence], bool]]] = [
     ("models, masked, < 64 tokens", lambda c: c[0] == "masked" and c[2] < 64),
     ("models, k-grouped", lambda c: c[0] == "kgrouped"),
     ("models, weight gradient", lambda c: c[0] == "wgrad"),
+    ("models, BF16 experts", lambda c: c[0] in ("bf16_contiguous", "bf16_masked")),
     ("models, BF16 k-grouped", lambda c: c[0] == "bf16_kgrouped"),
 ]
 

@@ -366,7 +366,9 @@ struct CostModel {
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const int32_t tile_m = c.super_tile_m(), tile_n = c.super_tile_n();
         ExpectedBlocks blocks = expected_blocks(p, tile_m);
-        double wanted = 1;  // of a tile, on average; a contiguous layout's blocks are counted so, as they are not known
+        // What padding leaves of a tile, on average. Masked tiles come in whole waves all the same; a contiguous
+        // layout's blocks are no more than an estimate, so there are fewer of them instead.
+        double wanted = 1;
         if (c.skips_padding) {
             const double full = expected_row_steps(p) * kWgmmaRows / tile_m;
             if (c.grouping == Grouping::masked)
