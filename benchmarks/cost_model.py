@@ -1,4 +1,4 @@
-"""The cost model of csrc/config/sm90.hpp in numpy, over many configs at once: what calibrate.py fits and pictures show.
+"""The cost model of csrc/config/sm90_cost.hpp in numpy, over many configs at once: for calibrate.py and pictures.py.
 
 Names and formulas are those of `struct CostModel` there. The constants are read from that file, so that they stand in
 one place; the formulas stand in two, and `python benchmarks/calibrate.py check` compares what they give.
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from shapes import ALIGNMENT, KINDS, Sizes
 
-HEADER = Path(__file__).resolve().parent.parent / "csrc" / "config" / "sm90.hpp"
+HEADER = Path(__file__).resolve().parent.parent / "csrc" / "config" / "sm90_cost.hpp"
 DENSE, WGRAD, CONTIGUOUS, MASKED, KGROUPED, BF16 = range(len(KINDS))
 
 
@@ -262,7 +262,7 @@ def expected_weights(c: Configs) -> np.ndarray:
     return np.select([c.kind == CONTIGUOUS, (c.kind == MASKED) | (c.kind == KGROUPED)], [contiguous, c.groups], 1)
 
 
-# What a config costs: csrc/config/sm90.hpp.
+# What a config costs: csrc/config/sm90_cost.hpp.
 
 
 def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:

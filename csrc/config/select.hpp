@@ -9,7 +9,7 @@
 
 #include "../util/require.hpp"
 #include "problem.hpp"
-#include "sm90.hpp"
+#include "sm90_cost.hpp"
 
 namespace deep_gemm {
 
