@@ -1,4 +1,5 @@
-// Hopper: what a config costs, by a model that was fitted to measurements. benchmarks/cost_model.py is the same in numpy.
+// Hopper: what a config costs, by a model that was fitted to measurements. benchmarks/cost_model.py is the same in
+// numpy.
 #pragma once
 
 #include <algorithm>
