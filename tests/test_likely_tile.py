@@ -104,6 +104,14 @@ def test_no_more_k_blocks_than_there_are() -> None:
     assert fetched([16, 16], 16, 128 * 9) > 2 * 3
 
 
+def test_nobody_asks_before_the_preceding_kernel_has_ended() -> None:
+    """Operands may be what it writes."""
+    fields = {"num_sms": 132, "m": 4096, "expected_m": 20, "n": 6144, "k": 7168, "groups": 32}
+    text = str(C.problem_kernel("masked", fields)["text"])
+    ptx = bytes(C.jit_compile("gemm_sm90", text, "sm_90a", "ptx")).decode()
+    assert 0 < ptx.index("griddepcontrol.wait") < ptx.index("cp.async.bulk.prefetch.tensor")
+
+
 def test_where_padding_is_left_out_nobody_guesses() -> None:
     """The order of experts follows from their counts."""
     fields = {"m": 4096, "expected_m": 192, "n": 6144, "k": 7168, "groups": 32}
