@@ -278,6 +278,7 @@ def main() -> int:
         if run is fit:
             command.add_argument("--seconds", type=float, default=120, help="of searching")
             command.add_argument("--seed", type=int, default=0, help="another one finds another optimum")
+            command.add_argument("--constants", help="with commas between: the only ones that may change")
     commands.add_parser("check").set_defaults(run=check)
     arguments = parser.parse_args()
     return arguments.run(arguments)

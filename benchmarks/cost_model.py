@@ -148,6 +148,13 @@ class Configs:
         return ~self.bf16 & ~self.overlaps_blocks & (self.k_parts == 1) & (taller | (two_warpgroups & one))
 
     @cached_property
+    def has_store_warp(self) -> np.ndarray:
+        """Of tiles that are added to D. All have buffers for all of it, but those of 256 rows beside K groups' maps."""
+        together = self.looks_ahead | (self.overlaps_blocks & (self.swap_ab == 0))
+        room = (self.rows < 256) | (self.kind != KGROUPED)
+        return together & room & (self.row_warpgroups * self.turns > 1) & (self.k_parts == 1)
+
+    @cached_property
     def skips_padding(self) -> np.ndarray:
         groups = ((self.kind == CONTIGUOUS) | (self.kind == MASKED)) & (group_rows(self) < 4 * self.rows)
         return groups & self.looks_ahead & (self.swap_ab == 0) & (self.rows == 256) & (self.cols == 128)
@@ -354,7 +361,8 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarr
     of_idle = np.where(adds, 0, np.where(grouped, x["idle_group_memory"], x["idle_memory"]))
     memory_us = read_us + np.maximum(0, read_us - x["idle_from_us"]) * idle * of_idle
     again_us = np.maximum(0, read - operands) * np.maximum(0, 1 - x["l2_bytes"] / operands) / x["again_gb_per_s"] / 1e3
-    added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], x["added_gb_per_s"]) / 1e3
+    straight = np.where(c.has_store_warp, x["added_gb_per_s"], x["added_unfetched_gb_per_s"])
+    added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], straight) / 1e3
     split = np.where(c.k_ctas > 1, x["split_us"] + x["part_us"] * (c.k_ctas - 2), 0)
     split = split + np.where(c.shares_last, x["shared_us"], 0)
     split = split + x["turn_us"] * (c.turns - 1) + x["split_us_per_element"] * elements * (1 - 1 / c.k_parts)

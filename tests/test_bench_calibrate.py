@@ -107,8 +107,8 @@ def test_measures_every_kind(calibrate, tmp_path, monkeypatch, capsys) -> None:
 
 @pytest.mark.parametrize("kinds", [[], ["--kinds", "bf16"]], ids=["fp8", "bf16"])
 def test_fits_the_operands_apart(calibrate, kinds, monkeypatch, capsys) -> None:
-    files = [str(BENCHMARKS / "results" / f"calibration_h200_{name}.json") for name in ("clusters", "bf16_tall")]
-    monkeypatch.setattr(sys, "argv", ["calibrate.py", "fit", *files, *kinds, "--seconds", "0.1"])
+    file = str(BENCHMARKS / "results" / "calibration_h200_drawn.json")
+    monkeypatch.setattr(sys, "argv", ["calibrate.py", "fit", file, *kinds, "--seconds", "0.1"])
     assert calibrate.main() == 0
     printed = capsys.readouterr().out
     start = calibrate.cost_model.constants(bf16=bool(kinds))
@@ -116,3 +116,18 @@ def test_fits_the_operands_apart(calibrate, kinds, monkeypatch, capsys) -> None:
     assert set(found) == set(start)
     assert found["promote_cycles"] == pytest.approx(start["promote_cycles"], rel=1e-3) or not kinds
     assert " dense " in printed or kinds
+
+
+def test_fits_the_constants_that_were_named(calibrate, monkeypatch, capsys) -> None:
+    file = str(BENCHMARKS / "results" / "calibration_h200_drawn.json")
+    arguments = ["calibrate.py", "fit", file, "--kinds", "wgrad", "--seconds", "0.3", "--constants"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "added_gb_per_s,launch_us"])
+    assert calibrate.main() == 0
+    start = calibrate.cost_model.constants()
+    found = re.findall(r"double (\w+) = ([\d.e+-]+);", capsys.readouterr().out)
+    changed = {name for name, value in found if float(value) != pytest.approx(start[name], rel=1e-3)}
+    assert len(found) == len(start)
+    assert changed <= {"added_gb_per_s", "launch_us"}
+    monkeypatch.setattr(sys, "argv", [*arguments, "lunch_us"])
+    with pytest.raises(ValueError, match="no lunch_us"):
+        calibrate.main()

@@ -164,7 +164,7 @@ def test_a_ring_that_the_math_warps_hold_is_slow() -> None:
     ],
 )
 def test_many_rows_get_pairs_of_256x128(grouping, sizes) -> None:
-    """As was measured fastest (calibration_h200_high.json, _tall.json). What 256 rows cost at the end of a tile decides
+    """As was measured fastest (tried/calibration_h200_high.json, _tall.json). What 256 rows cost at the end of a tile decides
     the first, what pairs cost the others."""
     best = parse(C.explain(grouping, {"num_sms": HOPPER_SMS, **sizes}))[0]
     assert (best.rows, best.cols, best.cluster_shape) == (256, 128, (1, 2, 1))
@@ -172,7 +172,7 @@ def test_many_rows_get_pairs_of_256x128(grouping, sizes) -> None:
 
 @pytest.mark.parametrize(("m", "n", "k"), [(512, 7168, 16384), (1000, 8192, 28672), (512, 8192, 28672)])
 def test_one_or_two_tiles_a_cta_do_not_share_rows(m, n, k) -> None:
-    """Their operands come from memory, and each CTA of a pair waits for the other's (calibration_h200_high.json)."""
+    """Their operands come from memory, and each CTA of a pair waits for the other's (tried/calibration_h200_high.json)."""
     best = candidates(m, n, k)[0]
     assert (best.rows, best.cols, best.cluster) == (256, 128, 1)
 
@@ -296,7 +296,7 @@ def test_parts_of_sums_lie_in_a_short_ring(fields, rows, cols, cluster_k, turns,
     ],
 )
 def test_turns_and_splits_where_they_were_faster(m, n, k, rows, cols, cluster, turns) -> None:
-    """Than the best of the other kind (calibration_h200_places.json)."""
+    """Than the best of the other kind (tried/calibration_h200_places.json)."""
     pick = candidates(m, n, k)[0]
     assert (pick.swapped, pick.rows, pick.cols, pick.cluster, pick.turns) == (False, rows, cols, cluster, turns)
 
@@ -326,6 +326,17 @@ def test_bf16_additions_want_a_store_warp_where_k_is_small(m, n, k, groups, cols
     sizes = {"m": m, "n": n, "k": k * groups, "groups": groups}
     pick = parse(C.explain("k_contiguous", sizes | layout | added))[0]
     assert (pick.swapped, pick.rows, pick.cols) == (False, 128, cols)
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_no_tile_begins_within_a_line_of_what_it_is_added_to(adds) -> None:
+    """128x112 took 47 us at 9024x896x1216, 128x96 33."""
+    fields = {"m": 9024, "n": 1216, "k": 896, "fp32_output": 1, "per_row_b": 1, "num_sms": HOPPER_SMS}
+    found = parse(C.explain("dense", fields | ({"add_c": 1, "in_place": 1} if adds else {})))
+    refused = [c for c in found if "within a line" in (c.refusal or "")]
+    assert all(not c.swapped and c.cols % 32 != 0 for c in refused)
+    assert ({80, 112} <= {c.cols for c in refused}) == adds
+    assert any(c.cols == 112 and c.swapped and c.refusal is None for c in found)
 
 
 def test_256_rows_want_scales_that_are_uniform_along_columns() -> None:

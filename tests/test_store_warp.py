@@ -96,6 +96,7 @@ ADDED = "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group"
         (640, 384, True, 128, 128, 1),
         (640, 400, True, 128, 128, 4),  # boxes of 64 bytes
         (128, 384, False, 128, 128, 1),  # one tile
+        (640, 1280, False, 128, 128, 1),  # many K blocks: fewer shares ahead
     ],
 )
 def test_the_l2_is_asked_once_for_what_is_added_to(m, k, swapped, rows, cols, part) -> None:

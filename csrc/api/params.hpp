@@ -114,6 +114,7 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
     params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;
     params.c_stride = call.c.row_stride, params.c_group_stride = call.c.group_stride;
     params.fetched_columns = sm90::fetched_columns(call.problem);
+    params.fetched_ahead = sm90::fetched_ahead(call.problem);
     const Scales& block = row_scales.kind == ScaleKind::per_block ? row_scales : col_scales;
     params.block_scales = block.data;
     params.block_scale_stride = block.row_stride, params.block_scale_k_stride = block.k_stride;

@@ -49,6 +49,9 @@ inline std::vector<TileShape> grouped_tile_shapes(ElementType operand, bool swap
 /// Of A, that the L2 keeps while B and D pass through it; of B, while A and D do (measured: docs/performance-tried.md).
 inline constexpr double kKeptBytes = 12 << 20, kKeptBytesOfB = 20 << 20;
 
+/// What the L2 has room for.
+inline constexpr double kL2Bytes = 50e6;
+
 /// Of B in all, up to which it should leave the L2 first: it then makes room for itself, and what others left there
 /// need not be written back. With more bytes that is worth little, and such calls are faster without, the sooner in
 /// straight tiles of experts, of which several read the same (measured on an H100: docs/performance-tried.md).
@@ -166,8 +169,18 @@ inline bool fetches_lines(const GemmConfig& c, int64_t operand_bytes) {
 /// Of so many columns of a D that is added to, the store role asks the L2 for one box; a line of 128 bytes comes with
 /// its neighbour, if it must. Where operands' rows start within lines, the L2's requests bind, and half as many cost up
 /// to 4 % less; elsewhere to ask for all lines is up to 2 % faster (docs/performance-tried.md).
-inline uint16_t fetched_columns(const Problem& p) {
+inline uint8_t fetched_columns(const Problem& p) {
     return std::min(p.row_alignment_a, p.row_alignment_b) < kBestAlignment ? 64 : 1;  // FP32
+}
+
+/// So many shares of a tile before they are added. Behind few K blocks, shares follow each other before the lines have
+/// come; but lines that are asked for sooner displace operands, unless the L2 has room for all of D.
+/// docs/performance-tried.md.
+inline uint8_t fetched_ahead(const Problem& p) {
+    const int32_t k_blocks = ceil_div(expected_k(p) * element_bytes(p.operand), kSwizzleBytes);
+    const double groups = p.grouping == Grouping::k_contiguous ? p.num_groups : 1,
+                 bytes = groups * p.m * p.n * element_bytes(ElementType::fp32);
+    return k_blocks > 8 ? 2 : bytes <= kL2Bytes ? 6 : k_blocks > 2 ? 3 : 4;
 }
 
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);

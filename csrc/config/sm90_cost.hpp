@@ -22,8 +22,9 @@ struct CostModel {
     double last_gb_per_s = 3941;                        // D of the last wave of tiles, which hides behind nothing
     double idle_memory = 0.3, idle_group_memory = 0.1;  // reading takes longer by so much of the SMs' idle share, if it
     double idle_from_us = 20;                           // takes longer than this at all; of experts, whose counts vary
-    double added_gb_per_s = 1785;                       // FP32 added to memory by the L2, straight tiles
-    double added_swapped_gb_per_s = 1258;               // the same, swapped
+    double added_gb_per_s = 2400;            // FP32 added to memory by the L2, straight tiles, lines asked for before,
+    double added_unfetched_gb_per_s = 1360;  // or not,
+    double added_swapped_gb_per_s = 941;     // swapped tiles
     double overlap_norm = 3.092;          // how fully these hide each other: 1 adds them up, infinity takes the largest
     double own_added_norm = 1.8;          // the same of additions between BF16 tiles, by math warps themselves
     double smem_bytes_per_cycle = 144.7;  // wgmma operands read and copies written
@@ -32,14 +33,14 @@ struct CostModel {
     double split_copies = 1;         // times as much of the L2: CTAs that split K, of weights that no other copies,
     double split_shared_copies = 1;  // or that others copy too
     double copy_64 = 1.035, copy_32 = 1.231,
-           copy_16 = 1.818;                 // times as much of the L2: rows aligned to so many bytes only
-    double block_norm = 9;                  // as overlap_norm, of what limits a K block
-    double promote_cycles = 1;              // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.99;       // scales per column, in registers
-    double promote_smem_cycles = 7.945;     // scales per column, read from shared memory
-    double promote_product_cycles = 11.14;  // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 8.927;   // the same, scales per column in registers
-    double promote_wgmma_product_cycles = 3.825;  // the same, products by the tensor cores
+           copy_16 = 1.818;                    // times as much of the L2: rows aligned to so many bytes only
+    double block_norm = 9;                     // as overlap_norm, of what limits a K block
+    double promote_cycles = 1;                 // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 7.99;          // scales per column, in registers
+    double promote_smem_cycles = 7.945;        // scales per column, read from shared memory
+    double promote_product_cycles = 11.14;     // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 5.1;  // the same, scales per column in registers
+    double promote_wgmma_product_cycles = 2.73;  // the same, products by the tensor cores
     double run_cycles = 39.13;             // for each run of columns with its own block scale, where there are many
     double chain_cycles = 365.2;           // a K block's waits and issue, in turn
     double ahead_cycles = 118.2;           // the same for each 64 rows, where the next stage is looked for in advance
@@ -57,8 +58,8 @@ struct CostModel {
     // read off docs/performance.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
     double tile_cycles_per_element = 0.02398, late_cycles_per_element = 0.03476;  // BF16
     double late_tall_cycles_per_element = 0.02577;                                // the same late, of 256 rows
-    double fp32_cycles_per_element = 0.1535;                                      // FP32, added to memory
-    double late_fp32_cycles_per_element = 0.1642;                                 // the same late, beside products
+    double fp32_cycles_per_element = 0.142;                                       // FP32, added to memory
+    double late_fp32_cycles_per_element = 0.061;                                  // the same late, beside products
     double plain_fp32_cycles_per_element = 0.09, late_plain_fp32_cycles_per_element = 0.15;
     double c_cycles_per_element = 0.2, late_c_cycles_per_element = 0.3, swapped_c_cycles_per_element = 0.5;
     double direct_cycles_per_element = 0.35;
@@ -99,6 +100,10 @@ struct CostModel {
             x.shared_cycles = 19;
             x.turn_us = 0.6213;
             x.split_us_per_element = 0.0002;
+            x.added_gb_per_s = 1785;  // beside which own_added_norm was chosen
+            x.added_unfetched_gb_per_s = 1785;
+            x.added_swapped_gb_per_s = 1258;
+            x.fp32_cycles_per_element = 0.1535;
         }
         return x;
     }
@@ -211,8 +216,11 @@ struct CostModel {
         const double moved = operands + stored * (p.add_c ? 2 : 1);
         const double again_us =
             std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;
-        const double read_us = moved / memory_gb_per_s / 1e3, added = adds_to_memory(c.store) ? stored : 0,
-                     added_us = added / (c.swap_ab ? added_swapped_gb_per_s : added_gb_per_s) / 1e3;
+        const double read_us = moved / memory_gb_per_s / 1e3, added = adds_to_memory(c.store) ? stored : 0;
+        const double added_rate = c.swap_ab           ? added_swapped_gb_per_s
+                                  : has_store_warp(c) ? added_gb_per_s
+                                                      : added_unfetched_gb_per_s,
+                     added_us = added / added_rate / 1e3;
         const double idle = 1 - walks / (c.shares_last ? waves : std::ceil(walks)) * num_ctas / p.num_sms;
         const double memory_us = read_us + std::max(0.0, read_us - idle_from_us) * idle *
                                                (added > 0                       ? 0

@@ -251,13 +251,13 @@ DG_DEVICE void fetch_rows(const Tile& tile, int32_t warp, const GemmParams& para
     }
 }
 
-/// The store role: one thread. Where D is added to, the L2 is asked for each math warp's rows two such shares before:
-/// behind one share additions come too soon, and the lines of three or more displace operands.
+/// The store role: one thread. Where D is added to, the L2 is asked for each math warp's rows some such shares before.
 template <GemmConfig c>
 DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kChunks = store_chunks_per_tile(c), kShares = c.math_warpgroups * 4, kAhead = 2;
+    constexpr int32_t kChunks = store_chunks_per_tile(c), kShares = c.math_warpgroups * 4;
     constexpr bool kAdds = adds_to_memory(c.store);
+    const int32_t ahead = params.fetched_ahead;
     TileScheduler<c> tiles(params, smem.groups());
     StorePace<c> pace;
     const auto find = [&](Tile& tile) {
@@ -268,7 +268,7 @@ DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     Tile tile = {}, after = {};
     bool more = find(tile);
     if (kAdds && more)
-        for (int32_t warp = 0; warp < kAhead; ++warp) fetch_rows<c>(tile, warp, params);
+        for (int32_t warp = 0; warp < ahead; ++warp) fetch_rows<c>(tile, warp, params);
     for (uint32_t phase = 0; more; phase ^= 1, tile = after) {
         more = find(after);
         ptx::barrier_wait(smem.staged(), phase);
@@ -277,10 +277,10 @@ DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
         for (int32_t warp = 0; warp < kShares; ++warp) {
             pace.wait();
             if constexpr (kAdds) {
-                if (warp + kAhead < kShares)
-                    fetch_rows<c>(tile, warp + kAhead, params);
+                if (warp + ahead < kShares)
+                    fetch_rows<c>(tile, warp + ahead, params);
                 else if (more)
-                    fetch_rows<c>(after, warp + kAhead - kShares, params);
+                    fetch_rows<c>(after, warp + ahead - kShares, params);
             }
 #pragma unroll
             for (int32_t i = 0; i < kChunks; ++i)
