@@ -23,7 +23,7 @@ import torch
 from bench_gemm import HERE, LARGEST_DIFFERENCE, choose_cases, text_of
 from machine import describe, write_result
 from problems import NotAvailable, build
-from summary import class_of, geometric_mean
+from summary import geometric_mean
 from timing import Timer
 
 from deep_gemm import jit
@@ -33,6 +33,7 @@ from deep_gemm._extension import C
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--anchors", type=Path, default=HERE / "cases.json", help="JSON with the cases")
+    parser.add_argument("--draw", type=int, metavar="COUNT", help="so many cases at random by --seed instead")
     parser.add_argument("--case", action="append", default=[], help="kind,size,size,...; may repeat; then only these")
     parser.add_argument("--only", help="run the cases whose text (kind,size,...) matches this regular expression")
     parser.add_argument("--out", type=Path, help="directory for autotune.json")
@@ -53,7 +54,7 @@ def winners() -> set[Path]:
 
 def run_case(row: dict, timer: Timer, seed: int) -> dict:
     case = row["case"]
-    result = {"case": case, "class": class_of(case), "status": "ok"}
+    result = {"case": case, "class": row["class"], "status": "ok"}
     try:
         problem = build(case, timer.device, seed, row.get("total"))
     except NotAvailable as error:
@@ -128,7 +129,7 @@ def main() -> int:
     begin = time.perf_counter()
     results = []
     for row in rows:
-        failed = {"case": row["case"], "class": class_of(row["case"])}
+        failed = {"case": row["case"], "class": row["class"]}
         if time.perf_counter() - begin > arguments.seconds:
             results.append(failed | {"status": "skipped: out of time"})
         else:

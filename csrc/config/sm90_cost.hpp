@@ -33,13 +33,13 @@ struct CostModel {
     double split_copies = 1;         // times as much of the L2: CTAs that split K, of weights that no other copies,
     double split_shared_copies = 1;  // or that others copy too
     double copy_64 = 1.035, copy_32 = 1.231,
-           copy_16 = 1.818;                    // times as much of the L2: rows aligned to so many bytes only
-    double block_norm = 9;                     // as overlap_norm, of what limits a K block
-    double promote_cycles = 1;                 // an accumulator of a thread, scales uniform along columns
-    double promote_col_cycles = 7.99;          // scales per column, in registers
-    double promote_smem_cycles = 7.945;        // scales per column, read from shared memory
-    double promote_product_cycles = 11.14;     // scales per row and per column, the product of two for each accumulator
-    double promote_held_product_cycles = 5.1;  // the same, scales per column in registers
+           copy_16 = 1.818;                 // times as much of the L2: rows aligned to so many bytes only
+    double block_norm = 9;                  // as overlap_norm, of what limits a K block
+    double promote_cycles = 1;              // an accumulator of a thread, scales uniform along columns
+    double promote_col_cycles = 7.99;       // scales per column, in registers
+    double promote_smem_cycles = 7.945;     // scales per column, read from shared memory
+    double promote_product_cycles = 11.14;  // scales per row and per column, the product of two for each accumulator
+    double promote_held_product_cycles = 8.927;  // the same, scales per column in registers
     double promote_wgmma_product_cycles = 2.73;  // the same, products by the tensor cores
     double run_cycles = 39.13;             // for each run of columns with its own block scale, where there are many
     double chain_cycles = 365.2;           // a K block's waits and issue, in turn
