@@ -164,7 +164,7 @@ def test_a_ring_that_the_math_warps_hold_is_slow() -> None:
     ],
 )
 def test_many_rows_get_pairs_of_256x128(grouping, sizes) -> None:
-    """As was measured fastest (tried/calibration_h200_high.json, _tall.json). What 256 rows cost at the end of a tile decides
+    """As was measured fastest (calibration_h200_high, _tall). What 256 rows cost at the end of a tile decides
     the first, what pairs cost the others."""
     best = parse(C.explain(grouping, {"num_sms": HOPPER_SMS, **sizes}))[0]
     assert (best.rows, best.cols, best.cluster_shape) == (256, 128, (1, 2, 1))
@@ -172,7 +172,7 @@ def test_many_rows_get_pairs_of_256x128(grouping, sizes) -> None:
 
 @pytest.mark.parametrize(("m", "n", "k"), [(512, 7168, 16384), (1000, 8192, 28672), (512, 8192, 28672)])
 def test_one_or_two_tiles_a_cta_do_not_share_rows(m, n, k) -> None:
-    """Their operands come from memory, and each CTA of a pair waits for the other's (tried/calibration_h200_high.json)."""
+    """Their operands come from memory, and each CTA of a pair waits for the other's (calibration_h200_high)."""
     best = candidates(m, n, k)[0]
     assert (best.rows, best.cols, best.cluster) == (256, 128, 1)
 

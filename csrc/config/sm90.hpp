@@ -54,7 +54,7 @@ inline constexpr double kL2Bytes = 50e6;
 
 /// Of B in all, up to which it should leave the L2 first: it then makes room for itself, and what others left there
 /// need not be written back. With more bytes that is worth little, and such calls are faster without, the sooner in
-/// straight tiles of experts, of which several read the same (measured on an H100: docs/performance-tried.md).
+/// straight tiles of experts, of which several read the same (measured: docs/performance-tried.md).
 inline double streamed_bytes(const GemmConfig& c) {
     return c.grouping == Grouping::dense ? 250e6 : c.swap_ab ? 400e6 : 100e6;
 }
