@@ -6,7 +6,7 @@ import bf16_inputs
 import pytest
 import torch
 from candidates import forced_tile
-from inputs import GuardedOutput, random_blocks, random_rows, random_values
+from inputs import GuardedOutput, Operand, random_blocks, random_rows, random_values
 from reference import assert_matches, product_nt
 
 import deep_gemm
@@ -102,6 +102,25 @@ ADDED = "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group"
 def test_the_l2_is_asked_once_for_what_is_added_to(m, k, swapped, rows, cols, part) -> None:
     found = instructions_of_a_gradient(m, 128, k, swapped, rows, cols)
     assert found[FETCHED] == found[ADDED] / part
+
+
+def test_the_l2_is_asked_once_though_it_has_no_room_for_all_of_d() -> None:
+    """Fourteen groups of 4 MB, of which one has a K: other shares ahead."""
+    cpu = torch.device("cpu")
+    m = n = 1024
+    ks = [256, *[0] * 13]
+    a, b = random_rows((m, 256), cpu, 0), random_rows((n, 256), cpu, 1)
+    flat = [Operand(x.data.flatten(), x.scales.T.contiguous()) for x in (a, b)]
+    d = torch.ones((len(ks), m, n), dtype=torch.float32)
+    layout = torch.tensor(ks, dtype=torch.int32)
+    with simulator.options(num_sms=2), forced_tile(cpu, (m, n, 256), False, 128, 128):
+        deep_gemm.k_grouped_fp8_gemm_nt_contiguous(*flat, d, ks, layout, c=d)
+    assert_matches(d[0], product_nt(a, b, torch.ones(m, n)), "D")
+    assert torch.equal(d[1:], torch.ones_like(d[1:]))
+    report = simulator.last_report()
+    assert report is not None
+    found = report.statistics["instructions"]
+    assert found[FETCHED] == found[ADDED] == 64 * 8 * 4  # tiles, warps, boxes
 
 
 def test_the_l2_is_asked_for_what_registers_are_added_to() -> None:

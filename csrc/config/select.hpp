@@ -100,7 +100,7 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
     if (c.tile.rows >= 2 * align_up(rows, kWgmmaRows)) return "rows twice what the problem has";
     if (c.tile.cols >= 2 * align_up(cols, c.mn_major_cols() ? kMnBlock : 16))
         return "columns twice what the problem has";
-    if (adds_to_memory(c.store) && !c.swap_ab && c.tile.cols * sizeof(float) % kSwizzleBytes != 0)
+    if (c.store == StoreKind::tma_add && !c.swap_ab && c.tile.cols * sizeof(float) % kSwizzleBytes != 0)
         return "every second tile would begin within a line of the D that it is added to";
     return "";
 }
