@@ -218,7 +218,7 @@ def main() -> int:
         count = compile_ahead(cases, True, device.index or 0, arguments.seed)
         print(f"{count} kernels compiled in {time.perf_counter() - begin:.1f} s", flush=True)
         if theirs is not None:
-            other_deep_gemm.compile_ahead(arguments.against_deepgemm, rows, arguments.seed)
+            other_deep_gemm.compile_ahead(arguments.against_deepgemm, rows, arguments.seed, device)
             print(f"and the other library's, after {time.perf_counter() - begin:.1f} s", flush=True)
     results = []
     for row in rows:

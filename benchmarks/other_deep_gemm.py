@@ -57,10 +57,10 @@ def version_of(folder: Path) -> str:
     return f"{fields['Name']} {fields['Version']}"
 
 
-def compile_ahead(folder: Path, rows: Sequence[dict], seed: int) -> None:
+def compile_ahead(folder: Path, rows: Sequence[dict], seed: int, device: torch.device) -> None:
     """What these cases take of it. Whatever goes wrong is left to the timed call, which says more."""
     parts = [json.dumps([[row["case"], row.get("total")] for row in rows[i::PROCESSES]]) for i in range(PROCESSES)]
-    command = [sys.executable, "-W", "ignore", __file__, str(folder), str(seed)]
+    command = [sys.executable, "-W", "ignore", __file__, str(folder), str(seed), str(device)]
     running = [
         subprocess.Popen([*command, part], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for part in parts
     ]
@@ -68,18 +68,19 @@ def compile_ahead(folder: Path, rows: Sequence[dict], seed: int) -> None:
         process.wait()
 
 
-def _call_once(folder: Path, seed: int, cases: list) -> None:
+def _call_once(folder: Path, seed: int, device: torch.device, cases: list) -> None:
     from problems import build
 
     theirs = load(folder)
     for case, total in cases:
         try:
-            build(case, torch.device("cuda"), seed, total).call_of(theirs)()
+            build(case, device, seed, total).call_of(theirs)()
         except Exception as error:
             print(case, error, file=sys.stderr)
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":
-    _call_once(Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))
+    _call_once(Path(sys.argv[1]), int(sys.argv[2]), torch.device(sys.argv[3]), json.loads(sys.argv[4]))

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 BENCH = Path(__file__).resolve().parent.parent / "benchmarks" / "bench_gemm.py"
 CASES = ("dense,16,128,256", "masked,2,8,128,256", "bf16,8,64,128")
@@ -56,3 +57,27 @@ def test_a_wrong_result_is_told(results) -> None:
 def test_what_it_lacks_is_told(results) -> None:
     assert "deepgemm_us" not in results["bf16"]
     assert results["bf16"]["deepgemm_status"] == "their_deep_gemm has no bf16_gemm_nt"
+
+
+# Leaves a file for each call, as a JIT leaves kernels; what has 24 rows does not compile.
+LEAVES_FILES = """
+from pathlib import Path
+
+def fp8_gemm_nt(a, b, d):
+    if len(d) == 24:
+        raise RuntimeError("no")
+    Path(__file__).with_name(f"{len(d)}.cubin").touch()
+"""
+
+
+def test_kernels_are_compiled_ahead_by_several_processes(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    import other_deep_gemm
+
+    package = tmp_path / "deep_gemm"
+    package.mkdir()
+    (package / "__init__.py").write_text(LEAVES_FILES)
+    monkeypatch.setattr(other_deep_gemm, "PROCESSES", 2)
+    rows = [{"case": ["dense", m, 64, 128]} for m in (8, 16, 24, 32, 40)]
+    other_deep_gemm.compile_ahead(tmp_path, rows, 0, torch.device("cpu"))
+    assert {file.stem for file in package.glob("*.cubin")} == {"8", "16", "32", "40"}
