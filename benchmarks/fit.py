@@ -82,7 +82,7 @@ RANGES = {
     "multicast_cycles": (1, 200),
     "multicast_tall_cycles": (-60, 60),  # fewer requests to the L2 may be worth more than the wait
     "multicast_cold_cycles": (0.1, 200),
-    "promote_smem_cycles": (3, 20),  # from 0, no factor leads anywhere
+    "promote_smem_cycles": (0.1, 20),  # from 0, no factor leads anywhere
     "overlap_cycles": (1, 400),
     "hidden_cycles": (1, 60),
     "fetch_cycles": (10, 6000),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import bf16_inputs
 import pytest
 import torch
@@ -121,6 +125,37 @@ def test_the_l2_is_asked_once_though_it_has_no_room_for_all_of_d() -> None:
     assert report is not None
     found = report.statistics["instructions"]
     assert found[FETCHED] == found[ADDED] == 64 * 8 * 4  # tiles, warps, boxes
+
+
+AHEAD = """
+#include <cstdio>
+#include "config/sm90.hpp"
+
+int main() {
+    using deep_gemm::Grouping;
+    const auto ahead = [](Grouping grouping, int m, int n, int k, int groups) {
+        std::printf("%d ", deep_gemm::sm90::fetched_ahead({.grouping = grouping, .m = m, .n = n, .k = k,
+                                                           .num_groups = groups}));
+    };
+    ahead(Grouping::dense, 4096, 4096, 7168, 1);
+    ahead(Grouping::dense, 4096, 4096, 1024, 1);  // 67 MB of D
+    ahead(Grouping::dense, 4096, 2048, 640, 1);  // 34 MB
+    ahead(Grouping::k_contiguous, 1536, 2048, 128 * 256, 128);
+    ahead(Grouping::k_contiguous, 7168, 2048, 16 * 2048, 16);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_how_far_ahead_the_l2_is_asked(tmp_path) -> None:
+    """As was fastest (tried/additions_ahead_1.json, _2.json): sooner behind few K blocks, and where the L2 has room."""
+    root = Path(__file__).resolve().parent.parent
+    (tmp_path / "ahead.cpp").write_text(AHEAD)
+    folders = (root / "csrc", root / "deep_gemm" / "include")
+    command = ["g++", "-std=c++20", *(f"-I{folder}" for folder in folders), "ahead.cpp", "-o", "ahead"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    run = subprocess.run([tmp_path / "ahead"], check=True, capture_output=True, text=True)
+    assert run.stdout.split() == ["2", "3", "6", "4", "2"]
 
 
 def test_the_l2_is_asked_for_what_registers_are_added_to() -> None:
