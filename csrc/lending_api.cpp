@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "api/lender.hpp"
 #include "util/ffi.hpp"
 #include "util/python.hpp"
 
@@ -64,12 +65,22 @@ private:
     mutable std::array<std::atomic<PyObject*>, 8> types_ = {};
 };
 
+/// What of torch and tvm-ffi a call needs; deep_gemm/_extension.py hands it over.
+struct Surroundings {
+    PyObject* raise;       // () -> raises what raise_last_error does, through tvm-ffi
+    PyObject* modes;       // () -> how many of torch's dispatch modes are active
+    PyObject* negated;     // (tensor) -> whether it has torch's negative bit
+    PyObject* written;     // (tensors) -> moves their version counters; or None
+    PyObject* type_error;  // the exception
+};
+
 struct LendingFunction {
     std::string name;
     PyMethodDef method;
     TVMFFISafeCallType call;
     PyObject* sharing;  // tvm-ffi's own callable of the same function
-    PyObject* raise;    // tvm-ffi's callable of raise_last_error
+    ptrdiff_t written;  // which argument is written
+    Surroundings surroundings;
     Lender lender;
 };
 
@@ -80,6 +91,36 @@ PyObject* type_of(PyObject* object) {
     PyObject* const type = PyObject_Type(object);
     Py_DecRef(type);
     return type;
+}
+
+/// A tuple of one. Null where there is no memory.
+PyObject* tuple_of(PyObject* item) {
+    PyObject* const tuple = PyTuple_New(1);
+    if (tuple == nullptr) return nullptr;
+    Py_IncRef(item);
+    PyTuple_SetItem(tuple, 0, item);  // takes the reference
+    return tuple;
+}
+
+/// Calls a Python function of one argument. Null where it raised.
+PyObject* call_with(PyObject* function, PyObject* argument) {
+    PyObject* const tuple = tuple_of(argument);
+    if (tuple == nullptr) return nullptr;
+    PyObject* const result = PyObject_CallObject(function, tuple);
+    Py_DecRef(tuple);
+    return result;
+}
+
+/// Tells torch that a tensor was written, as its own operators do. False where that raised.
+bool count_write(PyObject* written, PyObject* tensor) {
+    if (written == &_Py_NoneStruct) return true;
+    PyObject* const tensors = tuple_of(tensor);
+    if (tensors == nullptr) return false;
+    PyObject* const result = call_with(written, tensors);
+    Py_DecRef(tensors);
+    if (result == nullptr) return false;
+    Py_DecRef(result);
+    return true;
 }
 
 /// The arguments of one call, as tvm-ffi passes them on.
@@ -114,8 +155,22 @@ public:
                 return false;
             }
             any_[index] = &tensor;
+            // Parts of complex tensors carry the bit, and torch can negate no FP8.
+            if (tensor.dtype.code == kDLFloat || tensor.dtype.code == kDLBfloat) signed_[signed_count_++] = argument;
             if (device_.device_type == kDLCPU) device_ = tensor.device;
             return true;
+        }
+        return false;
+    }
+
+    /// Whether `negated` says so of one of the tensors.
+    bool any_negated(PyObject* negated) const {
+        for (ptrdiff_t i = 0; i < signed_count_; ++i) {
+            PyObject* const answer = call_with(negated, signed_[i]);
+            if (answer == nullptr) PyErr_Clear();
+            const bool yes = answer == &_Py_TrueStruct;
+            Py_DecRef(answer);
+            if (yes) return true;
         }
         return false;
     }
@@ -151,6 +206,8 @@ private:
     std::vector<Array<int64_t>> sequences_;  // `any_` points to what they hold, not to them
     AnyView any_[kMostArguments];
     DLTensor tensors_[kMostArguments];
+    ptrdiff_t signed_count_ = 0;
+    PyObject* signed_[kMostArguments];
 };
 
 /// Torch's stream and allocator, for as long as a call runs.
@@ -176,6 +233,18 @@ private:
     DLPackManagedTensorAllocator old_allocator_ = nullptr;
 };
 
+/// What a Python function returned, and drops it. 0 where it raised.
+long long number_from(PyObject* result) {
+    if (result == nullptr) {
+        PyErr_Clear();
+        return 0;
+    }
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(result, &overflow);
+    Py_DecRef(result);
+    return number;
+}
+
 PyObject* call_sharing(PyObject* function, PyObject* const* arguments, ptrdiff_t count) {
     PyObject* const tuple = PyTuple_New(count);
     if (tuple == nullptr) return nullptr;
@@ -188,8 +257,23 @@ PyObject* call_sharing(PyObject* function, PyObject* const* arguments, ptrdiff_t
     return result;
 }
 
+/// A call while it runs without the GIL, for whoever wants to know more of its tensors: see api/lender.hpp.
+struct RunningCall {
+    const LentArguments& lent;
+    const Surroundings& surroundings;
+    void* thread;  // Python's state of this thread
+
+    static thread_local RunningCall* current;
+};
+thread_local RunningCall* RunningCall::current = nullptr;
+
 PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t count) noexcept {
     const auto& function = *static_cast<const LendingFunction*>(PyCapsule_GetPointer(self, nullptr));
+    const Surroundings& around = function.surroundings;
+    if (number_from(PyObject_CallObject(around.modes, nullptr)) != 0) {
+        PyErr_SetString(around.type_error, "one of torch's dispatch modes is active: an operator must serve this call");
+        return nullptr;
+    }
     LentArguments lent(function.lender);
     bool all = count <= kMostArguments;
     for (ptrdiff_t i = 0; all && i < count; ++i) all = lent.add(arguments[i]);
@@ -198,11 +282,14 @@ PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t cou
     int failed;
     {
         const TorchEnvironment environment(function.lender.api(), lent.device());
-        void* const thread = PyEval_SaveThread();
+        RunningCall running{.lent = lent, .surroundings = around, .thread = PyEval_SaveThread()};
+        RunningCall* const outer = std::exchange(RunningCall::current, &running);
         failed = function.call(nullptr, lent.data(), static_cast<int32_t>(count), &result);
-        PyEval_RestoreThread(thread);
+        RunningCall::current = outer;
+        PyEval_RestoreThread(running.thread);
     }
-    if (failed != 0) return PyErr_Occurred() ? nullptr : PyObject_CallObject(function.raise, nullptr);
+    if (failed != 0) return PyErr_Occurred() ? nullptr : PyObject_CallObject(around.raise, nullptr);
+    if (!count_write(around.written, arguments[function.written])) return nullptr;
     return PyBool_FromLong(result.v_int64 != 0);
 }
 
@@ -210,16 +297,29 @@ PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t cou
 void raise_last_error() { throw tvm::ffi::detail::MoveFromSafeCallRaised(); }
 
 }  // namespace
+
+void require_plain_tensors() {
+    RunningCall* const running = RunningCall::current;
+    if (running == nullptr) return;
+    PyEval_RestoreThread(running->thread);
+    const bool negated = running->lent.any_negated(running->surroundings.negated);
+    running->thread = PyEval_SaveThread();
+    require_type(!negated, "a tensor has torch's negative bit, so its memory does not hold its values");
+}
+
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(raise_last_error, deep_gemm::raise_last_error);
 
-/// A Python callable of `call`, an export that returns a bool. Called by deep_gemm/_extension.py, with the GIL. It, and
-/// all that it is given, lives as long as the process.
+/// A Python callable of `call`, an export that writes its argument number `written` and returns a bool. Called by
+/// deep_gemm/_extension.py, with the GIL. It, and all that it is given, lives as long as the process.
 extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_lending_function(const char* name,
                                                                                TVMFFISafeCallType call,
-                                                                               PyObject* sharing, PyObject* raise,
-                                                                               PyObject* exchange_api) {
+                                                                               ptrdiff_t written, PyObject* sharing,
+                                                                               PyObject* exchange_api, PyObject* raise,
+                                                                               PyObject* modes, PyObject* negated,
+                                                                               PyObject* count_writes,
+                                                                               PyObject* type_error) {
     using namespace deep_gemm;
     const auto* const api =
         static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(exchange_api, "dlpack_exchange_api"));
@@ -228,9 +328,15 @@ extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_lending_function(c
         Py_IncRef(sharing);
         return sharing;
     }
-    for (PyObject* kept : {sharing, raise, exchange_api}) Py_IncRef(kept);
-    auto* const function = new LendingFunction{
-        .name = name, .method = {}, .call = call, .sharing = sharing, .raise = raise, .lender = {exchange_api, api}};
+    const Surroundings surroundings{raise, modes, negated, count_writes, type_error};
+    for (PyObject* kept : {sharing, exchange_api, raise, modes, negated, count_writes, type_error}) Py_IncRef(kept);
+    auto* const function = new LendingFunction{.name = name,
+                                               .method = {},
+                                               .call = call,
+                                               .sharing = sharing,
+                                               .written = written,
+                                               .surroundings = surroundings,
+                                               .lender = {exchange_api, api}};
     function->method = {function->name.c_str(), call_lending, kMethFastcall, nullptr};
     PyObject* const self = PyCapsule_New(function, nullptr, nullptr);
     return self == nullptr ? nullptr : PyCFunction_NewEx(&function->method, self, nullptr);

@@ -6,29 +6,52 @@ process that will fork, and on a machine without a driver.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 PACKAGE_DIRECTORY = Path(__file__).resolve().parent
 LIBRARY = PACKAGE_DIRECTORY / "_C.so"
-# Called in every layer of every step: these borrow their tensors (csrc/lending_api.cpp).
-LENDING = (
-    "bf16_gemm",
-    "fp8_gemm",
-    "k_grouped_bf16_gemm",
-    "k_grouped_fp8_gemm",
-    "m_grouped_bf16_gemm_contiguous",
-    "m_grouped_bf16_gemm_masked",
-    "m_grouped_fp8_gemm_contiguous",
-    "m_grouped_fp8_gemm_masked",
-)
+# Called in every layer of every step: these borrow their tensors (csrc/lending_api.cpp). With the place of the argument
+# that each writes.
+LENDING = {
+    "bf16_gemm": 2,
+    "fp8_gemm": 4,
+    "k_grouped_bf16_gemm": 2,
+    "k_grouped_fp8_gemm": 4,
+    "m_grouped_bf16_gemm_contiguous": 2,
+    "m_grouped_bf16_gemm_masked": 2,
+    "m_grouped_fp8_gemm_contiguous": 4,
+    "m_grouped_fp8_gemm_masked": 4,
+}
+
+
+@contextlib.contextmanager
+def _without_cuda_runtime() -> Iterator[None]:
+    """Torch answers `torch.cuda.is_available()`, which tvm-ffi asks when imported, from NVML.
+
+    The CUDA runtime, which it would ask otherwise, starts the driver, and a child of a later fork could not use CUDA.
+    """
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def load() -> Any:
     """Load `_C.so` and tell it where the device headers and NVRTC are."""
     try:
-        import tvm_ffi
+        with _without_cuda_runtime():
+            import tvm_ffi
     except ImportError as error:
         raise ImportError(
             f"deep_gemm needs apache-tvm-ffi ({error}). Run ./develop.sh, or: pip install 'apache-tvm-ffi>=0.1.15,<0.2'"
@@ -47,24 +70,57 @@ def load() -> Any:
 
 
 def _lend(module: Any) -> None:
-    """Put functions that borrow torch's tensors in the place of tvm-ffi's, where torch can lend them (2.10 on)."""
+    """Put functions that borrow torch's tensors in the place of tvm-ffi's, where torch can lend them (2.10 on).
+
+    Either way a call moves the version counter of the tensor that it writes, as torch's own operators do: a backward
+    pass that saved it then refuses instead of computing with what was overwritten.
+    """
     import torch
 
     exchange_api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    if exchange_api is None:
-        return
-    for name in LENDING:
-        setattr(module, name, lending(module, name, exchange_api))
+    for name, written in LENDING.items():
+        function = getattr(module, name)
+        if exchange_api is not None:
+            # torch.autograd.graph.increment_version, without the 50 ns that it adds
+            setattr(module, name, lending(module, name, exchange_api, torch._C._increment_version))
+        else:
+            setattr(module, name, _counting(function, written))
 
 
-def lending(module: Any, name: str, exchange_api: object) -> Any:
-    """The module's function `name`, borrowing the tensors of whom this capsule is, a DLPackExchangeAPI."""
+def _counting(function: Any, written: int) -> Any:
+    from torch.autograd.graph import increment_version
+
+    def call(*arguments: Any) -> bool:
+        done: bool = function(*arguments)
+        increment_version(arguments[written])
+        return done
+
+    return call
+
+
+def lending(module: Any, name: str, exchange_api: object, count_writes: Callable[..., None] | None = None) -> Any:
+    """The module's function `name`, borrowing the tensors of whom this capsule is, a DLPackExchangeAPI.
+
+    `count_writes` is called with a tuple of the tensors that a call has written.
+    """
+    import torch
+
     library = ctypes.PyDLL(str(LIBRARY))
     make = library.deep_gemm_lending_function
-    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, *[ctypes.py_object] * 3]
+    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_ssize_t, *[ctypes.py_object] * 7]
     make.restype = ctypes.py_object
-    function = ctypes.cast(library[f"__tvm_ffi_{name}"], ctypes.c_void_p)
-    return make(name.encode(), function, getattr(module, name), module.raise_last_error, exchange_api)
+    return make(
+        name.encode(),
+        ctypes.cast(library[f"__tvm_ffi_{name}"], ctypes.c_void_p),
+        LENDING[name],
+        getattr(module, name),
+        exchange_api,
+        module.raise_last_error,
+        torch._C._len_torch_dispatch_stack,
+        torch.Tensor.is_neg,
+        count_writes,
+        TypeError,
+    )
 
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from ._extension import C
+from ._product import product
 from .gemm import _COMPILED_DIMS, _NN, _NT, _TN, _TT, _write_empty_product
 from .grouped import _one_layout
 from .grouped import _write_empty_product as _write_empty_experts
@@ -36,6 +37,7 @@ _masked = C.m_grouped_bf16_gemm_masked
 _k_grouped = C.k_grouped_bf16_gemm
 
 
+@product()
 def bf16_gemm_nt(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "nk"
 ) -> None:
@@ -58,30 +60,64 @@ def bf16_gemm_nt(
         _write_empty_product(d, c)
 
 
+@product()
 def bf16_gemm_nn(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "nk"
 ) -> None:
-    """`bf16_gemm_nt` with b `[K, N]`."""
+    """Dense BF16 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] b[k, n]`, summed in FP32.
+
+    Args:
+        a: bfloat16 `[M, K]`.
+        b: bfloat16 `[K, N]`.
+        d, c, compiled_dims: as for `bf16_gemm_nt`; so are the strides of a and b.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
     if not _bf16_gemm(a, b, d, c, _NN[compiled_dims]):
         _write_empty_product(d, c)
 
 
+@product()
 def bf16_gemm_tn(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "mn"
 ) -> None:
-    """`bf16_gemm_nt` with a `[K, M]` and b `[K, N]`."""
+    """Dense BF16 GEMM with a [K, M] and b [K, N]: `d[m, n] = c[m, n] + sum_k a[k, m] b[k, n]`, summed in FP32.
+
+    Args:
+        a: bfloat16 `[K, M]`.
+        b: bfloat16 `[K, N]`.
+        d, c, compiled_dims: as for `bf16_gemm_nt`; so are the strides of a and b.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
     if not _bf16_gemm(a, b, d, c, _TN[compiled_dims]):
         _write_empty_product(d, c)
 
 
+@product()
 def bf16_gemm_tt(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "mn"
 ) -> None:
-    """`bf16_gemm_nt` with a `[K, M]`."""
+    """Dense BF16 GEMM with a [K, M]: `d[m, n] = c[m, n] + sum_k a[k, m] b[n, k]`, summed in FP32.
+
+    Args:
+        a: bfloat16 `[K, M]`.
+        b: bfloat16 `[N, K]`.
+        d, c, compiled_dims: as for `bf16_gemm_nt`; so are the strides of a and b.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
     if not _bf16_gemm(a, b, d, c, _TT[compiled_dims]):
         _write_empty_product(d, c)
 
 
+@product()
 def m_grouped_bf16_gemm_nt_contiguous(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -113,6 +149,7 @@ def m_grouped_bf16_gemm_nt_contiguous(
         _write_empty_experts(d, layout if use_psum_layout else None)
 
 
+@product()
 def m_grouped_bf16_gemm_nn_contiguous(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -125,13 +162,23 @@ def m_grouped_bf16_gemm_nn_contiguous(
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
-    """`m_grouped_bf16_gemm_nt_contiguous` with b `[G, K, N]`."""
+    """Each row times the weights of its expert, which are [K, N]: `d[m] = a[m] @ b[expert of m]`.
+
+    Args:
+        b: bfloat16 `[G, K, N]`.
+        The others: as for `m_grouped_bf16_gemm_nt_contiguous`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
     layout = _one_layout(grouped_layout, m_indices)
     how = (_COMPILED_DIMS[compiled_dims], use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout or 0)
     if not _contiguous(a, b, d, layout, *how, True):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
 
+@product("bf16_m_grouped_gemm_nt_masked")
 def m_grouped_bf16_gemm_nt_masked(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -156,6 +203,7 @@ def m_grouped_bf16_gemm_nt_masked(
         d.zero_()
 
 
+@product()
 def k_grouped_bf16_gemm_tn_contiguous(
     a: torch.Tensor,
     b: torch.Tensor,

@@ -12,6 +12,7 @@ from typing import NoReturn
 import torch
 
 from ._extension import C
+from ._product import product
 
 __all__ = [
     "fp8_fp4_gemm_nn",
@@ -52,6 +53,7 @@ _NN, _TN, _TT = (
 )
 
 
+@product("fp8_fp4_gemm_nt")
 def fp8_gemm_nt(
     a: Scaled,
     b: Scaled,
@@ -85,10 +87,12 @@ def fp8_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, recipe, recipe_a, recipe_b, _NT[compiled_dims]):
+    (a_data, a_scales), (b_data, b_scales) = a, b
+    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _NT[compiled_dims]):
         _write_empty_product(d, c)
 
 
+@product("fp8_fp4_gemm_nn")
 def fp8_gemm_nn(
     a: Scaled,
     b: Scaled,
@@ -100,11 +104,24 @@ def fp8_gemm_nn(
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
 ) -> None:
-    """`fp8_gemm_nt` with b `[K, N]`, its scales `[ceil(K / 128), ceil(N / 128)]` (or `[ceil(K / 128), N]`)."""
-    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, recipe, recipe_a, recipe_b, _NN[compiled_dims]):
+    """Dense FP8 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // 128] b[k, n] sfb[k // 128, n // 128]`.
+
+    Args:
+        a: float8_e4m3fn `[M, K]` with float32 scales `[M, ceil(K / 128)]`.
+        b: float8_e4m3fn `[K, N]` with float32 scales `[ceil(K / 128), ceil(N / 128)]`, or per column `[ceil(K / 128),
+            N]` with recipe (1, 1, 128). N contiguous: transposed into a workspace first.
+        d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    (a_data, a_scales), (b_data, b_scales) = a, b
+    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _NN[compiled_dims]):
         _write_empty_product(d, c)
 
 
+@product("fp8_fp4_gemm_tn")
 def fp8_gemm_tn(
     a: Scaled,
     b: Scaled,
@@ -116,11 +133,25 @@ def fp8_gemm_tn(
     compiled_dims: str = "mn",
     disable_ue8m0_cast: bool = False,
 ) -> None:
-    """`fp8_gemm_nt` with a `[K, M]`, its scales `[ceil(K / 128), M]`, and b as in `fp8_gemm_nn`."""
-    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, recipe, recipe_a, recipe_b, _TN[compiled_dims]):
+    """Dense FP8 GEMM with a [K, M] and b [K, N]: `d[m, n] = c[m, n] + sum_k a[k, m] b[k, n]`, scaled.
+
+    Args:
+        a: float8_e4m3fn `[K, M]` with float32 scales `[ceil(K / 128), M]`. M contiguous: transposed into a workspace
+            first.
+        b: float8_e4m3fn `[K, N]` with float32 scales `[ceil(K / 128), ceil(N / 128)]`, or per column `[ceil(K / 128),
+            N]` with recipe (1, 1, 128); likewise.
+        d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    (a_data, a_scales), (b_data, b_scales) = a, b
+    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _TN[compiled_dims]):
         _write_empty_product(d, c)
 
 
+@product("fp8_fp4_gemm_tt")
 def fp8_gemm_tt(
     a: Scaled,
     b: Scaled,
@@ -132,8 +163,21 @@ def fp8_gemm_tt(
     compiled_dims: str = "mn",
     disable_ue8m0_cast: bool = False,
 ) -> None:
-    """`fp8_gemm_nt` with a `[K, M]`, its scales `[ceil(K / 128), M]`."""
-    if not _fp8_gemm(a[0], a[1], b[0], b[1], d, c, recipe, recipe_a, recipe_b, _TT[compiled_dims]):
+    """Dense FP8 GEMM with a [K, M]: `d[m, n] = c[m, n] + sum_k a[k, m] b[n, k]`, scaled.
+
+    Args:
+        a: float8_e4m3fn `[K, M]` with float32 scales `[ceil(K / 128), M]`. M contiguous: transposed into a workspace
+            first.
+        b: float8_e4m3fn `[N, K]` with float32 scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N, ceil(K / 128)]`
+            with recipe (1, 1, 128).
+        d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    (a_data, a_scales), (b_data, b_scales) = a, b
+    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _TT[compiled_dims]):
         _write_empty_product(d, c)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from ._extension import C
+from ._product import product
 from .gemm import _COMPILED_DIMS, OperandRecipe, Recipe, Scaled
 from .settings import get_mk_alignment_for_contiguous_layout
 
@@ -56,11 +57,12 @@ def _run_contiguous(
     b_transposed: bool,
 ) -> None:
     grouped_layout = _one_layout(grouped_layout, m_indices)
+    (a_data, a_scales), (b_data, b_scales) = a, b
     if not _contiguous(
-        a[0],
-        a[1],
-        b[0],
-        b[1],
+        a_data,
+        a_scales,
+        b_data,
+        b_scales,
         d,
         grouped_layout,
         recipe,
@@ -85,6 +87,7 @@ def _write_empty_product(d: torch.Tensor, ends: torch.Tensor | None) -> None:
     d.masked_fill_((rows < (ends[-1] + alignment - 1) // alignment * alignment)[:, None], 0)
 
 
+@product("m_grouped_fp8_fp4_gemm_nt_contiguous")
 def m_grouped_fp8_gemm_nt_contiguous(
     a: Scaled,
     b: Scaled,
@@ -145,6 +148,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
     )
 
 
+@product("m_grouped_fp8_fp4_gemm_nn_contiguous")
 def m_grouped_fp8_gemm_nn_contiguous(
     a: Scaled,
     b: Scaled,
@@ -161,10 +165,17 @@ def m_grouped_fp8_gemm_nn_contiguous(
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
-    """`m_grouped_fp8_gemm_nt_contiguous` with b `[G, K, N]`, its scales `[G, ceil(K / 128), ceil(N / 128)]` (or `[G,
-    ceil(K / 128), N]`).
+    """Each row times the weights of its expert, which are [K, N]: `d[m] = a[m] @ b[expert of m]`.
 
-    Hopper's tensor cores read FP8 along K only: weights with N contiguous are transposed into a workspace first.
+    Args:
+        b: float8_e4m3fn `[G, K, N]` with float32 scales `[G, ceil(K / 128), ceil(N / 128)]`, or per column `[G, ceil(K
+            / 128), N]` with recipe (1, 1, 128). Hopper's tensor cores read FP8 along K only: weights with N contiguous
+            are transposed into a workspace first.
+        The others: as for `m_grouped_fp8_gemm_nt_contiguous`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     _run_contiguous(
         a,
@@ -183,6 +194,7 @@ def m_grouped_fp8_gemm_nn_contiguous(
     )
 
 
+@product("m_grouped_fp8_fp4_gemm_nt_masked", "fp8_m_grouped_gemm_nt_masked")
 def m_grouped_fp8_gemm_nt_masked(
     a: Scaled,
     b: Scaled,
@@ -214,7 +226,10 @@ def m_grouped_fp8_gemm_nt_masked(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     layout = _COMPILED_DIMS[compiled_dims]
-    if not _masked(a[0], a[1], b[0], b[1], d, masked_m, int(expected_m), recipe, recipe_a, recipe_b, layout):
+    (a_data, a_scales), (b_data, b_scales) = a, b
+    if not _masked(
+        a_data, a_scales, b_data, b_scales, d, masked_m, int(expected_m), recipe, recipe_a, recipe_b, layout
+    ):
         d.zero_()
 
 

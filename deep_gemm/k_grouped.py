@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from ._extension import C
+from ._product import product
 from .gemm import _COMPILED_DIMS, Scaled, _write_empty_product
 
 __all__ = ["k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous"]
@@ -57,11 +58,12 @@ def _run(
         raise ValueError(
             f"K-grouped products take scales per row of A and of B, recipe (1, 1, 128), but the recipe is {recipe}"
         )
+    (a_data, a_scales), (b_data, b_scales) = a, b
     if not _k_grouped_fp8_gemm(
-        a[0],
-        a[1],
-        b[0],
-        b[1],
+        a_data,
+        a_scales,
+        b_data,
+        b_scales,
         d,
         sizes,
         layout,
@@ -73,6 +75,7 @@ def _run(
         _write_empty_product(d, c)
 
 
+@product()
 def k_grouped_fp8_gemm_tn_contiguous(
     a: Scaled,
     b: Scaled,
@@ -114,6 +117,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
     _run(a, b, d, ks_cpu, grouped_layout, c, recipe, compiled_dims, use_psum_layout, ks, ks_tensor, False)
 
 
+@product()
 def k_grouped_fp8_gemm_nt_contiguous(
     a: Scaled,
     b: Scaled,
@@ -135,6 +139,10 @@ def k_grouped_fp8_gemm_nt_contiguous(
         b: the same of `[N, k_g]`.
         ks_cpu: each group's K, on the host; needed here, because it says where each matrix lies.
 
-    The other arguments are those of `k_grouped_fp8_gemm_tn_contiguous`.
+        The others: as for `k_grouped_fp8_gemm_tn_contiguous`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     _run(a, b, d, ks_cpu, grouped_layout, c, recipe, compiled_dims, use_psum_layout, ks, ks_tensor, True)

@@ -138,10 +138,15 @@ def test_other_threads_run_meanwhile() -> None:
 
 def test_torch_that_cannot_lend(monkeypatch) -> None:
     module = tvm_ffi.load_module(str(_extension.LIBRARY))
-    before = {name: getattr(module, name) for name in _extension.LENDING}
-    monkeypatch.setattr(torch, "Tensor", type("Tensor", (), {}))
-    _extension._lend(module)
-    assert {name: getattr(module, name) for name in _extension.LENDING} == before
+    with monkeypatch.context() as older:
+        older.delattr(torch.Tensor, "__dlpack_c_exchange_api__")
+        _extension._lend(module)
+    (a, sfa), (b, sfb), d = problem()
+    version = d._version
+    assert not isinstance(module.fp8_gemm, BuiltinFunctionType)
+    assert module.fp8_gemm(a, sfa, b, sfb, d, None, None, None, None, 0) is True
+    assert_matches(d, product_nt((a, sfa), (b, sfb)))
+    assert d._version == version + 1
 
 
 # A library other than torch, that lends "tensors" on two GPUs, each with a stream of its own, and has no memory.

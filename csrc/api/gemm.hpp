@@ -4,6 +4,7 @@
 #include "autotune.hpp"
 #include "call_settings.hpp"
 #include "checks.hpp"
+#include "lender.hpp"
 #include "params.hpp"
 #include "ready_calls.hpp"
 #include "scales.hpp"
@@ -21,6 +22,7 @@ bool run_gemm(const CallKey& key, Check&& check) {
         known->launch();
         return true;
     }
+    require_plain_tensors();
     GemmCall call = check();
     Problem& problem = call.problem;
     if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;

@@ -1,10 +1,12 @@
 // Exporting C++ functions to Python through tvm-ffi.
 //
-// Include this from the *_api.cpp files only: the rest of the runtime knows nothing of tvm-ffi.
+// Include this from the *_api.cpp files only: they are the bindings.
 #pragma once
 
+#include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
+#include <tvm/ffi/optional.h>
 
 #include <new>
 #include <utility>
@@ -26,6 +28,22 @@ inline const char* python_class(ErrorKind kind) {
     return "RuntimeError";
 }
 
+/// Tensors may have a shape and no memory: torch's fake, functional and meta tensors, wrappers of other tensors,
+/// storages resized to 0. Nobody may read or write through them. The public functions of Python say which argument it
+/// was.
+inline void require_memory(const tvm::ffi::TensorView& tensor) {
+    if (tensor.data_ptr() != nullptr) [[likely]]
+        return;
+    for (int i = 0; i < tensor.ndim(); ++i)
+        if (tensor.size(i) == 0) return;
+    fail(ErrorKind::type, "a tensor has a shape but no memory");
+}
+inline void require_memory(const tvm::ffi::Optional<tvm::ffi::TensorView>& tensor) {
+    if (tensor.has_value()) require_memory(tensor.value());
+}
+template <typename Other>
+void require_memory(const Other&) {}
+
 /// Calls a function and turns its C++ exceptions into the Python exceptions that they stand for.
 template <auto kFunction>
 struct Guarded;
@@ -34,6 +52,7 @@ template <typename Result, typename... Arguments, Result (*kFunction)(Arguments.
 struct Guarded<kFunction> {
     static Result call(Arguments... arguments) {
         try {
+            (require_memory(arguments), ...);
             return kFunction(std::forward<Arguments>(arguments)...);
         } catch (const Error& error) {
             throw tvm::ffi::Error(python_class(error.kind()), error.what(), "");

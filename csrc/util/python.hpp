@@ -15,7 +15,7 @@ struct PyMethodDef {
 };
 
 #define DEEP_GEMM_PYTHON [[gnu::weak, gnu::visibility("default")]] extern
-DEEP_GEMM_PYTHON PyObject PyBool_Type, PyList_Type, PyLong_Type, PyTuple_Type, _Py_NoneStruct;
+DEEP_GEMM_PYTHON PyObject PyBool_Type, PyList_Type, PyLong_Type, PyTuple_Type, _Py_NoneStruct, _Py_TrueStruct;
 DEEP_GEMM_PYTHON PyObject* PyObject_Type(PyObject*);
 DEEP_GEMM_PYTHON void Py_IncRef(PyObject*);
 DEEP_GEMM_PYTHON void Py_DecRef(PyObject*);
@@ -30,6 +30,7 @@ DEEP_GEMM_PYTHON int PyTuple_SetItem(PyObject*, ptrdiff_t, PyObject*);
 DEEP_GEMM_PYTHON PyObject* PyCapsule_New(void*, const char* name, void (*)(PyObject*));
 DEEP_GEMM_PYTHON void* PyCapsule_GetPointer(PyObject*, const char* name);
 DEEP_GEMM_PYTHON PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject* self, PyObject* module);
+DEEP_GEMM_PYTHON void PyErr_SetString(PyObject* type, const char* message);
 DEEP_GEMM_PYTHON void PyErr_Clear();
 DEEP_GEMM_PYTHON PyObject* PyErr_Occurred();
 DEEP_GEMM_PYTHON void* PyEval_SaveThread();

@@ -1,0 +1,159 @@
+"""What each argument of a public call may be, read off the call's own signature.
+
+One table serves two readers: refusals, which say in a sentence what was wanted and what came, and torch's operators,
+which want a schema.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# Keyword-only names that callers of earlier releases use, and what they are called now.
+OLDER_NAMES = {"m_indices": "grouped_layout", "ks": "ks_cpu", "ks_tensor": "grouped_layout"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of an argument, by its annotation."""
+
+    schema: str  # its type in torch's schemas; of a pair, that of each half
+    wanted: str  # for refusals
+    accepts: Callable[[Any], bool]
+    is_pair: bool = False
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or hasattr(value, "__dlpack__")
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_tensor, value))
+
+
+def _is_integer(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return isinstance(value, torch.SymInt)
+    return not isinstance(value, bool)
+
+
+def _are_integers(count: int | None = None) -> Callable[[Any], bool]:
+    def accepts(value: Any) -> bool:
+        if isinstance(value, (str, bytes, torch.Tensor)) or not hasattr(value, "__iter__"):
+            return False
+        numbers = list(value)
+        return (count is None or len(numbers) == count) and all(map(_is_integer, numbers))
+
+    return accepts
+
+
+def _or_none(kind: Kind) -> Kind:
+    return Kind(f"{kind.schema}?", f"{kind.wanted} or None", lambda value: value is None or kind.accepts(value))
+
+
+_TENSOR = Kind("Tensor", "a tensor", _is_tensor)
+_INTEGER = Kind("SymInt", "an int", _is_integer)
+_INTEGERS = Kind("SymInt[]", "a sequence of ints", _are_integers())
+_TRIPLE = Kind("int[]", "three ints (rows of a, rows of b, K)", _are_integers(3))
+_OPERAND_RECIPE = Kind("int[]", "two ints (rows, K)", _are_integers(2))
+KINDS = {
+    "torch.Tensor": _TENSOR,
+    "torch.Tensor | None": _or_none(_TENSOR),
+    "Scaled": Kind("Tensor", "a pair (tensor, scales)", _is_pair, is_pair=True),
+    "Recipe": _or_none(_TRIPLE),
+    "OperandRecipe": _or_none(_OPERAND_RECIPE),
+    "tuple[int, int, int]": _TRIPLE,
+    "int": _INTEGER,
+    "int | None": _or_none(_INTEGER),
+    "Sequence[int] | None": _or_none(_INTEGERS),
+    "str": Kind("str", "a str such as 'nk'", lambda value: isinstance(value, str)),
+    "bool": Kind("bool", "True or False", lambda value: isinstance(value, (bool, int))),
+}
+
+
+def kinds_of(function: Callable[..., Any]) -> dict[str, Kind]:
+    """The kind of each parameter, in order."""
+    return {
+        name: KINDS[parameter.annotation]  # an annotation that the table lacks is our mistake: a KeyError at import
+        for name, parameter in inspect.signature(function).parameters.items()
+    }
+
+
+def scales_name(pair: str) -> str:
+    """What the second half of a pair is called where it stands alone."""
+    return f"{pair}_scales"
+
+
+def describe(value: Any) -> str:
+    """A value that came, for a refusal."""
+    if isinstance(value, torch.Tensor):
+        return f"a {value.dtype} tensor of shape {[*value.shape]}"
+    if isinstance(value, (tuple, list)):
+        inner = ", ".join("tensor" if isinstance(item, torch.Tensor) else repr(item) for item in value)
+        return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
+    return repr(value)
+
+
+def wrong_kind(kinds: Mapping[str, Kind], arguments: Mapping[str, Any]) -> TypeError | None:
+    """The refusal of the first argument that is not of its parameter's kind."""
+    for name, value in arguments.items():
+        kind = kinds[name]
+        if kind.accepts(value) or (value is None and name in OLDER_NAMES):
+            continue
+        if kind.is_pair and isinstance(value, torch.Tensor):
+            hint = ": its scales are missing"
+        elif kind.is_pair and isinstance(value, (tuple, list)) and len(value) == 2 and value[1] is None:
+            hint = ": the scales must be a tensor"
+        else:
+            hint = ""
+        return TypeError(f"{name} must be {kind.wanted}, but is {describe(value)}{hint}")
+    return None
+
+
+def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Torch's tensors among the arguments, with the name that a refusal gives them."""
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            yield name, value
+        elif isinstance(value, (tuple, list)):
+            for item, part in zip(value, ("", "'s scales"), strict=False):
+                if isinstance(item, torch.Tensor):
+                    yield name + part, item
+
+
+def no_memory(name: str, tensor: torch.Tensor, function: str) -> Exception | None:
+    """The refusal of a tensor that no kernel can read."""
+    if tensor.is_meta:
+        return ValueError(f"{name} is on the meta device, but not all tensors of the call are")
+    if tensor.layout is not torch.strided:
+        return TypeError(f"{name} must be a dense tensor, but its layout is {tensor.layout}")
+    try:
+        has_memory = tensor.numel() == 0 or tensor.data_ptr() != 0
+    except RuntimeError:
+        has_memory = False
+    if not has_memory:
+        return TypeError(f"{name} has the shape {[*tensor.shape]} but no memory: {_way_out(name, tensor, function)}")
+    try:
+        tensor.detach().__dlpack__()
+    except (RuntimeError, BufferError, TypeError) as error:
+        return TypeError(f"{name} ({tensor.dtype}) cannot be read by a kernel: {str(error).splitlines()[0]}")
+    return None
+
+
+def _way_out(name: str, tensor: torch.Tensor, function: str) -> str:
+    kind = type(tensor)
+    if hasattr(tensor, "to_local"):
+        return f"it is a {kind.__name__}: pass the part that lies on this device, {name}.to_local()"
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return (
+            f"it is a {kind.__name__}, which stands for other tensors: pass those, or call "
+            f"torch.ops.deep_gemm.{function}, which its __torch_dispatch__ sees"
+        )
+    return "its storage was released (resized to 0)"

@@ -1,0 +1,100 @@
+"""What all public products have in common around their own few lines.
+
+A call that runs passes through `product` without being looked at. One that fails is looked at afterwards, so a right
+call pays nothing: its arguments may be of the wrong kind, or be tensors that only an operator can serve.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from . import operators
+from ._arguments import kinds_of, no_memory, tensors_of, wrong_kind
+
+Parameters = ParamSpec("Parameters")
+
+# With the function's own parameters: packing them into *args and **kwargs would cost a call 5 % of its time.
+_TEMPLATE = """
+def {name}{signature}:
+    if is_dynamo_compiling():
+        return trace({arguments})
+    try:
+        return function({arguments})
+    except Exception as error:
+        failure = error
+    failure = settle(failure, {arguments})  # out of the handler, and the name freed: no chain and no cycle of errors
+    if failure is not None:
+        raise failure
+"""
+
+
+def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callable[Parameters, None]]:
+    """Decorate a function that writes `d`: an operator of torch under its name (and others), refusals in sentences."""
+
+    def decorate(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
+        signature = inspect.signature(function)
+        kinds = kinds_of(function)
+        operator, *_ = [operators.define(name, function) for name in (function.__name__, *other_names)]
+
+        def trace(*args: Any, **kwargs: Any) -> None:
+            operator(**operators.flat_arguments(kinds, args, kwargs))
+
+        def settle(error: Exception, *args: Any, **kwargs: Any) -> Exception | None:
+            """None where the call was served after all."""
+            arguments = dict(signature.bind(*args, **kwargs).arguments)
+            tensors = list(tensors_of(arguments))
+            refusal = wrong_kind(kinds, arguments)
+            if refusal is not None:
+                return refusal
+            if operators.is_traced([tensor for _, tensor in tensors]):
+                operators.serve_traced(operator, operators.flat_arguments(kinds, args, kwargs))
+            elif any(tensor.is_neg() for _, tensor in tensors):
+                _run_resolved(function, arguments)
+            else:
+                refusals = (no_memory(name, tensor, function.__name__) for name, tensor in tensors)
+                # Frames of C++, which a caller cannot read, go with the traceback.
+                return next(filter(None, refusals), error.with_traceback(None))
+            return None
+
+        parameters = [
+            f"{name}={name}" if parameter.kind is parameter.KEYWORD_ONLY else name
+            for name, parameter in signature.parameters.items()
+        ]
+        bare = signature.replace(
+            parameters=[parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()],
+            return_annotation=signature.empty,
+        )
+        text = _TEMPLATE.format(name=function.__name__, signature=bare, arguments=", ".join(parameters))
+        scope: dict[str, Any] = {
+            "is_dynamo_compiling": is_dynamo_compiling,
+            "function": function,
+            "trace": trace,
+            "settle": settle,
+        }
+        exec(compile(text, f"<deep_gemm.{function.__name__}>", "exec"), scope)
+        return functools.wraps(function)(scope[function.__name__])
+
+    return decorate
+
+
+def _run_resolved(function: Callable[..., None], arguments: dict[str, Any]) -> None:
+    """A call with tensors that torch only says to be negated: with their values."""
+    resolved: dict[int, torch.Tensor] = {}  # by identity, so that a c that is d stays so
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(resolve, value))
+        if isinstance(value, torch.Tensor) and value.is_neg():
+            return resolved.setdefault(id(value), value.resolve_neg())
+        return value
+
+    d = arguments["d"]
+    function(**{name: resolve(value) for name, value in arguments.items()})
+    if d.is_neg():
+        d.copy_(resolved[id(d)])
