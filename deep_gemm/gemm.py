@@ -104,7 +104,7 @@ def fp8_gemm_nn(
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
 ) -> None:
-    """Dense FP8 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // 128] b[k, n] sfb[k // 128, n // 128]`.
+    """Dense FP8 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] b[k, n]`, scaled.
 
     Args:
         a: float8_e4m3fn `[M, K]` with float32 scales `[M, ceil(K / 128)]`.
