@@ -20,7 +20,7 @@ import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
 
-SEEN = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "tried" / "cluster_places.json"
+SEEN = Path(__file__).resolve().parent / "data" / "cluster_places.json"
 
 
 def seen() -> list[tuple[int, list[tuple[int, ...]]]]:
