@@ -91,14 +91,24 @@ def scales_name(pair: str) -> str:
     return f"{pair}_scales"
 
 
-def describe(value: Any) -> str:
-    """A value that came, for a refusal."""
+def describe(value: Any, inside: bool = False) -> str:
+    """A value that came, for a refusal: one short line, whatever it is."""
     if isinstance(value, torch.Tensor):
-        return f"a {value.dtype} tensor of shape {[*value.shape]}"
+        return "tensor" if inside else f"a {value.dtype} tensor of shape {[*value.shape]}"
     if isinstance(value, (tuple, list)):
-        inner = ", ".join("tensor" if isinstance(item, torch.Tensor) else repr(item) for item in value)
-        return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
-    return repr(value)
+        items = ", ".join(describe(item, inside=True) for item in value[:8]) + (", ..." if len(value) > 8 else "")
+        return f"({items})" if isinstance(value, tuple) else f"[{items}]"
+    text = repr(value).splitlines()[0] if repr(value) else type(value).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def count(name: str, value: Any) -> int:
+    """A whole number that is no boolean: True where a count belongs is a mistake, as 3.5 and NaN are."""
+    if type(value) is int:
+        return value
+    if not _is_integer(value):
+        raise TypeError(f"{name} must be an int, but is {describe(value)}")
+    return operator.index(value)
 
 
 def wrong_kind(kinds: Mapping[str, Kind], arguments: Mapping[str, Any]) -> TypeError | None:

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 import torch
 
+from ._arguments import count
 from ._extension import C
 from ._product import product
 from .gemm import _COMPILED_DIMS, _NN, _NT, _TN, _TT, _write_empty_product
-from .grouped import _one_layout
+from .grouped import _hint, _one_layout
 from .grouped import _write_empty_product as _write_empty_experts
 from .k_grouped import _sizes_and_layout
 
@@ -144,7 +145,7 @@ def m_grouped_bf16_gemm_nt_contiguous(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     layout = _one_layout(grouped_layout, m_indices)
-    how = (_COMPILED_DIMS[compiled_dims], use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout or 0)
+    how = (_COMPILED_DIMS[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
     if not _contiguous(a, b, d, layout, *how, False):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
@@ -173,7 +174,7 @@ def m_grouped_bf16_gemm_nn_contiguous(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     layout = _one_layout(grouped_layout, m_indices)
-    how = (_COMPILED_DIMS[compiled_dims], use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout or 0)
+    how = (_COMPILED_DIMS[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
     if not _contiguous(a, b, d, layout, *how, True):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
@@ -199,7 +200,7 @@ def m_grouped_bf16_gemm_nt_masked(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _masked(a, b, d, masked_m, int(expected_m), _COMPILED_DIMS[compiled_dims]):
+    if not _masked(a, b, d, masked_m, count("expected_m", expected_m), _COMPILED_DIMS[compiled_dims]):
         d.zero_()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from ._arguments import count
 from ._extension import C
 from ._product import product
 from .gemm import _COMPILED_DIMS, OperandRecipe, Recipe, Scaled
@@ -39,6 +40,13 @@ def _one_layout(grouped_layout: torch.Tensor | None, m_indices: torch.Tensor | N
             "grouped_layout is missing: int32 [M], the expert of each row, or int32 [experts] with use_psum_layout"
         )
     return layout
+
+
+def _hint(expected_m_for_psum_layout: int | None) -> int:
+    """0 where the caller expects nothing."""
+    if expected_m_for_psum_layout is None:
+        return 0
+    return count("expected_m_for_psum_layout", expected_m_for_psum_layout)
 
 
 def _run_contiguous(
@@ -71,7 +79,7 @@ def _run_contiguous(
         _COMPILED_DIMS[compiled_dims],
         use_psum_layout,
         ensure_zero_padding,
-        expected_m_for_psum_layout or 0,
+        _hint(expected_m_for_psum_layout),
         b_transposed,
     ):
         _write_empty_product(d, grouped_layout if use_psum_layout else None)
@@ -228,7 +236,17 @@ def m_grouped_fp8_gemm_nt_masked(
     layout = _COMPILED_DIMS[compiled_dims]
     (a_data, a_scales), (b_data, b_scales) = a, b
     if not _masked(
-        a_data, a_scales, b_data, b_scales, d, masked_m, int(expected_m), recipe, recipe_a, recipe_b, layout
+        a_data,
+        a_scales,
+        b_data,
+        b_scales,
+        d,
+        masked_m,
+        count("expected_m", expected_m),
+        recipe,
+        recipe_a,
+        recipe_b,
+        layout,
     ):
         d.zero_()
 
