@@ -76,12 +76,12 @@ DG_DEVICE KGroupOfScales find_k_group(const KGroupedScaleLayoutParams& params, i
     KGroupOfScales found = {};
     uint32_t previous_end = 0;
     for (int32_t group = 0; group < params.num_groups; ++group) {
-        uint32_t k = static_cast<uint32_t>(params.grouped_layout[group]);
+        uint32_t k = static_cast<uint32_t>(max(params.grouped_layout[group], 0));
         if (params.psum_alignment > 0) {
             const uint32_t alignment = static_cast<uint32_t>(params.psum_alignment);
             const uint32_t begin = (previous_end + alignment - 1) / alignment * alignment;
             previous_end = k;
-            k = k - begin;
+            k = k > begin ? k - begin : 0;
         }
         const int32_t left = params.k_scales - found.first_scale;
         found.num_scales = min(static_cast<int32_t>((k + kGranK - 1) / kGranK), left);
