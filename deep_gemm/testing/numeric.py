@@ -32,8 +32,11 @@ def assert_bitwise_equal(x: torch.Tensor, y: torch.Tensor, message: str = "") ->
     what = f"{message}: " if message else ""
     if (x.shape, x.dtype) != (y.shape, y.dtype):
         raise AssertionError(f"{what}{x.dtype} {[*x.shape]} is compared with {y.dtype} {[*y.shape]}")
-    left, right = (t.contiguous().view(-1).view(torch.uint8).view(x.numel(), -1) for t in (x, y.to(x.device)))
-    different = (left != right).any(1).view(x.shape) if x.numel() else x.new_zeros(x.shape, dtype=torch.bool)
+    left, right = (
+        t.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).view(x.numel(), x.element_size())
+        for t in (x, y.to(x.device))
+    )
+    different = (left != right).any(1).view(x.shape)
     if bool(different.any()):
         first = tuple(different.nonzero()[0].tolist())
         raise AssertionError(

@@ -71,7 +71,9 @@ def unpack_ue8m0_from_int(packed_sf: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"packed_sf must be torch.int32, but is {packed_sf.dtype}")
     if packed_sf.dim() == 0:
         raise ValueError("packed_sf must have a dimension along which scales are packed, but is a scalar")
-    exponents = packed_sf.contiguous().view(torch.uint8).to(torch.int32)
+    # A copy, because contiguous() leaves any stride to a dimension of size one, which views as bytes do not take.
+    words = packed_sf.clone(memory_format=torch.contiguous_format)
+    exponents = words.view(torch.uint8).to(torch.int32)
     scales = (exponents << _FP32_MANTISSA_BITS).view(torch.float32)
     return scales.masked_fill(exponents == _UE8M0_NAN, torch.nan)
 
