@@ -319,3 +319,35 @@ class TestScales:
         deep_gemm.fp8_gemm_nt(a, b, d)
         assert testing.calc_diff(d, (x @ weight.T).to(device)) < 1e-3
         assert testing.count_bytes(a, b, d) == M * K + N * K + 4 * (M + ceil_div(N, 128)) * ceil_div(K, 128) + 2 * M * N
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+class TestTransformers:
+    """As that library's integration finds the functions, quantises activations and chains an expert's products."""
+
+    def test_linear(self, device) -> None:
+        x = bf16_values((21, K), device, 0)
+        weight = random_blocks((N, K), device, 1)
+        quantised = utils.per_token_cast_to_fp8(x, use_ue8m0=False, gran_k=128)
+        d = empty(device, 21, N)
+        deep_gemm.fp8_fp4_gemm_nt(quantised, (weight.data, weight.scales.float()), d, recipe=None)
+        assert_matches(d, product_nt(Operand(*quantised), weight))
+
+    def test_two_products_of_experts(self, device) -> None:
+        """Rows sorted by expert, each expert padded to the alignment; D of the first product is quantised whole."""
+        case = contiguous([5, 0, 30], 128, K, device)
+        hidden = torch.zeros((case.m, 128), dtype=torch.bfloat16, device=device)
+        deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(
+            tuple(case.a), tuple(case.b), hidden, case.indices, recipe=None, use_psum_layout=False
+        )
+        case.check(hidden)
+        act = utils.per_token_cast_to_fp8(hidden, use_ue8m0=False, gran_k=128)
+        down = random_blocks((3, N, 128), device, 7)
+        out = empty(device, case.m, N)
+        deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(
+            act, tuple(down), out, case.indices, recipe=None, use_psum_layout=False
+        )
+        for expert, (start, count) in enumerate(zip(case.starts, case.counts, strict=True)):
+            rows = slice(start, start + count)
+            a, b = Operand(act[0][rows], act[1][rows]), Operand(down.data[expert], down.scales[expert])
+            assert_matches(out[rows], product_nt(a, b), f"expert {expert}")
