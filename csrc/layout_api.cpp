@@ -42,7 +42,7 @@ int32_t to_int32(int64_t value, const char* what) {
 /// sf [groups, source rows, k] in any strides -> out [groups, rows, words], MN-major with rows padded to `padded_rows`.
 void transform(const TensorView& sf, const TensorView& out, int64_t padded_rows, int64_t row_granularity,
                int64_t encoding) {
-    require(encoding >= 0 && encoding <= 2, "unknown scale encoding ", encoding);
+    require(encoding >= 0 && encoding <= 1, "unknown scale encoding ", encoding);
     require(row_granularity >= 1, "row granularity must be at least 1, but is ", row_granularity);
     require_type(is_word(sf) && is_word(out), "scales must be FP32, or int32 that packs exponents");
     require(sf.ndim() == 3 && out.ndim() == 3, "scales must have three dimensions here");
@@ -66,25 +66,27 @@ void transform(const TensorView& sf, const TensorView& out, int64_t padded_rows,
     launch_scale_layout(device_of(sf), params, kind, stream_of(sf));
 }
 
-/// sf [scales, rows] -> out [words, rows], rows padded to `padded_rows`; `ks` is int32 on the same device.
-void transform_k_grouped(const TensorView& sf, const TensorView& ks, const TensorView& out, int64_t padded_rows,
-                         int64_t encoding) {
-    require(encoding == 1 || encoding == 2, "K-grouped scales are packed exactly (1) or rounded (2), not ", encoding);
-    require_type(is_word(sf) && is_word(out) && is_word(ks), "scales must be FP32 and the ks int32");
-    require(sf.ndim() == 2 && out.ndim() == 2 && ks.ndim() == 1 && (ks.size(0) <= 1 || ks.stride(0) == 1) &&
-                out.size(1) == sf.size(1),
+/// sf [scales, rows] -> out [words, rows], rows padded to `padded_rows`. `layout` is int32 on the same device: each
+/// group's K, or with `psum_alignment` > 0 where it ends.
+void transform_k_grouped(const TensorView& sf, const TensorView& layout, const TensorView& out, int64_t padded_rows,
+                         int64_t gran_k, int64_t psum_alignment) {
+    require_type(is_word(sf) && is_word(out) && is_word(layout), "scales must be FP32 and the layout int32");
+    require(sf.ndim() == 2 && out.ndim() == 2 && layout.ndim() == 1 && (layout.size(0) <= 1 || layout.stride(0) == 1) &&
+                out.size(1) == sf.size(1) && padded_rows >= out.size(1),
             "packed K-grouped scales have the wrong shape");
-    const KGroupedScaleLayoutParams params{.source = words_of<const uint32_t>(sf),
-                                           .target = words_of<uint32_t>(out),
-                                           .row_stride = sf.stride(1),
-                                           .k_stride = sf.stride(0),
-                                           .group_ks = words_of<const int32_t>(ks),
-                                           .rows = to_int32(sf.size(1), "the number of rows"),
-                                           .padded_rows = to_int32(padded_rows, "the number of rows"),
-                                           .num_groups = to_int32(ks.size(0), "the number of groups"),
-                                           .k_words = to_int32(out.size(0), "the number of words along K")};
-    launch_k_grouped_scale_layout(device_of(sf), params, sf.size(0), static_cast<ScaleEncoding>(encoding),
-                                  stream_of(sf));
+    const KGroupedScaleLayoutParams params{
+        .source = words_of<const uint32_t>(sf),
+        .target = words_of<uint32_t>(out),
+        .row_stride = sf.stride(1),
+        .k_stride = sf.stride(0),
+        .grouped_layout = words_of<const int32_t>(layout),
+        .psum_alignment = to_int32(psum_alignment, "the alignment of the psum layout"),
+        .rows = to_int32(sf.size(1), "the number of rows"),
+        .padded_rows = to_int32(padded_rows, "the number of rows"),
+        .num_groups = to_int32(layout.size(0), "the number of groups"),
+        .k_scales = to_int32(sf.size(0), "the number of scales along K"),
+        .k_words = to_int32(out.size(0), "the number of words along K")};
+    launch_k_grouped_scale_layout(device_of(sf), params, to_int32(gran_k, "gran_k"), stream_of(sf));
 }
 
 /// Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell.

@@ -1,4 +1,4 @@
-// What deep_gemm/settings.py calls: the settings of one device, by name, and the alignment of grouped layouts.
+// What deep_gemm/settings.py calls: settings of one device or of all, by name, and the alignment of grouped layouts.
 #include <tvm/ffi/string.h>
 
 #include <string_view>
@@ -28,28 +28,38 @@ constexpr Setting kSettings[] = {
     {"batch_invariant", &CallSettings::batch_invariant, 0, 1},
 };
 
-std::atomic<int32_t>& setting_of(bool simulated, int64_t index, std::string_view name, int64_t* new_value) {
-    CallSettings& settings =
-        CallSettings::of({.simulated = simulated, .index = simulated ? 0 : static_cast<int>(index)});
-    for (const Setting& setting : kSettings) {
-        if (name != setting.name) continue;
-        if (new_value != nullptr)
-            require(*new_value >= setting.smallest && *new_value <= setting.largest, name, " must be between ",
-                    setting.smallest, " and ", setting.largest, ", but is ", *new_value);
-        return settings.*setting.value;
-    }
-    fail(ErrorKind::value, "there is no setting ", name);
+const Setting& setting_named(const String& name) {
+    for (const Setting& setting : kSettings)
+        if (std::string_view(name.data(), name.size()) == setting.name) return setting;
+    fail(ErrorKind::value, "there is no setting ", std::string_view(name.data(), name.size()));
+}
+
+int32_t checked(const Setting& setting, int64_t value) {
+    require(value >= setting.smallest && value <= setting.largest, setting.name, " must be between ", setting.smallest,
+            " and ", setting.largest, ", but is ", value);
+    return static_cast<int32_t>(value);
+}
+
+CallSettings& settings_of(bool simulated, int64_t index) {
+    return CallSettings::of({.simulated = simulated, .index = simulated ? 0 : static_cast<int>(index)});
 }
 
 void set_call_setting(bool simulated, int64_t index, String name, int64_t value) {
-    std::atomic<int32_t>& setting = setting_of(simulated, index, std::string_view(name.data(), name.size()), &value);
-    setting.store(static_cast<int32_t>(value), std::memory_order_relaxed);
+    const Setting& setting = setting_named(name);
+    (settings_of(simulated, index).*setting.value).store(checked(setting, value), std::memory_order_relaxed);
+    Generation::advance();
+}
+
+void set_call_setting_everywhere(String name, int64_t value) {
+    const Setting& setting = setting_named(name);
+    const int32_t new_value = checked(setting, value);
+    for (CallSettings& device : CallSettings::of_every_device())
+        (device.*setting.value).store(new_value, std::memory_order_relaxed);
     Generation::advance();
 }
 
 int64_t get_call_setting(bool simulated, int64_t index, String name) {
-    return setting_of(simulated, index, std::string_view(name.data(), name.size()), nullptr)
-        .load(std::memory_order_relaxed);
+    return (settings_of(simulated, index).*setting_named(name).value).load(std::memory_order_relaxed);
 }
 
 void set_m_alignment(int64_t alignment) {
@@ -65,6 +75,7 @@ int64_t get_m_alignment() { return CallSettings::m_alignment().load(std::memory_
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(set_call_setting, deep_gemm::set_call_setting);
+DEEP_GEMM_EXPORT(set_call_setting_everywhere, deep_gemm::set_call_setting_everywhere);
 DEEP_GEMM_EXPORT(get_call_setting, deep_gemm::get_call_setting);
 DEEP_GEMM_EXPORT(set_m_alignment, deep_gemm::set_m_alignment);
 DEEP_GEMM_EXPORT(get_m_alignment, deep_gemm::get_m_alignment);

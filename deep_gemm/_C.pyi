@@ -112,6 +112,9 @@ def transpose(source: Tensor, target: Tensor, ks: Tensor | None, psum_alignment:
 def set_call_setting(simulated: bool, index: int, name: str, value: int, /) -> None:
     """Set one of a device's settings: see `kSettings` in csrc/settings_api.cpp for names and limits."""
 
+def set_call_setting_everywhere(name: str, value: int, /) -> None:
+    """Set one of the settings of every device, the simulator's too."""
+
 def get_call_setting(simulated: bool, index: int, name: str, /) -> int:
     """One of a device's settings."""
 
@@ -176,7 +179,9 @@ def raise_last_error() -> None:
 def scale_layout_transform(sf: Tensor, out: Tensor, padded_rows: int, row_granularity: int, encoding: int, /) -> None:
     """Scales [groups, rows, k] in any strides into `out`, MN-major; `encoding` is `enum class ScaleEncoding`."""
 
-def scale_layout_transform_k_grouped(sf: Tensor, ks: Tensor, out: Tensor, padded_rows: int, encoding: int, /) -> None:
+def scale_layout_transform_k_grouped(
+    sf: Tensor, layout: Tensor, out: Tensor, padded_rows: int, gran_k: int, psum_alignment: int, /
+) -> None:
     """Scales [sum of K blocks, rows] of K-grouped operands into packed words, group by group."""
 
 def scale_layout_arch_major(tensor: Tensor, /) -> int:

@@ -59,10 +59,10 @@ def _or_none(kind: Kind) -> Kind:
 
 
 _TENSOR = Kind("Tensor", "a tensor", _is_tensor)
-_INTEGER = Kind("SymInt", "an int", _is_integer)
-_INTEGERS = Kind("SymInt[]", "a sequence of ints", _are_integers())
-_TRIPLE = Kind("int[]", "three ints (rows of a, rows of b, K)", _are_integers(3))
-_OPERAND_RECIPE = Kind("int[]", "two ints (rows, K)", _are_integers(2))
+_INTEGER = Kind("SymInt", "an integer", _is_integer)
+_INTEGERS = Kind("SymInt[]", "a sequence of integers", _are_integers())
+_TRIPLE = Kind("int[]", "three integers (rows of a, rows of b, K)", _are_integers(3))
+_OPERAND_RECIPE = Kind("int[]", "two integers (rows, K)", _are_integers(2))
 KINDS = {
     "torch.Tensor": _TENSOR,
     "torch.Tensor | None": _or_none(_TENSOR),
@@ -100,15 +100,6 @@ def describe(value: Any, inside: bool = False) -> str:
         return f"({items})" if isinstance(value, tuple) else f"[{items}]"
     text = repr(value).splitlines()[0] if repr(value) else type(value).__name__
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def count(name: str, value: Any) -> int:
-    """A whole number that is no boolean: True where a count belongs is a mistake, as 3.5 and NaN are."""
-    if type(value) is int:
-        return value
-    if not _is_integer(value):
-        raise TypeError(f"{name} must be an int, but is {describe(value)}")
-    return operator.index(value)
 
 
 def wrong_kind(kinds: Mapping[str, Kind], arguments: Mapping[str, Any]) -> TypeError | None:

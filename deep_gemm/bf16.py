@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ._arguments import count
 from ._extension import C
+from ._numbers import integer
 from ._product import product
 from .gemm import _COMPILED_DIMS, _NN, _NT, _TN, _TT, _write_empty_product
 from .grouped import _hint, _one_layout
@@ -200,7 +200,7 @@ def m_grouped_bf16_gemm_nt_masked(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _masked(a, b, d, masked_m, count("expected_m", expected_m), _COMPILED_DIMS[compiled_dims]):
+    if not _masked(a, b, d, masked_m, integer("expected_m", expected_m), _COMPILED_DIMS[compiled_dims]):
         d.zero_()
 
 

@@ -7,6 +7,7 @@ the PTX simulator.
 
 from __future__ import annotations
 
+import itertools
 from typing import NoReturn
 
 import torch
@@ -36,13 +37,14 @@ class _Layouts(dict[str, int]):
     """From `compiled_dims` to the number that stands for it and for how the operands lie."""
 
     def __missing__(self, compiled_dims: str) -> NoReturn:
-        raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', but is {compiled_dims!r}")
+        raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', each once, but is {compiled_dims!r}")
 
 
 # Bits of the extents to compile in; csrc/api/checks.hpp reads them.
 _COMPILED_DIMS = _Layouts(
     (dims, sum({"m": 1, "n": 2, "k": 4}[d] for d in dims))
-    for dims in ("", "m", "n", "k", "mn", "nm", "mk", "km", "nk", "kn", "mnk")
+    for count in range(4)
+    for dims in map("".join, itertools.permutations("mnk", count))
 )
 # With a bit for each operand that lies the other way round: one number costs a call less than three.
 _A_TRANSPOSED, _B_TRANSPOSED = 8, 16

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import torch
 
-from ._arguments import count
 from ._extension import C
+from ._numbers import integer
 from ._product import product
 from .gemm import _COMPILED_DIMS, OperandRecipe, Recipe, Scaled
 from .settings import get_mk_alignment_for_contiguous_layout
@@ -46,7 +46,7 @@ def _hint(expected_m_for_psum_layout: int | None) -> int:
     """0 where the caller expects nothing."""
     if expected_m_for_psum_layout is None:
         return 0
-    return count("expected_m_for_psum_layout", expected_m_for_psum_layout)
+    return integer("expected_m_for_psum_layout", expected_m_for_psum_layout)
 
 
 def _run_contiguous(
@@ -242,7 +242,7 @@ def m_grouped_fp8_gemm_nt_masked(
         b_scales,
         d,
         masked_m,
-        count("expected_m", expected_m),
+        integer("expected_m", expected_m),
         recipe,
         recipe_a,
         recipe_b,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ._arguments import count
 from ._extension import C
+from ._numbers import integer
 from ._product import product
 from .gemm import _COMPILED_DIMS, Scaled, _write_empty_product
 
@@ -37,7 +37,7 @@ def _sizes_and_layout(
         grouped_layout = ks_tensor
     if grouped_layout is None:
         raise TypeError("grouped_layout is missing: int32 [groups] on d's device, the K of each group")
-    return [] if ks_cpu is None else [count("ks_cpu", k) for k in ks_cpu], grouped_layout
+    return [] if ks_cpu is None else [integer("ks_cpu", k) for k in ks_cpu], grouped_layout
 
 
 def _run(

@@ -9,10 +9,13 @@ tensors: on the simulator), on torch's current stream.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from ._extension import C
+from ._numbers import integer
+from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = [
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
@@ -25,9 +28,11 @@ __all__ = [
 _TMA_ALIGNMENT_BYTES = 16
 _SCALES_PER_WORD = 4
 _BLOCK_ROWS = 128
+_K_GROUPED_GRANULARITIES = (32, 128)
+_SIGN_AND_MANTISSA = -0x7F800001  # the bits 0x807FFFFF of an FP32 number, as int32
 
 # Numbers of `enum class ScaleEncoding` in deep_gemm/include/deep_gemm/kernels/scale_layout_params.cuh.
-_WORDS, _EXPONENTS_EXACT, _EXPONENTS_ROUNDED = 0, 1, 2
+_WORDS, _EXPONENTS_EXACT = 0, 1
 
 
 def _ceil_div(a: int, b: int) -> int:
@@ -36,6 +41,7 @@ def _ceil_div(a: int, b: int) -> int:
 
 def get_tma_aligned_size(mn: int, element_size: int) -> int:
     """Round `mn` up so that `mn * element_size` is a multiple of 16 bytes, as the copy engine wants row pitches."""
+    mn, element_size = integer("mn", mn, smallest=0), integer("element_size", element_size)
     if element_size not in (1, 2, 4, 8, 16):
         raise ValueError(f"element_size must divide 16, but is {element_size}")
     per_line = _TMA_ALIGNMENT_BYTES // element_size
@@ -51,45 +57,87 @@ def get_mn_major_tma_aligned_tensor(sf: torch.Tensor) -> torch.Tensor:
     return _as_required(sf)
 
 
-def get_mn_major_tma_aligned_packed_ue8m0_tensor(sf: torch.Tensor) -> torch.Tensor:
+def get_mn_major_tma_aligned_packed_ue8m0_tensor(
+    sf: torch.Tensor, psum_layout: torch.Tensor | None = None
+) -> torch.Tensor:
     """FP32 scales `[mn, k]` or `[groups, mn, k]` -> int32 `[..., mn, ceil(k / 4)]`, MN-major and aligned.
 
     One word packs the UE8M0 exponents of four neighbours along K, the first in the low byte. The scales must be powers
     of two (or zero); a scale with a sign or a mantissa has no such exponent and becomes UE8M0's NaN (0xFF), so that
-    the product shows it. Scales past the end of K are packed as zero bytes.
+    the product shows it. Scales past the end of K are packed as zero bytes. With `psum_layout`, int32 `[experts]` as
+    `grouped_layout` of a psum call, so are those of rows between experts, whatever they hold.
     """
     _require_scales(sf, torch.float32)
-    return _packed(sf, rows=sf.shape[-2], row_granularity=1, encoding=_EXPONENTS_EXACT)
+    _require_psum_layout(psum_layout, sf)
+    return _packed(_rows_of_experts(sf, psum_layout), rows=sf.shape[-2], row_granularity=1)
 
 
 def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
-    sf: torch.Tensor, ks_tensor: torch.Tensor, ks: Sequence[int]
+    sf: torch.Tensor,
+    grouped_layout: torch.Tensor | None = None,
+    ks_cpu: Sequence[int] | None = None,
+    gran_k: int = 128,
+    k_alignment: int = 128,
+    use_psum_layout: bool = False,
+    *,
+    ks_tensor: torch.Tensor | None = None,
+    ks: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """FP32 scales `[sum of ceil(k_g / 128), mn]` of K-grouped operands -> int32 `[sum of ceil(k_g / 512), mn]`.
+    """FP32 scales of K-grouped operands -> int32 words, four UE8M0 exponents each, group by group.
 
     Packs as `get_mn_major_tma_aligned_packed_ue8m0_tensor` does, each group by itself: no word holds scales of two
-    groups. `ks` are the groups' K on the host (they size the result), `ks_tensor` the same numbers as int32 on the
-    device.
+    groups.
+
+    Args:
+        sf: `[sum of ceil(k_g / gran_k), mn]`, the groups' scales one after the other, in any strides.
+        grouped_layout: int32 `[groups]` on `sf`'s device: each group's K. The kernel reads this; whatever it holds,
+            nothing outside `sf` is read.
+        ks_cpu: the same on the host, which says how large the result is.
+        gran_k: elements of K that share a scale, 32 or 128.
+        k_alignment: in the psum layout, each group's K starts at a multiple of this.
+        use_psum_layout: `grouped_layout` holds where each group's K ends. `ks_cpu` may then be larger by what rounds a
+            group up to `k_alignment`, or be missing.
+        ks_tensor, ks: older names of `grouped_layout` and `ks_cpu`.
+
+    Returns:
+        `[sum of ceil(k_g / (4 gran_k)), mn]`, of `ks_cpu` as it is given. Without it, as many rows as `sf` can need at
+        most. Rows past those of all groups are zero.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right. On CPU tensors that includes a `grouped_layout` that
+            contradicts `ks_cpu` or `sf`.
     """
+    layout = _renamed("grouped_layout", grouped_layout, "ks_tensor", ks_tensor)
+    sizes = _renamed("ks_cpu", ks_cpu, "ks", ks)
+    gran_k, k_alignment = integer("gran_k", gran_k), integer("k_alignment", k_alignment, smallest=1)
+    if gran_k not in _K_GROUPED_GRANULARITIES:
+        raise ValueError(f"gran_k must be 32 or 128, but is {gran_k}")
     _require_scales(sf, torch.float32, dimensions=(2,))
-    ks = [int(k) for k in ks]
-    if any(k < 0 for k in ks):
-        raise ValueError(f"ks must not be negative, but are {ks}")
-    if ks_tensor.dtype != torch.int32:
-        raise TypeError(f"ks_tensor must be int32, but is {ks_tensor.dtype}")
-    if tuple(ks_tensor.shape) != (len(ks),):
-        raise ValueError(f"ks_tensor must have the shape ({len(ks)},) of ks, but has {tuple(ks_tensor.shape)}")
-    if ks_tensor.device != sf.device:
-        raise ValueError(f"ks_tensor must be on the device of sf ({sf.device}), but is on {ks_tensor.device}")
-    wanted = sum(_ceil_div(k, 128) for k in ks)
-    if sf.shape[0] != wanted:
-        raise ValueError(f"sf must have {wanted} rows, one per 128 of each group's K in {ks}, but has {sf.shape[0]}")
-    rows = sf.shape[1]
+    sizes = [integer(f"ks_cpu[{group}]", k, smallest=0) for group, k in enumerate(sizes or ())]
+    _require_groups(layout, "grouped_layout", sf)
+    scales, rows = sf.shape
+    groups = layout.shape[0]
+    if not sizes and groups > 0 and not use_psum_layout:
+        raise ValueError("ks_cpu may be missing with use_psum_layout only")
+    if sizes:
+        if groups != len(sizes):
+            raise ValueError(f"grouped_layout has {groups} groups, but ks_cpu has {len(sizes)}: {sizes}")
+        wanted = sum(_ceil_div(k, gran_k) for k in sizes)
+        if scales > wanted or (scales < wanted and not use_psum_layout):
+            raise ValueError(
+                f"sf must have {'at most ' if use_psum_layout else ''}{wanted} rows, one per {gran_k} of each group's "
+                f"K in {sizes}, but has {scales}"
+            )
+        words = sum(_ceil_div(k, gran_k * _SCALES_PER_WORD) for k in sizes)
+    else:
+        words = (scales + groups * (_SCALES_PER_WORD - 1)) // _SCALES_PER_WORD
+    alignment = k_alignment if use_psum_layout else 0
+    if sf.device.type == "cpu":
+        _require_agreement(layout.tolist(), sizes, scales, gran_k, alignment)
     padded_rows = get_tma_aligned_size(rows, 4)
-    words = sum(_ceil_div(k, 128 * _SCALES_PER_WORD) for k in ks)
     out = torch.empty((words, padded_rows), dtype=torch.int32, device=sf.device)[:, :rows]
     if out.numel() > 0:
-        C.scale_layout_transform_k_grouped(sf, ks_tensor.contiguous(), out, padded_rows, _EXPONENTS_EXACT)
+        C.scale_layout_transform_k_grouped(sf, layout.contiguous(), out, padded_rows, gran_k, alignment)
     return out
 
 
@@ -101,7 +149,7 @@ def transform_sf_into_required_layout(
     num_groups: int | None = None,
     is_sfa: bool | None = None,
     disable_ue8m0_cast: bool = False,
-    psum_layout: torch.Tensor | bool | None = None,
+    psum_layout: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Bring the scales of one operand into the layout that the kernels of its device load without further work.
 
@@ -112,19 +160,25 @@ def transform_sf_into_required_layout(
         recipe: `(rows of A, rows of B, columns)` that share one scale, and then `is_sfa` says which operand this is;
             or `(rows, columns)` of this operand.
         num_groups: number of groups; `sf` then has a leading dimension of that size.
-        disable_ue8m0_cast: on Blackwell, keep FP32 scales as FP32 instead of rounding them up to powers of two.
-        psum_layout: accepted for compatibility; how rows belong to experts does not change the layout of scales.
+        disable_ue8m0_cast: on Blackwell, keep FP32 scales as FP32 instead of packing them.
+        psum_layout: int32 `[experts]`, the `grouped_layout` of the psum call that these rows belong to. Where scales
+            are packed, those of rows between experts may hold anything and become zero.
 
     Returns:
         On Hopper: scales per row as `get_mn_major_tma_aligned_tensor` gives them; scales per block as they came.
         On Blackwell: packed exponents, scales per block repeated for each row.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right. That includes, on Blackwell, FP32 scales that are no powers
+            of two: rounding them would change what the data mean. (While a CUDA graph is captured they cannot be
+            looked at, and become NaN.)
     """
-    del psum_layout
-    rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa)
+    blackwell = C.scale_layout_arch_major(sf) >= 10
+    rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, (32, 128) if blackwell else (128,))
+    mn, k = integer("mn", mn, smallest=0), integer("k", k, smallest=0)
     grouped = num_groups is not None
     dimensions = (3,) if grouped else (2,)
     packed = sf.dtype == torch.int32
-    blackwell = C.scale_layout_arch_major(sf) >= 10
     if packed and not blackwell:
         raise TypeError(
             "scales must be float32 on Hopper, but these are int32 (packed UE8M0 exponents, which only Blackwell takes)"
@@ -133,28 +187,35 @@ def transform_sf_into_required_layout(
 
     columns = columns_per_scale * (_SCALES_PER_WORD if packed else 1)
     shape = (_ceil_div(mn, rows_per_scale), _ceil_div(k, columns))
-    wanted = (num_groups, *shape) if grouped else shape
+    wanted = (integer("num_groups", num_groups), *shape) if grouped else shape
     if tuple(sf.shape) != wanted:
         raise ValueError(
             f"scales of an operand with mn={mn}, k={k}"
             + (f", num_groups={num_groups}" if grouped else "")
             + f", one per {rows_per_scale}x{columns}, must have the shape {wanted}, but have {tuple(sf.shape)}"
         )
+    if psum_layout is not None and rows_per_scale != 1:
+        raise ValueError(
+            f"psum_layout is of scales per row, but the recipe {tuple(recipe)} says one per {rows_per_scale} rows"
+        )
+    _require_psum_layout(psum_layout, sf)
 
     if packed:
         if rows_per_scale != 1:
             raise ValueError(f"packed scales must be per row, but the recipe says one per {rows_per_scale} rows")
         return _as_required(sf)
     if blackwell and not disable_ue8m0_cast:
-        return _packed(sf, rows=mn, row_granularity=rows_per_scale, encoding=_EXPONENTS_ROUNDED)
+        scales = _rows_of_experts(sf, psum_layout)
+        _require_powers_of_two(scales, rows_per_scale, columns_per_scale)
+        return _packed(scales, rows=mn, row_granularity=rows_per_scale)
     if rows_per_scale == 1:
         return _as_required(sf)
     return sf
 
 
-def _granularity(recipe: Sequence[int], is_sfa: bool | None) -> tuple[int, int]:
+def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible_columns: tuple[int, ...]) -> tuple[int, int]:
     """Rows and columns that share a scale, out of a recipe of two or three numbers."""
-    recipe = tuple(int(size) for size in recipe)
+    recipe = tuple(integer(f"recipe[{place}]", size) for place, size in enumerate(recipe))
     if len(recipe) == 3:
         if is_sfa is None:
             raise ValueError(f"is_sfa must say whether these are A's scales: the recipe {recipe} names both operands")
@@ -163,9 +224,90 @@ def _granularity(recipe: Sequence[int], is_sfa: bool | None) -> tuple[int, int]:
         rows, columns = recipe
     else:
         raise ValueError(f"recipe must be (rows of A, rows of B, columns) or (rows, columns), but is {recipe}")
-    if rows not in (1, _BLOCK_ROWS) or columns != 128:
-        raise ValueError(f"scales must be one per 1x128 or per 128x128, but the recipe {recipe} says {rows}x{columns}")
+    if rows not in (1, _BLOCK_ROWS) or columns not in possible_columns:
+        possible = " or ".join(f"{rows}x{columns}" for columns in possible_columns for rows in (1, _BLOCK_ROWS))
+        raise ValueError(f"scales must be one per {possible}, but the recipe {recipe} says {rows}x{columns}")
     return rows, columns
+
+
+def _renamed(name: str, value: Any, older_name: str, older_value: Any) -> Any:
+    """An argument that may come under its older name."""
+    if value is not None and older_value is not None:
+        raise TypeError(f"{older_name} is the older name of {name}: give one of them, not both")
+    return older_value if value is None else value
+
+
+def _require_groups(layout: torch.Tensor | None, name: str, sf: torch.Tensor) -> None:
+    """One int32 for each group, beside the scales."""
+    if not isinstance(layout, torch.Tensor):
+        raise TypeError(f"{name} must be an int32 tensor [groups] on the device of sf, but is {layout!r}")
+    if layout.dtype != torch.int32:
+        raise TypeError(f"{name} must be int32, but is {layout.dtype}")
+    if layout.dim() != 1:
+        raise ValueError(f"{name} must be [groups], but has the shape {tuple(layout.shape)}")
+    if layout.device != sf.device:
+        raise ValueError(f"{name} must be on the device of sf ({sf.device}), but is on {layout.device}")
+
+
+def _require_agreement(layout: list[int], sizes: list[int], scales: int, gran_k: int, psum_alignment: int) -> None:
+    """`grouped_layout`, where it can be read, says the K of `ks_cpu` and takes the rows of `sf`."""
+    if any(value < 0 for value in layout):
+        raise ValueError(f"grouped_layout must not be negative, but is {layout}")
+    ks, end = [], 0
+    for value in layout:
+        begin = _ceil_div(end, psum_alignment) * psum_alignment if psum_alignment else 0
+        end = value
+        if end < begin:
+            raise ValueError(
+                "grouped_layout must hold where each group ends, the next one starting at that rounded up to "
+                f"{psum_alignment}, but is {layout}"
+            )
+        ks.append(end - begin)
+    for k, host in zip(ks, sizes, strict=False):
+        longest = _ceil_div(k, psum_alignment) * psum_alignment if psum_alignment else k
+        if not k <= host <= longest:
+            raise ValueError(f"grouped_layout contradicts ks_cpu: it says K of {ks} ({layout}), ks_cpu says {sizes}")
+    taken = sum(_ceil_div(k, gran_k) for k in ks)
+    if taken != scales:
+        raise ValueError(
+            f"sf must have {taken} rows, one per {gran_k} of each group's K in {ks} as grouped_layout says, but has "
+            f"{scales}"
+        )
+
+
+def _require_psum_layout(psum_layout: torch.Tensor | None, sf: torch.Tensor) -> None:
+    if psum_layout is None:
+        return
+    _require_groups(psum_layout, "psum_layout", sf)
+    if sf.dim() != 2:
+        raise ValueError(f"psum_layout is of scales [mn, k], but these have the shape {tuple(sf.shape)}")
+
+
+def _rows_of_experts(sf: torch.Tensor, psum_layout: torch.Tensor | None) -> torch.Tensor:
+    """Scales per row `[mn, k]` with zeros in all rows that belong to no expert of a psum layout."""
+    if psum_layout is None:
+        return sf
+    if psum_layout.shape[0] == 0:
+        return torch.zeros_like(sf)
+    alignment = get_mk_alignment_for_contiguous_layout()
+    ends = psum_layout.long()
+    starts = torch.cat([ends.new_zeros(1), (ends[:-1] + (alignment - 1)) // alignment * alignment])
+    row = torch.arange(sf.shape[0], device=sf.device)
+    expert = torch.searchsorted(ends, row, right=True).clamp_(max=ends.shape[0] - 1)
+    of_an_expert = (row >= starts[expert]) & (row < ends[expert])
+    return sf.where(of_an_expert[:, None], sf.new_zeros(()))
+
+
+def _require_powers_of_two(sf: torch.Tensor, rows_per_scale: int, columns_per_scale: int) -> None:
+    if sf.is_cuda and torch.cuda.is_current_stream_capturing():
+        return  # nothing may wait for the device now; the packing kernel writes NaN for what is none
+    if bool((sf.contiguous().view(torch.int32) & _SIGN_AND_MANTISSA).any()):
+        cast = "per_token_cast_to_fp8" if rows_per_scale == 1 else "per_block_cast_to_fp8"
+        raise ValueError(
+            "scales must be powers of two on Blackwell, but some are not: quantise the data anew with "
+            f"deep_gemm.utils.{cast}(x, use_ue8m0=True, gran_k={columns_per_scale}), or ask for FP32 scales with "
+            "disable_ue8m0_cast=True"
+        )
 
 
 def _require_scales(sf: torch.Tensor, dtype: torch.dtype, dimensions: tuple[int, ...] = (2, 3)) -> None:
@@ -203,13 +345,13 @@ def _as_required(sf: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def _packed(sf: torch.Tensor, rows: int, row_granularity: int, encoding: int) -> torch.Tensor:
+def _packed(sf: torch.Tensor, rows: int, row_granularity: int) -> torch.Tensor:
     words = _ceil_div(sf.shape[-1], _SCALES_PER_WORD)
     out = _empty_required((*sf.shape[:-2], words), rows, torch.int32, sf.device)
     if out.numel() > 0:
         padded_rows = get_tma_aligned_size(rows, 4)
         C.scale_layout_transform(
-            _three_dimensional(sf), _three_dimensional(out), padded_rows, row_granularity, encoding
+            _three_dimensional(sf), _three_dimensional(out), padded_rows, row_granularity, _EXPONENTS_EXACT
         )
     return out
 

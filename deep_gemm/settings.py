@@ -1,9 +1,11 @@
 """What a program sets once and every later call obeys.
 
-Settings belong to one device: torch's current CUDA device, or the simulator where there is no GPU; `device="cpu"`
-names the simulator, `device="cuda:1"` another GPU. They take effect with the next call, in all threads. The
-alignment of contiguous layouts is different: it says how tensors are laid out, so one value holds for the whole
-process.
+A setting holds for every device of the process, the simulator too, whichever was current when it was set; with
+`device` it holds for that one only (`"cuda:1"`, or `"cpu"` for the simulator), until it is set for all again. Reading
+tells what holds for `device`, else for torch's current CUDA device, or for the simulator where there is no GPU. They
+take effect with the next call, in all threads, and neither setting nor reading them starts CUDA. (One exception:
+`get_num_sms` has to ask the GPU while no limit is set.) The alignment of contiguous layouts says how tensors are laid
+out and is no device's: one value holds for the whole process.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import torch
 
 from ._extension import C
+from ._numbers import flag, integer
 
 __all__ = [
     "get_batch_invariant",
@@ -28,59 +31,70 @@ __all__ = [
     "set_num_sms",
     "set_pdl",
     "set_tc_util",
+    "use_deterministic_algorithms",
 ]
 
 DeviceLike = torch.device | str | int | None
 
-_K_BLOCK = 128  # elements of K that share a scale
+_ALL_OF_THE_TIME = 100  # percent
 
 
 def _where(device: DeviceLike) -> tuple[bool, int]:
-    """(is it the simulator, index)."""
+    """(is it the simulator, index). CUDA is not started for it; until it has, torch's current GPU is the first."""
     if device is None:
-        if not torch.cuda.is_available():
+        # Counting asks NVML, which is_available() does not.
+        if torch.cuda.device_count() == 0:
             return True, 0
-        return False, torch.cuda.current_device()
+        device = "cuda"
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if device.type == "cpu":
         return True, 0
     if device.type != "cuda":
         raise ValueError(f"device must be a CUDA device or 'cpu' (the simulator), but is {device}")
-    return False, torch.cuda.current_device() if device.index is None else device.index
+    if device.index is not None:
+        return False, device.index
+    return False, torch.cuda.current_device() if _cuda_has_started() else 0
+
+
+def _cuda_has_started() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def _set(name: str, value: int, device: DeviceLike) -> None:
-    C.set_call_setting(*_where(device), name, value)
+    if device is None:
+        C.set_call_setting_everywhere(name, value)
+    else:
+        C.set_call_setting(*_where(device), name, value)
 
 
 def _get(name: str, device: DeviceLike) -> int:
-    return C.get_call_setting(*_where(device), name)
+    return int(C.get_call_setting(*_where(device), name))
 
 
 def set_num_sms(num_sms: int, device: DeviceLike = None) -> None:
-    """Use at most this many SMs, and leave the others to what runs beside: communication, another stream."""
-    simulated, index = _where(device)
-    available = C.device_facts(simulated, index)["num_sms"]
-    if not 1 <= num_sms <= available:
-        raise ValueError(f"num_sms must be between 1 and the {available} SMs of the device, but is {num_sms}")
-    # All of them is no limit: the simulator's number of SMs may change later.
-    C.set_call_setting(simulated, index, "num_sms", 0 if num_sms == available else num_sms)
+    """Use at most this many SMs, and leave the others to what runs beside: communication, another stream.
+
+    0 lifts the limit. More than a device has is no limit there.
+    """
+    _set("num_sms", integer("num_sms", num_sms), device)
 
 
 def get_num_sms(device: DeviceLike = None) -> int:
     """SMs that calls may use: all of the device, unless `set_num_sms` said less."""
     simulated, index = _where(device)
-    available = C.device_facts(simulated, index)["num_sms"]
-    limit = C.get_call_setting(simulated, index, "num_sms")
+    limit = int(C.get_call_setting(simulated, index, "num_sms"))
+    if limit and not simulated and not _cuda_has_started():
+        return limit  # how many there are is not known yet, and asking would start CUDA
+    available = int(C.device_facts(simulated, index)["num_sms"])
     return min(limit, available) if limit else available
 
 
 def set_tc_util(percent: int, device: DeviceLike = None) -> None:
     """Keep the tensor cores busy for at most this share of the time (1 to 100), to stay within a power limit.
 
-    Each share has its own kernels.
+    Each share has its own kernels. 0 goes back to 100.
     """
-    _set("tc_util", percent, device)
+    _set("tc_util", integer("percent", percent) or _ALL_OF_THE_TIME, device)
 
 
 def get_tc_util(device: DeviceLike = None) -> int:
@@ -94,7 +108,7 @@ def set_pdl(enabled: bool, device: DeviceLike = None) -> None:
     Nothing that the preceding kernel may write is read before it has ended, and nothing is written, so results are the
     same after any kernel. On at first (with drivers of CUDA 12.3 or later; older ones ignore it).
     """
-    _set("pdl", int(enabled), device)
+    _set("pdl", flag("enabled", enabled), device)
 
 
 def get_pdl(device: DeviceLike = None) -> bool:
@@ -104,7 +118,7 @@ def get_pdl(device: DeviceLike = None) -> bool:
 
 def set_ignore_compile_dims(ignore: bool, device: DeviceLike = None) -> None:
     """Compile no extents in, whatever a call's `compiled_dims` says: fewer kernels, each serving more shapes."""
-    _set("ignore_compile_dims", int(ignore), device)
+    _set("ignore_compile_dims", flag("ignore", ignore), device)
 
 
 def set_block_size_multiple_of(
@@ -115,12 +129,11 @@ def set_block_size_multiple_of(
     One number serves for both; a pair, or two numbers, tell them apart. A call that no tile can serve then is refused.
     1 lifts the restriction.
     """
-    if isinstance(block_m, int):
-        pair = (block_m, block_m if block_n is None else block_n)
-    elif block_n is not None:
-        raise TypeError("give one number, a pair, or two numbers")
-    else:
-        pair = (int(block_m[0]), int(block_m[1]))
+    if isinstance(block_m, (tuple, list)):
+        if block_n is not None or len(block_m) != 2:
+            raise TypeError(f"give one number, a pair, or two numbers, but not {block_m} and {block_n}")
+        block_m, block_n = block_m
+    pair = (integer("block_m", block_m), integer("block_n", block_m if block_n is None else block_n))
     if not all(1 <= value <= 256 for value in pair):
         raise ValueError(f"tiles have extents up to 256, so multiples of {pair} do not exist")
     for name, value in zip(("block_m_multiple_of", "block_n_multiple_of"), pair, strict=True):
@@ -137,7 +150,7 @@ def set_batch_invariant(enabled: bool, device: DeviceLike = None) -> None:
     and leaves scales to the tensor cores in all gradients (K groups, and calls whose C is an FP32 D), in no other
     calls. Off at first.
     """
-    _set("batch_invariant", int(enabled), device)
+    _set("batch_invariant", flag("enabled", enabled), device)
 
 
 def get_batch_invariant(device: DeviceLike = None) -> bool:
@@ -151,27 +164,32 @@ def set_mk_alignment_for_contiguous_layout(alignment: int) -> None:
     128 at first; 64, or any other multiple of 8, is legal. Holds for the whole process. A smaller alignment means less
     padding and smaller tiles.
     """
-    C.set_m_alignment(alignment)
+    C.set_m_alignment(integer("alignment", alignment))
 
 
 def get_mk_alignment_for_contiguous_layout() -> int:
-    """The multiple of rows at which every expert of a contiguous layout must start."""
+    """The multiple at which every expert's rows start in a contiguous layout (and every group's K in a psum layout)."""
     return C.get_m_alignment()
 
 
-def get_theoretical_mk_alignment_for_contiguous_layout(expected_m: int | None = None) -> int:
+# Older names.
+get_m_alignment_for_contiguous_layout = get_mk_alignment_for_contiguous_layout
+get_k_alignment_for_contiguous_layout = get_mk_alignment_for_contiguous_layout
+
+
+def get_theoretical_mk_alignment_for_contiguous_layout(
+    expected_m: int | None = None, num_groups: int | None = None
+) -> int:
     """The alignment that should serve experts of about `expected_m` rows best.
 
-    64 where that saves half of the padding, else 128, which has the fastest tiles.
+    64 where that saves half of the padding, else 128, which has the fastest tiles. How many experts there are,
+    `num_groups`, makes no difference to Hopper's tiles.
     """
-    return 64 if expected_m is not None and expected_m <= 64 else 128
+    if num_groups is not None:
+        integer("num_groups", num_groups, smallest=0)
+    return 64 if expected_m is not None and integer("expected_m", expected_m, smallest=0) <= 64 else 128
 
 
-def get_m_alignment_for_contiguous_layout() -> int:
-    """Older name of `get_mk_alignment_for_contiguous_layout`."""
-    return get_mk_alignment_for_contiguous_layout()
-
-
-def get_k_alignment_for_contiguous_layout() -> int:
-    """The multiple of K at which groups of K-grouped calls should end: one block of scales."""
-    return _K_BLOCK
+def use_deterministic_algorithms(enabled: bool = True) -> None:
+    """Promise equal bits from run to run. They are equal always, so either value changes nothing."""
+    flag("enabled", enabled)

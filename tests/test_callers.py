@@ -125,8 +125,10 @@ class TestSglang:
             out = case.output()
             deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, case.indices)
             case.check(out.tensor)
-        finally:
             deep_gemm.set_num_sms(original)
+            assert deep_gemm.get_num_sms() == original
+        finally:
+            deep_gemm.set_num_sms(0)
 
 
 class TestDeepEP:

@@ -34,7 +34,7 @@ GEMMS = {
 # As csrc/api renders them.
 OTHERS = {
     "scale_layout": ("ScaleLayoutParams", "run_scale_layout<ScaleLayoutConfig{.tile_k = 16}>"),
-    "k_grouped_scale_layout": ("KGroupedScaleLayoutParams", "run_k_grouped_scale_layout<ScaleEncoding::words>"),
+    "k_grouped_scale_layout": ("KGroupedScaleLayoutParams", "run_k_grouped_scale_layout<128>"),
     "transpose": ("TransposeParams", "run_transpose<TransposeConfig{}>"),
     "k_grouped_transpose": ("TransposeParams", "run_transpose<TransposeConfig{.k_grouped = true}>"),
 }

@@ -48,6 +48,20 @@ print(first, deep_gemm.jit.settings()["debug"])
     assert python(code, DG_JIT_DEBUG=None).split() == ["True", "True"]
 
 
+def test_import_brings_the_subpackages_and_nothing_heavy():
+    code = """
+import sys, torch
+before = set(sys.modules)
+import deep_gemm
+print(deep_gemm.utils.ceil_div(5, 2), deep_gemm.testing.calc_diff, deep_gemm.jit.settings, deep_gemm.simulator.options)
+print(*[name for name in set(sys.modules) - before if name.startswith(("torch._dynamo", "torch._inductor", "triton"))])
+assert not torch.cuda.is_initialized()
+"""
+    functions, heavy = python(code).splitlines()
+    assert functions.startswith("3 <function calc_diff")
+    assert heavy == ""
+
+
 def test_import_without_home(tmp_path):
     assert python("import deep_gemm; print(deep_gemm.__version__)", HOME=None).strip()
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from inputs import ceil_div, mn_major, with_awkward_strides
 
 import deep_gemm
+from deep_gemm import simulator
+from deep_gemm._extension import C
 
 SHAPES = [(1, 1), (3, 4), (4, 3), (33, 5), (64, 16), (100, 57), (257, 130)]
 GROUPS = [None, 1, 3]
@@ -26,6 +28,18 @@ def random_scales(shape, device, powers_of_two=False, seed=0) -> torch.Tensor:
 
 def shape_of(groups, mn, k):
     return (mn, k) if groups is None else (groups, mn, k)
+
+
+def on(device, values) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32, device=device)
+
+
+def psum_ends(ks, alignment) -> list[int]:
+    """Where each group ends, the next one starting at that rounded up."""
+    ends = []
+    for k in ks:
+        ends.append((ceil_div(ends[-1], alignment) * alignment if ends else 0) + k)
+    return ends
 
 
 def strided(scales: torch.Tensor, layout: str) -> torch.Tensor:
@@ -117,27 +131,222 @@ def test_what_has_no_exponent_becomes_nan(device) -> None:
     assert found == [[127, 255, 255, 0], [255, 255, 1, 255]]
 
 
-@pytest.mark.parametrize("mn", [4, 130])
-@pytest.mark.parametrize("ks", [[128], [512, 128, 640], [0, 1024, 0, 384], [256, 0], [16, 144]])
-def test_k_grouped_packed(device, mn, ks) -> None:
-    rows = sum(ceil_div(k, 128) for k in ks)
-    scales = random_scales((rows, mn), device, powers_of_two=True)
-    result = deep_gemm.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
-        scales, torch.tensor(ks, dtype=torch.int32, device=device), ks
+class TestKGroups:
+    """get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor."""
+
+    pack = staticmethod(deep_gemm.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor)
+    KS = ([128], [512, 128, 640], [0, 1024, 0, 384], [256, 0], [16, 144])
+
+    @staticmethod
+    def scales_and_words(ks, mn, gran_k, device) -> tuple[torch.Tensor, torch.Tensor]:
+        blocks = [ceil_div(k, gran_k) for k in ks]
+        scales = random_scales((sum(blocks), mn), device, powers_of_two=True)
+        return scales, torch.cat([packed_reference(part.T).T for part in scales.split(blocks) if part.numel() > 0])
+
+    @pytest.mark.parametrize("gran_k", [32, 128])
+    @pytest.mark.parametrize("mn", [4, 130])
+    @pytest.mark.parametrize("ks", KS)
+    def test_sizes(self, device, mn, ks, gran_k) -> None:
+        scales, words = self.scales_and_words(ks, mn, gran_k, device)
+        result = self.pack(scales, on(device, ks), ks, gran_k, gran_k)
+        assert torch.equal(result, words)
+        assert result.stride() == (deep_gemm.get_tma_aligned_size(mn, 4), 1)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("gran_k", [32, 128])
+    @pytest.mark.parametrize("k_alignment", [32, 128, 160])
+    @pytest.mark.parametrize("ks", KS)
+    def test_psum(self, device, ks, gran_k, k_alignment) -> None:
+        """K on the host exact, rounded up, and unknown: the result's first rows are the same, and the others zero."""
+        scales, words = self.scales_and_words(ks, 12, gran_k, device)
+        ends = on(device, psum_ends(ks, k_alignment))
+        assert torch.equal(self.pack(scales, ends, ks, gran_k, k_alignment, use_psum_layout=True), words)
+        rounded = [ceil_div(k, k_alignment) * k_alignment for k in ks]
+        for sizes in (rounded, None, []):
+            result = self.pack(scales, ends, sizes, gran_k, k_alignment, True)
+            assert torch.equal(result[: len(words)], words)
+            assert (result[len(words) :] == 0).all()
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_any_stride_and_the_older_keywords(self, device) -> None:
+        ks = [640, 128]
+        scales, words = self.scales_and_words(ks, 12, 128, device)
+        counts = on(device, ks)
+        strided_counts = torch.stack([counts, counts], 1)[:, 0]
+        for result in (
+            self.pack(with_awkward_strides(scales), counts, ks),
+            self.pack(scales, strided_counts, ks),
+            self.pack(scales, ks_tensor=counts, ks=ks),
+            self.pack(sf=scales, grouped_layout=counts, ks_cpu=ks, gran_k=128, k_alignment=128),
+        ):
+            assert torch.equal(result, words)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_no_groups_and_no_rows(self, device) -> None:
+        assert self.pack(torch.empty((0, 8), device=device), on(device, []), []).shape == (0, 8)
+        assert self.pack(torch.empty((2, 0), device=device), on(device, [256]), [256]).shape == (1, 0)
+        assert (self.pack(torch.empty((0, 8), device=device), on(device, [0, 0]), None, 128, 128, True) == 0).all()
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("psum_alignment", [0, 128, 2**31 - 1])
+    @pytest.mark.parametrize(
+        "layout",
+        [
+            [2**31 - 1, 2**31 - 1],
+            [-1, 2**31 - 1],
+            [-(2**31), 128],
+            [4096, 512],
+            [512, 4096],
+            [0, 0],
+            [100_000, 100_001],
+        ],
     )
-    parts = scales.split([ceil_div(k, 128) for k in ks])
-    expected = torch.cat([packed_reference(part.T).T for part in parts if part.numel() > 0])
-    assert torch.equal(result, expected)
-    assert result.stride() == (deep_gemm.get_tma_aligned_size(mn, 4), 1)
+    def test_the_kernel_stays_inside_whatever_the_device_says(self, device, layout, psum_alignment) -> None:
+        """What a GPU call cannot look at. The simulator refuses any access outside."""
+        scales = random_scales((3, 8), device, powers_of_two=True)
+        memory = torch.full((4, 8), -7, dtype=torch.int32, device=device)
+        C.scale_layout_transform_k_grouped(scales, on(device, layout), memory[:3], 8, 128, psum_alignment)
+        assert (memory[3] == -7).all()
+        exponents = set((scales.view(torch.int32) >> 23).flatten().tolist()) | {0}
+        assert set(memory[:3].contiguous().view(torch.uint8).flatten().tolist()) <= exponents
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize(
+        ("layout", "psum_alignment", "means"),
+        [([-500, 128, 640], 0, [0, 128, 640]), ([256, 128, 256, 896], 128, [256, 0, 128, 640])],
+    )
+    def test_groups_of_less_than_nothing_are_empty(self, device, layout, psum_alignment, means) -> None:
+        scales, words = self.scales_and_words(means, 8, 128, device)
+        result = torch.empty((len(words), 8), dtype=torch.int32, device=device)
+        C.scale_layout_transform_k_grouped(scales, on(device, layout), result, 8, 128, psum_alignment)
+        assert torch.equal(result, words)
+
+    @pytest.mark.parametrize("device", FEW[:1], indirect=True)
+    def test_counts_that_contradict_the_host_are_refused(self, device) -> None:
+        scales = random_scales((3, 8), device, powers_of_two=True)
+        both = r"grouped_layout contradicts ks_cpu: it says K of \[256, 512\].*ks_cpu says \[128, 256\]"
+        with pytest.raises(ValueError, match=both):
+            self.pack(scales, on(device, [256, 512]), [128, 256])
+        with pytest.raises(ValueError, match=r"K of \[128, 384\] \(\[128, 512\]\), ks_cpu says \[128, 256\]"):
+            self.pack(scales, on(device, [128, 512]), [128, 256], 128, 128, True)
+        with pytest.raises(ValueError, match=r"K of \[128, 128\].*ks_cpu says \[128, 384\]"):
+            self.pack(scales, on(device, [128, 256]), [128, 384], 128, 128, True)
+        with pytest.raises(ValueError, match=r"starting at that rounded up to 128, but is \[129, 200\]"):
+            self.pack(scales, on(device, [129, 200]), None, 128, 128, True)
+        with pytest.raises(ValueError, match=r"must not be negative, but is \[-1, 256\]"):
+            self.pack(scales, on(device, [-1, 256]), [128, 256])
+        with pytest.raises(ValueError, match=r"sf must have 2 rows.*as grouped_layout says, but has 3"):
+            self.pack(scales, on(device, [128, 256]), None, 128, 128, True)
+
+    @pytest.mark.parametrize("device", FEW[:1], indirect=True)
+    def test_refusals(self, device) -> None:
+        scales, counts = random_scales((4, 3), device), on(device, [128, 256])
+        rows = r"sf must have 3 rows, one per 128 of each group's K in \[128, 256\], but has 4"
+        for error, message, arguments in [
+            (ValueError, rows, (scales, counts, [128, 256])),
+            (ValueError, "at most 3 rows", (scales, counts, [128, 256], 128, 128, True)),
+            (TypeError, "grouped_layout must be int32, but is torch.int64", (scales[:3], counts.long(), [128, 256])),
+            (TypeError, r"grouped_layout must be an int32 tensor.*but is \[128, 256\]", (scales[:3], [128, 256], [1])),
+            (TypeError, "grouped_layout must be an int32 tensor.*but is None", (scales[:3],)),
+            (ValueError, r"grouped_layout must be \[groups\], but has", (scales[:3], counts[None], [128, 256])),
+            (ValueError, r"has 2 groups, but ks_cpu has 1: \[128\]", (scales[:1], counts, [128])),
+            (ValueError, r"ks_cpu\[1\] must be at least 0, but is -128", (scales[:1], counts, [256, -128])),
+            (TypeError, r"ks_cpu\[0\] must be an integer, but is True", (scales[:1], counts, [True, 128])),
+            (ValueError, "ks_cpu may be missing with use_psum_layout only", (scales[:3], counts, None)),
+            (ValueError, "gran_k must be 32 or 128, but is 64", (scales[:3], counts, [128, 256], 64)),
+            (ValueError, "k_alignment must be at least 1, but is 0", (scales[:3], counts, [128, 256], 128, 0)),
+            (ValueError, "on the device of sf", (scales[:3], counts.to("meta"), [128, 256])),
+        ]:
+            with pytest.raises(error, match=message):
+                self.pack(*arguments)
+        with pytest.raises(TypeError, match="ks is the older name of ks_cpu"):
+            self.pack(scales[:3], counts, [128, 256], ks=[128, 256])
+        with pytest.raises(TypeError, match="ks_tensor is the older name of grouped_layout"):
+            self.pack(scales[:3], counts, [128, 256], ks_tensor=counts)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
-def test_k_grouped_takes_any_stride(device) -> None:
-    ks = [640, 128]
-    scales = random_scales((6, 12), device, powers_of_two=True)
-    counts = torch.tensor(ks, dtype=torch.int32, device=device)
-    call = deep_gemm.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
-    assert torch.equal(call(with_awkward_strides(scales), counts, ks), call(scales, counts, ks))
+class TestPsumLayout:
+    """Scales of rows that belong to no expert may be anything, and are packed as zero."""
+
+    ENDS = ([5, 140], [0, 3], [128, 128, 300])
+
+    @staticmethod
+    def scales(ends, device) -> tuple[torch.Tensor, torch.Tensor]:
+        scales = random_scales((300, 5), device, powers_of_two=True)
+        start, belongs = 0, torch.zeros(300, dtype=torch.bool, device=device)
+        for end in ends:
+            belongs[start:end] = True
+            start = ceil_div(end, 128) * 128
+        scales[~belongs] = float("nan")
+        return scales, scales.where(belongs[:, None], torch.zeros((), device=device))
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("ends", ENDS)
+    def test_packed(self, device, ends) -> None:
+        scales, clean = self.scales(ends, device)
+        result = deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(scales, psum_layout=on(device, ends))
+        assert torch.equal(result, packed_reference(clean))
+        assert_required_strides(result)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_no_experts(self, device) -> None:
+        scales = random_scales((3, 5), device)
+        assert (deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(scales, on(device, [])) == 0).all()
+
+    @pytest.mark.parametrize("device", FEW[:1], indirect=True)
+    def test_refusals(self, device) -> None:
+        scales, ends = random_scales((300, 5), device), on(device, [5, 140])
+        transform = deep_gemm.transform_sf_into_required_layout
+        with pytest.raises(TypeError, match=r"psum_layout must be int32, but is torch\.int64"):
+            transform(scales, 300, 640, (1, 128), psum_layout=ends.long())
+        with pytest.raises(TypeError, match=r"psum_layout must be an int32 tensor.*but is True"):
+            transform(scales, 300, 640, (1, 128), psum_layout=True)
+        with pytest.raises(ValueError, match=r"psum_layout is of scales per row, but the recipe \(1, 128, 128\) says"):
+            transform(scales[:3], 300, 640, (1, 128, 128), is_sfa=False, psum_layout=ends)
+        with pytest.raises(ValueError, match=r"psum_layout is of scales \[mn, k\], but these have the shape \(1, "):
+            deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(scales[None], ends)
+
+
+class TestTransformForBlackwell:
+    """transform_sf_into_required_layout where the device is a Blackwell: exponents are packed, and never rounded."""
+
+    @pytest.fixture(autouse=True)
+    def blackwell(self):
+        with simulator.options(target="sm_100a"):
+            yield
+
+    @pytest.mark.parametrize("columns", [32, 128])
+    def test_per_row(self, columns) -> None:
+        scales = random_scales((33, 5), "cpu", powers_of_two=True)
+        result = deep_gemm.transform_sf_into_required_layout(scales, 33, 5 * columns, (1, columns))
+        assert torch.equal(result, packed_reference(scales))
+        assert_required_strides(result)
+
+    def test_per_block_is_repeated_for_each_row(self) -> None:
+        scales = random_scales((3, 5), "cpu", powers_of_two=True)
+        result = deep_gemm.transform_sf_into_required_layout(scales, 300, 640, (1, 128, 128), is_sfa=False)
+        assert torch.equal(result, packed_reference(scales.repeat_interleave(128, 0)[:300]))
+
+    def test_packed_scales_stay(self) -> None:
+        packed = mn_major(random_scales((33, 2), "cpu")).view(torch.int32)
+        assert deep_gemm.transform_sf_into_required_layout(packed, 33, 1024, (1, 128)) is packed
+
+    def test_what_is_no_power_of_two_is_refused(self) -> None:
+        """The sentence names what quantises anew. Rows between experts are not judged."""
+        transform = deep_gemm.transform_sf_into_required_layout
+        for wrong in (1.5, -1.0, float("nan")):
+            scales = random_scales((300, 5), "cpu", powers_of_two=True)
+            scales[7, 3] = wrong
+            with pytest.raises(
+                ValueError, match=r"powers of two.*per_token_cast_to_fp8\(x, use_ue8m0=True, gran_k=32\)"
+            ):
+                transform(scales, 300, 160, (1, 32))
+            assert torch.equal(
+                transform(scales, 300, 640, (1, 128), disable_ue8m0_cast=True).nan_to_num(), scales.nan_to_num()
+            )
+            assert (transform(scales, 300, 640, (1, 128), psum_layout=on("cpu", [7, 140]))[7:128] == 0).all()
+        with pytest.raises(ValueError, match=r"per_block_cast_to_fp8\(x, use_ue8m0=True, gran_k=128\)"):
+            transform(scales[5:8], 300, 640, (1, 128, 128), is_sfa=False)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -191,6 +400,12 @@ class TestTransform:
         )
         assert result is scales
 
+    def test_psum_layout_changes_nothing(self, device) -> None:
+        scales = random_scales((300, 5), device)
+        ends = on(device, [5, 140])
+        result = deep_gemm.transform_sf_into_required_layout(scales, 300, 640, (1, 128), psum_layout=ends)
+        assert torch.equal(result, scales)
+
     def test_positional_as_vllm_calls_it(self, device) -> None:
         scales = random_scales((2, 3, 5), device)
         assert deep_gemm.transform_sf_into_required_layout(scales, 300, 600, (1, 128, 128), 2, False) is scales
@@ -210,8 +425,9 @@ class TestTransform:
             transform(scales, 33, 600, (1, 128), num_groups=1)
         with pytest.raises(ValueError, match="is_sfa must say"):
             transform(scales, 33, 600, (1, 128, 128))
-        with pytest.raises(ValueError, match="says 1x64"):
-            transform(scales, 33, 600, (1, 64))
+        for columns in (32, 64):  # 32: on Blackwell only
+            with pytest.raises(ValueError, match=f"one per 1x128 or 128x128, but the recipe .* says 1x{columns}"):
+                transform(scales, 33, 600, (1, columns))
         with pytest.raises(ValueError, match="recipe must be"):
             transform(scales, 33, 600, (128,))
 
@@ -223,18 +439,6 @@ def test_refusals(device) -> None:
         deep_gemm.get_mn_major_tma_aligned_tensor(scales.double())
     with pytest.raises(ValueError, match="but have 1 dimensions"):
         deep_gemm.get_mn_major_tma_aligned_tensor(scales[0])
-    call = deep_gemm.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
-    counts = torch.tensor([128, 256], dtype=torch.int32, device=device)
-    with pytest.raises(
-        ValueError, match=r"sf must have 3 rows, one per 128 of each group's K in \[128, 256\], but has 4"
-    ):
-        call(scales, counts, [128, 256])
-    with pytest.raises(TypeError, match="ks_tensor must be int32"):
-        call(scales[:3], counts.long(), [128, 256])
-    with pytest.raises(ValueError, match=r"must have the shape \(1,\)"):
-        call(scales[:1], counts, [128])
-    with pytest.raises(ValueError, match="must not be negative"):
-        call(scales[:1], counts, [256, -128])
 
 
 @pytest.mark.gpu

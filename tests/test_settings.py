@@ -12,7 +12,7 @@ from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
 import deep_gemm
-from deep_gemm import simulator
+from deep_gemm import settings, simulator
 from deep_gemm._extension import C
 
 DEFAULTS = {
@@ -30,9 +30,7 @@ DEFAULTS = {
 def defaults_afterwards():
     yield
     for name, value in DEFAULTS.items():
-        C.set_call_setting(True, 0, name, value)
-        for index in range(torch.cuda.device_count()):
-            C.set_call_setting(False, index, name, value)
+        C.set_call_setting_everywhere(name, value)
 
 
 def dense(device, m: int = 70, n: int = 136, k: int = 400) -> None:
@@ -67,9 +65,98 @@ def test_num_sms(device) -> None:
     grouped(device)
     deep_gemm.set_num_sms(available, device)
     assert deep_gemm.get_num_sms(device) == available
-    for wrong in (0, -1, available + 1):
-        with pytest.raises(ValueError, match=f"between 1 and the {available} SMs"):
-            deep_gemm.set_num_sms(wrong, device)
+    deep_gemm.set_num_sms(1, device)
+    deep_gemm.set_num_sms(0, device)
+    assert deep_gemm.get_num_sms(device) == available
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_more_sms_than_there_are_is_no_limit(device) -> None:
+    available = deep_gemm.get_num_sms(device)
+    deep_gemm.set_num_sms(available + 1000)
+    dense(device)
+    assert deep_gemm.get_num_sms(device) == available
+
+
+def test_set_without_a_device_reaches_every_device() -> None:
+    """As a program sets it before it says `torch.cuda.set_device`. A device's own value lasts until then."""
+    devices = ["cpu", "cuda:0", "cuda:7"]  # settings want no GPU
+    deep_gemm.set_tc_util(50, "cuda:7")
+    deep_gemm.set_num_sms(20, "cuda:7")
+    assert [deep_gemm.get_tc_util(device) for device in devices] == [100, 100, 50]
+    deep_gemm.set_tc_util(70)
+    assert [deep_gemm.get_tc_util(device) for device in devices] == [70, 70, 70]
+    assert C.get_call_setting(False, 7, "num_sms") == 20
+    deep_gemm.set_tc_util(0, "cuda:7")
+    assert [deep_gemm.get_tc_util(device) for device in devices] == [70, 70, 100]
+    deep_gemm.set_tc_util(0)
+    assert [deep_gemm.get_tc_util(device) for device in devices] == [100, 100, 100]
+    for setter, name, value in [
+        (deep_gemm.set_pdl, "pdl", False),
+        (deep_gemm.set_ignore_compile_dims, "ignore_compile_dims", True),
+        (deep_gemm.set_batch_invariant, "batch_invariant", True),
+        (deep_gemm.set_block_size_multiple_of, "block_n_multiple_of", 16),
+        (deep_gemm.set_num_sms, "num_sms", 3),
+    ]:
+        setter(value)
+        assert {C.get_call_setting(False, index, name) for index in (0, 7, 63)} == {value}
+        assert C.get_call_setting(True, 0, name) == value
+
+
+def test_settings_do_not_start_cuda(monkeypatch) -> None:
+    """On a machine with GPUs whose torch has not started CUDA: neither setting nor reading asks for more than that."""
+
+    def started(*_) -> None:
+        raise AssertionError("CUDA was started")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    for name in ("current_device", "is_available", "init", "get_device_properties"):
+        monkeypatch.setattr(torch.cuda, name, started)
+    monkeypatch.setattr(settings.C, "device_facts", started)
+    deep_gemm.set_num_sms(1000)
+    assert deep_gemm.get_num_sms() == 1000
+    deep_gemm.set_tc_util(40, "cuda")
+    assert deep_gemm.get_tc_util() == deep_gemm.get_tc_util("cuda:0") == 40
+    assert deep_gemm.get_tc_util("cuda:1") == 100
+    assert deep_gemm.get_pdl()
+    assert not deep_gemm.get_batch_invariant()
+
+
+COUNTS = {
+    "num_sms": deep_gemm.set_num_sms,
+    "percent": deep_gemm.set_tc_util,
+    "block_m": deep_gemm.set_block_size_multiple_of,
+    "alignment": deep_gemm.set_mk_alignment_for_contiguous_layout,
+    "expected_m": deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout,
+}
+
+
+@pytest.mark.parametrize("wrong", [True, False, float("nan"), 64.0, "64", None], ids=str)
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_are_integers(name, wrong) -> None:
+    if name == "expected_m" and wrong is None:
+        assert COUNTS[name](wrong) == 128
+        return
+    with pytest.raises(TypeError, match=f"{name} must be an integer, but is {wrong!r}"):
+        COUNTS[name](wrong)
+
+
+@pytest.mark.parametrize("wrong", [2, -1, float("nan"), 1.0, "yes", None], ids=str)
+def test_switches_are_on_or_off(wrong) -> None:
+    for setter, name in [
+        (deep_gemm.set_pdl, "enabled"),
+        (deep_gemm.set_batch_invariant, "enabled"),
+        (deep_gemm.set_ignore_compile_dims, "ignore"),
+        (deep_gemm.use_deterministic_algorithms, "enabled"),
+    ]:
+        with pytest.raises(TypeError, match=f"{name} must be True or False, but is {wrong!r}"):
+            setter(wrong)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_results_are_deterministic_either_way(enabled) -> None:
+    deep_gemm.use_deterministic_algorithms(enabled)
 
 
 def test_num_sms_bounds_the_grid() -> None:
@@ -172,8 +259,8 @@ def test_batch_invariant(device) -> None:
 
 def test_alignment() -> None:
     assert deep_gemm.get_mk_alignment_for_contiguous_layout() == 128
-    assert deep_gemm.get_k_alignment_for_contiguous_layout() == 128
     with alignment_of(64):
+        assert deep_gemm.get_k_alignment_for_contiguous_layout() == 64
         assert deep_gemm.get_mk_alignment_for_contiguous_layout() == 64
         assert deep_gemm.get_m_alignment_for_contiguous_layout() == 64
     for wrong in (0, -128, 4, 100, 1 << 20):
@@ -185,7 +272,11 @@ def test_alignment() -> None:
 @pytest.mark.parametrize(("expected_m", "alignment"), [(None, 128), (1, 64), (64, 64), (65, 128), (4096, 128)])
 def test_theoretical_alignment(expected_m, alignment) -> None:
     assert deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m) == alignment
-    assert deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m=expected_m) == alignment
+    assert (
+        deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m=expected_m, num_groups=8) == alignment
+    )
+    with pytest.raises(ValueError, match="num_groups must be at least 0, but is -1"):
+        deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m, -1)
 
 
 @pytest.mark.gpu
@@ -205,9 +296,14 @@ def test_devices_that_do_not_exist(device) -> None:
 
 
 def test_values_out_of_range() -> None:
-    for percent in (0, 101, -5):
+    for percent in (101, -5):
         with pytest.raises(ValueError, match=rf"tc_util must be between 1 and 100, but is {percent}"):
             deep_gemm.set_tc_util(percent, "cpu")
+    for num_sms in (-1, 1 << 40):
+        with pytest.raises(ValueError, match=rf"num_sms must be between 0 and \d+, but is {num_sms}"):
+            deep_gemm.set_num_sms(num_sms)
+    with pytest.raises(TypeError, match="one number, a pair, or two numbers, but not"):
+        deep_gemm.set_block_size_multiple_of((16, 16), 16)
 
 
 def test_threads_may_set_while_others_call() -> None:

@@ -1,7 +1,9 @@
-// What a caller sets for a device once and every later call obeys. Read on the warm path, so plain atomics; no lock
-// anywhere.
+// What a caller sets once, for one device or for all, and every later call obeys. Read on the warm path, so plain
+// atomics; no lock anywhere. Each device has every value of its own: what holds for all devices is stored in all of
+// them, so that reading never looks further.
 #pragma once
 
+#include <array>
 #include <atomic>
 
 #include "../config/problem.hpp"
@@ -19,11 +21,17 @@ struct CallSettings {
     std::atomic<int32_t> batch_invariant = 0;
 
     static CallSettings& of(DeviceId id) {
-        static constexpr int kMaxDevices = 64;
-        static CallSettings settings[kMaxDevices + 1];
         require_runtime(id.simulated || (id.index >= 0 && id.index < kMaxDevices), "device index ", id.index,
                         " is not below ", kMaxDevices);
-        return settings[id.simulated ? kMaxDevices : id.index];
+        return of_every_device()[id.simulated ? kMaxDevices : id.index];
+    }
+
+    static constexpr int kMaxDevices = 64;
+
+    /// Of each GPU, and last of the simulator. No GPU needs to be open, or there at all.
+    static std::array<CallSettings, kMaxDevices + 1>& of_every_device() {
+        static constinit std::array<CallSettings, kMaxDevices + 1> settings{};
+        return settings;
     }
 
     /// How tensors of grouped calls are laid out: one convention for the whole process, not a property of a device.

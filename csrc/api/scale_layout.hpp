@@ -3,6 +3,7 @@
 
 #include <deep_gemm/kernels/scale_layout_params.cuh>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <initializer_list>
@@ -16,7 +17,7 @@
 namespace deep_gemm {
 
 inline const char* name(ScaleEncoding encoding) {
-    constexpr const char* kNames[] = {"words", "exponents_exact", "exponents_rounded"};
+    constexpr const char* kNames[] = {"words", "exponents_exact"};
     return kNames[static_cast<int>(encoding)];
 }
 
@@ -38,9 +39,9 @@ inline jit::KernelSource render(const ScaleLayoutConfig& config) {
     return render_scale_kernel("scale_layout", "ScaleLayoutParams", definition, "run_scale_layout<kConfig>");
 }
 
-inline jit::KernelSource render_k_grouped(ScaleEncoding encoding) {
-    const std::string function = concat("run_k_grouped_scale_layout<deep_gemm::ScaleEncoding::", name(encoding), ">");
-    return render_scale_kernel("scale_layout_k_grouped", "KGroupedScaleLayoutParams", "", function);
+inline jit::KernelSource render_k_grouped(int32_t gran_k) {
+    return render_scale_kernel("scale_layout_k_grouped", "KGroupedScaleLayoutParams", "",
+                               concat("run_k_grouped_scale_layout<", gran_k, ">"));
 }
 
 /// Tiles along K that kernels exist for: a source of few scales a row is then read in whole cache lines as well.
@@ -85,7 +86,7 @@ inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params,
     const ScaleLayoutConfig config = choose_scale_layout(params, encoding);
     size_t tile_index = 0;
     while (kScaleTileKs[tile_index] != config.tile_k) ++tile_index;
-    static KernelTable<3 * 2 * kScaleTileKs.size()> table;
+    static KernelTable<2 * 2 * kScaleTileKs.size()> table;
     const size_t variant = (static_cast<size_t>(encoding) * 2 + config.rows_first) * kScaleTileKs.size() + tile_index;
     const Kernel& kernel = table.get(device, variant, [&] { return render(config); });
 
@@ -105,24 +106,32 @@ inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params,
     device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), stream, extents);
 }
 
-/// `source_scales` and `num_groups` are host facts: only the simulator needs the first, to know how much may be read.
-inline void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutParams& params,
-                                          int64_t source_scales, ScaleEncoding encoding, void* stream) {
+/// Elements of K that may share a scale of K groups.
+inline constexpr std::array<int32_t, 2> kKGroupedGranularities = {32, 128};
+
+inline void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutParams& params, int32_t gran_k,
+                                          void* stream) {
     if (params.k_words == 0 || params.padded_rows == 0) return;
-    static KernelTable<3> table;
-    const Kernel& kernel = table.get(device, static_cast<size_t>(encoding), [&] { return render_k_grouped(encoding); });
+    static KernelTable<kKGroupedGranularities.size()> table;
+    const size_t variant = std::ranges::find(kKGroupedGranularities, gran_k) - kKGroupedGranularities.begin();
+    require(variant < kKGroupedGranularities.size(), "scales of K groups are one per 32 or per 128 of K, not per ",
+            gran_k);
+    const Kernel& kernel = table.get(device, variant, [&] { return render_k_grouped(gran_k); });
 
     const int64_t row_blocks = (params.padded_rows + kScaleLayoutThreads - 1) / kScaleLayoutThreads;
     const int64_t blocks = row_blocks * params.k_words;
     require(blocks < (int64_t{1} << 31), "scales need ", blocks, " blocks, more than a grid holds");
-    const int64_t last = (source_scales - 1) * params.k_stride + (params.rows - 1) * params.row_stride;
-    const Extent extents[] = {
-        {.data = params.source, .bytes = static_cast<size_t>(last + 1) * 4, .name = "sf", .writable = false},
-        {.data = params.group_ks, .bytes = static_cast<size_t>(params.num_groups) * 4, .name = "ks", .writable = false},
-        {.data = params.target,
-         .bytes = static_cast<size_t>(params.k_words) * params.padded_rows * 4,
-         .name = "packed sf",
-         .writable = true}};
+    const int64_t last = (params.k_scales - 1) * params.k_stride + (params.rows - 1) * params.row_stride;
+    const size_t source_words = params.k_scales == 0 || params.rows == 0 ? 0 : static_cast<size_t>(last + 1);
+    const Extent extents[] = {{.data = params.source, .bytes = source_words * 4, .name = "sf", .writable = false},
+                              {.data = params.grouped_layout,
+                               .bytes = static_cast<size_t>(params.num_groups) * 4,
+                               .name = "grouped_layout",
+                               .writable = false},
+                              {.data = params.target,
+                               .bytes = static_cast<size_t>(params.k_words) * params.padded_rows * 4,
+                               .name = "packed sf",
+                               .writable = true}};
     const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = kScaleLayoutThreads};
     device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), stream, extents);
 }

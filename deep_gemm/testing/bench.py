@@ -37,42 +37,37 @@ def bench(fn: Callable[[], Any], num_warmups: int = 5, num_tests: int = 10, high
     torch.empty(256 << 20, dtype=torch.int8, device="cuda").zero_()
     if high_precision:
         x = torch.randn((8192, 8192), dtype=torch.float32, device="cuda")
-        x @ x
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.mm(x, x)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     start.record()
     for _ in range(num_tests):
         fn()
     end.record()
     torch.cuda.synchronize()
-    return start.elapsed_time(end) / num_tests / 1e3
+    return float(start.elapsed_time(end)) / num_tests / 1e3
 
 
 @contextlib.contextmanager
-def _suppressed_output(enabled: bool) -> Iterator[None]:
-    """Send the process's stdout and stderr to nowhere: the profiler's libraries write to the descriptors themselves."""
-    if not enabled:
+def suppress_stdout_stderr() -> Iterator[None]:
+    """Send what the process prints to nowhere, native libraries' output to the descriptors included."""
+    with contextlib.ExitStack() as undone:
+        nowhere = undone.enter_context(open(os.devnull, "w"))
+        for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+            stream.flush()
+            saved = os.dup(descriptor)
+            undone.callback(os.close, saved)
+            undone.callback(os.dup2, saved, descriptor)
+            os.dup2(nowhere.fileno(), descriptor)
+            # What was written meanwhile must not come out afterwards.
+            undone.callback(stream.flush)
+        undone.enter_context(contextlib.redirect_stdout(nowhere))
+        undone.enter_context(contextlib.redirect_stderr(nowhere))
         yield
-        return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.dup2(saved[0], 1)
-        os.dup2(saved[1], 2)
-        for descriptor in (*saved, nowhere):
-            os.close(descriptor)
 
 
 def kernel_seconds(events: Sequence[Any], name: str, with_multiple_kernels: bool = False) -> float:
     """Mean seconds of a launch of the kernels whose name contains `name`, out of the profiler's averages; 0 if none."""
-    found = [event for event in events if event.device_type != torch.autograd.DeviceType.CPU and name in event.key]
+    found = [event for event in events if event.device_type.name != "CPU" and name in event.key]
     if len(found) > 1 and not with_multiple_kernels:
         names = ", ".join(sorted(event.key for event in found))
         raise ValueError(f"{name!r} names {len(found)} kernels ({names}): be exact, or say with_multiple_kernels=True")
@@ -117,7 +112,7 @@ def bench_kineto(
             fn()
         torch.cuda.synchronize()
 
-    with _suppressed_output(suppress_kineto_output):
+    with suppress_stdout_stderr() if suppress_kineto_output else contextlib.nullcontext():
         fn()  # compiles what is not compiled yet
         # The profiler's first recording is slow and incomplete: one round warms it up, the next one counts.
         schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)

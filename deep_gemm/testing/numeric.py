@@ -25,3 +25,21 @@ def count_bytes(*tensors: Any) -> int:
         elif item is not None:
             total += item.numel() * item.element_size()
     return total
+
+
+def assert_bitwise_equal(x: torch.Tensor, y: torch.Tensor, message: str = "") -> None:
+    """Raise AssertionError, beginning with `message`, unless shapes, dtypes and all bits are equal (NaN's too)."""
+    what = f"{message}: " if message else ""
+    if (x.shape, x.dtype) != (y.shape, y.dtype):
+        raise AssertionError(f"{what}{x.dtype} {[*x.shape]} is compared with {y.dtype} {[*y.shape]}")
+    left, right = (
+        t.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).view(x.numel(), x.element_size())
+        for t in (x, y.to(x.device))
+    )
+    different = (left != right).any(1).view(x.shape)
+    if bool(different.any()):
+        first = tuple(different.nonzero()[0].tolist())
+        raise AssertionError(
+            f"{what}{int(different.sum())} of {x.numel()} elements differ, the first at {first}: {x[first].item()} and "
+            f"{y[first].item()}"
+        )

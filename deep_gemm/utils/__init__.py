@@ -1,28 +1,34 @@
-"""Helpers of the public API: casts to scaled FP8, integer helpers, and the scale layouts."""
+"""Helpers of the public API: casts to scaled FP8 and FP4, integer helpers, and the scale layouts."""
 
-from . import layout, math
+from . import layout
 from .layout import *  # noqa: F403
 from .math import (
     align,
+    cast_back_from_fp4,
     ceil_div,
     ceil_to_ue8m0,
     pack_ue8m0_to_int,
     per_block_cast_to_fp8,
     per_channel_cast_to_fp8,
     per_custom_dims_cast_to_fp8,
+    per_token_cast_to_fp4,
     per_token_cast_to_fp8,
+    transpose_packed_fp4,
+    unpack_ue8m0_from_int,
 )
 
 __all__ = [
     "align",
+    "cast_back_from_fp4",
     "ceil_div",
     "ceil_to_ue8m0",
-    "layout",
-    "math",
     "pack_ue8m0_to_int",
     "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8",
     "per_custom_dims_cast_to_fp8",
+    "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
-    *layout.__all__,
+    "transpose_packed_fp4",
+    "unpack_ue8m0_from_int",
 ]
+__all__ += layout.__all__

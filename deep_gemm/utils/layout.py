@@ -7,11 +7,23 @@ from ..layout import (
     get_tma_aligned_size,
     transform_sf_into_required_layout,
 )
+from ..settings import (
+    get_k_alignment_for_contiguous_layout,
+    get_m_alignment_for_contiguous_layout,
+    get_mk_alignment_for_contiguous_layout,
+    get_theoretical_mk_alignment_for_contiguous_layout,
+    set_mk_alignment_for_contiguous_layout,
+)
 
 __all__ = [
+    "get_k_alignment_for_contiguous_layout",
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
+    "get_m_alignment_for_contiguous_layout",
+    "get_mk_alignment_for_contiguous_layout",
     "get_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_tensor",
+    "get_theoretical_mk_alignment_for_contiguous_layout",
     "get_tma_aligned_size",
+    "set_mk_alignment_for_contiguous_layout",
     "transform_sf_into_required_layout",
 ]

@@ -1,21 +1,30 @@
-"""Integer helpers and casts to scaled FP8.
+"""Integer helpers and casts to scaled FP8 and FP4.
 
 A cast takes a BF16 or FP32 tensor and returns `(t, sf)`: `t` in `torch.float8_e4m3fn`, `sf` in FP32, so that `t * sf`
 is close to the input. The scale of a group of values is its largest magnitude over 448 (the largest E4M3 value), where
 magnitudes below 1e-4 count as 1e-4 (so zeros give zeros, never 0/0). With `use_ue8m0` scales are rounded up to powers
 of two, as UE8M0, the scale format of Blackwell, can hold. All work on any device.
+
+FP4 is E2M1: a sign and one of eight magnitudes up to 6. Two codes share a byte (torch.int8), the first in the low
+nibble.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
 
+from .._numbers import integer
+
 _E4M3_MAX = 448.0
+_E2M1_MAX = 6.0
+_E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # by code; codes from 8 on are their negatives
 _SMALLEST_AMAX = 1e-4
 _FP32_MANTISSA_BITS = 23
 _SCALES_PER_WORD = 4
+_UE8M0_NAN = 255
 
 
 def ceil_div(x: int, y: int) -> int:
@@ -53,6 +62,22 @@ def pack_ue8m0_to_int(x: torch.Tensor) -> torch.Tensor:
     return (bits >> _FP32_MANTISSA_BITS).to(torch.uint8).view(torch.int32)
 
 
+def unpack_ue8m0_from_int(packed_sf: torch.Tensor) -> torch.Tensor:
+    """int32 `[..., n]` -> FP32 `[..., 4 * n]`: the scales whose exponents `pack_ue8m0_to_int` packed.
+
+    An exponent of 0 gives 0, and one of 255, which is UE8M0's NaN, gives NaN.
+    """
+    if packed_sf.dtype != torch.int32:
+        raise TypeError(f"packed_sf must be torch.int32, but is {packed_sf.dtype}")
+    if packed_sf.dim() == 0:
+        raise ValueError("packed_sf must have a dimension along which scales are packed, but is a scalar")
+    # A copy, because contiguous() leaves any stride to a dimension of size one, which views as bytes do not take.
+    words = packed_sf.clone(memory_format=torch.contiguous_format)
+    exponents = words.view(torch.uint8).to(torch.int32)
+    scales = (exponents << _FP32_MANTISSA_BITS).view(torch.float32)
+    return scales.masked_fill(exponents == _UE8M0_NAN, torch.nan)
+
+
 def _require_float(x: torch.Tensor, dimensions: int | None = None) -> None:
     if not x.is_floating_point():
         raise TypeError(f"x must be a floating-point tensor (BF16 or FP32), but is {x.dtype}")
@@ -60,17 +85,18 @@ def _require_float(x: torch.Tensor, dimensions: int | None = None) -> None:
         raise ValueError(f"x must have {dimensions} dimensions, but its shape is {[*x.shape]}")
 
 
-def _scales(amax: torch.Tensor, use_ue8m0: bool) -> torch.Tensor:
+def _scales(values: torch.Tensor, dims: tuple[int, ...], largest: float, use_ue8m0: bool) -> torch.Tensor:
+    """One scale for all values along `dims`, which it keeps with size one: values over it are at most `largest`."""
+    amax = values.abs().amax(dim=dims, keepdim=True) if values.numel() else values.sum(dim=dims, keepdim=True)
     # A tensor divisor, because on a GPU torch multiplies by the reciprocal of a Python number, which is inexact.
-    sf = amax.clamp(min=_SMALLEST_AMAX) / torch.full((), _E4M3_MAX, device=amax.device)
+    sf = amax.clamp(min=_SMALLEST_AMAX) / torch.full((), largest, device=amax.device)
     return ceil_to_ue8m0(sf) if use_ue8m0 else sf
 
 
 def _cast_groups(x: torch.Tensor, dims: tuple[int, ...], use_ue8m0: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Cast with one scale for all values along `dims`. The scales keep `dims` with size one."""
     values = x.float()
-    amax = values.abs().amax(dim=dims, keepdim=True) if values.numel() else values.sum(dim=dims, keepdim=True)
-    sf = _scales(amax, use_ue8m0)
+    sf = _scales(values, dims, _E4M3_MAX, use_ue8m0)
     # The quotient may pass 448 by one rounding of FP32; some versions of torch cast what is out of range to NaN.
     return (values / sf).clamp(-_E4M3_MAX, _E4M3_MAX).to(torch.float8_e4m3fn), sf
 
@@ -92,7 +118,7 @@ def per_token_cast_to_fp8(
     _require_float(x, 2)
     if use_packed_ue8m0 and not use_ue8m0:
         raise ValueError("use_packed_ue8m0 needs use_ue8m0: only powers of two can be packed")
-    m, n = x.shape
+    m, n, gran_k = *x.shape, integer("gran_k", gran_k, smallest=1)
     columns = align(n, gran_k * (_SCALES_PER_WORD if use_packed_ue8m0 else 1))
     groups = _padded(x, m, columns).reshape(m, columns // gran_k, gran_k)
     t, sf = _cast_groups(groups, (2,), use_ue8m0)
@@ -103,7 +129,7 @@ def per_token_cast_to_fp8(
 def per_channel_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = 128) -> tuple[torch.Tensor, torch.Tensor]:
     """`[m, n]` -> FP8 `[m, n]` and one scale per column and `gran_k` rows, `[ceil(m / gran_k), n]`."""
     _require_float(x, 2)
-    m, n = x.shape
+    m, n, gran_k = *x.shape, integer("gran_k", gran_k, smallest=1)
     rows = align(m, gran_k)
     groups = _padded(x, rows, n).reshape(rows // gran_k, gran_k, n)
     t, sf = _cast_groups(groups, (1,), use_ue8m0)
@@ -113,7 +139,7 @@ def per_channel_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = 128)
 def per_block_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = 128) -> tuple[torch.Tensor, torch.Tensor]:
     """`[m, n]` -> FP8 `[m, n]` and one scale per `gran_k` x `gran_k` block, `[ceil(m / gran_k), ceil(n / gran_k)]`."""
     _require_float(x, 2)
-    m, n = x.shape
+    m, n, gran_k = *x.shape, integer("gran_k", gran_k, smallest=1)
     rows, columns = align(m, gran_k), align(n, gran_k)
     blocks = _padded(x, rows, columns).reshape(rows // gran_k, gran_k, columns // gran_k, gran_k)
     t, sf = _cast_groups(blocks, (1, 3), use_ue8m0)
@@ -128,9 +154,89 @@ def per_custom_dims_cast_to_fp8(
     The scales have the shape of `x`'s dimensions `dims`, without those of size one.
     """
     _require_float(x)
+    for dim in dims:
+        if not -x.dim() <= dim < x.dim():
+            raise IndexError(f"dims must name dimensions of x, which has {x.dim()}, but are {[*dims]}")
     kept = {dim % x.dim() for dim in dims}
     shared = tuple(dim for dim in range(x.dim()) if dim not in kept)
     if not shared:
         raise ValueError(f"dims {[*dims]} names every dimension of x: no values would share a scale")
     t, sf = _cast_groups(x, shared, use_ue8m0)
     return t, sf.squeeze()
+
+
+def per_token_cast_to_fp4(
+    x: torch.Tensor, use_ue8m0: bool, gran_k: int = 128, use_packed_ue8m0: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`[m, n]`, n even -> packed FP4, int8 `[m, n / 2]`, and one scale per row and `gran_k` columns.
+
+    The scale of a group is its largest magnitude over 6; quotients halfway between two FP4 values go to the one whose
+    code is even. The scales are `[m, ceil(n / gran_k)]`, or with `use_packed_ue8m0` packed four to an int32.
+    """
+    _require_float(x, 2)
+    if x.shape[1] % 2 != 0:
+        raise ValueError(f"x must have an even number of columns, two to a byte, but its shape is {[*x.shape]}")
+    if use_packed_ue8m0 and not use_ue8m0:
+        raise ValueError("use_packed_ue8m0 needs use_ue8m0: only powers of two can be packed")
+    m, n, gran_k = *x.shape, integer("gran_k", gran_k, smallest=1)
+    columns = align(n, gran_k * (_SCALES_PER_WORD if use_packed_ue8m0 else 1))
+    groups = _padded(x, m, columns).reshape(m, columns // gran_k, gran_k).float()
+    sf = _scales(groups, (2,), _E2M1_MAX, use_ue8m0)
+    codes = _e2m1_codes(groups / sf).view(m, columns)[:, :n]
+    sf = sf.squeeze(2)
+    return _pack_codes(codes), pack_ue8m0_to_int(sf) if use_packed_ue8m0 else sf
+
+
+def cast_back_from_fp4(
+    packed: torch.Tensor, sf: torch.Tensor, gran_k: int = 128, use_packed_ue8m0: bool = False
+) -> torch.Tensor:
+    """What `per_token_cast_to_fp4` returned (with the same `gran_k` and `use_packed_ue8m0`) -> FP32 `[m, n]`."""
+    _require_packed_fp4(packed, "packed")
+    gran_k = integer("gran_k", gran_k, smallest=1)
+    scales = unpack_ue8m0_from_int(sf) if use_packed_ue8m0 else sf
+    m, n = packed.shape[0], packed.shape[1] * 2
+    wanted = align(ceil_div(n, gran_k), _SCALES_PER_WORD) if use_packed_ue8m0 else ceil_div(n, gran_k)
+    if tuple(scales.shape) != (m, wanted):
+        words = " packed exponents" if use_packed_ue8m0 else ""
+        raise ValueError(
+            f"sf must hold {m} rows of {wanted}{words}, one for {gran_k} of {n} columns, but its shape is {[*sf.shape]}"
+        )
+    codes = _unpack_codes(packed)
+    magnitudes = torch.tensor(_E2M1_VALUES, device=packed.device)[(codes & 7).long()]
+    values = torch.where(codes >= 8, -magnitudes, magnitudes)
+    return values * scales.repeat_interleave(gran_k, 1)[:, :n]
+
+
+def transpose_packed_fp4(a: torch.Tensor) -> torch.Tensor:
+    """Packed FP4 `[m, n / 2]` of a matrix `[m, n]`, m even -> that of its transpose, `[n, m / 2]`."""
+    _require_packed_fp4(a, "a")
+    if a.shape[0] % 2 != 0:
+        raise ValueError(f"a must have an even number of rows, two to a byte of the result, but has {a.shape[0]}")
+    return _pack_codes(_unpack_codes(a).T)
+
+
+def _require_packed_fp4(packed: torch.Tensor, name: str) -> None:
+    if packed.dtype != torch.int8:
+        raise TypeError(f"{name} must be torch.int8, two FP4 codes a byte, but is {packed.dtype}")
+    if packed.dim() != 2:
+        raise ValueError(f"{name} must have 2 dimensions, but its shape is {[*packed.shape]}")
+
+
+def _e2m1_codes(x: torch.Tensor) -> torch.Tensor:
+    """Codes of the nearest FP4 values, uint8; of two that are equally near, of the even one. Zero has no sign."""
+    midpoints = [(low + high) / 2 for low, high in itertools.pairwise(_E2M1_VALUES)]
+    boundaries = torch.tensor(midpoints, device=x.device)
+    # A quotient on a boundary stays below it. Above an odd code it must not: that boundary moves down by one number.
+    boundaries[1::2] = torch.nextafter(boundaries[1::2], boundaries.new_zeros(()))
+    codes = torch.bucketize(x.abs(), boundaries).to(torch.uint8)
+    return codes | ((x < 0) & (codes != 0)).to(torch.uint8) << 3
+
+
+def _pack_codes(codes: torch.Tensor) -> torch.Tensor:
+    return (codes[:, 0::2] | codes[:, 1::2] << 4).contiguous().view(torch.int8)
+
+
+def _unpack_codes(packed: torch.Tensor) -> torch.Tensor:
+    """Packed FP4 `[m, n / 2]` -> codes, uint8 `[m, n]`."""
+    pairs = packed.contiguous().view(torch.uint8)
+    return torch.stack((pairs & 15, pairs >> 4), dim=2).flatten(1)

@@ -10,18 +10,10 @@
 namespace deep_gemm {
 
 /// The UE8M0 exponent of an FP32 scale. What has no such exponent becomes NaN, which no result can hide.
-template <ScaleEncoding kEncoding>
 DG_DEVICE uint32_t to_ue8m0(uint32_t bits) {
-    constexpr uint32_t kMantissa = 0x007fffffu;
+    constexpr uint32_t kSignAndMantissa = 0x807fffffu;
     constexpr uint32_t kNan = 0xffu;
-    const uint32_t sign_and_exponent = bits >> 23;
-    if constexpr (kEncoding == ScaleEncoding::exponents_exact) {
-        return (bits & (0x80000000u | kMantissa)) != 0 ? kNan : sign_and_exponent;
-    } else {
-        // A negative scale has 256 or more here, and the largest finite scales round up to infinity: both end as NaN.
-        const uint32_t rounded = sign_and_exponent + ((bits & kMantissa) != 0 ? 1u : 0u);
-        return rounded < kNan ? rounded : kNan;
-    }
+    return (bits & kSignAndMantissa) != 0 ? kNan : bits >> 23;
 }
 
 template <ScaleLayoutConfig kConfig>
@@ -64,7 +56,7 @@ DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
         uint32_t value = 0;
         if constexpr (kConfig.packs()) {
             for (int32_t part = 0; part < kScalesPerWord; ++part)
-                value |= to_ue8m0<kConfig.encoding>(tile[tile_word * kScalesPerWord + part][tile_row]) << (8 * part);
+                value |= to_ue8m0(tile[tile_word * kScalesPerWord + part][tile_row]) << (8 * part);
         } else {
             value = tile[tile_word][tile_row];
         }
@@ -72,37 +64,52 @@ DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
     }
 }
 
+/// Where a group's scales and words begin, and how many scales it has.
+struct KGroupOfScales {
+    int32_t first_scale, num_scales, first_word;
+};
+
+/// The group that `word` belongs to; one without scales for a word past all groups. What grouped_layout holds is
+/// trusted for nothing but where scales go: no group reaches past the source.
+template <int32_t kGranK>
+DG_DEVICE KGroupOfScales find_k_group(const KGroupedScaleLayoutParams& params, int32_t word) {
+    KGroupOfScales found = {};
+    uint32_t previous_end = 0;
+    for (int32_t group = 0; group < params.num_groups; ++group) {
+        uint32_t k = static_cast<uint32_t>(max(params.grouped_layout[group], 0));
+        if (params.psum_alignment > 0) {
+            const uint32_t alignment = static_cast<uint32_t>(params.psum_alignment);
+            const uint32_t begin = (previous_end + alignment - 1) / alignment * alignment;
+            previous_end = k;
+            k = k > begin ? k - begin : 0;
+        }
+        const int32_t left = params.k_scales - found.first_scale;
+        found.num_scales = min(static_cast<int32_t>((k + kGranK - 1) / kGranK), left);
+        const int32_t words = (found.num_scales + kScalesPerWord - 1) / kScalesPerWord;
+        if (word < found.first_word + words) return found;
+        found.first_word += words;
+        found.first_scale += found.num_scales;
+    }
+    return {};
+}
+
 /// One thread a word: rows are contiguous in source and target, so nothing needs transposing.
-template <ScaleEncoding kEncoding>
+template <int32_t kGranK>
 DG_DEVICE void run_k_grouped_scale_layout(const KGroupedScaleLayoutParams& params) {
     const int32_t row_blocks = (params.padded_rows + kScaleLayoutThreads - 1) / kScaleLayoutThreads;
     const int32_t block = static_cast<int32_t>(blockIdx.x);
     const int32_t word = block / row_blocks;
     const int32_t row = block % row_blocks * kScaleLayoutThreads + static_cast<int32_t>(threadIdx.x);
     ptx::wait_for_previous_grid();
-
-    // Find the group of this word: where its words and its source scales begin.
-    int32_t group_word = 0;
-    int32_t group_scale = 0;
-    int32_t group_scales = 0;
-    for (int32_t group = 0; group < params.num_groups; ++group) {
-        const int32_t k = params.group_ks[group];
-        const int32_t words = (k + 511) / 512;
-        group_scales = (k + 127) / 128;
-        if (word < group_word + words) break;
-        group_word += words;
-        group_scale += group_scales;
-        group_scales = 0;  // past the last group: a word that no group owns is written as zero
-    }
     if (row >= params.padded_rows) return;
 
+    const KGroupOfScales group = find_k_group<kGranK>(params, word);
+    const int32_t first = (word - group.first_word) * kScalesPerWord;
     uint32_t value = 0;
-    const int32_t first = (word - group_word) * kScalesPerWord;
     for (int32_t part = 0; part < kScalesPerWord; ++part) {
-        if (row < params.rows && first + part < group_scales) {
-            const int64_t scale = group_scale + first + part;
-            value |= to_ue8m0<kEncoding>(params.source[scale * params.k_stride + row * params.row_stride])
-                     << (8 * part);
+        if (row < params.rows && first + part < group.num_scales) {
+            const int64_t scale = group.first_scale + first + part;
+            value |= to_ue8m0(params.source[scale * params.k_stride + row * params.row_stride]) << (8 * part);
         }
     }
     params.target[static_cast<int64_t>(word) * params.padded_rows + row] = value;

@@ -7,9 +7,8 @@ namespace deep_gemm {
 
 /// What becomes of a 32-bit scale word on the way.
 enum class ScaleEncoding : int32_t {
-    words,              // copied bit for bit (FP32 scales, or exponents packed already)
-    exponents_exact,    // FP32 powers of two -> UE8M0, four along K in one word; anything else becomes NaN (0xFF)
-    exponents_rounded,  // FP32 -> UE8M0, rounded up to a power of two; negative scales become NaN (0xFF)
+    words,            // copied bit for bit (FP32 scales, or exponents packed already)
+    exponents_exact,  // FP32 powers of two -> UE8M0, four along K in one word; anything else becomes NaN (0xFF)
 };
 
 inline constexpr int32_t kScalesPerWord = 4;  // UE8M0 exponents in one int32, lowest K in the low byte
@@ -37,16 +36,18 @@ struct ScaleLayoutParams {
     int32_t row_granularity;  // rows that share one source scale
 };
 
-/// source [sum of ceil(k_g / 128), rows] in any strides -> target [sum of ceil(k_g / 512)][padded_rows]: no word mixes
-/// groups.
+/// source [sum of ceil(k_g / gran_k), rows] in any strides -> target [k_words][padded_rows], where a group has
+/// ceil(k_g / (4 gran_k)) words: no word mixes groups. Words past those of all groups are written as zero.
 struct KGroupedScaleLayoutParams {
     const uint32_t* source;
     uint32_t* target;
     int64_t row_stride, k_stride;
-    const int32_t* group_ks;  // k_g of each group, on the device
+    const int32_t* grouped_layout;  // k_g of each group, on the device; in the psum layout, where each group's K ends
+    int32_t psum_alignment;         // in the psum layout, each group's K starts at a multiple of it; otherwise 0
     int32_t rows, padded_rows;
     int32_t num_groups;
-    int32_t k_words;  // rows of the target
+    int32_t k_scales;  // rows of the source: no more are read, whatever grouped_layout says
+    int32_t k_words;   // rows of the target
 };
 
 }  // namespace deep_gemm

@@ -1,0 +1,98 @@
+"""Names of the public API that this library does not serve yet.
+
+Programs look for them when they load, so they are there; calling one raises NotImplementedError, which says what is
+missing and what serves in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+__all__ = [
+    "SymmBuffer",
+    "bf16_mega_moe",
+    "einsum",
+    "fp4_gemm_nt",
+    "fp8_einsum",
+    "fp8_fp4_mega_moe",
+    "fp8_fp4_mqa_logits",
+    "fp8_fp4_paged_mqa_logits",
+    "fp8_gemm_nt_skip_head_mid",
+    "fp8_mqa_logits",
+    "fp8_paged_mqa_logits",
+    "get_paged_mqa_logits_metadata",
+    "get_symm_buffer_for_mega_moe",
+    "k_grouped_fp4_gemm_nt_contiguous",
+    "m_grouped_fp4_gemm_nt_contiguous",
+    "m_grouped_fp4_gemm_nt_masked",
+    "tf32_hc_prenorm_gemm",
+    "transform_weights_for_mega_moe",
+]
+
+
+def _message(name: str, missing: str, instead: str) -> str:
+    return f"deep_gemm.{name} is not there yet: {missing}. Use {instead}."
+
+
+def _planned(name: str, missing: str, instead: str) -> Callable[..., NoReturn]:
+    def function(*arguments: Any, **keywords: Any) -> NoReturn:
+        raise NotImplementedError(_message(name, missing, instead))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Raises NotImplementedError: {missing}. Use {instead}."
+    return function
+
+
+_BATCHES = "products batched over heads have no kernel"
+einsum = _planned("einsum", _BATCHES, "torch.einsum")
+fp8_einsum = _planned("fp8_einsum", _BATCHES, "fp8_gemm_nt for each head, or torch.einsum on BF16 tensors")
+fp8_gemm_nt_skip_head_mid = _planned(
+    "fp8_gemm_nt_skip_head_mid",
+    "no kernel leaves gaps between the heads of D",
+    "fp8_gemm_nt into a tensor without gaps, and copy its heads to their places",
+)
+
+_FP4 = "FP4 operands are multiplied by Blackwell's tensor cores, for which there are no kernels"
+_FP8_INSTEAD = "on operands that deep_gemm.utils casts to FP8"
+fp4_gemm_nt = _planned("fp4_gemm_nt", _FP4, f"fp8_gemm_nt {_FP8_INSTEAD}")
+m_grouped_fp4_gemm_nt_contiguous = _planned(
+    "m_grouped_fp4_gemm_nt_contiguous", _FP4, f"m_grouped_fp8_gemm_nt_contiguous {_FP8_INSTEAD}"
+)
+m_grouped_fp4_gemm_nt_masked = _planned(
+    "m_grouped_fp4_gemm_nt_masked", _FP4, f"m_grouped_fp8_gemm_nt_masked {_FP8_INSTEAD}"
+)
+k_grouped_fp4_gemm_nt_contiguous = _planned(
+    "k_grouped_fp4_gemm_nt_contiguous", _FP4, f"k_grouped_fp8_gemm_nt_contiguous {_FP8_INSTEAD}"
+)
+
+_LOGITS = "logits of an indexer's queries have no kernel"
+_LOGITS_INSTEAD = "torch: the sum over heads of weights * relu(q @ kv.T), between each row's bounds"
+fp8_mqa_logits = _planned("fp8_mqa_logits", _LOGITS, _LOGITS_INSTEAD)
+fp8_paged_mqa_logits = _planned("fp8_paged_mqa_logits", _LOGITS, _LOGITS_INSTEAD)
+fp8_fp4_mqa_logits = _planned("fp8_fp4_mqa_logits", _LOGITS, _LOGITS_INSTEAD)
+fp8_fp4_paged_mqa_logits = _planned("fp8_fp4_paged_mqa_logits", _LOGITS, _LOGITS_INSTEAD)
+get_paged_mqa_logits_metadata = _planned("get_paged_mqa_logits_metadata", _LOGITS, _LOGITS_INSTEAD)
+
+tf32_hc_prenorm_gemm = _planned(
+    "tf32_hc_prenorm_gemm",
+    "hyperconnections' product has no kernel",
+    "torch.matmul on FP32 tensors, and the sum of squares of A's rows",
+)
+
+_MEGA = "no kernel sends tokens to other GPUs while it multiplies"
+_MEGA_INSTEAD = (
+    "a library that dispatches and combines tokens, with m_grouped_fp8_gemm_nt_contiguous, _masked, or their BF16 "
+    "counterparts between"
+)
+get_symm_buffer_for_mega_moe = _planned("get_symm_buffer_for_mega_moe", _MEGA, _MEGA_INSTEAD)
+transform_weights_for_mega_moe = _planned("transform_weights_for_mega_moe", _MEGA, _MEGA_INSTEAD)
+fp8_fp4_mega_moe = _planned("fp8_fp4_mega_moe", _MEGA, _MEGA_INSTEAD)
+bf16_mega_moe = _planned("bf16_mega_moe", _MEGA, _MEGA_INSTEAD)
+
+
+class SymmBuffer:
+    """The buffer that mega-MoE calls share between GPUs. Raises NotImplementedError, as they do."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        raise NotImplementedError(_message("SymmBuffer", _MEGA, _MEGA_INSTEAD))
