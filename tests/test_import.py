@@ -36,6 +36,47 @@ assert any("_C.so" in path for path in new), new
     assert python(code).split() == []
 
 
+def test_import_asks_about_gpus_without_the_cuda_runtime():
+    """The runtime would start the driver, and children of a later fork could not use CUDA."""
+    code = """
+import os, torch
+seen = []
+def is_available():
+    seen.append(os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+    return False
+torch.cuda.is_available = is_available
+torch.cuda.device_count = lambda: seen.append("counted")
+import deep_gemm
+print(*seen, os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+"""
+    *seen, after = python(code, PYTORCH_NVML_BASED_CUDA_CHECK=None).split()
+    assert set(seen) <= {"1"}
+    assert after == "None"
+    assert python(code, PYTORCH_NVML_BASED_CUDA_CHECK="0").split()[-1] == "0"
+
+
+@pytest.mark.gpu
+def test_children_of_a_fork_after_the_import_use_cuda():
+    code = """
+import os, torch, deep_gemm
+from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
+def work():
+    x = torch.randn(64, 256, device="cuda", dtype=torch.bfloat16)
+    w = torch.randn(128, 256, device="cuda", dtype=torch.bfloat16)
+    d = torch.empty(64, 128, device="cuda", dtype=torch.bfloat16)
+    deep_gemm.fp8_gemm_nt(per_token_cast_to_fp8(x, False), per_block_cast_to_fp8(w, False), d)
+    return deep_gemm.testing.calc_diff(d, x @ w.T) < 1e-2
+children = []
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if work() else 1)
+    children.append(child)
+print(*[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], work())
+"""
+    assert python(code).split() == ["0", "0", "True"]
+
+
 def test_import_reads_no_setting():
     code = """
 import os, deep_gemm.jit
