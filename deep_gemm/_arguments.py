@@ -61,6 +61,7 @@ def _or_none(kind: Kind) -> Kind:
 _TENSOR = Kind("Tensor", "a tensor", _is_tensor)
 _INTEGER = Kind("SymInt", "an integer", _is_integer)
 _INTEGERS = Kind("SymInt[]", "a sequence of integers", _are_integers())
+_BOOLEAN = Kind("bool", "True or False", lambda value: isinstance(value, (bool, int)))
 _TRIPLE = Kind("int[]", "three integers (rows of a, rows of b, K)", _are_integers(3))
 _OPERAND_RECIPE = Kind("int[]", "two integers (rows, K)", _are_integers(2))
 KINDS = {
@@ -70,11 +71,13 @@ KINDS = {
     "Recipe": _or_none(_TRIPLE),
     "OperandRecipe": _or_none(_OPERAND_RECIPE),
     "tuple[int, int, int]": _TRIPLE,
+    "Sequence[int]": _INTEGERS,
     "int": _INTEGER,
     "int | None": _or_none(_INTEGER),
     "Sequence[int] | None": _or_none(_INTEGERS),
     "str": Kind("str", "a str such as 'nk'", lambda value: isinstance(value, str)),
-    "bool": Kind("bool", "True or False", lambda value: isinstance(value, (bool, int))),
+    "bool": _BOOLEAN,
+    "bool | None": _or_none(_BOOLEAN),
 }
 
 

@@ -98,3 +98,29 @@ def _run_resolved(function: Callable[..., None], arguments: dict[str, Any]) -> N
     function(**{name: resolve(value) for name, value in arguments.items()})
     if d.is_neg():
         d.copy_(resolved[id(d)])
+
+
+def layout(function: Callable[Parameters, torch.Tensor]) -> Callable[Parameters, torch.Tensor]:
+    """Decorate a function that brings scales into a layout: an operator of torch, which serves where torch traces."""
+    operator = operators.define_layout(function)
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> torch.Tensor:
+        if is_dynamo_compiling():
+            return operator(*args, **kwargs)
+        arguments = dict(signature.bind(*args, **kwargs).arguments)
+        tensors = list(tensors_of(arguments))
+        if operators.is_traced([tensor for _, tensor in tensors]):
+            return operator(*args, **kwargs)
+        for name, tensor in tensors:
+            refusal = no_memory(name, tensor, function.__name__) if _is_empty_handed(tensor) else None
+            if refusal is not None:
+                raise refusal
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _is_empty_handed(tensor: torch.Tensor) -> bool:
+    return type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.data_ptr() == 0

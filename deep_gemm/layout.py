@@ -15,6 +15,8 @@ import torch
 
 from ._extension import C
 from ._numbers import integer
+from ._product import layout as _layout
+from .operators import stands_in
 from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = [
@@ -48,6 +50,7 @@ def get_tma_aligned_size(mn: int, element_size: int) -> int:
     return _ceil_div(mn, per_line) * per_line
 
 
+@_layout
 def get_mn_major_tma_aligned_tensor(sf: torch.Tensor) -> torch.Tensor:
     """FP32 scales `[mn, k]` or `[groups, mn, k]` in any strides -> the same values, MN-major, MN padded to 16 bytes.
 
@@ -57,6 +60,7 @@ def get_mn_major_tma_aligned_tensor(sf: torch.Tensor) -> torch.Tensor:
     return _as_required(sf)
 
 
+@_layout
 def get_mn_major_tma_aligned_packed_ue8m0_tensor(
     sf: torch.Tensor, psum_layout: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -72,6 +76,7 @@ def get_mn_major_tma_aligned_packed_ue8m0_tensor(
     return _packed(_rows_of_experts(sf, psum_layout), rows=sf.shape[-2], row_granularity=1)
 
 
+@_layout
 def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     sf: torch.Tensor,
     grouped_layout: torch.Tensor | None = None,
@@ -132,15 +137,16 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     else:
         words = (scales + groups * (_SCALES_PER_WORD - 1)) // _SCALES_PER_WORD
     alignment = k_alignment if use_psum_layout else 0
-    if sf.device.type == "cpu":
+    if sf.device.type == "cpu" and not stands_in(layout):
         _require_agreement(layout.tolist(), sizes, scales, gran_k, alignment)
     padded_rows = get_tma_aligned_size(rows, 4)
     out = torch.empty((words, padded_rows), dtype=torch.int32, device=sf.device)[:, :rows]
-    if out.numel() > 0:
+    if out.numel() > 0 and not stands_in(sf):
         C.scale_layout_transform_k_grouped(sf, layout.contiguous(), out, padded_rows, gran_k, alignment)
     return out
 
 
+@_layout
 def transform_sf_into_required_layout(
     sf: torch.Tensor,
     mn: int,
@@ -173,7 +179,7 @@ def transform_sf_into_required_layout(
             of two: rounding them would change what the data mean. (While a CUDA graph is captured they cannot be
             looked at, and become NaN.)
     """
-    blackwell = C.scale_layout_arch_major(sf) >= 10
+    blackwell = _arch_major(sf) >= 10
     rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, (32, 128) if blackwell else (128,))
     mn, k = integer("mn", mn, smallest=0), integer("k", k, smallest=0)
     grouped = num_groups is not None
@@ -211,6 +217,15 @@ def transform_sf_into_required_layout(
     if rows_per_scale == 1:
         return _as_required(sf)
     return sf
+
+
+def _arch_major(sf: torch.Tensor) -> int:
+    """Of the device that the scales lie on, or would: those on the meta device, a GPU's where there is one."""
+    if not stands_in(sf):
+        return C.scale_layout_arch_major(sf)
+    if sf.is_cuda or (sf.is_meta and torch.cuda.is_available()):
+        return torch.cuda.get_device_capability(sf.device if sf.is_cuda else None)[0]
+    return C.device_facts(True, 0)["arch_major"]
 
 
 def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible_columns: tuple[int, ...]) -> tuple[int, int]:
@@ -299,8 +314,9 @@ def _rows_of_experts(sf: torch.Tensor, psum_layout: torch.Tensor | None) -> torc
 
 
 def _require_powers_of_two(sf: torch.Tensor, rows_per_scale: int, columns_per_scale: int) -> None:
-    if sf.is_cuda and torch.cuda.is_current_stream_capturing():
-        return  # nothing may wait for the device now; the packing kernel writes NaN for what is none
+    # Where nothing may wait for the device, or nothing is there yet, the packing kernel writes NaN for what is none.
+    if stands_in(sf) or (sf.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return
     if bool((sf.contiguous().view(torch.int32) & _SIGN_AND_MANTISSA).any()):
         cast = "per_token_cast_to_fp8" if rows_per_scale == 1 else "per_block_cast_to_fp8"
         raise ValueError(
@@ -323,7 +339,10 @@ def _has_required_layout(sf: torch.Tensor, padded_rows: int) -> bool:
     # the kernels compute addresses from the padded size. So the strides have to agree even then.
     groups_fit = sf.dim() == 2 or sf.stride(0) == padded_rows * sf.shape[-1]
     return (
-        groups_fit and sf.stride(-2) == 1 and sf.stride(-1) == padded_rows and sf.data_ptr() % _TMA_ALIGNMENT_BYTES == 0
+        groups_fit
+        and sf.stride(-2) == 1
+        and sf.stride(-1) == padded_rows
+        and (stands_in(sf) or sf.data_ptr() % _TMA_ALIGNMENT_BYTES == 0)
     )
 
 
@@ -340,7 +359,7 @@ def _as_required(sf: torch.Tensor) -> torch.Tensor:
     if _has_required_layout(sf, padded_rows):
         return sf
     out = _empty_required((*sf.shape[:-2], sf.shape[-1]), rows, sf.dtype, sf.device)
-    if sf.numel() > 0:
+    if sf.numel() > 0 and not stands_in(sf):
         C.scale_layout_transform(_three_dimensional(sf), _three_dimensional(out), padded_rows, 1, _WORDS)
     return out
 
@@ -348,7 +367,7 @@ def _as_required(sf: torch.Tensor) -> torch.Tensor:
 def _packed(sf: torch.Tensor, rows: int, row_granularity: int) -> torch.Tensor:
     words = _ceil_div(sf.shape[-1], _SCALES_PER_WORD)
     out = _empty_required((*sf.shape[:-2], words), rows, torch.int32, sf.device)
-    if out.numel() > 0:
+    if out.numel() > 0 and not stands_in(sf):
         padded_rows = get_tma_aligned_size(rows, 4)
         C.scale_layout_transform(
             _three_dimensional(sf), _three_dimensional(out), padded_rows, row_granularity, _EXPONENTS_EXACT

@@ -1,9 +1,10 @@
-"""The public products as operators of torch: `torch.ops.deep_gemm.<name>`.
+"""The public products and scale layouts as operators of torch: `torch.ops.deep_gemm.<name>`.
 
 An operator takes what the function of its name takes, with each `(tensor, scales)` pair as two arguments (`a`,
-`a_scales`), and writes `d`. The functions use them by themselves wherever torch records or transforms a program instead
-of running it: `torch.compile`, `torch.export`, `make_fx`, FakeTensor, functional tensors, the meta device, `vmap`.
-Sizes are checked when the program runs; an operator on fake or meta tensors checks nothing.
+`a_scales`), and writes `d`; that of a scale layout always returns a new tensor. The functions use them by themselves
+wherever torch records or transforms a program instead of running it: `torch.compile`, `torch.export`, `make_fx`,
+FakeTensor, functional tensors, the meta device, `vmap`. Products are checked when the program runs: an operator on fake
+or meta tensors checks nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ._arguments import OLDER_NAMES, kinds_of, scales_name
 
@@ -22,7 +24,7 @@ _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 
 def schema_of(function: Callable[..., Any]) -> str:
-    """The arguments of a product's operator in torch's schema language."""
+    """The arguments of a function's operator in torch's schema language."""
     parts = []
     for name, parameter in inspect.signature(function).parameters.items():
         if name in OLDER_NAMES:
@@ -57,8 +59,7 @@ def flat_arguments(kinds: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapp
 
 def define(name: str, function: Callable[..., None]) -> Callable[..., None]:
     """Make a product known to torch under a name. Returns the operator."""
-    kinds = kinds_of(function)
-    order = [parameter.split("=")[0].split()[-1] for parameter in schema_of(function).split(", ")]
+    kinds, order = kinds_of(function), _names_in(schema_of(function))
 
     def run(*args: Any, **kwargs: Any) -> None:
         flat = {**dict(zip(order, args, strict=False)), **kwargs}
@@ -73,28 +74,69 @@ def define(name: str, function: Callable[..., None]) -> Callable[..., None]:
         if in_dims[order.index(_WRITTEN)] is None:
             raise ValueError(f"vmap over {name}: {_WRITTEN} must have the mapped dimension, since each call writes it")
         for i in range(info.batch_size):
-            operator(
-                *(
-                    value.select(dim, i) if isinstance(value, torch.Tensor) and dim is not None else value
-                    for value, dim in zip(args, in_dims, strict=True)
-                )
-            )
+            operator(*_selected(i, in_dims, args))
         return None, None
 
-    qualified = f"{_NAMESPACE}::{name}"
-    _library.define(f"{name}({schema_of(function)}) -> ()", tags=(torch.Tag.pt2_compliant_tag,))
+    operator = _register(f"{name}({schema_of(function)}) -> ()", run, record, run_each)
+    return operator
+
+
+def define_layout(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Make a scale layout known to torch. `function` must take tensors that stand for others too: see `stands_in`."""
+    name = function.__name__
+    names = [*kinds_of(function)]
+    order = _names_in(schema_of(function))
+
+    def run(*args: Any, **kwargs: Any) -> torch.Tensor:
+        arguments = {**dict(zip(order, args, strict=False)), **kwargs}
+        result = function(**arguments)
+        # An operator may not return its argument.
+        return result.clone() if any(result is value for value in arguments.values()) else result
+
+    def run_each(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
+        return torch.stack([operator(*_selected(i, in_dims, args)) for i in range(info.batch_size)]), 0
+
+    operator = _register(f"{name}({schema_of(function)}) -> Tensor", run, run, run_each)
+
+    def call(*args: Any, **kwargs: Any) -> torch.Tensor:
+        named = {**dict(zip(names, args, strict=False)), **kwargs}
+        result: torch.Tensor = operator(
+            **{OLDER_NAMES.get(key, key): value for key, value in named.items() if value is not None}
+        )
+        return result
+
+    return call
+
+
+def _register(schema: str, run: Any, fake: Any, run_each: Any) -> Any:
+    name = schema.partition("(")[0]
+    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     for device in ("CPU", "CUDA"):
         _library.impl(name, run, device)
-    torch.library.register_fake(qualified, record, lib=_library)
-    torch.library.register_vmap(qualified, run_each, lib=_library)
-    operator = getattr(getattr(torch.ops, _NAMESPACE), name).default
-    return operator
+    torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=_library)
+    torch.library.register_vmap(f"{_NAMESPACE}::{name}", run_each, lib=_library)
+    return getattr(getattr(torch.ops, _NAMESPACE), name).default
+
+
+def _names_in(schema: str) -> list[str]:
+    return [parameter.split("=")[0].split()[-1] for parameter in schema.split(", ")]
+
+
+def _selected(index: int, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> list[Any]:
+    """One call's arguments out of those that vmap maps."""
+    return [
+        value.select(dim, index) if isinstance(value, torch.Tensor) and dim is not None else value
+        for value, dim in zip(args, in_dims, strict=True)
+    ]
+
+
+def stands_in(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has a shape and no memory because torch only computes shapes."""
+    return tensor.is_meta or isinstance(tensor, FakeTensor)
 
 
 def is_traced(tensors: list[torch.Tensor]) -> bool:
     """Whether torch is recording or transforming, or these tensors stand for others, so that an operator must serve."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
     if torch._C._len_torch_dispatch_stack() > 0 or (tensors and all(tensor.is_meta for tensor in tensors)):
         return True
     return any(

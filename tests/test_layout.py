@@ -255,7 +255,7 @@ class TestKGroups:
             (ValueError, "ks_cpu may be missing with use_psum_layout only", (scales[:3], counts, None)),
             (ValueError, "gran_k must be 32 or 128, but is 64", (scales[:3], counts, [128, 256], 64)),
             (ValueError, "k_alignment must be at least 1, but is 0", (scales[:3], counts, [128, 256], 128, 0)),
-            (ValueError, "on the device of sf", (scales[:3], counts.to("meta"), [128, 256])),
+            (ValueError, "grouped_layout is on the meta device", (scales[:3], counts.to("meta"), [128, 256])),
         ]:
             with pytest.raises(error, match=message):
                 self.pack(*arguments)

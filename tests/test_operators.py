@@ -257,3 +257,58 @@ def test_compiled_into_a_cuda_graph(cuda) -> None:
     for _ in range(4):
         got = compiled(a, b).clone()
     assert torch.equal(got, step(a, b))
+
+
+def scale_layouts():
+    """Name, and arguments, of each function that returns scales in another layout."""
+    scales = torch.rand(140, 6)
+    powers = torch.exp2(torch.randint(-9, 9, (140, 6)).float())
+    sizes = [256, 512]
+    return {
+        "get_mn_major_tma_aligned_tensor": (scales,),
+        "get_mn_major_tma_aligned_packed_ue8m0_tensor": (powers,),
+        "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor": (
+            powers.T.contiguous(),
+            torch.tensor(sizes, dtype=torch.int32),
+            sizes,
+        ),
+        "transform_sf_into_required_layout": (scales, 140, 768, (1, 128, 128), None, True),
+    }
+
+
+@pytest.mark.parametrize("name", scale_layouts())
+def test_scale_layouts_are_operators(name) -> None:
+    arguments = scale_layouts()[name]
+    function, tensors = getattr(deep_gemm, name), [x for x in arguments if isinstance(x, torch.Tensor)]
+    rest = arguments[len(tensors) :]
+    want = function(*arguments)
+
+    def program(*given):
+        return function(*given, *rest) * 2
+
+    assert torch.equal(operator(name)(*arguments), want)
+    outcome = torch.library.opcheck(operator(name), arguments)
+    assert set(outcome.values()) == {"SUCCESS"}
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(program, fullgraph=True, backend="aot_eager")(*tensors), want * 2)
+    recorded = make_fx(program)(*tensors)
+    assert f"deep_gemm.{name}" in recorded.code
+    assert torch.equal(recorded(*tensors), want * 2)
+    mapped = torch.vmap(lambda sf: function(sf, *arguments[1:]))(torch.stack([tensors[0]] * 2))
+    assert torch.equal(mapped, torch.stack([want] * 2))
+    on_meta = function(*(x.to("meta") for x in tensors), *rest)
+    assert on_meta.is_meta
+    assert (on_meta.shape, on_meta.stride(), on_meta.dtype) == (want.shape, want.stride(), want.dtype)
+    released = tensors[0].clone()
+    released.untyped_storage().resize_(0)
+    with pytest.raises(TypeError, match=r"sf has the shape .* but no memory"):
+        function(released, *arguments[1:])
+
+
+def test_a_layout_that_is_there_already_is_returned_outside_of_programs() -> None:
+    ready = deep_gemm.get_mn_major_tma_aligned_tensor(torch.rand(8, 3))
+    assert deep_gemm.get_mn_major_tma_aligned_tensor(ready) is ready
+    copy = operator("get_mn_major_tma_aligned_tensor")(ready)
+    assert torch.equal(copy, ready)
+    assert copy.data_ptr() != ready.data_ptr()
+    assert copy.stride() == ready.stride()
