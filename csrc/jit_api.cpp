@@ -106,7 +106,8 @@ Facts device_facts(bool simulated, int64_t index) {
 }
 
 /// Runs any kernel whose one argument is a struct of pointers (the tensors) and then 64-bit integers (the numbers), on
-/// the device and torch stream of the first tensor. The tests of this runtime use it; the library's calls do not.
+/// the device and torch stream of the first tensor. `name` is its extern "C" symbol. The tests of this runtime use it;
+/// the library's calls do not.
 void jit_launch(const String& name, const String& text, int64_t grid, int64_t block, int64_t cluster,
                 int64_t smem_bytes, bool dependent_launch, const Array<tvm::ffi::Tensor>& tensors,
                 const Array<int64_t>& numbers) {

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_cubin(compiler, target, fresh_cache):
     image = bytes.fromhex(check(compile_code(KERNEL, target), DG_JIT_CACHE_DIR=fresh_cache, **compiler).result)
     assert image.startswith(b"\x7fELF")
-    assert b".text.deep_gemm_kernel" in image
+    assert b".text.sample" in image
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
@@ -27,7 +27,7 @@ def test_ptx(compiler, target, fresh_cache):
     code = compile_code(KERNEL, target, "ptx")
     text = bytes.fromhex(check(code, DG_JIT_CACHE_DIR=fresh_cache, **compiler).result).decode()
     assert f".target {target}" in text
-    assert ".entry deep_gemm_kernel(" in text
+    assert ".entry sample(" in text
     assert "\t.loc" in text or ".loc\t" in text  # the simulator's reports name source lines
     assert not text.endswith("\0")
 
@@ -100,7 +100,7 @@ def test_dump_ptx(compiler, fresh_cache):
     for _ in range(2):
         check(compile_code(KERNEL), DG_JIT_CACHE_DIR=fresh_cache, DG_JIT_DUMP_PTX=1, **compiler)
         (path,) = Path(fresh_cache).glob("cache/*/kernel.ptx")
-        assert ".entry deep_gemm_kernel(" in path.read_text()
+        assert ".entry sample(" in path.read_text()
 
 
 def test_dump_sass(fresh_cache):

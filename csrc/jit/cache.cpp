@@ -83,7 +83,7 @@ void remove_leftovers(const std::string& directory) {
 
 std::string cache_key(const KernelSource& source, const std::string& target, Output output) {
     Sha256 digest;
-    digest.field(kFormat).field(source.name).field(source.entry).field(source.text).field(headers_digest());
+    digest.field(kFormat).field(source.name).field(source.text).field(headers_digest());
     digest.field(compiler_identity()).field(target).field(output == Output::cubin ? "cubin" : "ptx");
     for (const std::string& option : compile_options(target, output)) digest.field(option);
     return digest.hex().substr(0, 32);

@@ -156,7 +156,7 @@ const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t sm
     return kKernels.get({&device, smem_bytes, entry.key}, [&] {
         const std::string image = image_of(source, entry);
         const auto start = Clock::now();
-        const Kernel* kernel = device.load(image, source.entry, smem_bytes);
+        const Kernel* kernel = device.load(image, source.name.c_str(), smem_bytes);
         count(&Statistics::loaded);
         if (settings().print_load_time)
             std::fprintf(stderr, "deep_gemm: %s loaded on %s in %.1f ms\n", source.name.c_str(),
