@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "../util/files.hpp"
+#include "../util/interrupt.hpp"
 #include "../util/process.hpp"
 #include "../util/require.hpp"
 #include "cache.hpp"
@@ -35,7 +36,7 @@ public:
             if (!known) known = std::make_shared<Slot>();
             slot = known;
         }
-        const std::lock_guard guard(slot->mutex);
+        const auto guard = lock_interruptibly(slot->mutex);
         if (slot->made) return slot->value;
         auto [value, keep] = make();
         slot->made = keep;
@@ -45,7 +46,7 @@ public:
 
 private:
     struct Slot {
-        std::mutex mutex;
+        std::timed_mutex mutex;
         bool made = false;
         Value value{};
     };
