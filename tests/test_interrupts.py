@@ -152,7 +152,8 @@ KERNELS = '[("doubler", TEXT % f"{i}.0f") for i in range(4)]'
         ),
         (
             f"jit.compile_many({KERNELS}, 'sm_90a', workers=2)",
-            f"assert threading.active_count() <= 2; assert not any(r.error for r in jit.compile_many({KERNELS}, 'sm_90a'))",
+            f"assert threading.active_count() <= 2; results = jit.compile_many({KERNELS}, 'sm_90a'); "
+            "assert not any(result.error for result in results)",
         ),
     ],
     ids=["kernel", "thread", "compile_many"],

@@ -136,11 +136,11 @@ Inspected inspect(const std::string& root, const std::string& name, const std::s
     const Opened folder = open_folder(root, kEntries);
     if (!folder) return {.problem = folder.problem, .missing = true, .untrusted = folder.untrusted};
     const std::string path = concat(root, "/", kEntries, "/", name);
-    const Opened directory = open_private(folder.file, name, path);
+    const Opened directory = open_private(folder.file, name, path, O_DIRECTORY);
     if (!directory)
         return {.problem = directory.problem, .missing = directory.problem.empty(), .untrusted = directory.untrusted};
     const auto read = [&](const std::string& file, std::string& bytes) -> Inspected {
-        const Opened opened = open_private(directory.file, file.substr(1), path + file);
+        const Opened opened = open_private(directory.file, file.substr(1), path + file, 0);
         if (!opened.problem.empty()) return {.problem = opened.problem, .untrusted = opened.untrusted};
         auto found = read_file(opened.file);
         if (!found) return {.problem = opened ? path + file + " is no readable file" : "it has no" + file};
@@ -251,10 +251,11 @@ int64_t DiskCache::prune(uint64_t max_bytes, const std::string& kept) {
         if (entry.path == kept) continue;
         // Away by one rename: a reader sees all of an entry or nothing, and of two processes one removes it.
         const std::string away = draft_path(root_, "evicted");
-        if (std::rename(entry.path.c_str(), away.c_str()) != 0) continue;
+        const bool ours = std::rename(entry.path.c_str(), away.c_str()) == 0;
+        if (!ours && errno != ENOENT) continue;
         remove_quietly(away);
         bytes -= entry.bytes;
-        ++removed;
+        removed += ours;
     }
     return removed;
 }

@@ -43,10 +43,11 @@ inline std::string who_else_writes(const Descriptor& file, const std::string& pa
 }
 
 /// Opens what nobody else can have written: `name` in the directory `parent`, or where that is none, the path `name`.
-inline Opened open_private(const Descriptor& parent, const std::string& name, const std::string& path,
+/// `kind` is O_DIRECTORY, or 0 for a file.
+inline Opened open_private(const Descriptor& parent, const std::string& name, const std::string& path, int kind,
                            Sticky sticky = Sticky::refused) {
     Opened opened;
-    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    const int flags = kind | O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     opened.file = Descriptor(::openat(parent ? parent.number() : AT_FDCWD, name.c_str(), flags));
     if (!opened.file) {
         if (errno != ENOENT) opened.problem = concat("cannot open ", path, ": ", std::strerror(errno));
@@ -60,13 +61,15 @@ inline Opened open_private(const Descriptor& parent, const std::string& name, co
 }
 
 /// The directory of the whole cache.
-inline Opened open_root(const std::string& root) { return open_private(Descriptor(), root, root, Sticky::serves); }
+inline Opened open_root(const std::string& root) {
+    return open_private(Descriptor(), root, root, O_DIRECTORY, Sticky::serves);
+}
 
 /// The directory `name` of the cache at `root`, or why it must not be read from.
 inline Opened open_folder(const std::string& root, const std::string& name) {
     const Opened above = open_root(root);
     if (!above) return {.problem = above.problem, .untrusted = above.untrusted};
-    return open_private(above.file, name, root + "/" + name);
+    return open_private(above.file, name, root + "/" + name, O_DIRECTORY);
 }
 
 /// Makes the directory `name` of the cache at `root` where it is missing. Returns why nothing may be kept there, or an

@@ -32,7 +32,7 @@ void warn_once(const std::string& problem) {
 std::optional<std::string> find_winner(const std::string& key) {
     if (settings().cache_dir.empty()) return std::nullopt;
     const Opened folder = open_folder(settings().cache_dir, kFolder);
-    const Opened file = folder ? open_private(folder.file, key + ".json", file_of(key)) : Opened{};
+    const Opened file = folder ? open_private(folder.file, key + ".json", file_of(key), 0) : Opened{};
     if (const Opened& last = folder ? file : folder; last.untrusted) {
         warn_once(last.problem);
         return std::nullopt;

@@ -23,7 +23,8 @@ void check_interrupt();
 /// The same, but mostly only a look at the clock: for loops.
 void check_interrupt_now_and_then();
 
-/// Let check_interrupt throw in other threads, by their Linux ids, until they are let go on: for whoever waits for them.
+/// Let check_interrupt throw in other threads, by their Linux ids, until they are let go on: for whoever waits for
+/// them.
 void stop_threads(const std::vector<int64_t>& ids);
 void let_threads_go(const std::vector<int64_t>& ids);
 
