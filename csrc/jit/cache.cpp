@@ -274,7 +274,7 @@ void DiskCache::warn_once(const std::string& problem) {
     static std::once_flag warned;
     std::call_once(warned, [&] {
         report(concat("compiled kernels are kept in memory only: ", problem,
-                      ". Set DG_JIT_CACHE_DIR to a directory that can be written."));
+                      ". Set DG_JIT_CACHE_DIR to a directory that this user can write, and nobody else."));
     });
 }
 
@@ -288,7 +288,8 @@ int DiskCache::lock_file() {
     // Where someone deleted the cache directory, a new file must be locked, or other processes would not notice.
     const bool usable = file >= 0 && ::fstat(file, &facts) == 0 && facts.st_nlink > 0;
     if (!usable && make_directories(root_).empty() && open_root(root_))
-        file = ::open((root_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kFileMode);
+        // For this user only: who can read it could lock it, and let us wait.
+        file = ::open((root_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     return file;
 }
 
