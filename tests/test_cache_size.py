@@ -53,6 +53,10 @@ def test_use_counts_not_age(three):
     assert factors(three) == {"3.0", "9.0"}
     recent = (time.time() - DAY / 2,) * 2
     for path in (three / "cache").iterdir():
+        os.utime(path, (time.time() - 3 * DAY,) * 2)
+        before = path.stat().st_mtime
+        check(f"assert C.jit_entry_problem({path.name!r}) == ''", DG_JIT_CACHE_DIR=three)
+        assert path.stat().st_mtime == before  # to look is not to use
         os.utime(path, recent)
     counts(three, "compile(factor='3.0f')")
     assert {path.stat().st_mtime for path in (three / "cache").iterdir()} == {recent[0]}

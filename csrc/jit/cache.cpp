@@ -124,19 +124,19 @@ std::string draft_path(const std::string& root, const std::string& key) {
     return concat(root, "/", kDrafts, "/", key, ".", ::getpid(), ".", draft_counter++);
 }
 
-/// What is wrong with an entry; empty where it is whole. Its image, where it has one, is read into `image`.
 struct Inspected {
-    std::string problem = "";
-    bool missing = false;  // there is no entry
+    std::string problem = "";  // what is wrong with an entry; empty where it is whole
+    bool missing = false;      // there is no entry
     bool untrusted = false;
     std::string facts = "", image = "";
+    Descriptor directory = Descriptor();
 };
 
 Inspected inspect(const std::string& root, const std::string& name, const std::string& key, Output output) {
     const Opened folder = open_folder(root, kEntries);
     if (!folder) return {.problem = folder.problem, .missing = true, .untrusted = folder.untrusted};
     const std::string path = concat(root, "/", kEntries, "/", name);
-    const Opened directory = open_private(folder.file, name, path, O_DIRECTORY);
+    Opened directory = open_private(folder.file, name, path, O_DIRECTORY);
     if (!directory)
         return {.problem = directory.problem, .missing = directory.problem.empty(), .untrusted = directory.untrusted};
     const auto read = [&](const std::string& file, std::string& bytes) -> Inspected {
@@ -156,7 +156,7 @@ Inspected inspect(const std::string& root, const std::string& name, const std::s
         return {.problem = "its image has another size than when it was written"};
     if (flat_json::field(entry.facts, "image_sha256") != sha256(entry.image))
         return {.problem = "its image is not what was written"};
-    note_use(directory.file);
+    entry.directory = std::move(directory.file);
     return entry;
 }
 
@@ -198,6 +198,7 @@ std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked)
     }
     if (settings().dump_ptx && entry.output == Output::cubin && !is_file(directory_of(entry) + "/kernel.ptx"))
         return std::nullopt;
+    note_use(found.directory);
     const auto number = [&found](const char* name) { return std::atoi(flat_json::field(found.facts, name).c_str()); };
     return CachedImage{std::move(found.image),
                        {number("registers"), number("stack_bytes"), number("spill_bytes"),
