@@ -73,26 +73,6 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
 
 void report(const std::string& text) { std::fprintf(stderr, "deep_gemm: %s\n", text.c_str()); }
 
-/// What a directory holds; what cannot be read is left out.
-std::vector<std::filesystem::path> paths_in(const std::string& directory) {
-    std::vector<std::filesystem::path> paths;
-    std::error_code error;
-    std::filesystem::directory_iterator at(directory, error);
-    for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) paths.push_back(at->path());
-    return paths;
-}
-
-/// Directories that killed processes left half-written. A compilation takes seconds, so an hour is long ago.
-void remove_leftovers(const std::string& root) {
-    namespace fs = std::filesystem;
-    if (!open_folder(root, kDrafts)) return;
-    for (const fs::path& path : paths_in(root + "/" + kDrafts)) {
-        std::error_code error;
-        const auto age = fs::file_time_type::clock::now() - fs::last_write_time(path, error);
-        if (!error && age > std::chrono::hours(1)) remove_quietly(path.string());
-    }
-}
-
 /// Notes that an entry was used, in its directory's time: who looks for the oldest finds the one least needed. Once a
 /// day is enough.
 void note_use(const Descriptor& directory) {
@@ -178,8 +158,8 @@ DiskCache& DiskCache::get() {
 DiskCache::DiskCache() : root_(settings().cache_dir) {
     if (root_.empty())
         warn_once("HOME is not set, and DG_JIT_CACHE_DIR names no other place");
-    else
-        remove_leftovers(root_);
+    else if (open_folder(root_, kDrafts))
+        remove_leftovers(root_ + "/" + kDrafts, "");
 }
 
 std::string DiskCache::directory_of(const CacheEntry& entry) const {

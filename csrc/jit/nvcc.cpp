@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <mutex>
 
 #include "../util/files.hpp"
 #include "../util/process.hpp"
@@ -17,11 +18,15 @@ const std::string& compiler_path() { return settings().nvcc_compiler; }
 
 /// A directory for one compilation, removed at its end.
 struct WorkDirectory {
+    static constexpr std::string_view kBeginning = "deep_gemm-nvcc-";
     std::string path;
     WorkDirectory() {
         std::error_code error;
         const auto base = std::filesystem::temp_directory_path(error);
-        path = (error ? "/tmp" : base.string()) + "/deep_gemm-XXXXXX";
+        const std::string folder = error ? "/tmp" : base.string();
+        static std::once_flag swept;
+        std::call_once(swept, [&] { remove_leftovers(folder, kBeginning); });
+        path = concat(folder, "/", kBeginning, "XXXXXX");
         require_runtime(::mkdtemp(path.data()) != nullptr, "nvcc needs a temporary directory, but ", path,
                         " cannot be created: ", std::strerror(errno), " (set TMPDIR)");
     }

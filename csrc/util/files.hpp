@@ -8,12 +8,14 @@
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "require.hpp"
 
@@ -99,6 +101,27 @@ inline std::string make_directories(const std::string& path) {
 inline void remove_quietly(const std::string& path) {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
+}
+
+/// What a directory holds; what cannot be read is left out.
+inline std::vector<std::filesystem::path> paths_in(const std::string& directory) {
+    std::vector<std::filesystem::path> paths;
+    std::error_code error;
+    std::filesystem::directory_iterator at(directory, error);
+    for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) paths.push_back(at->path());
+    return paths;
+}
+
+/// Removes what killed processes of this user left half-written, by the beginning of its name. A compilation takes
+/// seconds, so an hour is long ago.
+inline void remove_leftovers(const std::string& directory, std::string_view beginning) {
+    constexpr time_t kHour = 60 * 60;
+    for (const std::filesystem::path& path : paths_in(directory)) {
+        struct stat facts{};
+        if (path.filename().string().starts_with(beginning) && ::lstat(path.c_str(), &facts) == 0 &&
+            facts.st_uid == ::geteuid() && facts.st_mtime < std::time(nullptr) - kHour)
+            remove_quietly(path.string());
+    }
 }
 
 inline bool is_file(const std::string& path) {
