@@ -39,6 +39,7 @@ Facts jit_settings() {
     const jit::Settings& s = jit::settings();
     Facts facts;
     facts.Set("cache_dir", String(s.cache_dir));
+    facts.Set("cache_max_bytes", static_cast<int64_t>(s.cache_max_bytes));
     facts.Set("include_dir", String(s.include_dir()));
     facts.Set("use_nvrtc", s.use_nvrtc);
     facts.Set("nvrtc_library", String(s.nvrtc_library));
@@ -73,6 +74,19 @@ String jit_cache_key(const String& name, const String& text, const String& targe
     return jit::cache_key({.name = name, .text = text}, target, parse_output(output));
 }
 
+int64_t jit_prune_cache(int64_t max_bytes) {
+    require(max_bytes >= 0, "a cache has a size of 0 bytes or more, not ", max_bytes);
+    return jit::DiskCache::get().prune(static_cast<uint64_t>(max_bytes));
+}
+
+String jit_entry_problem(const String& directory_name) { return jit::DiskCache::get().problem_of(directory_name); }
+
+std::vector<int64_t> to_vector(const Array<int64_t>& values) { return {values.begin(), values.end()}; }
+
+/// Ends what threads wait for or compute, by the ids that Linux gives them, until they are let go.
+void export_stop_threads(const Array<int64_t>& ids) { stop_threads(to_vector(ids)); }
+void export_let_threads_go(const Array<int64_t>& ids) { let_threads_go(to_vector(ids)); }
+
 Facts jit_statistics() {
     const jit::Statistics counts = jit::statistics();
     Facts facts;
@@ -106,7 +120,8 @@ Facts device_facts(bool simulated, int64_t index) {
 }
 
 /// Runs any kernel whose one argument is a struct of pointers (the tensors) and then 64-bit integers (the numbers), on
-/// the device and torch stream of the first tensor. The tests of this runtime use it; the library's calls do not.
+/// the device and torch stream of the first tensor. `name` is its extern "C" symbol. The tests of this runtime use it;
+/// the library's calls do not.
 void jit_launch(const String& name, const String& text, int64_t grid, int64_t block, int64_t cluster,
                 int64_t smem_bytes, bool dependent_launch, const Array<tvm::ffi::Tensor>& tensors,
                 const Array<int64_t>& numbers) {
@@ -148,6 +163,10 @@ DEEP_GEMM_EXPORT(jit_settings, deep_gemm::jit_settings);
 DEEP_GEMM_EXPORT(jit_compiler, deep_gemm::jit_compiler);
 DEEP_GEMM_EXPORT(jit_compile, deep_gemm::jit_compile);
 DEEP_GEMM_EXPORT(jit_cache_key, deep_gemm::jit_cache_key);
+DEEP_GEMM_EXPORT(jit_prune_cache, deep_gemm::jit_prune_cache);
+DEEP_GEMM_EXPORT(jit_entry_problem, deep_gemm::jit_entry_problem);
+DEEP_GEMM_EXPORT(stop_threads, deep_gemm::export_stop_threads);
+DEEP_GEMM_EXPORT(let_threads_go, deep_gemm::export_let_threads_go);
 DEEP_GEMM_EXPORT(jit_statistics, deep_gemm::jit_statistics);
 DEEP_GEMM_EXPORT(cuda_driver, deep_gemm::cuda_driver);
 DEEP_GEMM_EXPORT(device_facts, deep_gemm::device_facts);

@@ -141,6 +141,18 @@ def jit_compile(name: str, text: str, target: str, output: str, /) -> bytes:
 def jit_cache_key(name: str, text: str, target: str, output: str, /) -> str:
     """The name under which the disk cache keeps what `jit_compile` returns."""
 
+def jit_prune_cache(max_bytes: int, /) -> int:
+    """Remove entries, those unused for longest first, until the others take no more. Returns how many went."""
+
+def jit_entry_problem(directory_name: str, /) -> str:
+    """Why an entry of the disk cache, `<name>.<key>`, would not be loaded; empty where it would."""
+
+def stop_threads(ids: Sequence[int], /) -> None:
+    """End what these threads (`threading.get_native_id()`) wait for or simulate, now and until they are let go."""
+
+def let_threads_go(ids: Sequence[int], /) -> None:
+    """Undo `stop_threads`."""
+
 def jit_statistics() -> Mapping[str, Any]:
     """What this process compiled, found on disk and loaded, and the seconds that compiling took."""
 

@@ -9,7 +9,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -72,7 +71,7 @@ def precompile(arguments: argparse.Namespace) -> int:
         "bf16": int(arguments.bf16),
     }
     problems = [{"m": m, "n": n, "k": k} for n, k in arguments.weight for m in row_counts(arguments.max_m)]
-    with ThreadPoolExecutor() as pool:
+    with jit.worker_threads() as pool:
         kernels = pool.map(lambda sizes: C.problem_kernel("dense", {**sizes, **common}), problems)
         sources = list(dict.fromkeys((kernel["name"], kernel["text"]) for kernel in kernels))
     print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels")
@@ -181,6 +180,9 @@ if __name__ == "__main__":
     try:
         status = main()
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("\npython -m deep_gemm: interrupted", file=sys.stderr)
+        status = 130  # as shells report it: 128 and the signal's number
     except BrokenPipeError:  # the reader, as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         status = 0

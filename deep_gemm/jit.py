@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,8 @@ def list_cache() -> list[CacheEntry]:
     entries = []
     for path in sorted((root / "cache").glob("*/kernel.json")):
         try:
+            if not path.is_file():  # a FIFO would be waited for
+                continue
             facts = json.loads(path.read_text())
             entries.append(CacheEntry(path=path.parent, **{field: facts[field] for field in _JSON_FIELDS}))
         except (OSError, ValueError, KeyError):
@@ -117,6 +121,27 @@ def clear_cache() -> int:
     return len(entries)
 
 
+@contextmanager
+def worker_threads(count: int | None = None) -> Iterator[ThreadPoolExecutor]:
+    """A pool of threads that an exception in the `with` block ends soon, Ctrl-C above all.
+
+    What has not begun is dropped; waits for other processes and for nvcc end. NVRTC finishes the kernels it has begun.
+    """
+    ids: list[int] = []
+    pool = ThreadPoolExecutor(count, initializer=lambda: ids.append(threading.get_native_id()))
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        C.stop_threads(ids)
+        try:
+            pool.shutdown()
+        finally:
+            C.let_threads_go(ids)
+        raise
+    pool.shutdown()
+
+
 def compile_many(
     kernels: Iterable[tuple[str, str]],
     target: str,
@@ -137,7 +162,7 @@ def compile_many(
 
     Returns:
         One result for each kernel, in the order given. A kernel that does not compile has its `error` set, and the
-        others are compiled all the same.
+        others are compiled all the same. Interrupted (Ctrl-C), it keeps what is compiled and drops the rest.
     """
     work = list(kernels)
     workers = workers or len(os.sched_getaffinity(0))
@@ -154,7 +179,7 @@ def compile_many(
             error = caught
         return CompileResult(name, time.perf_counter() - start, error)
 
-    with ThreadPoolExecutor(max_workers=max(1, min(workers, len(work)))) as pool:
+    with worker_threads(max(1, min(workers, len(work)))) as pool:
         pending = {pool.submit(compile_one, index): index for index in range(len(work))}
         for done in as_completed(pending):
             results[pending[done]] = done.result()

@@ -8,7 +8,7 @@ from fresh import check
 
 TEXT = """
 struct Params { float* x; long long count; };
-extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void doubler(const __grid_constant__ Params params) {
     if (threadIdx.x < params.count) params.x[threadIdx.x] *= %s;
 }
 """

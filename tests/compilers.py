@@ -18,7 +18,7 @@ COMPILERS = [
 KERNEL = """
 struct Params { float* x; long long count; };
 template <int kFactor> __device__ float scaled(float x) { return x * kFactor; }
-extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void sample(const __grid_constant__ Params params) {
     if (threadIdx.x < params.count) params.x[threadIdx.x] = scaled<3>(params.x[threadIdx.x]);
 }
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import NamedTuple
 
@@ -48,10 +49,15 @@ def instructions(cubin: bytes) -> list[int]:
     return [first | second << 64 for first, second in struct.iter_unpack("<QQ", code(cubin))]
 
 
+def entry(text: str) -> str:
+    """The name of the kernel in a source text."""
+    return re.search(r"(\w+)\(const __grid_constant__", text)[1]
+
+
 def of_problem(grouping: str, fields: dict[str, int]) -> list[int]:
     """The instructions of the kernel that a problem gets: fields as C.problem_kernel takes them."""
-    text = str(C.problem_kernel(grouping, {"num_sms": HOPPER_SMS, **fields})["text"])
-    return instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+    kernel = C.problem_kernel(grouping, {"num_sms": HOPPER_SMS, **fields})
+    return instructions(C.jit_compile(kernel["name"], kernel["text"], "sm_90a", "cubin"))
 
 
 def target(index: int, branch: int) -> int:

@@ -77,6 +77,29 @@ def test_leftovers_of_killed_processes_are_removed(cache):
     assert new.exists()
 
 
+def test_leftovers_go_where_everything_is_cached(filled):
+    """Also those of a process that died before anything was kept, and of no other process's store."""
+    cache, _ = filled
+    old = cache / "drafts" / "old"
+    old.mkdir()
+    os.utime(old, (time.time() - 7200, time.time() - 7200))
+    assert counts(cache)[0]["compiled"] == 0
+    assert not old.exists()
+
+
+def test_leftovers_of_nvcc_are_removed(cache, tmp_path):
+    """Its files are not in the cache."""
+    temporary = tmp_path / "temporary"
+    old, new, foreign = (temporary / name for name in ("deep_gemm-nvcc-old", "deep_gemm-nvcc-new", "others"))
+    for folder in (old, new, foreign):
+        folder.mkdir(parents=True)
+    for folder in (old, foreign):
+        os.utime(folder, (time.time() - 7200, time.time() - 7200))
+    compiler = fake_nvcc(tmp_path, WRITE_IMAGE)
+    counts(cache, DG_JIT_USE_NVRTC=0, DG_JIT_NVCC_COMPILER=compiler, TMPDIR=temporary)
+    assert sorted(temporary.iterdir()) == sorted([new, foreign])
+
+
 def test_deleted_cache_directory_is_made_again(cache):
     did, printed = counts(cache, f"compile()\nimport shutil\nshutil.rmtree({str(cache)!r})\ncompile(factor='3.0f')")
     assert (did["compiled"], printed) == (2, "")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cached import COMPILE
+from cached import COMPILE, counts, entry
 from fresh import check, run
 
 TWO_KERNELS_TWICE = (
@@ -70,6 +70,89 @@ def test_full_disk(tiny_disk):
     outcome = run(TWO_KERNELS_TWICE, DG_JIT_CACHE_DIR=tiny_disk)
     assert_kept_in_memory(outcome)
     assert "No space left" in outcome.stderr
+
+
+def dangling_link(path: Path) -> None:
+    path.symlink_to(path.parent / "nowhere" / "at all")
+
+
+@pytest.mark.parametrize("part", ["", "cache", "drafts"])
+@pytest.mark.parametrize("put", [Path.touch, dangling_link, os.mkfifo], ids=["file", "dangling link", "FIFO"])
+def test_something_else_where_a_directory_belongs(cache, part: str, put) -> None:
+    if part:
+        cache.mkdir()
+    put(cache / part)
+    assert_kept_in_memory(run(TWO_KERNELS_TWICE, DG_JIT_CACHE_DIR=cache))
+
+
+def test_name_that_is_too_long(tmp_path) -> None:
+    outcome = run(TWO_KERNELS_TWICE, DG_JIT_CACHE_DIR=tmp_path / ("x" * 300))
+    assert_kept_in_memory(outcome)
+    assert "File name too long" in outcome.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+@pytest.mark.parametrize("mode", [0o700, 0o711])
+def test_home_of_another_user(tmp_path, mode: int) -> None:
+    """One that cannot be searched, and one that can."""
+    home = tmp_path / "home"
+    (home / ".deep_gemm" / "cache").mkdir(parents=True)
+    for folder in [home, *home.parents][:3]:
+        folder.chmod(0o755)
+    home.chmod(mode)
+    code = f"""
+try:  # which loads the compiler; the other user may not be able to read it
+    C.jit_compile("bad", "int x = y;", "sm_90a", "cubin")
+except RuntimeError:
+    pass
+os.seteuid(4711)
+{TWO_KERNELS_TWICE}
+os.seteuid(0)
+"""
+    assert_kept_in_memory(run(code, HOME=home, DG_JIT_CACHE_DIR=None))
+
+
+@pytest.mark.parametrize("file", ["kernel.cubin", "kernel.json"])
+@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, dangling_link], ids=["directory", "FIFO", "dangling link"])
+def test_something_else_where_a_file_of_an_entry_belongs(filled, file: str, put) -> None:
+    """It is damage: reported, and compiled again; nothing waits for a FIFO's other end."""
+    cache, image = filled
+    (entry(cache) / file).unlink()
+    put(entry(cache) / file)
+    assert check("result = len(jit.list_cache())", DG_JIT_CACHE_DIR=cache).result == (file != "kernel.json")
+    outcome = check(COMPILE + "result = [compile(), jit.statistics()['compiled']]", DG_JIT_CACHE_DIR=cache)
+    assert outcome.result == [image, 1]
+    assert outcome.stderr.count("damaged cache entry") == 1
+    assert counts(cache)[0]["compiled"] == 0
+
+
+@pytest.mark.parametrize("put", [Path.touch, os.mkfifo, dangling_link], ids=["file", "FIFO", "dangling link"])
+def test_something_else_where_an_entry_belongs(filled, put) -> None:
+    cache, _ = filled
+    path = entry(cache)
+    shutil.rmtree(path)
+    put(path)
+    assert counts(cache)[0]["compiled"] == 1
+    assert counts(cache) == ({"compiled": 0, "found_on_disk": 1, "loaded": 0, "compile_seconds": 0.0}, "")
+
+
+@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, dangling_link], ids=["directory", "FIFO", "dangling link"])
+def test_something_else_where_the_lock_belongs(cache, put) -> None:
+    cache.mkdir()
+    put(cache / "lock")
+    for compiled in (1, 0):
+        did, printed = counts(cache)
+        assert (did["compiled"], printed) == (compiled, "")
+
+
+def test_tilde_is_the_home_directory(tmp_path) -> None:
+    for name in ("~", "~/kernels"):
+        check(COMPILE + "compile()", DG_JIT_CACHE_DIR=name, HOME=tmp_path)
+    assert (tmp_path / "cache").is_dir()
+    assert (tmp_path / "kernels" / "cache").is_dir()
+    outcome = run(TWO_KERNELS_TWICE, DG_JIT_CACHE_DIR="~/kernels", HOME=None)
+    assert_kept_in_memory(outcome)
+    assert "HOME is not set" in outcome.stderr
 
 
 def test_read_only_directory_is_still_read():

@@ -79,7 +79,7 @@ def test_old_drivers_start_nothing_early(program, lines):
         "the kernel takes 16 bytes of parameters, but 8 came",
         "a kernel loaded on another device was launched on Fake 1 1",
         "cuLibraryGetKernel failed: CUDA_ERROR_X (500, what the driver says). The kernel's entry is not in the image",
-        "kernel deep_gemm_kernel needs 1048576 bytes of shared memory, but Fake 0 offers 232448 to a block",
+        "kernel some_kernel needs 1048576 bytes of shared memory, but Fake 0 offers 232448 to a block",
         "CUDA device 3 does not exist: the driver shows 3",
         "cuLaunchKernelEx failed: CUDA_ERROR_ILLEGAL_ADDRESS (700, what the driver says). A kernel launched earlier",
         "current 0, capture mode 0",

@@ -51,7 +51,8 @@ def waits_first(name: str, text: str) -> bool:
 @pytest.mark.parametrize("name", GEMMS)
 def test_gemms_wait_before_they_touch_memory(name) -> None:
     grouping, fields = GEMMS[name]
-    assert waits_first("gemm_sm90", str(C.problem_kernel(grouping, {"num_sms": 132, **fields})["text"]))
+    kernel = C.problem_kernel(grouping, {"num_sms": 132, **fields})
+    assert waits_first(str(kernel["name"]), str(kernel["text"]))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -59,7 +60,7 @@ def test_other_kernels_wait_before_they_touch_memory(name) -> None:
     params, function = OTHERS[name]
     text = f"""#include <deep_gemm/kernels/{name.removeprefix("k_grouped_")}.cuh>
 using namespace deep_gemm;
-extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ {params} params) {{ {function}(params); }}
+extern "C" __global__ void {name}(const __grid_constant__ {params} params) {{ {function}(params); }}
 """
     assert waits_first(name, text)
 
@@ -95,7 +96,7 @@ def test_launches_ask_for_it() -> None:
 # Lets the next kernel start at once, and writes only long after.
 SLOW_COPY = """
 struct Params { const float* from; float* to; long long count; };
-extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void slow_copy(const __grid_constant__ Params params) {
     asm volatile("griddepcontrol.launch_dependents;");
     const long long begin = clock64();
     while (clock64() - begin < 100000) {}

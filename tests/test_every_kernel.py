@@ -73,7 +73,7 @@ def compile_checked(texts: list[str]) -> list[str | None]:
     """Compile in a process that refuses spills and serialised wgmma; the error of each kernel, or None."""
     directory = jit.cache_dir()
     code = f"""
-results = jit.compile_many([("gemm_sm90", text) for text in {texts!r}], "sm_90a", workers=2, progress=False)
+results = jit.compile_many({[(sass.entry(text), text) for text in texts]!r}, "sm_90a", workers=2, progress=False)
 result = [result.error and str(result.error) for result in results]
 """
     where = {} if directory is None else {"DG_JIT_CACHE_DIR": directory}
@@ -119,7 +119,7 @@ def slow_fence(code: list[int]) -> str | None:
 
 
 def wrong_code(text: str) -> str | None:
-    code = sass.instructions(C.jit_compile("gemm_sm90", text, "sm_90a", "cubin"))
+    code = sass.instructions(C.jit_compile(sass.entry(text), text, "sm_90a", "cubin"))
     lost = lost_operand(text, code) or early_arrival(code)
     return lost or slow_loop(code) or wrong_yields(text, code) or slow_fence(code)
 
@@ -142,7 +142,7 @@ MOVED = """
 #include <deep_gemm/ptx/wgmma.cuh>
 using namespace deep_gemm;
 // Each lane loads a descriptor: ptxas cannot know that all have the same one.
-extern "C" __global__ void deep_gemm_kernel(const uint64_t* descriptors, float* out, int blocks) {
+extern "C" __global__ void planted(const uint64_t* descriptors, float* out, int blocks) {
     float sums[4] = {};
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
@@ -198,7 +198,7 @@ SELECTED = """
 #include <deep_gemm/ptx/wgmma.cuh>
 using namespace deep_gemm;
 // Sums start at zero by a branch in each round, which becomes a select of each.
-extern "C" __global__ void deep_gemm_kernel(uint64_t descriptor, float* out, int blocks) {
+extern "C" __global__ void planted(uint64_t descriptor, float* out, int blocks) {
     float sums[4], partial[4];
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
@@ -250,7 +250,7 @@ RELEASED = """
 #include <deep_gemm/ptx/wgmma.cuh>
 using namespace deep_gemm;
 // A scale is read when a block's wgmma are over, and the stage let go.
-extern "C" __global__ void deep_gemm_kernel(uint64_t descriptor, uint32_t scale, uint32_t barrier, float* out) {
+extern "C" __global__ void planted(uint64_t descriptor, uint32_t scale, uint32_t barrier, float* out) {
     float sums[4];
     ptx::wgmma_fence();
     ptx::Wgmma<8>::e4m3(sums, descriptor, descriptor, 0);

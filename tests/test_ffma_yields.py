@@ -15,7 +15,7 @@ from deep_gemm._extension import C
 SOURCE = (
     f"// {uuid.uuid4()}"
     + """
-extern "C" __global__ void deep_gemm_kernel(const float* factors, float* sums, int rounds) {
+extern "C" __global__ void planted(const float* factors, float* sums, int rounds) {
     float sum[48];
     for (int i = 0; i < 48; ++i) sum[i] = sums[i * 32 + threadIdx.x];
 #pragma unroll 1

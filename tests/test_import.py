@@ -9,7 +9,7 @@ import sys
 import pytest
 from fresh import check, run
 
-KERNEL = 'extern "C" __global__ void deep_gemm_kernel(float* x) { x[threadIdx.x] *= 2; }'
+KERNEL = 'extern "C" __global__ void sample(float* x) { x[threadIdx.x] *= 2; }'
 
 
 def python(code: str, **environment: str | None) -> str:
@@ -167,7 +167,7 @@ def test_forked_process_launches_though_its_parent_did(fresh_cache):
     """The simulator's worker threads do not survive a fork; a child that counted on them would hang."""
     text = (
         "struct Params { float* x; };"
-        'extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params)'
+        'extern "C" __global__ void sample(const __grid_constant__ Params params)'
         "{ params.x[blockIdx.x * 32 + threadIdx.x] *= 2; }"
     )
     code = f"""

@@ -17,7 +17,7 @@ KERNEL = """
 using namespace deep_gemm;
 constexpr GemmConfig kConfig{.tile = {128, 192, 128}, .math_warpgroups = 2, .look_ahead = LOOK_AHEAD};
 struct Params { int* turns; int* count; long rounds; };
-extern "C" __global__ void __launch_bounds__(256) deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void __launch_bounds__(256) issue_order(const __grid_constant__ Params params) {
     const int warpgroup = threadIdx.x / 128;
     IssueOrder<kConfig> order(warpgroup);
     for (int round = 0; round < params.rounds; ++round) {

@@ -10,7 +10,7 @@ from deep_gemm._extension import C
 
 HEAD = """
 struct Params { float* x; float* y; long long count; };
-extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void sample(const __grid_constant__ Params params) {
     const long long i = blockIdx.x * 128ll + threadIdx.x;
 """
 

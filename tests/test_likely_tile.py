@@ -24,7 +24,7 @@ DG_DEVICE void write(int* to, bool any, const Tile& tile) {
     to[0] = any ? tile.group : -1, to[1] = any ? tile.row : -1, to[2] = any ? tile.col : -1;
 }
 
-extern "C" __global__ void __launch_bounds__(32) deep_gemm_kernel(const __grid_constant__ Params given) {
+extern "C" __global__ void __launch_bounds__(32) likely_tile(const __grid_constant__ Params given) {
     __shared__ __align__(16) unsigned char table[group_table_bytes(kConfig)];
     GemmParams params;
     params.grouped_layout = given.sizes, params.m_alignment = kConfig.tile_m(), params.zero_padding = 0;
@@ -107,8 +107,8 @@ def test_no_more_k_blocks_than_there_are() -> None:
 def test_nobody_asks_before_the_preceding_kernel_has_ended() -> None:
     """Operands may be what it writes."""
     fields = {"num_sms": 132, "m": 4096, "expected_m": 20, "n": 6144, "k": 7168, "groups": 32}
-    text = str(C.problem_kernel("masked", fields)["text"])
-    ptx = bytes(C.jit_compile("gemm_sm90", text, "sm_90a", "ptx")).decode()
+    kernel = C.problem_kernel("masked", fields)
+    ptx = bytes(C.jit_compile(kernel["name"], kernel["text"], "sm_90a", "ptx")).decode()
     assert 0 < ptx.index("griddepcontrol.wait") < ptx.index("cp.async.bulk.prefetch.tensor")
 
 

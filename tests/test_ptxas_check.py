@@ -12,7 +12,7 @@ from fresh import check, run
 # 200 values live at once, and 32 registers to hold them.
 SPILLS = """
 struct Params { float* x; };
-extern "C" __global__ void __launch_bounds__(1024, 2) deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void __launch_bounds__(1024, 2) sample(const __grid_constant__ Params params) {
     float values[200];
 #pragma unroll
     for (int i = 0; i < 200; ++i) values[i] = params.x[i * 1024 + threadIdx.x];
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(1024, 2) deep_gemm_kernel(const __g
 # An array that is indexed at run time cannot be in registers: no spill, but local memory all the same.
 LOCAL_ARRAY = """
 struct Params { int* x; };
-extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void sample(const __grid_constant__ Params params) {
     int values[32] = {};
     for (int i = 0; i < 1000; ++i) values[params.x[i] & 31] += i;
     params.x[threadIdx.x] = values[threadIdx.x & 31];
@@ -39,7 +39,7 @@ __device__ void multiply(float (&d)[4], unsigned long long a, unsigned long long
     asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%0, %1, %2, %3}, %4, %5, 1, 1, 1;"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b));
 }
-extern "C" __global__ void __launch_bounds__(128) deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void __launch_bounds__(128) sample(const __grid_constant__ Params params) {
     float d[4] = {};
     asm volatile("wgmma.fence.sync.aligned;");
     multiply(d, params.a, params.b);
@@ -69,7 +69,7 @@ __device__ __forceinline__ void wait(float (&d)[4]) {
     ptx::wgmma_wait<0>();
     for (int i = 0; i < 4; ++i) ptx::pin(d[i]);
 }
-extern "C" __global__ void __launch_bounds__(128) deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void __launch_bounds__(128) sample(const __grid_constant__ Params params) {
     float d[4], total[4] = {};
     for (int tile = 0; tile < params.n; ++tile) {
         multiply(d, params.a);

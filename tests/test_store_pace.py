@@ -23,7 +23,7 @@ __device__ long spread(Pace& pace) {
     return ptx::clock_cycles() - begin;
 }
 
-extern "C" __global__ void __launch_bounds__(32) deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void __launch_bounds__(32) store_pace(const __grid_constant__ Params params) {
     if (threadIdx.x > 0) return;
     Pace pace;
     Tile tile = {}, after = {};

@@ -11,7 +11,9 @@
 
 using namespace deep_gemm;
 
-enum How { add, store, fetch, threads_add, threads_reduce };
+struct How {
+    enum { add, store, fetch, threads_add, threads_reduce };
+};
 
 struct TensorMap {
     alignas(64) uint64_t words[16];
@@ -34,13 +36,13 @@ __device__ __forceinline__ void store_part(const TensorMap* map, uint32_t source
     constexpr uint64_t kPolicy = static_cast<uint64_t>(kHint ? ptx::CacheHint::evict_first : ptx::CacheHint::normal);
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box)
-        if constexpr (kHow == add && kHint)
+        if constexpr (kHow == How::add && kHint)
             asm volatile(
                 "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group.L2::cache_hint [%0, {%2, %3, %4}], "
                 "[%1], %5;" ::"l"(map),
                 "r"(source + box * kBoxBytes), "r"(x + box * 32), "r"(y), "r"(0), "l"(kPolicy)
                 : "memory");
-        else if constexpr (kHow == add)
+        else if constexpr (kHow == How::add)
             ptx::add_box(map, source + box * kBoxBytes, x + box * 32, y, 0);
         else if constexpr (kHint)
             asm volatile(
@@ -65,12 +67,12 @@ __device__ __forceinline__ void place(const Params& params, int i, int& x, int& 
     y = tile % blocks_m * kTileRows + i % kParts * kPartRows;
 }
 
-extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void add(const __grid_constant__ Params params) {
     extern __shared__ uint8_t dynamic[];
     const int tiles_all = params.blocks_m * params.blocks_n;
     const int tiles = (tiles_all - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
                       static_cast<int>(gridDim.x);
-    if constexpr (kHow == threads_add || kHow == threads_reduce) {
+    if constexpr (kHow == How::threads_add || kHow == How::threads_reduce) {
         // A warp's row of a tile is 512 bytes, sixteen bytes a lane; several rows under way.
         constexpr int kLanes = kTileCols / 4, kRowsAtOnce = 4;
         const int lane = threadIdx.x % kLanes, first = threadIdx.x / kLanes, step = blockDim.x / kLanes;
@@ -80,7 +82,7 @@ extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params param
             for (int row = first; row < kTileRows; row += kRowsAtOnce * step) {
                 float* at[kRowsAtOnce];
                 for (int j = 0; j < kRowsAtOnce; ++j) at[j] = params.data + (y + row + j * step) * params.cols + x + lane * 4;
-                if constexpr (kHow == threads_add) {
+                if constexpr (kHow == How::threads_add) {
                     float4 v[kRowsAtOnce];
 #pragma unroll
                     for (int j = 0; j < kRowsAtOnce; ++j) v[j] = *reinterpret_cast<const float4*>(at[j]);
@@ -110,7 +112,7 @@ extern "C" __global__ void deep_gemm_kernel(const __grid_constant__ Params param
     if (threadIdx.x >= 32 || !ptx::elect_one()) return;
     const int parts = tiles * kParts;
     int x, y;
-    if constexpr (kHow == fetch) {
+    if constexpr (kHow == How::fetch) {
         const auto request = [&](int i) {
             place(params, i, x, y);
             const int slot = i % kSlots;

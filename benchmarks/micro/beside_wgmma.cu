@@ -28,7 +28,7 @@ __device__ __forceinline__ void instruction(float& total, float partial, float s
     if constexpr (kKind == 5) asm volatile("xor.b32 %0, %0, %1;" : "+r"(bits) : "r"(__float_as_uint(partial)));
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void __launch_bounds__(256, 1) beside_wgmma(const __grid_constant__ Params params) {
     extern __shared__ uint8_t dynamic[];
     const uint32_t base = (ptx::shared_address(dynamic) + 1023) & ~1023u;
     for (int i = threadIdx.x * 4; i < 65536; i += blockDim.x * 4) ptx::store_shared(base + i, 0.37f * (i % 977));

@@ -119,7 +119,7 @@ struct Chain {
 };
 
 extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 32, 1)
-    deep_gemm_kernel(const __grid_constant__ Params params) {
+    decode_chain(const __grid_constant__ Params params) {
     extern __shared__ uint8_t dynamic[];
     Chain chain;
     chain.base = (ptx::shared_address(dynamic) + 1023) & ~1023u;

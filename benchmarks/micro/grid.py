@@ -31,7 +31,7 @@ def source(v: Variant) -> str:
 struct Params {
     int* unused;
 };
-extern "C" __global__ void __launch_bounds__(384, 1) deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void __launch_bounds__(384, 1) grid(const __grid_constant__ Params params) {
     if constexpr (kSync) __cluster_barrier_arrive(), __cluster_barrier_wait();
 }
 """

@@ -60,7 +60,7 @@ __device__ __forceinline__ void tensor_copy(uint32_t destination, const TensorMa
         ptx::load_box_multicast(destination, map, barrier, x, y, 0, (1 << kCluster) - 1, ptx::CacheHint::normal);
 }
 
-extern "C" __global__ void __launch_bounds__(64, 1) deep_gemm_kernel(const __grid_constant__ Params params) {
+extern "C" __global__ void __launch_bounds__(64, 1) ingress(const __grid_constant__ Params params) {
     extern __shared__ uint8_t dynamic[];
     const uint32_t base = (ptx::shared_address(dynamic) + 1023) & ~1023u;
     const uint32_t barriers = base + kSlots * kBoxBytes;

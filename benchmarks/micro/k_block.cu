@@ -103,7 +103,7 @@ __device__ __forceinline__ void issue_products(float (&products)[kN], float row0
 }
 
 extern "C" __global__ void __launch_bounds__(kWarpgroups * 128 + 128, 1)
-    deep_gemm_kernel(const __grid_constant__ Params params) {
+    k_block(const __grid_constant__ Params params) {
     extern __shared__ uint8_t dynamic[];
     const uint32_t base = (ptx::shared_address(dynamic) + 1023) & ~1023u;
     const uint32_t barriers = base + kStages * kStageBytes, scales = barriers + 256;

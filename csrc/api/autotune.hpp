@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "../util/interrupt.hpp"
 #include "call.hpp"
 #include "plan_cache.hpp"
 #include "transpose.hpp"
@@ -60,7 +61,12 @@ inline void compile_all(const Device& device, const std::vector<Candidate>& cand
         while (helpers.size() + 1 < std::min(cores, candidates.size())) helpers.emplace_back(compile);
     } catch (const std::system_error&) {  // no more threads: fewer do the work
     }
-    compile();
+    try {
+        compile();
+    } catch (const Interrupted&) {
+        next = candidates.size();  // helpers end what they have begun
+        throw;
+    }
 }
 
 /// The candidate's plan, after a first launch that has brought its code into the caches. Nothing where it cannot run.

@@ -21,13 +21,19 @@ inline const char* name(ScaleEncoding encoding) {
     return kNames[static_cast<int>(encoding)];
 }
 
+/// What a kernel does with scales, which its name begins with.
+inline const char* verb(ScaleEncoding encoding) {
+    constexpr const char* kVerbs[] = {"transpose_scales", "pack_fp32_into_ue8m0"};
+    return kVerbs[static_cast<int>(encoding)];
+}
+
 /// The source of a kernel whose entry calls `function` with one argument of type `params_type`.
-inline jit::KernelSource render_scale_kernel(const std::string& file_name, const std::string& params_type,
+inline jit::KernelSource render_scale_kernel(const std::string& entry, const std::string& params_type,
                                              const std::string& definitions, const std::string& function) {
-    return {.name = file_name,
+    return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/scale_layout.cuh>\n\n", definitions,
-                           "extern \"C\" __global__ void __launch_bounds__(deep_gemm::kScaleLayoutThreads)\n",
-                           "deep_gemm_kernel(const __grid_constant__ deep_gemm::", params_type, " params) {\n",
+                           "extern \"C\" __global__ void __launch_bounds__(deep_gemm::kScaleLayoutThreads)\n", entry,
+                           "(const __grid_constant__ deep_gemm::", params_type, " params) {\n",
                            "    deep_gemm::", function, "(params);\n}\n")};
 }
 
@@ -36,12 +42,14 @@ inline jit::KernelSource render(const ScaleLayoutConfig& config) {
         concat("constexpr deep_gemm::ScaleLayoutConfig kConfig{.encoding = deep_gemm::ScaleEncoding::",
                name(config.encoding), ", .rows_first = ", config.rows_first ? "true" : "false",
                ", .tile_k = ", config.tile_k, "};\n\n");
-    return render_scale_kernel("scale_layout", "ScaleLayoutParams", definition, "run_scale_layout<kConfig>");
+    const std::string entry =
+        concat(verb(config.encoding), config.rows_first ? "_rows_first" : "_k_first", "_k", config.tile_k);
+    return render_scale_kernel(entry, "ScaleLayoutParams", definition, "run_scale_layout<kConfig>");
 }
 
 inline jit::KernelSource render_k_grouped(int32_t gran_k) {
-    return render_scale_kernel("scale_layout_k_grouped", "KGroupedScaleLayoutParams", "",
-                               concat("run_k_grouped_scale_layout<", gran_k, ">"));
+    return render_scale_kernel(concat(verb(ScaleEncoding::exponents_exact), "_k_grouped_gran", gran_k),
+                               "KGroupedScaleLayoutParams", "", concat("run_k_grouped_scale_layout<", gran_k, ">"));
 }
 
 /// Tiles along K that kernels exist for: a source of few scales a row is then read in whole cache lines as well.

@@ -22,14 +22,15 @@ inline bool is_mn_major(const Matrix& matrix) {
 }
 
 inline jit::KernelSource render(const TransposeConfig& config) {
+    const std::string entry =
+        concat("transpose_fp8", config.k_grouped ? "_k_grouped" : "", config.aligned ? "" : "_unaligned");
     return {
-        .name = "transpose",
-        .text = concat(
-            "#include <deep_gemm/kernels/transpose.cuh>\n\nusing namespace deep_gemm;\n\n",
-            "constexpr TransposeConfig kConfig{.aligned = ", config.aligned ? "true" : "false",
-            ", .k_grouped = ", config.k_grouped ? "true" : "false", "};\n\n",
-            "extern \"C\" __global__ void __launch_bounds__(kTransposeThreads)\n",
-            "deep_gemm_kernel(const __grid_constant__ TransposeParams params) {\n    run_transpose<kConfig>(params);\n}\n")};
+        .name = entry,
+        .text = concat("#include <deep_gemm/kernels/transpose.cuh>\n\nusing namespace deep_gemm;\n\n",
+                       "constexpr TransposeConfig kConfig{.aligned = ", config.aligned ? "true" : "false",
+                       ", .k_grouped = ", config.k_grouped ? "true" : "false", "};\n\n",
+                       "extern \"C\" __global__ void __launch_bounds__(kTransposeThreads)\n", entry,
+                       "(const __grid_constant__ TransposeParams params) {\n    run_transpose<kConfig>(params);\n}\n")};
 }
 
 /// `source` is MN-major; `target` has its shape and is K-major. `k_tiles` tiles of 128 along K are written.

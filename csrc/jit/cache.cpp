@@ -17,6 +17,8 @@
 #include "../util/files.hpp"
 #include "../util/flat_json.hpp"
 #include "../util/hash.hpp"
+#include "../util/interrupt.hpp"
+#include "private_folder.hpp"
 #include "settings.hpp"
 
 namespace deep_gemm::jit {
@@ -24,6 +26,8 @@ namespace {
 
 constexpr const char* kFormat = "deep_gemm cache 2";
 constexpr const char* kFacts = "/kernel.json";
+constexpr const char* kEntries = "cache";
+constexpr const char* kDrafts = "drafts";
 
 std::string image_file(Output output) { return output == Output::cubin ? "/kernel.cubin" : "/kernel.ptx"; }
 
@@ -69,21 +73,78 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
 
 void report(const std::string& text) { std::fprintf(stderr, "deep_gemm: %s\n", text.c_str()); }
 
-/// Directories that killed processes left half-written. A compilation takes seconds, so an hour is long ago.
-void remove_leftovers(const std::string& directory) {
-    namespace fs = std::filesystem;
+/// Notes that an entry was used, in its directory's time: who looks for the oldest finds the one least needed. Once a
+/// day is enough.
+void note_use(const Descriptor& directory) {
+    constexpr time_t kDay = 24 * 60 * 60;
+    struct stat facts{};
+    if (::fstat(directory.number(), &facts) == 0 && facts.st_mtime < std::time(nullptr) - kDay)
+        ::futimens(directory.number(), nullptr);  // impossible in a read-only cache, and not needed there
+}
+
+struct KeptEntry {
+    std::filesystem::path path;
+    std::filesystem::file_time_type last_use;
+    uint64_t bytes = 0;
+};
+
+KeptEntry measure(const std::filesystem::path& path) {
     std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-        const auto age = fs::file_time_type::clock::now() - entry.last_write_time(ignored);
-        if (age > std::chrono::hours(1)) remove_quietly(entry.path().string());
+    KeptEntry entry{.path = path, .last_use = std::filesystem::last_write_time(path, ignored)};
+    for (const std::filesystem::path& file : paths_in(path.string())) {
+        struct stat facts{};
+        if (::lstat(file.c_str(), &facts) == 0) entry.bytes += static_cast<uint64_t>(facts.st_size);
     }
+    return entry;
+}
+
+std::atomic<int> draft_counter{0};
+
+std::string draft_path(const std::string& root, const std::string& key) {
+    return concat(root, "/", kDrafts, "/", key, ".", ::getpid(), ".", draft_counter++);
+}
+
+struct Inspected {
+    std::string problem = "";  // what is wrong with an entry; empty where it is whole
+    bool missing = false;      // there is no entry
+    bool untrusted = false;
+    std::string facts = "", image = "";
+    Descriptor directory = Descriptor();
+};
+
+Inspected inspect(const std::string& root, const std::string& name, const std::string& key, Output output) {
+    const Opened folder = open_folder(root, kEntries);
+    if (!folder) return {.problem = folder.problem, .missing = true, .untrusted = folder.untrusted};
+    const std::string path = concat(root, "/", kEntries, "/", name);
+    Opened directory = open_private(folder.file, name, path, O_DIRECTORY);
+    if (!directory)
+        return {.problem = directory.problem, .missing = directory.problem.empty(), .untrusted = directory.untrusted};
+    const auto read = [&](const std::string& file, std::string& bytes) -> Inspected {
+        const Opened opened = open_private(directory.file, file.substr(1), path + file, 0);
+        if (!opened.problem.empty()) return {.problem = opened.problem, .untrusted = opened.untrusted};
+        auto found = read_file(opened.file);
+        if (!found) return {.problem = opened ? path + file + " is no readable file" : "it has no" + file};
+        bytes = std::move(*found);
+        return {};
+    };
+    Inspected entry;
+    if (Inspected bad = read(kFacts, entry.facts); !bad.problem.empty()) return bad;
+    if (flat_json::field(entry.facts, "format") != kFormat || flat_json::field(entry.facts, "key") != key)
+        return {.problem = "its kernel.json belongs to something else"};
+    if (Inspected bad = read(image_file(output), entry.image); !bad.problem.empty()) return bad;
+    if (flat_json::field(entry.facts, "image_bytes") != std::to_string(entry.image.size()))
+        return {.problem = "its image has another size than when it was written"};
+    if (flat_json::field(entry.facts, "image_sha256") != sha256(entry.image))
+        return {.problem = "its image is not what was written"};
+    entry.directory = std::move(directory.file);
+    return entry;
 }
 
 }  // namespace
 
 std::string cache_key(const KernelSource& source, const std::string& target, Output output) {
     Sha256 digest;
-    digest.field(kFormat).field(source.name).field(source.entry).field(source.text).field(headers_digest());
+    digest.field(kFormat).field(source.name).field(source.text).field(headers_digest());
     digest.field(compiler_identity()).field(target).field(output == Output::cubin ? "cubin" : "ptx");
     for (const std::string& option : compile_options(target, output)) digest.field(option);
     return digest.hex().substr(0, 32);
@@ -95,7 +156,10 @@ DiskCache& DiskCache::get() {
 }
 
 DiskCache::DiskCache() : root_(settings().cache_dir) {
-    if (root_.empty()) warn_once("there is no cache directory (HOME and DG_JIT_CACHE_DIR are not set)");
+    if (root_.empty())
+        warn_once("HOME is not set, and DG_JIT_CACHE_DIR names no other place");
+    else if (open_folder(root_, kDrafts))
+        remove_leftovers(root_ + "/" + kDrafts, "");
 }
 
 std::string DiskCache::directory_of(const CacheEntry& entry) const {
@@ -104,41 +168,31 @@ std::string DiskCache::directory_of(const CacheEntry& entry) const {
 
 std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked) {
     if (root_.empty()) return std::nullopt;
-    const std::string directory = directory_of(entry);
-    const auto facts = read_file(directory + kFacts);
-    auto image = read_file(directory + image_file(entry.output));
-    if (!facts && !image && !std::filesystem::exists(directory)) return std::nullopt;
-    const char* problem = nullptr;
-    if (!facts)
-        problem = "its kernel.json is missing";
-    else if (flat_json::field(*facts, "format") != kFormat || flat_json::field(*facts, "key") != entry.key)
-        problem = "its kernel.json belongs to something else";
-    else if (!image)
-        problem = "its image is missing";
-    else if (flat_json::field(*facts, "image_bytes") != std::to_string(image->size()))
-        problem = "its image has another size than when it was written";
-    else if (flat_json::field(*facts, "image_sha256") != sha256(*image))
-        problem = "its image is not what was written";
-    if (problem != nullptr) {
-        if (locked) report(concat("damaged cache entry ", directory, ": ", problem, "; compiling it again"));
+    Inspected found = inspect(root_, entry.name + "." + entry.key, entry.key, entry.output);
+    if (found.missing) return std::nullopt;  // where it is the cache that cannot be read, `store` says why
+    if (!found.problem.empty()) {
+        if (locked)
+            report(concat(found.untrusted ? "untrusted" : "damaged", " cache entry ", directory_of(entry), ": ",
+                          found.problem, "; compiling it again"));
         return std::nullopt;
     }
-    if (settings().dump_ptx && entry.output == Output::cubin && !is_file(directory + "/kernel.ptx"))
+    if (settings().dump_ptx && entry.output == Output::cubin && !is_file(directory_of(entry) + "/kernel.ptx"))
         return std::nullopt;
-    const auto number = [&facts](const char* name) { return std::atoi(flat_json::field(*facts, name).c_str()); };
-    return CachedImage{
-        std::move(*image),
-        {number("registers"), number("stack_bytes"), number("spill_bytes"), flat_json::field(*facts, "wgmma_waits")}};
+    note_use(found.directory);
+    const auto number = [&found](const char* name) { return std::atoi(flat_json::field(found.facts, name).c_str()); };
+    return CachedImage{std::move(found.image),
+                       {number("registers"), number("stack_bytes"), number("spill_bytes"),
+                        flat_json::field(found.facts, "wgmma_waits")}};
 }
 
 bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Compiled& compiled,
                       double compile_seconds) {
     if (root_.empty()) return false;
-    static std::atomic<int> counter{0};
-    const std::string drafts = root_ + "/drafts";
-    const std::string draft = concat(drafts, "/", entry.key, ".", ::getpid(), ".", counter++);
+    const std::string draft = draft_path(root_, entry.key);
     const std::string final_directory = directory_of(entry);
-    std::string problem = make_directories(draft);
+    std::string problem = make_folder(root_, kEntries);
+    if (problem.empty()) problem = make_folder(root_, kDrafts);
+    if (problem.empty()) problem = make_directories(draft);
     const auto put = [&](const std::string& name, const std::string& bytes) {
         if (problem.empty()) problem = write_file(draft + name, bytes);
     };
@@ -146,9 +200,8 @@ bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Co
     put(image_file(entry.output), compiled.image);
     if (settings().dump_ptx && entry.output == Output::cubin) put("/kernel.ptx", compiled.ptx);
     put(kFacts, facts_json(entry, compiled, compile_seconds));
-    if (problem.empty()) problem = make_directories(root_ + "/cache");
     if (problem.empty() && std::rename(draft.c_str(), final_directory.c_str()) != 0) {
-        // A directory that is not empty stands there: a damaged entry. Put it out of the way; we hold its lock.
+        // Something stands there that is no empty directory: a damaged entry. Put it out of the way; we hold its lock.
         const std::string damaged = draft + ".damaged";
         std::rename(final_directory.c_str(), damaged.c_str());
         if (std::rename(draft.c_str(), final_directory.c_str()) != 0)
@@ -156,7 +209,7 @@ bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Co
         remove_quietly(damaged);
     }
     if (problem.empty()) {
-        remove_leftovers(drafts);
+        if (settings().cache_max_bytes > 0) prune(settings().cache_max_bytes, final_directory);
         return true;
     }
     remove_quietly(draft);
@@ -164,11 +217,45 @@ bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Co
     return false;
 }
 
+int64_t DiskCache::prune(uint64_t max_bytes, const std::string& kept) {
+    if (root_.empty() || !open_folder(root_, kEntries) || !make_folder(root_, kDrafts).empty()) return 0;
+    std::vector<KeptEntry> entries;
+    uint64_t bytes = 0;
+    for (const std::filesystem::path& path : paths_in(root_ + "/" + kEntries)) {
+        entries.push_back(measure(path));
+        bytes += entries.back().bytes;
+    }
+    std::ranges::sort(entries, {}, &KeptEntry::last_use);
+    int64_t removed = 0;
+    for (const KeptEntry& entry : entries) {
+        if (bytes <= max_bytes) break;
+        if (entry.path == kept) continue;
+        // Away by one rename: a reader sees all of an entry or nothing, and of two processes one removes it.
+        const std::string away = draft_path(root_, "evicted");
+        const bool ours = std::rename(entry.path.c_str(), away.c_str()) == 0;
+        if (!ours && errno != ENOENT) continue;
+        remove_quietly(away);
+        bytes -= entry.bytes;
+        removed += ours;
+    }
+    return removed;
+}
+
+std::string DiskCache::problem_of(const std::string& directory_name) const {
+    const size_t dot = directory_name.rfind('.');
+    if (root_.empty() || dot == std::string::npos) return "there is no such entry";
+    const std::string key = directory_name.substr(dot + 1);
+    const std::string path = concat(root_, "/", kEntries, "/", directory_name);
+    const Output output = is_file(path + "/kernel.cubin") ? Output::cubin : Output::ptx;
+    const Inspected found = inspect(root_, directory_name, key, output);
+    return found.missing && found.problem.empty() ? "there is no such entry" : found.problem;
+}
+
 void DiskCache::warn_once(const std::string& problem) {
     static std::once_flag warned;
     std::call_once(warned, [&] {
         report(concat("compiled kernels are kept in memory only: ", problem,
-                      ". Set DG_JIT_CACHE_DIR to a directory that can be written."));
+                      ". Set DG_JIT_CACHE_DIR to a directory that this user can write, and nobody else."));
     });
 }
 
@@ -181,8 +268,9 @@ int DiskCache::lock_file() {
     struct stat facts{};
     // Where someone deleted the cache directory, a new file must be locked, or other processes would not notice.
     const bool usable = file >= 0 && ::fstat(file, &facts) == 0 && facts.st_nlink > 0;
-    if (!usable && make_directories(root_).empty())
-        file = ::open((root_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (!usable && make_directories(root_).empty() && open_root(root_))
+        // For this user only: who can read it could lock it, and let us wait.
+        file = ::open((root_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     return file;
 }
 
@@ -210,6 +298,7 @@ DiskCache::Lock::Lock(DiskCache& cache, const CacheEntry& entry) {
             return;
         }
         if (errno != EACCES && errno != EAGAIN && errno != EINTR) return;
+        check_interrupt_now_and_then();
         const auto waited = std::chrono::steady_clock::now() - start;
         if (waited > kNotice && !noticed) {
             ::fcntl(file, F_GETLK, &lock);

@@ -2,9 +2,11 @@
 //
 // One directory for each kernel, `<cache_dir>/cache/<name>.<key>/`, with the source, the image and `kernel.json`. It
 // appears by one rename, so a reader sees all of it or nothing; a digest in kernel.json tells damage and foreign files
-// apart from good ones. Nothing in it depends on where it lies: it may be copied to another machine.
+// apart from good ones. Nothing in it depends on where it lies: it may be copied to another machine. What others than
+// this user and root could have written is not loaded (private_folder.hpp).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +41,13 @@ public:
 
     /// Keeps a kernel. If that is impossible (disk full, read-only), says so once on stderr and returns false.
     bool store(const CacheEntry& entry, const std::string& text, const Compiled& compiled, double compile_seconds);
+
+    /// Removes entries, those unused for longest first, until the others take no more than so many bytes. The one at
+    /// `kept` stays. Returns how many went.
+    int64_t prune(uint64_t max_bytes, const std::string& kept = "");
+
+    /// Why an entry, named as its directory is, would not be loaded; empty where it would.
+    std::string problem_of(const std::string& directory_name) const;
 
     /// Where an entry lies, whether it exists or not.
     std::string directory_of(const CacheEntry& entry) const;

@@ -10,6 +10,7 @@
 #include "ffma_yields.hpp"
 #include "nvcc.hpp"
 #include "nvrtc.hpp"
+#include "private_folder.hpp"
 #include "settings.hpp"
 
 namespace deep_gemm::jit {
@@ -36,9 +37,8 @@ std::string keep_failed_source(const KernelSource& source) {
     const auto temporary = std::filesystem::temp_directory_path(error);
     const std::string base =
         settings().cache_dir.empty() ? (error ? "/tmp" : temporary.string()) : settings().cache_dir;
-    const std::string directory = base + "/failed";
-    const std::string path = directory + "/" + source.name + "." + sha256(source.text).substr(0, 16) + ".cu";
-    std::string problem = make_directories(directory);
+    const std::string path = base + "/failed/" + source.name + "." + sha256(source.text).substr(0, 16) + ".cu";
+    std::string problem = make_folder(base, "failed");
     if (problem.empty()) problem = write_file(path, source.text);
     return problem.empty() ? "The source is kept in " + path : "The source could not be kept: " + problem;
 }

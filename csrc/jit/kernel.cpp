@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "../util/files.hpp"
+#include "../util/interrupt.hpp"
 #include "../util/process.hpp"
 #include "../util/require.hpp"
 #include "cache.hpp"
@@ -35,7 +36,7 @@ public:
             if (!known) known = std::make_shared<Slot>();
             slot = known;
         }
-        const std::lock_guard guard(slot->mutex);
+        const auto guard = lock_interruptibly(slot->mutex);
         if (slot->made) return slot->value;
         auto [value, keep] = make();
         slot->made = keep;
@@ -45,7 +46,7 @@ public:
 
 private:
     struct Slot {
-        std::mutex mutex;
+        std::timed_mutex mutex;
         bool made = false;
         Value value{};
     };
@@ -156,7 +157,7 @@ const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t sm
     return kKernels.get({&device, smem_bytes, entry.key}, [&] {
         const std::string image = image_of(source, entry);
         const auto start = Clock::now();
-        const Kernel* kernel = device.load(image, source.entry, smem_bytes);
+        const Kernel* kernel = device.load(image, source.name.c_str(), smem_bytes);
         count(&Statistics::loaded);
         if (settings().print_load_time)
             std::fprintf(stderr, "deep_gemm: %s loaded on %s in %.1f ms\n", source.name.c_str(),

@@ -9,9 +9,8 @@
 namespace deep_gemm::jit {
 
 struct KernelSource {
-    std::string name;                        // "gemm_sm90": for logs and file names
-    std::string text;                        // the whole generated source
-    const char* entry = "deep_gemm_kernel";  // extern "C" symbol of the kernel
+    std::string name;  // extern "C" symbol of the kernel, which profilers show; logs and file names have it too
+    std::string text;  // the whole generated source
 };
 
 /// The loaded kernel of this source, compiled if no cache has it. Blocks until it is there; thread-safe. It hashes the

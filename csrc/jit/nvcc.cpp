@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <mutex>
 
 #include "../util/files.hpp"
 #include "../util/process.hpp"
@@ -13,29 +14,28 @@
 namespace deep_gemm::jit::nvcc {
 namespace {
 
-const std::string& compiler_path() {
-    require_runtime(!settings().nvcc_compiler.empty(),
-                    "DG_JIT_USE_NVRTC=0 asks for nvcc, but none was found: put it on the PATH, or name it in "
-                    "DG_JIT_NVCC_COMPILER");
-    return settings().nvcc_compiler;
-}
+const std::string& compiler_path() { return settings().nvcc_compiler; }
 
 /// A directory for one compilation, removed at its end.
 struct WorkDirectory {
+    static constexpr std::string_view kBeginning = "deep_gemm-nvcc-";
     std::string path;
     WorkDirectory() {
         std::error_code error;
         const auto base = std::filesystem::temp_directory_path(error);
-        path = (error ? "/tmp" : base.string()) + "/deep_gemm-XXXXXX";
+        const std::string folder = error ? "/tmp" : base.string();
+        static std::once_flag swept;
+        std::call_once(swept, [&] { remove_leftovers(folder, kBeginning); });
+        path = concat(folder, "/", kBeginning, "XXXXXX");
         require_runtime(::mkdtemp(path.data()) != nullptr, "nvcc needs a temporary directory, but ", path,
                         " cannot be created: ", std::strerror(errno), " (set TMPDIR)");
     }
     ~WorkDirectory() { remove_quietly(path); }
 };
 
-std::string run(const std::vector<std::string>& command) {
+std::string run(const std::vector<std::string>& command, const std::string& tmpdir = "") {
     if (settings().print_compiler_command) std::fprintf(stderr, "deep_gemm: %s\n", command_line(command).c_str());
-    const ProcessResult result = run_process(command);
+    const ProcessResult result = run_process(command, tmpdir);
     if (!result.succeeded) {
         const bool killed = result.ending.starts_with("was killed");
         fail(ErrorKind::runtime, command[0], " ", result.ending,
@@ -91,7 +91,7 @@ Compiled compile(const CompileJob& job) {
         for (std::string& option : options(job.target, output)) command.push_back(std::move(option));
         for (const std::string& part : {"--include-path=" + settings().include_dir(), "--output-file=" + path, source})
             command.push_back(part);
-        return run(command);
+        return run(command, work.path);  // what nvcc leaves when it is killed goes with the directory
     };
     Compiled result;
     const std::string image = work.path + "/image";

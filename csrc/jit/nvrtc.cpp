@@ -101,6 +101,23 @@ std::string build_id(void* symbol) {
     return search.id;
 }
 
+/// What stands for a build id where there is none (NVRTC 12.4). Fast rather than strong, as tens of megabytes are read
+/// in each process: it tells builds apart that nobody made alike on purpose.
+std::string digest_of_library(const std::string& path) {
+    const auto bytes = read_file(path);
+    require_runtime(bytes.has_value(), "cannot read the compiler library ", path);
+    uint64_t state = bytes->size();
+    for (size_t at = 0; at < bytes->size(); at += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        std::memcpy(&word, bytes->data() + at, std::min(sizeof(word), bytes->size() - at));
+        state = (state ^ word) * 0x9E3779B97F4A7C15;
+        state ^= state >> 32;
+    }
+    char digits[17];
+    std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(state));
+    return digits;
+}
+
 /// NVRTC opens its builtins by name, and the PyPI package's folder is on no search path: load them ahead of it.
 void load_builtins(const std::string& library) {
     const std::string directory = std::filesystem::path(library).parent_path().string();
@@ -142,8 +159,9 @@ Api load() {
         Dl_info info{};
         dladdr(reinterpret_cast<void*>(api.Version), &info);
         api.path = info.dli_fname != nullptr ? info.dli_fname : path;
-        api.identity =
-            concat("nvrtc ", api.major, ".", api.minor, " build ", build_id(reinterpret_cast<void*>(api.Version)));
+        const std::string build = build_id(reinterpret_cast<void*>(api.Version));
+        api.identity = concat("nvrtc ", api.major, ".", api.minor,
+                              build.empty() ? " digest " + digest_of_library(api.path) : " build " + build);
         return api;
     }
     fail(

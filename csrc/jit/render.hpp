@@ -53,15 +53,24 @@ inline std::string render_config(const GemmConfig& c) {
                   ", .n = ", c.shape.n, ", .k = ", c.shape.k, "}}");
 }
 
+/// What profilers show: "fp8_gemm_sm90_masked_swapped_64x112_cluster1x2x1". The tile is written as `explain` does.
+inline std::string kernel_name(const GemmConfig& c) {
+    const auto unless_one = [](bool one, const auto&... parts) { return one ? std::string() : concat(parts...); };
+    return concat(c.operand == ElementType::bf16 ? "bf16" : "fp8", "_gemm_", name(c.arch), "_", name(c.grouping),
+                  c.swap_ab ? "_swapped_" : "_", c.tile.rows, "x", c.tile.cols,
+                  unless_one(c.cluster.size() == 1, "_cluster", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k),
+                  unless_one(c.k_warpgroups == 1, "_turns", c.k_warpgroups));
+}
+
 inline jit::KernelSource render(const GemmConfig& config) {
-    const std::string kernel = concat("gemm_", name(config.arch));
+    const std::string header = concat("gemm_", name(config.arch)), entry = kernel_name(config);
     const std::optional<int32_t> yields = sm90::ffma_yields(config);
-    return {.name = kernel,
-            .text = concat("#include <deep_gemm/kernels/", kernel, ".cuh>\n\nusing namespace deep_gemm;\n\n",
+    return {.name = entry,
+            .text = concat("#include <deep_gemm/kernels/", header, ".cuh>\n\nusing namespace deep_gemm;\n\n",
                            yields ? jit::ffma_yields_line(*yields) : "", "constexpr GemmConfig kConfig",
                            render_config(config), ";\n\n",
-                           "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n",
-                           "deep_gemm_kernel(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", kernel,
+                           "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n", entry,
+                           "(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", header,
                            "<kConfig>(params);\n}\n")};
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -22,9 +23,10 @@ std::string text_of(const char* variable) {
 }
 
 bool flag(const char* variable, bool otherwise = false) {
-    const std::string value = text_of(variable);
+    std::string value = text_of(variable);
     if (value.empty()) return otherwise;
-    for (const std::string_view no : {"0", "false", "False", "no", "off"})
+    for (char& letter : value) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    for (const std::string_view no : {"0", "false", "no", "off"})
         if (value == no) return false;
     return true;
 }
@@ -42,10 +44,12 @@ int cpp_standard() {
 
 std::string cache_dir() {
     std::string path = text_of("DG_JIT_CACHE_DIR");
-    if (path.empty()) {
+    if (path.empty()) path = "~/.deep_gemm";
+    // No shell has seen a `~` that comes from a configuration file.
+    if (path == "~" || path.starts_with("~/")) {
         const std::string home = text_of("HOME");
         if (home.empty()) return "";
-        path = home + "/.deep_gemm";
+        path = home + path.substr(1);
     }
     // The working directory may change later; the cache must not move with it.
     std::error_code error;
@@ -71,6 +75,23 @@ std::string nvcc_compiler() {
     return is_file("/usr/local/cuda/bin/nvcc") ? "/usr/local/cuda/bin/nvcc" : "";
 }
 
+uint64_t cache_max_bytes() {
+    const std::string value = text_of("DG_JIT_CACHE_MAX_MB");
+    const bool number = value.size() <= 12 && value.find_first_not_of("0123456789") == std::string::npos;
+    require(number, "DG_JIT_CACHE_MAX_MB must be a whole number of megabytes (0: no limit), but is '", value, "'");
+    return std::strtoull(value.c_str(), nullptr, 10) * 1'000'000;
+}
+
+/// Falls back to NVRTC where there is no nvcc: serving stacks ask for nvcc on machines that have none.
+bool use_nvrtc(const std::string& nvcc) {
+    if (flag("DG_JIT_USE_NVRTC", true)) return true;
+    if (!nvcc.empty()) return false;
+    std::fprintf(stderr,
+                 "deep_gemm: DG_JIT_USE_NVRTC=0 asks for nvcc, but none was found; using NVRTC. To use nvcc, put it on "
+                 "the PATH, or name it in DG_JIT_NVCC_COMPILER.\n");
+    return true;
+}
+
 Settings read_environment() {
     require_runtime(!g_package_dir.empty(),
                     "deep_gemm's runtime was used before C.initialize(package_dir, ...) was called");
@@ -79,8 +100,9 @@ Settings read_environment() {
     s.cache_dir = cache_dir();
     s.nvrtc_library = text_of("DG_JIT_NVRTC_LIBRARY");
     s.nvrtc_directories = g_nvrtc_directories;
-    s.use_nvrtc = flag("DG_JIT_USE_NVRTC", true);
+    s.cache_max_bytes = cache_max_bytes();
     s.nvcc_compiler = nvcc_compiler();
+    s.use_nvrtc = use_nvrtc(s.nvcc_compiler);
     s.cpp_standard = cpp_standard();
     s.with_lineinfo = flag("DG_JIT_WITH_LINEINFO");
     s.ptxas_verbose = flag("DG_JIT_PTXAS_VERBOSE");

@@ -1,6 +1,7 @@
 // The user's settings. The environment is read here and nowhere else, once, at the first use.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,11 +11,12 @@ struct Settings {
     // Where things are.
     std::string package_dir;                     // of deep_gemm in Python: device headers are in its include/
     std::string cache_dir;                       // DG_JIT_CACHE_DIR, or $HOME/.deep_gemm; empty: no disk cache
+    uint64_t cache_max_bytes = 0;                // DG_JIT_CACHE_MAX_MB; 0: no limit
     std::string nvrtc_library;                   // DG_JIT_NVRTC_LIBRARY: this file and no other
     std::vector<std::string> nvrtc_directories;  // where NVRTC may lie, the likeliest first; then the system's path
 
     // The compiler.
-    bool use_nvrtc = true;       // DG_JIT_USE_NVRTC
+    bool use_nvrtc = true;       // DG_JIT_USE_NVRTC, or there is no nvcc
     std::string nvcc_compiler;   // DG_JIT_NVCC_COMPILER, or nvcc of $CUDA_HOME, or of the PATH
     int cpp_standard = 20;       // DG_JIT_CPP_STANDARD
     bool with_lineinfo = false;  // DG_JIT_WITH_LINEINFO

@@ -8,6 +8,7 @@
 
 #include "../util/files.hpp"
 #include "../util/flat_json.hpp"
+#include "private_folder.hpp"
 #include "settings.hpp"
 
 namespace deep_gemm::jit {
@@ -15,13 +16,28 @@ namespace {
 
 constexpr const char* kFormat = "deep_gemm tuned 1";
 
-std::string file_of(const std::string& key) { return concat(settings().cache_dir, "/tuned/", key, ".json"); }
+constexpr const char* kFolder = "tuned";
+
+std::string file_of(const std::string& key) { return concat(settings().cache_dir, "/", kFolder, "/", key, ".json"); }
+
+void warn_once(const std::string& problem) {
+    static std::once_flag warned;
+    std::call_once(warned, [&] {
+        std::fprintf(stderr, "deep_gemm: what DG_AUTOTUNE measures is kept in memory only: %s\n", problem.c_str());
+    });
+}
 
 }  // namespace
 
 std::optional<std::string> find_winner(const std::string& key) {
     if (settings().cache_dir.empty()) return std::nullopt;
-    const auto text = read_file(file_of(key));
+    const Opened folder = open_folder(settings().cache_dir, kFolder);
+    const Opened file = folder ? open_private(folder.file, key + ".json", file_of(key), 0) : Opened{};
+    if (const Opened& last = folder ? file : folder; last.untrusted) {
+        warn_once(last.problem);
+        return std::nullopt;
+    }
+    const auto text = read_file(file.file);
     if (!text) return std::nullopt;
     // Anything but an answer to this question is no kernel's key, and the caller reports it.
     if (flat_json::field(*text, "format") != kFormat || flat_json::field(*text, "key") != key) return "";
@@ -33,8 +49,8 @@ void store_winner(const std::string& key, const Winner& winner) {
     const std::string& root = settings().cache_dir;
     static std::atomic<int> counter{0};
     const std::string draft = concat(root, "/drafts/", key, ".", ::getpid(), ".", counter++);
-    std::string problem = root.empty() ? "there is no cache directory" : make_directories(root + "/drafts");
-    if (problem.empty()) problem = make_directories(root + "/tuned");
+    std::string problem = root.empty() ? "there is no cache directory" : make_folder(root, "drafts");
+    if (problem.empty()) problem = make_folder(root, kFolder);
     if (problem.empty())
         problem =
             write_file(draft, concat("{\n", text("format", kFormat), text("key", key), text("winner", winner.kernel),
@@ -44,10 +60,7 @@ void store_winner(const std::string& key, const Winner& winner) {
         problem = concat("cannot rename ", draft, " to ", file_of(key), ": ", std::strerror(errno));
     if (problem.empty()) return;
     if (!root.empty()) remove_quietly(draft);
-    static std::once_flag warned;
-    std::call_once(warned, [&] {
-        std::fprintf(stderr, "deep_gemm: what DG_AUTOTUNE measures is kept in memory only: %s\n", problem.c_str());
-    });
+    warn_once(problem);
 }
 
 void report_foreign_winner(const std::string& key) {

@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "interrupt.hpp"
 #include "require.hpp"
 
 namespace deep_gemm::ffi {
@@ -58,6 +59,9 @@ struct Guarded<kFunction> {
             throw tvm::ffi::Error(python_class(error.kind()), error.what(), "");
         } catch (const tvm::ffi::Error&) {
             throw;
+        } catch (const Interrupted& interrupted) {
+            if (interrupted.python_raised) throw tvm::ffi::EnvErrorAlreadySet();
+            throw tvm::ffi::Error("RuntimeError", "deep_gemm: stopped by the thread that waits for this one", "");
         } catch (const std::bad_alloc&) {
             throw tvm::ffi::Error("MemoryError", "deep_gemm: out of host memory", "");
         } catch (const std::exception& error) {

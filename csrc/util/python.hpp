@@ -33,6 +33,10 @@ DEEP_GEMM_PYTHON PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject* self, PyObj
 DEEP_GEMM_PYTHON void PyErr_SetString(PyObject* type, const char* message);
 DEEP_GEMM_PYTHON void PyErr_Clear();
 DEEP_GEMM_PYTHON PyObject* PyErr_Occurred();
+DEEP_GEMM_PYTHON int PyErr_CheckSignals();
+DEEP_GEMM_PYTHON int Py_IsInitialized();
+DEEP_GEMM_PYTHON int PyGILState_Ensure();  // an enumeration
+DEEP_GEMM_PYTHON void PyGILState_Release(int);
 DEEP_GEMM_PYTHON void* PyEval_SaveThread();
 DEEP_GEMM_PYTHON void PyEval_RestoreThread(void*);
 #undef DEEP_GEMM_PYTHON

@@ -97,7 +97,7 @@ def bench_kineto(
     names = (kernel_names,) if isinstance(kernel_names, str) else tuple(kernel_names)
     if not torch.cuda.is_available():
         raise RuntimeError("bench_kineto times GPU kernels, and torch sees no CUDA device on this machine")
-    if os.environ.get("DG_USE_NVIDIA_TOOLS", "0") not in ("", "0"):
+    if os.environ.get("DG_USE_NVIDIA_TOOLS", "0").lower() not in ("", "0", "false", "no", "off"):
         fn()
         torch.cuda.synchronize()
         times: tuple[float, ...] = (1.0,) * len(names)

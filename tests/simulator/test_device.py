@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
+import fresh
 import pytest
 import torch
 
@@ -86,21 +83,29 @@ def test_environment() -> None:
         "DG_SIM_NUM_SMS": "6",
         "DG_SIM_TARGET": "sm_90a",
     }
-    code = "from deep_gemm import simulator; print(sorted(simulator.get_options().items()))"
-    found = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **variables}, capture_output=True, text=True, check=True
-    )
+    code = "from deep_gemm import simulator\nresult = dict(simulator.get_options())"
     expected = {"schedule": "random", "seed": 42, "hazards": "report", "threads": 3, "num_sms": 6, "target": "sm_90a"}
-    assert found.stdout.strip() == str(sorted(expected.items()))
+    assert fresh.check(code, **variables).result == expected
 
 
-def test_bad_environment_names_the_variable() -> None:
-    code = "from deep_gemm import simulator; simulator.get_options()"
-    found = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "DG_SIM_SEED": "many"}, capture_output=True, text=True
-    )
-    assert found.returncode != 0
-    assert "DG_SIM_SEED must be a whole number" in found.stderr
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("DG_SIM_SEED", "many", "DG_SIM_SEED must be a whole number from 0 to 18446744073709551615, but is 'many'"),
+        ("DG_SIM_SEED", "-1", "DG_SIM_SEED must be a whole number"),
+        ("DG_SIM_NUM_SMS", "0", "DG_SIM_NUM_SMS must be a whole number from 1 to 2147483647, but is '0'"),
+        ("DG_SIM_NUM_SMS", "99999999999", "DG_SIM_NUM_SMS must be a whole number"),
+        ("DG_SIM_THREADS", "2x", "DG_SIM_THREADS must be a whole number"),
+        ("DG_SIM_TARGET", "hopper", "DG_SIM_TARGET: the simulator's target must be like sm_90a"),
+        ("DG_SIM_SCHEDULE", "fair", "DG_SIM_SCHEDULE: the schedule must be lazy, eager or random"),
+        ("DG_SIM_HAZARDS", "ignore", "DG_SIM_HAZARDS: the hazard mode must be error or report"),
+    ],
+)
+def test_bad_environment_names_the_variable(variable: str, value: str, said: str) -> None:
+    code = "from deep_gemm import simulator\nsimulator.get_options()"
+    outcome = fresh.run(code, **{variable: value})
+    assert outcome.status != 0
+    assert said in outcome.stderr
 
 
 def test_a_second_for_256x512x1024() -> None:

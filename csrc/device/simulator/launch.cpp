@@ -1,8 +1,11 @@
 // A launch: its parameters and memory, clusters built and run one after the other on every host thread.
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <optional>
 #include <thread>
 
+#include "../../util/interrupt.hpp"
 #include "../../util/require.hpp"
 #include "execute.hpp"
 #include "tensor_map.hpp"
@@ -298,6 +301,12 @@ Report collect(const Module& module, const Launch& given, const Options& options
     std::atomic<uint32_t> next{0};
     std::vector<uint64_t> counts(launch.entry->code.size());
     std::exception_ptr failure;
+    std::optional<Interrupted> interrupted;
+    const auto interrupt = [&](const Interrupted& by) {
+        const std::lock_guard lock(launch.mutex);
+        interrupted = by;
+        launch.stop = true;
+    };
     const auto work = [&] {
         for (uint32_t index; !launch.stop && (index = next++) < clusters;) {
             std::unique_ptr<Cluster> cluster;
@@ -306,6 +315,8 @@ Report collect(const Module& module, const Launch& given, const Options& options
                 cluster->run();
                 finish_cluster(*cluster);
             } catch (const HazardStop&) {
+            } catch (const Interrupted& by) {
+                interrupt(by);
             } catch (...) {
                 const std::lock_guard lock(launch.mutex);
                 failure = std::current_exception();
@@ -320,10 +331,35 @@ Report collect(const Module& module, const Launch& given, const Options& options
     };
     const uint32_t wanted =
         options.threads > 0 ? uint32_t(options.threads) : std::max(1u, std::thread::hardware_concurrency());
-    std::vector<std::thread> threads;
-    for (uint32_t i = 1; i < std::min(wanted, clusters); ++i) threads.emplace_back(work);
+    std::condition_variable helper_ended;
+    uint32_t helping = 0;
+    std::vector<std::jthread> helpers;  // joined whatever happens
+    for (uint32_t i = 1; i < std::min(wanted, clusters); ++i) {
+        {
+            const std::lock_guard lock(launch.mutex);
+            ++helping;
+        }
+        helpers.emplace_back([&] {
+            work();
+            const std::lock_guard lock(launch.mutex);
+            --helping;
+            helper_ended.notify_one();
+        });
+    }
     work();
-    for (auto& thread : threads) thread.join();
+    // Helpers are not interrupted by themselves: who waits for them is.
+    for (std::unique_lock lock(launch.mutex); helping > 0;) {
+        if (helper_ended.wait_for(lock, kInterruptPause, [&] { return helping == 0; })) break;
+        lock.unlock();
+        try {
+            check_interrupt();
+        } catch (const Interrupted& by) {
+            interrupt(by);
+        }
+        lock.lock();
+    }
+    helpers.clear();
+    if (interrupted) throw *interrupted;
     if (failure) std::rethrow_exception(failure);
 
     Report report{std::move(launch.hazards), std::move(launch.statistics)};

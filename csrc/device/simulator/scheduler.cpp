@@ -1,6 +1,7 @@
 // Runs the warps of a cluster: fragments of diverged warps, blocking, asynchronous events, deadlock.
 #include <optional>
 
+#include "../../util/interrupt.hpp"
 #include "../../util/require.hpp"
 #include "execute.hpp"
 #include "memory.hpp"
@@ -342,6 +343,8 @@ void Cluster::run() {
     int idle_rounds = 0;
     uint64_t idle_progress = ~uint64_t(0), last_progress = 0, quiet = 0;
     while (live > 0) {
+        if (launch->stop.load(std::memory_order_relaxed)) throw HazardStop{};
+        check_interrupt_now_and_then();
         if (shuffled && !events.empty() && random() % 4 == 0) fire(random() % events.size());
         // A random start, then the first that can run.
         const size_t start = shuffled ? random() % warps.size() : next;

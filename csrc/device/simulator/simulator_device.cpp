@@ -2,6 +2,8 @@
 // returns.
 #include "simulator_device.hpp"
 
+#include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -20,36 +22,47 @@ constexpr size_t kKeptReports = 64;
 std::mutex state_mutex;  // guards the options and the reports
 std::deque<std::pair<std::string, Report>> kept_reports;
 
+int target_number(const std::string& target) {
+    require(target.rfind("sm_", 0) == 0, "the simulator's target must be like sm_90a, got '", target, "'");
+    return std::atoi(target.c_str() + 3);
+}
+
 DeviceOptions from_environment() {
     DeviceOptions options;
     const auto read = [](const char* variable) {
         const char* value = std::getenv(variable);
         return std::string(value ? value : "");
     };
-    const auto number = [&](const char* variable, const std::string& text) {
-        char* end = nullptr;
-        const unsigned long long value = std::strtoull(text.c_str(), &end, 10);
-        require(end && *end == 0, variable, " must be a whole number, got '", text, "'");
+    const auto number = [&](const char* variable, uint64_t otherwise, uint64_t least, uint64_t most) {
+        const std::string text = read(variable);
+        if (text.empty()) return otherwise;
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        require(error == std::errc() && end == text.data() + text.size() && value >= least && value <= most, variable,
+                " must be a whole number from ", least, " to ", most, ", but is '", text, "'");
         return value;
     };
-    if (const auto text = read("DG_SIM_TARGET"); !text.empty()) options.target = text;
-    if (const auto text = read("DG_SIM_SCHEDULE"); !text.empty()) options.run.schedule = parse_schedule(text);
-    if (const auto text = read("DG_SIM_HAZARDS"); !text.empty()) options.run.hazards = parse_hazard_mode(text);
-    if (const auto text = read("DG_SIM_SEED"); !text.empty()) options.run.seed = number("DG_SIM_SEED", text);
-    if (const auto text = read("DG_SIM_THREADS"); !text.empty())
-        options.run.threads = int(number("DG_SIM_THREADS", text));
-    if (const auto text = read("DG_SIM_NUM_SMS"); !text.empty()) options.num_sms = int(number("DG_SIM_NUM_SMS", text));
+    const auto checked = [&](const char* variable, auto&& take) {
+        const std::string text = read(variable);
+        if (text.empty()) return;
+        try {
+            take(text);
+        } catch (const Error& error) {
+            fail(error.kind(), variable, ": ", error.what());
+        }
+    };
+    checked("DG_SIM_TARGET", [&](const std::string& text) { target_number(options.target = text); });
+    checked("DG_SIM_SCHEDULE", [&](const std::string& text) { options.run.schedule = parse_schedule(text); });
+    checked("DG_SIM_HAZARDS", [&](const std::string& text) { options.run.hazards = parse_hazard_mode(text); });
+    options.run.seed = number("DG_SIM_SEED", options.run.seed, 0, UINT64_MAX);
+    options.run.threads = int(number("DG_SIM_THREADS", options.run.threads, 0, INT32_MAX));
+    options.num_sms = int(number("DG_SIM_NUM_SMS", options.num_sms, 1, INT32_MAX));
     return options;
 }
 
 DeviceOptions& current_options() {
     static DeviceOptions options = from_environment();
     return options;
-}
-
-int target_number(const std::string& target) {
-    require(target.rfind("sm_", 0) == 0, "the simulator's target must be like sm_90a, got '", target, "'");
-    return std::atoi(target.c_str() + 3);
 }
 
 DeviceFacts make_facts(const std::string& target, int num_sms) {
