@@ -10,8 +10,8 @@
 
 namespace deep_gemm {
 
-/// Distances between an operand's lines and groups, bitwise or, in bytes: 0 where there is one of each. A line runs along
-/// K, or along M or N where the operand is MN-major.
+/// Distances between an operand's lines and groups, bitwise or, in bytes: 0 where there is one of each. A line runs
+/// along K, or along M or N where the operand is MN-major.
 inline uint64_t line_distances(const Matrix& matrix, ElementType type) {
     const bool mn_major = !is_k_major(matrix);
     const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
@@ -160,8 +160,6 @@ inline Scales check_scales(const TensorView& sf, const char* name, const char* o
             ", but has shape ", describe_shape(sf));
     require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
             describe_strides(sf));
-    require(exponents || reinterpret_cast<uintptr_t>(m.data) % sizeof(float) == 0, name,
-            " must be aligned to their element size");
     return {.data = reinterpret_cast<const float*>(m.data),
             .exponents = exponents,
             .kind = granularity == 1 ? ScaleKind::per_row : ScaleKind::per_block,

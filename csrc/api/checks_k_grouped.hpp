@@ -131,7 +131,8 @@ inline int64_t k_blocks_of_psum(std::span<const int64_t> ks, int64_t alignment, 
     const int64_t blocks = scales.size(blocks_come_first(scales, m) ? 0 : 1);
     if (ks.empty()) return blocks;
     int64_t least = 0;
-    for (const int64_t k : ks) least += (std::max<int64_t>(k - alignment + 1, 0) + kScaleGranularity - 1) / kScaleGranularity;
+    for (const int64_t k : ks)
+        least += (std::max<int64_t>(k - alignment + 1, 0) + kScaleGranularity - 1) / kScaleGranularity;
     return std::clamp(blocks, least, k_blocks_of(ks));
 }
 

@@ -35,18 +35,19 @@ inline Matrix copy_lines(Device& device, const Matrix& source, ElementType type,
     workspace = allocate_bytes(device, static_cast<int64_t>(copy.bytes));
     copy.data = static_cast<char*>(workspace->data_ptr());
 
-    const int64_t pieces = (length * size + kCopyLinesPiece - 1) / kCopyLinesPiece, warps = pieces * lines * source.groups;
-    require(warps < (int64_t{1} << 31), "an operand to copy has ", warps, " pieces of 512 bytes, more than a grid holds");
-    const CopyLinesParams params{
-        .source = reinterpret_cast<const uint8_t*>(source.data),
-        .target = reinterpret_cast<uint8_t*>(copy.data),
-        .source_group_stride = source.group_stride * size,
-        .source_stride = (mn_major ? source.col_stride : source.row_stride) * size,
-        .target_stride = stride * size,
-        .line_bytes = length * size,
-        .pieces = static_cast<uint32_t>(pieces),
-        .lines = static_cast<uint32_t>(lines),
-        .warps = static_cast<uint32_t>(warps)};
+    const int64_t pieces = (length * size + kCopyLinesPiece - 1) / kCopyLinesPiece,
+                  warps = pieces * lines * source.groups;
+    require(warps < (int64_t{1} << 31), "an operand to copy has ", warps,
+            " pieces of 512 bytes, more than a grid holds");
+    const CopyLinesParams params{.source = reinterpret_cast<const uint8_t*>(source.data),
+                                 .target = reinterpret_cast<uint8_t*>(copy.data),
+                                 .source_group_stride = source.group_stride * size,
+                                 .source_stride = (mn_major ? source.col_stride : source.row_stride) * size,
+                                 .target_stride = stride * size,
+                                 .line_bytes = length * size,
+                                 .pieces = static_cast<uint32_t>(pieces),
+                                 .lines = static_cast<uint32_t>(lines),
+                                 .warps = static_cast<uint32_t>(warps)};
     const uint64_t places = reinterpret_cast<uintptr_t>(source.data) | line_distances(source, type) |
                             static_cast<uint64_t>(params.line_bytes) | kMostUnitBytes;
     const CopyLinesConfig config{.unit_bytes = 1 << std::countr_zero(places)};

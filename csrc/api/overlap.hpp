@@ -115,16 +115,17 @@ inline bool share_memory(const TensorView& x, const TensorView& y) {
 
 /// D is written while the others are read.
 inline void require_apart(const TensorView& d, const TensorView& other, const char* name) {
-    require(!share_memory(d, other), "d shares memory with ", name, ", which is read while d is written: give d memory "
+    require(!share_memory(d, other), "d shares memory with ", name,
+            ", which is read while d is written: give d memory "
             "of its own");
 }
 
 /// C may be D itself, element for element.
 inline void require_apart_or_same(const TensorView& d, const TensorView& c) {
     bool same = data_of(c) == data_of(d);
-    for (int i = 0; i < d.ndim(); ++i)
-        same = same && (size_of(d, i) <= 1 || stride_of(c, i) == stride_of(d, i));
-    require(same || !share_memory(d, c), "c shares memory with d but is not d itself, whose elements it would read when "
+    for (int i = 0; i < d.ndim(); ++i) same = same && (size_of(d, i) <= 1 || stride_of(c, i) == stride_of(d, i));
+    require(same || !share_memory(d, c),
+            "c shares memory with d but is not d itself, whose elements it would read when "
             "they have been written: give c memory of its own, or pass d as c");
 }
 

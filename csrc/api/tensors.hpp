@@ -14,7 +14,8 @@ namespace deep_gemm {
 
 using tvm::ffi::TensorView;
 
-// What errors print of tensors; dtypes as torch names them. Printed when an error is made, never before: a call that is right makes no text.
+// What errors print of tensors; dtypes as torch names them. Printed when an error is made, never before: a call that is
+// right makes no text.
 struct DtypeText {
     DLDataType type;
 };

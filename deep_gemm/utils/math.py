@@ -128,6 +128,11 @@ def per_custom_dims_cast_to_fp8(
     The scales have the shape of `x`'s dimensions `dims`, without those of size one.
     """
     _require_float(x)
+    for dim in dims:
+        if not -x.dim() <= dim < x.dim():
+            raise IndexError(
+                f"dims {[*dims]} names dimension {dim} of x, which has {x.dim()}: -{x.dim()} to {x.dim() - 1}"
+            )
     kept = {dim % x.dim() for dim in dims}
     shared = tuple(dim for dim in range(x.dim()) if dim not in kept)
     if not shared:

@@ -61,10 +61,9 @@ DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
         const int32_t k = first_k + tile_column;
         uint32_t word = 0;
         if (row < params.rows && k < params.k_scales)
-            word = load_scale<kConfig.encoding>(params.source,
-                                                group * params.group_stride +
-                                                    row / params.row_granularity * params.row_stride +
-                                                    k * params.k_stride);
+            word = load_scale<kConfig.encoding>(params.source, group * params.group_stride +
+                                                                   row / params.row_granularity * params.row_stride +
+                                                                   k * params.k_stride);
         tile[tile_column][tile_row] = word;
     }
     __syncthreads();

@@ -30,8 +30,8 @@ DG_DEVICE int32_t sum_up_to_lane(int32_t value, int32_t most) {
     return value;
 }
 
-/// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock. Whatever the device's values
-/// are, groups lie in [0, k_end), and their blocks in [0, block_end).
+/// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock. Whatever the device's
+/// values are, groups lie in [0, k_end), and their blocks in [0, block_end).
 template <int32_t kBlock = kScaleGranularity, typename Visit>
 DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
     const auto value_of = [&](int32_t group) {
@@ -52,8 +52,8 @@ DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
         }
         found.blocks = min((found.k - 1) / kBlock + (found.k > 0), layout.block_end);
         const int32_t k_end = capped_sum(k_before, sum_up_to_lane(found.k, layout.k_end), layout.k_end),
-                      blocks_end = capped_sum(blocks_before, sum_up_to_lane(found.blocks, layout.block_end),
-                                              layout.block_end);
+                      blocks_end =
+                          capped_sum(blocks_before, sum_up_to_lane(found.blocks, layout.block_end), layout.block_end);
         if (layout.psum_alignment == 0) found.begin = k_end - found.k;
         found.first_block = blocks_end - found.blocks;
         if (group < layout.num_groups) visit(group, found);
