@@ -174,20 +174,24 @@ def views(draw) -> tuple[tuple[int, int, int], tuple[int, int], int]:
     return (groups, rows, cols), (group_stride, row_stride), draw(st.integers(0, 60))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(d=views(), row_stride=st.integers(0, 40), offset=st.integers(0, 200), k_major=st.booleans(), wide=st.booleans())
-@example(d=((1, 2, 4), (16, 8), 0), row_stride=8, offset=4, k_major=True, wide=False)
-def test_what_shares_no_byte_is_accepted_and_nothing_else(d, row_stride, offset, k_major, wide) -> None:
-    """Against all bytes of both, counted: masked products of D and A in one buffer."""
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(d=views(), gap=st.one_of(st.none(), st.integers(0, 40)), offset=st.integers(0, 200), aside=st.booleans())
+@example(d=((1, 3, 4), (40, 9), 0), gap=None, offset=4, aside=False)
+@example(d=((1, 3, 4), (40, 9), 0), gap=None, offset=3, aside=False)
+@example(d=((1, 3, 4), (40, 9), 9), gap=None, offset=4, aside=False)
+@example(d=((1, 3, 4), (40, 9), 9), gap=None, offset=5, aside=False)
+@example(d=((1, 3, 4), (40, 9), 100), gap=4, offset=123, aside=False)
+def test_what_shares_no_byte_is_accepted_and_nothing_else(d, gap, offset, aside) -> None:
+    """Against all bytes of both, counted: masked products of D and A in one buffer. (No gap: A's rows are as far apart
+    as D's. Aside: so are its groups, between rows.)"""
     shape, strides, start = d
     groups, m, n = shape
     room = torch.zeros(4000, dtype=torch.bfloat16)
     d = room.as_strided(shape, (*strides, 1), start)
     k = 5
-    pitch = k + row_stride
-    a = room.as_strided((groups, m, k), (m * pitch, pitch, 1), offset)
-    if wide and groups > 1:  # groups side by side
-        a = room.as_strided((groups, m, k), (pitch, groups * pitch, 1), offset)
+    pitch = max(k, strides[1]) if gap is None else k + gap
+    a_strides = (pitch, groups * pitch, 1) if aside else (m * pitch, pitch, 1)
+    a = room.as_strided((groups, m, k), a_strides, offset)
     b = torch.zeros((groups, n, k), dtype=torch.bfloat16)
     counts = torch.zeros(groups, dtype=torch.int32)
     if bytes_of(d).isdisjoint(bytes_of(a)):
