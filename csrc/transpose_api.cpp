@@ -31,7 +31,9 @@ void transpose(TensorView source, TensorView target, Optional<TensorView> ks, in
                 "K groups want one matrix, and a target whose K is a multiple of 128");
         groups = {.values = reinterpret_cast<const int32_t*>(data_of(layout)),
                   .num_groups = to_int32(layout.size(0), "the number of groups"),
-                  .psum_alignment = to_int32(psum_alignment, "the alignment")};
+                  .psum_alignment = to_int32(psum_alignment, "the alignment"),
+                  .k_end = to_int32(from.cols, "K"),
+                  .block_end = to_int32(to.cols / kTransposeTile, "the number of blocks")};
         k_tiles = to.cols / kTransposeTile;
     } else {
         require(to.cols >= (from.cols + 15) / 16 * 16, "target's rows must have room for K=", from.cols,

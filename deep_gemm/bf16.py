@@ -1,8 +1,9 @@
 """GEMM calls of BF16 operands, dense and grouped.
 
 `D = C + A @ B`, accumulated in FP32 by the tensor cores, without scales. An operand lies K-major or MN-major as the
-name says, and is multiplied as it lies: nothing is transposed first. What lies contiguous starts at multiples of 16
-bytes in each line; extents are free. See `deep_gemm.gemm`, `deep_gemm.grouped` and `deep_gemm.k_grouped` for what the
+name says, and is multiplied as it lies: nothing is transposed first. Where lines do not start at multiples of 16
+bytes, the operand is copied into a workspace in which they do, which takes about as long as reading and writing it
+once. Extents are free. See `deep_gemm.gemm`, `deep_gemm.grouped` and `deep_gemm.k_grouped` for what the
 functions have in common with those of FP8.
 """
 
@@ -45,8 +46,8 @@ def bf16_gemm_nt(
     """Dense BF16 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] b[n, k]`, summed in FP32.
 
     Args:
-        a: bfloat16 `[M, K]`. K contiguous with rows at multiples of 16 bytes (fastest: of 128), or M contiguous with
-            lines likewise; read in place either way.
+        a: bfloat16 `[M, K]`. K contiguous, or M contiguous; read in place either way if rows, or lines, start at
+            multiples of 16 bytes (fastest: of 128), else copied first.
         b: bfloat16 `[N, K]`, likewise.
         d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
@@ -221,12 +222,14 @@ def k_grouped_bf16_gemm_tn_contiguous(
     """`d[g, m, n] = c[g, m, n] + sum over g's K range of a[k, m] b[k, n]`.
 
     Args:
-        a: bfloat16 `[sum_k, M]`, M contiguous, lines at multiples of 16 bytes. Read in place.
+        a: bfloat16 `[sum_k, M]`, M contiguous. Read in place where lines start at multiples of 16 bytes, else copied
+            first.
         b: bfloat16 `[sum_k, N]`, N contiguous, likewise.
-        d: float32 `[G, M, N]`, N contiguous. Written.
+        d: bfloat16 or float32 `[G, M, N]`, N contiguous. Written.
         ks_cpu: each group's K, on the host: any, or 0. Such a group gets c, or zero. Needed, because it says where each
-            group lies; so a captured graph is of these sizes.
-        grouped_layout: the same as int32 `[G]` on the device.
+            group lies; so a captured graph is of these sizes. In the psum layout each may be rounded up to the
+            alignment, if rows between groups are zeros.
+        grouped_layout: the same as int32 `[G]` on the device. Refused where it contradicts ks_cpu, if it is on the CPU.
         c: added in FP32; `d`'s shape and dtype, and may be `d` itself.
         compiled_dims: which of M and N are constants of the compiled kernel.
         use_psum_layout: `grouped_layout` holds where each group ends; the next one starts at that value rounded up to

@@ -70,11 +70,12 @@ def fp8_gemm_nt(
     """Dense FP8 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // 128] b[n, k] sfb[n // 128, k // 128]`.
 
     Args:
-        a: float8_e4m3fn `[M, K]`. K contiguous, rows at multiples of 16 bytes (fastest: of 128): read in place. M
-            contiguous, any alignment: transposed into a workspace first, because Hopper's tensor cores read FP8 along
-            K only. With float32 scales `[M, ceil(K / 128)]` in any strides: MN-major ones with columns 16-byte aligned
-            are used as they are, others are brought into that layout first.
-        b: float8_e4m3fn `[N, K]`, likewise; with float32 scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N,
+        a: float8_e4m3fn `[M, K]`. K contiguous, rows at multiples of 16 bytes (fastest: of 128): read in place; other
+            rows, of which K must be a multiple of 16, are copied into a workspace first. M contiguous, any alignment:
+            transposed into a workspace, because Hopper's tensor cores read FP8 along K only. With float32 or
+            float8_e8m0fnu scales `[M, ceil(K / 128)]` in any strides: MN-major ones with columns 16-byte aligned
+            are used as they are, others are brought into that layout first (E8M0 always, and as FP32).
+        b: float8_e4m3fn `[N, K]`, likewise; with scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N,
             ceil(K / 128)]` with recipe (1, 1, 128).
         d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the

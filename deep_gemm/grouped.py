@@ -118,9 +118,9 @@ def m_grouped_fp8_gemm_nt_contiguous(
     may be empty. Padding rows of `a` and of its scales may hold anything, NaN included; no other row sees them.
 
     Args:
-        a: float8_e4m3fn `[M, K]`, K contiguous, row stride a multiple of 16; with float32 scales `[M, ceil(K /
-            128)]` in any strides (MN-major ones with columns 16-byte aligned are used as they are, others are
-            brought into that layout first).
+        a: float8_e4m3fn `[M, K]`, K contiguous, rows as for `fp8_gemm_nt`; with float32 or float8_e8m0fnu scales
+            `[M, ceil(K / 128)]` in any strides (FP32 MN-major ones with columns 16-byte aligned are used as they
+            are, others are brought into that layout first).
         b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
             ceil(K / 128)]` with recipe (1, 1, 128).
         d: bfloat16 or float32 `[M, N]`, N contiguous. Rows of experts are written. Padding rows that share a tile

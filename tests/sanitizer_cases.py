@@ -198,6 +198,43 @@ def bf16() -> None:
     print("bf16: nt, nn, tn, tt, contiguous, masked, k-grouped")
 
 
+def copies() -> None:
+    """Operands in lines that start anywhere, and E8M0 scales."""
+    m, n, k = 70, 75, 70
+    a, b = (random_values((rows, k), DEVICE, seed).bfloat16() for seed, rows in enumerate((m, n)))
+    for offset in (0, 1, 4):
+        room = torch.empty(offset + m * k, dtype=torch.bfloat16, device=DEVICE)
+        moved = room[offset:].view(m, k)
+        moved.copy_(a)
+        d = torch.empty((m, n), device=DEVICE)
+        deep_gemm.bf16_gemm_nn(moved, b.T.contiguous(), d)
+        assert_matches(d, product_nt(a, b), f"{offset} elements off")
+    x, w = random_rows((40, 272), DEVICE, 0), random_blocks((136, 272), DEVICE, 1)
+    one = torch.full((40, 3), 127, dtype=torch.uint8, device=DEVICE)
+    d = torch.empty((40, 136), device=DEVICE)
+    deep_gemm.fp8_gemm_nt((x.data, one.view(torch.float8_e8m0fnu)), w, d)
+    assert_matches(d, product_nt(Operand(x.data, one - 126.0), w), "E8M0")
+    print("copied operands, E8M0 scales")
+
+
+def wrong_counts() -> None:
+    """K groups of which the device says what the host does not; the CPU refuses them."""
+    if DEVICE.type != "cuda":
+        return
+    x, flat = random_rows((72, 256), DEVICE, 0), random_values((300, 72), DEVICE, 1).bfloat16()
+    columns = Operand(x.data.view(torch.uint8).T.contiguous().view(torch.float8_e4m3fn), x.scales.T.contiguous())
+    d = torch.zeros((2, 72, 72), device=DEVICE)
+    for wrong in ((2**31 - 1, 2**31 - 1), (-5, 2**31 - 1), (1000, -(2**31))):
+        sizes = torch.tensor(wrong, dtype=torch.int32, device=DEVICE)
+        for psum in (False, True):
+            deep_gemm.k_grouped_fp8_gemm_tn_contiguous(columns, columns, d, [128, 128], sizes, use_psum_layout=psum)
+        deep_gemm.k_grouped_fp8_gemm_nt_contiguous(
+            Operand(x.data.flatten(), x.scales), Operand(x.data.flatten(), x.scales), d, [128, 128], sizes
+        )
+        deep_gemm.k_grouped_bf16_gemm_tn_contiguous(flat, flat, d, [100, 200], sizes)
+    print("k-grouped: counts that contradict the host")
+
+
 def scale_layouts() -> None:
     scales = torch.exp2(torch.randint(-9, 9, (2, 37, 5), device=DEVICE).float())
     assert torch.equal(deep_gemm.get_mn_major_tma_aligned_tensor(scales), scales)
@@ -216,6 +253,8 @@ if __name__ == "__main__":
         products,
         k_grouped,
         bf16,
+        copies,
+        wrong_counts,
         scale_layouts,
     )
     cases = {case.__name__: case for case in every}

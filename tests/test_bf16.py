@@ -42,7 +42,6 @@ class TestDense:
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize("k", [1, 5, 64, 65, 127, 200])
     def test_any_k(self, device, layout, k) -> None:
-        """Lines that begin at multiples of 16 bytes are all that is asked for."""
         run_and_check(layout, 70, 75, k, device, torch.float32)
 
     @pytest.mark.gpu
@@ -218,16 +217,6 @@ class TestErrors:
         out = GuardedOutput((16, 16), torch.bfloat16, device)
         with pytest.raises(ValueError, match="b has K=32 but a has K=64"):
             deep_gemm.bf16_gemm_nt(a, b[:, :32], out.tensor)
-        odd = values((16, 60), device, 1)
-        with pytest.raises(ValueError, match="K must be a multiple of 8, but is 60: pad A and B with zeros to K=64"):
-            deep_gemm.bf16_gemm_nt(odd, odd, out.tensor)
-        with pytest.raises(ValueError, match=r"a's rows must start at multiples of 16 bytes.*allocate rows of 64"):
-            deep_gemm.bf16_gemm_nt(values((16, 60), device, 1)[:, :56], b[:, :56], out.tensor)
-        lines = values((64, 20), device, 1)[:, :16]
-        with pytest.raises(ValueError, match=r"b's lines along N must start at multiples of 16 bytes.*of 24"):
-            deep_gemm.bf16_gemm_nn(a, lines, out.tensor)
-        with pytest.raises(ValueError, match="a must start at a multiple of 16 bytes"):
-            deep_gemm.bf16_gemm_nt(values((16, 72), device, 1)[:, 1:65], b, out.tensor)
         with pytest.raises(ValueError, match="a must have K or M contiguous"):
             deep_gemm.bf16_gemm_nt(values((16, 128), device, 1)[:, ::2], b, out.tensor)
         with pytest.raises(ValueError, match=r"d must be \[M, N\] = \[16, 16\]"):

@@ -101,7 +101,7 @@ ANY: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "scales of b are bf16": (
         lambda x: x.set(sfb=x.b.scales.bfloat16()),
         TypeError,
-        r"b's scales must be float32, but is bfloat16",
+        r"b's scales must be float32 or float8_e8m0fnu, but is bfloat16",
     ),
     "recipe with 64 of k": (lambda x: x.more.update(recipe=(1, 128, 64)), ValueError, r"along K must be 128"),
     "recipe for blocks of a": (lambda x: x.more.update(recipe=(128, 128, 128)), ValueError, r"a's scales must be"),

@@ -9,12 +9,14 @@ import pytest
 import torch
 from candidates import forced_tile
 from devices import FEW
+from grouped_inputs import alignment_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inputs import FP8, GuardedOutput, Operand, ceil_div, mn_major, random_rows, random_values
 from reference import assert_matches, product_nt
 
 import deep_gemm
+from deep_gemm._extension import C
 
 LAYOUTS = ["tn", "nt"]
 # Whole blocks, empty groups at either end and in the middle, tails of 128, many groups, groups of one chunk.
@@ -69,9 +71,9 @@ def call(layout: str):
     return getattr(deep_gemm, f"k_grouped_fp8_gemm_{layout}_contiguous")
 
 
-def run(x: Groups, layout: str, add: str = "nothing", **more) -> None:
-    out = GuardedOutput(x.shape, torch.float32, x.device)
-    c = None if add == "nothing" else random_values(x.shape, x.device, 7) * 10
+def run(x: Groups, layout: str, add: str = "nothing", dtype: torch.dtype = torch.float32, **more) -> None:
+    out = GuardedOutput(x.shape, dtype, x.device)
+    c = None if add == "nothing" else (random_values(x.shape, x.device, 7) * 10).to(dtype)
     if add == "c_is_d":
         out.tensor.copy_(c)
     given_c = out.tensor if add == "c_is_d" else c
@@ -90,6 +92,15 @@ def test_sizes(device, layout, ks) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_c_is_added(device, layout, add) -> None:
     run(groups(33, 136, [144, 0, 256], device), layout, add)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("n", [136, 75])  # rows of D that the copy engine stores, or not
+@pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_d_is_bf16(device, layout, add, n) -> None:
+    run(groups(33, n, [144, 0, 256], device), layout, add, torch.bfloat16)
+    run(groups(33, n, [0, 0], device), layout, add, torch.bfloat16)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
@@ -125,6 +136,54 @@ def test_scales_mn_major_and_in_other_strides(device, layout) -> None:
     call(layout)(a, b, out.tensor, x.ks, x.sizes())
     out.check()
     x.check(out.tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("of_a", ["rows first", "blocks first", "rows first, row-major"])
+def test_scales_either_way_round(device, layout, of_a) -> None:
+    """[M, blocks] as well as [blocks, M]: the shape says which."""
+    x = groups(42, 50, [128, 256], device)
+    a, b = stacked(x.a, layout), stacked(x.b, layout)
+    if of_a != "blocks first":
+        a = Operand(a.data, a.scales.T.contiguous() if "row-major" in of_a else a.scales.T)
+    b = Operand(b.data, b.scales.T)
+    out = GuardedOutput(x.shape, torch.float32, device)
+    call(layout)(a, b, out.tensor, x.ks, x.sizes())
+    out.check()
+    x.check(out.tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rows_first", [False, True])
+def test_as_many_rows_as_blocks(device, layout, rows_first) -> None:
+    """The dimension of the scales that lies contiguous is M then; where none does, blocks come first."""
+    x = groups(3, 50, [128, 0, 256], device)
+    a, b = stacked(x.a, layout), stacked(x.b, layout)
+    assert a.scales.shape == (3, 3)
+    apart = torch.full((6, 6), float("nan"), device=device)[::2, ::2]
+    apart.copy_(a.scales)
+    for scales in [a.scales.T] if rows_first else [a.scales, apart]:
+        out = GuardedOutput(x.shape, torch.float32, device)
+        call(layout)(Operand(a.data, scales), b, out.tensor, x.ks, x.sizes())
+        out.check()
+        x.check(out.tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_matrices_that_start_anywhere(device) -> None:
+    """Flattened groups at addresses that the copy engine cannot read are copied first."""
+    x = groups(40, 50, [128, 48], device)
+    a, b = stacked(x.a, "nt"), stacked(x.b, "nt")
+    for offset in (1, 8):
+        room = bytes_of(a.data).new_full((offset + a.data.numel() + 16,), 0x7F)
+        moved = room[offset : offset + a.data.numel()]
+        moved.copy_(bytes_of(a.data))
+        out = GuardedOutput(x.shape, torch.float32, device)
+        call("nt")(Operand(moved.view(FP8), a.scales), b, out.tensor, x.ks, x.sizes())
+        out.check()
+        x.check(out.tensor)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
@@ -193,6 +252,32 @@ def test_psum_layout(device, ks, host_sizes) -> None:
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
+def test_psum_sizes_of_the_host_may_be_rounded_up(device) -> None:
+    """As the public callers do, whose scales are those of the real sizes."""
+    x = groups(40, 72, [112, 0, 304], device)
+    with alignment_of(160):
+        a, b, ends = in_psum_layout(x, 160)
+        out = GuardedOutput(x.shape, torch.float32, device)
+        deep_gemm.k_grouped_fp8_gemm_tn_contiguous(a, b, out.tensor, [160, 0, 320], ends, use_psum_layout=True)
+        out.check()
+        x.check(out.tensor)
+        more = Operand(a.data, torch.cat([a.scales, a.scales]))  # than any such sizes have
+        with pytest.raises(ValueError, match=r"a's scales must be \[5, 40\]"):
+            deep_gemm.k_grouped_fp8_gemm_tn_contiguous(more, b, out.tensor, [160, 0, 320], ends, use_psum_layout=True)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_psum_scales_either_way_round(device) -> None:
+    x = groups(40, 72, [128, 16], device)
+    a, b, ends = in_psum_layout(x, 128)
+    out = GuardedOutput(x.shape, torch.float32, device)
+    a, b = Operand(a.data, a.scales.T), Operand(b.data, b.scales.T)
+    deep_gemm.k_grouped_fp8_gemm_tn_contiguous(a, b, out.tensor, None, ends, use_psum_layout=True)
+    out.check()
+    x.check(out.tensor)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
 def test_psum_layout_of_matrices(device) -> None:
     x = groups(40, 72, [128, 256, 0], device)
     out = GuardedOutput(x.shape, torch.float32, device)
@@ -224,14 +309,131 @@ def test_drawn(device, m, n, ks, layout, add) -> None:
     run(groups(m, n, ks, device), layout, add)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
-def test_the_device_sizes_count(device) -> None:
+@pytest.mark.gpu
+def test_the_device_sizes_count(cuda) -> None:
     """A captured graph is replayed with sizes that the host did not know."""
-    x = groups(40, 72, [128, 16, 256], device)
-    out = GuardedOutput(x.shape, torch.float32, device)
+    x = groups(40, 72, [128, 16, 256], cuda)
+    out = GuardedOutput(x.shape, torch.float32, cuda)
     call("tn")(stacked(x.a, "tn"), stacked(x.b, "tn"), out.tensor, [16, 256, 128], x.sizes())
     out.check()
     x.check(out.tensor)
+
+
+class TestCountsThatContradict:
+    """What the device says of the groups leads nowhere that the host does not know of."""
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("sizes", [[48, 128], [128, 2**31 - 1], [128, -48], [0, 0]], ids=str)
+    def test_refused_on_the_cpu(self, layout, sizes) -> None:
+        x = groups(40, 72, [128, 48], torch.device("cpu"))
+        out = GuardedOutput(x.shape, torch.float32, x.device)
+        group = 0 if sizes[0] != 128 else 1
+        said = rf"grouped_layout\[{group}\] is {sizes[group]} but ks_cpu\[{group}\] is {x.ks[group]}"
+        with pytest.raises(ValueError, match=said):
+            call(layout)(
+                stacked(x.a, layout), stacked(x.b, layout), out.tensor, x.ks, torch.tensor(sizes, dtype=torch.int32)
+            )
+        out.assert_untouched()
+
+    def run_psum(self, ends: list[int], host_sizes: bool, message: str, blocks: int = 2) -> None:
+        x = groups(40, 72, [128, 48], torch.device("cpu"))
+        a, b, _ = in_psum_layout(x, 128)
+        a, b = Operand(a.data, a.scales[:blocks]), Operand(b.data, b.scales[:blocks])
+        out = GuardedOutput(x.shape, torch.float32, x.device)
+        layout = torch.tensor(ends, dtype=torch.int32)
+        with pytest.raises(ValueError, match=message):
+            deep_gemm.k_grouped_fp8_gemm_tn_contiguous(
+                a, b, out.tensor, x.ks if host_sizes else None, layout, use_psum_layout=True
+            )
+        out.assert_untouched()
+
+    @pytest.mark.parametrize("host_sizes", [True, False], ids=["ks_given", "ks_on_the_device_only"])
+    @pytest.mark.parametrize(
+        ("ends", "message"),
+        [
+            ([128, 2**31 - 1], r"grouped_layout\[1\] says that the group ends at 2147483647, but a has only 256 rows"),
+            ([128, 100], r"grouped_layout\[1\] says that the group ends at 100, but the one before it ends at 128"),
+            ([-16, 176], r"grouped_layout\[0\] says that the group ends at -16, but the one before it ends at 0"),
+        ],
+        ids=str,
+    )
+    def test_ends_that_lead_nowhere_are_refused_on_the_cpu(self, ends, message, host_sizes) -> None:
+        self.run_psum(ends, host_sizes, message)
+
+    @pytest.mark.parametrize(("ends", "k"), [([256, 256], 256), ([129, 256], 129)], ids=str)
+    def test_ends_of_other_sizes_are_refused_on_the_cpu(self, ends, k) -> None:
+        self.run_psum(ends, True, rf"grouped_layout\[0\] gives the group K={k} but ks_cpu\[0\] is 128")
+
+    def test_ends_that_need_more_scales_are_refused_on_the_cpu(self) -> None:
+        self.run_psum([128, 176], False, r"a's scales must have one row for each 128 of a group's K, 2 .* have 1", 1)
+
+    @pytest.mark.parametrize("psum_alignment", [0, 64])
+    @pytest.mark.parametrize(
+        "values",
+        [[-5, 2**31 - 1, 7], [2**31 - 1] * 70, [100, 2**31 - 1, 0, 500], [1000, 0] * 40, [-(2**31)] * 3],
+        ids=str,
+    )
+    def test_kernels_cut_them(self, values, psum_alignment) -> None:
+        """As every kernel of K groups finds them: within 500 elements of K, and five blocks."""
+        device = torch.device("cpu")
+        found = torch.full((len(values), 4), -1, dtype=torch.int32)
+        C.jit_launch(
+            "visit_k_groups_kernel",
+            VISIT,
+            1,
+            32,
+            1,
+            0,
+            False,
+            [torch.tensor(values, dtype=torch.int32, device=device), found],
+            [len(values), psum_alignment, 500, 5],
+        )
+        begin, k, first_block, blocks = found.long().T
+        assert (found >= 0).all()
+        assert (begin + k <= 500).all()
+        assert (first_block + blocks <= 5).all()
+
+    @pytest.mark.parametrize("psum_alignment", [0, 64])
+    @pytest.mark.parametrize("values", [[2**31 - 1] * 3, [200, 2**31 - 1, 200], [-7, 100, 300]], ids=str)
+    def test_the_transposing_kernel_stays_inside(self, device, values, psum_alignment) -> None:
+        k, mn, blocks = 300, 40, 3
+        source = torch.ones((1, k, mn), dtype=torch.uint8, device=device)
+        room = torch.full((mn * blocks * 128 + 64,), 0xA5, dtype=torch.uint8, device=device)
+        target = room[: mn * blocks * 128].view(1, mn, blocks * 128)
+        C.transpose(source, target, torch.tensor(values, dtype=torch.int32, device=device), psum_alignment)
+        assert (room[mn * blocks * 128 :] == 0xA5).all()
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("value", [2**31 - 1, -(2**31), 384])
+    @pytest.mark.parametrize("m", [40, 256])
+    def test_nothing_beyond_d_is_written(self, cuda, layout, value, m) -> None:
+        """And the call ends: the work is bounded by the operands."""
+        x = groups(m, 264, [128, 48, 256], cuda)
+        out = GuardedOutput(x.shape, torch.float32, cuda)
+        wrong = x.sizes()
+        wrong[1] = value
+        call(layout)(stacked(x.a, layout), stacked(x.b, layout), out.tensor, x.ks, wrong)
+        torch.cuda.synchronize()
+        out.check(complete=False)
+
+
+VISIT = """
+#include <deep_gemm/tile/k_groups.cuh>
+using namespace deep_gemm;
+struct Params {
+    const int32_t* values;
+    int4* found;
+    int64_t count, psum_alignment, k_end, block_end;
+};
+extern "C" __global__ void visit_k_groups_kernel(const __grid_constant__ Params params) {
+    const KGroupLayout layout{params.values, int32_t(params.count), int32_t(params.psum_alignment),
+                              int32_t(params.k_end), int32_t(params.block_end)};
+    visit_k_groups<64>(layout, [&](int32_t group, const KGroup& k) {
+        params.found[group] = make_int4(k.begin, k.k, k.first_block, k.blocks);
+    });
+}
+"""
 
 
 # Tiles and clusters that problems of such a size do not get by themselves.
@@ -246,7 +448,7 @@ def test_forced_tiles(device, layout, rows, cols, cluster) -> None:
 
 
 REFUSALS = {
-    "d is bf16": (lambda x: x.update(d=x["d"].bfloat16()), TypeError, r"d must be float32, but is bfloat16"),
+    "d is fp16": (lambda x: x.update(d=x["d"].half()), TypeError, r"d must be bfloat16 or float32, but is float16"),
     "ks do not add up": (
         lambda x: x.update(ks=[128, 128]),
         ValueError,
@@ -257,6 +459,7 @@ REFUSALS = {
         ValueError,
         r"multiple of 16, but ks_cpu\[0\] is 136: pad with zeros to 144",
     ),
+    "a k beyond 32 bits": (lambda x: x.update(ks=[2**31, 48]), ValueError, r"ks_cpu\[0\] is 2147483648.*32 bits"),
     "negative": (lambda x: x.update(ks=[192, -16]), ValueError, r"ks_cpu\[1\] is -16"),
     "one k too few": (lambda x: x.update(ks=[176]), ValueError, r"each of d's 2 groups, but has 1"),
     "sizes are int64": (lambda x: x.update(sizes=x["sizes"].long()), TypeError, r"grouped_layout must be int32"),

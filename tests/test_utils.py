@@ -178,6 +178,9 @@ def test_per_custom_dims_cast():
     assert sf.shape == ()
     with pytest.raises(ValueError, match="names every dimension"):
         utils.per_custom_dims_cast_to_fp8(x, (0, 1, 2), False)
+    for dims in ((5,), (0, 3), (-4,)):
+        with pytest.raises(IndexError, match=rf"names dimension {dims[-1]} of x, which has 3: -3 to 2"):
+            utils.per_custom_dims_cast_to_fp8(x, dims, False)
 
 
 def test_per_custom_dims_cast_refuses_dimensions_that_are_not_there():

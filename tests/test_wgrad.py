@@ -268,7 +268,7 @@ def test_equal_bits_from_run_to_run(device) -> None:
 def test_c_where_d_lies_but_in_other_strides(device) -> None:
     a, b = operands(32, 64, 128, device)
     out = GuardedOutput((64, 64), torch.float32, device)
-    with pytest.raises(ValueError, match=r"c lies where d does, but with other strides: \(64, 1\) and \(128, 1\)"):
+    with pytest.raises(ValueError, match="c shares memory with d but is not d itself"):
         deep_gemm.fp8_gemm_nt(a, b, out.tensor[::2], c=out.tensor[:32], recipe=RECIPE)
     out.assert_untouched()
 

@@ -10,9 +10,12 @@
 
 namespace deep_gemm {
 
+inline constexpr int64_t kTmaAlignment = 16;
+
 /// FP32 scales of one operand, in elements. `granularity` rows share one scale; along K it is always 128.
 struct Scales {
     const float* data = nullptr;
+    bool exponents = false;  // `data` points to E8M0 bytes, and the kernel wants a copy in FP32: see scales.hpp
     ScaleKind kind = ScaleKind::none;
     int64_t groups = 1, rows = 0, k_scales = 0;
     int64_t group_stride = 0, row_stride = 1, k_stride = 0;

@@ -5,27 +5,24 @@
 #include <optional>
 
 #include "call.hpp"
+#include "overlap.hpp"
 #include "recipe.hpp"
 
 namespace deep_gemm {
 
-inline constexpr int64_t kTmaAlignment = 16;
+/// Distances between an operand's lines and groups, bitwise or, in bytes: 0 where there is one of each. A line runs
+/// along K, or along M or N where the operand is MN-major.
+inline uint64_t line_distances(const Matrix& matrix, ElementType type) {
+    const bool mn_major = !is_k_major(matrix);
+    const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
+    return (static_cast<uint64_t>(lines > 1 ? line : 0) |
+            static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0)) *
+           element_bytes(type);
+}
 
-/// What the copy engine asks of an operand: K-major rows, each starting at a multiple of 16 bytes.
-inline void require_operand(const Matrix& matrix, const char* name, const char* mn, int64_t element_size) {
-    require(matrix.col_stride == 1, name, " must be K-major ([", mn, ", K] with K contiguous), but its strides are (",
-            matrix.row_stride, ", ", matrix.col_stride, ")");
-    require(matrix.row_stride * element_size % kTmaAlignment == 0, name,
-            "'s rows must start at multiples of 16 bytes, but its row stride is ", matrix.row_stride, " elements of ",
-            element_size, " bytes: allocate rows of ",
-            (matrix.row_stride * element_size + 15) / 16 * 16 / element_size);
-    require(matrix.group_stride * element_size % kTmaAlignment == 0, name,
-            "'s groups must start at multiples of 16 bytes, but its group stride is ", matrix.group_stride,
-            " elements");
-    require(matrix.row_stride >= matrix.cols || matrix.rows <= 1, name, "'s rows overlap: row stride ",
-            matrix.row_stride, " is less than K=", matrix.cols);
-    require(reinterpret_cast<uintptr_t>(matrix.data) % kTmaAlignment == 0, name,
-            " must start at a multiple of 16 bytes");
+/// Whether the copy engine can read an operand where it lies. Elsewhere it is copied first: see operand_copies.hpp.
+inline bool is_aligned(const Matrix& matrix, ElementType type) {
+    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, type)) % kTmaAlignment == 0;
 }
 
 inline void require_k(int64_t k, int64_t element_size) {
@@ -34,57 +31,45 @@ inline void require_k(int64_t k, int64_t element_size) {
             ": pad A and B with zeros to K=", (k + step - 1) / step * step);
 }
 
-/// An FP8 operand as wgmma can get it: K-major, or MN-major and transposed on the way (transpose.hpp), which takes any
-/// alignment and any K.
+/// K or `mn` contiguous, in lines that do not overlap.
+inline void require_lines(const Matrix& matrix, const char* name, const char* mn) {
+    if (is_k_major(matrix)) {
+        require(matrix.row_stride >= matrix.cols || matrix.rows <= 1, name, "'s rows overlap: row stride ",
+                matrix.row_stride, " is less than K=", matrix.cols);
+        return;
+    }
+    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn,
+            " contiguous, but its strides along ", mn, " and K are (", matrix.row_stride, ", ", matrix.col_stride, ")");
+    require(matrix.col_stride >= matrix.rows, name, "'s lines along ", mn, " overlap: they are ", matrix.col_stride,
+            " elements apart, less than ", mn, "=", matrix.rows);
+}
+
+/// An FP8 operand: K-major, or MN-major and transposed on the way (operand_copies.hpp), which takes any K. So do rows
+/// that start at multiples of 16 bytes.
 inline void require_fp8_operand(Matrix& matrix, const char* name, const char* mn) {
     if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1) matrix.col_stride = matrix.rows;
-    if (is_k_major(matrix)) {
-        if (matrix.row_stride == matrix.cols) require_k(matrix.cols, 1);
-        return require_operand(matrix, name, mn, 1);
-    }
-    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn,
-            " contiguous, but its strides along ", mn, " and K are (", matrix.row_stride, ", ", matrix.col_stride, ")");
-    require(matrix.col_stride >= matrix.rows, name, "'s lines along ", mn, " overlap: they are ", matrix.col_stride,
-            " elements apart, less than ", mn, "=", matrix.rows);
+    require_lines(matrix, name, mn);
+    if (is_k_major(matrix) && matrix.row_stride % kTmaAlignment != 0) require_k(matrix.cols, 1);
 }
 
-/// Of an operand as the kernel will read it: an MN-major one of FP8 is copied into aligned rows (transpose.hpp). By its
-/// strides alone, so that equal shapes get equal kernels wherever they lie.
+/// Of an operand as the kernel will read it: where it lies, or a copy of it. By its strides alone, so that equal shapes
+/// get equal kernels wherever they lie.
 inline int32_t row_alignment(const Matrix& matrix, ElementType type) {
-    const bool mn_major = !is_k_major(matrix);
-    if (mn_major && type == ElementType::e4m3) return kBestAlignment;
-    const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
-    return alignment_of((static_cast<uint64_t>(lines > 1 ? line : 0) |
-                         static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0)) *
-                        element_bytes(type));
+    if (!is_k_major(matrix) && type == ElementType::e4m3) return kBestAlignment;
+    return alignment_as_read(line_distances(matrix, type));
 }
 
-/// A BF16 operand as the copy engine and wgmma take it: K-major or MN-major.
+/// A BF16 operand, K-major or MN-major: wgmma takes both.
 inline void require_bf16_operand(Matrix& matrix, const char* name, const char* mn) {
-    constexpr int64_t kSize = 2, kStep = kTmaAlignment / kSize;
+    constexpr int64_t kStep = kTmaAlignment / 2;
     if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1)  // a single line along M or N
         matrix.col_stride = (matrix.rows + kStep - 1) / kStep * kStep;
-    if (is_k_major(matrix)) {
-        if (matrix.rows == 1)  // a single line along K
-            matrix.row_stride = (matrix.cols + kStep - 1) / kStep * kStep;
-        else if (matrix.row_stride == matrix.cols)
-            require_k(matrix.cols, kSize);
-        if (matrix.groups == 1) matrix.group_stride = matrix.rows * matrix.row_stride;
-        return require_operand(matrix, name, mn, kSize);
-    }
-    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn,
-            " contiguous, but its strides along ", mn, " and K are (", matrix.row_stride, ", ", matrix.col_stride, ")");
-    require(matrix.col_stride >= matrix.rows, name, "'s lines along ", mn, " overlap: they are ", matrix.col_stride,
-            " elements apart, less than ", mn, "=", matrix.rows);
-    require(matrix.col_stride % kStep == 0, name, "'s lines along ", mn,
-            " must start at multiples of 16 bytes, but they are ", matrix.col_stride,
-            " elements apart: allocate lines of ", (matrix.col_stride + kStep - 1) / kStep * kStep);
-    if (matrix.groups == 1) matrix.group_stride = matrix.cols * matrix.col_stride;
-    require(matrix.group_stride % kStep == 0, name,
-            "'s groups must start at multiples of 16 bytes, but its group stride is ", matrix.group_stride,
-            " elements");
-    require(reinterpret_cast<uintptr_t>(matrix.data) % kTmaAlignment == 0, name,
-            " must start at a multiple of 16 bytes");
+    const bool k_major = is_k_major(matrix);
+    if (k_major && matrix.rows == 1)  // a single line along K
+        matrix.row_stride = (matrix.cols + kStep - 1) / kStep * kStep;
+    require_lines(matrix, name, mn);
+    if (matrix.groups == 1)
+        matrix.group_stride = k_major ? matrix.rows * matrix.row_stride : matrix.cols * matrix.col_stride;
 }
 
 /// An operand as it was given: FP8 with its scales, or BF16.
@@ -132,9 +117,15 @@ inline void check_output(GemmCall& call, const TensorView& d, const std::optiona
             "c must have d's shape ", describe_shape(d), ", but has ", describe_shape(*c));
     require(call.c.col_stride == 1, "c must have N contiguous, but its strides are ", describe_strides(*c));
     p.add_c = 1;
+    require_apart_or_same(d, *c);
     p.in_place = call.c.data == call.d.data;
-    require(!p.in_place || (call.c.row_stride == call.d.row_stride && call.c.group_stride == call.d.group_stride),
-            "c lies where d does, but with other strides: ", describe_strides(*c), " and ", describe_strides(d));
+}
+
+inline void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b) {
+    require_apart(d, a.data, "a");
+    require_apart(d, b.data, "b");
+    if (a.scales != nullptr) require_apart(d, *a.scales, "a's scales");
+    if (b.scales != nullptr) require_apart(d, *b.scales, "b's scales");
 }
 
 /// The scales that an operand wants, for errors.
@@ -155,7 +146,9 @@ inline Scales check_scales(const TensorView& sf, const char* name, const char* o
                            int64_t groups, int64_t rows, int64_t k, int64_t granularity, bool transposed = false) {
     require_type(!is_int32(sf.dtype()), name,
                  " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
-    require_type(is_fp32(sf.dtype()), name, " must be float32, but is ", describe(sf.dtype()));
+    const bool exponents = is_e8m0(sf.dtype());
+    require_type(exponents || is_fp32(sf.dtype()), name, " must be float32 or float8_e8m0fnu, but is ",
+                 describe(sf.dtype()));
     require_device(sf, name, call.device, "a");
     const int64_t scale_rows = (rows + granularity - 1) / granularity,
                   k_scales = (k + kScaleGranularity - 1) / kScaleGranularity;
@@ -168,6 +161,7 @@ inline Scales check_scales(const TensorView& sf, const char* name, const char* o
     require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
             describe_strides(sf));
     return {.data = reinterpret_cast<const float*>(m.data),
+            .exponents = exponents,
             .kind = granularity == 1 ? ScaleKind::per_row : ScaleKind::per_block,
             .groups = groups,
             .rows = scale_rows,
@@ -233,6 +227,7 @@ inline GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, 
             describe_shape(d));
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
     check_operands(call, a, b, rows, layout);
+    require_operands_apart(d, a, b);
     p.compiled = compiled_shape(p, compiled_dims);
     return call;
 }

@@ -73,6 +73,8 @@ inline GemmCall check_contiguous(const OperandArgument& a, const OperandArgument
         check_grouped_layout(call, layout, "grouped_layout", p.m, "[M]");
     }
     check_grouped_operands(call, a, b, rows, compiled_dims, options.b_transposed);
+    require_operands_apart(d, a, b);
+    require_apart(d, layout, "grouped_layout");
     return call;
 }
 
@@ -97,6 +99,8 @@ inline GemmCall check_masked(const OperandArgument& a, const OperandArgument& b,
     require(expected_m >= 0, "expected_m must not be negative, but is ", expected_m);
     p.expected_m = coarse_hint(p, std::max<int64_t>(expected_m, 1));
     check_grouped_operands(call, a, b, rows, compiled_dims, false);
+    require_operands_apart(d, a, b);
+    require_apart(d, masked_m, "masked_m");
     return call;
 }
 

@@ -5,10 +5,10 @@
 #include "call_settings.hpp"
 #include "checks.hpp"
 #include "lender.hpp"
+#include "operand_copies.hpp"
 #include "params.hpp"
 #include "ready_calls.hpp"
 #include "scales.hpp"
-#include "transpose.hpp"
 
 namespace deep_gemm {
 
@@ -32,10 +32,8 @@ bool run_gemm(const CallKey& key, Check&& check) {
     const LaunchPlan* plan = &PlanCache::of(device).get(device, problem, generation);
     void* stream = current_stream(call.device);
     Workspace copy_of_a, copy_of_b;
-    if (problem.operand == ElementType::e4m3) {  // BF16 is multiplied as it lies
-        call.a = require_k_major(device, call.a, stream, copy_of_a);
-        call.b = require_k_major(device, call.b, stream, copy_of_b);
-    }
+    call.a = require_readable(device, call.a, problem.operand, stream, copy_of_a);
+    call.b = require_readable(device, call.b, problem.operand, stream, copy_of_b);
     const ScaleWorkspace workspace_a = require_layout(device, call.scales_a, stream);
     const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
     ReadyCall ready;

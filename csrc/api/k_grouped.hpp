@@ -76,9 +76,13 @@ inline bool run_k_grouped(KGroupedCall k) {
     const ScaleWorkspace workspace_a = require_layout(device, call.scales_a, stream);
     const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
     Workspace copy_of_a, copy_of_b;
-    if (!k.group_by_group) {
-        call.a = align_k_groups(device, call.a, call.k_groups, k.k_blocks, stream, copy_of_a);
-        call.b = align_k_groups(device, call.b, call.k_groups, k.k_blocks, stream, copy_of_b);
+    for (const auto& [operand, copy] : {std::pair{&call.a, &copy_of_a}, std::pair{&call.b, &copy_of_b}}) {
+        if (!k.group_by_group)
+            *operand = align_k_groups(device, *operand, call.k_groups, k.k_blocks, stream, *copy);
+        else if (problem.operand == ElementType::bf16)
+            *operand = require_readable(device, *operand, problem.operand, stream, *copy);
+        else
+            require_readable_flat(device, *operand, stream, *copy);
     }
     const auto launch = [&](const GemmCall& any_call, const LaunchPlan& any_plan) {
         if (k.group_by_group) return launch_group_by_group(device, any_plan, any_call, k.ks, stream);

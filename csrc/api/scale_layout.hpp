@@ -17,13 +17,13 @@
 namespace deep_gemm {
 
 inline const char* name(ScaleEncoding encoding) {
-    constexpr const char* kNames[] = {"words", "exponents_exact"};
+    constexpr const char* kNames[] = {"words", "exponents_exact", "exponent_bytes"};
     return kNames[static_cast<int>(encoding)];
 }
 
 /// What a kernel does with scales, which its name begins with.
 inline const char* verb(ScaleEncoding encoding) {
-    constexpr const char* kVerbs[] = {"transpose_scales", "pack_fp32_into_ue8m0"};
+    constexpr const char* kVerbs[] = {"transpose_scales", "pack_fp32_into_ue8m0", "unpack_ue8m0_scales"};
     return kVerbs[static_cast<int>(encoding)];
 }
 
@@ -94,7 +94,7 @@ inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params,
     const ScaleLayoutConfig config = choose_scale_layout(params, encoding);
     size_t tile_index = 0;
     while (kScaleTileKs[tile_index] != config.tile_k) ++tile_index;
-    static KernelTable<2 * 2 * kScaleTileKs.size()> table;
+    static KernelTable<3 * 2 * kScaleTileKs.size()> table;
     const size_t variant = (static_cast<size_t>(encoding) * 2 + config.rows_first) * kScaleTileKs.size() + tile_index;
     const Kernel& kernel = table.get(device, variant, [&] { return render(config); });
 
@@ -106,9 +106,10 @@ inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params,
     const int64_t source_rows = (params.rows + params.row_granularity - 1) / params.row_granularity;
     const int64_t last = (params.num_groups - 1) * params.group_stride + (source_rows - 1) * params.row_stride +
                          (params.k_scales - 1) * params.k_stride;
+    const size_t source_bytes = encoding == ScaleEncoding::exponent_bytes ? 1 : 4;
     const size_t target_words = static_cast<size_t>(params.num_groups) * params.k_words * params.padded_rows;
     const Extent extents[] = {
-        {.data = params.source, .bytes = static_cast<size_t>(last + 1) * 4, .name = "sf", .writable = false},
+        {.data = params.source, .bytes = static_cast<size_t>(last + 1) * source_bytes, .name = "sf", .writable = false},
         {.data = params.target, .bytes = target_words * 4, .name = "transformed sf", .writable = true}};
     const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = kScaleLayoutThreads};
     device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), stream, extents);

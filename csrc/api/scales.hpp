@@ -1,5 +1,5 @@
 // Scales -> the layout that the kernel reads. Per-row scales come through the copy engine, which wants them MN-major
-// with K columns 16 bytes apart; per-block scales are read as they lie.
+// with K columns 16 bytes apart; per-block scales are read as they lie. E8M0 becomes FP32.
 #pragma once
 
 #include "call.hpp"
@@ -8,7 +8,7 @@
 namespace deep_gemm {
 
 inline bool is_mn_major_aligned(const Scales& s) {
-    return (s.row_stride == 1 || s.rows == 1) && (s.k_stride % 4 == 0 || s.k_scales == 1) &&
+    return !s.exponents && (s.row_stride == 1 || s.rows == 1) && (s.k_stride % 4 == 0 || s.k_scales == 1) &&
            (s.k_stride >= s.rows || s.k_scales == 1) && (s.groups == 1 || s.group_stride % 4 == 0) &&
            reinterpret_cast<uintptr_t>(s.data) % kTmaAlignment == 0;
 }
@@ -18,7 +18,7 @@ inline bool is_mn_major_aligned(const Scales& s) {
 using ScaleWorkspace = std::optional<tvm::ffi::Tensor>;
 
 inline ScaleWorkspace require_layout(Device& device, Scales& s, void* stream) {
-    if (s.kind != ScaleKind::per_row) return {};
+    if (s.kind != ScaleKind::per_row && !s.exponents) return {};
     if (is_mn_major_aligned(s)) {
         // A single row or column carries an arbitrary stride; the tensor map wants a legal one.
         if (s.k_scales == 1) s.k_stride = (s.rows + 3) / 4 * 4;
@@ -39,8 +39,8 @@ inline ScaleWorkspace require_layout(Device& device, Scales& s, void* stream) {
                                    .k_words = static_cast<int32_t>(s.k_scales),
                                    .num_groups = static_cast<int32_t>(s.groups),
                                    .row_granularity = 1};
-    launch_scale_layout(device, params, ScaleEncoding::words, stream);
-    s.data = static_cast<const float*>(target.data_ptr());
+    launch_scale_layout(device, params, s.exponents ? ScaleEncoding::exponent_bytes : ScaleEncoding::words, stream);
+    s.data = static_cast<const float*>(target.data_ptr()), s.exponents = false;
     s.group_stride = s.k_scales * padded, s.row_stride = 1, s.k_stride = padded;
     s.bytes = static_cast<size_t>(s.groups * s.k_scales * padded) * 4;
     return target;

@@ -14,7 +14,8 @@ namespace deep_gemm {
 
 using tvm::ffi::TensorView;
 
-// What errors print of tensors. Printed when an error is made, never before: a call that is right makes no text.
+// What errors print of tensors; dtypes as torch names them. Printed when an error is made, never before: a call that is
+// right makes no text.
 struct DtypeText {
     DLDataType type;
 };
@@ -40,10 +41,22 @@ inline std::ostream& operator<<(std::ostream& out, DtypeText text) {
             return out << "float" << bits;
         case kDLBfloat:
             return out << "bfloat" << bits;
+        case kDLComplex:
+            return out << "complex" << bits;
+        case kDLBool:
+            return out << "bool";
         case kDLFloat8_e4m3fn:
             return out << "float8_e4m3fn";
+        case kDLFloat8_e4m3fnuz:
+            return out << "float8_e4m3fnuz";
         case kDLFloat8_e5m2:
             return out << "float8_e5m2";
+        case kDLFloat8_e5m2fnuz:
+            return out << "float8_e5m2fnuz";
+        case kDLFloat8_e8m0fnu:
+            return out << "float8_e8m0fnu";
+        case kDLFloat4_e2m1fn:
+            return out << "float4_e2m1fn" << (text.type.lanes == 2 ? "_x2" : "");
         default:
             return out << "DLPack type " << static_cast<int>(text.type.code) << " of " << bits << " bits";
     }
@@ -68,6 +81,7 @@ inline bool is_fp32(DLDataType type) { return is_dtype(type, kDLFloat, 32); }
 inline bool is_int32(DLDataType type) { return is_dtype(type, kDLInt, 32); }
 inline bool is_bf16(DLDataType type) { return is_dtype(type, kDLBfloat, 16); }
 inline bool is_e4m3(DLDataType type) { return is_dtype(type, kDLFloat8_e4m3fn, 8); }
+inline bool is_e8m0(DLDataType type) { return is_dtype(type, kDLFloat8_e8m0fnu, 8); }
 
 // A warm call reads a few dozen of these; TensorView's own size() and stride() are calls with a check of the index.
 inline int64_t size_of(const TensorView& tensor, int i) { return tensor.shape().data()[i]; }
@@ -114,6 +128,8 @@ inline int32_t to_int32(int64_t value, const char* what) {
     require(value >= 0 && value < (int64_t{1} << 31), what, " is ", value, ", which does not fit 32 bits");
     return static_cast<int32_t>(value);
 }
+
+inline int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 /// A matrix, or a batch of equally shaped ones, with the last dimension named `cols`.
 struct Matrix {

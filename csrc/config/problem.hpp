@@ -22,6 +22,10 @@ constexpr int32_t kBestAlignment = 128;
 /// The largest power of two up to that by which all these distances can be divided, given their bitwise or.
 constexpr int32_t alignment_of(uint64_t bytes) { return 1 << std::countr_zero(bytes | kBestAlignment); }
 
+/// The same of an operand as the kernel reads it: one that the copy engine could not read is copied into lines that
+/// start at multiples of kBestAlignment.
+constexpr int32_t alignment_as_read(uint64_t bytes) { return bytes % 16 == 0 ? alignment_of(bytes) : kBestAlignment; }
+
 /// Plain 32-bit fields without padding, so that a problem is hashed and compared as bytes.
 struct Problem {
     Grouping grouping = Grouping::dense;
@@ -66,7 +70,7 @@ struct ProblemHash {
 
 /// Of operands whose rows follow each other without a gap.
 inline void pack_rows(Problem& p) {
-    const auto alignment = [&](int64_t line) { return alignment_of(line * element_bytes(p.operand)); };
+    const auto alignment = [&](int64_t line) { return alignment_as_read(line * element_bytes(p.operand)); };
     if (p.grouping == Grouping::k_contiguous) return;
     p.row_alignment_a = alignment(p.mn_major_a ? p.m : p.k);
     p.row_alignment_b = alignment(p.mn_major_b ? p.n : p.k);

@@ -11,11 +11,13 @@ struct alignas(64) TensorMap {
     uint64_t words[16];
 };
 
-/// Group sizes along K, on the device.
+/// Group sizes along K, on the device. What they say of K or blocks past the ends is cut, whatever the host was told.
 struct KGroupLayout {
     const int32_t* values;  // sizes one by one; or, where psum_alignment is not 0, where each group ends
     int32_t num_groups;
     int32_t psum_alignment;  // a group starts at the preceding one's end rounded up to this; 0: right behind it
+    int32_t k_end;           // K of the operands
+    int32_t block_end;       // K blocks that have scales
 };
 
 /// Division by a number that the host knows, in three instructions instead of some twenty: every role pays for it at

@@ -16,6 +16,20 @@ DG_DEVICE uint32_t to_ue8m0(uint32_t bits) {
     return (bits & kSignAndMantissa) != 0 ? kNan : bits >> 23;
 }
 
+/// The FP32 of a UE8M0 exponent: 2^(e - 127), the least of which is subnormal; 0xff is NaN.
+DG_DEVICE uint32_t from_ue8m0(uint32_t exponent) {
+    return exponent == 0 ? 0x00400000u : exponent == 0xffu ? 0x7fc00000u : exponent << 23;
+}
+
+/// A scale as words go through the kernel.
+template <ScaleEncoding kEncoding>
+DG_DEVICE uint32_t load_scale(const uint32_t* source, int64_t index) {
+    if constexpr (kEncoding == ScaleEncoding::exponent_bytes)
+        return from_ue8m0(reinterpret_cast<const uint8_t*>(source)[index]);
+    else
+        return source[index];
+}
+
 template <ScaleLayoutConfig kConfig>
 DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
     constexpr int32_t kTileK = kConfig.tile_k;
@@ -32,7 +46,6 @@ DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
     const int32_t first_k = k_tile * kTileK;
 
     ptx::wait_for_previous_grid();
-    const uint32_t* source = params.source + group * params.group_stride;
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kScaleTileRows * kTileK; i += kScaleLayoutThreads) {
         const int32_t tile_row = kConfig.rows_first ? i % kScaleTileRows : i / kTileK;
         const int32_t tile_column = kConfig.rows_first ? i / kScaleTileRows : i % kTileK;
@@ -40,7 +53,9 @@ DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
         const int32_t k = first_k + tile_column;
         uint32_t word = 0;
         if (row < params.rows && k < params.k_scales)
-            word = source[row / params.row_granularity * params.row_stride + k * params.k_stride];
+            word = load_scale<kConfig.encoding>(params.source, group * params.group_stride +
+                                                                   row / params.row_granularity * params.row_stride +
+                                                                   k * params.k_stride);
         tile[tile_column][tile_row] = word;
     }
     __syncthreads();

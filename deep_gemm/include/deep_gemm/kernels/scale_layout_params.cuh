@@ -9,6 +9,7 @@ namespace deep_gemm {
 enum class ScaleEncoding : int32_t {
     words,            // copied bit for bit (FP32 scales, or exponents packed already)
     exponents_exact,  // FP32 powers of two -> UE8M0, four along K in one word; anything else becomes NaN (0xFF)
+    exponent_bytes,   // UE8M0, one a byte -> FP32, exactly
 };
 
 inline constexpr int32_t kScalesPerWord = 4;  // UE8M0 exponents in one int32, lowest K in the low byte
@@ -21,13 +22,15 @@ struct ScaleLayoutConfig {
     int32_t tile_k = 64;      // scales along K that a block reads; a multiple of 4
 
     constexpr bool operator==(const ScaleLayoutConfig&) const = default;
-    DG_HOST_DEVICE constexpr bool packs() const { return encoding != ScaleEncoding::words; }
+    DG_HOST_DEVICE constexpr bool packs() const {
+        return encoding == ScaleEncoding::exponents_exact;
+    }
     DG_HOST_DEVICE constexpr int32_t tile_words() const { return packs() ? tile_k / kScalesPerWord : tile_k; }
 };
 
 /// source [groups, rows / row_granularity, k_scales] in any strides -> target [groups][k_words][padded_rows].
 struct ScaleLayoutParams {
-    const uint32_t* source;
+    const uint32_t* source;  // of exponent_bytes: to bytes
     uint32_t* target;
     int64_t group_stride, row_stride, k_stride;  // of the source, in elements
     int32_t rows, padded_rows;                   // rows from `rows` to `padded_rows` are written as zero

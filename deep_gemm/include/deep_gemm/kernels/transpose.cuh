@@ -53,9 +53,7 @@ DG_DEVICE SourceRows find_rows(const TransposeParams& params, int32_t k_tile) {
                 if (k_tile >= group.first_block && before < group.k) found = {group.begin + before, group.k - before};
             });
         __syncthreads();
-        // Counts that do not fit the operand must not lead outside it.
-        const int32_t begin = found.begin, count = min(found.count, params.k - begin);
-        return {begin, count};
+        return found;
     } else {
         return {k_tile * kTransposeTile, params.k - k_tile * kTransposeTile};
     }

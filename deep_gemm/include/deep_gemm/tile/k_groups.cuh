@@ -15,35 +15,45 @@ struct KGroup {
     int32_t first_block, blocks;
 };
 
+/// Of values from 0 to `most`, which the sum does not exceed either: counts that make no sense must not overflow.
+DG_DEVICE int32_t capped_sum(int32_t x, int32_t y, int32_t most) {
+    return static_cast<int32_t>(min(static_cast<uint32_t>(x) + static_cast<uint32_t>(y), static_cast<uint32_t>(most)));
+}
+
 /// Sum over this lane and those below it.
-DG_DEVICE int32_t sum_up_to_lane(int32_t value) {
+DG_DEVICE int32_t sum_up_to_lane(int32_t value, int32_t most) {
 #pragma unroll
     for (int32_t distance = 1; distance < 32; distance *= 2) {
         const int32_t other = __shfl_up_sync(0xffffffff, value, distance);
-        if (static_cast<int32_t>(threadIdx.x % 32) >= distance) value += other;
+        if (static_cast<int32_t>(threadIdx.x % 32) >= distance) value = capped_sum(value, other, most);
     }
     return value;
 }
 
-/// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock.
+/// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock. Whatever the device's
+/// values are, groups lie in [0, k_end), and their blocks in [0, block_end).
 template <int32_t kBlock = kScaleGranularity, typename Visit>
 DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
+    const auto value_of = [&](int32_t group) {
+        return min(max(ptx::load_global_int(layout.values + group), 0), layout.k_end);
+    };
     int32_t k_before = 0, blocks_before = 0;
     for (int32_t first = 0; first < layout.num_groups; first += 32) {
         const int32_t group = first + static_cast<int32_t>(threadIdx.x % 32);
         KGroup found = {};
         if (group < layout.num_groups) {
-            found.k = ptx::load_global_int(layout.values + group);
+            found.k = value_of(group);
             if (layout.psum_alignment > 0 && group > 0) {
-                const int32_t previous = max(ptx::load_global_int(layout.values + group - 1), 0);
-                found.begin = (previous + layout.psum_alignment - 1) / layout.psum_alignment * layout.psum_alignment;
-                found.k -= found.begin;
+                const uint32_t alignment = layout.psum_alignment,
+                               begin = (value_of(group - 1) + alignment - 1) / alignment * alignment;
+                found.begin = static_cast<int32_t>(min(begin, static_cast<uint32_t>(layout.k_end)));
+                found.k = max(found.k - found.begin, 0);
             }
-            found.k = max(found.k, 0);
         }
-        found.blocks = (found.k + kBlock - 1) / kBlock;
-        const int32_t k_end = k_before + sum_up_to_lane(found.k),
-                      blocks_end = blocks_before + sum_up_to_lane(found.blocks);
+        found.blocks = min((found.k - 1) / kBlock + (found.k > 0), layout.block_end);
+        const int32_t k_end = capped_sum(k_before, sum_up_to_lane(found.k, layout.k_end), layout.k_end),
+                      blocks_end =
+                          capped_sum(blocks_before, sum_up_to_lane(found.blocks, layout.block_end), layout.block_end);
         if (layout.psum_alignment == 0) found.begin = k_end - found.k;
         found.first_block = blocks_end - found.blocks;
         if (group < layout.num_groups) visit(group, found);

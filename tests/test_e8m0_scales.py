@@ -1,0 +1,105 @@
+"""Scales in float8_e8m0fnu, powers of two, are taken as FP32 ones are: bits of the result are those of their values."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from devices import FEW
+from inputs import FP8, ceil_div, random_values
+
+import deep_gemm
+
+E8M0 = torch.float8_e8m0fnu
+
+
+def exponents(shape: tuple[int, ...], device: torch.device, seed: int) -> torch.Tensor:
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return torch.randint(118, 136, shape, device=device, generator=generator, dtype=torch.uint8)
+
+
+def values(exponent: torch.Tensor) -> torch.Tensor:
+    """In FP64 first: the least of them is subnormal in FP32."""
+    return torch.exp2(exponent.double() - 127).float()
+
+
+def fp8(shape: tuple[int, ...], device: torch.device, seed: int) -> torch.Tensor:
+    return random_values(shape, device, seed).to(FP8)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("recipe", [(1, 128, 128), (1, 1, 128)], ids=["blocks", "rows"])
+@pytest.mark.parametrize("kind", ["packed", "mn_major", "apart"])
+def test_dense(device, recipe, kind) -> None:
+    m, n, k = 42, 136, 272
+    a, b = fp8((m, k), device, 0), fp8((n, k), device, 1)
+    rows_b = n if recipe[1] == 1 else ceil_div(n, 128)
+
+    def laid_out(exponent: torch.Tensor) -> torch.Tensor:
+        if kind == "mn_major":
+            return exponent.T.contiguous().T
+        if kind == "apart":
+            room = torch.full((2 * exponent.shape[0], 3 * exponent.shape[1]), 0xFF, dtype=torch.uint8, device=device)
+            room[::2, ::3] = exponent
+            return room[::2, ::3]
+        return exponent
+
+    scales = exponents((m, 3), device, 2), exponents((rows_b, 3), device, 3)
+    d, expected = (torch.full((m, n), float("nan"), device=device) for _ in range(2))
+    deep_gemm.fp8_gemm_nt((a, laid_out(scales[0]).view(E8M0)), (b, laid_out(scales[1]).view(E8M0)), d, recipe=recipe)
+    deep_gemm.fp8_gemm_nt((a, values(scales[0])), (b, values(scales[1])), expected, recipe=recipe)
+    assert torch.equal(d, expected)
+    deep_gemm.fp8_gemm_nt((a, scales[0].view(E8M0)), (b, values(scales[1])), d, recipe=recipe)  # one of them
+    assert torch.equal(d, expected)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_every_exponent(device) -> None:
+    """0 is 2^-127, which is subnormal; 255 is NaN."""
+    exponent = torch.arange(256, dtype=torch.uint8, device=device)[:, None]
+    a = torch.zeros((256, 16), device=device)
+    a[:, 0] = 1
+    one = torch.zeros((8, 16), device=device)
+    one[:, 0] = 1
+    d = torch.empty((256, 8), device=device)
+    deep_gemm.fp8_gemm_nt((a.to(FP8), exponent.view(E8M0)), (one.to(FP8), torch.ones((1, 1), device=device)), d)
+    assert torch.equal(d[:255], values(exponent[:255]).expand(255, 8))
+    assert d[255].isnan().all()
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("masked", [False, True])
+def test_experts(device, masked) -> None:
+    a = fp8((2, 128, 144), device, 0)
+    b, sfa, sfb = fp8((2, 40, 144), device, 1), exponents((2, 128, 2), device, 2), exponents((2, 1, 2), device, 3)
+    results = []
+    for as_scales in (lambda x: x.view(E8M0), values):
+        d = torch.zeros((2, 128, 40), device=device)
+        if masked:
+            counts = torch.tensor([128, 7], dtype=torch.int32, device=device)
+            deep_gemm.m_grouped_fp8_gemm_nt_masked((a, as_scales(sfa)), (b, as_scales(sfb)), d, counts, 64)
+            d[1, 7:] = 0
+        else:
+            owners = torch.arange(2, dtype=torch.int32, device=device).repeat_interleave(128)
+            flat = a.view(256, 144), as_scales(sfa.view(256, 2))
+            deep_gemm.m_grouped_fp8_gemm_nt_contiguous(flat, (b, as_scales(sfb)), d.view(256, 40), owners)
+        results.append(d)
+    assert results[0].any()
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("rows_first", [False, True])
+def test_k_groups(device, rows_first) -> None:
+    ks, m, n = [128, 48], 40, 24
+    a, b = fp8((176, m), device, 0), fp8((176, n), device, 1)
+    sfa, sfb = exponents((2, m), device, 2), exponents((2, n), device, 3)
+    sizes = torch.tensor(ks, dtype=torch.int32, device=device)
+    results = []
+    for as_scales in (lambda x: x.view(E8M0), values):
+        d = torch.empty((2, m, n), device=device)
+        scales = as_scales(sfa)
+        if rows_first and scales.shape[0] == 2:
+            scales = scales.T
+        deep_gemm.k_grouped_fp8_gemm_tn_contiguous((a, scales), (b, as_scales(sfb)), d, ks, sizes)
+        results.append(d)
+    assert torch.equal(*results)
