@@ -82,6 +82,31 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2
         stage_bf16<c>(buffer, total, chunk);
 }
 
+/// The first row in the tile of 16 rows that a math warp stores, of the `subtile`th 64 rows of its warpgroup. `half`:
+/// warpgroups share them by columns.
+template <GemmConfig c>
+DG_DEVICE int32_t row_in_tile(int32_t warp, int32_t subtile, bool half) {
+    return (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
+}
+
+/// Rows of padding in staged chunks become zero, whatever A and its scales hold there. (Here, because tall tiles have no
+/// registers for it. Swizzling leaves what is written in its row.)
+template <GemmConfig c>
+DG_DEVICE void clear_padding(uint32_t buffers, int32_t chunks, const Tile& tile, int32_t warp, int32_t subtile,
+                             const PaddingRows<c>& padding) {
+    if constexpr (!marks_padding(c)) return;
+    const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
+    const int32_t first = c.swap_ab ? 0 : row_in_tile<c>(warp, subtile, half);
+    constexpr StoreChunk kChunk = store_chunk(c);
+    if (!padding.any(first, kChunk.outer)) return;
+    constexpr int32_t kParts = kChunk.swizzle_bytes() / 16, kChunkParts = kChunk.outer * kParts;
+    __syncwarp();
+#pragma unroll 1
+    for (int32_t i = ptx::lane(); i < chunks * kChunkParts; i += 32)
+        if (padding.has(first + i % kChunkParts / kParts))
+            ptx::store_shared_x4(buffers + i * 16, 0.0f, 0.0f, 0.0f, 0.0f);
+}
+
 /// Where in D a chunk of 16 rows goes: one of those of math warp `warp`, of the `subtile`th 64 rows of its warpgroup.
 struct ChunkPlace {
     int32_t x, y;
@@ -92,7 +117,7 @@ template <GemmConfig c>
 DG_DEVICE ChunkPlace place_chunk(const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
-    const int32_t row = tile.row + (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
+    const int32_t row = tile.row + row_in_tile<c>(warp, subtile, half);
     const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
     const bool past = !c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end;
     return {c.swap_ab ? row : col, c.swap_ab ? tile.col : row,
@@ -122,7 +147,7 @@ public:
     DG_DEVICE void end() const {}
 
     DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>&, const Tile& tile, int32_t subtile,
-                         const GemmParams& params) {
+                         const PaddingRows<c>& padding, const GemmParams& params) {
         constexpr StoreChunk kChunk = store_chunk(c);
         constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
                           kBatches = c.store_buffers / kBatch;
@@ -137,6 +162,7 @@ public:
 #pragma unroll
             for (int32_t chunk = first; chunk < end; ++chunk)
                 stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
+            clear_padding<c>(buffers, end - first, tile, threadIdx.x / 32, subtile, padding);
             ptx::fence_for_async_proxy();
             __syncwarp();
             if (ptx::elect_one()) {
@@ -172,14 +198,15 @@ public:
         phase_ ^= 1;
     }
 
-    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>&, const Tile&, int32_t subtile,
-                         const GemmParams&) const {
+    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>&, const Tile& tile, int32_t subtile,
+                         const PaddingRows<c>& padding, const GemmParams&) const {
         constexpr StoreChunk kChunk = store_chunk(c);
         __syncwarp();  // lanes may have waited, and read C, one by one
+        const uint32_t buffers = smem_.staging(threadIdx.x / 32) + subtile * kChunk.count * kChunk.bytes();
 #pragma unroll
         for (int32_t chunk = 0; chunk < kChunk.count; ++chunk)
-            stage_chunk<c>(smem_.staging(threadIdx.x / 32) + (subtile * kChunk.count + chunk) * kChunk.bytes(), total,
-                           chunk);
+            stage_chunk<c>(buffers + chunk * kChunk.bytes(), total, chunk);
+        clear_padding<c>(buffers, kChunk.count, tile, threadIdx.x / 32, subtile, padding);
     }
 
     /// All is written.
