@@ -20,16 +20,18 @@ public:
         if (params_.zero_padding) ptx::barrier_wait(smem_.padding_known(), phase_);
     }
 
-    /// Whether any of these rows of the tile is padding: 16, or all.
-    DG_DEVICE bool any(int32_t first, int32_t count) const {
+    DG_DEVICE bool any() const {
         if (!params_.zero_padding) return false;
-        if (count == 16) return (word(first) >> first % 32 & 0xffff) != 0;
         uint32_t found = 0;
 #pragma unroll
         for (int32_t row = 0; row < c.tile_m(); row += 32) found |= word(row);
         return found != 0;
     }
 
+    /// Of 16 rows from this one on, a bit for each that is padding; what lies above is not theirs.
+    DG_DEVICE uint32_t rows(int32_t first) const { return params_.zero_padding ? word(first) >> first % 32 : 0; }
+
+    /// Where there are any.
     DG_DEVICE bool has(int32_t row) const { return (word(row) >> row % 32 & 1) != 0; }
 
     /// They may be replaced by those of the next tile.

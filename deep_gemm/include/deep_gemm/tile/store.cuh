@@ -145,7 +145,7 @@ template <GemmConfig c>
 DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile& tile,
                              const PaddingRows<c>& padding) {
     if constexpr (!marks_padding(c)) return;
-    if (!padding.any(0, c.tile_m())) return;
+    if (!padding.any()) return;
     const int32_t row = at.row - (c.swap_ab ? tile.col : tile.row);
 #pragma unroll
     for (int32_t i = 0; i < c.tile.cols / 2; ++i)
