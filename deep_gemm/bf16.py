@@ -14,7 +14,7 @@ import torch
 
 from ._extension import C
 from .gemm import _COMPILED_DIMS, _NN, _NT, _TN, _TT, _write_empty_product
-from .grouped import _one_layout
+from .grouped import _one_layout, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_experts
 from .k_grouped import _sizes_and_layout
 
@@ -153,7 +153,7 @@ def m_grouped_bf16_gemm_nt_masked(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     if not _masked(a, b, d, masked_m, int(expected_m), _COMPILED_DIMS[compiled_dims]):
-        d.zero_()
+        _write_empty_masked_product(d, masked_m)
 
 
 def k_grouped_bf16_gemm_tn_contiguous(

@@ -4,6 +4,7 @@
 #include "autotune.hpp"
 #include "call_settings.hpp"
 #include "checks.hpp"
+#include "layout_values.hpp"
 #include "params.hpp"
 #include "ready_calls.hpp"
 #include "scales.hpp"
@@ -22,6 +23,7 @@ bool run_gemm(const CallKey& key, Check&& check) {
         return true;
     }
     GemmCall call = check();
+    check_counts(call);
     Problem& problem = call.problem;
     if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;
     if (problem.k == 0) return false;
@@ -50,8 +52,8 @@ bool run_gemm(const CallKey& key, Check&& check) {
     }
     launch(call, *plan);
     // Memory of a workspace belongs to this call only, and what fills it must be launched again. A call whose plan may
-    // still be tuned must come here again.
-    if (!copy_of_a && !copy_of_b && !workspace_a && !workspace_b && !plan->untuned)
+    // still be tuned, or whose counts are read, must come here again.
+    if (!copy_of_a && !copy_of_b && !workspace_a && !workspace_b && !plan->untuned && !reads_counts(call))
         calls.remember(key, generation, ready);
     return true;
 }

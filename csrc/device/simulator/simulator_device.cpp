@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <deque>
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -107,6 +108,8 @@ public:
         }
         if (options.hazards == HazardMode::error) raise_first(report, launch.entry);
     }
+
+    void read(void* target, const void* source, size_t bytes, void*) override { std::memcpy(target, source, bytes); }
 
     int max_clusters(const Kernel&, const LaunchShape& shape) override {
         return std::max(1, facts().num_sms / int(std::max(1u, shape.cluster)));
