@@ -191,16 +191,20 @@ def test_more_rows_than_the_table_has_room_for(device, tile) -> None:
     case.check(run(case, layout, tile).tensor)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
-def test_more_runs_than_any_legal_layout_has(device) -> None:
-    """Nothing is written beyond the table, or beyond D."""
+def run_more_runs_than_any_legal_layout_has(device: torch.device) -> None:
+    """Only where nobody reads the layout first (test_layout_values.py)."""
     case = contiguous([64] * 260, 16, 16, device, alignment=64)
-    layout = case.indices
     found = grouped_candidates("m_contiguous", 260, case.m, 16, 16, 0, 128)
     out = case.output()
     with forced(case.device, 512, 16, 16, straight(found, 256, 128)):  # 64 rows an expert, though 128 are promised
-        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, layout)
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, case.indices)
     out.check(complete=False)
+
+
+@pytest.mark.gpu
+def test_more_runs_than_any_legal_layout_has(cuda) -> None:
+    """Nothing is written beyond the table, or beyond D."""
+    run_more_runs_than_any_legal_layout_has(cuda)
 
 
 @pytest.mark.parametrize("tile", [HIGH, (False, 128, 128), (False, 64, 128), (True, 128, 64)], ids=str)
