@@ -40,9 +40,7 @@ def run(
     assert candidate.refusal is None or "twice what" in candidate.refusal
     out = case.output()
     with alignment_of(alignment), forced(case.device, 512, n, k, candidate):
-        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(
-            case.a, case.b, out.tensor, layout, ensure_zero_padding=zero_padding
-        )
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, layout, ensure_zero_padding=zero_padding)
     out.check(complete=False)
     if zero_padding:
         assert_zero_padding(out.tensor, layout, len(case.counts))

@@ -55,9 +55,7 @@ def test_contiguous(device, counts, cluster_cols) -> None:
     found = grouped_candidates("m_contiguous", len(counts), case.m, N, K, 0, 128)
     out = case.output()
     with forced(case.device, 512, N, K, straight(found, 256, 128, (1, cluster_cols, 1))):
-        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(
-            case.a, case.b, out.tensor, case.indices, ensure_zero_padding=False
-        )
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, case.indices, ensure_zero_padding=False)
     out.check(complete=False)
     case.check(out.tensor)
     for start, count, end in zip(case.starts, counts, (*case.starts[1:], case.m), strict=True):

@@ -12,8 +12,8 @@
 
 namespace deep_gemm {
 
-/// `check` makes the call that `key` stands for, or throws. Returns false where the product is empty (K = 0), so that D
-/// is C or zero: the caller writes it.
+/// `check` makes the call that `key` stands for, or throws. Returns false where the product is empty (K = 0, or nothing
+/// but padding for want of experts), so that D is C or zero: the caller writes it.
 template <typename Check>
 bool run_gemm(const CallKey& key, Check&& check) {
     const uint64_t generation = Generation::now();  // before anything is read that it counts
@@ -25,7 +25,8 @@ bool run_gemm(const CallKey& key, Check&& check) {
     GemmCall call = check();
     check_counts(call);
     Problem& problem = call.problem;
-    if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;
+    if (problem.m == 0 || problem.n == 0) return true;
+    if (problem.num_groups == 0) return problem.grouping != Grouping::m_contiguous || !call.zero_padding;
     if (problem.k == 0) return false;
     Device& device = Device::get(call.device);
     CallSettings::of(call.device).apply(problem, device.facts());

@@ -3,8 +3,8 @@
 #include "simulator_device.hpp"
 
 #include <cstdlib>
-#include <deque>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 

@@ -73,7 +73,8 @@ constexpr bool has_group_table(const GemmConfig& c) {
     return c.grouping == Grouping::masked || c.grouping == Grouping::m_psum || has_expert_runs(c);
 }
 
-/// Whether a role of its own finds rows of padding (tile/padding.cuh). In the other layouts an expert's end says it all.
+/// Whether a role of its own finds rows of padding (tile/padding.cuh). In the other layouts an expert's end says it
+/// all.
 constexpr bool marks_padding(const GemmConfig& c) { return c.grouping == Grouping::m_contiguous; }
 
 /// A bit for each row of a tile, in words of 32, for the math warps.
@@ -270,7 +271,8 @@ inline constexpr int32_t kSplitWarps = 2;  // that write them
 struct SmemPlan {
     int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
     // Offsets.
-    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, padding_barriers, parts, part_barriers, groups, padding;
+    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, padding_barriers, parts, part_barriers,
+        groups, padding;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -298,7 +300,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.parts = c.parts_in_ring ? staging_bytes(c) : c.shares_last ? p.rows : behind;
     p.groups = c.parts_in_ring || c.shares_last ? behind : p.parts + parts_bytes(c);
     p.padding = p.groups + group_table_bytes(c);
-    p.bytes = p.padding + align_up(padding_words(c) * 4, 16) + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
+    p.bytes = p.padding + align_up(padding_words(c) * 4, 16) +
+              kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
     // compute-sanitizer takes an operand that wgmma reads twice for one of twice the size: it must end inside as well.
     if (c.wgmma_products) p.bytes += c.tile.cols * kColScaleBytes;
     return p;

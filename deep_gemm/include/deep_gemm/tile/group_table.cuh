@@ -77,7 +77,8 @@ private:
                 for (int32_t i = 0; i < kChunks; ++i) {
                     const int32_t index = entries + __popc(chosen[i] & ((1u << lane) - 1));
                     if (chosen[i] >> lane & 1)
-                        write(index, {legal(blocks_before + scan[i], params), groups.begin[i], groups.end[i], groups.group[i]});
+                        write(index, {legal(blocks_before + scan[i], params), groups.begin[i], groups.end[i],
+                                      groups.group[i]});
                     entries += __popc(chosen[i]);
                     blocks_before += __shfl_sync(0xffffffff, scan[i], 31);
                 }

@@ -108,8 +108,8 @@ DG_DEVICE KeptBits kept_bits(const Tile& tile, int32_t subtile, const PaddingRow
     return {(rows & 1) - 1, (rows >> 8 & 1) - 1};
 }
 
-/// Swapped operands: rows of padding of a staged chunk, which has all of the tile's rows, become zero. (Swizzling leaves
-/// what is written in its row.)
+/// Swapped operands: rows of padding of a staged chunk, which has all of the tile's rows, become zero. (Swizzling
+/// leaves what is written in its row.)
 template <GemmConfig c>
 DG_DEVICE void clear_staged(uint32_t buffer, const PaddingRows<c>& padding) {
     if constexpr (!marks_padding(c) || !c.swap_ab) return;
