@@ -1,5 +1,5 @@
-"""Row counts that no right caller hands over: refused on CPU tensors, and on GPUs with DG_CHECK_LAYOUTS, before anything
-is written. Unread, they make wrong rows, but neither accesses out of bounds nor work without end."""
+"""Row counts that no right caller hands over: refused on CPU tensors, and on GPUs with DG_CHECK_LAYOUTS, before
+anything is written. Unread, they make wrong rows, but neither accesses out of bounds nor work without end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouped_inputs import alignment_of, contiguous, masked
 from inputs import GuardedOutput
 
 import deep_gemm
-from deep_gemm import jit
+from deep_gemm import jit, simulator
 
 N, K = 136, 256
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
@@ -159,10 +159,8 @@ ENDS = [
 
 
 def unread() -> dict[str, int]:
-    """Runs layouts that nobody reads first. The simulator refuses accesses out of bounds. Most instructions that a wrong
-    layout of each kind took, by kind."""
-    from deep_gemm import simulator
-
+    """Runs layouts that nobody reads first; the simulator refuses accesses out of bounds. Returns the most instructions
+    that one of each kind took."""
     taken: dict[str, int] = {}
 
     def done(kind: str, out: GuardedOutput) -> None:

@@ -28,7 +28,7 @@ public:
         return found != 0;
     }
 
-    /// Of 16 rows from this one on, a bit for each that is padding; what lies above is not theirs.
+    /// Of rows from this one on, a bit for each that is padding, as far as a multiple of 32.
     DG_DEVICE uint32_t rows(int32_t first) const { return params_.zero_padding ? word(first) >> first % 32 : 0; }
 
     /// Where there are any.

@@ -147,9 +147,12 @@ DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>&
     if constexpr (!marks_padding(c)) return;
     if (!padding.any()) return;
     const int32_t row = at.row - (c.swap_ab ? tile.col : tile.row);
+    uint32_t rows = padding.rows(c.swap_ab ? 0 : row);
 #pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; ++i)
-        if (padding.has(row + (c.swap_ab ? i / 4 * 8 + i % 2 : i / 2 % 2 * 8))) total[i] = 0.0f;
+    for (int32_t i = 0; i < c.tile.cols / 2; ++i) {
+        if (c.swap_ab && i % 4 == 0) rows = padding.rows(i / 4 * 8) >> row;
+        if (rows >> (c.swap_ab ? i % 2 : i / 2 % 2 * 8) & 1) total[i] = 0.0f;
+    }
 }
 
 /// Registers to global memory, in place of what is there or added to it.
