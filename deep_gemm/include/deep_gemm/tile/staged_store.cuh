@@ -121,6 +121,7 @@ DG_DEVICE void clear_staged(uint32_t buffer, const PaddingRows<c>& padding) {
 #pragma unroll 1
     for (int32_t i = ptx::lane(); i < kChunk.outer * kParts; i += 32)
         if (padding.has(i / kParts)) ptx::store_shared_x4(buffer + i * 16, 0.0f, 0.0f, 0.0f, 0.0f);
+    __syncwarp();  // the fence that follows is of all lanes
 }
 
 /// Where in D a chunk of 16 rows goes: one of those of math warp `warp`, of the `subtile`th 64 rows of its warpgroup.
