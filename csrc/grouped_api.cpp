@@ -1,5 +1,5 @@
-// What deep_gemm/grouped.py calls. Bindings only. Each product returns false where K is 0, so that D is zero: the
-// caller writes it.
+// What deep_gemm/grouped.py calls. Bindings only. Each product returns false where K is 0, or all rows are padding for
+// want of experts, so that D is zero: the caller writes it.
 #include "api/checks_grouped.hpp"
 #include "api/gemm.hpp"
 #include "util/ffi.hpp"

@@ -49,6 +49,8 @@ Facts jit_settings() {
     facts.Set("ptxas_verbose", s.ptxas_verbose);
     facts.Set("ptxas_check", s.ptxas_check);
     facts.Set("autotune", s.autotune);
+    constexpr const char* kCheckLayouts[] = {"never", "on CPU tensors", "always"};
+    facts.Set("check_layouts", String(kCheckLayouts[static_cast<int>(s.check_layouts)]));
     facts.Set("debug", s.debug);
     facts.Set("print_compiler_command", s.print_compiler_command);
     facts.Set("print_load_time", s.print_load_time);

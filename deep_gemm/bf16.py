@@ -17,7 +17,7 @@ from ._extension import C
 from ._numbers import integer
 from ._product import product
 from .gemm import _COMPILED_DIMS, _NN, _NT, _TN, _TT, _write_empty_product
-from .grouped import _hint, _one_layout
+from .grouped import _hint, _one_layout, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_experts
 from .k_grouped import _sizes_and_layout
 
@@ -202,7 +202,7 @@ def m_grouped_bf16_gemm_nt_masked(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     if not _masked(a, b, d, masked_m, integer("expected_m", expected_m), _COMPILED_DIMS[compiled_dims]):
-        d.zero_()
+        _write_empty_masked_product(d, masked_m)
 
 
 @product()

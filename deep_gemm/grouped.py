@@ -86,13 +86,19 @@ def _run_contiguous(
 
 
 def _write_empty_product(d: torch.Tensor, ends: torch.Tensor | None) -> None:
-    """K = 0: rows of experts become zero; in the psum layout nothing is written past the last expert's padding."""
+    """K = 0: all rows become zero, padding too; in the psum layout none past the last expert's padding."""
     if ends is None or ends.numel() == 0:
         d.zero_()
         return
     alignment = get_mk_alignment_for_contiguous_layout()
     rows = torch.arange(d.shape[0], device=d.device)
     d.masked_fill_((rows < (ends[-1] + alignment - 1) // alignment * alignment)[:, None], 0)
+
+
+def _write_empty_masked_product(d: torch.Tensor, masked_m: torch.Tensor) -> None:
+    """K = 0: the rows that count become zero, the others stay as they are. Reads nothing on the host."""
+    rows = torch.arange(d.shape[1], device=d.device)
+    d.masked_fill_((rows < masked_m[:, None])[:, :, None], 0)
 
 
 @product("m_grouped_fp8_fp4_gemm_nt_contiguous")
@@ -123,15 +129,17 @@ def m_grouped_fp8_gemm_nt_contiguous(
             are, others are brought into that layout first).
         b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
             ceil(K / 128)]` with recipe (1, 1, 128).
-        d: bfloat16 or float32 `[M, N]`, N contiguous. Rows of experts are written. Padding rows that share a tile
-            with real ones are overwritten with garbage, other padding rows stay as they are (psum layout: see
-            `ensure_zero_padding`).
+        d: bfloat16 or float32 `[M, N]`, N contiguous. Rows of experts are written, and padding rows as zeros: see
+            `ensure_zero_padding`.
         grouped_layout: int32 on `a`'s device. `[M]`: the expert of each row, -1 for padding. With `use_psum_layout`,
             `[G]`: where each expert's real rows end; expert g + 1 starts at that value rounded up to the alignment.
+            What no right caller hands over (an expert that starts elsewhere, ends that decrease) is refused on CPU
+            tensors, on GPUs with `DG_CHECK_LAYOUTS`; otherwise it gives wrong rows of `d`.
         recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
         use_psum_layout: what `grouped_layout` means.
-        ensure_zero_padding: psum layout: rows between an expert's end and the next expert's start (for the last
-            expert: the end rounded up) are written as zeros. Rows beyond are never touched.
+        ensure_zero_padding: in the psum layout, rows from an expert's end up to that end rounded up to the alignment
+            are written as zeros (rows beyond the last of them are never touched). Without it they may hold anything
+            afterwards. In the layout of indices, rows that name no expert always become zeros.
         expected_m_for_psum_layout: rows of an expert to choose the kernel for. A hint: any count gives right results.
         m_indices: older name of `grouped_layout`.
 
@@ -225,7 +233,8 @@ def m_grouped_fp8_gemm_nt_masked(
             ceil(K / 128)]` with recipe (1, 1, 128).
         d: bfloat16 or float32 `[G, max_m, N]`, N contiguous. Rows from `masked_m[g]` on are garbage as far as the
             last tile of the expert reaches, and stay as they are beyond.
-        masked_m: int32 `[G]` on `a`'s device, each from 0 to max_m.
+        masked_m: int32 `[G]` on `a`'s device, each from 0 to max_m. Negative ones are refused on CPU tensors, on GPUs
+            with `DG_CHECK_LAYOUTS`.
         expected_m: rows of an expert to choose the kernel for. A hint: any counts give right results.
         recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
 
@@ -248,7 +257,7 @@ def m_grouped_fp8_gemm_nt_masked(
         recipe_b,
         layout,
     ):
-        d.zero_()
+        _write_empty_masked_product(d, masked_m)
 
 
 # Names that callers of DeepGEMM use for the same functions.

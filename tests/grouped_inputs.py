@@ -22,6 +22,13 @@ def poison_rows(operand: Operand, rows: torch.Tensor) -> None:
     operand.scales[rows] = float("nan")
 
 
+def assert_zero_padding(d: torch.Tensor, experts: torch.Tensor, num_experts: int) -> None:
+    """Rows of D whose index is no expert's are zeros."""
+    padding = (experts < 0) | (experts >= num_experts)
+    wrong = (padding & (d != 0).any(dim=1)).nonzero().flatten().tolist()
+    assert not wrong, f"{len(wrong)} of {int(padding.sum())} rows of padding are not zeros, the first is row {wrong[0]}"
+
+
 @contextmanager
 def alignment_of(rows: int) -> Iterator[None]:
     before = deep_gemm.get_mk_alignment_for_contiguous_layout()

@@ -222,6 +222,8 @@ def test_driver_declarations_match_cuda_h(tmp_path):
         "cuEventSynchronize": "EventSynchronize",
         "cuEventElapsedTime": "EventElapsedTime",
         "cuEventDestroy": "EventDestroy",
+        "cuStreamSynchronize": "StreamSynchronize",
+        "cuMemcpyDtoHAsync": "MemcpyDtoHAsync",
         "cuMemsetD32Async": "MemsetD32Async",
     }
     constants = {
@@ -302,4 +304,4 @@ def test_driver_declarations_match_cuda_h(tmp_path):
     # Every call that the runtime looks up was compared.
     known = (ROOT / "csrc" / "device" / "driver_api.cpp").read_text()
     found = {line.split("(")[1].split(")")[0] for line in known.splitlines() if line.startswith("    DEEP_GEMM_FIND(")}
-    assert found | {"KernelGetParamInfo", "EventDestroy"} == set(functions.values())
+    assert found | {"KernelGetParamInfo", "EventDestroy", "MemcpyDtoHAsync"} == set(functions.values())

@@ -56,10 +56,8 @@ def test_contiguous(device, counts, cluster_cols) -> None:
     out = case.output()
     with forced(case.device, 512, N, K, straight(found, 256, 128, (1, cluster_cols, 1))):
         deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, case.indices)
-    out.check(complete=False)
+    out.check()
     case.check(out.tensor)
-    for start, count, end in zip(case.starts, counts, (*case.starts[1:], case.m), strict=True):
-        assert out.tensor[start + ceil_div(count, 64) * 64 : end].isnan().all()
 
 
 def work(count: int) -> dict[str, int]:

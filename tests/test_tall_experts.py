@@ -7,7 +7,7 @@ import pytest
 import torch
 from candidates import HOPPER_SMS, forced, grouped_candidates, straight
 from devices import EVERY_DEVICE, FEW
-from grouped_inputs import Contiguous, Masked, contiguous, masked
+from grouped_inputs import Contiguous, Masked, assert_zero_padding, contiguous, masked
 from inputs import GuardedOutput, ceil_div
 
 import deep_gemm
@@ -46,8 +46,7 @@ def test_contiguous(device, cluster_cols) -> None:
     case = contiguous(counts, 512 if cluster_cols == 2 else N, K, device)
     out = run_contiguous(case, case.indices, cluster_cols)
     case.check(out.tensor)
-    for start, count, end in zip(case.starts, counts, (*case.starts[1:], case.m), strict=True):
-        assert out.tensor[start + ceil_div(count, 64) * 64 : end].isnan().all()
+    assert_zero_padding(out.tensor, case.indices, len(counts))
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)

@@ -30,7 +30,7 @@ struct GemmCall {
     const int32_t* grouped_layout = nullptr;
     size_t grouped_layout_bytes = 0;
     KGroupLayout k_groups = {};  // K-grouped calls only
-    bool zero_padding = false;   // psum layout: rows between a group's end and the next group's start become zero
+    bool zero_padding = false;   // contiguous layouts: rows of padding become zero
 };
 
 /// What the kernel may touch.

@@ -60,12 +60,12 @@ inline GemmCall check_contiguous(const OperandArgument& a, const OperandArgument
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     p.num_groups = to_int32(call.b.groups, "the number of experts");
     p.m_alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
+    call.zero_padding = options.zero_padding || !options.psum;  // callers of the layout of indices count on zeros
     check_output(call, d, {}, false, "[M, N]");
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
             describe_shape(d));
     if (options.psum) {
         check_grouped_layout(call, layout, "grouped_layout", p.num_groups, "[experts] in the psum layout");
-        call.zero_padding = options.zero_padding;
         require(options.expected_m >= 0, "expected_m_for_psum_layout must not be negative, but is ",
                 options.expected_m);
         p.expected_m = coarse_hint(p, options.expected_m);

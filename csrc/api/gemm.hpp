@@ -4,6 +4,7 @@
 #include "autotune.hpp"
 #include "call_settings.hpp"
 #include "checks.hpp"
+#include "layout_values.hpp"
 #include "lender.hpp"
 #include "operand_copies.hpp"
 #include "params.hpp"
@@ -12,8 +13,8 @@
 
 namespace deep_gemm {
 
-/// `check` makes the call that `key` stands for, or throws. Returns false where the product is empty (K = 0), so that D
-/// is C or zero: the caller writes it.
+/// `check` makes the call that `key` stands for, or throws. Returns false where the product is empty (K = 0, or nothing
+/// but padding for want of experts), so that D is C or zero: the caller writes it.
 template <typename Check>
 bool run_gemm(const CallKey& key, Check&& check) {
     const uint64_t generation = Generation::now();  // before anything is read that it counts
@@ -24,8 +25,10 @@ bool run_gemm(const CallKey& key, Check&& check) {
     }
     require_plain_tensors();
     GemmCall call = check();
+    check_counts(call);
     Problem& problem = call.problem;
-    if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;
+    if (problem.m == 0 || problem.n == 0) return true;
+    if (problem.num_groups == 0) return problem.grouping != Grouping::m_contiguous;
     if (problem.k == 0) return false;
     Device& device = Device::get(call.device);
     CallSettings::of(call.device).apply(problem, device.facts());
@@ -50,8 +53,8 @@ bool run_gemm(const CallKey& key, Check&& check) {
     }
     launch(call, *plan);
     // Memory of a workspace belongs to this call only, and what fills it must be launched again. A call whose plan may
-    // still be tuned must come here again.
-    if (!copy_of_a && !copy_of_b && !workspace_a && !workspace_b && !plan->untuned)
+    // still be tuned, or whose counts are read, must come here again.
+    if (!copy_of_a && !copy_of_b && !workspace_a && !workspace_b && !plan->untuned && !reads_counts(call))
         calls.remember(key, generation, ready);
     return true;
 }

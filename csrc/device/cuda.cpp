@@ -147,6 +147,15 @@ public:
         check(api().LaunchKernelEx(&launch.config, loaded.function, parameters, nullptr), "cuLaunchKernelEx");
     }
 
+    void read(void* target, const void* source, size_t bytes, void* stream) override {
+        const CurrentContext current(context_);
+        const RelaxedCapture relaxed;
+        check(api().MemcpyDtoHAsync(target, reinterpret_cast<uintptr_t>(source), bytes,
+                                    static_cast<driver::Stream>(stream)),
+              "cuMemcpyDtoHAsync");
+        check(api().StreamSynchronize(static_cast<driver::Stream>(stream)), "cuStreamSynchronize");
+    }
+
     int max_clusters(const Kernel& kernel, const LaunchShape& shape) override {
         const auto& loaded = static_cast<const CudaKernel&>(kernel);
         check_launch(loaded, shape);

@@ -83,6 +83,10 @@ public:
     virtual void launch(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes,
                         void* stream, std::span<const Extent> extents) = 0;
 
+    /// Copies memory of the device that what is on the stream may still write, and waits for it. The stream must not be
+    /// captured.
+    virtual void read(void* target, const void* source, size_t bytes, void* stream) = 0;
+
     /// How many clusters of this shape can be resident at once on the whole device.
     virtual int max_clusters(const Kernel& kernel, const LaunchShape& shape) = 0;
 

@@ -98,8 +98,10 @@ Api load() {
     DEEP_GEMM_FIND(EventRecord);
     DEEP_GEMM_FIND(EventSynchronize);
     DEEP_GEMM_FIND(EventElapsedTime);
+    DEEP_GEMM_FIND(StreamSynchronize);
     DEEP_GEMM_FIND(MemsetD32Async);
 #undef DEEP_GEMM_FIND
+    find(library, api.MemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
     find(library, api.EventDestroy, "cuEventDestroy_v2");
     find(library, api.KernelGetParamInfo, "cuKernelGetParamInfo", /*required=*/false);
     return api;

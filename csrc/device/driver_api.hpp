@@ -98,6 +98,8 @@ struct Api {
     Status (*EventSynchronize)(EventHandle);
     Status (*EventElapsedTime)(float* milliseconds, EventHandle start, EventHandle end);
     Status (*EventDestroy)(EventHandle);
+    Status (*StreamSynchronize)(Stream);
+    Status (*MemcpyDtoHAsync)(void* target, uint64_t source, size_t bytes, Stream);
     Status (*MemsetD32Async)(uint64_t address, unsigned value, size_t count, Stream);
 };
 

@@ -31,6 +31,11 @@ bool flag(const char* variable, bool otherwise = false) {
     return true;
 }
 
+CheckLayouts check_layouts() {
+    if (text_of("DG_CHECK_LAYOUTS").empty()) return CheckLayouts::on_cpu;
+    return flag("DG_CHECK_LAYOUTS") ? CheckLayouts::all : CheckLayouts::never;
+}
+
 int cpp_standard() {
     constexpr int kNeeded = 20;  // the device code names the fields of its configuration (designated initialisers)
     const std::string value = text_of("DG_JIT_CPP_STANDARD");
@@ -108,6 +113,7 @@ Settings read_environment() {
     s.ptxas_verbose = flag("DG_JIT_PTXAS_VERBOSE");
     s.ptxas_check = flag("DG_JIT_PTXAS_CHECK");
     s.autotune = flag("DG_AUTOTUNE");
+    s.check_layouts = check_layouts();
     s.debug = flag("DG_JIT_DEBUG");
     s.print_compiler_command = flag("DG_JIT_PRINT_COMPILER_COMMAND");
     s.print_load_time = flag("DG_JIT_PRINT_LOAD_TIME");

@@ -7,6 +7,9 @@
 
 namespace deep_gemm::jit {
 
+/// Which calls' row counts are read and checked before the launch.
+enum class CheckLayouts : uint8_t { never, on_cpu, all };
+
 struct Settings {
     // Where things are.
     std::string package_dir;                     // of deep_gemm in Python: device headers are in its include/
@@ -24,6 +27,8 @@ struct Settings {
     bool ptxas_check = false;    // DG_JIT_PTXAS_CHECK: refuse kernels that spill or serialise wgmma
 
     bool autotune = false;  // DG_AUTOTUNE: measure the cheapest few configs of each new problem
+
+    CheckLayouts check_layouts = CheckLayouts::on_cpu;  // DG_CHECK_LAYOUTS
 
     // What to print and keep.
     bool debug = false;                   // DG_JIT_DEBUG

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -120,6 +121,8 @@ public:
         }
         if (options.hazards == HazardMode::error) raise_first(report, launch.entry);
     }
+
+    void read(void* target, const void* source, size_t bytes, void*) override { std::memcpy(target, source, bytes); }
 
     int max_clusters(const Kernel&, const LaunchShape& shape) override {
         return std::max(1, facts().num_sms / int(std::max(1u, shape.cluster)));

@@ -67,9 +67,9 @@ struct GemmParams {
     uint8_t places[kMostClusters];  // has_places: of each cluster, the place in the walk
     int32_t likely_blocks;          // likely_k_blocks: blocks of M that a group has, as far as the host knows
     int32_t m_alignment;            // psum layout: groups start at multiples of it
-    uint16_t zero_padding;    // psum layout: rows between a group's end and the next group's start are written as zeros
-    uint8_t fetched_columns;  // where D is added to: of so many (a power of two) the L2 is asked for one box,
-    uint8_t fetched_ahead;    // so many shares of a tile before they are added
+    uint16_t zero_padding;          // contiguous layouts: rows of padding are written as zeros
+    uint8_t fetched_columns;        // where D is added to: of so many (a power of two) the L2 is asked for one box,
+    uint8_t fetched_ahead;          // so many shares of a tile before they are added
 };
 
 /// Operands of one K group: its K, extent.

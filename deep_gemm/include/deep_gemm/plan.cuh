@@ -73,6 +73,16 @@ constexpr bool has_group_table(const GemmConfig& c) {
     return c.grouping == Grouping::masked || c.grouping == Grouping::m_psum || has_expert_runs(c);
 }
 
+/// Whether a role of its own finds rows of padding (tile/padding.cuh). In the other layouts an expert's end says it
+/// all.
+constexpr bool marks_padding(const GemmConfig& c) { return c.grouping == Grouping::m_contiguous; }
+
+/// A bit for each row of a tile, in words of 32, for the math warps.
+constexpr int32_t padding_words(const GemmConfig& c) { return marks_padding(c) ? ceil_div(c.tile_m(), 32) : 0; }
+
+/// Rows whose first one says whether all of them are padding and have no tile.
+constexpr int32_t padding_block(const GemmConfig& c) { return has_expert_runs(c) ? kWgmmaRows : c.tile_m(); }
+
 /// A warpgroup's first row in the tile, and how far its second 64 rows are from there. Where padding is left out,
 /// warpgroups are dealt 64 rows in turn, so that they share fairly those that are wanted. (Not everywhere: ptxas then
 /// moves an address into a uniform register in each round.)
@@ -261,7 +271,8 @@ inline constexpr int32_t kSplitWarps = 2;  // that write them
 struct SmemPlan {
     int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
     // Offsets.
-    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, parts, part_barriers, groups;
+    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, padding_barriers, parts, part_barriers,
+        groups, padding;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -283,12 +294,14 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
     p.block_scales = p.col_scales + c.stages * p.col_scale_bytes;
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
-    p.part_barriers = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0)) * 8;
+    p.padding_barriers = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0)) * 8;
+    p.part_barriers = p.padding_barriers + (marks_padding(c) ? 2 : 0) * 8;
     const int32_t behind = align_up(p.part_barriers + part_barriers(c) * 8, 16);
     p.parts = c.parts_in_ring ? staging_bytes(c) : c.shares_last ? p.rows : behind;
     p.groups = c.parts_in_ring || c.shares_last ? behind : p.parts + parts_bytes(c);
-    p.bytes =
-        p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
+    p.padding = p.groups + group_table_bytes(c);
+    p.bytes = p.padding + align_up(padding_words(c) * 4, 16) +
+              kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
     // compute-sanitizer takes an operand that wgmma reads twice for one of twice the size: it must end inside as well.
     if (c.wgmma_products) p.bytes += c.tile.cols * kColScaleBytes;
     return p;

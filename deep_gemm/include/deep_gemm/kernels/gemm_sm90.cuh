@@ -7,6 +7,7 @@
 //   or its warps 1 and 2      write columns' scales into the ring, as an operand of wgmma (wgmma_products)
 //   its warp 0, first         ask the L2 for what likely comes first (likely_k_blocks)
 //   its warps 1 and 2, first  initialise the barriers
+//   last warpgroup, warp 2    find rows of padding, and fill blocks of them with zeros (marks_padding)
 //   last warpgroup, warp 3    copy D from its staging buffers (has_store_warp; else the math warps do)
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/likely_tile.cuh>
 #include <deep_gemm/tile/load.cuh>
+#include <deep_gemm/tile/padding.cuh>
 #include <deep_gemm/tile/split_k.cuh>
 #include <deep_gemm/tile/staged_store.cuh>
 #include <deep_gemm/tile/store.cuh>
@@ -40,17 +42,17 @@ using Stores = typename SelectStores<c>::Type;
 /// The end of 64 rows of a tile: add C, clear padding, write D.
 template <GemmConfig c>
 DG_DEVICE void store_subtile(float (&total)[kAccumulators<c>], const Tile& tile, int32_t warpgroup, int32_t subtile,
-                             Stores<c>& stores, const GemmParams& params) {
+                             Stores<c>& stores, const PaddingRows<c>& padding, const GemmParams& params) {
     const Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
     if constexpr (c.add_c) add_c<c>(total, at, params);
     if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(total, at, tile);
-    stores.write(total, at, tile, subtile, params);
+    stores.write(total, at, tile, subtile, padding, params);
 }
 
 /// A warpgroup's rows of a tile, of which other warps of the cluster may hold parts.
 template <GemmConfig c, bool kMayBeShared>
 DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t warpgroup,
-                          Stores<c>& stores, const GemmParams& params) {
+                          Stores<c>& stores, PaddingRows<c>& padding, const GemmParams& params) {
     constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
     if constexpr (c.k_parts() > 1) {
         static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
@@ -60,11 +62,13 @@ DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& tot
         if (tile.shared) exchange_pieces<c, kSubtiles>(smem, total);
     const auto owned = [&](int32_t subtile) { return !kMayBeShared || owns<c>(tile, threadIdx.x / 32, subtile); };
     stores.begin();
-    if (owned(0)) store_subtile<c>(total[0], tile, warpgroup, 0, stores, params);
+    padding.begin();
+    if (owned(0)) store_subtile<c>(total[0], tile, warpgroup, 0, stores, padding, params);
     // Written out: a loop over accumulators that the compiler does not unroll would put them all into local memory.
     static_assert(kSubtiles <= 2);
     if constexpr (kSubtiles == 2)
-        if (owned(1)) store_subtile<c>(total[1], tile, warpgroup, 1, stores, params);
+        if (owned(1)) store_subtile<c>(total[1], tile, warpgroup, 1, stores, padding, params);
+    padding.end();
     stores.end();
 }
 
@@ -73,13 +77,14 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     TileScheduler<c> tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup, params);
     Stores<c> stores(smem);
+    PaddingRows<c> padding(smem, params);
     typename MainLoop<c>::Totals total;
     // A tile with another behind it is not shared: the code that exchanges parts stays out of the loop over K.
     const auto store_whole = [&](const Tile& tile) {
-        store_tile<c, false>(smem, total, tile, warpgroup, stores, params);
+        store_tile<c, false>(smem, total, tile, warpgroup, stores, padding, params);
     };
     const auto store = [&](const Tile& tile) {
-        store_tile<c, c.shares_last>(smem, total, tile, warpgroup, stores, params);
+        store_tile<c, c.shares_last>(smem, total, tile, warpgroup, stores, padding, params);
     };
     Tile tile, before;
     bool pending = false;
@@ -122,6 +127,10 @@ DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
     if constexpr (has_store_warp(c)) {
         ptx::barrier_init(smem.staged(), c.math_warpgroups * 4);
         ptx::barrier_init(smem.drained(), 1);
+    }
+    if constexpr (marks_padding(c)) {
+        ptx::barrier_init(smem.padding_known(), 1);
+        ptx::barrier_init(smem.padding_read(), c.math_warpgroups * 4);
     }
     if constexpr (c.shares_last) {
         ptx::barrier_init(smem.ring_done(), c.math_warpgroups * 4);
@@ -210,6 +219,8 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
             if (warp == 1) load_block_scales<c>(smem, params);
         if constexpr (c.wgmma_products)
             if (warp >= 1 && warp <= kSplitWarps) load_split_scales<c>(smem, params, warp - 1);
+        if constexpr (marks_padding(c))
+            if (warp == 2) find_padding<c>(smem, params);
         if constexpr (has_store_warp(c))
             if (warp == 3 && ptx::elect_one()) store_tiles<c>(smem, params);
         wait_for_receivers<c>();

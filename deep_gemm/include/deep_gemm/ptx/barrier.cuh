@@ -47,4 +47,16 @@ DG_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
         : "memory");
 }
 
+/// mbarrier.test_wait.parity: whether the phase of this parity is over, without waiting.
+DG_DEVICE bool barrier_passed(uint32_t barrier, uint32_t parity) {
+    uint32_t passed;
+    asm volatile(
+        "{\n .reg .pred done;\n mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        " selp.u32 %0, 1, 0, done;\n}\n"
+        : "=r"(passed)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return passed != 0;
+}
+
 }  // namespace deep_gemm::ptx

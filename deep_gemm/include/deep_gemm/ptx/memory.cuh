@@ -72,6 +72,11 @@ DG_DEVICE void store_shared(uint32_t address, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
 
+/// st.global.cs.v4: 16 bytes of zeros that nobody is about to read again, 16-byte aligned.
+DG_DEVICE void clear_global_x4(void* address) {
+    asm volatile("st.global.cs.v4.s32 [%0], {%1, %1, %1, %1};" ::"l"(address), "r"(0) : "memory");
+}
+
 /// stmatrix: four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. Optionally
 /// each transposed.
 template <bool kTransposed>

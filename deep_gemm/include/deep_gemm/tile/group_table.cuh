@@ -77,13 +77,20 @@ private:
                 for (int32_t i = 0; i < kChunks; ++i) {
                     const int32_t index = entries + __popc(chosen[i] & ((1u << lane) - 1));
                     if (chosen[i] >> lane & 1)
-                        write(index, {blocks_before + scan[i], groups.begin[i], groups.end[i], groups.group[i]});
+                        write(index, {legal(blocks_before + scan[i], params), groups.begin[i], groups.end[i],
+                                      groups.group[i]});
                     entries += __popc(chosen[i]);
                     blocks_before += __shfl_sync(0xffffffff, scan[i], 31);
                 }
             }
         }
-        if (lane == 0) write(entries, {blocks_before, 0, 0, -1});
+        if (lane == 0) write(entries, {legal(blocks_before, params), 0, 0, -1});
+    }
+
+    /// Groups overlap where psum ends decrease. They then get no more blocks than those of any right layout.
+    static DG_DEVICE int32_t legal(int32_t blocks, const GemmParams& params) {
+        if constexpr (c.grouping != Grouping::m_psum) return blocks;
+        return min(blocks, (extent_m<c>(params) + kTileM - 1) / kTileM + params.num_groups);
     }
 
     /// Of an expert's tile, in steps of 64 rows; that of several tiles is a full one's.
@@ -108,10 +115,10 @@ private:
         }
 #pragma unroll
         for (int32_t i = 0; i < kChunks; ++i) {
-            groups.end[i] = min(groups.end[i], extent);
+            groups.end[i] = max(0, min(groups.end[i], extent));
             int32_t last = groups.end[i];
             if constexpr (c.grouping == Grouping::m_psum) {
-                groups.begin[i] = aligned(groups.begin[i], params.m_alignment);
+                groups.begin[i] = aligned(max(0, min(groups.begin[i], extent)), params.m_alignment);
                 // Padding up to the next group is written too, as zeros.
                 if (params.zero_padding) last = min(aligned(last, params.m_alignment), extent);
             }

@@ -50,6 +50,10 @@ struct Smem {
     /// A tile's D lies in the staging buffers; and it has been copied away (has_store_warp).
     DG_DEVICE uint32_t staged() const { return base + kPlan.barriers + 2 * c.stages * 8; }
     DG_DEVICE uint32_t drained() const { return staged() + 8; }
+    /// Of a tile, which rows are padding; when they lie there, and when all math warps have read them (marks_padding).
+    DG_DEVICE uint32_t padding() const { return base + kPlan.padding; }
+    DG_DEVICE uint32_t padding_known() const { return base + kPlan.padding_barriers; }
+    DG_DEVICE uint32_t padding_read() const { return padding_known() + 8; }
     DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * 8; }
     DG_DEVICE uint32_t empty(int stage) const { return base + kPlan.barriers + (c.stages + stage) * 8; }
 };

@@ -53,9 +53,15 @@ DG_DEVICE void stage_fp32(uint32_t buffer, const float (&total)[c.tile.cols / 2]
     }
 }
 
+/// Bits of a thread's two rows that are stored, of two elements each; of padding none are. (Swapped, rows are many:
+/// clear_staged.)
+struct KeptBits {
+    uint32_t first = ~0u, second = ~0u;
+};
+
 /// The same as BF16.
 template <GemmConfig c>
-DG_DEVICE void stage_bf16(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
+DG_DEVICE void stage_bf16(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk, const KeptBits& kept) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
     // Lane l addresses row l % 8 of matrix l / 8; matrices 0 and 1 are 8 rows apart, 2 and 3 are the next 8 columns.
@@ -65,21 +71,57 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const float (&total)[c.tile.cols / 2]
         const float* values = total + 4 * (chunk * kColGroups + j);
         const uint32_t offset = c.swap_ab ? swizzled<kSpan>(((j + next) * 8 + lane % 8) * kSpan + half * 16)
                                           : swizzled<kSpan>((half * 8 + lane % 8) * kSpan + (j + next) * 16);
-        const uint32_t first = ptx::pack_bf16(values[0], values[1]), second = ptx::pack_bf16(values[2], values[3]);
+        const uint32_t first = ptx::pack_bf16(values[0], values[1]) & kept.first,
+                       second = ptx::pack_bf16(values[2], values[3]) & kept.second;
         if (j + 1 < kColGroups)
-            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, ptx::pack_bf16(values[4], values[5]),
-                                            ptx::pack_bf16(values[6], values[7]));
+            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second,
+                                            ptx::pack_bf16(values[4], values[5]) & kept.first,
+                                            ptx::pack_bf16(values[6], values[7]) & kept.second);
         else
             ptx::store_matrix_x2<c.swap_ab>(buffer + offset, first, second);
     }
 }
 
 template <GemmConfig c>
-DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
+DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk,
+                           const KeptBits& kept) {
+    static_assert(!marks_padding(c) || c.output == ElementType::bf16, "FP32 of experts is stored from registers");
     if constexpr (c.output == ElementType::fp32)
         stage_fp32<c>(buffer, total, chunk);
     else
-        stage_bf16<c>(buffer, total, chunk);
+        stage_bf16<c>(buffer, total, chunk, kept);
+}
+
+/// The first row in the tile of 16 rows that a math warp stores, of the `subtile`th 64 rows of its warpgroup. `half`:
+/// warpgroups share them by columns.
+template <GemmConfig c>
+DG_DEVICE int32_t row_in_tile(int32_t warp, int32_t subtile, bool half) {
+    return (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
+}
+
+/// What of a thread's rows is stored, as `stage_chunk` takes it.
+template <GemmConfig c>
+DG_DEVICE KeptBits kept_bits(const Tile& tile, int32_t subtile, const PaddingRows<c>& padding) {
+    if constexpr (!marks_padding(c) || c.swap_ab) return {};
+    const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
+    const uint32_t rows = padding.rows(row_in_tile<c>(threadIdx.x / 32, subtile, half)) >> ptx::lane() / 4;
+    return {(rows & 1) - 1, (rows >> 8 & 1) - 1};
+}
+
+/// Swapped operands: rows of padding of a staged chunk, which has all of the tile's rows, become zero. (Swizzling
+/// leaves what is written in its row.)
+template <GemmConfig c>
+DG_DEVICE void clear_staged(uint32_t buffer, const PaddingRows<c>& padding) {
+    if constexpr (!marks_padding(c) || !c.swap_ab) return;
+    if (!padding.any()) return;
+    constexpr StoreChunk kChunk = store_chunk(c);
+    constexpr int32_t kParts = kChunk.swizzle_bytes() / 16;
+    static_assert(!c.swap_ab || kChunk.count == 1);
+    __syncwarp();
+#pragma unroll 1
+    for (int32_t i = ptx::lane(); i < kChunk.outer * kParts; i += 32)
+        if (padding.has(i / kParts)) ptx::store_shared_x4(buffer + i * 16, 0.0f, 0.0f, 0.0f, 0.0f);
+    __syncwarp();  // the fence that follows is of all lanes
 }
 
 /// Where in D a chunk of 16 rows goes: one of those of math warp `warp`, of the `subtile`th 64 rows of its warpgroup.
@@ -92,7 +134,7 @@ template <GemmConfig c>
 DG_DEVICE ChunkPlace place_chunk(const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
-    const int32_t row = tile.row + (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
+    const int32_t row = tile.row + row_in_tile<c>(warp, subtile, half);
     const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
     const bool past = !c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end;
     return {c.swap_ab ? row : col, c.swap_ab ? tile.col : row,
@@ -122,10 +164,11 @@ public:
     DG_DEVICE void end() const {}
 
     DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>&, const Tile& tile, int32_t subtile,
-                         const GemmParams& params) {
+                         const PaddingRows<c>& padding, const GemmParams& params) {
         constexpr StoreChunk kChunk = store_chunk(c);
         constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
                           kBatches = c.store_buffers / kBatch;
+        const KeptBits kept = kept_bits<c>(tile, subtile, padding);
 #pragma unroll
         for (int32_t first = 0; first < kChunk.count; first += kBatch) {
             const int32_t end = first + kBatch < kChunk.count ? first + kBatch : kChunk.count;
@@ -136,7 +179,8 @@ public:
             __syncwarp();
 #pragma unroll
             for (int32_t chunk = first; chunk < end; ++chunk)
-                stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
+                stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk, kept);
+            clear_staged<c>(buffers, padding);
             ptx::fence_for_async_proxy();
             __syncwarp();
             if (ptx::elect_one()) {
@@ -172,14 +216,16 @@ public:
         phase_ ^= 1;
     }
 
-    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>&, const Tile&, int32_t subtile,
-                         const GemmParams&) const {
+    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>&, const Tile& tile, int32_t subtile,
+                         const PaddingRows<c>& padding, const GemmParams&) const {
         constexpr StoreChunk kChunk = store_chunk(c);
         __syncwarp();  // lanes may have waited, and read C, one by one
+        const uint32_t buffers = smem_.staging(threadIdx.x / 32) + subtile * kChunk.count * kChunk.bytes();
+        const KeptBits kept = kept_bits<c>(tile, subtile, padding);
 #pragma unroll
         for (int32_t chunk = 0; chunk < kChunk.count; ++chunk)
-            stage_chunk<c>(smem_.staging(threadIdx.x / 32) + (subtile * kChunk.count + chunk) * kChunk.bytes(), total,
-                           chunk);
+            stage_chunk<c>(buffers + chunk * kChunk.bytes(), total, chunk, kept);
+        clear_staged<c>(buffers, padding);
     }
 
     /// All is written.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/tile/padding_rows.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 #include <deep_gemm/tile/smem.cuh>
 
@@ -139,6 +140,21 @@ DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>&
     }
 }
 
+/// The same where each row says whether it is padding.
+template <GemmConfig c>
+DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile& tile,
+                             const PaddingRows<c>& padding) {
+    if constexpr (!marks_padding(c)) return;
+    if (!padding.any()) return;
+    const int32_t row = at.row - (c.swap_ab ? tile.col : tile.row);
+    uint32_t rows = padding.rows(c.swap_ab ? 0 : row);
+#pragma unroll
+    for (int32_t i = 0; i < c.tile.cols / 2; ++i) {
+        if (c.swap_ab && i % 4 == 0) rows = padding.rows(i / 4 * 8) >> row;
+        if (rows >> (c.swap_ab ? i % 2 : i / 2 % 2 * 8) & 1) total[i] = 0.0f;
+    }
+}
+
 /// Registers to global memory, in place of what is there or added to it.
 template <GemmConfig c>
 DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
@@ -176,8 +192,9 @@ template <GemmConfig c>
 struct DirectStores {
     DG_DEVICE explicit DirectStores(const Smem<c>&) {}
     DG_DEVICE void begin() const {}
-    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile&, int32_t,
-                         const GemmParams& params) const {
+    DG_DEVICE void write(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile& tile, int32_t,
+                         const PaddingRows<c>& padding, const GemmParams& params) const {
+        clear_padding<c>(total, at, tile, padding);
         store_direct<c>(total, at, params);
     }
     DG_DEVICE void end() const {}

@@ -1,0 +1,56 @@
+// What math warps know of rows of padding while they store a tile (tile/padding.cuh finds them).
+#pragma once
+
+#include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/tile/smem.cuh>
+
+namespace deep_gemm {
+
+/// Of one tile after the other.
+template <GemmConfig c>
+class PaddingRows {
+public:
+    DG_DEVICE PaddingRows(const Smem<c>& smem, const GemmParams& params) : smem_(smem), params_(params) {}
+
+    /// Wait for what the role has found.
+    DG_DEVICE void begin() const {
+        if constexpr (!marks_padding(c)) return;
+        if (params_.zero_padding) ptx::barrier_wait(smem_.padding_known(), phase_);
+    }
+
+    DG_DEVICE bool any() const {
+        if (!params_.zero_padding) return false;
+        uint32_t found = 0;
+#pragma unroll
+        for (int32_t row = 0; row < c.tile_m(); row += 32) found |= word(row);
+        return found != 0;
+    }
+
+    /// Of rows from this one on, a bit for each that is padding, as far as a multiple of 32.
+    DG_DEVICE uint32_t rows(int32_t first) const { return params_.zero_padding ? word(first) >> first % 32 : 0; }
+
+    /// Where there are any.
+    DG_DEVICE bool has(int32_t row) const { return (word(row) >> row % 32 & 1) != 0; }
+
+    /// They may be replaced by those of the next tile.
+    DG_DEVICE void end() {
+        if constexpr (!marks_padding(c)) return;
+        if (!params_.zero_padding) return;
+        phase_ ^= 1;
+        __syncwarp();
+        if (ptx::lane() == 0) ptx::barrier_arrive(smem_.padding_read());
+    }
+
+private:
+    DG_DEVICE uint32_t word(int32_t row) const {
+        return static_cast<uint32_t>(ptx::load_shared_int(smem_.padding() + row / 32 * 4));
+    }
+
+    Smem<c> smem_;
+    const GemmParams& params_;
+    uint32_t phase_ = 0;
+};
+
+}  // namespace deep_gemm
