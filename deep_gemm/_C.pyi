@@ -139,7 +139,7 @@ def jit_cache_key(name: str, text: str, target: str, output: str, /) -> str:
     """The name under which the disk cache keeps what `jit_compile` returns."""
 
 def jit_statistics() -> Mapping[str, Any]:
-    """What this process compiled, found on disk and loaded, and the seconds that compiling took."""
+    """What this process compiled, stored on disk, found there and loaded, and the seconds that compiling took."""
 
 def cuda_driver() -> Mapping[str, int]:
     """`version` and `device_count` of the CUDA driver. Raises RuntimeError, with the reason, where there is none."""
