@@ -3,7 +3,7 @@
 #
 #   ./develop.sh              set up, build deep_gemm/_C.so
 #   ./develop.sh run [ARG...] ... then python -m deep_gemm ARG...
-#   ./develop.sh test [ARG..] ... then the tests, with ARG... for pytest
+#   ./develop.sh test [ARG..] ... then the tests, with ARG... for pytest (--full: all of the matrices, not a sample)
 #   ./develop.sh lint         the linters and the formatters' checks; no build
 #   ./develop.sh format       the formatters
 #

@@ -235,6 +235,7 @@ def test_the_device_sizes_count(device) -> None:
 
 
 # Tiles and clusters that problems of such a size do not get by themselves.
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("rows", "cols", "cluster"), [(192, 128, (1, 1)), (192, 128, (2, 1)), (128, 128, (1, 2)), (256, 64, (2, 1))]
