@@ -70,7 +70,7 @@ def set_num_sms(num_sms: int, device: DeviceLike = None) -> None:
 def get_num_sms(device: DeviceLike = None) -> int:
     """SMs that calls may use: all of the device, unless `set_num_sms` said less."""
     simulated, index = _where(device)
-    available = C.device_facts(simulated, index)["num_sms"]
+    available = int(C.device_facts(simulated, index)["num_sms"])
     limit = C.get_call_setting(simulated, index, "num_sms")
     return min(limit, available) if limit else available
 

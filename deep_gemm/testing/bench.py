@@ -37,14 +37,14 @@ def bench(fn: Callable[[], Any], num_warmups: int = 5, num_tests: int = 10, high
     torch.empty(256 << 20, dtype=torch.int8, device="cuda").zero_()
     if high_precision:
         x = torch.randn((8192, 8192), dtype=torch.float32, device="cuda")
-        x @ x
+        torch.mm(x, x)
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(num_tests):
         fn()
     end.record()
     torch.cuda.synchronize()
-    return start.elapsed_time(end) / num_tests / 1e3
+    return float(start.elapsed_time(end)) / num_tests / 1e3
 
 
 @contextlib.contextmanager
@@ -72,7 +72,7 @@ def _suppressed_output(enabled: bool) -> Iterator[None]:
 
 def kernel_seconds(events: Sequence[Any], name: str, with_multiple_kernels: bool = False) -> float:
     """Mean seconds of a launch of the kernels whose name contains `name`, out of the profiler's averages; 0 if none."""
-    found = [event for event in events if event.device_type != torch.autograd.DeviceType.CPU and name in event.key]
+    found = [event for event in events if event.device_type.name != "CPU" and name in event.key]
     if len(found) > 1 and not with_multiple_kernels:
         names = ", ".join(sorted(event.key for event in found))
         raise ValueError(f"{name!r} names {len(found)} kernels ({names}): be exact, or say with_multiple_kernels=True")
