@@ -264,8 +264,10 @@ def test_cache_prune_by_size_deletes_the_oldest(cache, kernels) -> None:
 def test_cache_prune_by_both(cache, kernels) -> None:
     for year, name in enumerate(("second", "third", "first"), start=2020):
         facts_of(kernels[name], created=f"{year}-01-01T00:00:00Z")
+        (kernels[name] / "kernel.sass").write_bytes(bytes(1_000_000))
     facts_of(kernels["first"], created="2999-01-01T00:00:00Z")
-    succeed("cache", "prune", "--max-mb", "1", "--older-than", "30", DG_JIT_CACHE_DIR=cache)
+    printed = succeed("cache", "prune", "--max-mb", "1.5", "--older-than", "30", DG_JIT_CACHE_DIR=cache)
+    assert "deleted 2 kernels; 1 are left" in printed
     assert left_in(cache) == ["first"]
     succeed("cache", "prune", "--max-mb", "0", "--older-than", "30", DG_JIT_CACHE_DIR=cache)
     assert left_in(cache) == []
