@@ -3,8 +3,8 @@
 #
 #   ./develop.sh              set up, build deep_gemm/_C.so
 #   ./develop.sh run [ARG...] ... then python -m deep_gemm ARG...
-#   ./develop.sh test [ARG..] ... then the tests, with ARG... for pytest
-#   ./develop.sh lint         the linters and the formatters' checks; no build
+#   ./develop.sh test [ARG..] ... then the tests, with ARG... for pytest (--full: all of the matrices, not a sample)
+#   ./develop.sh lint         the linters, the formatters' checks and the type checkers; no build
 #   ./develop.sh format       the formatters
 #
 # PYTHON=/path/to/python names the interpreter; environment of the build: the head of setup.py.
@@ -28,9 +28,14 @@ case $action in
     *) stop "unknown action '$action': say nothing, run, test, lint or format" ;;
 esac
 case $action in
-    lint | format)
+    format)
         choose_python
         install_requirements requirements-lint.txt
+        ;;
+    lint) # types are those of what is imported: torch is needed, a compiler is not
+        choose_python
+        install_requirements requirements-lint.txt requirements-types.txt requirements-build.txt
+        install_torch
         ;;
     *) prepare ;;
 esac
@@ -52,6 +57,8 @@ case $action in
         "$python" -m ruff check .
         "$python" -m ruff format --check .
         clang_format --dry-run -Werror
+        "$python" -m mypy --strict deep_gemm
+        PYRIGHT_PYTHON_IGNORE_WARNINGS=1 "$python" -m pyright --pythonpath "$(command -v "$python")" deep_gemm
         ;;
     format)
         "$python" -m ruff check --fix-only .

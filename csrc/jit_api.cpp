@@ -93,6 +93,7 @@ Facts jit_statistics() {
     const jit::Statistics counts = jit::statistics();
     Facts facts;
     facts.Set("compiled", counts.compiled);
+    facts.Set("stored", counts.stored);
     facts.Set("found_on_disk", counts.found_on_disk);
     facts.Set("loaded", counts.loaded);
     facts.Set("compile_seconds", counts.compile_seconds);

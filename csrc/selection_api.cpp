@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "api/checks.hpp"
 #include "config/explain.hpp"
 #include "jit/render.hpp"
 #include "util/ffi.hpp"
@@ -49,6 +50,24 @@ struct Request {
     ClusterShape cluster = {};
     int32_t turns = 1;
 };
+
+/// An operand whose lines follow each other without a gap, as a call sees it.
+Matrix packed(int32_t groups, int32_t rows, int32_t k, bool mn_major) {
+    Matrix matrix{.groups = groups, .rows = rows, .cols = k, .group_stride = int64_t{rows} * k};
+    matrix.row_stride = mn_major ? 1 : k, matrix.col_stride = mn_major ? rows : 1;
+    matrix.normalise();
+    return matrix;
+}
+
+/// Refuses, in the calls' own words, what every call with packed operands refuses.
+void check_packed_operands(Problem& p) {
+    const auto require_layout = p.operand == ElementType::bf16 ? require_bf16_operand : require_fp8_operand;
+    Matrix a = packed(p.grouping == Grouping::masked ? p.num_groups : 1, p.m, p.k, p.mn_major_a != 0);
+    Matrix b = packed(is_m_grouped(p.grouping) ? p.num_groups : 1, p.n, p.k, p.mn_major_b != 0);
+    require_layout(a, "a", "M");
+    require_layout(b, "b", "N");
+    p.row_alignment_a = row_alignment(a, p.operand), p.row_alignment_b = row_alignment(b, p.operand);
+}
 
 /// What `fields` does not name is as in `Problem`; `compiled_dims` has bits 1, 2, 4 for M, N, K and is the calls'
 /// default otherwise.
@@ -123,7 +142,7 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
     tile.k = block_k(p.operand);
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * element_bytes(p.output) % 16 == 0;
-    pack_rows(p);
+    if (p.grouping != Grouping::k_contiguous) check_packed_operands(p);
     p.compiled = {.m = dims & 1 ? p.m : 0, .n = dims & 2 ? p.n : 0, .k = dims & 4 ? p.k : 0};
     const bool selected = tile.rows == 0 && tile.cols == 0;
     require(selected || (tile.rows > 0 && tile.cols > 0), "a config has both tile_rows and tile_cols");

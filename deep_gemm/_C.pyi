@@ -154,7 +154,7 @@ def let_threads_go(ids: Sequence[int], /) -> None:
     """Undo `stop_threads`."""
 
 def jit_statistics() -> Mapping[str, Any]:
-    """What this process compiled, found on disk and loaded, and the seconds that compiling took."""
+    """What this process compiled, stored on disk, found there and loaded, and the seconds that compiling took."""
 
 def cuda_driver() -> Mapping[str, int]:
     """`version` and `device_count` of the CUDA driver. Raises RuntimeError, with the reason, where there is none."""

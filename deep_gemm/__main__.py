@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable
 
 import torch
 
-from deep_gemm import jit
+from deep_gemm import __version__, jit
+from deep_gemm._cache_command import cache
 from deep_gemm._demo import (
     HOPPER_SMS,
     HOPPER_TARGET,
@@ -28,6 +30,7 @@ from deep_gemm._demo import (
     usable_gpu,
 )
 from deep_gemm._extension import C
+from deep_gemm._progress import progress
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -73,14 +76,29 @@ def precompile(arguments: argparse.Namespace) -> int:
     problems = [{"m": m, "n": n, "k": k} for n, k in arguments.weight for m in row_counts(arguments.max_m)]
     with jit.worker_threads() as pool:
         kernels = pool.map(lambda sizes: C.problem_kernel("dense", {**sizes, **common}), problems)
-        sources = list(dict.fromkeys((kernel["name"], kernel["text"]) for kernel in kernels))
-    print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels")
-    results = jit.compile_many(sources, arguments.target)
-    failed = [result for result in results if result.error is not None]
-    for result in failed:
-        print(f"failed: {result.name}: {first_line(result.error)}")
-    print(f"in the cache: {len(results) - len(failed)} of {len(results)} ({jit.cache_dir()})")
-    return 1 if failed else 0
+        found = progress(kernels, "choosing kernels", "problems", len(problems))
+        sources = list(dict.fromkeys((kernel["name"], kernel["text"]) for kernel in found))
+    print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels for {arguments.target}")
+    return compile_and_tell(sources, arguments.target)
+
+
+def compile_and_tell(sources: list[tuple[str, str]], target: str) -> int:
+    """Compile kernels, and say what became of them. 0 where all of them are in the cache for other processes."""
+    before = jit.statistics()
+    results = jit.compile_many(sources, target)
+    stored, found = (jit.statistics()[count] - before[count] for count in ("stored", "found_on_disk"))
+    errors = [(result.name, result.error) for result in results if result.error is not None]
+    for name, error in errors:
+        print(f"failed: {name}: {first_line(error)}")
+    memory_only = len(results) - len(errors) - stored - found
+    say("compiled", stored + memory_only)
+    say("found", f"{found} compiled earlier")
+    say("failed", len(errors))
+    where = jit.cache_dir() or "there is no cache directory"
+    say("in the cache", f"{stored + found} of {len(results)} ({where})")
+    if memory_only:
+        say("not stored", f"{memory_only}, which end with this process: the cache cannot be written")
+    return 1 if errors or memory_only else 0
 
 
 def bench(arguments: argparse.Namespace) -> int:
@@ -104,6 +122,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     with simulator.options(target=arguments.target, schedule=arguments.schedule, seed=arguments.seed, hazards="report"):
         _, right = run_and_check(*shape, torch.device("cpu"))
         report = simulator.last_report()
+    assert report is not None
     say("hazards", len(report.hazards) or "none")
     for hazard in report.hazards[:5]:
         print(hazard)
@@ -113,17 +132,27 @@ def simulate(arguments: argparse.Namespace) -> int:
 
 def extent(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"an extent is a whole number from 1 up, not {text!r}")
+        raise argparse.ArgumentTypeError(f"a whole number from 1 up is wanted, not {text!r}")
     return int(text)
 
 
 def weight(text: str) -> tuple[int, int]:
-    n, _, k = text.partition("x")
-    return int(n), int(k)
+    match = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"a weight's shape is NxK, as 7168x2048, not {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def amount(text: str) -> float:
+    value = float(text) if re.fullmatch(r"[0-9]+(\.[0-9]*)?", text) else -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"a number from 0 up is wanted, not {text!r}")
+    return value
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m deep_gemm", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"deep_gemm {__version__}")
     commands = parser.add_subparsers(dest="command")
 
     def command(
@@ -137,24 +166,36 @@ def parse_arguments() -> argparse.Namespace:
         added.set_defaults(run=run)
         if shape:
             for place, side in enumerate(("m", "n", "k")):
-                optional = {"nargs": "?", "default": default[place]} if default else {}
-                added.add_argument(side, type=extent, metavar=side.upper(), **optional)
+                if default:
+                    added.add_argument(side, type=extent, metavar=side.upper(), nargs="?", default=default[place])
+                else:
+                    added.add_argument(side, type=extent, metavar=side.upper())
         return added
 
     command("doctor", lambda _: 0 if doctor() else 1, "what was found: GPU, driver, compiler, cache", shape=False)
     command("demo", lambda _: demo(), "one FP8 GEMM, checked and timed", shape=False)
     explained = command("explain", explain, "candidates for a shape, why each was refused, and the choice")
-    explained.add_argument("--sms", type=int, default=HOPPER_SMS, help="SMs that the kernel may use")
+    explained.add_argument("--sms", type=extent, default=HOPPER_SMS, help="SMs that the kernel may use")
     explained.add_argument("--all", action="store_true", help="print every candidate")
     explained.add_argument("--bf16", action="store_true", help="of BF16 operands instead of FP8")
     compiled = command("precompile", precompile, "compile the kernels of weights, with or without a GPU", shape=False)
     compiled.add_argument("weight", type=weight, nargs="+", metavar="NxK", help="a weight's shape, as 7168x2048")
-    compiled.add_argument("--max-m", type=int, default=4096, help="the most rows (tokens) of a call")
+    compiled.add_argument("--max-m", type=extent, default=4096, help="the most rows (tokens) of a call")
     compiled.add_argument("--target", default=HOPPER_TARGET)
-    compiled.add_argument("--sms", type=int, default=HOPPER_SMS, help="SMs of the GPU that will run them")
+    compiled.add_argument("--sms", type=extent, default=HOPPER_SMS, help="SMs of the GPU that will run them")
     compiled.add_argument("--fp32", action="store_true", help="for FP32 output instead of BF16")
     compiled.add_argument("--bf16", action="store_true", help="for BF16 operands instead of FP8")
     compiled.add_argument("--add-c", action="store_true", help="for calls that pass c")
+    cached = command("cache", cache, "list, check and delete compiled kernels", shape=False)
+    actions = cached.add_subparsers(dest="action", required=True)
+    actions.add_parser("list", help="each kernel: when and for what it was compiled")
+    actions.add_parser("size", help="what the cache takes on disk")
+    verified = actions.add_parser("verify", help="read every kernel, and report those that are not what was written")
+    verified.add_argument("--remove", action="store_true", help="delete damaged entries")
+    actions.add_parser("clear", help="delete everything")
+    pruned = actions.add_parser("prune", help="delete the oldest kernels")
+    pruned.add_argument("--max-mb", type=amount, help="until no more than this is left")
+    pruned.add_argument("--older-than", type=amount, metavar="DAYS", help="those compiled longer ago than this")
     command("bench", bench, "time of one shape on the GPU")
     simulated = command(
         "simulate", simulate, "one GEMM on the simulator: result, hazards, statistics", default=SIMULATOR_SHAPE
@@ -170,7 +211,7 @@ def main() -> int:
     if arguments.command is None:
         return demo() if doctor() else 1
     try:
-        return arguments.run(arguments)
+        return int(arguments.run(arguments))
     except (RuntimeError, ValueError) as error:  # what the library says to its caller
         print(f"python -m deep_gemm {arguments.command}: {error}", file=sys.stderr)
         return 1

@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -17,6 +18,7 @@ from ._extension import C
 HOPPER_TARGET, HOPPER_SMS = "sm_90a", 132
 GPU_SHAPE = (4096, 7168, 2048)
 SIMULATOR_SHAPE = (64, 256, 512)
+Scaled = tuple[torch.Tensor, torch.Tensor]  # an FP8 operand and its scales
 LARGEST_DIFFERENCE = 1e-5  # calc_diff of an FP8 product in BF16 against FP64 is about 3e-6
 # Limits measured on an H200, and the launch of a kernel: what `efficiency` is relative to.
 FP8_FLOPS, MEMORY_BYTES, LAUNCH_SECONDS = 1.5e15, 4.3e12, 2e-6
@@ -78,7 +80,7 @@ def doctor() -> bool:
     return compiles
 
 
-def quantised(m: int, n: int, k: int, device: torch.device) -> tuple:
+def quantised(m: int, n: int, k: int, device: torch.device) -> tuple[Scaled, Scaled]:
     from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
 
     generator = torch.Generator(device=device).manual_seed(0)
@@ -89,10 +91,10 @@ def quantised(m: int, n: int, k: int, device: torch.device) -> tuple:
     return scaled_a, per_block_cast_to_fp8(b, use_ue8m0=False)
 
 
-def reference(a: tuple, b: tuple) -> torch.Tensor:
+def reference(a: Scaled, b: Scaled) -> torch.Tensor:
     """The product of the same quantised inputs in FP64."""
 
-    def dequantise(operand: tuple, rows: int) -> torch.Tensor:
+    def dequantise(operand: Scaled, rows: int) -> torch.Tensor:
         data, scales = operand
         scales = scales.double().repeat_interleave(rows, 0)[: data.shape[0]]
         return data.double() * scales.repeat_interleave(128, 1)[:, : data.shape[1]]
@@ -122,7 +124,7 @@ def run_and_check(m: int, n: int, k: int, device: torch.device) -> tuple[Callabl
     return call, right
 
 
-def print_statistics(statistics: dict) -> None:
+def print_statistics(statistics: dict[str, Any]) -> None:
     """What the simulator counted in one launch."""
     say("work", "{blocks} blocks, {warp_instructions} instructions of warps".format(**statistics))
     say("", "{matrix_multiplies} wgmma, {multiply_adds} multiply-adds".format(**statistics))
@@ -150,13 +152,16 @@ def gpu_seconds(call: Callable[[], None], device: torch.device, calls: int = 20)
             end.record()
             end.synchronize()
             seconds.append(begin.elapsed_time(end) * 1e-3)
-        return statistics.median(seconds)
+        return float(statistics.median(seconds))
+
+    def flush_l2() -> None:
+        flush.zero_()
 
     def flush_and_call() -> None:
-        flush.zero_()
+        flush_l2()
         call()
 
-    return max(replay_seconds(flush_and_call) - replay_seconds(lambda: flush.zero_()), 1e-9)
+    return max(replay_seconds(flush_and_call) - replay_seconds(flush_l2), 1e-9)
 
 
 def print_speed(m: int, n: int, k: int, seconds: float) -> None:

@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from ._disk_cache import (
+    CacheEntry,
+    DamagedEntry,
+    cache_dir,
+    cache_sizes,
+    clear_cache,
+    list_cache,
+    prune_cache,
+    verify_cache,
+)
 from ._extension import C
+from ._progress import progress as with_progress
 
 __all__ = [
     "CacheEntry",
     "CompileResult",
+    "DamagedEntry",
     "cache_dir",
+    "cache_sizes",
     "clear_cache",
     "compile_many",
     "compiler_info",
     "list_cache",
+    "prune_cache",
     "settings",
     "statistics",
+    "verify_cache",
 ]
-
-
-@dataclass(frozen=True)
-class CacheEntry:
-    """One compiled kernel in the disk cache."""
-
-    name: str
-    key: str
-    path: Path  # the entry's directory: kernel.cu, kernel.cubin or kernel.ptx, kernel.json
-    target: str
-    output: str
-    compiler: str
-    created: str  # UTC
-    image_bytes: int
-    compile_seconds: float
-    registers: int
-    spill_bytes: int
-    wgmma_waits: str  # ptxas's reason for waiting for wgmma where the source does not; else empty
 
 
 @dataclass(frozen=True)
@@ -72,53 +65,11 @@ def compiler_info() -> dict[str, str]:
 
 
 def statistics() -> dict[str, Any]:
-    """What this process did: kernels `compiled`, `found_on_disk` and `loaded`, and `compile_seconds`."""
-    return dict(C.jit_statistics())
+    """What this process did: kernels `compiled`, `stored`, `found_on_disk` and `loaded`, and `compile_seconds`.
 
-
-def cache_dir() -> Path | None:
-    """Where compiled kernels are kept, or None where there is no place for them."""
-    directory = str(C.jit_settings()["cache_dir"])
-    return Path(directory) if directory else None
-
-
-def list_cache() -> list[CacheEntry]:
-    """The kernels in the disk cache, by name. Entries that cannot be read are left out."""
-    root = cache_dir()
-    if root is None:
-        return []
-    entries = []
-    for path in sorted((root / "cache").glob("*/kernel.json")):
-        try:
-            if not path.is_file():  # a FIFO would be waited for
-                continue
-            facts = json.loads(path.read_text())
-            entries.append(CacheEntry(path=path.parent, **{field: facts[field] for field in _JSON_FIELDS}))
-        except (OSError, ValueError, KeyError):
-            continue
-    return entries
-
-
-_JSON_FIELDS = [field for field in CacheEntry.__dataclass_fields__ if field != "path"]
-
-
-def clear_cache() -> int:
-    """Delete every kernel of the disk cache, damaged ones too, and say how many. Loaded kernels stay loaded.
-
-    What DG_AUTOTUNE measured goes as well.
-
-    Processes that are compiling meanwhile lose nothing: what they finish appears in the emptied cache.
+    A compiled kernel that is not `stored` could not be written to the disk cache, and is kept in memory only.
     """
-    root = cache_dir()
-    if root is None:
-        return 0
-    # Only what the cache itself makes: DG_JIT_CACHE_DIR may name a directory with other things in it.
-    entries = [path for path in (root / "cache").glob("*.*") if path.is_dir()]
-    for path in entries:
-        shutil.rmtree(path, ignore_errors=True)
-    shutil.rmtree(root / "failed", ignore_errors=True)
-    shutil.rmtree(root / "tuned", ignore_errors=True)
-    return len(entries)
+    return dict(C.jit_statistics())
 
 
 @contextmanager
@@ -158,7 +109,7 @@ def compile_many(
         output: "cubin" for a GPU, "ptx" for the simulator.
         workers: kernels compiled at once; by default one for each core that this process may use. They are threads:
             NVRTC compiles programs of one process side by side (two at once on two cores: 1.75 times the speed of one).
-        progress: show a progress bar on stderr.
+        progress: show a progress bar on stderr, if that is a terminal.
 
     Returns:
         One result for each kernel, in the order given. A kernel that does not compile has its `error` set, and the
@@ -167,7 +118,6 @@ def compile_many(
     work = list(kernels)
     workers = workers or len(os.sched_getaffinity(0))
     results: dict[int, CompileResult] = {}
-    bar = _ProgressBar(len(work), target) if progress else None
 
     def compile_one(index: int) -> CompileResult:
         name, text = work[index]
@@ -181,38 +131,10 @@ def compile_many(
 
     with worker_threads(max(1, min(workers, len(work)))) as pool:
         pending = {pool.submit(compile_one, index): index for index in range(len(work))}
-        for done in as_completed(pending):
+        bar = with_progress(as_completed(pending), f"compiling for {target}", "kernels", len(work), progress)
+        for done in bar:
             results[pending[done]] = done.result()
-            if bar:
-                bar.advance(results.values())
-    if bar:
-        bar.close(results.values())
+            failed = sum(result.error is not None for result in results.values())
+            if failed:
+                bar.set_postfix_str(f"{failed} failed")
     return [results[index] for index in range(len(work))]
-
-
-class _ProgressBar:
-    """A bar on stderr, redrawn in place on a terminal; elsewhere only its last line appears."""
-
-    WIDTH = 30
-
-    def __init__(self, total: int, target: str) -> None:
-        self.total = total
-        self.target = target
-        self.start = time.perf_counter()
-        self.live = sys.stderr.isatty()
-
-    def line(self, results: Sequence[CompileResult]) -> str:
-        done = len(results)
-        failed = sum(result.error is not None for result in results)
-        filled = self.WIDTH * done // max(self.total, 1)
-        return (
-            f"compiling for {self.target} [{'#' * filled}{'.' * (self.WIDTH - filled)}] {done}/{self.total}, "
-            f"{time.perf_counter() - self.start:.1f} s" + (f", {failed} failed" if failed else "")
-        )
-
-    def advance(self, results: Iterable[CompileResult]) -> None:
-        if self.live:
-            print(f"\r{self.line(list(results))}", end="", file=sys.stderr, flush=True)
-
-    def close(self, results: Iterable[CompileResult]) -> None:
-        print(("\r" if self.live else "") + self.line(list(results)), file=sys.stderr, flush=True)

@@ -11,6 +11,8 @@ import torch
 from cached import compile_once
 from devices import EVERY_DEVICE, SCHEDULES, why_no_gpu
 
+pytest_plugins = ["sampling"]
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = why_no_gpu()

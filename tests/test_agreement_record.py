@@ -50,6 +50,7 @@ def test_the_gpu_agreed(pair) -> None:
     assert pair["equal_elements"] > 0.9
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("pair", PAIRS, ids=name)
 def test_the_simulator_still_computes_what_it_did(pair) -> None:
     m, n, k = (pair[extent] for extent in "mnk")

@@ -259,6 +259,7 @@ def dense(on: str, dtype: str, accumulate: str) -> None:
         assert torch.equal(x.view(torch.uint8), y)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("on", ON)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("accumulate", ["no", "c", "in place"])
@@ -315,6 +316,7 @@ def split_k(on: str, layout: str, add: str) -> None:
     k_grouped.run(k_grouped.groups(33, 136, [144, 0, 256], torch.device(on)), layout, add)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("on", ON)
 @pytest.mark.parametrize("layout", k_grouped.LAYOUTS)
 @pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])

@@ -68,6 +68,7 @@ def test_kernels_of_forced_configs(calibrate, case) -> None:
     assert len(calibrate.kernels_of(sizes, 132, [best, others[-1]])) == 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", [*SMALL, ["bf16", 16, 256, 512]], ids=str)
 def test_calls_find_what_was_compiled_ahead(case, tmp_path) -> None:
     """In a fresh process: kernels that this one has loaded would not be looked for."""

@@ -32,6 +32,7 @@ SMALL = [(1, 1, 8), (7, 24, 64), (33, 100, 136), (64, 128, 128), (129, 136, 72),
 
 
 class TestDense:
+    @pytest.mark.sampled(60)
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize(("m", "n", "k"), SMALL)
@@ -114,6 +115,7 @@ class TestDense:
         with forced_tile(device, (m, n, k), swapped, rows, cols):
             run_and_check("tt" if not swapped else "nn", m, n, k, device)
 
+    @pytest.mark.sampled(30)
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize(
         ("m", "rows", "cols", "cluster", "turns"),

@@ -51,6 +51,7 @@ def run_contiguous(case: Experts, psum: bool, nn: bool, dtype: torch.dtype = tor
     case.check(out.tensor)
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("nn", [False, True], ids=["nt", "nn"])
 @pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])

@@ -45,6 +45,7 @@ def run(
     return out
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("device", EVERY_DEVICE, indirect=True)
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("counts", [[5, 0, 130, 300], [256, 250], [1, 1, 1], [300, 40, 200, 1, 128]], ids=str)
@@ -195,6 +196,7 @@ def test_more_runs_than_any_legal_layout_has(cuda) -> None:
     run_more_runs_than_any_legal_layout_has(cuda)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("tile", [HIGH, (False, 128, 128), (False, 64, 128), (True, 128, 64)], ids=str)
 @pytest.mark.parametrize("counts", [[200, 5], [130, 250], [5, 130, 300], [128, 300, 128]], ids=str)
 def test_each_tile_is_of_one_expert(counts, tile) -> None:

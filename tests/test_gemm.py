@@ -46,6 +46,7 @@ def test_small_shapes(device, m, n, k, dtype) -> None:
     run_and_check(*operands(m, n, k, device), dtype)
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("m", "n", "k"), ODD)

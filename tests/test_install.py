@@ -81,7 +81,11 @@ def test_the_wheel_states_what_it_needs(wheel):
     lines = archive.read(metadata).decode().splitlines()
     assert "License-Expression: MIT" in lines
     needs = {line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist")}
-    assert {re.match(r"[\w-]+", need).group() for need in needs if "extra" not in need} == {"apache-tvm-ffi", "torch"}
+    assert {re.match(r"[\w-]+", need).group() for need in needs if "extra" not in need} == {
+        "apache-tvm-ffi",
+        "torch",
+        "tqdm",
+    }
 
 
 def test_the_library_needs_only_what_every_machine_has():

@@ -437,6 +437,7 @@ extern "C" __global__ void visit_k_groups_kernel(const __grid_constant__ Params 
 
 
 # Tiles and clusters that problems of such a size do not get by themselves.
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("rows", "cols", "cluster"), [(192, 128, (1, 1)), (192, 128, (2, 1)), (128, 128, (1, 2)), (256, 64, (2, 1))]

@@ -54,6 +54,7 @@ def call(layout: str, x: Inputs, d: torch.Tensor, **more) -> None:
     getattr(deep_gemm, f"fp8_gemm_{layout}")(x.a, x.b, d, **more)
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("m", "n", "k"), SMALL)
 def test_small_shapes(device, layout, m, n, k) -> None:

@@ -14,6 +14,7 @@ DTYPES = [torch.bfloat16, torch.float32]
 
 
 class TestMasked:
+    @pytest.mark.sampled(24)
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("expected_m", [1, 20, 64, 100_000])
     @pytest.mark.parametrize("counts", [[5, 0, 130, 200], [0, 0, 0], [200, 200], [1]], ids=str)

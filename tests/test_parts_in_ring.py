@@ -20,6 +20,7 @@ CONFIGS = [(False, 64, 2), (False, 96, 2), (False, 128, 2), (False, 64, 3), (Tru
 N = 136
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize(("swapped", "cols", "turns"), CONFIGS)
 @pytest.mark.parametrize(("m", "k"), [(65, 1280), (129, 1936)])

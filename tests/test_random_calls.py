@@ -154,6 +154,7 @@ def random_call(seed: str, device: torch.device) -> None:
             C.set_call_setting(*where, name, value)
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize(
     "device", [*on_simulator("random1"), pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True
 )

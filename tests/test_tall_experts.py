@@ -38,6 +38,7 @@ def run_masked(case: Masked, cluster_cols: int = 1) -> GuardedOutput:
     return out
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("device", EVERY_DEVICE, indirect=True)
 @pytest.mark.parametrize("cluster_cols", [1, 2])
 def test_contiguous(device, cluster_cols) -> None:

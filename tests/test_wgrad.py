@@ -56,6 +56,7 @@ def test_c_is_added(device, layout, inplace, dtype) -> None:
 
 
 # Tiles that problems of such a size do not get by themselves: three math warpgroups, two accumulators a warpgroup.
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
 @pytest.mark.parametrize(
     ("swapped", "rows", "cols"),

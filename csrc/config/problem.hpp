@@ -68,14 +68,6 @@ struct ProblemHash {
     }
 };
 
-/// Of operands whose rows follow each other without a gap.
-inline void pack_rows(Problem& p) {
-    const auto alignment = [&](int64_t line) { return alignment_as_read(line * element_bytes(p.operand)); };
-    if (p.grouping == Grouping::k_contiguous) return;
-    p.row_alignment_a = alignment(p.mn_major_a ? p.m : p.k);
-    p.row_alignment_b = alignment(p.mn_major_b ? p.n : p.k);
-}
-
 constexpr bool is_m_grouped(Grouping grouping) {
     return grouping == Grouping::m_contiguous || grouping == Grouping::m_psum || grouping == Grouping::masked;
 }

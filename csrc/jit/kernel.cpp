@@ -125,6 +125,7 @@ Image find_or_compile(const KernelSource& source, const CacheEntry& entry) {
     warn_of_wgmma_waits(source.name, compiled.resources);
     check_resources(source.name, compiled.resources);
     const bool stored = cache.store(entry, source.text, compiled, seconds);
+    if (stored) count(&Statistics::stored);
     if (settings().debug)
         std::fprintf(stderr, "deep_gemm: %s for %s compiled in %.0f ms (%d registers, %d bytes spilled)%s%s\n",
                      source.name.c_str(), entry.target.c_str(), seconds * 1e3, compiled.resources.registers,

@@ -23,6 +23,7 @@ std::string compile_to_image(const KernelSource& source, const std::string& targ
 /// What this process did so far.
 struct Statistics {
     int64_t compiled = 0;          // by a compiler
+    int64_t stored = 0;            // of those, kept in the disk cache
     int64_t found_on_disk = 0;     // in the disk cache
     int64_t loaded = 0;            // onto a device
     double compile_seconds = 0.0;  // spent in the compiler, all threads together

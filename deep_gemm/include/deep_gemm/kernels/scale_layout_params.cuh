@@ -22,9 +22,7 @@ struct ScaleLayoutConfig {
     int32_t tile_k = 64;      // scales along K that a block reads; a multiple of 4
 
     constexpr bool operator==(const ScaleLayoutConfig&) const = default;
-    DG_HOST_DEVICE constexpr bool packs() const {
-        return encoding == ScaleEncoding::exponents_exact;
-    }
+    DG_HOST_DEVICE constexpr bool packs() const { return encoding == ScaleEncoding::exponents_exact; }
     DG_HOST_DEVICE constexpr int32_t tile_words() const { return packs() ? tile_k / kScalesPerWord : tile_k; }
 };
 

@@ -1,0 +1,99 @@
+"""Draws, in each run, a sample of the tests that are marked `sampled(count)`: matrices grow faster than patience does.
+
+    @pytest.mark.sampled(12)  # of all parameter sets of this test, 12 run
+    @pytest.mark.parametrize("tile", [pytest.param(TILE, marks=pytest.mark.always), ...])  # such ones in any case
+
+Of sets that need a GPU as many are drawn as of others, apart from them. Values of parameters that no drawn set has yet
+come first, so that each occurs where `count` allows it. The seed is printed: `--seed` draws the same again. `--full`
+runs everything, and so does whoever picks tests by name, by `-k` or because they failed (`--last-failed`).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+SEED = pytest.StashKey[int]()
+WORKER_INPUT = "sampling_seed"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("sampling")
+    group.addoption("--full", action="store_true", help="run all of each matrix of tests, not a drawn sample")
+    group.addoption("--seed", type=int, metavar="N", help="draw the sample of the run that printed this seed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sampled(count): of the test's parameter sets, so many are drawn in each run")
+    config.addinivalue_line("markers", "always: a parameter set that every sample has")
+    seed = config.getoption("seed")
+    drawn = random.SystemRandom().randrange(1_000_000) if seed is None else seed
+    config.stash[SEED] = getattr(config, "workerinput", {}).get(WORKER_INPUT, drawn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """xdist: its workers draw what this process would."""
+    node.workerinput[WORKER_INPUT] = node.config.stash[SEED]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return description(config)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Once more where it is needed: with -q there is no header."""
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        terminalreporter.write_line(description(config))
+
+
+def description(config: pytest.Config) -> str:
+    if everything(config):
+        return "matrices of tests: all of each"
+    return f"matrices of tests: a sample, drawn with --seed {config.stash[SEED]} (all of each: --full)"
+
+
+def everything(config: pytest.Config) -> bool:
+    option = config.option
+    named = any("::" in argument for argument in config.args) or bool(option.keyword)
+    return bool(option.full or named or getattr(option, "lf", False))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if everything(config):
+        return
+    matrices: dict[tuple[str, bool], list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
+            matrix = item.nodeid.partition("[")[0], item.get_closest_marker("gpu") is not None
+            matrices.setdefault(matrix, []).append(item)
+    left_out: set[pytest.Item] = set()
+    for (test, _), matrix_items in matrices.items():
+        generator = random.Random(f"{config.stash[SEED]} {test}")
+        left_out |= set(matrix_items) - set(drawn(matrix_items, generator))
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
+
+
+def drawn(items: list[pytest.Function], generator: random.Random) -> list[pytest.Function]:
+    marker = items[0].get_closest_marker("sampled")
+    assert marker is not None
+    (count,) = marker.args
+    chosen = [item for item in items if item.get_closest_marker("always")]
+    left = [item for item in items if item not in chosen]
+    generator.shuffle(left)
+    seen = set().union(*map(values, chosen))
+    while left and len(chosen) < count:
+        best = max(left, key=lambda item: len(values(item) - seen))  # the first of equals
+        left.remove(best)
+        chosen.append(best)
+        seen |= values(best)
+    return chosen
+
+
+def values(item: pytest.Function) -> set[tuple[str, str]]:
+    """The values of an item's parameters. As text: not every value can be in a set."""
+    return {(name, repr(value)) for name, value in item.callspec.params.items()}

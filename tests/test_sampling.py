@@ -1,0 +1,110 @@
+"""Matrices of tests: a drawn sample runs unless all of it is asked for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+MATRIX = """
+import pytest
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("tile", [*range(9), pytest.param(99, marks=pytest.mark.always)])
+@pytest.mark.parametrize("kind", ["first", "second", "third"])
+def test_matrix(tile, kind): assert kind != "wrong"
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("where", [pytest.param(i, marks=pytest.mark.gpu if i < 4 else ()) for i in range(8)])
+def test_devices(where): pass
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("few", range(3))
+def test_small_matrix(few): pass
+
+def test_plain(): pass
+"""
+ALWAYS = {f"test_matrix[{kind}-99]" for kind in ("first", "second", "third")}
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    """Runs pytest over that file, or over other text; returns the tests that ran and what was printed."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # for xdist's processes
+    pytester.makeini("[pytest]\nmarkers = gpu: a device")
+
+    def run_it(*arguments: str, text: str = MATRIX, status: int = 0) -> tuple[set[str], str]:
+        pytester.makepyfile(test_it=text)
+        # xdist hands on the paths that its process began with.
+        start = pytester.runpytest_subprocess if "xdist" in arguments else pytester.runpytest_inprocess
+        done = start("-p", "sampling", "-p", "no:cacheprovider", "-rA", *arguments)
+        assert done.ret == status
+        printed = done.stdout.str()
+        return set(
+            re.findall(r"^(?:PASSED|FAILED) test_it.py::(test_\w+(?:\[[^]]*\])?)", printed, re.MULTILINE)
+        ), printed
+
+    return run_it
+
+
+def of(test: str, ran: set[str]) -> set[str]:
+    return {name for name in ran if name.startswith(f"{test}[")}
+
+
+def test_as_many_run_as_the_mark_says(run) -> None:
+    ran, printed = run("--seed", "1")
+    matrix = of("test_matrix", ran)
+    assert len(matrix) == 5
+    assert matrix > ALWAYS
+    assert len(of("test_small_matrix", ran)) == 3
+    assert "test_plain" in ran
+    assert re.search(r"\d+ deselected", printed)
+
+
+def test_those_that_need_a_gpu_are_drawn_apart(run) -> None:
+    for seed in "123":
+        on_gpu = [int(name[-2]) < 4 for name in of("test_devices", run("--seed", seed)[0])]
+        assert sorted(on_gpu) == [False, False, True, True]
+
+
+def test_the_printed_seed_draws_the_same_again(run) -> None:
+    ran, printed = run()
+    (seed,) = re.findall(r"drawn with --seed (\d+) \(all of each: --full\)", printed)
+    assert run("--seed", seed)[0] == ran
+    assert any(run("--seed", str(other))[0] != ran for other in range(4))
+
+
+def test_full_runs_all(run) -> None:
+    ran, printed = run("--full")
+    assert len(ran) == 3 * 10 + 8 + 3 + 1
+    assert "deselected" not in printed
+    assert "all of each" in printed
+
+
+@pytest.mark.parametrize(
+    "arguments", [("test_it.py::test_matrix",), ("-k", "test_matrix"), ("-k", "first or second or third")], ids=str
+)
+def test_tests_picked_by_name_all_run(run, arguments) -> None:
+    assert len(of("test_matrix", run(*arguments)[0])) == 30
+
+
+def test_all_processes_draw_the_same(run) -> None:
+    ran, _ = run("-p", "xdist", "--numprocesses", "2", "--seed", "1")
+    assert ran == run("--seed", "1")[0]
+    assert len(of("test_matrix", run("-p", "xdist", "--numprocesses", "2")[0])) == 5
+
+
+def test_a_failure_names_the_seed_though_quiet(run) -> None:
+    _, printed = run("-qq", "--seed", "7", text=MATRIX.replace('"wrong"', "kind"), status=1)
+    assert "drawn with --seed 7" in printed
+
+
+def test_values_that_no_drawn_set_has_come_first(run) -> None:
+    for seed in "123":
+        matrix = of("test_matrix", run("--seed", seed, text=MATRIX.replace("sampled(5)", "sampled(12)"))[0])
+        assert len(matrix) == 12
+        assert {int(name[:-1].split("-")[1]) for name in matrix} == {*range(9), 99}
