@@ -152,10 +152,11 @@ def no_memory(name: str, tensor: torch.Tensor, function: str) -> Exception | Non
 
 
 def _way_out(name: str, tensor: torch.Tensor, function: str) -> str:
-    kind = type(tensor)
+    kind: Any = type(tensor)
+    plain: Any = torch.Tensor
     if hasattr(tensor, "to_local"):
         return f"it is a {kind.__name__}: pass the part that lies on this device, {name}.to_local()"
-    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+    if kind.__torch_dispatch__ is not plain.__torch_dispatch__:
         return (
             f"it is a {kind.__name__}, which stands for other tensors: pass those, or call "
             f"torch.ops.deep_gemm.{function}, which its __torch_dispatch__ sees"

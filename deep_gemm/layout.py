@@ -225,7 +225,7 @@ def _arch_major(sf: torch.Tensor) -> int:
         return C.scale_layout_arch_major(sf)
     if sf.is_cuda or (sf.is_meta and torch.cuda.is_available()):
         return torch.cuda.get_device_capability(sf.device if sf.is_cuda else None)[0]
-    return C.device_facts(True, 0)["arch_major"]
+    return int(C.device_facts(True, 0)["arch_major"])
 
 
 def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible_columns: tuple[int, ...]) -> tuple[int, int]:

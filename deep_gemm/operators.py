@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ._arguments import OLDER_NAMES, kinds_of, scales_name
@@ -77,7 +78,7 @@ def define(name: str, function: Callable[..., None]) -> Callable[..., None]:
             operator(*_selected(i, in_dims, args))
         return None, None
 
-    operator = _register(f"{name}({schema_of(function)}) -> ()", run, record, run_each)
+    operator: Callable[..., None] = _register(f"{name}({schema_of(function)}) -> ()", run, record, run_each)
     return operator
 
 
@@ -142,7 +143,7 @@ def is_traced(tensors: list[torch.Tensor]) -> bool:
     return any(
         isinstance(tensor, FakeTensor)
         or torch._is_functional_tensor(tensor)
-        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        or is_functorch_wrapped_tensor(tensor)
         for tensor in tensors
     )
 
@@ -156,13 +157,13 @@ def serve_traced(operator: Callable[..., None], flat: dict[str, Any]) -> None:
     # torch.func.functionalize refuses custom operators that write: here as a new tensor that takes the place of d.
     from torch._subclasses import functional_tensor
 
-    interpreter = torch._C._functorch.peek_interpreter_stack()
-    if interpreter is None:
-        level = functional_tensor.CppFunctionalizeAPI()
-    else:
+    interpreter = peek_interpreter_stack()
+    level: Any = functional_tensor.CppFunctionalizeAPI()
+    if interpreter is not None:
         from torch._functorch.pyfunctorch import coerce_cinterpreter
 
-        level = functional_tensor.FunctorchFunctionalizeAPI(coerce_cinterpreter(interpreter))
+        inner_level: Any = coerce_cinterpreter(interpreter)
+        level = functional_tensor.FunctorchFunctionalizeAPI(inner_level)
     inner = {name: level.unwrap_tensors(value) for name, value in flat.items()}
     inner[_WRITTEN] = inner[_WRITTEN].clone()
     with level.redispatch_to_next():

@@ -57,7 +57,7 @@ def _where(device: DeviceLike) -> tuple[bool, int]:
 
 
 def _cuda_has_started() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    return bool(torch.cuda.is_initialized())
 
 
 def _set(name: str, value: int, device: DeviceLike) -> None:

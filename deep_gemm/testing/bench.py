@@ -38,7 +38,7 @@ def bench(fn: Callable[[], Any], num_warmups: int = 5, num_tests: int = 10, high
     if high_precision:
         x = torch.randn((8192, 8192), dtype=torch.float32, device="cuda")
         torch.mm(x, x)
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(num_tests):
         fn()
