@@ -141,9 +141,7 @@ def is_traced(tensors: list[torch.Tensor]) -> bool:
     if torch._C._len_torch_dispatch_stack() > 0 or (tensors and all(tensor.is_meta for tensor in tensors)):
         return True
     return any(
-        isinstance(tensor, FakeTensor)
-        or torch._is_functional_tensor(tensor)
-        or is_functorch_wrapped_tensor(tensor)
+        isinstance(tensor, FakeTensor) or torch._is_functional_tensor(tensor) or is_functorch_wrapped_tensor(tensor)
         for tensor in tensors
     )
 
