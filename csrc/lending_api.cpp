@@ -69,6 +69,7 @@ private:
 struct Surroundings {
     PyObject* raise;       // () -> raises what raise_last_error does, through tvm-ffi
     PyObject* modes;       // () -> how many of torch's dispatch modes are active
+    PyObject* zero;        // the number
     PyObject* negated;     // (tensor) -> whether it has torch's negative bit
     PyObject* written;     // (tensors) -> moves their version counters; or None
     PyObject* type_error;  // the exception
@@ -210,15 +211,13 @@ private:
     PyObject* signed_[kMostArguments];
 };
 
-/// Torch's stream and allocator, for as long as a call runs.
+/// Torch's stream, and its allocator where the call wants memory, for as long as a call runs.
 class TorchEnvironment {
 public:
-    TorchEnvironment(const DLPackExchangeAPI& api, DLDevice device) : device_(device) {
+    TorchEnvironment(const DLPackExchangeAPI& api, DLDevice device) : api_(api), device_(device) {
         void* stream = nullptr;
         if (device.device_type != kDLCPU && api.current_work_stream(device.device_type, device.device_id, &stream) == 0)
             has_stream_ = TVMFFIEnvSetStream(device.device_type, device.device_id, stream, &old_stream_) == 0;
-        has_allocator_ =
-            TVMFFIEnvSetDLPackManagedTensorAllocator(api.managed_tensor_allocator, 0, &old_allocator_) == 0;
     }
     TorchEnvironment(const TorchEnvironment&) = delete;
     ~TorchEnvironment() {
@@ -226,23 +225,26 @@ public:
         if (has_allocator_) TVMFFIEnvSetDLPackManagedTensorAllocator(old_allocator_, 0, nullptr);
     }
 
+    void lend_allocator() {
+        has_allocator_ =
+            TVMFFIEnvSetDLPackManagedTensorAllocator(api_.managed_tensor_allocator, 0, &old_allocator_) == 0;
+    }
+
 private:
+    const DLPackExchangeAPI& api_;
     DLDevice device_;
     bool has_stream_ = false, has_allocator_ = false;
     TVMFFIStreamHandle old_stream_ = nullptr;
     DLPackManagedTensorAllocator old_allocator_ = nullptr;
 };
 
-/// What a Python function returned, and drops it. 0 where it raised.
-long long number_from(PyObject* result) {
-    if (result == nullptr) {
-        PyErr_Clear();
-        return 0;
-    }
-    int overflow = 0;
-    const long long number = PyLong_AsLongLongAndOverflow(result, &overflow);
-    Py_DecRef(result);
-    return number;
+/// Whether torch records or watches operators in this thread.
+bool any_modes(const Surroundings& around) {
+    PyObject* const number = PyObject_CallNoArgs(around.modes);
+    if (number == nullptr) PyErr_Clear();
+    const bool any = number != around.zero;  // Python keeps one object of each small number
+    Py_DecRef(number);
+    return any;
 }
 
 PyObject* call_sharing(PyObject* function, PyObject* const* arguments, ptrdiff_t count) {
@@ -261,6 +263,7 @@ PyObject* call_sharing(PyObject* function, PyObject* const* arguments, ptrdiff_t
 struct RunningCall {
     const LentArguments& lent;
     const Surroundings& surroundings;
+    TorchEnvironment& environment;
     void* thread;  // Python's state of this thread
 
     static thread_local RunningCall* current;
@@ -270,7 +273,7 @@ thread_local RunningCall* RunningCall::current = nullptr;
 PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t count) noexcept {
     const auto& function = *static_cast<const LendingFunction*>(PyCapsule_GetPointer(self, nullptr));
     const Surroundings& around = function.surroundings;
-    if (number_from(PyObject_CallObject(around.modes, nullptr)) != 0) {
+    if (any_modes(around)) {
         PyErr_SetString(around.type_error, "one of torch's dispatch modes is active: an operator must serve this call");
         return nullptr;
     }
@@ -281,8 +284,9 @@ PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t cou
     TVMFFIAny result = {};
     int failed;
     {
-        const TorchEnvironment environment(function.lender.api(), lent.device());
-        RunningCall running{.lent = lent, .surroundings = around, .thread = PyEval_SaveThread()};
+        TorchEnvironment environment(function.lender.api(), lent.device());
+        RunningCall running{
+            .lent = lent, .surroundings = around, .environment = environment, .thread = PyEval_SaveThread()};
         RunningCall* const outer = std::exchange(RunningCall::current, &running);
         failed = function.call(nullptr, lent.data(), static_cast<int32_t>(count), &result);
         RunningCall::current = outer;
@@ -298,9 +302,10 @@ void raise_last_error() { throw tvm::ffi::detail::MoveFromSafeCallRaised(); }
 
 }  // namespace
 
-void require_plain_tensors() {
+void begin_cold_call() {
     RunningCall* const running = RunningCall::current;
     if (running == nullptr) return;
+    running->environment.lend_allocator();
     PyEval_RestoreThread(running->thread);
     const bool negated = running->lent.any_negated(running->surroundings.negated);
     running->thread = PyEval_SaveThread();
@@ -328,7 +333,7 @@ extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_lending_function(c
         Py_IncRef(sharing);
         return sharing;
     }
-    const Surroundings surroundings{raise, modes, negated, count_writes, type_error};
+    const Surroundings surroundings{raise, modes, PyLong_FromLong(0), negated, count_writes, type_error};
     for (PyObject* kept : {sharing, exchange_api, raise, modes, negated, count_writes, type_error}) Py_IncRef(kept);
     auto* const function = new LendingFunction{.name = name,
                                                .method = {},

@@ -23,7 +23,7 @@ bool run_gemm(const CallKey& key, Check&& check) {
         known->launch();
         return true;
     }
-    require_plain_tensors();
+    begin_cold_call();
     GemmCall call = check();
     check_counts(call);
     Problem& problem = call.problem;

@@ -63,7 +63,7 @@ inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const 
 
 /// Returns false where no group has any K, so that D is C or zero: the caller writes it.
 inline bool run_k_grouped(KGroupedCall k) {
-    require_plain_tensors();
+    begin_cold_call();
     GemmCall& call = k.call;
     Problem& problem = call.problem;
     if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;

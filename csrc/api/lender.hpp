@@ -1,10 +1,11 @@
-// What the runtime may ask of whoever lent the tensors of this thread's call (csrc/lending_api.cpp).
+// What the runtime may want of whoever lent the tensors of this thread's call (csrc/lending_api.cpp).
 #pragma once
 
 namespace deep_gemm {
 
-/// Refuses tensors whose memory does not hold their values: torch's negative bit, which DLPack cannot say. Asks Python,
-/// so it belongs to the cold path: a call that is remembered was asked when it was made ready.
-void require_plain_tensors();
+/// To be called before a call is made ready: memory for workspaces comes from the lender from then on, and tensors are
+/// refused whose memory does not hold their values (torch's negative bit, which DLPack cannot say). A call that is
+/// remembered needs neither.
+void begin_cold_call();
 
 }  // namespace deep_gemm
