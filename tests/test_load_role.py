@@ -1,5 +1,5 @@
 """How the load role starts, what its copies take, and how many K blocks it asks for at once: as was measured fastest
-(docs/performance-tried.md). Read in the machine code, since ptxas decides."""
+(docs/performance.md). Read in the machine code, since ptxas decides."""
 
 from __future__ import annotations
 

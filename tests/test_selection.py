@@ -132,7 +132,7 @@ def test_few_tiles_give_up_buffers_for_a_stage(m, n, k, rows, cols, stages, othe
 
 @pytest.mark.parametrize(("m", "n", "k", "turns"), [(32, 4096, 7168, 2), (64, 4096, 7168, 2), (128, 2048, 1024, 1)])
 def test_narrow_tiles_take_turns_where_k_is_long(m, n, k, turns) -> None:
-    """Turns hide a few cycles of each K block, and cost something once (tried/model_picks.json)."""
+    """Turns hide a few cycles of each K block, and cost something once."""
     best = candidates(m, n, k)[0]
     assert (best.rows, best.turns) == (64, turns)
     assert best.cols <= 48
@@ -140,7 +140,7 @@ def test_narrow_tiles_take_turns_where_k_is_long(m, n, k, turns) -> None:
 
 def test_a_ring_that_the_math_warps_hold_is_slow() -> None:
     """Two warpgroups with two accumulators each hold four of eight stages: measured 19.8 us, and one, which holds two,
-    15.7 (docs/performance-tried.md: turns_rings)."""
+    15.7 (docs/performance.md: turns_rings)."""
     one, two = (
         next(
             c
@@ -306,14 +306,14 @@ def test_parts_of_sums_lie_in_a_short_ring(fields, rows, cols, cluster_k, turns,
     ],
 )
 def test_turns_and_splits_where_they_were_faster(m, n, k, rows, cols, cluster, turns) -> None:
-    """Than the best of the other kind (tried/calibration_h200_places.json)."""
+    """Than the best of the other kind."""
     pick = candidates(m, n, k)[0]
     assert (pick.swapped, pick.rows, pick.cols, pick.cluster, pick.turns) == (False, rows, cols, cluster, turns)
 
 
 @pytest.mark.parametrize("k", [4096, 7168])
 def test_bf16_weights_that_two_read_are_not_split(k) -> None:
-    """A fifth slower on an H100 (calibration_h100.json, tried/fetched_bytes_h100.json)."""
+    """A fifth slower on an H100 (calibration_h100.json)."""
     sizes = {"m": 128, "n": 4096, "k": k, "bf16": 1, "num_sms": HOPPER_SMS}
     pick = parse(C.explain("dense", sizes))[0]
     assert pick.cluster == 1

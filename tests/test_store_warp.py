@@ -148,7 +148,7 @@ int main() {
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_how_far_ahead_the_l2_is_asked(tmp_path) -> None:
-    """As was fastest (tried/additions_ahead_1.json, _2.json): sooner behind few K blocks, and where the L2 has room."""
+    """As was fastest: sooner behind few K blocks, and where the L2 has room."""
     root = Path(__file__).resolve().parent.parent
     (tmp_path / "ahead.cpp").write_text(AHEAD)
     folders = (root / "csrc", root / "deep_gemm" / "include")

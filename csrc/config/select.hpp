@@ -109,7 +109,7 @@ inline std::string_view waste(const Problem& p, const GemmConfig& c) {
 /// B is the larger operand and the L2 keeps their rows of A beside what passes through it: B is then read fewer times.
 /// (If not all of A, then only where additions to D leave the memory little time.) Lower, where the L2 keeps a smaller
 /// B: A is then read once, whatever the height. No higher than a group may be: a strip of full height is found without
-/// a division. Measured: docs/performance-tried.md.
+/// a division. Measured: docs/performance.md.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
     const double block_m = c.super_tile_m();
     const double rows = p.grouping == Grouping::m_contiguous && !has_expert_runs(c) ? p.m : expected_group_rows(p);
@@ -127,7 +127,7 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
 
 /// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all
 /// blocks of M that share a part of it are walked together, so that memory is read once whatever the L2 keeps; and not
-/// where it is many times what the L2 holds (measured: docs/performance-tried.md).
+/// where it is many times what the L2 holds (measured: docs/performance.md).
 inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks) {
     if (p.grouping == Grouping::k_contiguous) return false;
     if (int64_t{strip_blocks} * c.super_tile_m() < expected_group_rows(p)) return false;
@@ -226,7 +226,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     if (!candidate.refusal.empty()) return candidate;
     candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * cluster.k, resident));
     candidate.strip_blocks = choose_strip(p, c, candidate.num_ctas);
-    // Multicast pairs with one tile each had better walk as they come (docs/performance-tried.md).
+    // Multicast pairs with one tile each had better walk as they come (docs/performance.md).
     candidate.by_gpc = has_places(c) && (cluster.k > 1 || tiles > candidate.num_ctas);
     c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;

@@ -46,7 +46,7 @@ inline std::vector<TileShape> grouped_tile_shapes(ElementType operand, bool swap
     return shapes;
 }
 
-/// Of A, that the L2 keeps while B and D pass through it; of B, while A and D do (measured: docs/performance-tried.md).
+/// Of A, that the L2 keeps while B and D pass through it; of B, while A and D do (measured: docs/performance.md).
 inline constexpr double kKeptBytes = 12 << 20, kKeptBytesOfB = 20 << 20;
 
 /// What the L2 has room for.
@@ -54,7 +54,7 @@ inline constexpr double kL2Bytes = 50e6;
 
 /// Of B in all, up to which it should leave the L2 first: it then makes room for itself, and what others left there
 /// need not be written back. With more bytes that is worth little, and such calls are faster without, the sooner in
-/// straight tiles of experts, of which several read the same (measured: docs/performance-tried.md).
+/// straight tiles of experts, of which several read the same (measured: docs/performance.md).
 inline double streamed_bytes(const GemmConfig& c) {
     return c.grouping == Grouping::dense ? 250e6 : c.swap_ab ? 400e6 : 100e6;
 }
@@ -70,7 +70,7 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int3
 
 /// Whether pairs that split K of all tiles treat them as last ones, which are shared: the parts of the largest tiles
 /// take two of their stages, unless they go where stages were. (256 rows, which only could be shared, are never best.)
-/// docs/performance-tried.md.
+/// docs/performance.md.
 inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
 
 /// Tiles in which the tensor cores may form the products of row and column scales: of 64 columns and more (fewer were
@@ -101,7 +101,7 @@ inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
 }
 
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma: where
-/// that was faster (docs/performance-tried.md).
+/// that was faster (docs/performance.md).
 inline bool looks_ahead(const GemmConfig& c) {
     if (!c.scaled() || overlaps_blocks(c) || c.k_parts() > 1) return false;
     if (c.warpgroup_rows() > kWgmmaRows) return true;
@@ -123,7 +123,7 @@ inline bool has_tall_experts(const GemmConfig& c, int32_t group_rows) {
 
 /// Whether 64 rows of nothing but padding are left out. It is for two warpgroups of twice 64 rows: with 64 rows each,
 /// the one that has work would be no faster. And not for tall experts, few of whose tiles have padding: a kernel that
-/// need not ask has the loop of a dense one (docs/performance-tried.md).
+/// need not ask has the loop of a dense one (docs/performance.md).
 inline bool skips_padding(const GemmConfig& c, int32_t group_rows) {
     const bool can = has_experts(c) && !c.swap_ab && c.look_ahead && c.tile == TileShape{4 * kWgmmaRows, 128, 128} &&
                      c.row_warpgroups() == 2 && c.col_scales() == ScaleKind::per_block && is_staged(c.store) &&
@@ -134,7 +134,7 @@ inline bool skips_padding(const GemmConfig& c, int32_t group_rows) {
 /// Stages that are worth more than buffers for all of D. Three do for 256 rows with several tiles a CTA, and for the
 /// largest BF16 tiles where a CTA has more than four, if operands come from the L2: in dense problems, and where
 /// experts are tall. (Of up to four tiles a CTA, wants_stage gives most dense ones a fourth stage.)
-/// docs/performance-tried.md.
+/// docs/performance.md.
 inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
     const bool fp8 = c.tile.rows == 256 && c.look_ahead && tiles_per_cta > 1,
                bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
@@ -144,7 +144,7 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta, int32_t g
 /// Whether one stage more is worth more than buffers for all of D, which are for a next tile: where a CTA has few
 /// tiles. Their operands come from memory, and take longest while D goes there. (Not buffers of less than 128 bytes a
 /// row: of those there are so many that a tile's end waits for the few that are left. BF16 tiles of 128 rows and more,
-/// with twice as many K blocks, do not mind.) docs/performance-tried.md.
+/// with twice as many K blocks, do not mind.) docs/performance.md.
 inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
     if (c.grouping != Grouping::dense || c.output != ElementType::bf16 || c.k_parts() > 1) return false;
     const bool wide = store_chunk(c).swizzle_bytes() == kSwizzleBytes;
@@ -154,13 +154,13 @@ inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
 
 /// Whether parts of sums, and D, had better lie where stages were. `c` has the stages that fit beside them. Warpgroups
 /// that take turns hold two to six stages, and a ring that is not deep runs dry while weights come from memory. (CTAs
-/// that split K would have to meet first, 0.2 to 0.5 us, and gain little: docs/performance-tried.md.)
+/// that split K would have to meet first, 0.2 to 0.5 us, and gain little: docs/performance.md.)
 inline bool reuses_ring(const GemmConfig& c) { return c.k_warpgroups > 1 && c.cluster.k == 1 && c.stages <= 12; }
 
 /// Whether the L2 fetches no more than the 128 bytes of a K block's row where it misses, instead of 256. A deep ring
 /// asks for the next 128 in time; a shallow one had better find them there, as had operands of a D that is added to,
 /// while the memory is busy with that. So had operands of so many bytes that reading them is all that counts: an H200
-/// hardly cares, an H100 is 1 to 3 % faster (docs/performance-tried.md).
+/// hardly cares, an H100 is 1 to 3 % faster (docs/performance.md).
 inline bool fetches_lines(const GemmConfig& c, int64_t operand_bytes) {
     return (c.grouping == Grouping::dense || c.grouping == Grouping::masked) && !adds_to_memory(c.store) &&
            c.stages >= kDeepRing && operand_bytes < int64_t{200} << 20;
@@ -168,14 +168,14 @@ inline bool fetches_lines(const GemmConfig& c, int64_t operand_bytes) {
 
 /// Of so many columns of a D that is added to, the store role asks the L2 for one box; a line of 128 bytes comes with
 /// its neighbour, if it must. Where operands' rows start within lines, the L2's requests bind, and half as many cost up
-/// to 4 % less; elsewhere to ask for all lines is up to 2 % faster (docs/performance-tried.md).
+/// to 4 % less; elsewhere to ask for all lines is up to 2 % faster (docs/performance.md).
 inline uint8_t fetched_columns(const Problem& p) {
     return std::min(p.row_alignment_a, p.row_alignment_b) < kBestAlignment ? 64 : 1;  // FP32
 }
 
 /// So many shares of a tile before they are added. Behind few K blocks, shares follow each other before the lines have
 /// come; but lines that are asked for sooner displace operands, unless the L2 has room for all of D.
-/// docs/performance-tried.md.
+/// docs/performance.md.
 inline uint8_t fetched_ahead(const Problem& p) {
     const int32_t k_blocks = ceil_div(expected_k(p) * element_bytes(p.operand), kSwizzleBytes);
     const double groups = p.grouping == Grouping::k_contiguous ? p.num_groups : 1,
@@ -184,7 +184,7 @@ inline uint8_t fetched_ahead(const Problem& p) {
 }
 
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
-/// nothing: as ptxas has it. What was fastest in most problems, by how a K block goes (docs/performance-tried.md, "FFMA
+/// nothing: as ptxas has it. What was fastest in most problems, by how a K block goes (docs/performance.md, "FFMA
 /// that yield").
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales() == ScaleKind::per_block || c.col_scales() == ScaleKind::per_block;

@@ -36,7 +36,7 @@ using Places = std::array<uint8_t, kMostClusters>;
 /// Where each cluster had better begin to walk the tiles, so that clusters of one GPC are neighbours: the L2 answers a
 /// GPC's requests for the same data at once. CTAs without a cluster fill GPCs one after the other anyway. Clusters were
 /// seen to be dealt out, one to each GPC that has room, pairs first to the SMs that only pairs find
-/// (benchmarks/results/tried/cluster_places.json). On another chip as they come. Only speed depends on it.
+/// (tests/data/cluster_places.json). On another chip as they come. Only speed depends on it.
 inline Places places_by_gpc(int32_t num_sms, int32_t clusters, int32_t size) {
     Places gpc_of{}, places{};
     if (num_sms != kSms || clusters * size > resident_ctas(num_sms, size)) clusters = 0;

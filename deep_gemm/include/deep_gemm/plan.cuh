@@ -101,13 +101,13 @@ inline constexpr int32_t kDeepRing = 7;
 
 /// Whether two K blocks are asked for at once: 256 bytes of each weight, neighbours in memory. Faster for experts with
 /// few tokens, whose weights one CTA reads, with stages enough to wait for two; where several CTAs read the same, it is
-/// slower, as the L2 then answers one by one (docs/performance-tried.md).
+/// slower, as the L2 then answers one by one (docs/performance.md).
 constexpr bool copies_in_pairs(const GemmConfig& c) {
     return c.grouping == Grouping::masked && c.swap_ab && c.stages >= kDeepRing;
 }
 
 /// K blocks of its likely first tile that a CTA asks the L2 for while the groups' sizes are on their way: some 48 KB of
-/// weights where they are nearly all that is read, else less (docs/performance-tried.md). None where padding is left
+/// weights where they are nearly all that is read, else less (docs/performance.md). None where padding is left
 /// out, since the order of experts follows from their sizes.
 constexpr int32_t likely_k_blocks(const GemmConfig& c) {
     if (!has_group_table(c) || c.skips_padding) return 0;
@@ -123,7 +123,7 @@ constexpr bool stores_late(const GemmConfig& c) {
 
 /// Whether a stage is let go before the next issue, where a warpgroup looks ahead, and not behind it. It may go as soon
 /// as its wgmma are over; ptxas mostly moves promotion before the arrival. Faster for 128x192 and for 256 rows
-/// (docs/performance-tried.md).
+/// (docs/performance.md).
 constexpr bool frees_early(const GemmConfig& c) {
     return c.look_ahead && c.col_scales() == ScaleKind::per_block &&
            (c.warpgroup_rows() > kWgmmaRows || c.tile.cols == 192);
@@ -131,7 +131,7 @@ constexpr bool frees_early(const GemmConfig& c) {
 
 /// Whether the math warps of experts' tiles count K blocks by the kernel's argument instead of the tile's, and leave
 /// their loops together: only so does ptxas see that all lanes count alike where a tile's K blocks take two loops
-/// (mma/mainloop.cuh). Elsewhere the tile's count, made uniform, is as good or better (docs/performance-tried.md).
+/// (mma/mainloop.cuh). Elsewhere the tile's count, made uniform, is as good or better (docs/performance.md).
 constexpr bool counts_by_argument(const GemmConfig& c) {
     return (c.grouping == Grouping::masked || c.grouping == Grouping::m_contiguous) && stores_late(c) &&
            c.warpgroup_rows() == kWgmmaRows;
@@ -228,7 +228,7 @@ constexpr bool has_store_warp(const GemmConfig& c) {
 /// Whether all lanes of the load warp walk tiles and K blocks together and one of them copies, or one thread does it
 /// all. What a copy takes is in uniform registers, and for a warp it stays there; for one thread ptxas moves it there
 /// for each K block (9 to 15 R2UR), and copies are issued some 20 instructions later. Up to 3 % faster, but for
-/// experts' 128x192, whose loop over K ptxas then compiles worse (docs/performance-tried.md).
+/// experts' 128x192, whose loop over K ptxas then compiles worse (docs/performance.md).
 constexpr bool loads_by_warp(const GemmConfig& c) {
     return !(has_group_table(c) && c.look_ahead && c.warpgroup_rows() == kWgmmaRows);
 }
@@ -236,7 +236,7 @@ constexpr bool loads_by_warp(const GemmConfig& c) {
 /// Whether math warps read block scales of columns at an address that ptxas takes for another in each lane. Beside a
 /// load warp it otherwise moves those of some tiles into uniform registers behind each wait (R2UR), or was slower for
 /// reasons of its own (256 rows without a store warp). Elsewhere the loop over K is better left as it is: by lane,
-/// 128x160 lost 6 to 9 % (docs/performance-tried.md).
+/// 128x160 lost 6 to 9 % (docs/performance.md).
 constexpr bool reads_scales_by_lane(const GemmConfig& c) {
     const bool tall = c.look_ahead && c.warpgroup_rows() > kWgmmaRows;
     return loads_by_warp(c) &&
@@ -308,7 +308,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
 }
 
 /// Rows that the last tile along an extent copies: what is left, in whole swizzle atoms. The copy engine takes
-/// about 4 cycles for each row beyond the tensor (docs/performance-tried.md), and a box of the full height would have
+/// about 4 cycles for each row beyond the tensor (docs/performance.md), and a box of the full height would have
 /// many of them. Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that
 /// are not stored.
 constexpr int32_t last_box(int32_t extent, int32_t tile) {

@@ -10,7 +10,7 @@
 //   of a column's scale c    high  low   0  0     high  low   0  0
 //
 // which add up to r c but for 2^-22 of it. (Three parts, whose sum is exact, were up to 1.6 % slower:
-// docs/performance-tried.md.) The columns' second half equals the first, and the descriptor says so: 16 bytes a column
+// docs/performance.md.) The columns' second half equals the first, and the descriptor says so: 16 bytes a column
 // are all that is written.
 #pragma once
 

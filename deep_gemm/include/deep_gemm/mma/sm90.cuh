@@ -97,7 +97,7 @@ struct BlockScales {
             row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
         } else {
             // The address is made anew for each K block: three warpgroups that find it in a register are up to 12 %
-            // slower (docs/performance-tried.md; why is not known).
+            // slower (docs/performance.md; why is not known).
             if constexpr (c.scaled() && !c.look_ahead && !overlaps_blocks(c)) ptx::forget(first_row);
             const uint32_t mine = smem.row_scales(stage) + (first_row + warp * 16 + lane / 4) * 4;
             row[0] = ptx::load_shared(mine);
