@@ -2,6 +2,7 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
+#include "api/lender.hpp"
 #include "api/scale_layout.hpp"
 #include "util/ffi.hpp"
 
@@ -17,11 +18,6 @@ Device& device_of(const TensorView& tensor) {
                  static_cast<int>(device.device_type));
     const bool simulated = device.device_type == kDLCPU;
     return Device::get({.simulated = simulated, .index = simulated ? 0 : device.device_id});
-}
-
-void* stream_of(const TensorView& tensor) {
-    const DLDevice device = tensor.device();
-    return device.device_type == kDLCPU ? nullptr : TVMFFIEnvGetStream(device.device_type, device.device_id);
 }
 
 bool is_word(const TensorView& tensor) {
@@ -63,7 +59,7 @@ void transform(const TensorView& sf, const TensorView& out, int64_t padded_rows,
                                    .k_words = to_int32(words, "the number of words along K"),
                                    .num_groups = to_int32(sf.size(0), "the number of groups"),
                                    .row_granularity = to_int32(row_granularity, "the row granularity")};
-    launch_scale_layout(device_of(sf), params, kind, stream_of(sf));
+    launch_scale_layout(device_of(sf), params, kind, current_stream(device_of(sf).id()));
 }
 
 /// sf [scales, rows] -> out [words, rows], rows padded to `padded_rows`. `layout` is int32 on the same device: each
@@ -86,7 +82,8 @@ void transform_k_grouped(const TensorView& sf, const TensorView& layout, const T
         .num_groups = to_int32(layout.size(0), "the number of groups"),
         .k_scales = to_int32(sf.size(0), "the number of scales along K"),
         .k_words = to_int32(out.size(0), "the number of words along K")};
-    launch_k_grouped_scale_layout(device_of(sf), params, to_int32(gran_k, "gran_k"), stream_of(sf));
+    launch_k_grouped_scale_layout(device_of(sf), params, to_int32(gran_k, "gran_k"),
+                                  current_stream(device_of(sf).id()));
 }
 
 /// Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell.

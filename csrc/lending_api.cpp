@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/lender.hpp"
@@ -211,32 +212,43 @@ private:
     PyObject* signed_[kMostArguments];
 };
 
-/// Torch's stream, and its allocator where the call wants memory, for as long as a call runs.
-class TorchEnvironment {
+/// Torch's allocator, where a call wants memory, for as long as it runs.
+class LentAllocator {
 public:
-    TorchEnvironment(const DLPackExchangeAPI& api, DLDevice device) : api_(api), device_(device) {
-        void* stream = nullptr;
-        if (device.device_type != kDLCPU && api.current_work_stream(device.device_type, device.device_id, &stream) == 0)
-            has_stream_ = TVMFFIEnvSetStream(device.device_type, device.device_id, stream, &old_stream_) == 0;
-    }
-    TorchEnvironment(const TorchEnvironment&) = delete;
-    ~TorchEnvironment() {
-        if (has_stream_) TVMFFIEnvSetStream(device_.device_type, device_.device_id, old_stream_, nullptr);
-        if (has_allocator_) TVMFFIEnvSetDLPackManagedTensorAllocator(old_allocator_, 0, nullptr);
+    LentAllocator() = default;
+    LentAllocator(const LentAllocator&) = delete;
+    ~LentAllocator() {
+        if (is_lent_) TVMFFIEnvSetDLPackManagedTensorAllocator(before_, 0, nullptr);
     }
 
-    void lend_allocator() {
-        has_allocator_ =
-            TVMFFIEnvSetDLPackManagedTensorAllocator(api_.managed_tensor_allocator, 0, &old_allocator_) == 0;
+    void lend(const DLPackExchangeAPI& api) {
+        is_lent_ = TVMFFIEnvSetDLPackManagedTensorAllocator(api.managed_tensor_allocator, 0, &before_) == 0;
     }
 
 private:
-    const DLPackExchangeAPI& api_;
-    DLDevice device_;
-    bool has_stream_ = false, has_allocator_ = false;
-    TVMFFIStreamHandle old_stream_ = nullptr;
-    DLPackManagedTensorAllocator old_allocator_ = nullptr;
+    bool is_lent_ = false;
+    DLPackManagedTensorAllocator before_ = nullptr;
 };
+
+/// A call while it runs without the GIL, for whoever wants to know more of who lent its tensors: see api/lender.hpp.
+struct RunningCall {
+    const DLPackExchangeAPI& api;
+    const LentArguments& lent;
+    const Surroundings& surroundings;
+    void* stream;
+    void* thread;  // Python's state of this thread
+    LentAllocator allocator;
+
+    static thread_local RunningCall* current;
+};
+thread_local RunningCall* RunningCall::current = nullptr;
+
+/// Torch's stream of the moment.
+void* stream_of(const DLPackExchangeAPI& api, DLDevice device) {
+    void* stream = nullptr;
+    if (device.device_type != kDLCPU) api.current_work_stream(device.device_type, device.device_id, &stream);
+    return stream;
+}
 
 /// Whether torch records or watches operators in this thread.
 bool any_modes(const Surroundings& around) {
@@ -259,17 +271,6 @@ PyObject* call_sharing(PyObject* function, PyObject* const* arguments, ptrdiff_t
     return result;
 }
 
-/// A call while it runs without the GIL, for whoever wants to know more of its tensors: see api/lender.hpp.
-struct RunningCall {
-    const LentArguments& lent;
-    const Surroundings& surroundings;
-    TorchEnvironment& environment;
-    void* thread;  // Python's state of this thread
-
-    static thread_local RunningCall* current;
-};
-thread_local RunningCall* RunningCall::current = nullptr;
-
 PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t count) noexcept {
     const auto& function = *static_cast<const LendingFunction*>(PyCapsule_GetPointer(self, nullptr));
     const Surroundings& around = function.surroundings;
@@ -284,9 +285,12 @@ PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t cou
     TVMFFIAny result = {};
     int failed;
     {
-        TorchEnvironment environment(function.lender.api(), lent.device());
-        RunningCall running{
-            .lent = lent, .surroundings = around, .environment = environment, .thread = PyEval_SaveThread()};
+        RunningCall running{.api = function.lender.api(),
+                            .lent = lent,
+                            .surroundings = around,
+                            .stream = stream_of(function.lender.api(), lent.device()),
+                            .thread = PyEval_SaveThread(),
+                            .allocator = {}};
         RunningCall* const outer = std::exchange(RunningCall::current, &running);
         failed = function.call(nullptr, lent.data(), static_cast<int32_t>(count), &result);
         RunningCall::current = outer;
@@ -302,10 +306,17 @@ void raise_last_error() { throw tvm::ffi::detail::MoveFromSafeCallRaised(); }
 
 }  // namespace
 
+void* current_stream(DeviceId id) {
+    if (id.simulated) return nullptr;
+    const RunningCall* const running = RunningCall::current;
+    if (running != nullptr && running->lent.device().device_id == id.index) return running->stream;
+    return TVMFFIEnvGetStream(kDLCUDA, id.index);
+}
+
 void begin_cold_call() {
     RunningCall* const running = RunningCall::current;
     if (running == nullptr) return;
-    running->environment.lend_allocator();
+    running->allocator.lend(running->api);
     PyEval_RestoreThread(running->thread);
     const bool negated = running->lent.any_negated(running->surroundings.negated);
     running->thread = PyEval_SaveThread();

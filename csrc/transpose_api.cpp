@@ -1,4 +1,5 @@
 // The transposing kernel by itself, for tests and benchmarks.
+#include "api/lender.hpp"
 #include "api/transpose.hpp"
 #include "util/ffi.hpp"
 

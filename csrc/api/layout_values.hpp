@@ -6,6 +6,7 @@
 
 #include "../jit/settings.hpp"
 #include "call.hpp"
+#include "lender.hpp"
 
 namespace deep_gemm {
 

@@ -15,6 +15,7 @@
 
 #include "call.hpp"
 #include "generation.hpp"
+#include "lender.hpp"
 #include "plan_cache.hpp"
 
 namespace deep_gemm {

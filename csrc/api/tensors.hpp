@@ -121,9 +121,6 @@ inline void require_device(const TensorView& tensor, const char* name, DeviceId 
     require(id == wanted, name, " is on ", describe(id), " but ", like, " is on ", describe(wanted));
 }
 
-/// Torch's current stream on a device.
-inline void* current_stream(DeviceId id) { return id.simulated ? nullptr : TVMFFIEnvGetStream(kDLCUDA, id.index); }
-
 inline int32_t to_int32(int64_t value, const char* what) {
     require(value >= 0 && value < (int64_t{1} << 31), what, " is ", value, ", which does not fit 32 bits");
     return static_cast<int32_t>(value);
