@@ -15,5 +15,8 @@ def progress(items: Iterable[Item], doing: str, unit: str, total: int, show: boo
     """The items, with a bar that says what is done with them and advances with each; it goes when they are through."""
     from tqdm import tqdm
 
+    class Bar(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
+        monitor_interval = 0  # no thread that watches bars: a process that forks should have none
+
     hidden = None if show else True  # None: tqdm asks whether stderr is a terminal
-    return tqdm(items, doing, total, unit=f" {unit}", disable=hidden, leave=False, dynamic_ncols=True)
+    return Bar(items, doing, total, unit=f" {unit}", disable=hidden, leave=False, dynamic_ncols=True)

@@ -133,7 +133,7 @@ def test_something_else_where_an_entry_belongs(filled, put) -> None:
     shutil.rmtree(path)
     put(path)
     assert counts(cache)[0]["compiled"] == 1
-    assert counts(cache) == ({"compiled": 0, "found_on_disk": 1, "loaded": 0, "compile_seconds": 0.0}, "")
+    assert counts(cache) == ({"compiled": 0, "stored": 0, "found_on_disk": 1, "loaded": 0, "compile_seconds": 0.0}, "")
 
 
 @pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, dangling_link], ids=["directory", "FIFO", "dangling link"])

@@ -179,7 +179,7 @@ def test_per_custom_dims_cast():
     with pytest.raises(ValueError, match="names every dimension"):
         utils.per_custom_dims_cast_to_fp8(x, (0, 1, 2), False)
     for dims in ((5,), (0, 3), (-4,)):
-        with pytest.raises(IndexError, match=rf"names dimension {dims[-1]} of x, which has 3: -3 to 2"):
+        with pytest.raises(IndexError, match=r"dims must name dimensions of x, which has 3"):
             utils.per_custom_dims_cast_to_fp8(x, dims, False)
 
 
