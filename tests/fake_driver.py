@@ -77,6 +77,16 @@ def pose_as_cuda(tensor: torch.Tensor, index: int = 0) -> tvm_ffi.Tensor:
     return tvm_ffi.from_dlpack(_Capsule(tensor, index))
 
 
+def running_backwards(tensor: torch.Tensor) -> tvm_ffi.Tensor:
+    """A matrix's rows from the last to the first, which torch's strides cannot say."""
+    capsule = _Capsule(tensor, 0)
+    lent = capsule.managed.tensor
+    capsule.device = (lent.device_type, lent.device_id) = (1, 0)
+    lent.data += (tensor.shape[0] - 1) * tensor.stride(0) * tensor.element_size()
+    lent.strides[0] = -tensor.stride(0)
+    return tvm_ffi.from_dlpack(capsule)
+
+
 def load_fake_driver(silent: bool) -> None:
     """Make tests/driver/fake_libcuda.cpp this process's libcuda.so.1, before anything looks for that.
 

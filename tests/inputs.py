@@ -6,6 +6,7 @@ cannot hide one in a kernel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
@@ -93,6 +94,14 @@ def with_awkward_strides(scales: torch.Tensor) -> torch.Tensor:
     view = wide[..., 1 : 1 + mn * 2 : 2, 2 : 2 + k * 3 : 3]
     view.copy_(scales)
     return view
+
+
+def misplaced(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor of the CPU that starts one byte behind where its elements may."""
+    count = math.prod(shape)
+    tensor = torch.frombuffer(bytearray(count * dtype.itemsize + 16), dtype=dtype, offset=1, count=count)
+    assert tensor.data_ptr() % dtype.itemsize != 0
+    return tensor.view(shape)
 
 
 class GuardedOutput:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from devices import FEW
-from fake_driver import launches
-from inputs import GuardedOutput, Operand, random_blocks, random_rows
+from fake_driver import launches, running_backwards
+from inputs import GuardedOutput, Operand, misplaced, random_blocks, random_rows
 
 import deep_gemm
+from deep_gemm._extension import C
 
 M, N, K = 40, 136, 256
 FP8 = torch.float8_e4m3fn
@@ -192,6 +193,14 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
         ValueError,
         r"c must have N contiguous, but its strides are \(1, 40\)",
     ),
+    "m of 2^31": (
+        lambda x: (
+            replace_a(x, x.a.data.view(torch.uint8)[:1].expand(2**31, K).view(FP8)),
+            set_d(x, x.d[:1].expand(2**31, N)),
+        ),
+        ValueError,
+        r"M is 2147483648, which does not fit 32 bits",
+    ),
     # device
     "b is on the meta device": (
         lambda x: replace_b(x, torch.empty((N, K), dtype=FP8, device="meta")),
@@ -202,9 +211,9 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "recipe with 64 of k": (lambda x: x.more.update(recipe=(1, 128, 64)), ValueError, r"along K must be 128.*says 64"),
     "recipe with 64 rows": (lambda x: x.more.update(recipe=(1, 64, 128)), ValueError, r"of b must be 1 or 128.*is 64"),
     "recipe for blocks of a": (
-        lambda x: x.more.update(recipe=(128, 128, 128)),
+        lambda x: (x.more.update(recipe=(128, 128, 128)), replace_a(x, scales=x.a.scales[:1])),
         ValueError,
-        r"a's scales must be",
+        r"a's scales must be per row on SM90",
     ),
     "recipe twice": (
         lambda x: x.more.update(recipe=(1, 128, 128), recipe_a=(1, 128), recipe_b=(128, 128)),
@@ -232,6 +241,54 @@ def test_refused(device, name) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
     out.assert_untouched()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda x: set_d(x, misplaced(torch.bfloat16, (M, N))), r"d must be aligned to its element size"),
+        (
+            lambda x: replace_b(x, scales=running_backwards(x.b.scales)),
+            r"b's scales must not have negative strides, but has \(-2, 1\)",
+        ),
+    ],
+    ids=["d starts between elements", "scales run backwards"],
+)
+def test_tensors_that_only_other_libraries_make_are_refused(spoil, message) -> None:
+    call, out = right_call(torch.device("cpu"))
+    spoil(call)
+    with pytest.raises(ValueError, match=message):
+        deep_gemm.fp8_gemm_nt(call.a, call.b, call.d)
+    out.assert_untouched()
+
+
+def test_a_short_recipe_is_refused_by_the_runtime_too() -> None:
+    call, out = right_call(torch.device("cpu"))
+    for recipes in (((1, 128), None, None), (None, (1,), (128, 128))):
+        with pytest.raises(ValueError, match=r"recipe(_a)? must have [32] numbers, but has [21]"):
+            C.fp8_gemm(*call.a, *call.b, call.d, None, *recipes, 6)
+    out.assert_untouched()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+def test_wrong_devices_are_refused() -> None:
+    code = """
+import fake_driver
+def fp8(*shape): return torch.zeros(*shape).to(torch.float8_e4m3fn)
+a, sfa, b, sfb, d = fp8(64, 256), torch.ones(64, 2), fp8(128, 256), torch.ones(1, 2), torch.zeros(64, 128).bfloat16()
+def refused(wanted, *arguments):
+    try:
+        deep_gemm.fp8_gemm_nt(*arguments)
+    except (TypeError, ValueError) as error:
+        assert str(error) == wanted, error
+    else:
+        raise AssertionError("not refused")
+refused("b is on cuda:1 but a is on cpu", (a, sfa), (pose_as_cuda(b, 1), sfb), d)
+refused("d is on cuda:0 but a is on cpu", (a, sfa), (b, sfb), pose_as_cuda(d, 0))
+fake_driver.CUDA = 8
+refused("a must be on a CPU or CUDA device, but is on DLPack device type 8", (pose_as_cuda(a), sfa), (b, sfb), d)
+"""
+    assert launches(code) == []
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)

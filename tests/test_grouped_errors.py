@@ -8,7 +8,7 @@ import pytest
 import torch
 from devices import FEW
 from grouped_inputs import contiguous, masked
-from inputs import GuardedOutput, Operand
+from inputs import GuardedOutput, Operand, misplaced
 
 import deep_gemm
 
@@ -180,6 +180,15 @@ def test_refused(device, kind, spoil, exception, message) -> None:
         call.run()
     if device.type == "cuda":
         torch.cuda.synchronize()
+    call.out.assert_untouched()
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "psum", "masked"])
+def test_a_layout_that_starts_between_numbers_is_refused(kind) -> None:
+    call = Call(kind, torch.device("cpu"))
+    call.set(layout=misplaced(torch.int32, tuple(call.layout.shape)))
+    with pytest.raises(ValueError, match=r"must be aligned to 4 bytes"):
+        call.run()
     call.out.assert_untouched()
 
 

@@ -512,8 +512,51 @@ def test_refused(device, layout, name) -> None:
     out.assert_untouched()
 
 
+# Of one layout alone. In the psum layout where `psum` stands in the name.
+REFUSALS_TN = {
+    "a has other rows": (lambda x: x.update(a=x["b"]), r"a has M=72 but d has M=40"),
+    "b has another K": (
+        lambda x: x.update(b=Operand(x["b"].data[:-16], x["b"].scales)),
+        r"b has sum_k=160 but a has sum_k=176",
+    ),
+    "a's lines overlap": (
+        lambda x: x.update(a=Operand(x["a"].data.view(torch.uint8)[:1].expand(176, 40).view(FP8), x["a"].scales)),
+        r"a's rows overlap: row stride 0 is less than M=40",
+    ),
+    "psum: a is too short": (
+        lambda x: x.update(a=Operand(x["a"].data[:-16], x["a"].scales), b=Operand(x["b"].data[:-16], x["b"].scales)),
+        r"a must have at least 176 rows of K in the psum layout, but has 160",
+    ),
+    "psum: scales of one dimension": (
+        lambda x: x.update(ks=None, a=Operand(x["a"].data, x["a"].scales[0])),
+        r"a's scales must be \[K blocks, M\], but have shape \[40\]",
+    ),
+}
+REFUSALS_NT = {
+    "a has gaps": (
+        lambda x: x.update(a=Operand(x["a"].data.view(torch.uint8).repeat_interleave(2).view(FP8)[::2], x["a"].scales)),
+        r"a must be contiguous, but its stride is 2",
+    ),
+}
+
+
 @pytest.mark.parametrize("device", FEW, indirect=True)
-def test_gaps_need_mn_major_operands(device) -> None:
+@pytest.mark.parametrize(("layout", "name"), [("tn", x) for x in REFUSALS_TN] + [("nt", x) for x in REFUSALS_NT])
+def test_refused_in_one_layout(device, layout, name) -> None:
+    spoil, message = {**REFUSALS_TN, **REFUSALS_NT}[name]
+    psum = name.startswith("psum")
+    x = groups(40, 72, [128, 48], device)
+    out = GuardedOutput(x.shape, torch.float32, device)
+    sizes = torch.tensor([128, 176], dtype=torch.int32, device=device) if psum else x.sizes()
+    arguments = {"a": stacked(x.a, layout), "b": stacked(x.b, layout), "ks": x.ks}
+    spoil(arguments)
+    with pytest.raises(ValueError, match=message):
+        call(layout)(arguments["a"], arguments["b"], out.tensor, arguments["ks"], sizes, use_psum_layout=psum)
+    out.assert_untouched()
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_gaps_are_refused_where_operands_are_flattened(device) -> None:
     x = groups(40, 72, [48, 128], device)
     out = GuardedOutput(x.shape, torch.float32, device)
     with pytest.raises(ValueError, match=r"psum layout leaves gaps.*use k_grouped_fp8_gemm_tn_contiguous"):
