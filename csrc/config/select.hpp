@@ -10,7 +10,13 @@
 #include "../util/require.hpp"
 #include "fields.hpp"
 #include "problem.hpp"
-#include "sm90_cost.hpp"
+#include "sm90/clusters.hpp"
+#include "sm90/cost.hpp"
+#include "sm90/l2.hpp"
+#include "sm90/refusals.hpp"
+#include "sm90/schedule.hpp"
+#include "sm90/stages.hpp"
+#include "sm90/tiles.hpp"
 
 namespace deep_gemm {
 
@@ -253,7 +259,7 @@ inline Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tol
     c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;
     average.k = expected_k(p);
-    candidate.cost_us = sm90::CostModel::of(p.operand).estimate_us(average, c, candidate.num_ctas);
+    candidate.cost_us = sm90::CostModel{sm90::CostConstants::of(p.operand)}.estimate_us(average, c, candidate.num_ctas);
     return candidate;
 }
 

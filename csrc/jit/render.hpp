@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "../config/fields.hpp"
-#include "../config/sm90.hpp"
+#include "../config/sm90/schedule.hpp"
 #include "../util/require.hpp"
 #include "ffma_yields.hpp"
 #include "kernel.hpp"
