@@ -1,9 +1,9 @@
-"""Measures configs on a GPU and fits the constants of the cost model (csrc/config/sm90_cost.hpp) to what was measured.
+"""Measures configs on a GPU and fits the cost model's constants to it (csrc/config/sm90/cost_constants.hpp).
 
     python benchmarks/calibrate.py measure --seconds 200 --out results      # on the GPU: results/calibration.json
     python benchmarks/calibrate.py fit benchmarks/results/calibration_h200*.json      # --kinds bf16: those of BF16
     python benchmarks/calibrate.py regret benchmarks/results/calibration_h200*.json   # with the constants in force
-    python benchmarks/calibrate.py check                        # that cost_model.py and sm90_cost.hpp agree
+    python benchmarks/calibrate.py check                        # that cost_model.py and csrc/config/sm90/cost.hpp agree
 
 `measure` takes problems of all kinds in turn (calibration_cases.py), the most different ones first, writes its file
 after each, and stops in time: a shorter run has fewer problems of the same spread. It runs the calls as users make
@@ -247,7 +247,7 @@ def check(arguments: argparse.Namespace | None) -> int:
         print(f"{kind}: largest relative difference from C.explain {difference:.1e}")
     agrees = max(largest.values()) < 1e-4
     if not agrees:
-        print("is deep_gemm/_C.so older than sm90_cost.hpp, or has its formula changed?")
+        print("is deep_gemm/_C.so older than csrc/config/sm90/cost.hpp, or has its formula changed?")
     return int(not agrees)
 
 

@@ -1,7 +1,8 @@
-"""The cost model of csrc/config/sm90_cost.hpp in numpy, over many configs at once: for calibrate.py and pictures.py.
+"""The cost model of csrc/config/sm90/cost.hpp in numpy, over many configs at once: for calibrate.py and pictures.py.
 
-Names and formulas are those of `struct CostModel` there. The constants are read from that file, so that they stand in
-one place; the formulas stand in two, and `python benchmarks/calibrate.py check` compares what they give.
+Names and formulas are those of `struct CostModel` there. The constants are read from cost_constants.hpp beside it, so
+that they stand in one place; the formulas stand in two, and `python benchmarks/calibrate.py check` compares what they
+give.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from shapes import ALIGNMENT, KINDS, Sizes
 
-HEADER = Path(__file__).resolve().parent.parent / "csrc" / "config" / "sm90_cost.hpp"
+HEADER = Path(__file__).resolve().parent.parent / "csrc" / "config" / "sm90" / "cost_constants.hpp"
 DENSE, WGRAD, CONTIGUOUS, MASKED, KGROUPED, BF16 = range(len(KINDS))
 
 
@@ -166,9 +167,9 @@ class Configs:
 
 def constants(bf16: bool = False) -> dict[str, float]:
     """The constants that selection uses now, for FP8 or for BF16 operands."""
-    struct = HEADER.read_text().split("struct CostModel {")[1].split("static double")[0]
+    struct = HEADER.read_text().split("struct CostConstants {")[1].split("};")[0]
     code = re.sub(r"//.*", "", struct)
-    common, own = code.split("static CostModel of(")
+    common, own = code.split("static CostConstants of(")
     found = {name: float(value) for name, value in re.findall(r"(\w+) = ([\d.e+-]+)", common)}
     if bf16:
         found |= {name: float(value) for name, value in re.findall(r"x\.(\w+) = ([\d.e+-]+)", own)}
@@ -269,7 +270,7 @@ def expected_weights(c: Configs) -> np.ndarray:
     return np.select([c.kind == CONTIGUOUS, (c.kind == MASKED) | (c.kind == KGROUPED)], [contiguous, c.groups], 1)
 
 
-# What a config costs: csrc/config/sm90_cost.hpp.
+# What a config costs: csrc/config/sm90/cost.hpp.
 
 
 def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:

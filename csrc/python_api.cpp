@@ -36,18 +36,21 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                   int64_t cols, int64_t cluster_rows, int64_t cluster_cols, int64_t cluster_k, int64_t k_warpgroups) {
     Device& device = Device::get({.simulated = simulated, .index = static_cast<int>(index)});
     if (rows == 0) return PlanCache::of(device).force({});
-    const ClusterShape cluster{static_cast<int32_t>(cluster_rows), static_cast<int32_t>(cluster_cols),
-                               static_cast<int32_t>(cluster_k)};
+    const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
+    const Tiling tiling{.swap_ab = swap_ab != 0,
+                        .tile_rows = narrow(rows),
+                        .tile_cols = narrow(cols),
+                        .cluster = {narrow(cluster_rows), narrow(cluster_cols), narrow(cluster_k)},
+                        .turns = narrow(k_warpgroups)};
     for (const ElementType operand : {ElementType::e4m3, ElementType::bf16})
         for (const std::vector<TileShape>& shapes :
              {sm90::tile_shapes(operand, swap_ab != 0), sm90::grouped_tile_shapes(operand, swap_ab != 0)}) {
-            const TileShape tile{static_cast<int32_t>(rows), static_cast<int32_t>(cols), block_k(operand)};
+            const TileShape tile{tiling.tile_rows, tiling.tile_cols, block_k(operand)};
             if (std::find(shapes.begin(), shapes.end(), tile) == shapes.end()) continue;
             Problem p{.operand = operand, .m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K")};
             if (operand == ElementType::bf16) p.scales_a = p.scales_b = ScaleKind::none;
             p.num_sms = CallSettings::of(device.id()).allowed_sms(device.facts());
-            const Candidate candidate = make_candidate(p, swap_ab != 0, tile, cluster,
-                                                       static_cast<int32_t>(k_warpgroups), /*tolerate_waste=*/true);
+            const Candidate candidate = make_candidate(p, tiling, /*tolerate_waste=*/true);
             require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);
             return PlanCache::of(device).force(candidate);
         }

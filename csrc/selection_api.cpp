@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "api/checks.hpp"
 #include "config/explain.hpp"
@@ -45,10 +47,7 @@ Map<String, Any> kernel_of(const Candidate& candidate) {
 /// A problem of any kind, and perhaps a config for it.
 struct Request {
     Problem problem = {};
-    bool swap_ab = false;
-    TileShape tile = {0, 0, 0};  // no rows, no columns: the selected config
-    ClusterShape cluster = {};
-    int32_t turns = 1;
+    Tiling tiling = {};  // no rows, no columns: the selected config
 };
 
 /// An operand whose lines follow each other without a gap, as a call sees it.
@@ -69,40 +68,66 @@ void check_packed_operands(Problem& p) {
     p.row_alignment_a = row_alignment(a, p.operand), p.row_alignment_b = row_alignment(b, p.operand);
 }
 
+/// These set a field of this name, and say whether there is one.
+bool set_number(Problem& p, std::string_view name, int64_t value) {
+    struct Number {
+        std::string_view name;
+        int32_t Problem::* member;
+        const char* meaning;
+    };
+    constexpr Number kNumbers[] = {{"m", &Problem::m, "M"},
+                                   {"n", &Problem::n, "N"},
+                                   {"k", &Problem::k, "K"},
+                                   {"groups", &Problem::num_groups, "the number of groups"},
+                                   {"alignment", &Problem::m_alignment, "the alignment"},
+                                   {"num_sms", &Problem::num_sms, "num_sms"}};
+    const auto* const found = std::ranges::find(kNumbers, name, &Number::name);
+    if (found == std::end(kNumbers)) return false;
+    p.*found->member = extent(value, found->meaning);
+    return true;
+}
+
+bool set_flag(Problem& p, std::string_view name, int64_t value) {
+    struct Flag {
+        std::string_view name;
+        int32_t Problem::* member;
+    };
+    constexpr Flag kFlags[] = {{"mn_major_a", &Problem::mn_major_a}, {"mn_major_b", &Problem::mn_major_b},
+                               {"add_c", &Problem::add_c},           {"in_place", &Problem::in_place},
+                               {"group_maps", &Problem::group_maps}, {"batch_invariant", &Problem::batch_invariant}};
+    const auto* const found = std::ranges::find(kFlags, name, &Flag::name);
+    if (found == std::end(kFlags)) return false;
+    p.*found->member = value != 0;
+    return true;
+}
+
+bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
+    bool found = false;
+    for_each_number(tiling, [&](const std::string& part, auto& number) {
+        if (part != name) return;
+        found = true;
+        if constexpr (std::is_same_v<decltype(number), bool&>)
+            number = value != 0;
+        else
+            number = extent(value, part.c_str());
+    });
+    return found;
+}
+
 /// What `fields` does not name is as in `Problem`; `compiled_dims` has bits 1, 2, 4 for M, N, K and is the calls'
 /// default otherwise.
 Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
     const std::string_view kind(grouping.data(), grouping.size());
     Request request;
-    auto& [p, swap_ab, tile, cluster, turns] = request;
+    auto& [p, tiling] = request;
     if (kind == "k_contiguous")
         p.grouping = Grouping::k_contiguous;
     else if (kind != "dense")
         p.grouping = m_grouping(kind);
-    const auto part_of_config = [&tile = tile, &cluster = cluster,
-                                 &turns = turns](const std::string& name) -> int32_t* {
-        if (name == "tile_rows") return &tile.rows;
-        if (name == "tile_cols") return &tile.cols;
-        if (name == "cluster_rows") return &cluster.rows;
-        if (name == "cluster_cols") return &cluster.cols;
-        if (name == "cluster_k") return &cluster.k;
-        return name == "turns" ? &turns : nullptr;
-    };
     int64_t expected_m = 0, dims = p.grouping == Grouping::k_contiguous ? 1 | 2 : 2 | 4;  // "mn" and "nk"
-    const auto set = [&, &p = p, &swap_ab = swap_ab](const std::string& name, int64_t value) {
-        if (name == "m")
-            p.m = extent(value, "M");
-        else if (name == "n")
-            p.n = extent(value, "N");
-        else if (name == "k")
-            p.k = extent(value, "K");
-        else if (name == "groups")
-            p.num_groups = extent(value, "the number of groups");
-        else if (name == "alignment")
-            p.m_alignment = extent(value, "the alignment");
-        else if (name == "num_sms")
-            p.num_sms = extent(value, "num_sms");
-        else if (name == "compiled_dims")
+    const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
+        if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value)) return;
+        if (name == "compiled_dims")
             dims = value;
         else if (name == "expected_m")
             expected_m = value;
@@ -112,22 +137,6 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
             p.scales_b = value != 0 ? ScaleKind::per_row : ScaleKind::per_block;
         else if (name == "bf16")
             p.operand = value != 0 ? ElementType::bf16 : ElementType::e4m3;
-        else if (name == "mn_major_a")
-            p.mn_major_a = value != 0;
-        else if (name == "mn_major_b")
-            p.mn_major_b = value != 0;
-        else if (name == "add_c")
-            p.add_c = value != 0;
-        else if (name == "in_place")
-            p.in_place = value != 0;
-        else if (name == "group_maps")
-            p.group_maps = value != 0;
-        else if (name == "batch_invariant")
-            p.batch_invariant = value != 0;
-        else if (name == "swap_ab")
-            swap_ab = value != 0;
-        else if (int32_t* part = part_of_config(name))
-            *part = extent(value, name.c_str());
         else
             fail(ErrorKind::value, "a problem has no field ", name);
     };
@@ -139,20 +148,19 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
     }
     if (p.operand == ElementType::bf16) p.scales_a = p.scales_b = ScaleKind::none;
     require(p.operand == ElementType::bf16 || (p.mn_major_a == 0 && p.mn_major_b == 0), "FP8 operands are K-major");
-    tile.k = block_k(p.operand);
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * element_bytes(p.output) % 16 == 0;
     if (p.grouping != Grouping::k_contiguous) check_packed_operands(p);
     p.compiled = {.m = dims & 1 ? p.m : 0, .n = dims & 2 ? p.n : 0, .k = dims & 4 ? p.k : 0};
-    const bool selected = tile.rows == 0 && tile.cols == 0;
-    require(selected || (tile.rows > 0 && tile.cols > 0), "a config has both tile_rows and tile_cols");
+    const bool selected = tiling.tile_rows == 0 && tiling.tile_cols == 0;
+    require(selected || (tiling.tile_rows > 0 && tiling.tile_cols > 0), "a config has both tile_rows and tile_cols");
     return request;
 }
 
 Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
     const Request r = request_of(grouping, fields);
-    if (r.tile.rows == 0) return kernel_of(select(r.problem));
-    const Candidate forced = make_candidate(r.problem, r.swap_ab, r.tile, r.cluster, r.turns, true);
+    if (r.tiling.tile_rows == 0) return kernel_of(select(r.problem));
+    const Candidate forced = make_candidate(r.problem, r.tiling, /*tolerate_waste=*/true);
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
     return kernel_of(forced);
 }

@@ -129,7 +129,7 @@ def test_the_l2_is_asked_once_though_it_has_no_room_for_all_of_d() -> None:
 
 AHEAD = """
 #include <cstdio>
-#include "config/sm90.hpp"
+#include "config/sm90/l2.hpp"
 
 int main() {
     using deep_gemm::Grouping;

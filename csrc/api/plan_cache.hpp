@@ -174,10 +174,7 @@ private:
     }
 
     static Candidate serve_with(const Candidate& forced, const Problem& problem) {
-        const GemmConfig& c = forced.config;
-        const TileShape tile{c.tile.rows, c.tile.cols, block_k(problem.operand)};
-        Candidate candidate =
-            make_candidate(problem, c.swap_ab, tile, c.cluster, c.k_warpgroups, /*tolerate_waste=*/true);
+        Candidate candidate = make_candidate(problem, tiling_of(forced.config), /*tolerate_waste=*/true);
         require(candidate.refusal.empty(), "the forced config cannot serve this problem: ", candidate.refusal);
         return candidate;
     }
@@ -185,7 +182,7 @@ private:
     static void print(const Problem& p, const Candidate& candidate) {
         std::fprintf(stderr, "deep_gemm: M=%d N=%d K=%d groups=%d: %d CTAs, estimated %.1f us, GemmConfig%s\n", p.m,
                      p.n, p.k, p.num_groups, candidate.num_ctas, candidate.cost_us,
-                     render_config(candidate.config).c_str());
+                     render_value(candidate.config).c_str());
     }
 
     std::mutex mutex_;

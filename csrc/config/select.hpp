@@ -8,10 +8,37 @@
 #include <vector>
 
 #include "../util/require.hpp"
+#include "fields.hpp"
 #include "problem.hpp"
-#include "sm90_cost.hpp"
+#include "sm90/clusters.hpp"
+#include "sm90/cost.hpp"
+#include "sm90/l2.hpp"
+#include "sm90/refusals.hpp"
+#include "sm90/schedule.hpp"
+#include "sm90/stages.hpp"
+#include "sm90/tiles.hpp"
 
 namespace deep_gemm {
+
+/// What candidates of a problem differ in; all else of a config follows from it and the problem.
+struct Tiling {
+    bool swap_ab = false;
+    int32_t tile_rows = 0, tile_cols = 0;
+    ClusterShape cluster = {};
+    int32_t turns = 1;  // GemmConfig::k_warpgroups
+};
+template <>
+inline constexpr auto kFieldsOf<Tiling> = std::tuple{
+    Field{"swap_ab", &Tiling::swap_ab}, Field{"tile_rows", &Tiling::tile_rows}, Field{"tile_cols", &Tiling::tile_cols},
+    Field{"cluster", &Tiling::cluster}, Field{"turns", &Tiling::turns}};
+
+constexpr Tiling tiling_of(const GemmConfig& c) {
+    return {.swap_ab = c.swap_ab,
+            .tile_rows = c.tile.rows,
+            .tile_cols = c.tile.cols,
+            .cluster = c.cluster,
+            .turns = c.k_warpgroups};
+}
 
 /// A config with what its launch needs and what selection thinks of it.
 struct Candidate {
@@ -182,8 +209,9 @@ inline void divide_smem(GemmConfig& c, double tiles_per_cta, int32_t group_rows)
     if (deeper.stages > c.stages) c = deeper;
 }
 
-inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape& tile, const ClusterShape& cluster,
-                                int32_t k_warpgroups = 1, bool tolerate_waste = false) {
+inline Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste = false) {
+    const ClusterShape& cluster = tiling.cluster;
+    const TileShape tile{tiling.tile_rows, tiling.tile_cols, block_k(p.operand)};
     Candidate candidate;
     GemmConfig& c = candidate.config;
     // FP32 of M groups is written row by row, so that a masked D keeps what is behind its groups' rows.
@@ -197,11 +225,11 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
          .scales_b = p.scales_b,
          .mn_major_a = p.mn_major_a != 0,
          .mn_major_b = p.mn_major_b != 0,
-         .swap_ab = swap_ab,
+         .swap_ab = tiling.swap_ab,
          .tile = tile,
          .cluster = cluster,
-         .math_warpgroups = sm90::row_warpgroups(tile) * k_warpgroups,
-         .k_warpgroups = k_warpgroups,
+         .math_warpgroups = sm90::row_warpgroups(tile) * tiling.turns,
+         .k_warpgroups = tiling.turns,
          .stages = 0,
          .add_c = p.add_c != 0 && !reduces,
          .store = staged ? (reduces ? StoreKind::tma_add : StoreKind::tma)
@@ -213,7 +241,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     const int64_t m_blocks = (most_blocks(p, c.tile_m()) + c.cluster_m() - 1) / c.cluster_m() * c.cluster_m();
     const int64_t tiles = m_blocks * align_up(ceil_div(p.n, c.tile_n()), c.cluster_n());
     const int32_t resident = sm90::resident_ctas(p.num_sms, cluster.size());
-    c.shares_last = c.grouping == Grouping::dense && cluster.k == 2 && k_warpgroups == 1 &&
+    c.shares_last = c.grouping == Grouping::dense && cluster.k == 2 && tiling.turns == 1 &&
                     (tiles * cluster.k > resident || sm90::shares_only(tile));
     c.wgmma_products = sm90::multiplies_scales(p, c);
     c.look_ahead = sm90::looks_ahead(c);
@@ -231,7 +259,7 @@ inline Candidate make_candidate(const Problem& p, bool swap_ab, const TileShape&
     c.stream_b = streams_b(p, c, candidate.strip_blocks);
     Problem average = p;
     average.k = expected_k(p);
-    candidate.cost_us = sm90::CostModel::of(p.operand).estimate_us(average, c, candidate.num_ctas);
+    candidate.cost_us = sm90::CostModel{sm90::CostConstants::of(p.operand)}.estimate_us(average, c, candidate.num_ctas);
     return candidate;
 }
 
@@ -243,10 +271,10 @@ inline std::vector<Candidate> enumerate(const Problem& p, bool tolerate_waste = 
         for (const TileShape& tile : is_m_grouped(p.grouping) ? sm90::grouped_tile_shapes(p.operand, swap_ab)
                                                               : sm90::tile_shapes(p.operand, swap_ab))
             for (const ClusterShape& cluster : sm90::cluster_shapes())
-                for (const int32_t k_warpgroups : {1, 2, 3})
-                    if (k_warpgroups == 1 ||
-                        (p.grouping == Grouping::dense && sm90::takes_turns(tile, cluster, k_warpgroups)))
-                        candidates.push_back(make_candidate(p, swap_ab, tile, cluster, k_warpgroups, tolerate_waste));
+                for (const int32_t turns : {1, 2, 3})
+                    if (turns == 1 || (p.grouping == Grouping::dense && sm90::takes_turns(tile, cluster, turns)))
+                        candidates.push_back(make_candidate(p, {swap_ab, tile.rows, tile.cols, cluster, turns},
+                                                            tolerate_waste));
     const auto serves = [](const Candidate& candidate) { return candidate.refusal.empty(); };
     return tolerate_waste || std::ranges::any_of(candidates, serves) ? candidates : enumerate(p, true);
 }

@@ -1,0 +1,83 @@
+// Hopper: how math warpgroups go through their K blocks.
+#pragma once
+
+#include <deep_gemm/plan.cuh>
+
+#include <optional>
+
+#include "../problem.hpp"
+
+namespace deep_gemm::sm90 {
+
+/// Tiles in which the tensor cores may form the products of row and column scales: of 64 columns and more. They take
+/// a third accumulator, which leaves no registers for more than 128.
+inline constexpr int32_t kProductRows = 128, kLeastProductCols = 64, kMostProductCols = 128;
+
+/// Whether all tiles of a problem must be such ones. The last bits of products by the tensor cores are not those that a
+/// multiplication gives, and tiles change with M. So where a row's bits may not, gradients have only such tiles, with
+/// operands as they are (swapped ones' parts of scales may be added up in another order), and other calls, which may
+/// have few rows, none. Nor have gradients where set_block_size_multiple_of leaves none.
+inline bool only_tiles_with_products(const Problem& p) {
+    const bool gradient = p.grouping == Grouping::k_contiguous || (p.grouping == Grouping::dense && adds_in_place(p)),
+               scaled_by_row = p.operand == ElementType::e4m3 && p.scales_a == ScaleKind::per_row &&
+                               p.scales_b == ScaleKind::per_row;
+    if (!p.batch_invariant || !gradient || !scaled_by_row || kProductRows % p.block_m_multiple != 0) return false;
+    for (int32_t cols = kLeastProductCols; cols <= kMostProductCols; cols += 16)
+        if (cols % p.block_n_multiple == 0) return true;
+    return false;
+}
+
+/// Whether the tensor cores form the products of scales. Never in calls grouped along M, whose rows' bits must not
+/// depend on the tile.
+inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
+    if (p.batch_invariant && (c.swap_ab || !only_tiles_with_products(p))) return false;
+    return !is_m_grouped(c.grouping) && c.operand == ElementType::e4m3 && c.row_scales() == ScaleKind::per_row &&
+           c.col_scales() == ScaleKind::per_row && c.tile.rows == kProductRows && c.tile.cols >= kLeastProductCols &&
+           c.tile.cols <= kMostProductCols && c.k_parts() == 1;
+}
+
+/// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma
+/// (docs/performance.md).
+inline bool looks_ahead(const GemmConfig& c) {
+    if (!c.scaled() || overlaps_blocks(c) || c.k_parts() > 1) return false;
+    if (c.warpgroup_rows() > kWgmmaRows) return true;
+    if (c.math_warpgroups != 2) return false;
+    if (c.row_scales() == ScaleKind::per_row && c.col_scales() == ScaleKind::per_row) return c.wgmma_products;
+    return c.tile.cols >= 144;
+}
+
+/// Experts whose padding may hold anything; in a psum layout it becomes zero, which needs registers that the highest
+/// tiles do not have.
+inline bool has_experts(const GemmConfig& c) {
+    return c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked;
+}
+
+/// Whether at least four blocks of M are of one expert, and read the same weights.
+inline bool has_tall_experts(const GemmConfig& c, int32_t group_rows) {
+    return has_experts(c) && group_rows >= 4 * c.tile.rows;
+}
+
+/// Whether 64 rows of nothing but padding are left out. It is for two warpgroups of twice 64 rows: with 64 rows each,
+/// the one that has work would be no faster. And not for tall experts, few of whose tiles have padding: a kernel that
+/// need not ask has the loop of a dense one (docs/performance.md).
+inline bool skips_padding(const GemmConfig& c, int32_t group_rows) {
+    const bool can = has_experts(c) && !c.swap_ab && c.look_ahead && c.tile == TileShape{4 * kWgmmaRows, 128, 128} &&
+                     c.row_warpgroups() == 2 && c.col_scales() == ScaleKind::per_block && is_staged(c.store) &&
+                     !c.add_c;
+    return can && !has_tall_experts(c, group_rows);
+}
+
+/// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
+/// nothing: as ptxas has it. By how a K block goes (docs/performance.md, "FFMA that yield").
+inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
+    const bool by_block = c.row_scales() == ScaleKind::per_block || c.col_scales() == ScaleKind::per_block;
+    if (c.wgmma_products) return 2;
+    if (!c.scaled() || !by_block) return std::nullopt;
+    if (c.look_ahead && c.warpgroup_rows() > kWgmmaRows) return c.multicasts() ? 4 : 8;
+    if (c.look_ahead) return c.tile.cols == 160 || c.tile.cols == 176 ? 4 : 0;
+    if (c.row_warpgroups() == 3) return 3;
+    if (overlaps_blocks(c) && c.row_warpgroups() == 2 && c.tile.cols >= 48) return c.tile.cols < 128 ? 6 : 8;
+    return std::nullopt;
+}
+
+}  // namespace deep_gemm::sm90

@@ -1,0 +1,57 @@
+// Hopper: the tiles that exist, and how a tile's warpgroups divide it.
+#pragma once
+
+#include <deep_gemm/config.cuh>
+
+#include <vector>
+
+namespace deep_gemm::sm90 {
+
+/// Tiles worth considering, whatever the problem. Accumulators bound them: a thread holds cols / 2 floats for each 64
+/// rows, and of FP8 another cols / 2 for the K block under way.
+inline std::vector<TileShape> tile_shapes(ElementType operand, bool swap_ab) {
+    const int32_t k = block_k(operand);
+    std::vector<TileShape> shapes;
+    if (swap_ab) {  // cols are tokens
+        for (const int32_t rows : {64, 128})
+            for (int32_t cols = 8; cols <= 128; cols += cols < 64 ? 8 : 16) shapes.push_back({rows, cols, k});
+    } else {
+        for (int32_t cols = 32; cols <= 192; cols += 16) shapes.push_back({64, cols, k});
+        for (int32_t cols = 16; cols <= 192; cols += 16) shapes.push_back({128, cols, k});
+        for (int32_t cols = 64; cols <= 128; cols += 16) shapes.push_back({256, cols, k});
+        for (const int32_t cols : {96, 112, 128}) shapes.push_back({192, cols, k});
+        if (operand == ElementType::bf16)
+            for (const int32_t cols : {208, 224, 240, 256}) shapes.push_back({128, cols, k});
+    }
+    return shapes;
+}
+
+/// For groups: fewer of them, so that a weight shape has few kernels, and heights of 64 for groups that start at
+/// multiples of 64.
+inline std::vector<TileShape> grouped_tile_shapes(ElementType operand, bool swap_ab) {
+    const int32_t k = block_k(operand);
+    if (swap_ab)
+        return {{64, 8, k},   {64, 16, k},  {64, 32, k},  {64, 64, k},  {128, 8, k},   {128, 16, k}, {128, 24, k},
+                {128, 32, k}, {128, 48, k}, {128, 64, k}, {128, 96, k}, {128, 128, k}, {256, 64, k}, {256, 128, k}};
+    std::vector<TileShape> shapes = {{64, 64, k},   {64, 96, k},   {64, 128, k},  {64, 192, k},
+                                     {128, 32, k},  {128, 64, k},  {128, 96, k},  {128, 112, k},
+                                     {128, 128, k}, {128, 192, k}, {192, 128, k}, {256, 128, k}};
+    if (operand == ElementType::bf16)
+        for (const int32_t cols : {160, 256}) shapes.push_back({128, cols, k});
+    return shapes;
+}
+
+/// Warpgroups that divide a tile's rows among themselves.
+inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
+
+/// Whether a tile's row warpgroups are worth doubling or more, the additional ones taking every second (third ...) K
+/// block.
+inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int32_t k_warpgroups) {
+    return cluster.rows * cluster.cols == 1 && tile.rows == 64 && (k_warpgroups == 2 || tile.cols <= 64);
+}
+
+/// Whether pairs that split K of all tiles treat them as last ones, which are shared: the parts of the largest tiles
+/// take two of their stages, unless they go where stages were. docs/performance.md.
+inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
+
+}  // namespace deep_gemm::sm90
