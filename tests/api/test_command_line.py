@@ -16,6 +16,7 @@ from cached import COMPILE
 from devices import why_no_gpu
 
 import deep_gemm
+from deep_gemm._targets import HOPPER_TARGET
 
 ROOT = Path(deep_gemm.__file__).resolve().parent.parent
 
@@ -90,7 +91,7 @@ def test_the_default_runs_a_gemm_and_checks_it() -> None:
     assert "right: differs from the FP64 product" in printed
     if why_no_gpu():
         assert "nothing ran on a GPU" in printed
-        assert "for sm_90a" in printed
+        assert f"for {HOPPER_TARGET}" in printed
     else:
         assert "TFLOPS" in printed
 
@@ -135,7 +136,7 @@ def test_precompile_needs_no_gpu_and_says_what_it_stored(cache, options) -> None
     command = ("precompile", "256x512", "--max-m", "16", *options)
     printed = succeed(*command, DG_JIT_CACHE_DIR=cache)
     images = len(list(cache.rglob("*.cubin")))
-    assert f": {images} kernels for sm_90a" in printed
+    assert f": {images} kernels for {HOPPER_TARGET}" in printed
     assert re.search(rf"compiled +{images}\n +found +0 .*\n +failed +0\n", printed)
     assert f"{images} of {images} ({cache})" in printed
     printed = succeed(*command, DG_JIT_CACHE_DIR=cache)
@@ -181,7 +182,7 @@ def test_precompile_refuses_what_calls_refuse(cache, arguments, said) -> None:
 def test_cache_list_shows_each_kernel(cache, kernels) -> None:
     lines = succeed("cache", "list", DG_JIT_CACHE_DIR=cache).splitlines()
     assert [line.split()[-1] for line in lines] == sorted(path.name for path in kernels.values())
-    assert all(" sm_90a " in line and " cubin " in line for line in lines)
+    assert all(f" {HOPPER_TARGET} " in line and " cubin " in line for line in lines)
 
 
 def test_cache_size_adds_up_files(cache, kernels) -> None:

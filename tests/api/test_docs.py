@@ -1,4 +1,4 @@
-"""Documents: what they link to and the result files that they cite are there."""
+"""Documents: what they link to, and the result files and tests that they cite, are there."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = sorted(
     path for path in ROOT.rglob("*.md") if not any(part[0] == "." for part in path.relative_to(ROOT).parts)
 )
+SOURCES = [path for folder in ("csrc", "deep_gemm", "benchmarks") for path in (ROOT / folder).rglob("*.*")]
+CITING = DOCUMENTS + sorted(path for path in SOURCES if path.suffix in (".py", ".pyi", ".cuh", ".hpp", ".cpp"))
+TESTS = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -27,3 +30,15 @@ def test_cited_files_are_kept(name) -> None:
     cited = re.findall(r"`([\w/]+\.jsonl?)`", (ROOT / name).read_text())
     assert cited
     assert [file for file in cited if not (ROOT / file if "/" in file else RESULTS / file).exists()] == []
+
+
+def test_cited_tests_are_there() -> None:
+    """By their path, or in brackets by their name."""
+    wrong = []
+    for document in CITING:
+        text = document.read_text()
+        paths = re.findall(r"\btests/[\w/]+\.\w+", text)
+        names = re.findall(r"`(test_\w+\.py)`", text) if document.suffix == ".md" else []
+        wrong += [(document.name, path) for path in paths if not (ROOT / path).exists() and "test_x.py" not in path]
+        wrong += [(document.name, name) for name in names if name not in TESTS]
+    assert wrong == []

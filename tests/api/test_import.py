@@ -9,6 +9,8 @@ import sys
 import pytest
 from fresh import check, run
 
+from deep_gemm._targets import HOPPER_TARGET
+
 KERNEL = 'extern "C" __global__ void sample(float* x) { x[threadIdx.x] *= 2; }'
 
 
@@ -137,14 +139,14 @@ def test_machine_without_a_driver_says_so():
 
 
 def test_compiles_without_a_driver(fresh_cache):
-    check(f"C.jit_compile('sample', {KERNEL!r}, 'sm_90a', 'cubin')", DG_JIT_CACHE_DIR=fresh_cache)
+    check(f"C.jit_compile('sample', {KERNEL!r}, {HOPPER_TARGET!r}, 'cubin')", DG_JIT_CACHE_DIR=fresh_cache)
 
 
 def test_forked_process_compiles_what_its_parent_did_not(fresh_cache):
     """Both sides of a fork go on working, also where the parent had compiled before it."""
     code = f"""
 def compile(factor):
-    return C.jit_compile("sample", {KERNEL!r}.replace("2", factor), "sm_90a", "cubin")
+    return C.jit_compile("sample", {KERNEL!r}.replace("2", factor), {HOPPER_TARGET!r}, "cubin")
 compile("2")
 child = os.fork()
 if child == 0:

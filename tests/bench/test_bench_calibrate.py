@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from deep_gemm._targets import HOPPER_SMS
+
 pytest.importorskip("numpy")
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 SMALL = [
@@ -59,13 +61,13 @@ def test_kernels_of_forced_configs(calibrate, case) -> None:
 
     sizes = calibrate.sizes_of(case)
     best, *others = candidates(sizes)
-    ((_, ahead),) = calibrate.kernels_of(sizes, 132, [best])
+    ((_, ahead),) = calibrate.kernels_of(sizes, HOPPER_SMS, [best])
     swapped, rows, cols = best.config[:3]
     assert f".swap_ab = {'true' if swapped else 'false'}" in ahead
     k = 64 if case[0] == "bf16" else 128
     assert f".tile = {{.rows = {rows}, .cols = {cols}, .k = {k}}}" in ahead
     assert f".stages = {best.stages}," in ahead
-    assert len(calibrate.kernels_of(sizes, 132, [best, others[-1]])) == 2
+    assert len(calibrate.kernels_of(sizes, HOPPER_SMS, [best, others[-1]])) == 2
 
 
 @pytest.mark.sampled(3)

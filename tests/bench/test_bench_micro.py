@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from deep_gemm._targets import HOPPER_TARGET
+
 torch = pytest.importorskip("torch")
 
 from deep_gemm import simulator  # noqa: E402
@@ -31,7 +33,7 @@ def micro(monkeypatch):
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 def test_bare_launches_are_built(micro, tmp_path) -> None:
-    for path in micro("warm_calls").build_launch(tmp_path, "sm_90a"):
+    for path in micro("warm_calls").build_launch(tmp_path, HOPPER_TARGET):
         assert path.stat().st_size > 0
 
 
@@ -76,9 +78,9 @@ def test_every_variant_compiles_to_what_it_is_to_measure(micro, name) -> None:
     module = micro(name)
     variants = getattr(module, "VARIANTS", None) or module.variants()
     texts = sorted({module.source(variant) for variant in variants})
-    results = jit.compile_many([(name, text) for text in texts], "sm_90a", progress=False)
+    results = jit.compile_many([(name, text) for text in texts], HOPPER_TARGET, progress=False)
     assert [result.error for result in results if result.error] == []
-    keys = {str(C.jit_cache_key(name, text, "sm_90a", "cubin")) for text in texts}
+    keys = {str(C.jit_cache_key(name, text, HOPPER_TARGET, "cubin")) for text in texts}
     entries = [entry for entry in jit.list_cache() if entry.key in keys]
     assert len(entries) == len(texts)
     assert [entry.path for entry in entries if entry.wgmma_waits] == []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from candidates import HOPPER_SMS, candidates, forced, straight
+from candidates import candidates, forced, straight
 from devices import FEW
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import TOLERANCES as ALLOWED
 from reference import Product, difference, product_nt
 
 import deep_gemm
+from deep_gemm._targets import HOPPER_SMS
 
 # Rows and columns that end inside tiles of every size, and shapes whose blocks divide into clusters.
 GPU_PROBLEMS = [(129, 264, 400), (512, 768, 1152), (40, 1032, 784), (1000, 2112, 528)]

@@ -10,6 +10,8 @@ from grouped_inputs import alignment_of, contiguous, masked, run_experts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_gemm._targets import HOPPER_SMS
+
 KINDS = ["m_contiguous", "m_psum", "masked"]
 PARTS = 6
 
@@ -65,7 +67,7 @@ def test_on_the_simulator(device, kind, part) -> None:
     n=st.one_of(st.integers(1, 1 << 14), st.integers(1, 1 << 11).map(lambda chunks: chunks * 8)),
     k=st.integers(1, 1 << 10).map(lambda blocks: blocks * 16),
     alignment=st.sampled_from([8, 64, 96, 128, 256]),
-    num_sms=st.sampled_from([1, 4, 78, 132]),
+    num_sms=st.sampled_from([1, 4, 78, HOPPER_SMS]),
 )
 def test_every_legal_problem_has_a_config(kind, groups, m, expected_m, n, k, alignment, num_sms) -> None:
     expected_m = 0 if kind == "m_contiguous" else max(1, min(expected_m, m))

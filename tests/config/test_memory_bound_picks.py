@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from candidates import HOPPER_SMS, parse, straight
+from candidates import parse, straight
 
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import re
 import shutil
 
 import pytest
-from candidates import HOPPER_SMS, candidates, parse, straight
+from candidates import candidates, parse, straight
 from cases import ODD, PUBLIC
 from fake_driver import launches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 MAX_SMEM_BYTES = 232448
 
@@ -42,7 +43,7 @@ def check(m: int, n: int, k: int, num_sms: int) -> None:
     m=st.one_of(st.integers(1, 300), st.integers(1, 1 << 20)),
     n=st.one_of(st.integers(1, 300), st.integers(1, 1 << 18)),
     k=st.one_of(st.integers(1, 64), st.integers(1, 1 << 14)).map(lambda blocks: blocks * 16),
-    num_sms=st.sampled_from([1, 2, 7, 78, 114, 132, 148]),
+    num_sms=st.sampled_from([1, 2, 7, 78, 114, HOPPER_SMS, 148]),
 )
 def test_every_legal_problem_has_a_config_that_fits(m, n, k, num_sms) -> None:
     check(m, n, k, num_sms)
@@ -54,7 +55,7 @@ def test_known_problems(m, n, k) -> None:
 
 
 def test_equal_problems_get_equal_configs() -> None:
-    problem = ("dense", {"m": 4096, "n": 7168, "k": 2048, "num_sms": 132})
+    problem = ("dense", {"m": 4096, "n": 7168, "k": 2048, "num_sms": HOPPER_SMS})
     assert C.explain(*problem) == C.explain(*problem)
 
 
@@ -95,7 +96,7 @@ def test_strips_hold_a_whole_group() -> None:
 
 def test_extents_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"M must be between 1 and 2\^31 - 1, but is 2147483648"):
-        C.explain("dense", {"m": 1 << 31, "n": 128, "k": 128, "num_sms": 132})
+        C.explain("dense", {"m": 1 << 31, "n": 128, "k": 128, "num_sms": HOPPER_SMS})
 
 
 SIZES = {"m": 512, "n": 576, "k": 7168, "num_sms": HOPPER_SMS}
@@ -255,7 +256,7 @@ def clusters(problem: tuple[str, dict[str, int]]) -> str:
 def test_rows_that_start_within_lines_are_shared_by_pairs() -> None:
     """Copies of them bind the L2, and a pair asks it for half as much."""
     for grouping, fields in (("dense", {"m": 2048}), ("masked", {"m": 256, "groups": 16, "expected_m": 256})):
-        aligned, other = ((grouping, {"num_sms": 132, "n": 2048, "k": k, **fields}) for k in (2048, 2064))
+        aligned, other = ((grouping, {"num_sms": HOPPER_SMS, "n": 2048, "k": k, **fields}) for k in (2048, 2064))
         assert clusters(aligned) == ".rows = 1, .cols = 1, .k = 1"
         assert clusters(other) != ".rows = 1, .cols = 1, .k = 1"
 
@@ -263,7 +264,7 @@ def test_rows_that_start_within_lines_are_shared_by_pairs() -> None:
 @pytest.mark.parametrize(("m", "n", "k", "fp32"), [(4096, 7168, 1024, 0), (300, 4096, 4096, 1)])
 def test_c_is_read_by_straight_tiles_that_do_not_look_ahead(m, n, k, fp32) -> None:
     """Others read it an element at a time, or under wgmma."""
-    fields = {"num_sms": 132, "m": m, "n": n, "k": k, "fp32_output": fp32}
+    fields = {"num_sms": HOPPER_SMS, "m": m, "n": n, "k": k, "fp32_output": fp32}
     plain, added = (str(C.problem_kernel("dense", {**fields, "add_c": add})["text"]) for add in (0, 1))
     assert "look_ahead = true" in plain or "swap_ab = true" in plain
     assert "look_ahead = true" not in added
@@ -291,7 +292,8 @@ def test_how_rows_lie_is_seen() -> None:
 )
 def test_parts_of_sums_lie_in_a_short_ring(fields, rows, cols, cluster_k, turns, shared, stages) -> None:
     tile = {"tile_rows": rows, "tile_cols": cols, "cluster_k": cluster_k, "turns": turns}
-    text = str(C.problem_kernel("dense", {"m": 256, "n": 576, "k": 7168, "num_sms": 132, **fields, **tile})["text"])
+    sizes = {"m": 256, "n": 576, "k": 7168, "num_sms": HOPPER_SMS}
+    text = str(C.problem_kernel("dense", {**sizes, **fields, **tile})["text"])
     assert (".parts_in_ring = true" in text) == shared
     assert f".stages = {stages}," in text
 

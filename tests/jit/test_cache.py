@@ -13,6 +13,8 @@ import pytest
 from cached import COMPILE, TEXT, counts, entry
 from fresh import check, copied_package, start
 
+from deep_gemm._targets import HOPPER_TARGET
+
 
 def test_second_process_compiles_nothing(filled):
     cache, image = filled
@@ -31,7 +33,7 @@ def test_entry_holds_source_image_and_facts(filled):
     assert (path / "kernel.cu").read_text() == TEXT % "2.0f"
     assert (path / "kernel.cubin").read_bytes().hex() == image
     assert facts["image_sha256"] == hashlib.sha256(bytes.fromhex(image)).hexdigest()
-    assert facts["target"] == "sm_90a"
+    assert facts["target"] == HOPPER_TARGET
     assert "nvrtc" in facts["compiler"]
     assert facts["registers"] > 0
     assert facts["spill_bytes"] == 0
@@ -145,7 +147,7 @@ def test_copied_cache_works(filled, tmp_path):
     assert outcome.result[1]["compiled"] == 0
 
 
-KEY = COMPILE + "result = C.jit_cache_key('doubler', TEXT % '2.0f', 'sm_90a', 'cubin')"
+KEY = COMPILE + "result = C.jit_cache_key('doubler', TEXT % '2.0f', HOPPER_TARGET, 'cubin')"
 
 
 def test_key_holds_no_path(cache, tmp_path):
@@ -163,10 +165,10 @@ def test_key_holds_the_device_headers(cache, tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        "'other', TEXT % '2.0f', 'sm_90a', 'cubin'",
-        "'doubler', TEXT % '3.0f', 'sm_90a', 'cubin'",
+        "'other', TEXT % '2.0f', HOPPER_TARGET, 'cubin'",
+        "'doubler', TEXT % '3.0f', HOPPER_TARGET, 'cubin'",
         "'doubler', TEXT % '2.0f', 'sm_100a', 'cubin'",
-        "'doubler', TEXT % '2.0f', 'sm_90a', 'ptx'",
+        "'doubler', TEXT % '2.0f', HOPPER_TARGET, 'ptx'",
     ],
 )
 def test_key_holds(arguments):

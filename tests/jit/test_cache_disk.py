@@ -102,7 +102,7 @@ def test_home_of_another_user(tmp_path, mode: int) -> None:
     home.chmod(mode)
     code = f"""
 try:  # which loads the compiler; the other user may not be able to read it
-    C.jit_compile("bad", "int x = y;", "sm_90a", "cubin")
+    C.jit_compile("bad", "int x = y;", HOPPER_TARGET, "cubin")
 except RuntimeError:
     pass
 os.seteuid(4711)

@@ -75,7 +75,7 @@ def test_what_root_made_is_trusted(filled) -> None:
     for folder in [cache, *cache.parents]:
         if folder != Path("/tmp") and Path("/tmp") in folder.parents:
             folder.chmod(folder.stat().st_mode | 0o755)
-    compiler = "C.jit_cache_key('x', 'x', 'sm_90a', 'cubin')  # which the other user may not be able to read\n"
+    compiler = "C.jit_cache_key('x', 'x', HOPPER_TARGET, 'cubin')  # which the other user may not be able to read\n"
     code = f"{compiler}os.setegid({STRANGER}); os.seteuid({STRANGER})\n{TWICE}\nos.seteuid(0)"
     outcome = check(code, DG_JIT_CACHE_DIR=cache)
     assert (outcome.result[1]["compiled"], outcome.stderr) == (0, "")
@@ -105,7 +105,7 @@ def test_the_users_private_group_may_write(filled) -> None:
 
 def test_nobody_else_may_write_what_is_made(cache) -> None:
     """Whatever the umask."""
-    code = "os.umask(0)\n" + COMPILE + "compile()\ntry: C.jit_compile('bad', 'int x = y;', 'sm_90a', 'cubin')\n"
+    code = "os.umask(0)\n" + COMPILE + "compile()\ntry: C.jit_compile('bad', 'int x = y;', HOPPER_TARGET, 'cubin')\n"
     check(code + "except RuntimeError: pass", DG_JIT_CACHE_DIR=cache)
     made = [cache, *cache.rglob("*")]
     assert {"kernel.cubin", "kernel.json", "lock", "failed"} <= {path.name for path in made}

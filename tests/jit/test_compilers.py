@@ -10,6 +10,8 @@ import pytest
 from compilers import COMPILERS, KERNEL, compile_code
 from fresh import check, run
 
+from deep_gemm._targets import HOPPER_TARGET
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -44,12 +46,12 @@ def test_error_shows_log_and_keeps_source(compiler, fresh_cache):
     text = "int x = undeclared_name;"
     code = f"""
 try:
-    C.jit_compile("sample", {text!r}, "sm_90a", "cubin")
+    C.jit_compile("sample", {text!r}, HOPPER_TARGET, "cubin")
 except RuntimeError as error:
     result = str(error)
 """
     message = check(code, DG_JIT_CACHE_DIR=fresh_cache, **compiler).result
-    assert "kernel sample was not compiled for sm_90a" in message
+    assert f"kernel sample was not compiled for {HOPPER_TARGET}" in message
     assert "undeclared_name" in message
     kept = Path(message.split("The source is kept in ")[1].splitlines()[0])
     assert kept.read_text() == text
@@ -94,8 +96,8 @@ def test_without_nvcc_nvrtc_compiles(fresh_cache):
 {HIDE_TOOLKIT}
 result = "not hidden"
 if hidden:
-    C.jit_compile("sample", {KERNEL!r}, "sm_90a", "cubin")
-    C.jit_compile("sample", "// another" + {KERNEL!r}, "sm_90a", "cubin")
+    C.jit_compile("sample", {KERNEL!r}, HOPPER_TARGET, "cubin")
+    C.jit_compile("sample", "// another" + {KERNEL!r}, HOPPER_TARGET, "cubin")
     result = [jit.settings()["use_nvrtc"], jit.compiler_info()["identity"].split()[0]]
 """
     environment = {"DG_JIT_USE_NVRTC": 0, "PATH": "/nowhere", "CUDA_HOME": None, "CUDA_PATH": None}
@@ -144,7 +146,7 @@ def test_command_and_ptxas_output_are_printed(compiler, fresh_cache):
         DG_JIT_PTXAS_VERBOSE=1,
         **compiler,
     )
-    assert "--gpu-architecture=sm_90a" in outcome.stderr
+    assert f"--gpu-architecture={HOPPER_TARGET}" in outcome.stderr
     assert "ptxas info" in outcome.stderr
     assert "bytes spill stores" in outcome.stderr
 
@@ -170,8 +172,8 @@ def test_dump_sass(fresh_cache):
 
 def test_debug_says_what_happens(fresh_cache):
     environment = {"DG_JIT_CACHE_DIR": fresh_cache, "DG_JIT_DEBUG": 1}
-    assert "sample for sm_90a compiled in" in check(compile_code(KERNEL), **environment).stderr
-    assert "sample for sm_90a read from" in check(compile_code(KERNEL), **environment).stderr
+    assert f"sample for {HOPPER_TARGET} compiled in" in check(compile_code(KERNEL), **environment).stderr
+    assert f"sample for {HOPPER_TARGET} read from" in check(compile_code(KERNEL), **environment).stderr
 
 
 def test_old_language_standard_is_raised(fresh_cache):

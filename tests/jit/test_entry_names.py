@@ -14,6 +14,7 @@ from inputs import random_blocks, random_rows
 
 import deep_gemm
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 CPU = torch.device("cpu")
 
@@ -76,7 +77,7 @@ def test_one_kernel_of_a_product_is_found_by_its_name(call, wanted: Sequence[str
 
 def test_a_product_names_the_tile_that_explain_shows() -> None:
     for fields in ({"m": 64, "n": 7168, "k": 2048}, {"m": 4096, "n": 4096, "k": 7168}, {"m": 1, "n": 576, "k": 7168}):
-        fields = {**fields, "num_sms": 132}
+        fields = {**fields, "num_sms": HOPPER_SMS}
         kernel = C.problem_kernel("dense", fields)
         turned, tile, _, cluster, _, turns = str(C.explain("dense", fields)).split()[:6]
         name = f"fp8_gemm_sm90_dense{'_swapped' if turned == 'swapped' else ''}_{tile}"

@@ -9,6 +9,7 @@ import pytest
 import sass
 
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 # A factor that many FFMA share, then another; and sums that are read and written by hand, so that none is moved. A new
 # text each time: of one that was compiled before, the cache has what set the hints then.
@@ -30,7 +31,7 @@ extern "C" __global__ void planted(const float* factors, float* sums, int rounds
 REUSE = 0xF << 122  # of an instruction's operands
 
 
-def compiled(line: str, target: str = "sm_90a", output: str = "cubin") -> bytes:
+def compiled(line: str, target: str = HOPPER_TARGET, output: str = "cubin") -> bytes:
     return C.jit_compile("planted", line + SOURCE, target, output)
 
 
@@ -79,7 +80,7 @@ def test_a_register_that_is_written_is_not_kept():
     text = SOURCE.replace("sum[i] = __fmaf_rn(sum[(i + 7) % 48], i < 24 ? first : second, sum[i])", "STEP;")
     step = "sum[i % 2] = __fmaf_rn(sum[0], sum[0], sum[i % 2])"
     code = sass.instructions(
-        C.jit_compile("planted", "// FFMA yield: none\n" + text.replace("STEP", step), "sm_90a", "cubin")
+        C.jit_compile("planted", "// FFMA yield: none\n" + text.replace("STEP", step), HOPPER_TARGET, "cubin")
     )
     found = [word for word in code if is_ffma(word)]
     assert found
@@ -91,12 +92,12 @@ def test_a_register_that_is_written_is_not_kept():
 
 def test_without_a_line_ptxas_decides():
     """Behind the wait for a round's own wgmma it lets some FFMA yield."""
-    fields = {"num_sms": 132, "m": 4096, "n": 576, "k": 7168, "tile_rows": 192, "tile_cols": 96}
+    fields = {"num_sms": HOPPER_SMS, "m": 4096, "n": 576, "k": 7168, "tile_rows": 192, "tile_cols": 96}
     text = str(C.problem_kernel("dense", fields)["text"])
     [line] = re.findall(r"// FFMA yield: 1 of \d+\n", text)
 
     def yielding(source: str) -> int:
-        code = sass.instructions(C.jit_compile("planted", f"// {uuid.uuid4()}\n{source}", "sm_90a", "cubin"))
+        code = sass.instructions(C.jit_compile("planted", f"// {uuid.uuid4()}\n{source}", HOPPER_TARGET, "cubin"))
         return sum(
             is_ffma(code[index]) and sass.yields(code[index]) for loop in sass.wgmma_loops(code) for index in loop
         )
@@ -139,12 +140,12 @@ WGRAD = {"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
 )
 def test_what_kernels_ask_for(fields, rows, cols, asked):
     """As was measured best: docs/performance.md, "FFMA that yield"."""
-    problem = {"num_sms": 132, "m": 1024, "n": 3840, "k": 4096, **fields}
+    problem = {"num_sms": HOPPER_SMS, "m": 1024, "n": 3840, "k": 4096, **fields}
     text = str(C.problem_kernel("dense", {**problem, "tile_rows": rows, "tile_cols": cols})["text"])
     assert re.findall(r"// FFMA yield: (.*)\n", text) == ([asked] if asked else [])
 
 
 def test_experts_on_high_tiles_ask_for_yields():
-    fields = {"num_sms": 132, "m": 4096, "expected_m": 192, "n": 6144, "k": 7168, "groups": 32}
+    fields = {"num_sms": HOPPER_SMS, "m": 4096, "expected_m": 192, "n": 6144, "k": 7168, "groups": 32}
     text = str(C.problem_kernel("masked", {**fields, "tile_rows": 256, "tile_cols": 128})["text"])
     assert "// FFMA yield: 1 of 8\n" in text

@@ -157,8 +157,8 @@ KERNELS = '[("doubler", TEXT % f"{i}.0f") for i in range(4)]'
             "other.join(); compile()",
         ),
         (
-            f"jit.compile_many({KERNELS}, 'sm_90a', workers=2)",
-            f"assert threading.active_count() <= 2; results = jit.compile_many({KERNELS}, 'sm_90a'); "
+            f"jit.compile_many({KERNELS}, HOPPER_TARGET, workers=2)",
+            f"assert threading.active_count() <= 2; results = jit.compile_many({KERNELS}, HOPPER_TARGET); "
             "assert not any(result.error for result in results)",
         ),
     ],
@@ -180,7 +180,7 @@ HANGS = "echo half > $TMPDIR/half; sleep 60 & echo $! >> {started}; wait"
     ("call", "ended_by"),
     [
         ("compile()", "KeyboardInterrupt()"),
-        (f"jit.compile_many({KERNELS}, 'sm_90a', workers=2)", "KeyboardInterrupt()"),
+        (f"jit.compile_many({KERNELS}, HOPPER_TARGET, workers=2)", "KeyboardInterrupt()"),
         (
             "import runpy; sys.argv[1:] = ['precompile', '576x7168', '--max-m', '64']; runpy.run_module('deep_gemm', "
             "run_name='__main__')",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from cached import COMPILE, entry
 from fresh import check
 
+from deep_gemm._targets import HOPPER_TARGET
+
 
 def test_list_and_clear(cache):
     (cache / "mine").mkdir(parents=True)
@@ -21,7 +23,7 @@ result["after"] = len(jit.list_cache())
 """
     )
     result = check(code, DG_JIT_CACHE_DIR=cache).result
-    assert sorted(result["entries"]) == [["doubler", "sm_90a", "cubin", True], ["doubler", "sm_90a", "ptx", True]]
+    assert sorted(result["entries"]) == [["doubler", HOPPER_TARGET, output, True] for output in ("cubin", "ptx")]
     assert (result["cleared"], result["left"], result["after"]) == (2, 0, 1)
     assert result["directory"] == str(cache)
     assert (cache / "mine").exists()
@@ -38,7 +40,7 @@ def test_compile_many(cache):
         COMPILE
         + """
 kernels = [(f"kernel_{i}", TEXT % f"{i}.0f") for i in range(6)] + [("broken", "this is no kernel")]
-results = jit.compile_many(kernels, "sm_90a", workers=3)
+results = jit.compile_many(kernels, HOPPER_TARGET, workers=3)
 result = {"names": [r.name for r in results], "errors": [r.name for r in results if r.error], **jit.statistics()}
 """
     )
@@ -58,13 +60,13 @@ terminal, other_end = pty.openpty()
 fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
 os.set_blocking(terminal, False)
 os.dup2(other_end, 2)
-jit.compile_many([("kernel", TEXT % "2.0f"), ("broken", "this is no kernel")], "sm_90a")
+jit.compile_many([("kernel", TEXT % "2.0f"), ("broken", "this is no kernel")], HOPPER_TARGET)
 jit.verify_cache(progress=True)
 result = os.read(terminal, 65536).decode()
 """
     )
     shown = check(code, DG_JIT_CACHE_DIR=cache).result
-    assert "compiling for sm_90a" in shown
+    assert f"compiling for {HOPPER_TARGET}" in shown
     assert "0/2" in shown
     assert "kernels/s" in shown
     assert "1 failed" in shown

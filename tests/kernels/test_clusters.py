@@ -9,6 +9,7 @@ import pytest
 import sass
 
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_TARGET
 
 SPLIT = {"m": 16, "n": 576, "k": 7168, "tile_rows": 64, "tile_cols": 16, "cluster_k": 8, "swap_ab": 1}
 MULTICAST = {"m": 4096, "n": 4096, "k": 7168, "tile_rows": 256, "tile_cols": 128, "cluster_cols": 2}
@@ -47,5 +48,5 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) planted(int* out) {
 
 
 def test_such_waits_are_found() -> None:
-    code = sass.instructions(C.jit_compile("planted", RELEASES, "sm_90a", "cubin"))
+    code = sass.instructions(C.jit_compile("planted", RELEASES, HOPPER_TARGET, "cubin"))
     assert any(word & sass.OPCODE == sass.MEMBAR and word & sass.BEYOND_CTA for word in code)

@@ -13,6 +13,7 @@ from reference import assert_matches, product_nt
 
 import deep_gemm
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 GEMMS = {
     "dense": ("dense", {"m": 64, "n": 4096, "k": 7168}),
@@ -42,7 +43,7 @@ GLOBAL_MEMORY = re.compile(r"^\s+(?:@\S+ )?(?:(?:ld|st|red|atom)\S*\.global|cp\.
 
 
 def waits_first(name: str, text: str) -> bool:
-    ptx = bytes(C.jit_compile(name, text, "sm_90a", "ptx")).decode()
+    ptx = bytes(C.jit_compile(name, text, HOPPER_TARGET, "ptx")).decode()
     touched = GLOBAL_MEMORY.search(ptx)
     assert touched, "no access of global memory found: has the pattern to change?"
     return ptx.find("griddepcontrol.wait") in range(touched.start())
@@ -51,7 +52,7 @@ def waits_first(name: str, text: str) -> bool:
 @pytest.mark.parametrize("name", GEMMS)
 def test_gemms_wait_before_they_touch_memory(name) -> None:
     grouping, fields = GEMMS[name]
-    kernel = C.problem_kernel(grouping, {"num_sms": 132, **fields})
+    kernel = C.problem_kernel(grouping, {"num_sms": HOPPER_SMS, **fields})
     assert waits_first(str(kernel["name"]), str(kernel["text"]))
 
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from candidates import HOPPER_SMS, forced_tile, parse
+from candidates import forced_tile, parse
 from devices import FEW
 from inputs import quantise_blocks, random_rows, random_values
 
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 CONFIGS = 8  # of some hundred that a problem has
 GRADIENT = {"per_row_b": 1, "add_c": 1, "in_place": 1}

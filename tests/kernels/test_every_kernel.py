@@ -21,11 +21,11 @@ from itertools import combinations
 import fresh
 import pytest
 import sass
-from candidates import HOPPER_SMS
 from every_problem import Problem, every_problem, public_problems
 
 from deep_gemm import jit
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 MOST_KERNELS = 320  # every pair of facts would take 471; the last of them are one rare pair each
 
@@ -73,7 +73,7 @@ def compile_checked(texts: list[str]) -> list[str | None]:
     """Compile in a process that refuses spills and serialised wgmma; the error of each kernel, or None."""
     directory = jit.cache_dir()
     code = f"""
-results = jit.compile_many({[(sass.entry(text), text) for text in texts]!r}, "sm_90a", workers=2, progress=False)
+results = jit.compile_many({[(sass.entry(text), text) for text in texts]!r}, HOPPER_TARGET, workers=2, progress=False)
 result = [result.error and str(result.error) for result in results]
 """
     where = {} if directory is None else {"DG_JIT_CACHE_DIR": directory}
@@ -127,7 +127,7 @@ def slow_fence(code: list[int]) -> str | None:
 
 
 def wrong_code(text: str) -> str | None:
-    code = sass.instructions(C.jit_compile(sass.entry(text), text, "sm_90a", "cubin"))
+    code = sass.instructions(C.jit_compile(sass.entry(text), text, HOPPER_TARGET, "cubin"))
     lost = lost_operand(text, code) or early_arrival(code)
     return lost or slow_loop(text, code) or wrong_yields(text, code) or slow_fence(code)
 
@@ -169,7 +169,7 @@ extern "C" __global__ void planted(const uint64_t* descriptors, float* out, int 
 
 
 def test_moved_descriptors_are_found():
-    loops = sass.loops_over_k(sass.instructions(C.jit_compile("planted", MOVED, "sm_90a", "cubin")))
+    loops = sass.loops_over_k(sass.instructions(C.jit_compile("planted", MOVED, HOPPER_TARGET, "cubin")))
     assert loops.wgmma == 4
     assert loops.moves >= 3  # between each two of them at least one
     assert loops.selects == 0
@@ -224,7 +224,7 @@ extern "C" __global__ void planted(uint64_t descriptor, float* out, int blocks) 
 
 
 def test_selected_sums_are_found():
-    loops = sass.loops_over_k(sass.instructions(C.jit_compile("planted", SELECTED, "sm_90a", "cubin")))
+    loops = sass.loops_over_k(sass.instructions(C.jit_compile("planted", SELECTED, HOPPER_TARGET, "cubin")))
     assert loops.wgmma == 1
     assert loops.selects == 4
     assert loops.moves == 0
@@ -276,7 +276,7 @@ extern "C" __global__ void planted(uint64_t descriptor, uint32_t scale, uint32_t
 )
 def test_early_arrivals_are_found(barrier, early) -> None:
     text = RELEASED.replace("RELEASE", barrier)
-    assert len(sass.early_arrivals(sass.instructions(C.jit_compile("planted", text, "sm_90a", "cubin")))) == early
+    assert len(sass.early_arrivals(sass.instructions(C.jit_compile("planted", text, HOPPER_TARGET, "cubin")))) == early
 
 
 # Machine code as nvdisasm lists it (CUDA 13.0), the bits of scoreboards with it: LDS.64 R24, [R23+0x1c0], which sets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from candidates import HOPPER_SMS, forced, grouped_candidates, straight, with_tile
+from candidates import forced, grouped_candidates, straight, with_tile
 from devices import EVERY_DEVICE, FEW
 from grouped_inputs import (
     Contiguous,
@@ -20,6 +20,7 @@ from inputs import GuardedOutput, ceil_div
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 N, K = 392, 272
 # swapped, rows, cols: of one and two warpgroups, of each way through the K blocks, and of 64 to 256 rows of an expert.

@@ -10,6 +10,7 @@ from grouped_inputs import contiguous, masked
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 FETCHED = "cp.async.bulk.prefetch.tensor.3d.L2.global"
 # A CTA's first tile by the table of groups, and the likely one: group, row, col of each; -1 for none.
@@ -106,16 +107,16 @@ def test_no_more_k_blocks_than_there_are() -> None:
 
 def test_nobody_asks_before_the_preceding_kernel_has_ended() -> None:
     """Operands may be what it writes."""
-    fields = {"num_sms": 132, "m": 4096, "expected_m": 20, "n": 6144, "k": 7168, "groups": 32}
+    fields = {"num_sms": HOPPER_SMS, "m": 4096, "expected_m": 20, "n": 6144, "k": 7168, "groups": 32}
     kernel = C.problem_kernel("masked", fields)
-    ptx = bytes(C.jit_compile(kernel["name"], kernel["text"], "sm_90a", "ptx")).decode()
+    ptx = bytes(C.jit_compile(kernel["name"], kernel["text"], HOPPER_TARGET, "ptx")).decode()
     assert 0 < ptx.index("griddepcontrol.wait") < ptx.index("cp.async.bulk.prefetch.tensor")
 
 
 def test_where_padding_is_left_out_nobody_guesses() -> None:
     """The order of experts follows from their counts."""
     fields = {"m": 4096, "expected_m": 192, "n": 6144, "k": 7168, "groups": 32}
-    assert "256x128" in str(C.explain("masked", {"num_sms": 132, **fields})).splitlines()[0]
+    assert "256x128" in str(C.explain("masked", {"num_sms": HOPPER_SMS, **fields})).splitlines()[0]
     assert sass.UTMAPF not in [word & sass.OPCODE for word in sass.of_problem("masked", fields)]
     few = fields | {"expected_m": 20}
     assert sass.UTMAPF in [word & sass.OPCODE for word in sass.of_problem("masked", few)]

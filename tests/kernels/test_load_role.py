@@ -7,6 +7,7 @@ import pytest
 import sass
 
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 DENSE = {"m": 64, "n": 7168, "k": 2048}
 EXPERTS = {"m": 4096, "expected_m": 20, "n": 6144, "k": 7168, "groups": 32}
@@ -48,7 +49,7 @@ def test_with_a_table_all_threads_meet_at_one_place(grouping, fields, places) ->
 def test_two_threads_share_the_barriers(m) -> None:
     fields = DENSE | {"m": m}
     code = opcodes("dense", fields)
-    stages = int(str(C.explain("dense", {"num_sms": 132, **fields})).split(" stages ")[1].split()[0])
+    stages = int(str(C.explain("dense", {"num_sms": HOPPER_SMS, **fields})).split(" stages ")[1].split()[0])
     runs = "".join("i" if opcode == sass.SYNCS_INIT else " " for opcode in code).split()
     assert max(map(len, runs)) <= stages + 2  # those of the store warp
     assert sum(map(len, runs)) >= 2 * stages

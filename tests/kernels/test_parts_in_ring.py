@@ -6,7 +6,7 @@ from __future__ import annotations
 import bf16_inputs
 import pytest
 import torch
-from candidates import HOPPER_SMS, candidates, forced_tile, with_tile
+from candidates import candidates, forced_tile, with_tile
 from devices import FEW
 from fresh import copied_package, run
 from inputs import GuardedOutput, random_blocks, random_rows
@@ -15,6 +15,7 @@ from reference import difference, product_nt
 
 import deep_gemm
 from deep_gemm import simulator
+from deep_gemm._targets import HOPPER_SMS
 
 CONFIGS = [(False, 64, 2), (False, 96, 2), (False, 128, 2), (False, 64, 3), (True, 64, 3), (True, 128, 2)]
 N = 136

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from candidates import HOPPER_SMS, forced_tile
+from candidates import forced_tile
 from devices import FEW
 from grouped_inputs import contiguous, masked, run_experts
 from inputs import GuardedOutput, random_blocks, random_rows
@@ -19,6 +19,7 @@ from reference import assert_matches, product_nt
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 SEEN = Path(__file__).resolve().parents[1] / "data" / "cluster_places.json"
 
@@ -66,7 +67,9 @@ def test_clusters_of_a_gpc_are_neighbours() -> None:
     assert as_they_come < 0.05 * most
 
 
-@pytest.mark.parametrize(("num_sms", "clusters", "size"), [(130, 65, 2), (78, 39, 2), (132, 40, 3), (144, 72, 2)])
+@pytest.mark.parametrize(
+    ("num_sms", "clusters", "size"), [(130, 65, 2), (78, 39, 2), (HOPPER_SMS, 40, 3), (144, 72, 2)]
+)
 def test_elsewhere_they_walk_as_they_come(num_sms, clusters, size) -> None:
     """On another chip, and where not all could run at once."""
     assert list(C.places_by_gpc(num_sms, clusters, size)) == list(range(clusters))

@@ -18,7 +18,7 @@ import bf16_inputs
 import k_grouped_inputs as k_grouped
 import pytest
 import torch
-from candidates import HOPPER_SMS, forced_tile, parse
+from candidates import forced_tile, parse
 from devices import on_simulator
 from grouped_inputs import Contiguous, Masked, alignment_of, contiguous, masked, run_experts
 from inputs import (
@@ -37,6 +37,7 @@ from reference import assert_matches, product_nt
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 DTYPES = [torch.bfloat16, torch.float32]
 EXTENTS = [1, 7, 8, 16, 33, 63, 64, 65, 127, 128, 129, 191, 193, 255, 256, 300]

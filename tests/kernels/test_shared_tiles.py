@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import bf16_inputs
 import pytest
 import torch
-from candidates import HOPPER_SMS, forced_tile, parse
+from candidates import forced_tile, parse
 from devices import FEW
 from fresh import copied_package, run
 from inputs import GuardedOutput, random_blocks, random_rows, random_values
@@ -17,6 +17,7 @@ from reference import BF16_TOLERANCES, assert_matches, product_nt
 
 import deep_gemm
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 WGRAD = {"recipe": (1, 1, 128)}
 ADDED = {"fp32_output": 1, "per_row_b": 1, "add_c": 1, "in_place": 1}

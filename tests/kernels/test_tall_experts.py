@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from candidates import HOPPER_SMS, forced, grouped_candidates, straight
+from candidates import forced, grouped_candidates, straight
 from devices import EVERY_DEVICE, FEW
 from grouped_inputs import Contiguous, Masked, assert_zero_padding, contiguous, masked
 from inputs import GuardedOutput, ceil_div
@@ -13,6 +13,7 @@ from inputs import GuardedOutput, ceil_div
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 N, K = 264, 272
 TALL = 1024

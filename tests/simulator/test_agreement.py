@@ -15,10 +15,11 @@ from pathlib import Path
 import agreement
 import pytest
 import torch
-from candidates import HOPPER_SMS, forced
+from candidates import forced
 from reference import TOLERANCES, difference, product_nt
 
 from deep_gemm import jit, simulator
+from deep_gemm._targets import HOPPER_SMS
 
 pytestmark = pytest.mark.gpu
 

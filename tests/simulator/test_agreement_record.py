@@ -12,10 +12,11 @@ from pathlib import Path
 import agreement
 import pytest
 import torch
-from candidates import HOPPER_SMS, forced
+from candidates import forced
 from reference import TOLERANCES, product_nt
 
 from deep_gemm import simulator
+from deep_gemm._targets import HOPPER_SMS
 
 RECORD = Path(__file__).resolve().parents[1] / "data" / "h200_agreement.jsonl"
 HEADERS, PAIRS = agreement.read(RECORD)

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from candidates import HOPPER_SMS, Candidate, candidates
+from candidates import Candidate, candidates
 from inputs import Operand, random_blocks, random_rows
 from reference import Product, difference
 
 import deep_gemm
+from deep_gemm._targets import HOPPER_SMS
 
 PROBLEMS = [(1, 136, 272), (33, 100, 400), (64, 256, 512), (129, 264, 640), (200, 512, 1024), (256, 384, 784)]
 CONFIGS_OF_EACH = 5

@@ -15,7 +15,7 @@ extern "C" __global__ void doubler(const __grid_constant__ Params params) {
 
 COMPILE = f"""
 TEXT = {TEXT!r}
-def compile(name="doubler", factor="2.0f", target="sm_90a", output="cubin"):
+def compile(name="doubler", factor="2.0f", target=HOPPER_TARGET, output="cubin"):
     return bytes(C.jit_compile(name, TEXT % factor, target, output)).hex()
 """
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from deep_gemm._extension import C
-
-HOPPER_SMS = 132
+from deep_gemm._targets import HOPPER_SMS
 
 LINE = re.compile(
     r"(?P<frame>straight|swapped) (?P<rows>\d+)x(?P<cols>\d+) "

@@ -6,6 +6,8 @@ import shutil
 
 import pytest
 
+from deep_gemm._targets import HOPPER_TARGET
+
 COMPILERS = [
     pytest.param({"DG_JIT_USE_NVRTC": 1}, id="nvrtc"),
     pytest.param(
@@ -24,5 +26,5 @@ extern "C" __global__ void sample(const __grid_constant__ Params params) {
 """
 
 
-def compile_code(text: str, target: str = "sm_90a", output: str = "cubin", after: str = "") -> str:
+def compile_code(text: str, target: str = HOPPER_TARGET, output: str = "cubin", after: str = "") -> str:
     return f"result = bytes(C.jit_compile('sample', {text!r}, {target!r}, {output!r})).hex()\n{after}"

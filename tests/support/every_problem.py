@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from itertools import chain, product
 from pathlib import Path
 
-from candidates import HOPPER_SMS, parse
+from candidates import parse
 from cases import PUBLIC_WEIGHTS
 
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
 
 TOKENS = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096]
 OTHER_WEIGHTS = [(129, 128), (1000, 1024), (5120, 272)]  # rows of D that TMA cannot store, K tails, few K blocks

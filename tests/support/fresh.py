@@ -76,7 +76,8 @@ _server: Server | None = None
 
 
 def start(code: str, **environment: Any) -> Running:
-    """Start code in a new process. `C`, `jit` and `torch` are there; an environment value of None unsets it."""
+    """Start code in a new process. `C`, `jit`, `torch`, `os` and `HOPPER_TARGET` are there; an environment value of
+    None unsets it."""
     global _server
     _server = _server or Server()
     return _server.start(code, {name: None if value is None else str(value) for name, value in environment.items()})
@@ -135,8 +136,9 @@ def _serve() -> None:
 
     from deep_gemm import jit
     from deep_gemm._extension import C
+    from deep_gemm._targets import HOPPER_TARGET
 
-    names = {"C": C, "jit": jit, "torch": torch, "os": os}
+    names = {"C": C, "jit": jit, "torch": torch, "os": os, "HOPPER_TARGET": HOPPER_TARGET}
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

@@ -32,12 +32,13 @@ from __future__ import annotations
 import sys
 
 import torch
-from candidates import HOPPER_SMS, candidates, forced, forced_tile, grouped_candidates, straight
+from candidates import candidates, forced, forced_tile, grouped_candidates, straight
 from grouped_inputs import contiguous, masked
 from inputs import Operand, random_blocks, random_rows, random_values, with_row_padding
 from reference import assert_matches, product_nt
 
 import deep_gemm
+from deep_gemm._targets import HOPPER_SMS
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -170,7 +171,7 @@ def bf16() -> None:
     m, n, k = 300, 264, 200
     a, b = (random_values((rows, k), DEVICE, seed).bfloat16() for seed, rows in enumerate((m, n)))
     pad = with_row_padding(a.T, -m % 8)
-    for rows, cols, sms in ((128, 128, 2), (64, 64, 132)):
+    for rows, cols, sms in ((128, 128, 2), (64, 64, HOPPER_SMS)):
         before = deep_gemm.get_num_sms()
         deep_gemm.set_num_sms(min(sms, before))
         try:

@@ -6,9 +6,8 @@ import re
 import struct
 from typing import NamedTuple
 
-from candidates import HOPPER_SMS
-
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 INSTRUCTION_BYTES = 16
 OPCODE, PREDICATE, ALWAYS = 0xFFF, 0xF000, 0x7000  # bits of an instruction's first word; of no predicate
@@ -57,7 +56,7 @@ def entry(text: str) -> str:
 def of_problem(grouping: str, fields: dict[str, int]) -> list[int]:
     """The instructions of the kernel that a problem gets: fields as C.problem_kernel takes them."""
     kernel = C.problem_kernel(grouping, {"num_sms": HOPPER_SMS, **fields})
-    return instructions(C.jit_compile(kernel["name"], kernel["text"], "sm_90a", "cubin"))
+    return instructions(C.jit_compile(kernel["name"], kernel["text"], HOPPER_TARGET, "cubin"))
 
 
 def target(index: int, branch: int) -> int:
