@@ -13,7 +13,10 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import paths  # noqa: F401
 from shapes import ALIGNMENT, KINDS, Sizes
+
+from deep_gemm._targets import HOPPER_SMS
 
 HEADER = Path(__file__).resolve().parent.parent / "csrc" / "config" / "sm90" / "cost_constants.hpp"
 DENSE, WGRAD, CONTIGUOUS, MASKED, KGROUPED, BF16 = range(len(KINDS))
@@ -85,7 +88,7 @@ class Configs:
         more than that. Selection refuses those that cannot."""
         dense = (self.kind == DENSE) | (self.kind == WGRAD) | (self.kind == BF16)
         large = (self.rows < 256) & (self.rows * self.cols >= 128 * 192)
-        return dense & (self.cluster_k == 2) & (self.turns == 1) & ((self.tiles * 2 > 132) | large)
+        return dense & (self.cluster_k == 2) & (self.turns == 1) & ((self.tiles * 2 > HOPPER_SMS) | large)
 
     @cached_property
     def k_ctas(self) -> np.ndarray:
@@ -312,7 +315,7 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray, waves: np.nd
     return cycles + np.where(c.shares_last, x["shared_cycles"], 0)
 
 
-def estimate_us(x: dict[str, float], c: Configs, num_sms: int = 132) -> np.ndarray:
+def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> np.ndarray:
     """Estimated time of each config."""
     swapped = c.swap_ab == 1
     cluster = c.cluster_rows * c.cluster_cols * c.cluster_k

@@ -13,6 +13,8 @@ from cost_model import Configs
 from predict import candidates
 from shapes import KINDS, sizes_of
 
+from deep_gemm._targets import HOPPER_SMS
+
 COLUMNS = ["swap_ab", "rows", "cols", "cluster_rows", "cluster_cols", "cluster_k", "turns", "us"]
 # Held fixed by `fit`: the clock, which only scales the other cycle counts, and what no calibration has, of D and BF16.
 FIXED = (
@@ -111,7 +113,7 @@ class Data:
         for path in paths:
             document = json.loads(path.read_text())
             assert document["columns"] == COLUMNS, f"{path} has other columns"
-            self.num_sms = num_sms = document["machine"].get("num_sms", 132)
+            self.num_sms = num_sms = document["machine"].get("num_sms", HOPPER_SMS)
             for problem in document["problems"]:
                 case = problem["case"]
                 if case[0] not in kinds:

@@ -12,6 +12,8 @@ from pathlib import Path
 import paths  # noqa: F401
 from shapes import ALIGNMENT, Sizes, sizes_of
 
+from deep_gemm._targets import HOPPER_SMS
+
 _LINE = re.compile(
     r"(straight|swapped) (\d+)x(\d+) cluster (\d+)x(\d+)x(\d+) turns (\d+) warpgroups (\d+) stages (\d+) .*strip "
     r"(\d+): ([\d.e+-]+) us$"
@@ -36,7 +38,7 @@ class Candidate:
         return text if turns == 1 else f"{text} turns {turns}"
 
 
-def fields_of(sizes: Sizes, num_sms: int = 132) -> tuple[str, dict[str, int]]:
+def fields_of(sizes: Sizes, num_sms: int = HOPPER_SMS) -> tuple[str, dict[str, int]]:
     """A problem as C.explain and C.problem_kernel take it."""
     fields = {"m": sizes.m, "n": sizes.n, "k": sizes.k, "num_sms": num_sms}
     groups = {**fields, "groups": sizes.groups}
@@ -51,13 +53,13 @@ def fields_of(sizes: Sizes, num_sms: int = 132) -> tuple[str, dict[str, int]]:
     }[sizes.kind]
 
 
-def explain(sizes: Sizes, num_sms: int = 132) -> str:
+def explain(sizes: Sizes, num_sms: int = HOPPER_SMS) -> str:
     from deep_gemm._extension import C
 
     return C.explain(*fields_of(sizes, num_sms))
 
 
-def candidates(sizes: Sizes, num_sms: int = 132) -> list[Candidate]:
+def candidates(sizes: Sizes, num_sms: int = HOPPER_SMS) -> list[Candidate]:
     """Legal configs, cheapest first."""
     found = []
     for line in explain(sizes, num_sms).splitlines():
@@ -76,7 +78,7 @@ def totals() -> dict[str, int]:
     return {json.dumps(row["case"]): row["total"] for row in rows if "total" in row}
 
 
-def selected(case: Sequence, num_sms: int = 132) -> tuple[str, float] | None:
+def selected(case: Sequence, num_sms: int = HOPPER_SMS) -> tuple[str, float] | None:
     """The config that selection picks for a case, and its estimate in microseconds; None for kinds it does not know.
 
     Rows of a contiguous layout and the K of K groups are rounded up first, so the estimate is of more than there is.

@@ -20,6 +20,8 @@ import torch
 import tvm_ffi
 from paths import ROOT
 
+from deep_gemm._targets import HOPPER_SMS
+
 BURST = 250  # with three kernels a call still below the depth of the launch queue, 1024
 BURSTS = 40
 ALWAYS_NEW = 2048  # more tensors than any cache of ours remembers
@@ -141,7 +143,7 @@ def calls_without_launch(device: torch.device) -> Calls:
     a = fp8(0, 512, device=device), torch.ones(0, 4, device=device)
     b = fp8(256, 512, device=device), torch.ones(2, 4, device=device)
     d = torch.empty(0, 256, device=device, dtype=torch.bfloat16)
-    problem = {"num_sms": 132, "n": 7168, "k": 2048}
+    problem = {"num_sms": HOPPER_SMS, "n": 7168, "k": 2048}
     rows = itertools.count(1)
     found: Calls = {
         "checked, nothing launched (m = 0)": lambda: deep_gemm.fp8_gemm_nt(a, b, d),

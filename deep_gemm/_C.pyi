@@ -1,7 +1,7 @@
 """What the native runtime, `_C.so`, exports: see `DEEP_GEMM_EXPORT` in csrc/*_api.cpp.
 
 `_C.so` is no Python module. `deep_gemm._extension` loads it and hands it on as `C`, and this file tells type checkers
-and readers what `C` has. Arguments are positional only. tests/test_stubs.py compares names and argument counts.
+and readers what `C` has. Arguments are positional only. tests/api/test_stubs.py compares names and argument counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence

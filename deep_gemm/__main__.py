@@ -16,8 +16,6 @@ import torch
 from deep_gemm import __version__, jit
 from deep_gemm._cache_command import cache
 from deep_gemm._demo import (
-    HOPPER_SMS,
-    HOPPER_TARGET,
     SIMULATOR_SHAPE,
     demo,
     doctor,
@@ -31,6 +29,7 @@ from deep_gemm._demo import (
 )
 from deep_gemm._extension import C
 from deep_gemm._progress import progress
+from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 
 def explain(arguments: argparse.Namespace) -> int:

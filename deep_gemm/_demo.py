@@ -14,8 +14,8 @@ import deep_gemm
 
 from . import jit
 from ._extension import C
+from ._targets import HOPPER_SMS, HOPPER_TARGET
 
-HOPPER_TARGET, HOPPER_SMS = "sm_90a", 132
 GPU_SHAPE = (4096, 7168, 2048)
 SIMULATOR_SHAPE = (64, 256, 512)
 Scaled = tuple[torch.Tensor, torch.Tensor]  # an FP8 operand and its scales

@@ -17,6 +17,7 @@ import torch  # noqa: E402
 from machine import describe  # noqa: E402
 
 from deep_gemm._extension import C  # noqa: E402
+from deep_gemm._targets import HOPPER_TARGET  # noqa: E402
 from deep_gemm.jit import compile_many  # noqa: E402
 
 SMEM_BYTES = 232448  # a block's limit; a CTA that asks for it has its SM to itself
@@ -62,11 +63,11 @@ class Bench:
         parser = argparse.ArgumentParser(description=self.what)
         parser.add_argument("--out", type=Path, help=f"directory for {self.name}.json")
         parser.add_argument("--commit", help="commit to record, where there is no .git")
-        parser.add_argument("--compile-only", action="store_true", help="for sm_90a, without a GPU")
+        parser.add_argument("--compile-only", action="store_true", help="for Hopper, without a GPU")
         parser.add_argument("--simulate", action="store_true", help="small variants on the simulator: no speed")
         arguments = parser.parse_args()
         if arguments.compile_only:
-            return self.compile(self.variants, "sm_90a", "cubin")
+            return self.compile(self.variants, HOPPER_TARGET, "cubin")
         variants = self.variants
         if arguments.simulate:
             variants = list(dict.fromkeys(self.smaller(variant) for variant in variants)) if self.smaller else []

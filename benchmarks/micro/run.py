@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between")
     parser.add_argument("--seconds", type=float, default=60, help="that one part may take")
     parser.add_argument("--commit", help="commit to record, where there is no .git")
-    parser.add_argument("--compile-only", action="store_true", help="for sm_90a, without a GPU")
+    parser.add_argument("--compile-only", action="store_true", help="for Hopper, without a GPU")
     parser.add_argument("--simulate", action="store_true", help="small variants on the simulator: no speed")
     arguments = parser.parse_args()
     handed_on = [f"--{name}" for name in ("compile-only", "simulate") if getattr(arguments, name.replace("-", "_"))]

@@ -1,7 +1,7 @@
 // The few calls of the CUDA driver that the runtime needs, looked up in libcuda.so.1 at their first use.
 //
 // No CUDA header is included, so that building needs no toolkit. Types and constants are those of cuda.h, under our
-// names; `tests/test_compilers.py` compares them with a toolkit's cuda.h where there is one.
+// names; `tests/jit/test_compilers.py` compares them with a toolkit's cuda.h where there is one.
 #pragma once
 
 #include <cstddef>

@@ -9,17 +9,18 @@ import torch
 
 from deep_gemm import simulator
 from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_TARGET
 
 HERE = Path(__file__).parent
 SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 5)]  # and seeds: what most tests run under
-HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n"
+HEADER = f".version 8.6\n.target {HOPPER_TARGET}\n.address_size 64\n"
 
 
 def compile_cuda(file: str, **macros: int) -> str:
     """PTX of a CUDA C++ file of this folder, through the library's own JIT (and its cache)."""
     defines = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     text = f'{defines}#line 1 "{file}"\n{(HERE / file).read_text()}'
-    return bytes(C.jit_compile(file.split(".")[0], text, "sm_90a", "ptx")).decode()
+    return bytes(C.jit_compile(file.split(".")[0], text, HOPPER_TARGET, "ptx")).decode()
 
 
 def kernel(body: str, registers: str = "", shared: str = "", declarations: str = "") -> str:

@@ -37,7 +37,7 @@ public:
     DG_DEVICE void run(Totals& total, const Tile& tile, const Meanwhile& meanwhile) {
         // The place in the ring, and the descriptors made of it, belong in uniform registers. Where ptxas is not sure
         // that all lanes count alike, as behind a scheduler that loads, it moves each of them there (R2UR) while wgmma
-        // waits for it. tests/test_every_kernel.py looks for such moves.
+        // waits for it. tests/kernels/test_every_kernel.py looks for such moves.
         int32_t k_blocks = counts_by_argument(c) ? k_blocks_ : tile.k_blocks;
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
@@ -114,7 +114,7 @@ private:
     /// All that the warp has loaded from the stage must have come. The hardware does not order loads and the arrival:
     /// behind loads of other warps (of C, say) some took so long that the copy engine had been told, and had replaced
     /// what they read (docs/kernels.md). `read` is of loads that may still be under way; those from before wgmma that
-    /// are over are not. tests/test_every_kernel.py looks for arrivals that come too early.
+    /// are over are not. tests/kernels/test_every_kernel.py looks for arrivals that come too early.
     DG_DEVICE void release(int32_t stage, uint32_t read = 0) const {
         const uint32_t barrier = ptx::when_loaded(smem_.empty(stage), read);
         const int32_t lane = threadIdx.x % 32;

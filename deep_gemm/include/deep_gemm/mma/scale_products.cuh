@@ -58,7 +58,7 @@ struct ScaleProducts {
     ///
     /// wgmma reads them until it is waited for. ptxas (CUDA 13.0) gave their registers away earlier when they were
     /// copies of what had been computed under wgmma, and products went wrong. So each is computed behind the wait, and
-    /// of the one before, of which nothing is left. tests/test_every_kernel.py looks for writes to operands of wgmma.
+    /// of the one before, of which nothing is left. test_every_kernel.py looks for writes to operands of wgmma.
     DG_DEVICE void multiply(const Smem<c>& smem, int32_t stage) {
         const uint32_t nothing = blockIdx.y;  // ptxas does not know that
 #pragma unroll

@@ -1,0 +1,333 @@
+"""python -m deep_gemm: what it prints, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import fresh
+import pytest
+from cached import COMPILE
+from devices import why_no_gpu
+
+import deep_gemm
+from deep_gemm._targets import HOPPER_TARGET
+
+ROOT = Path(deep_gemm.__file__).resolve().parent.parent
+
+
+RUN = """
+import sys
+from deep_gemm.__main__ import main
+sys.argv = ["deep_gemm", *{arguments!r}]
+try:
+    result = main()
+except SystemExit as left:
+    result = left.code
+sys.stdout.flush()
+"""
+
+
+def run(*arguments: str, **environment: object) -> tuple[int, str]:
+    """Exit status, and what was printed, errors too."""
+    cache = os.environ.get("DG_JIT_CACHE_DIR")
+    outcome = fresh.check(RUN.format(arguments=arguments), **{"DG_JIT_CACHE_DIR": cache, **environment})
+    return outcome.result, outcome.stderr
+
+
+def succeed(*arguments: str, **environment: object) -> str:
+    status, printed = run(*arguments, **environment)
+    assert status == 0, printed
+    return printed
+
+
+def refuse(*arguments: str, **environment: object) -> str:
+    status, printed = run(*arguments, **environment)
+    assert status in (1, 2), printed
+    assert "Traceback" not in printed
+    return printed
+
+
+def facts_of(path: Path, **changes: object) -> dict:
+    """What an entry's kernel.json says, after changes to it."""
+    file = path / "kernel.json"
+    facts = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps(facts))
+    return facts
+
+
+@pytest.fixture
+def kernels(cache: Path) -> dict[str, Path]:
+    """The entries of a cache with three kernels, by name."""
+    fresh.check(COMPILE + "for name in ('first', 'second', 'third'): compile(name)", DG_JIT_CACHE_DIR=cache)
+    return {path.name.split(".")[0]: path for path in (cache / "cache").iterdir()}
+
+
+def left_in(cache: Path) -> list[str]:
+    return sorted(path.name.split(".")[0] for path in (cache / "cache").iterdir())
+
+
+def test_version() -> None:
+    assert succeed("--version") == f"deep_gemm {deep_gemm.__version__}\n"
+
+
+def test_doctor_names_what_it_found() -> None:
+    printed = succeed("doctor")
+    assert deep_gemm.__version__ in printed
+    for name in ("GPU", "driver", "compiler", "cache"):
+        assert f"  {name} " in printed
+
+
+def test_the_default_runs_a_gemm_and_checks_it() -> None:
+    command = [sys.executable, "-m", "deep_gemm"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = done.stdout
+    assert "right: differs from the FP64 product" in printed
+    if why_no_gpu():
+        assert "nothing ran on a GPU" in printed
+        assert f"for {HOPPER_TARGET}" in printed
+    else:
+        assert "TFLOPS" in printed
+
+
+def test_explain_prints_candidates_reasons_and_the_choice() -> None:
+    printed = succeed("explain", "64", "2112", "7168")
+    assert printed.count("->") == 1
+    assert "refused: " in printed
+    assert "constexpr GemmConfig kConfig{" in printed
+
+
+def test_explain_knows_bf16() -> None:
+    printed = succeed("explain", "4096", "7168", "2048", "--bf16")
+    assert ".operand = ElementType::bf16" in printed
+    assert ".k = 64}" in printed
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    command = [sys.executable, "-m", "deep_gemm", "explain", "512", "2112", "7168", "--all"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("0", "128", "128"), "a whole number from 1 up is wanted, not '0'"),
+        (("64", "7168", "2047"), "K must be a multiple of 16, but is 2047: pad A and B with zeros to K=2048"),
+        (("64", "7168", "2048", "--sms", "0"), "a whole number from 1 up is wanted, not '0'"),
+        (("4000000000", "7168", "2048"), "M must be between 1 and 2^31 - 1, but is 4000000000"),
+    ],
+)
+def test_explain_refuses_what_calls_refuse(arguments, said) -> None:
+    assert said in refuse("explain", *arguments)
+
+
+@pytest.mark.parametrize("options", [[], ["--bf16"]], ids=["fp8", "bf16"])
+def test_precompile_needs_no_gpu_and_says_what_it_stored(cache, options) -> None:
+    command = ("precompile", "256x512", "--max-m", "16", *options)
+    printed = succeed(*command, DG_JIT_CACHE_DIR=cache)
+    images = len(list(cache.rglob("*.cubin")))
+    assert f": {images} kernels for {HOPPER_TARGET}" in printed
+    assert re.search(rf"compiled +{images}\n +found +0 .*\n +failed +0\n", printed)
+    assert f"{images} of {images} ({cache})" in printed
+    printed = succeed(*command, DG_JIT_CACHE_DIR=cache)
+    assert re.search(rf"compiled +0\n +found +{images} compiled earlier\n", printed)
+    assert f"{images} of {images} ({cache})" in printed
+
+
+@pytest.mark.parametrize("place", ["below a file", "nowhere"])
+def test_precompile_says_that_nothing_could_be_stored(tmp_path, place) -> None:
+    (tmp_path / "file").touch()
+    directory = tmp_path / "file" / "cache" if place == "below a file" else ""
+    status, printed = run("precompile", "256x512", "--max-m", "16", DG_JIT_CACHE_DIR=directory, HOME=None)
+    assert status == 1
+    assert re.search(r"compiled +1\n", printed)
+    assert re.search(r"in the cache +0 of 1 \(", printed)
+    assert re.search(r"not stored +1, which end with this process", printed)
+
+
+def test_precompile_says_what_failed(cache) -> None:
+    status, printed = run("precompile", "256x512", "--max-m", "16", "--target", "sm_9", DG_JIT_CACHE_DIR=cache)
+    assert status == 1
+    assert "failed: fp8_gemm_sm90_dense_swapped_64x8: " in printed
+    assert re.search(r"compiled +0\n", printed)
+    assert re.search(r"in the cache +0 of 1 \(", printed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("7168x2047",), "K must be a multiple of 16, but is 2047: pad A and B with zeros to K=2048"),
+        (("7168x2048", "--max-m", "0"), "--max-m: a whole number from 1 up is wanted, not '0'"),
+        (("7168x2048", "--sms", "-1"), "--sms: a whole number from 1 up is wanted, not '-1'"),
+        (("7168*2048",), "a weight's shape is NxK, as 7168x2048, not '7168*2048'"),
+        (("7168x2048x1",), "a weight's shape is NxK, as 7168x2048, not '7168x2048x1'"),
+        (("0x2048",), "a weight's shape is NxK, as 7168x2048, not '0x2048'"),
+    ],
+)
+def test_precompile_refuses_what_calls_refuse(cache, arguments, said) -> None:
+    assert said in refuse("precompile", *arguments, DG_JIT_CACHE_DIR=cache)
+    assert not cache.exists()
+
+
+def test_cache_list_shows_each_kernel(cache, kernels) -> None:
+    lines = succeed("cache", "list", DG_JIT_CACHE_DIR=cache).splitlines()
+    assert [line.split()[-1] for line in lines] == sorted(path.name for path in kernels.values())
+    assert all(f" {HOPPER_TARGET} " in line and " cubin " in line for line in lines)
+
+
+def test_cache_size_adds_up_files(cache, kernels) -> None:
+    (cache / "tuned").mkdir()
+    (cache / "tuned" / "answer.json").write_text("x" * 3_000_000)
+    printed = succeed("cache", "size", DG_JIT_CACHE_DIR=cache)
+    assert re.search(r"cache +3 kernels +0\.0 MB", printed)
+    assert re.search(r"tuned +1 winners +3\.0 MB", printed)
+    assert re.search(r"all +3\.0 MB", printed)
+
+
+def test_cache_verify_finds_nothing_in_an_intact_cache(cache, kernels) -> None:
+    assert "3 kernels" in (printed := succeed("cache", "verify", DG_JIT_CACHE_DIR=cache))
+    assert "none damaged" in printed
+
+
+def flip(path: Path) -> None:
+    image = bytearray((path / "kernel.cubin").read_bytes())
+    image[100] ^= 1
+    (path / "kernel.cubin").write_bytes(image)
+
+
+def replace_by_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES = {
+    "its image is not what was written": flip,
+    "its image has another size": lambda path: (path / "kernel.cubin").write_bytes(b"short"),
+    "no readable file": lambda path: replace_by_pipe(path / "kernel.json"),
+    "kernel.ptx": lambda path: replace_by_pipe(path / "kernel.cubin"),
+    "its kernel.json belongs to something else": lambda path: (path / "kernel.json").write_text("{"),
+    "its kernel.json belongs to something else ": lambda path: facts_of(path, key="0" * 32) and None,
+}
+
+
+@pytest.mark.parametrize("said", DAMAGES)
+def test_cache_verify_reports_and_removes_what_is_damaged(cache, kernels, said) -> None:
+    DAMAGES[said](kernels["second"])
+    status, printed = run("cache", "verify", DG_JIT_CACHE_DIR=cache)
+    assert status == 1
+    assert f"damaged: {kernels['second']}: " in printed
+    assert said.strip() in printed
+    assert "1 damaged" in printed
+    assert left_in(cache) == ["first", "second", "third"]
+    assert "1 damaged, deleted" in succeed("cache", "verify", "--remove", DG_JIT_CACHE_DIR=cache)
+    assert left_in(cache) == ["first", "third"]
+    assert "none damaged" in succeed("cache", "verify", DG_JIT_CACHE_DIR=cache)
+
+
+def test_cache_clear(cache, kernels) -> None:
+    (cache / "mine").mkdir()
+    assert "deleted 3 kernels; 0 are left" in succeed("cache", "clear", DG_JIT_CACHE_DIR=cache)
+    assert left_in(cache) == []
+    assert not list((cache / "drafts").iterdir())
+    assert (cache / "mine").exists()
+
+
+def used(path: Path, year: int) -> None:
+    """Let an entry have been used last in a year."""
+    seconds = datetime(year, 1, 1).timestamp()
+    os.utime(path, (seconds, seconds))
+
+
+def test_cache_prune_by_age(cache, kernels) -> None:
+    (kernels["third"] / "kernel.json").unlink()
+    used(kernels["first"], 2020)
+    used(kernels["third"], 1980)
+    assert "deleted 2 kernels; 1 are left" in succeed("cache", "prune", "--older-than", "30", DG_JIT_CACHE_DIR=cache)
+    assert left_in(cache) == ["second"]
+
+
+def grow(kernels: dict[str, Path]) -> None:
+    """A megabyte each, used last in the order second, third, first."""
+    for year, name in enumerate(("second", "third", "first"), start=2020):
+        (kernels[name] / "kernel.sass").write_bytes(bytes(1_000_000))
+        used(kernels[name], year)
+
+
+def test_cache_prune_by_size_deletes_what_was_unused_for_longest(cache, kernels) -> None:
+    grow(kernels)
+    assert "deleted 0 kernels" in succeed("cache", "prune", "--max-mb", "4", DG_JIT_CACHE_DIR=cache)
+    assert "deleted 1 kernels; 2 are left" in succeed("cache", "prune", "--max-mb", "2.5", DG_JIT_CACHE_DIR=cache)
+    assert left_in(cache) == ["first", "third"]
+
+
+def test_cache_prune_by_both(cache, kernels) -> None:
+    grow(kernels)
+    used(kernels["first"], 2100)
+    printed = succeed("cache", "prune", "--max-mb", "1.5", "--older-than", "30", DG_JIT_CACHE_DIR=cache)
+    assert "deleted 2 kernels; 1 are left" in printed
+    assert left_in(cache) == ["first"]
+    succeed("cache", "prune", "--max-mb", "0", "--older-than", "30", DG_JIT_CACHE_DIR=cache)
+    assert left_in(cache) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("prune",), "--max-mb, --older-than DAYS, or both"),
+        (("prune", "--max-mb", "-1"), "a number from 0 up is wanted, not '-1'"),
+        (("prune", "--older-than", "week"), "a number from 0 up is wanted, not 'week'"),
+        (("list", "--remove"), "unrecognized arguments: --remove"),
+        ((), "required: action"),
+    ],
+)
+def test_cache_says_what_is_wrong(cache, kernels, arguments, said) -> None:
+    assert said in refuse("cache", *arguments, DG_JIT_CACHE_DIR=cache)
+    assert len(left_in(cache)) == 3
+
+
+@pytest.mark.parametrize("action", ["list", "size", "verify", "clear"])
+def test_cache_without_a_directory_says_so(action) -> None:
+    assert "there is no cache directory" in refuse("cache", action, DG_JIT_CACHE_DIR=None, HOME=None)
+
+
+@pytest.mark.parametrize("action", ["list", "size", "verify", "clear"])
+def test_an_empty_cache_is_no_error(cache, action) -> None:
+    succeed("cache", action, DG_JIT_CACHE_DIR=cache)
+
+
+@pytest.mark.skipif(why_no_gpu() is None, reason="this machine has a GPU")
+def test_bench_without_a_gpu_says_so() -> None:
+    assert "nothing was measured" in refuse("bench", "64", "256", "512")
+
+
+@pytest.mark.parametrize("schedule", ["lazy", "random"])
+def test_simulate(schedule) -> None:
+    printed = succeed("simulate", "33", "136", "272", "--schedule", schedule, "--seed", "3")
+    assert "right: differs from the FP64 product" in printed
+    assert re.search(r"hazards +none", printed)
+
+
+def test_simulate_has_a_shape_of_its_own() -> None:
+    assert "M=64 N=256 K=512" in succeed("simulate")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("64", "128", "100"), "K must be a multiple of 16"),
+        (("0", "128", "128"), "a whole number from 1 up is wanted, not '0'"),
+        (("x", "1", "16"), "'x'"),
+    ],
+)
+def test_simulate_says_what_is_wrong_in_a_line(arguments, said) -> None:
+    assert said in refuse("simulate", *arguments)

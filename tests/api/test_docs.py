@@ -1,0 +1,44 @@
+"""Documents: what they link to, and the result files and tests that they cite, are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENTS = sorted(
+    path for path in ROOT.rglob("*.md") if not any(part[0] == "." for part in path.relative_to(ROOT).parts)
+)
+SOURCES = [path for folder in ("csrc", "deep_gemm", "benchmarks") for path in (ROOT / folder).rglob("*.*")]
+CITING = DOCUMENTS + sorted(path for path in SOURCES if path.suffix in (".py", ".pyi", ".cuh", ".hpp", ".cpp"))
+TESTS = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", document.read_text())
+    missing = [link for link in links if not (document.parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/performance.md", "docs/kernels.md"])
+def test_cited_files_are_kept(name) -> None:
+    """JSON files, by their path, or by their name alone where they are results."""
+    cited = re.findall(r"`([\w/]+\.jsonl?)`", (ROOT / name).read_text())
+    assert cited
+    assert [file for file in cited if not (ROOT / file if "/" in file else RESULTS / file).exists()] == []
+
+
+def test_cited_tests_are_there() -> None:
+    """By their path, or in brackets by their name."""
+    wrong = []
+    for document in CITING:
+        text = document.read_text()
+        paths = re.findall(r"\btests/[\w/]+\.\w+", text)
+        names = re.findall(r"`(test_\w+\.py)`", text) if document.suffix == ".md" else []
+        wrong += [(document.name, path) for path in paths if not (ROOT / path).exists() and "test_x.py" not in path]
+        wrong += [(document.name, name) for name in names if name not in TESTS]
+    assert wrong == []

@@ -1,0 +1,188 @@
+"""Importing is light: no driver, no compiler, no setting read; it works before a fork and without a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from fresh import check, run
+
+from deep_gemm._targets import HOPPER_TARGET
+
+KERNEL = 'extern "C" __global__ void sample(float* x) { x[threadIdx.x] *= 2; }'
+
+
+def python(code: str, **environment: str | None) -> str:
+    """Run code in a new interpreter (fresh.py imports before it forks; here the import itself is looked at)."""
+    variables = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
+    variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_opens_neither_driver_nor_compiler():
+    code = """
+import torch
+def mapped():
+    return {line.split("/", 1)[1].strip() for line in open("/proc/self/maps") if "/" in line}
+before = mapped()
+import deep_gemm
+import deep_gemm.jit
+new = mapped() - before
+print(*[path for path in new if any(name in path for name in ("libcuda", "nvrtc", "nvidia"))])
+assert any("_C.so" in path for path in new), new
+"""
+    assert python(code).split() == []
+
+
+def test_import_asks_about_gpus_without_the_cuda_runtime():
+    """The runtime would start the driver, and children of a later fork could not use CUDA."""
+    code = """
+import os, torch
+seen = []
+def is_available():
+    seen.append(os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+    return False
+torch.cuda.is_available = is_available
+torch.cuda.device_count = lambda: seen.append("counted")
+import deep_gemm
+print(*seen, os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+"""
+    *seen, after = python(code, PYTORCH_NVML_BASED_CUDA_CHECK=None).split()
+    assert set(seen) <= {"1"}
+    assert after == "None"
+    assert python(code, PYTORCH_NVML_BASED_CUDA_CHECK="0").split()[-1] == "0"
+
+
+@pytest.mark.gpu
+def test_children_of_a_fork_after_the_import_use_cuda():
+    code = """
+import os, torch, deep_gemm
+from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
+def work():
+    x = torch.randn(64, 256, device="cuda", dtype=torch.bfloat16)
+    w = torch.randn(128, 256, device="cuda", dtype=torch.bfloat16)
+    d = torch.empty(64, 128, device="cuda", dtype=torch.bfloat16)
+    deep_gemm.fp8_gemm_nt(per_token_cast_to_fp8(x, False), per_block_cast_to_fp8(w, False), d)
+    return deep_gemm.testing.calc_diff(d, x @ w.T) < 1e-2
+children = []
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if work() else 1)
+    children.append(child)
+print(*[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], work())
+"""
+    assert python(code).split() == ["0", "0", "True"]
+
+
+def test_import_reads_no_setting():
+    code = """
+import os, deep_gemm.jit
+os.environ["DG_JIT_DEBUG"] = "1"
+first = deep_gemm.jit.settings()["debug"]
+os.environ["DG_JIT_DEBUG"] = "0"
+print(first, deep_gemm.jit.settings()["debug"])
+"""
+    # Read at the first use, and once.
+    assert python(code, DG_JIT_DEBUG=None).split() == ["True", "True"]
+
+
+def test_import_brings_the_subpackages_and_nothing_heavy():
+    code = """
+import sys, torch
+before = set(sys.modules)
+import deep_gemm
+print(deep_gemm.utils.ceil_div(5, 2), deep_gemm.testing.calc_diff, deep_gemm.jit.settings, deep_gemm.simulator.options)
+print(*[name for name in set(sys.modules) - before if name.startswith(("torch._dynamo", "torch._inductor", "triton"))])
+assert not torch.cuda.is_initialized()
+"""
+    functions, heavy = python(code).splitlines()
+    assert functions.startswith("3 <function calc_diff")
+    assert heavy == ""
+
+
+def test_import_without_home(tmp_path):
+    assert python("import deep_gemm; print(deep_gemm.__version__)", HOME=None).strip()
+
+
+@pytest.mark.slow
+def test_import_takes_at_most_300_ms_beside_torch():
+    code = """
+import time, torch
+start = time.perf_counter()
+import deep_gemm
+print(time.perf_counter() - start)
+"""
+    # The machine may be busy: the best of three is what importing costs.
+    assert min(float(python(code)) for _ in range(3)) < 0.3
+
+
+DRIVER = """
+try:
+    C.cuda_driver()
+    result = "driver"
+except RuntimeError as error:
+    result = str(error)
+"""
+
+
+def test_machine_without_a_driver_says_so():
+    message = check(DRIVER).result
+    if message == "driver":
+        pytest.skip("this machine has a driver")
+    assert "CUDA" in message
+    assert "libcuda.so.1" in message or "No GPU is visible" in message
+
+
+def test_compiles_without_a_driver(fresh_cache):
+    check(f"C.jit_compile('sample', {KERNEL!r}, {HOPPER_TARGET!r}, 'cubin')", DG_JIT_CACHE_DIR=fresh_cache)
+
+
+def test_forked_process_compiles_what_its_parent_did_not(fresh_cache):
+    """Both sides of a fork go on working, also where the parent had compiled before it."""
+    code = f"""
+def compile(factor):
+    return C.jit_compile("sample", {KERNEL!r}.replace("2", factor), {HOPPER_TARGET!r}, "cubin")
+compile("2")
+child = os.fork()
+if child == 0:
+    compile("3")
+    compile("2")
+    os._exit(0 if jit.statistics()["compiled"] == 2 else 1)
+compile("4")
+result = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), jit.statistics()["compiled"]]
+"""
+    assert check(code, DG_JIT_CACHE_DIR=fresh_cache).result == [0, 2]
+
+
+def test_unknown_cuda_device_is_refused():
+    outcome = run("C.device_facts(False, 63)")
+    assert outcome.status != 0
+    assert "CUDA device 63 does not exist" in outcome.stderr or "No CUDA driver" in outcome.stderr
+
+
+def test_forked_process_launches_though_its_parent_did(fresh_cache):
+    """The simulator's worker threads do not survive a fork; a child that counted on them would hang."""
+    text = (
+        "struct Params { float* x; };"
+        'extern "C" __global__ void sample(const __grid_constant__ Params params)'
+        "{ params.x[blockIdx.x * 32 + threadIdx.x] *= 2; }"
+    )
+    code = f"""
+import signal
+def launch():
+    x = torch.ones(128)
+    C.jit_launch("sample", {text!r}, 4, 32, 1, 0, False, [x], [])
+    return bool((x == 2).all())
+first = launch()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(0 if launch() else 1)
+result = [first, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
+"""
+    assert check(code, DG_JIT_CACHE_DIR=fresh_cache).result == [True, 0]

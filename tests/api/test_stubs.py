@@ -1,0 +1,32 @@
+"""deep_gemm/_C.pyi says what _C.so exports: the same names, with as many arguments."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from deep_gemm._extension import C
+
+ROOT = Path(__file__).resolve().parents[2]
+STUBS = {
+    node.name: len(node.args.posonlyargs) + len(node.args.args)
+    for node in ast.parse((ROOT / "deep_gemm" / "_C.pyi").read_text()).body
+    if isinstance(node, ast.FunctionDef)
+}
+
+
+def test_every_export_has_a_stub():
+    exports = {
+        name
+        for path in (ROOT / "csrc").rglob("*.cpp")
+        for name in re.findall(r"^DEEP_GEMM_EXPORT\((\w+),", path.read_text(), re.MULTILINE)
+    }
+    assert set(STUBS) == exports
+
+
+@pytest.mark.parametrize("name", STUBS)
+def test_argument_counts(name):
+    # No export takes twenty, so that nothing runs: the call is refused with the number that is wanted.
+    with pytest.raises(TypeError, match=rf"Expected {STUBS[name]} but got 20 arguments"):
+        getattr(C, name)(*range(20))

@@ -1,0 +1,116 @@
+"""Kernels are named for what runs: profilers show these names, and the API's public scripts look for parts of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from bf16_inputs import operands
+from grouped_inputs import contiguous, masked
+from inputs import random_blocks, random_rows
+
+import deep_gemm
+from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
+
+CPU = torch.device("cpu")
+
+
+def names(call: Callable[[], object]) -> list[str]:
+    """The kernels that a call launches."""
+    C.clear_simulator_reports()
+    call()
+    return [str(report["kernel"]) for report in json.loads(str(C.simulator_reports()))]
+
+
+def output(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+def dense_fp8() -> None:
+    deep_gemm.fp8_gemm_nt(random_rows((24, 256), CPU, 0), random_blocks((128, 256), CPU, 1), output(24, 128))
+
+
+def dense_bf16() -> None:
+    deep_gemm.bf16_gemm_nt(*operands(24, 128, 256, CPU), output(24, 128))
+
+
+def contiguous_experts() -> None:
+    case = contiguous([5, 3], 128, 256, CPU)
+    deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, case.output().tensor, case.indices)
+
+
+def masked_experts() -> None:
+    case = masked([5, 3], 40, 128, 256, CPU)
+    deep_gemm.m_grouped_fp8_gemm_nt_masked(case.a, case.b, case.output().tensor, case.counts, 16)
+
+
+def gradients_of_mn_major_operands() -> None:
+    """Both operands are transposed first, and the scales of both are brought into their layout."""
+    a, b = random_rows((64, 256), CPU, 0), random_rows((64, 256), CPU, 1)
+    d = output(64, 64, dtype=torch.float32)
+    deep_gemm.fp8_gemm_tn(
+        (a.data.T.contiguous(), a.scales.T), (b.data.T.contiguous(), b.scales.T), d, recipe=(1, 1, 128)
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted", "grouping"),
+    [
+        (dense_fp8, ["fp8_gemm_", "gemm_"], "dense"),
+        (dense_bf16, ["bf16_gemm", "gemm_"], "dense"),
+        (contiguous_experts, ["fp8_gemm_", "gemm_"], "m_contiguous"),
+        (masked_experts, ["fp8_gemm_", "gemm_"], "masked"),
+        (gradients_of_mn_major_operands, ["fp8_gemm_", "gemm_"], "dense"),
+    ],
+)
+def test_one_kernel_of_a_product_is_found_by_its_name(call, wanted: Sequence[str], grouping: str) -> None:
+    launched = names(call)
+    for part in wanted:
+        [gemm] = {name for name in launched if part in name}
+        assert re.fullmatch(rf"(fp8|bf16)_gemm_sm90_{grouping}(_swapped)?_\d+x\d+(_cluster\dx\dx\d)?(_turns\d)?", gemm)
+    assert ("bf16_gemm" in " ".join(launched)) == (call is dense_bf16)
+
+
+def test_a_product_names_the_tile_that_explain_shows() -> None:
+    for fields in ({"m": 64, "n": 7168, "k": 2048}, {"m": 4096, "n": 4096, "k": 7168}, {"m": 1, "n": 576, "k": 7168}):
+        fields = {**fields, "num_sms": HOPPER_SMS}
+        kernel = C.problem_kernel("dense", fields)
+        turned, tile, _, cluster, _, turns = str(C.explain("dense", fields)).split()[:6]
+        name = f"fp8_gemm_sm90_dense{'_swapped' if turned == 'swapped' else ''}_{tile}"
+        name += "" if cluster == "1x1x1" else f"_cluster{cluster}"
+        name += "" if turns == "1" else f"_turns{turns}"
+        assert kernel["name"] == name
+        assert f"\n{name}(const __grid_constant__" in str(kernel["text"])
+
+
+def test_kernels_before_a_product_say_what_they_do() -> None:
+    launched = names(gradients_of_mn_major_operands)
+    assert sum(name.startswith("transpose_fp8") for name in launched) == 2
+    assert sum(name.startswith("transpose_scales") for name in launched) == 2
+
+
+SCALES = torch.exp2(torch.randint(-8, 8, (33, 5)).float())
+
+
+def pack_k_groups() -> None:
+    ks = [128, 512]
+    scales = torch.exp2(torch.randint(-8, 8, (5, 32)).float())
+    deep_gemm.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(scales, torch.tensor(ks, dtype=torch.int32), ks)
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [
+        (lambda: deep_gemm.get_mn_major_tma_aligned_tensor(SCALES), "transpose"),
+        (lambda: deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(SCALES), "pack_fp32_into_ue8m0"),
+        (pack_k_groups, "pack_fp32_into_ue8m0"),
+    ],
+)
+def test_layout_kernels_are_found_by_their_names(call, wanted: str) -> None:
+    [name] = names(call)
+    assert wanted in name
+    assert "gemm_" not in name

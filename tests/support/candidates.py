@@ -1,0 +1,132 @@
+"""What selection considered for a problem, read from the lines that `explain` prints."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
+
+LINE = re.compile(
+    r"(?P<frame>straight|swapped) (?P<rows>\d+)x(?P<cols>\d+) "
+    r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) turns (?P<turns>\d+) "
+    r"warpgroups (?P<warpgroups>\d+) stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
+    r"(?:: (?P<cost>\S+) us|: refused, (?P<refusal>.*))"
+)
+
+
+@dataclass
+class Candidate:
+    swapped: bool
+    rows: int
+    cols: int
+    cluster_shape: tuple[int, int, int]
+    warpgroups: int
+    turns: int  # warpgroups that share rows and take K blocks in turn
+    stages: int
+    smem: int
+    ctas: int
+    strip: int  # blocks of M walked together
+    cost: float | None
+    refusal: str | None
+
+    @property
+    def cluster(self) -> int:
+        return math.prod(self.cluster_shape)
+
+
+def candidates(m: int, n: int, k: int, num_sms: int = HOPPER_SMS) -> list[Candidate]:
+    return parse(C.explain("dense", {"m": m, "n": n, "k": k, "num_sms": num_sms}))
+
+
+def grouped_candidates(
+    kind: str,
+    groups: int,
+    m: int,
+    n: int,
+    k: int,
+    expected_m: int = 0,
+    alignment: int = 128,
+    num_sms: int = HOPPER_SMS,
+) -> list[Candidate]:
+    """`kind` is "m_contiguous", "m_psum" or "masked"; m is the height of one expert's matrix of a masked problem."""
+    sizes = {"groups": groups, "m": m, "n": n, "k": k, "num_sms": num_sms}
+    return parse(C.explain(kind, {**sizes, "expected_m": expected_m, "alignment": alignment}))
+
+
+def parse(text: str) -> list[Candidate]:
+    found = []
+    for line in text.splitlines():
+        match = LINE.fullmatch(line)
+        assert match, f"explain printed a line of another form: {line!r}"
+        part = match.groupdict()
+        found.append(
+            Candidate(
+                swapped=part["frame"] == "swapped",
+                rows=int(part["rows"]),
+                cols=int(part["cols"]),
+                cluster_shape=tuple(int(part[f"cluster_{side}"]) for side in ("rows", "cols", "k")),
+                warpgroups=int(part["warpgroups"]),
+                turns=int(part["turns"]),
+                stages=int(part["stages"]),
+                smem=int(part["smem"]),
+                ctas=int(part["ctas"]),
+                strip=int(part["strip"]),
+                cost=float(part["cost"]) if part["cost"] else None,
+                refusal=part["refusal"],
+            )
+        )
+    return found
+
+
+def with_tile(
+    found: list[Candidate],
+    swapped: bool,
+    rows: int,
+    cols: int,
+    cluster_shape: tuple[int, int, int] = (1, 1, 1),
+    turns: int = 1,
+) -> Candidate:
+    """The candidate with this tile."""
+    shape = (swapped, rows, cols, cluster_shape, turns)
+    (one,) = (c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns) == shape)
+    return one
+
+
+def straight(
+    found: list[Candidate], rows: int, cols: int, cluster_shape: tuple[int, int, int] = (1, 1, 1)
+) -> Candidate:
+    return with_tile(found, False, rows, cols, cluster_shape)
+
+
+@contextmanager
+def forced_tile(
+    device: torch.device,
+    problem: tuple[int, int, int],
+    swapped: bool,
+    rows: int,
+    cols: int,
+    cluster: tuple[int, int, int] = (1, 1, 1),
+    turns: int = 1,
+) -> Iterator[None]:
+    """Serve calls of this M, N and K (of K groups: of 256) on this device with one tile."""
+    where = (device.type == "cpu", device.index or 0)
+    C.force_config(*where, *problem, int(swapped), rows, cols, *cluster, turns)
+    try:
+        yield
+    finally:
+        C.force_config(*where, *problem, 0, 0, 0, 1, 1, 1, 1)
+
+
+@contextmanager
+def forced(device: torch.device, m: int, n: int, k: int, candidate: Candidate) -> Iterator[None]:
+    """The same with the candidate of a problem."""
+    tile = (candidate.swapped, candidate.rows, candidate.cols, candidate.cluster_shape, candidate.turns)
+    with forced_tile(device, (m, n, k), *tile):
+        yield

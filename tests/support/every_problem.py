@@ -1,0 +1,134 @@
+"""The problems whose kernels test_every_kernel.py compiles: those of the benchmarks, and what else decides a kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain, product
+from pathlib import Path
+
+from candidates import parse
+from cases import PUBLIC_WEIGHTS
+
+from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
+
+TOKENS = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096]
+OTHER_WEIGHTS = [(129, 128), (1000, 1024), (5120, 272)]  # rows of D that TMA cannot store, K tails, few K blocks
+# In place or not is the same where D is BF16.
+K_GROUPED_OUTPUTS = [
+    {},
+    {"add_c": 1},
+    {"fp32_output": 1},
+    {"fp32_output": 1, "add_c": 1},
+    {"fp32_output": 1, "add_c": 1, "in_place": 1},
+]
+CASES = Path(__file__).resolve().parents[2] / "benchmarks" / "cases.json"
+
+Problem = tuple[str, dict[str, int]]  # what C.problem_kernel takes
+
+
+def public_problems() -> Iterator[Problem]:
+    """What the benchmarks measure: every kernel of these is compiled."""
+    for what, *case in (row["case"] for row in json.loads(CASES.read_text())["rows"]):
+        if what == "dense":
+            m, n, k = case
+            yield "dense", {"m": m, "n": n, "k": k}
+        elif what == "bf16":
+            m, n, k = case
+            yield "dense", {"m": m, "n": n, "k": k, "bf16": 1}
+        elif what == "wgrad":
+            m, k, n = case
+            yield "dense", {"m": m, "n": n, "k": k, "per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
+        elif what == "contiguous":
+            groups, tokens, n, k = case
+            yield "m_contiguous", {"m": groups * tokens, "n": n, "k": k, "groups": groups}
+        elif what == "masked":
+            groups, tokens, n, k = case
+            yield "masked", {"m": 4096, "expected_m": tokens, "n": n, "k": k, "groups": groups}
+
+
+def dense_problems() -> Iterator[Problem]:
+    outputs = [
+        {},
+        {"fp32_output": 1},
+        {"add_c": 1},
+        {"fp32_output": 1, "add_c": 1},
+        {"fp32_output": 1, "add_c": 1, "in_place": 1},
+    ]
+    weights = [*PUBLIC_WEIGHTS, *OTHER_WEIGHTS]
+    # As fp8_gemm_nt and fp8_gemm_nn compile it, with scales of B per block and per row.
+    for (n, k), m, output, per_row_b in product(weights, TOKENS, outputs, (0, 1)):
+        yield "dense", {"m": m, "n": n, "k": k, "per_row_b": per_row_b, **output}
+    # fp8_gemm_tn and fp8_gemm_tt compile M and N in.
+    for n, k in weights:
+        yield "dense", {"m": 4096, "n": n, "k": k, "per_row_b": 1, "fp32_output": 1, "compiled_dims": 3}
+
+
+def grouped_problems() -> Iterator[Problem]:
+    rows = [row["case"] for row in json.loads(CASES.read_text())["rows"]]
+    shapes = {tuple(case[3:]) for case in rows if case[0] in ("contiguous", "masked")} | {(7168, 2048), (576, 512)}
+    outputs = ({}, {"fp32_output": 1}, {"per_row_b": 1})
+    for (n, k), (groups, tokens), output in product(
+        sorted(shapes), [(4, 8192), (8, 1024), (32, 512), (32, 192), (64, 128), (6, 20), (128, 8)], outputs
+    ):
+        shape = {"n": n, "k": k, "groups": groups, **output}
+        for alignment in (64, 128):
+            m = groups * max(tokens, alignment)
+            yield "m_contiguous", {"m": m, "alignment": alignment, **shape}
+            yield "m_psum", {"m": m, "alignment": alignment, "expected_m": tokens, **shape}
+        yield "masked", {"m": 4096, "expected_m": tokens, **shape}
+
+
+def bf16_problems() -> Iterator[Problem]:
+    outputs = [{}, {"add_c": 1}, {"fp32_output": 1}, {"fp32_output": 1, "add_c": 1, "in_place": 1}]
+    for (n, k), m, output, layout in product([*PUBLIC_WEIGHTS, *OTHER_WEIGHTS], TOKENS, outputs, range(4)):
+        yield (
+            "dense",
+            {"m": m, "n": n, "k": k, "bf16": 1, "mn_major_a": layout & 1, "mn_major_b": layout >> 1, **output},
+        )
+    for (groups, tokens), mn_major in product([(8, 4096), (32, 192), (64, 128), (32, 8)], (0, 1)):
+        shape = {"n": 4096, "k": 2048, "groups": groups, "bf16": 1, "mn_major_b": mn_major}
+        for grouping in ("m_contiguous", "m_psum"):
+            yield grouping, {"m": groups * max(tokens, 128), "alignment": 128, "expected_m": tokens, **shape}
+        yield "masked", {"m": 4096, "expected_m": tokens, **shape}
+    k_groups = {"bf16": 1, "mn_major_a": 1, "mn_major_b": 1, "group_maps": 1}
+    for (m, n), output in product([(4096, 7168), (576, 1024), (600, 1030)], K_GROUPED_OUTPUTS):
+        yield "k_contiguous", {"m": m, "n": n, "k": 32768, "groups": 8, **k_groups, **output}
+
+
+def k_grouped_problems() -> Iterator[Problem]:
+    sides = [(4096, 7168), (7168, 2048), (576, 1024), (600, 1030)]
+    for (m, n), groups, k, output, maps in product(sides, (4, 16, 64), (256, 8192), K_GROUPED_OUTPUTS, (0, 1)):
+        fields = {"m": m, "n": n, "k": k * groups, "groups": groups, "group_maps": maps, **output}
+        yield "k_contiguous", {"per_row_b": 1, **fields}
+
+
+def shared_problems() -> Iterator[Problem]:
+    """Every tile whose last ones pairs share, whatever selection makes of it: a problem of two waves, and 16 tiles."""
+    outputs = [{}, {"fp32_output": 1}, {"add_c": 1}, {"fp32_output": 1, "add_c": 1, "in_place": 1}]
+    for bf16, output, per_row_b, (m, n) in product((0, 1), outputs, (0, 1), [(2048, 2112), (2112, 7168), (700, 4000)]):
+        if bf16 and per_row_b:
+            continue
+        sizes = {"m": m, "n": n, "k": 7168, "bf16": bf16, "per_row_b": per_row_b, **output}
+        for c in parse(C.explain("dense", {"num_sms": HOPPER_SMS, **sizes})):
+            if c.cluster_shape == (1, 1, 2) and c.refusal is None and c.turns == 1 and c.ctas == HOPPER_SMS:
+                tile = {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols, "cluster_k": 2}
+                yield "dense", sizes | tile
+
+
+def direct_problems() -> Iterator[Problem]:
+    """Every tile of experts whose D goes out from registers, in pairs or not. (FP8's swapped tiles of 256 rows move
+    descriptors, whatever D is. Selection does not pick them.)"""
+    kinds = [{}, {"per_row_b": 1}, {"bf16": 1}]
+    for grouping, kind, fp32 in product(("masked", "m_contiguous", "m_psum"), kinds, (0, 1)):
+        sizes = {"m": 2048, "n": 4100, "k": 2048, "groups": 4, "expected_m": 500, "fp32_output": fp32, **kind}
+        for c in parse(C.explain(grouping, {"num_sms": HOPPER_SMS, **sizes})):
+            if c.cluster == 1 and c.refusal is None and (kind.get("bf16") or not (c.swapped and c.rows == 256)):
+                yield grouping, sizes | {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols}
+
+
+def every_problem() -> Iterator[Problem]:
+    experts = grouped_problems(), k_grouped_problems(), direct_problems()
+    some = dense_problems(), *experts, bf16_problems(), shared_problems()
+    return chain(public_problems(), *some)

@@ -1,0 +1,124 @@
+"""The CUDA path without a GPU: a driver that launches nothing, and tensors in host memory that say they lie on one.
+
+Nothing is computed. What a call takes is then our part and tvm-ffi's; what the driver is asked for can be read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import tvm_ffi
+
+ROOT = Path(__file__).resolve().parents[2]
+CUDA = 2  # DLPack's number of the device type
+CODES = {torch.float8_e4m3fn: 10, torch.float32: 2, torch.bfloat16: 4, torch.int32: 0}
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+_kept: list[object] = []  # nothing here frees: a benchmark's tensors live as long as it does
+
+
+class _Capsule:
+    """What `tvm_ffi.from_dlpack` takes."""
+
+    def __init__(self, tensor: torch.Tensor, index: int) -> None:
+        extents = ctypes.c_int64 * tensor.dim()
+        shape, strides = extents(*tensor.shape), extents(*tensor.stride())
+        self.device = (CUDA, index)
+        self.managed = _Managed(
+            _DLTensor(
+                tensor.data_ptr(),
+                *self.device,
+                tensor.dim(),
+                CODES[tensor.dtype],
+                tensor.element_size() * 8,
+                1,
+                ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
+                ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64)),
+                0,
+            )
+        )
+        _kept.append((tensor, shape, strides, self.managed))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, **_: object) -> object:
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return new(ctypes.addressof(self.managed), b"dltensor", None)
+
+
+def pose_as_cuda(tensor: torch.Tensor, index: int = 0) -> tvm_ffi.Tensor:
+    """The same memory, said to lie on a GPU."""
+    return tvm_ffi.from_dlpack(_Capsule(tensor, index))
+
+
+def running_backwards(tensor: torch.Tensor) -> tvm_ffi.Tensor:
+    """A matrix's rows from the last to the first, which torch's strides cannot say."""
+    capsule = _Capsule(tensor, 0)
+    lent = capsule.managed.tensor
+    capsule.device = (lent.device_type, lent.device_id) = (1, 0)
+    lent.data += (tensor.shape[0] - 1) * tensor.stride(0) * tensor.element_size()
+    lent.strides[0] = -tensor.stride(0)
+    return tvm_ffi.from_dlpack(capsule)
+
+
+def load_fake_driver(silent: bool) -> None:
+    """Make tests/support/driver/fake_libcuda.cpp this process's libcuda.so.1, before anything looks for that.
+
+    It takes kernels of any parameters, and unless `silent` prints a line for each call of the driver.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="deep_gemm_driver_"))
+    library = folder / "libcuda.so.1"
+    source = Path(__file__).resolve().parent / "driver" / "fake_libcuda.cpp"
+    command = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", f"-I{ROOT / 'csrc'}", str(source)]
+    subprocess.run([*command, "-Wl,-soname,libcuda.so.1", "-o", str(library)], check=True)
+    # A later dlopen("libcuda.so.1") finds a library of that name already loaded.
+    fake = ctypes.CDLL(str(library))
+    fake.fake_take_any_parameters()
+    if silent:
+        fake.fake_be_silent()
+
+
+def launches(code: str) -> list[str]:
+    """The driver's lines of what `code` launches."""
+    return driver_lines(code, "launch ")
+
+
+def driver_lines(code: str, start: str) -> list[str]:
+    """The driver's lines that start so, of `code` run in a process of its own. It has `torch`, `deep_gemm` and
+    `pose_as_cuda`."""
+    head = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).resolve().parent)!r})
+from fake_driver import load_fake_driver, pose_as_cuda
+load_fake_driver(silent=False)
+import torch, deep_gemm
+"""
+    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.splitlines() if line.startswith(start)]
