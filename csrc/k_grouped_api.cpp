@@ -2,7 +2,8 @@
 // or zero.
 #include <tvm/ffi/container/array.h>
 
-#include "api/k_grouped.hpp"
+#include "api/checks_k_grouped.hpp"
+#include "api/gemm.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -15,7 +16,7 @@ bool k_grouped_fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView s
                         TensorView grouped_layout, Optional<TensorView> c, int64_t compiled_dims, bool psum,
                         bool group_by_group) {
     const std::vector<int64_t> sizes(ks.begin(), ks.end());
-    const std::optional<TensorView> added = c.has_value() ? std::optional<TensorView>(c.value()) : std::nullopt;
+    const std::optional<TensorView> added = ffi::to_optional(c);
     const auto check = group_by_group ? check_k_grouped_nt : check_k_grouped_tn;
     return run_k_grouped(check({a, &sfa}, {b, &sfb}, d, sizes, grouped_layout, added, compiled_dims, psum));
 }
@@ -23,7 +24,7 @@ bool k_grouped_fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView s
 bool k_grouped_bf16_gemm(TensorView a, TensorView b, TensorView d, Array<int64_t> ks, TensorView grouped_layout,
                          Optional<TensorView> c, int64_t compiled_dims, bool psum) {
     const std::vector<int64_t> sizes(ks.begin(), ks.end());
-    const std::optional<TensorView> added = c.has_value() ? std::optional<TensorView>(c.value()) : std::nullopt;
+    const std::optional<TensorView> added = ffi::to_optional(c);
     return run_k_grouped(check_k_grouped_tn({a}, {b}, d, sizes, grouped_layout, added, compiled_dims, psum));
 }
 

@@ -1,24 +1,13 @@
 // What Python's deep_gemm/layout.py calls. Results are allocated there; here they are checked and filled.
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/extra/c_env_api.h>
-
 #include "api/lender.hpp"
 #include "api/scale_layout.hpp"
+#include "api/tensors.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
 namespace {
 
-using tvm::ffi::TensorView;
-
-Device& device_of(const TensorView& tensor) {
-    const DLDevice device = tensor.device();
-    require_type(device.device_type == kDLCPU || device.device_type == kDLCUDA,
-                 "scales must be on a CPU or a CUDA device, but are on DLPack device type ",
-                 static_cast<int>(device.device_type));
-    const bool simulated = device.device_type == kDLCPU;
-    return Device::get({.simulated = simulated, .index = simulated ? 0 : device.device_id});
-}
+Device& device_of(const TensorView& sf) { return Device::get(device_id_of(sf, "sf")); }
 
 bool is_word(const TensorView& tensor) {
     const DLDataType type = tensor.dtype();
@@ -27,12 +16,7 @@ bool is_word(const TensorView& tensor) {
 
 template <typename Word>
 Word* words_of(const TensorView& tensor) {
-    return reinterpret_cast<Word*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
-}
-
-int32_t to_int32(int64_t value, const char* what) {
-    require(value >= 0 && value < (int64_t{1} << 31), what, " is ", value, ", which does not fit 32 bits");
-    return static_cast<int32_t>(value);
+    return reinterpret_cast<Word*>(data_of(tensor));
 }
 
 /// sf [groups, source rows, k] in any strides -> out [groups, rows, words], MN-major with rows padded to `padded_rows`.

@@ -199,7 +199,7 @@ def scale_layout_transform_k_grouped(
 def scale_layout_arch_major(tensor: Tensor, /) -> int:
     """Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell."""
 
-# csrc/python_api.cpp: GEMM.
+# csrc/dense_api.cpp: dense products.
 
 def fp8_gemm(
     a: Tensor,
@@ -222,6 +222,8 @@ def fp8_gemm(
 
 def bf16_gemm(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None, layout: int, /) -> bool:
     """`fp8_gemm` of BF16 operands, which may be MN-major: no scales."""
+
+# csrc/plans_api.cpp: plans by other ways than selection.
 
 def force_config(
     simulated: bool,

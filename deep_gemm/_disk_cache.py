@@ -163,7 +163,7 @@ def _read(directory: Path) -> tuple[CacheEntry, dict[str, Any]]:
         raise ValueError(f"its {FACTS} is missing")
     try:
         facts = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"its {FACTS} is no JSON: {error}") from error
     missing = [field for field in _JSON_FIELDS if field not in facts] if isinstance(facts, dict) else _JSON_FIELDS
     if missing:

@@ -12,7 +12,7 @@
 #include "../util/interrupt.hpp"
 #include "call.hpp"
 #include "plan_cache.hpp"
-#include "transpose.hpp"
+#include "workspace.hpp"
 
 namespace deep_gemm {
 

@@ -1,8 +1,12 @@
-// The journey of a K-grouped call, after its checks.
+// What only K-grouped calls do on their journey: operands that are aligned group by group, and launches in parts.
 #pragma once
 
+#include <algorithm>
+#include <span>
+
 #include "checks_k_grouped.hpp"
-#include "gemm.hpp"
+#include "operand_copies.hpp"
+#include "params.hpp"
 
 namespace deep_gemm {
 
@@ -61,43 +65,17 @@ inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const 
     }
 }
 
-/// Returns false where no group has any K, so that D is C or zero: the caller writes it.
-inline bool run_k_grouped(KGroupedCall k) {
-    begin_cold_call();
-    GemmCall& call = k.call;
-    Problem& problem = call.problem;
-    if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;
-    if (problem.k == 0) return false;
-    const uint64_t generation = Generation::now();
-    Device& device = Device::get(call.device);
-    CallSettings::of(call.device).apply(problem, device.facts());
-    const LaunchPlan* plan = &PlanCache::of(device).get(device, problem, generation);
-    void* stream = current_stream(call.device);
-    const ScaleWorkspace workspace_a = require_layout(device, call.scales_a, stream);
-    const ScaleWorkspace workspace_b = require_layout(device, call.scales_b, stream);
-    Workspace copy_of_a, copy_of_b;
-    for (const auto& [operand, copy] : {std::pair{&call.a, &copy_of_a}, std::pair{&call.b, &copy_of_b}}) {
+/// Operands as the kernel reads them, each in memory of its own where it had to be copied.
+inline void require_readable(Device& device, KGroupedCall& k, void* stream, Workspace& copy_of_a,
+                             Workspace& copy_of_b) {
+    for (const auto& [operand, copy] : {std::pair{&k.call.a, &copy_of_a}, std::pair{&k.call.b, &copy_of_b}}) {
         if (!k.group_by_group)
-            *operand = align_k_groups(device, *operand, call.k_groups, k.k_blocks, stream, *copy);
-        else if (problem.operand == ElementType::bf16)
-            *operand = require_readable(device, *operand, problem.operand, stream, *copy);
+            *operand = align_k_groups(device, *operand, k.call.k_groups, k.k_blocks, stream, *copy);
+        else if (k.call.problem.operand == ElementType::bf16)
+            *operand = require_readable(device, *operand, ElementType::bf16, stream, *copy);
         else
             require_readable_flat(device, *operand, stream, *copy);
     }
-    const auto launch = [&](const GemmCall& any_call, const LaunchPlan& any_plan) {
-        if (k.group_by_group) return launch_group_by_group(device, any_plan, any_call, k.ks, stream);
-        GemmParams params;
-        fill_params(params, device, any_call, any_plan);
-        device.launch(*any_plan.kernel, may_start_early(any_plan.shape, device), &params, sizeof(params), stream,
-                      extents_of(any_call));
-    };
-    LaunchPlan tuned;
-    if (plan->untuned) [[unlikely]] {
-        tuned = tune(device, call, *plan, stream, launch);
-        plan = &tuned;
-    }
-    launch(call, *plan);
-    return true;
 }
 
 }  // namespace deep_gemm

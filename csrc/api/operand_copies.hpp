@@ -39,7 +39,7 @@ inline Matrix copy_lines(Device& device, const Matrix& source, ElementType type,
     const int64_t pieces = (length * size + kCopyLinesPiece - 1) / kCopyLinesPiece,
                   warps = pieces * lines * source.groups;
     require(warps < (int64_t{1} << 31), "an operand to copy has ", warps,
-            " pieces of 512 bytes, more than a grid holds");
+            " pieces of 512 bytes, more than a launch counts");
     const CopyLinesParams params{.source = reinterpret_cast<const uint8_t*>(source.data),
                                  .target = reinterpret_cast<uint8_t*>(copy.data),
                                  .source_group_stride = source.group_stride * size,
@@ -54,12 +54,10 @@ inline Matrix copy_lines(Device& device, const Matrix& source, ElementType type,
     const CopyLinesConfig config{.unit_bytes = 1 << std::countr_zero(places)};
     static KernelTable<4> table;
     const auto variant = static_cast<size_t>(std::countr_zero(places));
-    const Kernel& kernel = table.get(device, variant, [&] { return render(config); });
     const Extent extents[] = {{source.data, source.bytes, "operand to copy", false},
                               {copy.data, copy.bytes, "copied operand", true}};
-    const LaunchShape shape{.grid = static_cast<uint32_t>((warps + kCopyLinesWarps - 1) / kCopyLinesWarps),
-                            .block = kCopyLinesThreads};
-    device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), stream, extents);
+    const Blocks blocks{(warps + kCopyLinesWarps - 1) / kCopyLinesWarps, kCopyLinesThreads, "an operand to copy"};
+    table.launch(device, variant, [&] { return render(config); }, blocks, params, extents, stream);
     return copy;
 }
 

@@ -16,7 +16,6 @@
 #include "call.hpp"
 #include "generation.hpp"
 #include "lender.hpp"
-#include "plan_cache.hpp"
 
 namespace deep_gemm {
 

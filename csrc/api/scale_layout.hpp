@@ -1,18 +1,13 @@
-// Launches the scale-layout kernels: one source text per config, kept as a kernel pointer per device.
+// Launches the scale-layout kernels.
 #pragma once
 
 #include <deep_gemm/kernels/scale_layout_params.cuh>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <initializer_list>
 #include <string>
 
-#include "../device/device.hpp"
-#include "../jit/kernel.hpp"
-#include "../util/require.hpp"
-#include "call_settings.hpp"
+#include "kernel_table.hpp"
 
 namespace deep_gemm {
 
@@ -64,45 +59,15 @@ inline ScaleLayoutConfig choose_scale_layout(const ScaleLayoutParams& params, Sc
     return config;
 }
 
-/// Kernels that were loaded before, found without a lock and without rendering their text again.
-template <size_t kVariants>
-class KernelTable {
-public:
-    template <typename Render>
-    const Kernel& get(Device& device, size_t variant, Render&& render_source) {
-        const DeviceId id = device.id();
-        // The simulator's target, and with it the kernel, can change; the JIT keeps kernels of each.
-        if (id.simulated) return *jit::get_kernel(device, render_source(), 0);
-        require_runtime(id.index >= 0 && id.index < kMaxDevices, "device index ", id.index, " is not below ",
-                        kMaxDevices);
-        std::atomic<const Kernel*>& entry = entries_[id.index][variant];
-        const Kernel* kernel = entry.load(std::memory_order_acquire);
-        if (kernel == nullptr) {
-            kernel = jit::get_kernel(device, render_source(), 0);
-            entry.store(kernel, std::memory_order_release);
-        }
-        return *kernel;
-    }
-
-private:
-    static constexpr int kMaxDevices = 64;
-    std::array<std::array<std::atomic<const Kernel*>, kVariants>, kMaxDevices> entries_ = {};
-};
-
 inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleEncoding encoding, void* stream) {
-    if (params.num_groups == 0 || params.padded_rows == 0 || params.k_scales == 0) return;
     const ScaleLayoutConfig config = choose_scale_layout(params, encoding);
     size_t tile_index = 0;
     while (kScaleTileKs[tile_index] != config.tile_k) ++tile_index;
     static KernelTable<3 * 2 * kScaleTileKs.size()> table;
     const size_t variant = (static_cast<size_t>(encoding) * 2 + config.rows_first) * kScaleTileKs.size() + tile_index;
-    const Kernel& kernel = table.get(device, variant, [&] { return render(config); });
-
     const int64_t k_tiles = (params.k_scales + config.tile_k - 1) / config.tile_k;
     const int64_t row_tiles = (params.padded_rows + kScaleTileRows - 1) / kScaleTileRows;
-    const int64_t blocks = k_tiles * row_tiles * params.num_groups;
-    require(blocks < (int64_t{1} << 31), "scales need ", blocks, " blocks of 32 rows, more than a grid holds");
-
+    const Blocks blocks{k_tiles * row_tiles * params.num_groups, kScaleLayoutThreads, "the layout of scales"};
     const int64_t source_rows = (params.rows + params.row_granularity - 1) / params.row_granularity;
     const int64_t last = (params.num_groups - 1) * params.group_stride + (source_rows - 1) * params.row_stride +
                          (params.k_scales - 1) * params.k_stride;
@@ -111,8 +76,7 @@ inline void launch_scale_layout(Device& device, const ScaleLayoutParams& params,
     const Extent extents[] = {
         {.data = params.source, .bytes = static_cast<size_t>(last + 1) * source_bytes, .name = "sf", .writable = false},
         {.data = params.target, .bytes = target_words * 4, .name = "transformed sf", .writable = true}};
-    const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = kScaleLayoutThreads};
-    device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), stream, extents);
+    table.launch(device, variant, [&] { return render(config); }, blocks, params, extents, stream);
 }
 
 /// Elements of K that may share a scale of K groups.
@@ -120,16 +84,13 @@ inline constexpr std::array<int32_t, 2> kKGroupedGranularities = {32, 128};
 
 inline void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutParams& params, int32_t gran_k,
                                           void* stream) {
-    if (params.k_words == 0 || params.padded_rows == 0) return;
     static KernelTable<kKGroupedGranularities.size()> table;
     const size_t variant = std::ranges::find(kKGroupedGranularities, gran_k) - kKGroupedGranularities.begin();
     require(variant < kKGroupedGranularities.size(), "scales of K groups are one per 32 or per 128 of K, not per ",
             gran_k);
-    const Kernel& kernel = table.get(device, variant, [&] { return render_k_grouped(gran_k); });
 
     const int64_t row_blocks = (params.padded_rows + kScaleLayoutThreads - 1) / kScaleLayoutThreads;
-    const int64_t blocks = row_blocks * params.k_words;
-    require(blocks < (int64_t{1} << 31), "scales need ", blocks, " blocks, more than a grid holds");
+    const Blocks blocks{row_blocks * params.k_words, kScaleLayoutThreads, "the layout of K groups' scales"};
     const int64_t last = (params.k_scales - 1) * params.k_stride + (params.rows - 1) * params.row_stride;
     const size_t source_words = params.k_scales == 0 || params.rows == 0 ? 0 : static_cast<size_t>(last + 1);
     const Extent extents[] = {{.data = params.source, .bytes = source_words * 4, .name = "sf", .writable = false},
@@ -141,8 +102,7 @@ inline void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLay
                                .bytes = static_cast<size_t>(params.k_words) * params.padded_rows * 4,
                                .name = "packed sf",
                                .writable = true}};
-    const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = kScaleLayoutThreads};
-    device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), stream, extents);
+    table.launch(device, variant, [&] { return render_k_grouped(gran_k); }, blocks, params, extents, stream);
 }
 
 }  // namespace deep_gemm

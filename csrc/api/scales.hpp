@@ -4,6 +4,7 @@
 
 #include "call.hpp"
 #include "scale_layout.hpp"
+#include "workspace.hpp"
 
 namespace deep_gemm {
 
@@ -13,23 +14,19 @@ inline bool is_mn_major_aligned(const Scales& s) {
            reinterpret_cast<uintptr_t>(s.data) % kTmaAlignment == 0;
 }
 
-/// Memory for scales in the required layout. From torch's allocator on its current stream, so it is legal while a CUDA
-/// graph is captured, and may be released as soon as the kernel that reads it has been launched.
-using ScaleWorkspace = std::optional<tvm::ffi::Tensor>;
-
-inline ScaleWorkspace require_layout(Device& device, Scales& s, void* stream) {
-    if (s.kind != ScaleKind::per_row && !s.exponents) return {};
+/// The scales themselves where the kernel can read them, else a copy in `workspace`, made on `stream`.
+inline void require_layout(Device& device, Scales& s, void* stream, Workspace& workspace) {
+    if (s.kind != ScaleKind::per_row && !s.exponents) return;
     if (is_mn_major_aligned(s)) {
         // A single row or column carries an arbitrary stride; the tensor map wants a legal one.
         if (s.k_scales == 1) s.k_stride = (s.rows + 3) / 4 * 4;
-        return {};
+        return;
     }
     const int64_t padded = (s.rows + 3) / 4 * 4;
-    const DLDevice dl = device.id().simulated ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, device.id().index};
-    tvm::ffi::Tensor target = tvm::ffi::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, {s.groups, s.k_scales, padded},
-                                                             DLDataType{kDLFloat, 32, 1}, dl);
+    const int64_t elements = s.groups * s.k_scales * padded;
+    workspace = allocate_bytes(device, elements * static_cast<int64_t>(sizeof(float)));
     const ScaleLayoutParams params{.source = reinterpret_cast<const uint32_t*>(s.data),
-                                   .target = static_cast<uint32_t*>(target.data_ptr()),
+                                   .target = static_cast<uint32_t*>(workspace->data_ptr()),
                                    .group_stride = s.group_stride,
                                    .row_stride = s.row_stride,
                                    .k_stride = s.k_stride,
@@ -40,10 +37,9 @@ inline ScaleWorkspace require_layout(Device& device, Scales& s, void* stream) {
                                    .num_groups = static_cast<int32_t>(s.groups),
                                    .row_granularity = 1};
     launch_scale_layout(device, params, s.exponents ? ScaleEncoding::exponent_bytes : ScaleEncoding::words, stream);
-    s.data = static_cast<const float*>(target.data_ptr()), s.exponents = false;
+    s.data = static_cast<const float*>(workspace->data_ptr()), s.exponents = false;
     s.group_stride = s.k_scales * padded, s.row_stride = 1, s.k_stride = padded;
-    s.bytes = static_cast<size_t>(s.groups * s.k_scales * padded) * 4;
-    return target;
+    s.bytes = static_cast<size_t>(elements) * sizeof(float);
 }
 
 }  // namespace deep_gemm

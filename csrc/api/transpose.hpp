@@ -4,18 +4,10 @@
 #include <deep_gemm/kernels/transpose_params.cuh>
 
 #include "call.hpp"
-#include "scale_layout.hpp"
+#include "kernel_table.hpp"
+#include "workspace.hpp"
 
 namespace deep_gemm {
-
-/// Memory from torch's allocator on its current stream: legal while a CUDA graph is captured, and may be released as
-/// soon as the kernel that reads it has been launched.
-using Workspace = std::optional<tvm::ffi::Tensor>;
-
-inline tvm::ffi::Tensor allocate_bytes(const Device& device, int64_t bytes) {
-    const DLDevice dl = device.id().simulated ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, device.id().index};
-    return tvm::ffi::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, {bytes}, DLDataType{kDLUInt, 8, 1}, dl);
-}
 
 inline bool is_mn_major(const Matrix& matrix) {
     return !is_k_major(matrix) && (matrix.row_stride == 1 || matrix.rows == 1);
@@ -48,20 +40,17 @@ inline void launch_transpose(Device& device, const Matrix& source, const Matrix&
                            .k_tiles = static_cast<int32_t>(k_tiles),
                            .k_groups = {}};
     if (k_groups != nullptr) params.k_groups = *k_groups;
-    const int64_t blocks = int64_t{1} * params.mn_tiles * k_tiles * source.groups;
-    require(blocks < (int64_t{1} << 31), "an operand to transpose needs ", blocks,
-            " blocks of 128x128, more than a grid holds");
+    const Blocks blocks{params.mn_tiles * k_tiles * source.groups, kTransposeThreads, "an operand to transpose"};
     const TransposeConfig config{.aligned = reinterpret_cast<uintptr_t>(source.data) % 16 == 0 &&
                                             params.source_stride % 16 == 0 && params.source_group_stride % 16 == 0,
                                  .k_grouped = k_groups != nullptr};
     static KernelTable<4> table;
-    const Kernel& kernel = table.get(device, config.aligned * 2 + config.k_grouped, [&] { return render(config); });
     const Extent extents[] = {
         {source.data, source.bytes, "operand to transpose", false},
         {target.data, target.bytes, "transposed operand", true},
         {params.k_groups.values, static_cast<size_t>(params.k_groups.num_groups) * 4, "grouped_layout", false}};
-    const LaunchShape shape{.grid = static_cast<uint32_t>(blocks), .block = kTransposeThreads};
-    device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), stream, extents);
+    const size_t variant = config.aligned * 2 + config.k_grouped;
+    table.launch(device, variant, [&] { return render(config); }, blocks, params, extents, stream);
 }
 
 /// The operand itself where it is K-major, else a K-major copy in `workspace`, made on `stream`. Rows of the copy are

@@ -15,16 +15,16 @@
 #include <thread>
 
 #include "../util/files.hpp"
-#include "../util/flat_json.hpp"
 #include "../util/hash.hpp"
 #include "../util/interrupt.hpp"
+#include "../util/json.hpp"
 #include "private_folder.hpp"
 #include "settings.hpp"
 
 namespace deep_gemm::jit {
 namespace {
 
-constexpr const char* kFormat = "deep_gemm cache 2";
+constexpr const char* kFormat = "deep_gemm cache 3";
 constexpr const char* kFacts = "/kernel.json";
 constexpr const char* kEntries = "cache";
 constexpr const char* kDrafts = "drafts";
@@ -60,15 +60,22 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
     std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
     std::string options;
     for (const std::string& option : compile_options(entry.target, entry.output)) options += " " + option;
-    using flat_json::text;
-    return concat("{\n", text("format", kFormat), text("key", entry.key), text("name", entry.name),
-                  text("target", entry.target), text("output", entry.output == Output::cubin ? "cubin" : "ptx"),
-                  text("compiler", compiler_identity()), text("options", options.substr(1)), text("created", time),
-                  text("wgmma_waits", compiled.resources.wgmma_waits), text("image_sha256", sha256(compiled.image)),
-                  "  \"image_bytes\": ", compiled.image.size(), ",\n  \"compile_seconds\": ", seconds,
-                  ",\n  \"registers\": ", compiled.resources.registers,
-                  ",\n  \"stack_bytes\": ", compiled.resources.stack_bytes,
-                  ",\n  \"spill_bytes\": ", compiled.resources.spill_bytes, "\n}\n");
+    const ResourceUse& use = compiled.resources;
+    return json::write(json::Object{{"format", kFormat},
+                                    {"key", entry.key},
+                                    {"name", entry.name},
+                                    {"target", entry.target},
+                                    {"output", entry.output == Output::cubin ? "cubin" : "ptx"},
+                                    {"compiler", compiler_identity()},
+                                    {"options", options.substr(1)},
+                                    {"created", std::string(time)},
+                                    {"wgmma_waits", use.wgmma_waits},
+                                    {"image_sha256", sha256(compiled.image)},
+                                    {"image_bytes", static_cast<int64_t>(compiled.image.size())},
+                                    {"compile_seconds", seconds},
+                                    {"registers", use.registers},
+                                    {"stack_bytes", use.stack_bytes},
+                                    {"spill_bytes", use.spill_bytes}});
 }
 
 void report(const std::string& text) { std::fprintf(stderr, "deep_gemm: %s\n", text.c_str()); }
@@ -108,7 +115,8 @@ struct Inspected {
     std::string problem = "";  // what is wrong with an entry; empty where it is whole
     bool missing = false;      // there is no entry
     bool untrusted = false;
-    std::string facts = "", image = "";
+    json::Object facts = {};
+    std::string image = "";
     Descriptor directory = Descriptor();
 };
 
@@ -128,13 +136,15 @@ Inspected inspect(const std::string& root, const std::string& name, const std::s
         return {};
     };
     Inspected entry;
-    if (Inspected bad = read(kFacts, entry.facts); !bad.problem.empty()) return bad;
-    if (flat_json::field(entry.facts, "format") != kFormat || flat_json::field(entry.facts, "key") != key)
+    std::string text;
+    if (Inspected bad = read(kFacts, text); !bad.problem.empty()) return bad;
+    entry.facts = json::read(text).value_or(json::Object());
+    if (json::text(entry.facts, "format") != kFormat || json::text(entry.facts, "key") != key)
         return {.problem = "its kernel.json belongs to something else"};
     if (Inspected bad = read(image_file(output), entry.image); !bad.problem.empty()) return bad;
-    if (flat_json::field(entry.facts, "image_bytes") != std::to_string(entry.image.size()))
+    if (json::integer(entry.facts, "image_bytes") != static_cast<int64_t>(entry.image.size()))
         return {.problem = "its image has another size than when it was written"};
-    if (flat_json::field(entry.facts, "image_sha256") != sha256(entry.image))
+    if (json::text(entry.facts, "image_sha256") != sha256(entry.image))
         return {.problem = "its image is not what was written"};
     entry.directory = std::move(directory.file);
     return entry;
@@ -179,10 +189,12 @@ std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked)
     if (settings().dump_ptx && entry.output == Output::cubin && !is_file(directory_of(entry) + "/kernel.ptx"))
         return std::nullopt;
     note_use(found.directory);
-    const auto number = [&found](const char* name) { return std::atoi(flat_json::field(found.facts, name).c_str()); };
+    const auto number = [&](const char* name) {
+        return static_cast<int>(json::integer(found.facts, name).value_or(0));
+    };
     return CachedImage{std::move(found.image),
                        {number("registers"), number("stack_bytes"), number("spill_bytes"),
-                        flat_json::field(found.facts, "wgmma_waits")}};
+                        json::text(found.facts, "wgmma_waits").value_or("")}};
 }
 
 bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Compiled& compiled,

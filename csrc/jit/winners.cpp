@@ -7,14 +7,14 @@
 #include <mutex>
 
 #include "../util/files.hpp"
-#include "../util/flat_json.hpp"
+#include "../util/json.hpp"
 #include "private_folder.hpp"
 #include "settings.hpp"
 
 namespace deep_gemm::jit {
 namespace {
 
-constexpr const char* kFormat = "deep_gemm tuned 1";
+constexpr const char* kFormat = "deep_gemm tuned 2";
 
 constexpr const char* kFolder = "tuned";
 
@@ -40,22 +40,24 @@ std::optional<std::string> find_winner(const std::string& key) {
     const auto text = read_file(file.file);
     if (!text) return std::nullopt;
     // Anything but an answer to this question is no kernel's key, and the caller reports it.
-    if (flat_json::field(*text, "format") != kFormat || flat_json::field(*text, "key") != key) return "";
-    return flat_json::field(*text, "winner");
+    const json::Object facts = json::read(*text).value_or(json::Object());
+    if (json::text(facts, "format") != kFormat || json::text(facts, "key") != key) return "";
+    return json::text(facts, "winner").value_or("");
 }
 
 void store_winner(const std::string& key, const Winner& winner) {
-    using flat_json::text;
     const std::string& root = settings().cache_dir;
     static std::atomic<int> counter{0};
     const std::string draft = concat(root, "/drafts/", key, ".", ::getpid(), ".", counter++);
     std::string problem = root.empty() ? "there is no cache directory" : make_folder(root, "drafts");
     if (problem.empty()) problem = make_folder(root, kFolder);
     if (problem.empty())
-        problem =
-            write_file(draft, concat("{\n", text("format", kFormat), text("key", key), text("winner", winner.kernel),
-                                     text("device", winner.device), text("problem", winner.problem),
-                                     "  \"measured\": \"", flat_json::plain(winner.measured), "\"\n}\n"));
+        problem = write_file(draft, json::write(json::Object{{"format", kFormat},
+                                                             {"key", key},
+                                                             {"winner", winner.kernel},
+                                                             {"device", winner.device},
+                                                             {"problem", winner.problem},
+                                                             {"measured", winner.measured}}));
     if (problem.empty() && std::rename(draft.c_str(), file_of(key).c_str()) != 0)
         problem = concat("cannot rename ", draft, " to ", file_of(key), ": ", std::strerror(errno));
     if (problem.empty()) return;

@@ -9,6 +9,7 @@
 #include <tvm/ffi/optional.h>
 
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "interrupt.hpp"
@@ -44,6 +45,10 @@ inline void require_memory(const tvm::ffi::Optional<tvm::ffi::TensorView>& tenso
 }
 template <typename Other>
 void require_memory(const Other&) {}
+
+inline std::optional<tvm::ffi::TensorView> to_optional(const tvm::ffi::Optional<tvm::ffi::TensorView>& tensor) {
+    return tensor.has_value() ? std::optional(tensor.value()) : std::nullopt;
+}
 
 /// Calls a function and turns its C++ exceptions into the Python exceptions that they stand for.
 template <auto kFunction>

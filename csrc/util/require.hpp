@@ -1,6 +1,6 @@
 // Errors that say what was wanted and what came.
 //
-// The runtime throws `Error`; `csrc/python_api.cpp` turns its kind into the Python exception of the same name.
+// The runtime throws `Error`; `DEEP_GEMM_EXPORT` (ffi.hpp) turns its kind into the Python exception of the same name.
 #pragma once
 
 #ifdef DEEP_GEMM_SKIP_CHECKS

@@ -216,6 +216,7 @@ DAMAGES = {
     "no readable file": lambda path: replace_by_pipe(path / "kernel.json"),
     "kernel.ptx": lambda path: replace_by_pipe(path / "kernel.cubin"),
     "its kernel.json belongs to something else": lambda path: (path / "kernel.json").write_text("{"),
+    "its kernel.json belongs to something else  ": lambda path: (path / "kernel.json").write_text("[" * 1_000_000),
     "its kernel.json belongs to something else ": lambda path: facts_of(path, key="0" * 32) and None,
 }
 

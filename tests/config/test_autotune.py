@@ -119,6 +119,14 @@ def empty(path: Path) -> None:
     path.write_text("")
 
 
+def nest(path: Path) -> None:
+    path.write_text("[" * 1_000_000)
+
+
+def other_type(path: Path) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"winner": 1}, indent=2))
+
+
 def other_key(path: Path) -> None:
     facts = json.loads(path.read_text()) | {"key": "0" * 32}
     path.write_text(json.dumps(facts, indent=2))
@@ -129,7 +137,7 @@ def unknown_kernel(path: Path) -> None:
     path.write_text(json.dumps(facts, indent=2))
 
 
-@pytest.mark.parametrize("damage", [truncate, empty, other_key, unknown_kernel])
+@pytest.mark.parametrize("damage", [truncate, empty, nest, other_type, other_key, unknown_kernel])
 def test_damaged_and_foreign_files(cache, damage):
     everything = asked_for(cache, FASTER)
     (path,) = tuned(cache)

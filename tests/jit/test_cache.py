@@ -83,6 +83,16 @@ def truncate_facts(path: Path) -> None:
     os.truncate(path / "kernel.json", 40)
 
 
+def nest_facts(path: Path) -> None:
+    (path / "kernel.json").write_text("[" * 1_000_000)
+
+
+def change_type_of_a_fact(path: Path) -> None:
+    facts = json.loads((path / "kernel.json").read_text())
+    facts["image_bytes"] = [facts["image_bytes"]]
+    (path / "kernel.json").write_text(json.dumps(facts, indent=2))
+
+
 def remove_image(path: Path) -> None:
     (path / "kernel.cubin").unlink()
 
@@ -107,6 +117,8 @@ def entry_of_another_key(path: Path) -> None:
         flip_bit,
         truncate_image,
         truncate_facts,
+        nest_facts,
+        change_type_of_a_fact,
         remove_image,
         remove_facts,
         image_of_another_kernel,

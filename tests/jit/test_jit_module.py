@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from cached import COMPILE, entry
 from fresh import check
 
@@ -29,9 +30,10 @@ result["after"] = len(jit.list_cache())
     assert (cache / "mine").exists()
 
 
-def test_listing_leaves_out_what_is_damaged(filled):
+@pytest.mark.parametrize("damage", ["{", "[" * 1_000_000], ids=["cut", "nested"])
+def test_listing_leaves_out_what_is_damaged(filled, damage):
     cache, _ = filled
-    (entry(cache) / "kernel.json").write_text("{")
+    (entry(cache) / "kernel.json").write_text(damage)
     assert check("result = len(jit.list_cache())", DG_JIT_CACHE_DIR=cache).result == 0
 
 

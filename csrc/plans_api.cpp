@@ -1,7 +1,12 @@
-// What deep_gemm/gemm.py calls. Bindings only.
+// Plans by other ways than selection, for tuning, benchmarks and tests: a config that is forced, a measuring that is
+// switched on or replaced. Bindings only.
 #include <tvm/ffi/string.h>
 
-#include "api/gemm.hpp"
+#include <algorithm>
+
+#include "api/call_settings.hpp"
+#include "api/plan_cache.hpp"
+#include "api/tensors.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -9,27 +14,6 @@ namespace {
 
 using tvm::ffi::Optional;
 using tvm::ffi::String;
-
-std::optional<TensorView> to_optional(const Optional<TensorView>& tensor) {
-    return tensor.has_value() ? std::optional<TensorView>(tensor.value()) : std::nullopt;
-}
-
-bool fp8_gemm(TensorView a, TensorView sfa, TensorView b, TensorView sfb, TensorView d, Optional<TensorView> c,
-              Recipe recipe, Recipe recipe_a, Recipe recipe_b, int64_t layout) {
-    const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
-    const std::optional<TensorView> added = to_optional(c);
-    const CallKey key(Grouping::dense, a, sfa, b, sfb, d, added, rows.a, rows.b, layout);
-    return run_gemm(key, [&] {
-        return check_dense({a, &sfa}, {b, &sfb}, d, added, rows, layout & kCompileAll, operand_layout(layout));
-    });
-}
-
-bool bf16_gemm(TensorView a, TensorView b, TensorView d, Optional<TensorView> c, int64_t layout) {
-    const std::optional<TensorView> added = to_optional(c);
-    const CallKey key(Grouping::dense, a, b, d, added, layout);
-    return run_gemm(key,
-                    [&] { return check_dense({a}, {b}, d, added, {}, layout & kCompileAll, operand_layout(layout)); });
-}
 
 /// Serve all calls on a device with this config (rows = 0: select again). For tuning and tests.
 void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k, int64_t swap_ab, int64_t rows,
@@ -70,7 +54,5 @@ void set_autotune(bool simulated, int64_t index, bool on, Optional<tvm::ffi::Typ
 }  // namespace
 }  // namespace deep_gemm
 
-DEEP_GEMM_EXPORT(fp8_gemm, deep_gemm::fp8_gemm);
-DEEP_GEMM_EXPORT(bf16_gemm, deep_gemm::bf16_gemm);
 DEEP_GEMM_EXPORT(force_config, deep_gemm::force_config);
 DEEP_GEMM_EXPORT(set_autotune, deep_gemm::set_autotune);

@@ -1,0 +1,96 @@
+#include "gemm.hpp"
+
+#include "autotune.hpp"
+#include "call_settings.hpp"
+#include "k_grouped.hpp"
+#include "layout_values.hpp"
+#include "lender.hpp"
+#include "operand_copies.hpp"
+#include "params.hpp"
+#include "scales.hpp"
+
+namespace deep_gemm {
+namespace {
+
+/// Where a call runs, and with which plan.
+struct Planned {
+    Device& device;
+    void* stream;
+    const LaunchPlan& plan;
+};
+
+Planned plan_call(GemmCall& call, uint64_t generation) {
+    Device& device = Device::get(call.device);
+    CallSettings::of(call.device).apply(call.problem, device.facts());
+    const LaunchPlan& plan = PlanCache::of(device).get(device, call.problem, generation);
+    return {device, current_stream(call.device), plan};
+}
+
+/// Copies of what the kernel cannot read where it lies.
+struct Copies {
+    Workspace a = {}, b = {}, scales_a = {}, scales_b = {};
+    bool none() const { return !a && !b && !scales_a && !scales_b; }
+};
+
+void copy_scales(const Planned& planned, GemmCall& call, Copies& copies) {
+    require_layout(planned.device, call.scales_a, planned.stream, copies.scales_a);
+    require_layout(planned.device, call.scales_b, planned.stream, copies.scales_b);
+}
+
+/// `launch` puts a call on the stream with a plan: this call, and before it others that measure plans for it.
+template <typename Launch>
+void tune_and_launch(const Planned& planned, const GemmCall& call, const Launch& launch) {
+    if (!planned.plan.untuned) [[likely]]
+        return launch(call, planned.plan);
+    launch(call, tune(planned.device, call, planned.plan, planned.stream, launch));
+}
+
+}  // namespace
+
+bool run_checked_gemm(GemmCall&& call, const CallKey& key, uint64_t generation) {
+    check_counts(call);
+    const Problem& problem = call.problem;
+    if (problem.m == 0 || problem.n == 0) return true;
+    if (problem.num_groups == 0) return problem.grouping != Grouping::m_contiguous;
+    if (problem.k == 0) return false;
+    const Planned planned = plan_call(call, generation);
+    Device& device = planned.device;
+    Copies copies;
+    call.a = require_readable(device, call.a, problem.operand, planned.stream, copies.a);
+    call.b = require_readable(device, call.b, problem.operand, planned.stream, copies.b);
+    copy_scales(planned, call, copies);
+    ReadyCall ready;
+    tune_and_launch(planned, call, [&](const GemmCall& any_call, const LaunchPlan& plan) {
+        ready.device = &device, ready.kernel = plan.kernel, ready.shape = may_start_early(plan.shape, device);
+        fill_params(ready.params, device, any_call, plan);
+        ready.extents = extents_of(any_call);
+        ready.launch();
+    });
+    // Copies belong to this call only, and what fills them must be launched again. A call whose plan may still be
+    // tuned, or whose counts are read, must come here again.
+    if (copies.none() && !planned.plan.untuned && !reads_counts(call))
+        ReadyCalls::of_thread().remember(key, generation, ready);
+    return true;
+}
+
+bool run_k_grouped(KGroupedCall&& k) {
+    begin_cold_call();
+    GemmCall& call = k.call;
+    const Problem& problem = call.problem;
+    if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;
+    if (problem.k == 0) return false;
+    const Planned planned = plan_call(call, Generation::now());
+    Copies copies;
+    copy_scales(planned, call, copies);
+    require_readable(planned.device, k, planned.stream, copies.a, copies.b);
+    tune_and_launch(planned, call, [&](const GemmCall& any_call, const LaunchPlan& plan) {
+        if (k.group_by_group) return launch_group_by_group(planned.device, plan, any_call, k.ks, planned.stream);
+        GemmParams params;
+        fill_params(params, planned.device, any_call, plan);
+        planned.device.launch(*plan.kernel, may_start_early(plan.shape, planned.device), &params, sizeof(params),
+                              planned.stream, extents_of(any_call));
+    });
+    return true;
+}
+
+}  // namespace deep_gemm
