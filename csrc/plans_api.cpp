@@ -19,25 +19,23 @@ using tvm::ffi::String;
 void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k, int64_t swap_ab, int64_t rows,
                   int64_t cols, int64_t cluster_rows, int64_t cluster_cols, int64_t cluster_k, int64_t k_warpgroups) {
     Device& device = Device::get({.simulated = simulated, .index = static_cast<int>(index)});
-    if (rows == 0) return PlanCache::of(device).force({});
+    if (rows == 0) return PlanCache::of(device).force(std::nullopt);
     const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
     const Tiling tiling{.swap_ab = swap_ab != 0,
                         .tile_rows = narrow(rows),
                         .tile_cols = narrow(cols),
                         .cluster = {narrow(cluster_rows), narrow(cluster_cols), narrow(cluster_k)},
                         .turns = narrow(k_warpgroups)};
-    for (const ElementType operand : {ElementType::e4m3, ElementType::bf16})
-        for (const std::vector<TileShape>& shapes :
-             {sm90::tile_shapes(operand, swap_ab != 0), sm90::grouped_tile_shapes(operand, swap_ab != 0)}) {
-            const TileShape tile{tiling.tile_rows, tiling.tile_cols, block_k(operand)};
-            if (std::find(shapes.begin(), shapes.end(), tile) == shapes.end()) continue;
-            Problem p{.operand = operand, .m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K")};
-            if (operand == ElementType::bf16) p.scales_a = p.scales_b = ScaleKind::none;
-            p.num_sms = CallSettings::of(device.id()).allowed_sms(device.facts());
-            const Candidate candidate = make_candidate(p, tiling, /*tolerate_waste=*/true);
-            require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);
-            return PlanCache::of(device).force(candidate);
-        }
+    for (const ElementType operand : {ElementType::e4m3, ElementType::bf16}) {
+        Problem p{.operand = operand, .m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K")};
+        p.arch = arch_of(device.facts());
+        if (!has_tile(p, tiling)) continue;
+        if (operand == ElementType::bf16) p.scales_a = p.scales_b = ScaleKind::none;
+        p.num_sms = CallSettings::of(device.id()).allowed_sms(device.facts());
+        const Candidate candidate = make_candidate(p, tiling, /*tolerate_waste=*/true);
+        require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);
+        return PlanCache::of(device).force(tiling);
+    }
     fail(ErrorKind::value, "selection knows no such config");
 }
 

@@ -15,6 +15,7 @@
 
 #include "api/checks.hpp"
 #include "config/explain.hpp"
+#include "config/sm90/clusters.hpp"
 #include "jit/render.hpp"
 #include "util/ffi.hpp"
 
@@ -32,8 +33,8 @@ int32_t extent(int64_t value, const char* what) {
 }
 
 /// A config's kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}.
-Map<String, Any> kernel_of(const Candidate& candidate) {
-    const jit::KernelSource source = render(candidate.config);
+Map<String, Any> kernel_of(const Choice& candidate) {
+    const jit::KernelSource source = render(candidate);
     Map<String, Any> facts;
     facts.Set("name", String(source.name));
     facts.Set("text", String(source.text));
@@ -142,6 +143,7 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
     };
     for (const auto& [name, value] : fields) set(name, value);
     for (const int32_t value : {p.m, p.n, p.k, p.num_sms}) require(value > 0, "a problem needs m, n, k and num_sms");
+    p.device_sms = p.num_sms;
     if (p.grouping == Grouping::k_contiguous) {  // see finish_k_grouped
         p.k = round_up_coarsely(p.k);
         dims &= ~int64_t{4};
@@ -162,7 +164,7 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
     if (r.tiling.tile_rows == 0) return kernel_of(select(r.problem));
     const Candidate forced = make_candidate(r.problem, r.tiling, /*tolerate_waste=*/true);
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
-    return kernel_of(forced);
+    return kernel_of(finish(r.problem, forced));
 }
 
 /// Every candidate, one a line.
@@ -178,7 +180,7 @@ Array<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
     require(std::ranges::any_of(sm90::cluster_shapes(), [&](const ClusterShape& c) { return c.size() == size; }),
             "no cluster has ", size, " CTAs");
     const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
-    const sm90::Places places = sm90::places_by_gpc(narrow(num_sms), narrow(clusters), narrow(size));
+    const Places places = sm90::places_by_gpc(narrow(num_sms), narrow(clusters), narrow(size));
     Array<int64_t> result;
     for (int64_t cluster = 0; cluster < clusters; ++cluster) result.push_back(places[cluster]);
     return result;

@@ -45,12 +45,12 @@ inline std::optional<Scratch> allocate_scratch(const Device& device, const GemmC
 }
 
 /// Compiles kernels, several at once. Where one does not compile, whoever asks for it next is told.
-inline void compile_all(const Device& device, const std::vector<Candidate>& candidates) {
+inline void compile_all(const Device& device, const std::vector<Choice>& candidates) {
     std::atomic<size_t> next{0};
     const auto compile = [&] {
         for (size_t i = next++; i < candidates.size(); i = next++) {
             try {
-                jit::compile_to_image(render(candidates[i].config), device.facts().target, device.facts().output);
+                jit::compile_to_image(render(candidates[i]), device.facts().target, device.facts().output);
             } catch (const std::exception&) {
             }
         }
@@ -70,7 +70,7 @@ inline void compile_all(const Device& device, const std::vector<Candidate>& cand
 }
 
 /// The candidate's plan, after a first launch that has brought its code into the caches. Nothing where it cannot run.
-inline std::optional<LaunchPlan> rehearse(Device& device, const Candidate& candidate, const GemmCall& call,
+inline std::optional<LaunchPlan> rehearse(Device& device, const Choice& candidate, const GemmCall& call,
                                           const LaunchCall& launch) {
     try {
         const LaunchPlan plan = make_plan(device, candidate);
@@ -99,7 +99,7 @@ inline std::vector<Measurement> measure(Device& device, const Tuning& tuning, co
         if (const auto plan = rehearse(device, tuning.candidates[i], call, launch)) measured.push_back({i, *plan});
     if (measured.empty()) return measured;
     if (for_test) {
-        for (Measurement& m : measured) m.us = for_test(tile_text(m.plan.config));
+        for (Measurement& m : measured) m.us = for_test(tile_text(m.plan.choice.config));
         return measured;
     }
     double round_us = 0;
@@ -156,11 +156,11 @@ inline LaunchPlan tune(Device& device, const GemmCall& call, const LaunchPlan& p
     Measurement best = fastest(measured);
     std::string table;
     for (const Measurement& m : measured)
-        table += concat(table.empty() ? "" : "; ", tile_text(m.plan.config), " ", m.us, " us (estimated ",
+        table += concat(table.empty() ? "" : "; ", tile_text(m.plan.choice.config), " ", m.us, " us (estimated ",
                         tuning.candidates[m.candidate].cost_us, ")");
     if (jit::settings().print_configs)
         std::fprintf(stderr, "deep_gemm: measured %s: %s. Best: %s\n", problem_text(call.problem).c_str(),
-                     table.c_str(), tile_text(best.plan.config).c_str());
+                     table.c_str(), tile_text(best.plan.choice.config).c_str());
     // Processes that started together measured at once: the first to get here decides for all, so that they agree.
     if (const auto winner = find_winner(tuning, /*report=*/false); winner && *winner != best.candidate)
         best.plan = make_plan(device, tuning.candidates[*winner]);

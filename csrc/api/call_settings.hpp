@@ -12,6 +12,12 @@
 
 namespace deep_gemm {
 
+inline Arch arch_of(const DeviceFacts& facts) {
+    require_runtime(facts.arch_major == 9, "GEMMs run on Hopper (sm_90a) only as yet, but ", facts.name, " is an ",
+                    facts.target);
+    return Arch::sm90;
+}
+
 struct CallSettings {
     std::atomic<int32_t> num_sms = 0;  // 0: all of the device
     std::atomic<int32_t> tensor_core_percent = 100;
@@ -49,7 +55,8 @@ struct CallSettings {
     /// legal.
     void apply(Problem& p, const DeviceFacts& facts) const {
         constexpr auto kRelaxed = std::memory_order_relaxed;
-        p.num_sms = allowed_sms(facts);
+        p.arch = arch_of(facts);
+        p.num_sms = allowed_sms(facts), p.device_sms = facts.num_sms;
         p.tensor_core_percent = tensor_core_percent.load(kRelaxed);
         p.block_m_multiple = block_m_multiple.load(kRelaxed), p.block_n_multiple = block_n_multiple.load(kRelaxed);
         p.batch_invariant = batch_invariant.load(kRelaxed);

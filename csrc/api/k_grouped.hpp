@@ -29,7 +29,7 @@ inline Matrix align_k_groups(Device& device, const Matrix& matrix, const KGroupL
 /// Groups that are matrices of their own, a launch for each part of them whose tensor maps fit a kernel's argument.
 inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCall& call,
                                   std::span<const int64_t> ks, void* stream) {
-    const GemmConfig& c = plan.config;
+    const GemmConfig& c = plan.choice.config;
     GemmParamsWithMaps<kMostGroupMaps> params;
     fill_params(params, device, call, plan);
     const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows, TensorMap& target) {
@@ -41,7 +41,7 @@ inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const 
                            .group_stride = line * group_k,
                            .row_stride = mn_major ? 1 : group_k,
                            .col_stride = mn_major ? line : 1};
-        encode(device, operand_map(group, c, box_rows), target);
+        encode(device, operand_map(group, plan.choice, box_rows), target);
     };
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;

@@ -38,8 +38,8 @@ inline void encode(const Device& device, const TensorMapSpec& spec, TensorMap& m
 
 /// [groups, rows, K] in boxes of one swizzled K block by `box_rows`; of an MN-major operand [groups, K, rows], in boxes
 /// of 64 swizzled rows by the K block.
-inline TensorMapSpec operand_map(const Matrix& m, const GemmConfig& c, int32_t box_rows) {
-    const ElementType type = c.operand;
+inline TensorMapSpec operand_map(const Matrix& m, const Choice& choice, int32_t box_rows) {
+    const ElementType type = choice.config.operand;
     const uint64_t size = element_bytes(type);
     const int64_t bytes = m.groups * m.rows * m.cols * element_bytes(type);
     const bool mn_major = !is_k_major(m);
@@ -53,7 +53,7 @@ inline TensorMapSpec operand_map(const Matrix& m, const GemmConfig& c, int32_t b
                     static_cast<uint32_t>(mn_major ? block_k(type) : box_rows), 1},
             .swizzle = TensorMapSwizzle::bytes_128,
             .l2_promotion =
-                sm90::fetches_lines(c, bytes) ? TensorMapL2Promotion::bytes_128 : TensorMapL2Promotion::bytes_256};
+                bytes < choice.lines_below_bytes ? TensorMapL2Promotion::bytes_128 : TensorMapL2Promotion::bytes_256};
 }
 
 /// [groups, K / 128, rows] FP32 in boxes of one K block by `box_rows`.
@@ -83,26 +83,20 @@ inline TensorMapSpec output_map(const Matrix& d, const StoreChunk& chunk) {
             .swizzle = swizzle};
 }
 
-/// Of a contiguous layout, padding included, as groups follow each other.
-inline int32_t likely_blocks(const Problem& p, const GemmConfig& c) {
-    const int32_t rows =
-        p.grouping == Grouping::m_contiguous ? ceil_div(p.m, std::max(p.num_groups, 1)) : expected_group_rows(p);
-    return std::max(1, ceil_div(rows, c.tile_m()));
-}
-
 inline void fill_params(GemmParams& params, const Device& device, const GemmCall& call, const LaunchPlan& plan) {
-    const GemmConfig& c = plan.config;
+    const Choice& choice = plan.choice;
+    const GemmConfig& c = choice.config;
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     if (!c.group_maps) {
-        encode(device, operand_map(rows, c, rows_box(c)), params.rows);
-        encode(device, operand_map(cols, c, c.tile.cols / c.cluster.rows), params.cols);
+        encode(device, operand_map(rows, choice, rows_box(c)), params.rows);
+        encode(device, operand_map(cols, choice, c.tile.cols / c.cluster.rows), params.cols);
     }
     const auto encode_last = [&](bool wanted, const Matrix& m, int32_t tile, TensorMap& map) {
         if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
-            encode(device, operand_map(m, c, last_box(extent, tile)), map);
+            encode(device, operand_map(m, choice, last_box(extent, tile)), map);
     };
     encode_last(has_last_rows(c), rows, c.tile.rows, params.last_rows);
     encode_last(has_last_cols(c), cols, c.tile.cols, params.last_cols);
@@ -113,8 +107,8 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
     params.c_data = call.c.data;
     params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;
     params.c_stride = call.c.row_stride, params.c_group_stride = call.c.group_stride;
-    params.fetched_columns = sm90::fetched_columns(call.problem);
-    params.fetched_ahead = sm90::fetched_ahead(call.problem);
+    params.fetched_columns = choice.fetched_columns;
+    params.fetched_ahead = choice.fetched_ahead;
     const Scales& block = row_scales.kind == ScaleKind::per_block ? row_scales : col_scales;
     params.block_scales = block.data;
     params.block_scale_stride = block.row_stride, params.block_scale_k_stride = block.k_stride;
@@ -124,14 +118,11 @@ inline void fill_params(GemmParams& params, const Device& device, const GemmCall
     params.first_group = 0;
     params.m = call.problem.m, params.n = call.problem.n, params.k = call.problem.k;
     params.num_groups = call.problem.num_groups;
-    params.strip_blocks = FastDivisor(plan.strip_blocks);
-    params.strip_tiles = FastDivisor(plan.strip_blocks * ceil_div(call.problem.n, c.super_tile_n()));
-    if (c.shares_last) {
-        const int32_t tiles = dense_tiles(c, params.m, params.n);
-        params.first_shared = tiles - shared_tiles(c, tiles, static_cast<int32_t>(plan.shape.grid));
-    }
-    if (has_places(c)) std::ranges::copy(plan.places, params.places);
-    params.likely_blocks = likely_blocks(call.problem, c);
+    params.strip_blocks = FastDivisor(choice.strip_blocks);
+    params.strip_tiles = FastDivisor(choice.strip_blocks * ceil_div(call.problem.n, c.super_tile_n()));
+    params.first_shared = choice.first_shared;
+    std::ranges::copy(choice.places, params.places);
+    params.likely_blocks = choice.likely_blocks;
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
 }

@@ -1,4 +1,4 @@
-// Problem -> config and loaded kernel, remembered for each device, and by each thread once more: a warm look-up costs
+// Problem -> choice and loaded kernel, remembered for each device, and by each thread once more: a warm look-up costs
 // one hash and one comparison, and takes no lock.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "../config/select.hpp"
+#include "../config/dispatch.hpp"
 #include "../device/device.hpp"
 #include "../jit/render.hpp"
 #include "../jit/settings.hpp"
@@ -21,13 +21,11 @@
 namespace deep_gemm {
 
 struct LaunchPlan {
-    GemmConfig config = {};
+    Choice choice = {};
     const Kernel* kernel = nullptr;
     LaunchShape shape = {};
-    int32_t strip_blocks = 1;
-    sm90::Places places = {};  // of clusters: see has_places
-    bool untuned = false;      // the model's pick where measuring is asked for: see autotune.hpp. Never remembered
-    int64_t forcings = 0;      // when it was chosen: see PlanCache::remember
+    bool untuned = false;  // the model's pick where measuring is asked for: see autotune.hpp. Never remembered
+    int64_t forcings = 0;  // when it was chosen: see PlanCache::remember
 };
 
 /// Stands for the device's clock in tests: microseconds of a config, given as text.
@@ -39,21 +37,14 @@ struct AutotuneMode {
     MeasureForTest measure = {};
 };
 
-inline LaunchPlan make_plan(Device& device, const Candidate& candidate) {
-    const DeviceFacts& facts = device.facts();
-    require_runtime(facts.arch_major == 9, "GEMMs run on Hopper (sm_90a) only as yet, but ", facts.name, " is an ",
-                    facts.target);
-    const GemmConfig& c = candidate.config;
-    LaunchPlan plan{
-        .config = c,
-        .shape = {.grid = static_cast<uint32_t>(candidate.num_ctas),
-                  .block = static_cast<uint32_t>(c.threads()),
-                  .cluster = static_cast<uint32_t>(c.cluster.size()),
-                  .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes)},
-        .strip_blocks = candidate.strip_blocks,
-        .places = sm90::places_by_gpc(facts.num_sms, candidate.by_gpc ? candidate.num_ctas / c.cluster.size() : 0,
-                                      c.cluster.size())};
-    plan.kernel = jit::get_kernel(device, render(c), plan.shape.smem_bytes);
+inline LaunchPlan make_plan(Device& device, const Choice& choice) {
+    const GemmConfig& c = choice.config;
+    LaunchPlan plan{.choice = choice,
+                    .shape = {.grid = static_cast<uint32_t>(choice.num_ctas),
+                              .block = static_cast<uint32_t>(c.threads()),
+                              .cluster = static_cast<uint32_t>(c.cluster.size()),
+                              .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes)}};
+    plan.kernel = jit::get_kernel(device, render(choice), plan.shape.smem_bytes);
     return plan;
 }
 
@@ -96,10 +87,9 @@ public:
         plans_.try_emplace(problem, plan).first->second.untuned = false;
     }
 
-    /// Serve every problem of this device with one candidate's tile and cluster: for tuning, and for tests that reach
-    /// every config.
-    void force(std::optional<Candidate> candidate) {
-        change([&] { forced_ = std::move(candidate); });
+    /// Serve every problem of this device with one tiling: for tuning, and for tests that reach every config.
+    void force(std::optional<Tiling> tiling) {
+        change([&] { forced_ = tiling; });
     }
 
     /// Choose plans of this device in this way from now on: for tests, and for benchmarks that compare.
@@ -130,7 +120,7 @@ private:
     }
 
     LaunchPlan find_or_make(Device& device, const Problem& problem) {
-        std::optional<Candidate> forced;
+        std::optional<Tiling> forced;
         int64_t forcings = 0;
         bool tunes = false;
         {
@@ -140,11 +130,11 @@ private:
             tunes = !forced && autotune().on && (device.has_clock() || autotune().measure);
         }
         bool untuned = false;
-        const Candidate candidate = forced  ? serve_with(*forced, problem)
-                                    : tunes ? find_tuned(device, problem, untuned)
-                                            : select(problem);
-        if (jit::settings().print_configs) print(problem, candidate);
-        LaunchPlan plan = make_plan(device, candidate);  // compiles outside the lock; the JIT makes each kernel once
+        const Choice choice = forced  ? serve_with(*forced, problem)
+                              : tunes ? find_tuned(device, problem, untuned)
+                                      : select(problem);
+        if (jit::settings().print_configs) print(problem, choice);
+        LaunchPlan plan = make_plan(device, choice);  // compiles outside the lock; the JIT makes each kernel once
         plan.untuned = untuned, plan.forcings = forcings;
         if (!untuned) remember(problem, plan);
         return plan;
@@ -157,7 +147,7 @@ private:
     }
 
     /// What was measured to be best; where nothing was, the model's pick, and `untuned` is set if there is a choice.
-    static Candidate find_tuned(const Device& device, const Problem& problem, bool& untuned) {
+    static Choice find_tuned(const Device& device, const Problem& problem, bool& untuned) {
         const Tuning tuning = make_tuning(device, problem);
         const std::optional<size_t> winner = find_winner(tuning);
         untuned = !winner && tuning.candidates.size() > 1;
@@ -173,21 +163,20 @@ private:
         return caches[target];
     }
 
-    static Candidate serve_with(const Candidate& forced, const Problem& problem) {
-        Candidate candidate = make_candidate(problem, tiling_of(forced.config), /*tolerate_waste=*/true);
+    static Choice serve_with(const Tiling& forced, const Problem& problem) {
+        const Candidate candidate = make_candidate(problem, forced, /*tolerate_waste=*/true);
         require(candidate.refusal.empty(), "the forced config cannot serve this problem: ", candidate.refusal);
-        return candidate;
+        return finish(problem, candidate);
     }
 
-    static void print(const Problem& p, const Candidate& candidate) {
+    static void print(const Problem& p, const Choice& choice) {
         std::fprintf(stderr, "deep_gemm: M=%d N=%d K=%d groups=%d: %d CTAs, estimated %.1f us, GemmConfig%s\n", p.m,
-                     p.n, p.k, p.num_groups, candidate.num_ctas, candidate.cost_us,
-                     render_value(candidate.config).c_str());
+                     p.n, p.k, p.num_groups, choice.num_ctas, choice.cost_us, render_value(choice.config).c_str());
     }
 
     std::mutex mutex_;
     std::unordered_map<Problem, LaunchPlan, ProblemHash> plans_;
-    std::optional<Candidate> forced_;
+    std::optional<Tiling> forced_;
     std::optional<AutotuneMode> autotune_;
     int64_t forcings_ = 0;  // counts changes of the two above
     std::mutex measuring_;

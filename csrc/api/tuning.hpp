@@ -17,9 +17,9 @@
 namespace deep_gemm {
 
 struct Tuning {
-    std::vector<Candidate> candidates = {};  // the model's pick first
-    std::vector<std::string> kernels = {};   // their keys in the disk cache
-    std::string key = {};                    // of the answer, see make_tuning
+    std::vector<Choice> candidates = {};    // the model's pick first
+    std::vector<std::string> kernels = {};  // their keys in the disk cache
+    std::string key = {};                   // of the answer, see make_tuning
 };
 
 /// The answer's key: the problem, the device, and the kernels measured. Those have keys of their own, digests of
@@ -30,9 +30,8 @@ inline Tuning make_tuning(const Device& device, const Problem& problem) {
     Sha256 digest;
     digest.field("deep_gemm tuning 1").field(device.facts().name);
     digest.field({reinterpret_cast<const char*>(&problem), sizeof(problem)});
-    for (const Candidate& candidate : tuning.candidates) {
-        tuning.kernels.push_back(jit::cache_key(render(candidate.config), device.facts().target,
-                                                device.facts().output));
+    for (const Choice& candidate : tuning.candidates) {
+        tuning.kernels.push_back(jit::cache_key(render(candidate), device.facts().target, device.facts().output));
         digest.field(tuning.kernels.back());
         digest.field(concat(candidate.num_ctas, " ", candidate.strip_blocks));
     }

@@ -1,7 +1,7 @@
 // What selection considered for a problem, as text.
 #pragma once
 
-#include "select.hpp"
+#include "dispatch.hpp"
 
 namespace deep_gemm {
 

@@ -28,6 +28,7 @@ constexpr int32_t alignment_as_read(uint64_t bytes) { return bytes % 16 == 0 ? a
 
 /// Plain 32-bit fields without padding, so that a problem is hashed and compared as bytes.
 struct Problem {
+    Arch arch = Arch::sm90;
     Grouping grouping = Grouping::dense;
     ElementType operand = ElementType::e4m3;
     ElementType output = ElementType::bf16;
@@ -46,8 +47,9 @@ struct Problem {
     int32_t row_alignment_a = kBestAlignment, row_alignment_b = kBestAlignment;
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
-    // What the caller set for the device (csrc/api/call_settings.hpp).
+    // The device's, and what the caller set for it (csrc/api/call_settings.hpp).
     int32_t num_sms = 0;          // the grid must not be larger
+    int32_t device_sms = 0;       // all of the device: clusters are dealt out to them
     int32_t batch_invariant = 0;  // a row's result must not depend on M: no sum may be cut up differently because of it
     int32_t tensor_core_percent = 100;
     int32_t block_m_multiple = 1, block_n_multiple = 1;  // a tile's height and width must be multiples of these
@@ -148,14 +150,10 @@ inline double expected_expert_rows(const Problem& p) {
 }
 
 /// For blocks of this height. Where it exceeds the alignment of a contiguous layout, experts' last blocks are half full
-/// on average; of 64 rows, those of padding are left out.
+/// on average.
 inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
     const double groups = p.num_groups;
     if (p.grouping == Grouping::k_contiguous) return {ceil_div(p.m, height) * groups};
-    if (p.grouping == Grouping::m_contiguous && height == kWgmmaRows) {
-        const auto blocks_of = [](int32_t rows) { return ceil_div(rows, kWgmmaRows); };
-        return {over_sizes(expected_expert_rows(p), blocks_of).mean * expected_weights(p)};
-    }
     if (p.grouping == Grouping::m_contiguous)
         return {
             p.m_alignment % height == 0
@@ -167,16 +165,6 @@ inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
         return {static_cast<double>(ceil_div(round_up_coarsely(p.m), height)), kGroupScatter / std::sqrt(groups)};
     const auto [mean, variance] = over_sizes(p.expected_m, [&](int32_t rows) { return ceil_div(rows, height); });
     return {mean * groups, std::sqrt(3 * variance / groups) / mean};  // as if spread evenly to both sides
-}
-
-/// Times 64 rows that tiles of 256 rows multiply where those of nothing but padding are left out, on average. One such
-/// step by itself takes as long as two: a warpgroup alone has nothing to promote under.
-inline double expected_row_steps(const Problem& p) {
-    const auto steps_of = [](int32_t rows_of_group) {
-        const int32_t steps = ceil_div(rows_of_group, kWgmmaRows);
-        return steps + (steps % 4 == 1 ? 1 : 0);
-    };
-    return over_sizes(expected_expert_rows(p), steps_of).mean * expected_weights(p);
 }
 
 /// Waves of CTAs that walk this many tiles for each of them. Where the number of tiles scatters, a wave that is just

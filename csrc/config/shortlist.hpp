@@ -1,7 +1,7 @@
 // The configs of a problem that are worth measuring.
 #pragma once
 
-#include "select.hpp"
+#include "dispatch.hpp"
 
 namespace deep_gemm {
 
@@ -11,20 +11,18 @@ inline constexpr size_t kMostMeasured = 8;
 inline constexpr double kWorthMeasuring = 1.35;  // times the best estimate
 
 /// The cheapest legal candidates by the model, selection's pick first, of different configs.
-inline std::vector<Candidate> shortlist(const Problem& problem) {
-    const Candidate pick = select(problem);
+inline std::vector<Choice> shortlist(const Problem& problem) {
+    std::vector<Choice> shortest = {select(problem)};
+    const double most_us = kWorthMeasuring * shortest.front().cost_us;
     std::vector<Candidate> candidates = enumerate(problem);
-    std::erase_if(candidates, [&](const Candidate& c) {
-        return !c.refusal.empty() || c.cost_us > kWorthMeasuring * pick.cost_us || c.config == pick.config;
-    });
+    std::erase_if(candidates, [&](const Candidate& c) { return !c.refusal.empty() || c.cost_us > most_us; });
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate& x, const Candidate& y) { return x.cost_us < y.cost_us; });
-    std::vector<Candidate> shortest = {pick};
-    for (const Candidate& candidate : candidates)
-        if (shortest.size() < kMostMeasured && std::none_of(shortest.begin(), shortest.end(), [&](const Candidate& c) {
-                return c.config == candidate.config;
-            }))
-            shortest.push_back(candidate);
+    for (const Candidate& candidate : candidates) {
+        const auto is_same = [&](const Choice& c) { return c.config == candidate.config; };
+        if (shortest.size() < kMostMeasured && std::ranges::none_of(shortest, is_same))
+            shortest.push_back(finish(problem, candidate));
+    }
     return shortest;
 }
 

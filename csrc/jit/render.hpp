@@ -3,12 +3,11 @@
 
 #include <deep_gemm/config.cuh>
 
-#include <optional>
 #include <string>
 #include <type_traits>
 
+#include "../config/candidate.hpp"
 #include "../config/fields.hpp"
-#include "../config/sm90/schedule.hpp"
 #include "../util/require.hpp"
 #include "ffma_yields.hpp"
 #include "kernel.hpp"
@@ -43,13 +42,13 @@ inline std::string kernel_name(const GemmConfig& c) {
                   unless_one(c.k_warpgroups == 1, "_turns", c.k_warpgroups));
 }
 
-inline jit::KernelSource render(const GemmConfig& config) {
+inline jit::KernelSource render(const Choice& choice) {
+    const GemmConfig& config = choice.config;
     const std::string header = concat("gemm_", name(config.arch)), entry = kernel_name(config);
-    const std::optional<int32_t> yields = sm90::ffma_yields(config);
     return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/", header, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                           yields ? jit::ffma_yields_line(*yields) : "", "constexpr GemmConfig kConfig",
-                           render_value(config), ";\n\n",
+                           choice.ffma_yields ? jit::ffma_yields_line(*choice.ffma_yields) : "",
+                           "constexpr GemmConfig kConfig", render_value(config), ";\n\n",
                            "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n", entry,
                            "(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", header,
                            "<kConfig>(params);\n}\n")};

@@ -1,14 +1,12 @@
 // Hopper: clusters of CTAs that are worth considering, how many run at once, and on which SMs they find themselves.
 #pragma once
 
-#include <deep_gemm/config.cuh>
-#include <deep_gemm/params.cuh>
-
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <numeric>
 #include <vector>
+
+#include "../candidate.hpp"
 
 namespace deep_gemm::sm90 {
 
@@ -30,8 +28,6 @@ inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
 /// as far as sharing goes. At which GPC dealing begins differs from launch to launch: with the small one in the middle
 /// most places are right wherever that is.
 inline constexpr int32_t kSms = 132, kSmsOfGpc[] = {16, 16, 18, 18, 8, 16, 16, 16}, kSmallGpc = 4, kSmsForPairs = 8;
-
-using Places = std::array<uint8_t, kMostClusters>;
 
 /// Where each cluster had better begin to walk the tiles, so that clusters of one GPC are neighbours: the L2 answers a
 /// GPC's requests for the same data at once. CTAs without a cluster fill GPCs one after the other anyway. Clusters were

@@ -13,6 +13,23 @@
 
 namespace deep_gemm::sm90 {
 
+/// Blocks of a tile's height; of 64 rows, those of padding are left out.
+inline ExpectedBlocks expected_tiles(const Problem& p, int32_t height) {
+    if (p.grouping != Grouping::m_contiguous || height != kWgmmaRows) return expected_blocks(p, height);
+    const auto blocks_of = [](int32_t rows) { return ceil_div(rows, kWgmmaRows); };
+    return {over_sizes(expected_expert_rows(p), blocks_of).mean * expected_weights(p)};
+}
+
+/// Times 64 rows that tiles of 256 rows multiply where those of nothing but padding are left out, on average. One such
+/// step by itself takes as long as two: a warpgroup alone has nothing to promote under.
+inline double expected_row_steps(const Problem& p) {
+    const auto steps_of = [](int32_t rows_of_group) {
+        const int32_t steps = ceil_div(rows_of_group, kWgmmaRows);
+        return steps + (steps % 4 == 1 ? 1 : 0);
+    };
+    return over_sizes(expected_expert_rows(p), steps_of).mean * expected_weights(p);
+}
+
 /// Estimated time of a config in microseconds.
 struct CostModel : CostConstants {
     static double norm(double power, std::initializer_list<double> values) {
@@ -87,7 +104,7 @@ struct CostModel : CostConstants {
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const int32_t tile_m = c.super_tile_m(), tile_n = c.super_tile_n();
-        ExpectedBlocks blocks = expected_blocks(p, tile_m);
+        ExpectedBlocks blocks = expected_tiles(p, tile_m);
         // What padding leaves of a tile, on average. Masked tiles come in whole waves all the same; a contiguous
         // layout's blocks are no more than an estimate, so there are fewer of them instead.
         double wanted = 1;

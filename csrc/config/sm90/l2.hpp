@@ -4,6 +4,7 @@
 #include <deep_gemm/plan.cuh>
 
 #include <algorithm>
+#include <cmath>
 
 #include "../problem.hpp"
 
@@ -22,13 +23,14 @@ inline double streamed_bytes(const GemmConfig& c) {
     return c.grouping == Grouping::dense ? 250e6 : c.swap_ab ? 400e6 : 100e6;
 }
 
-/// Whether the L2 fetches no more than the 128 bytes of a K block's row where it misses, instead of 256. A deep ring
-/// asks for the next 128 in time; a shallow one had better find them there, as had operands of a D that is added to,
-/// while the memory is busy with that. So had operands of so many bytes that reading them is all that counts
-/// (docs/performance.md).
-inline bool fetches_lines(const GemmConfig& c, int64_t operand_bytes) {
-    return (c.grouping == Grouping::dense || c.grouping == Grouping::masked) && !adds_to_memory(c.store) &&
-           c.stages >= kDeepRing && operand_bytes < int64_t{200} << 20;
+/// Below so many bytes of an operand the L2 fetches no more than the 128 bytes of a K block's row where it misses,
+/// instead of 256. A deep ring asks for the next 128 in time; a shallow one had better find them there, as had operands
+/// of a D that is added to, while the memory is busy with that. So had operands of so many bytes that reading them is
+/// all that counts (docs/performance.md).
+inline int64_t lines_below_bytes(const GemmConfig& c) {
+    const bool asks_in_time = (c.grouping == Grouping::dense || c.grouping == Grouping::masked) &&
+                              !adds_to_memory(c.store) && c.stages >= kDeepRing;
+    return asks_in_time ? int64_t{200} << 20 : 0;
 }
 
 /// Of so many columns of a D that is added to, the store role asks the L2 for one box; a line of 128 bytes comes with
@@ -46,6 +48,38 @@ inline uint8_t fetched_ahead(const Problem& p) {
     const double groups = p.grouping == Grouping::k_contiguous ? p.num_groups : 1,
                  bytes = groups * p.m * p.n * element_bytes(ElementType::fp32);
     return k_blocks > 8 ? 2 : bytes <= kL2Bytes ? 6 : k_blocks > 2 ? 3 : 4;
+}
+
+/// Blocks of M walked together. A wave of tiles reads fewest bytes when it covers a square of the output. Higher, where
+/// B is the larger operand and the L2 keeps their rows of A beside what passes through it: B is then read fewer times.
+/// (If not all of A, then only where additions to D leave the memory little time.) Lower, where the L2 keeps a smaller
+/// B: A is then read once, whatever the height. No higher than a group may be: a strip of full height is found without
+/// a division. docs/performance.md.
+inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
+    const double block_m = c.super_tile_m();
+    const double rows = p.grouping == Grouping::m_contiguous && !has_expert_runs(c) ? p.m : expected_group_rows(p);
+    const double most = p.grouping == Grouping::masked ? std::min<double>(p.m, rows * (1 + kGroupScatter)) : rows;
+    const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols) / block_m;
+    const double row_bytes = static_cast<double>(expected_k(p)) * element_bytes(p.operand);
+    const double kept = kKeptBytes / (block_m * row_bytes);
+    double blocks = square;
+    if (p.n >= rows && (kept * block_m >= rows || adds_to_memory(c.store)))
+        blocks = std::max(square, kept);
+    else if (p.n < rows && p.n * row_bytes <= kKeptBytesOfB)
+        blocks = square * std::max(0.5, p.n / rows);
+    return static_cast<int32_t>(std::clamp(blocks + 0.5, 1.0, std::ceil(most / block_m)));
+}
+
+/// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all
+/// blocks of M that share a part of it are walked together, so that memory is read once whatever the L2 keeps; and not
+/// where it is many times what the L2 holds (docs/performance.md).
+inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks) {
+    if (p.grouping == Grouping::k_contiguous) return false;
+    if (int64_t{strip_blocks} * c.super_tile_m() < expected_group_rows(p)) return false;
+    const double size = element_bytes(p.operand), weights = expected_weights(p) * p.n * p.k * size;
+    const double others = expected_rows(p) * (p.k * size + p.n * static_cast<double>(element_bytes(p.output)));
+    const bool straight_groups = is_m_grouped(p.grouping) && !c.swap_ab;
+    return weights <= streamed_bytes(c) && weights >= (straight_groups ? 4 : 2.5) * others;
 }
 
 }  // namespace deep_gemm::sm90

@@ -1,7 +1,9 @@
-// Hopper: how many stages a ring had better have.
+// Hopper: how shared memory is divided between stages and buffers for D.
 #pragma once
 
 #include <deep_gemm/plan.cuh>
+
+#include <algorithm>
 
 #include "schedule.hpp"
 
@@ -32,5 +34,43 @@ inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
 /// that take turns hold two to six stages, and a ring that is not deep runs dry while weights come from memory. CTAs
 /// that split K would have to meet first (docs/performance.md).
 inline bool reuses_ring(const GemmConfig& c) { return c.k_warpgroups > 1 && c.cluster.k == 1 && c.stages <= 12; }
+
+/// As many stages as shared memory holds, each turn having the same number; more than 16 buy nothing.
+inline int32_t most_stages(GemmConfig config) {
+    config.stages = 0;
+    const int32_t without = plan_smem(config).bytes;
+    config.stages = 1;
+    const int32_t of_each = plan_smem(config).bytes - without;
+    const int32_t stages = std::clamp((kMaxSmemBytes - without) / of_each, 0, 16);
+    return stages - stages % config.k_warpgroups;
+}
+
+/// Fewer buffers for D, by halves, until the ring has so many stages; if need be, a single one.
+inline void trade_buffers(GemmConfig& c, int32_t stages) {
+    while (c.stages < stages && c.store_buffers > 1 && is_staged(c.store)) {
+        c.store_buffers = ceil_div(c.store_buffers, 2);
+        c.stages = most_stages(c);
+    }
+}
+
+/// Divides shared memory between buffers for D and the ring of stages. Buffers for all of a tile: its stores drain
+/// while the next one is multiplied. Where that leaves few stages, fewer buffers, of which the later ones then wait,
+/// rather than a ring that runs dry; and where one stage more is worth it, if fewer buffers make room for it.
+inline void divide_smem(GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
+    c.store_buffers = store_chunks_per_tile(c);
+    c.stages = most_stages(c);
+    trade_buffers(c, least_stages(c, tiles_per_cta, group_rows));
+    if (reuses_ring(c)) {
+        GemmConfig shared = c;
+        shared.parts_in_ring = true;
+        shared.store_buffers = store_chunks_per_tile(c);
+        shared.stages = most_stages(shared);
+        if (shared.stages > c.stages && parts_fit_ring(shared)) c = shared;
+    }
+    if (!wants_stage(c, tiles_per_cta)) return;
+    GemmConfig deeper = c;
+    trade_buffers(deeper, c.stages + 1);
+    if (deeper.stages > c.stages) c = deeper;
+}
 
 }  // namespace deep_gemm::sm90

@@ -3,7 +3,11 @@
 
 #include <deep_gemm/config.cuh>
 
+#include <algorithm>
 #include <vector>
+
+#include "../candidate.hpp"
+#include "clusters.hpp"
 
 namespace deep_gemm::sm90 {
 
@@ -53,5 +57,26 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int3
 /// Whether pairs that split K of all tiles treat them as last ones, which are shared: the parts of the largest tiles
 /// take two of their stages, unless they go where stages were. docs/performance.md.
 inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
+
+/// What to consider for a problem.
+inline std::vector<Tiling> tilings(const Problem& p) {
+    std::vector<Tiling> found;
+    for (const bool swap_ab : {false, true})
+        for (const TileShape& tile :
+             is_m_grouped(p.grouping) ? grouped_tile_shapes(p.operand, swap_ab) : tile_shapes(p.operand, swap_ab))
+            for (const ClusterShape& cluster : cluster_shapes())
+                for (const int32_t turns : {1, 2, 3})
+                    if (turns == 1 || (p.grouping == Grouping::dense && takes_turns(tile, cluster, turns)))
+                        found.push_back({swap_ab, tile.rows, tile.cols, cluster, turns});
+    return found;
+}
+
+inline bool has_tile(ElementType operand, const Tiling& tiling) {
+    const auto matches = [&](const TileShape& tile) {
+        return tile.rows == tiling.tile_rows && tile.cols == tiling.tile_cols;
+    };
+    return std::ranges::any_of(tile_shapes(operand, tiling.swap_ab), matches) ||
+           std::ranges::any_of(grouped_tile_shapes(operand, tiling.swap_ab), matches);
+}
 
 }  // namespace deep_gemm::sm90

@@ -1,0 +1,61 @@
+// What selection chooses among, and what it returns.
+#pragma once
+
+#include <deep_gemm/params.cuh>
+#include <deep_gemm/plan.cuh>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "fields.hpp"
+#include "problem.hpp"
+
+namespace deep_gemm {
+
+/// What candidates of a problem differ in; all else of a config follows from it and the problem.
+struct Tiling {
+    bool swap_ab = false;
+    int32_t tile_rows = 0, tile_cols = 0;
+    ClusterShape cluster = {};
+    int32_t turns = 1;  // GemmConfig::k_warpgroups
+};
+template <>
+inline constexpr auto kFieldsOf<Tiling> = std::tuple{
+    Field{"swap_ab", &Tiling::swap_ab}, Field{"tile_rows", &Tiling::tile_rows}, Field{"tile_cols", &Tiling::tile_cols},
+    Field{"cluster", &Tiling::cluster}, Field{"turns", &Tiling::turns}};
+
+/// A config with what its launch needs and what selection thinks of it.
+struct Candidate {
+    GemmConfig config = {};
+    int32_t num_ctas = 0;
+    int32_t strip_blocks = 1;
+    double cost_us = 0;
+    std::string_view refusal = {};  // why not, a literal; empty for a legal candidate
+};
+
+/// Of each cluster, the place in the walk over tiles (GemmParams::places).
+using Places = std::array<uint8_t, kMostClusters>;
+
+/// A legal candidate, with all else that its kernel's text and argument say and no call decides. GemmParams explains
+/// the fields that it has too.
+struct Choice : Candidate {
+    std::optional<int32_t> ffma_yields = {};  // a line of the text, where there is one: csrc/jit/ffma_yields.hpp
+    int64_t lines_below_bytes = 0;            // of operands of fewer bytes the L2 fetches lines of 128 bytes, not 256
+    int32_t first_shared = 0;
+    int32_t likely_blocks = 1;
+    uint8_t fetched_columns = 1, fetched_ahead = 1;
+    Places places = {};
+};
+
+/// Tiles of all clusters, the last ones included that only fill them up.
+inline int64_t tile_count(const Problem& p, const GemmConfig& c) {
+    const int64_t m_blocks = (most_blocks(p, c.tile_m()) + c.cluster_m() - 1) / c.cluster_m() * c.cluster_m();
+    return m_blocks * align_up(ceil_div(p.n, c.tile_n()), c.cluster_n());
+}
+
+/// Groups whose tensor maps fit a kernel's argument of 32,764 bytes.
+inline constexpr int32_t kMostGroupMaps = 96;
+
+}  // namespace deep_gemm

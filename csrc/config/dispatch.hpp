@@ -1,0 +1,37 @@
+// Selection for the architecture of a problem.
+#pragma once
+
+#include "select.hpp"
+#include "sm90/spec.hpp"
+
+namespace deep_gemm {
+
+/// Calls `use` with what a problem's architecture brings to selection.
+template <typename Use>
+auto with_spec(const Problem& p, const Use& use) {
+    if (p.arch == Arch::sm90) return use(sm90::Spec{});
+    fail(ErrorKind::runtime, "there are no GEMMs for ", name(p.arch), " as yet");
+}
+
+/// Whether selection knows this tile, whatever the problem.
+inline bool has_tile(const Problem& p, const Tiling& tiling) {
+    return with_spec(p, [&]<typename Spec>(Spec) { return Spec::has_tile(p.operand, tiling); });
+}
+
+inline Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste = false) {
+    return with_spec(p, [&]<typename Spec>(Spec) { return make_candidate<Spec>(p, tiling, tolerate_waste); });
+}
+
+inline std::vector<Candidate> enumerate(const Problem& p) {
+    return with_spec(p, [&]<typename Spec>(Spec) { return enumerate<Spec>(p); });
+}
+
+inline Choice finish(const Problem& p, const Candidate& candidate) {
+    return with_spec(p, [&]<typename Spec>(Spec) { return Spec::finish(p, candidate); });
+}
+
+inline Choice select(const Problem& p) {
+    return with_spec(p, [&]<typename Spec>(Spec) { return select<Spec>(p); });
+}
+
+}  // namespace deep_gemm

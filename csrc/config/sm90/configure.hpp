@@ -1,0 +1,77 @@
+// Hopper: what becomes of a tiling.
+#pragma once
+
+#include <deep_gemm/plan.cuh>
+
+#include <algorithm>
+#include <bit>
+
+#include "../candidate.hpp"
+#include "clusters.hpp"
+#include "schedule.hpp"
+#include "tiles.hpp"
+
+namespace deep_gemm::sm90 {
+
+/// Runs of experts' rows in a contiguous layout whose table leaves room for four stages: some 97,000 rows of experts
+/// aligned to 128.
+inline constexpr int32_t kMostRuns = 768;
+
+/// Room in the table of groups: few different ones, so that a model has few kernels. A run of rows takes at least the
+/// experts' alignment. None where the layout itself tells a tile's expert.
+inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
+    if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
+    if (p.grouping == Grouping::m_contiguous) {
+        if (c.tile_m() % kWgmmaRows != 0 || p.m_alignment % kWgmmaRows != 0) return 0;
+        const int32_t runs = align_up(ceil_div(p.m, p.m_alignment), 256);
+        return runs <= kMostRuns ? runs : 0;
+    }
+    return has_group_table(c) || p.grouping == Grouping::k_contiguous
+               ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
+               : 0;
+}
+
+/// FP32 of M groups is written row by row, so that a masked D keeps what is behind its groups' rows.
+inline StoreKind store_kind(const Problem& p) {
+    const bool staged = p.aligned_store && (p.output == ElementType::bf16 || !is_m_grouped(p.grouping));
+    if (adds_in_place(p)) return staged ? StoreKind::tma_add : StoreKind::direct_add;
+    return staged ? StoreKind::tma : StoreKind::direct;
+}
+
+/// Whether pairs split K of the last tiles only.
+inline bool shares_last(const Problem& p, const GemmConfig& c) {
+    return c.grouping == Grouping::dense && c.cluster.k == 2 && c.k_warpgroups == 1 &&
+           (tile_count(p, c) * c.cluster.k > resident_ctas(p.num_sms, c.cluster.size()) || shares_only(c.tile));
+}
+
+/// A config without stages.
+inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
+    const TileShape tile{tiling.tile_rows, tiling.tile_cols, block_k(p.operand)};
+    GemmConfig c{.arch = Arch::sm90,
+                 .grouping = p.grouping,
+                 .operand = p.operand,
+                 .output = p.output,
+                 .scales_a = p.scales_a,
+                 .scales_b = p.scales_b,
+                 .mn_major_a = p.mn_major_a != 0,
+                 .mn_major_b = p.mn_major_b != 0,
+                 .swap_ab = tiling.swap_ab,
+                 .tile = tile,
+                 .cluster = tiling.cluster,
+                 .math_warpgroups = row_warpgroups(tile) * tiling.turns,
+                 .k_warpgroups = tiling.turns,
+                 .stages = 0,
+                 .add_c = p.add_c != 0 && !adds_in_place(p),
+                 .store = store_kind(p),
+                 .tensor_core_percent = p.tensor_core_percent,
+                 .group_maps = p.group_maps != 0,
+                 .shape = p.compiled};
+    c.group_capacity = group_capacity(p, c);
+    c.shares_last = shares_last(p, c);
+    c.wgmma_products = multiplies_scales(p, c);
+    c.look_ahead = looks_ahead(c);
+    c.skips_padding = skips_padding(c, expected_group_rows(p));
+    return c;
+}
+
+}  // namespace deep_gemm::sm90

@@ -1,0 +1,46 @@
+// Hopper: what is decided once a candidate is chosen.
+#pragma once
+
+#include <deep_gemm/plan.cuh>
+
+#include <algorithm>
+
+#include "../candidate.hpp"
+#include "clusters.hpp"
+#include "l2.hpp"
+#include "schedule.hpp"
+
+namespace deep_gemm::sm90 {
+
+/// Of a contiguous layout, padding included, as groups follow each other.
+inline int32_t likely_blocks(const Problem& p, const GemmConfig& c) {
+    const int32_t rows =
+        p.grouping == Grouping::m_contiguous ? ceil_div(p.m, std::max(p.num_groups, 1)) : expected_group_rows(p);
+    return std::max(1, ceil_div(rows, c.tile_m()));
+}
+
+/// Clusters that walk by GPC: 0, or all. Multicast pairs with one tile each had better walk as they come
+/// (docs/performance.md).
+inline int32_t clusters_by_gpc(const Problem& p, const Candidate& candidate) {
+    const GemmConfig& c = candidate.config;
+    const bool by_gpc = has_places(c) && (c.cluster.k > 1 || tile_count(p, c) > candidate.num_ctas);
+    return by_gpc ? candidate.num_ctas / c.cluster.size() : 0;
+}
+
+inline Choice finish(const Problem& p, const Candidate& candidate) {
+    const GemmConfig& c = candidate.config;
+    Choice choice{candidate};
+    choice.ffma_yields = ffma_yields(c);
+    choice.lines_below_bytes = lines_below_bytes(c);
+    if (c.shares_last) {
+        const int32_t tiles = dense_tiles(c, p.m, p.n);
+        choice.first_shared = tiles - shared_tiles(c, tiles, candidate.num_ctas);
+    }
+    choice.likely_blocks = likely_blocks(p, c);
+    choice.fetched_columns = fetched_columns(p);
+    choice.fetched_ahead = fetched_ahead(p);
+    choice.places = places_by_gpc(p.device_sms, clusters_by_gpc(p, candidate), c.cluster.size());
+    return choice;
+}
+
+}  // namespace deep_gemm::sm90

@@ -1,0 +1,42 @@
+// Hopper as selection sees it (ArchSpec, csrc/config/select.hpp).
+#pragma once
+
+#include "clusters.hpp"
+#include "configure.hpp"
+#include "cost.hpp"
+#include "finish.hpp"
+#include "l2.hpp"
+#include "refusals.hpp"
+#include "stages.hpp"
+#include "tiles.hpp"
+
+namespace deep_gemm::sm90 {
+
+struct Spec {
+    static std::vector<Tiling> tilings(const Problem& p) { return sm90::tilings(p); }
+    static bool has_tile(ElementType operand, const Tiling& tiling) { return sm90::has_tile(operand, tiling); }
+    static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm90::configure(p, tiling); }
+    static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
+        return sm90::refusal(p, c, tiles);
+    }
+    static int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
+        return sm90::resident_ctas(p.num_sms, c.cluster.size());
+    }
+    static void divide_smem(GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
+        sm90::divide_smem(c, tiles_per_cta, group_rows);
+    }
+    static std::string_view smem_refusal(const GemmConfig& c) { return sm90::smem_refusal(c); }
+    static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm90::waste(p, c); }
+    static void choose_walk(const Problem& p, Candidate& candidate) {
+        candidate.strip_blocks = choose_strip(p, candidate.config, candidate.num_ctas);
+        candidate.config.stream_b = streams_b(p, candidate.config, candidate.strip_blocks);
+    }
+    static double cost_us(const Problem& p, const Candidate& candidate) {
+        Problem average = p;
+        average.k = expected_k(p);
+        return CostModel{CostConstants::of(p.operand)}.estimate_us(average, candidate.config, candidate.num_ctas);
+    }
+    static Choice finish(const Problem& p, const Candidate& candidate) { return sm90::finish(p, candidate); }
+};
+
+}  // namespace deep_gemm::sm90
