@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from deep_gemm._targets import HOPPER_SMS
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests" / "support" / "driver"
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
@@ -26,7 +28,7 @@ def build(output: Path, *arguments: object) -> None:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("driver")
-    build(folder / "libcuda.so.1", "-shared", "-fPIC", HERE / "fake_libcuda.cpp")
+    build(folder / "libcuda.so.1", "-shared", "-fPIC", f"-DDEVICE_SMS={HOPPER_SMS}", HERE / "fake_libcuda.cpp")
     device = ROOT / "csrc" / "device"
     sources = [device / "cuda.cpp", device / "driver_api.cpp", device / "tensor_map.cpp"]
     build(folder / "use_driver", HERE / "use_driver.cpp", *sources)
@@ -56,7 +58,7 @@ def test_calls(lines):
         "launch 1000 on context 0: grid 1 1 1 block 128 1 1 smem 0 stream abc params 7 8",
         "launch 1000 on context 0: grid 1 1 1 block 128 1 1 smem 0 stream abc params 7 8",
         "current 0",
-        "clusters 132 33",
+        f"clusters {HOPPER_SMS} {HOPPER_SMS // 4}",
         "a grid of 3 blocks cannot be divided into clusters of 2",
     ]
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import torch
 import tvm_ffi
 
+from deep_gemm._targets import HOPPER_SMS
+
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = 2  # DLPack's number of the device type
 CODES = {torch.float8_e4m3fn: 10, torch.float32: 2, torch.bfloat16: 4, torch.int32: 0}
@@ -95,8 +97,8 @@ def load_fake_driver(silent: bool) -> None:
     folder = Path(tempfile.mkdtemp(prefix="deep_gemm_driver_"))
     library = folder / "libcuda.so.1"
     source = Path(__file__).resolve().parent / "driver" / "fake_libcuda.cpp"
-    command = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", f"-I{ROOT / 'csrc'}", str(source)]
-    subprocess.run([*command, "-Wl,-soname,libcuda.so.1", "-o", str(library)], check=True)
+    command = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", f"-I{ROOT / 'csrc'}", "-Wl,-soname,libcuda.so.1"]
+    subprocess.run([*command, f"-DDEVICE_SMS={HOPPER_SMS}", str(source), "-o", str(library)], check=True)
     # A later dlopen("libcuda.so.1") finds a library of that name already loaded.
     fake = ctypes.CDLL(str(library))
     fake.fake_take_any_parameters()

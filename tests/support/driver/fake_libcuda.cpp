@@ -1,4 +1,5 @@
-// Stands for libcuda.so.1 on a machine without one: three devices that do nothing, and a line on stdout for each call.
+// Stands for libcuda.so.1 on a machine without one: three devices of DEVICE_SMS SMs (a macro) that do nothing, and
+// a line on stdout for each call.
 //
 // Told to be silent it prints nothing: benchmarks/bench_host.py then times our own part of a call.
 #include <cstdarg>
@@ -67,7 +68,7 @@ Status cuDeviceGetAttribute(int* value, int attribute, DeviceHandle device) {
         case kComputeCapabilityMinor:
             return *value = device == 1 ? 3 : 0, 0;
         case kMultiprocessorCount:
-            return *value = 132, 0;
+            return *value = DEVICE_SMS, 0;
         case kMaxSharedMemoryPerBlockOptIn:
             return *value = 232448, 0;
         case kL2CacheBytes:
@@ -121,7 +122,7 @@ Status cuLaunchKernelEx(const LaunchConfig* config, Function function, void** pa
     return g_launch_status;
 }
 Status cuOccupancyMaxActiveClusters(int* count, Function, const LaunchConfig* config) {
-    return *count = static_cast<int>(132 / config->attributes[0].value.cluster.x), 0;
+    return *count = static_cast<int>(DEVICE_SMS / config->attributes[0].value.cluster.x), 0;
 }
 Status cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void*, const uint64_t* sizes, const uint64_t* strides,
                               const uint32_t* box, const uint32_t* element_strides, int interleave, int swizzle,
