@@ -7,11 +7,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <source_location>
+#include <sstream>
 #include <string_view>
 #endif
-#include <sstream>
+#include <initializer_list>
+#include <ostream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace deep_gemm {
 
@@ -27,17 +30,40 @@ private:
     ErrorKind kind_;
 };
 
+/// A value of any type that can be printed. Messages are compiled once for each type that they hold, not once for each
+/// list of types, which took seconds a file.
+class Printed {
+public:
+    Printed(const char* text) : value_(text), print_(print_text) {}
+    template <typename Value>
+        requires(!std::is_array_v<Value>)
+    Printed(const Value& value) : value_(&value), print_(print_value<Value>) {}
+
+    void print(std::ostream& out) const { print_(out, value_); }
+
+private:
+    static void print_text(std::ostream& out, const void* text) { out << static_cast<const char*>(text); }
+    template <typename Value>
+    static void print_value(std::ostream& out, const void* value) {
+        out << *static_cast<const Value*>(value);
+    }
+
+    const void* value_;
+    void (*print_)(std::ostream&, const void*);
+};
+
+std::string concat_parts(std::initializer_list<Printed> parts);
+[[noreturn, gnu::cold]] void fail_with(ErrorKind kind, std::initializer_list<Printed> parts);
+
 /// Concatenate printable values into one message.
 template <typename... Parts>
 std::string concat(const Parts&... parts) {
-    std::ostringstream out;
-    (out << ... << parts);
-    return out.str();
+    return concat_parts({Printed(parts)...});
 }
 
 template <typename... Parts>
 [[noreturn, gnu::cold, gnu::noinline]] void fail(ErrorKind kind, const Parts&... parts) {
-    throw Error(kind, concat(parts...));
+    fail_with(kind, {Printed(parts)...});
 }
 
 #ifdef DEEP_GEMM_SKIP_CHECKS
