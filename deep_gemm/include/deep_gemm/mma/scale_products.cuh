@@ -14,6 +14,7 @@
 // are all that is written.
 #pragma once
 
+#include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
 #include <deep_gemm/tile/ring.cuh>
@@ -44,13 +45,14 @@ struct ScaleProducts {
 
     float row[2];               // of the block that is multiplied next
     uint32_t fragment[4] = {};  // of the block under way
-    float product[c.tile.cols / 2];
+    Accumulators<c> product;
 
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
-        const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-        const uint32_t mine = smem.row_scales(stage) + (first_row + warp * 16 + lane / 4) * 4;
+        const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        const uint32_t mine =
+            smem.row_scales(stage) + (first_row + Fragment16x8::warp_row(warp) + Fragment16x8::row(lane)) * 4;
         row[0] = ptx::load_shared(mine);
-        row[1] = ptx::load_shared(mine + 8 * 4);
+        row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
     }
 
     /// Issue the wgmma. Of a row's eight values a thread holds those of k = lane % 4 and k = lane % 4 + 4, also where
@@ -75,16 +77,17 @@ struct ScaleProducts {
     }
 
     /// total += partial * scales, when all wgmma are done.
-    DG_DEVICE void promote(float (&total)[c.tile.cols / 2], const float (&partial)[c.tile.cols / 2]) {
+    DG_DEVICE void promote(Accumulators<c>& total, const Accumulators<c>& partial) {
         pin();
 #pragma unroll
-        for (int32_t i = 0; i < c.tile.cols / 2; ++i) total[i] = __fmaf_rn(partial[i], product[exchanged(i)], total[i]);
+        for (int32_t i = 0; i < kAccumulators<c>; ++i)
+            total[i] = __fmaf_rn(partial[i], product[exchanged(i)], total[i]);
     }
 
 private:
     DG_DEVICE void pin() {
 #pragma unroll
-        for (int32_t i = 0; i < c.tile.cols / 2; ++i) ptx::pin(product[i]);
+        for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(product[i]);
     }
 };
 
