@@ -228,16 +228,15 @@ constexpr bool has_store_warp(const GemmConfig& c) {
 
 /// Whether all lanes of the load warp walk tiles and K blocks together and one of them copies, or one thread does it
 /// all. What a copy takes is in uniform registers, and for a warp it stays there; for one thread ptxas moves it there
-/// for each K block (9 to 15 R2UR), and copies are issued some 20 instructions later. Up to 3 % faster, but for
-/// experts' 128x192, whose loop over K ptxas then compiles worse (docs/performance.md).
+/// for each K block (R2UR), before the copy. Not where ptxas then compiles the math warps' loop over K worse: experts'
+/// 128x192 (docs/performance.md).
 constexpr bool loads_by_warp(const GemmConfig& c) {
     return !(has_group_table(c) && c.look_ahead && c.warpgroup_rows() == kWgmmaRows);
 }
 
 /// Whether math warps read block scales of columns at an address that ptxas takes for another in each lane. Beside a
-/// load warp it otherwise moves those of some tiles into uniform registers behind each wait (R2UR), or was slower for
-/// reasons of its own (256 rows without a store warp). Elsewhere the loop over K is better left as it is: by lane,
-/// 128x160 lost 6 to 9 % (docs/performance.md).
+/// load warp it otherwise moves those of some tiles into uniform registers behind each wait (R2UR). Only for these
+/// tiles: others have the slower loop over K when they read by lane (docs/performance.md).
 constexpr bool reads_scales_by_lane(const GemmConfig& c) {
     const bool tall = c.look_ahead && c.warpgroup_rows() > kWgmmaRows;
     return loads_by_warp(c) &&

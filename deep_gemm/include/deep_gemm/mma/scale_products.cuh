@@ -9,7 +9,7 @@
 //   of a row's scale r       high  high  ...      low   low   ...
 //   of a column's scale c    high  low   0  0     high  low   0  0
 //
-// which add up to r c but for 2^-22 of it. (Three parts, whose sum is exact, were up to 1.6 % slower:
+// which add up to r c but for 2^-22 of it. (A third part would make the sum exact, and cost more than that is worth:
 // docs/performance.md.) The columns' second half equals the first, and the descriptor says so: 16 bytes a column
 // are all that is written.
 #pragma once
@@ -56,11 +56,11 @@ struct ScaleProducts {
     }
 
     /// Issue the wgmma. Of a row's eight values a thread holds those of k = lane % 4 and k = lane % 4 + 4, also where
-    /// the columns have zeros: not to ask is faster.
+    /// the columns have zeros: asking would cost more.
     ///
-    /// wgmma reads them until it is waited for. ptxas (CUDA 13.0) gave their registers away earlier when they were
-    /// copies of what had been computed under wgmma, and products went wrong. So each is computed behind the wait, and
-    /// of the one before, of which nothing is left. tests/test_every_kernel.py looks for writes to operands of wgmma.
+    /// wgmma reads them until it is waited for. ptxas (CUDA 13.0) gives registers away earlier that hold copies of what
+    /// is computed under wgmma: wrong products. So each is computed behind the wait, from the one before, of which
+    /// nothing is left. tests/test_every_kernel.py looks for writes to operands of wgmma.
     DG_DEVICE void multiply(const Smem<c>& smem, int32_t stage) {
         const uint32_t nothing = blockIdx.y;  // ptxas does not know that
 #pragma unroll

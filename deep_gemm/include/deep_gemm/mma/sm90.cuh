@@ -72,7 +72,7 @@ struct RunFactors {
 };
 
 /// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart)
-/// and, for each 8 columns, its two neighbours. (Those of 128 rows read at once, for both halves, were slower.)
+/// and, for each 8 columns, its two neighbours.
 ///
 /// Loaded before the block's wgmma are issued: while tensor cores read shared memory, other reads take long.
 template <GemmConfig c>
@@ -94,8 +94,8 @@ struct BlockScales {
             const int32_t run = first_row / scale_run(c.tile.rows);
             row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
         } else {
-            // The address is made anew for each K block: three warpgroups that find it in a register are up to 12 %
-            // slower (docs/performance.md; why is not known).
+            // The address is made anew for each K block: three warpgroups are slower with it in a register
+            // (docs/performance.md; why is not known).
             if constexpr (c.scaled() && !c.look_ahead && !overlaps_blocks(c)) ptx::forget(first_row);
             const uint32_t mine =
                 smem.row_scales(stage) + (first_row + Fragment16x8::warp_row(warp) + Fragment16x8::row(lane)) * 4;
