@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deep_gemm/config.cuh>
+#include <deep_gemm/mma/fragment_16x8.cuh>
 
 namespace deep_gemm {
 
@@ -40,16 +41,16 @@ constexpr int32_t load_registers(const GemmConfig& c) {
 /// values each. As many as there is room for beside the accumulators.
 constexpr int32_t held_col_groups(const GemmConfig& c) {
     if (!c.copies_col_scales()) return 0;
-    const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
+    const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * Fragment16x8::registers(c.tile.cols);
     constexpr int32_t kOthers =
         22;  // addresses, the ring, scales per row: fewer, and K groups spill (ptxas -v, CUDA 13.0)
-    const int32_t room = (math_registers(c) - kOthers - accumulators) / 2, groups = c.tile.cols / 8;
+    const int32_t room = (math_registers(c) - kOthers - accumulators) / 2, groups = c.tile.cols / Fragment16x8::kCols;
     return room < groups ? (room < 0 ? 0 : room) : groups;
 }
 
 /// The others are read while promoting, several times as slowly, and the stage is kept until promotion is done.
 constexpr bool scales_stay_in_smem(const GemmConfig& c) {
-    return c.copies_col_scales() && held_col_groups(c) < c.tile.cols / 8;
+    return c.copies_col_scales() && held_col_groups(c) < c.tile.cols / Fragment16x8::kCols;
 }
 
 /// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it,
@@ -146,11 +147,11 @@ constexpr bool issues_in_order(const GemmConfig& c) {
 /// Where K is split, the tile's rows are added up by 16: those of row warp w by part w % k_parts, a part being one
 /// warpgroup of one CTA of the cluster. Returns how many such sums one CTA makes.
 constexpr int32_t owned_row_warps(const GemmConfig& c) {
-    return ceil_div(c.tile.rows / 16, c.k_parts()) * c.k_warpgroups;
+    return ceil_div(c.tile.rows / Fragment16x8::kRows, c.k_parts()) * c.k_warpgroups;
 }
 
 /// One warp's accumulators.
-constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return c.tile.cols / 2 * 32 * 4; }
+constexpr int32_t split_k_part_bytes(const GemmConfig& c) { return Fragment16x8::registers(c.tile.cols) * 32 * 4; }
 
 /// What the owner of 16 rows is sent: every part but its own.
 constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1) * split_k_part_bytes(c); }
@@ -159,7 +160,7 @@ constexpr int32_t received_bytes(const GemmConfig& c) { return (c.k_parts() - 1)
 constexpr int32_t shared_piece(const GemmConfig& c, int32_t warp, int32_t subtile) {
     return warp * (c.warpgroup_rows() / kWgmmaRows) + subtile;
 }
-constexpr int32_t shared_pieces(const GemmConfig& c) { return c.shares_last ? c.tile.rows / 16 : 0; }
+constexpr int32_t shared_pieces(const GemmConfig& c) { return c.shares_last ? c.tile.rows / Fragment16x8::kRows : 0; }
 
 /// What the owners of a CTA are sent, and the barriers that wait for it. (What a shared tile's owners are sent goes
 /// where stages were, and one more barrier says when.)
@@ -196,9 +197,9 @@ struct StoreChunk {
 
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
     const int32_t size = element_bytes(c.output);
-    if (c.swap_ab) return {16, c.tile.cols, 1, size};
+    if (c.swap_ab) return {Fragment16x8::kRows, c.tile.cols, 1, size};
     const int32_t inner = gcd(c.tile.cols, kSwizzleBytes / size);
-    return {inner, 16, c.tile.cols / inner, size};
+    return {inner, Fragment16x8::kRows, c.tile.cols / inner, size};
 }
 
 /// Chunks that a warp stores for one tile.
@@ -227,16 +228,15 @@ constexpr bool has_store_warp(const GemmConfig& c) {
 
 /// Whether all lanes of the load warp walk tiles and K blocks together and one of them copies, or one thread does it
 /// all. What a copy takes is in uniform registers, and for a warp it stays there; for one thread ptxas moves it there
-/// for each K block (9 to 15 R2UR), and copies are issued some 20 instructions later. Up to 3 % faster, but for
-/// experts' 128x192, whose loop over K ptxas then compiles worse (docs/performance.md).
+/// for each K block (R2UR), before the copy. Not where ptxas then compiles the math warps' loop over K worse: experts'
+/// 128x192 (docs/performance.md).
 constexpr bool loads_by_warp(const GemmConfig& c) {
     return !(has_group_table(c) && c.look_ahead && c.warpgroup_rows() == kWgmmaRows);
 }
 
 /// Whether math warps read block scales of columns at an address that ptxas takes for another in each lane. Beside a
-/// load warp it otherwise moves those of some tiles into uniform registers behind each wait (R2UR), or was slower for
-/// reasons of its own (256 rows without a store warp). Elsewhere the loop over K is better left as it is: by lane,
-/// 128x160 lost 6 to 9 % (docs/performance.md).
+/// load warp it otherwise moves those of some tiles into uniform registers behind each wait (R2UR). Only for these
+/// tiles: others have the slower loop over K when they read by lane (docs/performance.md).
 constexpr bool reads_scales_by_lane(const GemmConfig& c) {
     const bool tall = c.look_ahead && c.warpgroup_rows() > kWgmmaRows;
     return loads_by_warp(c) &&

@@ -41,7 +41,7 @@ using Stores = typename SelectStores<c>::Type;
 
 /// The end of 64 rows of a tile: add C, clear padding, write D.
 template <GemmConfig c>
-DG_DEVICE void store_subtile(float (&total)[kAccumulators<c>], const Tile& tile, int32_t warpgroup, int32_t subtile,
+DG_DEVICE void store_subtile(Accumulators<c>& total, const Tile& tile, int32_t warpgroup, int32_t subtile,
                              Stores<c>& stores, const PaddingRows<c>& padding, const GemmParams& params) {
     const Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
     if constexpr (c.add_c) add_c<c>(total, at, params);

@@ -13,7 +13,7 @@ template <GemmConfig c>
 class MainLoop {
 public:
     static constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
-    using Totals = float[kSubtiles][kAccumulators<c>];
+    using Totals = Accumulators<c>[kSubtiles];
 
     DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup, const GemmParams& params)
         : smem_(smem),
@@ -86,7 +86,7 @@ private:
 
     /// 64 rows of a K block between the issue of their wgmma and the end of their promotion.
     struct Block {
-        float partial[kAccumulators<c>];
+        Accumulators<c> partial;
         // Of 64 rows that warpgroups share by columns. Not in the first half of `partial`: of wgmma of two sizes into
         // the same registers ptxas may make one after the other (C7511).
         float half[c.skips_padding ? kAccumulators<c> / 2 : 1];
@@ -112,8 +112,8 @@ private:
     /// This warp's turn with a stage is over: tell every CTA that may copy into it.
     ///
     /// All that the warp has loaded from the stage must have come. The hardware does not order loads and the arrival:
-    /// behind loads of other warps (of C, say) some took so long that the copy engine had been told, and had replaced
-    /// what they read (docs/kernels.md). `read` is of loads that may still be under way; those from before wgmma that
+    /// behind loads of other warps (of C, say) one may take so long that the copy engine replaces what it is to read
+    /// (docs/kernels.md). `read` is of loads that may still be under way; those from before wgmma that
     /// are over are not. tests/kernels/test_every_kernel.py looks for arrivals that come too early.
     DG_DEVICE void release(int32_t stage, uint32_t read = 0) const {
         const uint32_t barrier = ptx::when_loaded(smem_.empty(stage), read);
@@ -145,7 +145,7 @@ private:
 
     /// All but the last kPending blocks are done; this is the oldest.
     template <int32_t kPending>
-    DG_DEVICE void finish(Block& block, float (&total)[kAccumulators<c>]) const {
+    DG_DEVICE void finish(Block& block, Accumulators<c>& total) const {
         finish_block<kPending>(block.partial);
         release(block.stage);
         block.scales.promote(total, block.partial);
@@ -154,7 +154,7 @@ private:
     /// At least one block; `meanwhile` once the first is under way. (A branch in each round: a first round of its own
     /// takes registers that three warpgroups do not have.)
     template <typename Meanwhile>
-    DG_DEVICE void promote_in_turn(float (&total)[kAccumulators<c>], int32_t k_blocks, const Meanwhile& meanwhile) {
+    DG_DEVICE void promote_in_turn(Accumulators<c>& total, int32_t k_blocks, const Meanwhile& meanwhile) {
         static_assert(kSubtiles == 1);
 #pragma unroll 1
         for (int32_t i = 0; i < k_blocks; ++i, advance()) {
@@ -169,7 +169,7 @@ private:
     /// The same where scales are read while promoting: a stage is let go when the next block's wgmma have been issued.
     /// They replace what has been promoted, so all scales must have come by then.
     template <typename Meanwhile>
-    DG_DEVICE void promote_from_smem(float (&total)[kAccumulators<c>], int32_t k_blocks, const Meanwhile& meanwhile) {
+    DG_DEVICE void promote_from_smem(Accumulators<c>& total, int32_t k_blocks, const Meanwhile& meanwhile) {
         static_assert(kSubtiles == 1);
         uint32_t read = 0;
         int32_t before = 0;
@@ -330,7 +330,7 @@ private:
 
     /// Two blocks by name, not by index: registers cannot be indexed.
     template <typename Meanwhile>
-    DG_DEVICE void promote_overlapped(float (&total)[kAccumulators<c>], int32_t k_blocks, const Meanwhile& meanwhile) {
+    DG_DEVICE void promote_overlapped(Accumulators<c>& total, int32_t k_blocks, const Meanwhile& meanwhile) {
         Block even, odd;
         start_next(even);
         meanwhile();

@@ -9,11 +9,12 @@
 //   of a row's scale r       high  high  ...      low   low   ...
 //   of a column's scale c    high  low   0  0     high  low   0  0
 //
-// which add up to r c but for 2^-22 of it. (Three parts, whose sum is exact, were up to 1.6 % slower:
+// which add up to r c but for 2^-22 of it. (A third part would make the sum exact, and cost more than that is worth:
 // docs/performance.md.) The columns' second half equals the first, and the descriptor says so: 16 bytes a column
 // are all that is written.
 #pragma once
 
+#include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
 #include <deep_gemm/tile/ring.cuh>
@@ -44,21 +45,22 @@ struct ScaleProducts {
 
     float row[2];               // of the block that is multiplied next
     uint32_t fragment[4] = {};  // of the block under way
-    float product[c.tile.cols / 2];
+    Accumulators<c> product;
 
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
-        const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-        const uint32_t mine = smem.row_scales(stage) + (first_row + warp * 16 + lane / 4) * 4;
+        const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        const uint32_t mine =
+            smem.row_scales(stage) + (first_row + Fragment16x8::warp_row(warp) + Fragment16x8::row(lane)) * 4;
         row[0] = ptx::load_shared(mine);
-        row[1] = ptx::load_shared(mine + 8 * 4);
+        row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
     }
 
     /// Issue the wgmma. Of a row's eight values a thread holds those of k = lane % 4 and k = lane % 4 + 4, also where
-    /// the columns have zeros: not to ask is faster.
+    /// the columns have zeros: asking would cost more.
     ///
-    /// wgmma reads them until it is waited for. ptxas (CUDA 13.0) gave their registers away earlier when they were
-    /// copies of what had been computed under wgmma, and products went wrong. So each is computed behind the wait, and
-    /// of the one before, of which nothing is left. test_every_kernel.py looks for writes to operands of wgmma.
+    /// wgmma reads them until it is waited for. ptxas (CUDA 13.0) gives registers away earlier that hold copies of what
+    /// is computed under wgmma: wrong products. So each is computed behind the wait, from the one before, of which
+    /// nothing is left. tests/kernels/test_every_kernel.py looks for writes to operands of wgmma.
     DG_DEVICE void multiply(const Smem<c>& smem, int32_t stage) {
         const uint32_t nothing = blockIdx.y;  // ptxas does not know that
 #pragma unroll
@@ -75,16 +77,17 @@ struct ScaleProducts {
     }
 
     /// total += partial * scales, when all wgmma are done.
-    DG_DEVICE void promote(float (&total)[c.tile.cols / 2], const float (&partial)[c.tile.cols / 2]) {
+    DG_DEVICE void promote(Accumulators<c>& total, const Accumulators<c>& partial) {
         pin();
 #pragma unroll
-        for (int32_t i = 0; i < c.tile.cols / 2; ++i) total[i] = __fmaf_rn(partial[i], product[exchanged(i)], total[i]);
+        for (int32_t i = 0; i < kAccumulators<c>; ++i)
+            total[i] = __fmaf_rn(partial[i], product[exchanged(i)], total[i]);
     }
 
 private:
     DG_DEVICE void pin() {
 #pragma unroll
-        for (int32_t i = 0; i < c.tile.cols / 2; ++i) ptx::pin(product[i]);
+        for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(product[i]);
     }
 };
 

@@ -4,16 +4,13 @@
 // its own and promoted: total += partial * row_scale * col_scale in FP32.
 #pragma once
 
+#include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/mma/scale_products.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 #include <deep_gemm/tile/smem.cuh>
 
 namespace deep_gemm {
-
-/// Registers of one m64 accumulator.
-template <GemmConfig c>
-inline constexpr int32_t kAccumulators = c.tile.cols / 2;
 
 template <bool kMnMajor>
 DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
@@ -25,7 +22,8 @@ DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
 
 /// Issue the wgmma of one K block: 64 rows x kCols, four steps of 32 bytes. The first clears unless `accumulate`.
 template <GemmConfig c, int32_t kCols = c.tile.cols>
-DG_DEVICE void multiply_block(float (&d)[kCols / 2], uint32_t rows, uint32_t cols, bool accumulate) {
+DG_DEVICE void multiply_block(float (&d)[Fragment16x8::registers(kCols)], uint32_t rows, uint32_t cols,
+                              bool accumulate) {
     constexpr bool kMnMajorRows = c.mn_major_rows(), kMnMajorCols = c.mn_major_cols();
     const uint64_t rows_descriptor = operand_descriptor<kMnMajorRows>(rows),
                    cols_descriptor = operand_descriptor<kMnMajorCols>(cols);
@@ -63,18 +61,18 @@ struct RunFactors {
 
     /// total += partial * scales, of the first kCount accumulators.
     template <int32_t kCount>
-    DG_DEVICE void promote(float (&total)[kAccumulators<c>], const float (&partial)[kCount]) const {
+    DG_DEVICE void promote(Accumulators<c>& total, const float (&partial)[kCount]) const {
         static_assert(kCount == kAccumulators<c> || kRuns == 1, "other columns have other scales");
 #pragma unroll
         for (int32_t i = 0; i < kCount; ++i) {
-            const int32_t run = i / 4 * 8 / (c.tile.cols / kRuns);
-            total[i] = __fmaf_rn(partial[i], of[i / 2 % 2][run], total[i]);
+            const int32_t run = Fragment16x8::col_step(i) / (c.tile.cols / kRuns);
+            total[i] = __fmaf_rn(partial[i], of[Fragment16x8::half(i)][run], total[i]);
         }
     }
 };
 
 /// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart)
-/// and, for each 8 columns, its two neighbours. (Those of 128 rows read at once, for both halves, were slower.)
+/// and, for each 8 columns, its two neighbours.
 ///
 /// Loaded before the block's wgmma are issued: while tensor cores read shared memory, other reads take long.
 template <GemmConfig c>
@@ -91,17 +89,18 @@ struct BlockScales {
 
     /// `first_row` is the first of the 64 rows, counted within the tile.
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
-        const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         if constexpr (kRowsUniform) {
             const int32_t run = first_row / scale_run(c.tile.rows);
             row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
         } else {
-            // The address is made anew for each K block: three warpgroups that find it in a register are up to 12 %
-            // slower (docs/performance.md; why is not known).
+            // The address is made anew for each K block: three warpgroups are slower with it in a register
+            // (docs/performance.md; why is not known).
             if constexpr (c.scaled() && !c.look_ahead && !overlaps_blocks(c)) ptx::forget(first_row);
-            const uint32_t mine = smem.row_scales(stage) + (first_row + warp * 16 + lane / 4) * 4;
+            const uint32_t mine =
+                smem.row_scales(stage) + (first_row + Fragment16x8::warp_row(warp) + Fragment16x8::row(lane)) * 4;
             row[0] = ptx::load_shared(mine);
-            row[1] = ptx::load_shared(mine + 8 * 4);
+            row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
         }
         if constexpr (kColsUniform) {
 #pragma unroll
@@ -110,9 +109,9 @@ struct BlockScales {
                 run[i] = ptx::load_shared(reads_scales_by_lane(c) ? ptx::by_lane(scale) : scale);
             }
         } else {
-            address = smem.col_scales(stage) + lane % 4 * 8;
+            address = smem.col_scales(stage) + Fragment16x8::col(lane) * 4;
 #pragma unroll
-            for (int32_t i = 0; i < kHeld; ++i) col[i] = ptx::load_shared_x2(address + i * 32);
+            for (int32_t i = 0; i < kHeld; ++i) col[i] = col_pair(i);
         }
     }
 
@@ -133,22 +132,30 @@ struct BlockScales {
     }
 
     /// total += partial * scales. Returns bits of every value that was read from shared memory meanwhile.
-    DG_DEVICE uint32_t promote(float (&total)[kAccumulators<c>], const float (&partial)[kAccumulators<c>]) const {
+    DG_DEVICE uint32_t promote(Accumulators<c>& total, const Accumulators<c>& partial) const {
         uint32_t read = 0;
         if constexpr (kColsUniform) {
             factors().promote(total, partial);
         } else {
 #pragma unroll
-            for (int32_t i = 0; i < c.tile.cols / 8; ++i) {
-                const float2 pair = i < kHeld ? col[i] : ptx::load_shared_x2(address + i * 32);
-                if (i >= kHeld) read |= __float_as_uint(pair.y);
+            for (int32_t group = 0; group < c.tile.cols / Fragment16x8::kCols; ++group) {
+                const float2 pair = group < kHeld ? col[group] : col_pair(group);
+                if (group >= kHeld) read |= __float_as_uint(pair.y);
 #pragma unroll
-                for (int32_t j = 0; j < 4; ++j)
-                    total[4 * i + j] =
-                        __fmaf_rn(partial[4 * i + j], row[j / 2] * (j % 2 ? pair.y : pair.x), total[4 * i + j]);
+                for (int32_t j = 0; j < Fragment16x8::kRegisters; ++j) {
+                    const int32_t i = Fragment16x8::kRegisters * group + j;
+                    const float factor = row[Fragment16x8::half(j)] * (Fragment16x8::neighbour(j) ? pair.y : pair.x);
+                    total[i] = __fmaf_rn(partial[i], factor, total[i]);
+                }
             }
         }
         return read;
+    }
+
+private:
+    /// Of a thread's two neighbours among these 8 columns.
+    DG_DEVICE float2 col_pair(int32_t group) const {
+        return ptx::load_shared_x2(address + group * Fragment16x8::kCols * 4);
     }
 };
 

@@ -156,8 +156,8 @@ private:
 };
 
 /// The load warp. Where the first tile can be found without the table of groups, it is found before all threads `meet`,
-/// since all wait for its copies; with a table they have met. `find` stands here once: a second time, with all that
-/// follows from it, costs experts and K groups 0.3 to 0.7 % (docs/performance.md).
+/// since all wait for its copies; with a table they have met. `find` stands here once: with a second copy of all
+/// that follows from it, experts and K groups are slower (docs/performance.md).
 template <GemmConfig c, typename Meet>
 DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const Meet& meet) {
     static_assert(loads_by_warp(c) || TileScheduler<c>::kReadsTable, "all lanes meet the others");

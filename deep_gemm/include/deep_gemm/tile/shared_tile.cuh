@@ -8,6 +8,7 @@
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
 #include <deep_gemm/tile/cluster_position.cuh>
+#include <deep_gemm/tile/parts.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 #include <deep_gemm/tile/smem.cuh>
 
@@ -22,29 +23,26 @@ DG_DEVICE bool owns(const Tile& tile, int32_t warp, int32_t subtile) {
 
 /// Sends one piece to the CTA that owns it.
 template <GemmConfig c>
-DG_DEVICE void send_piece(const Smem<c>& smem, const float (&total)[c.tile.cols / 2], int32_t piece, int32_t owner) {
-    const uint32_t target = ptx::map_to_cta(smem.parts(piece / 2) + threadIdx.x % 32 * 16, owner),
-                   barrier = ptx::map_to_cta(smem.parts_barrier(piece / 2), owner);
-#pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; i += 4)
-        ptx::store_cluster_async(target + i * 128, total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
+DG_DEVICE void send_piece(const Smem<c>& smem, const Accumulators<c>& total, int32_t piece, int32_t owner) {
+    send_part<c>(total, ptx::map_to_cta(lane_of_part(smem.parts(piece / 2), threadIdx.x % 32), owner),
+                 ptx::map_to_cta(smem.parts_barrier(piece / 2), owner));
 }
 
 /// Adds the other CTA's part of a piece.
 template <GemmConfig c>
-DG_DEVICE void receive_piece(const Smem<c>& smem, float (&total)[c.tile.cols / 2], int32_t piece) {
+DG_DEVICE void receive_piece(const Smem<c>& smem, Accumulators<c>& total, int32_t piece) {
     ptx::barrier_wait(smem.parts_barrier(piece / 2), 0);
-    const uint32_t part = smem.parts(piece / 2) + threadIdx.x % 32 * 16;
+    const uint32_t part = lane_of_part(smem.parts(piece / 2), threadIdx.x % 32);
 #pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; i += 4) {
-        const float4 other = ptx::load_shared_x4(part + i * 128);  // a sum of two has no order
+    for (int32_t i = 0; i < kAccumulators<c>; i += 4) {
+        const float4 other = ptx::load_shared_x4(part + part_offset(i));  // a sum of two has no order
         total[i] += other.x, total[i + 1] += other.y, total[i + 2] += other.z, total[i + 3] += other.w;
     }
 }
 
 /// The pieces that this CTA owns get their sums. Once: a shared tile is the last.
 template <GemmConfig c, int32_t kSubtiles>
-DG_DEVICE void exchange_pieces(const Smem<c>& smem, float (&total)[kSubtiles][c.tile.cols / 2]) {
+DG_DEVICE void exchange_pieces(const Smem<c>& smem, Accumulators<c> (&total)[kSubtiles]) {
     static_assert(c.grouping == Grouping::dense && c.cluster.size() == 2 && c.cluster.k == 2 && kSubtiles <= 2);
     const int32_t warp = threadIdx.x / 32, mine = ClusterPosition<c>().k;
     __syncwarp();

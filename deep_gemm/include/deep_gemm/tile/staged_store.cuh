@@ -17,19 +17,25 @@
 
 namespace deep_gemm {
 
+/// Groups of 8 columns of the instruction's frame in one chunk.
+constexpr int32_t col_groups(const GemmConfig& c) {
+    return (c.swap_ab ? store_chunk(c).outer : store_chunk(c).inner) / Fragment16x8::kCols;
+}
+
 /// One chunk of this warp's 16 rows as FP32 into a staging buffer, in the swizzled layout that the store's box has.
 template <GemmConfig c>
-DG_DEVICE void stage_fp32(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk) {
+DG_DEVICE void stage_fp32(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
-    const int32_t lane = ptx::lane(), row = lane / 4, col = lane % 4 * 2;
+    constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
+    const int32_t lane = ptx::lane(), row = Fragment16x8::row(lane), col = Fragment16x8::col(lane);
     if constexpr (c.swap_ab) {
 #pragma unroll
         for (int32_t j = 0; j < kColGroups; ++j) {
-            const float* values = total + 4 * (chunk * kColGroups + j);
+            const float* values = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
 #pragma unroll
             for (int32_t h = 0; h < 2; ++h) {
-                const int32_t offset = (8 * j + col) * kSpan + (row + 8 * h) * 4;
+                const int32_t offset =
+                    (j * Fragment16x8::kCols + col) * kSpan + (row + h * Fragment16x8::kHalfRows) * 4;
                 ptx::store_shared(buffer + swizzled<kSpan>(offset), values[2 * h]);
                 ptx::store_shared(buffer + swizzled<kSpan>(offset + kSpan), values[2 * h + 1]);
             }
@@ -41,13 +47,14 @@ DG_DEVICE void stage_fp32(uint32_t buffer, const float (&total)[c.tile.cols / 2]
         const bool odd = row % 2 != 0;
 #pragma unroll
         for (int32_t j = 0; j < kColGroups; ++j) {
-            const float* mine = total + 4 * (chunk * kColGroups + j);
-            const float* other = total + 4 * (chunk * kColGroups + (j ^ kOther));
+            const float* mine = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
+            const float* other = total + Fragment16x8::pair(chunk * kColGroups + (j ^ kOther), 0);
 #pragma unroll
             for (int32_t h = 0; h < 2; ++h) {
-                const uint32_t offset = swizzled<kSpan>((row + 8 * h) * kSpan + (8 * j + col) * 4);
-                ptx::store_shared_x2(buffer + (offset ^ (odd ? kOther * 32 : 0)), odd ? other[2 * h] : mine[2 * h],
-                                     odd ? other[2 * h + 1] : mine[2 * h + 1]);
+                const uint32_t offset =
+                    swizzled<kSpan>((row + h * Fragment16x8::kHalfRows) * kSpan + (j * Fragment16x8::kCols + col) * 4);
+                ptx::store_shared_x2(buffer + (offset ^ (odd ? kOther * Fragment16x8::kCols * 4 : 0)),
+                                     odd ? other[2 * h] : mine[2 * h], odd ? other[2 * h + 1] : mine[2 * h + 1]);
             }
         }
     }
@@ -61,16 +68,18 @@ struct KeptBits {
 
 /// The same as BF16.
 template <GemmConfig c>
-DG_DEVICE void stage_bf16(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk, const KeptBits& kept) {
+DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t chunk, const KeptBits& kept) {
     constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = (c.swap_ab ? kChunk.outer : kChunk.inner) / 8;
-    // Lane l addresses row l % 8 of matrix l / 8; matrices 0 and 1 are 8 rows apart, 2 and 3 are the next 8 columns.
-    const int32_t lane = threadIdx.x % 32, half = lane / 8 % 2, next = lane / 16;
+    constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
+    constexpr int32_t kGroupBytes = Fragment16x8::kCols * 2, kHalfRows = Fragment16x8::kHalfRows;
+    const int32_t lane = threadIdx.x % 32;
+    const auto [half, next, line] = Fragment16x8::matrix_line(lane);
 #pragma unroll
     for (int32_t j = 0; j < kColGroups; j += 2) {
-        const float* values = total + 4 * (chunk * kColGroups + j);
-        const uint32_t offset = c.swap_ab ? swizzled<kSpan>(((j + next) * 8 + lane % 8) * kSpan + half * 16)
-                                          : swizzled<kSpan>((half * 8 + lane % 8) * kSpan + (j + next) * 16);
+        const float* values = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
+        const uint32_t offset =
+            c.swap_ab ? swizzled<kSpan>(((j + next) * Fragment16x8::kCols + line) * kSpan + half * kHalfRows * 2)
+                      : swizzled<kSpan>((half * kHalfRows + line) * kSpan + (j + next) * kGroupBytes);
         const uint32_t first = ptx::pack_bf16(values[0], values[1]) & kept.first,
                        second = ptx::pack_bf16(values[2], values[3]) & kept.second;
         if (j + 1 < kColGroups)
@@ -83,8 +92,7 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const float (&total)[c.tile.cols / 2]
 }
 
 template <GemmConfig c>
-DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2], int32_t chunk,
-                           const KeptBits& kept) {
+DG_DEVICE void stage_chunk(uint32_t buffer, const Accumulators<c>& total, int32_t chunk, const KeptBits& kept) {
     static_assert(!marks_padding(c) || c.output == ElementType::bf16, "FP32 of experts is stored from registers");
     if constexpr (c.output == ElementType::fp32)
         stage_fp32<c>(buffer, total, chunk);
@@ -92,20 +100,14 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const float (&total)[c.tile.cols / 2
         stage_bf16<c>(buffer, total, chunk, kept);
 }
 
-/// The first row in the tile of 16 rows that a math warp stores, of the `subtile`th 64 rows of its warpgroup. `half`:
-/// warpgroups share them by columns.
-template <GemmConfig c>
-DG_DEVICE int32_t row_in_tile(int32_t warp, int32_t subtile, bool half) {
-    return (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + warp % 4 * 16;
-}
-
 /// What of a thread's rows is stored, as `stage_chunk` takes it.
 template <GemmConfig c>
 DG_DEVICE KeptBits kept_bits(const Tile& tile, int32_t subtile, const PaddingRows<c>& padding) {
     if constexpr (!marks_padding(c) || c.swap_ab) return {};
     const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
-    const uint32_t rows = padding.rows(row_in_tile<c>(threadIdx.x / 32, subtile, half)) >> ptx::lane() / 4;
-    return {(rows & 1) - 1, (rows >> 8 & 1) - 1};
+    const int32_t lane = ptx::lane();
+    const uint32_t rows = padding.rows(row_in_tile<c>(threadIdx.x / 32, subtile, half)) >> Fragment16x8::row(lane);
+    return {(rows & 1) - 1, (rows >> Fragment16x8::kHalfRows & 1) - 1};
 }
 
 /// Swapped operands: rows of padding of a staged chunk, which has all of the tile's rows, become zero. (Swizzling
@@ -163,7 +165,7 @@ public:
     DG_DEVICE void begin() const {}
     DG_DEVICE void end() const {}
 
-    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>&, const Tile& tile, int32_t subtile,
+    DG_DEVICE void write(const Accumulators<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams& params) {
         constexpr StoreChunk kChunk = store_chunk(c);
         constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
@@ -216,7 +218,7 @@ public:
         phase_ ^= 1;
     }
 
-    DG_DEVICE void write(const float (&total)[c.tile.cols / 2], const Fragment<c>&, const Tile& tile, int32_t subtile,
+    DG_DEVICE void write(const Accumulators<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams&) const {
         constexpr StoreChunk kChunk = store_chunk(c);
         __syncwarp();  // lanes may have waited, and read C, one by one

@@ -1,6 +1,8 @@
 // The end of a tile without the copy engine: accumulators as elements of D, adding C, writing D from registers.
 #pragma once
 
+#include <deep_gemm/mma/fragment_16x8.cuh>
+#include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/padding_rows.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
@@ -8,9 +10,15 @@
 
 namespace deep_gemm {
 
-/// D's (or C's) elements behind one thread's accumulators. Register 4 j + 2 h + e is row `row + 8 h`, column `col + 8 j
-/// + e` of the instruction's frame; registers come in pairs (e = 0, 1). Two running pointers are all the addressing
-/// that takes registers.
+/// The first row in the tile of 16 that a math warp has, of the `subtile`th 64 rows of its warpgroup. `half`:
+/// warpgroups share them by columns.
+template <GemmConfig c>
+DG_DEVICE int32_t row_in_tile(int32_t warp, int32_t subtile, bool half = false) {
+    return (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + Fragment16x8::warp_row(warp);
+}
+
+/// D's (or C's) elements behind one thread's accumulators. Two running pointers are all the addressing that takes
+/// registers.
 template <GemmConfig c>
 struct Fragment {
     int32_t row, col;      // of register 0, in D's own frame: M and N
@@ -21,8 +29,9 @@ struct Fragment {
         : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)),
           n_end(extent_n<c>(params)),
           group(group_of_d<c>(tile)) {
-        const int32_t along_rows = tile.row + first_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        const int32_t along_cols = tile.col + threadIdx.x % 4 * 2;
+        const int32_t lane = threadIdx.x % 32;
+        const int32_t along_rows = Fragment16x8::thread_row(tile.row + first_row);
+        const int32_t along_cols = tile.col + Fragment16x8::col(lane);
         row = c.swap_ab ? along_cols : along_rows;
         col = c.swap_ab ? along_rows : along_cols;
     }
@@ -33,20 +42,21 @@ struct Fragment {
     DG_DEVICE void for_each_pair(Element* data, int64_t stride, int64_t group_stride, const Visit& visit) const {
         Element* line = data + group * group_stride + row * stride + col;
 #pragma unroll
-        for (int32_t j = 0; j < c.tile.cols / 8; ++j) {
+        for (int32_t j = 0; j < c.tile.cols / Fragment16x8::kCols; ++j) {
 #pragma unroll
-            for (int32_t h = 0; h < 2; ++h) {
+            for (int32_t half = 0; half < 2; ++half) {
+                const int32_t i = Fragment16x8::pair(j, half);
+                const int32_t down = Fragment16x8::kHalfRows * half, along = Fragment16x8::kCols * j;
                 if constexpr (c.swap_ab) {
-                    const bool inside = col + 8 * h < n_end;
-                    visit(4 * j + 2 * h, line + 8 * h, stride, inside && row + 8 * j < m_end,
-                          inside && row + 8 * j + 1 < m_end);
+                    const bool inside = col + down < n_end;
+                    visit(i, line + down, stride, inside && row + along < m_end, inside && row + along + 1 < m_end);
                 } else {
-                    const bool inside = row + 8 * h < m_end;
-                    visit(4 * j + 2 * h, line + 8 * j + h * 8 * stride, int64_t{1}, inside && col + 8 * j < n_end,
-                          inside && col + 8 * j + 1 < n_end);
+                    const bool inside = row + down < m_end;
+                    visit(i, line + along + down * stride, int64_t{1}, inside && col + along < n_end,
+                          inside && col + along + 1 < n_end);
                 }
             }
-            if constexpr (c.swap_ab) line += 8 * stride;
+            if constexpr (c.swap_ab) line += Fragment16x8::kCols * stride;
             // With three math warpgroups registers are short: at most 16 loads of C in flight.
             if constexpr (c.math_warpgroups == 3)
                 if (j % 4 == 3) asm volatile("" ::: "memory");
@@ -89,7 +99,7 @@ DG_DEVICE bool has_pairs(const Element* data, int64_t stride, int64_t group_stri
 }
 
 template <GemmConfig c>
-DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
+DG_DEVICE void add_c(Accumulators<c>& total, const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
     const auto* data = static_cast<const Element*>(params.c_data);
     // Two loops: with the question inside, loads would wait for one another.
@@ -112,13 +122,13 @@ DG_DEVICE void add_c(float (&total)[c.tile.cols / 2], const Fragment<c>& at, con
 template <GemmConfig c, typename Element>
 DG_DEVICE void fetch_lines(const Tile& tile, const Element* data, int64_t stride, int64_t group_stride,
                            const GemmParams& params) {
-    // In D's frame, this warp's block of the tile: its 16 rows, or 16 columns of D where operands are swapped.
+    // In D's frame, this warp's block of the tile: its rows, or so many columns of D where operands are swapped.
     constexpr int32_t kLines = c.swap_ab ? 1 : ceil_div(c.tile.cols * static_cast<int32_t>(sizeof(Element)), 128);
-    constexpr int32_t kRows = c.swap_ab ? c.tile.cols : 16;
+    constexpr int32_t kRows = c.swap_ab ? c.tile.cols : Fragment16x8::kRows;
     const int32_t m_end = extent_m<c>(params), n_end = extent_n<c>(params), warp = threadIdx.x / 32;
     const Element* group = data + group_of_d<c>(tile) * group_stride;
     for (int32_t subtile = 0; subtile < c.warpgroup_rows() / kWgmmaRows; ++subtile) {
-        const int32_t own = tile.row + first_row(c, warp / 4) + subtile * subtile_step(c) + warp % 4 * 16;
+        const int32_t own = tile.row + row_in_tile<c>(warp, subtile);
         const int32_t row = c.swap_ab ? tile.col : own, col = c.swap_ab ? own : tile.col;
 #pragma unroll
         for (int32_t i = threadIdx.x % 32; i < kRows * kLines; i += 32) {
@@ -131,33 +141,33 @@ DG_DEVICE void fetch_lines(const Tile& tile, const Element* data, int64_t stride
 /// Padding between a group's real rows and the next group becomes zero, whatever A and its scales hold there. Tiles end
 /// before the next group starts, so the whole tile may be written.
 template <GemmConfig c>
-DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile& tile) {
+DG_DEVICE void clear_padding(Accumulators<c>& total, const Fragment<c>& at, const Tile& tile) {
     if ((c.swap_ab ? tile.col + c.tile.cols : tile.row + c.tile.rows) <= tile.m_end) return;
 #pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; ++i) {
-        const int32_t row = at.row + (c.swap_ab ? i / 4 * 8 + i % 2 : i / 2 % 2 * 8);
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) {
+        const int32_t row = at.row + (c.swap_ab ? Fragment16x8::col_step(i) : Fragment16x8::row_step(i));
         total[i] = row < tile.m_end ? total[i] : 0.0f;
     }
 }
 
 /// The same where each row says whether it is padding.
 template <GemmConfig c>
-DG_DEVICE void clear_padding(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile& tile,
+DG_DEVICE void clear_padding(Accumulators<c>& total, const Fragment<c>& at, const Tile& tile,
                              const PaddingRows<c>& padding) {
     if constexpr (!marks_padding(c)) return;
     if (!padding.any()) return;
     const int32_t row = at.row - (c.swap_ab ? tile.col : tile.row);
     uint32_t rows = padding.rows(c.swap_ab ? 0 : row);
 #pragma unroll
-    for (int32_t i = 0; i < c.tile.cols / 2; ++i) {
-        if (c.swap_ab && i % 4 == 0) rows = padding.rows(i / 4 * 8) >> row;
-        if (rows >> (c.swap_ab ? i % 2 : i / 2 % 2 * 8) & 1) total[i] = 0.0f;
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) {
+        if (c.swap_ab && i % Fragment16x8::kRegisters == 0) rows = padding.rows(Fragment16x8::col_step(i)) >> row;
+        if (rows >> (c.swap_ab ? Fragment16x8::neighbour(i) : Fragment16x8::row_step(i)) & 1) total[i] = 0.0f;
     }
 }
 
 /// Registers to global memory, in place of what is there or added to it.
 template <GemmConfig c>
-DG_DEVICE void store_direct(const float (&total)[c.tile.cols / 2], const Fragment<c>& at, const GemmParams& params) {
+DG_DEVICE void store_direct(const Accumulators<c>& total, const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
     constexpr bool kAdd = adds_to_memory(c.store);
     static_assert(!kAdd || c.output == ElementType::fp32, "only FP32 is added in place: BF16 would be rounded twice");
@@ -192,7 +202,7 @@ template <GemmConfig c>
 struct DirectStores {
     DG_DEVICE explicit DirectStores(const Smem<c>&) {}
     DG_DEVICE void begin() const {}
-    DG_DEVICE void write(float (&total)[c.tile.cols / 2], const Fragment<c>& at, const Tile& tile, int32_t,
+    DG_DEVICE void write(Accumulators<c>& total, const Fragment<c>& at, const Tile& tile, int32_t,
                          const PaddingRows<c>& padding, const GemmParams& params) const {
         clear_padding<c>(total, at, tile, padding);
         store_direct<c>(total, at, params);
