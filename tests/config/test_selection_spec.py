@@ -51,6 +51,10 @@ def test_another_architecture_is_selected_for_by_its_own_rules(tmp_path: Path) -
     """The cheapest that is not refused; a wasteful one only where no other is left; with what `finish` decides."""
     (tmp_path / "toy.cpp").write_text(SOURCE)
     include = [f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'deep_gemm' / 'include'}"]
-    subprocess.run(["g++", "-std=c++20", *include, "toy.cpp", "-o", "toy"], cwd=tmp_path, check=True)
+    subprocess.run(
+        ["g++", "-std=c++20", *include, "toy.cpp", ROOT / "csrc/util/require.cpp", "-o", "toy"],
+        cwd=tmp_path,
+        check=True,
+    )
     run = subprocess.run([tmp_path / "toy"], check=True, capture_output=True, text=True)
     assert run.stdout.splitlines() == ["256 5 12 3 7", "128 5 12 3 7", "256 5 10 3 7"]

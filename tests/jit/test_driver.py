@@ -30,7 +30,12 @@ def program(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("driver")
     build(folder / "libcuda.so.1", "-shared", "-fPIC", f"-DDEVICE_SMS={HOPPER_SMS}", HERE / "fake_libcuda.cpp")
     device = ROOT / "csrc" / "device"
-    sources = [device / "cuda.cpp", device / "driver_api.cpp", device / "tensor_map.cpp"]
+    sources = [
+        device / "cuda.cpp",
+        device / "driver_api.cpp",
+        device / "tensor_map.cpp",
+        device.parent / "util/require.cpp",
+    ]
     build(folder / "use_driver", HERE / "use_driver.cpp", *sources)
     return folder / "use_driver"
 
