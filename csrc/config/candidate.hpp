@@ -2,7 +2,7 @@
 #pragma once
 
 #include <deep_gemm/params.cuh>
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
 
 #include <algorithm>
 #include <array>

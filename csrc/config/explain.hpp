@@ -16,7 +16,7 @@ inline Grouping m_grouping(std::string_view wanted) {
 /// A config's tile, cluster and turns: "swapped 64x16 cluster 1x1x4 turns 1".
 inline std::string tile_text(const GemmConfig& c) {
     return concat(c.swap_ab ? "swapped" : "straight", " ", c.tile.rows, "x", c.tile.cols, " cluster ", c.cluster.rows,
-                  "x", c.cluster.cols, "x", c.cluster.k, " turns ", c.k_warpgroups);
+                  "x", c.cluster.cols, "x", c.cluster.k, " turns ", c.sm90.k_warpgroups);
 }
 
 /// Every candidate, cheapest first, refused ones last, one a line: cost, CTAs, stages, config, refusal.
@@ -28,7 +28,7 @@ inline std::string explain(const Problem& p) {
     std::string text;
     for (const Candidate& x : candidates) {
         const GemmConfig& c = x.config;
-        text += concat(tile_text(c), " warpgroups ", c.math_warpgroups, " stages ", c.stages, " smem ",
+        text += concat(tile_text(c), " warpgroups ", c.sm90.math_warpgroups, " stages ", c.stages, " smem ",
                        c.stages > 0 ? plan_smem(c).bytes : 0, " ctas ", x.num_ctas, " strip ", x.strip_blocks);
         text += x.refusal.empty() ? concat(": ", x.cost_us, " us\n") : concat(": refused, ", x.refusal, "\n");
     }

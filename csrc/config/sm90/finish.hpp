@@ -1,7 +1,7 @@
 // Hopper: what is decided once a candidate is chosen.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
 
 #include <algorithm>
 

@@ -10,8 +10,7 @@
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/tile/smem.cuh>
-#include <deep_gemm/tile/store.cuh>
+#include <deep_gemm/element.cuh>
 
 namespace deep_gemm {
 
@@ -80,8 +79,8 @@ private:
 };
 
 /// The padding role: one warp.
-template <GemmConfig c>
-DG_DEVICE void find_padding(const Smem<c>& smem, const GemmParams& params) {
+template <GemmConfig c, typename Smem>
+DG_DEVICE void find_padding(const Smem& smem, const GemmParams& params) {
     if (!params.zero_padding) return;
     constexpr int32_t kWords = padding_words(c);
     const int32_t lane = ptx::lane();

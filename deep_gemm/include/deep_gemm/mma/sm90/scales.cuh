@@ -1,58 +1,16 @@
-// Multiply one K block on Hopper and apply its scales.
+// Apply a K block's scales on Hopper.
 //
-// Hopper's FP8 tensor cores keep about 13 bits of mantissa while they accumulate, so each K block of 128 is summed on
+// Hopper's FP8 tensor cores keep about 13 bits of mantissa while they accumulate, so each group of 128 of K is summed on
 // its own and promoted: total += partial * row_scale * col_scale in FP32.
 #pragma once
 
+#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
-#include <deep_gemm/mma/scale_products.cuh>
-#include <deep_gemm/ptx/wgmma.cuh>
-#include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/tile/smem.cuh>
+#include <deep_gemm/mma/sm90/scale_products.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/ptx/memory.cuh>
 
 namespace deep_gemm {
-
-template <bool kMnMajor>
-DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
-    if constexpr (kMnMajor)
-        return ptx::wgmma_descriptor_mn_major(address);
-    else
-        return ptx::wgmma_descriptor(address);
-}
-
-/// Issue the wgmma of one K block: 64 rows x kCols, four steps of 32 bytes. The first clears unless `accumulate`.
-template <GemmConfig c, int32_t kCols = c.tile.cols>
-DG_DEVICE void multiply_block(float (&d)[Fragment16x8::registers(kCols)], uint32_t rows, uint32_t cols,
-                              bool accumulate) {
-    constexpr bool kMnMajorRows = c.mn_major_rows(), kMnMajorCols = c.mn_major_cols();
-    const uint64_t rows_descriptor = operand_descriptor<kMnMajorRows>(rows),
-                   cols_descriptor = operand_descriptor<kMnMajorCols>(cols);
-#pragma unroll
-    for (int32_t i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int32_t step = 0; step < kSwizzleBytes / 32; ++step) {
-        // In units of 16 bytes: 32 bytes of each row's span, or 16 lines of K.
-        constexpr int32_t kAlongSpan = 32 >> 4, kAlongLines = 16 * kSwizzleBytes >> 4;
-        const uint64_t rows_step = rows_descriptor + step * (kMnMajorRows ? kAlongLines : kAlongSpan),
-                       cols_step = cols_descriptor + step * (kMnMajorCols ? kAlongLines : kAlongSpan);
-        if constexpr (c.operand == ElementType::e4m3)
-            ptx::Wgmma<kCols>::e4m3(d, rows_step, cols_step, accumulate || step);
-        else
-            ptx::Wgmma<kCols>::template bf16<kMnMajorRows, kMnMajorCols>(d, rows_step, cols_step, accumulate || step);
-    }
-    ptx::wgmma_commit();
-#pragma unroll
-    for (int32_t i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
-}
-
-/// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.
-template <int32_t kPending, int32_t kCount>
-DG_DEVICE void finish_block(float (&d)[kCount]) {
-    ptx::wgmma_wait<kPending>();
-#pragma unroll
-    for (int32_t i = 0; i < kCount; ++i) ptx::pin(d[i]);
-}
 
 /// Row scale times column scale, of a thread's two rows (8 apart) and of each run of columns that share one.
 template <GemmConfig c, int32_t kRuns>
@@ -77,8 +35,8 @@ struct RunFactors {
 /// Loaded before the block's wgmma are issued: while tensor cores read shared memory, other reads take long.
 template <GemmConfig c>
 struct BlockScales {
-    static constexpr bool kRowsUniform = c.row_scales() == ScaleKind::per_block;
-    static constexpr bool kColsUniform = c.col_scales() == ScaleKind::per_block;
+    static constexpr bool kRowsUniform = c.row_scales().per_block();
+    static constexpr bool kColsUniform = c.col_scales().per_block();
     static constexpr int32_t kRuns = kColsUniform ? block_scale_values(c) : 1;
 
     float row[2];
@@ -96,7 +54,7 @@ struct BlockScales {
         } else {
             // The address is made anew for each K block: three warpgroups are slower with it in a register
             // (docs/performance.md; why is not known).
-            if constexpr (c.scaled() && !c.look_ahead && !overlaps_blocks(c)) ptx::forget(first_row);
+            if constexpr (c.scaled() && !c.sm90.look_ahead && !overlaps_blocks(c)) ptx::forget(first_row);
             const uint32_t mine =
                 smem.row_scales(stage) + (first_row + Fragment16x8::warp_row(warp) + Fragment16x8::row(lane)) * 4;
             row[0] = ptx::load_shared(mine);
@@ -159,7 +117,7 @@ private:
     }
 };
 
-template <GemmConfig c, bool = c.wgmma_products>
+template <GemmConfig c, bool = c.sm90.wgmma_products>
 struct SelectScales {
     using Type = BlockScales<c>;
 };

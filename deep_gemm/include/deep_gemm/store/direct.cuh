@@ -4,9 +4,10 @@
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
-#include <deep_gemm/tile/padding_rows.cuh>
+#include <deep_gemm/store/padding_rows.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/tile/smem.cuh>
+#include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/element.cuh>
 
 namespace deep_gemm {
 
@@ -58,38 +59,11 @@ struct Fragment {
             }
             if constexpr (c.swap_ab) line += Fragment16x8::kCols * stride;
             // With three math warpgroups registers are short: at most 16 loads of C in flight.
-            if constexpr (c.math_warpgroups == 3)
+            if constexpr (c.sm90.math_warpgroups == 3)
                 if (j % 4 == 3) asm volatile("" ::: "memory");
         }
     }
 };
-
-DG_DEVICE float to_float(float value) { return value; }
-DG_DEVICE float to_float(uint16_t bf16) { return __uint_as_float(static_cast<uint32_t>(bf16) << 16); }
-DG_DEVICE void from_float(float& target, float value) { target = value; }
-DG_DEVICE void from_float(uint16_t& bf16, float value) { bf16 = static_cast<uint16_t>(ptx::pack_bf16(value, 0.0f)); }
-
-template <ElementType>
-struct Storage;
-template <>
-struct Storage<ElementType::fp32> {
-    using Type = float;
-};
-template <>
-struct Storage<ElementType::bf16> {
-    using Type = uint16_t;
-};
-
-/// Two neighbours of D or C as one access.
-DG_DEVICE float2 load_pair(const float* pair) { return *reinterpret_cast<const float2*>(pair); }
-DG_DEVICE float2 load_pair(const uint16_t* pair) {
-    const uint32_t both = *reinterpret_cast<const uint32_t*>(pair);
-    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
-}
-DG_DEVICE void store_pair(float* pair, float x, float y) { *reinterpret_cast<float2*>(pair) = make_float2(x, y); }
-DG_DEVICE void store_pair(uint16_t* pair, float x, float y) {
-    *reinterpret_cast<uint32_t*>(pair) = ptx::pack_bf16(x, y);
-}
 
 /// Whether registers' pairs are such neighbours, all of them inside or none, and aligned as one access wants them.
 template <GemmConfig c, typename Element>
@@ -127,7 +101,7 @@ DG_DEVICE void fetch_lines(const Tile& tile, const Element* data, int64_t stride
     constexpr int32_t kRows = c.swap_ab ? c.tile.cols : Fragment16x8::kRows;
     const int32_t m_end = extent_m<c>(params), n_end = extent_n<c>(params), warp = threadIdx.x / 32;
     const Element* group = data + group_of_d<c>(tile) * group_stride;
-    for (int32_t subtile = 0; subtile < c.warpgroup_rows() / kWgmmaRows; ++subtile) {
+    for (int32_t subtile = 0; subtile < warpgroup_rows(c) / kWgmmaRows; ++subtile) {
         const int32_t own = tile.row + row_in_tile<c>(warp, subtile);
         const int32_t row = c.swap_ab ? tile.col : own, col = c.swap_ab ? own : tile.col;
 #pragma unroll
@@ -170,7 +144,7 @@ template <GemmConfig c>
 DG_DEVICE void store_direct(const Accumulators<c>& total, const Fragment<c>& at, const GemmParams& params) {
     using Element = typename Storage<c.output>::Type;
     constexpr bool kAdd = adds_to_memory(c.store);
-    static_assert(!kAdd || c.output == ElementType::fp32, "only FP32 is added in place: BF16 would be rounded twice");
+    static_assert(!kAdd || c.output == Element::fp32, "only FP32 is added in place: BF16 would be rounded twice");
     static_assert(!has_expert_runs(c) || c.tile_m() <= 2 * kWgmmaRows, "another expert's rows would be written");
     auto* data = static_cast<Element*>(params.d_data);
     // Two loops: with the question inside, NVVM (CUDA 13.0) left one of 64 pairs rolled, and the sums in local memory.
@@ -197,7 +171,7 @@ DG_DEVICE void store_direct(const Accumulators<c>& total, const Fragment<c>& at,
 }
 
 /// A math warp's part where D goes out from registers: the same interface as OwnStores and HandedStores
-/// (tile/staged_store.cuh).
+/// (store/staged.cuh).
 template <GemmConfig c>
 struct DirectStores {
     DG_DEVICE explicit DirectStores(const Smem<c>&) {}

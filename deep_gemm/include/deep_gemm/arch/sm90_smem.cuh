@@ -1,7 +1,7 @@
 // Addresses of the shared-memory plan, for one CTA.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/group_table.cuh>
@@ -14,7 +14,7 @@ struct Smem {
     static constexpr SmemPlan kPlan = plan_smem(c);
     static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
     static_assert(!c.shares_last || shared_pieces(c) / 2 * split_k_part_bytes(c) <= kPlan.row_scales - kPlan.rows);
-    static_assert(!c.parts_in_ring || (c.k_warpgroups > 1 && c.cluster.k == 1 && parts_fit_ring(c)));
+    static_assert(!c.sm90.parts_in_ring || (c.sm90.k_warpgroups > 1 && c.cluster.k == 1 && parts_fit_ring(c)));
 
     uint32_t base;
 
@@ -22,7 +22,7 @@ struct Smem {
     /// is made uniform.
     DG_DEVICE explicit Smem(const void* dynamic)
         : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {
-        if constexpr (c.warpgroup_rows() > kWgmmaRows || c.grouping == Grouping::k_contiguous)
+        if constexpr (warpgroup_rows(c) > kWgmmaRows || c.grouping == Grouping::k_contiguous)
             base = ptx::uniform(base);
     }
 

@@ -1,8 +1,9 @@
 // All K blocks of a tile, for one math warpgroup: wait for a stage, multiply, promote, let the stage go.
 #pragma once
 
-#include <deep_gemm/mma/issue_order.cuh>
-#include <deep_gemm/mma/sm90.cuh>
+#include <deep_gemm/mma/sm90/issue_order.cuh>
+#include <deep_gemm/mma/sm90/multiply.cuh>
+#include <deep_gemm/mma/sm90/scales.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/ring.cuh>
@@ -12,7 +13,7 @@ namespace deep_gemm {
 template <GemmConfig c>
 class MainLoop {
 public:
-    static constexpr int32_t kSubtiles = c.warpgroup_rows() / kWgmmaRows;
+    static constexpr int32_t kSubtiles = warpgroup_rows(c) / kWgmmaRows;
     using Totals = Accumulators<c>[kSubtiles];
 
     DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup, const GemmParams& params)
@@ -22,9 +23,9 @@ public:
           k_blocks_(Rasterizer<c>(params).k_blocks) {
         // A stage belongs to one turn: who waits for its next phase has seen the one before. (Otherwise a barrier whose
         // earlier phase is still open, copies being late, looks as if the awaited one were over.)
-        static_assert(c.stages % c.k_warpgroups == 0);
-        if constexpr (c.k_warpgroups > 1) {
-            turn_ = warpgroup / c.row_warpgroups();
+        static_assert(c.stages % c.sm90.k_warpgroups == 0);
+        if constexpr (c.sm90.k_warpgroups > 1) {
+            turn_ = warpgroup / row_warpgroups(c);
             ring_.advance(turn_);
         }
     }
@@ -40,7 +41,7 @@ public:
         // waits for it. tests/kernels/test_every_kernel.py looks for such moves.
         int32_t k_blocks = counts_by_argument(c) ? k_blocks_ : tile.k_blocks;
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
-        if constexpr (c.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.k_warpgroups - 1) / c.k_warpgroups;
+        if constexpr (c.sm90.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.sm90.k_warpgroups - 1) / c.sm90.k_warpgroups;
         constexpr bool kSameForAll = c.grouping == Grouping::dense && !c.shares_last;  // a count of the argument's
         constexpr bool kUniform = counts_by_argument(c) || (kSameForAll && (c.scaled() || c.cluster.k == 1));
         if constexpr (!kUniform) k_blocks = ptx::uniform(k_blocks);
@@ -60,7 +61,7 @@ public:
             accumulate(total, k_blocks);
         else if constexpr (overlaps_blocks(c))
             promote_overlapped(total[0], k_blocks, begin);
-        else if constexpr (c.look_ahead)
+        else if constexpr (c.sm90.look_ahead)
             promote_ahead(total, tile, k_blocks, begin);
         else if constexpr (scales_stay_in_smem(c))
             promote_from_smem(total[0], k_blocks, begin);
@@ -78,9 +79,11 @@ public:
     }
 
 private:
+    static_assert(!c.scaled() || (c.tile.k == c.a.scaling.k && c.tile.k == c.b.scaling.k),
+                  "a stage holds one group of scales, which one promotion applies");
     static_assert(!overlaps_blocks(c) || !scales_stay_in_smem(c), "the next block may replace them");
-    static_assert(!c.wgmma_products || (c.look_ahead && kSubtiles == 1));
-    static_assert(!c.look_ahead || (!overlaps_blocks(c) && c.k_parts() == 1));
+    static_assert(!c.sm90.wgmma_products || (c.sm90.look_ahead && kSubtiles == 1));
+    static_assert(!c.sm90.look_ahead || (!overlaps_blocks(c) && k_parts(c) == 1));
 
     using Scales = typename SelectScales<c>::Type;
 
@@ -96,15 +99,15 @@ private:
 
     DG_DEVICE uint32_t rows(int32_t subtile) const {
         return smem_.rows(ring_.stage) +
-               (first_row_ + subtile * subtile_step(c)) * (c.tile.k * element_bytes(c.operand));
+               (first_row_ + subtile * subtile_step(c)) * row_bytes(c, c.rows_operand());
     }
 
     /// To this warpgroup's next K block.
     DG_DEVICE void advance() {
-        if constexpr (c.k_warpgroups == 1)
+        if constexpr (c.sm90.k_warpgroups == 1)
             ring_.advance();
         else
-            ring_.advance(c.k_warpgroups);
+            ring_.advance(c.sm90.k_warpgroups);
     }
 
     DG_DEVICE void wait_full() const { ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase); }
@@ -134,7 +137,7 @@ private:
         block.stage = ring_.stage;
         multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
         order_.pass();
-        if constexpr (c.wgmma_products) block.scales.multiply(smem_, ring_.stage);
+        if constexpr (c.sm90.wgmma_products) block.scales.multiply(smem_, ring_.stage);
     }
 
     DG_DEVICE void start(Block& block) const {
@@ -268,7 +271,7 @@ private:
     /// for the next block.
     template <Share kShare, int32_t kSubtile>
     DG_DEVICE void promote_rows(Block& block, Totals& total, bool more_blocks) {
-        constexpr bool kFactors = Scales::kColsUniform, kScalesAhead = kFactors || c.wgmma_products;
+        constexpr bool kFactors = Scales::kColsUniform, kScalesAhead = kFactors || c.sm90.wgmma_products;
         constexpr int32_t kNext = kShare == Share::one ? 0 : (kSubtile + 1) % kSubtiles;
         constexpr bool kHalf = kShare == Share::one_and_a_half;
         static_assert(!frees_early(c) || kFactors, "scales that are read while promoting are in the stage");
@@ -310,9 +313,10 @@ private:
 
     /// This warpgroup's half of the columns, of 64 rows that both work on.
     DG_DEVICE void multiply_half(float (&partial)[kAccumulators<c> / 2], int32_t row) const {
-        constexpr int32_t kCols = c.tile.cols / 2, kRowBytes = c.tile.k * element_bytes(c.operand);
+        constexpr int32_t kCols = c.tile.cols / 2, kRowBytes = row_bytes(c, c.rows_operand()),
+                          kColBytes = row_bytes(c, c.cols_operand());
         multiply_block<c, kCols>(partial, smem_.rows(ring_.stage) + row * kRowBytes,
-                                 smem_.cols(ring_.stage) + first_row_ / kWgmmaRows * (kCols * kRowBytes), false);
+                                 smem_.cols(ring_.stage) + first_row_ / kWgmmaRows * (kCols * kColBytes), false);
     }
 
     /// Each stage is let go when it has come. The first one's wgmma are under way, and its scales, which nobody wants,

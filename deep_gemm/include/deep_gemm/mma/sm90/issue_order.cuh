@@ -5,7 +5,7 @@
 // issues behind the other ends behind it, and always has the other's K block to promote under.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
 #include <deep_gemm/ptx/control.cuh>
 
 namespace deep_gemm {
@@ -15,10 +15,10 @@ template <GemmConfig c>
 class IssueOrder {
 public:
     static constexpr bool kOrdered = issues_in_order(c);
-    static_assert(!kOrdered || c.k_warpgroups == 1, "all issue equally often");
+    static_assert(!kOrdered || c.sm90.k_warpgroups == 1, "all issue equally often");
 
     DG_DEVICE explicit IssueOrder(int32_t warpgroup)
-        : own_(kFirst + warpgroup), next_(warpgroup == c.math_warpgroups - 1 ? kFirst : own_ + 1) {
+        : own_(kFirst + warpgroup), next_(warpgroup == c.sm90.math_warpgroups - 1 ? kFirst : own_ + 1) {
         // Or ptxas makes them, and moves them into uniform registers, in each round, before the issue.
         ptx::forget(own_);
         ptx::forget(next_);

@@ -2,7 +2,7 @@
 // kernel.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90.cuh>
 #include <deep_gemm/ptx/control.cuh>
 
 namespace deep_gemm {

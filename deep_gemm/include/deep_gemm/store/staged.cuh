@@ -10,10 +10,10 @@
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/ptx/tma.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/tile/shared_tile.cuh>
-#include <deep_gemm/tile/smem.cuh>
-#include <deep_gemm/tile/store.cuh>
-#include <deep_gemm/tile/swizzle.cuh>
+#include <deep_gemm/store/shared_tile.cuh>
+#include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/store/direct.cuh>
+#include <deep_gemm/store/swizzle.cuh>
 
 namespace deep_gemm {
 
@@ -93,8 +93,8 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t
 
 template <GemmConfig c>
 DG_DEVICE void stage_chunk(uint32_t buffer, const Accumulators<c>& total, int32_t chunk, const KeptBits& kept) {
-    static_assert(!marks_padding(c) || c.output == ElementType::bf16, "FP32 of experts is stored from registers");
-    if constexpr (c.output == ElementType::fp32)
+    static_assert(!marks_padding(c) || c.output == Element::bf16, "FP32 of experts is stored from registers");
+    if constexpr (c.output == Element::fp32)
         stage_fp32<c>(buffer, total, chunk);
     else
         stage_bf16<c>(buffer, total, chunk, kept);
@@ -273,7 +273,7 @@ public:
 private:
     /// Elsewhere there is no gain, and a loss where K is small (docs/performance.md).
     static constexpr bool kPaced = stores_late(c) || adds_to_memory(c.store);
-    static constexpr uint32_t kSteps = c.math_warpgroups * 4;
+    static constexpr uint32_t kSteps = c.sm90.math_warpgroups * 4;
     /// Twice what the tensor cores take for a K block: a CTA that was stopped in between, because another process had
     /// the GPU, must not wait as long again.
     static constexpr uint32_t kMostCycles = 2 * tensor_cycles(c);
@@ -303,7 +303,7 @@ DG_DEVICE void fetch_rows(const Tile& tile, int32_t warp, const GemmParams& para
 template <GemmConfig c>
 DG_DEVICE void store_tiles(const Smem<c>& smem, const GemmParams& params) {
     constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kChunks = store_chunks_per_tile(c), kShares = c.math_warpgroups * 4;
+    constexpr int32_t kChunks = store_chunks_per_tile(c), kShares = c.sm90.math_warpgroups * 4;
     constexpr bool kAdds = adds_to_memory(c.store);
     const int32_t ahead = params.fetched_ahead;
     TileScheduler<c> tiles(params, smem.groups());

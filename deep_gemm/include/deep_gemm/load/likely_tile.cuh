@@ -2,6 +2,7 @@
 // the L2 for the tile that it will likely begin with. What is asked for in vain, another CTA mostly begins with.
 #pragma once
 
+#include <deep_gemm/load/boxes.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/ptx/tma.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
@@ -45,18 +46,18 @@ DG_DEVICE void fetch_likely_tile(const GemmParams& params) {
 #pragma unroll 1
     for (int32_t block = 0; block < min(tile.k_blocks, likely_k_blocks(c)); ++block) {
         const int32_t k = block * c.tile.k;
-        fetch_operand<c.tile.rows, c.cluster.cols, c.mn_major_rows()>(params.rows, k, tile.row, row_group,
+        fetch_operand<c.tile.rows, c.cluster.cols, c.rows_operand().mn_major()>(params.rows, k, tile.row, row_group,
                                                                       position.col);
-        fetch_operand<c.tile.cols, c.cluster.rows, c.mn_major_cols()>(params.cols, k, tile.col, col_group,
+        fetch_operand<c.tile.cols, c.cluster.rows, c.cols_operand().mn_major()>(params.cols, k, tile.col, col_group,
                                                                       position.row);
-        if constexpr (c.row_scales() == ScaleKind::per_row)
-            ptx::prefetch_box(&params.row_scales, tile.row, block, row_group);
-        if constexpr (c.copies_col_scales()) ptx::prefetch_box(&params.col_scales, tile.col, block, col_group);
+        if constexpr (c.row_scales().per_row())
+            ptx::prefetch_box(&params.row_scales, tile.row, scale_group(c.row_scales(), block, c.tile.k), row_group);
+        if constexpr (copies_col_scales(c)) ptx::prefetch_box(&params.col_scales, tile.col, scale_group(c.col_scales(), block, c.tile.k), col_group);
     }
     if constexpr (c.has_block_scales()) {
         const float* scales = params.block_scales + tile.group * params.block_scale_group_stride;
-        const int32_t first = (c.swap_ab ? tile.row : tile.col) / kScaleGranularity,
-                      last = (extent_n<c>(params) - 1) / kScaleGranularity;
+        const int32_t first = (c.swap_ab ? tile.row : tile.col) / kScaleBlockRows,
+                      last = (extent_n<c>(params) - 1) / kScaleBlockRows;
         for (int32_t i = 0; i < scale_blocks(c.tile_n()); ++i)
             ptx::prefetch_l2(scales + min(first + i, last) * params.block_scale_stride);
     }

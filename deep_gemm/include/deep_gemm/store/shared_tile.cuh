@@ -8,9 +8,9 @@
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
 #include <deep_gemm/tile/cluster_position.cuh>
-#include <deep_gemm/tile/parts.cuh>
+#include <deep_gemm/store/parts.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/tile/smem.cuh>
+#include <deep_gemm/arch/sm90_smem.cuh>
 
 namespace deep_gemm {
 

@@ -9,8 +9,8 @@
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/tile/cluster_position.cuh>
-#include <deep_gemm/tile/parts.cuh>
-#include <deep_gemm/tile/smem.cuh>
+#include <deep_gemm/store/parts.cuh>
+#include <deep_gemm/arch/sm90_smem.cuh>
 
 namespace deep_gemm {
 
@@ -21,18 +21,18 @@ inline constexpr int32_t kRingDone = 1;  // a named barrier of the math warps (i
 template <GemmConfig c>
 DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& position, Accumulators<c>& total) {
     constexpr int32_t kPartBytes = split_k_part_bytes(c);
-    constexpr int32_t kRowWarps = c.row_warpgroups() * 4;
+    constexpr int32_t kRowWarps = row_warpgroups(c) * 4;
     const int32_t row_warp = threadIdx.x / 32 % kRowWarps, lane = threadIdx.x % 32;
-    const int32_t mine = position.k * c.k_warpgroups + threadIdx.x / (kRowWarps * 32);
-    const int32_t owner = row_warp % c.k_parts();
-    const int32_t slot = row_warp / c.k_parts() * c.k_warpgroups + owner % c.k_warpgroups;
+    const int32_t mine = position.k * c.sm90.k_warpgroups + threadIdx.x / (kRowWarps * 32);
+    const int32_t owner = row_warp % k_parts(c);
+    const int32_t slot = row_warp / k_parts(c) * c.sm90.k_warpgroups + owner % c.sm90.k_warpgroups;
 
     // Until no warp multiplies what parts and D are about to replace. All copies have come: each was waited for.
-    if constexpr (c.parts_in_ring) ptx::named_barrier_wait(kRingDone, c.math_warpgroups * 128);
+    if constexpr (c.sm90.parts_in_ring) ptx::named_barrier_wait(kRingDone, c.sm90.math_warpgroups * 128);
     if (mine != owner) {
         const uint32_t part = lane_of_part(smem.parts(slot) + (mine - (mine > owner)) * kPartBytes, lane);
         if constexpr (c.k_ctas() > 1) {
-            const uint32_t owner_rank = position.rank(position.row, position.col, owner / c.k_warpgroups);
+            const uint32_t owner_rank = position.rank(position.row, position.col, owner / c.sm90.k_warpgroups);
             send_part<c>(total, ptx::map_to_cta(part, owner_rank),
                          ptx::map_to_cta(smem.parts_barrier(slot), owner_rank));
         } else {
@@ -50,9 +50,9 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
         const float4 own = make_float4(total[i], total[i + 1], total[i + 2], total[i + 3]);
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-        for (int32_t k = 0; k < c.k_parts(); ++k) {
+        for (int32_t k = 0; k < k_parts(c); ++k) {
             // The own part has no place among those received; whatever is loaded in its turn is not used.
-            const int32_t received = min(k - (k > mine), c.k_parts() - 2);
+            const int32_t received = min(k - (k > mine), k_parts(c) - 2);
             const float4 more = ptx::load_shared_x4(parts + received * kPartBytes + part_offset(i));
             sum.x += k == mine ? own.x : more.x, sum.y += k == mine ? own.y : more.y;
             sum.z += k == mine ? own.z : more.z, sum.w += k == mine ? own.w : more.w;

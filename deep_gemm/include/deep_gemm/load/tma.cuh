@@ -1,13 +1,14 @@
-// The load role: one warp keeps the ring filled through the copy engine; another adds the block scales.
+// The load role: one warp keeps the ring filled through the copy engine.
 #pragma once
 
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/tma.cuh>
-#include <deep_gemm/tile/pacer.cuh>
+#include <deep_gemm/load/boxes.cuh>
+#include <deep_gemm/load/pacer.cuh>
 #include <deep_gemm/tile/ring.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/tile/smem.cuh>
+#include <deep_gemm/arch/sm90_smem.cuh>
 
 namespace deep_gemm {
 
@@ -71,18 +72,17 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
         return {&groups[index].rows, &groups[index].cols, tile.k_block, stage_transaction_bytes(c)};
     } else {
         TileSource source = {&params.rows, &params.cols, 0, stage_transaction_bytes(c)};
-        constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
         const int32_t rows = c.swap_ab ? extent_n<c>(params) : extent_m<c>(params),
                       cols = c.swap_ab ? extent_m<c>(params) : extent_n<c>(params);
         if (has_last_rows(c) && tile.row + c.tile.rows > rows) {
             source.rows = &params.last_rows;
-            source.stage_bytes -= (c.tile.rows - last_box(rows, c.tile.rows)) * kRowBytes;
+            source.stage_bytes -= (c.tile.rows - last_box(rows, c.tile.rows)) * row_bytes(c, c.rows_operand());
         }
         if (has_last_cols(c) && tile.col + c.tile.cols > cols) {
             source.cols = &params.last_cols;
-            source.stage_bytes -= (c.tile.cols - last_box(cols, c.tile.cols)) * kRowBytes;
+            source.stage_bytes -= (c.tile.cols - last_box(cols, c.tile.cols)) * row_bytes(c, c.cols_operand());
         }
-        if constexpr (c.skips_padding) source.stage_bytes -= (c.tile.rows - wanted_rows(tile)) * kRowBytes;
+        if constexpr (c.skips_padding) source.stage_bytes -= (c.tile.rows - wanted_rows(tile)) * row_bytes(c, c.rows_operand());
         return source;
     }
 }
@@ -118,20 +118,20 @@ public:
                 load_wanted_rows<c, kRowBytes>(smem_.rows(ring_.stage), *source.rows, full, k, tile, row_group,
                                                position_.col, rows_mask, kHintA);
             else
-                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.mn_major_rows()>(smem_.rows(ring_.stage),
+                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.rows_operand().mn_major()>(smem_.rows(ring_.stage),
                                                                                         *source.rows, full, k, tile.row,
                                                                                         row_group, position_.col,
                                                                                         rows_mask,
                                                                                         c.swap_ab ? kHintB : kHintA);
-            load_operand<c.tile.cols, c.cluster.rows, kRowBytes, c.mn_major_cols()>(smem_.cols(ring_.stage),
+            load_operand<c.tile.cols, c.cluster.rows, kColBytes, c.cols_operand().mn_major()>(smem_.cols(ring_.stage),
                                                                                     *source.cols, full, k, tile.col,
                                                                                     col_group, position_.row, cols_mask,
                                                                                     c.swap_ab ? kHintA : kHintB);
-            if constexpr (c.row_scales() == ScaleKind::per_row)
-                ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row, block, row_group,
+            if constexpr (c.row_scales().per_row())
+                ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row, scale_group(c.row_scales(), block, c.tile.k), row_group,
                               ptx::CacheHint::normal);
-            if constexpr (c.copies_col_scales())
-                ptx::load_box(smem_.col_scales(ring_.stage), &params_.col_scales, full, tile.col, block, col_group,
+            if constexpr (copies_col_scales(c))
+                ptx::load_box(smem_.col_scales(ring_.stage), &params_.col_scales, full, tile.col, scale_group(c.col_scales(), block, c.tile.k), col_group,
                               ptx::CacheHint::normal);
         }
     }
@@ -146,7 +146,7 @@ public:
 private:
     static constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
     static constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
-    static constexpr int32_t kRowBytes = c.tile.k * element_bytes(c.operand);
+    static constexpr int32_t kRowBytes = row_bytes(c, c.rows_operand()), kColBytes = row_bytes(c, c.cols_operand());
 
     const Smem<c>& smem_;
     const GemmParams& params_;
@@ -179,54 +179,6 @@ DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const M
         loader.copy(tile, source);
     }
     if constexpr (c.multicasts()) loader.drain();
-}
-
-/// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one
-/// value for each run of rows or columns, so that the math warps need not know where 128-blocks end.
-template <GemmConfig c>
-DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) {
-    constexpr bool kOnRows = c.row_scales() == ScaleKind::per_block;
-    constexpr int32_t kExtent = kOnRows ? c.tile.rows : c.tile.cols, kBlocks = scale_blocks(kExtent);
-    const int32_t lane = threadIdx.x % 32;
-    const int32_t extent = (kOnRows == c.swap_ab) ? extent_n<c>(params) : extent_m<c>(params);
-    const int32_t last_block = (extent - 1) / kScaleGranularity;
-    TileScheduler<c> tiles(params, smem.groups());
-    Ring<c.stages> ring;
-    Tile tile;
-    while (tiles.next(tile)) {
-        tiles.place(tile);
-        const int32_t start = kOnRows ? tile.row : tile.col, first_block = start / kScaleGranularity;
-        const float* scales = params.block_scales + tile.group * params.block_scale_group_stride +
-                              tile.k_block * params.block_scale_k_stride;
-        for (int32_t batch = 0; batch < tile.k_blocks; batch += 32) {
-            float values[kBlocks];
-#pragma unroll
-            for (int32_t i = 0; i < kBlocks; ++i) {
-                // Blocks past the last one scale columns that are never stored; any finite value serves.
-                const int32_t block = min(first_block + i, last_block);
-                values[i] = batch + lane < tile.k_blocks ? __ldg(scales + block * params.block_scale_stride +
-                                                                 (batch + lane) * params.block_scale_k_stride)
-                                                         : 0.0f;
-            }
-            const int32_t count = min(32, tile.k_blocks - batch);
-#pragma unroll 1
-            for (int32_t turn = 0; turn < count; ++turn, ring.advance()) {
-                ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);
-                if (lane == turn) {
-#pragma unroll
-                    for (int32_t run = 0; run < block_scale_values(c); ++run) {
-                        const int32_t block =
-                            (start % kScaleGranularity + run * scale_run(kExtent)) / kScaleGranularity;
-                        float value = values[0];
-#pragma unroll
-                        for (int32_t i = 1; i < kBlocks; ++i) value = block >= i ? values[i] : value;
-                        ptx::store_shared(smem.block_scales(ring.stage) + run * 4, value);
-                    }
-                    ptx::barrier_arrive(smem.full(ring.stage));
-                }
-            }
-        }
-    }
 }
 
 }  // namespace deep_gemm

@@ -4,7 +4,7 @@
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
-#include <deep_gemm/tile/smem.cuh>
+#include <deep_gemm/arch/sm90_smem.cuh>
 
 namespace deep_gemm {
 

@@ -19,7 +19,7 @@
 #include <deep_gemm/ptx/wgmma.cuh>
 #include <deep_gemm/tile/ring.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/tile/smem.cuh>
+#include <deep_gemm/arch/sm90_smem.cuh>
 
 namespace deep_gemm {
 
