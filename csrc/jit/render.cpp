@@ -1,0 +1,58 @@
+#include "render.hpp"
+
+#include <deep_gemm/config.cuh>
+
+#include <type_traits>
+
+#include "../config/fields.hpp"
+#include "../util/require.hpp"
+#include "ffma_yields.hpp"
+
+namespace deep_gemm {
+namespace {
+
+/// A value as C++ source; a struct as designated initialisers.
+template <typename Value>
+std::string render_value(const Value& value) {
+    if constexpr (std::is_same_v<Value, bool>) {
+        return value ? "true" : "false";
+    } else if constexpr (std::is_enum_v<Value>) {
+        return concat(Names<Value>::kType, "::", name(value));
+    } else if constexpr (HasFields<Value>) {
+        std::string text;
+        for_each_field(value, [&](const auto& field, const auto& of_field) {
+            const char* const separator = field.begins_line ? "\n    " : text.empty() ? "" : " ";
+            text += concat(text.empty() ? "" : ",", separator, ".", field.name, " = ", render_value(of_field));
+        });
+        return concat("{", text, "}");
+    } else {
+        return concat(value);
+    }
+}
+
+/// What profilers show: "fp8_gemm_sm90_masked_swapped_64x112_cluster1x2x1". The tile is written as `explain` does.
+std::string kernel_name(const GemmConfig& c) {
+    const auto unless_one = [](bool one, const auto&... parts) { return one ? std::string() : concat(parts...); };
+    return concat(c.operand == ElementType::bf16 ? "bf16" : "fp8", "_gemm_", name(c.arch), "_", name(c.grouping),
+                  c.swap_ab ? "_swapped_" : "_", c.tile.rows, "x", c.tile.cols,
+                  unless_one(c.cluster.size() == 1, "_cluster", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k),
+                  unless_one(c.k_warpgroups == 1, "_turns", c.k_warpgroups));
+}
+
+}  // namespace
+
+std::string config_text(const GemmConfig& config) { return render_value(config); }
+
+jit::KernelSource render(const Choice& choice) {
+    const GemmConfig& config = choice.config;
+    const std::string header = concat("gemm_", name(config.arch)), entry = kernel_name(config);
+    return {.name = entry,
+            .text = concat("#include <deep_gemm/kernels/", header, ".cuh>\n\nusing namespace deep_gemm;\n\n",
+                           choice.ffma_yields ? jit::ffma_yields_line(*choice.ffma_yields) : "",
+                           "constexpr GemmConfig kConfig", render_value(config), ";\n\n",
+                           "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n", entry,
+                           "(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", header,
+                           "<kConfig>(params);\n}\n")};
+}
+
+}  // namespace deep_gemm
