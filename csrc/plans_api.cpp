@@ -7,6 +7,7 @@
 #include "api/call_settings.hpp"
 #include "api/plan_cache.hpp"
 #include "api/tensors.hpp"
+#include "config/dispatch.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {

@@ -5,72 +5,27 @@
 #include <optional>
 
 #include "call.hpp"
-#include "overlap.hpp"
 #include "recipe.hpp"
 
 namespace deep_gemm {
 
 /// Distances between an operand's lines and groups, bitwise or, in bytes: 0 where there is one of each. A line runs
 /// along K, or along M or N where the operand is MN-major.
-inline uint64_t line_distances(const Matrix& matrix, ElementType type) {
-    const bool mn_major = !is_k_major(matrix);
-    const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
-    return (static_cast<uint64_t>(lines > 1 ? line : 0) |
-            static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0)) *
-           element_bytes(type);
-}
+uint64_t line_distances(const Matrix& matrix, ElementType type);
 
 /// Whether the copy engine can read an operand where it lies. Elsewhere it is copied first: see operand_copies.hpp.
-inline bool is_aligned(const Matrix& matrix, ElementType type) {
-    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, type)) % kTmaAlignment == 0;
-}
-
-inline void require_k(int64_t k, int64_t element_size) {
-    const int64_t step = kTmaAlignment / element_size;
-    require(k % step == 0, "K must be a multiple of ", step, ", but is ", k,
-            ": pad A and B with zeros to K=", (k + step - 1) / step * step);
-}
-
-/// K or `mn` contiguous, in lines that do not overlap.
-inline void require_lines(const Matrix& matrix, const char* name, const char* mn) {
-    if (is_k_major(matrix)) {
-        require(matrix.row_stride >= matrix.cols || matrix.rows <= 1, name, "'s rows overlap: row stride ",
-                matrix.row_stride, " is less than K=", matrix.cols);
-        return;
-    }
-    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn,
-            " contiguous, but its strides along ", mn, " and K are (", matrix.row_stride, ", ", matrix.col_stride, ")");
-    require(matrix.col_stride >= matrix.rows, name, "'s lines along ", mn, " overlap: they are ", matrix.col_stride,
-            " elements apart, less than ", mn, "=", matrix.rows);
-}
+bool is_aligned(const Matrix& matrix, ElementType type);
 
 /// An FP8 operand: K-major, or MN-major and transposed on the way (operand_copies.hpp), which takes any K. So do rows
 /// that start at multiples of 16 bytes.
-inline void require_fp8_operand(Matrix& matrix, const char* name, const char* mn) {
-    if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1) matrix.col_stride = matrix.rows;
-    require_lines(matrix, name, mn);
-    if (is_k_major(matrix) && matrix.row_stride % kTmaAlignment != 0) require_k(matrix.cols, 1);
-}
+void require_fp8_operand(Matrix& matrix, const char* name, const char* mn);
+
+/// A BF16 operand, K-major or MN-major.
+void require_bf16_operand(Matrix& matrix, const char* name, const char* mn);
 
 /// Of an operand as the kernel will read it: where it lies, or a copy of it. By its strides alone, so that equal shapes
 /// get equal kernels wherever they lie.
-inline int32_t row_alignment(const Matrix& matrix, ElementType type) {
-    if (!is_k_major(matrix) && type == ElementType::e4m3) return kBestAlignment;
-    return alignment_as_read(line_distances(matrix, type));
-}
-
-/// A BF16 operand, K-major or MN-major: wgmma takes both.
-inline void require_bf16_operand(Matrix& matrix, const char* name, const char* mn) {
-    constexpr int64_t kStep = kTmaAlignment / 2;
-    if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1)  // a single line along M or N
-        matrix.col_stride = (matrix.rows + kStep - 1) / kStep * kStep;
-    const bool k_major = is_k_major(matrix);
-    if (k_major && matrix.rows == 1)  // a single line along K
-        matrix.row_stride = (matrix.cols + kStep - 1) / kStep * kStep;
-    require_lines(matrix, name, mn);
-    if (matrix.groups == 1)
-        matrix.group_stride = k_major ? matrix.rows * matrix.row_stride : matrix.cols * matrix.col_stride;
-}
+int32_t row_alignment(const Matrix& matrix, ElementType type);
 
 /// An operand as it was given: FP8 with its scales, or BF16.
 struct OperandArgument {
@@ -78,99 +33,17 @@ struct OperandArgument {
     const TensorView* scales = nullptr;
 };
 
-inline void require_operand_types(GemmCall& call, const OperandArgument& a, const OperandArgument& b) {
-    const bool scaled = a.scales != nullptr;
-    for (const auto& [operand, name] : {std::pair{&a, "a"}, std::pair{&b, "b"}}) {
-        const DLDataType type = operand->data.dtype();
-        require_type(scaled ? is_e4m3(type) : is_bf16(type), name, " must be ", scaled ? "float8_e4m3fn" : "bfloat16",
-                     ", but is ", describe(type));
-    }
-    require_device(b.data, "b", call.device, "a");
-    call.problem.operand = scaled ? ElementType::e4m3 : ElementType::bf16;
-    if (!scaled) call.problem.scales_a = call.problem.scales_b = ScaleKind::none;
-}
+void require_operand_types(GemmCall& call, const OperandArgument& a, const OperandArgument& b);
 
 /// D, and C where there is one: same shape and dtype, N contiguous.
-inline void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped,
-                         const char* shape) {
-    require_type(is_bf16(d.dtype()) || is_fp32(d.dtype()), "d must be bfloat16 or float32, but is ",
-                 describe(d.dtype()));
-    require_device(d, "d", call.device, "a");
-    call.d = matrix_of(d, "d", grouped, shape);
-    require(call.d.col_stride == 1, "d must have N contiguous, but its strides are ", describe_strides(d));
-    require(call.d.row_stride >= call.d.cols || call.d.rows <= 1, "d's rows overlap: row stride ", call.d.row_stride,
-            " is less than N=", call.d.cols);
-    Problem& p = call.problem;
-    p.output = is_fp32(d.dtype()) ? ElementType::fp32 : ElementType::bf16;
-    const int64_t size = element_bytes(p.output);
-    require(reinterpret_cast<uintptr_t>(call.d.data) % size == 0, "d must be aligned to its element size");
-    p.aligned_store =
-        reinterpret_cast<uintptr_t>(call.d.data) % kTmaAlignment == 0 &&
-        call.d.row_stride * size % kTmaAlignment == 0 && call.d.group_stride * size % kTmaAlignment == 0 &&
-        call.d.cols * size % kTmaAlignment == 0;  // seen on the H200: the engine clips stores at multiples of 16 bytes
-    if (!c) return;
-    require_type(c->dtype().code == d.dtype().code && c->dtype().bits == d.dtype().bits, "c must have d's dtype ",
-                 describe(d.dtype()), ", but is ", describe(c->dtype()));
-    require_device(*c, "c", call.device, "a");
-    call.c = matrix_of(*c, "c", grouped, shape);
-    require(call.c.groups == call.d.groups && call.c.rows == call.d.rows && call.c.cols == call.d.cols,
-            "c must have d's shape ", describe_shape(d), ", but has ", describe_shape(*c));
-    require(call.c.col_stride == 1, "c must have N contiguous, but its strides are ", describe_strides(*c));
-    p.add_c = 1;
-    require_apart_or_same(d, *c);
-    p.in_place = call.c.data == call.d.data;
-}
+void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped,
+                  const char* shape);
 
-inline void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b) {
-    require_apart(d, a.data, "a");
-    require_apart(d, b.data, "b");
-    if (a.scales != nullptr) require_apart(d, *a.scales, "a's scales");
-    if (b.scales != nullptr) require_apart(d, *b.scales, "b's scales");
-}
-
-/// The scales that an operand wants, for errors.
-struct ScalesText {
-    int64_t groups, first, second, granularity;  // groups 0: no such dimension
-    const char* operand;
-};
-
-inline std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
-    out << "[";
-    if (text.groups) out << text.groups << ", ";
-    return out << text.first << ", " << text.second << "] (one float32 per " << text.granularity
-               << (text.granularity == 1 ? " row" : " rows") << " and 128 of K of " << text.operand << ")";
-}
+void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b);
 
 /// `granularity` rows share a scale: 1 or 128. `transposed`: K comes first.
-inline Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call,
-                           int64_t groups, int64_t rows, int64_t k, int64_t granularity, bool transposed = false) {
-    require_type(!is_int32(sf.dtype()), name,
-                 " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
-    const bool exponents = is_e8m0(sf.dtype());
-    require_type(exponents || is_fp32(sf.dtype()), name, " must be float32 or float8_e8m0fnu, but is ",
-                 describe(sf.dtype()));
-    require_device(sf, name, call.device, "a");
-    const int64_t scale_rows = (rows + granularity - 1) / granularity,
-                  k_scales = (k + kScaleGranularity - 1) / kScaleGranularity;
-    const bool grouped = groups > 1 || sf.ndim() == 3;
-    const ScalesText wanted{grouped ? groups : 0, transposed ? k_scales : scale_rows,
-                            transposed ? scale_rows : k_scales, granularity, operand};
-    const Matrix m = matrix_of(sf, name, grouped, wanted, transposed);
-    require(m.groups == groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
-            ", but has shape ", describe_shape(sf));
-    require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
-            describe_strides(sf));
-    return {.data = reinterpret_cast<const float*>(m.data),
-            .exponents = exponents,
-            .kind = granularity == 1 ? ScaleKind::per_row : ScaleKind::per_block,
-            .groups = groups,
-            .rows = scale_rows,
-            .k_scales = k_scales,
-            .group_stride = grouped ? sf.stride(0) : 0,
-            .row_stride = m.row_stride,
-            .k_stride = m.col_stride,
-            .bytes = m.bytes};
-}
+Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
+                    int64_t rows, int64_t k, int64_t granularity, bool transposed = false);
 
 // Bits that deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
 inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4, kCompileAll = 7;
@@ -191,45 +64,12 @@ inline OperandLayout operand_layout(int64_t bits) {
 }
 
 /// What dense and M-grouped products share once shapes are known: strides, and scales where there are any.
-inline void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b,
-                           const Granularities& rows, const OperandLayout& layout) {
-    Problem& p = call.problem;
-    const auto require_layout = a.scales != nullptr ? require_fp8_operand : require_bf16_operand;
-    require_layout(call.a, "a", "M");
-    require_layout(call.b, "b", "N");
-    p.row_alignment_a = row_alignment(call.a, p.operand), p.row_alignment_b = row_alignment(call.b, p.operand);
-    if (a.scales == nullptr) {
-        p.mn_major_a = !is_k_major(call.a), p.mn_major_b = !is_k_major(call.b);
-        return;
-    }
-    call.scales_a =
-        check_scales(*a.scales, "a's scales", "a", call, call.a.groups, p.m, p.k, rows.a, layout.a_transposed);
-    call.scales_b =
-        check_scales(*b.scales, "b's scales", "b", call, p.num_groups, p.n, p.k, rows.b, layout.b_transposed);
-    require(call.scales_a.kind == ScaleKind::per_row,
-            "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
-    p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
-}
+void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
+                    const OperandLayout& layout);
 
 /// D[M, N] = C + A[M, K] B[N, K].T
-inline GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                            const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
-                            const OperandLayout& layout) {
-    GemmCall call{.device = device_id_of(a.data, "a")};
-    require_operand_types(call, a, b);
-    call.a = matrix_of(a.data, "a", false, layout.a_transposed ? "[K, M]" : "[M, K]", layout.a_transposed);
-    call.b = matrix_of(b.data, "b", false, layout.b_transposed ? "[K, N]" : "[N, K]", layout.b_transposed);
-    require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
-    Problem& p = call.problem;
-    p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
-    check_output(call, d, c, false, "[M, N]");
-    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
-            describe_shape(d));
-    if (p.m == 0 || p.n == 0 || p.k == 0) return call;
-    check_operands(call, a, b, rows, layout);
-    require_operands_apart(d, a, b);
-    p.compiled = compiled_shape(p, compiled_dims);
-    return call;
-}
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                     const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
+                     const OperandLayout& layout);
 
 }  // namespace deep_gemm

@@ -1,81 +1,19 @@
 // What only K-grouped calls do on their journey: operands that are aligned group by group, and launches in parts.
 #pragma once
 
-#include <algorithm>
 #include <span>
 
 #include "checks_k_grouped.hpp"
-#include "operand_copies.hpp"
-#include "params.hpp"
+#include "plan_cache.hpp"
+#include "workspace.hpp"
 
 namespace deep_gemm {
 
-/// K-major copy of a [rows, sum_k] operand that lies MN-major, each group's K starting at a multiple of 128 and filled
-/// up with zeros.
-inline Matrix align_k_groups(Device& device, const Matrix& matrix, const KGroupLayout& groups, int64_t k_blocks,
-                             void* stream, Workspace& workspace) {
-    const int64_t k = k_blocks * kScaleGranularity;
-    Matrix copy{.rows = matrix.rows,
-                .cols = k,
-                .group_stride = matrix.rows * k,
-                .row_stride = k,
-                .bytes = static_cast<size_t>(matrix.rows * k)};
-    workspace = allocate_bytes(device, matrix.rows * k);
-    copy.data = static_cast<char*>(workspace->data_ptr());
-    launch_transpose(device, matrix, copy, k_blocks, &groups, stream);
-    return copy;
-}
-
 /// Groups that are matrices of their own, a launch for each part of them whose tensor maps fit a kernel's argument.
-inline void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCall& call,
-                                  std::span<const int64_t> ks, void* stream) {
-    const GemmConfig& c = plan.choice.config;
-    GemmParamsWithMaps<kMostGroupMaps> params;
-    fill_params(params, device, call, plan);
-    const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows, TensorMap& target) {
-        const bool mn_major = !is_k_major(m);
-        const int64_t line = mn_major ? m.col_stride : m.rows;  // elements for each K
-        const Matrix group{.data = m.data + line * k_before * element_bytes(c.operand),
-                           .rows = m.rows,
-                           .cols = group_k,
-                           .group_stride = line * group_k,
-                           .row_stride = mn_major ? 1 : group_k,
-                           .col_stride = mn_major ? line : 1};
-        encode(device, operand_map(group, plan.choice, box_rows), target);
-    };
-    const Matrix& rows = c.swap_ab ? call.b : call.a;
-    const Matrix& cols = c.swap_ab ? call.a : call.b;
-    int64_t k_before = 0;
-    for (int64_t first = 0; first < static_cast<int64_t>(ks.size()); first += c.group_capacity) {
-        const int64_t count = std::min<int64_t>(c.group_capacity, static_cast<int64_t>(ks.size()) - first);
-        for (int64_t i = 0; i < count; ++i) {
-            // A group without K has nothing to encode; nothing is read through its maps, but they are prefetched, so
-            // they must be maps.
-            const bool empty = ks[first + i] == 0;
-            const int64_t group_k = empty ? kTmaAlignment : ks[first + i];
-            if (const int64_t step = call.k_groups.psum_alignment; step > 0)
-                k_before = (k_before + step - 1) / step * step;
-            map(rows, empty ? 0 : k_before, group_k, c.tile.rows / c.cluster.cols, params.groups[i].rows);
-            map(cols, empty ? 0 : k_before, group_k, c.tile.cols / c.cluster.rows, params.groups[i].cols);
-            k_before += ks[first + i];
-        }
-        params.first_group = static_cast<int32_t>(first), params.num_groups = static_cast<int32_t>(count);
-        device.launch(*plan.kernel, may_start_early(plan.shape, device), &params,
-                      sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps), stream, extents_of(call));
-    }
-}
+void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCall& call, std::span<const int64_t> ks,
+                           void* stream);
 
 /// Operands as the kernel reads them, each in memory of its own where it had to be copied.
-inline void require_readable(Device& device, KGroupedCall& k, void* stream, Workspace& copy_of_a,
-                             Workspace& copy_of_b) {
-    for (const auto& [operand, copy] : {std::pair{&k.call.a, &copy_of_a}, std::pair{&k.call.b, &copy_of_b}}) {
-        if (!k.group_by_group)
-            *operand = align_k_groups(device, *operand, k.call.k_groups, k.k_blocks, stream, *copy);
-        else if (k.call.problem.operand == ElementType::bf16)
-            *operand = require_readable(device, *operand, ElementType::bf16, stream, *copy);
-        else
-            require_readable_flat(device, *operand, stream, *copy);
-    }
-}
+void require_readable(Device& device, KGroupedCall& k, void* stream, Workspace& copy_of_a, Workspace& copy_of_b);
 
 }  // namespace deep_gemm

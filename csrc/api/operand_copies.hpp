@@ -1,81 +1,16 @@
-// Operands that the kernel cannot read where they lie -> copies that it can. FP8 that is MN-major is transposed, since
-// wgmma reads one-byte elements K-major only; lines that do not start at multiples of 16 bytes, which the copy engine
-// cannot read, are copied into ones that do.
+// Operands that the kernel cannot read where they lie -> copies that it can. FP8 that is MN-major is transposed; lines
+// that do not start at multiples of 16 bytes, which the copy engine cannot read, are copied into ones that do.
 #pragma once
 
-#include <deep_gemm/kernels/copy_lines_params.cuh>
-
-#include <bit>
-
-#include "checks.hpp"
-#include "transpose.hpp"
+#include "call.hpp"
+#include "workspace.hpp"
 
 namespace deep_gemm {
 
-inline jit::KernelSource render(const CopyLinesConfig& config) {
-    const std::string entry = concat("copy_lines_unit", config.unit_bytes);
-    return {.name = entry,
-            .text = concat("#include <deep_gemm/kernels/copy_lines.cuh>\n\nusing namespace deep_gemm;\n\n",
-                           "constexpr CopyLinesConfig kConfig{.unit_bytes = ", config.unit_bytes, "};\n\n",
-                           "extern \"C\" __global__ void __launch_bounds__(kCopyLinesThreads)\n", entry,
-                           "(const __grid_constant__ CopyLinesParams params) {\n",
-                           "    run_copy_lines<kConfig>(params);\n}\n")};
-}
-
-/// The same matrix in lines that start at multiples of `line_alignment` bytes, made on `stream`.
-inline Matrix copy_lines(Device& device, const Matrix& source, ElementType type, int64_t line_alignment, void* stream,
-                         Workspace& workspace) {
-    const int64_t size = element_bytes(type);
-    const bool mn_major = !is_k_major(source);
-    const int64_t length = mn_major ? source.rows : source.cols, lines = mn_major ? source.cols : source.rows;
-    const int64_t stride = round_up(length * size, line_alignment) / size;
-    Matrix copy = source;
-    (mn_major ? copy.col_stride : copy.row_stride) = stride;
-    copy.group_stride = lines * stride;
-    copy.bytes = static_cast<size_t>(source.groups * copy.group_stride * size);
-    workspace = allocate_bytes(device, static_cast<int64_t>(copy.bytes));
-    copy.data = static_cast<char*>(workspace->data_ptr());
-
-    const int64_t pieces = (length * size + kCopyLinesPiece - 1) / kCopyLinesPiece,
-                  warps = pieces * lines * source.groups;
-    require(warps < (int64_t{1} << 31), "an operand to copy has ", warps,
-            " pieces of 512 bytes, more than a launch counts");
-    const CopyLinesParams params{.source = reinterpret_cast<const uint8_t*>(source.data),
-                                 .target = reinterpret_cast<uint8_t*>(copy.data),
-                                 .source_group_stride = source.group_stride * size,
-                                 .source_stride = (mn_major ? source.col_stride : source.row_stride) * size,
-                                 .target_stride = stride * size,
-                                 .line_bytes = length * size,
-                                 .pieces = static_cast<uint32_t>(pieces),
-                                 .lines = static_cast<uint32_t>(lines),
-                                 .warps = static_cast<uint32_t>(warps)};
-    const uint64_t places = reinterpret_cast<uintptr_t>(source.data) | line_distances(source, type) |
-                            static_cast<uint64_t>(params.line_bytes) | kMostUnitBytes;
-    const CopyLinesConfig config{.unit_bytes = 1 << std::countr_zero(places)};
-    static KernelTable<4> table;
-    const auto variant = static_cast<size_t>(std::countr_zero(places));
-    const Extent extents[] = {{source.data, source.bytes, "operand to copy", false},
-                              {copy.data, copy.bytes, "copied operand", true}};
-    const Blocks blocks{(warps + kCopyLinesWarps - 1) / kCopyLinesWarps, kCopyLinesThreads, "an operand to copy"};
-    table.launch(device, variant, [&] { return render(config); }, blocks, params, extents, stream);
-    return copy;
-}
-
 /// The operand itself, or a copy in `workspace`. Lines of copies start at multiples of 128 bytes.
-inline Matrix require_readable(Device& device, const Matrix& matrix, ElementType type, void* stream,
-                               Workspace& workspace) {
-    if (type == ElementType::e4m3 && !is_k_major(matrix)) return require_k_major(device, matrix, stream, workspace);
-    if (is_aligned(matrix, type)) return matrix;
-    return copy_lines(device, matrix, type, kBestAlignment, stream, workspace);
-}
+Matrix require_readable(Device& device, const Matrix& matrix, ElementType type, void* stream, Workspace& workspace);
 
 /// The same of matrices flattened one after the other, which have no gaps: `matrix` tells where they begin and end.
-inline void require_readable_flat(Device& device, Matrix& matrix, void* stream, Workspace& workspace) {
-    if (reinterpret_cast<uintptr_t>(matrix.data) % kTmaAlignment == 0) return;
-    Matrix line{.data = matrix.data, .rows = 1, .cols = static_cast<int64_t>(matrix.bytes), .bytes = matrix.bytes};
-    line.normalise();
-    line = copy_lines(device, line, ElementType::e4m3, kTmaAlignment, stream, workspace);
-    matrix.data = line.data, matrix.bytes = line.bytes;
-}
+void require_readable_flat(Device& device, Matrix& matrix, void* stream, Workspace& workspace);
 
 }  // namespace deep_gemm

@@ -2,11 +2,6 @@
 #pragma once
 
 #include <deep_gemm/params.cuh>
-#include <deep_gemm/plan.cuh>
-
-#include <algorithm>
-#include <bit>
-#include <vector>
 
 #include "call.hpp"
 #include "plan_cache.hpp"
@@ -16,115 +11,12 @@ namespace deep_gemm {
 /// Sets `map` to what a spec encodes to. Encoding costs the driver a large part of a microsecond and calls come again
 /// with the same tensors, so each thread remembers its latest ones. A map says nothing that its spec does not, so none
 /// ever goes stale.
-inline void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
-    static_assert(sizeof(TensorMap) == sizeof(EncodedTensorMap));
-    struct Entry {
-        const Device* device = nullptr;
-        TensorMapSpec spec;
-        TensorMap map;
-    };
-    constexpr size_t kEntries = 256;
-    thread_local std::vector<Entry> entries(kEntries);
-    uint64_t hash = reinterpret_cast<uintptr_t>(spec.address);
-    for (int i = 0; i < 3; ++i) hash = (hash ^ spec.sizes[i] ^ (uint64_t{spec.box[i]} << 40)) * 0x9e3779b97f4a7c15;
-    Entry& entry = entries[(hash ^ spec.strides_bytes[0]) * 0x9e3779b97f4a7c15 >> 56];
-    if (entry.device != &device || !(entry.spec == spec)) {
-        entry.map = std::bit_cast<TensorMap>(device.encode(spec));
-        entry.spec = spec;
-        entry.device = &device;
-    }
-    map = entry.map;
-}
+void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map);
 
 /// [groups, rows, K] in boxes of one swizzled K block by `box_rows`; of an MN-major operand [groups, K, rows], in boxes
 /// of 64 swizzled rows by the K block.
-inline TensorMapSpec operand_map(const Matrix& m, const Choice& choice, int32_t box_rows) {
-    const ElementType type = choice.config.operand;
-    const uint64_t size = element_bytes(type);
-    const int64_t bytes = m.groups * m.rows * m.cols * element_bytes(type);
-    const bool mn_major = !is_k_major(m);
-    const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
-    return {.address = m.data,
-            .type = type == ElementType::bf16 ? TensorMapType::bf16 : TensorMapType::u8,
-            .rank = 3,
-            .sizes = {extent(mn_major ? m.rows : m.cols), extent(mn_major ? m.cols : m.rows), extent(m.groups)},
-            .strides_bytes = {(mn_major ? m.col_stride : m.row_stride) * size, m.group_stride * size},
-            .box = {static_cast<uint32_t>(mn_major ? kMnBlock : block_k(type)),
-                    static_cast<uint32_t>(mn_major ? block_k(type) : box_rows), 1},
-            .swizzle = TensorMapSwizzle::bytes_128,
-            .l2_promotion =
-                bytes < choice.lines_below_bytes ? TensorMapL2Promotion::bytes_128 : TensorMapL2Promotion::bytes_256};
-}
+TensorMapSpec operand_map(const Matrix& m, const Choice& choice, int32_t box_rows);
 
-/// [groups, K / 128, rows] FP32 in boxes of one K block by `box_rows`.
-inline TensorMapSpec scale_map(const Scales& s, int32_t box_rows) {
-    const uint64_t group_stride = s.groups == 1 ? s.k_scales * s.k_stride : s.group_stride;
-    return {
-        .address = const_cast<float*>(s.data),
-        .type = TensorMapType::f32,
-        .rank = 3,
-        .sizes = {static_cast<uint64_t>(s.rows), static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(s.groups)},
-        .strides_bytes = {s.k_stride * 4ull, group_stride * 4},
-        .box = {static_cast<uint32_t>(box_rows), 1, 1}};
-}
-
-inline TensorMapSpec output_map(const Matrix& d, const StoreChunk& chunk) {
-    const TensorMapSwizzle swizzle = chunk.swizzle_bytes() == 128  ? TensorMapSwizzle::bytes_128
-                                     : chunk.swizzle_bytes() == 64 ? TensorMapSwizzle::bytes_64
-                                     : chunk.swizzle_bytes() == 32 ? TensorMapSwizzle::bytes_32
-                                                                   : TensorMapSwizzle::none;
-    const uint64_t size = chunk.element_bytes;
-    return {.address = d.data,
-            .type = size == 4 ? TensorMapType::f32 : TensorMapType::bf16,
-            .rank = 3,
-            .sizes = {static_cast<uint64_t>(d.cols), static_cast<uint64_t>(d.rows), static_cast<uint64_t>(d.groups)},
-            .strides_bytes = {d.row_stride * size, d.group_stride * size},
-            .box = {static_cast<uint32_t>(chunk.inner), static_cast<uint32_t>(chunk.outer), 1},
-            .swizzle = swizzle};
-}
-
-inline void fill_params(GemmParams& params, const Device& device, const GemmCall& call, const LaunchPlan& plan) {
-    const Choice& choice = plan.choice;
-    const GemmConfig& c = choice.config;
-    const Matrix& rows = c.swap_ab ? call.b : call.a;
-    const Matrix& cols = c.swap_ab ? call.a : call.b;
-    const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
-    const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
-    if (!c.group_maps) {
-        encode(device, operand_map(rows, choice, rows_box(c)), params.rows);
-        encode(device, operand_map(cols, choice, c.tile.cols / c.cluster.rows), params.cols);
-    }
-    const auto encode_last = [&](bool wanted, const Matrix& m, int32_t tile, TensorMap& map) {
-        if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
-            encode(device, operand_map(m, choice, last_box(extent, tile)), map);
-    };
-    encode_last(has_last_rows(c), rows, c.tile.rows, params.last_rows);
-    encode_last(has_last_cols(c), cols, c.tile.cols, params.last_cols);
-    if (c.row_scales() == ScaleKind::per_row) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
-    if (c.copies_col_scales()) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
-    if (is_staged(c.store)) encode(device, output_map(call.d, store_chunk(c)), params.d);
-    params.d_data = call.d.data;
-    params.c_data = call.c.data;
-    params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;
-    params.c_stride = call.c.row_stride, params.c_group_stride = call.c.group_stride;
-    params.fetched_columns = choice.fetched_columns;
-    params.fetched_ahead = choice.fetched_ahead;
-    const Scales& block = row_scales.kind == ScaleKind::per_block ? row_scales : col_scales;
-    params.block_scales = block.data;
-    params.block_scale_stride = block.row_stride, params.block_scale_k_stride = block.k_stride;
-    params.block_scale_group_stride = block.group_stride;
-    params.grouped_layout = call.grouped_layout;
-    params.k_groups = call.k_groups;
-    params.first_group = 0;
-    params.m = call.problem.m, params.n = call.problem.n, params.k = call.problem.k;
-    params.num_groups = call.problem.num_groups;
-    params.strip_blocks = FastDivisor(choice.strip_blocks);
-    params.strip_tiles = FastDivisor(choice.strip_blocks * ceil_div(call.problem.n, c.super_tile_n()));
-    params.first_shared = choice.first_shared;
-    std::ranges::copy(choice.places, params.places);
-    params.likely_blocks = choice.likely_blocks;
-    params.m_alignment = call.problem.m_alignment;
-    params.zero_padding = call.zero_padding;
-}
+void fill_params(GemmParams& params, const Device& device, const GemmCall& call, const LaunchPlan& plan);
 
 }  // namespace deep_gemm

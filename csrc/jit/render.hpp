@@ -1,65 +1,16 @@
 // The source of a kernel: what a person would write by hand for this config.
 #pragma once
 
-#include <deep_gemm/config.cuh>
-
 #include <string>
-#include <type_traits>
 
 #include "../config/candidate.hpp"
-#include "../config/fields.hpp"
-#include "../util/require.hpp"
-#include "ffma_yields.hpp"
 #include "kernel.hpp"
 
 namespace deep_gemm {
 
-/// A value as C++ source; a struct as designated initialisers, or as its parts where it is derived from some.
-template <typename Value>
-std::string render_value(const Value& value) {
-    if constexpr (std::is_same_v<Value, bool>) {
-        return value ? "true" : "false";
-    } else if constexpr (std::is_enum_v<Value>) {
-        return concat(Names<Value>::kType, "::", name(value));
-    } else if constexpr (HasFields<Value>) {
-        std::string text;
-        for_each_field(value, [&](const auto& field, const auto& of_field) {
-            if (!text.empty()) text += ",";
-            if constexpr (is_derived<Value>())
-                text += concat("\n    ", HasFields<std::remove_cvref_t<decltype(of_field)>> ? field.name : "",
-                               render_value(of_field));
-            else
-                text += concat(field.begins_line ? "\n        " : text.empty() ? "" : " ", ".", field.name, " = ",
-                               render_value(of_field));
-        });
-        return concat("{", text, "}");
-    } else {
-        return concat(value);
-    }
-}
+/// A config as designated initialisers.
+std::string config_text(const GemmConfig& config);
 
-/// What functions for operands of this element are called.
-inline std::string_view family(Element element) { return element == Element::e4m3 ? "fp8" : name(element); }
-
-/// What profilers show: "fp8_gemm_sm90_masked_swapped_64x112_cluster1x2x1". The tile is written as `explain` does.
-inline std::string kernel_name(const GemmConfig& c) {
-    const auto unless_one = [](bool one, const auto&... parts) { return one ? std::string() : concat(parts...); };
-    return concat(family(c.a.element), "_gemm_", name(c.arch), "_", name(c.grouping),
-                  c.swap_ab ? "_swapped_" : "_", c.tile.rows, "x", c.tile.cols,
-                  unless_one(c.cluster.size() == 1, "_cluster", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k),
-                  unless_one(c.sm90.k_warpgroups == 1, "_turns", c.sm90.k_warpgroups));
-}
-
-inline jit::KernelSource render(const Choice& choice) {
-    const GemmConfig& config = choice.config;
-    const std::string header = concat("gemm_", name(config.arch)), entry = kernel_name(config);
-    return {.name = entry,
-            .text = concat("#include <deep_gemm/kernels/", header, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                           choice.ffma_yields ? jit::ffma_yields_line(*choice.ffma_yields) : "",
-                           "constexpr GemmConfig kConfig", render_value(config), ";\n\n",
-                           "extern \"C\" __global__ void __launch_bounds__(threads(kConfig), 1)\n", entry,
-                           "(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", header,
-                           "<kConfig>(params);\n}\n")};
-}
+jit::KernelSource render(const Choice& choice);
 
 }  // namespace deep_gemm

@@ -1,6 +1,6 @@
 """Which refusals of the runtime no test would miss: each is switched off alone, and the tests of refusals must fail.
 
-    python tests/support/unnoticed_checks.py [--only checks.hpp] [--jobs 2]
+    python tests/support/unnoticed_checks.py [--only checks.cpp] [--jobs 2]
 
 Builds the runtime once, in a copy of the repository, with refusals that the environment can switch off (`Condition` in
 csrc/util/require.hpp). Prints the refusals that nothing noticed; the exit status is their number, 100 at most.
@@ -23,13 +23,13 @@ from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
-    "checks.hpp",
-    "checks_grouped.hpp",
-    "checks_k_grouped.hpp",
-    "layout_values.hpp",
-    "overlap.hpp",
-    "recipe.hpp",
-    "tensors.hpp",
+    "checks.cpp",
+    "checks_grouped.cpp",
+    "checks_k_grouped.cpp",
+    "layout_values.cpp",
+    "overlap.cpp",
+    "recipe.cpp",
+    "tensors.cpp",
 ]
 # The likeliest to notice come first: a run ends at the first failure.
 TESTS = [
