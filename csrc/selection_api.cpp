@@ -4,7 +4,7 @@
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/string.h>
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
 
 #include <algorithm>
 #include <cstdint>
@@ -40,7 +40,7 @@ Map<String, Any> kernel_of(const Choice& candidate) {
     facts.Set("text", String(source.text));
     facts.Set("smem_bytes", static_cast<int64_t>(plan_smem(candidate.config).bytes));
     facts.Set("num_ctas", candidate.num_ctas);
-    facts.Set("threads", candidate.config.threads());
+    facts.Set("threads", threads(candidate.config));
     facts.Set("estimated_us", candidate.cost_us);
     return facts;
 }
@@ -61,12 +61,12 @@ Matrix packed(int32_t groups, int32_t rows, int32_t k, bool mn_major) {
 
 /// Refuses, in the calls' own words, what every call with packed operands refuses.
 void check_packed_operands(Problem& p) {
-    const auto require_layout = p.operand == ElementType::bf16 ? require_bf16_operand : require_fp8_operand;
-    Matrix a = packed(p.grouping == Grouping::masked ? p.num_groups : 1, p.m, p.k, p.mn_major_a != 0);
-    Matrix b = packed(is_m_grouped(p.grouping) ? p.num_groups : 1, p.n, p.k, p.mn_major_b != 0);
-    require_layout(a, "a", "M");
-    require_layout(b, "b", "N");
-    p.row_alignment_a = row_alignment(a, p.operand), p.row_alignment_b = row_alignment(b, p.operand);
+    Matrix a = packed(p.grouping == Grouping::masked ? p.num_groups : 1, p.m, p.k, p.a.mn_major());
+    Matrix b = packed(is_m_grouped(p.grouping) ? p.num_groups : 1, p.n, p.k, p.b.mn_major());
+    const MnMajor mn_major = pair_of(p).mn_major;
+    check_layout(a, p.a, mn_major, "a", "M");
+    check_layout(b, p.b, mn_major, "b", "N");
+    p.row_alignment_a = row_alignment(a, p.a), p.row_alignment_b = row_alignment(b, p.b);
 }
 
 /// These set a field of this name, and say whether there is one.
@@ -93,9 +93,10 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
         std::string_view name;
         int32_t Problem::* member;
     };
-    constexpr Flag kFlags[] = {{"mn_major_a", &Problem::mn_major_a}, {"mn_major_b", &Problem::mn_major_b},
-                               {"add_c", &Problem::add_c},           {"in_place", &Problem::in_place},
-                               {"group_maps", &Problem::group_maps}, {"batch_invariant", &Problem::batch_invariant}};
+    constexpr Flag kFlags[] = {{"add_c", &Problem::add_c},
+                               {"in_place", &Problem::in_place},
+                               {"group_maps", &Problem::group_maps},
+                               {"batch_invariant", &Problem::batch_invariant}};
     const auto* const found = std::ranges::find(kFlags, name, &Flag::name);
     if (found == std::end(kFlags)) return false;
     p.*found->member = value != 0;
@@ -125,6 +126,8 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
         p.grouping = Grouping::k_contiguous;
     else if (kind != "dense")
         p.grouping = m_grouping(kind);
+    bool per_row_b = false;
+    Element element = Element::e4m3;
     int64_t expected_m = 0, dims = p.grouping == Grouping::k_contiguous ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
         if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value)) return;
@@ -133,11 +136,13 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
         else if (name == "expected_m")
             expected_m = value;
         else if (name == "fp32_output")
-            p.output = value != 0 ? ElementType::fp32 : ElementType::bf16;
+            p.output = value != 0 ? Element::fp32 : Element::bf16;
         else if (name == "per_row_b")
-            p.scales_b = value != 0 ? ScaleKind::per_row : ScaleKind::per_block;
+            per_row_b = value != 0;
+        else if (name == "mn_major_a" || name == "mn_major_b")
+            (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
         else if (name == "bf16")
-            p.operand = value != 0 ? ElementType::bf16 : ElementType::e4m3;
+            element = value != 0 ? Element::bf16 : Element::e4m3;
         else
             fail(ErrorKind::value, "a problem has no field ", name);
     };
@@ -148,10 +153,13 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
         p.k = round_up_coarsely(p.k);
         dims &= ~int64_t{4};
     }
-    if (p.operand == ElementType::bf16) p.scales_a = p.scales_b = ScaleKind::none;
-    require(p.operand == ElementType::bf16 || (p.mn_major_a == 0 && p.mn_major_b == 0), "FP8 operands are K-major");
+    p.a.element = p.b.element = element;
+    const Pair& pair = pair_of(p);
+    p.a.scaling = pair.scalings_a[0];
+    p.b.scaling = pair.scaled() && per_row_b ? kRowScales : pair.scalings_b[0];
+    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "FP8 operands are K-major");
     p.expected_m = coarse_hint(p, expected_m);
-    p.aligned_store = int64_t{p.n} * element_bytes(p.output) % 16 == 0;
+    p.aligned_store = int64_t{p.n} * bytes_of(p.output, 1) % 16 == 0;
     if (p.grouping != Grouping::k_contiguous) check_packed_operands(p);
     p.compiled = {.m = dims & 1 ? p.m : 0, .n = dims & 2 ? p.n : 0, .k = dims & 4 ? p.k : 0};
     const bool selected = tiling.tile_rows == 0 && tiling.tile_cols == 0;

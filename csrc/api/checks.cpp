@@ -1,15 +1,18 @@
 #include "checks.hpp"
 
+#include <algorithm>
 #include <ostream>
-#include <utility>
+#include <span>
 
+#include "call_settings.hpp"
+#include "dtypes.hpp"
 #include "overlap.hpp"
 
 namespace deep_gemm {
 namespace {
 
-void require_k(int64_t k, int64_t element_size) {
-    const int64_t step = kTmaAlignment / element_size;
+void require_k(int64_t k, Element type) {
+    const int64_t step = elements_in(type, kTmaAlignment);
     require(k % step == 0, "K must be a multiple of ", step, ", but is ", k,
             ": pad A and B with zeros to K=", (k + step - 1) / step * step);
 }
@@ -27,80 +30,137 @@ void require_lines(const Matrix& matrix, const char* name, const char* mn) {
             " elements apart, less than ", mn, "=", matrix.rows);
 }
 
+/// How scales are shared, for errors: "one float32 per row and 128 of K".
+struct ScalingText {
+    Scaling scaling;
+};
+
+std::ostream& operator<<(std::ostream& out, const ScalingText& text) {
+    out << "one " << dtype_name(text.scaling.type) << " per ";
+    if (text.scaling.rows != 1) out << text.scaling.rows << " rows";
+    return out << (text.scaling.rows == 1 ? "row" : "") << " and " << text.scaling.k << " of K";
+}
+
 /// The scales that an operand wants, for errors.
 struct ScalesText {
-    int64_t groups, first, second, granularity;  // groups 0: no such dimension
+    int64_t groups, first, second;  // groups 0: no such dimension
+    Scaling scaling;
     const char* operand;
 };
 
 std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
     out << "[";
     if (text.groups) out << text.groups << ", ";
-    return out << text.first << ", " << text.second << "] (one float32 per " << text.granularity
-               << (text.granularity == 1 ? " row" : " rows") << " and 128 of K of " << text.operand << ")";
+    return out << text.first << ", " << text.second << "] (" << ScalingText{text.scaling} << " of " << text.operand
+               << ")";
 }
 
-}  // namespace
+/// Elements that some pair of an architecture has, for errors: "float8_e4m3fn or bfloat16".
+struct ElementsText {
+    Arch arch;
+    bool scaled;
+    Element Pair::* member;
+};
 
-uint64_t line_distances(const Matrix& matrix, ElementType type) {
-    const bool mn_major = !is_k_major(matrix);
-    const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
-    return (static_cast<uint64_t>(lines > 1 ? line : 0) |
-            static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0)) *
-           element_bytes(type);
+std::ostream& operator<<(std::ostream& out, const ElementsText& text) {
+    const char* separator = "";
+    for (const Pair& pair : kPairs) {
+        if (pair.arch != text.arch || pair.scaled() != text.scaled) continue;
+        out << separator << dtype_name(pair.*text.member);
+        separator = " or ";
+    }
+    return out;
 }
 
-bool is_aligned(const Matrix& matrix, ElementType type) {
-    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, type)) % kTmaAlignment == 0;
+void check_scaling(const Scaling& scaling, std::span<const Scaling> listed, const char* operand) {
+    require(lists(listed, scaling), operand, "'s scales must be ", ScalingText{listed[0]}, ", not ",
+            ScalingText{scaling}, ": see recipe");
 }
 
-void require_fp8_operand(Matrix& matrix, const char* name, const char* mn) {
+/// Which the kernel reads K-major: any K-major lines, or MN-major ones, which are transposed on the way and take any K.
+/// So do rows that start at multiples of 16 bytes.
+void check_transposable(Matrix& matrix, Element type, const char* name, const char* mn) {
     if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1) matrix.col_stride = matrix.rows;
     require_lines(matrix, name, mn);
-    if (is_k_major(matrix) && matrix.row_stride % kTmaAlignment != 0) require_k(matrix.cols, 1);
+    if (is_k_major(matrix) && bytes_of(type, matrix.row_stride) % kTmaAlignment != 0) require_k(matrix.cols, type);
 }
 
-void require_bf16_operand(Matrix& matrix, const char* name, const char* mn) {
-    constexpr int64_t kStep = kTmaAlignment / 2;
+/// Which the kernel reads as it lies.
+void check_either_major(Matrix& matrix, Element type, const char* name, const char* mn) {
+    const int64_t step = elements_in(type, kTmaAlignment);
     if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1)  // a single line along M or N
-        matrix.col_stride = (matrix.rows + kStep - 1) / kStep * kStep;
+        matrix.col_stride = round_up(matrix.rows, step);
     const bool k_major = is_k_major(matrix);
-    if (k_major && matrix.rows == 1)  // a single line along K
-        matrix.row_stride = (matrix.cols + kStep - 1) / kStep * kStep;
+    if (k_major && matrix.rows == 1) matrix.row_stride = round_up(matrix.cols, step);  // a single line along K
     require_lines(matrix, name, mn);
     if (matrix.groups == 1)
         matrix.group_stride = k_major ? matrix.rows * matrix.row_stride : matrix.cols * matrix.col_stride;
 }
 
-int32_t row_alignment(const Matrix& matrix, ElementType type) {
-    if (!is_k_major(matrix) && type == ElementType::e4m3) return kBestAlignment;
-    return alignment_as_read(line_distances(matrix, type));
+}  // namespace
+
+uint64_t line_distances(const Matrix& matrix, Element type) {
+    const bool mn_major = !is_k_major(matrix);
+    const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
+    return bytes_of(type, static_cast<uint64_t>(lines > 1 ? line : 0) |
+                              static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
 }
 
-void require_operand_types(GemmCall& call, const OperandArgument& a, const OperandArgument& b) {
+bool is_aligned(const Matrix& matrix, Element type) {
+    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, type)) % kTmaAlignment == 0;
+}
+
+void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char* name, const char* mn) {
+    if (mn_major == MnMajor::transposed) return check_transposable(matrix, operand.element, name, mn);
+    check_either_major(matrix, operand.element, name, mn);
+    operand.major = is_k_major(matrix) ? Major::k : Major::mn;
+}
+
+int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
+    if (is_transposed(matrix, wanted)) return kBestAlignment;
+    return alignment_as_read(line_distances(matrix, wanted.element));
+}
+
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b) {
+    GemmCall call{.device = device_id_of(a.data, "a")};
+    Problem& p = call.problem;
+    p.arch = arch_of(Device::get(call.device).facts());
     const bool scaled = a.scales != nullptr;
-    for (const auto& [operand, name] : {std::pair{&a, "a"}, std::pair{&b, "b"}}) {
-        const DLDataType type = operand->data.dtype();
-        require_type(scaled ? is_e4m3(type) : is_bf16(type), name, " must be ", scaled ? "float8_e4m3fn" : "bfloat16",
-                     ", but is ", describe(type));
-    }
+    const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
+    const auto fits = [&](const Pair& pair) { return pair.arch == p.arch && pair.scaled() == scaled; };
+    const Element element = element_of(type_a);
+    require_type(std::ranges::any_of(kPairs, [&](const Pair& pair) { return fits(pair) && pair.a == element; }),
+                 "a must be ", ElementsText{p.arch, scaled, &Pair::a}, ", but is ", describe(type_a));
+    const auto* const pair = std::ranges::find_if(kPairs, [&](const Pair& each) {
+        return fits(each) && each.a == element && each.b == element_of(type_b);
+    });
+    require_type(pair != std::end(kPairs), "b must be ", ElementsText{p.arch, scaled, &Pair::b}, ", but is ",
+                 describe(type_b));
     require_device(b.data, "b", call.device, "a");
-    call.problem.operand = scaled ? ElementType::e4m3 : ElementType::bf16;
-    if (!scaled) call.problem.scales_a = call.problem.scales_b = ScaleKind::none;
+    p.a = {.element = pair->a, .scaling = pair->scalings_a[0]},
+    p.b = {.element = pair->b, .scaling = pair->scalings_b[0]};
+    return call;
+}
+
+const Pair& pair_of(const Problem& problem) {
+    const Pair* const pair = find_pair(problem.arch, problem.a.element, problem.b.element);
+    require_runtime(pair != nullptr, "a call of no pair of formats (a bug: please report it)");
+    return *pair;
 }
 
 void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped,
                   const char* shape) {
-    require_type(is_bf16(d.dtype()) || is_fp32(d.dtype()), "d must be bfloat16 or float32, but is ",
-                 describe(d.dtype()));
+    Problem& p = call.problem;
+    p.output = element_of(d.dtype());
+    const std::span<const Element> outputs = pair_of(p).outputs;
+    require_type(lists(outputs, p.output), "d must be ", dtype_name(outputs[0]), " or ", dtype_name(outputs[1]),
+                 ", but is ", describe(d.dtype()));
     require_device(d, "d", call.device, "a");
     call.d = matrix_of(d, "d", grouped, shape);
     require(call.d.col_stride == 1, "d must have N contiguous, but its strides are ", describe_strides(d));
     require(call.d.row_stride >= call.d.cols || call.d.rows <= 1, "d's rows overlap: row stride ", call.d.row_stride,
             " is less than N=", call.d.cols);
-    Problem& p = call.problem;
-    p.output = is_fp32(d.dtype()) ? ElementType::fp32 : ElementType::bf16;
-    const int64_t size = element_bytes(p.output);
+    const int64_t size = bytes_of(p.output, 1);
     require(reinterpret_cast<uintptr_t>(call.d.data) % size == 0, "d must be aligned to its element size");
     p.aligned_store =
         reinterpret_cast<uintptr_t>(call.d.data) % kTmaAlignment == 0 &&
@@ -127,26 +187,25 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
 }
 
 Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
-                    int64_t rows, int64_t k, int64_t granularity, bool transposed) {
-    require_type(!is_int32(sf.dtype()), name,
+                    int64_t rows, int64_t k, const Scaling& scaling, bool transposed) {
+    const Element element = element_of(sf.dtype());
+    require_type(element != Element::s32, name,
                  " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
-    const bool exponents = is_e8m0(sf.dtype());
-    require_type(exponents || is_fp32(sf.dtype()), name, " must be float32 or float8_e8m0fnu, but is ",
-                 describe(sf.dtype()));
+    require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
+                 " or float8_e8m0fnu, but is ", describe(sf.dtype()));
     require_device(sf, name, call.device, "a");
-    const int64_t scale_rows = (rows + granularity - 1) / granularity,
-                  k_scales = (k + kScaleGranularity - 1) / kScaleGranularity;
+    const int64_t scale_rows = (rows + scaling.rows - 1) / scaling.rows, k_scales = (k + scaling.k - 1) / scaling.k;
     const bool grouped = groups > 1 || sf.ndim() == 3;
     const ScalesText wanted{grouped ? groups : 0, transposed ? k_scales : scale_rows,
-                            transposed ? scale_rows : k_scales, granularity, operand};
+                            transposed ? scale_rows : k_scales, scaling, operand};
     const Matrix m = matrix_of(sf, name, grouped, wanted, transposed);
     require(m.groups == groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
             ", but has shape ", describe_shape(sf));
     require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
             describe_strides(sf));
-    return {.data = reinterpret_cast<const float*>(m.data),
-            .exponents = exponents,
-            .kind = granularity == 1 ? ScaleKind::per_row : ScaleKind::per_block,
+    return {.data = m.data,
+            .element = element,
+            .scaling = scaling,
             .groups = groups,
             .rows = scale_rows,
             .k_scales = k_scales,
@@ -159,28 +218,24 @@ Scales check_scales(const TensorView& sf, const char* name, const char* operand,
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
                     const OperandLayout& layout) {
     Problem& p = call.problem;
-    const auto require_layout = a.scales != nullptr ? require_fp8_operand : require_bf16_operand;
-    require_layout(call.a, "a", "M");
-    require_layout(call.b, "b", "N");
-    p.row_alignment_a = row_alignment(call.a, p.operand), p.row_alignment_b = row_alignment(call.b, p.operand);
-    if (a.scales == nullptr) {
-        p.mn_major_a = !is_k_major(call.a), p.mn_major_b = !is_k_major(call.b);
-        return;
-    }
+    const Pair& pair = pair_of(p);
+    check_layout(call.a, p.a, pair.mn_major, "a", "M");
+    check_layout(call.b, p.b, pair.mn_major, "b", "N");
+    p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = row_alignment(call.b, p.b);
+    if (!pair.scaled()) return;
+    p.a.scaling.rows = static_cast<int32_t>(rows.a), p.b.scaling.rows = static_cast<int32_t>(rows.b);
     call.scales_a =
-        check_scales(*a.scales, "a's scales", "a", call, call.a.groups, p.m, p.k, rows.a, layout.a_transposed);
+        check_scales(*a.scales, "a's scales", "a", call, call.a.groups, p.m, p.k, p.a.scaling, layout.a_transposed);
     call.scales_b =
-        check_scales(*b.scales, "b's scales", "b", call, p.num_groups, p.n, p.k, rows.b, layout.b_transposed);
-    require(call.scales_a.kind == ScaleKind::per_row,
-            "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
-    p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
+        check_scales(*b.scales, "b's scales", "b", call, p.num_groups, p.n, p.k, p.b.scaling, layout.b_transposed);
+    check_scaling(p.a.scaling, pair.scalings_a, "a");
+    check_scaling(p.b.scaling, pair.scalings_b, "b");
 }
 
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                      const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
                      const OperandLayout& layout) {
-    GemmCall call{.device = device_id_of(a.data, "a")};
-    require_operand_types(call, a, b);
+    GemmCall call = start_call(a, b);
     call.a = matrix_of(a.data, "a", false, layout.a_transposed ? "[K, M]" : "[M, K]", layout.a_transposed);
     call.b = matrix_of(b.data, "b", false, layout.b_transposed ? "[K, N]" : "[N, K]", layout.b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);

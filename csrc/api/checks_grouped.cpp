@@ -43,8 +43,7 @@ void require_disjoint_groups(const Matrix& m, const char* name) {
 GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                           const TensorView& layout, const Granularities& rows, int64_t compiled_dims,
                           const ContiguousOptions& options) {
-    GemmCall call{.device = device_id_of(a.data, "a")};
-    require_operand_types(call, a, b);
+    GemmCall call = start_call(a, b);
     call.a = matrix_of(a.data, "a", false, "[M, K]");
     call.b = matrix_of(b.data, "b", true, options.b_transposed ? "[G, K, N]" : "[G, N, K]", options.b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
@@ -74,8 +73,7 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                       const TensorView& masked_m, int64_t expected_m, const Granularities& rows,
                       int64_t compiled_dims) {
-    GemmCall call{.device = device_id_of(a.data, "a")};
-    require_operand_types(call, a, b);
+    GemmCall call = start_call(a, b);
     call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
     call.b = matrix_of(b.data, "b", true, "[G, N, K]");
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);

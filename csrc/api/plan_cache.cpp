@@ -52,7 +52,7 @@ LaunchPlan make_plan(Device& device, const Choice& choice) {
     const GemmConfig& c = choice.config;
     LaunchPlan plan{.choice = choice,
                     .shape = {.grid = static_cast<uint32_t>(choice.num_ctas),
-                              .block = static_cast<uint32_t>(c.threads()),
+                              .block = static_cast<uint32_t>(threads(c)),
                               .cluster = static_cast<uint32_t>(c.cluster.size()),
                               .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes)}};
     plan.kernel = jit::get_kernel(device, render(choice), plan.shape.smem_bytes);

@@ -36,11 +36,7 @@ std::ostream& operator<<(std::ostream& out, const StridesText& text);
 inline bool is_dtype(DLDataType type, uint8_t code, uint8_t bits) {
     return type.code == code && type.bits == bits && type.lanes == 1;
 }
-inline bool is_fp32(DLDataType type) { return is_dtype(type, kDLFloat, 32); }
 inline bool is_int32(DLDataType type) { return is_dtype(type, kDLInt, 32); }
-inline bool is_bf16(DLDataType type) { return is_dtype(type, kDLBfloat, 16); }
-inline bool is_e4m3(DLDataType type) { return is_dtype(type, kDLFloat8_e4m3fn, 8); }
-inline bool is_e8m0(DLDataType type) { return is_dtype(type, kDLFloat8_e8m0fnu, 8); }
 
 // A warm call reads a few dozen of these; TensorView's own size() and stride() are calls with a check of the index.
 inline int64_t size_of(const TensorView& tensor, int i) { return tensor.shape().data()[i]; }

@@ -1,8 +1,8 @@
 // What selection chooses among, and what it returns.
 #pragma once
 
-#include <deep_gemm/params.cuh>
 #include <deep_gemm/arch/sm90_memory.cuh>
+#include <deep_gemm/params.cuh>
 
 #include <algorithm>
 #include <array>

@@ -97,7 +97,7 @@ inline constexpr auto kFieldsOf<Operand> = std::tuple{
     Field{"element", &Operand::element}, Field{"major", &Operand::major}, Field{"scaling", &Operand::scaling}};
 template <>
 inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
-    Field{"grouping", &GemmTask::grouping}, Field{"a", &GemmTask::a, true},     Field{"b", &GemmTask::b, true},
+    Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},   Field{"b", &GemmTask::b, true},
     Field{"output", &GemmTask::output, true}, Field{"add_c", &GemmTask::add_c}, Field{"shape", &GemmTask::shape},
 };
 template <>
@@ -117,10 +117,8 @@ inline constexpr auto kFieldsOf<TilePlan> = std::tuple{
 };
 template <>
 inline constexpr auto kFieldsOf<sm90::Schedule> = std::tuple{
-    Field{"math_warpgroups", &sm90::Schedule::math_warpgroups},
-    Field{"k_warpgroups", &sm90::Schedule::k_warpgroups},
-    Field{"parts_in_ring", &sm90::Schedule::parts_in_ring},
-    Field{"look_ahead", &sm90::Schedule::look_ahead},
+    Field{"math_warpgroups", &sm90::Schedule::math_warpgroups}, Field{"k_warpgroups", &sm90::Schedule::k_warpgroups},
+    Field{"parts_in_ring", &sm90::Schedule::parts_in_ring},     Field{"look_ahead", &sm90::Schedule::look_ahead},
     Field{"wgmma_products", &sm90::Schedule::wgmma_products},
 };
 

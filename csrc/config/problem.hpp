@@ -38,9 +38,9 @@ struct Problem {
     int32_t expected_m = 0;     // rows of a group, as far as the host knows (0: unknown): masked and psum problems
     int32_t m_alignment = 128;  // of the groups' first rows: contiguous and psum problems
     int32_t add_c = 0;
-    int32_t in_place = 0;                    // C is D
-    int32_t group_maps = 0;                  // K groups are matrices of their own
-    int32_t aligned_store = 1;               // D's base and rows start at multiples of 16 bytes
+    int32_t in_place = 0;       // C is D
+    int32_t group_maps = 0;     // K groups are matrices of their own
+    int32_t aligned_store = 1;  // D's base and rows start at multiples of 16 bytes
     // Bytes, see alignment_of; of an MN-major operand, between lines along M or N.
     int32_t row_alignment_a = kBestAlignment, row_alignment_b = kBestAlignment;
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
@@ -69,9 +69,7 @@ struct ProblemHash {
 };
 
 /// Whether D is added to where it lies, by the L2.
-constexpr bool adds_in_place(const Problem& p) {
-    return p.add_c != 0 && p.in_place != 0 && p.output == Element::fp32;
-}
+constexpr bool adds_in_place(const Problem& p) { return p.add_c != 0 && p.in_place != 0 && p.output == Element::fp32; }
 
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.
 constexpr int32_t round_up_coarsely(int32_t value) {

@@ -24,8 +24,10 @@ std::string render_value(const Value& value) {
                 text += concat("\n    ", HasFields<std::remove_cvref_t<decltype(of_field)>> ? field.name : "",
                                render_value(of_field));
             else
-                text += concat(field.begins_line ? "\n        " : text.empty() ? "" : " ", ".", field.name, " = ",
-                               render_value(of_field));
+                text += concat(field.begins_line ? "\n        "
+                               : text.empty()    ? ""
+                                                 : " ",
+                               ".", field.name, " = ", render_value(of_field));
         });
         return concat("{", text, "}");
     } else {
@@ -39,8 +41,8 @@ std::string_view family(Element element) { return element == Element::e4m3 ? "fp
 /// What profilers show: "fp8_gemm_sm90_masked_swapped_64x112_cluster1x2x1". The tile is written as `explain` does.
 std::string kernel_name(const GemmConfig& c) {
     const auto unless_one = [](bool one, const auto&... parts) { return one ? std::string() : concat(parts...); };
-    return concat(family(c.a.element), "_gemm_", name(c.arch), "_", name(c.grouping),
-                  c.swap_ab ? "_swapped_" : "_", c.tile.rows, "x", c.tile.cols,
+    return concat(family(c.a.element), "_gemm_", name(c.arch), "_", name(c.grouping), c.swap_ab ? "_swapped_" : "_",
+                  c.tile.rows, "x", c.tile.cols,
                   unless_one(c.cluster.size() == 1, "_cluster", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k),
                   unless_one(c.sm90.k_warpgroups == 1, "_turns", c.sm90.k_warpgroups));
 }

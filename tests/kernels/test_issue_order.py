@@ -12,7 +12,7 @@ from deep_gemm._extension import C  # noqa: E402
 
 ROUNDS = 20
 KERNEL = """
-#include <deep_gemm/mma/issue_order.cuh>
+#include <deep_gemm/mma/sm90/issue_order.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 using namespace deep_gemm;
 constexpr GemmConfig kConfig{.tile = {128, 192, 128}, .math_warpgroups = 2, .look_ahead = LOOK_AHEAD};

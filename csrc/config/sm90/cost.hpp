@@ -46,10 +46,10 @@ struct CostModel : CostConstants {
                             : late      ? late_c_cycles_per_element
                                         : c_cycles_per_element;
         if (c.output == Element::bf16)
-            return read + (!is_staged(c.store)               ? direct_cycles_per_element
-                           : !late                           ? tile_cycles_per_element
+            return read + (!is_staged(c.store)              ? direct_cycles_per_element
+                           : !late                          ? tile_cycles_per_element
                            : warpgroup_rows(c) > kWgmmaRows ? late_tall_cycles_per_element
-                                                             : late_cycles_per_element);
+                                                            : late_cycles_per_element);
         const double late_plain = late ? late_plain_fp32_cycles_per_element : plain_fp32_cycles_per_element;
         if (!adds && is_staged(c.store)) return read + late_plain;
         if (late && c.sm90.wgmma_products) return read + late_fp32_cycles_per_element;
@@ -61,7 +61,7 @@ struct CostModel : CostConstants {
         const bool per_row_cols = c.col_scales().per_row();
         const double held = 8.0 * held_col_groups(c) / c.tile.cols;
         const double each = c.sm90.wgmma_products ? promote_wgmma_product_cycles
-                            : !per_row_cols  ? promote_cycles
+                            : !per_row_cols       ? promote_cycles
                             : c.row_scales().per_row()
                                 ? held * promote_held_product_cycles + (1 - held) * promote_product_cycles
                                 : held * promote_col_cycles + (1 - held) * promote_smem_cycles;
@@ -90,7 +90,7 @@ struct CostModel : CostConstants {
         const double subtiles = warpgroup_rows(c) / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
                              : issues_in_order(c)              ? ordered_cycles
-                             : c.sm90.look_ahead                    ? ahead_cycles
+                             : c.sm90.look_ahead               ? ahead_cycles
                                                                : chain_cycles;
         const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits);
         const int32_t held = c.sm90.k_warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
@@ -130,8 +130,7 @@ struct CostModel : CostConstants {
                                          static_cast<double>(align_up(expected_group_rows(p), tile_m)));
         const double width = area / height, k = p.k;
         const double row_bytes_a = bytes_of(p.a.element, k), row_bytes_b = bytes_of(p.b.element, k);
-        const double read =
-            walks * wanted * (height * std::max(1.0, width / p.n) * row_bytes_a + width * row_bytes_b);
+        const double read = walks * wanted * (height * std::max(1.0, width / p.n) * row_bytes_a + width * row_bytes_b);
         const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms, waves);
         const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
         const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;

@@ -24,7 +24,8 @@ inline bool spills(const GemmConfig& c) {
     if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;
     if (c.grouping == Grouping::k_contiguous && c.output == Element::bf16 && row_warpgroups(c) == 3) return true;
     const int32_t accumulators = (warpgroup_rows(c) / kWgmmaRows + 1) * c.tile.cols / 2;
-    return c.add_c && c.store == StoreKind::direct && c.sm90.math_warpgroups > 1 && accumulators >= math_registers(c) - 64;
+    return c.add_c && c.store == StoreKind::direct && c.sm90.math_warpgroups > 1 &&
+           accumulators >= math_registers(c) - 64;
 }
 
 /// Why groups cannot be served by a config; empty where they can.
@@ -80,7 +81,8 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
 /// Why its shared memory does not do.
 inline std::string_view smem_refusal(const GemmConfig& c) {
     if (c.stages < 2) return "fewer than two stages fit shared memory";
-    if (c.sm90.k_warpgroups > 1 && c.stages < 3 * c.sm90.k_warpgroups) return "fewer than three stages for each turn fit";
+    if (c.sm90.k_warpgroups > 1 && c.stages < 3 * c.sm90.k_warpgroups)
+        return "fewer than three stages for each turn fit";
     return "";
 }
 

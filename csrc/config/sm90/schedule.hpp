@@ -19,8 +19,7 @@ inline constexpr int32_t kProductRows = 128, kLeastProductCols = 64, kMostProduc
 /// have few rows, none. Nor have gradients where set_block_size_multiple_of leaves none.
 inline bool only_tiles_with_products(const Problem& p) {
     const bool gradient = p.grouping == Grouping::k_contiguous || (p.grouping == Grouping::dense && adds_in_place(p)),
-               scaled_by_row = p.a.element == Element::e4m3 && p.a.scaling.per_row() &&
-                               p.b.scaling.per_row();
+               scaled_by_row = p.a.element == Element::e4m3 && p.a.scaling.per_row() && p.b.scaling.per_row();
     if (!p.batch_invariant || !gradient || !scaled_by_row || kProductRows % p.block_m_multiple != 0) return false;
     for (int32_t cols = kLeastProductCols; cols <= kMostProductCols; cols += 16)
         if (cols % p.block_n_multiple == 0) return true;
@@ -61,9 +60,9 @@ inline bool has_tall_experts(const GemmConfig& c, int32_t group_rows) {
 /// the one that has work would be no faster. And not for tall experts, few of whose tiles have padding: a kernel that
 /// need not ask has the loop of a dense one (docs/performance.md).
 inline bool skips_padding(const GemmConfig& c, int32_t group_rows) {
-    const bool can = has_experts(c) && !c.swap_ab && c.sm90.look_ahead && c.tile == TileShape{4 * kWgmmaRows, 128, 128} &&
-                     row_warpgroups(c) == 2 && c.col_scales().per_block() && is_staged(c.store) &&
-                     !c.add_c;
+    const bool can = has_experts(c) && !c.swap_ab && c.sm90.look_ahead &&
+                     c.tile == TileShape{4 * kWgmmaRows, 128, 128} && row_warpgroups(c) == 2 &&
+                     c.col_scales().per_block() && is_staged(c.store) && !c.add_c;
     return can && !has_tall_experts(c, group_rows);
 }
 

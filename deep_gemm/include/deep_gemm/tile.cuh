@@ -5,8 +5,8 @@
 
 namespace deep_gemm {
 
-/// Extents of one CTA's tile in the frame of the matrix instruction: `rows` lie on its M side, `cols` on its N side. `k`
-/// is what one stage of the ring holds.
+/// Extents of one CTA's tile in the frame of the matrix instruction: `rows` lie on its M side, `cols` on its N side.
+/// `k` is what one stage of the ring holds.
 struct TileShape {
     int32_t rows, cols, k;
     constexpr bool operator==(const TileShape&) const = default;

@@ -1,4 +1,5 @@
-// Integer names, integer arithmetic and function attributes for code that both the device compilers and the host compiler read.
+// Integer names, integer arithmetic and function attributes for code that both the device compilers and the host
+// compiler read.
 #pragma once
 
 // NVRTC has no <cstdint>. Where a standard header is present these aliases name the same types, so nothing clashes.

@@ -18,9 +18,7 @@ inline constexpr int32_t kMnBlock = 64;
 constexpr int32_t stage_k(Element element) { return elements_in(element, kSwizzleBytes); }
 
 /// Bytes of an operand's row in a stage.
-constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) {
-    return bytes_of(operand.element, c.tile.k);
-}
+constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
 
 /// Warpgroups that divide a tile's rows among themselves, and rows of one: it walks them 64 at a time.
 constexpr int32_t row_warpgroups(const GemmConfig& c) { return c.sm90.math_warpgroups / c.sm90.k_warpgroups; }

@@ -44,8 +44,7 @@ constexpr bool stores_late(const GemmConfig& c) {
 /// as its wgmma are over; ptxas mostly moves promotion before the arrival. Faster for 128x192 and for 256 rows
 /// (docs/performance.md).
 constexpr bool frees_early(const GemmConfig& c) {
-    return c.sm90.look_ahead && c.col_scales().per_block() &&
-           (warpgroup_rows(c) > kWgmmaRows || c.tile.cols == 192);
+    return c.sm90.look_ahead && c.col_scales().per_block() && (warpgroup_rows(c) > kWgmmaRows || c.tile.cols == 192);
 }
 
 /// Whether the math warps of experts' tiles count K blocks by the kernel's argument instead of the tile's, and leave
@@ -56,8 +55,9 @@ constexpr bool counts_by_argument(const GemmConfig& c) {
            warpgroup_rows(c) == kWgmmaRows;
 }
 
-/// Whether warpgroups issue a K block's wgmma one after the other (mma/sm90/issue_order.cuh). With 128 rows each, one always
-/// has the other half to multiply. Where the tensor cores form products of scales, an order costs more than it gains.
+/// Whether warpgroups issue a K block's wgmma one after the other (mma/sm90/issue_order.cuh). With 128 rows each, one
+/// always has the other half to multiply. Where the tensor cores form products of scales, an order costs more than it
+/// gains.
 constexpr bool issues_in_order(const GemmConfig& c) {
     return c.sm90.look_ahead && !c.sm90.wgmma_products && warpgroup_rows(c) == kWgmmaRows && c.sm90.math_warpgroups > 1;
 }

@@ -9,7 +9,7 @@ inline constexpr int32_t kSmemAlignment = 1024;  // of a 128-byte-swizzled stage
 
 /// Whether D's staging buffers and the parts of a split K have room where the stages' operands were.
 constexpr bool parts_fit_ring(const GemmConfig& c) {
-    return staging_bytes(c) + parts_bytes(c) <= 
+    return staging_bytes(c) + parts_bytes(c) <=
            c.stages * (c.tile.rows * row_bytes(c, c.rows_operand()) + c.tile.cols * row_bytes(c, c.cols_operand()));
 }
 
@@ -30,9 +30,9 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.rows_bytes = c.tile.rows * row_bytes(c, c.rows_operand());
     p.cols_bytes = align_up(c.tile.cols * row_bytes(c, c.cols_operand()), 1024);
     p.row_scale_bytes = c.row_scales().per_row() ? align_up(c.tile.rows * 4, 128) : 0;
-    p.col_scale_bytes = c.sm90.wgmma_products        ? c.tile.cols * kColScaleBytes
+    p.col_scale_bytes = c.sm90.wgmma_products  ? c.tile.cols * kColScaleBytes
                         : copies_col_scales(c) ? align_up(c.tile.cols * 4, 128)
-                                                : 0;
+                                               : 0;
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 
     p.staging = 0;
@@ -68,8 +68,7 @@ constexpr int32_t empty_arrivals(const GemmConfig& c) {
 /// Bytes that one stage's copies bring; scales that a warp writes are not among them.
 constexpr int32_t stage_transaction_bytes(const GemmConfig& c) {
     return c.tile.rows * row_bytes(c, c.rows_operand()) + c.tile.cols * row_bytes(c, c.cols_operand()) +
-           (c.row_scales().per_row() ? c.tile.rows * 4 : 0) +
-           (copies_col_scales(c) ? c.tile.cols * 4 : 0);
+           (c.row_scales().per_row() ? c.tile.rows * 4 : 0) + (copies_col_scales(c) ? c.tile.cols * 4 : 0);
 }
 
 }  // namespace deep_gemm

@@ -22,8 +22,7 @@ struct Smem {
     /// is made uniform.
     DG_DEVICE explicit Smem(const void* dynamic)
         : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {
-        if constexpr (warpgroup_rows(c) > kWgmmaRows || c.grouping == Grouping::k_contiguous)
-            base = ptx::uniform(base);
+        if constexpr (warpgroup_rows(c) > kWgmmaRows || c.grouping == Grouping::k_contiguous) base = ptx::uniform(base);
     }
 
     DG_DEVICE uint32_t staging(int warp) const { return base + kPlan.staging + warp * staging_bytes_per_warp(c); }

@@ -11,16 +11,16 @@
 //   last warpgroup, warp 3    copy D from its staging buffers (has_store_warp; else the math warps do)
 #pragma once
 
+#include <deep_gemm/load/block_scales.cuh>
+#include <deep_gemm/load/likely_tile.cuh>
+#include <deep_gemm/load/tma.cuh>
 #include <deep_gemm/mma/sm90/mainloop.cuh>
 #include <deep_gemm/mma/sm90/scale_products.cuh>
 #include <deep_gemm/ptx/control.cuh>
-#include <deep_gemm/load/likely_tile.cuh>
-#include <deep_gemm/load/block_scales.cuh>
-#include <deep_gemm/load/tma.cuh>
-#include <deep_gemm/tile/padding.cuh>
+#include <deep_gemm/store/direct.cuh>
 #include <deep_gemm/store/split_k.cuh>
 #include <deep_gemm/store/staged.cuh>
-#include <deep_gemm/store/direct.cuh>
+#include <deep_gemm/tile/padding.cuh>
 
 namespace deep_gemm {
 

@@ -43,8 +43,7 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
                 if (lane == turn) {
 #pragma unroll
                     for (int32_t run = 0; run < block_scale_values(c); ++run) {
-                        const int32_t block =
-                            (start % kScaleBlockRows + run * scale_run(kExtent)) / kScaleBlockRows;
+                        const int32_t block = (start % kScaleBlockRows + run * scale_run(kExtent)) / kScaleBlockRows;
                         float value = values[0];
 #pragma unroll
                         for (int32_t i = 1; i < kBlocks; ++i) value = block >= i ? values[i] : value;

@@ -47,12 +47,13 @@ DG_DEVICE void fetch_likely_tile(const GemmParams& params) {
     for (int32_t block = 0; block < min(tile.k_blocks, likely_k_blocks(c)); ++block) {
         const int32_t k = block * c.tile.k;
         fetch_operand<c.tile.rows, c.cluster.cols, c.rows_operand().mn_major()>(params.rows, k, tile.row, row_group,
-                                                                      position.col);
+                                                                                position.col);
         fetch_operand<c.tile.cols, c.cluster.rows, c.cols_operand().mn_major()>(params.cols, k, tile.col, col_group,
-                                                                      position.row);
+                                                                                position.row);
         if constexpr (c.row_scales().per_row())
             ptx::prefetch_box(&params.row_scales, tile.row, scale_group(c.row_scales(), block, c.tile.k), row_group);
-        if constexpr (copies_col_scales(c)) ptx::prefetch_box(&params.col_scales, tile.col, scale_group(c.col_scales(), block, c.tile.k), col_group);
+        if constexpr (copies_col_scales(c))
+            ptx::prefetch_box(&params.col_scales, tile.col, scale_group(c.col_scales(), block, c.tile.k), col_group);
     }
     if constexpr (c.has_block_scales()) {
         const float* scales = params.block_scales + tile.group * params.block_scale_group_stride;

@@ -1,14 +1,14 @@
 // The load role: one warp keeps the ring filled through the copy engine.
 #pragma once
 
+#include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/load/boxes.cuh>
+#include <deep_gemm/load/pacer.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/tma.cuh>
-#include <deep_gemm/load/boxes.cuh>
-#include <deep_gemm/load/pacer.cuh>
 #include <deep_gemm/tile/ring.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/arch/sm90_smem.cuh>
 
 namespace deep_gemm {
 
@@ -82,7 +82,8 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
             source.cols = &params.last_cols;
             source.stage_bytes -= (c.tile.cols - last_box(cols, c.tile.cols)) * row_bytes(c, c.cols_operand());
         }
-        if constexpr (c.skips_padding) source.stage_bytes -= (c.tile.rows - wanted_rows(tile)) * row_bytes(c, c.rows_operand());
+        if constexpr (c.skips_padding)
+            source.stage_bytes -= (c.tile.rows - wanted_rows(tile)) * row_bytes(c, c.rows_operand());
         return source;
     }
 }
@@ -118,21 +119,21 @@ public:
                 load_wanted_rows<c, kRowBytes>(smem_.rows(ring_.stage), *source.rows, full, k, tile, row_group,
                                                position_.col, rows_mask, kHintA);
             else
-                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.rows_operand().mn_major()>(smem_.rows(ring_.stage),
-                                                                                        *source.rows, full, k, tile.row,
-                                                                                        row_group, position_.col,
-                                                                                        rows_mask,
-                                                                                        c.swap_ab ? kHintB : kHintA);
+                load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.rows_operand().mn_major()>(
+                    smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group, position_.col, rows_mask,
+                    c.swap_ab ? kHintB : kHintA);
             load_operand<c.tile.cols, c.cluster.rows, kColBytes, c.cols_operand().mn_major()>(smem_.cols(ring_.stage),
-                                                                                    *source.cols, full, k, tile.col,
-                                                                                    col_group, position_.row, cols_mask,
-                                                                                    c.swap_ab ? kHintA : kHintB);
+                                                                                              *source.cols, full, k,
+                                                                                              tile.col, col_group,
+                                                                                              position_.row, cols_mask,
+                                                                                              c.swap_ab ? kHintA
+                                                                                                        : kHintB);
             if constexpr (c.row_scales().per_row())
-                ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row, scale_group(c.row_scales(), block, c.tile.k), row_group,
-                              ptx::CacheHint::normal);
+                ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row,
+                              scale_group(c.row_scales(), block, c.tile.k), row_group, ptx::CacheHint::normal);
             if constexpr (copies_col_scales(c))
-                ptx::load_box(smem_.col_scales(ring_.stage), &params_.col_scales, full, tile.col, scale_group(c.col_scales(), block, c.tile.k), col_group,
-                              ptx::CacheHint::normal);
+                ptx::load_box(smem_.col_scales(ring_.stage), &params_.col_scales, full, tile.col,
+                              scale_group(c.col_scales(), block, c.tile.k), col_group, ptx::CacheHint::normal);
         }
     }
 

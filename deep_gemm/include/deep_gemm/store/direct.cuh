@@ -1,13 +1,13 @@
 // The end of a tile without the copy engine: accumulators as elements of D, adding C, writing D from registers.
 #pragma once
 
+#include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/element.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/store/padding_rows.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/arch/sm90_smem.cuh>
-#include <deep_gemm/element.cuh>
 
 namespace deep_gemm {
 
@@ -39,9 +39,9 @@ struct Fragment {
 
     /// visit(register, pointer to the first element of the pair, distance to the second, is the first inside, is the
     /// second).
-    template <typename Element, typename Visit>
-    DG_DEVICE void for_each_pair(Element* data, int64_t stride, int64_t group_stride, const Visit& visit) const {
-        Element* line = data + group * group_stride + row * stride + col;
+    template <typename Stored, typename Visit>
+    DG_DEVICE void for_each_pair(Stored* data, int64_t stride, int64_t group_stride, const Visit& visit) const {
+        Stored* line = data + group * group_stride + row * stride + col;
 #pragma unroll
         for (int32_t j = 0; j < c.tile.cols / Fragment16x8::kCols; ++j) {
 #pragma unroll
@@ -66,26 +66,26 @@ struct Fragment {
 };
 
 /// Whether registers' pairs are such neighbours, all of them inside or none, and aligned as one access wants them.
-template <GemmConfig c, typename Element>
-DG_DEVICE bool has_pairs(const Element* data, int64_t stride, int64_t group_stride, const Fragment<c>& at) {
+template <GemmConfig c, typename Stored>
+DG_DEVICE bool has_pairs(const Stored* data, int64_t stride, int64_t group_stride, const Fragment<c>& at) {
     return !c.swap_ab && (stride | group_stride | at.n_end) % 2 == 0 &&
-           reinterpret_cast<uint64_t>(data) % (2 * sizeof(Element)) == 0;
+           reinterpret_cast<uint64_t>(data) % (2 * sizeof(Stored)) == 0;
 }
 
 template <GemmConfig c>
 DG_DEVICE void add_c(Accumulators<c>& total, const Fragment<c>& at, const GemmParams& params) {
-    using Element = typename Storage<c.output>::Type;
-    const auto* data = static_cast<const Element*>(params.c_data);
+    using Stored = typename Storage<c.output>::Type;
+    const auto* data = static_cast<const Stored*>(params.c_data);
     // Two loops: with the question inside, loads would wait for one another.
     if (!c.swap_ab && has_pairs<c>(data, params.c_stride, params.c_group_stride, at))
         at.for_each_pair(data, params.c_stride, params.c_group_stride,
-                         [&](int32_t i, const Element* pair, int64_t, bool first, bool) {
+                         [&](int32_t i, const Stored* pair, int64_t, bool first, bool) {
                              const float2 both = first ? load_pair(pair) : make_float2(0.0f, 0.0f);
                              total[i] += both.x, total[i + 1] += both.y;
                          });
     else
         at.for_each_pair(data, params.c_stride, params.c_group_stride,
-                         [&](int32_t i, const Element* pair, int64_t step, bool first, bool second) {
+                         [&](int32_t i, const Stored* pair, int64_t step, bool first, bool second) {
                              if (first) total[i] += to_float(pair[0]);
                              if (second) total[i + 1] += to_float(pair[step]);
                          });
@@ -93,20 +93,20 @@ DG_DEVICE void add_c(Accumulators<c>& total, const Fragment<c>& at, const GemmPa
 
 /// Asks the L2 for this warp's part of C, or of a D that is added to, so that nobody waits for memory at the end of the
 /// tile.
-template <GemmConfig c, typename Element>
-DG_DEVICE void fetch_lines(const Tile& tile, const Element* data, int64_t stride, int64_t group_stride,
+template <GemmConfig c, typename Stored>
+DG_DEVICE void fetch_lines(const Tile& tile, const Stored* data, int64_t stride, int64_t group_stride,
                            const GemmParams& params) {
     // In D's frame, this warp's block of the tile: its rows, or so many columns of D where operands are swapped.
-    constexpr int32_t kLines = c.swap_ab ? 1 : ceil_div(c.tile.cols * static_cast<int32_t>(sizeof(Element)), 128);
+    constexpr int32_t kLines = c.swap_ab ? 1 : ceil_div(c.tile.cols * static_cast<int32_t>(sizeof(Stored)), 128);
     constexpr int32_t kRows = c.swap_ab ? c.tile.cols : Fragment16x8::kRows;
     const int32_t m_end = extent_m<c>(params), n_end = extent_n<c>(params), warp = threadIdx.x / 32;
-    const Element* group = data + group_of_d<c>(tile) * group_stride;
+    const Stored* group = data + group_of_d<c>(tile) * group_stride;
     for (int32_t subtile = 0; subtile < warpgroup_rows(c) / kWgmmaRows; ++subtile) {
         const int32_t own = tile.row + row_in_tile<c>(warp, subtile);
         const int32_t row = c.swap_ab ? tile.col : own, col = c.swap_ab ? own : tile.col;
 #pragma unroll
         for (int32_t i = threadIdx.x % 32; i < kRows * kLines; i += 32) {
-            const int32_t y = row + i / kLines, x = col + i % kLines * (128 / static_cast<int32_t>(sizeof(Element)));
+            const int32_t y = row + i / kLines, x = col + i % kLines * (128 / static_cast<int32_t>(sizeof(Stored)));
             if (y < m_end && x < n_end) ptx::prefetch_l2(group + y * stride + x);
         }
     }
@@ -142,15 +142,15 @@ DG_DEVICE void clear_padding(Accumulators<c>& total, const Fragment<c>& at, cons
 /// Registers to global memory, in place of what is there or added to it.
 template <GemmConfig c>
 DG_DEVICE void store_direct(const Accumulators<c>& total, const Fragment<c>& at, const GemmParams& params) {
-    using Element = typename Storage<c.output>::Type;
+    using Stored = typename Storage<c.output>::Type;
     constexpr bool kAdd = adds_to_memory(c.store);
     static_assert(!kAdd || c.output == Element::fp32, "only FP32 is added in place: BF16 would be rounded twice");
     static_assert(!has_expert_runs(c) || c.tile_m() <= 2 * kWgmmaRows, "another expert's rows would be written");
-    auto* data = static_cast<Element*>(params.d_data);
+    auto* data = static_cast<Stored*>(params.d_data);
     // Two loops: with the question inside, NVVM (CUDA 13.0) left one of 64 pairs rolled, and the sums in local memory.
     if (!c.swap_ab && has_pairs<c>(data, params.d_stride, params.d_group_stride, at))
         at.for_each_pair(data, params.d_stride, params.d_group_stride,
-                         [&](int32_t i, Element* pair, int64_t, bool first, bool) {
+                         [&](int32_t i, Stored* pair, int64_t, bool first, bool) {
                              if (!first) return;
                              if constexpr (kAdd)
                                  ptx::add_global_x2(pair, total[i], total[i + 1]);
@@ -159,7 +159,7 @@ DG_DEVICE void store_direct(const Accumulators<c>& total, const Fragment<c>& at,
                          });
     else
         at.for_each_pair(data, params.d_stride, params.d_group_stride,
-                         [&](int32_t i, Element* pair, int64_t step, bool first, bool second) {
+                         [&](int32_t i, Stored* pair, int64_t step, bool first, bool second) {
                              if constexpr (kAdd) {
                                  if (first) ptx::add_global(pair, total[i]);
                                  if (second) ptx::add_global(pair + step, total[i + 1]);

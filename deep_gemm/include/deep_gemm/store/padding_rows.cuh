@@ -1,10 +1,10 @@
 // What math warps know of rows of padding while they store a tile (tile/padding.cuh finds them).
 #pragma once
 
+#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
-#include <deep_gemm/arch/sm90_smem.cuh>
 
 namespace deep_gemm {
 

@@ -5,12 +5,12 @@
 // so the parts go where stages were, when all warps over there have said that they are done.
 #pragma once
 
+#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
-#include <deep_gemm/tile/cluster_position.cuh>
 #include <deep_gemm/store/parts.cuh>
+#include <deep_gemm/tile/cluster_position.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/arch/sm90_smem.cuh>
 
 namespace deep_gemm {
 

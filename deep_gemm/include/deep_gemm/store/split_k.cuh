@@ -6,11 +6,11 @@
 // all, adds them up in the order of the parts and stores D.
 #pragma once
 
+#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
-#include <deep_gemm/tile/cluster_position.cuh>
 #include <deep_gemm/store/parts.cuh>
-#include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/tile/cluster_position.cuh>
 
 namespace deep_gemm {
 

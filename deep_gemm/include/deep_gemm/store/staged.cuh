@@ -5,15 +5,15 @@
 // waits while the copy engine is busy; otherwise each math warp, which then waits for nobody.
 #pragma once
 
+#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/ptx/tma.cuh>
-#include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/store/shared_tile.cuh>
-#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/store/direct.cuh>
+#include <deep_gemm/store/shared_tile.cuh>
 #include <deep_gemm/store/swizzle.cuh>
+#include <deep_gemm/tile/scheduler.cuh>
 
 namespace deep_gemm {
 

@@ -1,11 +1,11 @@
 // Runs of one expert's rows in a contiguous layout, found by all threads of a CTA at once.
 #pragma once
 
-#include <deep_gemm/tile/group_plan.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/extents.cuh>
 #include <deep_gemm/tile/group_entry.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm {
 

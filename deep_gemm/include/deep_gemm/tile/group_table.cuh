@@ -1,10 +1,10 @@
 // Row ranges of groups whose sizes only the device knows, gathered once a CTA into shared memory.
 #pragma once
 
-#include <deep_gemm/tile/group_plan.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/expert_runs.cuh>
 #include <deep_gemm/tile/group_entry.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm {
 

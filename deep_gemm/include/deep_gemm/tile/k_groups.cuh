@@ -5,8 +5,8 @@
 #pragma once
 
 #include <deep_gemm/params.cuh>
-#include <deep_gemm/tile/group_plan.cuh>
 #include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm {
 

@@ -50,7 +50,8 @@ struct Rasterizer {
     DG_DEVICE explicit Rasterizer(const GemmParams& params)
         : n_blocks((extent_n<c>(params) + c.super_tile_n() - 1) / c.super_tile_n()),
           // Read at run time even where K is compiled in: of a count that they know, the compiler and ptxas unroll and
-          // peel the roles' loops until they spill, move accumulators about, or wait for each multiplication by itself (C7514).
+          // peel the roles' loops until they spill, move accumulators about, or wait for each multiplication by itself
+          // (C7514).
           k_blocks((params.k + c.tile.k - 1) / c.tile.k),
           strip(params.strip_blocks),
           strip_tiles(params.strip_tiles) {}

@@ -41,7 +41,8 @@ public:
         // waits for it. tests/kernels/test_every_kernel.py looks for such moves.
         int32_t k_blocks = counts_by_argument(c) ? k_blocks_ : tile.k_blocks;
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
-        if constexpr (c.sm90.k_warpgroups > 1) k_blocks = (k_blocks - turn_ + c.sm90.k_warpgroups - 1) / c.sm90.k_warpgroups;
+        if constexpr (c.sm90.k_warpgroups > 1)
+            k_blocks = (k_blocks - turn_ + c.sm90.k_warpgroups - 1) / c.sm90.k_warpgroups;
         constexpr bool kSameForAll = c.grouping == Grouping::dense && !c.shares_last;  // a count of the argument's
         constexpr bool kUniform = counts_by_argument(c) || (kSameForAll && (c.scaled() || c.cluster.k == 1));
         if constexpr (!kUniform) k_blocks = ptx::uniform(k_blocks);
@@ -98,8 +99,7 @@ private:
     };
 
     DG_DEVICE uint32_t rows(int32_t subtile) const {
-        return smem_.rows(ring_.stage) +
-               (first_row_ + subtile * subtile_step(c)) * row_bytes(c, c.rows_operand());
+        return smem_.rows(ring_.stage) + (first_row_ + subtile * subtile_step(c)) * row_bytes(c, c.rows_operand());
     }
 
     /// To this warpgroup's next K block.

@@ -1,10 +1,10 @@
 // Multiply one K block on Hopper.
 #pragma once
 
+#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/arch/sm90_smem.cuh>
 
 namespace deep_gemm {
 

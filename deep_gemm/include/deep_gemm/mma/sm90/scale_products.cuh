@@ -14,12 +14,12 @@
 // are all that is written.
 #pragma once
 
+#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
 #include <deep_gemm/tile/ring.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/arch/sm90_smem.cuh>
 
 namespace deep_gemm {
 

@@ -1,7 +1,7 @@
 // Apply a K block's scales on Hopper.
 //
-// Hopper's FP8 tensor cores keep about 13 bits of mantissa while they accumulate, so each group of 128 of K is summed on
-// its own and promoted: total += partial * row_scale * col_scale in FP32.
+// Hopper's FP8 tensor cores keep about 13 bits of mantissa while they accumulate, so each group of 128 of K is summed
+// on its own and promoted: total += partial * row_scale * col_scale in FP32.
 #pragma once
 
 #include <deep_gemm/arch/sm90_smem.cuh>
