@@ -105,7 +105,7 @@ def test_explain_prints_candidates_reasons_and_the_choice() -> None:
 
 def test_explain_knows_bf16() -> None:
     printed = succeed("explain", "4096", "7168", "2048", "--bf16")
-    assert ".operand = ElementType::bf16" in printed
+    assert ".element = Element::bf16" in printed
     assert ".k = 64}" in printed
 
 

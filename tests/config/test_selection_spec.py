@@ -18,7 +18,7 @@ using namespace deep_gemm;
 struct Toy {
     static std::vector<Tiling> tilings(const Problem&) { return {{false, 64, 64}, {false, 256, 64}, {false, 128, 64}}; }
     static GemmConfig configure(const Problem&, const Tiling& tiling) {
-        return {.arch = Arch::sm100, .tile = {tiling.tile_rows, tiling.tile_cols, 128}, .stages = 0};
+        return {{}, {.tile = {tiling.tile_rows, tiling.tile_cols, 128}, .stages = 0}, Arch::sm100};
     }
     static std::string_view refusal(const Problem&, const GemmConfig& c, int64_t) {
         return c.tile.rows == 64 ? "too low" : "";
