@@ -1,4 +1,5 @@
 // wgmma: asynchronous matrix multiply of a warpgroup, from shared memory through descriptors.
+#include <algorithm>
 #include <cstring>
 
 #include "../../../util/require.hpp"
@@ -13,7 +14,7 @@ namespace {
 constexpr uint32_t kWarpsOfGroup = 4, kRows = 64;
 
 // Extra::values of a wgmma instruction.
-enum Value { kN, kK, kTypeA, kTypeB, kTypeD, kScaleA, kScaleB, kMajorA, kMajorB, kARegisters };
+enum Value { kN, kK, kTypeA, kTypeB, kTypeD, kScaleA, kScaleB, kMajorA, kMajorB, kARegisters, kSaturate };
 
 Warpgroup& group_of(Warp& w) { return w.cta->warpgroups[w.index / kWarpsOfGroup]; }
 
@@ -41,6 +42,11 @@ void read_a_registers(Cta& cta, size_t group, const Instruction& in, Matrix& a, 
             }
         }
     }
+}
+
+int32_t add_integers(int32_t d, int32_t sum, bool saturate) {
+    const int64_t exact = int64_t(d) + sum;
+    return int32_t(saturate ? std::clamp<int64_t>(exact, INT32_MIN, INT32_MAX) : exact);
 }
 
 void execute(Cluster& cluster, Cta& cta, Warpgroup& group) {
@@ -82,7 +88,7 @@ void execute(Cluster& cluster, Cta& cta, Warpgroup& group) {
                     d = accumulate ? d + sign * sum[0] : sign * sum[0];
                 } else if (type_d == Type::s32) {
                     int32_t& d = w.row<int32_t>(operand)[lane];
-                    d = int32_t(uint32_t(accumulate ? d : 0) + uint32_t(int32_t(sum[0])));
+                    d = add_integers(accumulate ? d : 0, int32_t(sum[0]), v[kSaturate]);
                 } else {
                     uint32_t& d = w.row<uint32_t>(operand)[lane];
                     const float low = (accumulate ? half_to_float(uint16_t(d)) : 0.0f) + sign * sum[0];
@@ -186,6 +192,24 @@ Step wait(Warp& w, const Instruction& in, uint32_t) {
     return Step::next;
 }
 
+// Which types may meet in one product, by D and A.
+void check_types(Decoder& decoder, Type d, Type a, Type b) {
+    const auto is_byte = [](Type type) { return type == Type::s8 || type == Type::u8; };
+    const auto is_fp8 = [](Type type) { return type == Type::e4m3 || type == Type::e5m2; };
+    const bool known = is_byte(a)                           ? is_byte(b) && d == Type::s32
+                       : is_fp8(a)                          ? is_fp8(b) && (d == Type::f32 || d == Type::f16)
+                       : a == Type::f16                     ? b == a && (d == Type::f32 || d == Type::f16)
+                       : a == Type::bf16 || a == Type::tf32 ? b == a && d == Type::f32
+                                                            : false;
+    if (!known) decoder.error("wgmma has no product of these types");
+}
+
+void check_width(Decoder& decoder, unsigned n, bool integer) {
+    if (n < 8 || n > 256 || n % 8) decoder.error("shape m64nNkK with N from 8 to 256 in steps of 8 expected");
+    if (integer && n > 24 && n % 16)
+        decoder.error("N of an integer product is 8, 16, 24, 32 or a multiple of 16 above it");
+}
+
 void decode_mma(Decoder& decoder) {
     Instruction& out = decoder.out;
     Extra& extra = decoder.extra();
@@ -196,15 +220,14 @@ void decode_mma(Decoder& decoder) {
             decoder.mod(name);
             break;
         }
-    if (m != kRows || n < 8 || n > 256 || n % 8) decoder.error("shape m64nNkK with N from 8 to 256 expected");
-    const Type type_d = decoder.need_type(), type_a = decoder.need_type();
-    Type type_b = decoder.type();
-    if (type_b == Type::none) type_b = type_a;
-    decoder.mod("satfinite");
+    if (m != kRows) decoder.error("shape m64nNkK expected");
+    const Type type_d = decoder.need_type(), type_a = decoder.need_type(), type_b = decoder.need_type();
+    check_types(decoder, type_d, type_a, type_b);
+    const bool half_d = type_d == Type::f16, integer = type_d == Type::s32;
+    check_width(decoder, n, integer);
+    if (integer) v[kSaturate] = decoder.mod("satfinite");
     const unsigned element = type_a == Type::tf32 ? 4 : type_bytes(type_a);
     if (k * element != 32) decoder.error("the K of the shape does not belong to the type");
-    const bool half_d = type_d == Type::f16;
-    if (type_d != Type::f32 && type_d != Type::s32 && !half_d) decoder.error("the accumulator type is not supported");
     v[kN] = int(n), v[kK] = int(k), v[kTypeA] = int(type_a), v[kTypeB] = int(type_b), v[kTypeD] = int(type_d);
     v[kScaleA] = v[kScaleB] = 1;
     extra.d = decoder.dests(decoder.node(0), half_d ? Type::b32 : type_d == Type::f32 ? Type::f32 : Type::s32);
@@ -219,7 +242,7 @@ void decode_mma(Decoder& decoder) {
     }
     out.b = decoder.source(2, Type::b64);
     out.c = decoder.predicate(3);
-    const bool integer = type_d == Type::s32, can_transpose = type_a == Type::f16 || type_a == Type::bf16;
+    const bool can_transpose = type_a == Type::f16 || type_a == Type::bf16;
     size_t next = 4;
     if (!integer) {
         v[kScaleA] = int(decoder.constant(next++));
