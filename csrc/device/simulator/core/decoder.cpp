@@ -1,5 +1,6 @@
 // Operands of one statement: names become places in the banks, and nothing may stay unread.
 #include <algorithm>
+#include <cstdio>
 
 #include "../../../util/require.hpp"
 #include "parser_state.hpp"
@@ -44,6 +45,14 @@ std::vector<std::string_view> Decoder::rest() const {
     for (size_t i = 0; i < statement_.modifiers.size(); ++i)
         if (!used_modifier_[i]) names.push_back(statement_.modifiers[i]);
     return names;
+}
+
+void Decoder::take_shape(unsigned& m, unsigned& n, unsigned& k) {
+    for (const auto name : rest())
+        if (std::sscanf(std::string(name).c_str(), "m%un%uk%u", &m, &n, &k) == 3) {
+            mod(name);
+            return;
+        }
 }
 
 void Decoder::consume_rest() { used_modifier_.assign(used_modifier_.size(), true); }

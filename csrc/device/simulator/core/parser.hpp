@@ -51,6 +51,8 @@ public:
     Type need_type();
     /// Consume modifiers that change nothing here (cache and eviction hints, weak, ...).
     void ignore(std::initializer_list<std::string_view> names);
+    /// Consume the modifier mMnNkK; the numbers stay as they are where there is none.
+    void take_shape(unsigned& m, unsigned& n, unsigned& k);
     /// Modifiers nobody has consumed so far, in order.
     std::vector<std::string_view> rest() const;
     void consume_rest();
@@ -117,6 +119,7 @@ void add_barrier(DecodeTable&);
 void add_mbarrier(DecodeTable&);
 void add_bulk(DecodeTable&);
 void add_matrix(DecodeTable&);
+void add_mma_sync(DecodeTable&);
 void add_wgmma(DecodeTable&);
 void add_tensor_memory(DecodeTable&);
 

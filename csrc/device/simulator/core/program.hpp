@@ -58,6 +58,7 @@ struct Instruction {
     bool is_select = false;  // d = c ? a : b: what was not chosen does not matter
     bool is_move = false;    // register copies are ptxas's business: not ordered against wgmma.fence
     bool is_wgmma = false;
+    bool sets_taint = false;  // the handler says itself which results come from uninitialised memory
     bool is_branch = false;
     uint16_t opcode = 0;       // index into Module::opcodes, for statistics
     uint32_t line = 0;         // of the PTX text

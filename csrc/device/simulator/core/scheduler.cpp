@@ -243,7 +243,7 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
                     if (!in.is_move)
                         for (const auto& operand : effects.writes) warp.written_register[operand.id] = warp.executed;
                 }
-                if (warp.any_tainted && !in.is_wgmma) propagate_taint(warp, in, entry.effects[warp.pc], lanes);
+                if (warp.any_tainted && !in.sets_taint) propagate_taint(warp, in, entry.effects[warp.pc], lanes);
                 if (in.gather == Gather::members) {
                     // Lanes with different member masks are different groups.
                     for (uint32_t left = lanes; left;) {

@@ -36,11 +36,14 @@ enum class Type : uint8_t {
     e5m2x2,
     ue8m0x2,
     e4m3,
-    e5m2
+    e5m2,
+    s4,
+    u4
 };
 
 Type parse_type(std::string_view modifier);  // Type::none when it is not a type
-unsigned type_bytes(Type type);
+unsigned type_bytes(Type type);              // not of 4-bit types
+unsigned type_bits(Type type);               // of an element of a matrix: 4 to 32
 inline bool is_signed(Type t) { return t == Type::s8 || t == Type::s16 || t == Type::s32 || t == Type::s64; }
 inline bool is_float(Type t) {
     return t == Type::f16 || t == Type::bf16 || t == Type::f32 || t == Type::f64 || t == Type::tf32 ||

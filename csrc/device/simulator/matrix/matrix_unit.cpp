@@ -1,6 +1,7 @@
 // Operand layouts of the matrix units, and an FP32 product that the compiler vectorises.
 #include "matrix_unit.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "../../../util/require.hpp"
@@ -31,6 +32,12 @@ void convert_elements(Type type, const char* from, unsigned count, float* to) {
         case Type::u8:
             for (unsigned i = 0; i < count; ++i) to[i] = float(uint8_t(from[i]));
             break;
+        case Type::s4:  // the low half of a byte comes first
+            for (unsigned i = 0; i < count; ++i) to[i] = float(int8_t(from[i / 2] << (i % 2 ? 0 : 4)) >> 4);
+            break;
+        case Type::u4:
+            for (unsigned i = 0; i < count; ++i) to[i] = float(uint8_t(from[i / 2]) >> (i % 2 ? 4 : 0) & 15);
+            break;
         case Type::bf16:
             for (unsigned i = 0; i < count; ++i) {
                 uint16_t bits;
@@ -53,6 +60,11 @@ void convert_elements(Type type, const char* from, unsigned count, float* to) {
             }
             break;
     }
+}
+
+int32_t add_integers(int32_t d, int32_t sum, bool saturate) {
+    const int64_t exact = int64_t(d) + sum;
+    return int32_t(saturate ? std::clamp<int64_t>(exact, INT32_MIN, INT32_MAX) : exact);
 }
 
 void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layout, unsigned rows, int mn_major,

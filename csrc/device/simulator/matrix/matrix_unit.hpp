@@ -26,6 +26,8 @@ void convert_elements(Type type, const char* from, unsigned count, float* to);
 /// Read `rows` x 32 bytes of K through the asynchronous proxy. `mn_major`: 0 K-major, 1 transposed.
 void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layout, unsigned rows, int mn_major,
                    Type type, Matrix& out);
+/// D + sum in 32 bits, which wrap around or stop at the ends.
+int32_t add_integers(int32_t d, int32_t sum, bool saturate);
 /// d[m][n] = sum over k of a[m][k] * b[n][k], in FP32.
 void multiply(const float* a, const float* b, unsigned m, unsigned n, unsigned k, float* d);
 

@@ -1,5 +1,4 @@
 // wgmma: asynchronous matrix multiply of a warpgroup, from shared memory through descriptors.
-#include <algorithm>
 #include <cstring>
 
 #include "../../../util/require.hpp"
@@ -42,11 +41,6 @@ void read_a_registers(Cta& cta, size_t group, const Instruction& in, Matrix& a, 
             }
         }
     }
-}
-
-int32_t add_integers(int32_t d, int32_t sum, bool saturate) {
-    const int64_t exact = int64_t(d) + sum;
-    return int32_t(saturate ? std::clamp<int64_t>(exact, INT32_MIN, INT32_MAX) : exact);
 }
 
 void execute(Cluster& cluster, Cta& cta, Warpgroup& group) {
@@ -215,11 +209,7 @@ void decode_mma(Decoder& decoder) {
     Extra& extra = decoder.extra();
     int* v = extra.values;
     unsigned m = 0, n = 0, k = 0;
-    for (const auto name : decoder.rest())
-        if (std::sscanf(std::string(name).c_str(), "m%un%uk%u", &m, &n, &k) == 3) {
-            decoder.mod(name);
-            break;
-        }
+    decoder.take_shape(m, n, k);
     if (m != kRows) decoder.error("shape m64nNkK expected");
     const Type type_d = decoder.need_type(), type_a = decoder.need_type(), type_b = decoder.need_type();
     check_types(decoder, type_d, type_a, type_b);
@@ -260,7 +250,7 @@ void decode_wgmma(Decoder& decoder) {
     const auto name = decoder.one_of({"fence", "commit_group", "wait_group", "mma_async"});
     if (!decoder.mod("sync") || !decoder.mod("aligned")) decoder.error(".sync.aligned expected");
     out.gather = Gather::warp;
-    out.is_wgmma = true;
+    out.is_wgmma = out.sets_taint = true;
     if (name == "fence")
         decoder.set(fence);
     else if (name == "commit_group")

@@ -51,6 +51,8 @@ bool initialised(const Cta& cta, uint32_t offset, uint32_t bytes);
 void mark_initialised(Cta& cta, uint32_t offset, uint32_t bytes);
 
 void mark_tainted(Warp& warp, const Operand& operand, uint32_t lanes);
+/// The same, but the other lanes are good now.
+void set_tainted(Warp& warp, const Operand& operand, uint32_t lanes);
 inline uint32_t tainted_lanes(const Warp& warp, const Operand& operand) {
     return warp.any_tainted && operand.id < warp.tainted.size() ? warp.tainted[operand.id] : 0;
 }

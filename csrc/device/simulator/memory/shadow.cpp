@@ -255,4 +255,9 @@ void mark_tainted(Warp& warp, const Operand& operand, uint32_t lanes) {
     if (operand.id < warp.tainted.size()) warp.tainted[operand.id] |= lanes;
 }
 
+void set_tainted(Warp& warp, const Operand& operand, uint32_t lanes) {
+    if (warp.any_tainted && operand.id < warp.tainted.size()) warp.tainted[operand.id] = 0;
+    mark_tainted(warp, operand, lanes);
+}
+
 }  // namespace deep_gemm::simulator
