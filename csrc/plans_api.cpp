@@ -6,7 +6,6 @@
 
 #include "api/call_settings.hpp"
 #include "api/plan_cache.hpp"
-#include "config/pairs.hpp"
 #include "api/tensors.hpp"
 #include "config/dispatch.hpp"
 #include "config/pairs.hpp"

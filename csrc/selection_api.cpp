@@ -4,8 +4,6 @@
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/string.h>
 
-#include <deep_gemm/arch/sm90_memory.cuh>
-
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -38,9 +36,9 @@ Map<String, Any> kernel_of(const Choice& candidate) {
     Map<String, Any> facts;
     facts.Set("name", String(source.name));
     facts.Set("text", String(source.text));
-    facts.Set("smem_bytes", static_cast<int64_t>(plan_smem(candidate.config).bytes));
+    facts.Set("smem_bytes", candidate.footprint.smem_bytes);
     facts.Set("num_ctas", candidate.num_ctas);
-    facts.Set("threads", threads(candidate.config));
+    facts.Set("threads", candidate.footprint.threads);
     facts.Set("estimated_us", candidate.cost_us);
     return facts;
 }

@@ -58,9 +58,9 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
             const int64_t group_k = empty ? kTmaAlignment : ks[first + i];
             if (const int64_t step = call.k_groups.psum_alignment; step > 0)
                 k_before = (k_before + step - 1) / step * step;
-            map(rows, empty ? 0 : k_before, group_k, c.rows_operand().element, c.tile.rows / c.cluster.cols,
+            map(rows, empty ? 0 : k_before, group_k, c.rows_operand().element, plan.choice.copies.rows_box,
                 params.groups[i].rows);
-            map(cols, empty ? 0 : k_before, group_k, c.cols_operand().element, c.tile.cols / c.cluster.rows,
+            map(cols, empty ? 0 : k_before, group_k, c.cols_operand().element, plan.choice.copies.cols_box,
                 params.groups[i].cols);
             k_before += ks[first + i];
         }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_memory.cuh>
+#include <deep_gemm/load/boxes.cuh>
 
 #include <algorithm>
 
@@ -30,6 +31,14 @@ inline int32_t clusters_by_gpc(const Problem& p, const Candidate& candidate) {
 inline Choice finish(const Problem& p, const Candidate& candidate) {
     const GemmConfig& c = candidate.config;
     Choice choice{candidate};
+    choice.copies = {.rows_box = rows_box(c),
+                     .cols_box = c.tile.cols / c.cluster.rows,
+                     .mn_box = kMnBlock,
+                     .last_rows = has_last_rows(c),
+                     .last_cols = has_last_cols(c),
+                     .row_scales = c.row_scales().per_row(),
+                     .col_scales = copies_col_scales(c),
+                     .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
     choice.ffma_yields = ffma_yields(c);
     choice.lines_below_bytes = lines_below_bytes(c);
     if (c.shares_last) {
