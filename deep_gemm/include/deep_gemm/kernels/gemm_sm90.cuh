@@ -78,7 +78,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     TileScheduler<c> tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup, params);
     Stores<c> stores(smem);
-    PaddingRows<c> padding(smem, params);
+    PaddingRows<c> padding(smem);
     typename MainLoop<c>::Totals total;
     // A tile with another behind it is not shared: the code that exchanges parts stays out of the loop over K.
     const auto store_whole = [&](const Tile& tile) {
