@@ -156,30 +156,46 @@ private:
     Pacer<c> pacer_;
 };
 
-/// The load warp. Where the first tile can be found without the table of groups, it is found before all threads `meet`,
-/// since all wait for its copies; with a table they have met. `find` stands here once: with a second copy of all
-/// that follows from it, experts and K groups are slower (docs/performance.md).
-template <GemmConfig c, typename Meet>
-DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const Meet& meet) {
-    static_assert(loads_by_warp(c) || TileScheduler<c>::kReadsTable, "all lanes meet the others");
-    if (!loads_by_warp(c) && !ptx::elect_one()) return;
-    TileScheduler<c> tiles(params, smem.groups());
-    Tile tile = {};
-    TileSource source;
-    const auto find = [&] {
-        if (!tiles.next(tile)) return false;
-        tiles.place(tile);
-        source = tile_source<c>(params, tile);
-        return true;
-    };
-    Loader<c> loader(smem, params);
-    for (bool first = true;; first = false) {
-        const bool more = find();
-        if (first) meet();
-        if (!more) break;
-        loader.copy(tile, source);
+/// The load warp: finds a tile, copies it, finds the next.
+template <GemmConfig c>
+class LoadRole {
+public:
+    DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
+        : tiles_(params, smem.groups()), loader_(smem, params), params_(params) {}
+
+    /// Before all threads meet, since all wait for the first copies: where a tile can be found without the table of
+    /// groups.
+    DG_DEVICE void begin() {
+        if constexpr (!TileScheduler<c>::kReadsTable) more_ = find();
     }
-    if constexpr (c.multicasts()) loader.drain();
-}
+
+    /// `find` stands in the loop once: with a second copy of all that follows from it, experts and K groups are slower
+    /// (docs/performance.md).
+    DG_DEVICE void run() {
+        static_assert(loads_by_warp(c) || TileScheduler<c>::kReadsTable, "all lanes have found the first tile");
+        if (!loads_by_warp(c) && !ptx::elect_one()) return;
+        for (bool found = !TileScheduler<c>::kReadsTable;; found = false) {
+            if (!found) more_ = find();
+            if (!more_) break;
+            loader_.copy(tile_, source_);
+        }
+        if constexpr (c.multicasts()) loader_.drain();
+    }
+
+private:
+    DG_DEVICE bool find() {
+        if (!tiles_.next(tile_)) return false;
+        tiles_.place(tile_);
+        source_ = tile_source<c>(params_, tile_);
+        return true;
+    }
+
+    TileScheduler<c> tiles_;
+    Loader<c> loader_;
+    const GemmParams& params_;
+    Tile tile_ = {};
+    TileSource source_;
+    bool more_ = false;
+};
 
 }  // namespace deep_gemm
