@@ -198,10 +198,14 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     if constexpr (likely_k_blocks(c) > 0)
         if (warpgroup == c.sm90.math_warpgroups && warp == 0 && ptx::elect_one()) fetch_likely_tile<c>(params);
     smem.groups().template fill<threads(c)>(params);
-    LoadRole<c> load(smem, params);
+    // Barriers and the table of groups have been written when all have met. Without a table the load warp finds its
+    // first tile before, since all wait for its copies.
     const bool loads = warpgroup == c.sm90.math_warpgroups && warp == 0;
+    constexpr bool kTable = TileScheduler<c>::kReadsTable;
+    if constexpr (kTable) sync_threads<c>();
+    LoadRole<c> load(smem, params);
     if (loads) load.begin();
-    sync_threads<c>();  // barriers and the table of groups have been written
+    if constexpr (!kTable) sync_threads<c>();
 
     if (warpgroup == c.sm90.math_warpgroups) {
         if constexpr (moves_registers(c)) ptx::give_registers<load_registers(c)>();
