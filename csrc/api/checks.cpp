@@ -8,10 +8,47 @@
 namespace deep_gemm {
 namespace {
 
-void require_k(int64_t k, int64_t element_size) {
-    const int64_t step = kTmaAlignment / element_size;
+/// The pairs of operands that there are kernels for.
+struct Pair {
+    ElementType a, b;
+    bool scaled;
+};
+constexpr Pair kPairs[] = {{ElementType::e4m3, ElementType::e4m3, true}, {ElementType::bf16, ElementType::bf16, false}};
+
+/// Elements that an operand may be of, for errors: those of pairs with or without scales, and of one A where it is
+/// known.
+struct ElementsText {
+    bool scaled;
+    const ElementType* a = nullptr;
+};
+
+std::ostream& operator<<(std::ostream& out, const ElementsText& text) {
+    const char* separator = "";
+    for (const Pair& pair : kPairs) {
+        if (pair.scaled != text.scaled || (text.a != nullptr && pair.a != *text.a)) continue;
+        out << separator << describe(dtype_of(text.a == nullptr ? pair.a : pair.b));
+        separator = " or ";
+    }
+    return out;
+}
+
+/// Every pair serves every grouping.
+const Pair& require_pair(const OperandArgument& a, const OperandArgument& b, Grouping /*grouping*/) {
+    const bool scaled = a.scales.has_value();
+    require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
+    const Pair* of_a = nullptr;
+    for (const Pair& pair : kPairs) {
+        if (pair.scaled != scaled || !is_of(a.data.dtype(), pair.a)) continue;
+        if (is_of(b.data.dtype(), pair.b)) return pair;
+        of_a = &pair;
+    }
+    require_type(of_a != nullptr, "a must be ", ElementsText{scaled}, ", but is ", describe(a.data.dtype()));
+    fail(ErrorKind::type, "b must be ", ElementsText{scaled, &of_a->a}, ", but is ", describe(b.data.dtype()));
+}
+
+void require_k(int64_t k, int64_t step) {
     require(k % step == 0, "K must be a multiple of ", step, ", but is ", k,
-            ": pad A and B with zeros to K=", (k + step - 1) / step * step);
+            ": pad A and B with zeros to K=", round_up(k, step));
 }
 
 /// K or `mn` contiguous, in lines that do not overlap.
@@ -54,43 +91,34 @@ bool is_aligned(const Matrix& matrix, ElementType type) {
     return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, type)) % kTmaAlignment == 0;
 }
 
-void require_fp8_operand(Matrix& matrix, const char* name, const char* mn) {
-    if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1) matrix.col_stride = matrix.rows;
-    require_lines(matrix, name, mn);
-    if (is_k_major(matrix) && matrix.row_stride % kTmaAlignment != 0) require_k(matrix.cols, 1);
-}
+bool reads_mn_major(ElementType type) { return type == ElementType::bf16; }
 
-void require_bf16_operand(Matrix& matrix, const char* name, const char* mn) {
-    constexpr int64_t kStep = kTmaAlignment / 2;
+void require_operand(Matrix& matrix, ElementType type, const char* name, const char* mn) {
+    const int64_t step = kTmaAlignment / element_bytes(type);
+    const bool as_it_lies = reads_mn_major(type);
     if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1)  // a single line along M or N
-        matrix.col_stride = (matrix.rows + kStep - 1) / kStep * kStep;
-    const bool k_major = is_k_major(matrix);
-    if (k_major && matrix.rows == 1)  // a single line along K
-        matrix.row_stride = (matrix.cols + kStep - 1) / kStep * kStep;
+        matrix.col_stride = as_it_lies ? round_up(matrix.rows, step) : matrix.rows;
+    const bool k_major = is_k_major(matrix), any_k = type == ElementType::bf16;
+    if (k_major && any_k && matrix.rows == 1) matrix.row_stride = round_up(matrix.cols, step);  // a single line along K
     require_lines(matrix, name, mn);
+    if (k_major && !any_k && matrix.row_stride % step != 0) require_k(matrix.cols, step);
     if (matrix.groups == 1)
         matrix.group_stride = k_major ? matrix.rows * matrix.row_stride : matrix.cols * matrix.col_stride;
 }
 
 int32_t row_alignment(const Matrix& matrix, ElementType type) {
-    if (!is_k_major(matrix) && type == ElementType::e4m3) return kBestAlignment;
+    if (!is_k_major(matrix) && !reads_mn_major(type)) return kBestAlignment;
     return alignment_as_read(line_distances(matrix, type));
 }
 
-void require_operand_types(GemmCall& call, const OperandArgument& a, const OperandArgument& b) {
-    const bool scaled = a.scales != nullptr;
-    for (const auto& [operand, name] : {std::pair{&a, "a"}, std::pair{&b, "b"}}) {
-        const DLDataType type = operand->data.dtype();
-        require_type(scaled ? is_e4m3(type) : is_bf16(type), name, " must be ", scaled ? "float8_e4m3fn" : "bfloat16",
-                     ", but is ", describe(type));
-    }
+void require_operand_types(GemmCall& call, const OperandArgument& a, const OperandArgument& b, Grouping grouping) {
+    const Pair& pair = require_pair(a, b, grouping);
     require_device(b.data, "b", call.device, "a");
-    call.problem.operand = scaled ? ElementType::e4m3 : ElementType::bf16;
-    if (!scaled) call.problem.scales_a = call.problem.scales_b = ScaleKind::none;
+    call.problem.operand = pair.a;
+    if (!pair.scaled) call.problem.scales_a = call.problem.scales_b = ScaleKind::none;
 }
 
-void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped,
-                  const char* shape) {
+void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, bool grouped, const char* shape) {
     require_type(is_bf16(d.dtype()) || is_fp32(d.dtype()), "d must be bfloat16 or float32, but is ",
                  describe(d.dtype()));
     require_device(d, "d", call.device, "a");
@@ -122,8 +150,8 @@ void check_output(GemmCall& call, const TensorView& d, const std::optional<Tenso
 void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b) {
     require_apart(d, a.data, "a");
     require_apart(d, b.data, "b");
-    if (a.scales != nullptr) require_apart(d, *a.scales, "a's scales");
-    if (b.scales != nullptr) require_apart(d, *b.scales, "b's scales");
+    if (a.scales) require_apart(d, *a.scales, "a's scales");
+    if (b.scales) require_apart(d, *b.scales, "b's scales");
 }
 
 Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
@@ -159,14 +187,11 @@ Scales check_scales(const TensorView& sf, const char* name, const char* operand,
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
                     const OperandLayout& layout) {
     Problem& p = call.problem;
-    const auto require_layout = a.scales != nullptr ? require_fp8_operand : require_bf16_operand;
-    require_layout(call.a, "a", "M");
-    require_layout(call.b, "b", "N");
+    require_operand(call.a, p.operand, "a", "M");
+    require_operand(call.b, p.operand, "b", "N");
     p.row_alignment_a = row_alignment(call.a, p.operand), p.row_alignment_b = row_alignment(call.b, p.operand);
-    if (a.scales == nullptr) {
-        p.mn_major_a = !is_k_major(call.a), p.mn_major_b = !is_k_major(call.b);
-        return;
-    }
+    if (reads_mn_major(p.operand)) p.mn_major_a = !is_k_major(call.a), p.mn_major_b = !is_k_major(call.b);
+    if (!a.scales) return;
     call.scales_a =
         check_scales(*a.scales, "a's scales", "a", call, call.a.groups, p.m, p.k, rows.a, layout.a_transposed);
     call.scales_b =
@@ -176,13 +201,13 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
     p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
 }
 
-GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                     const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
-                     const OperandLayout& layout) {
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
+                     const Granularities& rows, int64_t layout) {
     GemmCall call{.device = device_id_of(a.data, "a")};
-    require_operand_types(call, a, b);
-    call.a = matrix_of(a.data, "a", false, layout.a_transposed ? "[K, M]" : "[M, K]", layout.a_transposed);
-    call.b = matrix_of(b.data, "b", false, layout.b_transposed ? "[K, N]" : "[N, K]", layout.b_transposed);
+    require_operand_types(call, a, b, Grouping::dense);
+    const auto [a_transposed, b_transposed] = operand_layout(layout);
+    call.a = matrix_of(a.data, "a", false, a_transposed ? "[K, M]" : "[M, K]", a_transposed);
+    call.b = matrix_of(b.data, "b", false, b_transposed ? "[K, N]" : "[N, K]", b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
@@ -190,9 +215,9 @@ GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const T
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
             describe_shape(d));
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
-    check_operands(call, a, b, rows, layout);
+    check_operands(call, a, b, rows, operand_layout(layout));
     require_operands_apart(d, a, b);
-    p.compiled = compiled_shape(p, compiled_dims);
+    p.compiled = compiled_shape(p, layout);
     return call;
 }
 

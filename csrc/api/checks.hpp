@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "call.hpp"
-#include "recipe.hpp"
 
 namespace deep_gemm {
 
@@ -16,28 +15,33 @@ uint64_t line_distances(const Matrix& matrix, ElementType type);
 /// Whether the copy engine can read an operand where it lies. Elsewhere it is copied first: see operand_copies.hpp.
 bool is_aligned(const Matrix& matrix, ElementType type);
 
-/// An FP8 operand: K-major, or MN-major and transposed on the way (operand_copies.hpp), which takes any K. So do rows
-/// that start at multiples of 16 bytes.
-void require_fp8_operand(Matrix& matrix, const char* name, const char* mn);
+/// Whether kernels read operands of this element along M or N as well. MN-major ones of others are transposed on the
+/// way (operand_copies.hpp).
+bool reads_mn_major(ElementType type);
 
-/// A BF16 operand, K-major or MN-major.
-void require_bf16_operand(Matrix& matrix, const char* name, const char* mn);
+/// Refuses what no kernel can read, as it lies or copied. Gives a single line, which may carry any stride, a legal one.
+void require_operand(Matrix& matrix, ElementType type, const char* name, const char* mn);
 
 /// Of an operand as the kernel will read it: where it lies, or a copy of it. By its strides alone, so that equal shapes
 /// get equal kernels wherever they lie.
 int32_t row_alignment(const Matrix& matrix, ElementType type);
 
-/// An operand as it was given: FP8 with its scales, or BF16.
+/// An operand as it was given.
 struct OperandArgument {
     const TensorView& data;
-    const TensorView* scales = nullptr;
+    const OptionalTensor& scales;
 };
 
-void require_operand_types(GemmCall& call, const OperandArgument& a, const OperandArgument& b);
+/// Rows of an operand that share a scale: 1 or 128.
+struct Granularities {
+    int64_t a = 1, b = 128;
+};
+
+/// What the operands are made of: a pair that there are kernels for.
+void require_operand_types(GemmCall& call, const OperandArgument& a, const OperandArgument& b, Grouping grouping);
 
 /// D, and C where there is one: same shape and dtype, N contiguous.
-void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped,
-                  const char* shape);
+void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, bool grouped, const char* shape);
 
 void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b);
 
@@ -45,12 +49,12 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
 Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
                     int64_t rows, int64_t k, int64_t granularity, bool transposed = false);
 
-// Bits that deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
-inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4, kCompileAll = 7;
+// Bits of a `layout`, which deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
+inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4;
 inline constexpr int64_t kATransposed = 8, kBTransposed = 16;
 
-inline CompiledShape compiled_shape(const Problem& p, int64_t dims) {
-    return {.m = dims & kCompileM ? p.m : 0, .n = dims & kCompileN ? p.n : 0, .k = dims & kCompileK ? p.k : 0};
+inline CompiledShape compiled_shape(const Problem& p, int64_t layout) {
+    return {.m = layout & kCompileM ? p.m : 0, .n = layout & kCompileN ? p.n : 0, .k = layout & kCompileK ? p.k : 0};
 }
 
 /// How the last two dimensions of A and B are named: [M, K] and [N, K] unless said otherwise.
@@ -68,8 +72,7 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
                     const OperandLayout& layout);
 
 /// D[M, N] = C + A[M, K] B[N, K].T
-GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                     const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
-                     const OperandLayout& layout);
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
+                     const Granularities& rows, int64_t layout);
 
 }  // namespace deep_gemm

@@ -33,7 +33,7 @@ Matrix copy_lines(Device& device, const Matrix& source, ElementType type, int64_
     copy.group_stride = lines * stride;
     copy.bytes = static_cast<size_t>(source.groups * copy.group_stride * size);
     workspace = allocate_bytes(device, static_cast<int64_t>(copy.bytes));
-    copy.data = static_cast<char*>(workspace->data_ptr());
+    copy.data = workspace.data();
 
     const int64_t pieces = (length * size + kCopyLinesPiece - 1) / kCopyLinesPiece,
                   warps = pieces * lines * source.groups;
@@ -63,7 +63,7 @@ Matrix copy_lines(Device& device, const Matrix& source, ElementType type, int64_
 }  // namespace
 
 Matrix require_readable(Device& device, const Matrix& matrix, ElementType type, void* stream, Workspace& workspace) {
-    if (type == ElementType::e4m3 && !is_k_major(matrix)) return require_k_major(device, matrix, stream, workspace);
+    if (!reads_mn_major(type) && !is_k_major(matrix)) return require_k_major(device, matrix, stream, workspace);
     if (is_aligned(matrix, type)) return matrix;
     return copy_lines(device, matrix, type, kBestAlignment, stream, workspace);
 }

@@ -24,7 +24,7 @@ void require_layout(Device& device, Scales& s, void* stream, Workspace& workspac
     const int64_t elements = s.groups * s.k_scales * padded;
     workspace = allocate_bytes(device, elements * static_cast<int64_t>(sizeof(float)));
     const ScaleLayoutParams params{.source = reinterpret_cast<const uint32_t*>(s.data),
-                                   .target = static_cast<uint32_t*>(workspace->data_ptr()),
+                                   .target = reinterpret_cast<uint32_t*>(workspace.data()),
                                    .group_stride = s.group_stride,
                                    .row_stride = s.row_stride,
                                    .k_stride = s.k_stride,
@@ -35,7 +35,7 @@ void require_layout(Device& device, Scales& s, void* stream, Workspace& workspac
                                    .num_groups = static_cast<int32_t>(s.groups),
                                    .row_granularity = 1};
     launch_scale_layout(device, params, s.exponents ? ScaleEncoding::exponent_bytes : ScaleEncoding::words, stream);
-    s.data = static_cast<const float*>(workspace->data_ptr()), s.exponents = false;
+    s.data = reinterpret_cast<const float*>(workspace.data()), s.exponents = false;
     s.group_stride = s.k_scales * padded, s.row_stride = 1, s.k_stride = padded;
     s.bytes = static_cast<size_t>(elements) * sizeof(float);
 }
