@@ -1,8 +1,5 @@
 // Which kernel a problem gets, as source text: for `python -m deep_gemm`, precompiling and tests. Needs no
 // device.
-#include <tvm/ffi/container/array.h>
-#include <tvm/ffi/container/map.h>
-#include <tvm/ffi/string.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -20,27 +17,20 @@
 namespace deep_gemm {
 namespace {
 
-using tvm::ffi::Any;
-using tvm::ffi::Array;
-using tvm::ffi::Map;
-using tvm::ffi::String;
-
 int32_t extent(int64_t value, const char* what) {
     require(value >= 1 && value < (int64_t{1} << 31), what, " must be between 1 and 2^31 - 1, but is ", value);
     return static_cast<int32_t>(value);
 }
 
 /// A config's kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}.
-Map<String, Any> kernel_of(const Choice& candidate) {
+Object kernel_of(const Choice& candidate) {
     const jit::KernelSource source = render(candidate);
-    Map<String, Any> facts;
-    facts.Set("name", String(source.name));
-    facts.Set("text", String(source.text));
-    facts.Set("smem_bytes", candidate.footprint.smem_bytes);
-    facts.Set("num_ctas", candidate.num_ctas);
-    facts.Set("threads", candidate.footprint.threads);
-    facts.Set("estimated_us", candidate.cost_us);
-    return facts;
+    return {{"name", source.name},
+            {"text", source.text},
+            {"smem_bytes", candidate.footprint.smem_bytes},
+            {"num_ctas", candidate.num_ctas},
+            {"threads", candidate.footprint.threads},
+            {"estimated_us", candidate.cost_us}};
 }
 
 /// A problem of any kind, and perhaps a config for it.
@@ -116,8 +106,7 @@ bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
 
 /// What `fields` does not name is as in `Problem`; `compiled_dims` has bits 1, 2, 4 for M, N, K and is the calls'
 /// default otherwise.
-Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
-    const std::string_view kind(grouping.data(), grouping.size());
+Request request_of(const std::string& kind, const Object& fields) {
     Request request;
     auto& [p, tiling] = request;
     if (kind == "k_contiguous")
@@ -144,7 +133,7 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
         else
             fail(ErrorKind::value, "a problem has no field ", name);
     };
-    for (const auto& [name, value] : fields) set(name, value);
+    for (const auto& [name, value] : fields) set(name, std::get<int64_t>(value));
     for (const int32_t value : {p.m, p.n, p.k, p.num_sms}) require(value > 0, "a problem needs m, n, k and num_sms");
     p.device_sms = p.num_sms;
     if (p.grouping == Grouping::k_contiguous) {  // see finish_k_grouped
@@ -165,7 +154,7 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
     return request;
 }
 
-Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
+Object problem_kernel(const std::string& grouping, const Object& fields) {
     const Request r = request_of(grouping, fields);
     if (r.tiling.tile_rows == 0) return kernel_of(select(r.problem));
     const Candidate forced = make_candidate(r.problem, r.tiling, /*tolerate_waste=*/true);
@@ -174,12 +163,12 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
 }
 
 /// Every candidate, one a line.
-std::string explain_problem(String grouping, Map<String, int64_t> fields) {
+std::string explain_problem(const std::string& grouping, const Object& fields) {
     return explain(request_of(grouping, fields).problem);
 }
 
 /// Where clusters of CTAs begin to walk the tiles, if by GPC.
-Array<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
+std::vector<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
     require(num_sms >= 1 && num_sms <= INT32_MAX, "a device has SMs, not ", num_sms);
     require(clusters >= 0 && clusters <= kMostClusters, "up to ", kMostClusters, " clusters have places, not ",
             clusters);
@@ -187,7 +176,7 @@ Array<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
             "no cluster has ", size, " CTAs");
     const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
     const Places places = sm90::places_by_gpc(narrow(num_sms), narrow(clusters), narrow(size));
-    Array<int64_t> result;
+    std::vector<int64_t> result;
     for (int64_t cluster = 0; cluster < clusters; ++cluster) result.push_back(places[cluster]);
     return result;
 }

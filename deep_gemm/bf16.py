@@ -16,10 +16,10 @@ import torch
 from ._extension import C
 from ._numbers import integer
 from ._product import product
-from .gemm import _COMPILED_DIMS, _NN, _NT, _TN, _TT, _write_empty_product
+from .gemm import _NN, _NT, _TN, _TT, _write_empty_product
 from .grouped import _hint, _one_layout, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_experts
-from .k_grouped import _sizes_and_layout
+from .k_grouped import _run as _run_k_grouped
 
 __all__ = [
     "bf16_gemm_nn",
@@ -33,10 +33,9 @@ __all__ = [
     "m_grouped_bf16_gemm_nt_masked",
 ]
 
-_bf16_gemm = C.bf16_gemm
-_contiguous = C.m_grouped_bf16_gemm_contiguous
-_masked = C.m_grouped_bf16_gemm_masked
-_k_grouped = C.k_grouped_bf16_gemm
+_gemm = C.gemm
+_contiguous = C.m_grouped_gemm_contiguous
+_masked = C.m_grouped_gemm_masked
 
 
 @product()
@@ -58,7 +57,7 @@ def bf16_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _bf16_gemm(a, b, d, c, _NT[compiled_dims]):
+    if not _gemm(a, None, b, None, d, c, _NT[compiled_dims]):
         _write_empty_product(d, c)
 
 
@@ -77,7 +76,7 @@ def bf16_gemm_nn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _bf16_gemm(a, b, d, c, _NN[compiled_dims]):
+    if not _gemm(a, None, b, None, d, c, _NN[compiled_dims]):
         _write_empty_product(d, c)
 
 
@@ -96,7 +95,7 @@ def bf16_gemm_tn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _bf16_gemm(a, b, d, c, _TN[compiled_dims]):
+    if not _gemm(a, None, b, None, d, c, _TN[compiled_dims]):
         _write_empty_product(d, c)
 
 
@@ -115,7 +114,7 @@ def bf16_gemm_tt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _bf16_gemm(a, b, d, c, _TT[compiled_dims]):
+    if not _gemm(a, None, b, None, d, c, _TT[compiled_dims]):
         _write_empty_product(d, c)
 
 
@@ -146,8 +145,8 @@ def m_grouped_bf16_gemm_nt_contiguous(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     layout = _one_layout(grouped_layout, m_indices)
-    how = (_COMPILED_DIMS[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
-    if not _contiguous(a, b, d, layout, *how, False):
+    how = (_NT[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
+    if not _contiguous(a, None, b, None, d, layout, *how):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
 
@@ -175,8 +174,8 @@ def m_grouped_bf16_gemm_nn_contiguous(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     layout = _one_layout(grouped_layout, m_indices)
-    how = (_COMPILED_DIMS[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
-    if not _contiguous(a, b, d, layout, *how, True):
+    how = (_NN[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
+    if not _contiguous(a, None, b, None, d, layout, *how):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
 
@@ -201,7 +200,7 @@ def m_grouped_bf16_gemm_nt_masked(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _masked(a, b, d, masked_m, integer("expected_m", expected_m), _COMPILED_DIMS[compiled_dims]):
+    if not _masked(a, None, b, None, d, masked_m, integer("expected_m", expected_m), _NT[compiled_dims]):
         _write_empty_masked_product(d, masked_m)
 
 
@@ -240,9 +239,8 @@ def k_grouped_bf16_gemm_tn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    sizes, layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
-    if not _k_grouped(a, b, d, sizes, layout, c, _COMPILED_DIMS[compiled_dims], use_psum_layout):
-        _write_empty_product(d, c)
+    pairs = (a, None), (b, None)
+    _run_k_grouped(*pairs, d, ks_cpu, grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor, False)
 
 
 # The name that callers of DeepGEMM use for the same function.

@@ -30,7 +30,7 @@ Scaled = tuple[torch.Tensor, torch.Tensor]
 Recipe = tuple[int, int, int] | None
 OperandRecipe = tuple[int, int] | None
 
-_fp8_gemm = C.fp8_gemm
+_gemm = C.gemm
 
 
 class _Layouts(dict[str, int]):
@@ -91,7 +91,7 @@ def fp8_gemm_nt(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _NT[compiled_dims]):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _NT[compiled_dims], recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 
@@ -120,7 +120,7 @@ def fp8_gemm_nn(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _NN[compiled_dims]):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _NN[compiled_dims], recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 
@@ -150,7 +150,7 @@ def fp8_gemm_tn(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _TN[compiled_dims]):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _TN[compiled_dims], recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 
@@ -180,7 +180,7 @@ def fp8_gemm_tt(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _TT[compiled_dims]):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _TT[compiled_dims], recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 

@@ -30,7 +30,7 @@ constexpr double kBudgetUs = 20e3;  // for all launches together: short kernels 
 
 struct Scratch {
     Workspace d = {};
-    tvm::ffi::Tensor flush = {};
+    Workspace flush = {};
 };
 
 /// Whether a candidate may write D itself: where each writes what the call writes, no more. Not where C is D, as what
@@ -114,7 +114,7 @@ std::vector<Measurement> measure(Device& device, const Tuning& tuning, const Gem
     const std::vector<double> times =
         device.time_launches(stream, launches,
                              {.rounds = static_cast<int>(std::clamp(kBudgetUs / round_us, 5.0, 25.0)),
-                              .flush = scratch.flush.data_ptr(),
+                              .flush = scratch.flush.data(),
                               .flush_bytes = static_cast<size_t>(kFlushL2s * device.facts().l2_bytes)});
     for (size_t i = 0; i < measured.size(); ++i) measured[i].us = times[i];
     return measured;
@@ -150,7 +150,7 @@ LaunchPlan tune(Device& device, const GemmCall& call, const LaunchPlan& pick, vo
     }
     const Tuning tuning = make_tuning(device, call.problem);
     GemmCall rehearsal = call;
-    if (scratch->d) rehearsal.d.data = static_cast<char*>(scratch->d->data_ptr());
+    if (scratch->d) rehearsal.d.data = scratch->d.data();
     const std::vector<Measurement> measured =
         measure(device, tuning, rehearsal, stream, *scratch, launch, plans.measure_for_test());
     if (measured.empty()) return pick;

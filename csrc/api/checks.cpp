@@ -14,7 +14,7 @@ namespace {
 void require_k(int64_t k, Element type) {
     const int64_t step = elements_in(type, kTmaAlignment);
     require(k % step == 0, "K must be a multiple of ", step, ", but is ", k,
-            ": pad A and B with zeros to K=", (k + step - 1) / step * step);
+            ": pad A and B with zeros to K=", round_up(k, step));
 }
 
 /// K or `mn` contiguous, in lines that do not overlap.
@@ -125,7 +125,8 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b) {
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
     p.arch = arch_of(Device::get(call.device).facts());
-    const bool scaled = a.scales != nullptr;
+    const bool scaled = a.scales.has_value();
+    require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
     const auto fits = [&](const Pair& pair) { return pair.arch == p.arch && pair.scaled() == scaled; };
     const Element element = element_of(type_a);
@@ -148,8 +149,7 @@ const Pair& pair_of(const Problem& problem) {
     return *pair;
 }
 
-void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped,
-                  const char* shape) {
+void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, bool grouped, const char* shape) {
     Problem& p = call.problem;
     p.output = element_of(d.dtype());
     const std::span<const Element> outputs = pair_of(p).outputs;
@@ -182,8 +182,8 @@ void check_output(GemmCall& call, const TensorView& d, const std::optional<Tenso
 void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b) {
     require_apart(d, a.data, "a");
     require_apart(d, b.data, "b");
-    if (a.scales != nullptr) require_apart(d, *a.scales, "a's scales");
-    if (b.scales != nullptr) require_apart(d, *b.scales, "b's scales");
+    if (a.scales) require_apart(d, *a.scales, "a's scales");
+    if (b.scales) require_apart(d, *b.scales, "b's scales");
 }
 
 Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
@@ -232,12 +232,12 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
     check_scaling(p.b.scaling, pair.scalings_b, "b");
 }
 
-GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                     const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
-                     const OperandLayout& layout) {
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
+                     const Granularities& rows, int64_t layout) {
     GemmCall call = start_call(a, b);
-    call.a = matrix_of(a.data, "a", false, layout.a_transposed ? "[K, M]" : "[M, K]", layout.a_transposed);
-    call.b = matrix_of(b.data, "b", false, layout.b_transposed ? "[K, N]" : "[N, K]", layout.b_transposed);
+    const auto [a_transposed, b_transposed] = operand_layout(layout);
+    call.a = matrix_of(a.data, "a", false, a_transposed ? "[K, M]" : "[M, K]", a_transposed);
+    call.b = matrix_of(b.data, "b", false, b_transposed ? "[K, N]" : "[N, K]", b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
@@ -245,9 +245,9 @@ GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const T
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
             describe_shape(d));
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
-    check_operands(call, a, b, rows, layout);
+    check_operands(call, a, b, rows, operand_layout(layout));
     require_operands_apart(d, a, b);
-    p.compiled = compiled_shape(p, compiled_dims);
+    p.compiled = compiled_shape(p, layout);
     return call;
 }
 

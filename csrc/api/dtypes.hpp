@@ -1,8 +1,7 @@
 // Elements as torch has them.
 #pragma once
 
-#include <tvm/ffi/c_api.h>
-
+#include <dlpack/dlpack.h>
 #include <deep_gemm/format.cuh>
 
 #include <algorithm>

@@ -22,7 +22,7 @@ Matrix align_k_groups(Device& device, const Matrix& matrix, const KGroupLayout& 
                 .row_stride = k,
                 .bytes = static_cast<size_t>(matrix.rows * k)};
     workspace = allocate_bytes(device, matrix.rows * k);
-    copy.data = static_cast<char*>(workspace->data_ptr());
+    copy.data = workspace.data();
     launch_transpose(device, matrix, copy, k_blocks, &groups, stream);
     return copy;
 }

@@ -33,7 +33,7 @@ Matrix copy_lines(Device& device, const Matrix& source, Element type, int64_t li
     copy.group_stride = lines * stride;
     copy.bytes = static_cast<size_t>(source.groups * copy.group_stride * size);
     workspace = allocate_bytes(device, static_cast<int64_t>(copy.bytes));
-    copy.data = static_cast<char*>(workspace->data_ptr());
+    copy.data = workspace.data();
 
     const int64_t pieces = (length * size + kCopyLinesPiece - 1) / kCopyLinesPiece,
                   warps = pieces * lines * source.groups;

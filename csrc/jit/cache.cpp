@@ -61,21 +61,21 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
     std::string options;
     for (const std::string& option : compile_options(entry.target, entry.output)) options += " " + option;
     const ResourceUse& use = compiled.resources;
-    return json::write(json::Object{{"format", kFormat},
-                                    {"key", entry.key},
-                                    {"name", entry.name},
-                                    {"target", entry.target},
-                                    {"output", entry.output == Output::cubin ? "cubin" : "ptx"},
-                                    {"compiler", compiler_identity()},
-                                    {"options", options.substr(1)},
-                                    {"created", std::string(time)},
-                                    {"wgmma_waits", use.wgmma_waits},
-                                    {"image_sha256", sha256(compiled.image)},
-                                    {"image_bytes", static_cast<int64_t>(compiled.image.size())},
-                                    {"compile_seconds", seconds},
-                                    {"registers", use.registers},
-                                    {"stack_bytes", use.stack_bytes},
-                                    {"spill_bytes", use.spill_bytes}});
+    return json::write(Object{{"format", kFormat},
+                              {"key", entry.key},
+                              {"name", entry.name},
+                              {"target", entry.target},
+                              {"output", entry.output == Output::cubin ? "cubin" : "ptx"},
+                              {"compiler", compiler_identity()},
+                              {"options", options.substr(1)},
+                              {"created", std::string(time)},
+                              {"wgmma_waits", use.wgmma_waits},
+                              {"image_sha256", sha256(compiled.image)},
+                              {"image_bytes", static_cast<int64_t>(compiled.image.size())},
+                              {"compile_seconds", seconds},
+                              {"registers", use.registers},
+                              {"stack_bytes", use.stack_bytes},
+                              {"spill_bytes", use.spill_bytes}});
 }
 
 void report(const std::string& text) { std::fprintf(stderr, "deep_gemm: %s\n", text.c_str()); }
@@ -115,7 +115,7 @@ struct Inspected {
     std::string problem = "";  // what is wrong with an entry; empty where it is whole
     bool missing = false;      // there is no entry
     bool untrusted = false;
-    json::Object facts = {};
+    Object facts = {};
     std::string image = "";
     Descriptor directory = Descriptor();
 };
@@ -138,7 +138,7 @@ Inspected inspect(const std::string& root, const std::string& name, const std::s
     Inspected entry;
     std::string text;
     if (Inspected bad = read(kFacts, text); !bad.problem.empty()) return bad;
-    entry.facts = json::read(text).value_or(json::Object());
+    entry.facts = json::read(text).value_or(Object());
     if (json::text(entry.facts, "format") != kFormat || json::text(entry.facts, "key") != key)
         return {.problem = "its kernel.json belongs to something else"};
     if (Inspected bad = read(image_file(output), entry.image); !bad.problem.empty()) return bad;

@@ -266,7 +266,7 @@ def test_a_short_recipe_is_refused_by_the_runtime_too() -> None:
     call, out = right_call(torch.device("cpu"))
     for recipes in (((1, 128), None, None), (None, (1,), (128, 128))):
         with pytest.raises(ValueError, match=r"recipe(_a)? must have [32] numbers, but has [21]"):
-            C.fp8_gemm(*call.a, *call.b, call.d, None, *recipes, 6)
+            C.gemm(*call.a, *call.b, call.d, None, 6, *recipes)
     out.assert_untouched()
 
 
