@@ -162,6 +162,33 @@ Object problem_kernel(const std::string& grouping, const Object& fields) {
     return kernel_of(finish(r.problem, forced));
 }
 
+/// The pair table: a pair a line, "key=value" by spaces, values by commas.
+std::string pairs() {
+    const auto joined = [](const auto& list, const auto& text_of) {
+        std::string text;
+        for (const auto& value : list)
+            if (const std::string one = text_of(value); !one.empty()) text += (text.empty() ? "" : ",") + one;
+        return text;
+    };
+    const auto scaling = [](const Scaling& s) {
+        return s.any() ? concat(name(s.type), ":", s.rows, "x", s.k) : std::string();
+    };
+    const auto element = [](Element e) { return e == Element::none ? std::string() : concat(name(e)); };
+    std::string text;
+    for (const Pair& pair : kPairs) {
+        std::string groupings;
+        for (size_t i = 0; i < std::size(Names<Grouping>::kValues); ++i)
+            if (pair.serves(static_cast<Grouping>(i)))
+                groupings += concat(groupings.empty() ? "" : ",", Names<Grouping>::kValues[i]);
+        text +=
+            concat("arch=", name(pair.arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
+                   " mn_major=", pair.mn_major == MnMajor::transposed ? "transposed" : "as_it_lies",
+                   " scalings_a=", joined(pair.scalings_a, scaling), " scalings_b=", joined(pair.scalings_b, scaling),
+                   " outputs=", joined(pair.outputs, element), " groupings=", groupings, "\n");
+    }
+    return text;
+}
+
 /// Every candidate, one a line.
 std::string explain_problem(const std::string& grouping, const Object& fields) {
     return explain(request_of(grouping, fields).problem);
@@ -185,5 +212,6 @@ std::vector<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t si
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(places_by_gpc, deep_gemm::places_by_gpc);
+DEEP_GEMM_EXPORT(pairs, deep_gemm::pairs);
 DEEP_GEMM_EXPORT(explain, deep_gemm::explain_problem);
 DEEP_GEMM_EXPORT(problem_kernel, deep_gemm::problem_kernel);

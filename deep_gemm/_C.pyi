@@ -213,6 +213,9 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 def explain(grouping: str, fields: Mapping[str, int], /) -> str:
     """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
 
+def pairs() -> str:
+    """The pair table (csrc/config/pairs.hpp): a pair a line, "key=value" by spaces, values by commas."""
+
 def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
     """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
 

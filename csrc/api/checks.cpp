@@ -58,6 +58,7 @@ std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
 /// Elements that some pair of an architecture has, for errors: "float8_e4m3fn or bfloat16".
 struct ElementsText {
     Arch arch;
+    Grouping grouping;
     bool scaled;
     Element Pair::* member;
 };
@@ -65,7 +66,7 @@ struct ElementsText {
 std::ostream& operator<<(std::ostream& out, const ElementsText& text) {
     const char* separator = "";
     for (const Pair& pair : kPairs) {
-        if (pair.arch != text.arch || pair.scaled() != text.scaled) continue;
+        if (pair.arch != text.arch || pair.scaled() != text.scaled || !pair.serves(text.grouping)) continue;
         out << separator << dtype_name(pair.*text.member);
         separator = " or ";
     }
@@ -121,21 +122,24 @@ int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
     return alignment_as_read(line_distances(matrix, wanted.element));
 }
 
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b) {
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping) {
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
+    p.grouping = grouping;
     p.arch = arch_of(Device::get(call.device).facts());
     const bool scaled = a.scales.has_value();
     require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
-    const auto fits = [&](const Pair& pair) { return pair.arch == p.arch && pair.scaled() == scaled; };
+    const auto fits = [&](const Pair& pair) {
+        return pair.arch == p.arch && pair.scaled() == scaled && pair.serves(grouping);
+    };
     const Element element = element_of(type_a);
     require_type(std::ranges::any_of(kPairs, [&](const Pair& pair) { return fits(pair) && pair.a == element; }),
-                 "a must be ", ElementsText{p.arch, scaled, &Pair::a}, ", but is ", describe(type_a));
+                 "a must be ", ElementsText{p.arch, grouping, scaled, &Pair::a}, ", but is ", describe(type_a));
     const auto* const pair = std::ranges::find_if(kPairs, [&](const Pair& each) {
         return fits(each) && each.a == element && each.b == element_of(type_b);
     });
-    require_type(pair != std::end(kPairs), "b must be ", ElementsText{p.arch, scaled, &Pair::b}, ", but is ",
+    require_type(pair != std::end(kPairs), "b must be ", ElementsText{p.arch, grouping, scaled, &Pair::b}, ", but is ",
                  describe(type_b));
     require_device(b.data, "b", call.device, "a");
     p.a = {.element = pair->a, .scaling = pair->scalings_a[0]},
@@ -234,7 +238,7 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
 
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
                      const Granularities& rows, int64_t layout) {
-    GemmCall call = start_call(a, b);
+    GemmCall call = start_call(a, b, Grouping::dense);
     const auto [a_transposed, b_transposed] = operand_layout(layout);
     call.a = matrix_of(a.data, "a", false, a_transposed ? "[K, M]" : "[M, K]", a_transposed);
     call.b = matrix_of(b.data, "b", false, b_transposed ? "[K, N]" : "[N, K]", b_transposed);

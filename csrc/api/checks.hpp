@@ -34,8 +34,8 @@ struct OperandArgument {
     const OptionalTensor& scales;
 };
 
-/// A call on the device of `a`, of a pair of formats that this device multiplies.
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b);
+/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups.
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping);
 
 /// The pair of a call that was started.
 const Pair& pair_of(const Problem& problem);

@@ -12,6 +12,14 @@ namespace deep_gemm {
 /// What becomes of an operand of which M or N, not K, is contiguous.
 enum class MnMajor : int32_t { as_it_lies, transposed };
 
+/// Groupings as bits.
+template <typename... Some>
+constexpr uint32_t groupings_of(Some... groupings) {
+    return ((1u << static_cast<uint32_t>(groupings)) | ...);
+}
+inline constexpr uint32_t kEveryGrouping =
+    groupings_of(Grouping::dense, Grouping::m_contiguous, Grouping::m_psum, Grouping::masked, Grouping::k_contiguous);
+
 struct Pair {
     Arch arch;
     Element a, b;
@@ -19,7 +27,9 @@ struct Pair {
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
     Scaling scalings_a[2], scalings_b[2];
     Element outputs[2];
+    uint32_t groupings;
 
+    constexpr bool serves(Grouping grouping) const { return (groupings & groupings_of(grouping)) != 0; }
     constexpr bool scaled() const { return scalings_a[0].any(); }
 };
 
@@ -31,7 +41,8 @@ inline constexpr Pair kPairs[] = {
      .mn_major = MnMajor::transposed,
      .scalings_a = {kRowScales},
      .scalings_b = {kBlockScales, kRowScales},
-     .outputs = {Element::bf16, Element::fp32}},
+     .outputs = {Element::bf16, Element::fp32},
+     .groupings = kEveryGrouping},
     {.arch = Arch::sm90,
      .a = Element::bf16,
      .b = Element::bf16,
@@ -39,7 +50,8 @@ inline constexpr Pair kPairs[] = {
      .mn_major = MnMajor::as_it_lies,
      .scalings_a = {kUnscaled},
      .scalings_b = {kUnscaled},
-     .outputs = {Element::bf16, Element::fp32}},
+     .outputs = {Element::bf16, Element::fp32},
+     .groupings = kEveryGrouping},
 };
 
 /// The table's row for these elements; none where there is no such product.
