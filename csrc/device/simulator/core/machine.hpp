@@ -4,6 +4,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -29,6 +30,7 @@ struct Wait {
         mbarrier,
         wgmma,
         bulk,
+        small_copies,
         registers,
         sleep,
         poll
@@ -56,6 +58,35 @@ struct BulkGroups {
     };
     std::shared_ptr<Group> open;
     std::deque<std::shared_ptr<Group>> committed;
+};
+
+/// Which lanes have not yet seen copies end, by the copies' numbers.
+struct CopyLedger {
+    std::map<uint32_t, uint32_t> open;
+    /// These lanes have seen the end of all copies up to `last`.
+    void close(uint32_t last, uint32_t lanes) {
+        for (auto copy = open.begin(); copy != open.end() && copy->first <= last;)
+            copy = (copy->second &= ~lanes) ? std::next(copy) : open.erase(copy);
+    }
+    /// The last of `issued` copies up to which every lane has.
+    uint32_t known(uint32_t issued) const { return open.empty() ? issued : open.begin()->first - 1; }
+};
+
+/// What cp.async (not bulk) of one warp is about. An instruction is one copy, of the lanes that execute it.
+struct SmallCopies {
+    struct Arrival {  // at an mbarrier, once the lane's copies up to `last` have ended
+        uint32_t lane, last;
+        Cta* cta;
+        uint32_t barrier_offset;
+        Clock known;
+        const Instruction* instruction;
+    };
+    Agent agent = 0;
+    uint32_t issued = 0;
+    std::map<uint32_t, uint32_t> in_flight;  // lanes by number
+    CopyLedger waited, signalled;            // by waiting; by arriving at mbarriers
+    std::deque<uint32_t> groups[kLanes];     // the last copy of each group that is committed and not waited for
+    std::vector<Arrival> arrivals;
 };
 
 struct Warp {
@@ -98,6 +129,8 @@ struct Warp {
     std::unique_ptr<BulkGroups> bulk[kLanes];
     uint32_t bulk_sequence = 0;
     std::set<uint32_t> bulk_open;  // sequence numbers not waited for
+    std::unique_ptr<SmallCopies> small_copies;
+    uint32_t small_copies_met = 0;  // of what is known of them, what was when the lanes last met
 
     template <class T>
     T* row(const Operand& operand) const {
@@ -273,6 +306,8 @@ Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& k
                      const Instruction* in, bool remote);
 // --- bulk.cpp
 bool bulk_done(const Warp& warp, const Wait& wait);
+// --- small_copy.cpp
+bool small_copies_done(const Warp& warp, uint32_t lane, uint32_t last);
 
 // --- hazards.cpp
 /// Record a hazard at the current instruction of `warp` (or `instruction`). Throws HazardStop when hazards are errors.

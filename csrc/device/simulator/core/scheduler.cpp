@@ -13,6 +13,7 @@ void finish_cluster_barrier(Cluster& cluster);  // barrier.cpp
 void lanes_met(Warp& warp) {
     if (!warp.unsynced_lanes) return;
     warp.sync_tick = warp.clock.of(warp.agent);
+    if (warp.small_copies) warp.small_copies_met = warp.clock.of(warp.small_copies->agent);
     warp.unsynced_lanes = 0;
     tick(warp);
 }
@@ -55,6 +56,8 @@ bool runnable(const Warp& warp, const Fragment& fragment) {
             return warp.cta->warpgroups[warp.index / 4].executed >= wait.value;
         case Wait::Kind::bulk:
             return bulk_done(warp, wait);
+        case Wait::Kind::small_copies:
+            return small_copies_done(warp, wait.lane, uint32_t(wait.value));
         case Wait::Kind::registers:
             return warp.cta->free_registers >= wait.value;
         case Wait::Kind::sleep:

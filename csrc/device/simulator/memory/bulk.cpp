@@ -1,4 +1,4 @@
-// Copies of plain byte ranges, bulk groups, st.async and the old cp.async; when copies start and end.
+// Copies of plain byte ranges, bulk groups, st.async; when copies start and end.
 #include <cstring>
 
 #include "../../../util/require.hpp"
@@ -197,43 +197,6 @@ Step wait_group(Warp& w, const Instruction& in, uint32_t lanes) {
             groups.committed.pop_front();
     }
     w.clock.set(w.bulk_agent, w.bulk_open.empty() ? w.bulk_sequence : *w.bulk_open.begin() - 1);
-    return Step::next;
-}
-
-// The copies of before Hopper: taken at once, as if each had been waited for.
-Step small_copy(Warp& w, const Instruction& in, uint32_t lanes) {
-    const uint32_t bytes = uint32_t(in.flags);
-    for (uint32_t left = lanes; left; left &= left - 1) {
-        const unsigned lane = std::countr_zero(left);
-        const uint64_t to = read_any(w, in.a, lane) + uint64_t(in.displacement),
-                       from = read_any(w, in.b, lane) + uint64_t(in.displacement2);
-        const uint32_t given = in.c.present ? std::min(bytes, w.row<uint32_t>(in.c)[lane]) : bytes;
-        const Place place = resolve(w, Space::shared_cta, uint32_t(to), bytes, true, lane);
-        if (!place.data) continue;
-        char buffer[16] = {};
-        if (given) {
-            const char* data = global_range(*w.cluster, from, given, false, &w, nullptr);
-            if (data) std::memcpy(buffer, data, given);
-        }
-        shared_write(w, *place.cta, place.offset, bytes, true);
-        std::memcpy(place.data, buffer, bytes);
-        w.unsynced_lanes |= 1u << lane;
-    }
-    return Step::next;
-}
-
-Step small_arrive(Warp& w, const Instruction& in, uint32_t lanes) {
-    for (uint32_t left = lanes; left; left &= left - 1) {
-        const unsigned lane = std::countr_zero(left);
-        const Place place =
-            shared_place(w, uint32_t(read_any(w, in.a, lane) + uint64_t(in.displacement)), 8, true, "mbarrier");
-        if (!place.cta) continue;
-        Mbarrier* barrier = barrier_at(*w.cluster, *place.cta, place.offset, w.clock, &w, nullptr, false);
-        if (!barrier) continue;
-        if (!in.flags) ++barrier->pending;  // without .noinc the arrival is its own expectation
-        arrive(*w.cluster, *place.cta, *barrier, 1, &w.clock, &w, nullptr);
-    }
-    tick(w);
     return Step::next;
 }
 

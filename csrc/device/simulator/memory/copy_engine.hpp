@@ -39,9 +39,8 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes);  // tensor_cop
 Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes);  // bulk.cpp
 Step commit_group(Warp& w, const Instruction& in, uint32_t lanes);
 Step wait_group(Warp& w, const Instruction& in, uint32_t lanes);
-Step small_copy(Warp& w, const Instruction& in, uint32_t lanes);
-Step small_arrive(Warp& w, const Instruction& in, uint32_t lanes);
 Step store_async(Warp& w, const Instruction& in, uint32_t lanes);
-constexpr uint32_t kReadOnly = 1;  // flag of wait_group: only the reads
+void decode_small_copy(Decoder& decoder);  // small_copy.cpp: what stands behind cp.async, but for .bulk
+constexpr uint32_t kReadOnly = 1;          // flag of wait_group: only the reads
 
 }  // namespace deep_gemm::simulator
