@@ -19,6 +19,8 @@ namespace deep_gemm::simulator {
 
 struct Cta;
 struct Cluster;
+struct TensorMemory;
+struct TensorWork;
 
 /// Why a fragment of a warp does not run.
 struct Wait {
@@ -31,6 +33,8 @@ struct Wait {
         wgmma,
         bulk,
         small_copies,
+        tensor_columns,
+        tensor_moves,
         registers,
         sleep,
         poll
@@ -114,6 +118,8 @@ struct Warp {
     std::deque<uint64_t> wgmma_groups;            // last instruction of each open group
     std::vector<uint64_t> pending_register;       // by register: wgmma that still uses it (sequence + 1)
     std::vector<uint64_t> written_register;       // by register: when an ordinary instruction last wrote it
+    std::shared_ptr<TensorWork> tensor;
+    std::vector<uint32_t> loading_register;  // by register: the last tcgen05.ld that writes it
     uint64_t wgmma_fence_time = 0;
     bool wgmma_seen = false;
 
@@ -221,7 +227,8 @@ struct Cta {
     std::vector<uint32_t> remote_instruction;
     Clock exit_clock;
     bool exited = false;
-    std::shared_ptr<void> tensor_memory;  // reserved for tcgen05
+    std::shared_ptr<TensorMemory> tensor_memory;
+    std::map<Agent, uint32_t> tensor_users;  // the last tcgen05.mma or cp of each that reads or writes this block
 
     Mbarrier* find_mbarrier(uint32_t offset) {
         if (offset % 8 || offset / 8 >= mbarrier_at.size() || mbarrier_at[offset / 8] < 0) return nullptr;
@@ -308,6 +315,11 @@ Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& k
 bool bulk_done(const Warp& warp, const Wait& wait);
 // --- small_copy.cpp
 bool small_copies_done(const Warp& warp, uint32_t lane, uint32_t last);
+// --- tensor memory
+bool tensor_columns_free(const Warp& warp, uint32_t columns);
+bool tensor_moves_done(const Warp& warp, bool stores);
+uint32_t tensor_loads_waited(const Warp& warp);
+void check_deallocated(Cta& cta);
 
 // --- hazards.cpp
 /// Record a hazard at the current instruction of `warp` (or `instruction`). Throws HazardStop when hazards are errors.

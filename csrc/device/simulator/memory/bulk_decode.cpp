@@ -65,7 +65,8 @@ void decode_bulk(Decoder& decoder, bool reduce) {
     if (decoder.mod("bulk_group") == bool(flags & kWithBarrier)) decoder.error("one completion mechanism expected");
     if (reduce) take_operation(decoder, flags);
     take_spaces(decoder, flags);
-    decoder.ignore({"cta_group::1", "tile", "noftz"});
+    if (decoder.one_of({"cta_group::1", "cta_group::2"}) == "cta_group::2") flags |= kPairBarrier;
+    decoder.ignore({"tile", "noftz"});
     size_t next = 0;
     if (tensor) {
         const auto dimension = decoder.one_of({"1d", "2d", "3d", "4d", "5d"});
