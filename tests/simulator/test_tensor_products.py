@@ -263,6 +263,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_product(case: Case) -> None:
     run(case)

@@ -74,7 +74,8 @@ Step copy(Warp& w, const Instruction& in, uint32_t lanes) {
         OperandLayout layout;
         if (!tensor_layout(w, w.row<uint64_t>(in.b)[lane], layout)) continue;
         const auto ctas = group_ctas(w, in.flags & kPair);
-        const TensorAccess access = tensor_access(w, in, work.copies, ++work.issued, "tcgen05.cp");
+        const TensorAccess access =
+            tensor_access(w, in, work.copies, work.issued_by[lane] = ++work.issued, "tcgen05.cp");
         tick(w);  // what the warp does from here on may overtake it
         bool good = !ctas.empty();
         for (Cta* cta : ctas) good = good && areas_allocated(access, *cta, to, shape);
@@ -117,8 +118,8 @@ Step commit(Warp& w, const Instruction& in, uint32_t lanes) {
                    &w);
         Clock known = w.clock;
         if (w.agent < known.seen.size()) known.seen[w.agent] = 0;  // it releases none of the warp's own accesses
-        known.set(work.products, work.issued);
-        known.set(work.copies, work.issued);
+        known.set(work.products, work.issued_by[lane]);
+        known.set(work.copies, work.issued_by[lane]);
         Warp* warp = &w;
         for (auto& cta : cluster.ctas)
             if (mask >> cta->rank & 1) barrier_at(cluster, *cta, place.offset, w.clock, &w, nullptr, true);

@@ -52,6 +52,7 @@ struct TensorWork {
     // Products and copies of a warp are executed in order; a copy is not ordered behind the products before it.
     Agent products = 0, copies = 0;
     uint32_t issued = 0;
+    uint32_t issued_by[kLanes] = {};  // the last of each thread, which a commit of that thread waits for
     std::deque<std::function<void()>> queue;
     // Loads and stores of registers. The second agent of each knows what was waited for, the first what a
     // fence::before_thread_sync has let others rely on.
