@@ -116,6 +116,7 @@ void start_warp(Warp& warp) {
         warp.pending_register.assign(entry.register_count, 0);
         warp.written_register.assign(entry.register_count, 0);
     }
+    if (entry.has_tensor_load) warp.loading_register.assign(entry.register_count, 0);
     uint32_t offset = 0;
     for (const WarpValue& value : entry.warp_values) {
         offset = (offset + 63) / 64 * 64;
