@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <set>
 #include <vector>
 
@@ -18,6 +17,7 @@ namespace deep_gemm::simulator {
 
 struct Cta;
 struct Cluster;
+struct Dice;
 
 /// Why a fragment of a warp does not run.
 struct Wait {
@@ -240,7 +240,7 @@ struct Cluster {
     uint64_t time = 0;  // stands for cycles: instructions of all warps, and what was slept with nothing else to do
     uint32_t index = 0;
     Agent next_agent = 0;
-    std::mt19937_64 random;
+    std::shared_ptr<Dice> dice;  // of the random schedule
     Statistics statistics;
     std::vector<uint64_t> counts;
     std::vector<std::string> agent_names;
