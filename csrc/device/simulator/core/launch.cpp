@@ -8,6 +8,7 @@
 #include "../../../util/interrupt.hpp"
 #include "../../../util/require.hpp"
 #include "../memory/tensor_map.hpp"
+#include "dice.hpp"
 #include "execute.hpp"
 
 namespace deep_gemm::simulator {
@@ -142,7 +143,7 @@ std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index) {
     cluster->launch = &launch;
     cluster->module = launch.module;
     cluster->index = index;
-    cluster->random.seed(launch.options.seed * 0x9e3779b97f4a7c15ull + index);
+    cluster->dice = std::make_shared<Dice>(std::mt19937_64(launch.options.seed * 0x9e3779b97f4a7c15ull + index));
     cluster->counts.assign(launch.entry->code.size(), 0);
     const auto *grid = launch.launch->grid, *block = launch.launch->block, *shape = launch.cluster_shape;
     const uint32_t clusters_x = grid[0] / shape[0], clusters_y = grid[1] / shape[1];

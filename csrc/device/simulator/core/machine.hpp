@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <set>
 #include <vector>
 
@@ -21,6 +20,7 @@ struct Cta;
 struct Cluster;
 struct TensorMemory;
 struct TensorWork;
+struct Dice;
 
 /// Why a fragment of a warp does not run.
 struct Wait {
@@ -280,7 +280,7 @@ struct Cluster {
     uint64_t time = 0;  // stands for cycles: instructions of all warps, and what was slept with nothing else to do
     uint32_t index = 0;
     Agent next_agent = 0;
-    std::mt19937_64 random;
+    std::shared_ptr<Dice> dice;  // of the random schedule
     Statistics statistics;
     std::vector<uint64_t> counts;
     std::vector<std::string> agent_names;

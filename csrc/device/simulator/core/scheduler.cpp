@@ -4,6 +4,7 @@
 #include "../../../util/interrupt.hpp"
 #include "../../../util/require.hpp"
 #include "../memory/memory.hpp"
+#include "dice.hpp"
 #include "execute.hpp"
 
 namespace deep_gemm::simulator {
@@ -365,6 +366,7 @@ Agent Cluster::new_agent(std::string name) {
 void Cluster::run() {
     const Schedule schedule = launch->options.schedule;
     const bool shuffled = schedule == Schedule::random;
+    std::mt19937_64& random = dice->next;
     size_t next = 0, live = warps.size();
     std::vector<bool> done(warps.size());
     int idle_rounds = 0;
