@@ -58,12 +58,12 @@ def m_grouped_bf16_gemm_contiguous(
     b_transposed: bool,
     /,
 ) -> bool:
-    """`m_grouped_fp8_gemm_contiguous` of BF16 operands."""
+    """`m_grouped_fp8_gemm_contiguous` of BF16 or FP16 operands."""
 
 def m_grouped_bf16_gemm_masked(
     a: Tensor, b: Tensor, d: Tensor, masked_m: Tensor, expected_m: int, compiled_dims: int, /
 ) -> bool:
-    """`m_grouped_fp8_gemm_masked` of BF16 operands."""
+    """`m_grouped_fp8_gemm_masked` of BF16 or FP16 operands."""
 
 # csrc/k_grouped_api.cpp: products whose groups split K.
 
@@ -97,7 +97,7 @@ def k_grouped_bf16_gemm(
     psum: bool,
     /,
 ) -> bool:
-    """`k_grouped_fp8_gemm` of BF16 operands [sum_k, M] and [sum_k, N]; `ks` is needed."""
+    """`k_grouped_fp8_gemm` of BF16 or FP16 operands [sum_k, M] and [sum_k, N]; `ks` is needed."""
 
 # csrc/transpose_api.cpp
 
@@ -221,7 +221,7 @@ def fp8_gemm(
     """
 
 def bf16_gemm(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None, layout: int, /) -> bool:
-    """`fp8_gemm` of BF16 operands, which may be MN-major: no scales."""
+    """`fp8_gemm` of BF16 or FP16 operands, which may be MN-major: no scales."""
 
 # csrc/plans_api.cpp: plans by other ways than selection.
 
@@ -261,9 +261,10 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
     """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
     "m_contiguous", "m_psum", "masked" (m is then max_m) or "k_contiguous" (k is then the sum of K).
 
-    Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, bf16 (operands), mn_major_a and
-    mn_major_b (of BF16), add_c, in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default
-    of the calls). A config instead of the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
+    Fields: m, n, k, num_sms; groups, alignment, expected_m, per_row_b, mn_major_a and mn_major_b (of 16 bits), add_c,
+    in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default of the calls). Elements by
+    name: of operands (bf16, fp16; FP8 otherwise) and of D (fp32_output, fp16_output; otherwise FP16 for FP16 operands,
+    else BF16). A config instead of the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
     cluster_k, turns.
     """
 

@@ -18,7 +18,7 @@ struct Pair {
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
     Scaling scalings_a[2], scalings_b[2];
-    Element outputs[2];
+    Element outputs[3];
 
     constexpr bool scaled() const { return scalings_a[0].any(); }
 };
@@ -31,7 +31,7 @@ inline constexpr Pair kPairs[] = {
      .mn_major = MnMajor::transposed,
      .scalings_a = {kRowScales},
      .scalings_b = {kBlockScales, kRowScales},
-     .outputs = {Element::bf16, Element::fp32}},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16}},
     {.arch = Arch::sm90,
      .a = Element::bf16,
      .b = Element::bf16,
@@ -39,7 +39,15 @@ inline constexpr Pair kPairs[] = {
      .mn_major = MnMajor::as_it_lies,
      .scalings_a = {kUnscaled},
      .scalings_b = {kUnscaled},
-     .outputs = {Element::bf16, Element::fp32}},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16}},
+    {.arch = Arch::sm90,
+     .a = Element::fp16,
+     .b = Element::fp16,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::as_it_lies,
+     .scalings_a = {kUnscaled},
+     .scalings_b = {kUnscaled},
+     .outputs = {Element::fp16, Element::fp32}},
 };
 
 /// The table's row for these elements; none where there is no such product.

@@ -66,11 +66,12 @@ struct KeptBits {
     uint32_t first = ~0u, second = ~0u;
 };
 
-/// The same as BF16.
+/// The same as elements of 16 bits.
 template <GemmConfig c>
-DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t chunk, const KeptBits& kept) {
+DG_DEVICE void stage_16_bits(uint32_t buffer, const Accumulators<c>& total, int32_t chunk, const KeptBits& kept) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
+    using Packed = Pack<c.output>;
     constexpr int32_t kGroupBytes = Fragment16x8::kCols * 2, kHalfRows = Fragment16x8::kHalfRows;
     const int32_t lane = threadIdx.x % 32;
     const auto [half, next, line] = Fragment16x8::matrix_line(lane);
@@ -80,12 +81,12 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t
         const uint32_t offset =
             c.swap_ab ? swizzled<kSpan>(((j + next) * Fragment16x8::kCols + line) * kSpan + half * kHalfRows * 2)
                       : swizzled<kSpan>((half * kHalfRows + line) * kSpan + (j + next) * kGroupBytes);
-        const uint32_t first = ptx::pack_bf16(values[0], values[1]) & kept.first,
-                       second = ptx::pack_bf16(values[2], values[3]) & kept.second;
+        const uint32_t first = Packed::pack(values[0], values[1]) & kept.first,
+                       second = Packed::pack(values[2], values[3]) & kept.second;
         if (j + 1 < kColGroups)
             ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second,
-                                            ptx::pack_bf16(values[4], values[5]) & kept.first,
-                                            ptx::pack_bf16(values[6], values[7]) & kept.second);
+                                            Packed::pack(values[4], values[5]) & kept.first,
+                                            Packed::pack(values[6], values[7]) & kept.second);
         else
             ptx::store_matrix_x2<c.swap_ab>(buffer + offset, first, second);
     }
@@ -93,11 +94,11 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t
 
 template <GemmConfig c>
 DG_DEVICE void stage_chunk(uint32_t buffer, const Accumulators<c>& total, int32_t chunk, const KeptBits& kept) {
-    static_assert(!marks_padding(c) || c.output == Element::bf16, "FP32 of experts is stored from registers");
-    if constexpr (c.output == Element::fp32)
+    static_assert(!marks_padding(c) || bits(c.output) == 16, "FP32 of experts is stored from registers");
+    if constexpr (bits(c.output) == 32)
         stage_fp32<c>(buffer, total, chunk);
     else
-        stage_bf16<c>(buffer, total, chunk, kept);
+        stage_16_bits<c>(buffer, total, chunk, kept);
 }
 
 /// What of a thread's rows is stored, as `stage_chunk` takes it.
