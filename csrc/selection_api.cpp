@@ -91,6 +91,22 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     return true;
 }
 
+/// "fp16" of both operands, "fp16_output" of D.
+bool set_element(Element& operands, Element& output, std::string_view name, int64_t value) {
+    for (const Pair& pair : kPairs) {
+        if (name == facts(pair.a).name) {
+            if (value != 0) operands = pair.a;
+            return true;
+        }
+        for (const Element each : pair.outputs) {
+            if (each == Element::none || name != concat(facts(each).name, "_output")) continue;
+            if (value != 0) output = each;
+            return true;
+        }
+    }
+    return false;
+}
+
 bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
     bool found = false;
     for_each_number(tiling, [&](const std::string& part, auto& number) {
@@ -114,7 +130,7 @@ Request request_of(const std::string& kind, const Object& fields) {
     else if (kind != "dense")
         p.grouping = m_grouping(kind);
     bool per_row_b = false;
-    Element element = Element::e4m3;
+    Element element = Element::e4m3, output = Element::none;
     int64_t expected_m = 0, dims = p.grouping == Grouping::k_contiguous ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
         if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value)) return;
@@ -122,15 +138,11 @@ Request request_of(const std::string& kind, const Object& fields) {
             dims = value;
         else if (name == "expected_m")
             expected_m = value;
-        else if (name == "fp32_output")
-            p.output = value != 0 ? Element::fp32 : Element::bf16;
         else if (name == "per_row_b")
             per_row_b = value != 0;
         else if (name == "mn_major_a" || name == "mn_major_b")
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
-        else if (name == "bf16")
-            element = value != 0 ? Element::bf16 : Element::e4m3;
-        else
+        else if (!set_element(element, output, name, value))
             fail(ErrorKind::value, "a problem has no field ", name);
     };
     for (const auto& [name, value] : fields) set(name, std::get<int64_t>(value));
@@ -142,6 +154,9 @@ Request request_of(const std::string& kind, const Object& fields) {
     }
     p.a.element = p.b.element = element;
     const Pair& pair = pair_of(p);
+    p.output = output == Element::none ? pair.outputs[0] : output;
+    require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
+            name(p.output));
     p.a.scaling = pair.scalings_a[0];
     p.b.scaling = pair.scaled() && per_row_b ? kRowScales : pair.scalings_b[0];
     require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "FP8 operands are K-major");

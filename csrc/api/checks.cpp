@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ostream>
 #include <span>
+#include <vector>
 
 #include "call_settings.hpp"
 #include "dtypes.hpp"
@@ -55,22 +56,25 @@ std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
                << ")";
 }
 
-/// Elements that some pair of an architecture has, for errors: "float8_e4m3fn or bfloat16".
+/// Elements of a list without its unused places, for errors: "bfloat16, float32 or float16".
 struct ElementsText {
-    Arch arch;
-    Grouping grouping;
-    bool scaled;
-    Element Pair::* member;
+    std::vector<Element> elements;
 };
 
-std::ostream& operator<<(std::ostream& out, const ElementsText& text) {
-    const char* separator = "";
-    for (const Pair& pair : kPairs) {
-        if (pair.arch != text.arch || pair.scaled() != text.scaled || !pair.serves(text.grouping)) continue;
-        out << separator << dtype_name(pair.*text.member);
-        separator = " or ";
-    }
+std::ostream& operator<<(std::ostream& out, ElementsText text) {
+    std::erase(text.elements, Element::none);
+    for (size_t i = 0; i < text.elements.size(); ++i)
+        out << (i == 0 ? "" : i + 1 < text.elements.size() ? ", " : " or ") << dtype_name(text.elements[i]);
     return out;
+}
+
+/// Elements in one place of the pairs that are wanted.
+template <typename Wanted>
+ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
+    ElementsText text;
+    for (const Pair& pair : kPairs)
+        if (wanted(pair)) text.elements.push_back(pair.*member);
+    return text;
 }
 
 void check_scaling(const Scaling& scaling, std::span<const Scaling> listed, const char* operand) {
@@ -100,15 +104,15 @@ void check_either_major(Matrix& matrix, Element type, const char* name, const ch
 
 }  // namespace
 
-uint64_t line_distances(const Matrix& matrix, Element type) {
-    const bool mn_major = !is_k_major(matrix);
+uint64_t line_distances(const Matrix& matrix, const Operand& lying) {
+    const bool mn_major = lying.mn_major();
     const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
-    return bytes_of(type, static_cast<uint64_t>(lines > 1 ? line : 0) |
-                              static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
+    return bytes_of(lying.element, static_cast<uint64_t>(lines > 1 ? line : 0) |
+                                       static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
 }
 
-bool is_aligned(const Matrix& matrix, Element type) {
-    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, type)) % kTmaAlignment == 0;
+bool is_aligned(const Matrix& matrix, const Operand& lying) {
+    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, lying)) % kTmaAlignment == 0;
 }
 
 void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char* name, const char* mn) {
@@ -119,7 +123,7 @@ void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char
 
 int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
     if (is_transposed(matrix, wanted)) return kBestAlignment;
-    return alignment_as_read(line_distances(matrix, wanted.element));
+    return alignment_as_read(line_distances(matrix, wanted));
 }
 
 GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping) {
@@ -130,17 +134,16 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     const bool scaled = a.scales.has_value();
     require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
+    const Element element_a = element_of(type_a), element_b = element_of(type_b);
     const auto fits = [&](const Pair& pair) {
         return pair.arch == p.arch && pair.scaled() == scaled && pair.serves(grouping);
     };
-    const Element element = element_of(type_a);
-    require_type(std::ranges::any_of(kPairs, [&](const Pair& pair) { return fits(pair) && pair.a == element; }),
-                 "a must be ", ElementsText{p.arch, grouping, scaled, &Pair::a}, ", but is ", describe(type_a));
-    const auto* const pair = std::ranges::find_if(kPairs, [&](const Pair& each) {
-        return fits(each) && each.a == element && each.b == element_of(type_b);
-    });
-    require_type(pair != std::end(kPairs), "b must be ", ElementsText{p.arch, grouping, scaled, &Pair::b}, ", but is ",
-                 describe(type_b));
+    const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
+    require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
+                 describe(type_a));
+    const auto* const pair =
+        std::ranges::find_if(kPairs, [&](const Pair& each) { return fits_a(each) && each.b == element_b; });
+    require_type(pair != std::end(kPairs), "b must be ", elements_of(&Pair::b, fits_a), ", but is ", describe(type_b));
     require_device(b.data, "b", call.device, "a");
     p.a = {.element = pair->a, .scaling = pair->scalings_a[0]},
     p.b = {.element = pair->b, .scaling = pair->scalings_b[0]};
@@ -157,8 +160,8 @@ void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, 
     Problem& p = call.problem;
     p.output = element_of(d.dtype());
     const std::span<const Element> outputs = pair_of(p).outputs;
-    require_type(lists(outputs, p.output), "d must be ", dtype_name(outputs[0]), " or ", dtype_name(outputs[1]),
-                 ", but is ", describe(d.dtype()));
+    require_type(p.output != Element::none && lists(outputs, p.output), "d must be ",
+                 ElementsText{{outputs.begin(), outputs.end()}}, ", but is ", describe(d.dtype()));
     require_device(d, "d", call.device, "a");
     call.d = matrix_of(d, "d", grouped, shape);
     require(call.d.col_stride == 1, "d must have N contiguous, but its strides are ", describe_strides(d));

@@ -11,10 +11,10 @@ namespace deep_gemm {
 
 /// Distances between an operand's lines and groups, bitwise or, in bytes: 0 where there is one of each. A line runs
 /// along K, or along M or N where the operand is MN-major.
-uint64_t line_distances(const Matrix& matrix, Element type);
+uint64_t line_distances(const Matrix& matrix, const Operand& lying);
 
 /// Whether the copy engine can read an operand where it lies. Elsewhere it is copied first: see operand_copies.hpp.
-bool is_aligned(const Matrix& matrix, Element type);
+bool is_aligned(const Matrix& matrix, const Operand& lying);
 
 /// Whether the kernel reads a transposed copy of an operand (operand_copies.hpp).
 inline bool is_transposed(const Matrix& matrix, const Operand& wanted) {

@@ -26,7 +26,7 @@ struct Pair {
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
     Scaling scalings_a[2], scalings_b[2];
-    Element outputs[2];
+    Element outputs[3];
     uint32_t groupings;
 
     constexpr bool serves(Grouping grouping) const { return (groupings & groupings_of(grouping)) != 0; }
@@ -41,7 +41,7 @@ inline constexpr Pair kPairs[] = {
      .mn_major = MnMajor::transposed,
      .scalings_a = {kRowScales},
      .scalings_b = {kBlockScales, kRowScales},
-     .outputs = {Element::bf16, Element::fp32},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kEveryGrouping},
     {.arch = Arch::sm90,
      .a = Element::bf16,
@@ -50,7 +50,16 @@ inline constexpr Pair kPairs[] = {
      .mn_major = MnMajor::as_it_lies,
      .scalings_a = {kUnscaled},
      .scalings_b = {kUnscaled},
-     .outputs = {Element::bf16, Element::fp32},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kEveryGrouping},
+    {.arch = Arch::sm90,
+     .a = Element::fp16,
+     .b = Element::fp16,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::as_it_lies,
+     .scalings_a = {kUnscaled},
+     .scalings_b = {kUnscaled},
+     .outputs = {Element::fp16, Element::fp32},
      .groupings = kEveryGrouping},
 };
 

@@ -60,11 +60,12 @@ DG_DEVICE void stage_fp32(uint32_t buffer, const Accumulators<c>& total, int32_t
     }
 }
 
-/// The same as BF16.
+/// The same as elements of 16 bits.
 template <GemmConfig c>
-DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
+DG_DEVICE void stage_16_bits(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
+    using Packed = Pack<c.output>;
     constexpr int32_t kGroupBytes = Fragment16x8::kCols * 2, kHalfRows = Fragment16x8::kHalfRows;
     const int32_t lane = threadIdx.x % 32;
     const auto [half, next, line] = Fragment16x8::matrix_line(lane);
@@ -74,10 +75,10 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t
         const uint32_t offset =
             c.swap_ab ? swizzled<kSpan>(((j + next) * Fragment16x8::kCols + line) * kSpan + half * kHalfRows * 2)
                       : swizzled<kSpan>((half * kHalfRows + line) * kSpan + (j + next) * kGroupBytes);
-        const uint32_t first = ptx::pack_bf16(values[0], values[1]), second = ptx::pack_bf16(values[2], values[3]);
+        const uint32_t first = Packed::pack(values[0], values[1]), second = Packed::pack(values[2], values[3]);
         if (j + 1 < kColGroups)
-            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, ptx::pack_bf16(values[4], values[5]),
-                                            ptx::pack_bf16(values[6], values[7]));
+            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, Packed::pack(values[4], values[5]),
+                                            Packed::pack(values[6], values[7]));
         else
             ptx::store_matrix_x2<c.swap_ab>(buffer + offset, first, second);
     }
@@ -85,11 +86,11 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t
 
 template <GemmConfig c>
 DG_DEVICE void stage_chunk(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
-    static_assert(!marks_padding(c) || c.output == Element::bf16, "FP32 of experts is stored from registers");
-    if constexpr (c.output == Element::fp32)
+    static_assert(!marks_padding(c) || bits(c.output) == 16, "FP32 of experts is stored from registers");
+    if constexpr (bits(c.output) == 32)
         stage_fp32<c>(buffer, total, chunk);
     else
-        stage_bf16<c>(buffer, total, chunk);
+        stage_16_bits<c>(buffer, total, chunk);
 }
 
 /// This warp's rows of padding become zero, where operands are not swapped (else rows are many: clear_staged). Most
