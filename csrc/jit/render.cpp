@@ -6,7 +6,7 @@
 
 #include "../config/fields.hpp"
 #include "../util/require.hpp"
-#include "ffma_yields.hpp"
+#include "sm90/ffma_yields.hpp"
 
 namespace deep_gemm {
 namespace {
@@ -30,7 +30,7 @@ std::string render_value(const Value& value) {
     }
 }
 
-/// What profilers show: "fp8_gemm_sm90_masked_swapped_64x112_cluster1x2x1". The tile is written as `explain` does.
+/// What profilers show: element, architecture, grouping, tile, cluster. The tile is written as `explain` does.
 std::string kernel_name(const GemmConfig& c) {
     const auto unless_one = [](bool one, const auto&... parts) { return one ? std::string() : concat(parts...); };
     return concat(c.operand == ElementType::bf16 ? "bf16" : "fp8", "_gemm_", name(c.arch), "_", name(c.grouping),
@@ -48,7 +48,7 @@ jit::KernelSource render(const Choice& choice) {
     const std::string header = concat("gemm_", name(config.arch)), entry = kernel_name(config);
     return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/", header, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                           choice.ffma_yields ? jit::ffma_yields_line(*choice.ffma_yields) : "",
+                           choice.ffma_yields ? jit::sm90::ffma_yields_line(*choice.ffma_yields) : "",
                            "constexpr GemmConfig kConfig", render_value(config), ";\n\n",
                            "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n", entry,
                            "(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", header,
