@@ -27,7 +27,7 @@
 namespace deep_gemm::jit {
 namespace {
 
-constexpr const char* kFormat = "deep_gemm cache 3";
+constexpr const char* kFormat = "deep_gemm cache 4";
 constexpr const char* kFacts = "/kernel.json";
 constexpr const char* kEntries = "cache";
 constexpr const char* kDrafts = "drafts";
@@ -72,7 +72,7 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
                               {"compiler", compiler_identity()},
                               {"options", options.substr(1)},
                               {"created", std::string(time)},
-                              {"wgmma_waits", use.wgmma_waits},
+                              {"hidden_waits", use.hidden_waits},
                               {"image_sha256", sha256(compiled.image)},
                               {"image_bytes", static_cast<int64_t>(compiled.image.size())},
                               {"compile_seconds", seconds},
@@ -197,7 +197,7 @@ std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked)
     };
     return CachedImage{std::move(found.image),
                        {number("registers"), number("stack_bytes"), number("spill_bytes"),
-                        json::text(found.facts, "wgmma_waits").value_or("")}};
+                        json::text(found.facts, "hidden_waits").value_or("")}};
 }
 
 bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Compiled& compiled,

@@ -128,6 +128,18 @@ def test_compiled_with_c_in_place_and_older_names() -> None:
     assert all(map(torch.equal, plain, compiled))
 
 
+def test_one_layout_by_two_names_is_refused_when_compiled() -> None:
+    call = make("m_grouped_fp8_gemm_nt_contiguous")
+    layout = call.arguments.pop("grouped_layout")
+
+    def step(d):
+        call.function(call.arguments["a"], call.arguments["b"], d, m_indices=layout, grouped_layout=layout)
+
+    torch._dynamo.reset()
+    with pytest.raises(TypeError, match="m_indices is the older name of grouped_layout: give one of them, not both"):
+        torch.compile(step, backend="eager")(torch.zeros_like(call.d))
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_exported(strict) -> None:
     call = make("fp8_gemm_nt")
