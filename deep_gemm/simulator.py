@@ -168,20 +168,27 @@ _MAP_TYPES = {
     torch.float32: 3,
     torch.int32: 4,
 }
+_BITS_AND_TYPES = {"u4": (4, 5), "u4_spread": (4, 6), "u6_spread": (6, 7)}
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
-def tensor_map(tensor: torch.Tensor, box: Sequence[int], swizzle: int = 0) -> bytes:
+def tensor_map(tensor: torch.Tensor, box: Sequence[int], swizzle: int = 0, packed: str = "") -> bytes:
     """The 128 bytes of a tensor map over a CPU tensor, for the parameters of `run`.
 
     `box` is in the order of the tensor's own dimensions, the last one contiguous; `swizzle` is 0, 32, 64 or 128 bytes.
+    `packed` says what a tensor of bytes holds: "u4", or "u4_spread" and "u6_spread", of which SM100 puts 16 into each
+    16 bytes of shared memory; the last dimension of `box` then counts these.
     """
     strides = [stride * tensor.element_size() for stride in tensor.stride()]
+    sizes, kind = list(tensor.shape), _MAP_TYPES[tensor.dtype]
+    if packed:
+        bits, kind = _BITS_AND_TYPES[packed]
+        sizes[-1] = sizes[-1] * tensor.element_size() * 8 // bits
     return bytes(
         C.simulator_tensor_map(
             tensor.data_ptr(),
-            _MAP_TYPES[tensor.dtype],
-            list(reversed(tensor.shape)),
+            kind,
+            list(reversed(sizes)),
             list(reversed(strides))[1:],
             list(reversed(box)),
             _SWIZZLES[swizzle],
