@@ -27,18 +27,20 @@ Map<String, Any> simulator_options() {
     values.Set("schedule", String(simulator::name(options.run.schedule)));
     values.Set("seed", static_cast<int64_t>(options.run.seed));
     values.Set("hazards", String(simulator::name(options.run.hazards)));
+    values.Set("rules", String(simulator::name(options.run.rules)));
     values.Set("threads", options.run.threads);
     return values;
 }
 
 void set_simulator_options(const String& target, int64_t num_sms, const String& schedule, int64_t seed,
-                           const String& hazards, int64_t threads) {
+                           const String& hazards, const String& rules, int64_t threads) {
     simulator::DeviceOptions options;
     options.target = target;
     options.num_sms = static_cast<int>(num_sms);
     options.run.schedule = simulator::parse_schedule(schedule);
     options.run.seed = static_cast<uint64_t>(seed);
     options.run.hazards = simulator::parse_hazard_mode(hazards);
+    options.run.rules = simulator::parse_rules(rules);
     options.run.threads = static_cast<int>(threads);
     simulator::set_device_options(options);
     Generation::advance();  // another target or number of SMs is another device
@@ -64,7 +66,7 @@ void shape_of(const Array<int64_t>& given, uint32_t* shape) {
 String simulator_run(const String& ptx, const String& entry, const Array<int64_t>& grid, const Array<int64_t>& block,
                      const Array<int64_t>& cluster, int64_t smem_bytes, const Bytes& params,
                      const Array<tvm::ffi::Tensor>& tensors, const Array<int64_t>& writable, const String& schedule,
-                     int64_t seed, const String& hazards, int64_t threads) {
+                     int64_t seed, const String& hazards, const String& rules, int64_t threads) {
     require(tensors.size() == writable.size(), "each tensor needs a word on whether it may be written");
     std::vector<Extent> extents;
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -87,6 +89,7 @@ String simulator_run(const String& ptx, const String& entry, const Array<int64_t
     options.schedule = simulator::parse_schedule(schedule);
     options.seed = static_cast<uint64_t>(seed);
     options.hazards = simulator::parse_hazard_mode(hazards);
+    options.rules = simulator::parse_rules(rules);
     options.threads = static_cast<int>(threads);
     const auto module = simulator::load(std::string_view(ptx.data(), ptx.size()));
     return String(simulator::to_json(simulator::run(*module, launch, options)));
