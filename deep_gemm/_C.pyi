@@ -235,7 +235,9 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
 def simulator_options() -> Mapping[str, Any]:
     """target, num_sms, schedule, seed, hazards, threads."""
 
-def set_simulator_options(target: str, num_sms: int, schedule: str, seed: int, hazards: str, threads: int, /) -> None:
+def set_simulator_options(
+    target: str, num_sms: int, schedule: str, seed: int, hazards: str, rules: str, threads: int, /
+) -> None:
     """For the whole process."""
 
 def simulator_reports() -> str:
@@ -257,6 +259,7 @@ def simulator_run(
     schedule: str,
     seed: int,
     hazards: str,
+    rules: str,
     threads: int,
     /,
 ) -> str:
