@@ -223,6 +223,30 @@ def fp8_gemm(
 def bf16_gemm(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None, layout: int, /) -> bool:
     """`fp8_gemm` of BF16 operands, which may be MN-major: no scales."""
 
+# csrc/batched_api.cpp: products of batches of matrices.
+
+def batched_forms() -> Sequence[str]:
+    """The einsum expressions that have a kernel, in the order of their numbers."""
+
+def bf16_einsum(form: int, a: Tensor, b: Tensor, d: Tensor, c: Tensor | None, /) -> bool:
+    """A product for each matrix of a batch.
+
+    False where K is 0: nothing is launched, and the caller makes D C or zero.
+    """
+
+def fp8_einsum(
+    form: int,
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    d: Tensor,
+    c: Tensor | None,
+    recipe: Sequence[int] | None,
+    /,
+) -> bool:
+    """`bf16_einsum` of FP8 operands with scales."""
+
 # csrc/plans_api.cpp: plans by other ways than selection.
 
 def force_config(

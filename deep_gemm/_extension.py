@@ -20,7 +20,9 @@ LIBRARY = PACKAGE_DIRECTORY / "_C.so"
 # Called in every layer of every step: these borrow their tensors (csrc/lending_api.cpp). With the place of the argument
 # that each writes.
 LENDING = {
+    "bf16_einsum": 3,
     "bf16_gemm": 2,
+    "fp8_einsum": 5,
     "fp8_gemm": 4,
     "k_grouped_bf16_gemm": 2,
     "k_grouped_fp8_gemm": 4,

@@ -43,16 +43,19 @@ std::ostream& operator<<(std::ostream& out, const ScalingText& text) {
 
 /// The scales that an operand wants, for errors.
 struct ScalesText {
-    int64_t groups, first, second;  // groups 0: no such dimension
+    Axes axes;
+    int64_t groups, rows, k_scales;
     Scaling scaling;
     const char* operand;
 };
 
 std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
-    out << "[";
-    if (text.groups) out << text.groups << ", ";
-    return out << text.first << ", " << text.second << "] (" << ScalingText{text.scaling} << " of " << text.operand
-               << ")";
+    for (int i = 0; i < text.axes.count(); ++i)
+        out << (i == 0 ? "[" : ", ")
+            << (i == text.axes.group ? text.groups
+                : i == text.axes.row ? text.rows
+                                     : text.k_scales);
+    return out << "] (" << ScalingText{text.scaling} << " of " << text.operand << ")";
 }
 
 /// Elements that some pair of an architecture has, for errors: "float8_e4m3fn or bfloat16".
@@ -148,7 +151,7 @@ const Pair& pair_of(const Problem& problem) {
     return *pair;
 }
 
-void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped,
+void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, const Axes& axes,
                   const char* shape) {
     Problem& p = call.problem;
     p.output = element_of(d.dtype());
@@ -156,7 +159,7 @@ void check_output(GemmCall& call, const TensorView& d, const std::optional<Tenso
     require_type(lists(outputs, p.output), "d must be ", dtype_name(outputs[0]), " or ", dtype_name(outputs[1]),
                  ", but is ", describe(d.dtype()));
     require_device(d, "d", call.device, "a");
-    call.d = matrix_of(d, "d", grouped, shape);
+    call.d = matrix_of(d, "d", axes, shape);
     require(call.d.col_stride == 1, "d must have N contiguous, but its strides are ", describe_strides(d));
     require(call.d.row_stride >= call.d.cols || call.d.rows <= 1, "d's rows overlap: row stride ", call.d.row_stride,
             " is less than N=", call.d.cols);
@@ -170,7 +173,7 @@ void check_output(GemmCall& call, const TensorView& d, const std::optional<Tenso
     require_type(c->dtype().code == d.dtype().code && c->dtype().bits == d.dtype().bits, "c must have d's dtype ",
                  describe(d.dtype()), ", but is ", describe(c->dtype()));
     require_device(*c, "c", call.device, "a");
-    call.c = matrix_of(*c, "c", grouped, shape);
+    call.c = matrix_of(*c, "c", axes, shape);
     require(call.c.groups == call.d.groups && call.c.rows == call.d.rows && call.c.cols == call.d.cols,
             "c must have d's shape ", describe_shape(d), ", but has ", describe_shape(*c));
     require(call.c.col_stride == 1, "c must have N contiguous, but its strides are ", describe_strides(*c));
@@ -187,7 +190,7 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
 }
 
 Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
-                    int64_t rows, int64_t k, const Scaling& scaling, bool transposed) {
+                    int64_t rows, int64_t k, const Scaling& scaling, const Axes& axes) {
     const Element element = element_of(sf.dtype());
     require_type(element != Element::s32, name,
                  " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
@@ -195,10 +198,8 @@ Scales check_scales(const TensorView& sf, const char* name, const char* operand,
                  " or float8_e8m0fnu, but is ", describe(sf.dtype()));
     require_device(sf, name, call.device, "a");
     const int64_t scale_rows = (rows + scaling.rows - 1) / scaling.rows, k_scales = (k + scaling.k - 1) / scaling.k;
-    const bool grouped = groups > 1 || sf.ndim() == 3;
-    const ScalesText wanted{grouped ? groups : 0, transposed ? k_scales : scale_rows,
-                            transposed ? scale_rows : k_scales, scaling, operand};
-    const Matrix m = matrix_of(sf, name, grouped, wanted, transposed);
+    const ScalesText wanted{axes, groups, scale_rows, k_scales, scaling, operand};
+    const Matrix m = matrix_of(sf, name, axes, wanted);
     require(m.groups == groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
             ", but has shape ", describe_shape(sf));
     require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
@@ -209,27 +210,36 @@ Scales check_scales(const TensorView& sf, const char* name, const char* operand,
             .groups = groups,
             .rows = scale_rows,
             .k_scales = k_scales,
-            .group_stride = grouped ? sf.stride(0) : 0,
+            .group_stride = axes.group < 0 ? 0 : sf.stride(axes.group),
             .row_stride = m.row_stride,
             .k_stride = m.col_stride,
             .bytes = m.bytes};
 }
 
-void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
-                    const OperandLayout& layout) {
+void check_lines(GemmCall& call) {
     Problem& p = call.problem;
     const Pair& pair = pair_of(p);
     check_layout(call.a, p.a, pair.mn_major, "a", "M");
     check_layout(call.b, p.b, pair.mn_major, "b", "N");
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = row_alignment(call.b, p.b);
-    if (!pair.scaled()) return;
+}
+
+void check_scalings(const Problem& problem) {
+    check_scaling(problem.a.scaling, pair_of(problem).scalings_a, "a");
+    check_scaling(problem.b.scaling, pair_of(problem).scalings_b, "b");
+}
+
+void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
+                    const OperandLayout& layout) {
+    Problem& p = call.problem;
+    check_lines(call);
+    if (!pair_of(p).scaled()) return;
     p.a.scaling.rows = static_cast<int32_t>(rows.a), p.b.scaling.rows = static_cast<int32_t>(rows.b);
     call.scales_a =
         check_scales(*a.scales, "a's scales", "a", call, call.a.groups, p.m, p.k, p.a.scaling, layout.a_transposed);
     call.scales_b =
         check_scales(*b.scales, "b's scales", "b", call, p.num_groups, p.n, p.k, p.b.scaling, layout.b_transposed);
-    check_scaling(p.a.scaling, pair.scalings_a, "a");
-    check_scaling(p.b.scaling, pair.scalings_b, "b");
+    check_scalings(p);
 }
 
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
@@ -241,7 +251,7 @@ GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const T
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
-    check_output(call, d, c, false, "[M, N]");
+    check_output(call, d, c, last_axes(false), "[M, N]");
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
             describe_shape(d));
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;

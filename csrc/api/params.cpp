@@ -117,6 +117,8 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     params.likely_blocks = choice.likely_blocks;
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
+    params.group_tiles =
+        FastDivisor(ceil_div(call.problem.m, c.super_tile_m()) * ceil_div(call.problem.n, c.super_tile_n()));
 }
 
 }  // namespace deep_gemm

@@ -87,17 +87,16 @@ int32_t to_int32(int64_t value, const char* what) {
     return static_cast<int32_t>(value);
 }
 
-Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const Printed& shape, bool transposed) {
-    const int wanted = grouped ? 3 : 2;
-    require(tensor.ndim() == wanted, name, " must be ", shape, ", but has shape ", describe_shape(tensor));
-    const int rows = wanted - 2 + (transposed ? 1 : 0), cols = wanted - 1 - (transposed ? 1 : 0);
+Matrix matrix_of(const TensorView& tensor, const char* name, const Axes& axes, const Printed& shape) {
+    require(tensor.ndim() == axes.count(), name, " must be ", shape, ", but has shape ", describe_shape(tensor));
+    const bool grouped = axes.group >= 0;
     Matrix m{.data = data_of(tensor),
-             .groups = grouped ? size_of(tensor, 0) : 1,
-             .rows = size_of(tensor, rows),
-             .cols = size_of(tensor, cols),
-             .group_stride = grouped ? stride_of(tensor, 0) : 0,
-             .row_stride = stride_of(tensor, rows),
-             .col_stride = stride_of(tensor, cols),
+             .groups = grouped ? size_of(tensor, axes.group) : 1,
+             .rows = size_of(tensor, axes.row),
+             .cols = size_of(tensor, axes.col),
+             .group_stride = grouped ? stride_of(tensor, axes.group) : 0,
+             .row_stride = stride_of(tensor, axes.row),
+             .col_stride = stride_of(tensor, axes.col),
              .bytes = extent_bytes(tensor)};
     m.normalise();
     return m;

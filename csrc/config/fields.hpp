@@ -26,7 +26,8 @@ struct Names<Major> {
 template <>
 struct Names<Grouping> {
     static constexpr std::string_view kType = "Grouping",
-                                      kValues[] = {"dense", "m_contiguous", "m_psum", "masked", "k_contiguous"};
+                                      kValues[] = {"dense",        "m_contiguous", "m_psum",   "masked",
+                                                   "k_contiguous", "batched",      "batch_sum"};
 };
 template <>
 struct Names<StoreKind> {

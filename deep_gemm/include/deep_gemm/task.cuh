@@ -12,7 +12,22 @@ enum class Grouping : int32_t {
     m_psum,        // one value per expert: where its rows end; the next expert starts aligned up
     masked,        // A is [groups, max_m, K], with a device-side count of valid rows for each group
     k_contiguous,  // groups share M and N and split K: D is [groups, M, N]
+    batched,       // a product for each group, of matrices of the same extents: D is [groups, M, N]
+    batch_sum,     // the sum of such products: groups are parts of its K, which runs through all matrices
 };
+
+/// Whether the host knows all extents of a group, K included.
+constexpr bool has_fixed_extents(Grouping grouping) {
+    return grouping == Grouping::dense || grouping == Grouping::batched;
+}
+
+/// Whether groups share M and N and have a part of K each.
+constexpr bool divides_k(Grouping grouping) {
+    return grouping == Grouping::k_contiguous || grouping == Grouping::batch_sum;
+}
+
+/// Whether each group has a D of its own, all of it written.
+constexpr bool has_equal_groups(Grouping grouping) { return divides_k(grouping) || grouping == Grouping::batched; }
 
 constexpr bool is_m_grouped(Grouping grouping) {
     return grouping == Grouping::m_contiguous || grouping == Grouping::m_psum || grouping == Grouping::masked;
