@@ -5,6 +5,7 @@
 
 #include <iterator>
 
+#include "api/batch_sum.hpp"
 #include "api/checks_batched.hpp"
 #include "api/gemm.hpp"
 #include "util/ffi.hpp"
@@ -20,6 +21,7 @@ using tvm::ffi::String;
 Array<String> batched_forms() {
     Array<String> expressions;
     for (const BatchedForm& form : kBatchedForms) expressions.push_back(String(form.expression));
+    expressions.push_back(String(kBatchSum));
     return expressions;
 }
 
@@ -30,6 +32,10 @@ const BatchedForm& form_of(int64_t number) {
 
 bool bf16_einsum(int64_t form, TensorView a, TensorView b, TensorView d, Optional<TensorView> c) {
     const std::optional<TensorView> added = ffi::to_optional(c);
+    if (form == std::ssize(kBatchedForms)) {
+        begin_cold_call();
+        return run_batch_sum(check_batch_sum({a}, {b}, d, added));
+    }
     const CallKey key(Grouping::batched, form, a, b, d, added);
     return run_gemm(key, [&] { return check_batched(form_of(form), {a}, {b}, d, added, {}); });
 }

@@ -27,6 +27,7 @@ class _Forms(dict[str, int]):
 
 
 _FORMS = _Forms((str(expr), number) for number, expr in enumerate(C.batched_forms()))
+_FORMS_EACH = _Forms((expr, number) for expr, number in _FORMS.items() if expr != "bmk,bnk->mn")
 
 
 @product()
@@ -87,7 +88,7 @@ def fp8_einsum(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _fp8_einsum(_FORMS[expr], a_data, a_scales, b_data, b_scales, d, c, recipe):
+    if not _fp8_einsum(_FORMS_EACH[expr], a_data, a_scales, b_data, b_scales, d, c, recipe):
         _write_empty_product(d, c)
 
 

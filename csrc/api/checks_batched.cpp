@@ -46,4 +46,25 @@ GemmCall check_batched(const BatchedForm& form, const OperandArgument& a, const 
     return call;
 }
 
+GemmCall check_batch_sum(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                         const std::optional<TensorView>& c) {
+    GemmCall call = start_call(a, b);
+    call.a = matrix_of(a.data, "a", true, "[b, m, k]");
+    call.b = matrix_of(b.data, "b", true, "[b, n, k]");
+    require(call.b.groups == call.a.groups, kBatchSum, ": b has b=", call.b.groups, " but a has b=", call.a.groups);
+    require(call.b.cols == call.a.cols, kBatchSum, ": b has k=", call.b.cols, " but a has k=", call.a.cols);
+    Problem& p = call.problem;
+    p.grouping = Grouping::batch_sum;
+    p.m = to_int32(call.a.rows, "m"), p.n = to_int32(call.b.rows, "n");
+    p.k = to_int32(call.a.groups * round_up(call.a.cols, kScaleGroupK), "k of all matrices");
+    check_output(call, d, c, last_axes(false), "[m, n]");
+    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [m, n] = [", p.m, ", ", p.n, "], but has shape ",
+            describe_shape(d));
+    require_operands_apart(d, a, b);
+    if (p.m == 0 || p.n == 0 || p.k == 0) return call;
+    check_lines(call);
+    p.compiled = compiled_shape(p, kCompileM | kCompileN);
+    return call;
+}
+
 }  // namespace deep_gemm

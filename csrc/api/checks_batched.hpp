@@ -19,11 +19,15 @@ inline constexpr BatchedForm kBatchedForms[] = {
     {"bhd,bhr->hdr", {1, 2, 0}, {1, 2, 0}, {0, 1, 2}, "[b, h, d]", "[b, h, r]", "[h, d, r]", kCompileM | kCompileN},
 };
 
-/// The sum over a batch.
+/// The sum over a batch: the form whose number comes after those.
 inline constexpr const char* kBatchSum = "bmk,bnk->mn";
 
 /// D[g] = C[g] + A[g] B[g].T, with groups, rows and columns where the form has them.
 GemmCall check_batched(const BatchedForm& form, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                        const std::optional<TensorView>& c, const Granularities& rows);
+
+/// D = C + sum of A[g] B[g].T, of operands without scales.
+GemmCall check_batch_sum(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                         const std::optional<TensorView>& c);
 
 }  // namespace deep_gemm

@@ -38,11 +38,16 @@ std::string render_value(const Value& value) {
 /// What functions for operands of this element are called.
 std::string_view family(Element element) { return element == Element::e4m3 ? "fp8" : name(element); }
 
+/// What a grouping is called in names: the sum over a batch as public scripts look for it.
+std::string_view grouping_name(Grouping grouping) {
+    return grouping == Grouping::batch_sum ? "bmn_bnk_mn_gemm_impl" : name(grouping);
+}
+
 /// What profilers show: "fp8_gemm_sm90_masked_swapped_64x112_cluster1x2x1". The tile is written as `explain` does.
 std::string kernel_name(const GemmConfig& c) {
     const auto unless_one = [](bool one, const auto&... parts) { return one ? std::string() : concat(parts...); };
-    return concat(family(c.a.element), "_gemm_", name(c.arch), "_", name(c.grouping), c.swap_ab ? "_swapped_" : "_",
-                  c.tile.rows, "x", c.tile.cols,
+    return concat(family(c.a.element), "_gemm_", name(c.arch), "_", grouping_name(c.grouping),
+                  c.swap_ab ? "_swapped_" : "_", c.tile.rows, "x", c.tile.cols,
                   unless_one(c.cluster.size() == 1, "_cluster", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k),
                   unless_one(c.sm90.k_warpgroups == 1, "_turns", c.sm90.k_warpgroups));
 }

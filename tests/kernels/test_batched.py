@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from batched_inputs import FORMS, Batch, added_to, bf16_batch, fp8_batch
+from batched_inputs import FORMS, Batch, added_to, bf16_batch, fp8_batch, sum_of_products
 from bf16_inputs import values
 from candidates import forced_tile
 from devices import FEW
 from inputs import GuardedOutput, with_row_padding
+from reference import BF16_TOLERANCES, assert_matches
 
 import deep_gemm
 
@@ -124,6 +125,97 @@ class TestFp8:
         deep_gemm.fp8_einsum(batch.expr, *as_e8m0, out.tensor)
         out.check()
         batch.check(out.tensor)
+
+
+class TestSum:
+    """'bmk,bnk->mn', in parts that are added up where it is long enough."""
+
+    EXPR = "bmk,bnk->mn"
+
+    def check(self, d, a, b, c=None) -> None:
+        assert_matches(d, sum_of_products(a, b, c), tolerances=BF16_TOLERANCES)
+
+    @pytest.mark.sampled(12)
+    @pytest.mark.parametrize("sizes", [(1, 1, 8, 16), (3, 7, 24, 40), (129, 16, 24, 64), (20, 129, 100, 72)], ids=str)
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("added", [None, "apart", "in place"])
+    def test_against_fp64(self, device, sizes, dtype, added) -> None:
+        batch, m, n, k = sizes
+        a, b = values((batch, m, k), device, 0), values((batch, n, k), device, 1)
+        out = GuardedOutput((m, n), dtype, device, n + 12)
+        c = None if added is None else added_to(out)
+        if added != "in place":
+            out.tensor.fill_(float("nan"))
+        deep_gemm.einsum(self.EXPR, a, b, out.tensor, c=out.tensor if added == "in place" else c)
+        out.check()
+        self.check(out.tensor, a, b, c)
+
+    @few
+    @pytest.mark.parametrize("k", [40, 7])
+    @pytest.mark.parametrize("other_way", [False, True])
+    def test_views_with_gaps(self, device, k, other_way) -> None:
+        """Lines along K or along M and N, in slices of wider tensors or where the copy engine cannot read them."""
+        a, b = (values((12, rows, k), device, rows) for rows in (24, 40))
+        given = (with_row_padding(x.mT.contiguous(), 8).mT if other_way else with_row_padding(x, 9) for x in (a, b))
+        out = GuardedOutput((24, 40), torch.float32, device)
+        deep_gemm.einsum(self.EXPR, *given, out.tensor)
+        out.check()
+        self.check(out.tensor, a, b)
+
+    @few
+    def test_equal_bits_from_run_to_run(self, device) -> None:
+        a, b = values((64, 32, 64), device, 0), values((64, 48, 64), device, 1)
+        results = [torch.empty((32, 48), device=device) for _ in range(3)]
+        for d in results:
+            deep_gemm.einsum(self.EXPR, a, b, d)
+        self.check(results[0], a, b)
+        assert all(torch.equal(d, results[0]) for d in results)
+
+    @few
+    def test_batch_invariance(self, device, batch_invariant) -> None:
+        """A row's bits do not depend on how many others there are."""
+        a, b = values((40, 300, 64), device, 0), values((40, 48, 64), device, 1)
+        whole, some = (torch.empty((rows, 48), device=device) for rows in (300, 16))
+        deep_gemm.einsum(self.EXPR, a, b, whole)
+        deep_gemm.einsum(self.EXPR, a[:, :16].contiguous(), b, some)
+        assert torch.equal(some, whole[:16])
+
+    @few
+    @pytest.mark.parametrize(("batch", "k"), [(0, 64), (3, 0)])
+    def test_without_summands_d_becomes_c_or_zero(self, device, batch, k) -> None:
+        a, b = values((batch, 5, k), device, 0), values((batch, 8, k), device, 1)
+        out = GuardedOutput((5, 8), torch.float32, device)
+        deep_gemm.einsum(self.EXPR, a, b, out.tensor)
+        assert (out.tensor == 0).all()
+        c = added_to(out)
+        out.tensor.fill_(float("nan"))
+        deep_gemm.einsum(self.EXPR, a, b, out.tensor, c=c)
+        assert torch.equal(out.tensor, c)
+
+    @few
+    def test_without_rows_there_is_nothing_to_do(self, device) -> None:
+        out = GuardedOutput((5, 8), torch.float32, device)
+        a, b = values((3, 5, 64), device, 0), values((3, 8, 64), device, 1)
+        deep_gemm.einsum(self.EXPR, a[:, :0], b, out.tensor[:0])
+        deep_gemm.einsum(self.EXPR, a, b[:, :0], out.tensor[:, :0])
+        out.assert_untouched()
+
+    @few
+    def test_refusals(self, device) -> None:
+        a, b = values((3, 16, 64), device, 0), values((3, 24, 64), device, 1)
+        out = GuardedOutput((16, 24), torch.float32, device)
+        for wrong, message in [
+            ({"a": a[0]}, r"a must be \[b, m, k\], but has shape \[16, 64\]"),
+            ({"b": b[:2]}, "bmk,bnk->mn: b has b=2 but a has b=3"),
+            ({"b": b[..., :56]}, "bmk,bnk->mn: b has k=56 but a has k=64"),
+            ({"d": out.tensor[:, :16]}, r"d must be \[m, n\] = \[16, 24\], but has shape \[16, 16\]"),
+            ({"c": out.tensor[:8]}, "c must have d's shape"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                deep_gemm.einsum(self.EXPR, **{"a": a, "b": b, "d": out.tensor} | wrong)
+        with pytest.raises(TypeError, match="a must be bfloat16, but is float32"):
+            deep_gemm.einsum(self.EXPR, a.float(), b, out.tensor)
+        out.assert_untouched()
 
 
 @few

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from bf16_inputs import values
 from inputs import GuardedOutput, Operand, random_blocks, random_rows, random_values
-from reference import BF16_TOLERANCES, TOLERANCES, assert_matches, product_nt
+from reference import BF16_TOLERANCES, TOLERANCES, Product, assert_matches, product_nt
 
 import deep_gemm
 
@@ -79,6 +79,12 @@ def bf16_batch(expr: str, batch: int, m: int, n: int, k: int, device: torch.devi
 def fp8_batch(expr: str, batch: int, m: int, n: int, k: int, device: torch.device, per_row_b: bool = False) -> Batch:
     quantise = random_rows if per_row_b else random_blocks
     return Batch(expr, random_rows((batch, m, k), device, 0), quantise((batch, n, k), device, 1), device)
+
+
+def sum_of_products(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None = None) -> Product:
+    """The reference of 'bmk,bnk->mn': one product, along the K of all matrices."""
+    rows = (x.permute(1, 0, 2).reshape(x.shape[1], -1) for x in (a, b))
+    return product_nt(*rows, c)
 
 
 def added_to(out: GuardedOutput, seed: int = 2) -> torch.Tensor:
