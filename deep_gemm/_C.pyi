@@ -220,6 +220,22 @@ def fp8_gemm(
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """
 
+def fp8_gemm_in_heads(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    d: Tensor,
+    head_splits: Sequence[int],
+    recipe: Sequence[int] | None,
+    compiled_dims: int,
+    /,
+) -> bool:
+    """A B^T, written in heads: of each, `left` columns of D, `mid` that stay as they are, `right` columns.
+
+    False where K is 0: nothing is launched, and the caller makes what is written zero.
+    """
+
 def bf16_gemm(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None, layout: int, /) -> bool:
     """`fp8_gemm` of BF16 operands, which may be MN-major: no scales."""
 

@@ -22,6 +22,7 @@ from .gemm import (
     fp8_fp4_gemm_tt,
     fp8_gemm_nn,
     fp8_gemm_nt,
+    fp8_gemm_nt_skip_head_mid,
     fp8_gemm_tn,
     fp8_gemm_tt,
 )
@@ -49,7 +50,6 @@ from .planned import (
     fp8_fp4_mega_moe,
     fp8_fp4_mqa_logits,
     fp8_fp4_paged_mqa_logits,
-    fp8_gemm_nt_skip_head_mid,
     fp8_mqa_logits,
     fp8_paged_mqa_logits,
     get_paged_mqa_logits_metadata,

@@ -24,6 +24,7 @@ LENDING = {
     "bf16_gemm": 2,
     "fp8_einsum": 5,
     "fp8_gemm": 4,
+    "fp8_gemm_in_heads": 4,
     "k_grouped_bf16_gemm": 2,
     "k_grouped_fp8_gemm": 4,
     "m_grouped_bf16_gemm_contiguous": 2,

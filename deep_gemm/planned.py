@@ -16,7 +16,6 @@ __all__ = [
     "fp8_fp4_mega_moe",
     "fp8_fp4_mqa_logits",
     "fp8_fp4_paged_mqa_logits",
-    "fp8_gemm_nt_skip_head_mid",
     "fp8_mqa_logits",
     "fp8_paged_mqa_logits",
     "get_paged_mqa_logits_metadata",
@@ -41,12 +40,6 @@ def _planned(name: str, missing: str, instead: str) -> Callable[..., NoReturn]:
     function.__doc__ = f"Raises NotImplementedError: {missing}. Use {instead}."
     return function
 
-
-fp8_gemm_nt_skip_head_mid = _planned(
-    "fp8_gemm_nt_skip_head_mid",
-    "no kernel leaves gaps between the heads of D",
-    "fp8_gemm_nt into a tensor without gaps, and copy its heads to their places",
-)
 
 _FP4 = "FP4 operands are multiplied by Blackwell's tensor cores, for which there are no kernels"
 _FP8_INSTEAD = "on operands that deep_gemm.utils casts to FP8"

@@ -80,6 +80,14 @@ void check_scaling(const Scaling& scaling, std::span<const Scaling> listed, cons
             ScalingText{scaling}, ": see recipe");
 }
 
+/// Columns of a D that is written in heads.
+int64_t columns_of_d(int64_t n, const HeadSplits& heads) {
+    if (heads.written() == 0) return n;
+    require(n % heads.written() == 0, "b must have N a multiple of the columns of a head, ", heads.left, " + ",
+            heads.right, " of head_splits, but has N=", n);
+    return n + n / heads.written() * int64_t{heads.skipped};
+}
+
 /// Which the kernel reads K-major: any K-major lines, or MN-major ones, which are transposed on the way and take any K.
 /// So do rows that start at multiples of 16 bytes.
 void check_transposable(Matrix& matrix, Element type, const char* name, const char* mn) {
@@ -242,9 +250,21 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
     check_scalings(p);
 }
 
+HeadSplits check_head_splits(std::span<const int64_t> splits) {
+    require(splits.size() == 3, "head_splits must be three numbers of columns (left, mid, right), but are ",
+            splits.size());
+    for (const int64_t columns : splits)
+        require(columns >= 0, "head_splits must not be negative, but one is ", columns);
+    require(splits[0] < INT32_MAX / 4 && splits[2] < INT32_MAX / 4, "head_splits are too large");
+    require(splits[0] + splits[2] > 0, "head_splits must leave columns to write, but left and right are 0");
+    return {.left = to_int32(splits[0], "head_splits' left"),
+            .skipped = to_int32(splits[1], "head_splits' mid"),
+            .right = to_int32(splits[2], "head_splits' right")};
+}
+
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                      const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
-                     const OperandLayout& layout) {
+                     const OperandLayout& layout, const HeadSplits& heads) {
     GemmCall call = start_call(a, b);
     call.a = matrix_of(a.data, "a", false, layout.a_transposed ? "[K, M]" : "[M, K]", layout.a_transposed);
     call.b = matrix_of(b.data, "b", false, layout.b_transposed ? "[K, N]" : "[N, K]", layout.b_transposed);
@@ -252,8 +272,10 @@ GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const T
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     check_output(call, d, c, last_axes(false), "[M, N]");
-    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
-            describe_shape(d));
+    const int32_t columns = to_int32(columns_of_d(p.n, heads), "d's number of columns");
+    require(call.d.rows == p.m && call.d.cols == columns, "d must be [M, ", heads.any() ? "columns of all heads" : "N",
+            "] = [", p.m, ", ", columns, "], but has shape ", describe_shape(d));
+    if (heads.any()) p.heads = heads;
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
     check_operands(call, a, b, rows, layout);
     require_operands_apart(d, a, b);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "../config/pairs.hpp"
 #include "call.hpp"
@@ -88,6 +89,9 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
 /// D[M, N] = C + A[M, K] B[N, K].T
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                      const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
-                     const OperandLayout& layout);
+                     const OperandLayout& layout, const HeadSplits& heads = {});
+
+/// Three numbers of columns, of which the outer ones are not both 0.
+HeadSplits check_head_splits(std::span<const int64_t> splits);
 
 }  // namespace deep_gemm

@@ -43,6 +43,7 @@ struct Problem {
     int32_t aligned_store = 1;  // D's base and rows start at multiples of 16 bytes
     // Bytes, see alignment_of; of an MN-major operand, between lines along M or N.
     int32_t row_alignment_a = kBestAlignment, row_alignment_b = kBestAlignment;
+    HeadSplits heads = {};        // of D's columns, where some between them are left out
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
     // The device's, and what the caller set for it (csrc/api/call_settings.hpp).

@@ -49,7 +49,7 @@ std::string kernel_name(const GemmConfig& c) {
     return concat(family(c.a.element), "_gemm_", name(c.arch), "_", grouping_name(c.grouping),
                   c.swap_ab ? "_swapped_" : "_", c.tile.rows, "x", c.tile.cols,
                   unless_one(c.cluster.size() == 1, "_cluster", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k),
-                  unless_one(c.sm90.k_warpgroups == 1, "_turns", c.sm90.k_warpgroups));
+                  unless_one(c.sm90.k_warpgroups == 1, "_turns", c.sm90.k_warpgroups), c.heads.any() ? "_heads" : "");
 }
 
 }  // namespace

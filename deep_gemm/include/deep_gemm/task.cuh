@@ -39,6 +39,21 @@ struct CompiledShape {
     constexpr bool operator==(const CompiledShape&) const = default;
 };
 
+/// Of D's columns, which belong to heads: each has `left`, then `skipped` that are not the product's and stay as they
+/// are, then `right`.
+struct HeadSplits {
+    int32_t left = 0, skipped = 0, right = 0;
+
+    constexpr bool operator==(const HeadSplits&) const = default;
+    constexpr bool any() const { return skipped > 0; }
+    constexpr int32_t written() const { return left + right; }
+    /// Where in D a column of the product lies.
+    constexpr int32_t place(int32_t col) const {
+        const int32_t head = col / written();
+        return col + (head + (col - head * written() >= left ? 1 : 0)) * skipped;
+    }
+};
+
 /// D[M, N] = C + A[M, K] B[N, K].T, scales applied.
 struct GemmTask {
     Grouping grouping = Grouping::dense;
@@ -47,6 +62,7 @@ struct GemmTask {
     Element output = Element::bf16;
     bool add_c = false;
     CompiledShape shape = {};
+    HeadSplits heads = {};
 
     constexpr bool operator==(const GemmTask&) const = default;
     /// Whether products of K blocks are scaled before they are added up.
