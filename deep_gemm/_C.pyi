@@ -31,6 +31,41 @@ def gemm(
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """
 
+def gemm_in_heads(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    head_splits: Sequence[int],
+    layout: int,
+    recipe: Sequence[int] | None,
+    /,
+) -> bool:
+    """A B^T, written in heads: of each, `left` columns of D, `mid` that stay as they are, `right` columns.
+
+    False where K is 0: nothing is launched, and the caller makes what is written zero.
+    """
+
+def batched_forms() -> str:
+    """The einsum expressions that have a kernel, one a word, in the order of their numbers."""
+
+def einsum(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    c: Tensor | None,
+    form: int,
+    recipe: Sequence[int] | None,
+    /,
+) -> bool:
+    """A product for each matrix of a batch, or their sum.
+
+    False where K is 0: nothing is launched, and the caller makes D C or zero.
+    """
+
 def m_grouped_gemm_contiguous(
     a: Tensor,
     a_scales: Tensor | None,

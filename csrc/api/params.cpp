@@ -115,6 +115,13 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     params.likely_blocks = choice.likely_blocks;
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
+    if (c.grouping == Grouping::batch_sum) {
+        const int32_t blocks = ceil_div(static_cast<int32_t>(call.a.cols), c.tile.k);
+        params.matrix_blocks = FastDivisor(blocks);
+        params.k = static_cast<int32_t>(call.a.groups) * blocks * c.tile.k;
+    }
+    params.group_tiles =
+        FastDivisor(ceil_div(call.problem.m, c.super_tile_m()) * ceil_div(call.problem.n, c.super_tile_n()));
 }
 
 }  // namespace deep_gemm

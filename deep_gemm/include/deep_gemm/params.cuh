@@ -70,6 +70,8 @@ struct GemmParams {
     uint16_t zero_padding;          // contiguous layouts: rows of padding are written as zeros
     uint8_t fetched_columns;        // where D is added to: of so many (a power of two) the L2 is asked for one box,
     uint8_t fetched_ahead;          // so many shares of a tile before they are added
+    FastDivisor group_tiles;        // batches: of one matrix D
+    FastDivisor matrix_blocks;      // a sum over a batch: K blocks of one matrix of the operands
 };
 
 /// Operands of one K group: its K, extent.
