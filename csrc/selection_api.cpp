@@ -142,7 +142,13 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
         else if (name == "mn_major_a" || name == "mn_major_b")
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
         else if (name == "bf16")
-            element = value != 0 ? Element::bf16 : Element::e4m3;
+            element = value != 0 ? Element::bf16 : element;
+        else if (name == "s8")
+            element = value != 0 ? Element::s8 : element;
+        else if (name == "s32_output")
+            p.output = value != 0 ? Element::s32 : p.output;
+        else if (name == "bias" || name == "fp32_bias")
+            p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
         else
             fail(ErrorKind::value, "a problem has no field ", name);
     };
@@ -156,8 +162,11 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
     p.a.element = p.b.element = element;
     const Pair& pair = pair_of(p);
     p.a.scaling = pair.scalings_a[0];
-    p.b.scaling = pair.scaled() && per_row_b ? kRowScales : pair.scalings_b[0];
-    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "FP8 operands are K-major");
+    p.b.scaling = per_row_b && lists<Scaling>(pair.scalings_b, kRowScales) ? kRowScales : pair.scalings_b[0];
+    if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
+    require(p.bias == Element::none || p.a.scaling.whole_k(), "a bias is of INT8 products with scales");
+    require(lists<Element>(pair.outputs, p.output), "no product of these operands has a D of ", name(p.output));
+    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * bytes_of(p.output, 1) % 16 == 0;
     if (p.grouping != Grouping::k_contiguous) check_packed_operands(p);

@@ -223,6 +223,26 @@ def fp8_gemm(
 def bf16_gemm(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None, layout: int, /) -> bool:
     """`fp8_gemm` of BF16 operands, which may be MN-major: no scales."""
 
+def int8_gemm(
+    a: Tensor,
+    sfa: Tensor | None,
+    scale_a: int | None,
+    b: Tensor,
+    sfb: Tensor | None,
+    scale_b: int | None,
+    d: Tensor,
+    c: Tensor | None,
+    bias: Tensor | None,
+    compiled_dims: int,
+    /,
+) -> bool:
+    """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
+    number; or of neither, and D int32.
+
+    False where K is 0, and where it is more than 131071 and there are scales: nothing is launched, and the caller makes
+    D C plus bias, or calls again with parts of K.
+    """
+
 # csrc/plans_api.cpp: plans by other ways than selection.
 
 def force_config(
@@ -262,7 +282,7 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
     "m_contiguous", "m_psum", "masked" (m is then max_m) or "k_contiguous" (k is then the sum of K).
 
     Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, bf16 (operands), mn_major_a and
-    mn_major_b (of BF16), add_c, in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default
+    mn_major_b (of BF16), s8 (operands), s32_output, bias (BF16) and fp32_bias (of s8), add_c, in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default
     of the calls). A config instead of the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
     cluster_k, turns.
     """

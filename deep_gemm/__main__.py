@@ -35,7 +35,7 @@ from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 def explain(arguments: argparse.Namespace) -> int:
     """Candidates, why each was refused, and the choice."""
     sizes = {"m": arguments.m, "n": arguments.n, "k": arguments.k}
-    fields = {**sizes, "num_sms": arguments.sms, "bf16": int(arguments.bf16)}
+    fields = {**sizes, "num_sms": arguments.sms, "bf16": int(arguments.bf16), "s8": int(arguments.int8)}
     lines = C.explain("dense", fields).splitlines()
     legal = [line for line in lines if ": refused" not in line]
     refused = [line for line in lines if ": refused" in line]
@@ -71,6 +71,9 @@ def precompile(arguments: argparse.Namespace) -> int:
         "fp32_output": int(arguments.fp32),
         "add_c": int(arguments.add_c),
         "bf16": int(arguments.bf16),
+        "s8": int(arguments.int8),
+        "bias": int(arguments.bias == "bf16"),
+        "fp32_bias": int(arguments.bias == "fp32"),
     }
     problems = [{"m": m, "n": n, "k": k} for n, k in arguments.weight for m in row_counts(arguments.max_m)]
     with jit.worker_threads() as pool:
@@ -176,14 +179,19 @@ def parse_arguments() -> argparse.Namespace:
     explained = command("explain", explain, "candidates for a shape, why each was refused, and the choice")
     explained.add_argument("--sms", type=extent, default=HOPPER_SMS, help="SMs that the kernel may use")
     explained.add_argument("--all", action="store_true", help="print every candidate")
-    explained.add_argument("--bf16", action="store_true", help="of BF16 operands instead of FP8")
+    operands = explained.add_mutually_exclusive_group()
+    operands.add_argument("--bf16", action="store_true", help="of BF16 operands instead of FP8")
+    operands.add_argument("--int8", action="store_true", help="of INT8 operands instead of FP8")
     compiled = command("precompile", precompile, "compile the kernels of weights, with or without a GPU", shape=False)
     compiled.add_argument("weight", type=weight, nargs="+", metavar="NxK", help="a weight's shape, as 7168x2048")
     compiled.add_argument("--max-m", type=extent, default=4096, help="the most rows (tokens) of a call")
     compiled.add_argument("--target", default=HOPPER_TARGET)
     compiled.add_argument("--sms", type=extent, default=HOPPER_SMS, help="SMs of the GPU that will run them")
     compiled.add_argument("--fp32", action="store_true", help="for FP32 output instead of BF16")
-    compiled.add_argument("--bf16", action="store_true", help="for BF16 operands instead of FP8")
+    operands = compiled.add_mutually_exclusive_group()
+    operands.add_argument("--bf16", action="store_true", help="for BF16 operands instead of FP8")
+    operands.add_argument("--int8", action="store_true", help="for INT8 operands instead of FP8")
+    compiled.add_argument("--bias", choices=["bf16", "fp32"], help="for calls of INT8 that pass a bias of this dtype")
     compiled.add_argument("--add-c", action="store_true", help="for calls that pass c")
     cached = command("cache", cache, "list, check and delete compiled kernels", shape=False)
     actions = cached.add_subparsers(dest="action", required=True)

@@ -22,6 +22,7 @@ LIBRARY = PACKAGE_DIRECTORY / "_C.so"
 LENDING = {
     "bf16_gemm": 2,
     "fp8_gemm": 4,
+    "int8_gemm": 6,
     "k_grouped_bf16_gemm": 2,
     "k_grouped_fp8_gemm": 4,
     "m_grouped_bf16_gemm_contiguous": 2,

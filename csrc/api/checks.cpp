@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ostream>
 #include <span>
+#include <vector>
 
 #include "call_settings.hpp"
 #include "dtypes.hpp"
@@ -55,21 +56,25 @@ std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
                << ")";
 }
 
-/// Elements that some pair of an architecture has, for errors: "float8_e4m3fn or bfloat16".
+/// Elements of a list without its unused places, for errors: "bfloat16, float32 or float16".
 struct ElementsText {
-    Arch arch;
-    bool scaled;
-    Element Pair::* member;
+    std::vector<Element> elements;
 };
 
-std::ostream& operator<<(std::ostream& out, const ElementsText& text) {
-    const char* separator = "";
-    for (const Pair& pair : kPairs) {
-        if (pair.arch != text.arch || pair.scaled() != text.scaled) continue;
-        out << separator << dtype_name(pair.*text.member);
-        separator = " or ";
-    }
+std::ostream& operator<<(std::ostream& out, ElementsText text) {
+    std::erase(text.elements, Element::none);
+    for (size_t i = 0; i < text.elements.size(); ++i)
+        out << (i == 0 ? "" : i + 1 < text.elements.size() ? ", " : " or ") << dtype_name(text.elements[i]);
     return out;
+}
+
+/// Elements in one place of the pairs that are wanted.
+template <typename Wanted>
+ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
+    ElementsText text;
+    for (const Pair& pair : kPairs)
+        if (wanted(pair)) text.elements.push_back(pair.*member);
+    return text;
 }
 
 void check_scaling(const Scaling& scaling, std::span<const Scaling> listed, const char* operand) {
@@ -121,21 +126,20 @@ int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
     return alignment_as_read(line_distances(matrix, wanted.element));
 }
 
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b) {
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Element sum) {
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
     p.arch = arch_of(Device::get(call.device).facts());
     const bool scaled = a.scales != nullptr;
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
-    const auto fits = [&](const Pair& pair) { return pair.arch == p.arch && pair.scaled() == scaled; };
-    const Element element = element_of(type_a);
-    require_type(std::ranges::any_of(kPairs, [&](const Pair& pair) { return fits(pair) && pair.a == element; }),
-                 "a must be ", ElementsText{p.arch, scaled, &Pair::a}, ", but is ", describe(type_a));
-    const auto* const pair = std::ranges::find_if(kPairs, [&](const Pair& each) {
-        return fits(each) && each.a == element && each.b == element_of(type_b);
-    });
-    require_type(pair != std::end(kPairs), "b must be ", ElementsText{p.arch, scaled, &Pair::b}, ", but is ",
-                 describe(type_b));
+    const Element element_a = element_of(type_a), element_b = element_of(type_b);
+    const auto fits = [&](const Pair& pair) { return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled); };
+    const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
+    require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
+                 describe(type_a));
+    const auto* const pair =
+        std::ranges::find_if(kPairs, [&](const Pair& each) { return fits_a(each) && each.b == element_b; });
+    require_type(pair != std::end(kPairs), "b must be ", elements_of(&Pair::b, fits_a), ", but is ", describe(type_b));
     require_device(b.data, "b", call.device, "a");
     p.a = {.element = pair->a, .scaling = pair->scalings_a[0]},
     p.b = {.element = pair->b, .scaling = pair->scalings_b[0]};
@@ -153,8 +157,8 @@ void check_output(GemmCall& call, const TensorView& d, const std::optional<Tenso
     Problem& p = call.problem;
     p.output = element_of(d.dtype());
     const std::span<const Element> outputs = pair_of(p).outputs;
-    require_type(lists(outputs, p.output), "d must be ", dtype_name(outputs[0]), " or ", dtype_name(outputs[1]),
-                 ", but is ", describe(d.dtype()));
+    require_type(p.output != Element::none && lists(outputs, p.output), "d must be ",
+                 ElementsText{{outputs.begin(), outputs.end()}}, ", but is ", describe(d.dtype()));
     require_device(d, "d", call.device, "a");
     call.d = matrix_of(d, "d", grouped, shape);
     require(call.d.col_stride == 1, "d must have N contiguous, but its strides are ", describe_strides(d));
@@ -215,13 +219,19 @@ Scales check_scales(const TensorView& sf, const char* name, const char* operand,
             .bytes = m.bytes};
 }
 
+void check_layouts(GemmCall& call) {
+    Problem& p = call.problem;
+    const MnMajor mn_major = pair_of(p).mn_major;
+    check_layout(call.a, p.a, mn_major, "a", "M");
+    check_layout(call.b, p.b, mn_major, "b", "N");
+    p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = row_alignment(call.b, p.b);
+}
+
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
                     const OperandLayout& layout) {
     Problem& p = call.problem;
     const Pair& pair = pair_of(p);
-    check_layout(call.a, p.a, pair.mn_major, "a", "M");
-    check_layout(call.b, p.b, pair.mn_major, "b", "N");
-    p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = row_alignment(call.b, p.b);
+    check_layouts(call);
     if (!pair.scaled()) return;
     p.a.scaling.rows = static_cast<int32_t>(rows.a), p.b.scaling.rows = static_cast<int32_t>(rows.b);
     call.scales_a =
@@ -232,10 +242,8 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
     check_scaling(p.b.scaling, pair.scalings_b, "b");
 }
 
-GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                     const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
-                     const OperandLayout& layout) {
-    GemmCall call = start_call(a, b);
+void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                        const std::optional<TensorView>& c, const OperandLayout& layout) {
     call.a = matrix_of(a.data, "a", false, layout.a_transposed ? "[K, M]" : "[M, K]", layout.a_transposed);
     call.b = matrix_of(b.data, "b", false, layout.b_transposed ? "[K, N]" : "[N, K]", layout.b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
@@ -244,6 +252,14 @@ GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const T
     check_output(call, d, c, false, "[M, N]");
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
             describe_shape(d));
+}
+
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                     const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
+                     const OperandLayout& layout) {
+    GemmCall call = start_call(a, b);
+    check_dense_shapes(call, a, b, d, c, layout);
+    Problem& p = call.problem;
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
     check_operands(call, a, b, rows, layout);
     require_operands_apart(d, a, b);

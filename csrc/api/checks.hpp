@@ -35,8 +35,8 @@ struct OperandArgument {
     const TensorView* scales = nullptr;
 };
 
-/// A call on the device of `a`, of a pair of formats that this device multiplies.
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b);
+/// A call on the device of `a`, of a pair of formats that this device multiplies and adds up so.
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Element sum = Element::fp32);
 
 /// The pair of a call that was started.
 const Pair& pair_of(const Problem& problem);
@@ -68,6 +68,13 @@ struct OperandLayout {
 inline OperandLayout operand_layout(int64_t bits) {
     return {.a_transposed = (bits & kATransposed) != 0, .b_transposed = (bits & kBTransposed) != 0};
 }
+
+/// What dense products share: shapes, D and C.
+void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                        const std::optional<TensorView>& c, const OperandLayout& layout);
+
+/// How operands lie.
+void check_layouts(GemmCall& call);
 
 /// What dense and M-grouped products share once shapes are known: strides, and scales where there are any.
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,

@@ -98,7 +98,8 @@ inline constexpr auto kFieldsOf<Operand> = std::tuple{
 template <>
 inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
     Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},   Field{"b", &GemmTask::b, true},
-    Field{"output", &GemmTask::output, true}, Field{"add_c", &GemmTask::add_c}, Field{"shape", &GemmTask::shape},
+    Field{"output", &GemmTask::output, true}, Field{"add_c", &GemmTask::add_c}, Field{"bias", &GemmTask::bias},
+    Field{"shape", &GemmTask::shape},
 };
 template <>
 inline constexpr auto kFieldsOf<TilePlan> = std::tuple{

@@ -18,9 +18,11 @@ struct Pair {
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
     Scaling scalings_a[2], scalings_b[2];
-    Element outputs[2];
+    Element outputs[4];  // s32: of operands without scales
 
     constexpr bool scaled() const { return scalings_a[0].any(); }
+    /// Whether operands may come with scales, or without: exact sums are of use without.
+    constexpr bool takes(bool scales) const { return scaled() == scales || sum == Element::s32; }
 };
 
 inline constexpr Pair kPairs[] = {
@@ -40,7 +42,16 @@ inline constexpr Pair kPairs[] = {
      .scalings_a = {kUnscaled},
      .scalings_b = {kUnscaled},
      .outputs = {Element::bf16, Element::fp32}},
+    {.arch = Arch::sm90,
+     .a = Element::s8,
+     .b = Element::s8,
+     .sum = Element::s32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kWholeRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::s32}},
 };
+static_assert(std::ranges::all_of(kPairs, [](const Pair& pair) { return pair.sum == sum_of(pair.a); }));
 
 /// The table's row for these elements; none where there is no such product.
 constexpr const Pair* find_pair(Arch arch, Element a, Element b) {

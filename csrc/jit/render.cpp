@@ -36,7 +36,9 @@ std::string render_value(const Value& value) {
 }
 
 /// What functions for operands of this element are called.
-std::string_view family(Element element) { return element == Element::e4m3 ? "fp8" : name(element); }
+std::string_view family(Element element) {
+    return element == Element::e4m3 ? "fp8" : element == Element::s8 ? "int8" : name(element);
+}
 
 /// What profilers show: "fp8_gemm_sm90_masked_swapped_64x112_cluster1x2x1". The tile is written as `explain` does.
 std::string kernel_name(const GemmConfig& c) {

@@ -22,16 +22,17 @@ constexpr int32_t col_groups(const GemmConfig& c) {
     return (c.swap_ab ? store_chunk(c).outer : store_chunk(c).inner) / Fragment16x8::kCols;
 }
 
-/// One chunk of this warp's 16 rows as FP32 into a staging buffer, in the swizzled layout that the store's box has.
+/// One chunk of this warp's 16 rows as FP32 or s32 into a staging buffer, in the swizzled layout that the store's box
+/// has.
 template <GemmConfig c>
-DG_DEVICE void stage_fp32(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
+DG_DEVICE void stage_32_bits(uint32_t buffer, const Results<c>& total, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
     const int32_t lane = ptx::lane(), row = Fragment16x8::row(lane), col = Fragment16x8::col(lane);
     if constexpr (c.swap_ab) {
 #pragma unroll
         for (int32_t j = 0; j < kColGroups; ++j) {
-            const float* values = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
+            const auto* values = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
 #pragma unroll
             for (int32_t h = 0; h < 2; ++h) {
                 const int32_t offset =
@@ -47,8 +48,8 @@ DG_DEVICE void stage_fp32(uint32_t buffer, const Accumulators<c>& total, int32_t
         const bool odd = row % 2 != 0;
 #pragma unroll
         for (int32_t j = 0; j < kColGroups; ++j) {
-            const float* mine = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
-            const float* other = total + Fragment16x8::pair(chunk * kColGroups + (j ^ kOther), 0);
+            const auto* mine = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
+            const auto* other = total + Fragment16x8::pair(chunk * kColGroups + (j ^ kOther), 0);
 #pragma unroll
             for (int32_t h = 0; h < 2; ++h) {
                 const uint32_t offset =
@@ -68,7 +69,7 @@ struct KeptBits {
 
 /// The same as BF16.
 template <GemmConfig c>
-DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t chunk, const KeptBits& kept) {
+DG_DEVICE void stage_bf16(uint32_t buffer, const Results<c>& total, int32_t chunk, const KeptBits& kept) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
     constexpr int32_t kGroupBytes = Fragment16x8::kCols * 2, kHalfRows = Fragment16x8::kHalfRows;
@@ -92,10 +93,10 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t
 }
 
 template <GemmConfig c>
-DG_DEVICE void stage_chunk(uint32_t buffer, const Accumulators<c>& total, int32_t chunk, const KeptBits& kept) {
+DG_DEVICE void stage_chunk(uint32_t buffer, const Results<c>& total, int32_t chunk, const KeptBits& kept) {
     static_assert(!marks_padding(c) || c.output == Element::bf16, "FP32 of experts is stored from registers");
-    if constexpr (c.output == Element::fp32)
-        stage_fp32<c>(buffer, total, chunk);
+    if constexpr (bits(c.output) == 32)
+        stage_32_bits<c>(buffer, total, chunk);
     else
         stage_bf16<c>(buffer, total, chunk, kept);
 }
@@ -165,7 +166,7 @@ public:
     DG_DEVICE void begin() const {}
     DG_DEVICE void end() const {}
 
-    DG_DEVICE void write(const Accumulators<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
+    DG_DEVICE void write(const Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams& params) {
         constexpr StoreChunk kChunk = store_chunk(c);
         constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
@@ -218,7 +219,7 @@ public:
         phase_ ^= 1;
     }
 
-    DG_DEVICE void write(const Accumulators<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
+    DG_DEVICE void write(const Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams&) const {
         constexpr StoreChunk kChunk = store_chunk(c);
         __syncwarp();  // lanes may have waited, and read C, one by one

@@ -4,6 +4,7 @@
 #include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
+#include <deep_gemm/ptx/wgmma_integer.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
 namespace deep_gemm {
@@ -17,9 +18,8 @@ DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
 }
 
 /// Issue the wgmma of one K block: 64 rows x kCols, four steps of 32 bytes. The first clears unless `accumulate`.
-template <GemmConfig c, int32_t kCols = c.tile.cols>
-DG_DEVICE void multiply_block(float (&d)[Fragment16x8::registers(kCols)], uint32_t rows, uint32_t cols,
-                              bool accumulate) {
+template <GemmConfig c, int32_t kCols = c.tile.cols, typename Sum>
+DG_DEVICE void multiply_block(Sum (&d)[Fragment16x8::registers(kCols)], uint32_t rows, uint32_t cols, bool accumulate) {
     constexpr bool kMnMajorRows = c.rows_operand().mn_major(), kMnMajorCols = c.cols_operand().mn_major();
     const uint64_t rows_descriptor = operand_descriptor<kMnMajorRows>(rows),
                    cols_descriptor = operand_descriptor<kMnMajorCols>(cols);
@@ -34,6 +34,8 @@ DG_DEVICE void multiply_block(float (&d)[Fragment16x8::registers(kCols)], uint32
                        cols_step = cols_descriptor + step * (kMnMajorCols ? kAlongLines : kAlongSpan);
         if constexpr (c.a.element == Element::e4m3)
             ptx::Wgmma<kCols>::e4m3(d, rows_step, cols_step, accumulate || step);
+        else if constexpr (c.a.element == Element::s8)
+            ptx::WgmmaInteger<kCols>::s8_s8(d, rows_step, cols_step, accumulate || step);
         else
             ptx::Wgmma<kCols>::template bf16<kMnMajorRows, kMnMajorCols>(d, rows_step, cols_step, accumulate || step);
     }
@@ -43,8 +45,8 @@ DG_DEVICE void multiply_block(float (&d)[Fragment16x8::registers(kCols)], uint32
 }
 
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.
-template <int32_t kPending, int32_t kCount>
-DG_DEVICE void finish_block(float (&d)[kCount]) {
+template <int32_t kPending, int32_t kCount, typename Sum>
+DG_DEVICE void finish_block(Sum (&d)[kCount]) {
     ptx::wgmma_wait<kPending>();
 #pragma unroll
     for (int32_t i = 0; i < kCount; ++i) ptx::pin(d[i]);
