@@ -1,7 +1,9 @@
-// What Python's deep_gemm/layout.py calls. Results are allocated there; here they are checked and filled.
+// What Python's deep_gemm/layout.py calls. Results are allocated there; here they are checked and filled. And the
+// transposing kernel by itself, for tests and benchmarks.
 #include "api/lender.hpp"
 #include "api/scale_layout.hpp"
 #include "api/tensors.hpp"
+#include "api/transpose.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -16,7 +18,7 @@ bool is_word(const TensorView& tensor) {
 
 template <typename Word>
 Word* words_of(const TensorView& tensor) {
-    return reinterpret_cast<Word*>(data_of(tensor));
+    return reinterpret_cast<Word*>(tensor.data());
 }
 
 /// sf [groups, source rows, k] in any strides -> out [groups, rows, words], MN-major with rows padded to `padded_rows`.
@@ -73,9 +75,46 @@ void transform_k_grouped(const TensorView& sf, const TensorView& layout, const T
 /// Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell.
 int64_t arch_major(const TensorView& tensor) { return device_of(tensor).facts().arch_major; }
 
+void transpose(const TensorView& source, const TensorView& target, const OptionalTensor& ks, int64_t psum_alignment) {
+    require_type(source.dtype().bits == 8 && target.dtype().bits == 8, "source and target must have one-byte elements");
+    const DeviceId id = device_id_of(source, "source");
+    require_device(target, "target", id, "source");
+    const Matrix from = matrix_of(source, "source", true, "[G, K, MN]", true),
+                 to = matrix_of(target, "target", true, "[G, MN, K]");
+    require(from.row_stride == 1 || from.rows == 1, "source must have MN contiguous, but its strides are ",
+            describe_strides(source));
+    require(to.groups == from.groups && to.rows == from.rows, "target must be [G, MN, at least K] for source ",
+            describe_shape(source), ", but has shape ", describe_shape(target));
+    require(to.col_stride == 1 && to.row_stride % 16 == 0 && (to.groups == 1 || to.group_stride % 16 == 0) &&
+                reinterpret_cast<uintptr_t>(to.data) % 16 == 0,
+            "target's rows must start at multiples of 16 bytes, but its strides are ", describe_strides(target));
+    if (from.rows == 0 || from.cols == 0 || from.groups == 0) return;
+    KGroupLayout groups{};
+    int64_t k_tiles = (from.cols + kTransposeTile - 1) / kTransposeTile;
+    if (ks) {
+        const TensorView& layout = *ks;
+        require_type(is_int32(layout.dtype()), "ks must be int32, but is ", describe(layout.dtype()));
+        require(layout.ndim() == 1, "ks must be [groups], but has shape ", describe_shape(layout));
+        require_device(layout, "ks", id, "source");
+        require(from.groups == 1 && to.cols % kTransposeTile == 0,
+                "K groups want one matrix, and a target whose K is a multiple of 128");
+        groups = {.values = reinterpret_cast<const int32_t*>(layout.data()),
+                  .num_groups = to_int32(layout.size(0), "the number of groups"),
+                  .psum_alignment = to_int32(psum_alignment, "the alignment"),
+                  .k_end = to_int32(from.cols, "K"),
+                  .block_end = to_int32(to.cols / kTransposeTile, "the number of blocks")};
+        k_tiles = to.cols / kTransposeTile;
+    } else {
+        require(to.cols >= (from.cols + 15) / 16 * 16, "target's rows must have room for K=", from.cols,
+                " rounded up to 16, but have ", to.cols);
+    }
+    launch_transpose(Device::get(id), from, to, k_tiles, ks ? &groups : nullptr, current_stream(id));
+}
+
 }  // namespace
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(scale_layout_transform, deep_gemm::transform);
 DEEP_GEMM_EXPORT(scale_layout_transform_k_grouped, deep_gemm::transform_k_grouped);
 DEEP_GEMM_EXPORT(scale_layout_arch_major, deep_gemm::arch_major);
+DEEP_GEMM_EXPORT(transpose, deep_gemm::transpose);

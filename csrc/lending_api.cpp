@@ -18,6 +18,7 @@
 #include "api/lender.hpp"
 #include "util/ffi.hpp"
 #include "util/python.hpp"
+#include "util/require.hpp"
 
 namespace deep_gemm {
 namespace {

@@ -1,12 +1,9 @@
 // Plans by other ways than selection, for tuning, benchmarks and tests: a config that is forced, a measuring that is
 // switched on or replaced. Bindings only.
-#include <tvm/ffi/string.h>
-
 #include <algorithm>
 
 #include "api/call_settings.hpp"
 #include "api/plan_cache.hpp"
-#include "config/pairs.hpp"
 #include "api/tensors.hpp"
 #include "config/dispatch.hpp"
 #include "config/pairs.hpp"
@@ -14,9 +11,6 @@
 
 namespace deep_gemm {
 namespace {
-
-using tvm::ffi::Optional;
-using tvm::ffi::String;
 
 /// Serve all calls on a device with this config (rows = 0: select again). For tuning and tests.
 void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k, int64_t swap_ab, int64_t rows,
@@ -47,12 +41,9 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
 
 /// Measure new problems on a device, or do not, whatever DG_AUTOTUNE says; forgets its plans. `measure` stands for the
 /// device's clock in tests: it is given a config's tile as text and returns microseconds.
-void set_autotune(bool simulated, int64_t index, bool on, Optional<tvm::ffi::TypedFunction<double(String)>> measure) {
+void set_autotune(bool simulated, int64_t index, bool on, std::optional<MeasureForTest> measure) {
     Device& device = Device::get({.simulated = simulated, .index = static_cast<int>(index)});
-    AutotuneMode mode{.on = on};
-    if (measure.has_value())
-        mode.measure = [call = measure.value()](const std::string& config) { return call(String(config)); };
-    PlanCache::of(device).set_autotune(std::move(mode));
+    PlanCache::of(device).set_autotune({.on = on, .measure = measure.value_or(nullptr)});
 }
 
 }  // namespace

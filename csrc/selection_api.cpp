@@ -1,10 +1,5 @@
 // Which kernel a problem gets, as source text: for `python -m deep_gemm`, precompiling and tests. Needs no
 // device.
-#include <tvm/ffi/container/array.h>
-#include <tvm/ffi/container/map.h>
-#include <tvm/ffi/string.h>
-
-#include <deep_gemm/arch/sm90_memory.cuh>
 
 #include <algorithm>
 #include <cstdint>
@@ -22,27 +17,20 @@
 namespace deep_gemm {
 namespace {
 
-using tvm::ffi::Any;
-using tvm::ffi::Array;
-using tvm::ffi::Map;
-using tvm::ffi::String;
-
 int32_t extent(int64_t value, const char* what) {
     require(value >= 1 && value < (int64_t{1} << 31), what, " must be between 1 and 2^31 - 1, but is ", value);
     return static_cast<int32_t>(value);
 }
 
 /// A config's kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}.
-Map<String, Any> kernel_of(const Choice& candidate) {
+Object kernel_of(const Choice& candidate) {
     const jit::KernelSource source = render(candidate);
-    Map<String, Any> facts;
-    facts.Set("name", String(source.name));
-    facts.Set("text", String(source.text));
-    facts.Set("smem_bytes", static_cast<int64_t>(plan_smem(candidate.config).bytes));
-    facts.Set("num_ctas", candidate.num_ctas);
-    facts.Set("threads", threads(candidate.config));
-    facts.Set("estimated_us", candidate.cost_us);
-    return facts;
+    return {{"name", source.name},
+            {"text", source.text},
+            {"smem_bytes", candidate.footprint.smem_bytes},
+            {"num_ctas", candidate.num_ctas},
+            {"threads", candidate.footprint.threads},
+            {"estimated_us", candidate.cost_us}};
 }
 
 /// A problem of any kind, and perhaps a config for it.
@@ -103,6 +91,22 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     return true;
 }
 
+/// "fp16" of both operands, "fp16_output" of D.
+bool set_element(Element& operands, Element& output, std::string_view name, int64_t value) {
+    for (const Pair& pair : kPairs) {
+        if (name == facts(pair.a).name) {
+            if (value != 0) operands = pair.a;
+            return true;
+        }
+        for (const Element each : pair.outputs) {
+            if (each == Element::none || name != concat(facts(each).name, "_output")) continue;
+            if (value != 0) output = each;
+            return true;
+        }
+    }
+    return false;
+}
+
 bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
     bool found = false;
     for_each_number(tiling, [&](const std::string& part, auto& number) {
@@ -118,8 +122,7 @@ bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
 
 /// What `fields` does not name is as in `Problem`; `compiled_dims` has bits 1, 2, 4 for M, N, K and is the calls'
 /// default otherwise.
-Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
-    const std::string_view kind(grouping.data(), grouping.size());
+Request request_of(const std::string& kind, const Object& fields) {
     Request request;
     auto& [p, tiling] = request;
     if (kind == "k_contiguous")
@@ -127,7 +130,7 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
     else if (kind != "dense")
         p.grouping = m_grouping(kind);
     bool per_row_b = false;
-    Element element = Element::e4m3;
+    Element element = Element::e4m3, output = Element::none;
     int64_t expected_m = 0, dims = p.grouping == Grouping::k_contiguous ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
         if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value)) return;
@@ -135,24 +138,16 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
             dims = value;
         else if (name == "expected_m")
             expected_m = value;
-        else if (name == "fp32_output")
-            p.output = value != 0 ? Element::fp32 : Element::bf16;
         else if (name == "per_row_b")
             per_row_b = value != 0;
         else if (name == "mn_major_a" || name == "mn_major_b")
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
-        else if (name == "bf16")
-            element = value != 0 ? Element::bf16 : element;
-        else if (name == "s8")
-            element = value != 0 ? Element::s8 : element;
-        else if (name == "s32_output")
-            p.output = value != 0 ? Element::s32 : p.output;
         else if (name == "bias" || name == "fp32_bias")
             p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
-        else
+        else if (!set_element(element, output, name, value))
             fail(ErrorKind::value, "a problem has no field ", name);
     };
-    for (const auto& [name, value] : fields) set(name, value);
+    for (const auto& [name, value] : fields) set(name, std::get<int64_t>(value));
     for (const int32_t value : {p.m, p.n, p.k, p.num_sms}) require(value > 0, "a problem needs m, n, k and num_sms");
     p.device_sms = p.num_sms;
     if (p.grouping == Grouping::k_contiguous) {  // see finish_k_grouped
@@ -161,11 +156,13 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
     }
     p.a.element = p.b.element = element;
     const Pair& pair = pair_of(p);
+    p.output = output == Element::none ? pair.outputs[0] : output;
+    require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
+            name(p.output));
     p.a.scaling = pair.scalings_a[0];
     p.b.scaling = per_row_b && lists<Scaling>(pair.scalings_b, kRowScales) ? kRowScales : pair.scalings_b[0];
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
     require(p.bias == Element::none || p.a.scaling.whole_k(), "a bias is of INT8 products with scales");
-    require(lists<Element>(pair.outputs, p.output), "no product of these operands has a D of ", name(p.output));
     require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * bytes_of(p.output, 1) % 16 == 0;
@@ -176,7 +173,7 @@ Request request_of(const String& grouping, const Map<String, int64_t>& fields) {
     return request;
 }
 
-Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
+Object problem_kernel(const std::string& grouping, const Object& fields) {
     const Request r = request_of(grouping, fields);
     if (r.tiling.tile_rows == 0) return kernel_of(select(r.problem));
     const Candidate forced = make_candidate(r.problem, r.tiling, /*tolerate_waste=*/true);
@@ -184,13 +181,40 @@ Map<String, Any> problem_kernel(String grouping, Map<String, int64_t> fields) {
     return kernel_of(finish(r.problem, forced));
 }
 
+/// The pair table: a pair a line, "key=value" by spaces, values by commas.
+std::string pairs() {
+    const auto joined = [](const auto& list, const auto& text_of) {
+        std::string text;
+        for (const auto& value : list)
+            if (const std::string one = text_of(value); !one.empty()) text += (text.empty() ? "" : ",") + one;
+        return text;
+    };
+    const auto scaling = [](const Scaling& s) {
+        return s.any() ? concat(name(s.type), ":", s.rows, "x", s.k) : std::string();
+    };
+    const auto element = [](Element e) { return e == Element::none ? std::string() : concat(name(e)); };
+    std::string text;
+    for (const Pair& pair : kPairs) {
+        std::string groupings;
+        for (size_t i = 0; i < std::size(Names<Grouping>::kValues); ++i)
+            if (pair.serves(static_cast<Grouping>(i)))
+                groupings += concat(groupings.empty() ? "" : ",", Names<Grouping>::kValues[i]);
+        text +=
+            concat("arch=", name(pair.arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
+                   " mn_major=", pair.mn_major == MnMajor::transposed ? "transposed" : "as_it_lies",
+                   " scalings_a=", joined(pair.scalings_a, scaling), " scalings_b=", joined(pair.scalings_b, scaling),
+                   " outputs=", joined(pair.outputs, element), " groupings=", groupings, "\n");
+    }
+    return text;
+}
+
 /// Every candidate, one a line.
-std::string explain_problem(String grouping, Map<String, int64_t> fields) {
+std::string explain_problem(const std::string& grouping, const Object& fields) {
     return explain(request_of(grouping, fields).problem);
 }
 
 /// Where clusters of CTAs begin to walk the tiles, if by GPC.
-Array<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
+std::vector<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
     require(num_sms >= 1 && num_sms <= INT32_MAX, "a device has SMs, not ", num_sms);
     require(clusters >= 0 && clusters <= kMostClusters, "up to ", kMostClusters, " clusters have places, not ",
             clusters);
@@ -198,7 +222,7 @@ Array<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
             "no cluster has ", size, " CTAs");
     const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
     const Places places = sm90::places_by_gpc(narrow(num_sms), narrow(clusters), narrow(size));
-    Array<int64_t> result;
+    std::vector<int64_t> result;
     for (int64_t cluster = 0; cluster < clusters; ++cluster) result.push_back(places[cluster]);
     return result;
 }
@@ -207,5 +231,6 @@ Array<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(places_by_gpc, deep_gemm::places_by_gpc);
+DEEP_GEMM_EXPORT(pairs, deep_gemm::pairs);
 DEEP_GEMM_EXPORT(explain, deep_gemm::explain_problem);
 DEEP_GEMM_EXPORT(problem_kernel, deep_gemm::problem_kernel);

@@ -1,7 +1,5 @@
 // What deep_gemm/settings.py calls: settings of one device or of all, by name, and the alignment of grouped layouts.
-#include <tvm/ffi/string.h>
-
-#include <string_view>
+#include <string>
 
 #include "api/call_settings.hpp"
 #include "api/generation.hpp"
@@ -9,8 +7,6 @@
 
 namespace deep_gemm {
 namespace {
-
-using tvm::ffi::String;
 
 struct Setting {
     const char* name;
@@ -28,10 +24,10 @@ constexpr Setting kSettings[] = {
     {"batch_invariant", &CallSettings::batch_invariant, 0, 1},
 };
 
-const Setting& setting_named(const String& name) {
+const Setting& setting_named(const std::string& name) {
     for (const Setting& setting : kSettings)
-        if (std::string_view(name.data(), name.size()) == setting.name) return setting;
-    fail(ErrorKind::value, "there is no setting ", std::string_view(name.data(), name.size()));
+        if (name == setting.name) return setting;
+    fail(ErrorKind::value, "there is no setting ", name);
 }
 
 int32_t checked(const Setting& setting, int64_t value) {
@@ -44,13 +40,13 @@ CallSettings& settings_of(bool simulated, int64_t index) {
     return CallSettings::of({.simulated = simulated, .index = simulated ? 0 : static_cast<int>(index)});
 }
 
-void set_call_setting(bool simulated, int64_t index, String name, int64_t value) {
+void set_call_setting(bool simulated, int64_t index, const std::string& name, int64_t value) {
     const Setting& setting = setting_named(name);
     (settings_of(simulated, index).*setting.value).store(checked(setting, value), std::memory_order_relaxed);
     Generation::advance();
 }
 
-void set_call_setting_everywhere(String name, int64_t value) {
+void set_call_setting_everywhere(const std::string& name, int64_t value) {
     const Setting& setting = setting_named(name);
     const int32_t new_value = checked(setting, value);
     for (CallSettings& device : CallSettings::of_every_device())
@@ -58,7 +54,7 @@ void set_call_setting_everywhere(String name, int64_t value) {
     Generation::advance();
 }
 
-int64_t get_call_setting(bool simulated, int64_t index, String name) {
+int64_t get_call_setting(bool simulated, int64_t index, const std::string& name) {
     return (settings_of(simulated, index).*setting_named(name).value).load(std::memory_order_relaxed);
 }
 

@@ -1,38 +1,30 @@
 // What deep_gemm/simulator.py calls: options of the CPU device, its reports, and runs of any PTX text. Bindings only.
-#include <tvm/ffi/container/array.h>
-#include <tvm/ffi/container/map.h>
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/string.h>
 
 #include <cstring>
 
 #include "api/generation.hpp"
 #include "device/simulator/simulator_device.hpp"
 #include "util/ffi.hpp"
+#include "util/require.hpp"
 
 namespace deep_gemm {
 namespace {
 
-using tvm::ffi::Any;
-using tvm::ffi::Array;
-using tvm::ffi::Bytes;
-using tvm::ffi::Map;
-using tvm::ffi::String;
+using ffi::Bytes;
+using Integers = std::vector<int64_t>;
 
-Map<String, Any> simulator_options() {
+Object simulator_options() {
     const simulator::DeviceOptions options = simulator::device_options();
-    Map<String, Any> values;
-    values.Set("target", String(options.target));
-    values.Set("num_sms", options.num_sms);
-    values.Set("schedule", String(simulator::name(options.run.schedule)));
-    values.Set("seed", static_cast<int64_t>(options.run.seed));
-    values.Set("hazards", String(simulator::name(options.run.hazards)));
-    values.Set("threads", options.run.threads);
-    return values;
+    return {{"target", options.target},
+            {"num_sms", options.num_sms},
+            {"schedule", simulator::name(options.run.schedule)},
+            {"seed", static_cast<int64_t>(options.run.seed)},
+            {"hazards", simulator::name(options.run.hazards)},
+            {"threads", options.run.threads}};
 }
 
-void set_simulator_options(const String& target, int64_t num_sms, const String& schedule, int64_t seed,
-                           const String& hazards, int64_t threads) {
+void set_simulator_options(const std::string& target, int64_t num_sms, const std::string& schedule, int64_t seed,
+                           const std::string& hazards, int64_t threads) {
     simulator::DeviceOptions options;
     options.target = target;
     options.num_sms = static_cast<int>(num_sms);
@@ -45,56 +37,53 @@ void set_simulator_options(const String& target, int64_t num_sms, const String& 
 }
 
 /// JSON list of {"kernel", "report"}, the newest launch last.
-String simulator_reports() {
+std::string simulator_reports() {
     std::string text = "[";
     for (const auto& [kernel, report] : simulator::reports())
         text += concat(text.size() > 1 ? ", " : "", "{\"kernel\": \"", kernel,
                        "\", \"report\": ", simulator::to_json(report), "}");
-    return String(text + "]");
+    return text + "]";
 }
 
 void clear_simulator_reports() { simulator::clear_reports(); }
 
-void shape_of(const Array<int64_t>& given, uint32_t* shape) {
+void shape_of(const Integers& given, uint32_t* shape) {
     require(given.size() <= 3, "a shape has at most three dimensions");
     for (size_t i = 0; i < given.size(); ++i) shape[i] = static_cast<uint32_t>(given[i]);
 }
 
 /// Run PTX text. `tensors` are the memory that it may touch, of which those with `writable` true it may write.
-String simulator_run(const String& ptx, const String& entry, const Array<int64_t>& grid, const Array<int64_t>& block,
-                     const Array<int64_t>& cluster, int64_t smem_bytes, const Bytes& params,
-                     const Array<tvm::ffi::Tensor>& tensors, const Array<int64_t>& writable, const String& schedule,
-                     int64_t seed, const String& hazards, int64_t threads) {
+std::string simulator_run(const std::string& ptx, const std::string& entry, const Integers& grid, const Integers& block,
+                          const Integers& cluster, int64_t smem_bytes, const Bytes& params,
+                          const std::vector<TensorView>& tensors, const Integers& writable, const std::string& schedule,
+                          int64_t seed, const std::string& hazards, int64_t threads) {
     require(tensors.size() == writable.size(), "each tensor needs a word on whether it may be written");
     std::vector<Extent> extents;
     for (size_t i = 0; i < tensors.size(); ++i) {
         const auto& tensor = tensors[i];
-        extents.push_back({tensor.data_ptr(),
-                           (static_cast<size_t>(tensor.numel()) * tensor.dtype().bits * tensor.dtype().lanes + 7) / 8,
-                           "tensor", writable[i] != 0});
+        extents.push_back({tensor.data(), tensor.contiguous_bytes(), "tensor", writable[i] != 0});
     }
     simulator::Launch launch;
-    const std::string entry_name = entry;
-    launch.entry = entry_name.empty() ? nullptr : entry_name.c_str();
+    launch.entry = entry.empty() ? nullptr : entry.c_str();
     shape_of(grid, launch.grid);
     shape_of(block, launch.block);
     shape_of(cluster, launch.cluster);
     launch.smem_bytes = static_cast<uint32_t>(smem_bytes);
-    launch.params = params.data();
-    launch.params_bytes = params.size();
+    launch.params = params.content.data();
+    launch.params_bytes = params.content.size();
     launch.extents = extents;
     simulator::Options options;
     options.schedule = simulator::parse_schedule(schedule);
     options.seed = static_cast<uint64_t>(seed);
     options.hazards = simulator::parse_hazard_mode(hazards);
     options.threads = static_cast<int>(threads);
-    const auto module = simulator::load(std::string_view(ptx.data(), ptx.size()));
-    return String(simulator::to_json(simulator::run(*module, launch, options)));
+    const auto module = simulator::load(ptx);
+    return simulator::to_json(simulator::run(*module, launch, options));
 }
 
 /// The 128 bytes of a tensor map; `strides_bytes` of dimensions 1 and up.
-Bytes simulator_tensor_map(int64_t address, int64_t type, const Array<int64_t>& sizes,
-                           const Array<int64_t>& strides_bytes, const Array<int64_t>& box, int64_t swizzle) {
+Bytes simulator_tensor_map(int64_t address, int64_t type, const Integers& sizes, const Integers& strides_bytes,
+                           const Integers& box, int64_t swizzle) {
     TensorMapSpec spec;
     spec.address = reinterpret_cast<void*>(address);
     spec.type = static_cast<TensorMapType>(type);
@@ -109,7 +98,7 @@ Bytes simulator_tensor_map(int64_t address, int64_t type, const Array<int64_t>& 
         if (i > 0) spec.strides_bytes[i - 1] = static_cast<uint64_t>(strides_bytes[i - 1]);
     }
     const EncodedTensorMap map = simulator::encode(spec);
-    return Bytes(reinterpret_cast<const char*>(&map), sizeof(map));
+    return {std::string(reinterpret_cast<const char*>(&map), sizeof(map))};
 }
 
 }  // namespace

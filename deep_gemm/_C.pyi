@@ -9,74 +9,92 @@ from typing import Any
 
 from torch import Tensor
 
-# csrc/grouped_api.cpp: products whose rows belong to experts.
+# csrc/products_api.cpp: products, one for each grouping. Which format the operands have, their dtypes and scales say.
+# Bits of `layout`: 1, 2, 4 compile M, N, K in; with 8 A is [K, M], with 16 B is [K, N]. A recipe says how many rows of
+# A, of B, and how much of K share a scale.
 
-def m_grouped_fp8_gemm_contiguous(
+def gemm(
     a: Tensor,
-    sfa: Tensor,
+    a_scales: Tensor | None,
     b: Tensor,
-    sfb: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    c: Tensor | None,
+    layout: int,
+    recipe: Sequence[int] | None = None,
+    recipe_a: Sequence[int] | None = None,
+    recipe_b: Sequence[int] | None = None,
+    /,
+) -> bool:
+    """D = C + A B^T for A [M, K] and B [N, K].
+
+    False where K is 0: nothing is launched, and the caller makes D C or zero.
+    """
+
+def int8_gemm(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    c: Tensor | None,
+    bias: Tensor | None,
+    layout: int,
+    a_scale: int | None,
+    b_scale: int | None,
+    /,
+) -> bool:
+    """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
+    number; or of neither, and D int32.
+
+    False where K is 0, and where it is more than 131071 and there are scales: nothing is launched, and the caller makes
+    D C plus bias, or calls again with parts of K.
+    """
+
+def m_grouped_gemm_contiguous(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
     d: Tensor,
     grouped_layout: Tensor,
-    recipe: Sequence[int] | None,
-    recipe_a: Sequence[int] | None,
-    recipe_b: Sequence[int] | None,
-    compiled_dims: int,
+    layout: int,
     psum: bool,
     zero_padding: bool,
     expected_m: int,
-    b_transposed: bool,
+    recipe: Sequence[int] | None = None,
+    recipe_a: Sequence[int] | None = None,
+    recipe_b: Sequence[int] | None = None,
     /,
 ) -> bool:
     """Experts' rows one after the other. False where K is 0: nothing is launched, and the caller makes D zero."""
 
-def m_grouped_fp8_gemm_masked(
+def m_grouped_gemm_masked(
     a: Tensor,
-    sfa: Tensor,
+    a_scales: Tensor | None,
     b: Tensor,
-    sfb: Tensor,
+    b_scales: Tensor | None,
     d: Tensor,
     masked_m: Tensor,
     expected_m: int,
-    recipe: Sequence[int] | None,
-    recipe_a: Sequence[int] | None,
-    recipe_b: Sequence[int] | None,
-    compiled_dims: int,
+    layout: int,
+    recipe: Sequence[int] | None = None,
+    recipe_a: Sequence[int] | None = None,
+    recipe_b: Sequence[int] | None = None,
     /,
 ) -> bool:
     """The first masked_m[g] rows of each expert. False where K is 0: nothing is launched; the caller makes D zero."""
 
-def m_grouped_bf16_gemm_contiguous(
+def k_grouped_gemm(
     a: Tensor,
+    a_scales: Tensor | None,
     b: Tensor,
-    d: Tensor,
-    grouped_layout: Tensor,
-    compiled_dims: int,
-    psum: bool,
-    zero_padding: bool,
-    expected_m: int,
-    b_transposed: bool,
-    /,
-) -> bool:
-    """`m_grouped_fp8_gemm_contiguous` of BF16 operands."""
-
-def m_grouped_bf16_gemm_masked(
-    a: Tensor, b: Tensor, d: Tensor, masked_m: Tensor, expected_m: int, compiled_dims: int, /
-) -> bool:
-    """`m_grouped_fp8_gemm_masked` of BF16 operands."""
-
-# csrc/k_grouped_api.cpp: products whose groups split K.
-
-def k_grouped_fp8_gemm(
-    a: Tensor,
-    sfa: Tensor,
-    b: Tensor,
-    sfb: Tensor,
+    b_scales: Tensor | None,
     d: Tensor,
     ks: Sequence[int],
     grouped_layout: Tensor,
     c: Tensor | None,
-    compiled_dims: int,
+    layout: int,
     psum: bool,
     group_by_group: bool,
     /,
@@ -84,27 +102,6 @@ def k_grouped_fp8_gemm(
     """D[g] = C[g] + A_g B_g^T for A [sum_k, M] and B [sum_k, N], or flattened group by group [M, k_g] and [N, k_g].
 
     False where no group has any K: nothing is launched, and the caller makes D C or zero.
-    """
-
-def k_grouped_bf16_gemm(
-    a: Tensor,
-    b: Tensor,
-    d: Tensor,
-    ks: Sequence[int],
-    grouped_layout: Tensor,
-    c: Tensor | None,
-    compiled_dims: int,
-    psum: bool,
-    /,
-) -> bool:
-    """`k_grouped_fp8_gemm` of BF16 operands [sum_k, M] and [sum_k, N]; `ks` is needed."""
-
-# csrc/transpose_api.cpp
-
-def transpose(source: Tensor, target: Tensor, ks: Tensor | None, psum_alignment: int, /) -> None:
-    """One-byte elements: source [G, K, MN], MN contiguous -> target [G, MN, K up to 16], K contiguous. For tests.
-
-    With `ks` (G = 1), K groups, each of which starts at a multiple of 128 in the target and is filled up with zeros.
     """
 
 # csrc/settings_api.cpp: what later calls obey.
@@ -186,7 +183,13 @@ def jit_max_clusters(
 def raise_last_error() -> None:
     """Raise what a lending function of this thread has just failed with. Called by them alone."""
 
-# csrc/layout_api.cpp: scale layouts.
+# csrc/layout_api.cpp: scale layouts, and the transposing kernel.
+
+def transpose(source: Tensor, target: Tensor, ks: Tensor | None, psum_alignment: int, /) -> None:
+    """One-byte elements: source [G, K, MN], MN contiguous -> target [G, MN, K up to 16], K contiguous. For tests.
+
+    With `ks` (G = 1), K groups, each of which starts at a multiple of 128 in the target and is filled up with zeros.
+    """
 
 def scale_layout_transform(sf: Tensor, out: Tensor, padded_rows: int, row_granularity: int, encoding: int, /) -> None:
     """Scales [groups, rows, k] in any strides into `out`, MN-major; `encoding` is `enum class ScaleEncoding`."""
@@ -198,50 +201,6 @@ def scale_layout_transform_k_grouped(
 
 def scale_layout_arch_major(tensor: Tensor, /) -> int:
     """Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell."""
-
-# csrc/dense_api.cpp: dense products.
-
-def fp8_gemm(
-    a: Tensor,
-    sfa: Tensor,
-    b: Tensor,
-    sfb: Tensor,
-    d: Tensor,
-    c: Tensor | None,
-    recipe: Sequence[int] | None,
-    recipe_a: Sequence[int] | None,
-    recipe_b: Sequence[int] | None,
-    layout: int,
-    /,
-) -> bool:
-    """D = C + A B^T for A [M, K] and B [N, K]. Bits of `layout`: 1, 2, 4 compile M, N, K in; with 8 A is [K, M], with
-    16 B is [K, N].
-
-    False where K is 0: nothing is launched, and the caller makes D C or zero.
-    """
-
-def bf16_gemm(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None, layout: int, /) -> bool:
-    """`fp8_gemm` of BF16 operands, which may be MN-major: no scales."""
-
-def int8_gemm(
-    a: Tensor,
-    sfa: Tensor | None,
-    scale_a: int | None,
-    b: Tensor,
-    sfb: Tensor | None,
-    scale_b: int | None,
-    d: Tensor,
-    c: Tensor | None,
-    bias: Tensor | None,
-    compiled_dims: int,
-    /,
-) -> bool:
-    """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
-    number; or of neither, and D int32.
-
-    False where K is 0, and where it is more than 131071 and there are scales: nothing is launched, and the caller makes
-    D C plus bias, or calls again with parts of K.
-    """
 
 # csrc/plans_api.cpp: plans by other ways than selection.
 
@@ -274,6 +233,9 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 def explain(grouping: str, fields: Mapping[str, int], /) -> str:
     """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
 
+def pairs() -> str:
+    """The pair table (csrc/config/pairs.hpp): a pair a line, "key=value" by spaces, values by commas."""
+
 def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
     """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
 
@@ -281,9 +243,11 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
     """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
     "m_contiguous", "m_psum", "masked" (m is then max_m) or "k_contiguous" (k is then the sum of K).
 
-    Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, bf16 (operands), mn_major_a and
-    mn_major_b (of BF16), s8 (operands), s32_output, bias (BF16) and fp32_bias (of s8), add_c, in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default
-    of the calls). A config instead of the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
+    Fields: m, n, k, num_sms; groups, alignment, expected_m, per_row_b, mn_major_a and mn_major_b (of 16 bits), add_c,
+    in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default of the calls). Elements by
+    name: of operands (bf16, fp16, s8; FP8 otherwise) and of D (fp32_output, fp16_output, s32_output of s8 without
+    scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or fp32_bias. A config instead of the
+    selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
     cluster_k, turns.
     """
 

@@ -17,19 +17,9 @@ __all__ = ["C"]
 
 PACKAGE_DIRECTORY = Path(__file__).resolve().parent
 LIBRARY = PACKAGE_DIRECTORY / "_C.so"
-# Called in every layer of every step: these borrow their tensors (csrc/lending_api.cpp). With the place of the argument
-# that each writes.
-LENDING = {
-    "bf16_gemm": 2,
-    "fp8_gemm": 4,
-    "int8_gemm": 6,
-    "k_grouped_bf16_gemm": 2,
-    "k_grouped_fp8_gemm": 4,
-    "m_grouped_bf16_gemm_contiguous": 2,
-    "m_grouped_bf16_gemm_masked": 2,
-    "m_grouped_fp8_gemm_contiguous": 4,
-    "m_grouped_fp8_gemm_masked": 4,
-}
+# Called in every layer of every step: these borrow their tensors (csrc/lending_api.cpp).
+LENDING = ("gemm", "int8_gemm", "k_grouped_gemm", "m_grouped_gemm_contiguous", "m_grouped_gemm_masked")
+WRITTEN = 4  # the place of D among their arguments
 
 
 @contextlib.contextmanager
@@ -81,21 +71,21 @@ def _lend(module: Any) -> None:
     import torch
 
     exchange_api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    for name, written in LENDING.items():
+    for name in LENDING:
         function = getattr(module, name)
         if exchange_api is not None:
             # torch.autograd.graph.increment_version, without the 50 ns that it adds
             setattr(module, name, lending(module, name, exchange_api, torch._C._increment_version))
         else:
-            setattr(module, name, _counting(function, written))
+            setattr(module, name, _counting(function))
 
 
-def _counting(function: Any, written: int) -> Any:
+def _counting(function: Any) -> Any:
     from torch.autograd.graph import increment_version
 
     def call(*arguments: Any) -> bool:
         done: bool = function(*arguments)
-        increment_version(arguments[written])
+        increment_version(arguments[WRITTEN])
         return done
 
     return call
@@ -115,7 +105,7 @@ def lending(module: Any, name: str, exchange_api: object, count_writes: Callable
     return make(
         name.encode(),
         ctypes.cast(library[f"__tvm_ffi_{name}"], ctypes.c_void_p),
-        LENDING[name],
+        WRITTEN,
         getattr(module, name),
         exchange_api,
         module.raise_last_error,

@@ -30,7 +30,7 @@ Scaled = tuple[torch.Tensor, torch.Tensor]
 Recipe = tuple[int, int, int] | None
 OperandRecipe = tuple[int, int] | None
 
-_fp8_gemm = C.fp8_gemm
+_gemm = C.gemm
 
 
 class _Layouts(dict[str, int]):
@@ -77,7 +77,8 @@ def fp8_gemm_nt(
             are used as they are, others are brought into that layout first (E8M0 always, and as FP32).
         b: float8_e4m3fn `[N, K]`, likewise; with scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N,
             ceil(K / 128)]` with recipe (1, 1, 128).
-        d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written.
+        d: bfloat16, float32 or float16 `[M, N]`, N contiguous, any row stride. Written. In float16 what would round to
+            more than 65504 becomes infinite.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default on SM90, or (1, 1,
@@ -91,7 +92,7 @@ def fp8_gemm_nt(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _NT[compiled_dims]):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _NT[compiled_dims], recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 
@@ -120,7 +121,7 @@ def fp8_gemm_nn(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _NN[compiled_dims]):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _NN[compiled_dims], recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 
@@ -150,7 +151,7 @@ def fp8_gemm_tn(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _TN[compiled_dims]):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _TN[compiled_dims], recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 
@@ -180,7 +181,7 @@ def fp8_gemm_tt(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _fp8_gemm(a_data, a_scales, b_data, b_scales, d, c, recipe, recipe_a, recipe_b, _TT[compiled_dims]):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _TT[compiled_dims], recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 

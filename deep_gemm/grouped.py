@@ -13,7 +13,7 @@ import torch
 from ._extension import C
 from ._numbers import integer
 from ._product import product
-from .gemm import _COMPILED_DIMS, OperandRecipe, Recipe, Scaled
+from .gemm import _NN, _NT, OperandRecipe, Recipe, Scaled
 from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = [
@@ -26,8 +26,8 @@ __all__ = [
     "m_grouped_fp8_gemm_nt_masked",
 ]
 
-_contiguous = C.m_grouped_fp8_gemm_contiguous
-_masked = C.m_grouped_fp8_gemm_masked
+_contiguous = C.m_grouped_gemm_contiguous
+_masked = C.m_grouped_gemm_masked
 
 
 def _one_layout(grouped_layout: torch.Tensor | None, m_indices: torch.Tensor | None) -> torch.Tensor:
@@ -57,12 +57,11 @@ def _run_contiguous(
     recipe: Recipe,
     recipe_a: OperandRecipe,
     recipe_b: OperandRecipe,
-    compiled_dims: str,
+    layout: int,
     use_psum_layout: bool,
     ensure_zero_padding: bool,
     expected_m_for_psum_layout: int | None,
     m_indices: torch.Tensor | None,
-    b_transposed: bool,
 ) -> None:
     grouped_layout = _one_layout(grouped_layout, m_indices)
     (a_data, a_scales), (b_data, b_scales) = a, b
@@ -73,14 +72,13 @@ def _run_contiguous(
         b_scales,
         d,
         grouped_layout,
-        recipe,
-        recipe_a,
-        recipe_b,
-        _COMPILED_DIMS[compiled_dims],
+        layout,
         use_psum_layout,
         ensure_zero_padding,
         _hint(expected_m_for_psum_layout),
-        b_transposed,
+        recipe,
+        recipe_a,
+        recipe_b,
     ):
         _write_empty_product(d, grouped_layout if use_psum_layout else None)
 
@@ -129,8 +127,8 @@ def m_grouped_fp8_gemm_nt_contiguous(
             are, others are brought into that layout first).
         b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
             ceil(K / 128)]` with recipe (1, 1, 128).
-        d: bfloat16 or float32 `[M, N]`, N contiguous. Rows of experts are written, and padding rows as zeros: see
-            `ensure_zero_padding`.
+        d: bfloat16, float32 or float16 `[M, N]`, N contiguous. Rows of experts are written, and padding rows as
+            zeros: see `ensure_zero_padding`.
         grouped_layout: int32 on `a`'s device. `[M]`: the expert of each row, -1 for padding. With `use_psum_layout`,
             `[G]`: where each expert's real rows end; expert g + 1 starts at that value rounded up to the alignment.
             What no right caller hands over (an expert that starts elsewhere, ends that decrease) is refused on CPU
@@ -155,12 +153,11 @@ def m_grouped_fp8_gemm_nt_contiguous(
         recipe,
         recipe_a,
         recipe_b,
-        compiled_dims,
+        _NT[compiled_dims],
         use_psum_layout,
         ensure_zero_padding,
         expected_m_for_psum_layout,
         m_indices,
-        False,
     )
 
 
@@ -201,12 +198,11 @@ def m_grouped_fp8_gemm_nn_contiguous(
         recipe,
         recipe_a,
         recipe_b,
-        compiled_dims,
+        _NN[compiled_dims],
         use_psum_layout,
         ensure_zero_padding,
         expected_m_for_psum_layout,
         m_indices,
-        True,
     )
 
 
@@ -231,8 +227,8 @@ def m_grouped_fp8_gemm_nt_masked(
             from `masked_m[g]` on may hold anything, NaN included, in `a` and in its scales; no other row sees them.
         b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
             ceil(K / 128)]` with recipe (1, 1, 128).
-        d: bfloat16 or float32 `[G, max_m, N]`, N contiguous. Rows from `masked_m[g]` on are garbage as far as the
-            last tile of the expert reaches, and stay as they are beyond.
+        d: bfloat16, float32 or float16 `[G, max_m, N]`, N contiguous. Rows from `masked_m[g]` on are garbage as
+            far as the last tile of the expert reaches, and stay as they are beyond.
         masked_m: int32 `[G]` on `a`'s device, each from 0 to max_m. Negative ones are refused on CPU tensors, on GPUs
             with `DG_CHECK_LAYOUTS`.
         expected_m: rows of an expert to choose the kernel for. A hint: any counts give right results.
@@ -242,7 +238,7 @@ def m_grouped_fp8_gemm_nt_masked(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    layout = _COMPILED_DIMS[compiled_dims]
+    layout = _NT[compiled_dims]
     (a_data, a_scales), (b_data, b_scales) = a, b
     if not _masked(
         a_data,
@@ -252,10 +248,10 @@ def m_grouped_fp8_gemm_nt_masked(
         d,
         masked_m,
         integer("expected_m", expected_m),
+        layout,
         recipe,
         recipe_a,
         recipe_b,
-        layout,
     ):
         _write_empty_masked_product(d, masked_m)
 

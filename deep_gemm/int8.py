@@ -40,8 +40,8 @@ def int8_gemm_nt(
     """Dense INT8 GEMM: `d[m, n] = c[m, n] + float(sum_k a[m, k] b[n, k]) sfa[m] sfb[n] + bias[n]`.
 
     The sum is an exact integer. It is rounded to FP32, multiplied by a's scale, then by b's; bias and c are added, in
-    this order. Each of these steps rounds to FP32, and d is the result, rounded once more if it is bfloat16. Where K is
-    more than 131071, sums over 130944 of K each are exact; they are scaled, and added in FP32 in the order of K
+    this order. Each of these steps rounds to FP32, and d is the result, rounded once more where it has 16 bits. Where K
+    is more than 131071, sums over 130944 of K each are exact; they are scaled, and added in FP32 in the order of K
     (through a workspace of D's shape, unless d is float32).
 
     Args:
@@ -50,14 +50,14 @@ def int8_gemm_nt(
             in place; other rows, of which K must be a multiple of 16, are copied into a workspace first. M contiguous,
             any alignment: transposed into a workspace, because Hopper's tensor cores read integers along K only.
         b: int8 `[N, K]`, likewise, with one scale for all or one for each channel, `[N]` or `[N, 1]`.
-        d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written. Or int32, if a and b are plain tensors
-            without scales: then it is the sum itself, to which c is added. Such a sum wraps around where it leaves s32,
+        d: bfloat16, float16 or float32 `[M, N]`, N contiguous, any row stride. Written. Or int32, if a and b are plain
+            tensors without scales: then it is the sum itself, to which c is added. Such a sum wraps around where it leaves s32,
             which none does up to K = 131071.
         c: added; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the L2, which flushes
             subnormal numbers to zero.)
         recipe: None. Scales of groups along K and of blocks are not served yet.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
-        bias: bfloat16 or float32 `[N]`, added in FP32. None where d is int32.
+        bias: bfloat16, float16 or float32 `[N]`, added in FP32. None where d is int32.
 
     Asymmetric activations, a triple with zero points, are not served yet either, and refused.
 
@@ -70,7 +70,9 @@ def int8_gemm_nt(
             f"recipe must be None, but is {recipe}: int8_gemm_nt takes one scale for a tensor or one for each of its "
             "rows, none of groups along K or of blocks as yet"
         )
-    if not _int8_gemm(*_parts("a", a), *_parts("b", b), d, c, bias, _NT[compiled_dims]):
+    a_data, a_scales, a_scale = _parts("a", a)
+    b_data, b_scales, b_scale = _parts("b", b)
+    if not _int8_gemm(a_data, a_scales, b_data, b_scales, d, c, bias, _NT[compiled_dims], a_scale, b_scale):
         _finish(a, b, d, c, compiled_dims, bias)
 
 

@@ -17,7 +17,9 @@ from .gemm import _COMPILED_DIMS, Scaled, _write_empty_product
 
 __all__ = ["k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous"]
 
-_k_grouped_fp8_gemm = C.k_grouped_fp8_gemm
+_k_grouped_gemm = C.k_grouped_gemm
+
+Plain = tuple[torch.Tensor, None]  # data without scales
 
 
 def _sizes_and_layout(
@@ -40,14 +42,20 @@ def _sizes_and_layout(
     return [] if ks_cpu is None else [integer("ks_cpu", k) for k in ks_cpu], grouped_layout
 
 
+def _require_recipe(recipe: tuple[int, int, int]) -> None:
+    if tuple(recipe) != (1, 1, 128):
+        raise ValueError(
+            f"K-grouped products take scales per row of A and of B, recipe (1, 1, 128), but the recipe is {recipe}"
+        )
+
+
 def _run(
-    a: Scaled,
-    b: Scaled,
+    a: Scaled | Plain,
+    b: Scaled | Plain,
     d: torch.Tensor,
     ks_cpu: Sequence[int] | None,
     grouped_layout: torch.Tensor | None,
     c: torch.Tensor | None,
-    recipe: tuple[int, int, int],
     compiled_dims: str,
     use_psum_layout: bool,
     ks: Sequence[int] | None,
@@ -55,12 +63,8 @@ def _run(
     group_by_group: bool,
 ) -> None:
     sizes, layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
-    if tuple(recipe) != (1, 1, 128):
-        raise ValueError(
-            f"K-grouped products take scales per row of A and of B, recipe (1, 1, 128), but the recipe is {recipe}"
-        )
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _k_grouped_fp8_gemm(
+    if not _k_grouped_gemm(
         a_data,
         a_scales,
         b_data,
@@ -99,7 +103,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
             `ceil(k_g / 128)`. FP32, M contiguous and padded to 16 bytes: used as they are. `[M, blocks]` is taken as
             well; where both are equal, M is the dimension whose stride is 1, and the second one if none or both are.
         b: float8_e4m3fn `[sum_k, N]`, N contiguous; with scales `[blocks, N]` or `[N, blocks]`.
-        d: bfloat16 or float32 `[G, M, N]`, N contiguous. Written.
+        d: bfloat16, float32 or float16 `[G, M, N]`, N contiguous. Written.
         ks_cpu: each group's K, on the host: multiples of 16, or 0. Such a group gets c, or zero.
         grouped_layout: the same as int32 `[G]` on the device. This is what the kernels read, so that a captured graph
             may be replayed with other sizes that take as many rows and scales in all. Refused where it contradicts
@@ -118,7 +122,8 @@ def k_grouped_fp8_gemm_tn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    _run(a, b, d, ks_cpu, grouped_layout, c, recipe, compiled_dims, use_psum_layout, ks, ks_tensor, False)
+    _require_recipe(recipe)
+    _run(a, b, d, ks_cpu, grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor, False)
 
 
 @product()
@@ -150,4 +155,5 @@ def k_grouped_fp8_gemm_nt_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    _run(a, b, d, ks_cpu, grouped_layout, c, recipe, compiled_dims, use_psum_layout, ks, ks_tensor, True)
+    _require_recipe(recipe)
+    _run(a, b, d, ks_cpu, grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor, True)

@@ -53,8 +53,12 @@ def flat_arguments(kinds: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapp
             flat[name], flat[scales_name(name)] = kinds[name].halves(value)
         elif name not in OLDER_NAMES:
             flat[name] = value
-        elif value is not None:
-            flat[OLDER_NAMES[name]] = value
+    for older, newer in OLDER_NAMES.items():
+        if named.get(older) is None:
+            continue
+        if flat.get(newer) is not None:
+            raise TypeError(f"{older} is the older name of {newer}: give one of them, not both")
+        flat[newer] = named[older]
     return flat
 
 

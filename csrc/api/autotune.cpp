@@ -30,7 +30,7 @@ constexpr double kBudgetUs = 20e3;  // for all launches together: short kernels 
 
 struct Scratch {
     Workspace d = {};
-    tvm::ffi::Tensor flush = {};
+    Workspace flush = {};
 };
 
 /// Whether a candidate may write D itself: where each writes what the call writes, no more. Not where C is D, as what
@@ -81,7 +81,7 @@ std::optional<LaunchPlan> rehearse(Device& device, const Choice& candidate, cons
         launch(call, plan);
         return plan;
     } catch (const Error& error) {
-        std::fprintf(stderr, "deep_gemm: DG_AUTOTUNE leaves out %s: %s\n", tile_text(candidate.config).c_str(),
+        std::fprintf(stderr, "deep_gemm: DG_AUTOTUNE leaves out %s: %s\n", tile_text(candidate.tiling).c_str(),
                      error.what());
         return std::nullopt;
     }
@@ -102,7 +102,7 @@ std::vector<Measurement> measure(Device& device, const Tuning& tuning, const Gem
         if (const auto plan = rehearse(device, tuning.candidates[i], call, launch)) measured.push_back({i, *plan});
     if (measured.empty()) return measured;
     if (for_test) {
-        for (Measurement& m : measured) m.us = for_test(tile_text(m.plan.choice.config));
+        for (Measurement& m : measured) m.us = for_test(tile_text(m.plan.choice.tiling));
         return measured;
     }
     double round_us = 0;
@@ -114,7 +114,7 @@ std::vector<Measurement> measure(Device& device, const Tuning& tuning, const Gem
     const std::vector<double> times =
         device.time_launches(stream, launches,
                              {.rounds = static_cast<int>(std::clamp(kBudgetUs / round_us, 5.0, 25.0)),
-                              .flush = scratch.flush.data_ptr(),
+                              .flush = scratch.flush.data(),
                               .flush_bytes = static_cast<size_t>(kFlushL2s * device.facts().l2_bytes)});
     for (size_t i = 0; i < measured.size(); ++i) measured[i].us = times[i];
     return measured;
@@ -150,18 +150,18 @@ LaunchPlan tune(Device& device, const GemmCall& call, const LaunchPlan& pick, vo
     }
     const Tuning tuning = make_tuning(device, call.problem);
     GemmCall rehearsal = call;
-    if (scratch->d) rehearsal.d.data = static_cast<char*>(scratch->d->data_ptr());
+    if (scratch->d) rehearsal.d.data = scratch->d.data();
     const std::vector<Measurement> measured =
         measure(device, tuning, rehearsal, stream, *scratch, launch, plans.measure_for_test());
     if (measured.empty()) return pick;
     Measurement best = fastest(measured);
     std::string table;
     for (const Measurement& m : measured)
-        table += concat(table.empty() ? "" : "; ", tile_text(m.plan.choice.config), " ", m.us, " us (estimated ",
+        table += concat(table.empty() ? "" : "; ", tile_text(m.plan.choice.tiling), " ", m.us, " us (estimated ",
                         tuning.candidates[m.candidate].cost_us, ")");
     if (jit::settings().print_configs)
         std::fprintf(stderr, "deep_gemm: measured %s: %s. Best: %s\n", problem_text(call.problem).c_str(),
-                     table.c_str(), tile_text(best.plan.choice.config).c_str());
+                     table.c_str(), tile_text(best.plan.choice.tiling).c_str());
     // Processes that started together measured at once: the first to get here decides for all, so that they agree.
     if (const auto winner = find_winner(tuning, /*report=*/false); winner && *winner != best.candidate)
         best.plan = make_plan(device, tuning.candidates[*winner]);

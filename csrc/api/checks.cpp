@@ -15,7 +15,7 @@ namespace {
 void require_k(int64_t k, Element type) {
     const int64_t step = elements_in(type, kTmaAlignment);
     require(k % step == 0, "K must be a multiple of ", step, ", but is ", k,
-            ": pad A and B with zeros to K=", (k + step - 1) / step * step);
+            ": pad A and B with zeros to K=", round_up(k, step));
 }
 
 /// K or `mn` contiguous, in lines that do not overlap.
@@ -104,15 +104,15 @@ void check_either_major(Matrix& matrix, Element type, const char* name, const ch
 
 }  // namespace
 
-uint64_t line_distances(const Matrix& matrix, Element type) {
-    const bool mn_major = !is_k_major(matrix);
+uint64_t line_distances(const Matrix& matrix, const Operand& lying) {
+    const bool mn_major = lying.mn_major();
     const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
-    return bytes_of(type, static_cast<uint64_t>(lines > 1 ? line : 0) |
-                              static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
+    return bytes_of(lying.element, static_cast<uint64_t>(lines > 1 ? line : 0) |
+                                       static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
 }
 
-bool is_aligned(const Matrix& matrix, Element type) {
-    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, type)) % kTmaAlignment == 0;
+bool is_aligned(const Matrix& matrix, const Operand& lying) {
+    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, lying)) % kTmaAlignment == 0;
 }
 
 void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char* name, const char* mn) {
@@ -123,17 +123,21 @@ void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char
 
 int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
     if (is_transposed(matrix, wanted)) return kBestAlignment;
-    return alignment_as_read(line_distances(matrix, wanted.element));
+    return alignment_as_read(line_distances(matrix, wanted));
 }
 
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Element sum) {
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, Element sum) {
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
+    p.grouping = grouping;
     p.arch = arch_of(Device::get(call.device).facts());
-    const bool scaled = a.scales != nullptr;
+    const bool scaled = a.scales.has_value();
+    require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
     const Element element_a = element_of(type_a), element_b = element_of(type_b);
-    const auto fits = [&](const Pair& pair) { return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled); };
+    const auto fits = [&](const Pair& pair) {
+        return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping);
+    };
     const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
     require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
                  describe(type_a));
@@ -152,8 +156,7 @@ const Pair& pair_of(const Problem& problem) {
     return *pair;
 }
 
-void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped,
-                  const char* shape) {
+void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, bool grouped, const char* shape) {
     Problem& p = call.problem;
     p.output = element_of(d.dtype());
     const std::span<const Element> outputs = pair_of(p).outputs;
@@ -186,8 +189,8 @@ void check_output(GemmCall& call, const TensorView& d, const std::optional<Tenso
 void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b) {
     require_apart(d, a.data, "a");
     require_apart(d, b.data, "b");
-    if (a.scales != nullptr) require_apart(d, *a.scales, "a's scales");
-    if (b.scales != nullptr) require_apart(d, *b.scales, "b's scales");
+    if (a.scales) require_apart(d, *a.scales, "a's scales");
+    if (b.scales) require_apart(d, *b.scales, "b's scales");
 }
 
 Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
@@ -243,9 +246,10 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
 }
 
 void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                        const std::optional<TensorView>& c, const OperandLayout& layout) {
-    call.a = matrix_of(a.data, "a", false, layout.a_transposed ? "[K, M]" : "[M, K]", layout.a_transposed);
-    call.b = matrix_of(b.data, "b", false, layout.b_transposed ? "[K, N]" : "[N, K]", layout.b_transposed);
+                        const OptionalTensor& c, int64_t layout) {
+    const auto [a_transposed, b_transposed] = operand_layout(layout);
+    call.a = matrix_of(a.data, "a", false, a_transposed ? "[K, M]" : "[M, K]", a_transposed);
+    call.b = matrix_of(b.data, "b", false, b_transposed ? "[K, N]" : "[N, K]", b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
@@ -254,16 +258,15 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
             describe_shape(d));
 }
 
-GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                     const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
-                     const OperandLayout& layout) {
-    GemmCall call = start_call(a, b);
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
+                     const Granularities& rows, int64_t layout) {
+    GemmCall call = start_call(a, b, Grouping::dense);
     check_dense_shapes(call, a, b, d, c, layout);
     Problem& p = call.problem;
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
-    check_operands(call, a, b, rows, layout);
+    check_operands(call, a, b, rows, operand_layout(layout));
     require_operands_apart(d, a, b);
-    p.compiled = compiled_shape(p, compiled_dims);
+    p.compiled = compiled_shape(p, layout);
     return call;
 }
 

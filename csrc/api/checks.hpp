@@ -6,16 +6,15 @@
 
 #include "../config/pairs.hpp"
 #include "call.hpp"
-#include "recipe.hpp"
 
 namespace deep_gemm {
 
 /// Distances between an operand's lines and groups, bitwise or, in bytes: 0 where there is one of each. A line runs
 /// along K, or along M or N where the operand is MN-major.
-uint64_t line_distances(const Matrix& matrix, Element type);
+uint64_t line_distances(const Matrix& matrix, const Operand& lying);
 
 /// Whether the copy engine can read an operand where it lies. Elsewhere it is copied first: see operand_copies.hpp.
-bool is_aligned(const Matrix& matrix, Element type);
+bool is_aligned(const Matrix& matrix, const Operand& lying);
 
 /// Whether the kernel reads a transposed copy of an operand (operand_copies.hpp).
 inline bool is_transposed(const Matrix& matrix, const Operand& wanted) {
@@ -32,18 +31,22 @@ int32_t row_alignment(const Matrix& matrix, const Operand& wanted);
 /// An operand as it was given, with its scales where it has some.
 struct OperandArgument {
     const TensorView& data;
-    const TensorView* scales = nullptr;
+    const OptionalTensor& scales;
 };
 
-/// A call on the device of `a`, of a pair of formats that this device multiplies and adds up so.
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Element sum = Element::fp32);
+/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups and adds up so.
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, Element sum = Element::fp32);
 
 /// The pair of a call that was started.
 const Pair& pair_of(const Problem& problem);
 
+/// Rows of an operand that share a scale: 1 or 128.
+struct Granularities {
+    int64_t a = 1, b = 128;
+};
+
 /// D, and C where there is one: same shape and dtype, N contiguous.
-void check_output(GemmCall& call, const TensorView& d, const std::optional<TensorView>& c, bool grouped,
-                  const char* shape);
+void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, bool grouped, const char* shape);
 
 void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b);
 
@@ -51,12 +54,12 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
 Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
                     int64_t rows, int64_t k, const Scaling& scaling, bool transposed = false);
 
-// Bits that deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
-inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4, kCompileAll = 7;
+// Bits of a `layout`, which deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
+inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4;
 inline constexpr int64_t kATransposed = 8, kBTransposed = 16;
 
-inline CompiledShape compiled_shape(const Problem& p, int64_t dims) {
-    return {.m = dims & kCompileM ? p.m : 0, .n = dims & kCompileN ? p.n : 0, .k = dims & kCompileK ? p.k : 0};
+inline CompiledShape compiled_shape(const Problem& p, int64_t layout) {
+    return {.m = layout & kCompileM ? p.m : 0, .n = layout & kCompileN ? p.n : 0, .k = layout & kCompileK ? p.k : 0};
 }
 
 /// How the last two dimensions of A and B are named: [M, K] and [N, K] unless said otherwise.
@@ -71,7 +74,7 @@ inline OperandLayout operand_layout(int64_t bits) {
 
 /// What dense products share: shapes, D and C.
 void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                        const std::optional<TensorView>& c, const OperandLayout& layout);
+                        const OptionalTensor& c, int64_t layout);
 
 /// How operands lie.
 void check_layouts(GemmCall& call);
@@ -81,8 +84,7 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
                     const OperandLayout& layout);
 
 /// D[M, N] = C + A[M, K] B[N, K].T
-GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                     const std::optional<TensorView>& c, const Granularities& rows, int64_t compiled_dims,
-                     const OperandLayout& layout);
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
+                     const Granularities& rows, int64_t layout);
 
 }  // namespace deep_gemm

@@ -10,12 +10,12 @@ namespace {
 
 /// What both kinds share once shapes are known. Leaves the operands out where the product is empty.
 void check_grouped_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b,
-                            const Granularities& rows, int64_t compiled_dims, bool b_transposed) {
+                            const Granularities& rows, int64_t layout) {
     Problem& p = call.problem;
     require_disjoint_groups(call.d, "d");
     if (p.m == 0 || p.n == 0 || p.k == 0 || p.num_groups == 0) return;
-    check_operands(call, a, b, rows, {.b_transposed = b_transposed});
-    p.compiled = compiled_shape(p, compiled_dims);
+    check_operands(call, a, b, rows, operand_layout(layout));
+    p.compiled = compiled_shape(p, layout);
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ void check_grouped_layout(GemmCall& call, const TensorView& layout, const char* 
     require(layout.ndim() == 1 && layout.size(0) == size, name, " must be ", shape, " = [", size, "], but has shape ",
             describe_shape(layout));
     require(size <= 1 || layout.stride(0) == 1, name, " must be contiguous, but its stride is ", layout.stride(0));
-    call.grouped_layout = reinterpret_cast<const int32_t*>(data_of(layout));
+    call.grouped_layout = reinterpret_cast<const int32_t*>(layout.data());
     require(reinterpret_cast<uintptr_t>(call.grouped_layout) % sizeof(int32_t) == 0, name,
             " must be aligned to 4 bytes");
     call.grouped_layout_bytes = extent_bytes(layout);
@@ -41,14 +41,14 @@ void require_disjoint_groups(const Matrix& m, const char* name) {
 }
 
 GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                          const TensorView& layout, const Granularities& rows, int64_t compiled_dims,
+                          const TensorView& grouped_layout, const Granularities& rows, int64_t layout,
                           const ContiguousOptions& options) {
-    GemmCall call = start_call(a, b);
+    GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous);
+    const bool b_transposed = operand_layout(layout).b_transposed;
     call.a = matrix_of(a.data, "a", false, "[M, K]");
-    call.b = matrix_of(b.data, "b", true, options.b_transposed ? "[G, K, N]" : "[G, N, K]", options.b_transposed);
+    call.b = matrix_of(b.data, "b", true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
-    p.grouping = options.psum ? Grouping::m_psum : Grouping::m_contiguous;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     p.num_groups = to_int32(call.b.groups, "the number of experts");
     p.m_alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
@@ -57,29 +57,27 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
             describe_shape(d));
     if (options.psum) {
-        check_grouped_layout(call, layout, "grouped_layout", p.num_groups, "[experts] in the psum layout");
+        check_grouped_layout(call, grouped_layout, "grouped_layout", p.num_groups, "[experts] in the psum layout");
         require(options.expected_m >= 0, "expected_m_for_psum_layout must not be negative, but is ",
                 options.expected_m);
         p.expected_m = coarse_hint(p, options.expected_m);
     } else {
-        check_grouped_layout(call, layout, "grouped_layout", p.m, "[M]");
+        check_grouped_layout(call, grouped_layout, "grouped_layout", p.m, "[M]");
     }
-    check_grouped_operands(call, a, b, rows, compiled_dims, options.b_transposed);
+    check_grouped_operands(call, a, b, rows, layout);
     require_operands_apart(d, a, b);
-    require_apart(d, layout, "grouped_layout");
+    require_apart(d, grouped_layout, "grouped_layout");
     return call;
 }
 
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                      const TensorView& masked_m, int64_t expected_m, const Granularities& rows,
-                      int64_t compiled_dims) {
-    GemmCall call = start_call(a, b);
+                      const TensorView& masked_m, int64_t expected_m, const Granularities& rows, int64_t layout) {
+    GemmCall call = start_call(a, b, Grouping::masked);
     call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
     call.b = matrix_of(b.data, "b", true, "[G, N, K]");
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     require(call.b.groups == call.a.groups, "b has ", call.b.groups, " experts but a has ", call.a.groups);
     Problem& p = call.problem;
-    p.grouping = Grouping::masked;
     p.m = to_int32(call.a.rows, "max_m"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     p.num_groups = to_int32(call.a.groups, "the number of experts");
     check_output(call, d, {}, true, "[G, max_m, N]");
@@ -88,7 +86,7 @@ GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const 
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");
     require(expected_m >= 0, "expected_m must not be negative, but is ", expected_m);
     p.expected_m = coarse_hint(p, std::max<int64_t>(expected_m, 1));
-    check_grouped_operands(call, a, b, rows, compiled_dims, false);
+    check_grouped_operands(call, a, b, rows, layout);
     require_operands_apart(d, a, b);
     require_apart(d, masked_m, "masked_m");
     return call;

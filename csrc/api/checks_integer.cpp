@@ -21,12 +21,12 @@ Scales check_whole_scales(const IntegerOperand& operand, const char* name, const
                  describe(given.dtype()));
     require_device(given, name, call.device, "a");
     const int dimensions = given.ndim();
-    const int64_t first = dimensions > 0 ? size_of(given, 0) : 1;
-    require(dimensions <= 2 && (dimensions < 2 || size_of(given, 1) == 1) && (first == 1 || first == rows), name,
+    const int64_t first = dimensions > 0 ? given.size(0) : 1;
+    require(dimensions <= 2 && (dimensions < 2 || given.size(1) == 1) && (first == 1 || first == rows), name,
             " must be one (a number, or a tensor of one element) or one a row (", rows_name, " = ", rows,
             " of them), but has shape ", describe_shape(given), ": groups along K and blocks are not served yet");
-    scales.data = data_of(given), scales.bytes = extent_bytes(given);
-    if (first > 1) scales.row_stride = to_int32(stride_of(given, 0), "the distance between scales");
+    scales.data = given.data(), scales.bytes = extent_bytes(given);
+    if (first > 1) scales.row_stride = to_int32(given.stride(0), "the distance between scales");
     return scales;
 }
 
@@ -39,23 +39,23 @@ void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d) {
     require_type(p.bias != Element::none && fits(p.bias),
                  "bias must have a dtype that d may have, a floating one, but is ", describe(bias.dtype()));
     require_device(bias, "bias", call.device, "a");
-    require(bias.ndim() == 1 && size_of(bias, 0) == p.n, "bias must be [N] = [", p.n, "], but has shape ",
+    require(bias.ndim() == 1 && bias.size(0) == p.n, "bias must be [N] = [", p.n, "], but has shape ",
             describe_shape(bias));
     require_apart(d, bias, "bias");
-    call.bias = {.data = data_of(bias),
-                 .stride = to_int32(stride_of(bias, 0), "the distance between elements of bias"),
+    call.bias = {.data = bias.data(),
+                 .stride = to_int32(bias.stride(0), "the distance between elements of bias"),
                  .bytes = extent_bytes(bias)};
 }
 
 }  // namespace
 
-GemmCall check_integers(const IntegerOperand& a, const IntegerOperand& b, const TensorView& d,
-                        const std::optional<TensorView>& c, const std::optional<TensorView>& bias,
-                        int64_t compiled_dims) {
-    GemmCall call = start_call(a.argument(), b.argument(), Element::s32);
+GemmCall check_integers(const IntegerOperand& a, const IntegerOperand& b, const TensorView& d, const OptionalTensor& c,
+                        const OptionalTensor& bias, int64_t layout) {
+    const OptionalTensor none;
+    GemmCall call = start_call({a.data, none}, {b.data, none}, Grouping::dense, Element::s32);
     Problem& p = call.problem;
     require(a.scaled() == b.scaled(), a.scaled() ? "b" : "a", " must have scales, as ", a.scaled() ? "a" : "b", " has");
-    check_dense_shapes(call, a.argument(), b.argument(), d, c, {});
+    check_dense_shapes(call, a.argument(), b.argument(), d, c, layout);
     const bool exact = p.output == Element::s32;
     require_type(exact != a.scaled(), "d must be ",
                  exact ? "a floating dtype where a and b have scales" : "int32 where a and b have no scales (give 1.0)",
@@ -70,7 +70,7 @@ GemmCall check_integers(const IntegerOperand& a, const IntegerOperand& b, const 
         call.scales_b = check_whole_scales(b, "b's scales", "N", call, p.n);
     }
     require_operands_apart(d, a.argument(), b.argument());
-    p.compiled = compiled_shape(p, compiled_dims);
+    p.compiled = compiled_shape(p, layout);
     return call;
 }
 

@@ -38,7 +38,7 @@ void check_ks(std::span<const int64_t> ks, int64_t groups, const TensorView& d, 
 /// The shape says so; where it fits both ways, rows are what lies contiguous.
 bool blocks_come_first(const TensorView& sf, int64_t rows) {
     if (sf.ndim() != 2 || sf.size(1) != rows) return sf.ndim() != 2 || sf.size(0) != rows;
-    return sf.size(0) != rows || stride_of(sf, 0) != 1 || stride_of(sf, 1) == 1;
+    return sf.size(0) != rows || sf.stride(0) != 1 || sf.stride(1) == 1;
 }
 
 /// Blocks of 128 of K, ceil per group, by one scale for each row and block.
@@ -76,20 +76,19 @@ void check_device_counts(const KGroupedCall& k) {
 
 /// What both layouts share. Returns with num_groups, n, m, d and c set.
 KGroupedCall start_k_grouped(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                             std::span<const int64_t> ks, const TensorView& layout, const std::optional<TensorView>& c,
+                             std::span<const int64_t> ks, const TensorView& grouped_layout, const OptionalTensor& c,
                              bool psum) {
-    KGroupedCall k{.call = start_call(a, b), .ks = {ks.begin(), ks.end()}};
+    KGroupedCall k{.call = start_call(a, b, Grouping::k_contiguous), .ks = {ks.begin(), ks.end()}};
     GemmCall& call = k.call;
     check_output(call, d, c, true, "[G, M, N]");
     require_disjoint_groups(call.d, "d");
     Problem& p = call.problem;
-    p.grouping = Grouping::k_contiguous;
-    if (a.scales != nullptr) p.a.scaling = p.b.scaling = kRowScales;
+    if (a.scales) p.a.scaling = p.b.scaling = kRowScales;
     p.num_groups = to_int32(call.d.groups, "the number of groups");
     p.m = to_int32(call.d.rows, "M"), p.n = to_int32(call.d.cols, "N");
-    check_grouped_layout(call, layout, "grouped_layout", p.num_groups,
+    check_grouped_layout(call, grouped_layout, "grouped_layout", p.num_groups,
                          psum ? "[groups] in the psum layout" : "[groups]");
-    require_apart(d, layout, "grouped_layout");
+    require_apart(d, grouped_layout, "grouped_layout");
     call.k_groups = {.values = call.grouped_layout,
                      .num_groups = p.num_groups,
                      .psum_alignment = psum ? CallSettings::m_alignment().load(std::memory_order_relaxed) : 0,
@@ -100,16 +99,16 @@ KGroupedCall start_k_grouped(const OperandArgument& a, const OperandArgument& b,
 
 /// `k_end`: K of the operands.
 void finish_k_grouped(KGroupedCall& k, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                      int64_t k_end, int64_t compiled_dims) {
+                      int64_t k_end, int64_t layout) {
     GemmCall& call = k.call;
     Problem& p = call.problem;
-    const bool scaled = a.scales != nullptr;
+    const bool scaled = a.scales.has_value();
     call.k_groups.k_end = to_int32(k_end, "K of all groups");
     call.k_groups.block_end = scaled ? to_int32(k.k_blocks, "the number of K blocks") : INT32_MAX;
     // Equal kernels for sums that differ a little from step to step.
     p.k = round_up_coarsely(to_int32(k.k_blocks * kScaleGroupK, "the sum of K"));
     if (k.k_blocks == 0) p.k = 0;
-    p.compiled = compiled_shape(p, compiled_dims & ~kCompileK);
+    p.compiled = compiled_shape(p, layout & ~kCompileK);
     if (scaled && p.m != 0 && p.n != 0 && p.num_groups != 0 && p.k != 0) {
         call.scales_a = check_k_grouped_scales(*a.scales, "a's scales", "a", call, p.m, k.k_blocks);
         call.scales_b = check_k_grouped_scales(*b.scales, "b's scales", "b", call, p.n, k.k_blocks);
@@ -132,12 +131,12 @@ int64_t k_blocks_of_psum(std::span<const int64_t> ks, int64_t alignment, const T
 }  // namespace
 
 KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                                std::span<const int64_t> ks, const TensorView& layout,
-                                const std::optional<TensorView>& c, int64_t compiled_dims, bool psum) {
-    KGroupedCall k = start_k_grouped(a, b, d, ks, layout, c, psum);
+                                std::span<const int64_t> ks, const TensorView& grouped_layout, const OptionalTensor& c,
+                                int64_t layout, bool psum) {
+    KGroupedCall k = start_k_grouped(a, b, d, ks, grouped_layout, c, psum);
     GemmCall& call = k.call;
     Problem& p = call.problem;
-    const bool scaled = a.scales != nullptr;
+    const bool scaled = a.scales.has_value();
     require(!ks.empty() || (psum && scaled) || p.num_groups == 0,
             scaled ? "ks_cpu may be missing in the psum layout only" : "ks_cpu is missing");
     call.a = matrix_of(a.data, "a", false, "[sum_k, M]", true);
@@ -158,7 +157,7 @@ KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument&
     }
     if (psum && scaled && call.a.cols != 0)
         k.k_blocks = k_blocks_of_psum(ks, call.k_groups.psum_alignment, *a.scales, p.m);
-    finish_k_grouped(k, a, b, d, call.a.cols, compiled_dims);
+    finish_k_grouped(k, a, b, d, call.a.cols, layout);
     if (p.m == 0 || p.n == 0 || p.num_groups == 0 || p.k == 0) return k;
     // A line of a single element: the copy that lines up the groups is a transposition either way.
     const auto require_mn_major = [](Matrix& m, const char* name, const char* mn) {
@@ -184,9 +183,9 @@ KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument&
 }
 
 KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                                std::span<const int64_t> ks, const TensorView& layout,
-                                const std::optional<TensorView>& c, int64_t compiled_dims, bool psum) {
-    KGroupedCall k = start_k_grouped(a, b, d, ks, layout, c, psum);
+                                std::span<const int64_t> ks, const TensorView& grouped_layout, const OptionalTensor& c,
+                                int64_t layout, bool psum) {
+    KGroupedCall k = start_k_grouped(a, b, d, ks, grouped_layout, c, psum);
     k.group_by_group = true;
     GemmCall& call = k.call;
     Problem& p = call.problem;
@@ -202,7 +201,7 @@ KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument&
                 " elements in one dimension, but has shape ", describe_shape(tensor));
         require(tensor.size(0) <= 1 || tensor.stride(0) == 1, name, " must be contiguous, but its stride is ",
                 tensor.stride(0));
-        return Matrix{.data = data_of(tensor), .rows = rows, .bytes = extent_bytes(tensor)};
+        return Matrix{.data = tensor.data(), .rows = rows, .bytes = extent_bytes(tensor)};
     };
     call.a = flattened(a.data, "a", "M", p.m);
     call.b = flattened(b.data, "b", "N", p.n);
@@ -210,7 +209,7 @@ KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument&
     uint64_t strides = 0;
     for (const int64_t group_k : ks) strides |= static_cast<uint64_t>(group_k);
     p.row_alignment_a = p.row_alignment_b = alignment_of(strides);
-    finish_k_grouped(k, a, b, d, sum_k, compiled_dims);
+    finish_k_grouped(k, a, b, d, sum_k, layout);
     return k;
 }
 

@@ -18,12 +18,12 @@ struct KGroupedCall {
 /// A is [sum_k, M] and B [sum_k, N]. Without `ks` (FP8 in the psum layout only) the scales say how many blocks there
 /// are.
 KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                                std::span<const int64_t> ks, const TensorView& layout,
-                                const std::optional<TensorView>& c, int64_t compiled_dims, bool psum);
+                                std::span<const int64_t> ks, const TensorView& grouped_layout, const OptionalTensor& c,
+                                int64_t layout, bool psum);
 
 /// A and B flattened, group by group [M, k_g] and [N, k_g].
 KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                                std::span<const int64_t> ks, const TensorView& layout,
-                                const std::optional<TensorView>& c, int64_t compiled_dims, bool psum);
+                                std::span<const int64_t> ks, const TensorView& grouped_layout, const OptionalTensor& c,
+                                int64_t layout, bool psum);
 
 }  // namespace deep_gemm

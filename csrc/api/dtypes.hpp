@@ -1,8 +1,7 @@
 // Elements as torch has them.
 #pragma once
 
-#include <tvm/ffi/c_api.h>
-
+#include <dlpack/dlpack.h>
 #include <deep_gemm/format.cuh>
 
 #include <algorithm>
@@ -20,6 +19,7 @@ struct Dtype {
 inline constexpr Dtype kDtypes[] = {
     {Element::fp32, kDLFloat, "float32"},
     {Element::bf16, kDLBfloat, "bfloat16"},
+    {Element::fp16, kDLFloat, "float16"},
     {Element::e4m3, kDLFloat8_e4m3fn, "float8_e4m3fn"},
     {Element::ue8m0, kDLFloat8_e8m0fnu, "float8_e8m0fnu"},
     {Element::s8, kDLInt, "int8"},

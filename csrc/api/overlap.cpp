@@ -10,12 +10,11 @@ namespace {
 class ByteRuns {
 public:
     explicit ByteRuns(const TensorView& tensor)
-        : begin_(reinterpret_cast<int64_t>(data_of(tensor))), run_(tensor.dtype().bits * tensor.dtype().lanes / 8) {
+        : begin_(reinterpret_cast<int64_t>(tensor.data())), run_(tensor.dtype().bits * tensor.dtype().lanes / 8) {
         std::array<Dimension, kMostDimensions> found = {};
         int count = 0;
         for (int i = 0; i < tensor.ndim() && count < kMostDimensions; ++i)
-            if (size_of(tensor, i) > 1 && stride_of(tensor, i) > 0)
-                found[count++] = {size_of(tensor, i), stride_of(tensor, i) * run_};
+            if (tensor.size(i) > 1 && tensor.stride(i) > 0) found[count++] = {tensor.size(i), tensor.stride(i) * run_};
         std::sort(found.begin(), found.begin() + count,
                   [](const Dimension& x, const Dimension& y) { return x.stride < y.stride; });
         for (int i = 0; i < count; ++i) add(found[i]);
@@ -101,7 +100,7 @@ private:
 
 bool share_memory(const TensorView& x, const TensorView& y) {
     const int64_t x_bytes = static_cast<int64_t>(extent_bytes(x)), y_bytes = static_cast<int64_t>(extent_bytes(y));
-    const int64_t x_begin = reinterpret_cast<int64_t>(data_of(x)), y_begin = reinterpret_cast<int64_t>(data_of(y));
+    const int64_t x_begin = reinterpret_cast<int64_t>(x.data()), y_begin = reinterpret_cast<int64_t>(y.data());
     if (x_bytes == 0 || y_bytes == 0 || x_begin + x_bytes <= y_begin || y_begin + y_bytes <= x_begin) [[likely]]
         return false;
     return ByteRuns(x).overlap(ByteRuns(y));
@@ -116,8 +115,8 @@ void require_apart(const TensorView& d, const TensorView& other, const char* nam
 }
 
 void require_apart_or_same(const TensorView& d, const TensorView& c) {
-    bool same = data_of(c) == data_of(d);
-    for (int i = 0; i < d.ndim(); ++i) same = same && (size_of(d, i) <= 1 || stride_of(c, i) == stride_of(d, i));
+    bool same = c.data() == d.data();
+    for (int i = 0; i < d.ndim(); ++i) same = same && (d.size(i) <= 1 || c.stride(i) == d.stride(i));
     require(same || !share_memory(d, c),
             "c shares memory with d but is not d itself, whose elements it would read when "
             "they have been written: give c memory of its own, or pass d as c");

@@ -1,8 +1,5 @@
 #include "params.hpp"
 
-#include <deep_gemm/arch/sm90_memory.cuh>
-#include <deep_gemm/load/boxes.cuh>
-
 #include <algorithm>
 #include <bit>
 #include <vector>
@@ -62,9 +59,10 @@ void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
     map = entry.map;
 }
 
-TensorMapSpec operand_map(const Matrix& m, Element type, const Choice& choice, int32_t box_rows) {
+TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
+    const Element type = lying.element;
     const int64_t bytes = bytes_of(type, m.groups * m.rows * m.cols);
-    const bool mn_major = !is_k_major(m);
+    const bool mn_major = lying.mn_major();
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
     return {.address = m.data,
             .type = facts(type).map_type,
@@ -72,7 +70,7 @@ TensorMapSpec operand_map(const Matrix& m, Element type, const Choice& choice, i
             .sizes = {extent(mn_major ? m.rows : m.cols), extent(mn_major ? m.cols : m.rows), extent(m.groups)},
             .strides_bytes = {bytes_of<uint64_t>(type, mn_major ? m.col_stride : m.row_stride),
                               bytes_of<uint64_t>(type, m.group_stride)},
-            .box = {static_cast<uint32_t>(mn_major ? kMnBlock : choice.config.tile.k),
+            .box = {static_cast<uint32_t>(mn_major ? choice.copies.mn_box : choice.config.tile.k),
                     static_cast<uint32_t>(mn_major ? choice.config.tile.k : box_rows), 1},
             .swizzle = TensorMapSwizzle::bytes_128,
             .l2_promotion =
@@ -87,18 +85,18 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     if (!c.group_maps) {
-        encode(device, operand_map(rows, c.rows_operand().element, choice, rows_box(c)), params.rows);
-        encode(device, operand_map(cols, c.cols_operand().element, choice, c.tile.cols / c.cluster.rows), params.cols);
+        encode(device, operand_map(rows, c.rows_operand(), choice, choice.copies.rows_box), params.rows);
+        encode(device, operand_map(cols, c.cols_operand(), choice, choice.copies.cols_box), params.cols);
     }
-    const auto encode_last = [&](bool wanted, const Matrix& m, Element type, int32_t tile, TensorMap& map) {
+    const auto encode_last = [&](bool wanted, const Matrix& m, const Operand& lying, int32_t tile, TensorMap& map) {
         if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
-            encode(device, operand_map(m, type, choice, last_box(extent, tile)), map);
+            encode(device, operand_map(m, lying, choice, last_box(extent, tile)), map);
     };
-    encode_last(has_last_rows(c), rows, c.rows_operand().element, c.tile.rows, params.last_rows);
-    encode_last(has_last_cols(c), cols, c.cols_operand().element, c.tile.cols, params.last_cols);
-    if (c.row_scales().per_row()) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
-    if (copies_col_scales(c)) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
-    if (is_staged(c.store)) encode(device, output_map(call.d, c.output, store_chunk(c)), params.d);
+    encode_last(choice.copies.last_rows, rows, c.rows_operand(), c.tile.rows, params.last_rows);
+    encode_last(choice.copies.last_cols, cols, c.cols_operand(), c.tile.cols, params.last_cols);
+    if (choice.copies.row_scales) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
+    if (choice.copies.col_scales) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
+    if (is_staged(c.store)) encode(device, output_map(call.d, c.output, choice.copies.d), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;
     params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;

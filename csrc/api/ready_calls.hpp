@@ -58,7 +58,7 @@ private:
             complete_ = false;
             return;
         }
-        const auto address = reinterpret_cast<uintptr_t>(data_of(tensor));
+        const auto address = reinterpret_cast<uintptr_t>(tensor.data());
         const DLDataType type = tensor.dtype();
         const DLDevice device = tensor.device();
         words_[count_++] = address;
@@ -66,16 +66,16 @@ private:
                            static_cast<uint32_t>(tensor.ndim());
         words_[count_++] =
             uint64_t{static_cast<uint32_t>(device.device_type)} << 32 | static_cast<uint32_t>(device.device_id);
-        const int64_t *shape = tensor.shape().data(), *strides = tensor.strides().data();
         for (int i = 0; i < tensor.ndim(); ++i) {
-            words_[count_++] = static_cast<uint64_t>(shape[i]);
-            words_[count_++] = static_cast<uint64_t>(strides[i]);
+            words_[count_++] = static_cast<uint64_t>(tensor.size(i));
+            words_[count_++] = static_cast<uint64_t>(tensor.stride(i));
         }
         // Addresses and first extents tell nearly all calls apart. The hash only chooses a slot, so that is enough.
-        hash_ = (hash_ ^ (address + (tensor.ndim() > 0 ? static_cast<uint64_t>(shape[0]) : 0))) * 0x9e3779b97f4a7c15;
+        hash_ =
+            (hash_ ^ (address + (tensor.ndim() > 0 ? static_cast<uint64_t>(tensor.size(0)) : 0))) * 0x9e3779b97f4a7c15;
         hash_ ^= hash_ >> 32;
     }
-    void add(const std::optional<TensorView>& tensor) {
+    void add(const OptionalTensor& tensor) {
         if (tensor) return add(*tensor);
         words_[count_++] = 0;  // and no words of a tensor: the number of words tells the two apart
     }

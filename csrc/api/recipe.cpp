@@ -1,24 +1,21 @@
 #include "recipe.hpp"
 
-#include <deep_gemm/config.cuh>
-
-#include "../util/require.hpp"
+#include <utility>
 
 namespace deep_gemm {
 
 Granularities given_granularities(const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b) {
     Granularities rows;
     const auto numbers = [](const Recipe& given, const char* name, int64_t count) {
-        const tvm::ffi::Array<int64_t> values = given.value();
-        require(static_cast<int64_t>(values.size()) == count, name, " must have ", count, " numbers, but has ",
-                values.size());
+        const ffi::Integers& values = *given;
+        require(values.size() == count, name, " must have ", count, " numbers, but has ", values.size());
         require(values[count - 1] == kScaleGroupK, "the granularity of scales along K must be ", kScaleGroupK, ", but ",
                 name, " says ", values[count - 1]);
         return values;
     };
     if (recipe) {
         require(!recipe_a && !recipe_b, "give either recipe or recipe_a and recipe_b, not both");
-        const tvm::ffi::Array<int64_t> values = numbers(recipe, "recipe", 3);
+        const ffi::Integers values = numbers(recipe, "recipe", 3);
         rows = {values[0], values[1]};
     } else {
         require(recipe_a && recipe_b, "recipe_a and recipe_b go together: give both or none");

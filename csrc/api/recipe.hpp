@@ -1,17 +1,14 @@
 // Recipes: how many rows of A, of B, and how much of K share a scale.
 #pragma once
 
-#include <tvm/ffi/container/array.h>
-#include <tvm/ffi/optional.h>
+#include <optional>
+
+#include "../util/ffi.hpp"
+#include "checks.hpp"
 
 namespace deep_gemm {
 
-using Recipe = tvm::ffi::Optional<tvm::ffi::Array<int64_t>>;
-
-/// Rows of an operand that share a scale: 1 or 128.
-struct Granularities {
-    int64_t a = 1, b = 128;
-};
+using Recipe = std::optional<ffi::Integers>;
 
 Granularities given_granularities(const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b);
 

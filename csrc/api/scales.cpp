@@ -24,7 +24,7 @@ void require_layout(Device& device, Scales& s, void* stream, Workspace& workspac
     const int64_t elements = s.groups * s.k_scales * padded;
     workspace = allocate_bytes(device, elements * static_cast<int64_t>(sizeof(float)));
     const ScaleLayoutParams params{.source = static_cast<const uint32_t*>(s.data),
-                                   .target = static_cast<uint32_t*>(workspace->data_ptr()),
+                                   .target = reinterpret_cast<uint32_t*>(workspace.data()),
                                    .group_stride = s.group_stride,
                                    .row_stride = s.row_stride,
                                    .k_stride = s.k_stride,
@@ -36,7 +36,7 @@ void require_layout(Device& device, Scales& s, void* stream, Workspace& workspac
                                    .row_granularity = 1};
     launch_scale_layout(device, params,
                         s.element == Element::ue8m0 ? ScaleEncoding::exponent_bytes : ScaleEncoding::words, stream);
-    s.data = workspace->data_ptr(), s.element = s.scaling.type;
+    s.data = workspace.data(), s.element = s.scaling.type;
     s.group_stride = s.k_scales * padded, s.row_stride = 1, s.k_stride = padded;
     s.bytes = static_cast<size_t>(elements) * sizeof(float);
 }

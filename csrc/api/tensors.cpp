@@ -62,8 +62,8 @@ std::ostream& operator<<(std::ostream& out, const StridesText& text) {
 size_t extent_bytes(const TensorView& tensor) {
     int64_t last = 0;
     for (int i = 0; i < tensor.ndim(); ++i) {
-        if (size_of(tensor, i) == 0) return 0;
-        last += (size_of(tensor, i) - 1) * stride_of(tensor, i);
+        if (tensor.size(i) == 0) return 0;
+        last += (tensor.size(i) - 1) * tensor.stride(i);
     }
     return static_cast<size_t>((last + 1) * tensor.dtype().bits / 8);
 }
@@ -91,13 +91,13 @@ Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const
     const int wanted = grouped ? 3 : 2;
     require(tensor.ndim() == wanted, name, " must be ", shape, ", but has shape ", describe_shape(tensor));
     const int rows = wanted - 2 + (transposed ? 1 : 0), cols = wanted - 1 - (transposed ? 1 : 0);
-    Matrix m{.data = data_of(tensor),
-             .groups = grouped ? size_of(tensor, 0) : 1,
-             .rows = size_of(tensor, rows),
-             .cols = size_of(tensor, cols),
-             .group_stride = grouped ? stride_of(tensor, 0) : 0,
-             .row_stride = stride_of(tensor, rows),
-             .col_stride = stride_of(tensor, cols),
+    Matrix m{.data = tensor.data(),
+             .groups = grouped ? tensor.size(0) : 1,
+             .rows = tensor.size(rows),
+             .cols = tensor.size(cols),
+             .group_stride = grouped ? tensor.stride(0) : 0,
+             .row_stride = tensor.stride(rows),
+             .col_stride = tensor.stride(cols),
              .bytes = extent_bytes(tensor)};
     m.normalise();
     return m;

@@ -1,17 +1,15 @@
 // Torch tensors, reduced to what the runtime needs: pointer, extents, strides.
 #pragma once
 
-#include <tvm/ffi/container/tensor.h>
 #include <deep_gemm/config.cuh>
 
 #include <iosfwd>
 
 #include "../device/device.hpp"
 #include "../util/require.hpp"
+#include "tensor_view.hpp"
 
 namespace deep_gemm {
-
-using tvm::ffi::TensorView;
 
 // What errors print of tensors; dtypes as torch names them. Printed when an error is made, never before: a call that is
 // right makes no text.
@@ -37,12 +35,6 @@ inline bool is_dtype(DLDataType type, uint8_t code, uint8_t bits) {
     return type.code == code && type.bits == bits && type.lanes == 1;
 }
 inline bool is_int32(DLDataType type) { return is_dtype(type, kDLInt, 32); }
-
-// A warm call reads a few dozen of these; TensorView's own size() and stride() are calls with a check of the index.
-inline int64_t size_of(const TensorView& tensor, int i) { return tensor.shape().data()[i]; }
-inline int64_t stride_of(const TensorView& tensor, int i) { return tensor.strides().data()[i]; }
-
-inline char* data_of(const TensorView& tensor) { return static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset(); }
 
 /// Bytes from a tensor's first element to its last, both included.
 size_t extent_bytes(const TensorView& tensor);

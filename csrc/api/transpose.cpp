@@ -53,7 +53,7 @@ Matrix require_k_major(Device& device, const Matrix& matrix, void* stream, Works
     copy.row_stride = stride, copy.col_stride = 1, copy.group_stride = matrix.rows * stride;
     copy.bytes = static_cast<size_t>(matrix.groups * copy.group_stride);
     workspace = allocate_bytes(device, matrix.groups * copy.group_stride);
-    copy.data = static_cast<char*>(workspace->data_ptr());
+    copy.data = workspace.data();
     launch_transpose(device, matrix, copy, stride / kTransposeTile, nullptr, stream);
     return copy;
 }

@@ -2,21 +2,36 @@
 // released as soon as the kernel that reads it has been launched.
 #pragma once
 
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/ffi/c_api.h>
 
 #include <cstdint>
-#include <optional>
+#include <utility>
 
 #include "../device/device.hpp"
 
 namespace deep_gemm {
 
-using Workspace = std::optional<tvm::ffi::Tensor>;
+/// Empty until `allocate_bytes` fills it.
+class Workspace {
+public:
+    Workspace() = default;
+    explicit Workspace(TVMFFIObjectHandle tensor) : tensor_(tensor) {}
+    Workspace(Workspace&& other) noexcept : tensor_(std::exchange(other.tensor_, nullptr)) {}
+    Workspace& operator=(Workspace&& other) noexcept {
+        std::swap(tensor_, other.tensor_);
+        return *this;
+    }
+    ~Workspace() {
+        if (tensor_ != nullptr) TVMFFIObjectDecRef(tensor_);
+    }
 
-inline tvm::ffi::Tensor allocate_bytes(const Device& device, int64_t bytes) {
-    const DLDevice dl = device.id().simulated ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, device.id().index};
-    return tvm::ffi::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, {bytes}, DLDataType{kDLUInt, 8, 1}, dl);
-}
+    explicit operator bool() const { return tensor_ != nullptr; }
+    char* data() const { return static_cast<char*>(TVMFFITensorGetDLTensorPtr(tensor_)->data); }
+
+private:
+    TVMFFIObjectHandle tensor_ = nullptr;
+};
+
+Workspace allocate_bytes(const Device& device, int64_t bytes);
 
 }  // namespace deep_gemm

@@ -28,7 +28,7 @@ constexpr int32_t alignment_as_read(uint64_t bytes) { return bytes % 16 == 0 ? a
 
 /// Plain 32-bit fields without padding, so that a problem is hashed and compared as bytes.
 struct Problem {
-    Arch arch = Arch::sm90;
+    Arch arch = {};
     Grouping grouping = Grouping::dense;
     Operand a = {Element::e4m3, Major::k, kRowScales};
     Operand b = {Element::e4m3, Major::k, kBlockScales};

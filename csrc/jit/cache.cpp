@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <mutex>
@@ -18,13 +20,14 @@
 #include "../util/hash.hpp"
 #include "../util/interrupt.hpp"
 #include "../util/json.hpp"
+#include "../util/require.hpp"
 #include "private_folder.hpp"
 #include "settings.hpp"
 
 namespace deep_gemm::jit {
 namespace {
 
-constexpr const char* kFormat = "deep_gemm cache 3";
+constexpr const char* kFormat = "deep_gemm cache 4";
 constexpr const char* kFacts = "/kernel.json";
 constexpr const char* kEntries = "cache";
 constexpr const char* kDrafts = "drafts";
@@ -61,21 +64,21 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
     std::string options;
     for (const std::string& option : compile_options(entry.target, entry.output)) options += " " + option;
     const ResourceUse& use = compiled.resources;
-    return json::write(json::Object{{"format", kFormat},
-                                    {"key", entry.key},
-                                    {"name", entry.name},
-                                    {"target", entry.target},
-                                    {"output", entry.output == Output::cubin ? "cubin" : "ptx"},
-                                    {"compiler", compiler_identity()},
-                                    {"options", options.substr(1)},
-                                    {"created", std::string(time)},
-                                    {"wgmma_waits", use.wgmma_waits},
-                                    {"image_sha256", sha256(compiled.image)},
-                                    {"image_bytes", static_cast<int64_t>(compiled.image.size())},
-                                    {"compile_seconds", seconds},
-                                    {"registers", use.registers},
-                                    {"stack_bytes", use.stack_bytes},
-                                    {"spill_bytes", use.spill_bytes}});
+    return json::write(Object{{"format", kFormat},
+                              {"key", entry.key},
+                              {"name", entry.name},
+                              {"target", entry.target},
+                              {"output", entry.output == Output::cubin ? "cubin" : "ptx"},
+                              {"compiler", compiler_identity()},
+                              {"options", options.substr(1)},
+                              {"created", std::string(time)},
+                              {"hidden_waits", use.hidden_waits},
+                              {"image_sha256", sha256(compiled.image)},
+                              {"image_bytes", static_cast<int64_t>(compiled.image.size())},
+                              {"compile_seconds", seconds},
+                              {"registers", use.registers},
+                              {"stack_bytes", use.stack_bytes},
+                              {"spill_bytes", use.spill_bytes}});
 }
 
 void report(const std::string& text) { std::fprintf(stderr, "deep_gemm: %s\n", text.c_str()); }
@@ -90,15 +93,15 @@ void note_use(const Descriptor& directory) {
 }
 
 struct KeptEntry {
-    std::filesystem::path path;
+    std::string path;
     std::filesystem::file_time_type last_use;
     uint64_t bytes = 0;
 };
 
-KeptEntry measure(const std::filesystem::path& path) {
+KeptEntry measure(const std::string& path) {
     std::error_code ignored;
     KeptEntry entry{.path = path, .last_use = std::filesystem::last_write_time(path, ignored)};
-    for (const std::filesystem::path& file : paths_in(path.string())) {
+    for (const std::string& file : paths_in(path)) {
         struct stat facts{};
         if (::lstat(file.c_str(), &facts) == 0) entry.bytes += static_cast<uint64_t>(facts.st_size);
     }
@@ -115,7 +118,7 @@ struct Inspected {
     std::string problem = "";  // what is wrong with an entry; empty where it is whole
     bool missing = false;      // there is no entry
     bool untrusted = false;
-    json::Object facts = {};
+    Object facts = {};
     std::string image = "";
     Descriptor directory = Descriptor();
 };
@@ -138,7 +141,7 @@ Inspected inspect(const std::string& root, const std::string& name, const std::s
     Inspected entry;
     std::string text;
     if (Inspected bad = read(kFacts, text); !bad.problem.empty()) return bad;
-    entry.facts = json::read(text).value_or(json::Object());
+    entry.facts = json::read(text).value_or(Object());
     if (json::text(entry.facts, "format") != kFormat || json::text(entry.facts, "key") != key)
         return {.problem = "its kernel.json belongs to something else"};
     if (Inspected bad = read(image_file(output), entry.image); !bad.problem.empty()) return bad;
@@ -194,7 +197,7 @@ std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked)
     };
     return CachedImage{std::move(found.image),
                        {number("registers"), number("stack_bytes"), number("spill_bytes"),
-                        json::text(found.facts, "wgmma_waits").value_or("")}};
+                        json::text(found.facts, "hidden_waits").value_or("")}};
 }
 
 bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Compiled& compiled,
@@ -233,7 +236,7 @@ int64_t DiskCache::prune(uint64_t max_bytes, const std::string& kept) {
     if (root_.empty() || !open_folder(root_, kEntries) || !make_folder(root_, kDrafts).empty()) return 0;
     std::vector<KeptEntry> entries;
     uint64_t bytes = 0;
-    for (const std::filesystem::path& path : paths_in(root_ + "/" + kEntries)) {
+    for (const std::string& path : paths_in(root_ + "/" + kEntries)) {
         entries.push_back(measure(path));
         bytes += entries.back().bytes;
     }

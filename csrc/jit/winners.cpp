@@ -3,11 +3,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <mutex>
 
 #include "../util/files.hpp"
 #include "../util/json.hpp"
+#include "../util/require.hpp"
 #include "private_folder.hpp"
 #include "settings.hpp"
 
@@ -40,7 +43,7 @@ std::optional<std::string> find_winner(const std::string& key) {
     const auto text = read_file(file.file);
     if (!text) return std::nullopt;
     // Anything but an answer to this question is no kernel's key, and the caller reports it.
-    const json::Object facts = json::read(*text).value_or(json::Object());
+    const Object facts = json::read(*text).value_or(Object());
     if (json::text(facts, "format") != kFormat || json::text(facts, "key") != key) return "";
     return json::text(facts, "winner").value_or("");
 }
@@ -52,12 +55,12 @@ void store_winner(const std::string& key, const Winner& winner) {
     std::string problem = root.empty() ? "there is no cache directory" : make_folder(root, "drafts");
     if (problem.empty()) problem = make_folder(root, kFolder);
     if (problem.empty())
-        problem = write_file(draft, json::write(json::Object{{"format", kFormat},
-                                                             {"key", key},
-                                                             {"winner", winner.kernel},
-                                                             {"device", winner.device},
-                                                             {"problem", winner.problem},
-                                                             {"measured", winner.measured}}));
+        problem = write_file(draft, json::write(Object{{"format", kFormat},
+                                                       {"key", key},
+                                                       {"winner", winner.kernel},
+                                                       {"device", winner.device},
+                                                       {"problem", winner.problem},
+                                                       {"measured", winner.measured}}));
     if (problem.empty() && std::rename(draft.c_str(), file_of(key).c_str()) != 0)
         problem = concat("cannot rename ", draft, " to ", file_of(key), ": ", std::strerror(errno));
     if (problem.empty()) return;

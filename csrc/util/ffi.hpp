@@ -1,82 +1,160 @@
 // Exporting C++ functions to Python through tvm-ffi.
 //
-// Include this from the *_api.cpp files only: they are the bindings.
+// Include this from the *_api.cpp files only: they are the bindings. Of tvm-ffi it knows the C interface. Its C++
+// headers spell every refusal out for each argument of each export, and made the bindings the longest to compile:
+// ffi.cpp alone knows them.
 #pragma once
 
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/error.h>
-#include <tvm/ffi/function.h>
-#include <tvm/ffi/optional.h>
+#include <tvm/ffi/c_api.h>
 
-#include <new>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
-#include "interrupt.hpp"
-#include "require.hpp"
+#include "../api/tensor_view.hpp"
+#include "object.hpp"
 
 namespace deep_gemm::ffi {
 
-/// Name of the Python exception class that an error becomes.
-inline const char* python_class(ErrorKind kind) {
-    switch (kind) {
-        case ErrorKind::value:
-            return "ValueError";
-        case ErrorKind::type:
-            return "TypeError";
-        case ErrorKind::runtime:
-            break;
+/// The arguments of a call as Python gave them.
+struct Given {
+    const char* function;
+    const TVMFFIAny* arguments;
+    int32_t count;
+
+    /// None where there are fewer.
+    TVMFFIAny operator[](int32_t index) const { return index < count ? arguments[index] : TVMFFIAny{}; }
+};
+
+/// Integers in the caller's memory, for calls that must not allocate.
+class Integers {
+public:
+    Integers(const TVMFFIAny* values, int64_t size) : values_(values), size_(size) {}
+    int64_t size() const { return size_; }
+    int64_t operator[](int64_t index) const { return values_[index].v_int64; }
+
+private:
+    const TVMFFIAny* values_;
+    int64_t size_;
+};
+
+/// Python's bytes.
+struct Bytes {
+    std::string content;
+};
+
+[[noreturn]] void refuse_argument(const Given& given, int32_t index, const char* wanted);
+[[noreturn]] void refuse_count(const Given& given, int32_t wanted);
+
+/// The argument as what a C++ function takes.
+template <typename Type>
+Type take(const Given& given, int32_t index);
+
+template <>
+inline int64_t take(const Given& given, int32_t index) {
+    const TVMFFIAny argument = given[index];
+    if (argument.type_index == kTVMFFIInt || argument.type_index == kTVMFFIBool) [[likely]]
+        return argument.v_int64;
+    refuse_argument(given, index, "an integer");
+}
+template <>
+inline bool take(const Given& given, int32_t index) {
+    return take<int64_t>(given, index) != 0;
+}
+/// Torch's fake, functional and meta tensors, wrappers of other tensors and storages resized to 0 have a shape and no
+/// memory: refused, unless they are empty. The public functions of Python say which argument it was. `tensor` may be
+/// null.
+TensorView take_without_memory(const Given& given, int32_t index, const DLTensor* tensor);
+template <>
+inline TensorView take(const Given& given, int32_t index) {
+    const TVMFFIAny argument = given[index];
+    const DLTensor* tensor = nullptr;
+    if (argument.type_index == kTVMFFIDLTensorPtr)
+        tensor = static_cast<const DLTensor*>(argument.v_ptr);
+    else if (argument.type_index == kTVMFFITensor)
+        tensor = TVMFFITensorGetDLTensorPtr(argument.v_obj);
+    if (tensor == nullptr || tensor->data == nullptr) return take_without_memory(given, index, tensor);
+    return TensorView(*tensor);
+}
+template <>
+std::vector<TensorView> take(const Given& given, int32_t index);
+template <>
+Integers take(const Given& given, int32_t index);
+template <>
+std::vector<int64_t> take(const Given& given, int32_t index);
+template <>
+std::string take(const Given& given, int32_t index);
+template <>
+std::vector<std::string> take(const Given& given, int32_t index);
+template <>
+Bytes take(const Given& given, int32_t index);
+template <>
+Object take(const Given& given, int32_t index);
+/// A function of Python's, which may be kept.
+template <>
+std::function<double(const std::string&)> take(const Given& given, int32_t index);
+
+void put(TVMFFIAny* result, bool value);
+void put(TVMFFIAny* result, int64_t value);
+void put(TVMFFIAny* result, const std::string& value);
+void put(TVMFFIAny* result, const Bytes& value);
+void put(TVMFFIAny* result, const std::vector<int64_t>& value);
+void put(TVMFFIAny* result, const Object& value);
+
+/// Calls `body(context)`. What it throws becomes what Python raises: errors of ours the exceptions that they stand for.
+/// Returns what an export returns.
+int call_guarded(void (*body)(void*), void* context);
+
+template <typename Type>
+struct Taking {
+    static Type from(const Given& given, int32_t index) { return take<Type>(given, index); }
+};
+template <typename Type>
+struct Taking<std::optional<Type>> {
+    static std::optional<Type> from(const Given& given, int32_t index) {
+        if (given[index].type_index == kTVMFFINone) return std::nullopt;
+        return take<Type>(given, index);
     }
-    return "RuntimeError";
-}
+};
 
-/// Tensors may have a shape and no memory: torch's fake, functional and meta tensors, wrappers of other tensors,
-/// storages resized to 0. Nobody may read or write through them. The public functions of Python say which argument it
-/// was.
-inline void require_memory(const tvm::ffi::TensorView& tensor) {
-    if (tensor.data_ptr() != nullptr) [[likely]]
-        return;
-    for (int i = 0; i < tensor.ndim(); ++i)
-        if (tensor.size(i) == 0) return;
-    fail(ErrorKind::type, "a tensor has a shape but no memory");
-}
-inline void require_memory(const tvm::ffi::Optional<tvm::ffi::TensorView>& tensor) {
-    if (tensor.has_value()) require_memory(tensor.value());
-}
-template <typename Other>
-void require_memory(const Other&) {}
-
-inline std::optional<tvm::ffi::TensorView> to_optional(const tvm::ffi::Optional<tvm::ffi::TensorView>& tensor) {
-    return tensor.has_value() ? std::optional(tensor.value()) : std::nullopt;
-}
-
-/// Calls a function and turns its C++ exceptions into the Python exceptions that they stand for.
 template <auto kFunction>
-struct Guarded;
+struct Export;
 
 template <typename Result, typename... Arguments, Result (*kFunction)(Arguments...)>
-struct Guarded<kFunction> {
-    static Result call(Arguments... arguments) {
-        try {
-            (require_memory(arguments), ...);
-            return kFunction(std::forward<Arguments>(arguments)...);
-        } catch (const Error& error) {
-            throw tvm::ffi::Error(python_class(error.kind()), error.what(), "");
-        } catch (const tvm::ffi::Error&) {
-            throw;
-        } catch (const Interrupted& interrupted) {
-            if (interrupted.python_raised) throw tvm::ffi::EnvErrorAlreadySet();
-            throw tvm::ffi::Error("RuntimeError", "deep_gemm: stopped by the thread that waits for this one", "");
-        } catch (const std::bad_alloc&) {
-            throw tvm::ffi::Error("MemoryError", "deep_gemm: out of host memory", "");
-        } catch (const std::exception& error) {
-            throw tvm::ffi::Error("RuntimeError", error.what(), "");
-        }
+struct Export<kFunction> {
+    static int call(const Given& given, TVMFFIAny* result) {
+        std::pair context{&given, result};
+        return call_guarded(
+            [](void* erased) {
+                const auto& [given, result] = *static_cast<decltype(context)*>(erased);
+                call_with(*given, result, std::index_sequence_for<Arguments...>());
+            },
+            &context);
+    }
+
+private:
+    template <size_t... I>
+    static void call_with(const Given& given, [[maybe_unused]] TVMFFIAny* result, std::index_sequence<I...>) {
+        if (given.count > static_cast<int32_t>(sizeof...(I))) refuse_count(given, sizeof...(I));
+        if constexpr (std::is_void_v<Result>)
+            kFunction(Taking<std::remove_cvref_t<Arguments>>::from(given, I)...);
+        else
+            put(result, kFunction(Taking<std::remove_cvref_t<Arguments>>::from(given, I)...));
     }
 };
 
 }  // namespace deep_gemm::ffi
 
-/// Export `function` (the name of a plain function) to Python as `C.name`.
-#define DEEP_GEMM_EXPORT(name, function) \
-    TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, (&::deep_gemm::ffi::Guarded<(&function)>::call))
+/// Export `function` (the name of a plain function) to Python as `C.name`. Optional arguments at the end may be left
+/// out.
+#define DEEP_GEMM_EXPORT(name, function)                                                                             \
+    extern "C" [[gnu::visibility("default")]] int __tvm_ffi_##name(void*, const TVMFFIAny* arguments, int32_t count, \
+                                                                   TVMFFIAny* result) {                              \
+        return ::deep_gemm::ffi::Export<(&function)>::call({#name, arguments, count}, result);                       \
+    }                                                                                                                \
+    static_assert(true)

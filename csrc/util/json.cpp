@@ -1,17 +1,21 @@
 #include "json.hpp"
 
+#include <tvm/ffi/container/map.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
 #include <algorithm>
 
+#include "ffi_map.hpp"
+
 namespace deep_gemm::json {
 namespace {
 
-template <typename Value>
-std::optional<Value> field(const Object& object, const char* name) {
-    const std::optional<tvm::ffi::Any> value = object.Get(name);
-    return value ? value->try_cast<Value>() : std::nullopt;
+template <typename Type>
+std::optional<Type> field(const Object& object, const char* name) {
+    for (const auto& [key, value] : object)
+        if (key == name && std::holds_alternative<Type>(value)) return std::get<Type>(value);
+    return std::nullopt;
 }
 
 }  // namespace
@@ -19,7 +23,7 @@ std::optional<Value> field(const Object& object, const char* name) {
 std::string write(const Object& object) {
     static const auto& kStringify =
         *new tvm::ffi::Function(tvm::ffi::Function::GetGlobalRequired("ffi.json.Stringify"));
-    return kStringify(object, 2).cast<std::string>() + "\n";
+    return kStringify(ffi::to_map(object), 2).cast<std::string>() + "\n";
 }
 
 std::optional<Object> read(const std::string& text) {
@@ -29,7 +33,16 @@ std::optional<Object> read(const std::string& text) {
     if (std::ranges::count_if(text, [](char letter) { return letter == '[' || letter == '{'; }) > kMostBrackets)
         return std::nullopt;
     try {
-        return kParse(text).try_cast<Object>();
+        const auto parsed = kParse(text).try_cast<ffi::Map>();
+        if (!parsed) return std::nullopt;
+        Object object;
+        for (const auto& [name, value] : *parsed) {
+            if (const auto words = value.try_cast<std::string>())
+                object.emplace_back(name, *words);
+            else if (const auto number = value.as<int64_t>())
+                object.emplace_back(name, *number);
+        }
+        return object;
     } catch (const tvm::ffi::Error&) {
         return std::nullopt;
     }

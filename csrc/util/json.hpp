@@ -2,23 +2,19 @@
 // Python, and nothing is linked but tvm-ffi's C interface.
 #pragma once
 
-#include <tvm/ffi/any.h>
-#include <tvm/ffi/container/map.h>
-#include <tvm/ffi/string.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 
-namespace deep_gemm::json {
+#include "object.hpp"
 
-/// Fields in the order in which they were set.
-using Object = tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any>;
+namespace deep_gemm::json {
 
 /// One field a line.
 std::string write(const Object& object);
 
-/// Nothing where the text is no object: damage is an answer, not an exception.
+/// Fields that are text or whole numbers; others are left out. Nothing where the text is no object: damage is an
+/// answer, not an exception.
 std::optional<Object> read(const std::string& text);
 
 /// A field of text, or nothing where there is none.

@@ -82,7 +82,11 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
         )
     },
     "b is fp32": (lambda x: replace_b(x, x.b.data.float()), TypeError, r"b must be float8_e4m3fn, but is float32"),
-    "d is fp16": (lambda x: set_d(x, x.d.half()), TypeError, r"d must be bfloat16 or float32, but is float16"),
+    "d is fp64": (
+        lambda x: set_d(x, x.d.double()),
+        TypeError,
+        r"d must be bfloat16, float32 or float16, but is float64",
+    ),
     "c is fp32": (
         lambda x: set_c(x, torch.zeros((M, N), device=x.d.device)),
         TypeError,
@@ -266,7 +270,7 @@ def test_a_short_recipe_is_refused_by_the_runtime_too() -> None:
     call, out = right_call(torch.device("cpu"))
     for recipes in (((1, 128), None, None), (None, (1,), (128, 128))):
         with pytest.raises(ValueError, match=r"recipe(_a)? must have [32] numbers, but has [21]"):
-            C.fp8_gemm(*call.a, *call.b, call.d, None, *recipes, 6)
+            C.gemm(*call.a, *call.b, call.d, None, 6, *recipes)
     out.assert_untouched()
 
 

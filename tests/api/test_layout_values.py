@@ -107,15 +107,15 @@ fp8 = torch.float8_e4m3fn
 a = pose_as_cuda(torch.zeros(256, {K}).to(fp8)), pose_as_cuda(torch.ones(2, 256).T)
 b = pose_as_cuda(torch.zeros(2, {N}, {K}).to(fp8)), pose_as_cuda(torch.ones(2, 2, 2))
 layout = torch.tensor([0] * 128 + [1] * 128, dtype=torch.int32)
-arguments = (*a, *b, pose_as_cuda(torch.empty(256, {N})), pose_as_cuda(layout), None, None, None, 6, False, True, 0)
+arguments = (*a, *b, pose_as_cuda(torch.empty(256, {N})), pose_as_cuda(layout), 6, False, True, 0)
 for _ in range(3):
-    deep_gemm._extension.C.m_grouped_fp8_gemm_contiguous(*arguments, False)
+    deep_gemm._extension.C.m_grouped_gemm_contiguous(*arguments)
 layout[130] = 0
 driver = ctypes.CDLL("libcuda.so.1")
 for captured in (False, True):
     driver.fake_capture_status(int(captured))
     try:
-        deep_gemm._extension.C.m_grouped_fp8_gemm_contiguous(*arguments, False)
+        deep_gemm._extension.C.m_grouped_gemm_contiguous(*arguments)
         print("launched")
     except ValueError as error:
         print("refused", error)

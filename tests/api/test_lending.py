@@ -60,19 +60,19 @@ def test_all_kinds_of_tensors_and_recipes(given, recipe) -> None:
 
 
 BAD = {
-    "shape": lambda a, b, d: (*a, *b, d[:, :3], None, None, None, None, 0),
-    "dtype": lambda a, b, d: (a[1], a[0], *b, d, None, None, None, None, 0),
-    "device": lambda a, b, d: (*a, *b, d.to("meta"), None, None, None, None, 0),
+    "shape": lambda a, b, d: (*a, *b, d[:, :3], None, 0),
+    "dtype": lambda a, b, d: (a[1], a[0], *b, d, None, 0),
+    "device": lambda a, b, d: (*a, *b, d.to("meta"), None, 0),
     "too few": lambda a, b, d: (*a, *b, d),
     "too many": lambda a, b, d: (*a, *b, d, *range(30)),
-    "no tensor": lambda a, b, d: (*a, *b, "d", None, None, None, None, 0),
-    "an integer for a tensor": lambda a, b, d: (*a, *b, 5, None, None, None, None, 0),
-    "a tensor for an integer": lambda a, b, d: (*a, *b, d, None, None, None, None, d),
-    "an integer that is too large": lambda a, b, d: (*a, *b, d, None, None, None, None, 1 << 64),
-    "recipe of text": lambda a, b, d: (*a, *b, d, None, ("1", 128, 128), None, None, 0),
-    "recipe of a large number": lambda a, b, d: (*a, *b, d, None, (1, 1 << 70, 128), None, None, 0),
-    "recipe for 1000003 of K": lambda a, b, d: (*a, *b, d, None, (1, 128, 1000003), None, None, 0),
-    "short recipe": lambda a, b, d: (*a, *b, d, None, (1, 128), None, None, 0),
+    "no tensor": lambda a, b, d: (*a, *b, "d", None, 0),
+    "an integer for a tensor": lambda a, b, d: (*a, *b, 5, None, 0),
+    "a tensor for an integer": lambda a, b, d: (*a, *b, d, None, d),
+    "an integer that is too large": lambda a, b, d: (*a, *b, d, None, 1 << 64),
+    "recipe of text": lambda a, b, d: (*a, *b, d, None, 0, ("1", 128, 128)),
+    "recipe of a large number": lambda a, b, d: (*a, *b, d, None, 0, (1, 1 << 70, 128)),
+    "recipe for 1000003 of K": lambda a, b, d: (*a, *b, d, None, 0, (1, 128, 1000003)),
+    "short recipe": lambda a, b, d: (*a, *b, d, None, 0, (1, 128)),
 }
 
 
@@ -86,21 +86,21 @@ def error_of(function, arguments) -> tuple[type, str]:
 @pytest.mark.parametrize("case", BAD)
 def test_errors_are_those_of_tvm_ffi(case) -> None:
     arguments = BAD[case](*problem())
-    assert error_of(C.fp8_gemm, arguments) == error_of(SHARING.fp8_gemm, arguments)
+    assert error_of(C.gemm, arguments) == error_of(SHARING.gemm, arguments)
 
 
 @pytest.mark.parametrize("case", ["right", *BAD])
 def test_nothing_is_kept(case) -> None:
     a, b, d = problem()
-    right = (a.data[:0], a.scales[:0], *b, d[:0], None, [1, 128, 128], None, None, 0)
+    right = (a.data[:0], a.scales[:0], *b, d[:0], None, 0, [1, 128, 128])
     arguments = right if case == "right" else BAD[case](a, b, d)
     items = [item for argument in arguments if isinstance(argument, tuple | list) for item in argument]
-    objects = [*arguments, *items, torch.Tensor, torch.nn.Parameter, C.fp8_gemm]
+    objects = [*arguments, *items, torch.Tensor, torch.nn.Parameter, C.gemm]
 
     def call(times: int) -> None:
         for _ in range(times):
             try:
-                C.fp8_gemm(*arguments)
+                C.gemm(*arguments)
             except Exception as error:
                 del error
         gc.collect()
@@ -143,8 +143,8 @@ def test_torch_that_cannot_lend(monkeypatch) -> None:
         _extension._lend(module)
     (a, sfa), (b, sfb), d = problem()
     version = d._version
-    assert not isinstance(module.fp8_gemm, BuiltinFunctionType)
-    assert module.fp8_gemm(a, sfa, b, sfb, d, None, None, None, None, 0) is True
+    assert not isinstance(module.gemm, BuiltinFunctionType)
+    assert module.gemm(a, sfa, b, sfb, d, None, 0) is True
     assert_matches(d, product_nt((a, sfa), (b, sfb)))
     assert d._version == version + 1
 
@@ -190,7 +190,7 @@ new = ctypes.pythonapi.PyCapsule_New
 new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 Lent.__dlpack_c_exchange_api__ = new(ctypes.addressof(api), b"dlpack_exchange_api", None)
 module = tvm_ffi.load_module(str(LIBRARY))
-gemm = lending(module, "fp8_gemm", Lent.__dlpack_c_exchange_api__)
+gemm = lending(module, "gemm", Lent.__dlpack_c_exchange_api__)
 
 environment = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
 environment.TVMFFIEnvGetStream.restype = ctypes.c_void_p
@@ -206,7 +206,7 @@ def call(index, scales):
     tensors = fp8(64, 256), scales, fp8(128, 256), torch.ones(1, 2), torch.zeros(64, 128).bfloat16()
     lent = [Lent(tensor, index) for tensor in tensors]
     for _ in range(3):
-        assert gemm(*lent, None, None, None, None, 0) is True
+        assert gemm(*lent, None, 0) is True
 for index in (0, 2):
     call(index, torch.ones(2, 64).T)
     assert state() == before, (state(), before)
@@ -235,7 +235,7 @@ def test_a_process_without_python(tmp_path) -> None:
 int main(int count, char** paths) {
     for (int i = 1; i < count; ++i)
         if (!dlopen(paths[i], RTLD_NOW | RTLD_GLOBAL)) return puts(dlerror()), 1;
-    return dlsym(RTLD_DEFAULT, "__tvm_ffi_fp8_gemm") == NULL;
+    return dlsym(RTLD_DEFAULT, "__tvm_ffi_gemm") == NULL;
 }
 """)
     subprocess.run(["g++", "-x", "c", source, "-o", program, "-ldl"], check=True)

@@ -25,6 +25,7 @@ struct Toy {
     }
     static int32_t resident_ctas(const Problem& p, const GemmConfig&) { return p.num_sms; }
     static void divide_smem(GemmConfig& c, double, int32_t) { c.stages = 5; }
+    static Footprint footprint(const GemmConfig&) { return {.threads = 256, .smem_bytes = 1024}; }
     static std::string_view smem_refusal(const GemmConfig&) { return ""; }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return c.tile.rows > p.m ? "high" : ""; }
     static void choose_walk(const Problem&, Candidate& candidate) { candidate.strip_blocks = 3; }

@@ -14,7 +14,7 @@ from int8_inputs import exact, operands, scales, values, wanted
 
 import deep_gemm
 
-FLOATS = [torch.bfloat16, torch.float32]
+FLOATS = [torch.bfloat16, torch.float16, torch.float32]
 SMALL = [(1, 1, 16), (7, 24, 64), (33, 100, 144), (129, 136, 400), (200, 72, 272), (16, 520, 1024), (300, 264, 640)]
 
 
@@ -356,7 +356,7 @@ class TestErrors:
         for error, match, changes in [
             (TypeError, "a must be int8, but is float32", {"a": lambda a, *_: (a.float(), one)}),
             (TypeError, "b must be int8, but is uint8", {"b": lambda _, b, __: (b.view(torch.uint8), one)}),
-            (TypeError, "d must be bfloat16, float32 or int32, but is float64", {"d": one.double()}),
+            (TypeError, "d must be bfloat16, float32, float16 or int32, but is float64", {"d": one.double()}),
             (TypeError, "a's scales must be float32, but is float64", {"a": lambda a, *_: (a, one.double())}),
             (TypeError, "b's scales must be float32, but is bfloat16", {"b": lambda _, b, __: (b, one.bfloat16())}),
             (TypeError, "bias must have a dtype that d may have, a floating one, but is int32", {"bias": one.int()}),

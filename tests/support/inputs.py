@@ -112,6 +112,7 @@ class GuardedOutput:
 
     _BITS: ClassVar = {
         torch.bfloat16: (torch.int16, 0x7FB1),
+        torch.float16: (torch.int16, 0x7FB1),
         torch.float32: (torch.int32, 0x7FB1B2B3),
         torch.int32: (torch.int32, 0x7FB1B2B3),  # no NaN, but no sum of small integers either
     }

@@ -33,7 +33,7 @@ inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
 
 /// FP32 of M groups is written row by row, so that a masked D keeps what is behind its groups' rows.
 inline StoreKind store_kind(const Problem& p) {
-    const bool staged = p.aligned_store && (p.output == Element::bf16 || !is_m_grouped(p.grouping));
+    const bool staged = p.aligned_store && (bits(p.output) == 16 || !is_m_grouped(p.grouping));
     if (adds_in_place(p)) return staged ? StoreKind::tma_add : StoreKind::direct_add;
     return staged ? StoreKind::tma : StoreKind::direct;
 }

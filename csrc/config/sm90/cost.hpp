@@ -45,7 +45,7 @@ struct CostModel : CostConstants {
                             : c.swap_ab ? swapped_c_cycles_per_element
                             : late      ? late_c_cycles_per_element
                                         : c_cycles_per_element;
-        if (c.output == Element::bf16)
+        if (bits(c.output) == 16)
             return read + (!is_staged(c.store)              ? direct_cycles_per_element
                            : !late                          ? tile_cycles_per_element
                            : warpgroup_rows(c) > kWgmmaRows ? late_tall_cycles_per_element

@@ -66,8 +66,8 @@ inline bool skips_padding(const GemmConfig& c, int32_t group_rows) {
     return can && !has_tall_experts(c, group_rows);
 }
 
-/// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
-/// nothing: as ptxas has it. By how a K block goes (docs/performance.md, "FFMA that yield").
+/// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/sm90/ffma_yields.hpp; 0: none
+/// does); nothing: as ptxas has it. By how a K block goes (docs/performance.md, "FFMA that yield").
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales().per_block() || c.col_scales().per_block();
     if (c.sm90.wgmma_products) return 2;

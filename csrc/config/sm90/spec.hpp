@@ -25,6 +25,9 @@ struct Spec {
     static void divide_smem(GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
         sm90::divide_smem(c, tiles_per_cta, group_rows);
     }
+    static Footprint footprint(const GemmConfig& c) {
+        return {.threads = threads(c), .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0};
+    }
     static std::string_view smem_refusal(const GemmConfig& c) { return sm90::smem_refusal(c); }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm90::waste(p, c); }
     static void choose_walk(const Problem& p, Candidate& candidate) {

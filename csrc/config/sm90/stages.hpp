@@ -24,7 +24,7 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta, int32_t g
 /// row: of those there are so many that a tile's end waits for the few that are left. BF16 tiles of 128 rows and more,
 /// with twice as many K blocks, do not mind.) docs/performance.md.
 inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
-    if (c.grouping != Grouping::dense || c.output != Element::bf16 || k_parts(c) > 1) return false;
+    if (c.grouping != Grouping::dense || bits(c.output) != 16 || k_parts(c) > 1) return false;
     const bool wide = store_chunk(c).swizzle_bytes() == kSwizzleBytes;
     if (!wide && (c.scaled() || c.tile.rows < 128)) return false;
     return tiles_per_cta <= (c.scaled() && c.tile.rows <= 128 ? 6 : 4);

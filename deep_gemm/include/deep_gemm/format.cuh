@@ -5,7 +5,7 @@
 
 namespace deep_gemm {
 
-enum class Element : int32_t { none, fp32, bf16, e4m3, ue8m0, s8, s32 };
+enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32 };
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -26,6 +26,7 @@ constexpr ElementFacts facts(Element element) {
         {Element::none, "none", 0, NumberKind::none, TensorMapType::u8},
         {Element::fp32, "fp32", 32, NumberKind::floating, TensorMapType::f32},
         {Element::bf16, "bf16", 16, NumberKind::floating, TensorMapType::bf16},
+        {Element::fp16, "fp16", 16, NumberKind::floating, TensorMapType::f16},
         {Element::e4m3, "e4m3", 8, NumberKind::floating, TensorMapType::u8},
         {Element::ue8m0, "ue8m0", 8, NumberKind::exponent, TensorMapType::u8},
         {Element::s8, "s8", 8, NumberKind::integer, TensorMapType::u8},

@@ -49,4 +49,8 @@ struct GemmTask {
     constexpr bool has_block_scales() const { return a.scaling.per_block() || b.scaling.per_block(); }
 };
 
+constexpr bool multiplies(const GemmTask& task, Element a, Element b) {
+    return task.a.element == a && task.b.element == b;
+}
+
 }  // namespace deep_gemm

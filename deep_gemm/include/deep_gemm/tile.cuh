@@ -76,4 +76,21 @@ constexpr int32_t shared_tiles(const TilePlan& plan, int64_t tiles, int32_t ctas
 /// Whether the host says which cluster walks where (GemmParams::places).
 constexpr bool has_places(const TilePlan& plan) { return plan.cluster.size() > 1 && plan.cluster.rows == 1; }
 
+/// Rows that the last tile along an extent copies: what is left, in whole swizzle atoms. The copy engine takes
+/// about 4 cycles for each row beyond the tensor (docs/performance.md), and a box of the full height would have
+/// many of them. Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that
+/// are not stored.
+constexpr int32_t last_box(int32_t extent, int32_t tile) {
+    return extent % tile == 0 ? tile : align_up(extent % tile, 8);
+}
+
+/// What one copy of a staged D takes away: in D's own frame `inner` runs along N and `outer` along M.
+struct StoreChunk {
+    int32_t inner, outer;  // elements
+    int32_t count;         // chunks of the 16 rows
+    int32_t element_bytes;
+    constexpr int32_t bytes() const { return outer * swizzle_bytes(); }
+    constexpr int32_t swizzle_bytes() const { return inner * element_bytes; }
+};
+
 }  // namespace deep_gemm

@@ -215,7 +215,7 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
                         mark_initialised(*place.cta, place.offset + e * access.element_bytes, access.element_bytes);
         } else if (bad >> lane & 1 && access.space != Space::local) {
             report(*w.cluster, "uninitialised",
-                   concat("a value that comes from shared memory nobody wrote is stored to global memory ",
+                   concat("a value that comes from shared or tensor memory nobody wrote is stored to global memory ",
                           hex(address)),
                    &w);
         }

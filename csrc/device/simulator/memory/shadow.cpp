@@ -233,7 +233,7 @@ void async_write(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t 
                               ", but nothing orders it after an earlier write",
                               past_access(cluster, "write", word.agent, word.instruction)),
                        access.warp, access.instruction);
-            else if (word.tick && word.generic && word.tick > access.at->fenced_of(word.agent))
+            else if (word.tick && word.generic && !access.generic && word.tick > access.at->fenced_of(word.agent))
                 report(cluster, "proxy fence",
                        concat("shared memory ", hex(at), " of block ", cta.rank,
                               " was written by ordinary stores and is overwritten by ", access.what,
@@ -241,7 +241,7 @@ void async_write(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t 
                               past_access(cluster, "write", word.agent, word.instruction)),
                        access.warp, access.instruction);
         }
-        word = {access.tick, access.agent, 0, 0, 0, 0xf, access.swizzle, index};
+        word = {access.tick, access.agent, access.generic, 0, 0, 0xf, access.swizzle, index};
     }
     check_readers(cta, offset, bytes, *access.at, access.agent, access.what, access.warp, access.instruction);
 }

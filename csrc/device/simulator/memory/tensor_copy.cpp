@@ -174,8 +174,17 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             Place barrier;
             if (!barrier_operand(w, in.x, in.extra->values[0], lane, barrier)) continue;
             const uint32_t mask = in.flags & kMulticast ? w.row<uint32_t>(in.c)[lane] & 0xffff : 1u << place.cta->rank;
-            if (!(in.flags & kMulticast) && barrier.cta != place.cta)
-                report(cluster, "barrier", "the mbarrier of a copy must be in the block it writes to", &w);
+            const bool pair = in.flags & kPairBarrier;
+            if (!(in.flags & kMulticast) && barrier.cta != place.cta &&
+                !(pair && barrier.cta->rank / 2 == place.cta->rank / 2))
+                report(cluster, "barrier",
+                       pair ? "the mbarrier of a copy must be in the block it writes to, or in the other of its pair"
+                            : "the mbarrier of a copy must be in the block it writes to",
+                       &w);
+            // Of a pair, the block that holds the barrier is the even or the odd one of each pair.
+            const auto holder = [&](const Cta& cta) -> Cta& {
+                return *cluster.ctas[pair ? (cta.rank & ~1u) | (barrier.cta->rank & 1) : cta.rank];
+            };
             if (mask >> cluster.ctas.size() || mask == 0)
                 report(cluster, "cluster",
                        concat("multicast mask ", hex(mask), " names blocks that a cluster of ", cluster.ctas.size(),
@@ -184,7 +193,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             for (auto& cta : cluster.ctas)
                 if (mask >> cta->rank & 1)
                     defer_arrival(
-                        w, in, *cta, place.offset, bytes, barrier.offset, "a tensor copy",
+                        w, in, *cta, place.offset, bytes, holder(*cta), barrier.offset, "a tensor copy",
                         [box](Cta& target, uint32_t destination) { load_box(target, destination, box); },
                         box.map.swizzle);
             continue;

@@ -79,21 +79,4 @@ constexpr bool copies_in_pairs(const GemmConfig& c) {
     return c.grouping == Grouping::masked && c.swap_ab && c.stages >= kDeepRing;
 }
 
-/// Whether all lanes of the load warp walk tiles and K blocks together and one of them copies, or one thread does it
-/// all. What a copy takes is in uniform registers, and for a warp it stays there; for one thread ptxas moves it there
-/// for each K block (R2UR), before the copy. Not where ptxas then compiles the math warps' loop over K worse: experts'
-/// 128x192 (docs/performance.md).
-constexpr bool loads_by_warp(const GemmConfig& c) {
-    return !(has_group_table(c) && c.sm90.look_ahead && warpgroup_rows(c) == kWgmmaRows);
-}
-
-/// Whether math warps read block scales of columns at an address that ptxas takes for another in each lane. Beside a
-/// load warp it otherwise moves those of some tiles into uniform registers behind each wait (R2UR). Only for these
-/// tiles: others have the slower loop over K when they read by lane (docs/performance.md).
-constexpr bool reads_scales_by_lane(const GemmConfig& c) {
-    const bool tall = c.sm90.look_ahead && warpgroup_rows(c) > kWgmmaRows;
-    return loads_by_warp(c) &&
-           (c.tile.cols == 112 || c.tile.cols == 144 || (tall ? !has_store_warp(c) : has_group_table(c)));
-}
-
 }  // namespace deep_gemm

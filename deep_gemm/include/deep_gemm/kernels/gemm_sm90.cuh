@@ -92,7 +92,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     TileScheduler<c> tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup, params);
     Stores<c> stores(smem);
-    PaddingRows<c> padding(smem, params);
+    PaddingRows<c> padding(smem);
     typename MainLoop<c>::Totals total;
     // A tile with another behind it is not shared: the code that exchanges parts stays out of the loop over K.
     const auto store_whole = [&](const Tile& tile) {
@@ -174,16 +174,12 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
-/// All threads of the CTA meet: with a table of groups at one place, else each role at its own, which is no case for
-/// __syncthreads. Of a cluster's other CTAs, copies wait where they go to them; where these only split K, who sends
-/// them a part waits (wait_for_receivers).
+/// All threads of the CTA meet. Of a cluster's other CTAs, copies wait where they go to them; where these only split K,
+/// who sends them a part waits (wait_for_receivers).
 template <GemmConfig c>
 DG_DEVICE void sync_threads() {
     if constexpr (c.cluster.size() > 1) ptx::cluster_arrive();
-    if constexpr (TileScheduler<c>::kReadsTable)
-        __syncthreads();
-    else
-        ptx::named_barrier_wait(0, threads(c));
+    __syncthreads();
     if constexpr (c.multicasts()) ptx::cluster_wait();
 }
 
@@ -216,20 +212,18 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     if constexpr (likely_k_blocks(c) > 0)
         if (warpgroup == c.sm90.math_warpgroups && warp == 0 && ptx::elect_one()) fetch_likely_tile<c>(params);
     smem.groups().template fill<threads(c)>(params);
-    // All threads meet when barriers and the table of groups have been written. Without a table the load warp has
-    // something to do before.
+    // Barriers and the table of groups have been written when all have met. Without a table the load warp finds its
+    // first tile before, since all wait for its copies.
+    const bool loads = warpgroup == c.sm90.math_warpgroups && warp == 0;
     constexpr bool kTable = TileScheduler<c>::kReadsTable;
     if constexpr (kTable) sync_threads<c>();
-    const auto meet = [] {
-        if constexpr (!kTable) sync_threads<c>();
-    };
+    LoadRole<c> load(smem, params);
+    if (loads) load.begin();
+    if constexpr (!kTable) sync_threads<c>();
 
     if (warpgroup == c.sm90.math_warpgroups) {
         if constexpr (moves_registers(c)) ptx::give_registers<load_registers(c)>();
-        if (warp == 0)
-            load_tiles<c>(smem, params, meet);
-        else
-            meet();
+        if (loads) load.run();
         if constexpr (c.has_block_scales())
             if (warp == 1) load_block_scales<c>(smem, params);
         if constexpr (c.sm90.wgmma_products)
@@ -240,7 +234,6 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
             if (warp == 3 && ptx::elect_one()) store_tiles<c>(smem, params);
         wait_for_receivers<c>();
     } else {
-        meet();
         wait_for_receivers<c>();
         if constexpr (moves_registers(c)) ptx::take_registers<math_registers(c)>();
         multiply_tiles<c>(smem, params, warpgroup);

@@ -18,14 +18,6 @@ constexpr int32_t likely_k_blocks(const GemmConfig& c) {
     return wanted < bytes ? 1 : wanted / bytes;
 }
 
-/// Rows that the last tile along an extent copies: what is left, in whole swizzle atoms. The copy engine takes
-/// about 4 cycles for each row beyond the tensor (docs/performance.md), and a box of the full height would have
-/// many of them. Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that
-/// are not stored.
-constexpr int32_t last_box(int32_t extent, int32_t tile) {
-    return extent % tile == 0 ? tile : align_up(extent % tile, 8);
-}
-
 /// Whether an operand's last tile has a tensor map of its own. Not where a box is shared by multicast, nor where groups
 /// have maps of their own, nor where boxes are of so many K, not rows.
 constexpr bool has_last_rows(const GemmConfig& c) {

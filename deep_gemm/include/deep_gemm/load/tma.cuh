@@ -88,7 +88,8 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
     }
 }
 
-/// Copies a tile's K blocks: one thread, or all lanes of its warp, of which one copies (loads_by_warp).
+/// Copies a tile's K blocks. All lanes of the load warp walk tiles and K blocks together and one of them copies: what a
+/// copy takes is then in uniform registers. (For one thread ptxas moves it there for each K block, before the copy.)
 template <GemmConfig c>
 class Loader {
 public:
@@ -111,7 +112,7 @@ public:
             // All readers, in every CTA that our copies reach.
             ptx::barrier_wait(smem_.empty(ring_.stage), ring_.phase ^ 1);
             pacer_.wait();
-            if (loads_by_warp(c) && !ptx::elect_one()) continue;
+            if (!ptx::elect_one()) continue;
             const uint32_t full = smem_.full(ring_.stage);
             const int32_t k = (block - source.k_origin) * c.tile.k;
             ptx::barrier_arrive_expect(full, source.stage_bytes);
@@ -156,30 +157,35 @@ private:
     Pacer<c> pacer_;
 };
 
-/// The load warp. Where the first tile can be found without the table of groups, it is found before all threads `meet`,
-/// since all wait for its copies; with a table they have met. `find` stands here once: with a second copy of all
-/// that follows from it, experts and K groups are slower (docs/performance.md).
-template <GemmConfig c, typename Meet>
-DG_DEVICE void load_tiles(const Smem<c>& smem, const GemmParams& params, const Meet& meet) {
-    static_assert(loads_by_warp(c) || TileScheduler<c>::kReadsTable, "all lanes meet the others");
-    if (!loads_by_warp(c) && !ptx::elect_one()) return;
-    TileScheduler<c> tiles(params, smem.groups());
-    Tile tile = {};
-    TileSource source;
-    const auto find = [&] {
-        if (!tiles.next(tile)) return false;
-        tiles.place(tile);
-        source = tile_source<c>(params, tile);
-        return true;
-    };
-    Loader<c> loader(smem, params);
-    for (bool first = true;; first = false) {
-        const bool more = find();
-        if (first) meet();
-        if (!more) break;
-        loader.copy(tile, source);
+/// The load warp: copies a tile, finds the next.
+template <GemmConfig c>
+class LoadRole {
+public:
+    DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
+        : tiles_(params, smem.groups()), loader_(smem, params), params_(params) {}
+
+    /// Finds the first tile.
+    DG_DEVICE void begin() { find(); }
+
+    DG_DEVICE void run() {
+        for (; more_; find()) loader_.copy(tile_, source_);
+        if constexpr (c.multicasts()) loader_.drain();
     }
-    if constexpr (c.multicasts()) loader.drain();
-}
+
+private:
+    DG_DEVICE void find() {
+        more_ = tiles_.next(tile_);
+        if (!more_) return;
+        tiles_.place(tile_);
+        source_ = tile_source<c>(params_, tile_);
+    }
+
+    TileScheduler<c> tiles_;
+    Loader<c> loader_;
+    const GemmParams& params_;
+    Tile tile_ = {};
+    TileSource source_;
+    bool more_ = false;
+};
 
 }  // namespace deep_gemm

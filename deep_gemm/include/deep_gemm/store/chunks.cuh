@@ -5,16 +5,7 @@
 
 namespace deep_gemm {
 
-/// Each math warp stages its 16 rows of D in chunks of one swizzle span. In D's own frame `inner` runs along N and
-/// `outer` along M.
-struct StoreChunk {
-    int32_t inner, outer;  // elements
-    int32_t count;         // chunks of the 16 rows
-    int32_t element_bytes;
-    constexpr int32_t bytes() const { return outer * swizzle_bytes(); }
-    constexpr int32_t swizzle_bytes() const { return inner * element_bytes; }
-};
-
+/// Each math warp stages its 16 rows of D in chunks of one swizzle span.
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
     const int32_t size = bytes_of(c.output, 1);
     if (c.swap_ab) return {Fragment16x8::kRows, c.tile.cols, 1, size};

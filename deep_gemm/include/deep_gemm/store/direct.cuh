@@ -80,15 +80,15 @@ DG_DEVICE void add_c(Results<c>& total, const Fragment<c>& at, const GemmParams&
     if (!c.swap_ab && has_pairs<c>(data, params.c_stride, params.c_group_stride, at))
         at.for_each_pair(data, params.c_stride, params.c_group_stride,
                          [&](int32_t i, const Stored* pair, int64_t, bool first, bool) {
-                             using Both = decltype(load_pair(pair));
-                             const Both both = first ? load_pair(pair) : Both{};
+                             using Both = decltype(load_pair<c.output>(pair));
+                             const Both both = first ? load_pair<c.output>(pair) : Both{};
                              total[i] += both.x, total[i + 1] += both.y;
                          });
     else
         at.for_each_pair(data, params.c_stride, params.c_group_stride,
                          [&](int32_t i, const Stored* pair, int64_t step, bool first, bool second) {
-                             if (first) total[i] += to_register(pair[0]);
-                             if (second) total[i + 1] += to_register(pair[step]);
+                             if (first) total[i] += to_register<c.output>(pair[0]);
+                             if (second) total[i + 1] += to_register<c.output>(pair[step]);
                          });
 }
 
@@ -145,7 +145,7 @@ template <GemmConfig c>
 DG_DEVICE void store_direct(const Results<c>& total, const Fragment<c>& at, const GemmParams& params) {
     using Stored = typename Storage<c.output>::Type;
     constexpr bool kAdd = adds_to_memory(c.store);
-    static_assert(!kAdd || c.output == Element::fp32, "only FP32 is added in place: BF16 would be rounded twice");
+    static_assert(!kAdd || c.output == Element::fp32, "only FP32 is added in place: 16 bits would be rounded twice");
     static_assert(!has_expert_runs(c) || c.tile_m() <= 2 * kWgmmaRows, "another expert's rows would be written");
     auto* data = static_cast<Stored*>(params.d_data);
     // Two loops: with the question inside, NVVM (CUDA 13.0) left one of 64 pairs rolled, and the sums in local memory.
@@ -156,7 +156,7 @@ DG_DEVICE void store_direct(const Results<c>& total, const Fragment<c>& at, cons
                              if constexpr (kAdd)
                                  ptx::add_global_x2(pair, total[i], total[i + 1]);
                              else
-                                 store_pair(pair, total[i], total[i + 1]);
+                                 store_pair<c.output>(pair, total[i], total[i + 1]);
                          });
     else
         at.for_each_pair(data, params.d_stride, params.d_group_stride,
@@ -165,8 +165,8 @@ DG_DEVICE void store_direct(const Results<c>& total, const Fragment<c>& at, cons
                                  if (first) ptx::add_global(pair, total[i]);
                                  if (second) ptx::add_global(pair + step, total[i + 1]);
                              } else {
-                                 if (first) from_register(pair[0], total[i]);
-                                 if (second) from_register(pair[step], total[i + 1]);
+                                 if (first) from_register<c.output>(pair[0], total[i]);
+                                 if (second) from_register<c.output>(pair[step], total[i + 1]);
                              }
                          });
 }

@@ -12,16 +12,15 @@ namespace deep_gemm {
 template <GemmConfig c>
 class PaddingRows {
 public:
-    DG_DEVICE PaddingRows(const Smem<c>& smem, const GemmParams& params) : smem_(smem), params_(params) {}
+    DG_DEVICE explicit PaddingRows(const Smem<c>& smem) : smem_(smem) {}
 
     /// Wait for what the role has found.
     DG_DEVICE void begin() const {
         if constexpr (!marks_padding(c)) return;
-        if (params_.zero_padding) ptx::barrier_wait(smem_.padding_known(), phase_);
+        ptx::barrier_wait(smem_.padding_known(), phase_);
     }
 
     DG_DEVICE bool any() const {
-        if (!params_.zero_padding) return false;
         uint32_t found = 0;
 #pragma unroll
         for (int32_t row = 0; row < c.tile_m(); row += 32) found |= word(row);
@@ -29,7 +28,7 @@ public:
     }
 
     /// Of rows from this one on, a bit for each that is padding, as far as a multiple of 32.
-    DG_DEVICE uint32_t rows(int32_t first) const { return params_.zero_padding ? word(first) >> first % 32 : 0; }
+    DG_DEVICE uint32_t rows(int32_t first) const { return word(first) >> first % 32; }
 
     /// Where there are any.
     DG_DEVICE bool has(int32_t row) const { return (word(row) >> row % 32 & 1) != 0; }
@@ -37,7 +36,6 @@ public:
     /// They may be replaced by those of the next tile.
     DG_DEVICE void end() {
         if constexpr (!marks_padding(c)) return;
-        if (!params_.zero_padding) return;
         phase_ ^= 1;
         __syncwarp();
         if (ptx::lane() == 0) ptx::barrier_arrive(smem_.padding_read());
@@ -49,7 +47,6 @@ private:
     }
 
     Smem<c> smem_;
-    const GemmParams& params_;
     uint32_t phase_ = 0;
 };
 

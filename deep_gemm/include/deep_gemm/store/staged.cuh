@@ -61,17 +61,12 @@ DG_DEVICE void stage_32_bits(uint32_t buffer, const Results<c>& total, int32_t c
     }
 }
 
-/// Bits of a thread's two rows that are stored, of two elements each; of padding none are. (Swapped, rows are many:
-/// clear_staged.)
-struct KeptBits {
-    uint32_t first = ~0u, second = ~0u;
-};
-
-/// The same as BF16.
+/// The same as elements of 16 bits.
 template <GemmConfig c>
-DG_DEVICE void stage_bf16(uint32_t buffer, const Results<c>& total, int32_t chunk, const KeptBits& kept) {
+DG_DEVICE void stage_16_bits(uint32_t buffer, const Results<c>& total, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
+    using Packed = Pack<c.output>;
     constexpr int32_t kGroupBytes = Fragment16x8::kCols * 2, kHalfRows = Fragment16x8::kHalfRows;
     const int32_t lane = threadIdx.x % 32;
     const auto [half, next, line] = Fragment16x8::matrix_line(lane);
@@ -81,34 +76,37 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const Results<c>& total, int32_t chun
         const uint32_t offset =
             c.swap_ab ? swizzled<kSpan>(((j + next) * Fragment16x8::kCols + line) * kSpan + half * kHalfRows * 2)
                       : swizzled<kSpan>((half * kHalfRows + line) * kSpan + (j + next) * kGroupBytes);
-        const uint32_t first = ptx::pack_bf16(values[0], values[1]) & kept.first,
-                       second = ptx::pack_bf16(values[2], values[3]) & kept.second;
+        const uint32_t first = Packed::pack(values[0], values[1]), second = Packed::pack(values[2], values[3]);
         if (j + 1 < kColGroups)
-            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second,
-                                            ptx::pack_bf16(values[4], values[5]) & kept.first,
-                                            ptx::pack_bf16(values[6], values[7]) & kept.second);
+            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, Packed::pack(values[4], values[5]),
+                                            Packed::pack(values[6], values[7]));
         else
             ptx::store_matrix_x2<c.swap_ab>(buffer + offset, first, second);
     }
 }
 
 template <GemmConfig c>
-DG_DEVICE void stage_chunk(uint32_t buffer, const Results<c>& total, int32_t chunk, const KeptBits& kept) {
-    static_assert(!marks_padding(c) || c.output == Element::bf16, "FP32 of experts is stored from registers");
+DG_DEVICE void stage_chunk(uint32_t buffer, const Results<c>& total, int32_t chunk) {
+    static_assert(!marks_padding(c) || bits(c.output) == 16, "FP32 of experts is stored from registers");
     if constexpr (bits(c.output) == 32)
         stage_32_bits<c>(buffer, total, chunk);
     else
-        stage_bf16<c>(buffer, total, chunk, kept);
+        stage_16_bits<c>(buffer, total, chunk);
 }
 
-/// What of a thread's rows is stored, as `stage_chunk` takes it.
+/// This warp's rows of padding become zero, where operands are not swapped (else rows are many: clear_staged). Most
+/// warps have none, and must not pay for it.
 template <GemmConfig c>
-DG_DEVICE KeptBits kept_bits(const Tile& tile, int32_t subtile, const PaddingRows<c>& padding) {
-    if constexpr (!marks_padding(c) || c.swap_ab) return {};
+DG_DEVICE void clear_rows(Results<c>& total, const Tile& tile, int32_t subtile, const PaddingRows<c>& padding) {
+    if constexpr (!marks_padding(c) || c.swap_ab) return;
     const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
-    const int32_t lane = ptx::lane();
-    const uint32_t rows = padding.rows(row_in_tile<c>(threadIdx.x / 32, subtile, half)) >> Fragment16x8::row(lane);
-    return {(rows & 1) - 1, (rows >> Fragment16x8::kHalfRows & 1) - 1};
+    const uint32_t rows =
+        padding.rows(row_in_tile<c>(threadIdx.x / 32, subtile, half)) & ((1u << Fragment16x8::kRows) - 1);
+    if (rows == 0) return;
+    const uint32_t mine = rows >> Fragment16x8::row(ptx::lane());
+#pragma unroll
+    for (int32_t i = 0; i < kResults<c>; ++i)
+        if (mine >> Fragment16x8::row_step(i) & 1) total[i] = 0;
 }
 
 /// Swapped operands: rows of padding of a staged chunk, which has all of the tile's rows, become zero. (Swizzling
@@ -166,12 +164,12 @@ public:
     DG_DEVICE void begin() const {}
     DG_DEVICE void end() const {}
 
-    DG_DEVICE void write(const Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
+    DG_DEVICE void write(Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams& params) {
         constexpr StoreChunk kChunk = store_chunk(c);
         constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
                           kBatches = c.store_buffers / kBatch;
-        const KeptBits kept = kept_bits<c>(tile, subtile, padding);
+        clear_rows<c>(total, tile, subtile, padding);
 #pragma unroll
         for (int32_t first = 0; first < kChunk.count; first += kBatch) {
             const int32_t end = first + kBatch < kChunk.count ? first + kBatch : kChunk.count;
@@ -182,7 +180,7 @@ public:
             __syncwarp();
 #pragma unroll
             for (int32_t chunk = first; chunk < end; ++chunk)
-                stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk, kept);
+                stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
             clear_staged<c>(buffers, padding);
             ptx::fence_for_async_proxy();
             __syncwarp();
@@ -219,15 +217,15 @@ public:
         phase_ ^= 1;
     }
 
-    DG_DEVICE void write(const Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
+    DG_DEVICE void write(Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams&) const {
         constexpr StoreChunk kChunk = store_chunk(c);
         __syncwarp();  // lanes may have waited, and read C, one by one
         const uint32_t buffers = smem_.staging(threadIdx.x / 32) + subtile * kChunk.count * kChunk.bytes();
-        const KeptBits kept = kept_bits<c>(tile, subtile, padding);
+        clear_rows<c>(total, tile, subtile, padding);
 #pragma unroll
         for (int32_t chunk = 0; chunk < kChunk.count; ++chunk)
-            stage_chunk<c>(buffers + chunk * kChunk.bytes(), total, chunk, kept);
+            stage_chunk<c>(buffers + chunk * kChunk.bytes(), total, chunk);
         clear_staged<c>(buffers, padding);
     }
 

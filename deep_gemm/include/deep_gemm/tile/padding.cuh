@@ -81,7 +81,6 @@ private:
 /// The padding role: one warp.
 template <GemmConfig c, typename Smem>
 DG_DEVICE void find_padding(const Smem& smem, const GemmParams& params) {
-    if (!params.zero_padding) return;
     constexpr int32_t kWords = padding_words(c);
     const int32_t lane = ptx::lane();
     TileScheduler<c> tiles(params, smem.groups());

@@ -17,6 +17,23 @@ DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
         return ptx::wgmma_descriptor(address);
 }
 
+/// The wgmma of a pair of elements: a line for each of Hopper's rows of the pair table (csrc/config/pairs.hpp).
+template <GemmConfig c, int32_t kCols, typename Sum>
+DG_DEVICE void issue_wgmma(Sum* d, uint64_t rows, uint64_t cols, bool accumulate) {
+    using Wgmma = ptx::Wgmma<kCols>;
+    constexpr bool kMnMajorRows = c.rows_operand().mn_major(), kMnMajorCols = c.cols_operand().mn_major();
+    if constexpr (multiplies(c, Element::e4m3, Element::e4m3))
+        Wgmma::e4m3(d, rows, cols, accumulate);
+    else if constexpr (multiplies(c, Element::bf16, Element::bf16))
+        Wgmma::template bf16<kMnMajorRows, kMnMajorCols>(d, rows, cols, accumulate);
+    else if constexpr (multiplies(c, Element::fp16, Element::fp16))
+        Wgmma::template f16<kMnMajorRows, kMnMajorCols>(d, rows, cols, accumulate);
+    else if constexpr (multiplies(c, Element::s8, Element::s8))
+        ptx::WgmmaInteger<kCols>::s8_s8(d, rows, cols, accumulate);
+    else
+        static_assert(kCols == 0, "no wgmma multiplies these elements");
+}
+
 /// Issue the wgmma of one K block: 64 rows x kCols, four steps of 32 bytes. The first clears unless `accumulate`.
 template <GemmConfig c, int32_t kCols = c.tile.cols, typename Sum>
 DG_DEVICE void multiply_block(Sum (&d)[Fragment16x8::registers(kCols)], uint32_t rows, uint32_t cols, bool accumulate) {
@@ -32,12 +49,7 @@ DG_DEVICE void multiply_block(Sum (&d)[Fragment16x8::registers(kCols)], uint32_t
         constexpr int32_t kAlongSpan = 32 >> 4, kAlongLines = 16 * kSwizzleBytes >> 4;
         const uint64_t rows_step = rows_descriptor + step * (kMnMajorRows ? kAlongLines : kAlongSpan),
                        cols_step = cols_descriptor + step * (kMnMajorCols ? kAlongLines : kAlongSpan);
-        if constexpr (c.a.element == Element::e4m3)
-            ptx::Wgmma<kCols>::e4m3(d, rows_step, cols_step, accumulate || step);
-        else if constexpr (c.a.element == Element::s8)
-            ptx::WgmmaInteger<kCols>::s8_s8(d, rows_step, cols_step, accumulate || step);
-        else
-            ptx::Wgmma<kCols>::template bf16<kMnMajorRows, kMnMajorCols>(d, rows_step, cols_step, accumulate || step);
+        issue_wgmma<c, kCols>(d, rows_step, cols_step, accumulate || step);
     }
     ptx::wgmma_commit();
 #pragma unroll

@@ -63,8 +63,7 @@ struct BlockScales {
         if constexpr (kColsUniform) {
 #pragma unroll
             for (int32_t i = 0; i < kRuns; ++i) {
-                const uint32_t scale = smem.block_scales(stage) + i * 4;
-                run[i] = ptx::load_shared(reads_scales_by_lane(c) ? ptx::by_lane(scale) : scale);
+                run[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
             }
         } else {
             address = smem.col_scales(stage) + Fragment16x8::col(lane) * 4;

@@ -1,0 +1,72 @@
+// What deep_gemm/gemm.py, bf16.py, grouped.py and k_grouped.py call: one export for each grouping, whose operands'
+// dtypes and scales say of which format they are. Bindings only. Each returns false where the sum over K is empty, or
+// all rows are padding for want of experts, so that D is C or zero: the caller writes it.
+#include <vector>
+
+#include "api/checks_grouped.hpp"
+#include "api/checks_integer.hpp"
+#include "api/checks_k_grouped.hpp"
+#include "api/gemm.hpp"
+#include "api/recipe.hpp"
+#include "util/ffi.hpp"
+
+namespace deep_gemm {
+namespace {
+
+bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
+          const TensorView& d, const OptionalTensor& c, int64_t layout, const Recipe& recipe, const Recipe& recipe_a,
+          const Recipe& recipe_b) {
+    const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
+    const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, c, layout, rows.a, rows.b);
+    return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, c, rows, layout); });
+}
+
+bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
+               const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, int64_t layout,
+               std::optional<int64_t> a_scale, std::optional<int64_t> b_scale) {
+    const int64_t number_a = a_scale.value_or(kNoNumber), number_b = b_scale.value_or(kNoNumber);
+    const CallKey key(Grouping::dense, a, a_scales, number_a, b, b_scales, number_b, d, c, bias, layout);
+    return run_gemm(key, [&] {
+        return check_integers({a, a_scales, number_a}, {b, b_scales, number_b}, d, c, bias, layout);
+    });
+}
+
+bool m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
+                               const OptionalTensor& b_scales, const TensorView& d, const TensorView& grouped_layout,
+                               int64_t layout, bool psum, bool zero_padding, int64_t expected_m, const Recipe& recipe,
+                               const Recipe& recipe_a, const Recipe& recipe_b) {
+    const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
+    const CallKey key(Grouping::m_contiguous, a, a_scales, b, b_scales, d, grouped_layout, layout, psum, zero_padding,
+                      expected_m, rows.a, rows.b);
+    return run_gemm(key, [&] {
+        return check_contiguous({a, a_scales}, {b, b_scales}, d, grouped_layout, rows, layout,
+                                {.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m});
+    });
+}
+
+bool m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
+                           const OptionalTensor& b_scales, const TensorView& d, const TensorView& masked_m,
+                           int64_t expected_m, int64_t layout, const Recipe& recipe, const Recipe& recipe_a,
+                           const Recipe& recipe_b) {
+    const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
+    const CallKey key(Grouping::masked, a, a_scales, b, b_scales, d, masked_m, expected_m, layout, rows.a, rows.b);
+    return run_gemm(key,
+                    [&] { return check_masked({a, a_scales}, {b, b_scales}, d, masked_m, expected_m, rows, layout); });
+}
+
+bool k_grouped_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
+                    const OptionalTensor& b_scales, const TensorView& d, const std::vector<int64_t>& ks,
+                    const TensorView& grouped_layout, const OptionalTensor& c, int64_t layout, bool psum,
+                    bool group_by_group) {
+    const auto check = group_by_group ? check_k_grouped_nt : check_k_grouped_tn;
+    return run_k_grouped(check({a, a_scales}, {b, b_scales}, d, ks, grouped_layout, c, layout, psum));
+}
+
+}  // namespace
+}  // namespace deep_gemm
+
+DEEP_GEMM_EXPORT(gemm, deep_gemm::gemm);
+DEEP_GEMM_EXPORT(int8_gemm, deep_gemm::int8_gemm);
+DEEP_GEMM_EXPORT(m_grouped_gemm_contiguous, deep_gemm::m_grouped_gemm_contiguous);
+DEEP_GEMM_EXPORT(m_grouped_gemm_masked, deep_gemm::m_grouped_gemm_masked);
+DEEP_GEMM_EXPORT(k_grouped_gemm, deep_gemm::k_grouped_gemm);
