@@ -8,6 +8,7 @@
 #include "api/batch_sum.hpp"
 #include "api/checks_batched.hpp"
 #include "api/checks_grouped.hpp"
+#include "api/checks_integer.hpp"
 #include "api/checks_k_grouped.hpp"
 #include "api/gemm.hpp"
 #include "api/lender.hpp"
@@ -55,6 +56,16 @@ bool einsum(const TensorView& a, const OptionalTensor& a_scales, const TensorVie
     return run_gemm(key, [&] { return check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, rows); });
 }
 
+bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
+               const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, int64_t layout,
+               std::optional<int64_t> a_scale, std::optional<int64_t> b_scale) {
+    const int64_t number_a = a_scale.value_or(kNoNumber), number_b = b_scale.value_or(kNoNumber);
+    const CallKey key(Grouping::dense, a, a_scales, number_a, b, b_scales, number_b, d, c, bias, layout);
+    return run_gemm(key, [&] {
+        return check_integers({a, a_scales, number_a}, {b, b_scales, number_b}, d, c, bias, layout);
+    });
+}
+
 bool m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
                                const OptionalTensor& b_scales, const TensorView& d, const TensorView& grouped_layout,
                                int64_t layout, bool psum, bool zero_padding, int64_t expected_m, const Recipe& recipe,
@@ -93,6 +104,7 @@ DEEP_GEMM_EXPORT(gemm, deep_gemm::gemm);
 DEEP_GEMM_EXPORT(gemm_in_heads, deep_gemm::gemm_in_heads);
 DEEP_GEMM_EXPORT(einsum, deep_gemm::einsum);
 DEEP_GEMM_EXPORT(batched_forms, deep_gemm::batched_forms);
+DEEP_GEMM_EXPORT(int8_gemm, deep_gemm::int8_gemm);
 DEEP_GEMM_EXPORT(m_grouped_gemm_contiguous, deep_gemm::m_grouped_gemm_contiguous);
 DEEP_GEMM_EXPORT(m_grouped_gemm_masked, deep_gemm::m_grouped_gemm_masked);
 DEEP_GEMM_EXPORT(k_grouped_gemm, deep_gemm::k_grouped_gemm);

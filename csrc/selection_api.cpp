@@ -140,6 +140,8 @@ Request request_of(const std::string& kind, const Object& fields) {
             per_row_b = value != 0;
         else if (name == "mn_major_a" || name == "mn_major_b")
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
+        else if (name == "bias" || name == "fp32_bias")
+            p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
         else if (!set_element(element, output, name, value))
             fail(ErrorKind::value, "a problem has no field ", name);
     };
@@ -154,8 +156,10 @@ Request request_of(const std::string& kind, const Object& fields) {
     require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
             name(p.output));
     p.a.scaling = pair.scalings_a[0];
-    p.b.scaling = pair.scaled() && per_row_b ? kRowScales : pair.scalings_b[0];
-    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "FP8 operands are K-major");
+    p.b.scaling = per_row_b && lists<Scaling>(pair.scalings_b, kRowScales) ? kRowScales : pair.scalings_b[0];
+    if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
+    require(p.bias == Element::none || p.a.scaling.whole_k(), "a bias is of INT8 products with scales");
+    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * bytes_of(p.output, 1) % 16 == 0;
     if (!divides_k(p.grouping)) check_packed_operands(p);

@@ -66,6 +66,26 @@ def einsum(
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """
 
+def int8_gemm(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    c: Tensor | None,
+    bias: Tensor | None,
+    layout: int,
+    a_scale: int | None,
+    b_scale: int | None,
+    /,
+) -> bool:
+    """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
+    number; or of neither, and D int32.
+
+    False where K is 0, and where it is more than 131071 and there are scales: nothing is launched, and the caller makes
+    D C plus bias, or calls again with parts of K.
+    """
+
 def m_grouped_gemm_contiguous(
     a: Tensor,
     a_scales: Tensor | None,
@@ -260,8 +280,9 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
 
     Fields: m, n, k, num_sms; groups, alignment, expected_m, per_row_b, mn_major_a and mn_major_b (of 16 bits), add_c,
     in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default of the calls). Elements by
-    name: of operands (bf16, fp16; FP8 otherwise) and of D (fp32_output, fp16_output; otherwise FP16 for FP16 operands,
-    else BF16). A config instead of the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
+    name: of operands (bf16, fp16, s8; FP8 otherwise) and of D (fp32_output, fp16_output, s32_output of s8 without
+    scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or fp32_bias. A config instead of the
+    selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
     cluster_k, turns.
     """
 

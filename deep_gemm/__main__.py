@@ -35,7 +35,8 @@ from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 def explain(arguments: argparse.Namespace) -> int:
     """Candidates, why each was refused, and the choice."""
     sizes = {"m": arguments.m, "n": arguments.n, "k": arguments.k}
-    fields = {**sizes, "num_sms": arguments.sms, "bf16": int(arguments.bf16), "fp16": int(arguments.fp16)}
+    operands = {name: int(getattr(arguments, name)) for name in ("bf16", "fp16")}
+    fields = {**sizes, "num_sms": arguments.sms, **operands, "s8": int(arguments.int8)}
     lines = C.explain("dense", fields).splitlines()
     legal = [line for line in lines if ": refused" not in line]
     refused = [line for line in lines if ": refused" in line]
@@ -73,6 +74,9 @@ def precompile(arguments: argparse.Namespace) -> int:
         "add_c": int(arguments.add_c),
         "bf16": int(arguments.bf16),
         "fp16": int(arguments.fp16),
+        "s8": int(arguments.int8),
+        "bias": int(arguments.bias == "bf16"),
+        "fp32_bias": int(arguments.bias == "fp32"),
     }
     problems = [{"m": m, "n": n, "k": k} for n, k in arguments.weight for m in row_counts(arguments.max_m)]
     with jit.worker_threads() as pool:
@@ -155,6 +159,7 @@ def add_operand_types(parser: argparse.ArgumentParser) -> None:
     operands = parser.add_mutually_exclusive_group()
     operands.add_argument("--bf16", action="store_true", help="BF16 operands instead of FP8")
     operands.add_argument("--fp16", action="store_true", help="FP16 operands instead of FP8")
+    operands.add_argument("--int8", action="store_true", help="INT8 operands instead of FP8")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -194,6 +199,7 @@ def parse_arguments() -> argparse.Namespace:
     output.add_argument("--fp32", action="store_true", help="for FP32 output instead of BF16 (of FP16 operands: FP16)")
     output.add_argument("--fp16-output", action="store_true", help="for FP16 output instead of BF16")
     add_operand_types(compiled)
+    compiled.add_argument("--bias", choices=["bf16", "fp32"], help="for calls of INT8 that pass a bias of this dtype")
     compiled.add_argument("--add-c", action="store_true", help="for calls that pass c")
     cached = command("cache", cache, "list, check and delete compiled kernels", shape=False)
     actions = cached.add_subparsers(dest="action", required=True)

@@ -22,6 +22,7 @@ LENDING = (
     "einsum",
     "gemm",
     "gemm_in_heads",
+    "int8_gemm",
     "k_grouped_gemm",
     "m_grouped_gemm_contiguous",
     "m_grouped_gemm_masked",

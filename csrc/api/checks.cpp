@@ -137,7 +137,7 @@ int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
     return alignment_as_read(line_distances(matrix, wanted));
 }
 
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping) {
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, Element sum) {
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
     p.grouping = grouping;
@@ -147,7 +147,7 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
     const Element element_a = element_of(type_a), element_b = element_of(type_b);
     const auto fits = [&](const Pair& pair) {
-        return pair.arch == p.arch && pair.scaled() == scaled && pair.serves(grouping);
+        return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping);
     };
     const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
     require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
@@ -269,9 +269,8 @@ HeadSplits check_head_splits(std::span<const int64_t> splits) {
             .right = to_int32(splits[2], "head_splits' right")};
 }
 
-GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
-                     const Granularities& rows, int64_t layout, const HeadSplits& heads) {
-    GemmCall call = start_call(a, b, Grouping::dense);
+void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                        const OptionalTensor& c, int64_t layout, const HeadSplits& heads) {
     const auto [a_transposed, b_transposed] = operand_layout(layout);
     call.a = matrix_of(a.data, "a", false, a_transposed ? "[K, M]" : "[M, K]", a_transposed);
     call.b = matrix_of(b.data, "b", false, b_transposed ? "[K, N]" : "[N, K]", b_transposed);
@@ -283,6 +282,13 @@ GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const T
     require(call.d.rows == p.m && call.d.cols == columns, "d must be [M, ", heads.any() ? "columns of all heads" : "N",
             "] = [", p.m, ", ", columns, "], but has shape ", describe_shape(d));
     if (heads.any()) p.heads = heads;
+}
+
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
+                     const Granularities& rows, int64_t layout, const HeadSplits& heads) {
+    GemmCall call = start_call(a, b, Grouping::dense);
+    check_dense_shapes(call, a, b, d, c, layout, heads);
+    Problem& p = call.problem;
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
     check_operands(call, a, b, rows, operand_layout(layout));
     require_operands_apart(d, a, b);

@@ -35,8 +35,8 @@ struct OperandArgument {
     const OptionalTensor& scales;
 };
 
-/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups.
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping);
+/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups and adds up so.
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, Element sum = Element::fp32);
 
 /// The pair of a call that was started.
 const Pair& pair_of(const Problem& problem);
@@ -84,6 +84,9 @@ void check_lines(GemmCall& call);
 
 /// Whether the pair multiplies what is scaled so.
 void check_scalings(const Problem& problem);
+/// What dense products share: shapes, D and C.
+void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                        const OptionalTensor& c, int64_t layout, const HeadSplits& heads = {});
 
 /// What dense and M-grouped products share once shapes are known: strides, and scales where there are any.
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,

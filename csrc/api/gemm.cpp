@@ -52,7 +52,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     const Problem& problem = call.problem;
     if (problem.m == 0 || problem.n == 0) return true;
     if (problem.num_groups == 0) return problem.grouping != Grouping::m_contiguous;
-    if (problem.k == 0) return false;
+    if (problem.k == 0 || exceeds_exact_k(problem)) return false;
     const Planned planned = plan_call(call, generation);
     Device& device = planned.device;
     Copies copies;

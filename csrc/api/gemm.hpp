@@ -15,7 +15,8 @@ struct KGroupedCall;
 bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation);
 
 /// `check` makes the call that `key` stands for, or throws. Returns false where the product is empty (K = 0, or nothing
-/// but padding for want of experts), so that D is C or zero: the caller writes it.
+/// but padding for want of experts), so that D is C or zero: the caller writes it. So it does where K is too long for
+/// exact sums, and the caller splits it.
 template <typename Check>
 bool run_gemm(const CallKey& key, Check&& check) {
     const uint64_t generation = Generation::now();

@@ -33,6 +33,10 @@ TensorMapSpec output_map(const Matrix& d, Element output, const StoreChunk& chun
             .swizzle = swizzle};
 }
 
+WholeScales whole_scales(const Scales& s) {
+    return {.data = static_cast<const float*>(s.data), .stride = static_cast<int32_t>(s.row_stride), .value = s.value};
+}
+
 }  // namespace
 
 void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
@@ -103,6 +107,8 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     params.block_scales = static_cast<const float*>(block.data);
     params.block_scale_stride = block.row_stride, params.block_scale_k_stride = block.k_stride;
     params.block_scale_group_stride = block.group_stride;
+    params.scales_a = whole_scales(call.scales_a), params.scales_b = whole_scales(call.scales_b);
+    params.bias = call.bias.data, params.bias_stride = static_cast<int32_t>(call.bias.stride);
     params.grouped_layout = call.grouped_layout;
     params.k_groups = call.k_groups;
     params.first_group = 0;

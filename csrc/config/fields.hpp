@@ -102,8 +102,8 @@ inline constexpr auto kFieldsOf<HeadSplits> = std::tuple{
 template <>
 inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
     Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},   Field{"b", &GemmTask::b, true},
-    Field{"output", &GemmTask::output, true}, Field{"add_c", &GemmTask::add_c}, Field{"shape", &GemmTask::shape},
-    Field{"heads", &GemmTask::heads},
+    Field{"output", &GemmTask::output, true}, Field{"add_c", &GemmTask::add_c}, Field{"bias", &GemmTask::bias},
+    Field{"shape", &GemmTask::shape},         Field{"heads", &GemmTask::heads},
 };
 template <>
 inline constexpr auto kFieldsOf<TilePlan> = std::tuple{

@@ -27,11 +27,13 @@ struct Pair {
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
     Scaling scalings_a[2], scalings_b[2];
-    Element outputs[3];
+    Element outputs[4];  // s32: of operands without scales
     uint32_t groupings;
 
     constexpr bool serves(Grouping grouping) const { return (groupings & groupings_of(grouping)) != 0; }
     constexpr bool scaled() const { return scalings_a[0].any(); }
+    /// Whether operands may come with scales, or without: exact sums are of use without.
+    constexpr bool takes(bool scales) const { return scaled() == scales || sum == Element::s32; }
 };
 
 inline constexpr Pair kPairs[] = {
@@ -62,7 +64,17 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kUnscaled},
      .outputs = {Element::fp16, Element::fp32},
      .groupings = kEveryGrouping},
+    {.arch = Arch::sm90,
+     .a = Element::s8,
+     .b = Element::s8,
+     .sum = Element::s32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kWholeRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
+     .groupings = groupings_of(Grouping::dense)},
 };
+static_assert(std::ranges::all_of(kPairs, [](const Pair& pair) { return pair.sum == sum_of(pair.a); }));
 
 /// The table's row for these elements; none where there is no such product.
 constexpr const Pair* find_pair(Arch arch, Element a, Element b) {

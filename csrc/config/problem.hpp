@@ -33,6 +33,7 @@ struct Problem {
     Operand a = {Element::e4m3, Major::k, kRowScales};
     Operand b = {Element::e4m3, Major::k, kBlockScales};
     Element output = Element::bf16;
+    Element bias = Element::none;
     int32_t m = 0, n = 0, k = 0;  // m is max_m of a masked problem, k the sum over groups that divide it
     int32_t num_groups = 1;
     int32_t expected_m = 0;     // rows of a group, as far as the host knows (0: unknown): masked and psum problems
@@ -71,6 +72,12 @@ struct ProblemHash {
 
 /// Whether D is added to where it lies, by the L2.
 constexpr bool adds_in_place(const Problem& p) { return p.add_c != 0 && p.in_place != 0 && p.output == Element::fp32; }
+
+/// Most of K of which the sum of any 8-bit integers is within s32: 2^31 / (-128)^2, less one.
+inline constexpr int32_t kMostExactK = 131071;
+
+/// Whether K must come in parts, each of them a product of its own.
+constexpr bool exceeds_exact_k(const Problem& p) { return p.a.scaling.whole_k() && p.k > kMostExactK; }
 
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.
 constexpr int32_t round_up_coarsely(int32_t value) {

@@ -35,7 +35,9 @@ std::string render_value(const Value& value) {
 }
 
 /// What functions for operands of this element are called.
-std::string_view family(Element element) { return element == Element::e4m3 ? "fp8" : name(element); }
+std::string_view family(Element element) {
+    return element == Element::e4m3 ? "fp8" : element == Element::s8 ? "int8" : name(element);
+}
 
 /// What a grouping is called in names: the sum over a batch as public scripts look for it.
 std::string_view grouping_name(Grouping grouping) {

@@ -134,7 +134,9 @@ def test_explain_refuses_what_calls_refuse(arguments, said) -> None:
     assert said in refuse("explain", *arguments)
 
 
-@pytest.mark.parametrize("options", [[], ["--bf16"], ["--fp16"], ["--fp16-output"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "options", [[], ["--bf16"], ["--fp16"], ["--fp16-output"], ["--int8", "--bias", "bf16"]], ids=" ".join
+)
 def test_precompile_needs_no_gpu_and_says_what_it_stored(cache, options) -> None:
     command = ("precompile", "256x512", "--max-m", "16", *options)
     printed = succeed(*command, DG_JIT_CACHE_DIR=cache)

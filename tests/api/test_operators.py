@@ -13,6 +13,7 @@ import deep_gemm
 REPRESENTATIVES = [
     "fp8_gemm_nt",
     "bf16_gemm_tn",
+    "int8_gemm_nt",
     "m_grouped_fp8_gemm_nt_contiguous",
     "m_grouped_bf16_gemm_nt_masked",
     "k_grouped_fp8_gemm_tn_contiguous",

@@ -119,6 +119,21 @@ def fp16_problems() -> Iterator[Problem]:
         )
 
 
+def int8_problems() -> Iterator[Problem]:
+    outputs = [
+        {},
+        {"bias": 1},
+        {"fp32_bias": 1, "add_c": 1},
+        {"fp32_output": 1, "fp32_bias": 1},
+        {"fp32_output": 1, "add_c": 1},
+        {"fp32_output": 1, "add_c": 1, "in_place": 1},
+        {"s32_output": 1},
+        {"s32_output": 1, "add_c": 1},
+    ]
+    for (n, k), m, output in product([*PUBLIC_WEIGHTS, *OTHER_WEIGHTS], TOKENS, outputs):
+        yield "dense", {"m": m, "n": n, "k": k, "s8": 1, **output}
+
+
 def k_grouped_problems() -> Iterator[Problem]:
     sides = [(4096, 7168), (7168, 2048), (576, 1024), (600, 1030)]
     for (m, n), groups, k, output, maps in product(sides, (4, 16, 64), (256, 8192), K_GROUPED_OUTPUTS, (0, 1)):
@@ -152,5 +167,5 @@ def direct_problems() -> Iterator[Problem]:
 
 def every_problem() -> Iterator[Problem]:
     experts = grouped_problems(), k_grouped_problems(), direct_problems()
-    some = dense_problems(), *experts, bf16_problems(), fp16_problems(), shared_problems()
+    some = dense_problems(), *experts, bf16_problems(), fp16_problems(), int8_problems(), shared_problems()
     return chain(public_problems(), *some)

@@ -63,7 +63,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     if ((c.rows_operand().mn_major() && c.tile.rows / c.cluster.cols % kMnBlock != 0) ||
         (c.cols_operand().mn_major() && c.tile.cols / c.cluster.rows % kMnBlock != 0))
         return "an MN-major operand is copied in blocks of 64";
-    if ((k_parts(c) > 1 || c.shares_last) && p.batch_invariant)
+    if ((k_parts(c) > 1 || c.shares_last) && p.batch_invariant && c.sum() != Element::s32)
         return "a split K depends on M, and set_batch_invariant forbids that";
     if (only_tiles_with_products(p) && !c.sm90.wgmma_products)
         return "the tensor cores multiply scales, and set_batch_invariant asks for equal bits from all tiles";

@@ -1,4 +1,4 @@
-// Elements of C and D as the device holds them in memory, and their FP32 values.
+// Elements of C and D as the device holds them in memory, and as registers hold them: FP32 and s32.
 #pragma once
 
 #include <deep_gemm/format.cuh>
@@ -36,19 +36,23 @@ template <>
 struct Storage<Element::fp32> {
     using Type = float;
 };
+template <>
+struct Storage<Element::s32> {
+    using Type = int32_t;
+};
 template <Element kElement>
 using StorageOf = typename Storage<kElement>::Type;
 
 template <Element kElement>
-DG_DEVICE float to_float(StorageOf<kElement> value) {
-    if constexpr (kElement == Element::fp32)
+DG_DEVICE auto to_register(StorageOf<kElement> value) {
+    if constexpr (bits(kElement) == 32)
         return value;
     else
         return Pack<kElement>::unpack(value).x;
 }
-template <Element kElement>
-DG_DEVICE void from_float(StorageOf<kElement>& target, float value) {
-    if constexpr (kElement == Element::fp32)
+template <Element kElement, typename Register>
+DG_DEVICE void from_register(StorageOf<kElement>& target, Register value) {
+    if constexpr (bits(kElement) == 32)
         target = value;
     else
         target = static_cast<uint16_t>(Pack<kElement>::pack(value, 0.0f));
@@ -56,16 +60,20 @@ DG_DEVICE void from_float(StorageOf<kElement>& target, float value) {
 
 /// Two neighbours of D or C as one access.
 template <Element kElement>
-DG_DEVICE float2 load_pair(const StorageOf<kElement>* pair) {
+DG_DEVICE auto load_pair(const StorageOf<kElement>* pair) {
     if constexpr (kElement == Element::fp32)
         return *reinterpret_cast<const float2*>(pair);
+    else if constexpr (kElement == Element::s32)
+        return *reinterpret_cast<const int2*>(pair);
     else
         return Pack<kElement>::unpack(*reinterpret_cast<const uint32_t*>(pair));
 }
-template <Element kElement>
-DG_DEVICE void store_pair(StorageOf<kElement>* pair, float x, float y) {
+template <Element kElement, typename Register>
+DG_DEVICE void store_pair(StorageOf<kElement>* pair, Register x, Register y) {
     if constexpr (kElement == Element::fp32)
         *reinterpret_cast<float2*>(pair) = make_float2(x, y);
+    else if constexpr (kElement == Element::s32)
+        *reinterpret_cast<int2*>(pair) = make_int2(x, y);
     else
         *reinterpret_cast<uint32_t*>(pair) = Pack<kElement>::pack(x, y);
 }

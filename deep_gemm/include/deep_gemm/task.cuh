@@ -54,6 +54,11 @@ struct HeadSplits {
     }
 };
 
+/// Sums of integers are exact.
+constexpr Element sum_of(Element operand) {
+    return facts(operand).kind == NumberKind::integer ? Element::s32 : Element::fp32;
+}
+
 /// D[M, N] = C + A[M, K] B[N, K].T, scales applied.
 struct GemmTask {
     Grouping grouping = Grouping::dense;
@@ -61,12 +66,17 @@ struct GemmTask {
     Operand b = {Element::e4m3, Major::k, kBlockScales};
     Element output = Element::bf16;
     bool add_c = false;
+    Element bias = Element::none;  // a value for each N, added to sums that were scaled when complete
     CompiledShape shape = {};
     HeadSplits heads = {};
 
     constexpr bool operator==(const GemmTask&) const = default;
     /// Whether products of K blocks are scaled before they are added up.
     constexpr bool scaled() const { return a.scaling.per_row() || a.scaling.per_block(); }
+    /// Whether sums are scaled when they are complete.
+    constexpr bool scales_sums() const { return a.scaling.whole_k() || b.scaling.whole_k(); }
+    /// What products are added up in.
+    constexpr Element sum() const { return sum_of(a.element); }
     constexpr bool has_block_scales() const { return a.scaling.per_block() || b.scaling.per_block(); }
 };
 

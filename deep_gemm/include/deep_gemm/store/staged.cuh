@@ -22,16 +22,17 @@ constexpr int32_t col_groups(const GemmConfig& c) {
     return (c.swap_ab ? store_chunk(c).outer : store_chunk(c).inner) / Fragment16x8::kCols;
 }
 
-/// One chunk of this warp's 16 rows as FP32 into a staging buffer, in the swizzled layout that the store's box has.
+/// One chunk of this warp's 16 rows as FP32 or s32 into a staging buffer, in the swizzled layout that the store's box
+/// has.
 template <GemmConfig c>
-DG_DEVICE void stage_fp32(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
+DG_DEVICE void stage_32_bits(uint32_t buffer, const Results<c>& total, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
     const int32_t lane = ptx::lane(), row = Fragment16x8::row(lane), col = Fragment16x8::col(lane);
     if constexpr (c.swap_ab) {
 #pragma unroll
         for (int32_t j = 0; j < kColGroups; ++j) {
-            const float* values = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
+            const auto* values = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
 #pragma unroll
             for (int32_t h = 0; h < 2; ++h) {
                 const int32_t offset =
@@ -47,8 +48,8 @@ DG_DEVICE void stage_fp32(uint32_t buffer, const Accumulators<c>& total, int32_t
         const bool odd = row % 2 != 0;
 #pragma unroll
         for (int32_t j = 0; j < kColGroups; ++j) {
-            const float* mine = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
-            const float* other = total + Fragment16x8::pair(chunk * kColGroups + (j ^ kOther), 0);
+            const auto* mine = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
+            const auto* other = total + Fragment16x8::pair(chunk * kColGroups + (j ^ kOther), 0);
 #pragma unroll
             for (int32_t h = 0; h < 2; ++h) {
                 const uint32_t offset =
@@ -62,7 +63,7 @@ DG_DEVICE void stage_fp32(uint32_t buffer, const Accumulators<c>& total, int32_t
 
 /// The same as elements of 16 bits.
 template <GemmConfig c>
-DG_DEVICE void stage_16_bits(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
+DG_DEVICE void stage_16_bits(uint32_t buffer, const Results<c>& total, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
     using Packed = Pack<c.output>;
@@ -85,10 +86,10 @@ DG_DEVICE void stage_16_bits(uint32_t buffer, const Accumulators<c>& total, int3
 }
 
 template <GemmConfig c>
-DG_DEVICE void stage_chunk(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
+DG_DEVICE void stage_chunk(uint32_t buffer, const Results<c>& total, int32_t chunk) {
     static_assert(!marks_padding(c) || bits(c.output) == 16, "FP32 of experts is stored from registers");
     if constexpr (bits(c.output) == 32)
-        stage_fp32<c>(buffer, total, chunk);
+        stage_32_bits<c>(buffer, total, chunk);
     else
         stage_16_bits<c>(buffer, total, chunk);
 }
@@ -96,7 +97,7 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const Accumulators<c>& total, int32_
 /// This warp's rows of padding become zero, where operands are not swapped (else rows are many: clear_staged). Most
 /// warps have none, and must not pay for it.
 template <GemmConfig c>
-DG_DEVICE void clear_rows(Accumulators<c>& total, const Tile& tile, int32_t subtile, const PaddingRows<c>& padding) {
+DG_DEVICE void clear_rows(Results<c>& total, const Tile& tile, int32_t subtile, const PaddingRows<c>& padding) {
     if constexpr (!marks_padding(c) || c.swap_ab) return;
     const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
     const uint32_t rows =
@@ -104,8 +105,8 @@ DG_DEVICE void clear_rows(Accumulators<c>& total, const Tile& tile, int32_t subt
     if (rows == 0) return;
     const uint32_t mine = rows >> Fragment16x8::row(ptx::lane());
 #pragma unroll
-    for (int32_t i = 0; i < kAccumulators<c>; ++i)
-        if (mine >> Fragment16x8::row_step(i) & 1) total[i] = 0.0f;
+    for (int32_t i = 0; i < kResults<c>; ++i)
+        if (mine >> Fragment16x8::row_step(i) & 1) total[i] = 0;
 }
 
 /// Swapped operands: rows of padding of a staged chunk, which has all of the tile's rows, become zero. (Swizzling
@@ -168,7 +169,7 @@ public:
     DG_DEVICE void begin() const {}
     DG_DEVICE void end() const {}
 
-    DG_DEVICE void write(Accumulators<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
+    DG_DEVICE void write(Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams& params) {
         constexpr StoreChunk kChunk = store_chunk(c);
         constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
@@ -221,7 +222,7 @@ public:
         phase_ ^= 1;
     }
 
-    DG_DEVICE void write(Accumulators<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
+    DG_DEVICE void write(Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams&) const {
         constexpr StoreChunk kChunk = store_chunk(c);
         __syncwarp();  // lanes may have waited, and read C, one by one

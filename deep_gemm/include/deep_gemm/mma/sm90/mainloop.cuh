@@ -76,7 +76,7 @@ public:
     static DG_DEVICE void clear(Totals& total) {
 #pragma unroll
         for (int32_t i = 0; i < kSubtiles * kAccumulators<c>; ++i)
-            total[i / kAccumulators<c>][i % kAccumulators<c>] = 0.0f;
+            total[i / kAccumulators<c>][i % kAccumulators<c>] = 0;
     }
 
 private:
@@ -353,8 +353,8 @@ private:
         advance();
     }
 
-    /// BF16: the tensor cores accumulate in FP32 themselves. A stage is let go one block late, so that they never run
-    /// dry.
+    /// Where nothing is promoted: the tensor cores accumulate themselves, BF16 in FP32, integers exactly. A stage is
+    /// let go one block late, so that they never run dry.
     DG_DEVICE void accumulate(Totals& total, int32_t k_blocks) {
         int32_t previous = 0;
 #pragma unroll 1

@@ -4,6 +4,7 @@
 #include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
+#include <deep_gemm/ptx/wgmma_integer.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
 namespace deep_gemm {
@@ -17,8 +18,8 @@ DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
 }
 
 /// The wgmma of a pair of elements: a line for each of Hopper's rows of the pair table (csrc/config/pairs.hpp).
-template <GemmConfig c, int32_t kCols>
-DG_DEVICE void issue_wgmma(float* d, uint64_t rows, uint64_t cols, bool accumulate) {
+template <GemmConfig c, int32_t kCols, typename Sum>
+DG_DEVICE void issue_wgmma(Sum* d, uint64_t rows, uint64_t cols, bool accumulate) {
     using Wgmma = ptx::Wgmma<kCols>;
     constexpr bool kMnMajorRows = c.rows_operand().mn_major(), kMnMajorCols = c.cols_operand().mn_major();
     if constexpr (multiplies(c, Element::e4m3, Element::e4m3))
@@ -27,14 +28,15 @@ DG_DEVICE void issue_wgmma(float* d, uint64_t rows, uint64_t cols, bool accumula
         Wgmma::template bf16<kMnMajorRows, kMnMajorCols>(d, rows, cols, accumulate);
     else if constexpr (multiplies(c, Element::fp16, Element::fp16))
         Wgmma::template f16<kMnMajorRows, kMnMajorCols>(d, rows, cols, accumulate);
+    else if constexpr (multiplies(c, Element::s8, Element::s8))
+        ptx::WgmmaInteger<kCols>::s8_s8(d, rows, cols, accumulate);
     else
         static_assert(kCols == 0, "no wgmma multiplies these elements");
 }
 
 /// Issue the wgmma of one K block: 64 rows x kCols, four steps of 32 bytes. The first clears unless `accumulate`.
-template <GemmConfig c, int32_t kCols = c.tile.cols>
-DG_DEVICE void multiply_block(float (&d)[Fragment16x8::registers(kCols)], uint32_t rows, uint32_t cols,
-                              bool accumulate) {
+template <GemmConfig c, int32_t kCols = c.tile.cols, typename Sum>
+DG_DEVICE void multiply_block(Sum (&d)[Fragment16x8::registers(kCols)], uint32_t rows, uint32_t cols, bool accumulate) {
     constexpr bool kMnMajorRows = c.rows_operand().mn_major(), kMnMajorCols = c.cols_operand().mn_major();
     const uint64_t rows_descriptor = operand_descriptor<kMnMajorRows>(rows),
                    cols_descriptor = operand_descriptor<kMnMajorCols>(cols);
@@ -55,8 +57,8 @@ DG_DEVICE void multiply_block(float (&d)[Fragment16x8::registers(kCols)], uint32
 }
 
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.
-template <int32_t kPending, int32_t kCount>
-DG_DEVICE void finish_block(float (&d)[kCount]) {
+template <int32_t kPending, int32_t kCount, typename Sum>
+DG_DEVICE void finish_block(Sum (&d)[kCount]) {
     ptx::wgmma_wait<kPending>();
 #pragma unroll
     for (int32_t i = 0; i < kCount; ++i) ptx::pin(d[i]);
