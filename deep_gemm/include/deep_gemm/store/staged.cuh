@@ -105,7 +105,7 @@ DG_DEVICE void clear_rows(Results<c>& total, const Tile& tile, int32_t subtile, 
     if (rows == 0) return;
     const uint32_t mine = rows >> Fragment16x8::row(ptx::lane());
 #pragma unroll
-    for (int32_t i = 0; i < kResults<c>; ++i)
+    for (int32_t i = 0; i < kAccumulators<c>; ++i)
         if (mine >> Fragment16x8::row_step(i) & 1) total[i] = 0;
 }
 
