@@ -49,8 +49,9 @@ Matrix packed(int32_t groups, int32_t rows, int32_t k, bool mn_major) {
 
 /// Refuses, in the calls' own words, what every call with packed operands refuses.
 void check_packed_operands(Problem& p) {
-    Matrix a = packed(p.grouping == Grouping::masked ? p.num_groups : 1, p.m, p.k, p.a.mn_major());
-    Matrix b = packed(is_m_grouped(p.grouping) ? p.num_groups : 1, p.n, p.k, p.b.mn_major());
+    const bool batched = p.grouping == Grouping::batched;
+    Matrix a = packed(p.grouping == Grouping::masked || batched ? p.num_groups : 1, p.m, p.k, p.a.mn_major());
+    Matrix b = packed(is_m_grouped(p.grouping) || batched ? p.num_groups : 1, p.n, p.k, p.b.mn_major());
     const MnMajor mn_major = pair_of(p).mn_major;
     check_layout(a, p.a, mn_major, "a", "M");
     check_layout(b, p.b, mn_major, "b", "N");
@@ -125,13 +126,10 @@ bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
 Request request_of(const std::string& kind, const Object& fields) {
     Request request;
     auto& [p, tiling] = request;
-    if (kind == "k_contiguous")
-        p.grouping = Grouping::k_contiguous;
-    else if (kind != "dense")
-        p.grouping = m_grouping(kind);
+    p.grouping = grouping_named(kind);
     bool per_row_b = false;
     Element element = Element::e4m3, output = Element::none;
-    int64_t expected_m = 0, dims = p.grouping == Grouping::k_contiguous ? 1 | 2 : 2 | 4;  // "mn" and "nk"
+    int64_t expected_m = 0, dims = divides_k(p.grouping) ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
         if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value)) return;
         if (name == "compiled_dims")
@@ -150,10 +148,8 @@ Request request_of(const std::string& kind, const Object& fields) {
     for (const auto& [name, value] : fields) set(name, std::get<int64_t>(value));
     for (const int32_t value : {p.m, p.n, p.k, p.num_sms}) require(value > 0, "a problem needs m, n, k and num_sms");
     p.device_sms = p.num_sms;
-    if (p.grouping == Grouping::k_contiguous) {  // see finish_k_grouped
-        p.k = round_up_coarsely(p.k);
-        dims &= ~int64_t{4};
-    }
+    if (p.grouping == Grouping::k_contiguous) p.k = round_up_coarsely(p.k);  // see finish_k_grouped
+    if (divides_k(p.grouping)) dims &= ~int64_t{4};
     p.a.element = p.b.element = element;
     const Pair& pair = pair_of(p);
     p.output = output == Element::none ? pair.outputs[0] : output;
@@ -166,7 +162,7 @@ Request request_of(const std::string& kind, const Object& fields) {
     require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * bytes_of(p.output, 1) % 16 == 0;
-    if (p.grouping != Grouping::k_contiguous) check_packed_operands(p);
+    if (!divides_k(p.grouping)) check_packed_operands(p);
     p.compiled = {.m = dims & 1 ? p.m : 0, .n = dims & 2 ? p.n : 0, .k = dims & 4 ? p.k : 0};
     const bool selected = tiling.tile_rows == 0 && tiling.tile_cols == 0;
     require(selected || (tiling.tile_rows > 0 && tiling.tile_cols > 0), "a config has both tile_rows and tile_cols");

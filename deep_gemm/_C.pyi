@@ -31,6 +31,41 @@ def gemm(
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """
 
+def gemm_in_heads(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    head_splits: Sequence[int],
+    layout: int,
+    recipe: Sequence[int] | None,
+    /,
+) -> bool:
+    """A B^T, written in heads: of each, `left` columns of D, `mid` that stay as they are, `right` columns.
+
+    False where K is 0: nothing is launched, and the caller makes what is written zero.
+    """
+
+def batched_forms() -> str:
+    """The einsum expressions that have a kernel, one a word, in the order of their numbers."""
+
+def einsum(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    c: Tensor | None,
+    form: int,
+    recipe: Sequence[int] | None,
+    /,
+) -> bool:
+    """A product for each matrix of a batch, or their sum.
+
+    False where K is 0: nothing is launched, and the caller makes D C or zero.
+    """
+
 def int8_gemm(
     a: Tensor,
     a_scales: Tensor | None,
@@ -256,7 +291,9 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
 def simulator_options() -> Mapping[str, Any]:
     """target, num_sms, schedule, seed, hazards, threads."""
 
-def set_simulator_options(target: str, num_sms: int, schedule: str, seed: int, hazards: str, threads: int, /) -> None:
+def set_simulator_options(
+    target: str, num_sms: int, schedule: str, seed: int, hazards: str, rules: str, threads: int, /
+) -> None:
     """For the whole process."""
 
 def simulator_reports() -> str:
@@ -278,6 +315,7 @@ def simulator_run(
     schedule: str,
     seed: int,
     hazards: str,
+    rules: str,
     threads: int,
     /,
 ) -> str:

@@ -2,6 +2,7 @@
 
 from . import jit, simulator, testing, utils
 from ._version import __version__
+from .batched import einsum, fp8_einsum
 from .bf16 import (
     bf16_gemm_nn,
     bf16_gemm_nt,
@@ -21,6 +22,7 @@ from .gemm import (
     fp8_fp4_gemm_tt,
     fp8_gemm_nn,
     fp8_gemm_nt,
+    fp8_gemm_nt_skip_head_mid,
     fp8_gemm_tn,
     fp8_gemm_tt,
 )
@@ -45,13 +47,10 @@ from .layout import (
 from .planned import (
     SymmBuffer,
     bf16_mega_moe,
-    einsum,
     fp4_gemm_nt,
-    fp8_einsum,
     fp8_fp4_mega_moe,
     fp8_fp4_mqa_logits,
     fp8_fp4_paged_mqa_logits,
-    fp8_gemm_nt_skip_head_mid,
     fp8_mqa_logits,
     fp8_paged_mqa_logits,
     get_paged_mqa_logits_metadata,

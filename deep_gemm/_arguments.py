@@ -95,6 +95,7 @@ KINDS = {
     "Recipe": _or_none(_TRIPLE),
     "OperandRecipe": _or_none(_OPERAND_RECIPE),
     "tuple[int, int, int]": _TRIPLE,
+    "HeadSplits": Kind("int[]", "three integers (left, mid, right)", _are_integers(3)),
     "Sequence[int]": _INTEGERS,
     "int": _INTEGER,
     "int | None": _or_none(_INTEGER),

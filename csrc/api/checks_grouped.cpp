@@ -53,7 +53,7 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
     p.num_groups = to_int32(call.b.groups, "the number of experts");
     p.m_alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
     call.zero_padding = options.zero_padding || !options.psum;  // callers of the layout of indices count on zeros
-    check_output(call, d, {}, false, "[M, N]");
+    check_output(call, d, {}, last_axes(false), "[M, N]");
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
             describe_shape(d));
     if (options.psum) {
@@ -80,7 +80,7 @@ GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const 
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "max_m"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     p.num_groups = to_int32(call.a.groups, "the number of experts");
-    check_output(call, d, {}, true, "[G, max_m, N]");
+    check_output(call, d, {}, last_axes(true), "[G, max_m, N]");
     require(call.d.groups == p.num_groups && call.d.rows == p.m && call.d.cols == p.n, "d must be [G, max_m, N] = [",
             p.num_groups, ", ", p.m, ", ", p.n, "], but has shape ", describe_shape(d));
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");

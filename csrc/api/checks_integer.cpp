@@ -64,7 +64,7 @@ GemmCall check_integers(const IntegerOperand& a, const IntegerOperand& b, const 
     if (exact) p.a.scaling = p.b.scaling = kUnscaled;
     if (bias) check_bias(call, *bias, d);
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
-    check_layouts(call);
+    check_lines(call);
     if (!exact) {
         call.scales_a = check_whole_scales(a, "a's scales", "M", call, p.m);
         call.scales_b = check_whole_scales(b, "b's scales", "N", call, p.n);

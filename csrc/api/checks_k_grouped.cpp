@@ -80,7 +80,7 @@ KGroupedCall start_k_grouped(const OperandArgument& a, const OperandArgument& b,
                              bool psum) {
     KGroupedCall k{.call = start_call(a, b, Grouping::k_contiguous), .ks = {ks.begin(), ks.end()}};
     GemmCall& call = k.call;
-    check_output(call, d, c, true, "[G, M, N]");
+    check_output(call, d, c, last_axes(true), "[G, M, N]");
     require_disjoint_groups(call.d, "d");
     Problem& p = call.problem;
     if (a.scales) p.a.scaling = p.b.scaling = kRowScales;

@@ -17,8 +17,9 @@ template <typename... Some>
 constexpr uint32_t groupings_of(Some... groupings) {
     return ((1u << static_cast<uint32_t>(groupings)) | ...);
 }
-inline constexpr uint32_t kEveryGrouping =
-    groupings_of(Grouping::dense, Grouping::m_contiguous, Grouping::m_psum, Grouping::masked, Grouping::k_contiguous);
+inline constexpr uint32_t kScaledGroupings = groupings_of(Grouping::dense, Grouping::m_contiguous, Grouping::m_psum,
+                                                          Grouping::masked, Grouping::k_contiguous, Grouping::batched);
+inline constexpr uint32_t kEveryGrouping = kScaledGroupings | groupings_of(Grouping::batch_sum);
 
 struct Pair {
     Arch arch;
@@ -44,7 +45,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_a = {kRowScales},
      .scalings_b = {kBlockScales, kRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kEveryGrouping},
+     .groupings = kScaledGroupings},
     {.arch = Arch::sm90,
      .a = Element::bf16,
      .b = Element::bf16,

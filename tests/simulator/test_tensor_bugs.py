@@ -84,7 +84,9 @@ def operands() -> tuple[list[torch.Tensor], torch.Tensor]:
     return [a, b, *map(words, scales)], wide_a @ wide_b.T
 
 
-def run_pipeline(bug: int, schedule: str, seed: int, hazards: str = "report") -> tuple[simulator.Report, bool]:
+def run_pipeline(
+    bug: int, schedule: str, seed: int, hazards: str = "report", rules: str = "manual"
+) -> tuple[simulator.Report, bool]:
     given, product = operands()
     a, b, *packed = given
     d = torch.zeros(ROWS, COLS)
@@ -103,6 +105,7 @@ def run_pipeline(bug: int, schedule: str, seed: int, hazards: str = "report") ->
         schedule=schedule,
         seed=seed,
         hazards=hazards,
+        rules=rules,
     )
     return report, bool(torch.allclose(d.double(), product, rtol=1e-4, atol=1e-2))
 

@@ -148,7 +148,7 @@ struct CostModel : CostConstants {
         const double idle = 1 - walks / (c.shares_last ? waves : std::ceil(walks)) * num_ctas / p.num_sms;
         const double memory_us = read_us + std::max(0.0, read_us - idle_from_us) * idle *
                                                (added > 0                       ? 0
-                                                : c.grouping == Grouping::dense ? idle_memory
+                                                : has_fixed_extents(c.grouping) ? idle_memory
                                                                                 : idle_group_memory);
         const double split = (c.k_ctas() > 1 ? split_us + part_us * (c.k_ctas() - 2) : 0) +
                              (c.shares_last ? shared_us : 0) + turn_us * (c.sm90.k_warpgroups - 1) +

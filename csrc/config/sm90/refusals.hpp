@@ -30,7 +30,7 @@ inline bool spills(const GemmConfig& c) {
 
 /// Why groups cannot be served by a config; empty where they can.
 inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
-    if (p.grouping == Grouping::dense) return "";
+    if (has_fixed_extents(p.grouping)) return "";
     if (k_parts(c) > 1) return "groups do not split K";
     if (!is_m_grouped(p.grouping)) return "";
     if (c.cluster_m() > 1) return "neighbours along M may belong to different experts";

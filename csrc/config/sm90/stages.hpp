@@ -16,7 +16,7 @@ namespace deep_gemm::sm90 {
 inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
     const bool fp8 = c.tile.rows == 256 && c.sm90.look_ahead && tiles_per_cta > 1,
                bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
-    return (c.grouping == Grouping::dense || has_tall_experts(c, group_rows)) && (fp8 || bf16) ? 3 : 4;
+    return (has_fixed_extents(c.grouping) || has_tall_experts(c, group_rows)) && (fp8 || bf16) ? 3 : 4;
 }
 
 /// Whether one stage more is worth more than buffers for all of D, which are for a next tile: where a CTA has few
@@ -24,7 +24,7 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta, int32_t g
 /// row: of those there are so many that a tile's end waits for the few that are left. BF16 tiles of 128 rows and more,
 /// with twice as many K blocks, do not mind.) docs/performance.md.
 inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
-    if (c.grouping != Grouping::dense || bits(c.output) != 16 || k_parts(c) > 1) return false;
+    if (!has_fixed_extents(c.grouping) || bits(c.output) != 16 || k_parts(c) > 1) return false;
     const bool wide = store_chunk(c).swizzle_bytes() == kSwizzleBytes;
     if (!wide && (c.scaled() || c.tile.rows < 128)) return false;
     return tiles_per_cta <= (c.scaled() && c.tile.rows <= 128 ? 6 : 4);

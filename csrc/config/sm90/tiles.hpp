@@ -75,7 +75,7 @@ inline std::vector<Tiling> tilings(const Problem& p) {
              is_m_grouped(p.grouping) ? grouped_tile_shapes(p.a.element, swap_ab) : tile_shapes(p.a.element, swap_ab))
             for (const ClusterShape& cluster : cluster_shapes())
                 for (const int32_t turns : {1, 2, 3})
-                    if (turns == 1 || (p.grouping == Grouping::dense && takes_turns(tile, cluster, turns)))
+                    if (turns == 1 || (has_fixed_extents(p.grouping) && takes_turns(tile, cluster, turns)))
                         found.push_back({swap_ab, tile.rows, tile.cols, cluster, turns});
     return found;
 }

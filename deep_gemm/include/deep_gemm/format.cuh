@@ -9,8 +9,10 @@ enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32 };
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
-/// How the copy engine names an element. It moves those that it has no name for as bytes.
-enum class TensorMapType : int32_t { u8, bf16, f16, f32, i32 };
+/// How the copy engine names an element. It moves those that it has no name for as bytes. The last three are of SM100:
+/// `u4` is packed two a byte everywhere; `u4_spread` and `u6_spread` are packed in memory and come 16 to each 16 bytes
+/// of shared memory, of which they fill the first 8 or 12.
+enum class TensorMapType : int32_t { u8, bf16, f16, f32, i32, u4, u4_spread, u6_spread };
 
 struct ElementFacts {
     Element element;

@@ -182,6 +182,7 @@ struct WordState {
     uint8_t generic : 1 = 0;  // written through the generic proxy: an asynchronous reader needs a fence
     uint8_t part : 1 = 0;     // the write was narrower than the word
     uint8_t atomic : 1 = 0;
+    uint8_t small_copy : 1 = 0;         // by cp.async
     uint8_t initialised : 4 = 0;        // by byte
     uint8_t swizzle = kNoSwizzleKnown;  // of the tensor copy that wrote it
     uint32_t instruction = 0;           // index + 1, for reports
@@ -286,6 +287,8 @@ struct Cluster {
     std::vector<std::string> agent_names;
     bool checking = true;
 
+    /// Whether what machines are known to do passes, though the manual does not promise it.
+    bool by_hardware() const { return launch->options.rules == Rules::hardware; }
     void run();
     void defer(Event event);
     void fire(size_t index);

@@ -106,7 +106,7 @@ uint32_t chunk_address(const OperandLayout& layout, unsigned row, unsigned chunk
 void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layout, unsigned rows, int mn_major,
                    Elements elements, Matrix& out, unsigned first) {
     const unsigned per_chunk = elements.per_chunk, element = 16 / per_chunk;
-    const unsigned k_elements = 2 * per_chunk;
+    const unsigned k_elements = 2 * per_chunk, used_bytes = per_chunk * type_bits(elements.type) / 8;
     const uint32_t span = span_bytes(layout);
     if (layout.base_offset)
         report(*given.cluster, "descriptor",
@@ -131,8 +131,8 @@ void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layo
             outside = true;
             return;
         }
-        async_read(access, cta, address, 16);
-        const bool bad = !initialised(cta, address, 16);
+        async_read(access, cta, address, used_bytes);
+        const bool bad = !initialised(cta, address, used_bytes);
         float converted[32];
         convert_elements(elements.type, cta.shared.data() + address, per_chunk, converted);
         if (row_step == 0) {

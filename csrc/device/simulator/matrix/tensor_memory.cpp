@@ -35,12 +35,16 @@ Order order(const TensorAccess& access, const TensorTouch& past) {
     if (past.agent == work.copies && access.agent == work.products) return Order::yes;
     if (past.agent == work.loads) return past.tick <= access.loads_waited ? Order::yes : Order::no_wait;
     if (past.agent == work.stores) return past.tick <= access.stores_waited ? Order::yes : Order::no_wait;
+    if (access.cluster->by_hardware()) {
+        if (past.agent == work.products && access.agent == work.copies) return Order::yes;
+        if (past.tick <= access.at.of(past.agent)) return Order::yes;
+    }
     if (past.agent < access.known.size() && past.tick <= access.known[past.agent]) return Order::yes;
     if (past.tick <= access.at.of(past.agent)) return Order::no_fence_after;
     for (const Warp* other : access.cluster->warps)
         if (other->tensor && (past.agent == other->tensor->loads || past.agent == other->tensor->stores) &&
             past.tick <= access.at.of(Agent(past.agent + 1)))
-            return Order::no_fence_before;
+            return access.cluster->by_hardware() ? Order::yes : Order::no_fence_before;
     return Order::no;
 }
 

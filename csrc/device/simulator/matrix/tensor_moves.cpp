@@ -46,12 +46,16 @@ struct Move {
 bool find_lanes(Warp& w, const char* what, Move& move) {
     const uint32_t first = 32 * (w.index % 4), wanted = move.at.lane;
     if (wanted >= first && wanted + lanes_of(move.shape) <= first + 32 && wanted % 16 == 0) return true;
+    if (wanted < 32 && w.cluster->by_hardware()) {  // the warp's own quarter is meant
+        move.at.lane += first;
+        return true;
+    }
     report(*w.cluster, "tensor memory",
            concat(what, " of ", describe_warp(w), " at lane ", wanted, ": this warp reaches lanes ", first, " to ",
                   first + 31, " only"),
            &w);
     if (wanted >= 32) return false;
-    move.at.lane += first;  // as the hardware takes it
+    move.at.lane += first;
     return true;
 }
 

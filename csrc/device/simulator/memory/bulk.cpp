@@ -21,15 +21,15 @@ bool barrier_operand(Warp& w, const Operand& operand, int64_t displacement, unsi
     return place.cta != nullptr;
 }
 
-void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destination, uint32_t bytes, Cta& barrier_cta,
-                   uint32_t barrier_offset, const char* what, std::function<void(Cta&, uint32_t)> write,
-                   uint8_t swizzle) {
+void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destination, uint32_t bytes, uint32_t counted,
+                   Cta& barrier_cta, uint32_t barrier_offset, const char* what,
+                   std::function<void(Cta&, uint32_t)> write, uint8_t swizzle) {
     Cluster& cluster = *w.cluster;
     Mbarrier* barrier = barrier_at(cluster, barrier_cta, barrier_offset, w.clock, &w, nullptr, true);
     if (!barrier) return;
     auto known = std::make_shared<Clock>(w.clock);
     tick(w);  // what the warp does from here on may overtake the copy
-    cluster.statistics.tma_load_bytes += bytes;
+    cluster.statistics.tma_load_bytes += counted;
     Cta *target = &cta, *holder = &barrier_cta;
     Warp* warp = &w;
     cluster.defer({[=, &cluster, &in, write = std::move(write)] {
@@ -47,7 +47,7 @@ void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destinatio
                        async_write({&cluster, known.get(), now->agent, now->last_write, &in, warp, what, swizzle},
                                    *target, destination, bytes);
                        write(*target, destination);
-                       complete_bytes(cluster, *holder, *now, bytes);
+                       complete_bytes(cluster, *holder, *now, counted);
                    },
                    &in, warp, what});
 }
@@ -119,7 +119,7 @@ Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             const uint32_t mask = in.flags & kMulticast ? w.row<uint32_t>(in.c)[lane] & 0xffff : 1u << place.cta->rank;
             for (auto& cta : cluster.ctas)
                 if (mask >> cta->rank & 1)
-                    defer_arrival(w, in, *cta, place.offset, bytes, *cta, barrier.offset, "a bulk copy",
+                    defer_arrival(w, in, *cta, place.offset, bytes, bytes, *cta, barrier.offset, "a bulk copy",
                                   [=](Cta& target, uint32_t destination) {
                                       std::memcpy(target.shared.data() + destination, data, bytes);
                                   });
@@ -131,7 +131,7 @@ Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             const auto known = std::make_shared<Clock>(w.clock);
             const uint32_t sequence = ++w.bulk_sequence;
             const bool reduce = in.flags & kReduce;
-            defer_arrival(w, in, *place.cta, place.offset, bytes, *place.cta, barrier.offset, "a bulk copy",
+            defer_arrival(w, in, *place.cta, place.offset, bytes, bytes, *place.cta, barrier.offset, "a bulk copy",
                           [=, &cluster, &in](Cta& target, uint32_t destination) {
                               async_read({&cluster, known.get(), warp->bulk_agent, sequence, &in, warp, "a bulk copy"},
                                          *source.cta, source.offset, bytes);
@@ -215,7 +215,7 @@ Step store_async(Warp& w, const Instruction& in, uint32_t lanes) {
             const uint64_t value = read_any(w, values[e], lane);
             std::memcpy(data.data() + e * element, &value, element);
         }
-        defer_arrival(w, in, *place.cta, place.offset, bytes, *place.cta, barrier.offset, "st.async",
+        defer_arrival(w, in, *place.cta, place.offset, bytes, bytes, *place.cta, barrier.offset, "st.async",
                       [data](Cta& target, uint32_t destination) {
                           std::memcpy(target.shared.data() + destination, data.data(), data.size());
                       });

@@ -41,6 +41,7 @@ struct Fragment {
     /// second).
     template <typename Stored, typename Visit>
     DG_DEVICE void for_each_pair(Stored* data, int64_t stride, int64_t group_stride, const Visit& visit) const {
+        if constexpr (c.heads.any()) return for_each_pair_in_heads(data, stride, visit);
         Stored* line = data + group * group_stride + row * stride + col;
 #pragma unroll
         for (int32_t j = 0; j < c.tile.cols / Fragment16x8::kCols; ++j) {
@@ -63,12 +64,33 @@ struct Fragment {
                 if (j % 4 == 3) asm volatile("" ::: "memory");
         }
     }
+
+private:
+    /// The same where neighbours of the product are none of D's. (Apart, or other kernels' code would change.)
+    template <typename Stored, typename Visit>
+    DG_DEVICE void for_each_pair_in_heads(Stored* data, int64_t stride, const Visit& visit) const {
+#pragma unroll
+        for (int32_t j = 0; j < c.tile.cols / Fragment16x8::kCols; ++j) {
+#pragma unroll
+            for (int32_t half = 0; half < 2; ++half) {
+                const int32_t i = Fragment16x8::pair(j, half);
+                const int32_t down = Fragment16x8::kHalfRows * half, along = Fragment16x8::kCols * j;
+                const int32_t y = row + (c.swap_ab ? along : down), x = col + (c.swap_ab ? down : along);
+                const int32_t place = c.heads.place(x);
+                const int64_t next = c.swap_ab ? stride : c.heads.place(x + 1) - place;
+                const bool first = y < m_end && x < n_end,
+                           second = c.swap_ab ? y + 1 < m_end && x < n_end : y < m_end && x + 1 < n_end;
+                visit(i, data + y * stride + place, next, first, second);
+            }
+        }
+    }
 };
 
 /// Whether registers' pairs are such neighbours, all of them inside or none, and aligned as one access wants them.
 template <GemmConfig c, typename Stored>
 DG_DEVICE bool has_pairs(const Stored* data, int64_t stride, int64_t group_stride, const Fragment<c>& at) {
-    return !c.swap_ab && (stride | group_stride | at.n_end) % 2 == 0 &&
+    constexpr int32_t kSplits = c.heads.left | c.heads.skipped | c.heads.right;
+    return !c.swap_ab && kSplits % 2 == 0 && (stride | group_stride | at.n_end) % 2 == 0 &&
            reinterpret_cast<uint64_t>(data) % (2 * sizeof(Stored)) == 0;
 }
 

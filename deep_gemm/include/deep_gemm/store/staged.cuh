@@ -138,7 +138,12 @@ DG_DEVICE ChunkPlace place_chunk(const Tile& tile, int32_t warp, int32_t subtile
     const int32_t row = tile.row + row_in_tile<c>(warp, subtile, half);
     const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
     const bool past = !c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end;
-    return {c.swap_ab ? row : col, c.swap_ab ? tile.col : row,
+    int32_t x = c.swap_ab ? row : col;
+    if constexpr (c.heads.any()) {
+        static_assert(c.heads.left % kChunk.inner == 0 && c.heads.right % kChunk.inner == 0, "a chunk is of one part");
+        x = c.heads.place(x);
+    }
+    return {x, c.swap_ab ? tile.col : row,
             owns<c>(tile, warp, subtile) && !past && !(half && chunk >= kChunk.count / 2)};
 }
 

@@ -43,7 +43,7 @@ public:
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.sm90.k_warpgroups > 1)
             k_blocks = (k_blocks - turn_ + c.sm90.k_warpgroups - 1) / c.sm90.k_warpgroups;
-        constexpr bool kSameForAll = c.grouping == Grouping::dense && !c.shares_last;  // a count of the argument's
+        constexpr bool kSameForAll = has_fixed_extents(c.grouping) && !c.shares_last;  // a count of the argument's
         constexpr bool kUniform = counts_by_argument(c) || (kSameForAll && (c.scaled() || c.cluster.k == 1));
         if constexpr (!kUniform) k_blocks = ptx::uniform(k_blocks);
         constexpr bool kEarly = c.scaled() && (stores_late(c) || !TileScheduler<c>::kPlaced);
@@ -248,8 +248,7 @@ private:
                 promote_rows<kShare, 0>(block, total, true);
             }
             promote_rows<kShare, 1>(block, total, false);
-        } else if constexpr (c.grouping == Grouping::dense || c.grouping == Grouping::k_contiguous ||
-                             counts_by_argument(c)) {
+        } else if constexpr (!is_m_grouped(c.grouping) || counts_by_argument(c)) {
 #pragma unroll 1
             for (; k_blocks > 1; --k_blocks) promote_rows<kShare, 0>(block, total, true);
             // Or the next place in the ring, with which both rounds begin, is computed before the question which of
