@@ -26,6 +26,16 @@ bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView&
     return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, c, rows, layout); });
 }
 
+bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
+               const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, int64_t layout,
+               std::optional<int64_t> a_scale, std::optional<int64_t> b_scale) {
+    const int64_t number_a = a_scale.value_or(kNoNumber), number_b = b_scale.value_or(kNoNumber);
+    const CallKey key(Grouping::dense, a, a_scales, number_a, b, b_scales, number_b, d, c, bias, layout);
+    return run_gemm(key, [&] {
+        return check_integers({a, a_scales, number_a}, {b, b_scales, number_b}, d, c, bias, layout);
+    });
+}
+
 /// D in heads, of each of which the middle columns stay as they are.
 bool gemm_in_heads(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
                    const OptionalTensor& b_scales, const TensorView& d, const std::vector<int64_t>& head_splits,
@@ -54,16 +64,6 @@ bool einsum(const TensorView& a, const OptionalTensor& a_scales, const TensorVie
     const Granularities rows = granularities_of(recipe, {}, {});
     const CallKey key(Grouping::batched, a, a_scales, b, b_scales, d, c, form, rows.a, rows.b);
     return run_gemm(key, [&] { return check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, rows); });
-}
-
-bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
-               const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, int64_t layout,
-               std::optional<int64_t> a_scale, std::optional<int64_t> b_scale) {
-    const int64_t number_a = a_scale.value_or(kNoNumber), number_b = b_scale.value_or(kNoNumber);
-    const CallKey key(Grouping::dense, a, a_scales, number_a, b, b_scales, number_b, d, c, bias, layout);
-    return run_gemm(key, [&] {
-        return check_integers({a, a_scales, number_a}, {b, b_scales, number_b}, d, c, bias, layout);
-    });
 }
 
 bool m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,

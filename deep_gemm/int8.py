@@ -51,8 +51,8 @@ def int8_gemm_nt(
             any alignment: transposed into a workspace, because Hopper's tensor cores read integers along K only.
         b: int8 `[N, K]`, likewise, with one scale for all or one for each channel, `[N]` or `[N, 1]`.
         d: bfloat16, float16 or float32 `[M, N]`, N contiguous, any row stride. Written. Or int32, if a and b are plain
-            tensors without scales: then it is the sum itself, to which c is added. Such a sum wraps around where it leaves s32,
-            which none does up to K = 131071.
+            tensors without scales: then it is the sum itself, to which c is added. Such a sum wraps around where it
+            leaves s32, which none does up to K = 131071.
         c: added; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the L2, which flushes
             subnormal numbers to zero.)
         recipe: None. Scales of groups along K and of blocks are not served yet.

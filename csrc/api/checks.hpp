@@ -79,14 +79,15 @@ inline OperandLayout operand_layout(int64_t bits) {
     return {.a_transposed = (bits & kATransposed) != 0, .b_transposed = (bits & kBTransposed) != 0};
 }
 
+/// What dense products share: shapes, D and C.
+void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                        const OptionalTensor& c, int64_t layout, const HeadSplits& heads = {});
+
 /// How the lines of both operands lie.
 void check_lines(GemmCall& call);
 
 /// Whether the pair multiplies what is scaled so.
 void check_scalings(const Problem& problem);
-/// What dense products share: shapes, D and C.
-void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                        const OptionalTensor& c, int64_t layout, const HeadSplits& heads = {});
 
 /// What dense and M-grouped products share once shapes are known: strides, and scales where there are any.
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,

@@ -63,6 +63,9 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     tune_and_launch(planned, call, [&](const GemmCall& any_call, const LaunchPlan& plan) {
         ready.device = &device, ready.kernel = plan.kernel, ready.shape = may_start_early(plan.shape, device);
         fill_params(ready.params, device, any_call, plan);
+        const bool scales = plan.choice.config.scales_sums();
+        if (scales) fill_scales(ready.params, any_call);
+        ready.params_bytes = scales ? sizeof(GemmParamsWithScales) : sizeof(GemmParams);
         ready.extents = extents_of(any_call);
         ready.launch();
     });

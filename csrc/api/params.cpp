@@ -107,8 +107,6 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     params.block_scales = static_cast<const float*>(block.data);
     params.block_scale_stride = block.row_stride, params.block_scale_k_stride = block.k_stride;
     params.block_scale_group_stride = block.group_stride;
-    params.scales_a = whole_scales(call.scales_a), params.scales_b = whole_scales(call.scales_b);
-    params.bias = call.bias.data, params.bias_stride = static_cast<int32_t>(call.bias.stride);
     params.grouped_layout = call.grouped_layout;
     params.k_groups = call.k_groups;
     params.first_group = 0;
@@ -128,6 +126,11 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     }
     params.group_tiles =
         FastDivisor(ceil_div(call.problem.m, c.super_tile_m()) * ceil_div(call.problem.n, c.super_tile_n()));
+}
+
+void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
+    params.scales_a = whole_scales(call.scales_a), params.scales_b = whole_scales(call.scales_b);
+    params.bias = call.bias.data, params.bias_stride = static_cast<int32_t>(call.bias.stride);
 }
 
 }  // namespace deep_gemm

@@ -19,4 +19,7 @@ TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& c
 
 void fill_params(GemmParams& params, const Device& device, const GemmCall& call, const LaunchPlan& plan);
 
+/// What a kernel that scales sums has beside it.
+void fill_scales(GemmParamsWithScales& params, const GemmCall& call);
+
 }  // namespace deep_gemm

@@ -96,11 +96,12 @@ struct ReadyCall {
     Device* device;
     const Kernel* kernel;  // like the device, lives as long as the process
     LaunchShape shape;
-    GemmParams params;
+    size_t params_bytes;  // as the kernel takes them
+    GemmParamsWithScales params;
     CallExtents extents;
 
     void launch() const {
-        device->launch(*kernel, shape, &params, sizeof(params), current_stream(device->id()), extents);
+        device->launch(*kernel, shape, &params, params_bytes, current_stream(device->id()), extents);
     }
 };
 

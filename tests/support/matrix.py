@@ -124,7 +124,8 @@ def quantised(element: str, scaling: Scaling | None, rows: int, k: int, generato
     data = values(element, (rows, k), generator)
     if scaling is None:
         return Quantised(data, None, data.double())
-    scales = torch.rand(scaling.shape(rows, k), generator=generator) + 0.5
+    shrink = 16 if element == "s8" else 1  # products of integers are large, and FP16 is to hold their sums
+    scales = (torch.rand(scaling.shape(rows, k), generator=generator) + 0.5) / shrink
     every = scales.double()
     if scaling.rows != -1:
         every = every.repeat_interleave(scaling.rows, 0)[:rows]

@@ -39,13 +39,6 @@ struct FastDivisor {
 #endif
 };
 
-/// An operand's scales that all of K shares: one for each row, `stride` elements apart, or one for all.
-struct WholeScales {
-    const float* data;  // null: `value` is the scale
-    int32_t stride;
-    float value;
-};
-
 inline constexpr int32_t kMostClusters = 96;  // that run at once
 
 struct GemmParams {
@@ -68,20 +61,17 @@ struct GemmParams {
     int32_t first_group;  // K-grouped: this launch computes num_groups groups from here
     int32_t m, n, k;
     int32_t num_groups;
-    FastDivisor strip_blocks;        // rasterisation: this many blocks of M are walked together, so that L2 holds them
-    FastDivisor strip_tiles;         // and so many tiles that is, with all of N
-    int32_t first_shared;            // tile from which on pairs share them (GemmConfig::shares_last)
-    uint8_t places[kMostClusters];   // has_places: of each cluster, the place in the walk
-    int32_t likely_blocks;           // likely_k_blocks: blocks of M that a group has, as far as the host knows
-    int32_t m_alignment;             // psum layout: groups start at multiples of it
-    uint16_t zero_padding;           // contiguous layouts: rows of padding are written as zeros
-    uint8_t fetched_columns;         // where D is added to: of so many (a power of two) the L2 is asked for one box,
-    uint8_t fetched_ahead;           // so many shares of a tile before they are added
-    WholeScales scales_a, scales_b;  // GemmTask::scales_sums
-    const void* bias;                // GemmTask::bias
-    int32_t bias_stride;
-    FastDivisor group_tiles;    // batches: of one matrix D
-    FastDivisor matrix_blocks;  // a sum over a batch: K blocks of one matrix of the operands
+    FastDivisor strip_blocks;       // rasterisation: this many blocks of M are walked together, so that L2 holds them
+    FastDivisor strip_tiles;        // and so many tiles that is, with all of N
+    int32_t first_shared;           // tile from which on pairs share them (GemmConfig::shares_last)
+    uint8_t places[kMostClusters];  // has_places: of each cluster, the place in the walk
+    int32_t likely_blocks;          // likely_k_blocks: blocks of M that a group has, as far as the host knows
+    int32_t m_alignment;            // psum layout: groups start at multiples of it
+    uint16_t zero_padding;          // contiguous layouts: rows of padding are written as zeros
+    uint8_t fetched_columns;        // where D is added to: of so many (a power of two) the L2 is asked for one box,
+    uint8_t fetched_ahead;          // so many shares of a tile before they are added
+    FastDivisor group_tiles;        // batches: of one matrix D
+    FastDivisor matrix_blocks;      // a sum over a batch: K blocks of one matrix of the operands
 };
 
 /// Operands of one K group: its K, extent.
@@ -94,13 +84,31 @@ struct GemmParamsWithMaps : GemmParams {
     GroupMaps groups[kGroups];  // counted from first_group
 };
 
-template <GemmConfig c, bool = c.group_maps>
+/// An operand's scales that all of K shares: one for each row, `stride` elements apart, or one for all.
+struct WholeScales {
+    const float* data;  // null: `value` is the scale
+    int32_t stride;
+    float value;
+};
+
+/// What is done to sums when they are complete (GemmTask::scales_sums).
+struct GemmParamsWithScales : GemmParams {
+    WholeScales scales_a, scales_b;
+    const void* bias;  // one for each N, where there is any
+    int32_t bias_stride;
+};
+
+template <GemmConfig c, bool = c.group_maps, bool = c.scales_sums()>
 struct SelectParams {
     using Type = GemmParams;
 };
 template <GemmConfig c>
-struct SelectParams<c, true> {
+struct SelectParams<c, true, false> {
     using Type = GemmParamsWithMaps<c.group_capacity>;
+};
+template <GemmConfig c>
+struct SelectParams<c, false, true> {
+    using Type = GemmParamsWithScales;
 };
 template <GemmConfig c>
 using ParamsFor = typename SelectParams<c>::Type;

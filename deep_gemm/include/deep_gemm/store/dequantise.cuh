@@ -47,7 +47,8 @@ DG_DEVICE void for_each_scale(const WholeScales& scales, const Fragment<c>& at, 
 
 template <GemmConfig c>
 DG_DEVICE void dequantise(Results<c>& results, const Accumulators<c>& total, const Fragment<c>& at,
-                          const GemmParams& params) {
+                          const GemmParams& of_any) {
+    const GemmParamsWithScales& params = static_cast<const ParamsFor<c>&>(of_any);
     for_each_scale<c, true>(params.scales_a, at, [&](int32_t i, float scale) {
         results[i] = __fmul_rn(static_cast<float>(total[i]), scale);
     });
