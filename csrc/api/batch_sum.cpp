@@ -62,8 +62,8 @@ void launch_add_parts(Device& device, const Matrix& parts, const Matrix& c, cons
         {parts.data, parts.bytes, "parts", false}, {c.data, c.bytes, "c", false}, {d.data, d.bytes, "d", true}};
     const int64_t count = (d.rows * d.cols + kAddPartsThreads - 1) / kAddPartsThreads;
     const Blocks blocks{count, kAddPartsThreads, "parts of a sum"};
-    static KernelTable<4> table;
-    const size_t variant = (output == Element::fp32) * 2 + config.add_c;
+    static KernelTable<2 * kElementCount> table;
+    const size_t variant = static_cast<size_t>(output) * 2 + config.add_c;
     table.launch(device, variant, [&] { return render(config); }, blocks, params, extents, stream);
 }
 

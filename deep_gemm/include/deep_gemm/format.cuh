@@ -6,6 +6,7 @@
 namespace deep_gemm {
 
 enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32 };
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::s32) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 

@@ -12,14 +12,15 @@ inline constexpr int32_t kPartsAtOnce = 8;
 
 template <AddPartsConfig kConfig>
 DG_DEVICE void run_add_parts(const AddPartsParams& params) {
-    using Stored = typename Storage<kConfig.output>::Type;
+    using Stored = StorageOf<kConfig.output>;
     const int64_t index = static_cast<int64_t>(blockIdx.x) * kAddPartsThreads + threadIdx.x;
     const int64_t row = index / params.cols, col = index - row * params.cols;
     ptx::wait_for_previous_grid();
     if (row >= params.rows) return;
     const float* part = params.parts + row * params.part_row_stride + col;
     float sum = 0.0f;
-    if constexpr (kConfig.add_c) sum = to_float(static_cast<const Stored*>(params.c)[row * params.c_stride + col]);
+    if constexpr (kConfig.add_c)
+        sum = to_register<kConfig.output>(static_cast<const Stored*>(params.c)[row * params.c_stride + col]);
     for (int32_t first = 0; first < params.num_parts;
          first += kPartsAtOnce, part += kPartsAtOnce * params.part_stride) {
         float values[kPartsAtOnce];
@@ -29,7 +30,7 @@ DG_DEVICE void run_add_parts(const AddPartsParams& params) {
 #pragma unroll
         for (int32_t i = 0; i < kPartsAtOnce; ++i) sum += values[i];
     }
-    from_float(static_cast<Stored*>(params.d)[row * params.d_stride + col], sum);
+    from_register<kConfig.output>(static_cast<Stored*>(params.d)[row * params.d_stride + col], sum);
 }
 
 }  // namespace deep_gemm
