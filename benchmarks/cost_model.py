@@ -117,7 +117,7 @@ class Configs:
     def per_row_cols(self) -> np.ndarray:
         return ((self.swap_ab == 1) & ~self.bf16) | self.per_row_b
 
-    # From here on: deep_gemm/include/deep_gemm/plan.cuh.
+    # From here on: deep_gemm/include/deep_gemm/arch/sm90_memory.cuh.
 
     @cached_property
     def block_scales(self) -> np.ndarray:

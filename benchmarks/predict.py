@@ -15,7 +15,7 @@ from shapes import ALIGNMENT, Sizes, sizes_of
 from deep_gemm._targets import HOPPER_SMS
 
 _LINE = re.compile(
-    r"(straight|swapped) (\d+)x(\d+) cluster (\d+)x(\d+)x(\d+) turns (\d+) warpgroups (\d+) stages (\d+) .*strip "
+    r"(straight|swapped) (\d+)x(\d+) cluster (\d+)x(\d+)x(\d+) turns (\d+) threads (\d+) stages (\d+) .*strip "
     r"(\d+): ([\d.e+-]+) us$"
 )
 
@@ -25,7 +25,7 @@ class Candidate:
     config: tuple[
         int, ...
     ]  # swap_ab, rows, cols, cluster rows, cluster cols, cluster k, turns: as C.force_config takes them
-    warpgroups: int
+    threads: int
     stages: int
     strip: int
     estimate_us: float
@@ -65,9 +65,9 @@ def candidates(sizes: Sizes, num_sms: int = HOPPER_SMS) -> list[Candidate]:
     for line in explain(sizes, num_sms).splitlines():
         if match := _LINE.match(line):
             swapped, *numbers, estimate = match.groups()
-            *config, turns, warpgroups, stages, strip = map(int, numbers)
+            *config, turns, threads, stages, strip = map(int, numbers)
             found.append(
-                Candidate((int(swapped == "swapped"), *config, turns), warpgroups, stages, strip, float(estimate))
+                Candidate((int(swapped == "swapped"), *config, turns), threads, stages, strip, float(estimate))
             )
     return found
 

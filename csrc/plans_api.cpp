@@ -6,6 +6,7 @@
 #include "api/plan_cache.hpp"
 #include "api/tensors.hpp"
 #include "config/dispatch.hpp"
+#include "config/pairs.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -22,11 +23,14 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                         .tile_cols = narrow(cols),
                         .cluster = {narrow(cluster_rows), narrow(cluster_cols), narrow(cluster_k)},
                         .turns = narrow(k_warpgroups)};
-    for (const ElementType operand : {ElementType::e4m3, ElementType::bf16}) {
-        Problem p{.operand = operand, .m = to_int32(m, "M"), .n = to_int32(n, "N"), .k = to_int32(k, "K")};
+    for (const Pair& pair : kPairs) {
+        Problem p{.a = {.element = pair.a, .scaling = pair.scalings_a[0]},
+                  .b = {.element = pair.b, .scaling = pair.scalings_b[0]},
+                  .m = to_int32(m, "M"),
+                  .n = to_int32(n, "N"),
+                  .k = to_int32(k, "K")};
         p.arch = arch_of(device.facts());
-        if (!has_tile(p, tiling)) continue;
-        if (operand == ElementType::bf16) p.scales_a = p.scales_b = ScaleKind::none;
+        if (p.arch != pair.arch || !has_tile(p, tiling)) continue;
         p.num_sms = CallSettings::of(device.id()).allowed_sms(device.facts());
         const Candidate candidate = make_candidate(p, tiling, /*tolerate_waste=*/true);
         require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);

@@ -81,7 +81,7 @@ std::optional<LaunchPlan> rehearse(Device& device, const Choice& candidate, cons
         launch(call, plan);
         return plan;
     } catch (const Error& error) {
-        std::fprintf(stderr, "deep_gemm: DG_AUTOTUNE leaves out %s: %s\n", tile_text(candidate.config).c_str(),
+        std::fprintf(stderr, "deep_gemm: DG_AUTOTUNE leaves out %s: %s\n", tile_text(candidate.tiling).c_str(),
                      error.what());
         return std::nullopt;
     }
@@ -102,7 +102,7 @@ std::vector<Measurement> measure(Device& device, const Tuning& tuning, const Gem
         if (const auto plan = rehearse(device, tuning.candidates[i], call, launch)) measured.push_back({i, *plan});
     if (measured.empty()) return measured;
     if (for_test) {
-        for (Measurement& m : measured) m.us = for_test(tile_text(m.plan.choice.config));
+        for (Measurement& m : measured) m.us = for_test(tile_text(m.plan.choice.tiling));
         return measured;
     }
     double round_us = 0;
@@ -157,11 +157,11 @@ LaunchPlan tune(Device& device, const GemmCall& call, const LaunchPlan& pick, vo
     Measurement best = fastest(measured);
     std::string table;
     for (const Measurement& m : measured)
-        table += concat(table.empty() ? "" : "; ", tile_text(m.plan.choice.config), " ", m.us, " us (estimated ",
+        table += concat(table.empty() ? "" : "; ", tile_text(m.plan.choice.tiling), " ", m.us, " us (estimated ",
                         tuning.candidates[m.candidate].cost_us, ")");
     if (jit::settings().print_configs)
         std::fprintf(stderr, "deep_gemm: measured %s: %s. Best: %s\n", problem_text(call.problem).c_str(),
-                     table.c_str(), tile_text(best.plan.choice.config).c_str());
+                     table.c_str(), tile_text(best.plan.choice.tiling).c_str());
     // Processes that started together measured at once: the first to get here decides for all, so that they agree.
     if (const auto winner = find_winner(tuning, /*report=*/false); winner && *winner != best.candidate)
         best.plan = make_plan(device, tuning.candidates[*winner]);

@@ -12,11 +12,11 @@ namespace deep_gemm {
 
 inline constexpr int64_t kTmaAlignment = 16;
 
-/// FP32 scales of one operand, in elements. `granularity` rows share one scale; along K it is always 128.
+/// Scales of one operand; distances in elements.
 struct Scales {
-    const float* data = nullptr;
-    bool exponents = false;  // `data` points to E8M0 bytes, and the kernel wants a copy in FP32: see scales.hpp
-    ScaleKind kind = ScaleKind::none;
+    const void* data = nullptr;
+    Element element = Element::none;  // as they lie: not as the kernel wants them, where it gets a copy (scales.hpp)
+    Scaling scaling = {};             // as the kernel wants them
     int64_t groups = 1, rows = 0, k_scales = 0;
     int64_t group_stride = 0, row_stride = 1, k_stride = 0;
     size_t bytes = 0;

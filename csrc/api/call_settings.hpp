@@ -6,17 +6,12 @@
 #include <array>
 #include <atomic>
 
+#include "../config/archs.hpp"
 #include "../config/problem.hpp"
 #include "../device/device.hpp"
 #include "../util/require.hpp"
 
 namespace deep_gemm {
-
-inline Arch arch_of(const DeviceFacts& facts) {
-    require_runtime(facts.arch_major == 9, "GEMMs run on Hopper (sm_90a) only as yet, but ", facts.name, " is an ",
-                    facts.target);
-    return Arch::sm90;
-}
 
 struct CallSettings {
     std::atomic<int32_t> num_sms = 0;  // 0: all of the device

@@ -1,52 +1,19 @@
 #include "checks.hpp"
 
+#include <algorithm>
 #include <ostream>
-#include <utility>
+#include <span>
+#include <vector>
 
+#include "call_settings.hpp"
+#include "dtypes.hpp"
 #include "overlap.hpp"
 
 namespace deep_gemm {
 namespace {
 
-/// The pairs of operands that there are kernels for.
-struct Pair {
-    ElementType a, b;
-    bool scaled;
-};
-constexpr Pair kPairs[] = {{ElementType::e4m3, ElementType::e4m3, true}, {ElementType::bf16, ElementType::bf16, false}};
-
-/// Elements that an operand may be of, for errors: those of pairs with or without scales, and of one A where it is
-/// known.
-struct ElementsText {
-    bool scaled;
-    const ElementType* a = nullptr;
-};
-
-std::ostream& operator<<(std::ostream& out, const ElementsText& text) {
-    const char* separator = "";
-    for (const Pair& pair : kPairs) {
-        if (pair.scaled != text.scaled || (text.a != nullptr && pair.a != *text.a)) continue;
-        out << separator << describe(dtype_of(text.a == nullptr ? pair.a : pair.b));
-        separator = " or ";
-    }
-    return out;
-}
-
-/// Every pair serves every grouping.
-const Pair& require_pair(const OperandArgument& a, const OperandArgument& b, Grouping /*grouping*/) {
-    const bool scaled = a.scales.has_value();
-    require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
-    const Pair* of_a = nullptr;
-    for (const Pair& pair : kPairs) {
-        if (pair.scaled != scaled || !is_of(a.data.dtype(), pair.a)) continue;
-        if (is_of(b.data.dtype(), pair.b)) return pair;
-        of_a = &pair;
-    }
-    require_type(of_a != nullptr, "a must be ", ElementsText{scaled}, ", but is ", describe(a.data.dtype()));
-    fail(ErrorKind::type, "b must be ", ElementsText{scaled, &of_a->a}, ", but is ", describe(b.data.dtype()));
-}
-
-void require_k(int64_t k, int64_t step) {
+void require_k(int64_t k, Element type) {
+    const int64_t step = elements_in(type, kTmaAlignment);
     require(k % step == 0, "K must be a multiple of ", step, ", but is ", k,
             ": pad A and B with zeros to K=", round_up(k, step));
 }
@@ -64,71 +31,143 @@ void require_lines(const Matrix& matrix, const char* name, const char* mn) {
             " elements apart, less than ", mn, "=", matrix.rows);
 }
 
+/// How scales are shared, for errors: "one float32 per row and 128 of K".
+struct ScalingText {
+    Scaling scaling;
+};
+
+std::ostream& operator<<(std::ostream& out, const ScalingText& text) {
+    out << "one " << dtype_name(text.scaling.type) << " per ";
+    if (text.scaling.rows != 1) out << text.scaling.rows << " rows";
+    return out << (text.scaling.rows == 1 ? "row" : "") << " and " << text.scaling.k << " of K";
+}
+
 /// The scales that an operand wants, for errors.
 struct ScalesText {
-    int64_t groups, first, second, granularity;  // groups 0: no such dimension
+    int64_t groups, first, second;  // groups 0: no such dimension
+    Scaling scaling;
     const char* operand;
 };
 
 std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
     out << "[";
     if (text.groups) out << text.groups << ", ";
-    return out << text.first << ", " << text.second << "] (one float32 per " << text.granularity
-               << (text.granularity == 1 ? " row" : " rows") << " and 128 of K of " << text.operand << ")";
+    return out << text.first << ", " << text.second << "] (" << ScalingText{text.scaling} << " of " << text.operand
+               << ")";
 }
 
-}  // namespace
+/// Elements of a list without its unused places, for errors: "bfloat16, float32 or float16".
+struct ElementsText {
+    std::vector<Element> elements;
+};
 
-uint64_t line_distances(const Matrix& matrix, ElementType type) {
-    const bool mn_major = !is_k_major(matrix);
-    const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
-    return (static_cast<uint64_t>(lines > 1 ? line : 0) |
-            static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0)) *
-           element_bytes(type);
+std::ostream& operator<<(std::ostream& out, ElementsText text) {
+    std::erase(text.elements, Element::none);
+    for (size_t i = 0; i < text.elements.size(); ++i)
+        out << (i == 0 ? "" : i + 1 < text.elements.size() ? ", " : " or ") << dtype_name(text.elements[i]);
+    return out;
 }
 
-bool is_aligned(const Matrix& matrix, ElementType type) {
-    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, type)) % kTmaAlignment == 0;
+/// Elements in one place of the pairs that are wanted.
+template <typename Wanted>
+ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
+    ElementsText text;
+    for (const Pair& pair : kPairs)
+        if (wanted(pair)) text.elements.push_back(pair.*member);
+    return text;
 }
 
-bool reads_mn_major(ElementType type) { return type == ElementType::bf16; }
+void check_scaling(const Scaling& scaling, std::span<const Scaling> listed, const char* operand) {
+    require(lists(listed, scaling), operand, "'s scales must be ", ScalingText{listed[0]}, ", not ",
+            ScalingText{scaling}, ": see recipe");
+}
 
-void require_operand(Matrix& matrix, ElementType type, const char* name, const char* mn) {
-    const int64_t step = kTmaAlignment / element_bytes(type);
-    const bool as_it_lies = reads_mn_major(type);
-    if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1)  // a single line along M or N
-        matrix.col_stride = as_it_lies ? round_up(matrix.rows, step) : matrix.rows;
-    const bool k_major = is_k_major(matrix), any_k = type == ElementType::bf16;
-    if (k_major && any_k && matrix.rows == 1) matrix.row_stride = round_up(matrix.cols, step);  // a single line along K
+/// Which the kernel reads K-major: any K-major lines, or MN-major ones, which are transposed on the way and take any K.
+/// So do rows that start at multiples of 16 bytes.
+void check_transposable(Matrix& matrix, Element type, const char* name, const char* mn) {
+    if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1) matrix.col_stride = matrix.rows;
     require_lines(matrix, name, mn);
-    if (k_major && !any_k && matrix.row_stride % step != 0) require_k(matrix.cols, step);
+    if (is_k_major(matrix) && bytes_of(type, matrix.row_stride) % kTmaAlignment != 0) require_k(matrix.cols, type);
+}
+
+/// Which the kernel reads as it lies.
+void check_either_major(Matrix& matrix, Element type, const char* name, const char* mn) {
+    const int64_t step = elements_in(type, kTmaAlignment);
+    if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1)  // a single line along M or N
+        matrix.col_stride = round_up(matrix.rows, step);
+    const bool k_major = is_k_major(matrix);
+    if (k_major && matrix.rows == 1) matrix.row_stride = round_up(matrix.cols, step);  // a single line along K
+    require_lines(matrix, name, mn);
     if (matrix.groups == 1)
         matrix.group_stride = k_major ? matrix.rows * matrix.row_stride : matrix.cols * matrix.col_stride;
 }
 
-int32_t row_alignment(const Matrix& matrix, ElementType type) {
-    if (!is_k_major(matrix) && !reads_mn_major(type)) return kBestAlignment;
-    return alignment_as_read(line_distances(matrix, type));
+}  // namespace
+
+uint64_t line_distances(const Matrix& matrix, const Operand& lying) {
+    const bool mn_major = lying.mn_major();
+    const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
+    return bytes_of(lying.element, static_cast<uint64_t>(lines > 1 ? line : 0) |
+                                       static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
 }
 
-void require_operand_types(GemmCall& call, const OperandArgument& a, const OperandArgument& b, Grouping grouping) {
-    const Pair& pair = require_pair(a, b, grouping);
+bool is_aligned(const Matrix& matrix, const Operand& lying) {
+    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, lying)) % kTmaAlignment == 0;
+}
+
+void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char* name, const char* mn) {
+    if (mn_major == MnMajor::transposed) return check_transposable(matrix, operand.element, name, mn);
+    check_either_major(matrix, operand.element, name, mn);
+    operand.major = is_k_major(matrix) ? Major::k : Major::mn;
+}
+
+int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
+    if (is_transposed(matrix, wanted)) return kBestAlignment;
+    return alignment_as_read(line_distances(matrix, wanted));
+}
+
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping) {
+    GemmCall call{.device = device_id_of(a.data, "a")};
+    Problem& p = call.problem;
+    p.grouping = grouping;
+    p.arch = arch_of(Device::get(call.device).facts());
+    const bool scaled = a.scales.has_value();
+    require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
+    const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
+    const Element element_a = element_of(type_a), element_b = element_of(type_b);
+    const auto fits = [&](const Pair& pair) {
+        return pair.arch == p.arch && pair.scaled() == scaled && pair.serves(grouping);
+    };
+    const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
+    require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
+                 describe(type_a));
+    const auto* const pair =
+        std::ranges::find_if(kPairs, [&](const Pair& each) { return fits_a(each) && each.b == element_b; });
+    require_type(pair != std::end(kPairs), "b must be ", elements_of(&Pair::b, fits_a), ", but is ", describe(type_b));
     require_device(b.data, "b", call.device, "a");
-    call.problem.operand = pair.a;
-    if (!pair.scaled) call.problem.scales_a = call.problem.scales_b = ScaleKind::none;
+    p.a = {.element = pair->a, .scaling = pair->scalings_a[0]},
+    p.b = {.element = pair->b, .scaling = pair->scalings_b[0]};
+    return call;
+}
+
+const Pair& pair_of(const Problem& problem) {
+    const Pair* const pair = find_pair(problem.arch, problem.a.element, problem.b.element);
+    require_runtime(pair != nullptr, "a call of no pair of formats (a bug: please report it)");
+    return *pair;
 }
 
 void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, bool grouped, const char* shape) {
-    require_type(is_bf16(d.dtype()) || is_fp32(d.dtype()), "d must be bfloat16 or float32, but is ",
-                 describe(d.dtype()));
+    Problem& p = call.problem;
+    p.output = element_of(d.dtype());
+    const std::span<const Element> outputs = pair_of(p).outputs;
+    require_type(p.output != Element::none && lists(outputs, p.output), "d must be ",
+                 ElementsText{{outputs.begin(), outputs.end()}}, ", but is ", describe(d.dtype()));
     require_device(d, "d", call.device, "a");
     call.d = matrix_of(d, "d", grouped, shape);
     require(call.d.col_stride == 1, "d must have N contiguous, but its strides are ", describe_strides(d));
     require(call.d.row_stride >= call.d.cols || call.d.rows <= 1, "d's rows overlap: row stride ", call.d.row_stride,
             " is less than N=", call.d.cols);
-    Problem& p = call.problem;
-    p.output = is_fp32(d.dtype()) ? ElementType::fp32 : ElementType::bf16;
-    const int64_t size = element_bytes(p.output);
+    const int64_t size = bytes_of(p.output, 1);
     require(reinterpret_cast<uintptr_t>(call.d.data) % size == 0, "d must be aligned to its element size");
     p.aligned_store =
         reinterpret_cast<uintptr_t>(call.d.data) % kTmaAlignment == 0 &&
@@ -155,26 +194,25 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
 }
 
 Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
-                    int64_t rows, int64_t k, int64_t granularity, bool transposed) {
-    require_type(!is_int32(sf.dtype()), name,
+                    int64_t rows, int64_t k, const Scaling& scaling, bool transposed) {
+    const Element element = element_of(sf.dtype());
+    require_type(element != Element::s32, name,
                  " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
-    const bool exponents = is_e8m0(sf.dtype());
-    require_type(exponents || is_fp32(sf.dtype()), name, " must be float32 or float8_e8m0fnu, but is ",
-                 describe(sf.dtype()));
+    require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
+                 " or float8_e8m0fnu, but is ", describe(sf.dtype()));
     require_device(sf, name, call.device, "a");
-    const int64_t scale_rows = (rows + granularity - 1) / granularity,
-                  k_scales = (k + kScaleGranularity - 1) / kScaleGranularity;
+    const int64_t scale_rows = (rows + scaling.rows - 1) / scaling.rows, k_scales = (k + scaling.k - 1) / scaling.k;
     const bool grouped = groups > 1 || sf.ndim() == 3;
     const ScalesText wanted{grouped ? groups : 0, transposed ? k_scales : scale_rows,
-                            transposed ? scale_rows : k_scales, granularity, operand};
+                            transposed ? scale_rows : k_scales, scaling, operand};
     const Matrix m = matrix_of(sf, name, grouped, wanted, transposed);
     require(m.groups == groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
             ", but has shape ", describe_shape(sf));
     require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
             describe_strides(sf));
-    return {.data = reinterpret_cast<const float*>(m.data),
-            .exponents = exponents,
-            .kind = granularity == 1 ? ScaleKind::per_row : ScaleKind::per_block,
+    return {.data = m.data,
+            .element = element,
+            .scaling = scaling,
             .groups = groups,
             .rows = scale_rows,
             .k_scales = k_scales,
@@ -187,24 +225,23 @@ Scales check_scales(const TensorView& sf, const char* name, const char* operand,
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
                     const OperandLayout& layout) {
     Problem& p = call.problem;
-    require_operand(call.a, p.operand, "a", "M");
-    require_operand(call.b, p.operand, "b", "N");
-    p.row_alignment_a = row_alignment(call.a, p.operand), p.row_alignment_b = row_alignment(call.b, p.operand);
-    if (reads_mn_major(p.operand)) p.mn_major_a = !is_k_major(call.a), p.mn_major_b = !is_k_major(call.b);
-    if (!a.scales) return;
+    const Pair& pair = pair_of(p);
+    check_layout(call.a, p.a, pair.mn_major, "a", "M");
+    check_layout(call.b, p.b, pair.mn_major, "b", "N");
+    p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = row_alignment(call.b, p.b);
+    if (!pair.scaled()) return;
+    p.a.scaling.rows = static_cast<int32_t>(rows.a), p.b.scaling.rows = static_cast<int32_t>(rows.b);
     call.scales_a =
-        check_scales(*a.scales, "a's scales", "a", call, call.a.groups, p.m, p.k, rows.a, layout.a_transposed);
+        check_scales(*a.scales, "a's scales", "a", call, call.a.groups, p.m, p.k, p.a.scaling, layout.a_transposed);
     call.scales_b =
-        check_scales(*b.scales, "b's scales", "b", call, p.num_groups, p.n, p.k, rows.b, layout.b_transposed);
-    require(call.scales_a.kind == ScaleKind::per_row,
-            "a's scales must be per row on SM90: recipe (1, 128, 128) or (1, 1, 128)");
-    p.scales_a = call.scales_a.kind, p.scales_b = call.scales_b.kind;
+        check_scales(*b.scales, "b's scales", "b", call, p.num_groups, p.n, p.k, p.b.scaling, layout.b_transposed);
+    check_scaling(p.a.scaling, pair.scalings_a, "a");
+    check_scaling(p.b.scaling, pair.scalings_b, "b");
 }
 
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
                      const Granularities& rows, int64_t layout) {
-    GemmCall call{.device = device_id_of(a.data, "a")};
-    require_operand_types(call, a, b, Grouping::dense);
+    GemmCall call = start_call(a, b, Grouping::dense);
     const auto [a_transposed, b_transposed] = operand_layout(layout);
     call.a = matrix_of(a.data, "a", false, a_transposed ? "[K, M]" : "[M, K]", a_transposed);
     call.b = matrix_of(b.data, "b", false, b_transposed ? "[K, N]" : "[N, K]", b_transposed);

@@ -4,50 +4,55 @@
 
 #include <optional>
 
+#include "../config/pairs.hpp"
 #include "call.hpp"
 
 namespace deep_gemm {
 
 /// Distances between an operand's lines and groups, bitwise or, in bytes: 0 where there is one of each. A line runs
 /// along K, or along M or N where the operand is MN-major.
-uint64_t line_distances(const Matrix& matrix, ElementType type);
+uint64_t line_distances(const Matrix& matrix, const Operand& lying);
 
 /// Whether the copy engine can read an operand where it lies. Elsewhere it is copied first: see operand_copies.hpp.
-bool is_aligned(const Matrix& matrix, ElementType type);
+bool is_aligned(const Matrix& matrix, const Operand& lying);
 
-/// Whether kernels read operands of this element along M or N as well. MN-major ones of others are transposed on the
-/// way (operand_copies.hpp).
-bool reads_mn_major(ElementType type);
+/// Whether the kernel reads a transposed copy of an operand (operand_copies.hpp).
+inline bool is_transposed(const Matrix& matrix, const Operand& wanted) {
+    return wanted.major == Major::k && !is_k_major(matrix);
+}
 
-/// Refuses what no kernel can read, as it lies or copied. Gives a single line, which may carry any stride, a legal one.
-void require_operand(Matrix& matrix, ElementType type, const char* name, const char* mn);
+/// Refuses lines that no kernel of the pair's reads, and says how the kernel reads the others: `operand.major`.
+void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char* name, const char* mn);
 
 /// Of an operand as the kernel will read it: where it lies, or a copy of it. By its strides alone, so that equal shapes
 /// get equal kernels wherever they lie.
-int32_t row_alignment(const Matrix& matrix, ElementType type);
+int32_t row_alignment(const Matrix& matrix, const Operand& wanted);
 
-/// An operand as it was given.
+/// An operand as it was given, with its scales where it has some.
 struct OperandArgument {
     const TensorView& data;
     const OptionalTensor& scales;
 };
+
+/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups.
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping);
+
+/// The pair of a call that was started.
+const Pair& pair_of(const Problem& problem);
 
 /// Rows of an operand that share a scale: 1 or 128.
 struct Granularities {
     int64_t a = 1, b = 128;
 };
 
-/// What the operands are made of: a pair that there are kernels for.
-void require_operand_types(GemmCall& call, const OperandArgument& a, const OperandArgument& b, Grouping grouping);
-
 /// D, and C where there is one: same shape and dtype, N contiguous.
 void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, bool grouped, const char* shape);
 
 void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b);
 
-/// `granularity` rows share a scale: 1 or 128. `transposed`: K comes first.
+/// `transposed`: K comes first.
 Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
-                    int64_t rows, int64_t k, int64_t granularity, bool transposed = false);
+                    int64_t rows, int64_t k, const Scaling& scaling, bool transposed = false);
 
 // Bits of a `layout`, which deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
 inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4;

@@ -43,14 +43,12 @@ void require_disjoint_groups(const Matrix& m, const char* name) {
 GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                           const TensorView& grouped_layout, const Granularities& rows, int64_t layout,
                           const ContiguousOptions& options) {
-    GemmCall call{.device = device_id_of(a.data, "a")};
-    require_operand_types(call, a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous);
+    GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous);
     const bool b_transposed = operand_layout(layout).b_transposed;
     call.a = matrix_of(a.data, "a", false, "[M, K]");
     call.b = matrix_of(b.data, "b", true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
-    p.grouping = options.psum ? Grouping::m_psum : Grouping::m_contiguous;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     p.num_groups = to_int32(call.b.groups, "the number of experts");
     p.m_alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
@@ -74,14 +72,12 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
 
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                       const TensorView& masked_m, int64_t expected_m, const Granularities& rows, int64_t layout) {
-    GemmCall call{.device = device_id_of(a.data, "a")};
-    require_operand_types(call, a, b, Grouping::masked);
+    GemmCall call = start_call(a, b, Grouping::masked);
     call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
     call.b = matrix_of(b.data, "b", true, "[G, N, K]");
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     require(call.b.groups == call.a.groups, "b has ", call.b.groups, " experts but a has ", call.a.groups);
     Problem& p = call.problem;
-    p.grouping = Grouping::masked;
     p.m = to_int32(call.a.rows, "max_m"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     p.num_groups = to_int32(call.a.groups, "the number of experts");
     check_output(call, d, {}, true, "[G, max_m, N]");

@@ -11,7 +11,7 @@ namespace {
 
 int64_t k_blocks_of(std::span<const int64_t> ks) {
     int64_t blocks = 0;
-    for (const int64_t k : ks) blocks += (k + kScaleGranularity - 1) / kScaleGranularity;
+    for (const int64_t k : ks) blocks += (k + kScaleGroupK - 1) / kScaleGroupK;
     return blocks;
 }
 
@@ -44,7 +44,7 @@ bool blocks_come_first(const TensorView& sf, int64_t rows) {
 /// Blocks of 128 of K, ceil per group, by one scale for each row and block.
 Scales check_k_grouped_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call,
                               int64_t rows, int64_t k_blocks) {
-    return check_scales(sf, name, operand, call, 1, rows, k_blocks * kScaleGranularity, 1,
+    return check_scales(sf, name, operand, call, 1, rows, k_blocks * kScaleGroupK, kRowScales,
                         /*transposed=*/blocks_come_first(sf, rows));
 }
 
@@ -68,7 +68,7 @@ void check_device_counts(const KGroupedCall& k) {
                 ", but a has only ", groups.k_end, " rows of K");
         require(k.ks.empty() || round_up(count, alignment) == round_up(k.ks[g], alignment), "grouped_layout[", g,
                 "] gives the group K=", count, " but ks_cpu[", g, "] is ", k.ks[g]);
-        end = value, blocks += (count + kScaleGranularity - 1) / kScaleGranularity;
+        end = value, blocks += (count + kScaleGroupK - 1) / kScaleGroupK;
     }
     require(k.call.scales_a.data == nullptr || blocks <= k.k_blocks, "a's scales must have one row for each 128 of a ",
             "group's K, ", blocks, " as grouped_layout says, but have ", k.k_blocks);
@@ -78,14 +78,12 @@ void check_device_counts(const KGroupedCall& k) {
 KGroupedCall start_k_grouped(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                              std::span<const int64_t> ks, const TensorView& grouped_layout, const OptionalTensor& c,
                              bool psum) {
-    KGroupedCall k{.call = {.device = device_id_of(a.data, "a")}, .ks = {ks.begin(), ks.end()}};
+    KGroupedCall k{.call = start_call(a, b, Grouping::k_contiguous), .ks = {ks.begin(), ks.end()}};
     GemmCall& call = k.call;
-    require_operand_types(call, a, b, Grouping::k_contiguous);
     check_output(call, d, c, true, "[G, M, N]");
     require_disjoint_groups(call.d, "d");
     Problem& p = call.problem;
-    p.grouping = Grouping::k_contiguous;
-    if (a.scales) p.scales_a = p.scales_b = ScaleKind::per_row;
+    if (a.scales) p.a.scaling = p.b.scaling = kRowScales;
     p.num_groups = to_int32(call.d.groups, "the number of groups");
     p.m = to_int32(call.d.rows, "M"), p.n = to_int32(call.d.cols, "N");
     check_grouped_layout(call, grouped_layout, "grouped_layout", p.num_groups,
@@ -108,7 +106,7 @@ void finish_k_grouped(KGroupedCall& k, const OperandArgument& a, const OperandAr
     call.k_groups.k_end = to_int32(k_end, "K of all groups");
     call.k_groups.block_end = scaled ? to_int32(k.k_blocks, "the number of K blocks") : INT32_MAX;
     // Equal kernels for sums that differ a little from step to step.
-    p.k = round_up_coarsely(to_int32(k.k_blocks * kScaleGranularity, "the sum of K"));
+    p.k = round_up_coarsely(to_int32(k.k_blocks * kScaleGroupK, "the sum of K"));
     if (k.k_blocks == 0) p.k = 0;
     p.compiled = compiled_shape(p, layout & ~kCompileK);
     if (scaled && p.m != 0 && p.n != 0 && p.num_groups != 0 && p.k != 0) {
@@ -126,8 +124,7 @@ int64_t k_blocks_of_psum(std::span<const int64_t> ks, int64_t alignment, const T
     const int64_t blocks = scales.size(blocks_come_first(scales, m) ? 0 : 1);
     if (ks.empty()) return blocks;
     int64_t least = 0;
-    for (const int64_t k : ks)
-        least += (std::max<int64_t>(k - alignment + 1, 0) + kScaleGranularity - 1) / kScaleGranularity;
+    for (const int64_t k : ks) least += (std::max<int64_t>(k - alignment + 1, 0) + kScaleGroupK - 1) / kScaleGroupK;
     return std::clamp(blocks, least, k_blocks_of(ks));
 }
 
@@ -176,11 +173,11 @@ KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument&
     require_mn_major(call.a, "a", "M");
     require_mn_major(call.b, "b", "N");
     if (!scaled) {  // read as they lie, each group through tensor maps of its own
-        require_operand(call.a, p.operand, "a", "M");
-        require_operand(call.b, p.operand, "b", "N");
+        check_layout(call.a, p.a, MnMajor::as_it_lies, "a", "M");
+        check_layout(call.b, p.b, MnMajor::as_it_lies, "b", "N");
         k.group_by_group = true;
-        p.group_maps = p.mn_major_a = p.mn_major_b = 1;
-        p.row_alignment_a = row_alignment(call.a, p.operand), p.row_alignment_b = row_alignment(call.b, p.operand);
+        p.group_maps = 1, p.a.major = p.b.major = Major::mn;
+        p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = row_alignment(call.b, p.b);
     }
     return k;
 }

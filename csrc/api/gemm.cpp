@@ -56,8 +56,8 @@ bool run_checked_gemm(GemmCall&& call, const CallKey& key, uint64_t generation) 
     const Planned planned = plan_call(call, generation);
     Device& device = planned.device;
     Copies copies;
-    call.a = require_readable(device, call.a, problem.operand, planned.stream, copies.a);
-    call.b = require_readable(device, call.b, problem.operand, planned.stream, copies.b);
+    call.a = require_readable(device, call.a, problem.a, planned.stream, copies.a);
+    call.b = require_readable(device, call.b, problem.b, planned.stream, copies.b);
     copy_scales(planned, call, copies);
     ReadyCall ready;
     tune_and_launch(planned, call, [&](const GemmCall& any_call, const LaunchPlan& plan) {

@@ -15,7 +15,7 @@ namespace {
 /// up with zeros.
 Matrix align_k_groups(Device& device, const Matrix& matrix, const KGroupLayout& groups, int64_t k_blocks, void* stream,
                       Workspace& workspace) {
-    const int64_t k = k_blocks * kScaleGranularity;
+    const int64_t k = k_blocks * kScaleGroupK;
     Matrix copy{.rows = matrix.rows,
                 .cols = k,
                 .group_stride = matrix.rows * k,
@@ -34,16 +34,17 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
     const GemmConfig& c = plan.choice.config;
     GemmParamsWithMaps<kMostGroupMaps> params;
     fill_params(params, device, call, plan);
-    const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, int32_t box_rows, TensorMap& target) {
-        const bool mn_major = !is_k_major(m);
+    const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, const Operand& lying, int32_t box_rows,
+                         TensorMap& target) {
+        const bool mn_major = lying.mn_major();
         const int64_t line = mn_major ? m.col_stride : m.rows;  // elements for each K
-        const Matrix group{.data = m.data + line * k_before * element_bytes(c.operand),
+        const Matrix group{.data = m.data + bytes_of(lying.element, line * k_before),
                            .rows = m.rows,
                            .cols = group_k,
                            .group_stride = line * group_k,
                            .row_stride = mn_major ? 1 : group_k,
                            .col_stride = mn_major ? line : 1};
-        encode(device, operand_map(group, plan.choice, box_rows), target);
+        encode(device, operand_map(group, lying, plan.choice, box_rows), target);
     };
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
@@ -57,8 +58,10 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
             const int64_t group_k = empty ? kTmaAlignment : ks[first + i];
             if (const int64_t step = call.k_groups.psum_alignment; step > 0)
                 k_before = (k_before + step - 1) / step * step;
-            map(rows, empty ? 0 : k_before, group_k, c.tile.rows / c.cluster.cols, params.groups[i].rows);
-            map(cols, empty ? 0 : k_before, group_k, c.tile.cols / c.cluster.rows, params.groups[i].cols);
+            map(rows, empty ? 0 : k_before, group_k, c.rows_operand(), plan.choice.copies.rows_box,
+                params.groups[i].rows);
+            map(cols, empty ? 0 : k_before, group_k, c.cols_operand(), plan.choice.copies.cols_box,
+                params.groups[i].cols);
             k_before += ks[first + i];
         }
         params.first_group = static_cast<int32_t>(first), params.num_groups = static_cast<int32_t>(count);
@@ -68,14 +71,16 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
 }
 
 void require_readable(Device& device, KGroupedCall& k, void* stream, Workspace& copy_of_a, Workspace& copy_of_b) {
-    for (const auto& [operand, copy] : {std::pair{&k.call.a, &copy_of_a}, std::pair{&k.call.b, &copy_of_b}}) {
+    const auto require_one = [&](Matrix& matrix, const Operand& wanted, Workspace& copy) {
         if (!k.group_by_group)
-            *operand = align_k_groups(device, *operand, k.call.k_groups, k.k_blocks, stream, *copy);
-        else if (k.call.problem.operand == ElementType::bf16)
-            *operand = require_readable(device, *operand, ElementType::bf16, stream, *copy);
+            matrix = align_k_groups(device, matrix, k.call.k_groups, k.k_blocks, stream, copy);
+        else if (wanted.mn_major())
+            matrix = require_readable(device, matrix, wanted, stream, copy);
         else
-            require_readable_flat(device, *operand, stream, *copy);
-    }
+            require_readable_flat(device, matrix, wanted.element, stream, copy);
+    };
+    require_one(k.call.a, k.call.problem.a, copy_of_a);
+    require_one(k.call.b, k.call.problem.b, copy_of_b);
 }
 
 }  // namespace deep_gemm

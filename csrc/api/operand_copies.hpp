@@ -1,4 +1,4 @@
-// Operands that the kernel cannot read where they lie -> copies that it can. FP8 that is MN-major is transposed; lines
+// Operands that the kernel cannot read where they lie -> copies that it can. What it wants K-major is transposed; lines
 // that do not start at multiples of 16 bytes, which the copy engine cannot read, are copied into ones that do.
 #pragma once
 
@@ -8,9 +8,10 @@
 namespace deep_gemm {
 
 /// The operand itself, or a copy in `workspace`. Lines of copies start at multiples of 128 bytes.
-Matrix require_readable(Device& device, const Matrix& matrix, ElementType type, void* stream, Workspace& workspace);
+Matrix require_readable(Device& device, const Matrix& matrix, const Operand& wanted, void* stream,
+                        Workspace& workspace);
 
 /// The same of matrices flattened one after the other, which have no gaps: `matrix` tells where they begin and end.
-void require_readable_flat(Device& device, Matrix& matrix, void* stream, Workspace& workspace);
+void require_readable_flat(Device& device, Matrix& matrix, Element type, void* stream, Workspace& workspace);
 
 }  // namespace deep_gemm

@@ -1,7 +1,5 @@
 #include "params.hpp"
 
-#include <deep_gemm/plan.cuh>
-
 #include <algorithm>
 #include <bit>
 #include <vector>
@@ -13,25 +11,24 @@ namespace {
 TensorMapSpec scale_map(const Scales& s, int32_t box_rows) {
     const uint64_t group_stride = s.groups == 1 ? s.k_scales * s.k_stride : s.group_stride;
     return {
-        .address = const_cast<float*>(s.data),
-        .type = TensorMapType::f32,
+        .address = const_cast<void*>(s.data),
+        .type = facts(s.element).map_type,
         .rank = 3,
         .sizes = {static_cast<uint64_t>(s.rows), static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(s.groups)},
-        .strides_bytes = {s.k_stride * 4ull, group_stride * 4},
+        .strides_bytes = {bytes_of<uint64_t>(s.element, s.k_stride), bytes_of(s.element, group_stride)},
         .box = {static_cast<uint32_t>(box_rows), 1, 1}};
 }
 
-TensorMapSpec output_map(const Matrix& d, const StoreChunk& chunk) {
+TensorMapSpec output_map(const Matrix& d, Element output, const StoreChunk& chunk) {
     const TensorMapSwizzle swizzle = chunk.swizzle_bytes() == 128  ? TensorMapSwizzle::bytes_128
                                      : chunk.swizzle_bytes() == 64 ? TensorMapSwizzle::bytes_64
                                      : chunk.swizzle_bytes() == 32 ? TensorMapSwizzle::bytes_32
                                                                    : TensorMapSwizzle::none;
-    const uint64_t size = chunk.element_bytes;
     return {.address = d.data,
-            .type = size == 4 ? TensorMapType::f32 : TensorMapType::bf16,
+            .type = facts(output).map_type,
             .rank = 3,
             .sizes = {static_cast<uint64_t>(d.cols), static_cast<uint64_t>(d.rows), static_cast<uint64_t>(d.groups)},
-            .strides_bytes = {d.row_stride * size, d.group_stride * size},
+            .strides_bytes = {bytes_of<uint64_t>(output, d.row_stride), bytes_of<uint64_t>(output, d.group_stride)},
             .box = {static_cast<uint32_t>(chunk.inner), static_cast<uint32_t>(chunk.outer), 1},
             .swizzle = swizzle};
 }
@@ -58,19 +55,19 @@ void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
     map = entry.map;
 }
 
-TensorMapSpec operand_map(const Matrix& m, const Choice& choice, int32_t box_rows) {
-    const ElementType type = choice.config.operand;
-    const uint64_t size = element_bytes(type);
-    const int64_t bytes = m.groups * m.rows * m.cols * element_bytes(type);
-    const bool mn_major = !is_k_major(m);
+TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
+    const Element type = lying.element;
+    const int64_t bytes = bytes_of(type, m.groups * m.rows * m.cols);
+    const bool mn_major = lying.mn_major();
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
     return {.address = m.data,
-            .type = type == ElementType::bf16 ? TensorMapType::bf16 : TensorMapType::u8,
+            .type = facts(type).map_type,
             .rank = 3,
             .sizes = {extent(mn_major ? m.rows : m.cols), extent(mn_major ? m.cols : m.rows), extent(m.groups)},
-            .strides_bytes = {(mn_major ? m.col_stride : m.row_stride) * size, m.group_stride * size},
-            .box = {static_cast<uint32_t>(mn_major ? kMnBlock : block_k(type)),
-                    static_cast<uint32_t>(mn_major ? block_k(type) : box_rows), 1},
+            .strides_bytes = {bytes_of<uint64_t>(type, mn_major ? m.col_stride : m.row_stride),
+                              bytes_of<uint64_t>(type, m.group_stride)},
+            .box = {static_cast<uint32_t>(mn_major ? choice.copies.mn_box : choice.config.tile.k),
+                    static_cast<uint32_t>(mn_major ? choice.config.tile.k : box_rows), 1},
             .swizzle = TensorMapSwizzle::bytes_128,
             .l2_promotion =
                 bytes < choice.lines_below_bytes ? TensorMapL2Promotion::bytes_128 : TensorMapL2Promotion::bytes_256};
@@ -84,26 +81,26 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     if (!c.group_maps) {
-        encode(device, operand_map(rows, choice, rows_box(c)), params.rows);
-        encode(device, operand_map(cols, choice, c.tile.cols / c.cluster.rows), params.cols);
+        encode(device, operand_map(rows, c.rows_operand(), choice, choice.copies.rows_box), params.rows);
+        encode(device, operand_map(cols, c.cols_operand(), choice, choice.copies.cols_box), params.cols);
     }
-    const auto encode_last = [&](bool wanted, const Matrix& m, int32_t tile, TensorMap& map) {
+    const auto encode_last = [&](bool wanted, const Matrix& m, const Operand& lying, int32_t tile, TensorMap& map) {
         if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
-            encode(device, operand_map(m, choice, last_box(extent, tile)), map);
+            encode(device, operand_map(m, lying, choice, last_box(extent, tile)), map);
     };
-    encode_last(has_last_rows(c), rows, c.tile.rows, params.last_rows);
-    encode_last(has_last_cols(c), cols, c.tile.cols, params.last_cols);
-    if (c.row_scales() == ScaleKind::per_row) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
-    if (c.copies_col_scales()) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
-    if (is_staged(c.store)) encode(device, output_map(call.d, store_chunk(c)), params.d);
+    encode_last(choice.copies.last_rows, rows, c.rows_operand(), c.tile.rows, params.last_rows);
+    encode_last(choice.copies.last_cols, cols, c.cols_operand(), c.tile.cols, params.last_cols);
+    if (choice.copies.row_scales) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
+    if (choice.copies.col_scales) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
+    if (is_staged(c.store)) encode(device, output_map(call.d, c.output, choice.copies.d), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;
     params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;
     params.c_stride = call.c.row_stride, params.c_group_stride = call.c.group_stride;
     params.fetched_columns = choice.fetched_columns;
     params.fetched_ahead = choice.fetched_ahead;
-    const Scales& block = row_scales.kind == ScaleKind::per_block ? row_scales : col_scales;
-    params.block_scales = block.data;
+    const Scales& block = row_scales.scaling.per_block() ? row_scales : col_scales;
+    params.block_scales = static_cast<const float*>(block.data);
     params.block_scale_stride = block.row_stride, params.block_scale_k_stride = block.k_stride;
     params.block_scale_group_stride = block.group_stride;
     params.grouped_layout = call.grouped_layout;

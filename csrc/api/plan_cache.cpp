@@ -49,12 +49,11 @@ void print(const Problem& p, const Choice& choice) {
 }  // namespace
 
 LaunchPlan make_plan(Device& device, const Choice& choice) {
-    const GemmConfig& c = choice.config;
     LaunchPlan plan{.choice = choice,
                     .shape = {.grid = static_cast<uint32_t>(choice.num_ctas),
-                              .block = static_cast<uint32_t>(c.threads()),
-                              .cluster = static_cast<uint32_t>(c.cluster.size()),
-                              .smem_bytes = static_cast<uint32_t>(plan_smem(c).bytes)}};
+                              .block = static_cast<uint32_t>(choice.footprint.threads),
+                              .cluster = static_cast<uint32_t>(choice.config.cluster.size()),
+                              .smem_bytes = static_cast<uint32_t>(choice.footprint.smem_bytes)}};
     plan.kernel = jit::get_kernel(device, render(choice), plan.shape.smem_bytes);
     return plan;
 }

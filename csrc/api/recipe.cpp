@@ -9,8 +9,8 @@ Granularities given_granularities(const Recipe& recipe, const Recipe& recipe_a, 
     const auto numbers = [](const Recipe& given, const char* name, int64_t count) {
         const ffi::Integers& values = *given;
         require(values.size() == count, name, " must have ", count, " numbers, but has ", values.size());
-        require(values[count - 1] == kScaleGranularity, "the granularity of scales along K must be ", kScaleGranularity,
-                ", but ", name, " says ", values[count - 1]);
+        require(values[count - 1] == kScaleGroupK, "the granularity of scales along K must be ", kScaleGroupK, ", but ",
+                name, " says ", values[count - 1]);
         return values;
     };
     if (recipe) {
@@ -22,7 +22,7 @@ Granularities given_granularities(const Recipe& recipe, const Recipe& recipe_a, 
         rows = {numbers(recipe_a, "recipe_a", 2)[0], numbers(recipe_b, "recipe_b", 2)[0]};
     }
     for (const auto& [granularity, name] : {std::pair{rows.a, "a"}, std::pair{rows.b, "b"}})
-        require(granularity == 1 || granularity == 128, "the recipe's granularity of ", name,
+        require(granularity == 1 || granularity == kScaleBlockRows, "the recipe's granularity of ", name,
                 " must be 1 or 128 rows a scale, but is ", granularity);
     return rows;
 }

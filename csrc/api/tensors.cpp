@@ -59,18 +59,6 @@ std::ostream& operator<<(std::ostream& out, const StridesText& text) {
     return out << ")";
 }
 
-DLDataType dtype_of(ElementType type) {
-    switch (type) {
-        case ElementType::e4m3:
-            return {kDLFloat8_e4m3fn, 8, 1};
-        case ElementType::bf16:
-            return {kDLBfloat, 16, 1};
-        case ElementType::fp32:
-            break;
-    }
-    return {kDLFloat, 32, 1};
-}
-
 size_t extent_bytes(const TensorView& tensor) {
     int64_t last = 0;
     for (int i = 0; i < tensor.ndim(); ++i) {

@@ -34,16 +34,7 @@ std::ostream& operator<<(std::ostream& out, const StridesText& text);
 inline bool is_dtype(DLDataType type, uint8_t code, uint8_t bits) {
     return type.code == code && type.bits == bits && type.lanes == 1;
 }
-inline bool is_fp32(DLDataType type) { return is_dtype(type, kDLFloat, 32); }
 inline bool is_int32(DLDataType type) { return is_dtype(type, kDLInt, 32); }
-inline bool is_bf16(DLDataType type) { return is_dtype(type, kDLBfloat, 16); }
-inline bool is_e8m0(DLDataType type) { return is_dtype(type, kDLFloat8_e8m0fnu, 8); }
-
-DLDataType dtype_of(ElementType type);
-inline bool is_of(DLDataType type, ElementType element) {
-    const DLDataType wanted = dtype_of(element);
-    return is_dtype(type, wanted.code, wanted.bits);
-}
 
 /// Bytes from a tensor's first element to its last, both included.
 size_t extent_bytes(const TensorView& tensor);

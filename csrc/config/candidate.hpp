@@ -2,11 +2,10 @@
 #pragma once
 
 #include <deep_gemm/params.cuh>
-#include <deep_gemm/plan.cuh>
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <string>
 #include <string_view>
 
 #include "fields.hpp"
@@ -26,9 +25,16 @@ inline constexpr auto kFieldsOf<Tiling> = std::tuple{
     Field{"swap_ab", &Tiling::swap_ab}, Field{"tile_rows", &Tiling::tile_rows}, Field{"tile_cols", &Tiling::tile_cols},
     Field{"cluster", &Tiling::cluster}, Field{"turns", &Tiling::turns}};
 
+/// What a CTA takes.
+struct Footprint {
+    int32_t threads = 0, smem_bytes = 0;
+};
+
 /// A config with what its launch needs and what selection thinks of it.
 struct Candidate {
+    Tiling tiling = {};
     GemmConfig config = {};
+    Footprint footprint = {};
     int32_t num_ctas = 0;
     int32_t strip_blocks = 1;
     double cost_us = 0;
@@ -38,11 +44,21 @@ struct Candidate {
 /// Of each cluster, the place in the walk over tiles (GemmParams::places).
 using Places = std::array<uint8_t, kMostClusters>;
 
+/// How the copy engine moves operands, scales and D: what tensor maps say of a config.
+struct CopyPlan {
+    int32_t rows_box = 0, cols_box = 0;           // rows of an operand that one copy brings
+    int32_t mn_box = 0;                           // the same where the operand is MN-major
+    bool last_rows = false, last_cols = false;    // the last tile has a map of its own, of the rows that are left
+    bool row_scales = false, col_scales = false;  // come with the operands
+    StoreChunk d = {};                            // where D is staged
+};
+
 /// A legal candidate, with all else that its kernel's text and argument say and no call decides. GemmParams explains
 /// the fields that it has too.
 struct Choice : Candidate {
-    std::optional<int32_t> ffma_yields = {};  // a line of the text, where there is one: csrc/jit/ffma_yields.hpp
-    int64_t lines_below_bytes = 0;            // of operands of fewer bytes the L2 fetches lines of 128 bytes, not 256
+    CopyPlan copies = {};
+    std::string hint = {};          // a line of the text, for what reads the machine code
+    int64_t lines_below_bytes = 0;  // of operands of fewer bytes the L2 fetches lines of 128 bytes, not 256
     int32_t first_shared = 0;
     int32_t likely_blocks = 1;
     uint8_t fetched_columns = 1, fetched_ahead = 1;

@@ -13,10 +13,10 @@ inline Grouping m_grouping(std::string_view wanted) {
     fail(ErrorKind::value, "the grouping must be m_contiguous, m_psum or masked, but is ", wanted);
 }
 
-/// A config's tile, cluster and turns: "swapped 64x16 cluster 1x1x4 turns 1".
-inline std::string tile_text(const GemmConfig& c) {
-    return concat(c.swap_ab ? "swapped" : "straight", " ", c.tile.rows, "x", c.tile.cols, " cluster ", c.cluster.rows,
-                  "x", c.cluster.cols, "x", c.cluster.k, " turns ", c.k_warpgroups);
+/// A tile, its cluster and turns: "swapped 64x16 cluster 1x1x4 turns 1".
+inline std::string tile_text(const Tiling& x) {
+    return concat(x.swap_ab ? "swapped" : "straight", " ", x.tile_rows, "x", x.tile_cols, " cluster ", x.cluster.rows,
+                  "x", x.cluster.cols, "x", x.cluster.k, " turns ", x.turns);
 }
 
 /// Every candidate, cheapest first, refused ones last, one a line: cost, CTAs, stages, config, refusal.
@@ -27,9 +27,8 @@ inline std::string explain(const Problem& p) {
     });
     std::string text;
     for (const Candidate& x : candidates) {
-        const GemmConfig& c = x.config;
-        text += concat(tile_text(c), " warpgroups ", c.math_warpgroups, " stages ", c.stages, " smem ",
-                       c.stages > 0 ? plan_smem(c).bytes : 0, " ctas ", x.num_ctas, " strip ", x.strip_blocks);
+        text += concat(tile_text(x.tiling), " threads ", x.footprint.threads, " stages ", x.config.stages, " smem ",
+                       x.footprint.smem_bytes, " ctas ", x.num_ctas, " strip ", x.strip_blocks);
         text += x.refusal.empty() ? concat(": ", x.cost_us, " us\n") : concat(": refused, ", x.refusal, "\n");
     }
     return text;

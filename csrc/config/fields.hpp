@@ -20,12 +20,8 @@ struct Names<Arch> {
     static constexpr std::string_view kType = "Arch", kValues[] = {"sm90", "sm100"};
 };
 template <>
-struct Names<ElementType> {
-    static constexpr std::string_view kType = "ElementType", kValues[] = {"e4m3", "bf16", "fp32"};
-};
-template <>
-struct Names<ScaleKind> {
-    static constexpr std::string_view kType = "ScaleKind", kValues[] = {"none", "per_row", "per_block"};
+struct Names<Major> {
+    static constexpr std::string_view kType = "Major", kValues[] = {"k", "mn"};
 };
 template <>
 struct Names<Grouping> {
@@ -39,10 +35,17 @@ struct Names<StoreKind> {
 
 template <typename Enum>
 constexpr std::string_view name(Enum value)
-    requires requires { Names<Enum>::kType; }
+    requires requires { Names<Enum>::kValues; }
 {
     return Names<Enum>::kValues[static_cast<size_t>(value)];
 }
+
+/// Elements have theirs in the element table.
+template <>
+struct Names<Element> {
+    static constexpr std::string_view kType = "Element";
+};
+constexpr std::string_view name(Element element) { return facts(element).name; }
 
 template <typename Struct, typename Value>
 struct Field {
@@ -52,6 +55,26 @@ struct Field {
 };
 template <typename Struct, typename Value>
 Field(std::string_view, Value Struct::*, bool = false) -> Field<Struct, Value>;
+
+/// A struct that another one is derived from, among its fields.
+template <typename Struct>
+struct Base {
+    std::string_view name;
+};
+
+template <typename Part>
+inline constexpr bool kIsBase = false;
+template <typename Struct>
+inline constexpr bool kIsBase<Base<Struct>> = true;
+
+template <typename Object, typename Struct, typename Value>
+constexpr auto& field_of(Object& object, const Field<Struct, Value>& field) {
+    return object.*field.member;
+}
+template <typename Object, typename Struct>
+constexpr auto& field_of(Object& object, const Base<Struct>&) {
+    return static_cast<std::conditional_t<std::is_const_v<Object>, const Struct&, Struct&>>(object);
+}
 
 /// A struct's fields in the order of their declaration.
 template <typename Struct>
@@ -67,35 +90,43 @@ template <>
 inline constexpr auto kFieldsOf<CompiledShape> =
     std::tuple{Field{"m", &CompiledShape::m}, Field{"n", &CompiledShape::n}, Field{"k", &CompiledShape::k}};
 template <>
-inline constexpr auto kFieldsOf<GemmConfig> = std::tuple{
-    Field{"arch", &GemmConfig::arch, true},
-    Field{"grouping", &GemmConfig::grouping},
-    Field{"operand", &GemmConfig::operand, true},
-    Field{"output", &GemmConfig::output},
-    Field{"scales_a", &GemmConfig::scales_a, true},
-    Field{"scales_b", &GemmConfig::scales_b},
-    Field{"mn_major_a", &GemmConfig::mn_major_a, true},
-    Field{"mn_major_b", &GemmConfig::mn_major_b},
-    Field{"swap_ab", &GemmConfig::swap_ab, true},
-    Field{"tile", &GemmConfig::tile, true},
-    Field{"cluster", &GemmConfig::cluster, true},
-    Field{"shares_last", &GemmConfig::shares_last},
-    Field{"math_warpgroups", &GemmConfig::math_warpgroups, true},
-    Field{"k_warpgroups", &GemmConfig::k_warpgroups},
-    Field{"parts_in_ring", &GemmConfig::parts_in_ring, true},
-    Field{"look_ahead", &GemmConfig::look_ahead},
-    Field{"wgmma_products", &GemmConfig::wgmma_products},
-    Field{"skips_padding", &GemmConfig::skips_padding, true},
-    Field{"stages", &GemmConfig::stages},
-    Field{"add_c", &GemmConfig::add_c, true},
-    Field{"store", &GemmConfig::store},
-    Field{"store_buffers", &GemmConfig::store_buffers},
-    Field{"stream_b", &GemmConfig::stream_b, true},
-    Field{"tensor_core_percent", &GemmConfig::tensor_core_percent},
-    Field{"group_capacity", &GemmConfig::group_capacity},
-    Field{"group_maps", &GemmConfig::group_maps},
-    Field{"shape", &GemmConfig::shape, true},
+inline constexpr auto kFieldsOf<Scaling> =
+    std::tuple{Field{"type", &Scaling::type}, Field{"rows", &Scaling::rows}, Field{"k", &Scaling::k}};
+template <>
+inline constexpr auto kFieldsOf<Operand> = std::tuple{
+    Field{"element", &Operand::element}, Field{"major", &Operand::major}, Field{"scaling", &Operand::scaling}};
+template <>
+inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
+    Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},   Field{"b", &GemmTask::b, true},
+    Field{"output", &GemmTask::output, true}, Field{"add_c", &GemmTask::add_c}, Field{"shape", &GemmTask::shape},
 };
+template <>
+inline constexpr auto kFieldsOf<TilePlan> = std::tuple{
+    Field{"swap_ab", &TilePlan::swap_ab},
+    Field{"tile", &TilePlan::tile, true},
+    Field{"cluster", &TilePlan::cluster, true},
+    Field{"shares_last", &TilePlan::shares_last},
+    Field{"stages", &TilePlan::stages, true},
+    Field{"store", &TilePlan::store},
+    Field{"store_buffers", &TilePlan::store_buffers},
+    Field{"stream_b", &TilePlan::stream_b, true},
+    Field{"tensor_core_percent", &TilePlan::tensor_core_percent},
+    Field{"group_capacity", &TilePlan::group_capacity},
+    Field{"skips_padding", &TilePlan::skips_padding, true},
+    Field{"group_maps", &TilePlan::group_maps},
+};
+template <>
+inline constexpr auto kFieldsOf<sm90::Schedule> = std::tuple{
+    Field{"math_warpgroups", &sm90::Schedule::math_warpgroups}, Field{"k_warpgroups", &sm90::Schedule::k_warpgroups},
+    Field{"parts_in_ring", &sm90::Schedule::parts_in_ring},     Field{"look_ahead", &sm90::Schedule::look_ahead},
+    Field{"wgmma_products", &sm90::Schedule::wgmma_products},
+};
+
+/// What a config is made of.
+template <>
+inline constexpr auto kFieldsOf<GemmConfig> =
+    std::tuple{Base<GemmTask>{"GemmTask"}, Base<TilePlan>{"TilePlan"}, Field{"arch", &GemmConfig::arch},
+               Field{"sm90::Schedule", &GemmConfig::sm90}};
 
 namespace fields_detail {
 
@@ -126,16 +157,25 @@ constexpr bool is_complete() {
     size_t listed = 0;
     bool ascends = true;
     const void* last = nullptr;
-    const auto take = [&](const auto& field) {
-        const void* const place = &(kObject.*field.member);
-        ascends = ascends && (listed == 0 || last < place);
-        last = place, ++listed;
+    const auto take = [&]<typename Of>(const Of& field) {
+        ++listed;
+        if constexpr (!kIsBase<Of>) {
+            const void* const place = &field_of(kObject, field);
+            ascends = ascends && (last == nullptr || last < place);
+            last = place;
+        }
     };
     std::apply([&](const auto&... field) { (take(field), ...); }, kFieldsOf<Struct>);
     return ascends && listed == count<Struct>();
 }
 
 }  // namespace fields_detail
+
+/// Whether it has other structs among its fields that it is derived from.
+template <typename Struct>
+constexpr bool is_derived() {
+    return std::apply([]<typename... Of>(const Of&...) { return (kIsBase<Of> || ...); }, kFieldsOf<Struct>);
+}
 
 template <typename Struct>
 concept HasFields = requires { std::tuple_size<std::remove_const_t<decltype(kFieldsOf<Struct>)>>::value; };
@@ -147,7 +187,7 @@ constexpr void for_each_field(Object& object, const Visit& visit)
 {
     using Struct = std::remove_const_t<Object>;
     static_assert(fields_detail::is_complete<Struct>(), "kFieldsOf must list every field, in order");
-    std::apply([&](const auto&... field) { (visit(field, object.*field.member), ...); }, kFieldsOf<Struct>);
+    std::apply([&](const auto&... field) { (visit(field, field_of(object, field)), ...); }, kFieldsOf<Struct>);
 }
 
 /// The same with the fields of fields, under names like "cluster_rows": calls `visit(name, value)`.

@@ -28,21 +28,19 @@ constexpr int32_t alignment_as_read(uint64_t bytes) { return bytes % 16 == 0 ? a
 
 /// Plain 32-bit fields without padding, so that a problem is hashed and compared as bytes.
 struct Problem {
-    Arch arch = Arch::sm90;
+    Arch arch = {};
     Grouping grouping = Grouping::dense;
-    ElementType operand = ElementType::e4m3;
-    ElementType output = ElementType::bf16;
-    ScaleKind scales_a = ScaleKind::per_row;
-    ScaleKind scales_b = ScaleKind::per_block;
+    Operand a = {Element::e4m3, Major::k, kRowScales};
+    Operand b = {Element::e4m3, Major::k, kBlockScales};
+    Element output = Element::bf16;
     int32_t m = 0, n = 0, k = 0;  // m is max_m of a masked problem, k the sum of a K-grouped one
     int32_t num_groups = 1;
     int32_t expected_m = 0;     // rows of a group, as far as the host knows (0: unknown): masked and psum problems
     int32_t m_alignment = 128;  // of the groups' first rows: contiguous and psum problems
     int32_t add_c = 0;
-    int32_t in_place = 0;                    // C is D
-    int32_t group_maps = 0;                  // K groups are matrices of their own
-    int32_t aligned_store = 1;               // D's base and rows start at multiples of 16 bytes
-    int32_t mn_major_a = 0, mn_major_b = 0;  // BF16 operands: see GemmConfig
+    int32_t in_place = 0;       // C is D
+    int32_t group_maps = 0;     // K groups are matrices of their own
+    int32_t aligned_store = 1;  // D's base and rows start at multiples of 16 bytes
     // Bytes, see alignment_of; of an MN-major operand, between lines along M or N.
     int32_t row_alignment_a = kBestAlignment, row_alignment_b = kBestAlignment;
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
@@ -70,14 +68,8 @@ struct ProblemHash {
     }
 };
 
-constexpr bool is_m_grouped(Grouping grouping) {
-    return grouping == Grouping::m_contiguous || grouping == Grouping::m_psum || grouping == Grouping::masked;
-}
-
 /// Whether D is added to where it lies, by the L2.
-constexpr bool adds_in_place(const Problem& p) {
-    return p.add_c != 0 && p.in_place != 0 && p.output == ElementType::fp32;
-}
+constexpr bool adds_in_place(const Problem& p) { return p.add_c != 0 && p.in_place != 0 && p.output == Element::fp32; }
 
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.
 constexpr int32_t round_up_coarsely(int32_t value) {

@@ -19,6 +19,7 @@ concept ArchSpec =
         { Spec::refusal(p, c, tiles) } -> std::same_as<std::string_view>;
         { Spec::resident_ctas(p, c) } -> std::same_as<int32_t>;
         { Spec::divide_smem(c, 1.0, 1) };  // tiles of a CTA, rows of a group
+        { Spec::footprint(c) } -> std::same_as<Footprint>;
         { Spec::smem_refusal(c) } -> std::same_as<std::string_view>;
         { Spec::waste(p, c) } -> std::same_as<std::string_view>;
         { Spec::choose_walk(p, candidate) };  // given its CTAs
@@ -28,13 +29,14 @@ concept ArchSpec =
 
 template <ArchSpec Spec>
 Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste = false) {
-    Candidate candidate{.config = Spec::configure(p, tiling)};
+    Candidate candidate{.tiling = tiling, .config = Spec::configure(p, tiling)};
     GemmConfig& c = candidate.config;
     const int64_t tiles = tile_count(p, c);
     candidate.refusal = Spec::refusal(p, c, tiles);
     if (!candidate.refusal.empty()) return candidate;
     const int32_t resident = Spec::resident_ctas(p, c);
     Spec::divide_smem(c, static_cast<double>(tiles * c.k_ctas()) / resident, expected_group_rows(p));
+    candidate.footprint = Spec::footprint(c);
     candidate.refusal = Spec::smem_refusal(c);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = Spec::waste(p, c);
     if (!candidate.refusal.empty()) return candidate;

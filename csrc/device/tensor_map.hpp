@@ -1,13 +1,14 @@
 // What a TMA tensor map says, before the driver (or the simulator) encodes it into its opaque 128 bytes.
 #pragma once
 
+#include <deep_gemm/format.cuh>
+
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
 namespace deep_gemm {
 
-enum class TensorMapType : int32_t { u8, bf16, f16, f32, i32 };
 enum class TensorMapSwizzle : int16_t { none, bytes_32, bytes_64, bytes_128 };
 /// What the L2 fetches at least where it misses.
 enum class TensorMapL2Promotion : int16_t { none, bytes_64, bytes_128, bytes_256 };

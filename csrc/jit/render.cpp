@@ -1,17 +1,14 @@
 #include "render.hpp"
 
-#include <deep_gemm/config.cuh>
-
 #include <type_traits>
 
 #include "../config/fields.hpp"
 #include "../util/require.hpp"
-#include "sm90/ffma_yields.hpp"
 
 namespace deep_gemm {
 namespace {
 
-/// A value as C++ source; a struct as designated initialisers.
+/// A value as C++ source; a struct as designated initialisers, or as its parts where it is derived from some.
 template <typename Value>
 std::string render_value(const Value& value) {
     if constexpr (std::is_same_v<Value, bool>) {
@@ -21,8 +18,15 @@ std::string render_value(const Value& value) {
     } else if constexpr (HasFields<Value>) {
         std::string text;
         for_each_field(value, [&](const auto& field, const auto& of_field) {
-            const char* const separator = field.begins_line ? "\n    " : text.empty() ? "" : " ";
-            text += concat(text.empty() ? "" : ",", separator, ".", field.name, " = ", render_value(of_field));
+            if (!text.empty()) text += ",";
+            if constexpr (is_derived<Value>())
+                text += concat("\n    ", HasFields<std::remove_cvref_t<decltype(of_field)>> ? field.name : "",
+                               render_value(of_field));
+            else
+                text += concat(field.begins_line ? "\n        "
+                               : text.empty()    ? ""
+                                                 : " ",
+                               ".", field.name, " = ", render_value(of_field));
         });
         return concat("{", text, "}");
     } else {
@@ -30,13 +34,17 @@ std::string render_value(const Value& value) {
     }
 }
 
+/// What functions for operands of this element are called.
+std::string_view family(Element element) { return element == Element::e4m3 ? "fp8" : name(element); }
+
 /// What profilers show: element, architecture, grouping, tile, cluster. The tile is written as `explain` does.
-std::string kernel_name(const GemmConfig& c) {
+std::string kernel_name(const Choice& choice) {
+    const GemmConfig& c = choice.config;
     const auto unless_one = [](bool one, const auto&... parts) { return one ? std::string() : concat(parts...); };
-    return concat(c.operand == ElementType::bf16 ? "bf16" : "fp8", "_gemm_", name(c.arch), "_", name(c.grouping),
-                  c.swap_ab ? "_swapped_" : "_", c.tile.rows, "x", c.tile.cols,
+    return concat(family(c.a.element), "_gemm_", name(c.arch), "_", name(c.grouping), c.swap_ab ? "_swapped_" : "_",
+                  c.tile.rows, "x", c.tile.cols,
                   unless_one(c.cluster.size() == 1, "_cluster", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k),
-                  unless_one(c.k_warpgroups == 1, "_turns", c.k_warpgroups));
+                  unless_one(choice.tiling.turns == 1, "_turns", choice.tiling.turns));
 }
 
 }  // namespace
@@ -45,12 +53,12 @@ std::string config_text(const GemmConfig& config) { return render_value(config);
 
 jit::KernelSource render(const Choice& choice) {
     const GemmConfig& config = choice.config;
-    const std::string header = concat("gemm_", name(config.arch)), entry = kernel_name(config);
+    const std::string header = concat("gemm_", name(config.arch)), entry = kernel_name(choice);
     return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/", header, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                           choice.ffma_yields ? jit::sm90::ffma_yields_line(*choice.ffma_yields) : "",
+                           choice.hint,
                            "constexpr GemmConfig kConfig", render_value(config), ";\n\n",
-                           "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n", entry,
+                           "extern \"C\" __global__ void __launch_bounds__(threads(kConfig), 1)\n", entry,
                            "(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", header,
                            "<kConfig>(params);\n}\n")};
 }

@@ -1,9 +1,9 @@
 """Integer helpers and casts to scaled FP8 and FP4.
 
-A cast takes a BF16 or FP32 tensor and returns `(t, sf)`: `t` in `torch.float8_e4m3fn`, `sf` in FP32, so that `t * sf`
-is close to the input. The scale of a group of values is its largest magnitude over 448 (the largest E4M3 value), where
-magnitudes below 1e-4 count as 1e-4 (so zeros give zeros, never 0/0). With `use_ue8m0` scales are rounded up to powers
-of two, as UE8M0, the scale format of Blackwell, can hold. All work on any device.
+A cast takes a BF16, FP16 or FP32 tensor and returns `(t, sf)`: `t` in `torch.float8_e4m3fn`, `sf` in FP32, so that
+`t * sf` is close to the input. The scale of a group of values is its largest magnitude over 448 (the largest E4M3
+value), where magnitudes below 1e-4 count as 1e-4 (so zeros give zeros, never 0/0). With `use_ue8m0` scales are rounded
+up to powers of two, as UE8M0, the scale format of Blackwell, can hold. All work on any device.
 
 FP4 is E2M1: a sign and one of eight magnitudes up to 6. Two codes share a byte (torch.int8), the first in the low
 nibble.
@@ -80,7 +80,7 @@ def unpack_ue8m0_from_int(packed_sf: torch.Tensor) -> torch.Tensor:
 
 def _require_float(x: torch.Tensor, dimensions: int | None = None) -> None:
     if not x.is_floating_point():
-        raise TypeError(f"x must be a floating-point tensor (BF16 or FP32), but is {x.dtype}")
+        raise TypeError(f"x must be a floating-point tensor (BF16, FP16 or FP32), but is {x.dtype}")
     if dimensions is not None and x.dim() != dimensions:
         raise ValueError(f"x must have {dimensions} dimensions, but its shape is {[*x.shape]}")
 

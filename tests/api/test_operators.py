@@ -67,6 +67,20 @@ def test_each_product_is_an_operator_that_writes_d_alone(name) -> None:
     assert {argument.name for argument in schema.arguments if argument.alias_info is not None} == {"d"}
 
 
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_each_product_takes_fp16(name) -> None:
+    """As D, by its operator too, and as the operands of those that have no scales."""
+    call = make(name)
+    halves = {side: call.arguments[side].half() for side in "ab" if isinstance(call.arguments[side], torch.Tensor)}
+    for operands in ({}, halves):
+        want = call(**operands, d=call.d.float())
+        found = call(**operands, d=torch.full_like(call.d, float("nan"), dtype=torch.float16))
+        torch.testing.assert_close(found.float(), want, rtol=2.0**-10, atol=1e-4)
+        flat = call.flat() | operands | {"d": torch.full_like(found, float("nan"))}
+        operator(name)(**flat)
+        assert torch.equal(flat["d"], found)
+
+
 @pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_torch_checks_each_operator(name) -> None:
     call = make(name)

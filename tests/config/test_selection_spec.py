@@ -18,13 +18,14 @@ using namespace deep_gemm;
 struct Toy {
     static std::vector<Tiling> tilings(const Problem&) { return {{false, 64, 64}, {false, 256, 64}, {false, 128, 64}}; }
     static GemmConfig configure(const Problem&, const Tiling& tiling) {
-        return {.arch = Arch::sm100, .tile = {tiling.tile_rows, tiling.tile_cols, 128}, .stages = 0};
+        return {{}, {.tile = {tiling.tile_rows, tiling.tile_cols, 128}, .stages = 0}, Arch::sm100};
     }
     static std::string_view refusal(const Problem&, const GemmConfig& c, int64_t) {
         return c.tile.rows == 64 ? "too low" : "";
     }
     static int32_t resident_ctas(const Problem& p, const GemmConfig&) { return p.num_sms; }
     static void divide_smem(GemmConfig& c, double, int32_t) { c.stages = 5; }
+    static Footprint footprint(const GemmConfig&) { return {.threads = 256, .smem_bytes = 1024}; }
     static std::string_view smem_refusal(const GemmConfig&) { return ""; }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return c.tile.rows > p.m ? "high" : ""; }
     static void choose_walk(const Problem&, Candidate& candidate) { candidate.strip_blocks = 3; }

@@ -300,7 +300,8 @@ def test_driver_declarations_match_cuda_h(tmp_path):
     ]
     source = tmp_path / "compare.cpp"
     source.write_text("\n".join(lines))
-    command = ["g++", "-std=c++20", "-fsyntax-only", f"-I{ROOT / 'csrc'}", f"-isystem{CUDA_HEADERS[-1]}", str(source)]
+    include = [f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'deep_gemm' / 'include'}", f"-isystem{CUDA_HEADERS[-1]}"]
+    command = ["g++", "-std=c++20", "-fsyntax-only", *include, str(source)]
     compared = subprocess.run(command, capture_output=True, text=True, check=False)
     assert compared.returncode == 0, compared.stderr
     # Every call that the runtime looks up was compared.

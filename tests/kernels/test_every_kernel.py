@@ -46,11 +46,9 @@ def config_of(text: str) -> str:
 def facts_of(text: str) -> set[tuple[str, str]]:
     """Every pair of facts that may decide registers and instructions together."""
     config = config_of(text)
-    names = (
-        "grouping|operand|output|scales_b|mn_major_a|mn_major_b|cluster|shares_last|add_c|look_ahead|store|stream_b|"
-        "group_maps"
-    )
+    names = "grouping|output|cluster|shares_last|add_c|look_ahead|store|stream_b|group_maps"
     facts = re.findall(rf"\.(?:{names}) = (?:{{.*?}}|[\w:]+)", config)
+    facts += [re.search(rf"\.{operand} = {{.*?}}}}", config)[0] for operand in "ab"]
     facts.append(re.search(r"swap_ab = \w+, .tile = {.*?}", config)[0])
     trips = re.search(r"\.shape = {.*?(\.k = \d+)}", config)[1]  # a K that is compiled in: the main loop's trip count
     return {*combinations(facts, 2), (facts[0], trips)}
@@ -83,7 +81,7 @@ result = [result.error and str(result.error) for result in results]
 def adds_rows_off_16_bytes(text: str) -> bool:
     """FP8 K groups that add to an FP32 D from registers, 128x96: ptxas moves descriptors there. Such D are rare."""
     config = config_of(text)
-    wanted = ("Grouping::k_contiguous", "ElementType::e4m3", "StoreKind::direct_add", ".rows = 128, .cols = 96")
+    wanted = ("Grouping::k_contiguous", "Element::e4m3", "StoreKind::direct_add", ".rows = 128, .cols = 96")
     return all(fact in config for fact in wanted)
 
 

@@ -15,10 +15,10 @@ from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 FETCHED = "cp.async.bulk.prefetch.tensor.3d.L2.global"
 # A CTA's first tile by the table of groups, and the likely one: group, row, col of each; -1 for none.
 KERNEL = """
-#include <deep_gemm/tile/likely_tile.cuh>
+#include <deep_gemm/load/likely_tile.cuh>
 using namespace deep_gemm;
-constexpr GemmConfig kConfig{.grouping = Grouping::KIND, .swap_ab = SWAPPED, .tile = {128, 32, 128},
-                             .group_capacity = 32};
+constexpr GemmConfig kConfig{{.grouping = Grouping::KIND},
+                             {.swap_ab = SWAPPED, .tile = {128, 32, 128}, .group_capacity = 32}};
 struct Params { const int* sizes; int* found; long n; long groups; long strip; long blocks; };
 
 DG_DEVICE void write(int* to, bool any, const Tile& tile) {
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(32) likely_tile(const __grid_consta
     params.strip_blocks = FastDivisor(unsigned(given.strip));
     params.strip_tiles = FastDivisor(unsigned(given.strip * ((given.n + kConfig.tile_n() - 1) / kConfig.tile_n())));
     const GroupTable<kConfig> groups{static_cast<uint32_t>(__cvta_generic_to_shared(table))};
-    groups.fill(params);
+    groups.fill<32>(params);
     __syncwarp();
     TileScheduler<kConfig> tiles(params, groups);
     Tile tile = {}, likely = {};

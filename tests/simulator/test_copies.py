@@ -196,6 +196,26 @@ def test_bulk_store_and_reduction(schedule: str, seed: int) -> None:
     assert torch.equal(out, torch.cat([source, source + 1]))
 
 
+BULK_ADDS = [("s32", torch.int32), ("f32", torch.float32), ("noftz.f16", torch.float16), ("noftz.bf16", torch.bfloat16)]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), BULK_ADDS)
+def test_bulk_store_adds_every_type(kind: str, dtype: torch.dtype) -> None:
+    source = torch.arange(-16, 16).to(dtype)
+    out = torch.arange(32).to(dtype)
+    count = source.numel() * dtype.itemsize
+    body = f"""
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], {count};
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%d2], {count}, [%r1];
+    {WAIT}
+    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.{kind} [%d1], [%r0], {count};
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;"""
+    expected = source + out
+    launch(entry(body), out, source)
+    assert torch.equal(out, expected)
+
+
 def rejected(expected: str, **changes) -> None:
     tensor = changes.pop("tensor", torch.zeros(64, 256, dtype=torch.uint8))
     arguments = {"box": (8, 128), "swizzle": 128, **changes}

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 import torch
-from ptx_tools import HEADER, SCHEDULES
+from ptx_tools import HEADER, SCHEDULES, evaluate
 
 from deep_gemm import simulator
 
@@ -78,13 +78,16 @@ def text(
     registers: int,
     register_type: str,
     rounds: int,
+    start: int | None = None,
 ) -> str:
+    """`start`: what every accumulator holds before the first product, which is then added to it."""
     name = "f" if register_type == "f32" else "q"
     d = ", ".join(f"%{name}{i}" for i in range(registers))
     multiply = "".join(
         f"    wgmma.mma_async.sync.aligned.m64n{n}k{shape_k}.{types} {{{d}}}, {a_operand}, %d6, %p{1 if i == 0 else 2}{tail};\n"
         for i in range(rounds)
     )
+    starts = "" if start is None else "".join(f"    mov.b32 %{name}{i}, {start};\n" for i in range(registers))
     stores = "".join(f"    st.global.{register_type} [%d8+{4 * i}], %{name}{i};\n" for i in range(registers))
     return f"""{HEADER}
 .visible .entry test(.param .u64 out, .param .u64 in)
@@ -115,13 +118,13 @@ COPY:
     {desc_a}
     add.u32 %r11, %r0, 32768;
     {desc_b}
-    setp.ne.u32 %p1, 0, 0;
+    setp.ne.u32 %p1, 0, {int(start is not None)};
     setp.eq.u32 %p2, 0, 0;
     shl.b32 %r12, %r2, 4;
     cvt.u64.u32 %d9, %r12;
     add.u64 %d9, %d9, %d2;
     ld.global.v4.u32 {{%r13, %r14, %r15, %r16}}, [%d9+65536];
-    wgmma.fence.sync.aligned;
+{starts}    wgmma.fence.sync.aligned;
 {multiply}    wgmma.commit_group.sync.aligned;
     wgmma.wait_group.sync.aligned 0;
     mul.wide.u32 %d8, %r2, {4 * registers};
@@ -146,7 +149,7 @@ def fragment(a: torch.Tensor) -> torch.Tensor:
 
 def run(
     n: int,
-    kind: str,
+    kind: str,  # of A and B, or of each: s8.u8
     span_a: int,
     span_b: int,
     major_a: int = 0,
@@ -157,30 +160,34 @@ def run(
     scale_b: int = 1,
     schedule: str = "eager",
     seed: int = 0,
-):
-    dtype = TYPES[kind]
-    k = 32 // dtype.itemsize
+    start: int | None = None,
+    saturate: bool = False,
+) -> None:
+    kinds = kind.split(".") if "." in kind else [kind, kind]
+    integer = kinds[0] in ("s8", "u8")
+    k = 32 // TYPES[kinds[0]].itemsize
     generator = torch.Generator().manual_seed(n)
-    if kind in ("s8", "u8"):
+    if integer:
         a, b = (
-            torch.randint(-100 if kind == "s8" else 0, 100, (rows, k), generator=generator).to(dtype) for rows in (M, n)
+            torch.randint(-100 if each == "s8" else 0, 100, (rows, k), generator=generator).to(TYPES[each])
+            for each, rows in zip(kinds, (M, n), strict=True)
         )
     else:
         a, b = (
-            torch.randint(-8, 9, (rows, k), generator=generator).to(torch.float32).div(4).to(dtype) for rows in (M, n)
+            torch.randint(-8, 9, (rows, k), generator=generator).to(torch.float32).div(4).to(TYPES[kind])
+            for rows in (M, n)
         )
     image_a, leading_a, stride_a = place(a, span_a, bool(major_a))
     image_b, leading_b, stride_b = place(b, span_b, bool(major_b))
     data = torch.cat([image_a, image_b, fragment(a)])
-    integer = kind in ("s8", "u8")
     register_type = "f32" if accumulator == "f32" else "b32"
     registers = n // 4 if accumulator == "f16" else n // 2
     tail = "" if integer else f", 1, {scale_b}"
     if kind in ("bf16", "f16"):
         tail += f", {major_b}" if registers_a else f", {major_a}, {major_b}"
     code = text(
-        n, k, f"{accumulator}.{kind}.{kind}", descriptor("%r0", leading_a, stride_a, span_a, "%d5"),
-        descriptor("%r11", leading_b, stride_b, span_b, "%d6"), "{%r13, %r14, %r15, %r16}" if registers_a else "%d5", tail, registers, register_type, rounds,
+        n, k, f"{accumulator}.{'.'.join(kinds)}{'.satfinite' if saturate else ''}", descriptor("%r0", leading_a, stride_a, span_a, "%d5"),
+        descriptor("%r11", leading_b, stride_b, span_b, "%d6"), "{%r13, %r14, %r15, %r16}" if registers_a else "%d5", tail, registers, register_type, rounds, start,
     )  # fmt: skip
     out = torch.zeros(128, registers, dtype=torch.float32 if accumulator == "f32" else torch.int32)
     report = simulator.run(
@@ -199,9 +206,12 @@ def run(
     for thread, i in itertools.product(range(128), range(n // 2)):
         row = 16 * (thread // 32) + thread % 32 // 4 + 8 * ((i >> 1) & 1)
         result[row, 8 * (i // 4) + 2 * (thread % 4) + (i & 1)] = out[thread, i].double()
-    assert torch.equal(
-        result, rounds * scale_b * (a.double() @ b.double().T)
-    )  # small multiples of 1/16: every sum is exact
+    expected = rounds * scale_b * (a.double() @ b.double().T) + (start or 0)
+    if saturate:
+        expected = expected.clamp(-(2**31), 2**31 - 1)
+    elif integer:
+        expected = (expected + 2**31) % 2**32 - 2**31
+    assert torch.equal(result, expected)  # integers or small multiples of 1/16: every sum is exact
 
 
 @pytest.mark.parametrize("span", [0, 32, 64, 128])
@@ -210,9 +220,30 @@ def test_k_major(kind: str, span: int) -> None:
     run(16, kind, span, span)
 
 
-@pytest.mark.parametrize("kind", ["s8", "u8"])
+@pytest.mark.parametrize("kind", ["s8", "u8", "s8.u8", "u8.s8"])
 def test_integer(kind: str) -> None:
     run(24 if kind == "s8" else 32, kind, 128, 64, accumulator="s32")
+    run(48, kind, 128, 128, accumulator="s32", registers_a=True)
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+@pytest.mark.parametrize("start", [2**31 - 1, -(2**31)])
+def test_integer_sums_wrap_around_or_saturate(start: int, saturate: bool) -> None:
+    run(8, "s8", 128, 128, accumulator="s32", start=start, saturate=saturate, rounds=2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "what"),
+    [
+        ("m64n40k32.s32.s8.s8", "N of an integer product"),
+        ("m64n16k16.f32.bf16.f16", "no product of these types"),
+        ("m64n16k32.f32.s8.s8", "no product of these types"),
+        ("m64n16k16.s32.s8.s8", "the K of the shape"),
+    ],
+)
+def test_what_the_manual_does_not_have_is_refused(shape: str, what: str) -> None:
+    with pytest.raises(RuntimeError, match=what):
+        evaluate(f"wgmma.mma_async.sync.aligned.{shape} {{%r0, %r0, %r0, %r0}}, %d1, %d2, 1;", [])
 
 
 @pytest.mark.parametrize("span", [0, 32, 64, 128])
@@ -222,7 +253,7 @@ def test_mn_major(kind: str, span: int, major_a: int, major_b: int) -> None:
     run(128, kind, span, span, major_a, major_b)
 
 
-@pytest.mark.parametrize("kind", ["e4m3", "bf16", "tf32"])
+@pytest.mark.parametrize("kind", ["e4m3", "e5m2", "bf16", "f16", "tf32"])
 def test_a_from_registers(kind: str) -> None:
     run(32, kind, 128, 128, registers_a=True)
 

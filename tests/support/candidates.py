@@ -16,7 +16,7 @@ from deep_gemm._targets import HOPPER_SMS
 LINE = re.compile(
     r"(?P<frame>straight|swapped) (?P<rows>\d+)x(?P<cols>\d+) "
     r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) turns (?P<turns>\d+) "
-    r"warpgroups (?P<warpgroups>\d+) stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
+    r"threads (?P<threads>\d+) stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
     r"(?:: (?P<cost>\S+) us|: refused, (?P<refusal>.*))"
 )
 
@@ -27,7 +27,7 @@ class Candidate:
     rows: int
     cols: int
     cluster_shape: tuple[int, int, int]
-    warpgroups: int
+    threads: int
     turns: int  # warpgroups that share rows and take K blocks in turn
     stages: int
     smem: int
@@ -72,7 +72,7 @@ def parse(text: str) -> list[Candidate]:
                 rows=int(part["rows"]),
                 cols=int(part["cols"]),
                 cluster_shape=tuple(int(part[f"cluster_{side}"]) for side in ("rows", "cols", "k")),
-                warpgroups=int(part["warpgroups"]),
+                threads=int(part["threads"]),
                 turns=int(part["turns"]),
                 stages=int(part["stages"]),
                 smem=int(part["smem"]),

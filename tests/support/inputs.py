@@ -110,7 +110,11 @@ class GuardedOutput:
     `tensor` is what the call writes. `check()` fails if anything outside it changed or anything inside was left over.
     """
 
-    _BITS: ClassVar = {torch.bfloat16: (torch.int16, 0x7FB1), torch.float32: (torch.int32, 0x7FB1B2B3)}
+    _BITS: ClassVar = {
+        torch.bfloat16: (torch.int16, 0x7FB1),
+        torch.float16: (torch.int16, 0x7FB1),
+        torch.float32: (torch.int32, 0x7FB1B2B3),
+    }
 
     def __init__(
         self,

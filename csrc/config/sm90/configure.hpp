@@ -1,7 +1,7 @@
 // Hopper: what becomes of a tiling.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
 
 #include <algorithm>
 #include <bit>
@@ -33,43 +33,39 @@ inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
 
 /// FP32 of M groups is written row by row, so that a masked D keeps what is behind its groups' rows.
 inline StoreKind store_kind(const Problem& p) {
-    const bool staged = p.aligned_store && (p.output == ElementType::bf16 || !is_m_grouped(p.grouping));
+    const bool staged = p.aligned_store && (bits(p.output) == 16 || !is_m_grouped(p.grouping));
     if (adds_in_place(p)) return staged ? StoreKind::tma_add : StoreKind::direct_add;
     return staged ? StoreKind::tma : StoreKind::direct;
 }
 
 /// Whether pairs split K of the last tiles only.
 inline bool shares_last(const Problem& p, const GemmConfig& c) {
-    return c.grouping == Grouping::dense && c.cluster.k == 2 && c.k_warpgroups == 1 &&
+    return c.grouping == Grouping::dense && c.cluster.k == 2 && c.sm90.k_warpgroups == 1 &&
            (tile_count(p, c) * c.cluster.k > resident_ctas(p.num_sms, c.cluster.size()) || shares_only(c.tile));
 }
 
 /// A config without stages.
 inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
-    const TileShape tile{tiling.tile_rows, tiling.tile_cols, block_k(p.operand)};
-    GemmConfig c{.arch = Arch::sm90,
-                 .grouping = p.grouping,
-                 .operand = p.operand,
-                 .output = p.output,
-                 .scales_a = p.scales_a,
-                 .scales_b = p.scales_b,
-                 .mn_major_a = p.mn_major_a != 0,
-                 .mn_major_b = p.mn_major_b != 0,
-                 .swap_ab = tiling.swap_ab,
-                 .tile = tile,
-                 .cluster = tiling.cluster,
-                 .math_warpgroups = row_warpgroups(tile) * tiling.turns,
-                 .k_warpgroups = tiling.turns,
-                 .stages = 0,
-                 .add_c = p.add_c != 0 && !adds_in_place(p),
-                 .store = store_kind(p),
-                 .tensor_core_percent = p.tensor_core_percent,
-                 .group_maps = p.group_maps != 0,
-                 .shape = p.compiled};
+    const TileShape tile{tiling.tile_rows, tiling.tile_cols, stage_k(p.a.element)};
+    GemmConfig c{{.grouping = p.grouping,
+                  .a = p.a,
+                  .b = p.b,
+                  .output = p.output,
+                  .add_c = p.add_c != 0 && !adds_in_place(p),
+                  .shape = p.compiled},
+                 {.swap_ab = tiling.swap_ab,
+                  .tile = tile,
+                  .cluster = tiling.cluster,
+                  .stages = 0,
+                  .store = store_kind(p),
+                  .tensor_core_percent = p.tensor_core_percent,
+                  .group_maps = p.group_maps != 0},
+                 Arch::sm90,
+                 {.math_warpgroups = row_warpgroups(tile) * tiling.turns, .k_warpgroups = tiling.turns}};
     c.group_capacity = group_capacity(p, c);
     c.shares_last = shares_last(p, c);
-    c.wgmma_products = multiplies_scales(p, c);
-    c.look_ahead = looks_ahead(c);
+    c.sm90.wgmma_products = multiplies_scales(p, c);
+    c.sm90.look_ahead = looks_ahead(c);
     c.skips_padding = skips_padding(c, expected_group_rows(p));
     return c;
 }

@@ -2,7 +2,7 @@
 // numpy.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
 
 #include <algorithm>
 #include <cmath>
@@ -45,24 +45,24 @@ struct CostModel : CostConstants {
                             : c.swap_ab ? swapped_c_cycles_per_element
                             : late      ? late_c_cycles_per_element
                                         : c_cycles_per_element;
-        if (c.output == ElementType::bf16)
-            return read + (!is_staged(c.store)               ? direct_cycles_per_element
-                           : !late                           ? tile_cycles_per_element
-                           : c.warpgroup_rows() > kWgmmaRows ? late_tall_cycles_per_element
-                                                             : late_cycles_per_element);
+        if (bits(c.output) == 16)
+            return read + (!is_staged(c.store)              ? direct_cycles_per_element
+                           : !late                          ? tile_cycles_per_element
+                           : warpgroup_rows(c) > kWgmmaRows ? late_tall_cycles_per_element
+                                                            : late_cycles_per_element);
         const double late_plain = late ? late_plain_fp32_cycles_per_element : plain_fp32_cycles_per_element;
         if (!adds && is_staged(c.store)) return read + late_plain;
-        if (late && c.wgmma_products) return read + late_fp32_cycles_per_element;
+        if (late && c.sm90.wgmma_products) return read + late_fp32_cycles_per_element;
         return read + fp32_cycles_per_element + late_plain - plain_fp32_cycles_per_element;
     }
 
     /// Cycles that promoting one K block takes in a warpgroup, for each 64 rows.
     double promotion_cycles(const GemmConfig& c) const {
-        const bool per_row_cols = c.col_scales() == ScaleKind::per_row;
+        const bool per_row_cols = c.col_scales().per_row();
         const double held = 8.0 * held_col_groups(c) / c.tile.cols;
-        const double each = c.wgmma_products ? promote_wgmma_product_cycles
-                            : !per_row_cols  ? promote_cycles
-                            : c.row_scales() == ScaleKind::per_row
+        const double each = c.sm90.wgmma_products ? promote_wgmma_product_cycles
+                            : !per_row_cols       ? promote_cycles
+                            : c.row_scales().per_row()
                                 ? held * promote_held_product_cycles + (1 - held) * promote_product_cycles
                                 : held * promote_col_cycles + (1 - held) * promote_smem_cycles;
         const double runs = per_row_cols ? 0 : block_scale_values(c);
@@ -79,7 +79,7 @@ struct CostModel : CostConstants {
     /// Cycles that one K block takes in a CTA. `busy`: CTAs over SMs; `waves`: tiles of a CTA.
     double block_cycles(const Problem& p, const GemmConfig& c, double busy, double waves) const {
         const double rows = c.tile.rows, cols = c.tile.cols, multiplies = rows / kWgmmaRows;
-        const double tensor = tensor_cycles(c) * (c.wgmma_products ? 1.25 : 1);
+        const double tensor = tensor_cycles(c) * (c.sm90.wgmma_products ? 1.25 : 1);
         const double wgmma_cycles = tensor / multiplies;  // of 64 rows
         const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * kSwizzleBytes / smem_bytes_per_cycle;
         const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
@@ -87,18 +87,18 @@ struct CostModel : CostConstants {
         const double split = c.k_ctas() == 1 ? 1 : p.m <= c.tile_m() ? split_copies : split_shared_copies;
         const double l2 = (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes /
                           (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * split;
-        const double subtiles = c.warpgroup_rows() / kWgmmaRows;
+        const double subtiles = warpgroup_rows(c) / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
                              : issues_in_order(c)              ? ordered_cycles
-                             : c.look_ahead                    ? ahead_cycles
+                             : c.sm90.look_ahead               ? ahead_cycles
                                                                : chain_cycles;
         const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits);
-        const int32_t held = c.k_warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
+        const int32_t held = c.sm90.k_warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
-        const double hidden = c.k_warpgroups > 1 ? hidden_cycles : 0;
+        const double hidden = c.sm90.k_warpgroups > 1 ? hidden_cycles : 0;
         const double tall = multicast_tall_cycles + multicast_cold_cycles / waves;
         const double pair = !c.multicasts() ? 0 : subtiles > 1 ? tall : multicast_cycles;
-        return norm(block_norm, {tensor, smem, l2, chain / c.k_warpgroups, late}) - hidden + pair +
+        return norm(block_norm, {tensor, smem, l2, chain / c.sm90.k_warpgroups, late}) - hidden + pair +
                (c.skips_padding ? padding_cycles : 0) + (c.shares_last ? shared_cycles : 0);
     }
 
@@ -128,15 +128,15 @@ struct CostModel : CostConstants {
         const double area = static_cast<double>(num_ctas / c.k_ctas()) * elements;
         const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),
                                          static_cast<double>(align_up(expected_group_rows(p), tile_m)));
-        const double width = area / height;
-        const double read =
-            walks * wanted * (height * std::max(1.0, width / p.n) + width) * p.k * element_bytes(p.operand);
+        const double width = area / height, k = p.k;
+        const double row_bytes_a = bytes_of(p.a.element, k), row_bytes_b = bytes_of(p.b.element, k);
+        const double read = walks * wanted * (height * std::max(1.0, width / p.n) * row_bytes_a + width * row_bytes_b);
         const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms, waves);
         const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
         const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;
 
-        const double rows = expected_rows(p), stored = rows * p.n * element_bytes(p.output);
-        const double operands = (expected_weights(p) * p.n + rows) * p.k * element_bytes(p.operand);
+        const double rows = expected_rows(p), stored = rows * bytes_of(p.output, static_cast<double>(p.n));
+        const double operands = expected_weights(p) * p.n * row_bytes_b + rows * row_bytes_a;
         const double moved = operands + stored * (p.add_c ? 2 : 1);
         const double again_us =
             std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;
@@ -151,9 +151,9 @@ struct CostModel : CostConstants {
                                                 : c.grouping == Grouping::dense ? idle_memory
                                                                                 : idle_group_memory);
         const double split = (c.k_ctas() > 1 ? split_us + part_us * (c.k_ctas() - 2) : 0) +
-                             (c.shares_last ? shared_us : 0) + turn_us * (c.k_warpgroups - 1) +
-                             split_us_per_element * elements * (1 - 1.0 / c.k_parts());
-        const double last_us = area * element_bytes(p.output) / last_gb_per_s / 1e3;
+                             (c.shares_last ? shared_us : 0) + turn_us * (c.sm90.k_warpgroups - 1) +
+                             split_us_per_element * elements * (1 - 1.0 / k_parts(c));
+        const double last_us = bytes_of(p.output, area) / last_gb_per_s / 1e3;
         const bool between = added > 0 && !c.scaled() && !has_store_warp(c) && walks > 1;  // tiles, nothing hides it
         const double hidden =
             between ? norm(own_added_norm, {norm(overlap_norm, {compute_us, memory_us, power_us}), added_us})

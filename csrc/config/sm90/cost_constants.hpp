@@ -64,10 +64,10 @@ struct CostConstants {
     double split_us_per_element = 0.0002075;          // and each element that comes from elsewhere
     double shared_us = 3.088, shared_cycles = 8.039;  // where pairs share the last tiles: adding twice, each K block
 
-    /// BF16 operands have some constants of their own, fitted to problems of theirs: nothing is promoted.
-    static CostConstants of(ElementType operand) {
+    /// Operands of 16 bits have some constants of their own, fitted to problems of theirs: nothing is promoted.
+    static CostConstants of(Element element) {
         CostConstants x;
-        if (operand == ElementType::bf16) {
+        if (bits(element) == 16) {
             x.clock_mhz = 1930;
             x.launch_us = 1.828;
             x.memory_gb_per_s = 3901;

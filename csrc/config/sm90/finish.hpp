@@ -1,10 +1,12 @@
 // Hopper: what is decided once a candidate is chosen.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
+#include <deep_gemm/load/boxes.cuh>
 
 #include <algorithm>
 
+#include "../../jit/sm90/ffma_yields.hpp"
 #include "../candidate.hpp"
 #include "clusters.hpp"
 #include "l2.hpp"
@@ -30,7 +32,15 @@ inline int32_t clusters_by_gpc(const Problem& p, const Candidate& candidate) {
 inline Choice finish(const Problem& p, const Candidate& candidate) {
     const GemmConfig& c = candidate.config;
     Choice choice{candidate};
-    choice.ffma_yields = ffma_yields(c);
+    choice.copies = {.rows_box = rows_box(c),
+                     .cols_box = c.tile.cols / c.cluster.rows,
+                     .mn_box = kMnBlock,
+                     .last_rows = has_last_rows(c),
+                     .last_cols = has_last_cols(c),
+                     .row_scales = c.row_scales().per_row(),
+                     .col_scales = copies_col_scales(c),
+                     .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
+    if (const std::optional<int32_t> every = ffma_yields(c)) choice.hint = jit::sm90::ffma_yields_line(*every);
     choice.lines_below_bytes = lines_below_bytes(c);
     if (c.shares_last) {
         const int32_t tiles = dense_tiles(c, p.m, p.n);

@@ -1,7 +1,7 @@
 // Hopper: what the L2 keeps, lets go and is asked for in advance.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
 
 #include <algorithm>
 #include <cmath>
@@ -44,9 +44,9 @@ inline uint8_t fetched_columns(const Problem& p) {
 /// come; but lines that are asked for sooner displace operands, unless the L2 has room for all of D.
 /// docs/performance.md.
 inline uint8_t fetched_ahead(const Problem& p) {
-    const int32_t k_blocks = ceil_div(expected_k(p) * element_bytes(p.operand), kSwizzleBytes);
+    const int32_t k_blocks = ceil_div(bytes_of(p.a.element, expected_k(p)), kSwizzleBytes);
     const double groups = p.grouping == Grouping::k_contiguous ? p.num_groups : 1,
-                 bytes = groups * p.m * p.n * element_bytes(ElementType::fp32);
+                 bytes = bytes_of(Element::fp32, groups * p.m * p.n);
     return k_blocks > 8 ? 2 : bytes <= kL2Bytes ? 6 : k_blocks > 2 ? 3 : 4;
 }
 
@@ -60,7 +60,7 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
     const double rows = p.grouping == Grouping::m_contiguous && !has_expert_runs(c) ? p.m : expected_group_rows(p);
     const double most = p.grouping == Grouping::masked ? std::min<double>(p.m, rows * (1 + kGroupScatter)) : rows;
     const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols) / block_m;
-    const double row_bytes = static_cast<double>(expected_k(p)) * element_bytes(p.operand);
+    const double row_bytes = bytes_of(p.a.element, static_cast<double>(expected_k(p)));
     const double kept = kKeptBytes / (block_m * row_bytes);
     double blocks = square;
     if (p.n >= rows && (kept * block_m >= rows || adds_to_memory(c.store)))
@@ -76,8 +76,8 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
 inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks) {
     if (p.grouping == Grouping::k_contiguous) return false;
     if (int64_t{strip_blocks} * c.super_tile_m() < expected_group_rows(p)) return false;
-    const double size = element_bytes(p.operand), weights = expected_weights(p) * p.n * p.k * size;
-    const double others = expected_rows(p) * (p.k * size + p.n * static_cast<double>(element_bytes(p.output)));
+    const double k = p.k, n = p.n, weights = expected_weights(p) * n * bytes_of(p.b.element, k);
+    const double others = expected_rows(p) * (bytes_of(p.a.element, k) + bytes_of(p.output, n));
     const bool straight_groups = is_m_grouped(p.grouping) && !c.swap_ab;
     return weights <= streamed_bytes(c) && weights >= (straight_groups ? 4 : 2.5) * others;
 }

@@ -1,7 +1,7 @@
 // Hopper: why a config cannot serve a problem.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
 
 #include <string_view>
 
@@ -14,29 +14,30 @@ namespace deep_gemm::sm90 {
 /// Whether loads of C beside both accumulators, or what FP32 stores, group tables, pairs and shared tiles keep, take
 /// more registers than a thread has (ptxas -v, CUDA 13.0, scales per row). Where twice 64 rows a warpgroup meet scales
 /// per row of more than 64 columns, some do and the others move descriptors. Three warpgroups of K groups spill where D
-/// is BF16 without C.
+/// has 16 bits, without C.
 inline bool spills(const GemmConfig& c) {
-    const bool tall = c.warpgroup_rows() > kWgmmaRows, wide = tall && c.tile.cols >= 128;
+    const bool tall = warpgroup_rows(c) > kWgmmaRows, wide = tall && c.tile.cols >= 128;
     if (!c.scaled())
-        return c.warpgroup_rows() / kWgmmaRows * c.tile.cols / 2 > 128 || (tall && c.shares_last && c.tile.cols == 112);
-    if (tall && c.tile.cols > 64 && c.col_scales() == ScaleKind::per_row) return true;
-    if (wide && (c.output == ElementType::fp32 || !is_staged(c.store) || c.grouping == Grouping::m_psum)) return true;
+        return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 || (tall && c.shares_last && c.tile.cols == 112);
+    if (tall && c.tile.cols > 64 && c.col_scales().per_row()) return true;
+    if (wide && (bits(c.output) == 32 || !is_staged(c.store) || c.grouping == Grouping::m_psum)) return true;
     if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;
-    if (c.grouping == Grouping::k_contiguous && c.output == ElementType::bf16 && c.row_warpgroups() == 3) return true;
-    const int32_t accumulators = (c.warpgroup_rows() / kWgmmaRows + 1) * c.tile.cols / 2;
-    return c.add_c && c.store == StoreKind::direct && c.math_warpgroups > 1 && accumulators >= math_registers(c) - 64;
+    if (c.grouping == Grouping::k_contiguous && bits(c.output) == 16 && row_warpgroups(c) == 3) return true;
+    const int32_t accumulators = (warpgroup_rows(c) / kWgmmaRows + 1) * c.tile.cols / 2;
+    return c.add_c && c.store == StoreKind::direct && c.sm90.math_warpgroups > 1 &&
+           accumulators >= math_registers(c) - 64;
 }
 
 /// Why groups cannot be served by a config; empty where they can.
 inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     if (p.grouping == Grouping::dense) return "";
-    if (c.k_parts() > 1) return "groups do not split K";
+    if (k_parts(c) > 1) return "groups do not split K";
     if (!is_m_grouped(p.grouping)) return "";
     if (c.cluster_m() > 1) return "neighbours along M may belong to different experts";
     if (p.grouping == Grouping::masked) return "";
     // Behind an expert's last rows a tile may hold another's.
     const bool divides = p.m_alignment % c.tile_m() == 0,
-               ends_with_expert = p.grouping == Grouping::m_contiguous && !c.swap_ab && c.row_warpgroups() != 3;
+               ends_with_expert = p.grouping == Grouping::m_contiguous && !c.swap_ab && row_warpgroups(c) != 3;
     if (divides && (!ends_with_expert || c.tile_m() <= 2 * kWgmmaRows)) return "";
     if (!ends_with_expert) return "the tile's height does not divide the experts' alignment";
     if (p.m_alignment % kWgmmaRows != 0) return "experts do not start at multiples of 64 rows";
@@ -59,28 +60,29 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
         return "column blocks do not divide into clusters";
     if (c.cluster.rows > 1 && c.tile.cols / c.cluster.rows % 8 != 0)
         return "columns do not divide into multicast slices";
-    if ((c.mn_major_rows() && c.tile.rows / c.cluster.cols % kMnBlock != 0) ||
-        (c.mn_major_cols() && c.tile.cols / c.cluster.rows % kMnBlock != 0))
+    if ((c.rows_operand().mn_major() && c.tile.rows / c.cluster.cols % kMnBlock != 0) ||
+        (c.cols_operand().mn_major() && c.tile.cols / c.cluster.rows % kMnBlock != 0))
         return "an MN-major operand is copied in blocks of 64";
-    if ((c.k_parts() > 1 || c.shares_last) && p.batch_invariant)
+    if ((k_parts(c) > 1 || c.shares_last) && p.batch_invariant)
         return "a split K depends on M, and set_batch_invariant forbids that";
-    if (only_tiles_with_products(p) && !c.wgmma_products)
+    if (only_tiles_with_products(p) && !c.sm90.wgmma_products)
         return "the tensor cores multiply scales, and set_batch_invariant asks for equal bits from all tiles";
-    if (c.k_parts() > 1 && c.warpgroup_rows() > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
-    if (c.k_parts() > 1 && tiles * c.cluster.size() > resident_ctas(p.num_sms, c.cluster.size()))
+    if (k_parts(c) > 1 && warpgroup_rows(c) > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
+    if (k_parts(c) > 1 && tiles * c.cluster.size() > resident_ctas(p.num_sms, c.cluster.size()))
         return "a split K wants all tiles at once";
     if (c.shares_last && shared_tiles(c, tiles, resident_ctas(p.num_sms, c.cluster.size())) == 0)
         return "no last tiles that pairs could share";
-    const int32_t parts = c.cluster.k * c.k_warpgroups;
+    const int32_t parts = c.cluster.k * c.sm90.k_warpgroups;
     if (parts > 1 && ceil_div(p.k, c.tile.k) < 3 * parts) return "less than three K blocks for each part of K";
-    if (c.math_warpgroups > 3) return "more than three math warpgroups";
+    if (c.sm90.math_warpgroups > 3) return "more than three math warpgroups";
     return "";
 }
 
 /// Why its shared memory does not do.
 inline std::string_view smem_refusal(const GemmConfig& c) {
     if (c.stages < 2) return "fewer than two stages fit shared memory";
-    if (c.k_warpgroups > 1 && c.stages < 3 * c.k_warpgroups) return "fewer than three stages for each turn fit";
+    if (c.sm90.k_warpgroups > 1 && c.stages < 3 * c.sm90.k_warpgroups)
+        return "fewer than three stages for each turn fit";
     return "";
 }
 
@@ -88,7 +90,7 @@ inline std::string_view smem_refusal(const GemmConfig& c) {
 inline std::string_view waste(const Problem& p, const GemmConfig& c) {
     const int32_t m = expected_group_rows(p), rows = c.swap_ab ? p.n : m, cols = c.swap_ab ? m : p.n;
     if (c.tile.rows >= 2 * align_up(rows, kWgmmaRows)) return "rows twice what the problem has";
-    if (c.tile.cols >= 2 * align_up(cols, c.mn_major_cols() ? kMnBlock : 16))
+    if (c.tile.cols >= 2 * align_up(cols, c.cols_operand().mn_major() ? kMnBlock : 16))
         return "columns twice what the problem has";
     if (c.store == StoreKind::tma_add && !c.swap_ab && c.tile.cols * sizeof(float) % kSwizzleBytes != 0)
         return "every second tile would begin within a line of the D that it is added to";

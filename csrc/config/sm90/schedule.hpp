@@ -1,7 +1,7 @@
 // Hopper: how math warpgroups go through their K blocks.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_loop.cuh>
 
 #include <optional>
 
@@ -19,8 +19,7 @@ inline constexpr int32_t kProductRows = 128, kLeastProductCols = 64, kMostProduc
 /// have few rows, none. Nor have gradients where set_block_size_multiple_of leaves none.
 inline bool only_tiles_with_products(const Problem& p) {
     const bool gradient = p.grouping == Grouping::k_contiguous || (p.grouping == Grouping::dense && adds_in_place(p)),
-               scaled_by_row = p.operand == ElementType::e4m3 && p.scales_a == ScaleKind::per_row &&
-                               p.scales_b == ScaleKind::per_row;
+               scaled_by_row = p.a.element == Element::e4m3 && p.a.scaling.per_row() && p.b.scaling.per_row();
     if (!p.batch_invariant || !gradient || !scaled_by_row || kProductRows % p.block_m_multiple != 0) return false;
     for (int32_t cols = kLeastProductCols; cols <= kMostProductCols; cols += 16)
         if (cols % p.block_n_multiple == 0) return true;
@@ -31,18 +30,18 @@ inline bool only_tiles_with_products(const Problem& p) {
 /// depend on the tile.
 inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
     if (p.batch_invariant && (c.swap_ab || !only_tiles_with_products(p))) return false;
-    return !is_m_grouped(c.grouping) && c.operand == ElementType::e4m3 && c.row_scales() == ScaleKind::per_row &&
-           c.col_scales() == ScaleKind::per_row && c.tile.rows == kProductRows && c.tile.cols >= kLeastProductCols &&
-           c.tile.cols <= kMostProductCols && c.k_parts() == 1;
+    return !is_m_grouped(c.grouping) && c.a.element == Element::e4m3 && c.row_scales().per_row() &&
+           c.col_scales().per_row() && c.tile.rows == kProductRows && c.tile.cols >= kLeastProductCols &&
+           c.tile.cols <= kMostProductCols && k_parts(c) == 1;
 }
 
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma
 /// (docs/performance.md).
 inline bool looks_ahead(const GemmConfig& c) {
-    if (!c.scaled() || overlaps_blocks(c) || c.k_parts() > 1) return false;
-    if (c.warpgroup_rows() > kWgmmaRows) return true;
-    if (c.math_warpgroups != 2) return false;
-    if (c.row_scales() == ScaleKind::per_row && c.col_scales() == ScaleKind::per_row) return c.wgmma_products;
+    if (!c.scaled() || overlaps_blocks(c) || k_parts(c) > 1) return false;
+    if (warpgroup_rows(c) > kWgmmaRows) return true;
+    if (c.sm90.math_warpgroups != 2) return false;
+    if (c.row_scales().per_row() && c.col_scales().per_row()) return c.sm90.wgmma_products;
     return c.tile.cols >= 144;
 }
 
@@ -61,22 +60,22 @@ inline bool has_tall_experts(const GemmConfig& c, int32_t group_rows) {
 /// the one that has work would be no faster. And not for tall experts, few of whose tiles have padding: a kernel that
 /// need not ask has the loop of a dense one (docs/performance.md).
 inline bool skips_padding(const GemmConfig& c, int32_t group_rows) {
-    const bool can = has_experts(c) && !c.swap_ab && c.look_ahead && c.tile == TileShape{4 * kWgmmaRows, 128, 128} &&
-                     c.row_warpgroups() == 2 && c.col_scales() == ScaleKind::per_block && is_staged(c.store) &&
-                     !c.add_c;
+    const bool can = has_experts(c) && !c.swap_ab && c.sm90.look_ahead &&
+                     c.tile == TileShape{4 * kWgmmaRows, 128, 128} && row_warpgroups(c) == 2 &&
+                     c.col_scales().per_block() && is_staged(c.store) && !c.add_c;
     return can && !has_tall_experts(c, group_rows);
 }
 
-/// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
-/// nothing: as ptxas has it. By how a K block goes (docs/performance.md, "FFMA that yield").
+/// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/sm90/ffma_yields.hpp; 0: none
+/// does); nothing: as ptxas has it. By how a K block goes (docs/performance.md, "FFMA that yield").
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
-    const bool by_block = c.row_scales() == ScaleKind::per_block || c.col_scales() == ScaleKind::per_block;
-    if (c.wgmma_products) return 2;
+    const bool by_block = c.row_scales().per_block() || c.col_scales().per_block();
+    if (c.sm90.wgmma_products) return 2;
     if (!c.scaled() || !by_block) return std::nullopt;
-    if (c.look_ahead && c.warpgroup_rows() > kWgmmaRows) return c.multicasts() ? 4 : 8;
-    if (c.look_ahead) return c.tile.cols == 160 || c.tile.cols == 176 ? 4 : 0;
-    if (c.row_warpgroups() == 3) return 3;
-    if (overlaps_blocks(c) && c.row_warpgroups() == 2 && c.tile.cols >= 48) return c.tile.cols < 128 ? 6 : 8;
+    if (c.sm90.look_ahead && warpgroup_rows(c) > kWgmmaRows) return c.multicasts() ? 4 : 8;
+    if (c.sm90.look_ahead) return c.tile.cols == 160 || c.tile.cols == 176 ? 4 : 0;
+    if (row_warpgroups(c) == 3) return 3;
+    if (overlaps_blocks(c) && row_warpgroups(c) == 2 && c.tile.cols >= 48) return c.tile.cols < 128 ? 6 : 8;
     return std::nullopt;
 }
 

@@ -14,7 +14,7 @@ namespace deep_gemm::sm90 {
 
 struct Spec {
     static std::vector<Tiling> tilings(const Problem& p) { return sm90::tilings(p); }
-    static bool has_tile(ElementType operand, const Tiling& tiling) { return sm90::has_tile(operand, tiling); }
+    static bool has_tile(Element element, const Tiling& tiling) { return sm90::has_tile(element, tiling); }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm90::configure(p, tiling); }
     static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
         return sm90::refusal(p, c, tiles);
@@ -25,6 +25,9 @@ struct Spec {
     static void divide_smem(GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
         sm90::divide_smem(c, tiles_per_cta, group_rows);
     }
+    static Footprint footprint(const GemmConfig& c) {
+        return {.threads = threads(c), .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0};
+    }
     static std::string_view smem_refusal(const GemmConfig& c) { return sm90::smem_refusal(c); }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm90::waste(p, c); }
     static void choose_walk(const Problem& p, Candidate& candidate) {
@@ -34,7 +37,7 @@ struct Spec {
     static double cost_us(const Problem& p, const Candidate& candidate) {
         Problem average = p;
         average.k = expected_k(p);
-        return CostModel{CostConstants::of(p.operand)}.estimate_us(average, candidate.config, candidate.num_ctas);
+        return CostModel{CostConstants::of(p.a.element)}.estimate_us(average, candidate.config, candidate.num_ctas);
     }
     static Choice finish(const Problem& p, const Candidate& candidate) { return sm90::finish(p, candidate); }
 };

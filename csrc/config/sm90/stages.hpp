@@ -1,7 +1,7 @@
 // Hopper: how shared memory is divided between stages and buffers for D.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/arch/sm90_memory.cuh>
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ namespace deep_gemm::sm90 {
 /// experts are tall. (Of up to four tiles a CTA, wants_stage gives most dense ones a fourth stage.)
 /// docs/performance.md.
 inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
-    const bool fp8 = c.tile.rows == 256 && c.look_ahead && tiles_per_cta > 1,
+    const bool fp8 = c.tile.rows == 256 && c.sm90.look_ahead && tiles_per_cta > 1,
                bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
     return (c.grouping == Grouping::dense || has_tall_experts(c, group_rows)) && (fp8 || bf16) ? 3 : 4;
 }
@@ -24,7 +24,7 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta, int32_t g
 /// row: of those there are so many that a tile's end waits for the few that are left. BF16 tiles of 128 rows and more,
 /// with twice as many K blocks, do not mind.) docs/performance.md.
 inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
-    if (c.grouping != Grouping::dense || c.output != ElementType::bf16 || c.k_parts() > 1) return false;
+    if (c.grouping != Grouping::dense || bits(c.output) != 16 || k_parts(c) > 1) return false;
     const bool wide = store_chunk(c).swizzle_bytes() == kSwizzleBytes;
     if (!wide && (c.scaled() || c.tile.rows < 128)) return false;
     return tiles_per_cta <= (c.scaled() && c.tile.rows <= 128 ? 6 : 4);
@@ -33,7 +33,7 @@ inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
 /// Whether parts of sums, and D, had better lie where stages were. `c` has the stages that fit beside them. Warpgroups
 /// that take turns hold two to six stages, and a ring that is not deep runs dry while weights come from memory. CTAs
 /// that split K would have to meet first (docs/performance.md).
-inline bool reuses_ring(const GemmConfig& c) { return c.k_warpgroups > 1 && c.cluster.k == 1 && c.stages <= 12; }
+inline bool reuses_ring(const GemmConfig& c) { return c.sm90.k_warpgroups > 1 && c.cluster.k == 1 && c.stages <= 12; }
 
 /// As many stages as shared memory holds, each turn having the same number; more than 16 buy nothing.
 inline int32_t most_stages(GemmConfig config) {
@@ -42,7 +42,7 @@ inline int32_t most_stages(GemmConfig config) {
     config.stages = 1;
     const int32_t of_each = plan_smem(config).bytes - without;
     const int32_t stages = std::clamp((kMaxSmemBytes - without) / of_each, 0, 16);
-    return stages - stages % config.k_warpgroups;
+    return stages - stages % config.sm90.k_warpgroups;
 }
 
 /// Fewer buffers for D, by halves, until the ring has so many stages; if need be, a single one.
@@ -62,7 +62,7 @@ inline void divide_smem(GemmConfig& c, double tiles_per_cta, int32_t group_rows)
     trade_buffers(c, least_stages(c, tiles_per_cta, group_rows));
     if (reuses_ring(c)) {
         GemmConfig shared = c;
-        shared.parts_in_ring = true;
+        shared.sm90.parts_in_ring = true;
         shared.store_buffers = store_chunks_per_tile(c);
         shared.stages = most_stages(shared);
         if (shared.stages > c.stages && parts_fit_ring(shared)) c = shared;

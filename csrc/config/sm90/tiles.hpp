@@ -13,8 +13,8 @@ namespace deep_gemm::sm90 {
 
 /// Tiles worth considering, whatever the problem. Accumulators bound them: a thread holds cols / 2 floats for each 64
 /// rows, and of FP8 another cols / 2 for the K block under way.
-inline std::vector<TileShape> tile_shapes(ElementType operand, bool swap_ab) {
-    const int32_t k = block_k(operand);
+inline std::vector<TileShape> tile_shapes(Element element, bool swap_ab) {
+    const int32_t k = stage_k(element);
     std::vector<TileShape> shapes;
     if (swap_ab) {  // cols are tokens
         for (const int32_t rows : {64, 128})
@@ -24,7 +24,7 @@ inline std::vector<TileShape> tile_shapes(ElementType operand, bool swap_ab) {
         for (int32_t cols = 16; cols <= 192; cols += 16) shapes.push_back({128, cols, k});
         for (int32_t cols = 64; cols <= 128; cols += 16) shapes.push_back({256, cols, k});
         for (const int32_t cols : {96, 112, 128}) shapes.push_back({192, cols, k});
-        if (operand == ElementType::bf16)
+        if (bits(element) == 16)
             for (const int32_t cols : {208, 224, 240, 256}) shapes.push_back({128, cols, k});
     }
     return shapes;
@@ -32,15 +32,15 @@ inline std::vector<TileShape> tile_shapes(ElementType operand, bool swap_ab) {
 
 /// For groups: fewer of them, so that a weight shape has few kernels, and heights of 64 for groups that start at
 /// multiples of 64.
-inline std::vector<TileShape> grouped_tile_shapes(ElementType operand, bool swap_ab) {
-    const int32_t k = block_k(operand);
+inline std::vector<TileShape> grouped_tile_shapes(Element element, bool swap_ab) {
+    const int32_t k = stage_k(element);
     if (swap_ab)
         return {{64, 8, k},   {64, 16, k},  {64, 32, k},  {64, 64, k},  {128, 8, k},   {128, 16, k}, {128, 24, k},
                 {128, 32, k}, {128, 48, k}, {128, 64, k}, {128, 96, k}, {128, 128, k}, {256, 64, k}, {256, 128, k}};
     std::vector<TileShape> shapes = {{64, 64, k},   {64, 96, k},   {64, 128, k},  {64, 192, k},
                                      {128, 32, k},  {128, 64, k},  {128, 96, k},  {128, 112, k},
                                      {128, 128, k}, {128, 192, k}, {192, 128, k}, {256, 128, k}};
-    if (operand == ElementType::bf16)
+    if (bits(element) == 16)
         for (const int32_t cols : {160, 256}) shapes.push_back({128, cols, k});
     return shapes;
 }
@@ -63,7 +63,7 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;
     for (const bool swap_ab : {false, true})
         for (const TileShape& tile :
-             is_m_grouped(p.grouping) ? grouped_tile_shapes(p.operand, swap_ab) : tile_shapes(p.operand, swap_ab))
+             is_m_grouped(p.grouping) ? grouped_tile_shapes(p.a.element, swap_ab) : tile_shapes(p.a.element, swap_ab))
             for (const ClusterShape& cluster : cluster_shapes())
                 for (const int32_t turns : {1, 2, 3})
                     if (turns == 1 || (p.grouping == Grouping::dense && takes_turns(tile, cluster, turns)))
@@ -71,12 +71,12 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     return found;
 }
 
-inline bool has_tile(ElementType operand, const Tiling& tiling) {
+inline bool has_tile(Element element, const Tiling& tiling) {
     const auto matches = [&](const TileShape& tile) {
         return tile.rows == tiling.tile_rows && tile.cols == tiling.tile_cols;
     };
-    return std::ranges::any_of(tile_shapes(operand, tiling.swap_ab), matches) ||
-           std::ranges::any_of(grouped_tile_shapes(operand, tiling.swap_ab), matches);
+    return std::ranges::any_of(tile_shapes(element, tiling.swap_ab), matches) ||
+           std::ranges::any_of(grouped_tile_shapes(element, tiling.swap_ab), matches);
 }
 
 }  // namespace deep_gemm::sm90

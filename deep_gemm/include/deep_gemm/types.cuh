@@ -1,4 +1,5 @@
-// Integer names and function attributes for code that both the device compilers and the host compiler read.
+// Integer names, integer arithmetic and function attributes for code that both the device compilers and the host
+// compiler read.
 #pragma once
 
 // NVRTC has no <cstdint>. Where a standard header is present these aliases name the same types, so nothing clashes.
@@ -11,6 +12,10 @@ using uint16_t = unsigned short;
 using uint32_t = unsigned int;
 using uint64_t = unsigned long;
 static_assert(sizeof(int64_t) == 8 && sizeof(uint64_t) == 8, "64-bit Linux only");
+
+constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+constexpr int32_t align_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
+constexpr int32_t gcd(int32_t a, int32_t b) { return b == 0 ? a : gcd(b, a % b); }
 }  // namespace deep_gemm
 
 #if defined(__CUDACC__)

@@ -11,15 +11,16 @@
 //   last warpgroup, warp 3    copy D from its staging buffers (has_store_warp; else the math warps do)
 #pragma once
 
-#include <deep_gemm/mma/mainloop.cuh>
-#include <deep_gemm/mma/scale_products.cuh>
+#include <deep_gemm/load/block_scales.cuh>
+#include <deep_gemm/load/likely_tile.cuh>
+#include <deep_gemm/load/tma.cuh>
+#include <deep_gemm/mma/sm90/mainloop.cuh>
+#include <deep_gemm/mma/sm90/scale_products.cuh>
 #include <deep_gemm/ptx/control.cuh>
-#include <deep_gemm/tile/likely_tile.cuh>
-#include <deep_gemm/tile/load.cuh>
+#include <deep_gemm/store/direct.cuh>
+#include <deep_gemm/store/split_k.cuh>
+#include <deep_gemm/store/staged.cuh>
 #include <deep_gemm/tile/padding.cuh>
-#include <deep_gemm/tile/split_k.cuh>
-#include <deep_gemm/tile/staged_store.cuh>
-#include <deep_gemm/tile/store.cuh>
 
 namespace deep_gemm {
 
@@ -54,7 +55,7 @@ template <GemmConfig c, bool kMayBeShared>
 DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& total, const Tile& tile, int32_t warpgroup,
                           Stores<c>& stores, PaddingRows<c>& padding, const GemmParams& params) {
     constexpr int32_t kSubtiles = MainLoop<c>::kSubtiles;
-    if constexpr (c.k_parts() > 1) {
+    if constexpr (k_parts(c) > 1) {
         static_assert(kSubtiles == 1, "a warp owns 16 rows of a tile whose K is split");
         if (!reduce_split_k<c>(smem, ClusterPosition<c>(), total[0])) return;
     }
@@ -77,7 +78,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     TileScheduler<c> tiles(params, smem.groups());
     MainLoop<c> main_loop(smem, warpgroup, params);
     Stores<c> stores(smem);
-    PaddingRows<c> padding(smem, params);
+    PaddingRows<c> padding(smem);
     typename MainLoop<c>::Totals total;
     // A tile with another behind it is not shared: the code that exchanges parts stays out of the loop over K.
     const auto store_whole = [&](const Tile& tile) {
@@ -125,24 +126,24 @@ template <GemmConfig c>
 DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
     for (int32_t stage = 0; stage < c.stages; ++stage) ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
     if constexpr (has_store_warp(c)) {
-        ptx::barrier_init(smem.staged(), c.math_warpgroups * 4);
+        ptx::barrier_init(smem.staged(), c.sm90.math_warpgroups * 4);
         ptx::barrier_init(smem.drained(), 1);
     }
     if constexpr (marks_padding(c)) {
         ptx::barrier_init(smem.padding_known(), 1);
-        ptx::barrier_init(smem.padding_read(), c.math_warpgroups * 4);
+        ptx::barrier_init(smem.padding_read(), c.sm90.math_warpgroups * 4);
     }
     if constexpr (c.shares_last) {
-        ptx::barrier_init(smem.ring_done(), c.math_warpgroups * 4);
+        ptx::barrier_init(smem.ring_done(), c.sm90.math_warpgroups * 4);
         for (int32_t slot = 0; slot < shared_pieces(c) / 2; ++slot) {
             ptx::barrier_init(smem.parts_barrier(slot), 1);
             ptx::barrier_arrive_expect(smem.parts_barrier(slot), split_k_part_bytes(c));
         }
     }
-    if constexpr (c.k_parts() > 1)
+    if constexpr (k_parts(c) > 1)
         for (int32_t slot = 0; slot < owned_row_warps(c); ++slot) {
             // Parts of other CTAs come asynchronously and are counted in bytes.
-            ptx::barrier_init(smem.parts_barrier(slot), c.k_ctas() > 1 ? 1 : c.k_parts() - 1);
+            ptx::barrier_init(smem.parts_barrier(slot), c.k_ctas() > 1 ? 1 : k_parts(c) - 1);
             if constexpr (c.k_ctas() > 1) ptx::barrier_arrive_expect(smem.parts_barrier(slot), received_bytes(c));
         }
     ptx::fence_barrier_init();
@@ -154,21 +155,17 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
         ptx::prefetch_tensor_map(&params.rows);
         ptx::prefetch_tensor_map(&params.cols);
     }
-    if constexpr (c.row_scales() == ScaleKind::per_row) ptx::prefetch_tensor_map(&params.row_scales);
-    if constexpr (c.copies_col_scales()) ptx::prefetch_tensor_map(&params.col_scales);
+    if constexpr (c.row_scales().per_row()) ptx::prefetch_tensor_map(&params.row_scales);
+    if constexpr (copies_col_scales(c)) ptx::prefetch_tensor_map(&params.col_scales);
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
-/// All threads of the CTA meet: with a table of groups at one place, else each role at its own, which is no case for
-/// __syncthreads. Of a cluster's other CTAs, copies wait where they go to them; where these only split K, who sends
-/// them a part waits (wait_for_receivers).
+/// All threads of the CTA meet. Of a cluster's other CTAs, copies wait where they go to them; where these only split K,
+/// who sends them a part waits (wait_for_receivers).
 template <GemmConfig c>
 DG_DEVICE void sync_threads() {
     if constexpr (c.cluster.size() > 1) ptx::cluster_arrive();
-    if constexpr (TileScheduler<c>::kReadsTable)
-        __syncthreads();
-    else
-        ptx::named_barrier_wait(0, c.threads());
+    __syncthreads();
     if constexpr (c.multicasts()) ptx::cluster_wait();
 }
 
@@ -180,7 +177,7 @@ DG_DEVICE void wait_for_receivers() {
 }
 
 /// Two warpgroups have registers enough from the start.
-constexpr bool moves_registers(const GemmConfig& c) { return c.math_warpgroups > 1; }
+constexpr bool moves_registers(const GemmConfig& c) { return c.sm90.math_warpgroups > 1; }
 
 template <GemmConfig c>
 DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
@@ -189,7 +186,7 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     const int32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0),
                   warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
 
-    if (warpgroup == c.math_warpgroups) {
+    if (warpgroup == c.sm90.math_warpgroups) {
         if (warp == 0 && ptx::elect_one()) prefetch_tensor_maps<c>(params);
         if (warp == 1 && ptx::elect_one()) initialise_full_barriers<c>(smem);
         if (warp == 2 && ptx::elect_one()) initialise_other_barriers<c>(smem);
@@ -199,25 +196,23 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     // different GPCs (docs/performance.md, "Chains").
     ptx::wait_for_previous_grid();
     if constexpr (likely_k_blocks(c) > 0)
-        if (warpgroup == c.math_warpgroups && warp == 0 && ptx::elect_one()) fetch_likely_tile<c>(params);
-    smem.groups().fill(params);
-    // All threads meet when barriers and the table of groups have been written. Without a table the load warp has
-    // something to do before.
+        if (warpgroup == c.sm90.math_warpgroups && warp == 0 && ptx::elect_one()) fetch_likely_tile<c>(params);
+    smem.groups().template fill<threads(c)>(params);
+    // Barriers and the table of groups have been written when all have met. Without a table the load warp finds its
+    // first tile before, since all wait for its copies.
+    const bool loads = warpgroup == c.sm90.math_warpgroups && warp == 0;
     constexpr bool kTable = TileScheduler<c>::kReadsTable;
     if constexpr (kTable) sync_threads<c>();
-    const auto meet = [] {
-        if constexpr (!kTable) sync_threads<c>();
-    };
+    LoadRole<c> load(smem, params);
+    if (loads) load.begin();
+    if constexpr (!kTable) sync_threads<c>();
 
-    if (warpgroup == c.math_warpgroups) {
+    if (warpgroup == c.sm90.math_warpgroups) {
         if constexpr (moves_registers(c)) ptx::give_registers<load_registers(c)>();
-        if (warp == 0)
-            load_tiles<c>(smem, params, meet);
-        else
-            meet();
+        if (loads) load.run();
         if constexpr (c.has_block_scales())
             if (warp == 1) load_block_scales<c>(smem, params);
-        if constexpr (c.wgmma_products)
+        if constexpr (c.sm90.wgmma_products)
             if (warp >= 1 && warp <= kSplitWarps) load_split_scales<c>(smem, params, warp - 1);
         if constexpr (marks_padding(c))
             if (warp == 2) find_padding<c>(smem, params);
@@ -225,7 +220,6 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
             if (warp == 3 && ptx::elect_one()) store_tiles<c>(smem, params);
         wait_for_receivers<c>();
     } else {
-        meet();
         wait_for_receivers<c>();
         if constexpr (moves_registers(c)) ptx::take_registers<math_registers(c)>();
         multiply_tiles<c>(smem, params, warpgroup);

@@ -15,9 +15,9 @@ namespace deep_gemm {
 
 struct Fragment16x8 {
     static constexpr int32_t kRows = 16, kCols = 8;
-    static constexpr int32_t kHalfRows = kRows / 2;        // between a thread's two rows
-    static constexpr int32_t kRegisters = 4;               // of a thread, for each 8 columns
-    static constexpr int32_t kWarps = kWgmmaRows / kRows;  // of a warpgroup, which share 64 rows
+    static constexpr int32_t kHalfRows = kRows / 2;  // between a thread's two rows
+    static constexpr int32_t kRegisters = 4;         // of a thread, for each 8 columns
+    static constexpr int32_t kWarps = 4;             // of a warpgroup, which share 64 rows
     static_assert(kRegisters * 32 == kRows * kCols);
 
     /// For so many columns.

@@ -27,10 +27,6 @@ DG_DEVICE int32_t uniform(int32_t value) {
     return same;
 }
 
-/// `address`, but ptxas takes it for another one in each lane: it knows neither that threadIdx.x is below 2^20, nor
-/// what is loaded from there to be the same in all. 16: aligned as before.
-DG_DEVICE uint32_t by_lane(uint32_t address) { return address + (threadIdx.x >> 20) * 16; }
-
 /// The compiler knows nothing of this value any more: what is computed from it is not moved out of loops. No
 /// instruction.
 DG_DEVICE void forget(int32_t& value) { asm volatile("" : "+r"(value)); }

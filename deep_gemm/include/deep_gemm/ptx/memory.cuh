@@ -1,6 +1,7 @@
 // Loads, stores and fences.
 #pragma once
 
+#include <deep_gemm/ptx/convert.cuh>
 #include <deep_gemm/types.cuh>
 
 namespace deep_gemm::ptx {
@@ -100,13 +101,6 @@ DG_DEVICE void store_matrix_x2(uint32_t address, uint32_t a, uint32_t b) {
     else
         asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b)
                      : "memory");
-}
-
-/// cvt.rn.bf16x2.f32: `low` goes to the low half.
-DG_DEVICE uint32_t pack_bf16(float low, float high) {
-    uint32_t packed;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    return packed;
 }
 
 /// prefetch.global.L2: bring a line into the L2.

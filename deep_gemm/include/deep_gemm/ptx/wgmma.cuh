@@ -4,6 +4,7 @@
 // 16 (t / 32) + (t % 32) / 4 + 8 ((i / 2) % 2) and column 8 (i / 4) + 2 (t % 4) + i % 2.
 #pragma once
 
+#include <deep_gemm/ptx/wgmma_registers.cuh>
 #include <deep_gemm/types.cuh>
 
 namespace deep_gemm::ptx {
@@ -22,6 +23,10 @@ DG_DEVICE void wgmma_wait() {
 
 /// Keeps the compiler from moving accesses of an accumulator register across this point; no instruction.
 DG_DEVICE void pin(float& accumulator) { asm volatile("" : "+f"(accumulator)::"memory"); }
+DG_DEVICE void pin(int32_t& accumulator) { asm volatile("" : "+r"(accumulator)::"memory"); }
+
+/// The same for a register of A: while a wgmma may still read it, nothing else is kept there.
+DG_DEVICE void pin(uint32_t& fragment) { asm volatile("" : "+r"(fragment)::"memory"); }
 
 /// Shared-memory descriptor of a K-major operand with 128-byte swizzle: eight rows of 128 bytes are 1024 bytes apart.
 /// Advance by 32 bytes for the next K step within the span.
@@ -45,96 +50,31 @@ DG_DEVICE uint64_t wgmma_descriptor_repeated(uint32_t address) {
 }
 
 /// D[64, N] = A B^T (+ D if `accumulate`), FP32 accumulators; E4M3 takes K = 32 a step and both operands K-major, BF16
-/// K = 16. Only the widths that tiles have, since the compiler reads each operand of each.
+/// and FP16 K = 16. Only the widths that tiles have, since the compiler reads each operand of each.
 template <int kN>
 struct Wgmma;
 
 // clang-format off
-// Register lists: DG_D_n names n accumulators in the template, DG_O_n binds them.
-#define DG_O(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define DG_D_4 "%0, %1, %2, %3"
-#define DG_O_4 DG_O(0)
-#define DG_D_8 DG_D_4 ", " "%4, %5, %6, %7"
-#define DG_O_8 DG_O_4, DG_O(4)
-#define DG_D_12 DG_D_8 ", " "%8, %9, %10, %11"
-#define DG_O_12 DG_O_8, DG_O(8)
-#define DG_D_16 DG_D_12 ", " "%12, %13, %14, %15"
-#define DG_O_16 DG_O_12, DG_O(12)
-#define DG_D_20 DG_D_16 ", " "%16, %17, %18, %19"
-#define DG_O_20 DG_O_16, DG_O(16)
-#define DG_D_24 DG_D_20 ", " "%20, %21, %22, %23"
-#define DG_O_24 DG_O_20, DG_O(20)
-#define DG_D_28 DG_D_24 ", " "%24, %25, %26, %27"
-#define DG_O_28 DG_O_24, DG_O(24)
-#define DG_D_32 DG_D_28 ", " "%28, %29, %30, %31"
-#define DG_O_32 DG_O_28, DG_O(28)
-#define DG_D_36 DG_D_32 ", " "%32, %33, %34, %35"
-#define DG_O_36 DG_O_32, DG_O(32)
-#define DG_D_40 DG_D_36 ", " "%36, %37, %38, %39"
-#define DG_O_40 DG_O_36, DG_O(36)
-#define DG_D_44 DG_D_40 ", " "%40, %41, %42, %43"
-#define DG_O_44 DG_O_40, DG_O(40)
-#define DG_D_48 DG_D_44 ", " "%44, %45, %46, %47"
-#define DG_O_48 DG_O_44, DG_O(44)
-#define DG_D_52 DG_D_48 ", " "%48, %49, %50, %51"
-#define DG_O_52 DG_O_48, DG_O(48)
-#define DG_D_56 DG_D_52 ", " "%52, %53, %54, %55"
-#define DG_O_56 DG_O_52, DG_O(52)
-#define DG_D_60 DG_D_56 ", " "%56, %57, %58, %59"
-#define DG_O_60 DG_O_56, DG_O(56)
-#define DG_D_64 DG_D_60 ", " "%60, %61, %62, %63"
-#define DG_O_64 DG_O_60, DG_O(60)
-#define DG_D_68 DG_D_64 ", " "%64, %65, %66, %67"
-#define DG_O_68 DG_O_64, DG_O(64)
-#define DG_D_72 DG_D_68 ", " "%68, %69, %70, %71"
-#define DG_O_72 DG_O_68, DG_O(68)
-#define DG_D_76 DG_D_72 ", " "%72, %73, %74, %75"
-#define DG_O_76 DG_O_72, DG_O(72)
-#define DG_D_80 DG_D_76 ", " "%76, %77, %78, %79"
-#define DG_O_80 DG_O_76, DG_O(76)
-#define DG_D_84 DG_D_80 ", " "%80, %81, %82, %83"
-#define DG_O_84 DG_O_80, DG_O(80)
-#define DG_D_88 DG_D_84 ", " "%84, %85, %86, %87"
-#define DG_O_88 DG_O_84, DG_O(84)
-#define DG_D_92 DG_D_88 ", " "%88, %89, %90, %91"
-#define DG_O_92 DG_O_88, DG_O(88)
-#define DG_D_96 DG_D_92 ", " "%92, %93, %94, %95"
-#define DG_O_96 DG_O_92, DG_O(92)
-#define DG_D_100 DG_D_96 ", " "%96, %97, %98, %99"
-#define DG_O_100 DG_O_96, DG_O(96)
-#define DG_D_104 DG_D_100 ", " "%100, %101, %102, %103"
-#define DG_O_104 DG_O_100, DG_O(100)
-#define DG_D_108 DG_D_104 ", " "%104, %105, %106, %107"
-#define DG_O_108 DG_O_104, DG_O(104)
-#define DG_D_112 DG_D_108 ", " "%108, %109, %110, %111"
-#define DG_O_112 DG_O_108, DG_O(108)
-#define DG_D_116 DG_D_112 ", " "%112, %113, %114, %115"
-#define DG_O_116 DG_O_112, DG_O(112)
-#define DG_D_120 DG_D_116 ", " "%116, %117, %118, %119"
-#define DG_O_120 DG_O_116, DG_O(116)
-#define DG_D_124 DG_D_120 ", " "%120, %121, %122, %123"
-#define DG_O_124 DG_O_120, DG_O(120)
-#define DG_D_128 DG_D_124 ", " "%124, %125, %126, %127"
-#define DG_O_128 DG_O_124, DG_O(124)
-
-#define DG_WGMMA_ASM(n, registers, a, b, p, instruction, tail, ...)                                                   \
+#define DG_COMMA ,
+#define DG_WGMMA_ASM(registers, a, b, p, instruction, tail, ...)                                                      \
     asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #p ", 0;\n " instruction " {" DG_D_##registers "}, %" #a ", %" #b  \
                  ", p, 1, 1" tail ";\n}\n"                                                                            \
-                 : DG_O_##registers                                                                                  \
+                 : DG_O_##registers("+f")                                                                             \
                  : "l"(rows), "l"(cols), "r"(accumulate) __VA_ARGS__)
-
-#define DG_COMMA ,
+#define DG_WGMMA_16_BIT(type, n, registers, a, b, p, s, t)                                                            \
+        template <bool kMnMajorRows, bool kMnMajorCols>                                                               \
+        DG_DEVICE static void type(float* d, uint64_t rows, uint64_t cols, int accumulate) {                          \
+            DG_WGMMA_ASM(registers, a, b, p, "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type,       \
+                         ", %" #s ", %" #t, DG_COMMA "n"(int(kMnMajorRows)), "n"(int(kMnMajorCols)));                 \
+        }
 #define DG_WGMMA(n, registers, a, b, p, s, t)                                                                         \
     template <>                                                                                                       \
     struct Wgmma<n> {                                                                                                 \
         DG_DEVICE static void e4m3(float* d, uint64_t rows, uint64_t cols, int accumulate) {                          \
-            DG_WGMMA_ASM(n, registers, a, b, p, "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3", "");      \
+            DG_WGMMA_ASM(registers, a, b, p, "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3", "");         \
         }                                                                                                             \
-        template <bool kMnMajorRows, bool kMnMajorCols>                                                               \
-        DG_DEVICE static void bf16(float* d, uint64_t rows, uint64_t cols, int accumulate) {                          \
-            DG_WGMMA_ASM(n, registers, a, b, p, "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16",           \
-                         ", %" #s ", %" #t, DG_COMMA "n"(int(kMnMajorRows)), "n"(int(kMnMajorCols)));                 \
-        }                                                                                                             \
+        DG_WGMMA_16_BIT(bf16, n, registers, a, b, p, s, t)                                                            \
+        DG_WGMMA_16_BIT(f16, n, registers, a, b, p, s, t)                                                             \
     };
 
 DG_WGMMA(8, 4, 4, 5, 6, 7, 8)
@@ -170,7 +110,7 @@ struct WgmmaTf32;
             asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 0, 0;\n wgmma.mma_async.sync.aligned.m64n" #n            \
                          "k8.f32.tf32.tf32 {" DG_D_##registers "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b     \
                          ", p, 1, 1;\n}\n"                                                                            \
-                         : DG_O_##registers                                                                           \
+                         : DG_O_##registers("+f")                                                                     \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(cols));                                    \
         }                                                                                                             \
     };
@@ -183,6 +123,7 @@ DG_WGMMA_TF32(128, 64, 64, 65, 66, 67, 68)
 
 // clang-format on
 #undef DG_WGMMA
+#undef DG_WGMMA_16_BIT
 #undef DG_WGMMA_TF32
 #undef DG_COMMA
 #undef DG_WGMMA_ASM

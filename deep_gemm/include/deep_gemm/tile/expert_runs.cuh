@@ -1,18 +1,18 @@
 // Runs of one expert's rows in a contiguous layout, found by all threads of a CTA at once.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/extents.cuh>
 #include <deep_gemm/tile/group_entry.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm {
 
 /// The first of 64 rows speaks for them. A thread asks for its own 64 rows' expert, and a warp's first and last one for
 /// their neighbours' beyond the warp too, so that memory is waited for once. It then knows whether a run begins or ends
 /// there; how many begin before it is its run's number.
-template <GemmConfig c>
+template <GemmConfig c, int32_t kThreads>
 class ExpertRuns {
 public:
     /// Where entries of the group table lie, and room for a number of each warp and step (kRunCountBytes).
@@ -29,14 +29,14 @@ public:
         const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         int32_t runs = 0;
 #pragma unroll 1
-        for (int32_t first = 0; first * kWgmmaRows < extent_; first += kSteps * c.threads()) {
+        for (int32_t first = 0; first * kRunRows < extent_; first += kSteps * kThreads) {
             Unit units[kSteps];
             uint32_t starts[kSteps];
 #pragma unroll
             for (int32_t i = 0; i < kSteps; ++i) {
-                units[i].row = (first + i * c.threads() + static_cast<int32_t>(threadIdx.x)) * kWgmmaRows;
+                units[i].row = (first + i * kThreads + static_cast<int32_t>(threadIdx.x)) * kRunRows;
                 units[i].expert = load(units[i].row);
-                const int32_t side = lane == 0 ? -kWgmmaRows : lane == 31 ? kWgmmaRows : 0;
+                const int32_t side = lane == 0 ? -kRunRows : lane == 31 ? kRunRows : 0;
                 units[i].before = units[i].after = side != 0 ? load(units[i].row + side) : -1;
             }
 #pragma unroll
@@ -64,7 +64,7 @@ public:
     }
 
 private:
-    static constexpr int32_t kWarps = c.threads() / 32, kSteps = kRunSteps;
+    static constexpr int32_t kWarps = kThreads / 32, kSteps = kRunSteps;
     static_assert(kSteps * kWarps <= 32, "a lane reads what one warp counted in one step");
 
     struct Unit {
@@ -90,7 +90,7 @@ private:
             ptx::store_shared_int(entry + GroupEntry::kRowBegin, unit.row);
             ptx::store_shared_int(entry + GroupEntry::kGroup, unit.expert);
         }
-        if (unit.ends()) ptx::store_shared_int(entry + GroupEntry::kRowEnd, min(unit.row + kWgmmaRows, extent_));
+        if (unit.ends()) ptx::store_shared_int(entry + GroupEntry::kRowEnd, min(unit.row + kRunRows, extent_));
     }
 
     const int32_t* layout_;

@@ -1,7 +1,7 @@
 // An entry of the table of groups in shared memory.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm {
 

@@ -1,10 +1,10 @@
 // Row ranges of groups whose sizes only the device knows, gathered once a CTA into shared memory.
 #pragma once
 
-#include <deep_gemm/plan.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/expert_runs.cuh>
 #include <deep_gemm/tile/group_entry.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm {
 
@@ -17,10 +17,11 @@ struct GroupTable {
         return {v.x, v.y, v.z, v.w};
     }
 
-    /// All threads of the CTA call it. Synchronise before reading.
+    /// All kThreads threads of the CTA call it. Synchronise before reading.
+    template <int32_t kThreads>
     DG_DEVICE void fill(const GemmParams& params) const {
         if constexpr (has_expert_runs(c)) {
-            const int32_t runs = ExpertRuns<c>(params, base, base + group_entries_bytes(c)).find();
+            const int32_t runs = ExpertRuns<c, kThreads>(params, base, base + group_entries_bytes(c)).find();
             if (threadIdx.x < 32) gather(params, min(runs, c.group_capacity));
         } else if constexpr (has_group_table(c)) {
             if (threadIdx.x < 32) gather(params, params.num_groups);
@@ -53,7 +54,7 @@ private:
             // Where padding is left out, tiles differ in what they cost. CTAs take tiles in turn: experts of one tile
             // stand together with those that cost as much, the costly ones first, so that each CTA has as much to do.
             // Experts of several tiles come before them, as they are.
-            constexpr int32_t kSizes = c.skips_padding ? kTileM / kWgmmaRows : 1;
+            constexpr int32_t kSizes = c.skips_padding ? kTileM / kRunRows : 1;
 #pragma unroll
             for (int32_t size = kSizes; size > 0; --size) {
                 int32_t scan[kChunks];
@@ -94,7 +95,7 @@ private:
     }
 
     /// Of an expert's tile, in steps of 64 rows; that of several tiles is a full one's.
-    static DG_DEVICE int32_t size_of(int32_t rows) { return (min(rows, kTileM) + kWgmmaRows - 1) / kWgmmaRows; }
+    static DG_DEVICE int32_t size_of(int32_t rows) { return (min(rows, kTileM) + kRunRows - 1) / kRunRows; }
 
     static DG_DEVICE int32_t aligned(int32_t row, int32_t alignment) {
         return (row + alignment - 1) / alignment * alignment;

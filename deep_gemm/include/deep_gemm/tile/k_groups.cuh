@@ -5,8 +5,8 @@
 #pragma once
 
 #include <deep_gemm/params.cuh>
-#include <deep_gemm/plan.cuh>
 #include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm {
 
@@ -32,7 +32,7 @@ DG_DEVICE int32_t sum_up_to_lane(int32_t value, int32_t most) {
 
 /// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock. Whatever the device's
 /// values are, groups lie in [0, k_end), and their blocks in [0, block_end).
-template <int32_t kBlock = kScaleGranularity, typename Visit>
+template <int32_t kBlock = kScaleGroupK, typename Visit>
 DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
     const auto value_of = [&](int32_t group) {
         return min(max(ptx::load_global_int(layout.values + group), 0), layout.k_end);
@@ -78,6 +78,7 @@ struct KGroupTable {
     }
 
     /// All threads of the CTA may call it, the first warp works. Synchronise before reading.
+    template <int32_t kThreads>
     DG_DEVICE void fill(const GemmParams& params) const {
         if (threadIdx.x >= 32) return;
         visit_k_groups<c.tile.k>(params.k_groups, [&](int32_t group, const KGroup& found) {

@@ -6,12 +6,11 @@
 // them with zeros, while the role has nothing to tell.
 #pragma once
 
+#include <deep_gemm/element.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
-#include <deep_gemm/tile/smem.cuh>
-#include <deep_gemm/tile/store.cuh>
 
 namespace deep_gemm {
 
@@ -57,13 +56,13 @@ public:
     }
 
 private:
-    using Element = typename Storage<c.output>::Type;
+    using Stored = typename Storage<c.output>::Type;
     static constexpr uint32_t kBlock = padding_block(c), kRows = 8;
     static_assert(kBlock % kRows == 0);
 
     DG_DEVICE void fill_row(uint32_t row) const {
-        constexpr int32_t kElements = 16 / sizeof(Element);
-        Element* const line = static_cast<Element*>(params_.d_data) + row * params_.d_stride;
+        constexpr int32_t kElements = 16 / sizeof(Stored);
+        Stored* const line = static_cast<Stored*>(params_.d_data) + row * params_.d_stride;
         const int32_t n = extent_n<c>(params_);
         const bool whole = reinterpret_cast<uint64_t>(line) % 16 == 0 && n % kElements == 0;
 #pragma unroll 1
@@ -80,9 +79,8 @@ private:
 };
 
 /// The padding role: one warp.
-template <GemmConfig c>
-DG_DEVICE void find_padding(const Smem<c>& smem, const GemmParams& params) {
-    if (!params.zero_padding) return;
+template <GemmConfig c, typename Smem>
+DG_DEVICE void find_padding(const Smem& smem, const GemmParams& params) {
     constexpr int32_t kWords = padding_words(c);
     const int32_t lane = ptx::lane();
     TileScheduler<c> tiles(params, smem.groups());

@@ -19,11 +19,11 @@ struct Tile {
 
 /// Rows of a tile that hold anything but padding, in steps of 64 (GemmConfig::skips_padding).
 DG_DEVICE int32_t wanted_rows(const Tile& tile) {
-    return min(4, (tile.m_end - tile.row + kWgmmaRows - 1) / kWgmmaRows) * kWgmmaRows;
+    return min(4, (tile.m_end - tile.row + kRunRows - 1) / kRunRows) * kRunRows;
 }
 
 /// Three times 64 rows for two warpgroups: the third 64 are shared, each warpgroup having half of the columns.
-DG_DEVICE bool shares_third(const Tile& tile) { return wanted_rows(tile) == 3 * kWgmmaRows; }
+DG_DEVICE bool shares_third(const Tile& tile) { return wanted_rows(tile) == 3 * kRunRows; }
 
 /// Third coordinate of each tensor for a tile.
 template <GemmConfig c>
@@ -50,7 +50,8 @@ struct Rasterizer {
     DG_DEVICE explicit Rasterizer(const GemmParams& params)
         : n_blocks((extent_n<c>(params) + c.super_tile_n() - 1) / c.super_tile_n()),
           // Read at run time even where K is compiled in: of a count that they know, the compiler and ptxas unroll and
-          // peel the roles' loops until they spill, move accumulators about, or run all wgmma one by one (C7514).
+          // peel the roles' loops until they spill, move accumulators about, or wait for each multiplication by itself
+          // (C7514).
           k_blocks((params.k + c.tile.k - 1) / c.tile.k),
           strip(params.strip_blocks),
           strip_tiles(params.strip_tiles) {}

@@ -1,0 +1,79 @@
+// The pair table: which formats each architecture multiplies, and how. Checks, errors, precompilation and tests go by
+// it.
+#pragma once
+
+#include <deep_gemm/config.cuh>
+
+#include <algorithm>
+#include <span>
+
+namespace deep_gemm {
+
+/// What becomes of an operand of which M or N, not K, is contiguous.
+enum class MnMajor : int32_t { as_it_lies, transposed };
+
+/// Groupings as bits.
+template <typename... Some>
+constexpr uint32_t groupings_of(Some... groupings) {
+    return ((1u << static_cast<uint32_t>(groupings)) | ...);
+}
+inline constexpr uint32_t kEveryGrouping =
+    groupings_of(Grouping::dense, Grouping::m_contiguous, Grouping::m_psum, Grouping::masked, Grouping::k_contiguous);
+
+struct Pair {
+    Arch arch;
+    Element a, b;
+    Element sum;       // of products
+    MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
+    Scaling scalings_a[2], scalings_b[2];
+    Element outputs[3];
+    uint32_t groupings;
+
+    constexpr bool serves(Grouping grouping) const { return (groupings & groupings_of(grouping)) != 0; }
+    constexpr bool scaled() const { return scalings_a[0].any(); }
+};
+
+inline constexpr Pair kPairs[] = {
+    {.arch = Arch::sm90,
+     .a = Element::e4m3,
+     .b = Element::e4m3,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kRowScales},
+     .scalings_b = {kBlockScales, kRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kEveryGrouping},
+    {.arch = Arch::sm90,
+     .a = Element::bf16,
+     .b = Element::bf16,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::as_it_lies,
+     .scalings_a = {kUnscaled},
+     .scalings_b = {kUnscaled},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kEveryGrouping},
+    {.arch = Arch::sm90,
+     .a = Element::fp16,
+     .b = Element::fp16,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::as_it_lies,
+     .scalings_a = {kUnscaled},
+     .scalings_b = {kUnscaled},
+     .outputs = {Element::fp16, Element::fp32},
+     .groupings = kEveryGrouping},
+};
+
+/// The table's row for these elements; none where there is no such product.
+constexpr const Pair* find_pair(Arch arch, Element a, Element b) {
+    const auto* const found =
+        std::ranges::find_if(kPairs, [&](const Pair& pair) { return pair.arch == arch && pair.a == a && pair.b == b; });
+    return found == std::end(kPairs) ? nullptr : found;
+}
+
+/// Whether a row of the table lists it. Unused places of a list are empty.
+template <typename Value>
+constexpr bool lists(std::span<const Value> list, const Value& value) {
+    return std::ranges::find(list, value) != list.end();
+}
+
+}  // namespace deep_gemm

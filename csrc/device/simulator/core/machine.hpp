@@ -1,0 +1,334 @@
+// The simulated machine: warps, blocks, a cluster that runs together, and the launch they belong to.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "../simulator.hpp"
+#include "clock.hpp"
+#include "program.hpp"
+
+namespace deep_gemm::simulator {
+
+struct Cta;
+struct Cluster;
+struct TensorMemory;
+struct TensorWork;
+struct Dice;
+
+/// Why a fragment of a warp does not run.
+struct Wait {
+    enum class Kind : uint8_t {
+        none,
+        gather,
+        named_barrier,
+        cluster_barrier,
+        mbarrier,
+        wgmma,
+        bulk,
+        small_copies,
+        tensor_columns,
+        tensor_moves,
+        registers,
+        sleep,
+        poll
+    } kind = Kind::none;
+    uint32_t address = 0;  // barrier number, or shared-memory address
+    uint64_t value = 0;    // generation, phase, count or time waited for
+    uint32_t lane = 0;
+    bool latched = false;    // the condition came true once; it may be false again by now
+    bool timed_out = false;  // a try_wait gives up
+};
+
+/// Lanes of one warp that share a program counter. A warp has one of these until it diverges.
+struct Fragment {
+    uint32_t pc = 0;
+    uint32_t lanes = 0;
+    Wait wait;
+    uint32_t turns = 0;  // times it used up its budget since it last met other lanes
+};
+
+/// Bulk copies of one thread that are not waited for yet.
+struct BulkGroups {
+    struct Group {
+        uint32_t reads_left = 0, writes_left = 0;
+        std::vector<uint32_t> sequences;  // not waited for
+    };
+    std::shared_ptr<Group> open;
+    std::deque<std::shared_ptr<Group>> committed;
+};
+
+/// Which lanes have not yet seen copies end, by the copies' numbers.
+struct CopyLedger {
+    std::map<uint32_t, uint32_t> open;
+    /// These lanes have seen the end of all copies up to `last`.
+    void close(uint32_t last, uint32_t lanes) {
+        for (auto copy = open.begin(); copy != open.end() && copy->first <= last;)
+            copy = (copy->second &= ~lanes) ? std::next(copy) : open.erase(copy);
+    }
+    /// The last of `issued` copies up to which every lane has.
+    uint32_t known(uint32_t issued) const { return open.empty() ? issued : open.begin()->first - 1; }
+};
+
+/// What cp.async (not bulk) of one warp is about. An instruction is one copy, of the lanes that execute it.
+struct SmallCopies {
+    struct Arrival {  // at an mbarrier, once the lane's copies up to `last` have ended
+        uint32_t lane, last;
+        Cta* cta;
+        uint32_t barrier_offset;
+        Clock known;
+        const Instruction* instruction;
+    };
+    Agent agent = 0;
+    uint32_t issued = 0;
+    std::map<uint32_t, uint32_t> in_flight;  // lanes by number
+    CopyLedger waited, signalled;            // by waiting; by arriving at mbarriers
+    std::deque<uint32_t> groups[kLanes];     // the last copy of each group that is committed and not waited for
+    std::vector<Arrival> arrivals;
+};
+
+struct Warp {
+    Cta* cta = nullptr;
+    Cluster* cluster = nullptr;
+    const Entry* entry = nullptr;
+    uint32_t index = 0;    // in the block
+    Agent agent = 0;       // in the cluster's clocks
+    Agent bulk_agent = 0;  // reads of shared memory by this warp's bulk copies
+    char* bank[3] = {};
+    std::vector<char> registers, warp_values;
+    std::vector<char> local;  // local memory, lane after lane
+    std::vector<Fragment> fragments;
+    size_t current = 0;
+    uint32_t pc = 0, lanes = 0;  // of the current fragment while it runs
+    bool resuming = false;       // the current instruction is being called again after it blocked
+    Wait wait;                   // filled by a handler that blocks; kept for it when it is called again
+    uint32_t exited = 0, created = 0;
+    uint32_t carry = 0;  // CC.CF of the lanes
+    uint64_t progress_seen = ~uint64_t(0);
+    uint64_t executed = 0;
+
+    // wgmma
+    uint64_t wgmma_issued = 0, wgmma_waited = 0;  // instructions
+    std::deque<uint64_t> wgmma_groups;            // last instruction of each open group
+    std::vector<uint64_t> pending_register;       // by register: wgmma that still uses it (sequence + 1)
+    std::vector<uint64_t> written_register;       // by register: when an ordinary instruction last wrote it
+    std::shared_ptr<TensorWork> tensor;
+    std::vector<uint32_t> loading_register;  // by register: the last tcgen05.ld that writes it
+    uint64_t wgmma_fence_time = 0;
+    bool wgmma_seen = false;
+
+    // checks
+    Clock clock;
+    Clock inits;                    // mbarrier.init that a fence.mbarrier_init orders before this warp's next steps
+    uint32_t unsynced_lanes = 0;    // lanes that wrote shared memory since the warp last came together
+    uint32_t sync_tick = 0;         // own clock when it did
+    std::vector<uint32_t> tainted;  // by register: lanes whose value comes from uninitialised shared memory
+    bool any_tainted = false;
+    uint32_t registers_per_thread = 0;
+    bool registers_known = false;  // a setmaxnreg has set them
+    std::unique_ptr<BulkGroups> bulk[kLanes];
+    uint32_t bulk_sequence = 0;
+    std::set<uint32_t> bulk_open;  // sequence numbers not waited for
+    std::unique_ptr<SmallCopies> small_copies;
+    uint32_t small_copies_met = 0;  // of what is known of them, what was when the lanes last met
+
+    template <class T>
+    T* row(const Operand& operand) const {
+        return reinterpret_cast<T*>(bank[static_cast<int>(operand.bank)] + operand.offset);
+    }
+    uint32_t& mask(const Operand& operand) const {
+        return *reinterpret_cast<uint32_t*>(bank[static_cast<int>(operand.bank)] + operand.offset);
+    }
+    uint32_t predicate(const Operand& operand) const { return operand.negated ? ~mask(operand) : mask(operand); }
+    uint32_t alive() const { return created & ~exited; }
+    const Instruction& instruction() const { return entry->code[pc]; }
+};
+
+struct Mbarrier {
+    uint32_t address = 0;  // offset in the block's shared memory
+    uint32_t expected = 0, pending = 0;
+    int64_t bytes = 0;   // still to come; negative when they came before they were expected
+    uint64_t phase = 0;  // completed phases
+    Agent agent = 0;     // writes of copies are known to whoever has seen this agent's phase
+    Clock arriving, completed;
+    Agent init_agent = 0;
+    uint32_t init_tick = 0;
+    Warp* init_warp = nullptr;
+    uint32_t last_write = 0;  // tick of the last copy that completed on it
+    const Instruction* last_copy = nullptr;
+    bool init_fenced = false;
+};
+
+struct NamedBarrier {
+    uint32_t expected = 0, arrived = 0;  // threads
+    uint64_t generation = 0;
+    uint32_t votes = 0, result = 0;  // of bar.red: threads whose predicate holds, now and in the last generation
+    Clock arriving, completed;
+    std::vector<std::string> who;
+};
+
+constexpr uint8_t kNoSwizzleKnown = 0xff;
+
+/// What happened last to each 4 bytes of shared memory.
+struct WordState {
+    uint32_t tick = 0;
+    Agent agent = 0;
+    uint8_t generic : 1 = 0;  // written through the generic proxy: an asynchronous reader needs a fence
+    uint8_t part : 1 = 0;     // the write was narrower than the word
+    uint8_t atomic : 1 = 0;
+    uint8_t initialised : 4 = 0;        // by byte
+    uint8_t swizzle = kNoSwizzleKnown;  // of the tensor copy that wrote it
+    uint32_t instruction = 0;           // index + 1, for reports
+};
+
+struct ReaderSlot {
+    Agent agent = 0;
+    std::vector<uint32_t> ticks;         // by 16-byte granule: tick of the last read
+    std::vector<uint8_t> words;          // which of the granule's words it read
+    std::vector<uint32_t> instructions;  // by granule: index + 1
+};
+
+struct WgmmaOperation {
+    const Instruction* instruction = nullptr;
+    uint64_t descriptor_a = 0, descriptor_b = 0;
+    bool accumulate[4] = {};
+    uint32_t arrived = 0;  // warps of the group
+    Clock clock;
+};
+
+struct Warpgroup {
+    std::deque<WgmmaOperation> queue;  // front is the oldest not executed
+    uint64_t executed = 0;
+    Agent agent = 0;
+};
+
+struct Cta {
+    Cluster* cluster = nullptr;
+    uint32_t rank = 0;
+    uint32_t id[3] = {};
+    uint32_t linear = 0;
+    std::vector<char> shared;  // from address 0; the first kReservedShared bytes are not to be touched
+    std::vector<std::unique_ptr<Warp>> warps;
+    std::vector<Warpgroup> warpgroups;
+    NamedBarrier barriers[16];
+    std::vector<std::unique_ptr<Mbarrier>> mbarriers;
+    std::vector<int32_t> mbarrier_at;  // by address / 8: index into mbarriers, -1 none
+    std::vector<WordState> words;
+    std::vector<ReaderSlot> readers;
+    uint32_t free_registers = 0;
+    uint32_t live_warps = 0;
+    std::vector<uint32_t> remote_access;  // by agent: tick of its last access to this block from outside
+    std::vector<uint32_t> remote_instruction;
+    Clock exit_clock;
+    bool exited = false;
+    std::shared_ptr<TensorMemory> tensor_memory;
+    std::map<Agent, uint32_t> tensor_users;  // the last tcgen05.mma or cp of each that reads or writes this block
+
+    Mbarrier* find_mbarrier(uint32_t offset) {
+        if (offset % 8 || offset / 8 >= mbarrier_at.size() || mbarrier_at[offset / 8] < 0) return nullptr;
+        return mbarriers[mbarrier_at[offset / 8]].get();
+    }
+};
+
+/// Asynchronous work that has been issued and has not taken effect.
+struct Event {
+    std::function<void()> fire;
+    const Instruction* instruction = nullptr;
+    Warp* warp = nullptr;
+    const char* what = "";
+};
+
+struct HazardStop {};  // thrown to leave a cluster after a hazard that ends it
+
+/// What all blocks of a launch share.
+struct LaunchState {
+    const Module* module;
+    const Entry* entry;
+    const simulator::Launch* launch;
+    Options options;
+    std::vector<char> param_storage;
+    char* params = nullptr;
+    std::vector<Extent> extents;  // sorted by address
+    uint32_t shared_bytes = 0;    // static + dynamic
+    uint32_t cluster_shape[3] = {1, 1, 1}, cluster_size = 1;
+    std::mutex mutex;  // guards hazards, statistics
+    std::vector<Hazard> hazards;
+    std::set<std::string> seen;
+    Statistics statistics;
+    std::vector<std::atomic<uint64_t>> counts;  // executed warp instructions by index
+    std::atomic<bool> stop{false};
+};
+
+struct Cluster {
+    LaunchState* launch = nullptr;
+    const Module* module = nullptr;
+    std::vector<std::unique_ptr<Cta>> ctas;
+    std::vector<Warp*> warps;
+    std::vector<std::unique_ptr<Event>> events;
+    NamedBarrier cluster_barrier;
+    Clock inits_arriving, inits_completed;   // what the cluster's barrier says of Warp::inits
+    std::vector<uint64_t> cluster_arrivals;  // by warp: lanes arrived in this generation
+    std::vector<uint64_t> cluster_waiting;   // by warp: generation it arrived in, for wait
+    Clock sync_clock;                        // carried by release / acquire through memory
+    uint64_t progress = 0;
+    uint64_t time = 0;  // stands for cycles: instructions of all warps, and what was slept with nothing else to do
+    uint32_t index = 0;
+    Agent next_agent = 0;
+    std::shared_ptr<Dice> dice;  // of the random schedule
+    Statistics statistics;
+    std::vector<uint64_t> counts;
+    std::vector<std::string> agent_names;
+    bool checking = true;
+
+    void run();
+    void defer(Event event);
+    void fire(size_t index);
+    Agent new_agent(std::string name);
+    void complete_warpgroup(Cta& cta, Warpgroup& group, bool all);
+};
+
+// --- scheduler.cpp
+/// Set `target` for `taken` lanes of the current fragment; the others fall through.
+Step branch(Warp& warp, uint32_t taken, uint32_t target);
+void exit_lanes(Warp& warp, uint32_t lanes);
+
+/// The warp's lanes have met: what they did before is ordered among them.
+void lanes_met(Warp& warp);
+/// Advance the own clock, so that what comes next is told apart from what was just released.
+inline void tick(Warp& warp) { warp.clock.set(warp.agent, warp.clock.of(warp.agent) + 1); }
+
+// --- mbarrier.cpp
+void arrive(Cluster& cluster, Cta& cta, Mbarrier& barrier, uint32_t count, const Clock* release, const Warp* warp,
+            const Instruction* in);
+void expect_bytes(Mbarrier& barrier, int64_t bytes);
+void complete_bytes(Cluster& cluster, Cta& cta, Mbarrier& barrier, int64_t bytes);
+/// The barrier at a place, checked for being initialised and visible; `remote` also asks for the fence after init.
+Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& known, const Warp* warp,
+                     const Instruction* in, bool remote);
+// --- bulk.cpp
+bool bulk_done(const Warp& warp, const Wait& wait);
+// --- small_copy.cpp
+bool small_copies_done(const Warp& warp, uint32_t lane, uint32_t last);
+// --- tensor memory
+bool tensor_columns_free(const Warp& warp, uint32_t columns);
+bool tensor_moves_done(const Warp& warp, bool stores);
+uint32_t tensor_loads_waited(const Warp& warp);
+void check_deallocated(Cta& cta);
+
+// --- hazards.cpp
+/// Record a hazard at the current instruction of `warp` (or `instruction`). Throws HazardStop when hazards are errors.
+void report(Cluster& cluster, const char* kind, const std::string& message, const Warp* warp,
+            const Instruction* instruction = nullptr);
+[[noreturn]] void stop(Cluster& cluster, const char* kind, const std::string& message, const Warp* warp,
+                       const Instruction* instruction = nullptr);
+std::string describe_warp(const Warp& warp);
+std::string describe_barriers(const Cluster& cluster);
+std::string hex(uint64_t value);
+
+}  // namespace deep_gemm::simulator

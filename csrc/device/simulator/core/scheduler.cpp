@@ -1,0 +1,431 @@
+// Runs the warps of a cluster: fragments of diverged warps, blocking, asynchronous events, deadlock.
+#include <optional>
+
+#include "../../../util/interrupt.hpp"
+#include "../../../util/require.hpp"
+#include "../memory/memory.hpp"
+#include "dice.hpp"
+#include "execute.hpp"
+
+namespace deep_gemm::simulator {
+
+void finish_cluster_barrier(Cluster& cluster);  // barrier.cpp
+
+void lanes_met(Warp& warp) {
+    if (!warp.unsynced_lanes) return;
+    warp.sync_tick = warp.clock.of(warp.agent);
+    if (warp.small_copies) warp.small_copies_met = warp.clock.of(warp.small_copies->agent);
+    warp.unsynced_lanes = 0;
+    tick(warp);
+}
+
+Step branch(Warp& warp, uint32_t taken, uint32_t target) {
+    if (taken == warp.lanes) {
+        warp.pc = target;
+        return Step::jumped;
+    }
+    warp.lanes &= ~taken;
+    ++warp.pc;
+    warp.fragments.push_back({target, taken, {}, 0});
+    return Step::jumped;
+}
+
+void exit_lanes(Warp& warp, uint32_t lanes) {
+    warp.exited |= lanes;
+    warp.lanes &= ~lanes;
+    ++warp.cluster->progress;
+}
+
+namespace {
+
+constexpr uint64_t kHangInstructions = 8'000'000;  // without any store, arrival or copy: nothing will ever happen
+
+bool runnable(const Warp& warp, const Fragment& fragment) {
+    const Wait& wait = fragment.wait;
+    switch (wait.kind) {
+        case Wait::Kind::none:
+            return true;
+        case Wait::Kind::gather:
+            return false;  // another fragment must come here first
+        case Wait::Kind::named_barrier:
+            return warp.cta->barriers[wait.address].generation > wait.value;
+        case Wait::Kind::cluster_barrier:
+            return warp.cluster->cluster_barrier.generation > wait.value;
+        case Wait::Kind::mbarrier:
+            return wait.latched || wait.timed_out;
+        case Wait::Kind::wgmma:
+            return warp.cta->warpgroups[warp.index / 4].executed >= wait.value;
+        case Wait::Kind::bulk:
+            return bulk_done(warp, wait);
+        case Wait::Kind::small_copies:
+            return small_copies_done(warp, wait.lane, uint32_t(wait.value));
+        case Wait::Kind::tensor_columns:
+            return tensor_columns_free(warp, uint32_t(wait.value));
+        case Wait::Kind::tensor_moves:
+            return tensor_moves_done(warp, wait.value != 0);
+        case Wait::Kind::registers:
+            return warp.cta->free_registers >= wait.value;
+        case Wait::Kind::sleep:
+            return warp.cluster->time >= wait.value;
+        case Wait::Kind::poll:
+            return wait.timed_out || warp.cluster->progress > wait.value;
+    }
+    return false;
+}
+
+bool runnable(const Warp& warp) {
+    for (const auto& fragment : warp.fragments)
+        if (runnable(warp, fragment)) return true;
+    return false;
+}
+
+void leave_fragment(Warp& warp) {
+    Fragment& fragment = warp.fragments[warp.current];
+    fragment.pc = warp.pc;
+    fragment.lanes = warp.lanes;
+}
+
+void enter_fragment(Warp& warp, size_t index) {
+    Fragment& fragment = warp.fragments[index];
+    warp.current = index;
+    warp.pc = fragment.pc;
+    warp.lanes = fragment.lanes;
+    warp.resuming = fragment.wait.kind != Wait::Kind::none && fragment.wait.kind != Wait::Kind::gather;
+    warp.wait = fragment.wait;
+    fragment.wait = {};
+}
+
+/// Join fragments that stand at the same place. Those that wait for something else than each other stay apart.
+void merge(Warp& warp) {
+    auto& fragments = warp.fragments;
+    for (size_t i = 0; i < fragments.size(); ++i)
+        for (size_t j = i + 1; j < fragments.size();) {
+            const auto may = [](const Fragment& f) {
+                return f.wait.kind == Wait::Kind::none || f.wait.kind == Wait::Kind::gather;
+            };
+            if (fragments[i].pc == fragments[j].pc && may(fragments[i]) && may(fragments[j])) {
+                fragments[i].lanes |= fragments[j].lanes;
+                fragments[i].wait = {};
+                fragments[i].turns = 0;
+                fragments.erase(fragments.begin() + long(j));
+            } else {
+                ++j;
+            }
+        }
+}
+
+/// The fragment to run next: the one furthest behind, so that the others can catch up; -1 if all wait.
+int choose_fragment(const Warp& warp) {
+    int best = -1;
+    for (size_t i = 0; i < warp.fragments.size(); ++i)
+        if (runnable(warp, warp.fragments[i])) {
+            const auto order = [&](size_t f) { return std::pair(warp.fragments[f].turns, warp.fragments[f].pc); };
+            if (best < 0 || order(i) < order(size_t(best))) best = int(i);
+        }
+    return best;
+}
+
+// bar.warp.sync may be met at different places: lanes of its mask that all stand at one of them go on.
+void release_warp_syncs(Warp& warp) {
+    for (auto& fragment : warp.fragments) {
+        if (fragment.wait.kind != Wait::Kind::gather) continue;
+        const Instruction& in = warp.entry->code[fragment.pc];
+        if (in.gather != Gather::members || in.d.present || in.e.present) continue;
+        const uint32_t members = warp.row<uint32_t>(in.x)[std::countr_zero(fragment.lanes)] & warp.alive();
+        uint32_t standing = 0;
+        for (const auto& other : warp.fragments) {
+            const Instruction& there = warp.entry->code[other.pc];
+            if (other.wait.kind == Wait::Kind::gather && there.gather == Gather::members && !there.d.present &&
+                !there.e.present)
+                standing |= other.lanes;
+        }
+        if ((members & ~standing) == 0) {
+            for (auto& other : warp.fragments)
+                if (other.lanes & members && other.wait.kind == Wait::Kind::gather) {
+                    ++other.pc;
+                    other.wait = {};
+                }
+            lanes_met(warp);
+            return;
+        }
+    }
+}
+
+void check_pending(Warp& warp, const Effects& effects) {
+    const auto check = [&](const Operand& operand, const char* what) {
+        if (operand.id < warp.pending_register.size() && warp.pending_register[operand.id] > warp.wgmma_waited) {
+            report(*warp.cluster, "wgmma wait",
+                   concat("a register of a wgmma that is still in flight is ", what,
+                          ": wgmma.wait_group must come first"),
+                   &warp);
+            warp.pending_register[operand.id] = 0;
+        }
+    };
+    for (const auto& operand : effects.reads) check(operand, "read");
+    for (const auto& operand : effects.writes) check(operand, "written");
+}
+
+void check_loading(Warp& warp, const Effects& effects) {
+    const uint32_t waited = tensor_loads_waited(warp);
+    const auto check = [&](const Operand& operand, const char* what) {
+        if (operand.id >= warp.loading_register.size() || warp.loading_register[operand.id] <= waited) return;
+        report(*warp.cluster, "tensor wait",
+               concat("a register that tcgen05.ld writes is ", what, ": tcgen05.wait::ld must come first"), &warp);
+        warp.loading_register[operand.id] = 0;
+    };
+    for (const auto& operand : effects.reads) check(operand, "read");
+    for (const auto& operand : effects.writes) check(operand, "written");
+}
+
+void propagate_taint(Warp& warp, const Instruction& in, const Effects& effects, uint32_t lanes) {
+    uint32_t bad = 0;
+    if (in.is_select) {
+        const uint32_t chosen = warp.predicate(in.c);
+        bad = (tainted_lanes(warp, in.a) & chosen) | (tainted_lanes(warp, in.b) & ~chosen) | tainted_lanes(warp, in.c);
+    } else {
+        for (const auto& operand : effects.reads) bad |= tainted_lanes(warp, operand);
+    }
+    for (const auto& operand : effects.writes)
+        if (operand.id < warp.tainted.size())
+            warp.tainted[operand.id] = (warp.tainted[operand.id] & ~lanes) | (bad & lanes);
+}
+
+enum class Gathered { yes, skip, no };
+
+/// May this instruction execute now, given who is here?
+Gathered gather(Warp& warp, const Instruction& in, uint32_t lanes) {
+    if (in.gather == Gather::warp) {
+        if (lanes == warp.alive()) return Gathered::yes;
+        if (lanes == 0) return Gathered::skip;
+        if (lanes != warp.lanes)
+            stop(*warp.cluster, "convergence",
+                 "an .aligned instruction has a guard that differs between the lanes of the warp", &warp);
+        return Gathered::no;
+    }
+    if (lanes == 0) return Gathered::skip;
+    const uint32_t members = warp.row<uint32_t>(in.x)[std::countr_zero(lanes)];
+    if (!(members >> std::countr_zero(lanes) & 1))
+        stop(*warp.cluster, "convergence",
+             concat("lane ", std::countr_zero(lanes), " is not in its own member mask ", hex(members)), &warp);
+    return members & warp.alive() & ~lanes ? Gathered::no : Gathered::yes;
+}
+
+/// The time at which the first sleeper wakes; none where nobody sleeps.
+std::optional<uint64_t> first_to_wake(const Cluster& cluster) {
+    std::optional<uint64_t> first;
+    for (const Warp* warp : cluster.warps)
+        for (const auto& fragment : warp->fragments)
+            if (fragment.wait.kind == Wait::Kind::sleep)
+                first = std::min(first.value_or(fragment.wait.value), fragment.wait.value);
+    return first;
+}
+
+/// Run one warp until it blocks, ends, or has executed `budget` instructions.
+void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
+    const Entry& entry = *warp.entry;
+    const Instruction* code = entry.code.data();
+    merge(warp);
+    int chosen = choose_fragment(warp);
+    if (chosen < 0) return;
+    enter_fragment(warp, size_t(chosen));
+    while (budget-- > 0) {
+        const Instruction& in = code[warp.pc];
+        uint32_t lanes = warp.lanes;
+        if (in.guard.present) {
+            lanes &= warp.predicate(in.guard);
+            if (warp.any_tainted && in.is_branch && warp.tainted[in.guard.id] & warp.lanes) {
+                report(cluster, "uninitialised", "a branch depends on shared memory that was never written", &warp);
+                warp.tainted[in.guard.id] = 0;
+            }
+        }
+        Step step = Step::next;
+        if (lanes == 0 && in.gather == Gather::none) {
+            ++warp.pc;
+        } else {
+            bool execute = true;
+            if (in.gather != Gather::none) {
+                const Gathered gathered = gather(warp, in, lanes);
+                if (gathered == Gathered::skip) execute = false;
+                if (gathered == Gathered::no) {
+                    warp.wait = {};
+                    warp.wait.kind = Wait::Kind::gather;
+                    step = Step::blocked;
+                    execute = false;
+                }
+            }
+            if (execute) {
+                ++warp.executed;
+                ++cluster.time;
+                ++cluster.counts[warp.pc];
+                if (entry.has_wgmma && !in.is_wgmma) {
+                    const Effects& effects = entry.effects[warp.pc];
+                    if (warp.wgmma_issued > warp.wgmma_waited) check_pending(warp, effects);
+                    if (!in.is_move)
+                        for (const auto& operand : effects.writes) warp.written_register[operand.id] = warp.executed;
+                }
+                if (entry.has_tensor_load && warp.tensor) check_loading(warp, entry.effects[warp.pc]);
+                if (warp.any_tainted && !in.sets_taint) propagate_taint(warp, in, entry.effects[warp.pc], lanes);
+                if (in.gather == Gather::members) {
+                    // Lanes with different member masks are different groups.
+                    for (uint32_t left = lanes; left;) {
+                        const uint32_t members = warp.row<uint32_t>(in.x)[std::countr_zero(left)] & left;
+                        step = in.execute(warp, in, members);
+                        left &= ~members;
+                    }
+                } else {
+                    step = in.execute(warp, in, lanes);
+                }
+            }
+            if (step == Step::next)
+                ++warp.pc;
+            else if (step == Step::exited && warp.lanes)
+                ++warp.pc, step = Step::jumped;
+        }
+        if (step == Step::next) {
+            warp.resuming = false;
+            if (warp.fragments.size() == 1) continue;
+        }
+        if (step == Step::jumped && warp.fragments.size() == 1) {
+            warp.resuming = false;
+            if (cluster.launch->stop.load(std::memory_order_relaxed)) throw HazardStop{};
+            continue;
+        }
+        // The slow path: diverged, blocked or gone.
+        if (step == Step::exited) {
+            warp.fragments.erase(warp.fragments.begin() + long(warp.current));
+            for (auto& fragment : warp.fragments)  // a rendezvous may be complete without the lanes that left
+                if (fragment.wait.kind == Wait::Kind::gather) fragment.wait = {};
+            if (warp.fragments.empty()) return;
+        } else {
+            leave_fragment(warp);
+            if (step == Step::blocked) {
+                warp.fragments[warp.current].wait = warp.wait;
+                if (warp.wait.kind == Wait::Kind::gather) release_warp_syncs(warp);
+            } else if (warp.resuming && step == Step::next) {
+                warp.resuming = false;
+            }
+        }
+        merge(warp);
+        chosen = choose_fragment(warp);
+        if (chosen < 0) return;
+        enter_fragment(warp, size_t(chosen));
+    }
+    leave_fragment(warp);
+    // Lanes elsewhere may have what this fragment spins for: let them go first next time.
+    ++warp.fragments[warp.current].turns;
+}
+
+void finish_warp(Cluster& cluster, Warp& warp) {
+    if (!warp.bulk_open.empty())
+        report(cluster, "early exit",
+               concat(describe_warp(warp), " exits without waiting for its bulk copies that read shared memory"),
+               &warp);
+    if (warp.wgmma_issued > warp.wgmma_waited)
+        report(cluster, "early exit",
+               concat(describe_warp(warp), " exits while its wgmma instructions are not waited for"), &warp);
+    Cta& cta = *warp.cta;
+    cta.exit_clock.join(warp.clock);
+    if (--cta.live_warps == 0) {
+        cta.exited = true;
+        check_deallocated(cta);
+        for (const auto& [agent, last] : cta.tensor_users)
+            if (last > cta.exit_clock.of(agent))
+                report(cluster, "early exit",
+                       concat("block ", cta.rank, " exits while ", cluster.agent_names[agent],
+                              " that works on its memory is not waited for"),
+                       nullptr);
+        for (const auto& barrier : cta.mbarriers)
+            if (cta.find_mbarrier(barrier->address) == barrier.get() &&
+                barrier->last_write > cta.exit_clock.of(barrier->agent))
+                report(cluster, "early exit",
+                       concat("block ", cta.rank, " exits without waiting for the copies that complete on mbarrier ",
+                              hex(barrier->address)),
+                       nullptr, barrier->last_copy);
+    }
+    finish_cluster_barrier(cluster);
+}
+
+}  // namespace
+
+void Cluster::defer(Event event) {
+    if (launch->options.schedule == Schedule::eager) return event.fire();
+    events.push_back(std::make_unique<Event>(std::move(event)));
+}
+
+void Cluster::fire(size_t index) {
+    auto event = std::move(events[index]);
+    events.erase(events.begin() + long(index));
+    event->fire();
+}
+
+Agent Cluster::new_agent(std::string name) {
+    agent_names.push_back(std::move(name));
+    return next_agent++;
+}
+
+void Cluster::run() {
+    const Schedule schedule = launch->options.schedule;
+    const bool shuffled = schedule == Schedule::random;
+    std::mt19937_64& random = dice->next;
+    size_t next = 0, live = warps.size();
+    std::vector<bool> done(warps.size());
+    int idle_rounds = 0;
+    uint64_t idle_progress = ~uint64_t(0), last_progress = 0, quiet = 0;
+    while (live > 0) {
+        if (launch->stop.load(std::memory_order_relaxed)) throw HazardStop{};
+        check_interrupt_now_and_then();
+        if (shuffled && !events.empty() && random() % 4 == 0) fire(random() % events.size());
+        // A random start, then the first that can run.
+        const size_t start = shuffled ? random() % warps.size() : next;
+        Warp* warp = nullptr;
+        for (size_t i = 0; i < warps.size(); ++i) {
+            const size_t at = (start + i) % warps.size();
+            if (!done[at] && runnable(*warps[at])) {
+                warp = warps[at];
+                next = at + 1;
+                break;
+            }
+        }
+        if (warp) {
+            const uint64_t before = warp->executed;
+            const uint64_t budget = shuffled ? 1 + random() % (random() % 4 ? 24 : 400) : 20000;
+            run_warp(*this, *warp, budget);
+            if (warp->fragments.empty()) {
+                done[warp->agent] = true;
+                --live;
+                finish_warp(*this, *warp);
+            }
+            quiet = progress == last_progress ? quiet + (warp->executed - before) : 0;
+            last_progress = progress;
+            if (quiet > kHangInstructions)
+                stop(*this, "deadlock",
+                     concat("warps run in circles: ", quiet, " instructions without a store, an arrival or a copy"),
+                     warp);
+            continue;
+        }
+        if (!events.empty()) {
+            fire(shuffled ? random() % events.size() : 0);
+            continue;
+        }
+        if (const auto wakes = first_to_wake(*this)) {
+            time = *wakes;
+            continue;
+        }
+        // Nothing can run. Let polling waits time out a few times, in case the kernel does something else then.
+        if (progress != idle_progress) idle_rounds = 0;
+        idle_progress = progress;
+        bool polled = false;
+        for (Warp* waiting : warps)
+            for (auto& fragment : waiting->fragments)
+                if (fragment.wait.kind == Wait::Kind::poll || fragment.wait.kind == Wait::Kind::mbarrier)
+                    polled = fragment.wait.timed_out = true;
+        if (!polled || ++idle_rounds > 3) {
+            for (Warp* waiting : warps)
+                for (auto& fragment : waiting->fragments) fragment.wait.timed_out = false;
+            stop(*this, "deadlock", "no warp can go on and no asynchronous work is under way", nullptr);
+        }
+    }
+    while (!events.empty()) fire(shuffled ? random() % events.size() : 0);
+}
+
+}  // namespace deep_gemm::simulator

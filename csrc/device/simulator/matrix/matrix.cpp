@@ -1,0 +1,124 @@
+// ldmatrix, stmatrix, movmatrix: 8x8 matrices of 16-bit elements between shared memory and the lanes of a warp.
+#include <cstring>
+
+#include "../core/execute.hpp"
+#include "../memory/memory.hpp"
+
+namespace deep_gemm::simulator {
+
+namespace {
+
+constexpr uint32_t kTranspose = 1, kGeneric = 2;
+
+Place row_place(Warp& w, const Instruction& in, unsigned lane, bool write) {
+    const uint64_t address = read_any(w, in.a, lane) + uint64_t(in.displacement);
+    const Place place = resolve(w, in.flags & kGeneric ? Space::generic : Space::shared_cta, address, 16, write, lane);
+    if (place.data && !place.cta)
+        report(*w.cluster, "out of bounds", "ldmatrix and stmatrix work on shared memory", &w);
+    return place.cta ? place : Place{};
+}
+
+// Matrix i takes its eight row addresses from lanes 8i to 8i+7; lane l holds elements (l/4, 2(l%4)) and the next one.
+Step load_matrix(Warp& w, const Instruction& in, uint32_t) {
+    const auto& targets = in.extra->d;
+    for (unsigned i = 0; i < targets.size(); ++i) {
+        uint16_t rows[8][8];
+        bool bad[8] = {};
+        for (unsigned r = 0; r < 8; ++r) {
+            const Place place = row_place(w, in, 8 * i + r, false);
+            std::memset(rows[r], 0xff, 16);
+            if (!place.cta) continue;
+            bad[r] = !shared_read(w, *place.cta, place.offset, 16);
+            std::memcpy(rows[r], place.data, 16);
+        }
+        uint32_t tainted = 0;
+        auto* d = w.row<uint32_t>(targets[i]);
+        for (unsigned lane = 0; lane < kLanes; ++lane) {
+            const unsigned major = lane / 4, minor = 2 * (lane % 4);
+            if (in.flags & kTranspose) {
+                d[lane] = uint32_t(rows[minor + 1][major]) << 16 | rows[minor][major];
+                tainted |= uint32_t(bad[minor] || bad[minor + 1]) << lane;
+            } else {
+                d[lane] = uint32_t(rows[major][minor + 1]) << 16 | rows[major][minor];
+                tainted |= uint32_t(bad[major]) << lane;
+            }
+        }
+        if (tainted) mark_tainted(w, targets[i], tainted);
+    }
+    return Step::next;
+}
+
+Step store_matrix(Warp& w, const Instruction& in, uint32_t) {
+    const auto& values = in.extra->b;
+    for (unsigned i = 0; i < values.size(); ++i) {
+        uint16_t rows[8][8];
+        bool bad[8] = {};
+        const auto* value = w.row<uint32_t>(values[i]);
+        const uint32_t tainted = tainted_lanes(w, values[i]);
+        for (unsigned lane = 0; lane < kLanes; ++lane) {
+            const unsigned major = lane / 4, minor = 2 * (lane % 4);
+            const bool is_bad = tainted >> lane & 1;
+            if (in.flags & kTranspose) {
+                rows[minor][major] = uint16_t(value[lane]), rows[minor + 1][major] = uint16_t(value[lane] >> 16);
+                bad[minor] |= is_bad, bad[minor + 1] |= is_bad;
+            } else {
+                rows[major][minor] = uint16_t(value[lane]), rows[major][minor + 1] = uint16_t(value[lane] >> 16);
+                bad[major] |= is_bad;
+            }
+        }
+        for (unsigned r = 0; r < 8; ++r) {
+            const Place place = row_place(w, in, 8 * i + r, true);
+            if (!place.cta) continue;
+            shared_write(w, *place.cta, place.offset, 16, !bad[r]);
+            std::memcpy(place.data, rows[r], 16);
+        }
+    }
+    w.unsynced_lanes = kAllLanes;
+    ++w.cluster->progress;
+    return Step::next;
+}
+
+void decode_matrix(Decoder& decoder) {
+    const bool is_load = decoder.mnemonic() == "ldmatrix";
+    if (!decoder.mod("sync") || !decoder.mod("aligned")) decoder.error(".sync.aligned expected");
+    if (!decoder.mod("m8n8")) decoder.error("only m8n8 of 16-bit elements is supported");
+    const auto number = decoder.one_of({"x1", "x2", "x4"});
+    if (decoder.mod("trans")) decoder.out.flags |= kTranspose;
+    if (decoder.one_of({"shared::cta", "shared"}).empty()) decoder.out.flags |= kGeneric;
+    if (!decoder.mod("b16")) decoder.error("only .b16 is supported");
+    decoder.out.a = decoder.address(decoder.node(is_load ? 1 : 0), decoder.out.displacement);
+    auto& list = is_load ? decoder.extra().d : decoder.extra().b;
+    list = is_load ? decoder.dests(decoder.node(0), Type::b32) : decoder.sources(decoder.node(1), Type::b32);
+    if (number.empty() || list.size() != size_t(number[1] - '0'))
+        decoder.error("the number of registers is not the number of matrices");
+    decoder.out.gather = Gather::warp;
+    decoder.set(is_load ? load_matrix : store_matrix);
+}
+
+Step transpose_matrix(Warp& w, const Instruction& in, uint32_t) {
+    uint16_t rows[8][8];
+    for (unsigned lane = 0; lane < kLanes; ++lane) {
+        const uint32_t value = w.row<uint32_t>(in.a)[lane];
+        rows[lane / 4][2 * (lane % 4)] = uint16_t(value), rows[lane / 4][2 * (lane % 4) + 1] = uint16_t(value >> 16);
+    }
+    for (unsigned lane = 0; lane < kLanes; ++lane)
+        w.row<uint32_t>(in.d)[lane] =
+            uint32_t(rows[2 * (lane % 4) + 1][lane / 4]) << 16 | rows[2 * (lane % 4)][lane / 4];
+    return Step::next;
+}
+void decode_movmatrix(Decoder& decoder) {
+    decoder.ignore({"sync", "aligned", "m8n8", "trans", "b16"});
+    decoder.out.d = decoder.dest(0, Type::b32);
+    decoder.out.a = decoder.source(1, Type::b32);
+    decoder.out.gather = Gather::warp;
+    decoder.set(transpose_matrix);
+}
+
+}  // namespace
+
+void add_matrix(DecodeTable& table) {
+    table["ldmatrix"] = table["stmatrix"] = decode_matrix;
+    table["movmatrix"] = decode_movmatrix;
+}
+
+}  // namespace deep_gemm::simulator

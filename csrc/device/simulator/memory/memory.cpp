@@ -1,0 +1,357 @@
+// Loads and stores, and where addresses lead.
+#include "memory.hpp"
+
+#include "../../../util/require.hpp"
+#include "../core/execute.hpp"
+
+namespace deep_gemm::simulator {
+
+void decode_st_async(Decoder& decoder);  // bulk.cpp
+
+const Extent* find_extent(const LaunchState& launch, uint64_t address) {
+    const auto& extents = launch.extents;
+    auto after = std::upper_bound(extents.begin(), extents.end(), address,
+                                  [](uint64_t a, const Extent& e) { return a < reinterpret_cast<uint64_t>(e.data); });
+    // Extents may overlap (a tensor and a view of it): look back a little.
+    for (int back = 0; back < 16 && after != extents.begin(); ++back) {
+        --after;
+        if (address < reinterpret_cast<uint64_t>(after->data) + after->bytes) return &*after;
+    }
+    return nullptr;
+}
+
+char* global_range(Cluster& cluster, uint64_t address, uint64_t bytes, bool write, const Warp* warp,
+                   const Instruction* in) {
+    const auto& extents = cluster.launch->extents;
+    const Extent* nearest = nullptr;
+    bool read_only = false;
+    for (const Extent& extent : extents) {
+        const uint64_t start = reinterpret_cast<uint64_t>(extent.data);
+        if (start > address) break;
+        if (address + bytes <= start + extent.bytes) {
+            if (!write || extent.writable) return reinterpret_cast<char*>(address);
+            read_only = true;
+        }
+        nearest = &extent;
+    }
+    report(cluster, "out of bounds",
+           concat("global memory ", hex(address), " (", bytes, " bytes) is ", write ? "written" : "read",
+                  read_only ? " but the tensor '" : ", ",
+                  read_only ? concat(nearest->name, "' is an input")
+                  : nearest ? concat("which is ", address - reinterpret_cast<uint64_t>(nearest->data), " bytes into '",
+                                     nearest->name, "' of ", nearest->bytes, " bytes")
+                            : std::string("which belongs to no tensor of the launch")),
+           warp, in);
+    return nullptr;
+}
+
+Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, bool own_only, const char* what) {
+    Cluster& cluster = *warp.cluster;
+    const uint32_t rank = address >> kRankShift, offset = address & ((1u << kRankShift) - 1);
+    if (rank >= cluster.ctas.size() || (own_only && rank != warp.cta->rank)) {
+        report(cluster, "out of bounds",
+               concat(what, ": shared address ", hex(address), " is in block ", rank,
+                      rank < cluster.ctas.size() ? " of the cluster, but this instruction reaches only its own block"
+                                                 : ", which does not exist"),
+               &warp);
+        return {};
+    }
+    Cta& cta = *cluster.ctas[rank];
+    if (offset < kReservedShared || uint64_t(offset) + bytes > cta.shared.size()) {
+        report(cluster, "out of bounds",
+               concat(what, ": shared address ", hex(address), " (", bytes, " bytes) is outside [",
+                      hex(kReservedShared), ", ", hex(cta.shared.size()), ") of block ", rank),
+               &warp);
+        return {};
+    }
+    return {cta.shared.data() + offset, &cta, offset};
+}
+
+Place resolve(Warp& warp, Space space, uint64_t address, uint32_t bytes, bool write, unsigned lane) {
+    if (address % bytes)
+        report(*warp.cluster, "misaligned",
+               concat(write ? "store of " : "load of ", bytes, " bytes at ", hex(address),
+                      ", which is not aligned to them"),
+               &warp);
+    if (space == Space::generic) {
+        const uint64_t window = address & kWindowMask;
+        if (window == kSharedWindow)
+            space = Space::shared_cluster, address = uint32_t(address);
+        else if (window == kLocalWindow)
+            space = Space::local, address &= ~kWindowMask;
+        else
+            space = Space::global;
+    }
+    switch (space) {
+        case Space::shared_cta:
+            return shared_place(warp, uint32_t(address), bytes, true, write ? "store" : "load");
+        case Space::shared_cluster:
+            return shared_place(warp, uint32_t(address), bytes, false, write ? "store" : "load");
+        case Space::local:
+            if (address + bytes > warp.entry->local_bytes) {
+                report(*warp.cluster, "out of bounds",
+                       concat("local address ", hex(address), " is beyond the thread's ", warp.entry->local_bytes,
+                              " bytes"),
+                       &warp);
+                return {};
+            }
+            return {warp.local.data() + size_t(lane) * warp.entry->local_bytes + address};
+        case Space::param:
+            if (address + bytes > warp.cluster->launch->param_storage.size()) {
+                report(*warp.cluster, "out of bounds",
+                       concat("parameter offset ", address, " is beyond the parameters"), &warp);
+                return {};
+            }
+            return {warp.cluster->launch->params + address};
+        default:
+            return {global_range(*warp.cluster, address, bytes, write, &warp, nullptr)};
+    }
+}
+
+namespace {
+
+struct Access {
+    Space space;
+    unsigned element_bytes, elements;
+    bool sign_extend, acquire, release, ordered;  // ordered: volatile, relaxed ... : the program synchronises with it
+};
+
+Access unpack(const Instruction& in) {
+    return {Space(in.flags & 15),     in.flags >> 4 & 31,       in.flags >> 9 & 15,      bool(in.flags >> 13 & 1),
+            bool(in.flags >> 14 & 1), bool(in.flags >> 15 & 1), bool(in.flags >> 16 & 1)};
+}
+
+void count_conflicts(Warp& warp, const uint32_t* offsets, uint32_t lanes, unsigned bytes) {
+    auto& statistics = warp.cluster->statistics;
+    ++statistics.shared_accesses;
+    const unsigned group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;  // lanes served together
+    for (unsigned start = 0; start < kLanes; start += group) {
+        uint32_t words[32][8];
+        uint8_t counts[32] = {};
+        unsigned worst = 1;
+        for (unsigned lane = start; lane < start + group; ++lane) {
+            if (!(lanes >> lane & 1)) continue;
+            for (unsigned part = 0; part < std::max(1u, bytes / 4); ++part) {
+                const uint32_t word = offsets[lane] / 4 + part, bank = word % 32;
+                bool known = false;
+                for (unsigned i = 0; i < std::min<unsigned>(counts[bank], 8); ++i) known |= words[bank][i] == word;
+                if (known) continue;
+                if (counts[bank] < 8) words[bank][counts[bank]] = word;
+                worst = std::max<unsigned>(worst, ++counts[bank]);
+            }
+        }
+        statistics.bank_conflicts += worst - 1;
+    }
+}
+
+uint64_t load_element(const char* data, unsigned bytes, bool sign_extend, unsigned register_bytes) {
+    uint64_t value = 0;
+    __builtin_memcpy(&value, data, bytes);
+    if (sign_extend && bytes < register_bytes) {
+        const unsigned shift = 64 - bytes * 8;
+        value = uint64_t(int64_t(value << shift) >> shift);
+        if (bytes == 2 && register_bytes == 4) value &= 0xffffffffu;
+    }
+    return value;
+}
+
+Step load(Warp& w, const Instruction& in, uint32_t lanes) {
+    const Access access = unpack(in);
+    const auto& targets = in.extra->d;
+    const unsigned bytes = access.element_bytes * access.elements;
+    if (access.acquire) w.clock.join(w.cluster->sync_clock);
+    uint32_t shared_lanes = 0, offsets[kLanes];
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const unsigned lane = std::countr_zero(left);
+        const uint64_t address = read_any(w, in.a, lane) + uint64_t(in.displacement);
+        const Place place = resolve(w, access.space, address, bytes, false, lane);
+        bool good = true;
+        if (place.cta) {
+            shared_lanes |= 1u << lane;
+            offsets[lane] = place.offset;
+            good = shared_read(w, *place.cta, place.offset, bytes, access.ordered);
+        }
+        for (size_t e = 0; e < access.elements; ++e) {
+            if (!good && !initialised(*place.cta, place.offset + e * access.element_bytes, access.element_bytes))
+                mark_tainted(w, targets[e], 1u << lane);
+            if (access.element_bytes == 16) {
+                uint64_t pair[2] = {~uint64_t(0), ~uint64_t(0)};
+                if (place.data) __builtin_memcpy(pair, place.data + 16 * e, 16);
+                __builtin_memcpy(w.row<char>(targets[e]) + lane * 16, pair, 16);
+                continue;
+            }
+            const uint64_t value = place.data ? load_element(place.data + e * access.element_bytes,
+                                                             access.element_bytes, access.sign_extend, targets[e].bytes)
+                                              : ~uint64_t(0);
+            write_any(w, targets[e], lane, value);
+        }
+    }
+    if (shared_lanes)
+        count_conflicts(w, offsets, shared_lanes, bytes);
+    else if (access.space == Space::global || access.space == Space::generic)
+        w.cluster->statistics.global_load_bytes += uint64_t(bytes) * std::popcount(lanes);
+    return Step::next;
+}
+
+Step store(Warp& w, const Instruction& in, uint32_t lanes) {
+    const Access access = unpack(in);
+    const auto& values = in.extra->b;
+    const unsigned bytes = access.element_bytes * access.elements;
+    if (access.release) w.cluster->sync_clock.join(w.clock);
+    uint32_t shared_lanes = 0, offsets[kLanes], bad = 0;
+    for (const auto& value : values) bad |= tainted_lanes(w, value);
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const unsigned lane = std::countr_zero(left);
+        const uint64_t address = read_any(w, in.a, lane) + uint64_t(in.displacement);
+        const Place place = resolve(w, access.space, address, bytes, true, lane);
+        if (!place.data) continue;
+        if (place.cta) {
+            shared_lanes |= 1u << lane;
+            offsets[lane] = place.offset;
+            shared_write(w, *place.cta, place.offset, bytes, !(bad >> lane & 1), access.ordered);
+            if (bad >> lane & 1)
+                for (size_t e = 0; e < access.elements; ++e)
+                    if (!(tainted_lanes(w, values[e]) >> lane & 1))
+                        mark_initialised(*place.cta, place.offset + e * access.element_bytes, access.element_bytes);
+        } else if (bad >> lane & 1 && access.space != Space::local) {
+            report(*w.cluster, "uninitialised",
+                   concat("a value that comes from shared or tensor memory nobody wrote is stored to global memory ",
+                          hex(address)),
+                   &w);
+        }
+        for (size_t e = 0; e < access.elements; ++e) {
+            if (access.element_bytes == 16) {
+                __builtin_memcpy(place.data + 16 * e, w.row<char>(values[e]) + lane * 16, 16);
+                continue;
+            }
+            const uint64_t value = read_any(w, values[e], lane);
+            __builtin_memcpy(place.data + e * access.element_bytes, &value, access.element_bytes);
+        }
+    }
+    ++w.cluster->progress;
+    if (shared_lanes) {
+        count_conflicts(w, offsets, shared_lanes, bytes);
+        w.unsynced_lanes |= shared_lanes;
+    } else {
+        w.cluster->statistics.global_store_bytes += uint64_t(bytes) * std::popcount(lanes);
+    }
+    if (access.release) {
+        w.clock.set(w.agent, w.clock.of(w.agent) + 1);
+    }
+    return Step::next;
+}
+
+Space take_space(Decoder& decoder) {
+    const auto name = decoder.one_of({"shared::cta", "shared::cluster", "shared", "global", "local", "param::entry",
+                                      "param", "const"});
+    if (name == "shared::cluster") return Space::shared_cluster;
+    if (name.starts_with("shared")) return Space::shared_cta;
+    if (name == "local") return Space::local;
+    if (name.starts_with("param")) return Space::param;
+    return name.empty() ? Space::generic : Space::global;
+}
+
+void decode_access(Decoder& decoder, bool is_store) {
+    Instruction& out = decoder.out;
+    const auto order = decoder.one_of({"acquire", "release", "relaxed", "volatile", "weak", "mmio"});
+    if (order == "mmio") decoder.mod("relaxed");
+    decoder.one_of({"cta", "cluster", "gpu", "sys"});
+    const Space space = take_space(decoder);
+    const bool hint = decoder.has("L2::cache_hint");
+    decoder.ignore({"nc",
+                    "ca",
+                    "cg",
+                    "cs",
+                    "lu",
+                    "cv",
+                    "wb",
+                    "wt",
+                    "L1::evict_normal",
+                    "L1::evict_unchanged",
+                    "L1::evict_first",
+                    "L1::evict_last",
+                    "L1::no_allocate",
+                    "L2::evict_normal",
+                    "L2::evict_first",
+                    "L2::evict_last",
+                    "L2::cache_hint",
+                    "L2::64B",
+                    "L2::128B",
+                    "L2::256B",
+                    "unified"});
+    const auto vector = decoder.one_of({"v2", "v4", "v8"});
+    const unsigned elements = vector.empty() ? 1 : unsigned(vector[1] - '0');
+    const Type type = decoder.need_type();
+    const unsigned element_bytes = type_bytes(type);
+    const bool ordered =
+        order == "acquire" || order == "release" || order == "relaxed" || order == "volatile" || order == "mmio";
+    out.flags = uint32_t(space) | element_bytes << 4 | elements << 9 | uint32_t(is_signed(type)) << 13 |
+                uint32_t(order == "acquire" || order == "volatile") << 14 |
+                uint32_t(order == "release" || order == "volatile") << 15 | uint32_t(ordered) << 16;
+    const size_t value_operand = is_store ? 1 : 0, address_operand = is_store ? 0 : 1;
+    out.a = decoder.address(decoder.node(address_operand), out.displacement);
+    const Node& values = decoder.node(value_operand);
+    const auto add = [&](const Node& value) {
+        if (is_store)
+            decoder.extra().b.push_back(value.kind == Node::Kind::name
+                                            ? decoder.source_any(value, std::max(4u, element_bytes))
+                                            : decoder.source(value, type));
+        else
+            decoder.extra().d.push_back(decoder.dest_any(value, std::max(4u, element_bytes)));
+    };
+    if (values.kind == Node::Kind::vector)
+        for (const Node& value : values.children) add(value);
+    else
+        add(values);
+    const size_t given = is_store ? decoder.extra().b.size() : decoder.extra().d.size();
+    if (given != elements)
+        decoder.error(concat("the instruction moves ", elements, " elements, but ", given, " operands are given"));
+    for (const auto& operand : is_store ? decoder.extra().b : decoder.extra().d)
+        if (operand.bytes < element_bytes) decoder.error("a register is narrower than the element");
+    if (hint) decoder.source(2, Type::b64);
+    decoder.set(is_store ? store : load);
+}
+
+void decode_ld(Decoder& decoder) { decode_access(decoder, false); }
+void decode_st(Decoder& decoder) {
+    if (decoder.has("param")) {  // an argument of a call that will be refused or ignored when reached
+        decoder.consume_rest();
+        for (size_t i = 0; i < decoder.count(); ++i) decoder.node(i);
+        return decoder.set(nothing);
+    }
+    if (decoder.has("async")) {
+        return decode_st_async(decoder);
+    }
+    decode_access(decoder, true);
+}
+
+void decode_prefetch(Decoder& decoder) {
+    decoder.consume_rest();
+    int64_t displacement;
+    decoder.address(decoder.node(0), displacement);
+    decoder.set(nothing);
+}
+
+void decode_createpolicy(Decoder& decoder) {
+    decoder.consume_rest();
+    decoder.out.d = decoder.dest(0, Type::b64);
+    for (size_t i = 1; i < decoder.count(); ++i) {
+        const Node& node = decoder.node(i);
+        if (node.kind == Node::Kind::name) decoder.source_any(node, 4);
+    }
+    decoder.set([](Warp& w, const Instruction& in, uint32_t lanes) {
+        for_lanes(lanes, [&](unsigned i) { w.row<uint64_t>(in.d)[i] = 0; });
+        return Step::next;
+    });
+}
+
+}  // namespace
+
+void add_memory(DecodeTable& table) {
+    table["ld"] = table["ldu"] = decode_ld;
+    table["st"] = decode_st;
+    table["prefetch"] = decode_prefetch;
+    table["createpolicy"] = decode_createpolicy;
+}
+
+}  // namespace deep_gemm::simulator

@@ -1,0 +1,240 @@
+// cp.async.bulk.tensor: boxes of tensors, swizzles, what is out of range.
+#include <cstring>
+
+#include "../../../util/require.hpp"
+#include "copy_engine.hpp"
+#include "tensor_map.hpp"
+
+namespace deep_gemm::simulator {
+
+namespace {
+
+uint32_t swizzled(uint32_t address, int swizzle) {
+    constexpr uint32_t kMasks[] = {0, 1, 3, 7};
+    return address ^ ((address >> 7) & kMasks[swizzle]) << 4;
+}
+
+const StoredTensorMap* find_map(Warp& w, uint64_t address, unsigned rank) {
+    Cluster& cluster = *w.cluster;
+    const char* data = nullptr;
+    if (address % 64) {
+        report(cluster, "tensor map", concat("tensor map at ", hex(address), " is not aligned to 64 bytes"), &w);
+    } else if ((address & kWindowMask) == kSharedWindow) {
+        report(cluster, "tensor map", "a tensor map in shared memory must be copied to global memory first", &w);
+    } else {
+        data = global_range(cluster, address, sizeof(StoredTensorMap), false, &w, nullptr);
+    }
+    const auto* map = reinterpret_cast<const StoredTensorMap*>(data);
+    if (!map) return nullptr;
+    if (map->magic != kTensorMapMagic) {
+        report(cluster, "tensor map", concat("there is no tensor map at ", hex(address)), &w);
+        return nullptr;
+    }
+    if (map->rank != rank) {
+        report(cluster, "tensor map", concat("the tensor map has rank ", int(map->rank), ", the instruction ", rank),
+               &w);
+        return nullptr;
+    }
+    return map;
+}
+
+/// One box of a tensor: visits its 16-byte chunks with where they stand in global and in shared memory.
+struct Box {
+    StoredTensorMap map;
+    int32_t at[5] = {};
+
+    uint32_t inner_bytes() const { return map.box[0] * element(); }
+    uint32_t element() const { return element_bytes(TensorMapType(map.type)); }
+    uint32_t bytes() const {
+        uint32_t total = inner_bytes();
+        for (int i = 1; i < map.rank; ++i) total *= map.box[i];
+        return total;
+    }
+    // body(global address of the row's first in-range byte, shared offset of row, first and last in-range byte of row)
+    template <class Body>
+    void rows(Body&& body) const {
+        uint32_t index[5] = {};
+        const int64_t element_size = element();
+        uint32_t rows_total = 1;
+        for (int i = 1; i < map.rank; ++i) rows_total *= map.box[i];
+        const int64_t size0 = int64_t(map.sizes[0]);
+        const int64_t first = std::max<int64_t>(0, -int64_t(at[0])), end = std::min<int64_t>(map.box[0], size0 - at[0]);
+        for (uint32_t row = 0; row < rows_total; ++row) {
+            bool inside = first < end;
+            int64_t offset = int64_t(at[0]) * element_size;
+            for (int i = 1; i < map.rank; ++i) {
+                const int64_t coordinate = int64_t(at[i]) + index[i];
+                inside &= coordinate >= 0 && coordinate < int64_t(map.sizes[i]);
+                offset += coordinate * int64_t(map.strides[i - 1]);
+            }
+            body(map.address + uint64_t(offset), row * inner_bytes(), inside ? uint32_t(first * element_size) : 0u,
+                 inside ? uint32_t(end * element_size) : 0u);
+            for (int i = 1; i < map.rank; ++i) {
+                if (++index[i] < map.box[i]) break;
+                index[i] = 0;
+            }
+        }
+    }
+};
+
+// Copies between a row and shared memory go through the swizzle 16 bytes at a time.
+template <bool kToSharedMemory>
+void copy_row(Cta& cta, uint32_t base, int swizzle, uint32_t row, char* buffer, uint32_t bytes) {
+    for (uint32_t x = 0; x < bytes; x += 16) {
+        char* place = cta.shared.data() + swizzled(base + row + x, swizzle);
+        const uint32_t part = std::min(16u, bytes - x);
+        if (kToSharedMemory)
+            std::memcpy(place, buffer + x, part);
+        else
+            std::memcpy(buffer + x, place, part);
+    }
+}
+
+void load_box(Cta& cta, uint32_t destination, const Box& box) {
+    char row_buffer[1024];
+    const uint32_t inner = box.inner_bytes();
+    box.rows([&](uint64_t address, uint32_t row, uint32_t first, uint32_t end) {
+        std::memset(row_buffer, 0, inner);
+        if (first < end) std::memcpy(row_buffer + first, reinterpret_cast<const char*>(address) + first, end - first);
+        copy_row<true>(cta, destination, box.map.swizzle, row, row_buffer, inner);
+    });
+}
+
+Type reduce_type(TensorMapType type) {
+    switch (type) {
+        case TensorMapType::bf16:
+            return Type::bf16;
+        case TensorMapType::f16:
+            return Type::f16;
+        case TensorMapType::f32:
+            return Type::f32;
+        case TensorMapType::i32:
+            return Type::s32;
+        default:
+            return Type::none;
+    }
+}
+
+// A store writes whole 16-byte units, however few of their elements are in range (seen on an H200: rows of 130 BF16
+// were written to column 135). Where a row of this store ends: bytes from the box's first one.
+uint32_t written_end(const Box& box, uint32_t end) {
+    const int64_t start = int64_t(box.at[0]) * box.element(), row_end = int64_t(box.map.sizes[0]) * box.element();
+    if (start + end < row_end) return end;
+    return uint32_t(std::min<int64_t>(box.inner_bytes(), (row_end + 15) / 16 * 16 - start));
+}
+
+// Reports a store that writes past its rows. Returns the end of the memory that it may write: the kernel's memory is
+// ours too.
+uint64_t check_row_ends(Warp& w, const Box& box) {
+    const uint64_t limit = box.map.address + covered_bytes(box.map);
+    uint64_t last = limit;
+    uint32_t beyond = 0;
+    box.rows([&](uint64_t address, uint32_t, uint32_t first, uint32_t end) {
+        const uint32_t written = first < end ? written_end(box, end) : end;
+        if (written == end) return;
+        beyond = written - end;
+        last = std::max(last, address + written);
+    });
+    if (!beyond) return limit;
+    report(*w.cluster, "tensor store past the innermost extent",
+           concat("rows of ", box.map.sizes[0], " elements are ", box.map.sizes[0] * box.element(),
+                  " bytes, and the copy engine writes whole 16 bytes: ", beyond,
+                  " bytes behind each row are overwritten"),
+           &w);
+    return last == limit || global_range(*w.cluster, limit, last - limit, true, &w, nullptr) ? last : limit;
+}
+
+int32_t coordinate(const Warp& w, const Operand& operand, unsigned lane) { return int32_t(read_any(w, operand, lane)); }
+
+}  // namespace
+
+Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
+    Cluster& cluster = *w.cluster;
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const unsigned lane = std::countr_zero(left);
+        ++cluster.statistics.tma_copies;
+        const uint64_t map_address = read_any(w, in.b, lane) + uint64_t(in.displacement2);
+        const StoredTensorMap* map = find_map(w, map_address, in.flags >> kRankOf & 15);
+        if (!map) continue;
+        Box box{*map, {}};
+        for (size_t i = 0; i < in.extra->c.size(); ++i) box.at[i] = coordinate(w, in.extra->c[i], lane);
+        const bool store = in.flags & kFromShared;
+        if (!global_range(cluster, map->address, covered_bytes(*map), store, &w, nullptr)) continue;
+        const uint32_t bytes = box.bytes();
+        const Place place = shared_place(w, uint32_t(read_any(w, in.a, lane) + uint64_t(in.displacement)), bytes,
+                                         store || in.flags & kOwnDestination, "tensor copy");
+        if (!place.cta) continue;
+        if (place.offset % 128) {
+            report(cluster, "misaligned",
+                   concat("a tensor copy's shared memory address ", hex(place.offset), " is not a multiple of 128"),
+                   &w);
+            continue;
+        }
+        if (!store) {
+            Place barrier;
+            if (!barrier_operand(w, in.x, in.extra->values[0], lane, barrier)) continue;
+            const uint32_t mask = in.flags & kMulticast ? w.row<uint32_t>(in.c)[lane] & 0xffff : 1u << place.cta->rank;
+            const bool pair = in.flags & kPairBarrier;
+            if (!(in.flags & kMulticast) && barrier.cta != place.cta &&
+                !(pair && barrier.cta->rank / 2 == place.cta->rank / 2))
+                report(cluster, "barrier",
+                       pair ? "the mbarrier of a copy must be in the block it writes to, or in the other of its pair"
+                            : "the mbarrier of a copy must be in the block it writes to",
+                       &w);
+            // Of a pair, the block that holds the barrier is the even or the odd one of each pair.
+            const auto holder = [&](const Cta& cta) -> Cta& {
+                return *cluster.ctas[pair ? (cta.rank & ~1u) | (barrier.cta->rank & 1) : cta.rank];
+            };
+            if (mask >> cluster.ctas.size() || mask == 0)
+                report(cluster, "cluster",
+                       concat("multicast mask ", hex(mask), " names blocks that a cluster of ", cluster.ctas.size(),
+                              " does not have"),
+                       &w);
+            for (auto& cta : cluster.ctas)
+                if (mask >> cta->rank & 1)
+                    defer_arrival(
+                        w, in, *cta, place.offset, bytes, holder(*cta), barrier.offset, "a tensor copy",
+                        [box](Cta& target, uint32_t destination) { load_box(target, destination, box); },
+                        box.map.swizzle);
+            continue;
+        }
+        Warp* warp = &w;
+        const uint32_t source = place.offset;
+        const Type type = in.flags & kReduce ? reduce_type(TensorMapType(map->type)) : Type::none;
+        if (in.flags & kReduce && type == Type::none) {
+            report(cluster, "tensor map", "a reduction needs a type with arithmetic", &w);
+            continue;
+        }
+        const int operation = int(in.flags >> kOperationOf & 15);
+        const uint64_t limit = check_row_ends(w, box);
+        defer_departure(
+            w, in, lane, source, bytes, "a tensor store",
+            [=, &in](Cta& cta) {
+                std::vector<char> data(bytes);
+                const uint32_t inner = box.inner_bytes();
+                box.rows([&](uint64_t, uint32_t row, uint32_t first, uint32_t end) {
+                    for (uint32_t x = first / 16 * 16; x < end; x += 16)
+                        check_initialised(warp, &in, cta,
+                                          swizzled(source + row + x, box.map.swizzle) + std::max(first, x) - x,
+                                          std::min(end, x + 16) - std::max(first, x));
+                    copy_row<false>(cta, source, box.map.swizzle, row, data.data() + row, inner);
+                });
+                return data;
+            },
+            [=](std::vector<char>& data) {
+                box.rows([&](uint64_t address, uint32_t row, uint32_t first, uint32_t end) {
+                    char* target = reinterpret_cast<char*>(address);
+                    if (first >= end) return;
+                    end = uint32_t(std::min<uint64_t>(written_end(box, end), limit - address));
+                    if (type == Type::none)
+                        std::memcpy(target + first, data.data() + row + first, end - first);
+                    else
+                        for (uint32_t x = first; x < end; x += box.element())
+                            reduce_memory(target + x, type, operation, data.data() + row + x);
+                });
+            });
+    }
+    return Step::next;
+}
+
+}  // namespace deep_gemm::simulator

@@ -1,0 +1,224 @@
+// Instructions that exchange values between the lanes of a warp.
+#include "../core/execute.hpp"
+
+namespace deep_gemm::simulator {
+
+namespace {
+
+enum class Shuffle : uint32_t { up, down, butterfly, index };
+
+Step shfl(Warp& w, const Instruction& in, uint32_t lanes) {
+    auto* d = w.row<uint32_t>(in.d);
+    const auto *b = w.row<uint32_t>(in.b), *c = w.row<uint32_t>(in.c);
+    uint32_t values[kLanes];
+    __builtin_memcpy(values, w.row<uint32_t>(in.a), sizeof(values));
+    uint32_t valid_lanes = 0;
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        const int clamp = int(c[lane] & 31), segment = int(c[lane] >> 8 & 31), offset = int(b[lane] & 31);
+        const int maximum = (lane & segment) | (clamp & ~segment), minimum = lane & segment;
+        int from = 0;
+        bool valid = false;
+        switch (Shuffle(in.flags)) {
+            case Shuffle::up:
+                from = lane - offset;
+                valid = from >= maximum;
+                break;
+            case Shuffle::down:
+                from = lane + offset;
+                valid = from <= maximum;
+                break;
+            case Shuffle::butterfly:
+                from = lane ^ offset;
+                valid = from <= maximum;
+                break;
+            case Shuffle::index:
+                from = minimum | (offset & ~segment);
+                valid = from <= maximum;
+                break;
+        }
+        if (!valid) from = lane;
+        if (!(lanes >> from & 1))
+            report(*w.cluster, "convergence", "shfl reads lane " + std::to_string(from) + ", which does not take part",
+                   &w);
+        d[lane] = values[from];
+        valid_lanes |= uint32_t(valid) << lane;
+    }
+    if (in.e.present) w.mask(in.e) = (w.mask(in.e) & ~lanes) | valid_lanes;
+    return Step::next;
+}
+
+void members(Decoder& decoder, size_t operand) {
+    decoder.out.x = decoder.source(operand, Type::u32);
+    decoder.out.gather = Gather::members;
+}
+
+void decode_shfl(Decoder& decoder) {
+    if (!decoder.mod("sync")) decoder.error("shfl without .sync is not supported");
+    const auto mode = decoder.one_of({"up", "down", "bfly", "idx"});
+    decoder.out.flags = uint32_t(mode == "up"     ? Shuffle::up
+                                 : mode == "down" ? Shuffle::down
+                                 : mode == "bfly" ? Shuffle::butterfly
+                                                  : Shuffle::index);
+    decoder.need_type();
+    if (decoder.is_pair(0)) {
+        const Node& pair = decoder.node(0);
+        decoder.out.d = decoder.dest(pair.children[0], Type::b32);
+        decoder.out.e = decoder.predicate_dest(pair.children[1]);
+    } else {
+        decoder.out.d = decoder.dest(0, Type::b32);
+    }
+    decoder.out.a = decoder.source(1, Type::b32);
+    decoder.out.b = decoder.source(2, Type::b32);
+    decoder.out.c = decoder.source(3, Type::b32);
+    members(decoder, 4);
+    decoder.set(shfl);
+}
+
+enum class Vote : uint32_t { all, any, uni, ballot };
+Step vote(Warp& w, const Instruction& in, uint32_t lanes) {
+    const uint32_t yes = w.predicate(in.a) & lanes;
+    if (Vote(in.flags) == Vote::ballot) {
+        for_lanes(lanes, [&](unsigned i) { w.row<uint32_t>(in.d)[i] = yes; });
+        return Step::next;
+    }
+    const bool result = Vote(in.flags) == Vote::all   ? yes == lanes
+                        : Vote(in.flags) == Vote::any ? yes != 0
+                                                      : yes == lanes || yes == 0;
+    w.mask(in.d) = (w.mask(in.d) & ~lanes) | (result ? lanes : 0);
+    return Step::next;
+}
+void decode_vote(Decoder& decoder) {
+    if (!decoder.mod("sync")) decoder.error("vote without .sync is not supported");
+    const auto mode = decoder.one_of({"all", "any", "uni", "ballot"});
+    decoder.out.flags = uint32_t(mode == "all"   ? Vote::all
+                                 : mode == "any" ? Vote::any
+                                 : mode == "uni" ? Vote::uni
+                                                 : Vote::ballot);
+    const Type type = decoder.need_type();
+    decoder.out.d = decoder.dest(0, type);
+    decoder.out.a = decoder.predicate(1);
+    members(decoder, 2);
+    decoder.set(vote);
+}
+
+template <bool kAll>
+Step match(Warp& w, const Instruction& in, uint32_t lanes) {
+    bool all = true;
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const unsigned lane = std::countr_zero(left);
+        uint32_t same = 0;
+        for (uint32_t other = lanes; other; other &= other - 1) {
+            const unsigned j = std::countr_zero(other);
+            if (read_any(w, in.a, j) == read_any(w, in.a, lane)) same |= 1u << j;
+        }
+        all &= same == lanes;
+        if (!kAll) w.row<uint32_t>(in.d)[lane] = same;
+    }
+    if (kAll) {
+        for_lanes(lanes, [&](unsigned i) { w.row<uint32_t>(in.d)[i] = all ? lanes : 0; });
+        if (in.e.present) w.mask(in.e) = (w.mask(in.e) & ~lanes) | (all ? lanes : 0);
+    }
+    return Step::next;
+}
+void decode_match(Decoder& decoder) {
+    const bool all = decoder.one_of({"any", "all"}) == "all";
+    if (!decoder.mod("sync")) decoder.error(".sync expected");
+    const Type type = decoder.need_type();
+    if (decoder.is_pair(0)) {
+        const Node& pair = decoder.node(0);
+        decoder.out.d = decoder.dest(pair.children[0], Type::b32);
+        decoder.out.e = decoder.predicate_dest(pair.children[1]);
+    } else {
+        decoder.out.d = decoder.dest(0, Type::b32);
+    }
+    decoder.out.a = decoder.source(1, type);
+    members(decoder, 2);
+    decoder.set(all ? match<true> : match<false>);
+}
+
+enum class Reduce : uint32_t { add, min, max, bit_and, bit_or, bit_xor };
+template <class T>
+Step redux(Warp& w, const Instruction& in, uint32_t lanes) {
+    const auto* a = w.row<T>(in.a);
+    T result = a[std::countr_zero(lanes)];
+    for (uint32_t left = lanes & (lanes - 1); left; left &= left - 1) {
+        const T v = a[std::countr_zero(left)];
+        switch (Reduce(in.flags)) {
+            case Reduce::add:
+                result = T(uint32_t(result) + uint32_t(v));
+                break;
+            case Reduce::min:
+                result = std::min(result, v);
+                break;
+            case Reduce::max:
+                result = std::max(result, v);
+                break;
+            case Reduce::bit_and:
+                result &= v;
+                break;
+            case Reduce::bit_or:
+                result |= v;
+                break;
+            case Reduce::bit_xor:
+                result ^= v;
+                break;
+        }
+    }
+    for_lanes(lanes, [&](unsigned i) { w.row<T>(in.d)[i] = result; });
+    return Step::next;
+}
+void decode_redux(Decoder& decoder) {
+    if (!decoder.mod("sync")) decoder.error(".sync expected");
+    const auto op = decoder.one_of({"add", "min", "max", "and", "or", "xor"});
+    decoder.out.flags = uint32_t(op == "add"   ? Reduce::add
+                                 : op == "min" ? Reduce::min
+                                 : op == "max" ? Reduce::max
+                                 : op == "and" ? Reduce::bit_and
+                                 : op == "or"  ? Reduce::bit_or
+                                               : Reduce::bit_xor);
+    const Type type = decoder.need_type();
+    decoder.out.d = decoder.dest(0, type);
+    decoder.out.a = decoder.source(1, type);
+    members(decoder, 2);
+    decoder.set(type == Type::s32 ? redux<int32_t> : redux<uint32_t>);
+}
+
+Step elect(Warp& w, const Instruction& in, uint32_t lanes) {
+    const uint32_t leader = std::countr_zero(lanes);
+    for_lanes(lanes, [&](unsigned i) { w.row<uint32_t>(in.d)[i] = leader; });
+    w.mask(in.e) = (w.mask(in.e) & ~lanes) | 1u << leader;
+    return Step::next;
+}
+void decode_elect(Decoder& decoder) {
+    if (!decoder.mod("sync")) decoder.error(".sync expected");
+    const Node& pair = decoder.node(0);
+    if (pair.kind != Node::Kind::pair) decoder.error("elect.sync gives value|predicate");
+    decoder.out.d = decoder.dest(pair.children[0], Type::b32);
+    decoder.out.e = decoder.predicate_dest(pair.children[1]);
+    members(decoder, 1);
+    decoder.set(elect);
+}
+
+Step activemask(Warp& w, const Instruction& in, uint32_t lanes) {
+    for_lanes(lanes, [&](unsigned i) { w.row<uint32_t>(in.d)[i] = lanes; });
+    return Step::next;
+}
+void decode_activemask(Decoder& decoder) {
+    decoder.need_type();
+    decoder.out.d = decoder.dest(0, Type::b32);
+    decoder.set(activemask);
+}
+
+}  // namespace
+
+void add_warp(DecodeTable& table) {
+    table["shfl"] = decode_shfl;
+    table["vote"] = decode_vote;
+    table["match"] = decode_match;
+    table["redux"] = decode_redux;
+    table["elect"] = decode_elect;
+    table["activemask"] = decode_activemask;
+}
+
+}  // namespace deep_gemm::simulator

@@ -1,0 +1,59 @@
+// Hopper: warps and registers.
+#pragma once
+
+#include <deep_gemm/config.cuh>
+#include <deep_gemm/mma/fragment_16x8.cuh>
+
+namespace deep_gemm {
+
+inline constexpr int32_t kWgmmaRows = 64;
+inline constexpr int32_t kSwizzleBytes = 128;  // a row of a stage
+inline constexpr int32_t kMaxSmemBytes = 232448;
+
+/// Neighbours along M or N that lie together where an operand is MN-major: a stage holds blocks of so many, each with
+/// all of the K block. Either way it has 128 bytes for each row.
+inline constexpr int32_t kMnBlock = 64;
+
+/// K that one stage holds.
+constexpr int32_t stage_k(Element element) { return elements_in(element, kSwizzleBytes); }
+
+/// Bytes of an operand's row in a stage.
+constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
+
+/// Warpgroups that divide a tile's rows among themselves, and rows of one: it walks them 64 at a time.
+constexpr int32_t row_warpgroups(const GemmConfig& c) { return c.sm90.math_warpgroups / c.sm90.k_warpgroups; }
+constexpr int32_t warpgroup_rows(const GemmConfig& c) { return c.tile.rows / row_warpgroups(c); }
+
+/// Partial sums that make up an element before it is stored.
+constexpr int32_t k_parts(const GemmConfig& c) { return c.k_ctas() * c.sm90.k_warpgroups; }
+
+/// One warpgroup more than multiply: it loads.
+constexpr int32_t threads(const GemmConfig& c) { return (c.sm90.math_warpgroups + 1) * 128; }
+
+/// Whether the copy engine brings the columns' scales: not where a warp writes them as operands of wgmma.
+constexpr bool copies_col_scales(const GemmConfig& c) { return c.col_scales().per_row() && !c.sm90.wgmma_products; }
+
+/// Cycles of the tensor cores for one K block: 64 rows x N columns x 32 bytes of K take N / 2.
+constexpr int32_t tensor_cycles(const GemmConfig& c) {
+    return c.tile.rows / kWgmmaRows * c.tile.cols * (row_bytes(c, c.a) / 32) / 2;
+}
+
+/// Registers a math thread may have; the CTA's pool is 65,536, granted to whole warpgroups in steps of 8.
+constexpr int32_t math_registers(const GemmConfig& c) { return c.sm90.math_warpgroups < 3 ? 232 : 160; }
+
+/// What is left to the warps that load.
+constexpr int32_t load_registers(const GemmConfig& c) {
+    return c.sm90.math_warpgroups < 3 ? 40 : 512 - 3 * math_registers(c);
+}
+
+/// A warpgroup's first row in the tile, and how far its second 64 rows are from there. Where padding is left out,
+/// warpgroups are dealt 64 rows in turn, so that they share fairly those that are wanted. (Not everywhere: ptxas then
+/// moves an address into a uniform register in each round.)
+constexpr int32_t first_row(const GemmConfig& c, int32_t warpgroup) {
+    return warpgroup % row_warpgroups(c) * (c.skips_padding ? kWgmmaRows : warpgroup_rows(c));
+}
+constexpr int32_t subtile_step(const GemmConfig& c) {
+    return c.skips_padding ? kWgmmaRows * row_warpgroups(c) : kWgmmaRows;
+}
+
+}  // namespace deep_gemm

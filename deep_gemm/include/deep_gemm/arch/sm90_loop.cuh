@@ -1,0 +1,82 @@
+// Hopper: how a warpgroup goes through its K blocks.
+#pragma once
+
+#include <deep_gemm/arch/sm90.cuh>
+#include <deep_gemm/scale/runs.cuh>
+#include <deep_gemm/store/chunks.cuh>
+#include <deep_gemm/store/part_plan.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
+
+namespace deep_gemm {
+
+/// Scales per column, in groups of 8 columns, that a thread reads into registers before the tensor cores start: two
+/// values each. As many as there is room for beside the accumulators.
+constexpr int32_t held_col_groups(const GemmConfig& c) {
+    if (!copies_col_scales(c)) return 0;
+    const int32_t accumulators = (warpgroup_rows(c) / kWgmmaRows + 1) * Fragment16x8::registers(c.tile.cols);
+    constexpr int32_t kOthers =
+        22;  // addresses, the ring, scales per row: fewer, and K groups spill (ptxas -v, CUDA 13.0)
+    const int32_t room = (math_registers(c) - kOthers - accumulators) / 2, groups = c.tile.cols / Fragment16x8::kCols;
+    return room < groups ? (room < 0 ? 0 : room) : groups;
+}
+
+/// The others are read while promoting, several times as slowly, and the stage is kept until promotion is done.
+constexpr bool scales_stay_in_smem(const GemmConfig& c) {
+    return copies_col_scales(c) && held_col_groups(c) < c.tile.cols / Fragment16x8::kCols;
+}
+
+/// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it,
+/// promotion and the waits around it are hidden by the other warpgroup alone.
+constexpr bool overlaps_blocks(const GemmConfig& c) {
+    const int32_t scales =
+        c.col_scales().per_row() && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
+    return c.scaled() && warpgroup_rows(c) == kWgmmaRows && !c.sm90.wgmma_products &&
+           3 * c.tile.cols / 2 + 2 * scales <= math_registers(c) - 36;
+}
+
+/// Whether a tile is stored while the next one's first rows are multiplied. (Stores past the copy engine would wait for
+/// the L2 with wgmma under way; clearing padding beside them takes more registers than wide tiles have.)
+constexpr bool stores_late(const GemmConfig& c) {
+    return c.sm90.look_ahead && is_staged(c.store) && !(c.grouping == Grouping::m_psum && c.tile.cols > 128);
+}
+
+/// Whether a stage is let go before the next issue, where a warpgroup looks ahead, and not behind it. It may go as soon
+/// as its wgmma are over; ptxas mostly moves promotion before the arrival. Faster for 128x192 and for 256 rows
+/// (docs/performance.md).
+constexpr bool frees_early(const GemmConfig& c) {
+    return c.sm90.look_ahead && c.col_scales().per_block() && (warpgroup_rows(c) > kWgmmaRows || c.tile.cols == 192);
+}
+
+/// Whether the math warps of experts' tiles count K blocks by the kernel's argument instead of the tile's, and leave
+/// their loops together: only so does ptxas see that all lanes count alike where a tile's K blocks take two loops
+/// (mma/sm90/mainloop.cuh). Elsewhere the tile's count, made uniform, is as good or better (docs/performance.md).
+constexpr bool counts_by_argument(const GemmConfig& c) {
+    return (c.grouping == Grouping::masked || c.grouping == Grouping::m_contiguous) && stores_late(c) &&
+           warpgroup_rows(c) == kWgmmaRows;
+}
+
+/// Whether warpgroups issue a K block's wgmma one after the other (mma/sm90/issue_order.cuh). With 128 rows each, one
+/// always has the other half to multiply. Where the tensor cores form products of scales, an order costs more than it
+/// gains.
+constexpr bool issues_in_order(const GemmConfig& c) {
+    return c.sm90.look_ahead && !c.sm90.wgmma_products && warpgroup_rows(c) == kWgmmaRows && c.sm90.math_warpgroups > 1;
+}
+
+/// Whether a warp of its own issues the copies that store D. Takes staging buffers for all of a tile.
+constexpr bool has_store_warp(const GemmConfig& c) {
+    return (stores_late(c) || ((overlaps_blocks(c) || !c.scaled()) && !c.swap_ab)) && is_staged(c.store) &&
+           k_parts(c) == 1 && c.sm90.math_warpgroups > 1 && c.store_buffers == store_chunks_per_tile(c) &&
+           (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
+}
+
+/// Stages of a ring that asks far ahead.
+inline constexpr int32_t kDeepRing = 7;
+
+/// Whether two K blocks are asked for at once: 256 bytes of each weight, neighbours in memory. Faster for experts with
+/// few tokens, whose weights one CTA reads, with stages enough to wait for two; where several CTAs read the same, it is
+/// slower, as the L2 then answers one by one (docs/performance.md).
+constexpr bool copies_in_pairs(const GemmConfig& c) {
+    return c.grouping == Grouping::masked && c.swap_ab && c.stages >= kDeepRing;
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,60 @@
+// Addresses of the shared-memory plan, for one CTA.
+#pragma once
+
+#include <deep_gemm/arch/sm90_memory.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/tile/group_table.cuh>
+#include <deep_gemm/tile/k_groups.cuh>
+
+namespace deep_gemm {
+
+template <GemmConfig c>
+struct Smem {
+    static constexpr SmemPlan kPlan = plan_smem(c);
+    static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
+    static_assert(!c.shares_last || shared_pieces(c) / 2 * split_k_part_bytes(c) <= kPlan.row_scales - kPlan.rows);
+    static_assert(!c.sm90.parts_in_ring || (c.sm90.k_warpgroups > 1 && c.cluster.k == 1 && parts_fit_ring(c)));
+
+    uint32_t base;
+
+    /// Tall tiles and K groups would read the base from a special register again for each K block, others spill if it
+    /// is made uniform.
+    DG_DEVICE explicit Smem(const void* dynamic)
+        : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {
+        if constexpr (warpgroup_rows(c) > kWgmmaRows || c.grouping == Grouping::k_contiguous) base = ptx::uniform(base);
+    }
+
+    DG_DEVICE uint32_t staging(int warp) const { return base + kPlan.staging + warp * staging_bytes_per_warp(c); }
+    DG_DEVICE uint32_t rows(int stage) const { return base + kPlan.rows + stage * kPlan.rows_bytes; }
+    DG_DEVICE uint32_t cols(int stage) const { return base + kPlan.cols + stage * kPlan.cols_bytes; }
+    DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
+    DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
+    DG_DEVICE uint32_t block_scales(int stage) const {
+        return base + kPlan.block_scales + stage * kPlan.block_scale_bytes;
+    }
+    /// What the owner of 16 rows is sent by others.
+    DG_DEVICE uint32_t parts(int slot) const {
+        return base + kPlan.parts + slot * (c.shares_last ? split_k_part_bytes(c) : received_bytes(c));
+    }
+    DG_DEVICE uint32_t parts_barrier(int slot) const { return base + kPlan.part_barriers + slot * 8; }
+    /// Nothing of the other CTA's ring will be read any more (GemmConfig::shares_last).
+    DG_DEVICE uint32_t ring_done() const { return parts_barrier(shared_pieces(c) / 2); }
+    DG_DEVICE auto groups() const {
+        if constexpr (c.grouping == Grouping::k_contiguous)
+            return KGroupTable<c>{base + kPlan.groups};
+        else
+            return GroupTable<c>{base + kPlan.groups};
+    }
+    /// A tile's D lies in the staging buffers; and it has been copied away (has_store_warp).
+    DG_DEVICE uint32_t staged() const { return base + kPlan.barriers + 2 * c.stages * 8; }
+    DG_DEVICE uint32_t drained() const { return staged() + 8; }
+    /// Of a tile, which rows are padding; when they lie there, and when all math warps have read them (marks_padding).
+    DG_DEVICE uint32_t padding() const { return base + kPlan.padding; }
+    DG_DEVICE uint32_t padding_known() const { return base + kPlan.padding_barriers; }
+    DG_DEVICE uint32_t padding_read() const { return padding_known() + 8; }
+    DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * 8; }
+    DG_DEVICE uint32_t empty(int stage) const { return base + kPlan.barriers + (c.stages + stage) * 8; }
+};
+
+}  // namespace deep_gemm

@@ -1,0 +1,73 @@
+// Elements of C and D as the device holds them in memory, and their FP32 values.
+#pragma once
+
+#include <deep_gemm/format.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+
+namespace deep_gemm {
+
+/// Two FP32 values as two neighbours of 16 bits, rounded to nearest, `low` in the low half; and back.
+template <Element>
+struct Pack;
+template <>
+struct Pack<Element::bf16> {
+    static DG_DEVICE uint32_t pack(float low, float high) { return ptx::pack_bf16(low, high); }
+    static DG_DEVICE float2 unpack(uint32_t both) {
+        return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+    }
+};
+template <>
+struct Pack<Element::fp16> {
+    static DG_DEVICE uint32_t pack(float low, float high) { return ptx::pack_f16(low, high); }
+    static DG_DEVICE float2 unpack(uint32_t both) {
+        return make_float2(ptx::from_f16(static_cast<uint16_t>(both)),
+                           ptx::from_f16(static_cast<uint16_t>(both >> 16)));
+    }
+};
+
+/// What holds an element in memory: its bits, where C++ has no such type.
+template <Element kElement, int32_t = bits(kElement)>
+struct Storage;
+template <Element kElement>
+struct Storage<kElement, 16> {
+    using Type = uint16_t;
+};
+template <>
+struct Storage<Element::fp32> {
+    using Type = float;
+};
+template <Element kElement>
+using StorageOf = typename Storage<kElement>::Type;
+
+template <Element kElement>
+DG_DEVICE float to_float(StorageOf<kElement> value) {
+    if constexpr (kElement == Element::fp32)
+        return value;
+    else
+        return Pack<kElement>::unpack(value).x;
+}
+template <Element kElement>
+DG_DEVICE void from_float(StorageOf<kElement>& target, float value) {
+    if constexpr (kElement == Element::fp32)
+        target = value;
+    else
+        target = static_cast<uint16_t>(Pack<kElement>::pack(value, 0.0f));
+}
+
+/// Two neighbours of D or C as one access.
+template <Element kElement>
+DG_DEVICE float2 load_pair(const StorageOf<kElement>* pair) {
+    if constexpr (kElement == Element::fp32)
+        return *reinterpret_cast<const float2*>(pair);
+    else
+        return Pack<kElement>::unpack(*reinterpret_cast<const uint32_t*>(pair));
+}
+template <Element kElement>
+DG_DEVICE void store_pair(StorageOf<kElement>* pair, float x, float y) {
+    if constexpr (kElement == Element::fp32)
+        *reinterpret_cast<float2*>(pair) = make_float2(x, y);
+    else
+        *reinterpret_cast<uint32_t*>(pair) = Pack<kElement>::pack(x, y);
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,86 @@
+// What is multiplied: elements, and the scales that they are stored with. One axis of the library; arch/ is the other.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm {
+
+enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s32 };
+
+enum class NumberKind : int32_t { none, floating, integer, exponent };
+
+/// How the copy engine names an element. It moves those that it has no name for as bytes.
+enum class TensorMapType : int32_t { u8, bf16, f16, f32, i32 };
+
+struct ElementFacts {
+    Element element;
+    const char* name;
+    int32_t bits;
+    NumberKind kind;
+    TensorMapType map_type;
+};
+
+/// The element table.
+constexpr ElementFacts facts(Element element) {
+    constexpr ElementFacts kElements[] = {
+        {Element::none, "none", 0, NumberKind::none, TensorMapType::u8},
+        {Element::fp32, "fp32", 32, NumberKind::floating, TensorMapType::f32},
+        {Element::bf16, "bf16", 16, NumberKind::floating, TensorMapType::bf16},
+        {Element::fp16, "fp16", 16, NumberKind::floating, TensorMapType::f16},
+        {Element::e4m3, "e4m3", 8, NumberKind::floating, TensorMapType::u8},
+        {Element::ue8m0, "ue8m0", 8, NumberKind::exponent, TensorMapType::u8},
+        {Element::s32, "s32", 32, NumberKind::integer, TensorMapType::i32},
+    };
+    return kElements[static_cast<int32_t>(element)];
+}
+
+constexpr int32_t bits(Element element) { return facts(element).bits; }
+
+/// Bytes of so many elements that follow each other, which are a whole number of them.
+template <typename Count>
+constexpr Count bytes_of(Element element, Count count) {
+    return count * bits(element) / 8;
+}
+
+/// So many elements lie in so many bytes.
+template <typename Count>
+constexpr Count elements_in(Element element, Count bytes) {
+    return bytes * 8 / bits(element);
+}
+
+/// Of a Scaling: all rows, or all of K, share a scale.
+inline constexpr int32_t kAll = -1;
+
+/// Of one operand: what its scales are, and how many rows and how much of K share one.
+struct Scaling {
+    Element type = Element::none;
+    int32_t rows = 0, k = 0;
+
+    constexpr bool operator==(const Scaling&) const = default;
+    constexpr bool any() const { return type != Element::none; }
+    /// A scale for each row, or for each block of rows, of every group along K.
+    constexpr bool per_row() const { return any() && rows == 1 && k != kAll; }
+    constexpr bool per_block() const { return any() && rows > 1 && k != kAll; }
+};
+
+/// FP32 scales as FP8 models have them: a group along K, and rows of a block.
+inline constexpr int32_t kScaleGroupK = 128, kScaleBlockRows = 128;
+inline constexpr Scaling kUnscaled = {}, kRowScales = {Element::fp32, 1, kScaleGroupK},
+                         kBlockScales = {Element::fp32, kScaleBlockRows, kScaleGroupK};
+
+/// The group of scales that a block of so many `k` is in, counted along K. Blocks divide groups.
+constexpr int32_t scale_group(const Scaling& scaling, int32_t block, int32_t k) { return block / (scaling.k / k); }
+
+/// Which dimension of an operand lies contiguously.
+enum class Major : int32_t { k, mn };
+
+struct Operand {
+    Element element = Element::none;
+    Major major = Major::k;
+    Scaling scaling = {};
+
+    constexpr bool operator==(const Operand&) const = default;
+    constexpr bool mn_major() const { return major == Major::mn; }
+};
+
+}  // namespace deep_gemm

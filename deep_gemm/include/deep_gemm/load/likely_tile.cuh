@@ -1,0 +1,67 @@
+// What a CTA of grouped products does while the groups' sizes, which only the device knows, come from memory: it asks
+// the L2 for the tile that it will likely begin with. What is asked for in vain, another CTA mostly begins with.
+#pragma once
+
+#include <deep_gemm/load/boxes.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/ptx/tma.cuh>
+#include <deep_gemm/tile/scheduler.cuh>
+
+namespace deep_gemm {
+
+/// The tile that this CTA begins with if all groups have as many rows as the host expects; false if there is none then.
+template <GemmConfig c>
+DG_DEVICE bool likely_first_tile(const GemmParams& params, Tile& tile) {
+    const Rasterizer<c> raster(params);
+    const int32_t blocks = params.likely_blocks, group_tiles = blocks * raster.n_blocks, first = first_place<c>(params);
+    tile.group = first / group_tiles;
+    if (tile.group >= params.num_groups) return false;
+    raster.share_k(tile);
+    const int32_t m_start = c.grouping == Grouping::masked ? 0 : tile.group * blocks * c.tile_m();
+    raster.place(tile, first - tile.group * group_tiles, blocks, m_start);
+    return true;
+}
+
+/// One operand's share of a stage, as load_operand copies it.
+template <int32_t kExtent, int32_t kSharers, bool kMnMajor>
+DG_DEVICE void fetch_operand(const TensorMap& map, int32_t k, int32_t start, int32_t group, int32_t sharer) {
+    constexpr int32_t kSlice = kExtent / kSharers;
+    if constexpr (kMnMajor) {
+#pragma unroll 1
+        for (int32_t row = 0; row < kSlice; row += kMnBlock)
+            ptx::prefetch_box(&map, start + sharer * kSlice + row, k, group);
+    } else {
+        ptx::prefetch_box(&map, k, start + sharer * kSlice, group);
+    }
+}
+
+/// The tile's first K blocks. One thread.
+template <GemmConfig c>
+DG_DEVICE void fetch_likely_tile(const GemmParams& params) {
+    Tile tile;
+    if (!likely_first_tile<c>(params, tile)) return;
+    const ClusterPosition<c> position;
+    const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile),
+                  col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
+#pragma unroll 1
+    for (int32_t block = 0; block < min(tile.k_blocks, likely_k_blocks(c)); ++block) {
+        const int32_t k = block * c.tile.k;
+        fetch_operand<c.tile.rows, c.cluster.cols, c.rows_operand().mn_major()>(params.rows, k, tile.row, row_group,
+                                                                                position.col);
+        fetch_operand<c.tile.cols, c.cluster.rows, c.cols_operand().mn_major()>(params.cols, k, tile.col, col_group,
+                                                                                position.row);
+        if constexpr (c.row_scales().per_row())
+            ptx::prefetch_box(&params.row_scales, tile.row, scale_group(c.row_scales(), block, c.tile.k), row_group);
+        if constexpr (copies_col_scales(c))
+            ptx::prefetch_box(&params.col_scales, tile.col, scale_group(c.col_scales(), block, c.tile.k), col_group);
+    }
+    if constexpr (c.has_block_scales()) {
+        const float* scales = params.block_scales + tile.group * params.block_scale_group_stride;
+        const int32_t first = (c.swap_ab ? tile.row : tile.col) / kScaleBlockRows,
+                      last = (extent_n<c>(params) - 1) / kScaleBlockRows;
+        for (int32_t i = 0; i < scale_blocks(c.tile_n()); ++i)
+            ptx::prefetch_l2(scales + min(first + i, last) * params.block_scale_stride);
+    }
+}
+
+}  // namespace deep_gemm

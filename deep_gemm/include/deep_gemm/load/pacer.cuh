@@ -1,0 +1,30 @@
+// Leaves the tensor cores idle for a part of the time (set_tc_util): for power limits, and for what runs beside the
+// kernel.
+#pragma once
+
+#include <deep_gemm/arch/sm90.cuh>
+#include <deep_gemm/ptx/control.cuh>
+
+namespace deep_gemm {
+
+/// The load role waits here before each K block, so that no more blocks arrive than the share allows.
+template <GemmConfig c>
+class Pacer {
+public:
+    DG_DEVICE void wait() {
+        if constexpr (c.tensor_core_percent < 100) {
+            constexpr int32_t kBusyCycles = tensor_cycles(c);
+            int64_t now = ptx::clock_cycles();
+            while (now < next_) {
+                ptx::sleep_nanoseconds(32);
+                now = ptx::clock_cycles();
+            }
+            next_ = (now > next_ + kBusyCycles ? now : next_) + kBusyCycles * 100 / c.tensor_core_percent;
+        }
+    }
+
+private:
+    int64_t next_ = 0;
+};
+
+}  // namespace deep_gemm

@@ -1,0 +1,128 @@
+// Apply a K block's scales on Hopper.
+//
+// Hopper's FP8 tensor cores keep about 13 bits of mantissa while they accumulate, so each group of 128 of K is summed
+// on its own and promoted: total += partial * row_scale * col_scale in FP32.
+#pragma once
+
+#include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/mma/fragment_16x8.cuh>
+#include <deep_gemm/mma/sm90/scale_products.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+
+namespace deep_gemm {
+
+/// Row scale times column scale, of a thread's two rows (8 apart) and of each run of columns that share one.
+template <GemmConfig c, int32_t kRuns>
+struct RunFactors {
+    float of[2][kRuns];
+
+    /// total += partial * scales, of the first kCount accumulators.
+    template <int32_t kCount>
+    DG_DEVICE void promote(Accumulators<c>& total, const float (&partial)[kCount]) const {
+        static_assert(kCount == kAccumulators<c> || kRuns == 1, "other columns have other scales");
+#pragma unroll
+        for (int32_t i = 0; i < kCount; ++i) {
+            const int32_t run = Fragment16x8::col_step(i) / (c.tile.cols / kRuns);
+            total[i] = __fmaf_rn(partial[i], of[Fragment16x8::half(i)][run], total[i]);
+        }
+    }
+};
+
+/// One K block's scales of the 64 rows that a warpgroup is working on, as one thread needs them: its two rows (8 apart)
+/// and, for each 8 columns, its two neighbours.
+///
+/// Loaded before the block's wgmma are issued: while tensor cores read shared memory, other reads take long.
+template <GemmConfig c>
+struct BlockScales {
+    static constexpr bool kRowsUniform = c.row_scales().per_block();
+    static constexpr bool kColsUniform = c.col_scales().per_block();
+    static constexpr int32_t kRuns = kColsUniform ? block_scale_values(c) : 1;
+
+    float row[2];
+    float run[kRuns];  // of columns that share a block's scale
+    static constexpr int32_t kHeld = held_col_groups(c);
+    float2 col[kHeld > 0 ? kHeld : 1];
+    uint32_t address;  // of columns' scales, some of which stay in shared memory
+
+    /// `first_row` is the first of the 64 rows, counted within the tile.
+    DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
+        const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        if constexpr (kRowsUniform) {
+            const int32_t run = first_row / scale_run(c.tile.rows);
+            row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
+        } else {
+            // The address is made anew for each K block: three warpgroups are slower with it in a register
+            // (docs/performance.md; why is not known).
+            if constexpr (c.scaled() && !c.sm90.look_ahead && !overlaps_blocks(c)) ptx::forget(first_row);
+            const uint32_t mine =
+                smem.row_scales(stage) + (first_row + Fragment16x8::warp_row(warp) + Fragment16x8::row(lane)) * 4;
+            row[0] = ptx::load_shared(mine);
+            row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
+        }
+        if constexpr (kColsUniform) {
+#pragma unroll
+            for (int32_t i = 0; i < kRuns; ++i) {
+                run[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
+            }
+        } else {
+            address = smem.col_scales(stage) + Fragment16x8::col(lane) * 4;
+#pragma unroll
+            for (int32_t i = 0; i < kHeld; ++i) col[i] = col_pair(i);
+        }
+    }
+
+    /// Of every value that was loaded, where columns share theirs.
+    DG_DEVICE uint32_t bits() const {
+        uint32_t all = __float_as_uint(row[0]) | __float_as_uint(row[1]);
+#pragma unroll
+        for (int32_t i = 0; i < kRuns; ++i) all |= __float_as_uint(run[i]);
+        return all;
+    }
+
+    /// The products, where they are few.
+    DG_DEVICE RunFactors<c, kRuns> factors() const {
+        RunFactors<c, kRuns> products;
+#pragma unroll
+        for (int32_t i = 0; i < 2 * kRuns; ++i) products.of[i / kRuns][i % kRuns] = row[i / kRuns] * run[i % kRuns];
+        return products;
+    }
+
+    /// total += partial * scales. Returns bits of every value that was read from shared memory meanwhile.
+    DG_DEVICE uint32_t promote(Accumulators<c>& total, const Accumulators<c>& partial) const {
+        uint32_t read = 0;
+        if constexpr (kColsUniform) {
+            factors().promote(total, partial);
+        } else {
+#pragma unroll
+            for (int32_t group = 0; group < c.tile.cols / Fragment16x8::kCols; ++group) {
+                const float2 pair = group < kHeld ? col[group] : col_pair(group);
+                if (group >= kHeld) read |= __float_as_uint(pair.y);
+#pragma unroll
+                for (int32_t j = 0; j < Fragment16x8::kRegisters; ++j) {
+                    const int32_t i = Fragment16x8::kRegisters * group + j;
+                    const float factor = row[Fragment16x8::half(j)] * (Fragment16x8::neighbour(j) ? pair.y : pair.x);
+                    total[i] = __fmaf_rn(partial[i], factor, total[i]);
+                }
+            }
+        }
+        return read;
+    }
+
+private:
+    /// Of a thread's two neighbours among these 8 columns.
+    DG_DEVICE float2 col_pair(int32_t group) const {
+        return ptx::load_shared_x2(address + group * Fragment16x8::kCols * 4);
+    }
+};
+
+template <GemmConfig c, bool = c.sm90.wgmma_products>
+struct SelectScales {
+    using Type = BlockScales<c>;
+};
+template <GemmConfig c>
+struct SelectScales<c, true> {
+    using Type = ScaleProducts<c>;
+};
+
+}  // namespace deep_gemm

@@ -1,0 +1,28 @@
+// The chunks in which the copy engine takes D away.
+#pragma once
+
+#include <deep_gemm/arch/sm90.cuh>
+
+namespace deep_gemm {
+
+/// Each math warp stages its 16 rows of D in chunks of one swizzle span.
+constexpr StoreChunk store_chunk(const GemmConfig& c) {
+    const int32_t size = bytes_of(c.output, 1);
+    if (c.swap_ab) return {Fragment16x8::kRows, c.tile.cols, 1, size};
+    const int32_t inner = gcd(c.tile.cols, kSwizzleBytes / size);
+    return {inner, Fragment16x8::kRows, c.tile.cols / inner, size};
+}
+
+/// Chunks that a warp stores for one tile.
+constexpr int32_t store_chunks_per_tile(const GemmConfig& c) {
+    return warpgroup_rows(c) / kWgmmaRows * store_chunk(c).count;
+}
+
+constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
+    return is_staged(c.store) ? c.store_buffers * store_chunk(c).bytes() : 0;
+}
+constexpr int32_t staging_bytes(const GemmConfig& c) {
+    return align_up(c.sm90.math_warpgroups * 4 * staging_bytes_per_warp(c), 1024);
+}
+
+}  // namespace deep_gemm
