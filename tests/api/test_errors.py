@@ -279,7 +279,7 @@ def test_a_short_recipe_is_refused_by_the_runtime_too() -> None:
     [
         (True, False, "a and b must both have scales, or neither of them"),
         (False, True, "a and b must both have scales, or neither of them"),
-        (False, False, "a must be bfloat16, but is float8_e4m3fn"),
+        (False, False, "a must be bfloat16 or float16, but is float8_e4m3fn"),
     ],
 )
 def test_operands_without_their_scales_are_refused_by_the_runtime(scaled_a, scaled_b, message) -> None:
