@@ -36,6 +36,9 @@ MINIMUM_CLANG = 14
 # Warnings are errors with the compiler that CI has. Others may warn of what we never saw; that must not stop a user.
 STRICT_GCC = 12
 
+# What ccache must not take offence at, to work with a precompiled header.
+CCACHE_SLOPPINESS = "pch_defines,time_macros"
+
 COMPILE_FLAGS = [
     "-O2",
     "-std=c++20",
@@ -81,7 +84,8 @@ def find_compiler() -> tuple[list[str], list[str]]:
         sys.exit(f"deep_gemm: {' '.join(command)} is {label} {found}; {label} {minimum} is needed. {advice}")
     if name == "__clang_major__":
         return command, ["-Wno-unused-parameter"]  # clang counts those that tvm-ffi's export macro declares
-    return command, ["-Werror"] if versions[name] == STRICT_GCC else []
+    # The second flag is what ccache, where CXX names it, wants to see of a precompiled header.
+    return command, [*(["-Werror"] if versions[name] == STRICT_GCC else []), "-fpch-preprocess"]
 
 
 @contextlib.contextmanager
@@ -109,10 +113,17 @@ def build_plan(compile_command: list[str], link_command: list[str], libraries: l
 
     # Linked under another name and renamed: a process that has the old library mapped keeps it whole.
     staged = f"{OBJECTS}/_C.so"
+    header = f"{OBJECTS}/precompiled.hpp"
     lines = [
         f"builddir = {OBJECTS}",
+        # A compiler that is told to include a header takes NAME.gch, where it lies beside it, for NAME.
+        "rule precompile",
+        f"  command = cp $in {header} && {text(compile_command)} -MD -MF $out.d -x c++-header $in -o $out",
+        "  depfile = $out.d",
+        "  deps = gcc",
+        "  description = compiling $in",
         "rule compile",
-        f"  command = {text(compile_command)} -MD -MF $out.d -c $in -o $out",
+        f"  command = {text(compile_command)} -include {header} -MD -MF $out.d -c $in -o $out",
         "  depfile = $out.d",
         "  deps = gcc",
         "  description = compiling $in",
@@ -120,10 +131,11 @@ def build_plan(compile_command: list[str], link_command: list[str], libraries: l
         f"  command = {text(link_command)} $in {text(libraries)} -o {staged} && mv -f {staged} $out",
         "  description = linking $out",
     ]
+    lines.append(f"build {header}.gch: precompile csrc/precompiled.hpp")
     objects = []
     for source in sorted(path.relative_to(ROOT) for path in (ROOT / "csrc").rglob("*.cpp")):
         objects.append(str(OBJECTS / source.relative_to("csrc").with_suffix(".o")))
-        lines.append(f"build {objects[-1]}: compile {source}")
+        lines.append(f"build {objects[-1]}: compile {source} | {header}.gch")
     lines.append(f"build {LIBRARY.relative_to(ROOT)}: link {' '.join(objects)}")
     return "\n".join([*lines, ""])
 
@@ -145,6 +157,7 @@ def build_library() -> None:
         plan = OBJECTS / "build.ninja"
         (ROOT / plan).write_text(build_plan([*compiler, *flags], [*compiler, *LINK_FLAGS], libraries))
         ninja = [find_ninja(), "-f", str(plan), "-j", str(jobs)]
+        os.environ.setdefault("CCACHE_SLOPPINESS", CCACHE_SLOPPINESS)
         if is_set("DG_FORCE_BUILD"):
             subprocess.run([*ninja, "-t", "clean"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         if subprocess.run([*ninja, "-k", "0"], cwd=ROOT, check=False).returncode != 0:

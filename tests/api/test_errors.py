@@ -274,6 +274,22 @@ def test_a_short_recipe_is_refused_by_the_runtime_too() -> None:
     out.assert_untouched()
 
 
+@pytest.mark.parametrize(
+    ("scaled_a", "scaled_b", "message"),
+    [
+        (True, False, "a and b must both have scales, or neither of them"),
+        (False, True, "a and b must both have scales, or neither of them"),
+        (False, False, "a must be bfloat16 or float16, but is float8_e4m3fn"),
+    ],
+)
+def test_operands_without_their_scales_are_refused_by_the_runtime(scaled_a, scaled_b, message) -> None:
+    call, out = right_call(torch.device("cpu"))
+    (a, a_scales), (b, b_scales) = call.a, call.b
+    with pytest.raises(TypeError, match=message):
+        C.gemm(a, a_scales if scaled_a else None, b, b_scales if scaled_b else None, call.d, None, 6)
+    out.assert_untouched()
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 def test_wrong_devices_are_refused() -> None:
     code = """
