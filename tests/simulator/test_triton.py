@@ -5,7 +5,10 @@ mma.sync, ldmatrix and cp.async; wgmma; tcgen05, with scales that its warps stor
 
 from __future__ import annotations
 
+import multiprocessing
 import struct
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,8 +16,7 @@ import torch
 
 pytest.importorskip("triton", reason="third_party/requirements-triton.txt")
 
-import triton.language as tl
-from triton_kernels import WARPS, compile_ptx, product, scaled_product
+from triton_kernels import WARPS, compile_ptx
 
 from deep_gemm import simulator
 
@@ -25,9 +27,16 @@ FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8e4nv": torch.float8_e4m3fn}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "triton"))
+@pytest.fixture(scope="module")
+def compilers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, ProcessPoolExecutor]]:
+    """A process for each target: in one process Triton takes what it has found out of the first target for all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        spawn = multiprocessing.get_context("spawn")
+        processes = {target: ProcessPoolExecutor(1, mp_context=spawn) for target in TARGETS}
+        yield processes
+        for process in processes.values():
+            process.shutdown()
 
 
 def random_operand(kind: str, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -94,7 +103,7 @@ def has_product(kind: str, target: int) -> bool:
     ("kind", "a_mn_major", "b_mn_major", "target"),
     [(*row, target) for row in PRODUCTS for target in TARGETS if has_product(row[0], target)],
 )
-def test_product(kind: str, a_mn_major: bool, b_mn_major: bool, target: int) -> None:
+def test_product(kind: str, a_mn_major: bool, b_mn_major: bool, target: int, compilers) -> None:
     torch.manual_seed(0)
     size = 2 * tile(target)
     (a, a_values), (b, b_values) = random_operand(kind, size), random_operand(kind, size)
@@ -105,12 +114,12 @@ def test_product(kind: str, a_mn_major: bool, b_mn_major: bool, target: int) -> 
         "BM": tile(target),
         "BN": tile(target),
         "BK": 64,
-        "SUMS": tl.int32 if kind == "i8" else tl.float32,
+        "SUMS": "int32" if kind == "i8" else "float32",
         "A_MN_MAJOR": a_mn_major,
         "B_MN_MAJOR": b_mn_major,
     }
     stored = [a.T.contiguous() if a_mn_major else a, b.T.contiguous() if b_mn_major else b]
-    compiled = compile_ptx(product, types, constants, target)
+    compiled = compilers[target].submit(compile_ptx, "product", types, constants, target).result()
     check(compiled, stored, a_values @ b_values.T, (2, 2), torch.int32 if kind == "i8" else torch.float32)
 
 
@@ -139,7 +148,7 @@ SCALED = [
     [(row, target) for row in SCALED for target in TARGETS if target >= row[4]],
     ids=lambda value: str(value),
 )
-def test_scaled_product(row: tuple[Any, ...], target: int) -> None:
+def test_scaled_product(row: tuple[Any, ...], target: int, compilers) -> None:
     a_format, b_format, scale_kind, group, _ = row
     torch.manual_seed(0)
     names = {"e4m3": "fp8e4nv", "e2m1": "e2m1"}
@@ -159,6 +168,6 @@ def test_scaled_product(row: tuple[Any, ...], target: int) -> None:
     packed = {"e4m3": 1, "e2m1": 2}
     constants = {"K": K, "BM": 128, "BN": 128, "BK": 128, "GROUP": group, "A_FORMAT": a_format, "B_FORMAT": b_format}
     constants |= {"A_PACKED": packed[a_format], "B_PACKED": packed[b_format]}
-    compiled = compile_ptx(scaled_product, types, constants, target)
+    compiled = compilers[target].submit(compile_ptx, "scaled_product", types, constants, target).result()
     expected = (a_values * a_spread) @ (b_values * b_spread).T
     check(compiled, [a, a_scales, b, b_scales], expected, (1, 1), torch.float32)

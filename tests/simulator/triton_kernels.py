@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import triton
@@ -55,9 +54,12 @@ def scaled_product(
     tl.store(d_ptr + m[:, None] * n_size + n[None, :], sums)
 
 
-def compile_ptx(kernel: Callable, types: dict[str, str], constants: dict[str, Any], target: int) -> tuple[str, int]:
-    """PTX and the bytes of shared memory. Sizes and pointers are multiples of 16."""
+def compile_ptx(name: str, types: dict[str, str], constants: dict[str, Any], target: int) -> tuple[str, int]:
+    """PTX of one of the kernels above, and its bytes of shared memory. Sizes and pointers are multiples of 16."""
+    kernel = {"product": product, "scaled_product": scaled_product}[name]
     names = kernel.arg_names
+    if "SUMS" in constants:
+        constants = {**constants, "SUMS": getattr(tl, constants["SUMS"])}
     source = ASTSource(
         fn=kernel,
         signature={name: types.get(name, "constexpr") for name in names},
