@@ -145,12 +145,22 @@ def test_two_tiles_of_16_lanes() -> None:
 
 
 # Chunk c of row r holds 100 r + 4 c and the three numbers after it; thread t writes row t.
-COPY_SHAPES = [("128x128b", 4), ("128x256b", 8), ("32x128b.warpx4", 4), ("4x256b", 8)]
+COPY_SHAPES = [
+    # columns, and the row that comes to a lane
+    ("128x128b", 4, lambda lane: lane),
+    ("128x256b", 8, lambda lane: lane),
+    ("64x128b.warpx2::02_13", 4, lambda lane: lane % 64),
+    ("64x128b.warpx2::01_23", 4, lambda lane: lane // 64 * 32 + lane % 32),
+    ("32x128b.warpx4", 4, lambda lane: lane % 32),
+    ("4x256b", 8, lambda lane: None if lane % 32 else lane // 32),
+]
 
 
 @pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
-@pytest.mark.parametrize(("shape", "columns"), COPY_SHAPES)
-def test_copies_of_every_shape(shape: str, columns: int, schedule: str, seed: int) -> None:
+@pytest.mark.parametrize(("shape", "columns", "row_of_lane"), COPY_SHAPES, ids=[row[0] for row in COPY_SHAPES])
+def test_copies_of_every_shape(
+    shape: str, columns: int, row_of_lane: Callable[[int], int | None], schedule: str, seed: int
+) -> None:
     """From rows of 16-byte chunks without a swizzle: eight rows 128 bytes apart, chunks 2048."""
     high = 128 >> 4 << 32 | 2048 >> 4 << 16 | 1 << 46
     chunks = "".join(
@@ -190,9 +200,8 @@ WAIT:
     out = torch.zeros(128, 8, dtype=torch.int32)
     run(body, out, schedule=schedule, seed=seed)
     expected = 1000 * torch.arange(128)[:, None] + torch.arange(8)
-    row_of_lane = {"32x128b.warpx4": lambda lane: lane % 32, "4x256b": lambda lane: None if lane % 32 else lane // 32}
     for lane in range(128):
-        row = row_of_lane.get(shape, lambda lane: lane)(lane)
+        row = row_of_lane(lane)
         if row is not None:
             expected[lane, :columns] = 100 * row + torch.arange(columns)
     assert torch.equal(out, expected.int())

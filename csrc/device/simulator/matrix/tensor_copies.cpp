@@ -10,20 +10,25 @@ namespace deep_gemm::simulator {
 
 namespace {
 
-/// So many rows of so many 16-byte chunks; row r of them goes to each of these lanes' blocks.
+struct CopyTarget {
+    uint32_t lane, first_row;  // rows from this one on go to lanes from this one on
+};
+
+/// So many rows of 16-byte chunks go to each of several places.
 struct CopyShape {
-    std::string_view name;
-    uint32_t rows, chunks;
-    std::vector<uint32_t> lanes;  // the first lane of each place that gets them
-    uint32_t rows_a_place;
+    std::string_view name, warps;
+    uint32_t chunks, rows_a_place;
+    std::vector<CopyTarget> places;
 };
 
 const std::vector<CopyShape>& copy_shapes() {
     static const std::vector<CopyShape> shapes = {
-        {"128x256b", 128, 2, {0}, 128},
-        {"128x128b", 128, 1, {0}, 128},
-        {"32x128b", 32, 1, {0, 32, 64, 96}, 32},
-        {"4x256b", 4, 2, {0, 32, 64, 96}, 1},
+        {"128x256b", "", 2, 128, {{0, 0}}},
+        {"128x128b", "", 1, 128, {{0, 0}}},
+        {"64x128b", "warpx2::02_13", 1, 32, {{0, 0}, {64, 0}, {32, 32}, {96, 32}}},
+        {"64x128b", "warpx2::01_23", 1, 32, {{0, 0}, {32, 0}, {64, 32}, {96, 32}}},
+        {"32x128b", "warpx4", 1, 32, {{0, 0}, {32, 0}, {64, 0}, {96, 0}}},
+        {"4x256b", "", 2, 1, {{0, 0}, {32, 1}, {64, 2}, {96, 3}}},
     };
     return shapes;
 }
@@ -34,14 +39,12 @@ constexpr unsigned kShapeOf = 4;
 void copy_now(Cta& cta, const AsyncAccess& reading, const TensorAccess& writing, const OperandLayout& layout,
               TensorPlace to, const CopyShape& shape) {
     TensorMemory& memory = tensor_memory(cta);
-    // With 4 rows each goes to one lane of another quarter; else all rows go to every place.
-    const bool spread = shape.rows_a_place < shape.rows;
-    for (uint32_t place = 0; place < shape.lanes.size(); ++place) {
-        const uint32_t lane = to.lane + shape.lanes[place], columns = 4 * shape.chunks;
+    for (const CopyTarget& place : shape.places) {
+        const uint32_t lane = to.lane + place.lane, columns = 4 * shape.chunks;
         tensor_write(writing, cta, {lane, shape.rows_a_place, to.column, columns});
         for (uint32_t row = 0; row < shape.rows_a_place; ++row)
             for (uint32_t chunk = 0; chunk < shape.chunks; ++chunk) {
-                const uint32_t address = chunk_address(layout, spread ? place : row, chunk);
+                const uint32_t address = chunk_address(layout, place.first_row + row, chunk);
                 if (address < kReservedShared || address + 16 > cta.shared.size()) {
                     report(*cta.cluster, "out of bounds",
                            concat("tcgen05.cp reads shared memory ", hex(address), ", outside of block ", cta.rank),
@@ -60,8 +63,9 @@ void copy_now(Cta& cta, const AsyncAccess& reading, const TensorAccess& writing,
 }
 
 bool areas_allocated(const TensorAccess& access, Cta& cta, TensorPlace to, const CopyShape& shape) {
-    for (const uint32_t lane : shape.lanes)
-        if (!check_area(access, cta, {to.lane + lane, shape.rows_a_place, to.column, 4 * shape.chunks})) return false;
+    for (const CopyTarget& place : shape.places)
+        if (!check_area(access, cta, {to.lane + place.lane, shape.rows_a_place, to.column, 4 * shape.chunks}))
+            return false;
     return true;
 }
 
@@ -138,9 +142,14 @@ void decode_tensor_cp(Decoder& decoder) {
     const bool pair = take_pair(decoder);
     const auto& shapes = copy_shapes();
     unsigned shape = 0;
-    while (shape < shapes.size() && !decoder.mod(shapes[shape].name)) ++shape;
+    const auto is_this = [&] {
+        const auto& [name, warps, chunks, rows, places] = shapes[shape];
+        return decoder.has(name) && (warps.empty() || decoder.has(warps));
+    };
+    while (shape < shapes.size() && !is_this()) ++shape;
     if (shape == shapes.size()) decoder.error("this shape is not supported");
-    if (decoder.mod("warpx4") != (shapes[shape].name == "32x128b")) decoder.error(".32x128b needs .warpx4");
+    decoder.mod(shapes[shape].name);
+    decoder.mod(shapes[shape].warps);
     out.flags = (pair ? kPair : 0) | shape << kShapeOf;
     out.a = decoder.address(decoder.node(0), out.displacement);
     out.b = decoder.source(1, Type::b64);
