@@ -299,12 +299,13 @@ def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
 
 def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, Any]:
     """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
-    "m_contiguous", "m_psum", "masked" (m is then max_m) or "k_contiguous" (k is then the sum of K).
+    "m_contiguous", "m_psum", "masked" (m is then max_m), "k_contiguous" (k is then the sum of K), "batched" or
+    "batch_sum" (groups are parts, and k is the sum of theirs).
 
     Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, bf16 (operands), mn_major_a and
-    mn_major_b (of BF16), add_c, in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default
-    of the calls). A config instead of the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
-    cluster_k, turns.
+    mn_major_b (of BF16), add_c, in_place, group_maps, head_left, head_skipped, head_right, compiled_dims (bits 1, 2, 4
+    for M, N, K; otherwise the default of the calls). A config instead of the selected one: tile_rows, tile_cols,
+    swap_ab, cluster_rows, cluster_cols, cluster_k, turns.
     """
 
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.
