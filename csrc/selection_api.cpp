@@ -108,6 +108,16 @@ bool set_element(Element& operands, Element& output, std::string_view name, int6
     return false;
 }
 
+bool set_heads(HeadSplits& heads, std::string_view name, int64_t value) {
+    bool found = false;
+    for_each_field(heads, [&](const auto& field, int32_t& columns) {
+        if (concat("head_", field.name) != name) return;
+        found = true;
+        columns = extent(value, "a part of a head");
+    });
+    return found;
+}
+
 bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
     bool found = false;
     for_each_number(tiling, [&](const std::string& part, auto& number) {
@@ -131,7 +141,9 @@ Request request_of(const std::string& kind, const Object& fields) {
     Element element = Element::e4m3, output = Element::none;
     int64_t expected_m = 0, dims = divides_k(p.grouping) ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
-        if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value)) return;
+        if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value) ||
+            set_heads(p.heads, name, value))
+            return;
         if (name == "compiled_dims")
             dims = value;
         else if (name == "expected_m")

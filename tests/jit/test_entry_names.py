@@ -100,6 +100,28 @@ def test_kernels_before_a_product_say_what_they_do() -> None:
     assert sum(name.startswith("transpose_scales") for name in launched) == 2
 
 
+def test_a_batch_is_found_by_the_names_of_the_public_scripts() -> None:
+    x, y = operands(2 * 16, 2 * 64, 128, CPU)
+    x, y = x.view(16, 2, 128), y.view(2, 64, 128)
+    launched = names(lambda: deep_gemm.einsum("bhr,hdr->bhd", x, y, output(16, 2, 64)))
+    [gemm] = [name for name in launched if "gemm" in name]
+    assert gemm.startswith("bf16_gemm_sm90_batched_")
+    many = torch.zeros((64, 16, 64), dtype=torch.bfloat16)
+    launched = names(lambda: deep_gemm.einsum("bmk,bnk->mn", many, many, output(16, 16)))
+    assert len(launched) == 2
+    [gemm] = [name for name in launched if "bmn_bnk_mn_gemm_impl" in name]
+    [_] = [name for name in launched if "gemm" in name]
+
+
+def test_a_product_in_heads_is_found_by_its_name() -> None:
+    a, b = random_rows((24, 256), CPU, 0), random_blocks((256, 256), CPU, 1)
+    call = deep_gemm.fp8_gemm_nt_skip_head_mid
+    launched = names(lambda: call(tuple(a), tuple(b), output(24, 320), (128, 64, 128)))
+    [gemm] = [name for name in launched if "gemm_" in name]
+    assert gemm.startswith("fp8_gemm_sm90_dense_")
+    assert gemm.endswith("_heads")
+
+
 SCALES = torch.exp2(torch.randint(-8, 8, (33, 5)).float())
 
 

@@ -88,7 +88,11 @@ def test_refusals(device) -> None:
         ((128, 64), TypeError, r"head_splits must be three integers \(left, mid, right\)"),
         ((128, -1, 128), ValueError, "head_splits must not be negative, but one is -1"),
         ((0, 64, 0), ValueError, "head_splits must leave columns to write"),
-        ((128, 64, 100), ValueError, r"N a multiple of the columns of a head, 128 \+ 100 of head_splits, but has N=768"),
+        (
+            (128, 64, 100),
+            ValueError,
+            r"N a multiple of the columns of a head, 128 \+ 100 of head_splits, but has N=768",
+        ),
         ((128, 32, 128), ValueError, r"d must be \[M, columns of all heads\] = \[5, 864\], but has shape \[5, 960\]"),
     ]:
         case.splits = splits

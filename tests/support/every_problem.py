@@ -165,7 +165,38 @@ def direct_problems() -> Iterator[Problem]:
                 yield grouping, sizes | {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols}
 
 
+def batched_problems() -> Iterator[Problem]:
+    """DeepSeek's up and down projections of heads, other sizes, gradients of both, and sums over a batch."""
+    outputs = [{}, {"fp32_output": 1}, {"add_c": 1}, {"fp32_output": 1, "add_c": 1, "in_place": 1}]
+    sizes = [(128, 128, 512, 0), (128, 512, 128, 1), (8, 1024, 4096, 0), (8, 4096, 1024, 1), (3, 100, 72, 0)]
+    for (groups, n, k, mn_major), m, output in product(sizes, TOKENS, outputs):
+        shape = {"m": m, "n": n, "k": k, "groups": groups, **output}
+        yield "batched", {**shape, "bf16": 1, "mn_major_b": mn_major}
+        if k % 16 == 0:
+            yield "batched", shape
+    for bf16, tokens, output in product((0, 1), (64, 4096), outputs[1:]):
+        kind = {"bf16": 1, "mn_major_a": 1, "mn_major_b": 1} if bf16 else {"per_row_b": 1}
+        yield "batched", {"m": 1024, "n": 4096, "k": tokens, "groups": 8, "compiled_dims": 3, **kind, **output}
+    for (m, n), parts, k in product(
+        [(128, 384), (256, 256), (384, 128), (100, 72), (1024, 1024)], (1, 2, 44), (512, 65536)
+    ):
+        sizes = {"m": m, "n": n, "k": k * parts, "groups": parts, "bf16": 1}
+        yield from (("batch_sum", {**sizes, **output}) for output in (outputs if parts == 1 else outputs[1:2]))
+
+
+def head_problems() -> Iterator[Problem]:
+    """D in heads, through the copy engine and from registers."""
+    for (left, skipped, right), m, fp32, per_row_b in product(
+        [(128, 64, 128), (24, 10, 40), (7, 3, 5)], (1, 64, 128, 512, 4096), (0, 1), (0, 1)
+    ):
+        heads = {"head_left": left, "head_skipped": skipped, "head_right": right}
+        yield (
+            "dense",
+            {"m": m, "n": 64 * (left + right), "k": 512, "fp32_output": fp32, "per_row_b": per_row_b, **heads},
+        )
+
+
 def every_problem() -> Iterator[Problem]:
-    experts = grouped_problems(), k_grouped_problems(), direct_problems()
+    experts = grouped_problems(), k_grouped_problems(), direct_problems(), batched_problems(), head_problems()
     some = dense_problems(), *experts, bf16_problems(), fp16_problems(), int8_problems(), shared_problems()
     return chain(public_problems(), *some)
