@@ -16,10 +16,11 @@ DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
         return ptx::wgmma_descriptor(address);
 }
 
-/// Issue the wgmma of one K block: 64 rows x kCols, four steps of 32 bytes. The first clears unless `accumulate`.
-template <GemmConfig c, int32_t kCols = c.tile.cols>
-DG_DEVICE void multiply_block(float (&d)[Fragment16x8::registers(kCols)], uint32_t rows, uint32_t cols,
-                              bool accumulate) {
+/// Issue the wgmma of one K block: 64 rows x the tile's columns, four steps of 32 bytes. The first clears unless
+/// `accumulate`.
+template <GemmConfig c>
+DG_DEVICE void multiply_block(Accumulators<c>& d, uint32_t rows, uint32_t cols, bool accumulate) {
+    constexpr int32_t kCols = c.tile.cols;
     constexpr bool kMnMajorRows = c.rows_operand().mn_major(), kMnMajorCols = c.cols_operand().mn_major();
     const uint64_t rows_descriptor = operand_descriptor<kMnMajorRows>(rows),
                    cols_descriptor = operand_descriptor<kMnMajorCols>(cols);
