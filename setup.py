@@ -12,10 +12,8 @@ Environment:
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import fcntl
-import hashlib
 import os
 import re
 import shlex
@@ -30,8 +28,9 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-OBJECTS = ROOT / "build" / "native"
+OBJECTS = Path("build/native")  # below ROOT, where ninja runs
 LIBRARY = ROOT / "deep_gemm" / "_C.so"
+REQUIREMENTS = "Run: pip install -r third_party/requirements-build.txt"
 MINIMUM_GCC = 11
 MINIMUM_CLANG = 14
 # Warnings are errors with the compiler that CI has. Others may warn of what we never saw; that must not stop a user.
@@ -88,43 +87,45 @@ def find_compiler() -> tuple[list[str], list[str]]:
 @contextlib.contextmanager
 def one_build_at_a_time() -> Iterator[None]:
     """Two builds of one tree would write the same objects; the second waits, then finds nothing to do."""
-    OBJECTS.mkdir(parents=True, exist_ok=True)
-    with open(OBJECTS / "lock", "w") as lock:
+    (ROOT / OBJECTS).mkdir(parents=True, exist_ok=True)
+    with open(ROOT / OBJECTS / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def is_current(output: Path, command_digest: str) -> bool:
-    """Whether `output` was made by the same command from the files as they are now."""
-    digest_file, dependency_file = output.with_suffix(".digest"), output.with_suffix(".d")
+def find_ninja() -> str:
     try:
-        if digest_file.read_text() != command_digest:
-            return False
-        made = output.stat().st_mtime_ns
-        rule = dependency_file.read_text().replace("\\\n", " ").splitlines()[0]
-        inputs = shlex.split(rule.split(":", 1)[1])
-        return all((ROOT / name).stat().st_mtime_ns <= made for name in inputs)
-    except (OSError, IndexError, ValueError):
-        return False
+        from ninja import BIN_DIR
+    except ImportError:
+        return shutil.which("ninja") or sys.exit(f"deep_gemm: there is no ninja. {REQUIREMENTS}")
+    return str(Path(BIN_DIR) / "ninja")
 
 
-def compile_one(compiler: list[str], flags: list[str], source: Path) -> tuple[Path, str | None]:
-    """Compile `source` where needed. Returns the object and, where it fails, what the compiler said."""
-    output = OBJECTS / source.relative_to(ROOT / "csrc").with_suffix(".o")
-    command = [*compiler, *flags, "-MMD", "-MP", "-c", str(source.relative_to(ROOT)), "-o", str(output)]
-    digest = hashlib.sha256(shlex.join(command).encode()).hexdigest()
-    if not is_set("DG_FORCE_BUILD") and is_current(output, digest):
-        return output, None
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.with_suffix(".digest").unlink(missing_ok=True)
-    print(f"compiling {source.relative_to(ROOT)}", flush=True)
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        return output, result.stderr or f"{shlex.join(command)} ended with status {result.returncode}"
-    if result.stderr:
-        print(result.stderr, file=sys.stderr)
-    output.with_suffix(".digest").write_text(digest)
-    return output, None
+def build_plan(compile_command: list[str], link_command: list[str], libraries: list[str]) -> str:
+    """What ninja shall do. It compiles again what changed, or includes what changed, or whose command changed."""
+
+    def text(command: list[str]) -> str:
+        return shlex.join(command).replace("$", "$$")
+
+    # Linked under another name and renamed: a process that has the old library mapped keeps it whole.
+    staged = f"{OBJECTS}/_C.so"
+    lines = [
+        f"builddir = {OBJECTS}",
+        "rule compile",
+        f"  command = {text(compile_command)} -MD -MF $out.d -c $in -o $out",
+        "  depfile = $out.d",
+        "  deps = gcc",
+        "  description = compiling $in",
+        "rule link",
+        f"  command = {text(link_command)} $in {text(libraries)} -o {staged} && mv -f {staged} $out",
+        "  description = linking $out",
+    ]
+    objects = []
+    for source in sorted(path.relative_to(ROOT) for path in (ROOT / "csrc").rglob("*.cpp")):
+        objects.append(str(OBJECTS / source.relative_to("csrc").with_suffix(".o")))
+        lines.append(f"build {objects[-1]}: compile {source}")
+    lines.append(f"build {LIBRARY.relative_to(ROOT)}: link {' '.join(objects)}")
+    return "\n".join([*lines, ""])
 
 
 def build_library() -> None:
@@ -132,37 +133,22 @@ def build_library() -> None:
     try:
         from tvm_ffi import libinfo
     except ImportError as error:
-        sys.exit(f"deep_gemm: cannot import tvm_ffi ({error}). Run: pip install -r third_party/requirements-build.txt")
+        sys.exit(f"deep_gemm: cannot import tvm_ffi ({error}). {REQUIREMENTS}")
     compiler, own_flags = find_compiler()
-    flags = [*COMPILE_FLAGS, *own_flags, "-Icsrc", "-Ideep_gemm/include"]
+    includes = ["-Icsrc", "-Ideep_gemm/include"]
     for path in dict.fromkeys(str(path) for path in libinfo.include_paths()):
-        flags += ["-isystem", path]
-    flags += shlex.split(os.environ.get("CXXFLAGS", ""))
-    sources = sorted((ROOT / "csrc").rglob("*.cpp"))
-    jobs = int(os.environ.get("MAX_JOBS", "0")) or len(os.sched_getaffinity(0))
+        includes += ["-isystem", path]
+    flags = [*COMPILE_FLAGS, *own_flags, *includes, *shlex.split(os.environ.get("CXXFLAGS", ""))]
+    libraries = [str(libinfo.find_libtvm_ffi()), *shlex.split(os.environ.get("LDFLAGS", "")), "-ldl"]
+    jobs = int(os.environ.get("MAX_JOBS") or 0) or len(os.sched_getaffinity(0))
     with one_build_at_a_time():
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            results = list(pool.map(lambda source: compile_one(compiler, flags, source), sources))
-        failures = [said for _, said in results if said is not None]
-        if failures:
-            sys.exit("\n".join([*failures, f"deep_gemm: {len(failures)} of {len(sources)} files did not compile."]))
-        objects = [str(output) for output, _ in results]
-        library = Path(libinfo.find_libtvm_ffi())
-        link = [*compiler, *LINK_FLAGS, *objects, str(library), *shlex.split(os.environ.get("LDFLAGS", "")), "-ldl"]
-        # Linked under another name and renamed: a process that has the old library mapped keeps it whole.
-        staged = OBJECTS / "_C.so"
-        digest = hashlib.sha256(shlex.join(link).encode()).hexdigest()
-        digest_file = OBJECTS / "_C.digest"
-        newest = max((Path(path).stat().st_mtime_ns for path in objects), default=0)
-        current = LIBRARY.is_file() and digest_file.is_file() and digest_file.read_text() == digest
-        if current and not is_set("DG_FORCE_BUILD") and LIBRARY.stat().st_mtime_ns >= newest:
-            return
-        print(f"linking {LIBRARY.relative_to(ROOT)}", flush=True)
-        result = subprocess.run([*link, "-o", str(staged)], cwd=ROOT, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            sys.exit(f"{result.stderr}\ndeep_gemm: the link of {LIBRARY.name} failed.")
-        os.replace(staged, LIBRARY)
-        digest_file.write_text(digest)
+        plan = OBJECTS / "build.ninja"
+        (ROOT / plan).write_text(build_plan([*compiler, *flags], [*compiler, *LINK_FLAGS], libraries))
+        ninja = [find_ninja(), "-f", str(plan), "-j", str(jobs)]
+        if is_set("DG_FORCE_BUILD"):
+            subprocess.run([*ninja, "-t", "clean"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        if subprocess.run([*ninja, "-k", "0"], cwd=ROOT, check=False).returncode != 0:
+            sys.exit("deep_gemm: the build failed; what the compiler said stands above.")
 
 
 class BuildNative(build_ext):

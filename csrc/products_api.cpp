@@ -1,11 +1,17 @@
-// What deep_gemm/gemm.py, bf16.py, grouped.py and k_grouped.py call: one export for each grouping, whose operands'
-// dtypes and scales say of which format they are. Bindings only. Each returns false where the sum over K is empty, or
-// all rows are padding for want of experts, so that D is C or zero: the caller writes it.
+// What deep_gemm/gemm.py, bf16.py, grouped.py, k_grouped.py and batched.py call: one export for each grouping, whose
+// operands' dtypes and scales say of which format they are. Bindings only. Each returns false where the sum over K is
+// empty, or all rows are padding for want of experts, so that D is C or zero: the caller writes it.
+#include <iterator>
+#include <string>
 #include <vector>
 
+#include "api/batch_sum.hpp"
+#include "api/checks_batched.hpp"
 #include "api/checks_grouped.hpp"
+#include "api/checks_integer.hpp"
 #include "api/checks_k_grouped.hpp"
 #include "api/gemm.hpp"
+#include "api/lender.hpp"
 #include "api/recipe.hpp"
 #include "util/ffi.hpp"
 
@@ -18,6 +24,46 @@ bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView&
     const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
     const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, c, layout, rows.a, rows.b);
     return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, c, rows, layout); });
+}
+
+bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
+               const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, int64_t layout,
+               std::optional<int64_t> a_scale, std::optional<int64_t> b_scale) {
+    const int64_t number_a = a_scale.value_or(kNoNumber), number_b = b_scale.value_or(kNoNumber);
+    const CallKey key(Grouping::dense, a, a_scales, number_a, b, b_scales, number_b, d, c, bias, layout);
+    return run_gemm(key, [&] {
+        return check_integers({a, a_scales, number_a}, {b, b_scales, number_b}, d, c, bias, layout);
+    });
+}
+
+/// D in heads, of each of which the middle columns stay as they are.
+bool gemm_in_heads(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
+                   const OptionalTensor& b_scales, const TensorView& d, const std::vector<int64_t>& head_splits,
+                   int64_t layout, const Recipe& recipe) {
+    const Granularities rows = granularities_of(recipe, {}, {});
+    const HeadSplits heads = check_head_splits(head_splits);
+    const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, layout, rows.a, rows.b, heads.left, heads.skipped,
+                      heads.right);
+    return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, {}, rows, layout, heads); });
+}
+
+/// Expressions of batched products in the order of their numbers, one a word.
+std::string batched_forms() {
+    std::string expressions;
+    for (const BatchedForm& form : kBatchedForms) expressions += std::string(form.expression) + " ";
+    return expressions + kBatchSum;
+}
+
+bool einsum(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
+            const TensorView& d, const OptionalTensor& c, int64_t form, const Recipe& recipe) {
+    require(form >= 0 && form <= std::ssize(kBatchedForms), "no expression has the number ", form);
+    if (form == std::ssize(kBatchedForms)) {
+        begin_cold_call();
+        return run_batch_sum(check_batch_sum({a, a_scales}, {b, b_scales}, d, c));
+    }
+    const Granularities rows = granularities_of(recipe, {}, {});
+    const CallKey key(Grouping::batched, a, a_scales, b, b_scales, d, c, form, rows.a, rows.b);
+    return run_gemm(key, [&] { return check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, rows); });
 }
 
 bool m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
@@ -55,6 +101,10 @@ bool k_grouped_gemm(const TensorView& a, const OptionalTensor& a_scales, const T
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(gemm, deep_gemm::gemm);
+DEEP_GEMM_EXPORT(gemm_in_heads, deep_gemm::gemm_in_heads);
+DEEP_GEMM_EXPORT(einsum, deep_gemm::einsum);
+DEEP_GEMM_EXPORT(batched_forms, deep_gemm::batched_forms);
+DEEP_GEMM_EXPORT(int8_gemm, deep_gemm::int8_gemm);
 DEEP_GEMM_EXPORT(m_grouped_gemm_contiguous, deep_gemm::m_grouped_gemm_contiguous);
 DEEP_GEMM_EXPORT(m_grouped_gemm_masked, deep_gemm::m_grouped_gemm_masked);
 DEEP_GEMM_EXPORT(k_grouped_gemm, deep_gemm::k_grouped_gemm);

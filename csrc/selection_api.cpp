@@ -49,8 +49,9 @@ Matrix packed(int32_t groups, int32_t rows, int32_t k, bool mn_major) {
 
 /// Refuses, in the calls' own words, what every call with packed operands refuses.
 void check_packed_operands(Problem& p) {
-    Matrix a = packed(p.grouping == Grouping::masked ? p.num_groups : 1, p.m, p.k, p.a.mn_major());
-    Matrix b = packed(is_m_grouped(p.grouping) ? p.num_groups : 1, p.n, p.k, p.b.mn_major());
+    const bool batched = p.grouping == Grouping::batched;
+    Matrix a = packed(p.grouping == Grouping::masked || batched ? p.num_groups : 1, p.m, p.k, p.a.mn_major());
+    Matrix b = packed(is_m_grouped(p.grouping) || batched ? p.num_groups : 1, p.n, p.k, p.b.mn_major());
     const MnMajor mn_major = pair_of(p).mn_major;
     check_layout(a, p.a, mn_major, "a", "M");
     check_layout(b, p.b, mn_major, "b", "N");
@@ -91,6 +92,22 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     return true;
 }
 
+/// "fp16" of both operands, "fp16_output" of D.
+bool set_element(Element& operands, Element& output, std::string_view name, int64_t value) {
+    for (const Pair& pair : kPairs) {
+        if (name == facts(pair.a).name) {
+            if (value != 0) operands = pair.a;
+            return true;
+        }
+        for (const Element each : pair.outputs) {
+            if (each == Element::none || name != concat(facts(each).name, "_output")) continue;
+            if (value != 0) output = each;
+            return true;
+        }
+    }
+    return false;
+}
+
 bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
     bool found = false;
     for_each_number(tiling, [&](const std::string& part, auto& number) {
@@ -109,45 +126,43 @@ bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
 Request request_of(const std::string& kind, const Object& fields) {
     Request request;
     auto& [p, tiling] = request;
-    if (kind == "k_contiguous")
-        p.grouping = Grouping::k_contiguous;
-    else if (kind != "dense")
-        p.grouping = m_grouping(kind);
+    p.grouping = grouping_named(kind);
     bool per_row_b = false;
-    Element element = Element::e4m3;
-    int64_t expected_m = 0, dims = p.grouping == Grouping::k_contiguous ? 1 | 2 : 2 | 4;  // "mn" and "nk"
+    Element element = Element::e4m3, output = Element::none;
+    int64_t expected_m = 0, dims = divides_k(p.grouping) ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
         if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value)) return;
         if (name == "compiled_dims")
             dims = value;
         else if (name == "expected_m")
             expected_m = value;
-        else if (name == "fp32_output")
-            p.output = value != 0 ? Element::fp32 : Element::bf16;
         else if (name == "per_row_b")
             per_row_b = value != 0;
         else if (name == "mn_major_a" || name == "mn_major_b")
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
-        else if (name == "bf16")
-            element = value != 0 ? Element::bf16 : Element::e4m3;
-        else
+        else if (name == "bias" || name == "fp32_bias")
+            p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
+        else if (!set_element(element, output, name, value))
             fail(ErrorKind::value, "a problem has no field ", name);
     };
     for (const auto& [name, value] : fields) set(name, std::get<int64_t>(value));
     for (const int32_t value : {p.m, p.n, p.k, p.num_sms}) require(value > 0, "a problem needs m, n, k and num_sms");
     p.device_sms = p.num_sms;
-    if (p.grouping == Grouping::k_contiguous) {  // see finish_k_grouped
-        p.k = round_up_coarsely(p.k);
-        dims &= ~int64_t{4};
-    }
+    if (p.grouping == Grouping::k_contiguous) p.k = round_up_coarsely(p.k);  // see finish_k_grouped
+    if (divides_k(p.grouping)) dims &= ~int64_t{4};
     p.a.element = p.b.element = element;
     const Pair& pair = pair_of(p);
+    p.output = output == Element::none ? pair.outputs[0] : output;
+    require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
+            name(p.output));
     p.a.scaling = pair.scalings_a[0];
-    p.b.scaling = pair.scaled() && per_row_b ? kRowScales : pair.scalings_b[0];
-    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "FP8 operands are K-major");
+    p.b.scaling = per_row_b && lists<Scaling>(pair.scalings_b, kRowScales) ? kRowScales : pair.scalings_b[0];
+    if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
+    require(p.bias == Element::none || p.a.scaling.whole_k(), "a bias is of INT8 products with scales");
+    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * bytes_of(p.output, 1) % 16 == 0;
-    if (p.grouping != Grouping::k_contiguous) check_packed_operands(p);
+    if (!divides_k(p.grouping)) check_packed_operands(p);
     p.compiled = {.m = dims & 1 ? p.m : 0, .n = dims & 2 ? p.n : 0, .k = dims & 4 ? p.k : 0};
     const bool selected = tiling.tile_rows == 0 && tiling.tile_cols == 0;
     require(selected || (tiling.tile_rows > 0 && tiling.tile_cols > 0), "a config has both tile_rows and tile_cols");
@@ -160,6 +175,33 @@ Object problem_kernel(const std::string& grouping, const Object& fields) {
     const Candidate forced = make_candidate(r.problem, r.tiling, /*tolerate_waste=*/true);
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
     return kernel_of(finish(r.problem, forced));
+}
+
+/// The pair table: a pair a line, "key=value" by spaces, values by commas.
+std::string pairs() {
+    const auto joined = [](const auto& list, const auto& text_of) {
+        std::string text;
+        for (const auto& value : list)
+            if (const std::string one = text_of(value); !one.empty()) text += (text.empty() ? "" : ",") + one;
+        return text;
+    };
+    const auto scaling = [](const Scaling& s) {
+        return s.any() ? concat(name(s.type), ":", s.rows, "x", s.k) : std::string();
+    };
+    const auto element = [](Element e) { return e == Element::none ? std::string() : concat(name(e)); };
+    std::string text;
+    for (const Pair& pair : kPairs) {
+        std::string groupings;
+        for (size_t i = 0; i < std::size(Names<Grouping>::kValues); ++i)
+            if (pair.serves(static_cast<Grouping>(i)))
+                groupings += concat(groupings.empty() ? "" : ",", Names<Grouping>::kValues[i]);
+        text +=
+            concat("arch=", name(pair.arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
+                   " mn_major=", pair.mn_major == MnMajor::transposed ? "transposed" : "as_it_lies",
+                   " scalings_a=", joined(pair.scalings_a, scaling), " scalings_b=", joined(pair.scalings_b, scaling),
+                   " outputs=", joined(pair.outputs, element), " groupings=", groupings, "\n");
+    }
+    return text;
 }
 
 /// Every candidate, one a line.
@@ -185,5 +227,6 @@ std::vector<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t si
 }  // namespace deep_gemm
 
 DEEP_GEMM_EXPORT(places_by_gpc, deep_gemm::places_by_gpc);
+DEEP_GEMM_EXPORT(pairs, deep_gemm::pairs);
 DEEP_GEMM_EXPORT(explain, deep_gemm::explain_problem);
 DEEP_GEMM_EXPORT(problem_kernel, deep_gemm::problem_kernel);

@@ -20,17 +20,19 @@ Object simulator_options() {
             {"schedule", simulator::name(options.run.schedule)},
             {"seed", static_cast<int64_t>(options.run.seed)},
             {"hazards", simulator::name(options.run.hazards)},
+            {"rules", simulator::name(options.run.rules)},
             {"threads", options.run.threads}};
 }
 
 void set_simulator_options(const std::string& target, int64_t num_sms, const std::string& schedule, int64_t seed,
-                           const std::string& hazards, int64_t threads) {
+                           const std::string& hazards, const std::string& rules, int64_t threads) {
     simulator::DeviceOptions options;
     options.target = target;
     options.num_sms = static_cast<int>(num_sms);
     options.run.schedule = simulator::parse_schedule(schedule);
     options.run.seed = static_cast<uint64_t>(seed);
     options.run.hazards = simulator::parse_hazard_mode(hazards);
+    options.run.rules = simulator::parse_rules(rules);
     options.run.threads = static_cast<int>(threads);
     simulator::set_device_options(options);
     Generation::advance();  // another target or number of SMs is another device
@@ -56,7 +58,7 @@ void shape_of(const Integers& given, uint32_t* shape) {
 std::string simulator_run(const std::string& ptx, const std::string& entry, const Integers& grid, const Integers& block,
                           const Integers& cluster, int64_t smem_bytes, const Bytes& params,
                           const std::vector<TensorView>& tensors, const Integers& writable, const std::string& schedule,
-                          int64_t seed, const std::string& hazards, int64_t threads) {
+                          int64_t seed, const std::string& hazards, const std::string& rules, int64_t threads) {
     require(tensors.size() == writable.size(), "each tensor needs a word on whether it may be written");
     std::vector<Extent> extents;
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -76,6 +78,7 @@ std::string simulator_run(const std::string& ptx, const std::string& entry, cons
     options.schedule = simulator::parse_schedule(schedule);
     options.seed = static_cast<uint64_t>(seed);
     options.hazards = simulator::parse_hazard_mode(hazards);
+    options.rules = simulator::parse_rules(rules);
     options.threads = static_cast<int>(threads);
     const auto module = simulator::load(ptx);
     return simulator::to_json(simulator::run(*module, launch, options));

@@ -31,6 +31,61 @@ def gemm(
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """
 
+def gemm_in_heads(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    head_splits: Sequence[int],
+    layout: int,
+    recipe: Sequence[int] | None,
+    /,
+) -> bool:
+    """A B^T, written in heads: of each, `left` columns of D, `mid` that stay as they are, `right` columns.
+
+    False where K is 0: nothing is launched, and the caller makes what is written zero.
+    """
+
+def batched_forms() -> str:
+    """The einsum expressions that have a kernel, one a word, in the order of their numbers."""
+
+def einsum(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    c: Tensor | None,
+    form: int,
+    recipe: Sequence[int] | None,
+    /,
+) -> bool:
+    """A product for each matrix of a batch, or their sum.
+
+    False where K is 0: nothing is launched, and the caller makes D C or zero.
+    """
+
+def int8_gemm(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    c: Tensor | None,
+    bias: Tensor | None,
+    layout: int,
+    a_scale: int | None,
+    b_scale: int | None,
+    /,
+) -> bool:
+    """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
+    number; or of neither, and D int32.
+
+    False where K is 0, and where it is more than 131071 and there are scales: nothing is launched, and the caller makes
+    D C plus bias, or calls again with parts of K.
+    """
+
 def m_grouped_gemm_contiguous(
     a: Tensor,
     a_scales: Tensor | None,
@@ -213,6 +268,9 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 def explain(grouping: str, fields: Mapping[str, int], /) -> str:
     """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
 
+def pairs() -> str:
+    """The pair table (csrc/config/pairs.hpp): a pair a line, "key=value" by spaces, values by commas."""
+
 def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
     """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
 
@@ -220,9 +278,11 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
     """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
     "m_contiguous", "m_psum", "masked" (m is then max_m) or "k_contiguous" (k is then the sum of K).
 
-    Fields: m, n, k, num_sms; groups, alignment, expected_m, fp32_output, per_row_b, bf16 (operands), mn_major_a and
-    mn_major_b (of BF16), add_c, in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default
-    of the calls). A config instead of the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
+    Fields: m, n, k, num_sms; groups, alignment, expected_m, per_row_b, mn_major_a and mn_major_b (of 16 bits), add_c,
+    in_place, group_maps, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default of the calls). Elements by
+    name: of operands (bf16, fp16, s8; FP8 otherwise) and of D (fp32_output, fp16_output, s32_output of s8 without
+    scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or fp32_bias. A config instead of the
+    selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
     cluster_k, turns.
     """
 
@@ -231,7 +291,9 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
 def simulator_options() -> Mapping[str, Any]:
     """target, num_sms, schedule, seed, hazards, threads."""
 
-def set_simulator_options(target: str, num_sms: int, schedule: str, seed: int, hazards: str, threads: int, /) -> None:
+def set_simulator_options(
+    target: str, num_sms: int, schedule: str, seed: int, hazards: str, rules: str, threads: int, /
+) -> None:
     """For the whole process."""
 
 def simulator_reports() -> str:
@@ -253,6 +315,7 @@ def simulator_run(
     schedule: str,
     seed: int,
     hazards: str,
+    rules: str,
     threads: int,
     /,
 ) -> str:

@@ -2,6 +2,7 @@
 
 from . import jit, simulator, testing, utils
 from ._version import __version__
+from .batched import einsum, fp8_einsum
 from .bf16 import (
     bf16_gemm_nn,
     bf16_gemm_nt,
@@ -21,6 +22,7 @@ from .gemm import (
     fp8_fp4_gemm_tt,
     fp8_gemm_nn,
     fp8_gemm_nt,
+    fp8_gemm_nt_skip_head_mid,
     fp8_gemm_tn,
     fp8_gemm_tt,
 )
@@ -33,6 +35,7 @@ from .grouped import (
     m_grouped_fp8_gemm_nt_contiguous,
     m_grouped_fp8_gemm_nt_masked,
 )
+from .int8 import int8_gemm_nt
 from .k_grouped import k_grouped_fp8_gemm_nt_contiguous, k_grouped_fp8_gemm_tn_contiguous
 from .layout import (
     get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor,
@@ -44,13 +47,10 @@ from .layout import (
 from .planned import (
     SymmBuffer,
     bf16_mega_moe,
-    einsum,
     fp4_gemm_nt,
-    fp8_einsum,
     fp8_fp4_mega_moe,
     fp8_fp4_mqa_logits,
     fp8_fp4_paged_mqa_logits,
-    fp8_gemm_nt_skip_head_mid,
     fp8_mqa_logits,
     fp8_paged_mqa_logits,
     get_paged_mqa_logits_metadata,
@@ -87,9 +87,11 @@ from .utils import (
     pack_ue8m0_to_int,
     per_block_cast_to_fp8,
     per_channel_cast_to_fp8,
+    per_channel_cast_to_int8,
     per_custom_dims_cast_to_fp8,
     per_token_cast_to_fp4,
     per_token_cast_to_fp8,
+    per_token_cast_to_int8,
     transpose_packed_fp4,
     unpack_ue8m0_from_int,
 )
@@ -143,6 +145,7 @@ __all__ = [
     "get_tc_util",
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "get_tma_aligned_size",
+    "int8_gemm_nt",
     "jit",
     "k_grouped_bf16_gemm_tn_contiguous",
     "k_grouped_fp4_gemm_nt_contiguous",
@@ -162,9 +165,11 @@ __all__ = [
     "pack_ue8m0_to_int",
     "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8",
+    "per_channel_cast_to_int8",
     "per_custom_dims_cast_to_fp8",
     "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
+    "per_token_cast_to_int8",
     "set_batch_invariant",
     "set_block_size_multiple_of",
     "set_ignore_compile_dims",

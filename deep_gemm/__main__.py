@@ -35,7 +35,8 @@ from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 def explain(arguments: argparse.Namespace) -> int:
     """Candidates, why each was refused, and the choice."""
     sizes = {"m": arguments.m, "n": arguments.n, "k": arguments.k}
-    fields = {**sizes, "num_sms": arguments.sms, "bf16": int(arguments.bf16)}
+    operands = {name: int(getattr(arguments, name)) for name in ("bf16", "fp16")}
+    fields = {**sizes, "num_sms": arguments.sms, **operands, "s8": int(arguments.int8)}
     lines = C.explain("dense", fields).splitlines()
     legal = [line for line in lines if ": refused" not in line]
     refused = [line for line in lines if ": refused" in line]
@@ -55,7 +56,7 @@ def explain(arguments: argparse.Namespace) -> int:
     if arguments.all:
         print("\n".join(f"   {line}" for line in refused))
     kernel = C.problem_kernel("dense", fields)
-    print(f"\nchosen kernel (BF16 output):\n{kernel['text']}")
+    print(f"\nchosen kernel ({'FP16' if arguments.fp16 else 'BF16'} output):\n{kernel['text']}")
     return 0
 
 
@@ -69,8 +70,13 @@ def precompile(arguments: argparse.Namespace) -> int:
     common = {
         "num_sms": arguments.sms,
         "fp32_output": int(arguments.fp32),
+        "fp16_output": int(arguments.fp16_output),
         "add_c": int(arguments.add_c),
         "bf16": int(arguments.bf16),
+        "fp16": int(arguments.fp16),
+        "s8": int(arguments.int8),
+        "bias": int(arguments.bias == "bf16"),
+        "fp32_bias": int(arguments.bias == "fp32"),
     }
     problems = [{"m": m, "n": n, "k": k} for n, k in arguments.weight for m in row_counts(arguments.max_m)]
     with jit.worker_threads() as pool:
@@ -149,6 +155,13 @@ def amount(text: str) -> float:
     return value
 
 
+def add_operand_types(parser: argparse.ArgumentParser) -> None:
+    operands = parser.add_mutually_exclusive_group()
+    operands.add_argument("--bf16", action="store_true", help="BF16 operands instead of FP8")
+    operands.add_argument("--fp16", action="store_true", help="FP16 operands instead of FP8")
+    operands.add_argument("--int8", action="store_true", help="INT8 operands instead of FP8")
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m deep_gemm", description=__doc__)
     parser.add_argument("--version", action="version", version=f"deep_gemm {__version__}")
@@ -176,14 +189,17 @@ def parse_arguments() -> argparse.Namespace:
     explained = command("explain", explain, "candidates for a shape, why each was refused, and the choice")
     explained.add_argument("--sms", type=extent, default=HOPPER_SMS, help="SMs that the kernel may use")
     explained.add_argument("--all", action="store_true", help="print every candidate")
-    explained.add_argument("--bf16", action="store_true", help="of BF16 operands instead of FP8")
+    add_operand_types(explained)
     compiled = command("precompile", precompile, "compile the kernels of weights, with or without a GPU", shape=False)
     compiled.add_argument("weight", type=weight, nargs="+", metavar="NxK", help="a weight's shape, as 7168x2048")
     compiled.add_argument("--max-m", type=extent, default=4096, help="the most rows (tokens) of a call")
     compiled.add_argument("--target", default=HOPPER_TARGET)
     compiled.add_argument("--sms", type=extent, default=HOPPER_SMS, help="SMs of the GPU that will run them")
-    compiled.add_argument("--fp32", action="store_true", help="for FP32 output instead of BF16")
-    compiled.add_argument("--bf16", action="store_true", help="for BF16 operands instead of FP8")
+    output = compiled.add_mutually_exclusive_group()
+    output.add_argument("--fp32", action="store_true", help="for FP32 output instead of BF16 (of FP16 operands: FP16)")
+    output.add_argument("--fp16-output", action="store_true", help="for FP16 output instead of BF16")
+    add_operand_types(compiled)
+    compiled.add_argument("--bias", choices=["bf16", "fp32"], help="for calls of INT8 that pass a bias of this dtype")
     compiled.add_argument("--add-c", action="store_true", help="for calls that pass c")
     cached = command("cache", cache, "list, check and delete compiled kernels", shape=False)
     actions = cached.add_subparsers(dest="action", required=True)

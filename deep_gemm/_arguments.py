@@ -26,6 +26,8 @@ class Kind:
     wanted: str  # for refusals
     accepts: Callable[[Any], bool]
     is_pair: bool = False
+    halves: Callable[[Any], tuple[Any, Any]] = tuple  # of a pair, as an operator takes them
+    scales_schema: str = "Tensor"
 
 
 def _is_tensor(value: Any) -> bool:
@@ -34,6 +36,20 @@ def _is_tensor(value: Any) -> bool:
 
 def _is_pair(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_tensor, value))
+
+
+def _is_quantised(value: Any) -> bool:
+    """With scales, or a number for them, or without; zeros are refused in a sentence of their own."""
+    if isinstance(value, (tuple, list)) and len(value) in (2, 3) and _is_tensor(value[0]):
+        return all(_is_tensor(x) or (isinstance(x, (int, float)) and not isinstance(x, bool)) for x in value[1:])
+    return _is_tensor(value)
+
+
+def _quantised_halves(value: Any) -> tuple[Any, Any]:
+    if isinstance(value, torch.Tensor):
+        return value, None
+    data, scales = value
+    return data, scales if isinstance(scales, torch.Tensor) else torch.tensor(scales, dtype=torch.float32)
 
 
 def _is_integer(value: Any) -> bool:
@@ -68,9 +84,18 @@ KINDS = {
     "torch.Tensor": _TENSOR,
     "torch.Tensor | None": _or_none(_TENSOR),
     "Scaled": Kind("Tensor", "a pair (tensor, scales)", _is_pair, is_pair=True),
+    "Quantised": Kind(
+        "Tensor",
+        "a pair (tensor, scales) or a tensor",
+        _is_quantised,
+        is_pair=True,
+        halves=_quantised_halves,
+        scales_schema="Tensor?",
+    ),
     "Recipe": _or_none(_TRIPLE),
     "OperandRecipe": _or_none(_OPERAND_RECIPE),
     "tuple[int, int, int]": _TRIPLE,
+    "HeadSplits": Kind("int[]", "three integers (left, mid, right)", _are_integers(3)),
     "Sequence[int]": _INTEGERS,
     "int": _INTEGER,
     "int | None": _or_none(_INTEGER),

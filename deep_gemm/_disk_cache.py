@@ -34,7 +34,7 @@ class CacheEntry:
     compile_seconds: float
     registers: int
     spill_bytes: int
-    wgmma_waits: str  # ptxas's reason for waiting for wgmma where the source does not; else empty
+    hidden_waits: str  # ptxas's reason for waiting where the source does not; else empty
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,15 @@ __all__ = ["C"]
 PACKAGE_DIRECTORY = Path(__file__).resolve().parent
 LIBRARY = PACKAGE_DIRECTORY / "_C.so"
 # Called in every layer of every step: these borrow their tensors (csrc/lending_api.cpp).
-LENDING = ("gemm", "k_grouped_gemm", "m_grouped_gemm_contiguous", "m_grouped_gemm_masked")
+LENDING = (
+    "einsum",
+    "gemm",
+    "gemm_in_heads",
+    "int8_gemm",
+    "k_grouped_gemm",
+    "m_grouped_gemm_contiguous",
+    "m_grouped_gemm_masked",
+)
 WRITTEN = 4  # the place of D among their arguments
 
 

@@ -1,10 +1,10 @@
-"""GEMM calls of BF16 operands, dense and grouped.
+"""GEMM calls of BF16 operands, or of FP16 ones, dense and grouped.
 
-`D = C + A @ B`, accumulated in FP32 by the tensor cores, without scales. An operand lies K-major or MN-major as the
-name says, and is multiplied as it lies: nothing is transposed first. Where lines do not start at multiples of 16
-bytes, the operand is copied into a workspace in which they do, which takes about as long as reading and writing it
-once. Extents are free. See `deep_gemm.gemm`, `deep_gemm.grouped` and `deep_gemm.k_grouped` for what the
-functions have in common with those of FP8.
+`D = C + A @ B`, accumulated in FP32 by the tensor cores, without scales. A and B have one dtype. An operand
+lies K-major or MN-major as the name says, and is multiplied as it lies: nothing is transposed first. Where lines do not
+start at multiples of 16 bytes, the operand is copied into a workspace in which they do, which takes about as long as
+reading and writing it once. Extents are free. See `deep_gemm.gemm`, `deep_gemm.grouped` and `deep_gemm.k_grouped` for
+what the functions have in common with those of FP8.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ _masked = C.m_grouped_gemm_masked
 def bf16_gemm_nt(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "nk"
 ) -> None:
-    """Dense BF16 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] b[n, k]`, summed in FP32.
+    """Dense BF16 or FP16 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] b[n, k]`, summed in FP32.
 
     Args:
-        a: bfloat16 `[M, K]`. K contiguous, or M contiguous; read in place either way if rows, or lines, start at
-            multiples of 16 bytes (fastest: of 128), else copied first.
-        b: bfloat16 `[N, K]`, likewise.
-        d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written.
+        a: bfloat16 or float16 `[M, K]`. K contiguous, or M contiguous; read in place either way if rows, or lines,
+            start at multiples of 16 bytes (fastest: of 128), else copied first.
+        b: of a's dtype, `[N, K]`, likewise.
+        d: float32, float16, or of BF16 operands bfloat16, `[M, N]`, N contiguous, any row stride. Written. In float16
+            what would round to more than 65504 becomes infinite.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         compiled_dims: which of M, N, K are constants of the compiled kernel.
@@ -65,11 +66,11 @@ def bf16_gemm_nt(
 def bf16_gemm_nn(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "nk"
 ) -> None:
-    """Dense BF16 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] b[k, n]`, summed in FP32.
+    """Dense BF16 or FP16 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] b[k, n]`, summed in FP32.
 
     Args:
-        a: bfloat16 `[M, K]`.
-        b: bfloat16 `[K, N]`.
+        a: bfloat16 or float16 `[M, K]`.
+        b: of a's dtype, `[K, N]`.
         d, c, compiled_dims: as for `bf16_gemm_nt`; so are the strides of a and b.
 
     Raises:
@@ -84,11 +85,11 @@ def bf16_gemm_nn(
 def bf16_gemm_tn(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "mn"
 ) -> None:
-    """Dense BF16 GEMM with a [K, M] and b [K, N]: `d[m, n] = c[m, n] + sum_k a[k, m] b[k, n]`, summed in FP32.
+    """Dense BF16 or FP16 GEMM with a [K, M] and b [K, N]: `d[m, n] = c[m, n] + sum_k a[k, m] b[k, n]`, summed in FP32.
 
     Args:
-        a: bfloat16 `[K, M]`.
-        b: bfloat16 `[K, N]`.
+        a: bfloat16 or float16 `[K, M]`.
+        b: of a's dtype, `[K, N]`.
         d, c, compiled_dims: as for `bf16_gemm_nt`; so are the strides of a and b.
 
     Raises:
@@ -103,11 +104,11 @@ def bf16_gemm_tn(
 def bf16_gemm_tt(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "mn"
 ) -> None:
-    """Dense BF16 GEMM with a [K, M]: `d[m, n] = c[m, n] + sum_k a[k, m] b[n, k]`, summed in FP32.
+    """Dense BF16 or FP16 GEMM with a [K, M]: `d[m, n] = c[m, n] + sum_k a[k, m] b[n, k]`, summed in FP32.
 
     Args:
-        a: bfloat16 `[K, M]`.
-        b: bfloat16 `[N, K]`.
+        a: bfloat16 or float16 `[K, M]`.
+        b: of a's dtype, `[N, K]`.
         d, c, compiled_dims: as for `bf16_gemm_nt`; so are the strides of a and b.
 
     Raises:
@@ -134,9 +135,9 @@ def m_grouped_bf16_gemm_nt_contiguous(
     """Each row times the weights of its expert: `d[m] = a[m] @ b[expert of m].T`.
 
     Args:
-        a: bfloat16 `[M, K]`, as for `bf16_gemm_nt`. Padding rows may hold anything, NaN included.
-        b: bfloat16 `[G, N, K]`, likewise.
-        d: bfloat16 or float32 `[M, N]`, N contiguous. Written as `m_grouped_fp8_gemm_nt_contiguous` does.
+        a: bfloat16 or float16 `[M, K]`, as for `bf16_gemm_nt`. Padding rows may hold anything, NaN included.
+        b: of a's dtype, `[G, N, K]`, likewise.
+        d: as for `bf16_gemm_nt`, written as `m_grouped_fp8_gemm_nt_contiguous` does.
         grouped_layout, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, m_indices: as there.
         compiled_dims: as for `bf16_gemm_nt`.
 
@@ -166,7 +167,7 @@ def m_grouped_bf16_gemm_nn_contiguous(
     """Each row times the weights of its expert, which are [K, N]: `d[m] = a[m] @ b[expert of m]`.
 
     Args:
-        b: bfloat16 `[G, K, N]`.
+        b: of a's dtype, `[G, K, N]`.
         The others: as for `m_grouped_bf16_gemm_nt_contiguous`.
 
     Raises:
@@ -191,9 +192,11 @@ def m_grouped_bf16_gemm_nt_masked(
     """The first rows of each expert's matrix: `d[g, m] = a[g, m] @ b[g].T` for `m < masked_m[g]`.
 
     Args:
-        a: bfloat16 `[G, max_m, K]`, as for `bf16_gemm_nt`. Rows from `masked_m[g]` on may hold anything, NaN included.
-        b: bfloat16 `[G, N, K]`, likewise.
-        d, masked_m, expected_m: as for `m_grouped_fp8_gemm_nt_masked`.
+        a: bfloat16 or float16 `[G, max_m, K]`, as for `bf16_gemm_nt`. Rows from `masked_m[g]` on may hold anything, NaN
+            included.
+        b: of a's dtype, `[G, N, K]`, likewise.
+        d: as for `bf16_gemm_nt`, but `[G, max_m, N]`, written as `m_grouped_fp8_gemm_nt_masked` does.
+        masked_m, expected_m: as there.
         compiled_dims: as for `bf16_gemm_nt`.
 
     Raises:
@@ -221,10 +224,10 @@ def k_grouped_bf16_gemm_tn_contiguous(
     """`d[g, m, n] = c[g, m, n] + sum over g's K range of a[k, m] b[k, n]`.
 
     Args:
-        a: bfloat16 `[sum_k, M]`, M contiguous. Read in place where lines start at multiples of 16 bytes, else copied
-            first.
-        b: bfloat16 `[sum_k, N]`, N contiguous, likewise.
-        d: bfloat16 or float32 `[G, M, N]`, N contiguous. Written.
+        a: bfloat16 or float16 `[sum_k, M]`, M contiguous. Read in place where lines start at multiples of 16 bytes,
+            else copied first.
+        b: of a's dtype, `[sum_k, N]`, N contiguous, likewise.
+        d: as for `bf16_gemm_nt`, but `[G, M, N]`. Written.
         ks_cpu: each group's K, on the host: any, or 0. Such a group gets c, or zero. Needed, because it says where each
             group lies; so a captured graph is of these sizes. In the psum layout each may be rounded up to the
             alignment, if rows between groups are zeros.

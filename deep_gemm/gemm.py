@@ -22,6 +22,7 @@ __all__ = [
     "fp8_fp4_gemm_tt",
     "fp8_gemm_nn",
     "fp8_gemm_nt",
+    "fp8_gemm_nt_skip_head_mid",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
 ]
@@ -29,8 +30,9 @@ __all__ = [
 Scaled = tuple[torch.Tensor, torch.Tensor]
 Recipe = tuple[int, int, int] | None
 OperandRecipe = tuple[int, int] | None
+HeadSplits = tuple[int, int, int]
 
-_gemm = C.gemm
+_gemm, _gemm_in_heads = C.gemm, C.gemm_in_heads
 
 
 class _Layouts(dict[str, int]):
@@ -77,7 +79,8 @@ def fp8_gemm_nt(
             are used as they are, others are brought into that layout first (E8M0 always, and as FP32).
         b: float8_e4m3fn `[N, K]`, likewise; with scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N,
             ceil(K / 128)]` with recipe (1, 1, 128).
-        d: bfloat16 or float32 `[M, N]`, N contiguous, any row stride. Written.
+        d: bfloat16, float32 or float16 `[M, N]`, N contiguous, any row stride. Written. In float16 what would round to
+            more than 65504 becomes infinite.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default on SM90, or (1, 1,
@@ -182,6 +185,39 @@ def fp8_gemm_tt(
     (a_data, a_scales), (b_data, b_scales) = a, b
     if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _TT[compiled_dims], recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
+
+
+@product()
+def fp8_gemm_nt_skip_head_mid(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    head_splits: HeadSplits,
+    recipe: Recipe = None,
+    compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
+) -> None:
+    """`a @ b.T`, scaled, into columns of heads that have others between them.
+
+    With head_splits (left, mid, right), N is heads * (left + right), and `d` has heads * (left + mid + right) columns:
+    of each head the `mid` ones are not touched.
+
+    Args:
+        a, b, recipe, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+        d: bfloat16 or float32 `[M, heads * (left + mid + right)]`, columns contiguous, any row stride. Fastest where
+            left and right are multiples of 64 (of 32 in float32) and mid of 8 (of 4).
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    (a_data, a_scales), (b_data, b_scales) = a, b
+    compiled = _COMPILED_DIMS[compiled_dims]
+    if not _gemm_in_heads(a_data, a_scales, b_data, b_scales, d, head_splits, compiled, recipe):
+        left, mid, right = head_splits
+        heads = d.unflatten(1, (-1, left + mid + right))
+        heads[..., :left].zero_()
+        heads[..., left + mid :].zero_()
 
 
 # FP8 is the only kind of operand that these take on Hopper; DeepGEMM has the calls under both names.

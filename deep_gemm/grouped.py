@@ -127,8 +127,8 @@ def m_grouped_fp8_gemm_nt_contiguous(
             are, others are brought into that layout first).
         b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
             ceil(K / 128)]` with recipe (1, 1, 128).
-        d: bfloat16 or float32 `[M, N]`, N contiguous. Rows of experts are written, and padding rows as zeros: see
-            `ensure_zero_padding`.
+        d: bfloat16, float32 or float16 `[M, N]`, N contiguous. Rows of experts are written, and padding rows as
+            zeros: see `ensure_zero_padding`.
         grouped_layout: int32 on `a`'s device. `[M]`: the expert of each row, -1 for padding. With `use_psum_layout`,
             `[G]`: where each expert's real rows end; expert g + 1 starts at that value rounded up to the alignment.
             What no right caller hands over (an expert that starts elsewhere, ends that decrease) is refused on CPU
@@ -227,8 +227,8 @@ def m_grouped_fp8_gemm_nt_masked(
             from `masked_m[g]` on may hold anything, NaN included, in `a` and in its scales; no other row sees them.
         b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
             ceil(K / 128)]` with recipe (1, 1, 128).
-        d: bfloat16 or float32 `[G, max_m, N]`, N contiguous. Rows from `masked_m[g]` on are garbage as far as the
-            last tile of the expert reaches, and stay as they are beyond.
+        d: bfloat16, float32 or float16 `[G, max_m, N]`, N contiguous. Rows from `masked_m[g]` on are garbage as
+            far as the last tile of the expert reaches, and stay as they are beyond.
         masked_m: int32 `[G]` on `a`'s device, each from 0 to max_m. Negative ones are refused on CPU tensors, on GPUs
             with `DG_CHECK_LAYOUTS`.
         expected_m: rows of an expert to choose the kernel for. A hint: any counts give right results.

@@ -103,7 +103,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
             `ceil(k_g / 128)`. FP32, M contiguous and padded to 16 bytes: used as they are. `[M, blocks]` is taken as
             well; where both are equal, M is the dimension whose stride is 1, and the second one if none or both are.
         b: float8_e4m3fn `[sum_k, N]`, N contiguous; with scales `[blocks, N]` or `[N, blocks]`.
-        d: bfloat16 or float32 `[G, M, N]`, N contiguous. Written.
+        d: bfloat16, float32 or float16 `[G, M, N]`, N contiguous. Written.
         ks_cpu: each group's K, on the host: multiples of 16, or 0. Such a group gets c, or zero.
         grouped_layout: the same as int32 `[G]` on the device. This is what the kernels read, so that a captured graph
             may be replayed with other sizes that take as many rows and scales in all. Refused where it contradicts

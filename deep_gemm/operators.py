@@ -35,7 +35,7 @@ def schema_of(function: Callable[..., Any]) -> str:
         text = "" if default is parameter.empty else f"={default!r}".replace("(", "[").replace(")", "]")
         text = text.replace("'", '"')
         if kind.is_pair:
-            parts += [f"Tensor {name}", f"Tensor {scales_name(name)}"]
+            parts += [f"Tensor {name}", f"{kind.scales_schema} {scales_name(name)}"]
         elif name == _WRITTEN:
             parts.append(f"Tensor(a!) {name}{text}")
         else:
@@ -50,11 +50,15 @@ def flat_arguments(kinds: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapp
     flat = {}
     for name, value in named.items():
         if kinds[name].is_pair:
-            flat[name], flat[scales_name(name)] = value
+            flat[name], flat[scales_name(name)] = kinds[name].halves(value)
         elif name not in OLDER_NAMES:
             flat[name] = value
-        elif value is not None:
-            flat[OLDER_NAMES[name]] = value
+    for older, newer in OLDER_NAMES.items():
+        if named.get(older) is None:
+            continue
+        if flat.get(newer) is not None:
+            raise TypeError(f"{older} is the older name of {newer}: give one of them, not both")
+        flat[newer] = named[older]
     return flat
 
 
@@ -65,7 +69,8 @@ def define(name: str, function: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         flat = {**dict(zip(order, args, strict=False)), **kwargs}
         for pair in (name for name, kind in kinds.items() if kind.is_pair):
-            flat[pair] = flat[pair], flat.pop(scales_name(pair))
+            scales = flat.pop(scales_name(pair))
+            flat[pair] = flat[pair] if scales is None else (flat[pair], scales)
         function(**flat)
 
     def record(*_args: Any, **_kwargs: Any) -> None:

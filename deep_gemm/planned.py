@@ -12,13 +12,10 @@ from typing import Any, NoReturn
 __all__ = [
     "SymmBuffer",
     "bf16_mega_moe",
-    "einsum",
     "fp4_gemm_nt",
-    "fp8_einsum",
     "fp8_fp4_mega_moe",
     "fp8_fp4_mqa_logits",
     "fp8_fp4_paged_mqa_logits",
-    "fp8_gemm_nt_skip_head_mid",
     "fp8_mqa_logits",
     "fp8_paged_mqa_logits",
     "get_paged_mqa_logits_metadata",
@@ -43,15 +40,6 @@ def _planned(name: str, missing: str, instead: str) -> Callable[..., NoReturn]:
     function.__doc__ = f"Raises NotImplementedError: {missing}. Use {instead}."
     return function
 
-
-_BATCHES = "products batched over heads have no kernel"
-einsum = _planned("einsum", _BATCHES, "torch.einsum")
-fp8_einsum = _planned("fp8_einsum", _BATCHES, "fp8_gemm_nt for each head, or torch.einsum on BF16 tensors")
-fp8_gemm_nt_skip_head_mid = _planned(
-    "fp8_gemm_nt_skip_head_mid",
-    "no kernel leaves gaps between the heads of D",
-    "fp8_gemm_nt into a tensor without gaps, and copy its heads to their places",
-)
 
 _FP4 = "FP4 operands are multiplied by Blackwell's tensor cores, for which there are no kernels"
 _FP8_INSTEAD = "on operands that deep_gemm.utils casts to FP8"

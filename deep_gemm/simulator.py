@@ -6,7 +6,8 @@
     print(simulator.last_report())
 
 The environment gives the first values, and is read once: DG_SIM_TARGET, DG_SIM_SCHEDULE, DG_SIM_SEED, DG_SIM_HAZARDS,
-DG_SIM_THREADS, DG_SIM_NUM_SMS. docs/simulator.md says what is modelled, and how to debug a kernel with it.
+DG_SIM_RULES, DG_SIM_THREADS, DG_SIM_NUM_SMS. docs/simulator.md says what is modelled, and how to debug a kernel with
+it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ._extension import C
 
 SCHEDULES = ("lazy", "eager", "random")
 HAZARD_MODES = ("error", "report")
+RULES = ("manual", "hardware")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,7 @@ def _to_report(kernel: str, parsed: dict[str, Any]) -> Report:
 
 
 def get_options() -> dict[str, Any]:
-    """The options in force: target, num_sms, schedule, seed, hazards, threads."""
+    """The options in force: target, num_sms, schedule, seed, hazards, rules, threads."""
     return dict(C.simulator_options())
 
 
@@ -66,6 +68,7 @@ def set_options(
     schedule: str | None = None,
     seed: int | None = None,
     hazards: str | None = None,
+    rules: str | None = None,
     threads: int | None = None,
 ) -> None:
     """Change options for the whole process; those not given stay as they are.
@@ -77,14 +80,15 @@ def set_options(
             "random" (as `seed` says, warps interleaved at random).
         seed: of the random schedule.
         hazards: "error" raises the first one, "report" collects them in the report.
+        rules: "manual" finds all that the PTX manual does not promise; "hardware" lets pass what machines are known to
+            do all the same, for kernels by others. docs/simulator.md lists it.
         threads: host threads for independent blocks; 0 for one per core.
     """
     given = {"target": target, "num_sms": num_sms, "schedule": schedule, "seed": seed, "hazards": hazards}
-    given["threads"] = threads
+    given.update(rules=rules, threads=threads)
     merged = {**get_options(), **{name: value for name, value in given.items() if value is not None}}
-    C.set_simulator_options(
-        merged["target"], merged["num_sms"], merged["schedule"], merged["seed"], merged["hazards"], merged["threads"]
-    )
+    names = ("target", "num_sms", "schedule", "seed", "hazards", "rules", "threads")
+    C.set_simulator_options(*(merged[name] for name in names))
 
 
 @contextlib.contextmanager
@@ -128,6 +132,7 @@ def run(
     schedule: str = "eager",
     seed: int = 0,
     hazards: str = "error",
+    rules: str = "manual",
     threads: int = 1,
 ) -> Report:
     """Run any PTX text: the library's own tests use it, and it helps to debug a kernel of yours.
@@ -153,6 +158,7 @@ def run(
         schedule,
         seed,
         hazards,
+        rules,
         threads,
     )
     return _to_report(entry, json.loads(text))
@@ -168,20 +174,27 @@ _MAP_TYPES = {
     torch.float32: 3,
     torch.int32: 4,
 }
+_BITS_AND_TYPES = {"u4": (4, 5), "u4_spread": (4, 6), "u6_spread": (6, 7)}
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
-def tensor_map(tensor: torch.Tensor, box: Sequence[int], swizzle: int = 0) -> bytes:
+def tensor_map(tensor: torch.Tensor, box: Sequence[int], swizzle: int = 0, packed: str = "") -> bytes:
     """The 128 bytes of a tensor map over a CPU tensor, for the parameters of `run`.
 
     `box` is in the order of the tensor's own dimensions, the last one contiguous; `swizzle` is 0, 32, 64 or 128 bytes.
+    `packed` says what a tensor of bytes holds: "u4", or "u4_spread" and "u6_spread", of which SM100 puts 16 into each
+    16 bytes of shared memory; the last dimension of `box` then counts these.
     """
     strides = [stride * tensor.element_size() for stride in tensor.stride()]
+    sizes, kind = list(tensor.shape), _MAP_TYPES[tensor.dtype]
+    if packed:
+        bits, kind = _BITS_AND_TYPES[packed]
+        sizes[-1] = sizes[-1] * tensor.element_size() * 8 // bits
     return bytes(
         C.simulator_tensor_map(
             tensor.data_ptr(),
-            _MAP_TYPES[tensor.dtype],
-            list(reversed(tensor.shape)),
+            kind,
+            list(reversed(sizes)),
             list(reversed(strides))[1:],
             list(reversed(box)),
             _SWIZZLES[swizzle],

@@ -20,6 +20,14 @@ struct Scales {
     int64_t groups = 1, rows = 0, k_scales = 0;
     int64_t group_stride = 0, row_stride = 1, k_stride = 0;
     size_t bytes = 0;
+    float value = 1;  // where there is no data: the scale of all rows
+};
+
+/// A value for each N.
+struct Bias {
+    const void* data = nullptr;
+    int64_t stride = 0;  // elements
+    size_t bytes = 0;
 };
 
 struct GemmCall {
@@ -27,6 +35,7 @@ struct GemmCall {
     DeviceId device = {};
     Matrix a = {}, b = {}, d = {}, c = {};  // a [M, K], b [N, K], d [M, N], c like d (null data where there is none)
     Scales scales_a = {}, scales_b = {};
+    Bias bias = {};
     const int32_t* grouped_layout = nullptr;
     size_t grouped_layout_bytes = 0;
     KGroupLayout k_groups = {};  // K-grouped calls only
@@ -34,7 +43,7 @@ struct GemmCall {
 };
 
 /// What the kernel may touch.
-using CallExtents = std::array<Extent, 7>;
+using CallExtents = std::array<Extent, 8>;
 
 inline CallExtents extents_of(const GemmCall& call) {
     return {{{call.a.data, call.a.bytes, "a", false},
@@ -43,6 +52,7 @@ inline CallExtents extents_of(const GemmCall& call) {
              {call.scales_b.data, call.scales_b.bytes, "b's scales", false},
              {call.d.data, call.d.bytes, "d", true},
              {call.c.data, call.c.bytes, "c", false},
+             {call.bias.data, call.bias.bytes, "bias", false},
              {call.grouped_layout, call.grouped_layout_bytes, "grouped_layout", false}}};
 }
 

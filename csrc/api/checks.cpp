@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ostream>
 #include <span>
+#include <vector>
 
 #include "call_settings.hpp"
 #include "dtypes.hpp"
@@ -43,38 +44,53 @@ std::ostream& operator<<(std::ostream& out, const ScalingText& text) {
 
 /// The scales that an operand wants, for errors.
 struct ScalesText {
-    int64_t groups, first, second;  // groups 0: no such dimension
+    Axes axes;
+    int64_t groups, rows, k_scales;
     Scaling scaling;
     const char* operand;
 };
 
 std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
-    out << "[";
-    if (text.groups) out << text.groups << ", ";
-    return out << text.first << ", " << text.second << "] (" << ScalingText{text.scaling} << " of " << text.operand
-               << ")";
+    for (int i = 0; i < text.axes.count(); ++i)
+        out << (i == 0 ? "[" : ", ")
+            << (i == text.axes.group ? text.groups
+                : i == text.axes.row ? text.rows
+                                     : text.k_scales);
+    return out << "] (" << ScalingText{text.scaling} << " of " << text.operand << ")";
 }
 
-/// Elements that some pair of an architecture has, for errors: "float8_e4m3fn or bfloat16".
+/// Elements of a list without its unused places, for errors: "bfloat16, float32 or float16".
 struct ElementsText {
-    Arch arch;
-    bool scaled;
-    Element Pair::* member;
+    std::vector<Element> elements;
 };
 
-std::ostream& operator<<(std::ostream& out, const ElementsText& text) {
-    const char* separator = "";
-    for (const Pair& pair : kPairs) {
-        if (pair.arch != text.arch || pair.scaled() != text.scaled) continue;
-        out << separator << dtype_name(pair.*text.member);
-        separator = " or ";
-    }
+std::ostream& operator<<(std::ostream& out, ElementsText text) {
+    std::erase(text.elements, Element::none);
+    for (size_t i = 0; i < text.elements.size(); ++i)
+        out << (i == 0 ? "" : i + 1 < text.elements.size() ? ", " : " or ") << dtype_name(text.elements[i]);
     return out;
+}
+
+/// Elements in one place of the pairs that are wanted.
+template <typename Wanted>
+ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
+    ElementsText text;
+    for (const Pair& pair : kPairs)
+        if (wanted(pair)) text.elements.push_back(pair.*member);
+    return text;
 }
 
 void check_scaling(const Scaling& scaling, std::span<const Scaling> listed, const char* operand) {
     require(lists(listed, scaling), operand, "'s scales must be ", ScalingText{listed[0]}, ", not ",
             ScalingText{scaling}, ": see recipe");
+}
+
+/// Columns of a D that is written in heads.
+int64_t columns_of_d(int64_t n, const HeadSplits& heads) {
+    if (heads.written() == 0) return n;
+    require(n % heads.written() == 0, "b must have N a multiple of the columns of a head, ", heads.left, " + ",
+            heads.right, " of head_splits, but has N=", n);
+    return n + n / heads.written() * int64_t{heads.skipped};
 }
 
 /// Which the kernel reads K-major: any K-major lines, or MN-major ones, which are transposed on the way and take any K.
@@ -99,15 +115,15 @@ void check_either_major(Matrix& matrix, Element type, const char* name, const ch
 
 }  // namespace
 
-uint64_t line_distances(const Matrix& matrix, Element type) {
-    const bool mn_major = !is_k_major(matrix);
+uint64_t line_distances(const Matrix& matrix, const Operand& lying) {
+    const bool mn_major = lying.mn_major();
     const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
-    return bytes_of(type, static_cast<uint64_t>(lines > 1 ? line : 0) |
-                              static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
+    return bytes_of(lying.element, static_cast<uint64_t>(lines > 1 ? line : 0) |
+                                       static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
 }
 
-bool is_aligned(const Matrix& matrix, Element type) {
-    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, type)) % kTmaAlignment == 0;
+bool is_aligned(const Matrix& matrix, const Operand& lying) {
+    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, lying)) % kTmaAlignment == 0;
 }
 
 void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char* name, const char* mn) {
@@ -118,25 +134,27 @@ void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char
 
 int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
     if (is_transposed(matrix, wanted)) return kBestAlignment;
-    return alignment_as_read(line_distances(matrix, wanted.element));
+    return alignment_as_read(line_distances(matrix, wanted));
 }
 
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b) {
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, Element sum) {
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
+    p.grouping = grouping;
     p.arch = arch_of(Device::get(call.device).facts());
     const bool scaled = a.scales.has_value();
     require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
-    const auto fits = [&](const Pair& pair) { return pair.arch == p.arch && pair.scaled() == scaled; };
-    const Element element = element_of(type_a);
-    require_type(std::ranges::any_of(kPairs, [&](const Pair& pair) { return fits(pair) && pair.a == element; }),
-                 "a must be ", ElementsText{p.arch, scaled, &Pair::a}, ", but is ", describe(type_a));
-    const auto* const pair = std::ranges::find_if(kPairs, [&](const Pair& each) {
-        return fits(each) && each.a == element && each.b == element_of(type_b);
-    });
-    require_type(pair != std::end(kPairs), "b must be ", ElementsText{p.arch, scaled, &Pair::b}, ", but is ",
-                 describe(type_b));
+    const Element element_a = element_of(type_a), element_b = element_of(type_b);
+    const auto fits = [&](const Pair& pair) {
+        return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping);
+    };
+    const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
+    require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
+                 describe(type_a));
+    const auto* const pair =
+        std::ranges::find_if(kPairs, [&](const Pair& each) { return fits_a(each) && each.b == element_b; });
+    require_type(pair != std::end(kPairs), "b must be ", elements_of(&Pair::b, fits_a), ", but is ", describe(type_b));
     require_device(b.data, "b", call.device, "a");
     p.a = {.element = pair->a, .scaling = pair->scalings_a[0]},
     p.b = {.element = pair->b, .scaling = pair->scalings_b[0]};
@@ -149,14 +167,14 @@ const Pair& pair_of(const Problem& problem) {
     return *pair;
 }
 
-void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, bool grouped, const char* shape) {
+void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, const Axes& axes, const char* shape) {
     Problem& p = call.problem;
     p.output = element_of(d.dtype());
     const std::span<const Element> outputs = pair_of(p).outputs;
-    require_type(lists(outputs, p.output), "d must be ", dtype_name(outputs[0]), " or ", dtype_name(outputs[1]),
-                 ", but is ", describe(d.dtype()));
+    require_type(p.output != Element::none && lists(outputs, p.output), "d must be ",
+                 ElementsText{{outputs.begin(), outputs.end()}}, ", but is ", describe(d.dtype()));
     require_device(d, "d", call.device, "a");
-    call.d = matrix_of(d, "d", grouped, shape);
+    call.d = matrix_of(d, "d", axes, shape);
     require(call.d.col_stride == 1, "d must have N contiguous, but its strides are ", describe_strides(d));
     require(call.d.row_stride >= call.d.cols || call.d.rows <= 1, "d's rows overlap: row stride ", call.d.row_stride,
             " is less than N=", call.d.cols);
@@ -170,7 +188,7 @@ void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, 
     require_type(c->dtype().code == d.dtype().code && c->dtype().bits == d.dtype().bits, "c must have d's dtype ",
                  describe(d.dtype()), ", but is ", describe(c->dtype()));
     require_device(*c, "c", call.device, "a");
-    call.c = matrix_of(*c, "c", grouped, shape);
+    call.c = matrix_of(*c, "c", axes, shape);
     require(call.c.groups == call.d.groups && call.c.rows == call.d.rows && call.c.cols == call.d.cols,
             "c must have d's shape ", describe_shape(d), ", but has ", describe_shape(*c));
     require(call.c.col_stride == 1, "c must have N contiguous, but its strides are ", describe_strides(*c));
@@ -187,7 +205,7 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
 }
 
 Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
-                    int64_t rows, int64_t k, const Scaling& scaling, bool transposed) {
+                    int64_t rows, int64_t k, const Scaling& scaling, const Axes& axes) {
     const Element element = element_of(sf.dtype());
     require_type(element != Element::s32, name,
                  " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
@@ -195,10 +213,8 @@ Scales check_scales(const TensorView& sf, const char* name, const char* operand,
                  " or float8_e8m0fnu, but is ", describe(sf.dtype()));
     require_device(sf, name, call.device, "a");
     const int64_t scale_rows = (rows + scaling.rows - 1) / scaling.rows, k_scales = (k + scaling.k - 1) / scaling.k;
-    const bool grouped = groups > 1 || sf.ndim() == 3;
-    const ScalesText wanted{grouped ? groups : 0, transposed ? k_scales : scale_rows,
-                            transposed ? scale_rows : k_scales, scaling, operand};
-    const Matrix m = matrix_of(sf, name, grouped, wanted, transposed);
+    const ScalesText wanted{axes, groups, scale_rows, k_scales, scaling, operand};
+    const Matrix m = matrix_of(sf, name, axes, wanted);
     require(m.groups == groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
             ", but has shape ", describe_shape(sf));
     require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
@@ -209,41 +225,70 @@ Scales check_scales(const TensorView& sf, const char* name, const char* operand,
             .groups = groups,
             .rows = scale_rows,
             .k_scales = k_scales,
-            .group_stride = grouped ? sf.stride(0) : 0,
+            .group_stride = axes.group < 0 ? 0 : sf.stride(axes.group),
             .row_stride = m.row_stride,
             .k_stride = m.col_stride,
             .bytes = m.bytes};
 }
 
-void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
-                    const OperandLayout& layout) {
+void check_lines(GemmCall& call) {
     Problem& p = call.problem;
     const Pair& pair = pair_of(p);
     check_layout(call.a, p.a, pair.mn_major, "a", "M");
     check_layout(call.b, p.b, pair.mn_major, "b", "N");
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = row_alignment(call.b, p.b);
-    if (!pair.scaled()) return;
+}
+
+void check_scalings(const Problem& problem) {
+    check_scaling(problem.a.scaling, pair_of(problem).scalings_a, "a");
+    check_scaling(problem.b.scaling, pair_of(problem).scalings_b, "b");
+}
+
+void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
+                    const OperandLayout& layout) {
+    Problem& p = call.problem;
+    check_lines(call);
+    if (!pair_of(p).scaled()) return;
     p.a.scaling.rows = static_cast<int32_t>(rows.a), p.b.scaling.rows = static_cast<int32_t>(rows.b);
     call.scales_a =
         check_scales(*a.scales, "a's scales", "a", call, call.a.groups, p.m, p.k, p.a.scaling, layout.a_transposed);
     call.scales_b =
         check_scales(*b.scales, "b's scales", "b", call, p.num_groups, p.n, p.k, p.b.scaling, layout.b_transposed);
-    check_scaling(p.a.scaling, pair.scalings_a, "a");
-    check_scaling(p.b.scaling, pair.scalings_b, "b");
+    check_scalings(p);
 }
 
-GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
-                     const Granularities& rows, int64_t layout) {
-    GemmCall call = start_call(a, b);
+HeadSplits check_head_splits(std::span<const int64_t> splits) {
+    require(splits.size() == 3, "head_splits must be three numbers of columns (left, mid, right), but are ",
+            splits.size());
+    for (const int64_t columns : splits)
+        require(columns >= 0, "head_splits must not be negative, but one is ", columns);
+    require(splits[0] < INT32_MAX / 4 && splits[2] < INT32_MAX / 4, "head_splits are too large");
+    require(splits[0] + splits[2] > 0, "head_splits must leave columns to write, but left and right are 0");
+    return {.left = to_int32(splits[0], "head_splits' left"),
+            .skipped = to_int32(splits[1], "head_splits' mid"),
+            .right = to_int32(splits[2], "head_splits' right")};
+}
+
+void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
+                        const OptionalTensor& c, int64_t layout, const HeadSplits& heads) {
     const auto [a_transposed, b_transposed] = operand_layout(layout);
     call.a = matrix_of(a.data, "a", false, a_transposed ? "[K, M]" : "[M, K]", a_transposed);
     call.b = matrix_of(b.data, "b", false, b_transposed ? "[K, N]" : "[N, K]", b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
-    check_output(call, d, c, false, "[M, N]");
-    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
-            describe_shape(d));
+    check_output(call, d, c, last_axes(false), "[M, N]");
+    const int32_t columns = to_int32(columns_of_d(p.n, heads), "d's number of columns");
+    require(call.d.rows == p.m && call.d.cols == columns, "d must be [M, ", heads.any() ? "columns of all heads" : "N",
+            "] = [", p.m, ", ", columns, "], but has shape ", describe_shape(d));
+    if (heads.any()) p.heads = heads;
+}
+
+GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
+                     const Granularities& rows, int64_t layout, const HeadSplits& heads) {
+    GemmCall call = start_call(a, b, Grouping::dense);
+    check_dense_shapes(call, a, b, d, c, layout, heads);
+    Problem& p = call.problem;
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
     check_operands(call, a, b, rows, operand_layout(layout));
     require_operands_apart(d, a, b);

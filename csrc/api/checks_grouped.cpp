@@ -43,18 +43,17 @@ void require_disjoint_groups(const Matrix& m, const char* name) {
 GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                           const TensorView& grouped_layout, const Granularities& rows, int64_t layout,
                           const ContiguousOptions& options) {
-    GemmCall call = start_call(a, b);
+    GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous);
     const bool b_transposed = operand_layout(layout).b_transposed;
     call.a = matrix_of(a.data, "a", false, "[M, K]");
     call.b = matrix_of(b.data, "b", true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
-    p.grouping = options.psum ? Grouping::m_psum : Grouping::m_contiguous;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     p.num_groups = to_int32(call.b.groups, "the number of experts");
     p.m_alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
     call.zero_padding = options.zero_padding || !options.psum;  // callers of the layout of indices count on zeros
-    check_output(call, d, {}, false, "[M, N]");
+    check_output(call, d, {}, last_axes(false), "[M, N]");
     require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
             describe_shape(d));
     if (options.psum) {
@@ -73,16 +72,15 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
 
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                       const TensorView& masked_m, int64_t expected_m, const Granularities& rows, int64_t layout) {
-    GemmCall call = start_call(a, b);
+    GemmCall call = start_call(a, b, Grouping::masked);
     call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
     call.b = matrix_of(b.data, "b", true, "[G, N, K]");
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     require(call.b.groups == call.a.groups, "b has ", call.b.groups, " experts but a has ", call.a.groups);
     Problem& p = call.problem;
-    p.grouping = Grouping::masked;
     p.m = to_int32(call.a.rows, "max_m"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
     p.num_groups = to_int32(call.a.groups, "the number of experts");
-    check_output(call, d, {}, true, "[G, max_m, N]");
+    check_output(call, d, {}, last_axes(true), "[G, max_m, N]");
     require(call.d.groups == p.num_groups && call.d.rows == p.m && call.d.cols == p.n, "d must be [G, max_m, N] = [",
             p.num_groups, ", ", p.m, ", ", p.n, "], but has shape ", describe_shape(d));
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");

@@ -78,12 +78,11 @@ void check_device_counts(const KGroupedCall& k) {
 KGroupedCall start_k_grouped(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                              std::span<const int64_t> ks, const TensorView& grouped_layout, const OptionalTensor& c,
                              bool psum) {
-    KGroupedCall k{.call = start_call(a, b), .ks = {ks.begin(), ks.end()}};
+    KGroupedCall k{.call = start_call(a, b, Grouping::k_contiguous), .ks = {ks.begin(), ks.end()}};
     GemmCall& call = k.call;
-    check_output(call, d, c, true, "[G, M, N]");
+    check_output(call, d, c, last_axes(true), "[G, M, N]");
     require_disjoint_groups(call.d, "d");
     Problem& p = call.problem;
-    p.grouping = Grouping::k_contiguous;
     if (a.scales) p.a.scaling = p.b.scaling = kRowScales;
     p.num_groups = to_int32(call.d.groups, "the number of groups");
     p.m = to_int32(call.d.rows, "M"), p.n = to_int32(call.d.cols, "N");

@@ -19,8 +19,10 @@ struct Dtype {
 inline constexpr Dtype kDtypes[] = {
     {Element::fp32, kDLFloat, "float32"},
     {Element::bf16, kDLBfloat, "bfloat16"},
+    {Element::fp16, kDLFloat, "float16"},
     {Element::e4m3, kDLFloat8_e4m3fn, "float8_e4m3fn"},
     {Element::ue8m0, kDLFloat8_e8m0fnu, "float8_e8m0fnu"},
+    {Element::s8, kDLInt, "int8"},
     {Element::s32, kDLInt, "int32"},
 };
 

@@ -47,12 +47,12 @@ void tune_and_launch(const Planned& planned, const GemmCall& call, const Launch&
 
 }  // namespace
 
-bool run_checked_gemm(GemmCall&& call, const CallKey& key, uint64_t generation) {
+bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) {
     check_counts(call);
     const Problem& problem = call.problem;
     if (problem.m == 0 || problem.n == 0) return true;
     if (problem.num_groups == 0) return problem.grouping != Grouping::m_contiguous;
-    if (problem.k == 0) return false;
+    if (problem.k == 0 || exceeds_exact_k(problem)) return false;
     const Planned planned = plan_call(call, generation);
     Device& device = planned.device;
     Copies copies;
@@ -63,13 +63,16 @@ bool run_checked_gemm(GemmCall&& call, const CallKey& key, uint64_t generation) 
     tune_and_launch(planned, call, [&](const GemmCall& any_call, const LaunchPlan& plan) {
         ready.device = &device, ready.kernel = plan.kernel, ready.shape = may_start_early(plan.shape, device);
         fill_params(ready.params, device, any_call, plan);
+        const bool scales = plan.choice.config.scales_sums();
+        if (scales) fill_scales(ready.params, any_call);
+        ready.params_bytes = scales ? sizeof(GemmParamsWithScales) : sizeof(GemmParams);
         ready.extents = extents_of(any_call);
         ready.launch();
     });
     // Copies belong to this call only, and what fills them must be launched again. A call whose plan may still be
     // tuned, or whose counts are read, must come here again.
-    if (copies.none() && !planned.plan.untuned && !reads_counts(call))
-        ReadyCalls::of_thread().remember(key, generation, ready);
+    if (key != nullptr && copies.none() && !planned.plan.untuned && !reads_counts(call))
+        ReadyCalls::of_thread().remember(*key, generation, ready);
     return true;
 }
 

@@ -11,11 +11,12 @@ namespace deep_gemm {
 struct KGroupedCall;
 
 /// Checks row counts, selects, copies, tunes, launches. `generation` is of before anything was read that it counts.
-/// Returns what `run_gemm` does.
-bool run_checked_gemm(GemmCall&& call, const CallKey& key, uint64_t generation);
+/// Without a key the call is not remembered. Returns what `run_gemm` does.
+bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation);
 
 /// `check` makes the call that `key` stands for, or throws. Returns false where the product is empty (K = 0, or nothing
-/// but padding for want of experts), so that D is C or zero: the caller writes it.
+/// but padding for want of experts), so that D is C or zero: the caller writes it. So it does where K is too long for
+/// exact sums, and the caller splits it.
 template <typename Check>
 bool run_gemm(const CallKey& key, Check&& check) {
     const uint64_t generation = Generation::now();
@@ -24,7 +25,7 @@ bool run_gemm(const CallKey& key, Check&& check) {
         return true;
     }
     begin_cold_call();
-    return run_checked_gemm(check(), key, generation);
+    return run_checked_gemm(check(), &key, generation);
 }
 
 /// Such calls are not remembered. Returns false where no group has any K, so that D is C or zero: the caller writes it.

@@ -34,17 +34,17 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
     const GemmConfig& c = plan.choice.config;
     GemmParamsWithMaps<kMostGroupMaps> params;
     fill_params(params, device, call, plan);
-    const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, Element type, int32_t box_rows,
+    const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, const Operand& lying, int32_t box_rows,
                          TensorMap& target) {
-        const bool mn_major = !is_k_major(m);
+        const bool mn_major = lying.mn_major();
         const int64_t line = mn_major ? m.col_stride : m.rows;  // elements for each K
-        const Matrix group{.data = m.data + bytes_of(type, line * k_before),
+        const Matrix group{.data = m.data + bytes_of(lying.element, line * k_before),
                            .rows = m.rows,
                            .cols = group_k,
                            .group_stride = line * group_k,
                            .row_stride = mn_major ? 1 : group_k,
                            .col_stride = mn_major ? line : 1};
-        encode(device, operand_map(group, type, plan.choice, box_rows), target);
+        encode(device, operand_map(group, lying, plan.choice, box_rows), target);
     };
     const Matrix& rows = c.swap_ab ? call.b : call.a;
     const Matrix& cols = c.swap_ab ? call.a : call.b;
@@ -58,9 +58,9 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
             const int64_t group_k = empty ? kTmaAlignment : ks[first + i];
             if (const int64_t step = call.k_groups.psum_alignment; step > 0)
                 k_before = (k_before + step - 1) / step * step;
-            map(rows, empty ? 0 : k_before, group_k, c.rows_operand().element, plan.choice.copies.rows_box,
+            map(rows, empty ? 0 : k_before, group_k, c.rows_operand(), plan.choice.copies.rows_box,
                 params.groups[i].rows);
-            map(cols, empty ? 0 : k_before, group_k, c.cols_operand().element, plan.choice.copies.cols_box,
+            map(cols, empty ? 0 : k_before, group_k, c.cols_operand(), plan.choice.copies.cols_box,
                 params.groups[i].cols);
             k_before += ks[first + i];
         }

@@ -22,10 +22,10 @@ jit::KernelSource render(const CopyLinesConfig& config) {
 }
 
 /// The same matrix in lines that start at multiples of `line_alignment` bytes, made on `stream`.
-Matrix copy_lines(Device& device, const Matrix& source, Element type, int64_t line_alignment, void* stream,
+Matrix copy_lines(Device& device, const Matrix& source, const Operand& wanted, int64_t line_alignment, void* stream,
                   Workspace& workspace) {
-    const int64_t size = bytes_of(type, int64_t{1});
-    const bool mn_major = !is_k_major(source);
+    const int64_t size = bytes_of(wanted.element, int64_t{1});
+    const bool mn_major = wanted.mn_major();
     const int64_t length = mn_major ? source.rows : source.cols, lines = mn_major ? source.cols : source.rows;
     const int64_t stride = round_up(length * size, line_alignment) / size;
     Matrix copy = source;
@@ -48,7 +48,7 @@ Matrix copy_lines(Device& device, const Matrix& source, Element type, int64_t li
                                  .pieces = static_cast<uint32_t>(pieces),
                                  .lines = static_cast<uint32_t>(lines),
                                  .warps = static_cast<uint32_t>(warps)};
-    const uint64_t places = reinterpret_cast<uintptr_t>(source.data) | line_distances(source, type) |
+    const uint64_t places = reinterpret_cast<uintptr_t>(source.data) | line_distances(source, wanted) |
                             static_cast<uint64_t>(params.line_bytes) | kMostUnitBytes;
     const CopyLinesConfig config{.unit_bytes = 1 << std::countr_zero(places)};
     static KernelTable<4> table;
@@ -65,8 +65,8 @@ Matrix copy_lines(Device& device, const Matrix& source, Element type, int64_t li
 Matrix require_readable(Device& device, const Matrix& matrix, const Operand& wanted, void* stream,
                         Workspace& workspace) {
     if (is_transposed(matrix, wanted)) return require_k_major(device, matrix, stream, workspace);
-    if (is_aligned(matrix, wanted.element)) return matrix;
-    return copy_lines(device, matrix, wanted.element, kBestAlignment, stream, workspace);
+    if (is_aligned(matrix, wanted)) return matrix;
+    return copy_lines(device, matrix, wanted, kBestAlignment, stream, workspace);
 }
 
 void require_readable_flat(Device& device, Matrix& matrix, Element type, void* stream, Workspace& workspace) {
@@ -76,7 +76,7 @@ void require_readable_flat(Device& device, Matrix& matrix, Element type, void* s
                 .cols = elements_in(type, static_cast<int64_t>(matrix.bytes)),
                 .bytes = matrix.bytes};
     line.normalise();
-    line = copy_lines(device, line, type, kTmaAlignment, stream, workspace);
+    line = copy_lines(device, line, {.element = type}, kTmaAlignment, stream, workspace);
     matrix.data = line.data, matrix.bytes = line.bytes;
 }
 

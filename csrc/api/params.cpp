@@ -33,6 +33,10 @@ TensorMapSpec output_map(const Matrix& d, Element output, const StoreChunk& chun
             .swizzle = swizzle};
 }
 
+WholeScales whole_scales(const Scales& s) {
+    return {.data = static_cast<const float*>(s.data), .stride = static_cast<int32_t>(s.row_stride), .value = s.value};
+}
+
 }  // namespace
 
 void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
@@ -55,9 +59,10 @@ void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
     map = entry.map;
 }
 
-TensorMapSpec operand_map(const Matrix& m, Element type, const Choice& choice, int32_t box_rows) {
+TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
+    const Element type = lying.element;
     const int64_t bytes = bytes_of(type, m.groups * m.rows * m.cols);
-    const bool mn_major = !is_k_major(m);
+    const bool mn_major = lying.mn_major();
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
     return {.address = m.data,
             .type = facts(type).map_type,
@@ -80,15 +85,15 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     if (!c.group_maps) {
-        encode(device, operand_map(rows, c.rows_operand().element, choice, choice.copies.rows_box), params.rows);
-        encode(device, operand_map(cols, c.cols_operand().element, choice, choice.copies.cols_box), params.cols);
+        encode(device, operand_map(rows, c.rows_operand(), choice, choice.copies.rows_box), params.rows);
+        encode(device, operand_map(cols, c.cols_operand(), choice, choice.copies.cols_box), params.cols);
     }
-    const auto encode_last = [&](bool wanted, const Matrix& m, Element type, int32_t tile, TensorMap& map) {
+    const auto encode_last = [&](bool wanted, const Matrix& m, const Operand& lying, int32_t tile, TensorMap& map) {
         if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
-            encode(device, operand_map(m, type, choice, last_box(extent, tile)), map);
+            encode(device, operand_map(m, lying, choice, last_box(extent, tile)), map);
     };
-    encode_last(choice.copies.last_rows, rows, c.rows_operand().element, c.tile.rows, params.last_rows);
-    encode_last(choice.copies.last_cols, cols, c.cols_operand().element, c.tile.cols, params.last_cols);
+    encode_last(choice.copies.last_rows, rows, c.rows_operand(), c.tile.rows, params.last_rows);
+    encode_last(choice.copies.last_cols, cols, c.cols_operand(), c.tile.cols, params.last_cols);
     if (choice.copies.row_scales) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
     if (choice.copies.col_scales) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
     if (is_staged(c.store)) encode(device, output_map(call.d, c.output, choice.copies.d), params.d);
@@ -113,6 +118,18 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     params.likely_blocks = choice.likely_blocks;
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
+    if (c.grouping == Grouping::batch_sum) {
+        const int32_t blocks = ceil_div(static_cast<int32_t>(call.a.cols), c.tile.k);
+        params.matrix_blocks = FastDivisor(blocks);
+        params.k = static_cast<int32_t>(call.a.groups) * blocks * c.tile.k;
+    }
+    params.group_tiles =
+        FastDivisor(ceil_div(call.problem.m, c.super_tile_m()) * ceil_div(call.problem.n, c.super_tile_n()));
+}
+
+void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
+    params.scales_a = whole_scales(call.scales_a), params.scales_b = whole_scales(call.scales_b);
+    params.bias = call.bias.data, params.bias_stride = static_cast<int32_t>(call.bias.stride);
 }
 
 }  // namespace deep_gemm

@@ -15,8 +15,11 @@ void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map);
 
 /// [groups, rows, K] in boxes of one swizzled K block by `box_rows`; of an MN-major operand [groups, K, rows], in boxes
 /// of 64 swizzled rows by the K block.
-TensorMapSpec operand_map(const Matrix& m, Element type, const Choice& choice, int32_t box_rows);
+TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows);
 
 void fill_params(GemmParams& params, const Device& device, const GemmCall& call, const LaunchPlan& plan);
+
+/// What a kernel that scales sums has beside it.
+void fill_scales(GemmParamsWithScales& params, const GemmCall& call);
 
 }  // namespace deep_gemm

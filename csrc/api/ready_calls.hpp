@@ -46,7 +46,7 @@ public:
 private:
     static constexpr int kMostDimensions = 3;
     static constexpr size_t kTensorWords = 3 + 2 * kMostDimensions;
-    static constexpr size_t kMostWords = 7 * kTensorWords + 1;
+    static constexpr size_t kMostWords = 7 * kTensorWords + 4;
 
     template <typename Argument>
     static constexpr size_t most_words() {
@@ -96,11 +96,12 @@ struct ReadyCall {
     Device* device;
     const Kernel* kernel;  // like the device, lives as long as the process
     LaunchShape shape;
-    GemmParams params;
+    size_t params_bytes;  // as the kernel takes them
+    GemmParamsWithScales params;
     CallExtents extents;
 
     void launch() const {
-        device->launch(*kernel, shape, &params, sizeof(params), current_stream(device->id()), extents);
+        device->launch(*kernel, shape, &params, params_bytes, current_stream(device->id()), extents);
     }
 };
 

@@ -87,17 +87,16 @@ int32_t to_int32(int64_t value, const char* what) {
     return static_cast<int32_t>(value);
 }
 
-Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const Printed& shape, bool transposed) {
-    const int wanted = grouped ? 3 : 2;
-    require(tensor.ndim() == wanted, name, " must be ", shape, ", but has shape ", describe_shape(tensor));
-    const int rows = wanted - 2 + (transposed ? 1 : 0), cols = wanted - 1 - (transposed ? 1 : 0);
+Matrix matrix_of(const TensorView& tensor, const char* name, const Axes& axes, const Printed& shape) {
+    require(tensor.ndim() == axes.count(), name, " must be ", shape, ", but has shape ", describe_shape(tensor));
+    const bool grouped = axes.group >= 0;
     Matrix m{.data = tensor.data(),
-             .groups = grouped ? tensor.size(0) : 1,
-             .rows = tensor.size(rows),
-             .cols = tensor.size(cols),
-             .group_stride = grouped ? tensor.stride(0) : 0,
-             .row_stride = tensor.stride(rows),
-             .col_stride = tensor.stride(cols),
+             .groups = grouped ? tensor.size(axes.group) : 1,
+             .rows = tensor.size(axes.row),
+             .cols = tensor.size(axes.col),
+             .group_stride = grouped ? tensor.stride(axes.group) : 0,
+             .row_stride = tensor.stride(axes.row),
+             .col_stride = tensor.stride(axes.col),
              .bytes = extent_bytes(tensor)};
     m.normalise();
     return m;

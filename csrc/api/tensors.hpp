@@ -64,9 +64,24 @@ struct Matrix {
 /// Of an operand [rows, K].
 inline bool is_k_major(const Matrix& matrix) { return matrix.col_stride == 1; }
 
-/// `transposed`: the last two dimensions are cols and rows, not rows and cols.
+/// Which dimension of a tensor is which of a matrix's; -1: there are no groups.
+struct Axes {
+    int group = -1, row = 0, col = 1;
+    constexpr int count() const { return group < 0 ? 2 : 3; }
+};
+
+/// The last two dimensions, behind that of groups where there is one. `transposed`: they are cols and rows.
+constexpr Axes last_axes(bool grouped, bool transposed = false) {
+    const int first = grouped ? 1 : 0;
+    return {.group = grouped ? 0 : -1, .row = first + (transposed ? 1 : 0), .col = first + (transposed ? 0 : 1)};
+}
+
 /// `shape` is what was wanted, in anything that prints.
-Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const Printed& shape,
-                 bool transposed = false);
+Matrix matrix_of(const TensorView& tensor, const char* name, const Axes& axes, const Printed& shape);
+
+inline Matrix matrix_of(const TensorView& tensor, const char* name, bool grouped, const Printed& shape,
+                        bool transposed = false) {
+    return matrix_of(tensor, name, last_axes(grouped, transposed), shape);
+}
 
 }  // namespace deep_gemm

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <string>
 #include <string_view>
 
 #include "fields.hpp"
@@ -57,8 +57,8 @@ struct CopyPlan {
 /// the fields that it has too.
 struct Choice : Candidate {
     CopyPlan copies = {};
-    std::optional<int32_t> ffma_yields = {};  // a line of the text, where there is one: csrc/jit/ffma_yields.hpp
-    int64_t lines_below_bytes = 0;            // of operands of fewer bytes the L2 fetches lines of 128 bytes, not 256
+    std::string hint = {};          // a line of the text, for what reads the machine code
+    int64_t lines_below_bytes = 0;  // of operands of fewer bytes the L2 fetches lines of 128 bytes, not 256
     int32_t first_shared = 0;
     int32_t likely_blocks = 1;
     uint8_t fetched_ahead = 1;

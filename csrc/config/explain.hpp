@@ -5,12 +5,14 @@
 
 namespace deep_gemm {
 
-/// The grouping of this name, of those whose groups lie along M.
-inline Grouping m_grouping(std::string_view wanted) {
-    if (wanted == "m_contiguous") return Grouping::m_contiguous;
-    if (wanted == "m_psum") return Grouping::m_psum;
-    if (wanted == "masked") return Grouping::masked;
-    fail(ErrorKind::value, "the grouping must be m_contiguous, m_psum or masked, but is ", wanted);
+/// The grouping of this name.
+inline Grouping grouping_named(std::string_view wanted) {
+    std::string known;
+    for (size_t i = 0; i < std::size(Names<Grouping>::kValues); ++i) {
+        if (Names<Grouping>::kValues[i] == wanted) return static_cast<Grouping>(i);
+        known += concat(i > 0 ? ", " : "", Names<Grouping>::kValues[i]);
+    }
+    fail(ErrorKind::value, "the grouping must be one of ", known, ", but is ", wanted);
 }
 
 /// A tile, its cluster and turns: "swapped 64x16 cluster 1x1x4 turns 1".

@@ -26,7 +26,8 @@ struct Names<Major> {
 template <>
 struct Names<Grouping> {
     static constexpr std::string_view kType = "Grouping",
-                                      kValues[] = {"dense", "m_contiguous", "m_psum", "masked", "k_contiguous"};
+                                      kValues[] = {"dense",        "m_contiguous", "m_psum",   "masked",
+                                                   "k_contiguous", "batched",      "batch_sum"};
 };
 template <>
 struct Names<StoreKind> {
@@ -96,9 +97,13 @@ template <>
 inline constexpr auto kFieldsOf<Operand> = std::tuple{
     Field{"element", &Operand::element}, Field{"major", &Operand::major}, Field{"scaling", &Operand::scaling}};
 template <>
+inline constexpr auto kFieldsOf<HeadSplits> = std::tuple{
+    Field{"left", &HeadSplits::left}, Field{"skipped", &HeadSplits::skipped}, Field{"right", &HeadSplits::right}};
+template <>
 inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
     Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},   Field{"b", &GemmTask::b, true},
-    Field{"output", &GemmTask::output, true}, Field{"add_c", &GemmTask::add_c}, Field{"shape", &GemmTask::shape},
+    Field{"output", &GemmTask::output, true}, Field{"add_c", &GemmTask::add_c}, Field{"bias", &GemmTask::bias},
+    Field{"shape", &GemmTask::shape},         Field{"heads", &GemmTask::heads},
 };
 template <>
 inline constexpr auto kFieldsOf<TilePlan> = std::tuple{

@@ -12,15 +12,28 @@ namespace deep_gemm {
 /// What becomes of an operand of which M or N, not K, is contiguous.
 enum class MnMajor : int32_t { as_it_lies, transposed };
 
+/// Groupings as bits.
+template <typename... Some>
+constexpr uint32_t groupings_of(Some... groupings) {
+    return ((1u << static_cast<uint32_t>(groupings)) | ...);
+}
+inline constexpr uint32_t kScaledGroupings = groupings_of(Grouping::dense, Grouping::m_contiguous, Grouping::m_psum,
+                                                          Grouping::masked, Grouping::k_contiguous, Grouping::batched);
+inline constexpr uint32_t kEveryGrouping = kScaledGroupings | groupings_of(Grouping::batch_sum);
+
 struct Pair {
     Arch arch;
     Element a, b;
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
     Scaling scalings_a[2], scalings_b[2];
-    Element outputs[2];
+    Element outputs[4];  // s32: of operands without scales
+    uint32_t groupings;
 
+    constexpr bool serves(Grouping grouping) const { return (groupings & groupings_of(grouping)) != 0; }
     constexpr bool scaled() const { return scalings_a[0].any(); }
+    /// Whether operands may come with scales, or without: exact sums are of use without.
+    constexpr bool takes(bool scales) const { return scaled() == scales || sum == Element::s32; }
 };
 
 inline constexpr Pair kPairs[] = {
@@ -31,7 +44,8 @@ inline constexpr Pair kPairs[] = {
      .mn_major = MnMajor::transposed,
      .scalings_a = {kRowScales},
      .scalings_b = {kBlockScales, kRowScales},
-     .outputs = {Element::bf16, Element::fp32}},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kScaledGroupings},
     {.arch = Arch::sm90,
      .a = Element::bf16,
      .b = Element::bf16,
@@ -39,8 +53,28 @@ inline constexpr Pair kPairs[] = {
      .mn_major = MnMajor::as_it_lies,
      .scalings_a = {kUnscaled},
      .scalings_b = {kUnscaled},
-     .outputs = {Element::bf16, Element::fp32}},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kEveryGrouping},
+    {.arch = Arch::sm90,
+     .a = Element::fp16,
+     .b = Element::fp16,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::as_it_lies,
+     .scalings_a = {kUnscaled},
+     .scalings_b = {kUnscaled},
+     .outputs = {Element::fp16, Element::fp32},
+     .groupings = kEveryGrouping},
+    {.arch = Arch::sm90,
+     .a = Element::s8,
+     .b = Element::s8,
+     .sum = Element::s32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kWholeRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
+     .groupings = groupings_of(Grouping::dense)},
 };
+static_assert(std::ranges::all_of(kPairs, [](const Pair& pair) { return pair.sum == sum_of(pair.a); }));
 
 /// The table's row for these elements; none where there is no such product.
 constexpr const Pair* find_pair(Arch arch, Element a, Element b) {

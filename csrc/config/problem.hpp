@@ -33,7 +33,8 @@ struct Problem {
     Operand a = {Element::e4m3, Major::k, kRowScales};
     Operand b = {Element::e4m3, Major::k, kBlockScales};
     Element output = Element::bf16;
-    int32_t m = 0, n = 0, k = 0;  // m is max_m of a masked problem, k the sum of a K-grouped one
+    Element bias = Element::none;
+    int32_t m = 0, n = 0, k = 0;  // m is max_m of a masked problem, k the sum over groups that divide it
     int32_t num_groups = 1;
     int32_t expected_m = 0;     // rows of a group, as far as the host knows (0: unknown): masked and psum problems
     int32_t m_alignment = 128;  // of the groups' first rows: contiguous and psum problems
@@ -43,6 +44,7 @@ struct Problem {
     int32_t aligned_store = 1;  // D's base and rows start at multiples of 16 bytes
     // Bytes, see alignment_of; of an MN-major operand, between lines along M or N.
     int32_t row_alignment_a = kBestAlignment, row_alignment_b = kBestAlignment;
+    HeadSplits heads = {};        // of D's columns, where some between them are left out
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
     // The device's, and what the caller set for it (csrc/api/call_settings.hpp).
@@ -71,6 +73,12 @@ struct ProblemHash {
 /// Whether D is added to where it lies, by the L2.
 constexpr bool adds_in_place(const Problem& p) { return p.add_c != 0 && p.in_place != 0 && p.output == Element::fp32; }
 
+/// Most of K of which the sum of any 8-bit integers is within s32: 2^31 / (-128)^2, less one.
+inline constexpr int32_t kMostExactK = 131071;
+
+/// Whether K must come in parts, each of them a product of its own.
+constexpr bool exceeds_exact_k(const Problem& p) { return p.a.scaling.whole_k() && p.k > kMostExactK; }
+
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.
 constexpr int32_t round_up_coarsely(int32_t value) {
     const int32_t step =
@@ -86,14 +94,12 @@ inline int32_t coarse_hint(const Problem& p, int64_t rows) {
 /// Rows of M that matter to the cost: those of real tokens, as far as the host knows.
 inline double expected_rows(const Problem& p) {
     if (p.expected_m > 0) return static_cast<double>(p.expected_m) * p.num_groups;
-    if (p.grouping == Grouping::k_contiguous) return static_cast<double>(p.m) * p.num_groups;
+    if (has_equal_groups(p.grouping)) return static_cast<double>(p.m) * p.num_groups;
     return is_m_grouped(p.grouping) ? round_up_coarsely(p.m) : p.m;
 }
 
 /// K of one product, likewise.
-inline int32_t expected_k(const Problem& p) {
-    return p.grouping == Grouping::k_contiguous ? std::max(1, p.k / p.num_groups) : p.k;
-}
+inline int32_t expected_k(const Problem& p) { return divides_k(p.grouping) ? std::max(1, p.k / p.num_groups) : p.k; }
 
 /// Rows of one group, likewise.
 inline int32_t expected_group_rows(const Problem& p) {
@@ -104,7 +110,7 @@ inline int32_t expected_group_rows(const Problem& p) {
 
 /// Matrices B that are read.
 inline double expected_weights(const Problem& p) {
-    if (p.grouping == Grouping::k_contiguous) return p.num_groups;
+    if (has_equal_groups(p.grouping)) return p.num_groups;
     if (!is_m_grouped(p.grouping)) return 1;
     return p.grouping == Grouping::masked ? p.num_groups : std::min<double>(p.num_groups, ceil_div(p.m, p.m_alignment));
 }
@@ -145,7 +151,7 @@ inline double expected_expert_rows(const Problem& p) {
 /// on average.
 inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
     const double groups = p.num_groups;
-    if (p.grouping == Grouping::k_contiguous) return {ceil_div(p.m, height) * groups};
+    if (has_equal_groups(p.grouping)) return {ceil_div(p.m, height) * groups};
     if (p.grouping == Grouping::m_contiguous)
         return {
             p.m_alignment % height == 0
@@ -171,7 +177,7 @@ inline double expected_waves(double tiles_per_cta, double scatter) {
 inline int64_t most_blocks(const Problem& p, int32_t height) {
     if (p.grouping == Grouping::m_contiguous) return ceil_div(p.m, std::min(height, p.m_alignment));
     return static_cast<int64_t>(ceil_div(p.m, height)) *
-           (p.grouping == Grouping::masked || p.grouping == Grouping::k_contiguous ? p.num_groups : 1);
+           (p.grouping == Grouping::masked || has_equal_groups(p.grouping) ? p.num_groups : 1);
 }
 
 }  // namespace deep_gemm

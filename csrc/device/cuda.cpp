@@ -90,6 +90,12 @@ int driver_type(TensorMapType type) {
             return driver::kFloat32;
         case TensorMapType::i32:
             return driver::kInt32;
+        case TensorMapType::u4:
+            return driver::k16U4Align8B;
+        case TensorMapType::u4_spread:
+            return driver::k16U4Align16B;
+        case TensorMapType::u6_spread:
+            return driver::k16U6Align16B;
     }
     fail(ErrorKind::runtime, "unknown tensor map type ", static_cast<int>(type));
 }

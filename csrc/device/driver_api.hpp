@@ -62,7 +62,10 @@ enum TensorMapDataType : int {
     kInt32 = 3,
     kFloat16 = 6,
     kFloat32 = 7,
-    kBfloat16 = 9
+    kBfloat16 = 9,
+    k16U4Align8B = 13,
+    k16U4Align16B = 14,
+    k16U6Align16B = 15
 };  // CUtensorMapDataType
 enum TensorMapInterleave : int { kInterleaveNone = 0 };
 enum TensorMapFill : int { kFillZero = 0 };

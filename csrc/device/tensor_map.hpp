@@ -40,13 +40,21 @@ inline const char* name(TensorMapSwizzle swizzle) {
 }
 
 inline const char* name(TensorMapType type) {
-    constexpr const char* kNames[] = {"u8", "bf16", "f16", "f32", "i32"};
+    constexpr const char* kNames[] = {"u8", "bf16", "f16", "f32", "i32", "u4", "u4_spread", "u6_spread"};
     return kNames[static_cast<int>(type)];
 }
 
-inline uint32_t element_bytes(TensorMapType type) {
-    constexpr uint32_t kBytes[] = {1, 2, 2, 4, 4};
-    return kBytes[static_cast<int>(type)];
+/// Bits of an element in global memory.
+inline uint32_t memory_bits(TensorMapType type) {
+    constexpr uint32_t kBits[] = {8, 16, 16, 32, 32, 4, 4, 6};
+    return kBits[static_cast<int>(type)];
 }
+
+inline bool is_spread(TensorMapType type) {
+    return type == TensorMapType::u4_spread || type == TensorMapType::u6_spread;
+}
+
+/// Bits that an element takes in shared memory, gaps included.
+inline uint32_t shared_bits(TensorMapType type) { return is_spread(type) ? 8 : memory_bits(type); }
 
 }  // namespace deep_gemm

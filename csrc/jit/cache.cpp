@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <mutex>
@@ -18,13 +20,14 @@
 #include "../util/hash.hpp"
 #include "../util/interrupt.hpp"
 #include "../util/json.hpp"
+#include "../util/require.hpp"
 #include "private_folder.hpp"
 #include "settings.hpp"
 
 namespace deep_gemm::jit {
 namespace {
 
-constexpr const char* kFormat = "deep_gemm cache 3";
+constexpr const char* kFormat = "deep_gemm cache 4";
 constexpr const char* kFacts = "/kernel.json";
 constexpr const char* kEntries = "cache";
 constexpr const char* kDrafts = "drafts";
@@ -69,7 +72,7 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
                               {"compiler", compiler_identity()},
                               {"options", options.substr(1)},
                               {"created", std::string(time)},
-                              {"wgmma_waits", use.wgmma_waits},
+                              {"hidden_waits", use.hidden_waits},
                               {"image_sha256", sha256(compiled.image)},
                               {"image_bytes", static_cast<int64_t>(compiled.image.size())},
                               {"compile_seconds", seconds},
@@ -90,15 +93,15 @@ void note_use(const Descriptor& directory) {
 }
 
 struct KeptEntry {
-    std::filesystem::path path;
+    std::string path;
     std::filesystem::file_time_type last_use;
     uint64_t bytes = 0;
 };
 
-KeptEntry measure(const std::filesystem::path& path) {
+KeptEntry measure(const std::string& path) {
     std::error_code ignored;
     KeptEntry entry{.path = path, .last_use = std::filesystem::last_write_time(path, ignored)};
-    for (const std::filesystem::path& file : paths_in(path.string())) {
+    for (const std::string& file : paths_in(path)) {
         struct stat facts{};
         if (::lstat(file.c_str(), &facts) == 0) entry.bytes += static_cast<uint64_t>(facts.st_size);
     }
@@ -194,7 +197,7 @@ std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked)
     };
     return CachedImage{std::move(found.image),
                        {number("registers"), number("stack_bytes"), number("spill_bytes"),
-                        json::text(found.facts, "wgmma_waits").value_or("")}};
+                        json::text(found.facts, "hidden_waits").value_or("")}};
 }
 
 bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Compiled& compiled,
@@ -233,7 +236,7 @@ int64_t DiskCache::prune(uint64_t max_bytes, const std::string& kept) {
     if (root_.empty() || !open_folder(root_, kEntries) || !make_folder(root_, kDrafts).empty()) return 0;
     std::vector<KeptEntry> entries;
     uint64_t bytes = 0;
-    for (const std::filesystem::path& path : paths_in(root_ + "/" + kEntries)) {
+    for (const std::string& path : paths_in(root_ + "/" + kEntries)) {
         entries.push_back(measure(path));
         bytes += entries.back().bytes;
     }

@@ -7,11 +7,11 @@
 #include "../util/files.hpp"
 #include "../util/hash.hpp"
 #include "../util/require.hpp"
-#include "ffma_yields.hpp"
 #include "nvcc.hpp"
 #include "nvrtc.hpp"
 #include "private_folder.hpp"
 #include "settings.hpp"
+#include "target_support.hpp"
 
 namespace deep_gemm::jit {
 namespace {
@@ -21,14 +21,6 @@ int number_before(const std::string& log, size_t phrase) {
     size_t begin = phrase;
     while (begin > 0 && log[begin - 1] >= '0' && log[begin - 1] <= '9') --begin;
     return std::atoi(log.c_str() + begin);
-}
-
-/// The line around a place in the log, without "ptxas info    : " before its message.
-std::string message_around(const std::string& log, size_t place) {
-    const size_t begin = log.rfind('\n', place) + 1;  // npos + 1 is 0
-    const std::string line = log.substr(begin, log.find('\n', place) - begin);
-    const size_t code = line.find("(C");
-    return code == std::string::npos ? line : line.substr(code);
 }
 
 /// Keeps the source of a kernel that did not compile. Returns a sentence that says where, or why it could not.
@@ -61,10 +53,6 @@ ResourceUse parse_ptxas_log(const std::string& log) {
     each(" bytes stack frame", [&](int bytes) { use.stack_bytes += bytes; });
     each(" bytes spill stores", [&](int bytes) { use.spill_bytes += bytes; });
     each(" registers", [&](int count) { use.registers = std::max(use.registers, count); });
-    // C7510 to C7515 or so, one for each reason, and C7517; the words are the same in all of them.
-    for (const char* phrase : {"wgmma.mma_async instructions are serialized", "warpgroup.wait is injected"})
-        if (const size_t place = log.find(phrase); place != std::string::npos)
-            use.wgmma_waits = message_around(log, place);
     return use;
 }
 
@@ -74,9 +62,9 @@ void check_resources(const std::string& name, const ResourceUse& resources) {
                     " spills: ptxas gave it ", resources.registers, " registers, ", resources.spill_bytes,
                     " bytes of spills and ", resources.stack_bytes,
                     " bytes of stack a thread (DG_JIT_PTXAS_CHECK=1 refuses any)");
-    require_runtime(resources.wgmma_waits.empty(), "kernel ", name,
-                    " waits for its wgmma where its source does not, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: ",
-                    resources.wgmma_waits);
+    require_runtime(resources.hidden_waits.empty(), "kernel ", name,
+                    " waits where its source does not, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: ",
+                    resources.hidden_waits);
 }
 
 Compiled compile(const CompileJob& job) {
@@ -85,9 +73,10 @@ Compiled compile(const CompileJob& job) {
     try {
         Compiled result = settings().use_nvrtc ? nvrtc::compile(job) : nvcc::compile(job);
         result.resources = parse_ptxas_log(result.log);
-        const std::optional<int> yields = ffma_yields_of(job.source.text);
-        if (yields && job.output == Output::cubin && job.target.starts_with("sm_90"))
-            set_ffma_yields(result.image, *yields);
+        if (const TargetSupport* support = job.output == Output::cubin ? support_of(job.target) : nullptr) {
+            result.resources.hidden_waits = support->hidden_waits(result.log);
+            support->finish(job.source.text, result.image);
+        }
         if (settings().debug || settings().ptxas_verbose)
             std::fprintf(stderr, "deep_gemm: log of %s for %s:\n%s\n", job.source.name.c_str(), job.target.c_str(),
                          result.log.c_str());

@@ -10,13 +10,10 @@ namespace deep_gemm::jit {
 
 /// What ptxas says a kernel uses. All zero for PTX, which ptxas has not seen.
 struct ResourceUse {
-    int registers = 0;    // of a thread, at entry
-    int stack_bytes = 0;  // local memory of a thread: arrays that did not fit registers
-    int spill_bytes = 0;  // stored because the registers did not suffice
-    // ptxas's reason, as "(C7514) Potential Performance Loss: ...", for waiting for wgmma where the source does not:
-    // after each one before the next starts, or at a place of its own choice. It is no warning to ptxas, only
-    // information, and can cost half the speed. Empty where it does not.
-    std::string wgmma_waits = "";
+    int registers = 0;              // of a thread, at entry
+    int stack_bytes = 0;            // local memory of a thread: arrays that did not fit registers
+    int spill_bytes = 0;            // stored because the registers did not suffice
+    std::string hidden_waits = "";  // ptxas's reason for waiting where the source does not: see target_support.hpp
 };
 
 struct CompileJob {
@@ -43,11 +40,10 @@ std::vector<std::string> compile_options(const std::string& target, Output outpu
 /// where.
 Compiled compile(const CompileJob& job);
 
-/// Reads what `ptxas --verbose` says of resources and wgmma out of a compiler's log.
+/// Reads what `ptxas --verbose` says of resources out of a compiler's log.
 ResourceUse parse_ptxas_log(const std::string& log);
 
-/// Throws if DG_JIT_PTXAS_CHECK is set and the kernel keeps registers in memory or waits for wgmma where its
-/// source does not.
+/// Throws if DG_JIT_PTXAS_CHECK is set and the kernel keeps registers in memory or waits where its source does not.
 void check_resources(const std::string& name, const ResourceUse& resources);
 
 }  // namespace deep_gemm::jit

@@ -90,11 +90,11 @@ void dump_sass(const CacheEntry& entry) {
                      path.c_str(), problem.c_str());
 }
 
-/// DG_JIT_DEBUG: wgmma that ptxas waits for where the source does not.
-void warn_of_wgmma_waits(const std::string& name, const ResourceUse& resources) {
-    if (settings().debug && !resources.wgmma_waits.empty())
-        std::fprintf(stderr, "deep_gemm: %s waits for its wgmma where its source does not: %s\n", name.c_str(),
-                     resources.wgmma_waits.c_str());
+/// DG_JIT_DEBUG.
+void warn_of_hidden_waits(const std::string& name, const ResourceUse& resources) {
+    if (settings().debug && !resources.hidden_waits.empty())
+        std::fprintf(stderr, "deep_gemm: %s waits where its source does not: %s\n", name.c_str(),
+                     resources.hidden_waits.c_str());
 }
 
 struct Image {
@@ -106,7 +106,7 @@ Image find_or_compile(const KernelSource& source, const CacheEntry& entry) {
     DiskCache& cache = DiskCache::get();
     const auto start = Clock::now();
     const auto found = [&](CachedImage& hit) {
-        warn_of_wgmma_waits(source.name, hit.resources);
+        warn_of_hidden_waits(source.name, hit.resources);
         check_resources(source.name, hit.resources);
         count(&Statistics::found_on_disk);
         if (settings().print_load_time || settings().debug)
@@ -122,7 +122,7 @@ Image find_or_compile(const KernelSource& source, const CacheEntry& entry) {
     Compiled compiled = compile({source, entry.target, entry.output, settings().dump_ptx});
     const double seconds = seconds_since(compile_start);
     count(&Statistics::compiled, seconds);
-    warn_of_wgmma_waits(source.name, compiled.resources);
+    warn_of_hidden_waits(source.name, compiled.resources);
     check_resources(source.name, compiled.resources);
     const bool stored = cache.store(entry, source.text, compiled, seconds);
     if (stored) count(&Statistics::stored);

@@ -4,7 +4,6 @@
 
 #include "../config/fields.hpp"
 #include "../util/require.hpp"
-#include "ffma_yields.hpp"
 
 namespace deep_gemm {
 namespace {
@@ -36,16 +35,23 @@ std::string render_value(const Value& value) {
 }
 
 /// What functions for operands of this element are called.
-std::string_view family(Element element) { return element == Element::e4m3 ? "fp8" : name(element); }
+std::string_view family(Element element) {
+    return element == Element::e4m3 ? "fp8" : element == Element::s8 ? "int8" : name(element);
+}
 
-/// What profilers show: "fp8_gemm_<arch>_masked_swapped_64x112_cluster1x2x1". The tile is written as `explain` does.
+/// What a grouping is called in names: the sum over a batch as public scripts look for it.
+std::string_view grouping_name(Grouping grouping) {
+    return grouping == Grouping::batch_sum ? "bmn_bnk_mn_gemm_impl" : name(grouping);
+}
+
+/// What profilers show: element, architecture, grouping, tile, cluster. The tile is written as `explain` does.
 std::string kernel_name(const Choice& choice) {
     const GemmConfig& c = choice.config;
     const auto unless_one = [](bool one, const auto&... parts) { return one ? std::string() : concat(parts...); };
-    return concat(family(c.a.element), "_gemm_", name(c.arch), "_", name(c.grouping), c.swap_ab ? "_swapped_" : "_",
-                  c.tile.rows, "x", c.tile.cols,
+    return concat(family(c.a.element), "_gemm_", name(c.arch), "_", grouping_name(c.grouping),
+                  c.swap_ab ? "_swapped_" : "_", c.tile.rows, "x", c.tile.cols,
                   unless_one(c.cluster.size() == 1, "_cluster", c.cluster.rows, "x", c.cluster.cols, "x", c.cluster.k),
-                  unless_one(choice.tiling.turns == 1, "_turns", choice.tiling.turns));
+                  unless_one(choice.tiling.turns == 1, "_turns", choice.tiling.turns), c.heads.any() ? "_heads" : "");
 }
 
 }  // namespace
@@ -57,8 +63,7 @@ jit::KernelSource render(const Choice& choice) {
     const std::string header = concat("gemm_", name(config.arch)), entry = kernel_name(choice);
     return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/", header, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                           choice.ffma_yields ? jit::ffma_yields_line(*choice.ffma_yields) : "",
-                           "constexpr GemmConfig kConfig", render_value(config), ";\n\n",
+                           choice.hint, "constexpr GemmConfig kConfig", render_value(config), ";\n\n",
                            "extern \"C\" __global__ void __launch_bounds__(threads(kConfig), 1)\n", entry,
                            "(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", header,
                            "<kConfig>(params);\n}\n")};

@@ -24,7 +24,7 @@ struct Settings {
     int cpp_standard = 20;       // DG_JIT_CPP_STANDARD
     bool with_lineinfo = false;  // DG_JIT_WITH_LINEINFO
     bool ptxas_verbose = false;  // DG_JIT_PTXAS_VERBOSE
-    bool ptxas_check = false;    // DG_JIT_PTXAS_CHECK: refuse kernels that spill or serialise wgmma
+    bool ptxas_check = false;    // DG_JIT_PTXAS_CHECK: refuse kernels that spill or wait where their source does not
 
     bool autotune = false;  // DG_AUTOTUNE: measure the cheapest few configs of each new problem
 

@@ -3,11 +3,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <mutex>
 
 #include "../util/files.hpp"
 #include "../util/json.hpp"
+#include "../util/require.hpp"
 #include "private_folder.hpp"
 #include "settings.hpp"
 

@@ -1,11 +1,9 @@
 // SHA-256 (FIPS 180-4), for cache keys and for telling whether a cached file is intact.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <bit>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -13,78 +11,18 @@ namespace deep_gemm {
 
 class Sha256 {
 public:
-    Sha256& update(std::string_view bytes) {
-        total_bytes_ += bytes.size();
-        while (!bytes.empty()) {
-            const size_t take = std::min(bytes.size(), kBlockBytes - filled_);
-            std::memcpy(block_.data() + filled_, bytes.data(), take);
-            bytes.remove_prefix(take);
-            filled_ += take;
-            if (filled_ == kBlockBytes) {
-                compress();
-                filled_ = 0;
-            }
-        }
-        return *this;
-    }
+    Sha256& update(std::string_view bytes);
 
     /// Adds a field with its length in front, so that ("ab", "c") and ("a", "bc") differ.
-    Sha256& field(std::string_view bytes) {
-        const uint64_t size = bytes.size();
-        update({reinterpret_cast<const char*>(&size), sizeof(size)});
-        return update(bytes);
-    }
+    Sha256& field(std::string_view bytes);
 
     /// The digest as 64 hexadecimal digits. Ends the computation: nothing may be added afterwards.
-    std::string hex() {
-        const uint64_t total_bits = total_bytes_ * 8;
-        update(std::string_view("\x80", 1));
-        while (filled_ != kBlockBytes - 8) update(std::string_view("\0", 1));
-        char length[8];
-        for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(total_bits >> (56 - 8 * i));
-        update({length, 8});
-        std::string digits;
-        for (const uint32_t word : state_)
-            for (int shift = 28; shift >= 0; shift -= 4) digits += "0123456789abcdef"[(word >> shift) & 15];
-        return digits;
-    }
+    std::string hex();
 
 private:
     static constexpr size_t kBlockBytes = 64;
 
-    // Fractional parts of the cube roots of the first 64 primes.
-    static constexpr std::array<uint32_t, 64> kRound = {
-        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-        0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-        0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-        0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-        0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-        0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-        0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-    void compress() {
-        uint32_t w[64];
-        for (int i = 0; i < 16; ++i) {
-            w[i] = 0;
-            for (int j = 0; j < 4; ++j) w[i] = w[i] << 8 | block_[4 * i + j];
-        }
-        for (int i = 16; i < 64; ++i) {
-            const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ w[i - 15] >> 3;
-            const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
-            w[i] = w[i - 16] + s0 + w[i - 7] + s1;
-        }
-        auto [a, b, c, d, e, f, g, h] = state_;
-        for (int i = 0; i < 64; ++i) {
-            const uint32_t big1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
-            const uint32_t first = h + big1 + ((e & f) ^ (~e & g)) + kRound[i] + w[i];
-            const uint32_t big0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
-            const uint32_t second = big0 + ((a & b) ^ (a & c) ^ (b & c));
-            h = g, g = f, f = e, e = d + first, d = c, c = b, b = a, a = first + second;
-        }
-        const std::array<uint32_t, 8> mixed = {a, b, c, d, e, f, g, h};
-        for (int i = 0; i < 8; ++i) state_[i] += mixed[i];
-    }
+    void compress();
 
     // Fractional parts of the square roots of the first 8 primes.
     std::array<uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -94,6 +32,6 @@ private:
     uint64_t total_bytes_ = 0;
 };
 
-inline std::string sha256(std::string_view bytes) { return Sha256().update(bytes).hex(); }
+std::string sha256(std::string_view bytes);
 
 }  // namespace deep_gemm

@@ -1,4 +1,4 @@
-"""Helpers of the public API: casts to scaled FP8 and FP4, integer helpers, and the scale layouts."""
+"""Helpers of the public API: casts to scaled FP8, FP4 and INT8, integer helpers, and the scale layouts."""
 
 from . import layout
 from .layout import *  # noqa: F403
@@ -10,9 +10,11 @@ from .math import (
     pack_ue8m0_to_int,
     per_block_cast_to_fp8,
     per_channel_cast_to_fp8,
+    per_channel_cast_to_int8,
     per_custom_dims_cast_to_fp8,
     per_token_cast_to_fp4,
     per_token_cast_to_fp8,
+    per_token_cast_to_int8,
     transpose_packed_fp4,
     unpack_ue8m0_from_int,
 )
@@ -25,9 +27,11 @@ __all__ = [
     "pack_ue8m0_to_int",
     "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8",
+    "per_channel_cast_to_int8",
     "per_custom_dims_cast_to_fp8",
     "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
+    "per_token_cast_to_int8",
     "transpose_packed_fp4",
     "unpack_ue8m0_from_int",
 ]

@@ -1,9 +1,9 @@
-"""Integer helpers and casts to scaled FP8 and FP4.
+"""Integer helpers and casts to scaled FP8, FP4 and INT8.
 
-A cast takes a BF16 or FP32 tensor and returns `(t, sf)`: `t` in `torch.float8_e4m3fn`, `sf` in FP32, so that `t * sf`
-is close to the input. The scale of a group of values is its largest magnitude over 448 (the largest E4M3 value), where
-magnitudes below 1e-4 count as 1e-4 (so zeros give zeros, never 0/0). With `use_ue8m0` scales are rounded up to powers
-of two, as UE8M0, the scale format of Blackwell, can hold. All work on any device.
+A cast takes a BF16, FP16 or FP32 tensor and returns `(t, sf)`: `t` in `torch.float8_e4m3fn`, `sf` in FP32, so that
+`t * sf` is close to the input. The scale of a group of values is its largest magnitude over 448 (the largest E4M3
+value), where magnitudes below 1e-4 count as 1e-4 (so zeros give zeros, never 0/0). With `use_ue8m0` scales are rounded
+up to powers of two, as UE8M0, the scale format of Blackwell, can hold. All work on any device.
 
 FP4 is E2M1: a sign and one of eight magnitudes up to 6. Two codes share a byte (torch.int8), the first in the low
 nibble.
@@ -20,6 +20,7 @@ from .._numbers import integer
 
 _E4M3_MAX = 448.0
 _E2M1_MAX = 6.0
+_INT8_MIN, _INT8_MAX = -128, 127
 _E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # by code; codes from 8 on are their negatives
 _SMALLEST_AMAX = 1e-4
 _FP32_MANTISSA_BITS = 23
@@ -80,7 +81,7 @@ def unpack_ue8m0_from_int(packed_sf: torch.Tensor) -> torch.Tensor:
 
 def _require_float(x: torch.Tensor, dimensions: int | None = None) -> None:
     if not x.is_floating_point():
-        raise TypeError(f"x must be a floating-point tensor (BF16 or FP32), but is {x.dtype}")
+        raise TypeError(f"x must be a floating-point tensor (BF16, FP16 or FP32), but is {x.dtype}")
     if dimensions is not None and x.dim() != dimensions:
         raise ValueError(f"x must have {dimensions} dimensions, but its shape is {[*x.shape]}")
 
@@ -205,6 +206,35 @@ def cast_back_from_fp4(
     magnitudes = torch.tensor(_E2M1_VALUES, device=packed.device)[(codes & 7).long()]
     values = torch.where(codes >= 8, -magnitudes, magnitudes)
     return values * scales.repeat_interleave(gran_k, 1)[:, :n]
+
+
+def per_token_cast_to_int8(x: torch.Tensor, symmetric: bool = True) -> tuple[torch.Tensor, ...]:
+    """`[..., n]` -> INT8 `[..., n]` and one FP32 scale per row, `[...]`: for `int8_gemm_nt`.
+
+    The scale of a row is its largest magnitude over 127; quotients are rounded to nearest, halves to even. With
+    `symmetric=False` a third tensor comes with them, zero points in int32 `[...]`, so that `(q - zero) * scale` is
+    close to the input: the row's range, which always has 0 in it, is then spread over all 256 values.
+    """
+    _require_float(x)
+    if x.dim() == 0:
+        raise ValueError("x must have rows, but is a scalar")
+    values = x.float()
+    if symmetric:
+        sf = _scales(values, (-1,), _INT8_MAX, use_ue8m0=False)
+        return torch.round(values / sf).clamp(-_INT8_MAX, _INT8_MAX).to(torch.int8), sf.squeeze(-1)
+    low, high = (values.new_zeros((*values.shape[:-1], 1)) for _ in range(2))
+    if values.shape[-1] > 0:
+        low, high = values.amin(-1, keepdim=True).clamp(max=0), values.amax(-1, keepdim=True).clamp(min=0)
+    sf = (high - low).clamp(min=_SMALLEST_AMAX) / torch.full((), _INT8_MAX - _INT8_MIN, device=x.device)
+    zeros = _INT8_MIN - torch.round(low / sf)
+    q = (torch.round(values / sf) + zeros).clamp(_INT8_MIN, _INT8_MAX).to(torch.int8)
+    return q, sf.squeeze(-1), zeros.squeeze(-1).to(torch.int32)
+
+
+def per_channel_cast_to_int8(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights `[..., n, k]` -> INT8 `[..., n, k]` and one FP32 scale per output channel, `[..., n]`."""
+    q, sf = per_token_cast_to_int8(w)
+    return q, sf
 
 
 def transpose_packed_fp4(a: torch.Tensor) -> torch.Tensor:

@@ -131,6 +131,18 @@ class TestSglang:
             deep_gemm.set_num_sms(0)
 
 
+class TestTransformers:
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_fp8_linear(self, device, dtype) -> None:
+        """Activations are cast row by row, and D has their dtype."""
+        x, b = random_values((21, K), device, 0).to(dtype), random_blocks((N, K), device, 1)
+        a = deep_gemm.utils.per_token_cast_to_fp8(x, use_ue8m0=False)
+        d = torch.empty((21, N), dtype=dtype, device=device)
+        deep_gemm.fp8_fp4_gemm_nt(a, b, d, recipe=None)
+        assert_matches(d, product_nt(a, b))
+        assert deep_gemm.testing.calc_diff(d, product_nt(x, b).value) < 1e-3
+
+
 class TestDeepEP:
     def low_latency(self, device, counts: list[int], tokens: int) -> Masked:
         """FP8 [E, tokens, hidden]; scales whose last two dimensions are column-major; garbage in all other rows."""

@@ -103,9 +103,12 @@ def test_explain_prints_candidates_reasons_and_the_choice() -> None:
     assert "constexpr GemmConfig kConfig{" in printed
 
 
-def test_explain_knows_bf16() -> None:
-    printed = succeed("explain", "4096", "7168", "2048", "--bf16")
-    assert ".element = Element::bf16" in printed
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_explain_knows_operands_of_16_bits(name) -> None:
+    printed = succeed("explain", "4096", "7168", "2048", f"--{name}")
+    assert f".element = Element::{name}" in printed
+    assert f"chosen kernel ({name.upper()} output)" in printed
+    assert f".output = Element::{name}" in printed
     assert ".k = 64}" in printed
 
 
@@ -131,7 +134,9 @@ def test_explain_refuses_what_calls_refuse(arguments, said) -> None:
     assert said in refuse("explain", *arguments)
 
 
-@pytest.mark.parametrize("options", [[], ["--bf16"]], ids=["fp8", "bf16"])
+@pytest.mark.parametrize(
+    "options", [[], ["--bf16"], ["--fp16"], ["--fp16-output"], ["--int8", "--bias", "bf16"]], ids=" ".join
+)
 def test_precompile_needs_no_gpu_and_says_what_it_stored(cache, options) -> None:
     command = ("precompile", "256x512", "--max-m", "16", *options)
     printed = succeed(*command, DG_JIT_CACHE_DIR=cache)

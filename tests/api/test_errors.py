@@ -82,7 +82,11 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
         )
     },
     "b is fp32": (lambda x: replace_b(x, x.b.data.float()), TypeError, r"b must be float8_e4m3fn, but is float32"),
-    "d is fp16": (lambda x: set_d(x, x.d.half()), TypeError, r"d must be bfloat16 or float32, but is float16"),
+    "d is fp64": (
+        lambda x: set_d(x, x.d.double()),
+        TypeError,
+        r"d must be bfloat16, float32 or float16, but is float64",
+    ),
     "c is fp32": (
         lambda x: set_c(x, torch.zeros((M, N), device=x.d.device)),
         TypeError,

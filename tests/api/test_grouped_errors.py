@@ -54,7 +54,11 @@ class Call:
 ANY: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "a is bf16": (lambda x: x.set(a=x.a.data.bfloat16()), TypeError, r"a must be float8_e4m3fn, but is bfloat16"),
     "b is fp32": (lambda x: x.set(b=x.b.data.float()), TypeError, r"b must be float8_e4m3fn, but is float32"),
-    "d is fp16": (lambda x: x.set(d=x.d.half()), TypeError, r"d must be bfloat16 or float32, but is float16"),
+    "d is fp64": (
+        lambda x: x.set(d=x.d.double()),
+        TypeError,
+        r"d must be bfloat16, float32 or float16, but is float64",
+    ),
     "layout is int64": (lambda x: x.set(layout=x.layout.long()), TypeError, r"must be int32, but is int64"),
     "layout is too short": (
         lambda x: x.set(layout=x.layout[:-1]),

@@ -13,6 +13,7 @@ import deep_gemm
 REPRESENTATIVES = [
     "fp8_gemm_nt",
     "bf16_gemm_tn",
+    "int8_gemm_nt",
     "m_grouped_fp8_gemm_nt_contiguous",
     "m_grouped_bf16_gemm_nt_masked",
     "k_grouped_fp8_gemm_tn_contiguous",
@@ -67,6 +68,20 @@ def test_each_product_is_an_operator_that_writes_d_alone(name) -> None:
     assert {argument.name for argument in schema.arguments if argument.alias_info is not None} == {"d"}
 
 
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_each_product_takes_fp16(name) -> None:
+    """As D, by its operator too, and as the operands of those that have no scales."""
+    call = make(name)
+    halves = {side: call.arguments[side].half() for side in "ab" if isinstance(call.arguments[side], torch.Tensor)}
+    for operands in ({}, halves):
+        want = call(**operands, d=call.d.float())
+        found = call(**operands, d=torch.full_like(call.d, float("nan"), dtype=torch.float16))
+        torch.testing.assert_close(found.float(), want, rtol=2.0**-10, atol=1e-4)
+        flat = call.flat() | operands | {"d": torch.full_like(found, float("nan"))}
+        operator(name)(**flat)
+        assert torch.equal(flat["d"], found)
+
+
 @pytest.mark.parametrize("name", REPRESENTATIVES)
 def test_torch_checks_each_operator(name) -> None:
     call = make(name)
@@ -112,6 +127,18 @@ def test_compiled_with_c_in_place_and_older_names() -> None:
     torch._dynamo.reset()
     torch.compile(step, fullgraph=True, backend="aot_eager")(*compiled)
     assert all(map(torch.equal, plain, compiled))
+
+
+def test_one_layout_by_two_names_is_refused_when_compiled() -> None:
+    call = make("m_grouped_fp8_gemm_nt_contiguous")
+    layout = call.arguments.pop("grouped_layout")
+
+    def step(d):
+        call.function(call.arguments["a"], call.arguments["b"], d, m_indices=layout, grouped_layout=layout)
+
+    torch._dynamo.reset()
+    with pytest.raises(TypeError, match="m_indices is the older name of grouped_layout: give one of them, not both"):
+        torch.compile(step, backend="eager")(torch.zeros_like(call.d))
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -30,12 +30,13 @@ NAMES = {
         get_mk_alignment_for_contiguous_layout get_mn_major_tma_aligned_packed_ue8m0_tensor
         get_mn_major_tma_aligned_tensor get_num_sms get_paged_mqa_logits_metadata get_pdl
         get_symm_buffer_for_mega_moe get_tc_util get_theoretical_mk_alignment_for_contiguous_layout
-        get_tma_aligned_size jit k_grouped_bf16_gemm_tn_contiguous k_grouped_fp4_gemm_nt_contiguous
+        get_tma_aligned_size int8_gemm_nt jit k_grouped_bf16_gemm_tn_contiguous k_grouped_fp4_gemm_nt_contiguous
         k_grouped_fp8_gemm_nt_contiguous k_grouped_fp8_gemm_tn_contiguous m_grouped_bf16_gemm_nn_contiguous
         m_grouped_bf16_gemm_nt_contiguous m_grouped_bf16_gemm_nt_masked m_grouped_fp4_gemm_nt_contiguous
         m_grouped_fp4_gemm_nt_masked m_grouped_fp8_fp4_gemm_nn_contiguous m_grouped_fp8_fp4_gemm_nt_contiguous
         m_grouped_fp8_fp4_gemm_nt_masked m_grouped_fp8_gemm_nn_contiguous m_grouped_fp8_gemm_nt_contiguous
         m_grouped_fp8_gemm_nt_masked pack_ue8m0_to_int per_block_cast_to_fp8 per_channel_cast_to_fp8
+        per_channel_cast_to_int8 per_token_cast_to_int8
         per_custom_dims_cast_to_fp8 per_token_cast_to_fp4 per_token_cast_to_fp8 set_block_size_multiple_of
         set_ignore_compile_dims set_mk_alignment_for_contiguous_layout set_num_sms set_pdl set_tc_util simulator
         SymmBuffer testing tf32_hc_prenorm_gemm transform_sf_into_required_layout transform_weights_for_mega_moe
@@ -49,7 +50,8 @@ NAMES = {
         align cast_back_from_fp4 ceil_div ceil_to_ue8m0 get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
         get_mk_alignment_for_contiguous_layout get_mn_major_tma_aligned_packed_ue8m0_tensor
         get_mn_major_tma_aligned_tensor get_tma_aligned_size layout math pack_ue8m0_to_int per_block_cast_to_fp8
-        per_channel_cast_to_fp8 per_custom_dims_cast_to_fp8 per_token_cast_to_fp4 per_token_cast_to_fp8
+        per_channel_cast_to_fp8 per_channel_cast_to_int8 per_custom_dims_cast_to_fp8 per_token_cast_to_fp4
+        per_token_cast_to_fp8 per_token_cast_to_int8
         set_mk_alignment_for_contiguous_layout transform_sf_into_required_layout transpose_packed_fp4
         unpack_ue8m0_from_int
     """,

@@ -189,6 +189,44 @@ def test_per_custom_dims_cast_refuses_dimensions_that_are_not_there():
             utils.per_custom_dims_cast_to_fp8(random_matrix((3, 5, 70)), dims, False)
 
 
+@pytest.mark.parametrize("cast", [utils.per_token_cast_to_int8, utils.per_channel_cast_to_int8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(5, 300), (2, 3, 64), (7, 1)])
+def test_int8_casts_give_back_their_input(cast, shape, dtype) -> None:
+    x = (torch.randn(shape) * torch.tensor([1e-3, 1.0, 1e5])[torch.arange(shape[-2]) % 3][:, None]).to(dtype)
+    q, sf = cast(x)
+    assert (q.dtype, q.shape, sf.dtype, sf.shape) == (torch.int8, x.shape, torch.float32, x.shape[:-1])
+    assert torch.equal(sf, x.float().abs().amax(-1).clamp(min=1e-4) / torch.tensor(127.0))
+    assert q.min() >= -127
+    assert ((q * sf[..., None] - x.float()).abs() <= sf[..., None] * 0.5001).all()
+
+
+@pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0, 1000.0])
+def test_asymmetric_int8_spreads_the_range_over_all_values(shift) -> None:
+    x = torch.randn(5, 300) + shift
+    q, sf, zeros = utils.per_token_cast_to_int8(x, symmetric=False)
+    assert (q.dtype, sf.dtype, zeros.dtype, zeros.shape) == (torch.int8, torch.float32, torch.int32, (5,))
+    span = x.amax(-1).clamp(min=0) - x.amin(-1).clamp(max=0)
+    assert torch.equal(sf, span / torch.tensor(255.0))
+    assert ((q.int() - zeros[:, None]) * sf[:, None] - x).abs().amax() <= sf.max() * 1.01
+    zero = utils.per_token_cast_to_int8(torch.tensor([[0.0, shift or 1.0]]), symmetric=False)
+    assert zero[0][0, 0] == zero[2], "0 is a value"
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_int8_casts_of_nothing_and_of_zeros(symmetric) -> None:
+    for shape in ((0, 8), (3, 0), (3, 8)):
+        q, sf, *zeros = utils.per_token_cast_to_int8(torch.zeros(shape), symmetric)
+        assert q.shape == shape
+        assert len(zeros) == (not symmetric)
+        assert ((q - (zeros[0][:, None] if zeros else 0)) == 0).all()
+        assert sf.isfinite().all()
+    with pytest.raises(ValueError, match="x must have rows, but is a scalar"):
+        utils.per_token_cast_to_int8(torch.tensor(1.0))
+    with pytest.raises(TypeError, match="x must be a floating-point tensor"):
+        utils.per_channel_cast_to_int8(torch.zeros(3, 8, dtype=torch.int32))
+
+
 @pytest.mark.parametrize("wrong", [True, 32.0, float("nan")], ids=str)
 def test_casts_want_integers(cast, wrong):
     function, *_ = cast

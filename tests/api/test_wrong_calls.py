@@ -35,11 +35,12 @@ def test_random_wrong_calls_are_refused_in_sentences() -> None:
 
 # What is given in an argument's place, and what the refusal says of it.
 WRONG_KINDS = [
-    ("a", None, r"a must be a (pair \(tensor, scales\)|tensor), but is None"),
-    ("b", 7, r"b must be a (pair \(tensor, scales\)|tensor), but is 7"),
+    ("a", None, r"a must be a (pair \(tensor, scales\)|tensor)( or a tensor)?, but is None"),
+    ("b", 7, r"b must be a (pair \(tensor, scales\)|tensor)( or a tensor)?, but is 7"),
     ("d", None, r"d must be a tensor, but is None"),
     ("d", "d", r"d must be a tensor, but is 'd'"),
     ("c", 1.0, r"c must be a tensor or None, but is 1.0"),
+    ("bias", 1, r"bias must be a tensor or None, but is 1"),
     ("compiled_dims", ["n"], r"compiled_dims must be a str such as 'nk', but is \['n'\]"),
     ("compiled_dims", "xy", r"compiled_dims must name some of 'm', 'n', 'k', each once, but is 'xy'"),
     ("recipe", 128, r"recipe must be three integers .*, but is 128"),

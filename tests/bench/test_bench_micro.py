@@ -83,7 +83,7 @@ def test_every_variant_compiles_to_what_it_is_to_measure(micro, name) -> None:
     keys = {str(C.jit_cache_key(name, text, HOPPER_TARGET, "cubin")) for text in texts}
     entries = [entry for entry in jit.list_cache() if entry.key in keys]
     assert len(entries) == len(texts)
-    assert [entry.path for entry in entries if entry.wgmma_waits] == []
+    assert [entry.path for entry in entries if entry.hidden_waits] == []
     assert [entry.path for entry in entries if entry.spill_bytes > 16] == []  # k_block: 16
 
 

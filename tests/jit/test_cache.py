@@ -37,7 +37,7 @@ def test_entry_holds_source_image_and_facts(filled):
     assert "nvrtc" in facts["compiler"]
     assert facts["registers"] > 0
     assert facts["spill_bytes"] == 0
-    assert facts["wgmma_waits"] == ""
+    assert facts["hidden_waits"] == ""
 
 
 def test_sixteen_processes_compile_once(cache):

@@ -38,6 +38,10 @@ def dense_bf16() -> None:
     deep_gemm.bf16_gemm_nt(*operands(24, 128, 256, CPU), output(24, 128))
 
 
+def dense_fp16() -> None:
+    deep_gemm.bf16_gemm_nt(*operands(24, 128, 256, CPU, dtype=torch.float16), output(24, 128, dtype=torch.float16))
+
+
 def contiguous_experts() -> None:
     case = contiguous([5, 3], 128, 256, CPU)
     deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, case.output().tensor, case.indices)
@@ -62,6 +66,7 @@ def gradients_of_mn_major_operands() -> None:
     [
         (dense_fp8, ["fp8_gemm_", "gemm_"], "dense"),
         (dense_bf16, ["bf16_gemm", "gemm_"], "dense"),
+        (dense_fp16, ["fp16_gemm", "gemm_"], "dense"),
         (contiguous_experts, ["fp8_gemm_", "gemm_"], "m_contiguous"),
         (masked_experts, ["fp8_gemm_", "gemm_"], "masked"),
         (gradients_of_mn_major_operands, ["fp8_gemm_", "gemm_"], "dense"),
@@ -71,7 +76,9 @@ def test_one_kernel_of_a_product_is_found_by_its_name(call, wanted: Sequence[str
     launched = names(call)
     for part in wanted:
         [gemm] = {name for name in launched if part in name}
-        assert re.fullmatch(rf"(fp8|bf16)_gemm_sm90_{grouping}(_swapped)?_\d+x\d+(_cluster\dx\dx\d)?(_turns\d)?", gemm)
+        assert re.fullmatch(
+            rf"(fp8|bf16|fp16)_gemm_sm90_{grouping}(_swapped)?_\d+x\d+(_cluster\dx\dx\d)?(_turns\d)?", gemm
+        )
     assert ("bf16_gemm" in " ".join(launched)) == (call is dense_bf16)
 
 

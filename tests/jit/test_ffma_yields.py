@@ -1,4 +1,4 @@
-"""What a source asks of its FFMA (csrc/jit/ffma_yields.hpp) stands in the machine code, and nothing else changed."""
+"""What a source asks of its FFMA (csrc/jit/sm90/ffma_yields.hpp) stands in the machine code; nothing else changed."""
 
 from __future__ import annotations
 

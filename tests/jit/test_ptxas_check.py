@@ -118,15 +118,12 @@ def test_spills_are_refused_by_ptxas_check(compiler, text, what, fresh_cache):
 )
 def test_waits_for_wgmma_are_refused_by_ptxas_check(compiler, text, reason, fresh_cache):
     environment = {"DG_JIT_CACHE_DIR": fresh_cache, **compiler}
-    refusal = (
-        "kernel sample waits for its wgmma where its source does not, which DG_JIT_PTXAS_CHECK=1 refuses. "
-        "ptxas says: (C75"
-    )
+    refusal = "kernel sample waits where its source does not, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: (C75"
     assert refusal in run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment).stderr
     # Without the check it compiles, and the cache knows it; with it, what the cache has is refused as well.
     assert check(compile_code(text), **environment).stderr == ""
     (path,) = Path(fresh_cache).glob("cache/*/kernel.json")
-    assert reason in json.loads(path.read_text())["wgmma_waits"]
+    assert reason in json.loads(path.read_text())["hidden_waits"]
     outcome = run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment)
     assert outcome.status != 0
     assert "RuntimeError" in outcome.stderr
@@ -138,7 +135,7 @@ def test_debug_tells_waits_for_wgmma(compiler, fresh_cache):
     environment = {"DG_JIT_CACHE_DIR": fresh_cache, "DG_JIT_DEBUG": 1, **compiler}
     for _ in ("compiled", "read from disk"):
         stderr = check(compile_code(SERIALISED), **environment).stderr
-        assert "deep_gemm: sample waits for its wgmma where its source does not: (C75" in stderr
+        assert "deep_gemm: sample waits where its source does not: (C75" in stderr
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

@@ -1,10 +1,10 @@
-"""Dense BF16 products in every layout and on every device, against FP64 products of the same operands."""
+"""Dense products of BF16 and of FP16 operands in every layout and on every device, against FP64 products of them."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from bf16_inputs import call, lying, matches, operands, values
+from bf16_inputs import KINDS, call, lying, matches, operands, values
 from candidates import forced_tile
 from cases import ODD_M, ODD_N, PUBLIC
 from devices import FEW
@@ -14,14 +14,22 @@ from inputs import GuardedOutput, random_values
 
 import deep_gemm
 
-DTYPES = [torch.bfloat16, torch.float32]
+BF16 = KINDS[0]
+OF_EACH_OPERAND = pytest.mark.parametrize("of_operands", [torch.bfloat16, torch.float16])
 LAYOUTS = ["nt", "nn", "tn", "tt"]
 
 
 def run_and_check(
-    layout: str, m: int, n: int, k: int, device: torch.device, dtype: torch.dtype = torch.bfloat16, **guard
+    layout: str,
+    m: int,
+    n: int,
+    k: int,
+    device: torch.device,
+    kind: tuple[torch.dtype, torch.dtype] = BF16,
+    **guard,
 ) -> None:
-    a, b = operands(m, n, k, device)
+    of_operands, dtype = kind
+    a, b = operands(m, n, k, device, dtype=of_operands)
     out = GuardedOutput((m, n), dtype, device, **guard)
     call(layout, a, b, out.tensor, padding=8)
     out.check()
@@ -33,17 +41,18 @@ SMALL = [(1, 1, 8), (7, 24, 64), (33, 100, 136), (64, 128, 128), (129, 136, 72),
 
 class TestDense:
     @pytest.mark.sampled(60)
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("kind", KINDS, ids=str)
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize(("m", "n", "k"), SMALL)
-    def test_small_shapes(self, device, m, n, k, layout, dtype) -> None:
-        run_and_check(layout, m, n, k, device, dtype)
+    def test_small_shapes(self, device, m, n, k, layout, kind) -> None:
+        run_and_check(layout, m, n, k, device, kind)
 
     @pytest.mark.parametrize("device", FEW, indirect=True)
+    @OF_EACH_OPERAND
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize("k", [1, 5, 64, 65, 127, 200])
-    def test_any_k(self, device, layout, k) -> None:
-        run_and_check(layout, 70, 75, k, device, torch.float32)
+    def test_any_k(self, device, layout, k, of_operands) -> None:
+        run_and_check(layout, 70, 75, k, device, (of_operands, torch.float32))
 
     @pytest.mark.gpu
     @pytest.mark.parametrize("layout", LAYOUTS)
@@ -51,12 +60,13 @@ class TestDense:
     @pytest.mark.parametrize("n", ODD_N)
     @pytest.mark.parametrize("m", ODD_M)
     def test_odd_shapes(self, cuda, m, n, k, layout) -> None:
-        run_and_check(layout, m, n, k, cuda)
+        run_and_check(layout, m, n, k, cuda, KINDS[(m + n + k) % len(KINDS)])
 
     @pytest.mark.gpu
+    @pytest.mark.parametrize("kind", [BF16, (torch.float16, torch.float16)], ids=str)
     @pytest.mark.parametrize(("m", "n", "k"), PUBLIC)
-    def test_public_shapes(self, cuda, m, n, k) -> None:
-        run_and_check("nt", m, n, k, cuda)
+    def test_public_shapes(self, cuda, m, n, k, kind) -> None:
+        run_and_check("nt", m, n, k, cuda, kind)
 
     @pytest.mark.gpu
     @pytest.mark.parametrize("layout", ["nn", "tn", "tt"])
@@ -64,12 +74,14 @@ class TestDense:
     def test_large_shapes(self, cuda, m, n, k, layout) -> None:
         run_and_check(layout, m, n, k, cuda)
 
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.sampled(30)
+    @pytest.mark.parametrize("kind", KINDS, ids=str)
     @pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_c_is_added(self, device, layout, inplace, dtype) -> None:
+    def test_c_is_added(self, device, layout, inplace, kind) -> None:
         m, n, k = 130, 264, 200
-        a, b = operands(m, n, k, device)
+        of_operands, dtype = kind
+        a, b = operands(m, n, k, device, dtype=of_operands)
         c = (random_values((m, n), device, 7) * 10).to(dtype)
         out = GuardedOutput((m, n), dtype, device)
         if inplace:
@@ -79,13 +91,15 @@ class TestDense:
         matches(out.tensor, a, b, c)
 
     @pytest.mark.parametrize("device", FEW, indirect=True)
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("kind", KINDS, ids=str)
     @pytest.mark.parametrize(("n", "row_stride", "offset"), [(136, 200, 64), (130, 136, 64), (136, 137, 65), (9, 9, 3)])
-    def test_d_is_a_slice_of_a_larger_tensor(self, device, n, row_stride, offset, dtype) -> None:
-        run_and_check("nt", 67, n, 144, device, dtype, row_stride=row_stride, offset=offset)
+    def test_d_is_a_slice_of_a_larger_tensor(self, device, n, row_stride, offset, kind) -> None:
+        run_and_check("nt", 67, n, 144, device, kind, row_stride=row_stride, offset=offset)
 
     # Straight and swapped, one to three warpgroups, one and two times 64 rows a warpgroup, widths of BF16's own.
+    @pytest.mark.sampled(44)
     @pytest.mark.parametrize("device", FEW, indirect=True)
+    @OF_EACH_OPERAND
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize(
         ("swapped", "rows", "cols"),
@@ -103,10 +117,10 @@ class TestDense:
             (True, 128, 128),
         ],
     )
-    def test_every_tile(self, device, swapped, rows, cols, layout) -> None:
+    def test_every_tile(self, device, swapped, rows, cols, layout, of_operands) -> None:
         m, n, k = 300, 280, 456
         with forced_tile(device, (m, n, k), swapped, rows, cols):
-            run_and_check(layout, m, n, k, device)
+            run_and_check(layout, m, n, k, device, (of_operands, of_operands))
 
     @pytest.mark.parametrize(("swapped", "rows", "cols"), [(False, 128, 16), (False, 128, 240), (True, 64, 8)])
     def test_tiles_of_other_widths(self, device, swapped, rows, cols) -> None:
@@ -116,6 +130,7 @@ class TestDense:
             run_and_check("tt" if not swapped else "nn", m, n, k, device)
 
     @pytest.mark.sampled(30)
+    @OF_EACH_OPERAND
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize(
         ("m", "rows", "cols", "cluster", "turns"),
@@ -127,10 +142,10 @@ class TestDense:
             (64, 64, 128, (1, 1, 1), 2),
         ],
     )
-    def test_clusters_and_turns(self, device, m, rows, cols, cluster, turns, layout) -> None:
+    def test_clusters_and_turns(self, device, m, rows, cols, cluster, turns, layout, of_operands) -> None:
         n, k = 256, 1000
         with forced_tile(device, (m, n, k), False, rows, cols, cluster, turns):
-            run_and_check(layout, m, n, k, device)
+            run_and_check(layout, m, n, k, device, (of_operands, of_operands))
 
     @pytest.mark.parametrize("device", FEW, indirect=True)
     @pytest.mark.parametrize("layout", LAYOUTS)
@@ -202,16 +217,41 @@ def test_rows_do_not_depend_on_m(device, layout, batch_invariant) -> None:
         assert torch.equal(d, found[-1][: len(d)])
 
 
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_fp16_rounds_to_nearest_and_overflows_to_infinity(device) -> None:
+    """65520 lies half way between the largest, 65504, and the next that there would be. Subnormal C are read, too."""
+    wanted = torch.tensor(
+        [1.0, 65504.0, 65519.0, 65520.0, -65520.0, 1e5, 2.0**-24, 2.0**-25, 3 * 2.0**-26, 2049.0, 2051.0]
+    )
+    for dtype in (torch.float32, torch.float16):  # as B [N, 2]: a sum of two parts, both exact
+        high = wanted.to(torch.bfloat16)
+        b = torch.stack([high, (wanted - high.float()).to(torch.bfloat16)], dim=1).to(device)
+        a = torch.ones((3, 2), dtype=torch.bfloat16, device=device)
+        d = torch.full((3, len(wanted)), float("nan"), dtype=dtype, device=device)
+        deep_gemm.bf16_gemm_nt(a, b, d)
+        assert torch.equal(d.cpu(), wanted.to(dtype).expand(3, -1))
+    c = torch.tensor([2.0**-24, -(2.0**-15), 60000.0, float("inf")]).half().expand(3, 4).contiguous().to(device)
+    d = torch.empty_like(c)
+    deep_gemm.bf16_gemm_nt(torch.ones_like(c), torch.eye(4, dtype=torch.float16, device=device), d, c=c)
+    assert torch.equal(d, (c.float() + 1).half())
+
+
 class TestErrors:
     def test_types(self, device) -> None:
         a, b = operands(16, 16, 64, device)
         out = GuardedOutput((16, 16), torch.bfloat16, device)
-        with pytest.raises(TypeError, match="a must be bfloat16, but is float32"):
+        with pytest.raises(TypeError, match="a must be bfloat16 or float16, but is float32"):
             deep_gemm.bf16_gemm_nt(a.float(), b, out.tensor)
         with pytest.raises(TypeError, match="b must be bfloat16, but is float8_e4m3fn"):
             deep_gemm.bf16_gemm_nt(a, b.to(torch.float8_e4m3fn), out.tensor)
-        with pytest.raises(TypeError, match="d must be bfloat16 or float32, but is float16"):
-            deep_gemm.bf16_gemm_nt(a, b, torch.empty(16, 16, dtype=torch.float16, device=device))
+        with pytest.raises(TypeError, match="b must be float16, but is bfloat16"):
+            deep_gemm.bf16_gemm_nt(a.half(), b, out.tensor)
+        with pytest.raises(TypeError, match="d must be bfloat16, float32 or float16, but is float64"):
+            deep_gemm.bf16_gemm_nt(a, b, torch.empty(16, 16, dtype=torch.float64, device=device))
+        with pytest.raises(TypeError, match="d must be float16 or float32, but is bfloat16"):
+            deep_gemm.bf16_gemm_nt(a.half(), b.half(), out.tensor)
+        with pytest.raises(TypeError, match="d must be float16 or float32, but is int64"):
+            deep_gemm.bf16_gemm_nt(a.half(), b.half(), torch.empty(16, 16, dtype=torch.int64, device=device))
         out.assert_untouched()
 
     def test_shapes_and_strides(self, device) -> None:
@@ -232,4 +272,4 @@ def test_random_problems(data) -> None:
     m, n = (data.draw(st.integers(1, 300), label=name) for name in "mn")
     k = data.draw(st.integers(1, 400), label="k")
     layout = data.draw(st.sampled_from(LAYOUTS), label="layout")
-    run_and_check(layout, m, n, k, torch.device("cpu"), data.draw(st.sampled_from(DTYPES), label="dtype"))
+    run_and_check(layout, m, n, k, torch.device("cpu"), data.draw(st.sampled_from(KINDS), label="kind"))

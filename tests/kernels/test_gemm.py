@@ -23,7 +23,7 @@ from reference import assert_matches, product_nt
 
 import deep_gemm
 
-DTYPES = [torch.bfloat16, torch.float32]
+DTYPES = [torch.bfloat16, torch.float32, torch.float16]
 
 
 def operands(m: int, n: int, k: int, device: torch.device, seed: int = 0) -> tuple[Operand, Operand]:

@@ -12,7 +12,7 @@ from inputs import GuardedOutput, Operand, mn_major, with_awkward_strides, with_
 
 import deep_gemm
 
-DTYPES = [torch.bfloat16, torch.float32]
+DTYPES = [torch.bfloat16, torch.float32, torch.float16]
 
 # Rows of each expert: empty ones first, last and between, single rows, more than a tile.
 COUNTS = {
@@ -149,7 +149,7 @@ class TestPsum:
         written = case.m - 200
         padding = (case.indices < 0)[:written]
         assert (out.tensor[:written][padding] == 0).all()
-        bits = out.tensor[written:].view(torch.int16 if dtype == torch.bfloat16 else torch.int32)
+        bits = out.tensor[written:].view(torch.int32 if dtype == torch.float32 else torch.int16)
         assert (bits == out._pattern).all(), "rows past the last expert's padding were written"
 
     @pytest.mark.parametrize("dtype", DTYPES)

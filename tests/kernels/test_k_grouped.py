@@ -35,10 +35,11 @@ def test_c_is_added(device, layout, add) -> None:
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("n", [136, 75])  # rows of D that the copy engine stores, or not
 @pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_d_is_bf16(device, layout, add, n) -> None:
-    run(groups(33, n, [144, 0, 256], device), layout, add, torch.bfloat16)
-    run(groups(33, n, [0, 0], device), layout, add, torch.bfloat16)
+def test_d_has_16_bits(device, layout, dtype, add, n) -> None:
+    run(groups(33, n, [144, 0, 256], device), layout, add, dtype)
+    run(groups(33, n, [0, 0], device), layout, add, dtype)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
@@ -387,7 +388,11 @@ def test_forced_tiles(device, layout, rows, cols, cluster) -> None:
 
 
 REFUSALS = {
-    "d is fp16": (lambda x: x.update(d=x["d"].half()), TypeError, r"d must be bfloat16 or float32, but is float16"),
+    "d is fp64": (
+        lambda x: x.update(d=x["d"].double()),
+        TypeError,
+        r"d must be bfloat16, float32 or float16, but is float64",
+    ),
     "ks do not add up": (
         lambda x: x.update(ks=[128, 128]),
         ValueError,

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 import deep_gemm
 
-DTYPES = [torch.bfloat16, torch.float32]
+DTYPES = [torch.bfloat16, torch.float32, torch.float16]
 
 
 class TestMasked:

@@ -39,7 +39,7 @@ from deep_gemm import simulator
 from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
 
-DTYPES = [torch.bfloat16, torch.float32]
+DTYPES = [torch.bfloat16, torch.float32, torch.float16]
 EXTENTS = [1, 7, 8, 16, 33, 63, 64, 65, 127, 128, 129, 191, 193, 255, 256, 300]
 TILES = [(rows, cols) for rows in (64, 128, 192, 256) for cols in (16, 32, 64, 96, 112, 128, 192, 256)]
 
@@ -69,7 +69,7 @@ def dense(r: random.Random, device: torch.device) -> None:
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "bf16": int(bf16), "per_row_b": int(per_row)}
     legal = [x for x in parse(C.explain("dense", fields)) if x.refusal is None]
     if bf16:
-        a, b = bf16_inputs.operands(m, n, k, device)
+        a, b = bf16_inputs.operands(m, n, k, device, dtype=operands_for(r, dtype))
         gemm = partial(bf16_inputs.call, layout, a, b, out.tensor, r.choice([0, 8]))
     else:
         a, b = random_rows((m, k), device, 0), (random_rows if per_row else random_blocks)((n, k), device, 1)
@@ -93,6 +93,11 @@ def dense(r: random.Random, device: torch.device) -> None:
     (bf16_inputs.matches if bf16 else matches)(out.tensor, a, b, c)
 
 
+def operands_for(r: random.Random, dtype: torch.dtype) -> torch.dtype:
+    """Of 16 bits, for a D of this dtype."""
+    return r.choice([of_operands for of_operands, of_d in bf16_inputs.KINDS if of_d == dtype])
+
+
 def matches(d: torch.Tensor, a: Operand, b: Operand, c: torch.Tensor | None) -> None:
     assert_matches(d, product_nt(a, b, c))
 
@@ -110,12 +115,12 @@ def experts(r: random.Random, device: torch.device) -> None:
     counts = [r.choice([0, 1, 7, 64, 65, 128, 129, r.randint(0, 400)]) for _ in range(r.randint(1, 7))]
     n, k, psum, nn = extent(r, 400), 16 * r.randint(1, 50), r.random() < 0.5, r.random() < 0.5
     most, hint, dtype = max(1, *counts) + r.choice([0, 5]), r.choice([1, 8, 30, 200]), r.choice(DTYPES)
-    bf16, is_masked = r.random() < 0.4, r.random() < 0.5
+    bf16, is_masked, of_operands = r.random() < 0.4, r.random() < 0.5, operands_for(r, dtype)
     with alignment_of(alignment := r.choice([8, 64, 128, 256] if bf16 else [64, 128])):
         if bf16 and is_masked:
-            sizes, run = most, partial(bf16_grouped.run_masked, counts, most, n, k, device, hint, dtype)
+            sizes, run = most, partial(bf16_grouped.run_masked, counts, most, n, k, device, hint, dtype, of_operands)
         elif bf16:
-            case = bf16_grouped.Experts([1, *counts], n, k, device, alignment)
+            case = bf16_grouped.Experts([1, *counts], n, k, device, alignment, of_operands)
             sizes, run = case.a.shape[0], partial(bf16_grouped.run_contiguous, case, psum, nn, dtype)
         else:
             made = (
@@ -135,8 +140,9 @@ def run_fp8(case: Contiguous | Masked, dtype: torch.dtype, hint: int, psum: bool
 def k_groups(r: random.Random, device: torch.device) -> None:
     m, n, ks = extent(r, 300), extent(r, 300), [16 * r.choice([0, 1, 8, 9, r.randint(0, 40)]) for _ in range(4)]
     add, layout = r.choice(["nothing", "c_is_d", "c_separate"]), r.choice(k_grouped.LAYOUTS)
+    dtype = r.choice([torch.float32, *DTYPES])
     case = k_grouped.groups(m, n, ks, device)
-    with_some_tile(r, device, (m, n, 256), lambda: k_grouped.run(case, layout, add))
+    with_some_tile(r, device, (m, n, 256), lambda: k_grouped.run(case, layout, add, dtype))
 
 
 def random_call(seed: str, device: torch.device) -> None:

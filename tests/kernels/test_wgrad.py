@@ -17,7 +17,7 @@ import deep_gemm
 
 RECIPE = (1, 1, 128)
 LARGEST = 2.0**128 - 2.0**116 - 2.0**104  # scale whose leading 11 bits are finite when rounded
-DTYPES = [torch.bfloat16, torch.float32]
+DTYPES = [torch.bfloat16, torch.float32, torch.float16]
 SMALL = [(1, 1, 16), (7, 24, 64), (33, 100, 144), (129, 136, 400), (16, 520, 256), (200, 72, 272)]
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import pytest
 import torch
 from bf16_grouped_inputs import Experts
-from bf16_inputs import lying
+from bf16_inputs import KINDS, lying
 from devices import EVERY_DEVICE, FEW
 from grouped_inputs import Contiguous, alignment_of, assert_zero_padding, contiguous
 from inputs import GuardedOutput, Operand
 
 import deep_gemm
 
-DTYPES = [torch.bfloat16, torch.float32]
+DTYPES = [torch.bfloat16, torch.float32, torch.float16]
 N, K = 136, 256
 LAYOUTS = pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
 
@@ -131,13 +131,14 @@ def test_what_is_no_expert_is_padding(device) -> None:
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("nn", [False, True], ids=["nt", "nn"])
 @LAYOUTS
-def test_bf16(device, psum, nn, dtype) -> None:
+def test_operands_of_16_bits(device, psum, nn, kind) -> None:
+    of_operands, dtype = kind
     for alignment in (8, 128):
         with alignment_of(alignment):
-            case = Experts([5, 0, 130, 1], N, 200, device, alignment)
+            case = Experts([5, 0, 130, 1], N, 200, device, alignment, of_operands)
             out = GuardedOutput((case.a.shape[0], N), dtype, device, row_stride=N + 24)
             gemm = deep_gemm.m_grouped_bf16_gemm_nn_contiguous if nn else deep_gemm.m_grouped_bf16_gemm_nt_contiguous
             gemm(case.a, lying(case.b, nn), out.tensor, case.ends if psum else case.indices, use_psum_layout=psum)

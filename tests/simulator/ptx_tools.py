@@ -16,11 +16,11 @@ SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 5)]  # and seeds: what most t
 HEADER = f".version 8.6\n.target {HOPPER_TARGET}\n.address_size 64\n"
 
 
-def compile_cuda(file: str, **macros: int | str) -> str:
+def compile_cuda(file: str, target: str = HOPPER_TARGET, **macros: int | str) -> str:
     """PTX of a CUDA C++ file of this folder, through the library's own JIT (and its cache)."""
     defines = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     text = f'{defines}#line 1 "{file}"\n{(HERE / file).read_text()}'
-    return bytes(C.jit_compile(file.split(".")[0], text, HOPPER_TARGET, "ptx")).decode()
+    return bytes(C.jit_compile(file.split(".")[0], text, target, "ptx")).decode()
 
 
 def kernel(body: str, registers: str = "", shared: str = "", declarations: str = "") -> str:

@@ -220,7 +220,7 @@ def rejected(expected: str, **changes) -> None:
     tensor = changes.pop("tensor", torch.zeros(64, 256, dtype=torch.uint8))
     arguments = {"box": (8, 128), "swizzle": 128, **changes}
     with pytest.raises(ValueError, match=expected):
-        simulator.tensor_map(tensor, arguments["box"], arguments["swizzle"])
+        simulator.tensor_map(tensor, **arguments)
 
 
 def test_tensor_map_rules() -> None:
@@ -233,7 +233,48 @@ def test_tensor_map_rules() -> None:
     rejected("multiple of 16 bytes", box=(8, 120))
     rejected("swizzle", box=(8, 256))
     rejected("swizzle", box=(8, 64), swizzle=32)
+    narrow = torch.zeros(64, 192, dtype=torch.uint8)
+    rejected("multiple of 128 elements", tensor=narrow[:, :160], box=(8, 128), packed="u4_spread")
+    rejected("those of the box 128", tensor=narrow, box=(8, 64), packed="u4_spread")
+    rejected("multiple of 32 bytes", tensor=narrow[:, 16:176], box=(8, 128), packed="u4_spread")
+    rejected("128B or none", tensor=narrow, box=(8, 128), swizzle=64, packed="u6_spread")
     rejected("1 to 5 dimensions", tensor=torch.zeros((1,) * 5 + (16,), dtype=torch.uint8), box=(1,) * 5 + (16,))
+
+
+def spread(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    """Bytes of rows: 16 elements fill the first 8 or 12 of each 16."""
+    chunks = packed.view(packed.shape[0], -1, 2 * bits)
+    return torch.nn.functional.pad(chunks, (0, 16 - 2 * bits)).reshape(packed.shape[0], -1)
+
+
+@pytest.mark.parametrize("span", [0, 128])
+@pytest.mark.parametrize(("packed", "bits"), [("u4", 4), ("u4_spread", 4), ("u6_spread", 6)])
+def test_narrow_elements_are_unpacked_and_counted_as_they_lie_in_memory(packed: str, bits: int, span: int) -> None:
+    """Four rows of 128 elements, of which the last lies outside and is zero."""
+    source = torch.randint(0, 256, (3, 256 * bits // 8), dtype=torch.uint8)
+    row_bytes = 16 * bits
+    inside = torch.cat([source[:, row_bytes:], torch.zeros(1, row_bytes, dtype=torch.uint8)])
+    expected = inside if packed == "u4" else spread(inside, bits)
+    total = expected.numel()
+    body = f"""
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], {4 * row_bytes};
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r0], [%d0, {{128, 0}}], [%r1];
+    {WAIT}{dump(total)}"""
+    out = torch.full((total,), 99, dtype=torch.uint8)
+    launch(entry(body), out, source, simulator.tensor_map(source, (4, 128), span, packed))
+    places = [swizzle(i, span) for i in range(total)]
+    assert torch.equal(out[places], expected.reshape(-1))
+
+
+def test_narrow_elements_have_rules_of_their_own() -> None:
+    source = torch.zeros(8, 128, dtype=torch.uint8)
+    spread_map = simulator.tensor_map(source, (4, 128), 128, "u4_spread")
+    load = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%d0, {64, 0}], [%r1];"
+    store = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d0, {0, 0}], [%r0];"
+    with pytest.raises(RuntimeError, match="first coordinates that are multiples of 128"):
+        launch(entry(load), torch.zeros(1), source, spread_map)
+    with pytest.raises(RuntimeError, match="cannot be stored to"):
+        launch(entry(store), torch.zeros(1), source, spread_map)
 
 
 BARRIERS = [

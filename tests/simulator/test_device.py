@@ -79,12 +79,14 @@ def test_environment() -> None:
         "DG_SIM_SCHEDULE": "random",
         "DG_SIM_SEED": "42",
         "DG_SIM_HAZARDS": "report",
+        "DG_SIM_RULES": "hardware",
         "DG_SIM_THREADS": "3",
         "DG_SIM_NUM_SMS": "6",
         "DG_SIM_TARGET": "sm_90a",
     }
     code = "from deep_gemm import simulator\nresult = dict(simulator.get_options())"
-    expected = {"schedule": "random", "seed": 42, "hazards": "report", "threads": 3, "num_sms": 6, "target": "sm_90a"}
+    expected = {"schedule": "random", "seed": 42, "hazards": "report", "rules": "hardware"}
+    expected |= {"threads": 3, "num_sms": 6, "target": "sm_90a"}
     assert fresh.check(code, **variables).result == expected
 
 
@@ -98,6 +100,7 @@ def test_environment() -> None:
         ("DG_SIM_THREADS", "2x", "DG_SIM_THREADS must be a whole number"),
         ("DG_SIM_TARGET", "hopper", "DG_SIM_TARGET: the simulator's target must be like sm_90a"),
         ("DG_SIM_SCHEDULE", "fair", "DG_SIM_SCHEDULE: the schedule must be lazy, eager or random"),
+        ("DG_SIM_RULES", "mine", "DG_SIM_RULES: the rules must be manual or hardware"),
         ("DG_SIM_HAZARDS", "ignore", "DG_SIM_HAZARDS: the hazard mode must be error or report"),
     ],
 )

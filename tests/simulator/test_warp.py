@@ -257,6 +257,67 @@ def test_matrices_go_round() -> None:
     assert got == [0x00640064 ^ ((8 * (2 * (i % 4)) + i // 4) << 16) for i in range(32)]
 
 
+MATRIX_COUNTS = [1, 2, 4]
+
+
+def numbered_matrices(count: int, transposed: bool) -> torch.Tensor:
+    """What each lane holds: element (r, c) of matrix i is 64 i + 8 r + c, two in a word."""
+    matrices = torch.arange(64 * count).view(count, 8, 8)
+    if transposed:
+        matrices = matrices.transpose(1, 2)
+    pairs = matrices.reshape(count, 32, 2)
+    return (pairs[..., 0] | pairs[..., 1] << 16).int()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("count", MATRIX_COUNTS)
+def test_ldmatrix(count: int, transposed: bool) -> None:
+    """Rows lie 48 bytes apart, so that every lane's address counts; lane l names row l % 8 of matrix l / 8."""
+    given = torch.arange(256, dtype=torch.int16).view(32, 8)
+    words = ", ".join(f"%r{10 + i}" for i in range(count))
+    stores = "".join(f"    st.global.u32 [%out+{128 * i}], %r{10 + i};\n" for i in range(count))
+    body = f"""
+    mul.wide.u32 %offset, %t, 16;
+    add.s64 %in, %in, %offset;
+    ld.global.v4.u32 {{%r2, %r3, %r4, %r5}}, [%in];
+    mov.u32 %r0, data;
+    mad.lo.u32 %r1, %t, 48, %r0;
+    st.shared.v4.u32 [%r1], {{%r2, %r3, %r4, %r5}};
+    bar.warp.sync -1;
+    ldmatrix.sync.aligned.m8n8.x{count}{".trans" if transposed else ""}.shared.b16 {{{words}}}, [%r1];
+    mul.wide.u32 %offset, %t, 4;
+    add.s64 %out, %out, %offset;
+{stores}"""
+    out = torch.zeros(count, 32, dtype=torch.int32)
+    run_kernel(kernel(body, shared=".shared .align 128 .b8 data[1536];"), out, given)
+    assert torch.equal(out, numbered_matrices(count, transposed))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("count", MATRIX_COUNTS)
+def test_stmatrix(count: int, transposed: bool) -> None:
+    given = numbered_matrices(count, transposed)
+    words = ", ".join(f"%r{10 + i}" for i in range(count))
+    loads = "".join(f"    ld.global.u32 %r{10 + i}, [%d1+{128 * i}];\n" for i in range(count))
+    body = f"""
+    mul.wide.u32 %offset, %t, 4;
+    add.s64 %d1, %in, %offset;
+{loads}    mov.u32 %r0, data;
+    mad.lo.u32 %r1, %t, 48, %r0;
+    stmatrix.sync.aligned.m8n8.x{count}{".trans" if transposed else ""}.shared.b16 [%r1], {{{words}}};
+    bar.warp.sync -1;
+    setp.ge.u32 %p1, %t, {8 * count};
+    @%p1 bra END;
+    ld.shared.v4.u32 {{%r2, %r3, %r4, %r5}}, [%r1];
+    mul.wide.u32 %offset, %t, 16;
+    add.s64 %out, %out, %offset;
+    st.global.v4.u32 [%out], {{%r2, %r3, %r4, %r5}};
+END:"""
+    out = torch.zeros(8 * count, 8, dtype=torch.int16)
+    run_kernel(kernel(body, shared=".shared .align 128 .b8 data[1536];"), out, given)
+    assert torch.equal(out.reshape(-1), torch.arange(64 * count, dtype=torch.int16))
+
+
 HAZARDS = [
     ("mov.u32 %r1, data; ld.shared.u32 %r0, [%r1+64];", "out of bounds"),
     ("mov.u32 %r1, 0; ld.shared.u32 %r0, [%r1];", "out of bounds"),

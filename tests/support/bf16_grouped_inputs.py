@@ -1,4 +1,4 @@
-"""BF16 operands of experts, and checks of calls with them against FP64 products."""
+"""BF16 and FP16 operands of experts, and checks of calls with them against FP64 products."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ import deep_gemm
 class Experts:
     """Rows of experts in one matrix, each expert aligned, NaN in all padding."""
 
-    def __init__(self, counts: Sequence[int], n: int, k: int, device: torch.device, alignment: int = 128) -> None:
+    def __init__(
+        self,
+        counts: Sequence[int],
+        n: int,
+        k: int,
+        device: torch.device,
+        alignment: int = 128,
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
         self.counts, self.starts, m = list(counts), [], 0
         for count in counts:
             self.starts.append(m)
             m += ceil_div(count, alignment) * alignment
-        self.a, self.b = values((m, k), device, 1), values((len(counts), n, k), device, 2)
+        self.a, self.b = values((m, k), device, 1, dtype), values((len(counts), n, k), device, 2, dtype)
         indices = torch.full((m,), -1, dtype=torch.int32)
         for expert, rows in enumerate(self.rows()):
             indices[rows] = expert
@@ -53,8 +61,10 @@ def run_masked(
     device: torch.device,
     expected_m: int,
     dtype: torch.dtype = torch.bfloat16,
+    of_operands: torch.dtype = torch.bfloat16,
 ) -> None:
-    a, b = values((len(counts), max_m, k), device, 1), values((len(counts), n, k), device, 2)
+    a = values((len(counts), max_m, k), device, 1, of_operands)
+    b = values((len(counts), n, k), device, 2, of_operands)
     for expert, count in enumerate(counts):
         a[expert, count:] = float("nan")
     out = GuardedOutput((len(counts), max_m, n), dtype, device)

@@ -1,4 +1,4 @@
-"""BF16 operands in every layout, and the comparison of their products with FP64."""
+"""BF16 and FP16 operands in every layout, and the comparison of their products with FP64."""
 
 from __future__ import annotations
 
@@ -10,13 +10,26 @@ from reference import BF16_TOLERANCES, assert_matches, product_nt
 
 import deep_gemm
 
+# Of A and B, and of D.
+KINDS = [
+    (torch.bfloat16, torch.bfloat16),
+    (torch.bfloat16, torch.float32),
+    (torch.bfloat16, torch.float16),
+    (torch.float16, torch.float16),
+    (torch.float16, torch.float32),
+]
 
-def values(shape: Sequence[int], device: torch.device | str, seed: int) -> torch.Tensor:
-    return random_values(shape, device, seed).bfloat16()
+
+def values(
+    shape: Sequence[int], device: torch.device | str, seed: int, dtype: torch.dtype = torch.bfloat16
+) -> torch.Tensor:
+    return random_values(shape, device, seed).to(dtype)
 
 
-def operands(m: int, n: int, k: int, device: torch.device, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    return values((m, k), device, seed), values((n, k), device, seed + 1)
+def operands(
+    m: int, n: int, k: int, device: torch.device, seed: int = 0, dtype: torch.dtype = torch.bfloat16
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return values((m, k), device, seed, dtype), values((n, k), device, seed + 1, dtype)
 
 
 def lying(matrix: torch.Tensor, other_way: bool, padding: int = 0) -> torch.Tensor:

@@ -97,6 +97,43 @@ def bf16_problems() -> Iterator[Problem]:
         yield "k_contiguous", {"m": m, "n": n, "k": 32768, "groups": 8, **k_groups, **output}
 
 
+def fp16_problems() -> Iterator[Problem]:
+    """Kernels that differ from BF16's in the instructions that multiply and convert: fewer of them do."""
+    kinds = [{"fp16": 1}, {"fp16": 1, "fp32_output": 1}, {"bf16": 1, "fp16_output": 1}, {"fp16_output": 1}]
+    weights = [(7168, 2048), (4096, 7168), (1000, 1024)]
+    for (n, k), m, kind, add_c in product(weights, (1, 64, 256, 4096), kinds, (0, 1)):
+        yield "dense", {"m": m, "n": n, "k": k, "add_c": add_c, **kind}
+    for (n, k), mn_major in product(weights, (1, 2, 3)):
+        yield "dense", {"m": 512, "n": n, "k": k, "fp16": 1, "mn_major_a": mn_major & 1, "mn_major_b": mn_major >> 1}
+    for (groups, tokens), n, kind in product([(8, 4096), (32, 192), (32, 8)], (4096, 4100), kinds):
+        shape = {"n": n, "k": 2048, "groups": groups, "expected_m": tokens, **kind}
+        for grouping in ("m_contiguous", "m_psum"):
+            yield grouping, {"m": groups * max(tokens, 128), "alignment": 128, **shape}
+        yield "masked", {"m": 4096, **shape}
+    mn_major = {"mn_major_a": 1, "mn_major_b": 1}
+    for (m, n), kind, add_c in product([(4096, 7168), (600, 1030)], kinds, (0, 1)):
+        operands = {"per_row_b": 1} if kind == {"fp16_output": 1} else mn_major
+        yield (
+            "k_contiguous",
+            {"m": m, "n": n, "k": 32768, "groups": 8, "group_maps": 1, "add_c": add_c, **operands, **kind},
+        )
+
+
+def int8_problems() -> Iterator[Problem]:
+    outputs = [
+        {},
+        {"bias": 1},
+        {"fp32_bias": 1, "add_c": 1},
+        {"fp32_output": 1, "fp32_bias": 1},
+        {"fp32_output": 1, "add_c": 1},
+        {"fp32_output": 1, "add_c": 1, "in_place": 1},
+        {"s32_output": 1},
+        {"s32_output": 1, "add_c": 1},
+    ]
+    for (n, k), m, output in product([*PUBLIC_WEIGHTS, *OTHER_WEIGHTS], TOKENS, outputs):
+        yield "dense", {"m": m, "n": n, "k": k, "s8": 1, **output}
+
+
 def k_grouped_problems() -> Iterator[Problem]:
     sides = [(4096, 7168), (7168, 2048), (576, 1024), (600, 1030)]
     for (m, n), groups, k, output, maps in product(sides, (4, 16, 64), (256, 8192), K_GROUPED_OUTPUTS, (0, 1)):
@@ -130,5 +167,5 @@ def direct_problems() -> Iterator[Problem]:
 
 def every_problem() -> Iterator[Problem]:
     experts = grouped_problems(), k_grouped_problems(), direct_problems()
-    some = dense_problems(), *experts, bf16_problems(), shared_problems()
+    some = dense_problems(), *experts, bf16_problems(), fp16_problems(), int8_problems(), shared_problems()
     return chain(public_problems(), *some)

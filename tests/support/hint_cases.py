@@ -1,4 +1,4 @@
-"""Results do not depend on the hints of FFMA (csrc/jit/ffma_yields.hpp): on a machine with a GPU,
+"""Results do not depend on the hints of FFMA (csrc/jit/sm90/ffma_yields.hpp): on a machine with a GPU,
 
     PYTHONPATH=. python tests/support/hint_cases.py
 

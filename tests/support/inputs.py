@@ -110,7 +110,12 @@ class GuardedOutput:
     `tensor` is what the call writes. `check()` fails if anything outside it changed or anything inside was left over.
     """
 
-    _BITS: ClassVar = {torch.bfloat16: (torch.int16, 0x7FB1), torch.float32: (torch.int32, 0x7FB1B2B3)}
+    _BITS: ClassVar = {
+        torch.bfloat16: (torch.int16, 0x7FB1),
+        torch.float16: (torch.int16, 0x7FB1),
+        torch.float32: (torch.int32, 0x7FB1B2B3),
+        torch.int32: (torch.int32, 0x7FB1B2B3),  # no NaN, but no sum of small integers either
+    }
 
     def __init__(
         self,
@@ -142,7 +147,8 @@ class GuardedOutput:
             f"elements from its start; shape {tuple(self.tensor.shape)}, strides {self._strides}"
         )
         if complete:
-            left = self.tensor.isnan().sum().item()
+            poison = self.tensor.isnan() if self.tensor.is_floating_point() else self.tensor == self._pattern
+            left = poison.sum().item()
             assert left == 0, f"{left} of {self.tensor.numel()} elements are NaN: never written, or made from garbage"
 
     def assert_untouched(self) -> None:

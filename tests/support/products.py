@@ -71,6 +71,14 @@ def _dense(name: str, bf16: bool, layout: str) -> ProductCall:
     return ProductCall(name, {"a": a, "b": b, "d": _poisoned(M, N)})
 
 
+def _integers(name: str) -> ProductCall:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randint(-128, 128, (rows, K), dtype=torch.int8, generator=generator) for rows in (M, N))
+    scales = [random_values((rows,), "cpu", seed).abs() / 100 for seed, rows in enumerate((M, N))]
+    bias = random_values((N,), "cpu", 2)
+    return ProductCall(name, {"a": (a, scales[0]), "b": (b, scales[1]), "d": _poisoned(M, N), "bias": bias})
+
+
 def _experts(name: str, bf16: bool, rows: tuple[int, ...], flip: bool = False) -> dict[str, Any]:
     a, b = random_rows((*rows, K), "cpu", 0), random_blocks((EXPERTS, N, K), "cpu", 1)
     if bf16:
@@ -110,22 +118,40 @@ def _k_grouped(name: str, bf16: bool, layout: str) -> ProductCall:
     return ProductCall(name, {**arguments, "ks_cpu": sizes, "grouped_layout": counts})
 
 
+def _einsum(name: str) -> ProductCall:
+    expr = "bhr,hdr->bhd"
+    if name == "einsum":
+        a, b = (random_values(shape, "cpu", 0).bfloat16() for shape in ((M, EXPERTS, K), (EXPERTS, N, K)))
+        return ProductCall(name, {"expr": expr, "a": a, "b": b, "d": _poisoned(M, EXPERTS, N)})
+    a, b = tuple(random_rows((M, EXPERTS, K), "cpu", 0)), tuple(random_blocks((EXPERTS, N, K), "cpu", 1))
+    return ProductCall(name, {"expr": expr, "a": a, "b": b, "d": _poisoned(M, EXPERTS, N)})
+
+
 def make(name: str) -> ProductCall:
     """The right call of a product."""
+    if name == "fp8_gemm_nt_skip_head_mid":
+        call = _dense("fp8_gemm_nt", False, "nt")
+        return ProductCall(name, {**call.arguments, "head_splits": (64, 0, N - 64)})
+    if name.endswith("einsum"):
+        return _einsum(name)
     bf16, layout = "bf16" in name, next(part for part in ("nt", "nn", "tn", "tt") if f"_{part}" in name)
     if name.startswith("k_grouped"):
         return _k_grouped(name, bf16, layout)
     if name.endswith("masked"):
         return _masked(name, bf16)
+    if "int8" in name:
+        return _integers(name)
     return _contiguous(name, bf16, layout) if "m_grouped" in name else _dense(name, bf16, layout)
 
 
 # One name for each function, however many names it has.
 PRODUCTS = [
     *(f"{kind}_gemm_{layout}" for kind in ("fp8", "bf16") for layout in ("nt", "nn", "tn", "tt")),
+    "int8_gemm_nt",
     *(f"m_grouped_{kind}_gemm_{layout}_contiguous" for kind in ("fp8", "bf16") for layout in ("nt", "nn")),
     *(f"m_grouped_{kind}_gemm_nt_masked" for kind in ("fp8", "bf16")),
     *("k_grouped_fp8_gemm_tn_contiguous", "k_grouped_fp8_gemm_nt_contiguous", "k_grouped_bf16_gemm_tn_contiguous"),
+    *("einsum", "fp8_einsum", "fp8_gemm_nt_skip_head_mid"),
 ]
 OTHER_NAMES = {
     **{f"fp8_fp4_gemm_{layout}": f"fp8_gemm_{layout}" for layout in ("nt", "nn", "tn", "tt")},

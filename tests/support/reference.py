@@ -21,7 +21,9 @@ TOLERANCES = {"cuda": (6e-4, 1e-4), "cpu": (2e-7 + 2.0**-22, 2e-8 + 2.0**-25)}
 # Of BF16 operands, whose products are exact: the tensor cores add them up in FP32, and cut off instead of rounding.
 BF16_TOLERANCES = {"cuda": (4e-5, 1e-5), "cpu": (2e-6, 2e-7)}
 # Half a unit in the last place, relative to the value.
-ROUNDING = {torch.bfloat16: 2.0**-8, torch.float32: 2.0**-23}
+ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-23}
+# The same of subnormal numbers, absolute: only FP16's are met.
+LEAST_ROUNDING = {torch.bfloat16: 0.0, torch.float16: 2.0**-25, torch.float32: 0.0}
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def product_nt(
 def difference(d: torch.Tensor, reference: Product) -> Difference:
     value = d.double()
     missing = int((~value.isfinite()).sum().item())
-    rounding = ROUNDING[d.dtype] * reference.value.abs()
+    rounding = (ROUNDING[d.dtype] * reference.value.abs()).clamp(min=LEAST_ROUNDING[d.dtype])
     excess = ((value - reference.value).abs() - rounding).clamp(min=0)
     relative = torch.where(reference.magnitude > 0, excess / reference.magnitude, excess).nan_to_num(nan=float("inf"))
     if relative.numel() == 0:

@@ -11,7 +11,7 @@ from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 INSTRUCTION_BYTES = 16
 OPCODE, PREDICATE, ALWAYS = 0xFFF, 0xF000, 0x7000  # bits of an instruction's first word; of no predicate
-WGMMA = (0x9F3, 0x9F0)  # of FP8 and of BF16, both operands in shared memory
+WGMMA = (0x9F3, 0x9F0, 0x9F1)  # of FP8, BF16 and integers, both operands in shared memory
 R2UR, BRANCH, FSEL = 0x2CA, 0x947, 0x208  # move to a uniform register, jump, select
 HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that reads registers; its fence and its wait
 WAITS = 1 << 47  # of WARPGROUP: the wait

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
     "checks.cpp",
     "checks_grouped.cpp",
+    "checks_integer.cpp",
     "checks_k_grouped.cpp",
     "layout_values.cpp",
     "overlap.cpp",
@@ -36,6 +37,7 @@ TESTS = [
     "api/test_errors.py",
     "api/test_grouped_errors.py",
     "kernels/test_k_grouped.py",
+    "kernels/test_int8.py",
     "api/test_overlap.py",
     "api/test_layout_values.py",
     "kernels/test_operand_copies.py",

@@ -31,9 +31,17 @@ inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
                : 0;
 }
 
+/// Whether no chunk that the copy engine stores, of any tile, has columns on both sides of a gap, and all start at
+/// multiples of 16 bytes.
+inline bool fits_chunks(const HeadSplits& heads, Element output) {
+    const int32_t columns = elements_in(output, kSwizzleBytes);
+    return (heads.left | heads.right) % columns == 0 && bytes_of(output, heads.skipped) % 16 == 0;
+}
+
 /// FP32 of M groups is written row by row, so that a masked D keeps what is behind its groups' rows.
 inline StoreKind store_kind(const Problem& p) {
-    const bool staged = p.aligned_store && (p.output == Element::bf16 || !is_m_grouped(p.grouping));
+    const bool staged =
+        p.aligned_store && fits_chunks(p.heads, p.output) && (bits(p.output) == 16 || !is_m_grouped(p.grouping));
     if (adds_in_place(p)) return staged ? StoreKind::tma_add : StoreKind::direct_add;
     return staged ? StoreKind::tma : StoreKind::direct;
 }
@@ -52,7 +60,9 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .b = p.b,
                   .output = p.output,
                   .add_c = p.add_c != 0 && !adds_in_place(p),
-                  .shape = p.compiled},
+                  .bias = p.bias,
+                  .shape = p.compiled,
+                  .heads = p.heads},
                  {.swap_ab = tiling.swap_ab,
                   .tile = tile,
                   .cluster = tiling.cluster,

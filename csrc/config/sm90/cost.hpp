@@ -45,7 +45,7 @@ struct CostModel : CostConstants {
                             : c.swap_ab ? swapped_c_cycles_per_element
                             : late      ? late_c_cycles_per_element
                                         : c_cycles_per_element;
-        if (c.output == Element::bf16)
+        if (bits(c.output) == 16)
             return read + (!is_staged(c.store)              ? direct_cycles_per_element
                            : !late                          ? tile_cycles_per_element
                            : warpgroup_rows(c) > kWgmmaRows ? late_tall_cycles_per_element
@@ -140,7 +140,7 @@ struct CostModel : CostConstants {
         const double idle = 1 - walks / (c.shares_last ? waves : std::ceil(walks)) * num_ctas / p.num_sms;
         const double memory_us = read_us + std::max(0.0, read_us - idle_from_us) * idle *
                                                (added > 0                       ? 0
-                                                : c.grouping == Grouping::dense ? idle_memory
+                                                : has_fixed_extents(c.grouping) ? idle_memory
                                                                                 : idle_group_memory);
         const double split = (c.k_ctas() > 1 ? split_us + part_us * (c.k_ctas() - 2) : 0) +
                              (c.shares_last ? shared_us : 0) + turn_us * (c.sm90.k_warpgroups - 1) +

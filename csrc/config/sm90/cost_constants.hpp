@@ -62,9 +62,11 @@ struct CostConstants {
     double shared_us = 3.088, shared_cycles = 8.039;  // where pairs share the last tiles: adding twice, each K block
 
     /// Operands of 16 bits have some constants of their own, fitted to problems of theirs: nothing is promoted.
+    /// Integers have them too, byte by byte: theirs were not fitted.
     static CostConstants of(Element element) {
         CostConstants x;
-        if (bits(element) == 16) {
+        const bool integer = sum_of(element) == Element::s32;
+        if (bits(element) == 16 || integer) {
             x.clock_mhz = 1930;
             x.launch_us = 1.828;
             x.memory_gb_per_s = 3901;
@@ -95,6 +97,7 @@ struct CostConstants {
             x.added_swapped_gb_per_s = 1258;
             x.fp32_cycles_per_element = 0.1535;
         }
+        if (integer) x.tflops *= 2;
         return x;
     }
 };

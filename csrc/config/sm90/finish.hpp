@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "../../jit/sm90/ffma_yields.hpp"
 #include "../candidate.hpp"
 #include "clusters.hpp"
 #include "l2.hpp"
@@ -31,7 +32,7 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
                      .row_scales = c.row_scales().per_row(),
                      .col_scales = copies_col_scales(c),
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
-    choice.ffma_yields = ffma_yields(c);
+    if (const std::optional<int32_t> every = ffma_yields(c)) choice.hint = jit::sm90::ffma_yields_line(*every);
     choice.lines_below_bytes = lines_below_bytes(c);
     if (c.shares_last) {
         const int32_t tiles = dense_tiles(c, p.m, p.n);

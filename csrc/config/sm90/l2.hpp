@@ -20,7 +20,7 @@ inline constexpr double kL2Bytes = 50e6;
 /// need not be written back. With more bytes that is worth little, and such calls are faster without, the sooner in
 /// straight tiles of experts, of which several read the same (docs/performance.md).
 inline double streamed_bytes(const GemmConfig& c) {
-    return c.grouping == Grouping::dense ? 250e6 : c.swap_ab ? 400e6 : 100e6;
+    return has_fixed_extents(c.grouping) ? 250e6 : c.swap_ab ? 400e6 : 100e6;
 }
 
 /// Stages of a ring that asks far ahead.
@@ -31,7 +31,7 @@ inline constexpr int32_t kDeepRing = 7;
 /// of a D that is added to, while the memory is busy with that. So had operands of so many bytes that reading them is
 /// all that counts (docs/performance.md).
 inline int64_t lines_below_bytes(const GemmConfig& c) {
-    const bool asks_in_time = (c.grouping == Grouping::dense || c.grouping == Grouping::masked) &&
+    const bool asks_in_time = (has_fixed_extents(c.grouping) || c.grouping == Grouping::masked) &&
                               !adds_to_memory(c.store) && c.stages >= kDeepRing;
     return asks_in_time ? int64_t{200} << 20 : 0;
 }
@@ -41,7 +41,7 @@ inline int64_t lines_below_bytes(const GemmConfig& c) {
 /// unless the L2 has room for all of D. docs/performance.md.
 inline uint8_t fetched_ahead(const Problem& p) {
     const int32_t k_blocks = ceil_div(bytes_of(p.a.element, expected_k(p)), kSwizzleBytes);
-    const double groups = p.grouping == Grouping::k_contiguous ? p.num_groups : 1,
+    const double groups = has_equal_groups(p.grouping) ? p.num_groups : 1,
                  bytes = bytes_of(Element::fp32, groups * p.m * p.n);
     return k_blocks > 8 ? 2 : bytes <= kL2Bytes ? 6 : k_blocks > 2 ? 3 : 4;
 }
@@ -70,7 +70,7 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
 /// blocks of M that share a part of it are walked together, so that memory is read once whatever the L2 keeps; and not
 /// where it is many times what the L2 holds (docs/performance.md).
 inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks) {
-    if (p.grouping == Grouping::k_contiguous) return false;
+    if (divides_k(p.grouping)) return false;
     if (int64_t{strip_blocks} * c.super_tile_m() < expected_group_rows(p)) return false;
     const double k = p.k, n = p.n, weights = expected_weights(p) * n * bytes_of(p.b.element, k);
     const double others = expected_rows(p) * (bytes_of(p.a.element, k) + bytes_of(p.output, n));

@@ -14,15 +14,15 @@ namespace deep_gemm::sm90 {
 /// Whether loads of C beside both accumulators, or what FP32 stores, group tables, pairs and shared tiles keep, take
 /// more registers than a thread has (ptxas -v, CUDA 13.0, scales per row). Where twice 64 rows a warpgroup meet scales
 /// per row of more than 64 columns, some do and the others move descriptors. Three warpgroups of K groups spill where D
-/// is BF16 without C.
+/// has 16 bits, without C.
 inline bool spills(const GemmConfig& c) {
     const bool tall = warpgroup_rows(c) > kWgmmaRows, wide = tall && c.tile.cols >= 128;
     if (!c.scaled())
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 || (tall && c.shares_last && c.tile.cols == 112);
     if (tall && c.tile.cols > 64 && c.col_scales().per_row()) return true;
-    if (wide && (c.output == Element::fp32 || !is_staged(c.store) || c.grouping == Grouping::m_psum)) return true;
+    if (wide && (bits(c.output) == 32 || !is_staged(c.store) || c.grouping == Grouping::m_psum)) return true;
     if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;
-    if (c.grouping == Grouping::k_contiguous && c.output == Element::bf16 && row_warpgroups(c) == 3) return true;
+    if (c.grouping == Grouping::k_contiguous && bits(c.output) == 16 && row_warpgroups(c) == 3) return true;
     const int32_t accumulators = (warpgroup_rows(c) / kWgmmaRows + 1) * c.tile.cols / 2;
     return c.add_c && c.store == StoreKind::direct && c.sm90.math_warpgroups > 1 &&
            accumulators >= math_registers(c) - 64;
@@ -30,7 +30,7 @@ inline bool spills(const GemmConfig& c) {
 
 /// Why groups cannot be served by a config; empty where they can.
 inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
-    if (p.grouping == Grouping::dense) return "";
+    if (has_fixed_extents(p.grouping)) return "";
     if (k_parts(c) > 1) return "groups do not split K";
     if (!is_m_grouped(p.grouping)) return "";
     if (c.cluster_m() > 1) return "neighbours along M may belong to different experts";
@@ -63,7 +63,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     if ((c.rows_operand().mn_major() && c.tile.rows / c.cluster.cols % kMnBlock != 0) ||
         (c.cols_operand().mn_major() && c.tile.cols / c.cluster.rows % kMnBlock != 0))
         return "an MN-major operand is copied in blocks of 64";
-    if ((k_parts(c) > 1 || c.shares_last) && p.batch_invariant)
+    if ((k_parts(c) > 1 || c.shares_last) && p.batch_invariant && c.sum() != Element::s32)
         return "a split K depends on M, and set_batch_invariant forbids that";
     if (only_tiles_with_products(p) && !c.sm90.wgmma_products)
         return "the tensor cores multiply scales, and set_batch_invariant asks for equal bits from all tiles";

@@ -18,7 +18,7 @@ inline constexpr int32_t kProductRows = 128, kLeastProductCols = 64, kMostProduc
 /// operands as they are (swapped ones' parts of scales may be added up in another order), and other calls, which may
 /// have few rows, none. Nor have gradients where set_block_size_multiple_of leaves none.
 inline bool only_tiles_with_products(const Problem& p) {
-    const bool gradient = p.grouping == Grouping::k_contiguous || (p.grouping == Grouping::dense && adds_in_place(p)),
+    const bool gradient = divides_k(p.grouping) || (has_fixed_extents(p.grouping) && adds_in_place(p)),
                scaled_by_row = p.a.element == Element::e4m3 && p.a.scaling.per_row() && p.b.scaling.per_row();
     if (!p.batch_invariant || !gradient || !scaled_by_row || kProductRows % p.block_m_multiple != 0) return false;
     for (int32_t cols = kLeastProductCols; cols <= kMostProductCols; cols += 16)
@@ -58,8 +58,8 @@ inline bool skips_padding(const GemmConfig& c) {
            row_warpgroups(c) == 2 && c.col_scales().per_block() && is_staged(c.store) && !c.add_c;
 }
 
-/// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/ffma_yields.hpp; 0: none does);
-/// nothing: as ptxas has it. By how a K block goes (docs/performance.md, "FFMA that yield").
+/// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/sm90/ffma_yields.hpp; 0: none
+/// does); nothing: as ptxas has it. By how a K block goes (docs/performance.md, "FFMA that yield").
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales().per_block() || c.col_scales().per_block();
     if (c.sm90.wgmma_products) return 2;

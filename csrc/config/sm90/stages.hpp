@@ -15,7 +15,7 @@ namespace deep_gemm::sm90 {
 inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
     const bool fp8 = c.tile.rows == 256 && c.sm90.look_ahead && tiles_per_cta > 1,
                bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
-    return c.grouping == Grouping::dense && (fp8 || bf16) ? 3 : 4;
+    return has_fixed_extents(c.grouping) && (fp8 || bf16) ? 3 : 4;
 }
 
 /// Whether one stage more is worth more than buffers for all of D, which are for a next tile: where a CTA has few
@@ -23,7 +23,7 @@ inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
 /// row: of those there are so many that a tile's end waits for the few that are left. BF16 tiles of 128 rows and more,
 /// with twice as many K blocks, do not mind.) docs/performance.md.
 inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
-    if (c.grouping != Grouping::dense || c.output != Element::bf16 || k_parts(c) > 1) return false;
+    if (!has_fixed_extents(c.grouping) || bits(c.output) != 16 || k_parts(c) > 1) return false;
     const bool wide = store_chunk(c).swizzle_bytes() == kSwizzleBytes;
     if (!wide && (c.scaled() || c.tile.rows < 128)) return false;
     return tiles_per_cta <= (c.scaled() && c.tile.rows <= 128 ? 6 : 4);

@@ -11,6 +11,14 @@
 
 namespace deep_gemm::sm90 {
 
+/// Whether sums stay where the tensor cores add them up, which leaves room for wider tiles.
+inline bool never_promotes(Element element) { return bits(element) == 16 || sum_of(element) == Element::s32; }
+
+/// Whether wgmma has this width. That of integers has no other multiples of 8 beyond 32 than those of 16.
+inline bool has_width(Element element, int32_t cols) {
+    return sum_of(element) != Element::s32 || cols <= 32 || cols % 16 == 0;
+}
+
 /// Tiles worth considering, whatever the problem. Accumulators bound them: a thread holds cols / 2 floats for each 64
 /// rows, and of FP8 another cols / 2 for the K block under way.
 inline std::vector<TileShape> tile_shapes(Element element, bool swap_ab) {
@@ -18,13 +26,14 @@ inline std::vector<TileShape> tile_shapes(Element element, bool swap_ab) {
     std::vector<TileShape> shapes;
     if (swap_ab) {  // cols are tokens
         for (const int32_t rows : {64, 128})
-            for (int32_t cols = 8; cols <= 128; cols += cols < 64 ? 8 : 16) shapes.push_back({rows, cols, k});
+            for (int32_t cols = 8; cols <= 128; cols += cols < 64 ? 8 : 16)
+                if (has_width(element, cols)) shapes.push_back({rows, cols, k});
     } else {
         for (int32_t cols = 32; cols <= 192; cols += 16) shapes.push_back({64, cols, k});
         for (int32_t cols = 16; cols <= 192; cols += 16) shapes.push_back({128, cols, k});
         for (int32_t cols = 64; cols <= 128; cols += 16) shapes.push_back({256, cols, k});
         for (const int32_t cols : {96, 112, 128}) shapes.push_back({192, cols, k});
-        if (bits(element) == 16)
+        if (never_promotes(element))
             for (const int32_t cols : {208, 224, 240, 256}) shapes.push_back({128, cols, k});
     }
     return shapes;
@@ -40,7 +49,7 @@ inline std::vector<TileShape> grouped_tile_shapes(Element element, bool swap_ab)
     std::vector<TileShape> shapes = {{64, 64, k},   {64, 96, k},   {64, 128, k},  {64, 192, k},
                                      {128, 32, k},  {128, 64, k},  {128, 96, k},  {128, 112, k},
                                      {128, 128, k}, {128, 192, k}, {192, 128, k}, {256, 128, k}};
-    if (bits(element) == 16)
+    if (never_promotes(element))
         for (const int32_t cols : {160, 256}) shapes.push_back({128, cols, k});
     return shapes;
 }
@@ -65,7 +74,7 @@ inline std::vector<Tiling> tilings(const Problem& p) {
              is_m_grouped(p.grouping) ? grouped_tile_shapes(p.a.element, swap_ab) : tile_shapes(p.a.element, swap_ab))
             for (const ClusterShape& cluster : cluster_shapes())
                 for (const int32_t turns : {1, 2})
-                    if (turns == 1 || (p.grouping == Grouping::dense && takes_turns(tile, cluster)))
+                    if (turns == 1 || (has_fixed_extents(p.grouping) && takes_turns(tile, cluster)))
                         found.push_back({swap_ab, tile.rows, tile.cols, cluster, turns});
     return found;
 }

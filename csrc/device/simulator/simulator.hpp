@@ -23,10 +23,14 @@ enum class Schedule { lazy, eager, random };
 /// Whether the first hazard ends the run with an error, or all of them are collected in the report.
 enum class HazardMode { error, report };
 
+/// What is a hazard: all that the manual does not promise, or only what machines are not known to do anyhow.
+enum class Rules { manual, hardware };
+
 struct Options {
     Schedule schedule = Schedule::eager;
     uint64_t seed = 0;
     HazardMode hazards = HazardMode::error;
+    Rules rules = Rules::manual;
     int threads = 0;  // 0: one per core
 };
 

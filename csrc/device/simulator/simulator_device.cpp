@@ -55,6 +55,7 @@ DeviceOptions from_environment() {
     checked("DG_SIM_TARGET", [&](const std::string& text) { target_number(options.target = text); });
     checked("DG_SIM_SCHEDULE", [&](const std::string& text) { options.run.schedule = parse_schedule(text); });
     checked("DG_SIM_HAZARDS", [&](const std::string& text) { options.run.hazards = parse_hazard_mode(text); });
+    checked("DG_SIM_RULES", [&](const std::string& text) { options.run.rules = parse_rules(text); });
     options.run.seed = number("DG_SIM_SEED", options.run.seed, 0, UINT64_MAX);
     options.run.threads = int(number("DG_SIM_THREADS", options.run.threads, 0, INT32_MAX));
     options.num_sms = int(number("DG_SIM_NUM_SMS", options.num_sms, 1, INT32_MAX));
@@ -176,9 +177,16 @@ HazardMode parse_hazard_mode(const std::string& text) {
     return HazardMode::report;
 }
 
+Rules parse_rules(const std::string& text) {
+    if (text == "manual") return Rules::manual;
+    require(text == "hardware", "the rules must be manual or hardware, got '", text, "'");
+    return Rules::hardware;
+}
+
 const char* name(Schedule schedule) {
     return schedule == Schedule::lazy ? "lazy" : schedule == Schedule::eager ? "eager" : "random";
 }
 const char* name(HazardMode mode) { return mode == HazardMode::error ? "error" : "report"; }
+const char* name(Rules rules) { return rules == Rules::manual ? "manual" : "hardware"; }
 
 }  // namespace deep_gemm::simulator

@@ -25,7 +25,9 @@ void clear_reports();
 
 Schedule parse_schedule(const std::string& text);
 HazardMode parse_hazard_mode(const std::string& text);
+Rules parse_rules(const std::string& text);
 const char* name(Schedule schedule);
 const char* name(HazardMode mode);
+const char* name(Rules rules);
 
 }  // namespace deep_gemm::simulator

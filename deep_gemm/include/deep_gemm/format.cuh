@@ -5,12 +5,14 @@
 
 namespace deep_gemm {
 
-enum class Element : int32_t { none, fp32, bf16, e4m3, ue8m0, s32 };
+enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32 };
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
-/// How the copy engine names an element. It moves those that it has no name for as bytes.
-enum class TensorMapType : int32_t { u8, bf16, f16, f32, i32 };
+/// How the copy engine names an element. It moves those that it has no name for as bytes. The last three are of SM100:
+/// `u4` is packed two a byte everywhere; `u4_spread` and `u6_spread` are packed in memory and come 16 to each 16 bytes
+/// of shared memory, of which they fill the first 8 or 12.
+enum class TensorMapType : int32_t { u8, bf16, f16, f32, i32, u4, u4_spread, u6_spread };
 
 struct ElementFacts {
     Element element;
@@ -26,8 +28,10 @@ constexpr ElementFacts facts(Element element) {
         {Element::none, "none", 0, NumberKind::none, TensorMapType::u8},
         {Element::fp32, "fp32", 32, NumberKind::floating, TensorMapType::f32},
         {Element::bf16, "bf16", 16, NumberKind::floating, TensorMapType::bf16},
+        {Element::fp16, "fp16", 16, NumberKind::floating, TensorMapType::f16},
         {Element::e4m3, "e4m3", 8, NumberKind::floating, TensorMapType::u8},
         {Element::ue8m0, "ue8m0", 8, NumberKind::exponent, TensorMapType::u8},
+        {Element::s8, "s8", 8, NumberKind::integer, TensorMapType::u8},
         {Element::s32, "s32", 32, NumberKind::integer, TensorMapType::i32},
     };
     return kElements[static_cast<int32_t>(element)];
@@ -60,12 +64,15 @@ struct Scaling {
     /// A scale for each row, or for each block of rows, of every group along K.
     constexpr bool per_row() const { return any() && rows == 1 && k != kAll; }
     constexpr bool per_block() const { return any() && rows > 1 && k != kAll; }
+    /// A scale for all of K: sums are scaled when they are complete.
+    constexpr bool whole_k() const { return any() && k == kAll; }
 };
 
 /// FP32 scales as FP8 models have them: a group along K, and rows of a block.
 inline constexpr int32_t kScaleGroupK = 128, kScaleBlockRows = 128;
 inline constexpr Scaling kUnscaled = {}, kRowScales = {Element::fp32, 1, kScaleGroupK},
-                         kBlockScales = {Element::fp32, kScaleBlockRows, kScaleGroupK};
+                         kBlockScales = {Element::fp32, kScaleBlockRows, kScaleGroupK},
+                         kWholeRowScales = {Element::fp32, 1, kAll};
 
 /// The group of scales that a block of so many `k` is in, counted along K. Blocks divide groups.
 constexpr int32_t scale_group(const Scaling& scaling, int32_t block, int32_t k) { return block / (scaling.k / k); }

@@ -69,6 +69,8 @@ struct GemmParams {
     int32_t m_alignment;            // psum layout: groups start at multiples of it
     uint16_t zero_padding;          // contiguous layouts: rows of padding are written as zeros
     uint8_t fetched_ahead;          // the L2 is asked for a D that is added to, so many shares of a tile before
+    FastDivisor group_tiles;        // batches: of one matrix D
+    FastDivisor matrix_blocks;      // a sum over a batch: K blocks of one matrix of the operands
 };
 
 /// Operands of one K group: its K, extent.
@@ -81,13 +83,31 @@ struct GemmParamsWithMaps : GemmParams {
     GroupMaps groups[kGroups];  // counted from first_group
 };
 
-template <GemmConfig c, bool = c.group_maps>
+/// An operand's scales that all of K shares: one for each row, `stride` elements apart, or one for all.
+struct WholeScales {
+    const float* data;  // null: `value` is the scale
+    int32_t stride;
+    float value;
+};
+
+/// What is done to sums when they are complete (GemmTask::scales_sums).
+struct GemmParamsWithScales : GemmParams {
+    WholeScales scales_a, scales_b;
+    const void* bias;  // one for each N, where there is any
+    int32_t bias_stride;
+};
+
+template <GemmConfig c, bool = c.group_maps, bool = c.scales_sums()>
 struct SelectParams {
     using Type = GemmParams;
 };
 template <GemmConfig c>
-struct SelectParams<c, true> {
+struct SelectParams<c, true, false> {
     using Type = GemmParamsWithMaps<c.group_capacity>;
+};
+template <GemmConfig c>
+struct SelectParams<c, false, true> {
+    using Type = GemmParamsWithScales;
 };
 template <GemmConfig c>
 using ParamsFor = typename SelectParams<c>::Type;

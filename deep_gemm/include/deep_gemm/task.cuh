@@ -12,7 +12,22 @@ enum class Grouping : int32_t {
     m_psum,        // one value per expert: where its rows end; the next expert starts aligned up
     masked,        // A is [groups, max_m, K], with a device-side count of valid rows for each group
     k_contiguous,  // groups share M and N and split K: D is [groups, M, N]
+    batched,       // a product for each group, of matrices of the same extents: D is [groups, M, N]
+    batch_sum,     // the sum of such products: groups are parts of its K, which runs through all matrices
 };
+
+/// Whether the host knows all extents of a group, K included.
+constexpr bool has_fixed_extents(Grouping grouping) {
+    return grouping == Grouping::dense || grouping == Grouping::batched;
+}
+
+/// Whether groups share M and N and have a part of K each.
+constexpr bool divides_k(Grouping grouping) {
+    return grouping == Grouping::k_contiguous || grouping == Grouping::batch_sum;
+}
+
+/// Whether each group has a D of its own, all of it written.
+constexpr bool has_equal_groups(Grouping grouping) { return divides_k(grouping) || grouping == Grouping::batched; }
 
 constexpr bool is_m_grouped(Grouping grouping) {
     return grouping == Grouping::m_contiguous || grouping == Grouping::m_psum || grouping == Grouping::masked;
@@ -24,6 +39,26 @@ struct CompiledShape {
     constexpr bool operator==(const CompiledShape&) const = default;
 };
 
+/// Of D's columns, which belong to heads: each has `left`, then `skipped` that are not the product's and stay as they
+/// are, then `right`.
+struct HeadSplits {
+    int32_t left = 0, skipped = 0, right = 0;
+
+    constexpr bool operator==(const HeadSplits&) const = default;
+    constexpr bool any() const { return skipped > 0; }
+    constexpr int32_t written() const { return left + right; }
+    /// Where in D a column of the product lies.
+    constexpr int32_t place(int32_t col) const {
+        const int32_t head = col / written();
+        return col + (head + (col - head * written() >= left ? 1 : 0)) * skipped;
+    }
+};
+
+/// Sums of integers are exact.
+constexpr Element sum_of(Element operand) {
+    return facts(operand).kind == NumberKind::integer ? Element::s32 : Element::fp32;
+}
+
 /// D[M, N] = C + A[M, K] B[N, K].T, scales applied.
 struct GemmTask {
     Grouping grouping = Grouping::dense;
@@ -31,12 +66,22 @@ struct GemmTask {
     Operand b = {Element::e4m3, Major::k, kBlockScales};
     Element output = Element::bf16;
     bool add_c = false;
+    Element bias = Element::none;  // a value for each N, added to sums that were scaled when complete
     CompiledShape shape = {};
+    HeadSplits heads = {};
 
     constexpr bool operator==(const GemmTask&) const = default;
     /// Whether products of K blocks are scaled before they are added up.
     constexpr bool scaled() const { return a.scaling.per_row() || a.scaling.per_block(); }
+    /// Whether sums are scaled when they are complete.
+    constexpr bool scales_sums() const { return a.scaling.whole_k() || b.scaling.whole_k(); }
+    /// What products are added up in.
+    constexpr Element sum() const { return sum_of(a.element); }
     constexpr bool has_block_scales() const { return a.scaling.per_block() || b.scaling.per_block(); }
 };
+
+constexpr bool multiplies(const GemmTask& task, Element a, Element b) {
+    return task.a.element == a && task.b.element == b;
+}
 
 }  // namespace deep_gemm

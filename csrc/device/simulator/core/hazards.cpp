@@ -44,6 +44,12 @@ std::string describe_wait(const Warp& warp, const Fragment& fragment) {
                           warp.cta->warpgroups[warp.index / 4].executed);
         case Wait::Kind::bulk:
             return "waits for its bulk copies";
+        case Wait::Kind::small_copies:
+            return concat("waits for its cp.async up to the ", wait.value, "th");
+        case Wait::Kind::tensor_columns:
+            return concat("waits for ", wait.value, " columns of tensor memory");
+        case Wait::Kind::tensor_moves:
+            return wait.value ? "waits for its tcgen05.st" : "waits for its tcgen05.ld";
         case Wait::Kind::registers:
             return concat("waits for ", wait.value, " registers, ", warp.cta->free_registers, " are free");
         case Wait::Kind::sleep:

@@ -8,6 +8,7 @@
 #include "../../../util/interrupt.hpp"
 #include "../../../util/require.hpp"
 #include "../memory/tensor_map.hpp"
+#include "dice.hpp"
 #include "execute.hpp"
 
 namespace deep_gemm::simulator {
@@ -116,6 +117,7 @@ void start_warp(Warp& warp) {
         warp.pending_register.assign(entry.register_count, 0);
         warp.written_register.assign(entry.register_count, 0);
     }
+    if (entry.has_tensor_load) warp.loading_register.assign(entry.register_count, 0);
     uint32_t offset = 0;
     for (const WarpValue& value : entry.warp_values) {
         offset = (offset + 63) / 64 * 64;
@@ -141,7 +143,7 @@ std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index) {
     cluster->launch = &launch;
     cluster->module = launch.module;
     cluster->index = index;
-    cluster->random.seed(launch.options.seed * 0x9e3779b97f4a7c15ull + index);
+    cluster->dice = std::make_shared<Dice>(std::mt19937_64(launch.options.seed * 0x9e3779b97f4a7c15ull + index));
     cluster->counts.assign(launch.entry->code.size(), 0);
     const auto *grid = launch.launch->grid, *block = launch.launch->block, *shape = launch.cluster_shape;
     const uint32_t clusters_x = grid[0] / shape[0], clusters_y = grid[1] / shape[1];

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <set>
 #include <vector>
 
@@ -18,6 +18,9 @@ namespace deep_gemm::simulator {
 
 struct Cta;
 struct Cluster;
+struct TensorMemory;
+struct TensorWork;
+struct Dice;
 
 /// Why a fragment of a warp does not run.
 struct Wait {
@@ -29,6 +32,9 @@ struct Wait {
         mbarrier,
         wgmma,
         bulk,
+        small_copies,
+        tensor_columns,
+        tensor_moves,
         registers,
         sleep,
         poll
@@ -58,6 +64,35 @@ struct BulkGroups {
     std::deque<std::shared_ptr<Group>> committed;
 };
 
+/// Which lanes have not yet seen copies end, by the copies' numbers.
+struct CopyLedger {
+    std::map<uint32_t, uint32_t> open;
+    /// These lanes have seen the end of all copies up to `last`.
+    void close(uint32_t last, uint32_t lanes) {
+        for (auto copy = open.begin(); copy != open.end() && copy->first <= last;)
+            copy = (copy->second &= ~lanes) ? std::next(copy) : open.erase(copy);
+    }
+    /// The last of `issued` copies up to which every lane has.
+    uint32_t known(uint32_t issued) const { return open.empty() ? issued : open.begin()->first - 1; }
+};
+
+/// What cp.async (not bulk) of one warp is about. An instruction is one copy, of the lanes that execute it.
+struct SmallCopies {
+    struct Arrival {  // at an mbarrier, once the lane's copies up to `last` have ended
+        uint32_t lane, last;
+        Cta* cta;
+        uint32_t barrier_offset;
+        Clock known;
+        const Instruction* instruction;
+    };
+    Agent agent = 0;
+    uint32_t issued = 0;
+    std::map<uint32_t, uint32_t> in_flight;  // lanes by number
+    CopyLedger waited, signalled;            // by waiting; by arriving at mbarriers
+    std::deque<uint32_t> groups[kLanes];     // the last copy of each group that is committed and not waited for
+    std::vector<Arrival> arrivals;
+};
+
 struct Warp {
     Cta* cta = nullptr;
     Cluster* cluster = nullptr;
@@ -83,6 +118,8 @@ struct Warp {
     std::deque<uint64_t> wgmma_groups;            // last instruction of each open group
     std::vector<uint64_t> pending_register;       // by register: wgmma that still uses it (sequence + 1)
     std::vector<uint64_t> written_register;       // by register: when an ordinary instruction last wrote it
+    std::shared_ptr<TensorWork> tensor;
+    std::vector<uint32_t> loading_register;  // by register: the last tcgen05.ld that writes it
     uint64_t wgmma_fence_time = 0;
     bool wgmma_seen = false;
 
@@ -98,6 +135,8 @@ struct Warp {
     std::unique_ptr<BulkGroups> bulk[kLanes];
     uint32_t bulk_sequence = 0;
     std::set<uint32_t> bulk_open;  // sequence numbers not waited for
+    std::unique_ptr<SmallCopies> small_copies;
+    uint32_t small_copies_met = 0;  // of what is known of them, what was when the lanes last met
 
     template <class T>
     T* row(const Operand& operand) const {
@@ -143,6 +182,7 @@ struct WordState {
     uint8_t generic : 1 = 0;  // written through the generic proxy: an asynchronous reader needs a fence
     uint8_t part : 1 = 0;     // the write was narrower than the word
     uint8_t atomic : 1 = 0;
+    uint8_t small_copy : 1 = 0;         // by cp.async
     uint8_t initialised : 4 = 0;        // by byte
     uint8_t swizzle = kNoSwizzleKnown;  // of the tensor copy that wrote it
     uint32_t instruction = 0;           // index + 1, for reports
@@ -188,7 +228,8 @@ struct Cta {
     std::vector<uint32_t> remote_instruction;
     Clock exit_clock;
     bool exited = false;
-    std::shared_ptr<void> tensor_memory;  // reserved for tcgen05
+    std::shared_ptr<TensorMemory> tensor_memory;
+    std::map<Agent, uint32_t> tensor_users;  // the last tcgen05.mma or cp of each that reads or writes this block
 
     Mbarrier* find_mbarrier(uint32_t offset) {
         if (offset % 8 || offset / 8 >= mbarrier_at.size() || mbarrier_at[offset / 8] < 0) return nullptr;
@@ -240,12 +281,14 @@ struct Cluster {
     uint64_t time = 0;  // stands for cycles: instructions of all warps, and what was slept with nothing else to do
     uint32_t index = 0;
     Agent next_agent = 0;
-    std::mt19937_64 random;
+    std::shared_ptr<Dice> dice;  // of the random schedule
     Statistics statistics;
     std::vector<uint64_t> counts;
     std::vector<std::string> agent_names;
     bool checking = true;
 
+    /// Whether what machines are known to do passes, though the manual does not promise it.
+    bool by_hardware() const { return launch->options.rules == Rules::hardware; }
     void run();
     void defer(Event event);
     void fire(size_t index);
@@ -273,6 +316,13 @@ Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& k
                      const Instruction* in, bool remote);
 // --- bulk.cpp
 bool bulk_done(const Warp& warp, const Wait& wait);
+// --- small_copy.cpp
+bool small_copies_done(const Warp& warp, uint32_t lane, uint32_t last);
+// --- tensor memory
+bool tensor_columns_free(const Warp& warp, uint32_t columns);
+bool tensor_moves_done(const Warp& warp, bool stores);
+uint32_t tensor_loads_waited(const Warp& warp);
+void check_deallocated(Cta& cta);
 
 // --- hazards.cpp
 /// Record a hazard at the current instruction of `warp` (or `instruction`). Throws HazardStop when hazards are errors.

@@ -58,6 +58,7 @@ struct Instruction {
     bool is_select = false;  // d = c ? a : b: what was not chosen does not matter
     bool is_move = false;    // register copies are ptxas's business: not ordered against wgmma.fence
     bool is_wgmma = false;
+    bool is_tensor_load = false;
     bool sets_taint = false;  // the handler says itself which results come from uninitialised memory
     bool is_branch = false;
     uint16_t opcode = 0;       // index into Module::opcodes, for statistics
@@ -151,7 +152,7 @@ struct Entry {
     uint32_t max_threads = 0;  // .maxntid / .reqntid
     uint32_t min_blocks = 0, max_registers = 0;
     uint32_t cluster[3] = {0, 0, 0};  // .reqnctapercluster
-    bool has_wgmma = false;
+    bool has_wgmma = false, has_tensor_load = false;
 };
 
 class Module {

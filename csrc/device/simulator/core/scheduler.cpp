@@ -4,6 +4,7 @@
 #include "../../../util/interrupt.hpp"
 #include "../../../util/require.hpp"
 #include "../memory/memory.hpp"
+#include "dice.hpp"
 #include "execute.hpp"
 
 namespace deep_gemm::simulator {
@@ -13,6 +14,7 @@ void finish_cluster_barrier(Cluster& cluster);  // barrier.cpp
 void lanes_met(Warp& warp) {
     if (!warp.unsynced_lanes) return;
     warp.sync_tick = warp.clock.of(warp.agent);
+    if (warp.small_copies) warp.small_copies_met = warp.clock.of(warp.small_copies->agent);
     warp.unsynced_lanes = 0;
     tick(warp);
 }
@@ -55,6 +57,12 @@ bool runnable(const Warp& warp, const Fragment& fragment) {
             return warp.cta->warpgroups[warp.index / 4].executed >= wait.value;
         case Wait::Kind::bulk:
             return bulk_done(warp, wait);
+        case Wait::Kind::small_copies:
+            return small_copies_done(warp, wait.lane, uint32_t(wait.value));
+        case Wait::Kind::tensor_columns:
+            return tensor_columns_free(warp, uint32_t(wait.value));
+        case Wait::Kind::tensor_moves:
+            return tensor_moves_done(warp, wait.value != 0);
         case Wait::Kind::registers:
             return warp.cta->free_registers >= wait.value;
         case Wait::Kind::sleep:
@@ -157,6 +165,18 @@ void check_pending(Warp& warp, const Effects& effects) {
     for (const auto& operand : effects.writes) check(operand, "written");
 }
 
+void check_loading(Warp& warp, const Effects& effects) {
+    const uint32_t waited = tensor_loads_waited(warp);
+    const auto check = [&](const Operand& operand, const char* what) {
+        if (operand.id >= warp.loading_register.size() || warp.loading_register[operand.id] <= waited) return;
+        report(*warp.cluster, "tensor wait",
+               concat("a register that tcgen05.ld writes is ", what, ": tcgen05.wait::ld must come first"), &warp);
+        warp.loading_register[operand.id] = 0;
+    };
+    for (const auto& operand : effects.reads) check(operand, "read");
+    for (const auto& operand : effects.writes) check(operand, "written");
+}
+
 void propagate_taint(Warp& warp, const Instruction& in, const Effects& effects, uint32_t lanes) {
     uint32_t bad = 0;
     if (in.is_select) {
@@ -243,6 +263,7 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
                     if (!in.is_move)
                         for (const auto& operand : effects.writes) warp.written_register[operand.id] = warp.executed;
                 }
+                if (entry.has_tensor_load && warp.tensor) check_loading(warp, entry.effects[warp.pc]);
                 if (warp.any_tainted && !in.sets_taint) propagate_taint(warp, in, entry.effects[warp.pc], lanes);
                 if (in.gather == Gather::members) {
                     // Lanes with different member masks are different groups.
@@ -295,7 +316,7 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
 }
 
 void finish_warp(Cluster& cluster, Warp& warp) {
-    if (!warp.bulk_open.empty())
+    if (!warp.bulk_open.empty() && !cluster.by_hardware())
         report(cluster, "early exit",
                concat(describe_warp(warp), " exits without waiting for its bulk copies that read shared memory"),
                &warp);
@@ -306,6 +327,13 @@ void finish_warp(Cluster& cluster, Warp& warp) {
     cta.exit_clock.join(warp.clock);
     if (--cta.live_warps == 0) {
         cta.exited = true;
+        check_deallocated(cta);
+        for (const auto& [agent, last] : cta.tensor_users)
+            if (last > cta.exit_clock.of(agent))
+                report(cluster, "early exit",
+                       concat("block ", cta.rank, " exits while ", cluster.agent_names[agent],
+                              " that works on its memory is not waited for"),
+                       nullptr);
         for (const auto& barrier : cta.mbarriers)
             if (cta.find_mbarrier(barrier->address) == barrier.get() &&
                 barrier->last_write > cta.exit_clock.of(barrier->agent))
@@ -338,6 +366,7 @@ Agent Cluster::new_agent(std::string name) {
 void Cluster::run() {
     const Schedule schedule = launch->options.schedule;
     const bool shuffled = schedule == Schedule::random;
+    std::mt19937_64& random = dice->next;
     size_t next = 0, live = warps.size();
     std::vector<bool> done(warps.size());
     int idle_rounds = 0;

@@ -241,7 +241,10 @@ void Parser::finish_entry() {
     close_scope();
     entry->register_bytes = align_up(entry->register_bytes, 64);
     entry->warp_value_bytes = align_up(entry->warp_value_bytes, 64);
-    for (const auto& code : entry->code) entry->has_wgmma |= code.is_wgmma;
+    for (const auto& code : entry->code) {
+        entry->has_wgmma |= code.is_wgmma;
+        entry->has_tensor_load |= code.is_tensor_load;
+    }
 }
 
 }  // namespace deep_gemm::simulator

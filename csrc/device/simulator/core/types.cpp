@@ -55,7 +55,17 @@ unsigned type_bytes(Type type) {
 }
 
 unsigned type_bits(Type type) {
-    return type == Type::s4 || type == Type::u4 ? 4 : type == Type::tf32 ? 32 : 8 * type_bytes(type);
+    switch (type) {
+        case Type::s4:
+        case Type::u4:
+        case Type::e2m1:
+            return 4;
+        case Type::e2m3:
+        case Type::e3m2:
+            return 6;
+        default:
+            return type == Type::tf32 ? 32 : 8 * type_bytes(type);
+    }
 }
 
 namespace {
@@ -152,6 +162,24 @@ float e4m3_to_float(uint8_t bits) {
         exponent == 0 ? std::ldexp(float(fraction), -9) : std::ldexp(float(8 + fraction), exponent - 10);
     return bits & 0x80 ? -magnitude : magnitude;
 }
+
+namespace {
+
+float small_to_float(uint8_t bits, int exponent_bits, int mantissa_bits, int bias) {
+    const int exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1),
+              fraction = bits & ((1 << mantissa_bits) - 1);
+    const float magnitude = exponent == 0
+                                ? std::ldexp(float(fraction), 1 - bias - mantissa_bits)
+                                : std::ldexp(float((1 << mantissa_bits) + fraction), exponent - bias - mantissa_bits);
+    return bits >> (exponent_bits + mantissa_bits) & 1 ? -magnitude : magnitude;
+}
+
+}  // namespace
+
+float e2m1_to_float(uint8_t bits) { return small_to_float(bits, 2, 1, 1); }
+float e2m3_to_float(uint8_t bits) { return small_to_float(bits, 2, 3, 1); }
+float e3m2_to_float(uint8_t bits) { return small_to_float(bits, 3, 2, 3); }
+float e8m0_to_float(uint8_t bits) { return bits == 0xff ? __builtin_nanf("") : std::ldexp(1.0f, int(bits) - 127); }
 
 float e5m2_to_float(uint8_t bits) { return half_to_float(uint16_t(bits << 8)); }
 

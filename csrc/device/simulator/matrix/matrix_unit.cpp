@@ -14,6 +14,17 @@ OperandLayout wgmma_layout(uint64_t descriptor) {
             uint32_t(descriptor >> 32 & 0x3fff) << 4, kSwizzles[descriptor >> 62], uint32_t(descriptor >> 49 & 7)};
 }
 
+namespace {
+
+// Four 6-bit elements stand in three bytes.
+uint8_t six_bits(const char* from, unsigned index) {
+    const unsigned bit = 6 * index, byte = bit / 8, shift = bit % 8;
+    const unsigned low = uint8_t(from[byte]), high = shift > 2 ? uint8_t(from[byte + 1]) : 0u;
+    return uint8_t((low >> shift | high << (8 - shift)) & 63);
+}
+
+}  // namespace
+
 void convert_elements(Type type, const char* from, unsigned count, float* to) {
     switch (type) {
         case Type::e4m3: {
@@ -37,6 +48,15 @@ void convert_elements(Type type, const char* from, unsigned count, float* to) {
             break;
         case Type::u4:
             for (unsigned i = 0; i < count; ++i) to[i] = float(uint8_t(from[i / 2]) >> (i % 2 ? 4 : 0) & 15);
+            break;
+        case Type::e2m1:
+            for (unsigned i = 0; i < count; ++i) to[i] = e2m1_to_float(uint8_t(from[i / 2]) >> (i % 2 ? 4 : 0) & 15);
+            break;
+        case Type::e2m3:
+            for (unsigned i = 0; i < count; ++i) to[i] = e2m3_to_float(six_bits(from, i));
+            break;
+        case Type::e3m2:
+            for (unsigned i = 0; i < count; ++i) to[i] = e3m2_to_float(six_bits(from, i));
             break;
         case Type::bf16:
             for (unsigned i = 0; i < count; ++i) {
@@ -67,11 +87,27 @@ int32_t add_integers(int32_t d, int32_t sum, bool saturate) {
     return int32_t(saturate ? std::clamp<int64_t>(exact, INT32_MIN, INT32_MAX) : exact);
 }
 
+namespace {
+
+uint32_t swizzled(const OperandLayout& layout, uint32_t address) {
+    return address ^ (address >> 7 & ((1u << layout.swizzle) - 1)) << 4;
+}
+
+uint32_t span_bytes(const OperandLayout& layout) { return 16u << layout.swizzle; }
+
+}  // namespace
+
+uint32_t chunk_address(const OperandLayout& layout, unsigned row, unsigned chunk) {
+    const uint32_t group = layout.start + row / 8 * layout.stride;
+    return layout.swizzle ? swizzled(layout, group + row % 8 * span_bytes(layout) + chunk * 16)
+                          : group + chunk * layout.leading + row % 8 * 16;
+}
+
 void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layout, unsigned rows, int mn_major,
-                   Type type, Matrix& out) {
-    const unsigned element = type == Type::tf32 ? 4 : type_bytes(type), per_chunk = 16 / element;
-    const unsigned k_elements = 32 / element;
-    const uint32_t mask = (1u << layout.swizzle) - 1, span = layout.swizzle ? 16u << layout.swizzle : 16;
+                   Elements elements, Matrix& out, unsigned first) {
+    const unsigned per_chunk = elements.per_chunk, element = 16 / per_chunk;
+    const unsigned k_elements = 2 * per_chunk, used_bytes = per_chunk * type_bits(elements.type) / 8;
+    const uint32_t span = span_bytes(layout);
     if (layout.base_offset)
         report(*given.cluster, "descriptor",
                concat(given.what, " uses a descriptor with a base offset, which is not modelled"), given.warp,
@@ -85,7 +121,7 @@ void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layo
                access.warp, access.instruction);
     bool outside = false;
     const auto chunk = [&](uint32_t address, unsigned row, unsigned k, unsigned row_step) {
-        address ^= (address >> 7 & mask) << 4;
+        row += first;
         if (address < kReservedShared || address + 16 > cta.shared.size()) {
             if (!outside)
                 report(*access.cluster, "out of bounds",
@@ -95,10 +131,10 @@ void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layo
             outside = true;
             return;
         }
-        async_read(access, cta, address, 16);
-        const bool bad = !initialised(cta, address, 16);
-        float converted[16];
-        convert_elements(type, cta.shared.data() + address, per_chunk, converted);
+        async_read(access, cta, address, used_bytes);
+        const bool bad = !initialised(cta, address, used_bytes);
+        float converted[32];
+        convert_elements(elements.type, cta.shared.data() + address, per_chunk, converted);
         if (row_step == 0) {
             if (bad) out.bad[row] = true;
             std::memcpy(out.values + row * kMatrixK + k, converted, per_chunk * sizeof(float));
@@ -111,12 +147,7 @@ void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layo
     };
     if (!mn_major) {
         for (unsigned row = 0; row < rows; ++row)
-            for (unsigned c = 0; c < 2; ++c) {
-                const uint32_t address =
-                    layout.swizzle ? layout.start + row / 8 * layout.stride + row % 8 * span + c * 16
-                                   : layout.start + row / 8 * layout.stride + c * layout.leading + row % 8 * 16;
-                chunk(address, row, c * per_chunk, 0);
-            }
+            for (unsigned c = 0; c < 2; ++c) chunk(chunk_address(layout, row, c), row, c * per_chunk, 0);
         return;
     }
     // MN-major: a chunk holds neighbours in M or N; `span` bytes of them stand together, eight K rows make a group.
@@ -128,7 +159,7 @@ void fetch_operand(const AsyncAccess& given, Cta& cta, const OperandLayout& layo
                 layout.swizzle
                     ? layout.start + block * layout.leading + k / 8 * layout.stride + k % 8 * span + inside * element
                     : layout.start + block * layout.stride + k / 8 * layout.leading + k % 8 * 16;
-            chunk(address, row, k, 1);
+            chunk(swizzled(layout, address), row, k, 1);
         }
 }
 

@@ -61,8 +61,8 @@ void execute(Cluster& cluster, Cta& cta, Warpgroup& group) {
     if (v[kARegisters])
         read_a_registers(cta, group_index, in, a, type_a);
     else
-        fetch_operand(access, cta, wgmma_layout(operation.descriptor_a), kRows, v[kMajorA], type_a, a);
-    fetch_operand(access, cta, wgmma_layout(operation.descriptor_b), n, v[kMajorB], type_b, b);
+        fetch_operand(access, cta, wgmma_layout(operation.descriptor_a), kRows, v[kMajorA], Elements(type_a), a);
+    fetch_operand(access, cta, wgmma_layout(operation.descriptor_b), n, v[kMajorB], Elements(type_b), b);
     multiply(a.values, b.values, kRows, n, k, product);
 
     const float sign = float(v[kScaleA] * v[kScaleB]);

@@ -137,7 +137,7 @@ Step atomic(Warp& w, const Instruction& in, uint32_t lanes) {
                                  true);
                 } else if (tainted_lanes(w, values[e]) >> lane & 1) {
                     report(*w.cluster, "uninitialised",
-                           "a value that comes from shared memory nobody wrote is added to global memory " +
+                           "a value that comes from shared or tensor memory nobody wrote is added to global memory " +
                                hex(address),
                            &w);
                 }

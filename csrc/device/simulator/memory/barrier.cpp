@@ -152,7 +152,7 @@ Step cluster_arrive(Warp& w, const Instruction& in, uint32_t lanes) {
         report(cluster, "barrier", "barrier.cluster.arrive twice without a wait between", &w);
     cluster.cluster_arrivals[index] |= lanes;
     cluster.cluster_waiting[index] = cluster.cluster_barrier.generation + 1;
-    if (!(in.flags & kRelaxed)) cluster.cluster_barrier.arriving.join(w.clock);
+    if (!(in.flags & kRelaxed) || cluster.by_hardware()) cluster.cluster_barrier.arriving.join(w.clock);
     cluster.inits_arriving.join(w.inits);  // a fence.mbarrier_init releases by itself
     tick(w);
     lanes_met(w);

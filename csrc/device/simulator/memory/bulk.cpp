@@ -1,4 +1,4 @@
-// Copies of plain byte ranges, bulk groups, st.async and the old cp.async; when copies start and end.
+// Copies of plain byte ranges, bulk groups, st.async; when copies start and end.
 #include <cstring>
 
 #include "../../../util/require.hpp"
@@ -21,19 +21,19 @@ bool barrier_operand(Warp& w, const Operand& operand, int64_t displacement, unsi
     return place.cta != nullptr;
 }
 
-void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destination, uint32_t bytes,
-                   uint32_t barrier_offset, const char* what, std::function<void(Cta&, uint32_t)> write,
-                   uint8_t swizzle) {
+void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destination, uint32_t bytes, uint32_t counted,
+                   Cta& barrier_cta, uint32_t barrier_offset, const char* what,
+                   std::function<void(Cta&, uint32_t)> write, uint8_t swizzle) {
     Cluster& cluster = *w.cluster;
-    Mbarrier* barrier = barrier_at(cluster, cta, barrier_offset, w.clock, &w, nullptr, true);
+    Mbarrier* barrier = barrier_at(cluster, barrier_cta, barrier_offset, w.clock, &w, nullptr, true);
     if (!barrier) return;
     auto known = std::make_shared<Clock>(w.clock);
     tick(w);  // what the warp does from here on may overtake the copy
-    cluster.statistics.tma_load_bytes += bytes;
-    Cta* target = &cta;
+    cluster.statistics.tma_load_bytes += counted;
+    Cta *target = &cta, *holder = &barrier_cta;
     Warp* warp = &w;
     cluster.defer({[=, &cluster, &in, write = std::move(write)] {
-                       Mbarrier* now = target->find_mbarrier(barrier_offset);
+                       Mbarrier* now = holder->find_mbarrier(barrier_offset);
                        if (!now) {
                            report(cluster, "barrier reuse",
                                   "the mbarrier of a copy is gone before the copy is complete", warp, &in);
@@ -47,7 +47,7 @@ void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destinatio
                        async_write({&cluster, known.get(), now->agent, now->last_write, &in, warp, what, swizzle},
                                    *target, destination, bytes);
                        write(*target, destination);
-                       complete_bytes(cluster, *target, *now, bytes);
+                       complete_bytes(cluster, *holder, *now, counted);
                    },
                    &in, warp, what});
 }
@@ -119,7 +119,7 @@ Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             const uint32_t mask = in.flags & kMulticast ? w.row<uint32_t>(in.c)[lane] & 0xffff : 1u << place.cta->rank;
             for (auto& cta : cluster.ctas)
                 if (mask >> cta->rank & 1)
-                    defer_arrival(w, in, *cta, place.offset, bytes, barrier.offset, "a bulk copy",
+                    defer_arrival(w, in, *cta, place.offset, bytes, bytes, *cta, barrier.offset, "a bulk copy",
                                   [=](Cta& target, uint32_t destination) {
                                       std::memcpy(target.shared.data() + destination, data, bytes);
                                   });
@@ -131,7 +131,7 @@ Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             const auto known = std::make_shared<Clock>(w.clock);
             const uint32_t sequence = ++w.bulk_sequence;
             const bool reduce = in.flags & kReduce;
-            defer_arrival(w, in, *place.cta, place.offset, bytes, barrier.offset, "a bulk copy",
+            defer_arrival(w, in, *place.cta, place.offset, bytes, bytes, *place.cta, barrier.offset, "a bulk copy",
                           [=, &cluster, &in](Cta& target, uint32_t destination) {
                               async_read({&cluster, known.get(), warp->bulk_agent, sequence, &in, warp, "a bulk copy"},
                                          *source.cta, source.offset, bytes);
@@ -200,43 +200,6 @@ Step wait_group(Warp& w, const Instruction& in, uint32_t lanes) {
     return Step::next;
 }
 
-// The copies of before Hopper: taken at once, as if each had been waited for.
-Step small_copy(Warp& w, const Instruction& in, uint32_t lanes) {
-    const uint32_t bytes = uint32_t(in.flags);
-    for (uint32_t left = lanes; left; left &= left - 1) {
-        const unsigned lane = std::countr_zero(left);
-        const uint64_t to = read_any(w, in.a, lane) + uint64_t(in.displacement),
-                       from = read_any(w, in.b, lane) + uint64_t(in.displacement2);
-        const uint32_t given = in.c.present ? std::min(bytes, w.row<uint32_t>(in.c)[lane]) : bytes;
-        const Place place = resolve(w, Space::shared_cta, uint32_t(to), bytes, true, lane);
-        if (!place.data) continue;
-        char buffer[16] = {};
-        if (given) {
-            const char* data = global_range(*w.cluster, from, given, false, &w, nullptr);
-            if (data) std::memcpy(buffer, data, given);
-        }
-        shared_write(w, *place.cta, place.offset, bytes, true);
-        std::memcpy(place.data, buffer, bytes);
-        w.unsynced_lanes |= 1u << lane;
-    }
-    return Step::next;
-}
-
-Step small_arrive(Warp& w, const Instruction& in, uint32_t lanes) {
-    for (uint32_t left = lanes; left; left &= left - 1) {
-        const unsigned lane = std::countr_zero(left);
-        const Place place =
-            shared_place(w, uint32_t(read_any(w, in.a, lane) + uint64_t(in.displacement)), 8, true, "mbarrier");
-        if (!place.cta) continue;
-        Mbarrier* barrier = barrier_at(*w.cluster, *place.cta, place.offset, w.clock, &w, nullptr, false);
-        if (!barrier) continue;
-        if (!in.flags) ++barrier->pending;  // without .noinc the arrival is its own expectation
-        arrive(*w.cluster, *place.cta, *barrier, 1, &w.clock, &w, nullptr);
-    }
-    tick(w);
-    return Step::next;
-}
-
 Step store_async(Warp& w, const Instruction& in, uint32_t lanes) {
     const unsigned element = in.flags;
     const auto& values = in.extra->b;
@@ -252,7 +215,7 @@ Step store_async(Warp& w, const Instruction& in, uint32_t lanes) {
             const uint64_t value = read_any(w, values[e], lane);
             std::memcpy(data.data() + e * element, &value, element);
         }
-        defer_arrival(w, in, *place.cta, place.offset, bytes, barrier.offset, "st.async",
+        defer_arrival(w, in, *place.cta, place.offset, bytes, bytes, *place.cta, barrier.offset, "st.async",
                       [data](Cta& target, uint32_t destination) {
                           std::memcpy(target.shared.data() + destination, data.data(), data.size());
                       });

@@ -65,7 +65,8 @@ void decode_bulk(Decoder& decoder, bool reduce) {
     if (decoder.mod("bulk_group") == bool(flags & kWithBarrier)) decoder.error("one completion mechanism expected");
     if (reduce) take_operation(decoder, flags);
     take_spaces(decoder, flags);
-    decoder.ignore({"cta_group::1", "tile", "noftz"});
+    if (decoder.one_of({"cta_group::1", "cta_group::2"}) == "cta_group::2") flags |= kPairBarrier;
+    decoder.ignore({"tile", "noftz"});
     size_t next = 0;
     if (tensor) {
         const auto dimension = decoder.one_of({"1d", "2d", "3d", "4d", "5d"});
@@ -100,29 +101,7 @@ void decode_cp(Decoder& decoder) {
     const bool reduce = decoder.mod("reduce");
     if (!decoder.mod("async")) decoder.error("cp.async expected");
     if (decoder.mod("bulk")) return decode_bulk(decoder, reduce);
-    Instruction& out = decoder.out;
-    if (decoder.mod("commit_group") || decoder.mod("wait_all")) return decoder.set(nothing);
-    if (decoder.mod("wait_group")) {
-        decoder.constant(0);
-        return decoder.set(nothing);
-    }
-    if (decoder.mod("mbarrier")) {
-        decoder.mod("arrive");
-        out.flags = decoder.mod("noinc");
-        decoder.one_of({"shared::cta", "shared"});
-        decoder.need_type();
-        out.a = decoder.address(decoder.node(0), out.displacement);
-        return decoder.set(small_arrive);
-    }
-    const bool hint = decoder.mod("L2::cache_hint");
-    decoder.ignore({"ca", "cg", "L2::64B", "L2::128B", "L2::256B", "shared::cta", "shared", "global"});
-    out.a = decoder.address(decoder.node(0), out.displacement);
-    out.b = decoder.address(decoder.node(1), out.displacement2);
-    out.flags = uint32_t(decoder.constant(2));
-    size_t next = 3;
-    if (decoder.count() > next + hint) out.c = decoder.source(next++, Type::u32);
-    if (hint) decoder.source(next++, Type::b64);
-    decoder.set(small_copy);
+    decode_small_copy(decoder);
 }
 
 }  // namespace

@@ -16,17 +16,19 @@ enum : uint32_t {
     kMulticast = 8,
     kReduce = 16,
     kWithBarrier = 32,
-    kOwnDestination = 64
+    kOwnDestination = 64,
+    kPairBarrier = 128  // .cta_group::2: the mbarrier may be in the other block of the pair
 };
 constexpr unsigned kRankOf = 8, kTypeOf = 12, kOperationOf = 20;
 
 /// Where the mbarrier operand of a copy leads; false (after a report) if nowhere.
 bool barrier_operand(Warp& w, const Operand& operand, int64_t displacement, unsigned lane, Place& place);
 
-/// Let a copy write `bytes` at `destination` of `cta` and complete on the mbarrier at `barrier_offset` there.
-void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destination, uint32_t bytes,
-                   uint32_t barrier_offset, const char* what, std::function<void(Cta&, uint32_t)> write,
-                   uint8_t swizzle = kNoSwizzleKnown);
+/// Let a copy write `bytes` at `destination` of `cta` and complete `counted` bytes on the mbarrier at `barrier_offset`
+/// of `barrier_cta`.
+void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destination, uint32_t bytes, uint32_t counted,
+                   Cta& barrier_cta, uint32_t barrier_offset, const char* what,
+                   std::function<void(Cta&, uint32_t)> write, uint8_t swizzle = kNoSwizzleKnown);
 
 /// A copy out of shared memory: first it reads, which frees the buffer, then it writes.
 void defer_departure(Warp& w, const Instruction& in, unsigned lane, uint32_t source, uint32_t bytes, const char* what,
@@ -39,9 +41,8 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes);  // tensor_cop
 Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes);  // bulk.cpp
 Step commit_group(Warp& w, const Instruction& in, uint32_t lanes);
 Step wait_group(Warp& w, const Instruction& in, uint32_t lanes);
-Step small_copy(Warp& w, const Instruction& in, uint32_t lanes);
-Step small_arrive(Warp& w, const Instruction& in, uint32_t lanes);
 Step store_async(Warp& w, const Instruction& in, uint32_t lanes);
-constexpr uint32_t kReadOnly = 1;  // flag of wait_group: only the reads
+void decode_small_copy(Decoder& decoder);  // small_copy.cpp: what stands behind cp.async, but for .bulk
+constexpr uint32_t kReadOnly = 1;          // flag of wait_group: only the reads
 
 }  // namespace deep_gemm::simulator

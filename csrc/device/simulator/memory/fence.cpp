@@ -14,7 +14,11 @@ Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
     if (in.flags & kProxyAsync) {
         // Lanes that stored and do not execute this fence (nor met its lanes since) are not covered by it.
         Clock known = w.clock;
-        if (w.unsynced_lanes & ~lanes) known.seen[w.agent] = std::min(known.seen[w.agent], w.sync_tick);
+        if (w.unsynced_lanes & ~lanes) {
+            known.seen[w.agent] = std::min(known.seen[w.agent], w.sync_tick);
+            if (w.small_copies && known.of(w.small_copies->agent))
+                known.seen[w.small_copies->agent] = w.small_copies_met;
+        }
         if (w.clock.fenced.size() < known.seen.size()) w.clock.fenced.resize(known.seen.size());
         for (size_t i = 0; i < known.seen.size(); ++i) w.clock.fenced[i] = std::max(w.clock.fenced[i], known.seen[i]);
         w.clock.set(w.agent, w.clock.of(w.agent) + 1);

@@ -51,7 +51,7 @@ Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& k
     if (barrier->init_tick > ordered && !(warp && warp->agent == barrier->init_agent))
         report(cluster, "race",
                concat(name_of(cta, *barrier), " is used, but nothing orders its initialisation before"), warp, in);
-    else if (remote && !barrier->init_fenced)
+    else if (remote && !barrier->init_fenced && !(cluster.by_hardware() && warp && warp->cta == &cta))
         report(
             cluster, "proxy fence",
             concat(

@@ -193,6 +193,25 @@ Step load(Warp& w, const Instruction& in, uint32_t lanes) {
     return Step::next;
 }
 
+constexpr unsigned kLargestAccess = 32;
+
+void gather_values(const Warp& w, const Access& access, const std::vector<Operand>& values, unsigned lane, char* data) {
+    for (size_t e = 0; e < access.elements; ++e) {
+        char* to = data + e * access.element_bytes;
+        if (access.element_bytes == 16) {
+            __builtin_memcpy(to, w.row<char>(values[e]) + lane * 16, 16);
+        } else {
+            const uint64_t value = read_any(w, values[e], lane);
+            __builtin_memcpy(to, &value, access.element_bytes);
+        }
+    }
+}
+
+// What stands there already may be stored again, whoever reads it meanwhile.
+bool changes_nothing(const Place& place, const char* data, unsigned bytes) {
+    return initialised(*place.cta, place.offset, bytes) && __builtin_memcmp(place.data, data, bytes) == 0;
+}
+
 Step store(Warp& w, const Instruction& in, uint32_t lanes) {
     const Access access = unpack(in);
     const auto& values = in.extra->b;
@@ -205,9 +224,12 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
         const uint64_t address = read_any(w, in.a, lane) + uint64_t(in.displacement);
         const Place place = resolve(w, access.space, address, bytes, true, lane);
         if (!place.data) continue;
+        char data[kLargestAccess];
+        gather_values(w, access, values, lane, data);
         if (place.cta) {
             shared_lanes |= 1u << lane;
             offsets[lane] = place.offset;
+            if (w.cluster->by_hardware() && changes_nothing(place, data, bytes)) continue;
             shared_write(w, *place.cta, place.offset, bytes, !(bad >> lane & 1), access.ordered);
             if (bad >> lane & 1)
                 for (size_t e = 0; e < access.elements; ++e)
@@ -215,18 +237,11 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
                         mark_initialised(*place.cta, place.offset + e * access.element_bytes, access.element_bytes);
         } else if (bad >> lane & 1 && access.space != Space::local) {
             report(*w.cluster, "uninitialised",
-                   concat("a value that comes from shared memory nobody wrote is stored to global memory ",
+                   concat("a value that comes from shared or tensor memory nobody wrote is stored to global memory ",
                           hex(address)),
                    &w);
         }
-        for (size_t e = 0; e < access.elements; ++e) {
-            if (access.element_bytes == 16) {
-                __builtin_memcpy(place.data + 16 * e, w.row<char>(values[e]) + lane * 16, 16);
-                continue;
-            }
-            const uint64_t value = read_any(w, values[e], lane);
-            __builtin_memcpy(place.data + e * access.element_bytes, &value, access.element_bytes);
-        }
+        __builtin_memcpy(place.data, data, bytes);
     }
     ++w.cluster->progress;
     if (shared_lanes) {
@@ -283,6 +298,7 @@ void decode_access(Decoder& decoder, bool is_store) {
     const unsigned elements = vector.empty() ? 1 : unsigned(vector[1] - '0');
     const Type type = decoder.need_type();
     const unsigned element_bytes = type_bytes(type);
+    if (elements * element_bytes > kLargestAccess) decoder.error("an access is 32 bytes at most");
     const bool ordered =
         order == "acquire" || order == "release" || order == "relaxed" || order == "volatile" || order == "mmio";
     out.flags = uint32_t(space) | element_bytes << 4 | elements << 9 | uint32_t(is_signed(type)) << 13 |

@@ -43,6 +43,7 @@ struct AsyncAccess {
     const Warp* warp;
     const char* what;
     uint8_t swizzle = kNoSwizzleKnown;  // of the tensor copy or of the descriptor
+    bool generic = false;               // asynchronous, but through the generic proxy: no proxy fence before it
 };
 void async_read(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t bytes);
 void async_write(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t bytes);

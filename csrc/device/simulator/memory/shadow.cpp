@@ -165,6 +165,7 @@ void shared_write(Warp& warp, Cta& cta, uint32_t offset, uint32_t bytes, bool in
         word.initialised = initialised ? word.initialised | touched : word.initialised & ~touched;
         word.swizzle = kNoSwizzleKnown;
         word.tick = tick, word.agent = warp.agent, word.generic = 1, word.part = part, word.atomic = atomic;
+        word.small_copy = 0;
         word.instruction = index_of(cluster, &in);
     }
     if (!atomic) check_readers(cta, offset, bytes, warp.clock, warp.agent, describe_warp(warp), &warp, &in);
@@ -199,7 +200,8 @@ void async_read(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t b
                           ", but nothing orders it after the write",
                           past_access(cluster, "write", word.agent, word.instruction)),
                    access.warp, access.instruction);
-        else if (word.generic && word.tick > access.at->fenced_of(word.agent))
+        else if (word.generic && word.tick > access.at->fenced_of(word.agent) &&
+                 !(word.small_copy && cluster.by_hardware()))
             report(cluster, "proxy fence",
                    concat("shared memory ", hex(at), " of block ", cta.rank,
                           " was written by ordinary stores and is read by ", access.what,
@@ -233,7 +235,7 @@ void async_write(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t 
                               ", but nothing orders it after an earlier write",
                               past_access(cluster, "write", word.agent, word.instruction)),
                        access.warp, access.instruction);
-            else if (word.tick && word.generic && word.tick > access.at->fenced_of(word.agent))
+            else if (word.tick && word.generic && !access.generic && word.tick > access.at->fenced_of(word.agent))
                 report(cluster, "proxy fence",
                        concat("shared memory ", hex(at), " of block ", cta.rank,
                               " was written by ordinary stores and is overwritten by ", access.what,
@@ -241,7 +243,7 @@ void async_write(const AsyncAccess& access, Cta& cta, uint32_t offset, uint32_t 
                               past_access(cluster, "write", word.agent, word.instruction)),
                        access.warp, access.instruction);
         }
-        word = {access.tick, access.agent, 0, 0, 0, 0xf, access.swizzle, index};
+        word = {access.tick, access.agent, access.generic, 0, 0, access.generic, 0xf, access.swizzle, index};
     }
     check_readers(cta, offset, bytes, *access.at, access.agent, access.what, access.warp, access.instruction);
 }

@@ -43,32 +43,34 @@ struct Box {
     StoredTensorMap map;
     int32_t at[5] = {};
 
-    uint32_t inner_bytes() const { return map.box[0] * element(); }
-    uint32_t element() const { return element_bytes(TensorMapType(map.type)); }
-    uint32_t bytes() const {
-        uint32_t total = inner_bytes();
+    TensorMapType type() const { return TensorMapType(map.type); }
+    /// Of so many elements of a row, the bytes in global memory.
+    int64_t memory_bytes(int64_t elements) const { return elements * memory_bits(type()) / 8; }
+    uint32_t inner_bytes() const { return map.box[0] * shared_bits(type()) / 8; }
+    uint32_t row_count() const {
+        uint32_t total = 1;
         for (int i = 1; i < map.rank; ++i) total *= map.box[i];
         return total;
     }
+    uint32_t bytes() const { return inner_bytes() * row_count(); }
+    uint32_t counted_bytes() const { return uint32_t(memory_bytes(map.box[0])) * row_count(); }
     // body(global address of the row's first in-range byte, shared offset of row, first and last in-range byte of row)
     template <class Body>
     void rows(Body&& body) const {
         uint32_t index[5] = {};
-        const int64_t element_size = element();
-        uint32_t rows_total = 1;
-        for (int i = 1; i < map.rank; ++i) rows_total *= map.box[i];
+        const uint32_t rows_total = row_count();
         const int64_t size0 = int64_t(map.sizes[0]);
         const int64_t first = std::max<int64_t>(0, -int64_t(at[0])), end = std::min<int64_t>(map.box[0], size0 - at[0]);
         for (uint32_t row = 0; row < rows_total; ++row) {
             bool inside = first < end;
-            int64_t offset = int64_t(at[0]) * element_size;
+            int64_t offset = memory_bytes(at[0]);
             for (int i = 1; i < map.rank; ++i) {
                 const int64_t coordinate = int64_t(at[i]) + index[i];
                 inside &= coordinate >= 0 && coordinate < int64_t(map.sizes[i]);
                 offset += coordinate * int64_t(map.strides[i - 1]);
             }
-            body(map.address + uint64_t(offset), row * inner_bytes(), inside ? uint32_t(first * element_size) : 0u,
-                 inside ? uint32_t(end * element_size) : 0u);
+            body(map.address + uint64_t(offset), row * inner_bytes(), inside ? uint32_t(memory_bytes(first)) : 0u,
+                 inside ? uint32_t(memory_bytes(end)) : 0u);
             for (int i = 1; i < map.rank; ++i) {
                 if (++index[i] < map.box[i]) break;
                 index[i] = 0;
@@ -90,12 +92,22 @@ void copy_row(Cta& cta, uint32_t base, int swizzle, uint32_t row, char* buffer, 
     }
 }
 
+// Sixteen elements to each 16 bytes, from the end on, so that nothing is overwritten that is still to be moved.
+void spread(TensorMapType type, char* row, uint32_t elements) {
+    const uint32_t packed = memory_bits(type) * 16 / 8;
+    for (uint32_t chunk = elements / 16; chunk-- > 0;) {
+        std::memmove(row + 16 * chunk, row + packed * chunk, packed);
+        std::memset(row + 16 * chunk + packed, 0, 16 - packed);
+    }
+}
+
 void load_box(Cta& cta, uint32_t destination, const Box& box) {
     char row_buffer[1024];
     const uint32_t inner = box.inner_bytes();
     box.rows([&](uint64_t address, uint32_t row, uint32_t first, uint32_t end) {
         std::memset(row_buffer, 0, inner);
         if (first < end) std::memcpy(row_buffer + first, reinterpret_cast<const char*>(address) + first, end - first);
+        if (is_spread(box.type())) spread(box.type(), row_buffer, box.map.box[0]);
         copy_row<true>(cta, destination, box.map.swizzle, row, row_buffer, inner);
     });
 }
@@ -118,7 +130,7 @@ Type reduce_type(TensorMapType type) {
 // A store writes whole 16-byte units, however few of their elements are in range (seen on an H200: rows of 130 BF16
 // were written to column 135). Where a row of this store ends: bytes from the box's first one.
 uint32_t written_end(const Box& box, uint32_t end) {
-    const int64_t start = int64_t(box.at[0]) * box.element(), row_end = int64_t(box.map.sizes[0]) * box.element();
+    const int64_t start = box.memory_bytes(box.at[0]), row_end = box.memory_bytes(int64_t(box.map.sizes[0]));
     if (start + end < row_end) return end;
     return uint32_t(std::min<int64_t>(box.inner_bytes(), (row_end + 15) / 16 * 16 - start));
 }
@@ -137,11 +149,21 @@ uint64_t check_row_ends(Warp& w, const Box& box) {
     });
     if (!beyond) return limit;
     report(*w.cluster, "tensor store past the innermost extent",
-           concat("rows of ", box.map.sizes[0], " elements are ", box.map.sizes[0] * box.element(),
+           concat("rows of ", box.map.sizes[0], " elements are ", box.memory_bytes(int64_t(box.map.sizes[0])),
                   " bytes, and the copy engine writes whole 16 bytes: ", beyond,
                   " bytes behind each row are overwritten"),
            &w);
     return last == limit || global_range(*w.cluster, limit, last - limit, true, &w, nullptr) ? last : limit;
+}
+
+// What holds of types narrower than a byte only.
+bool check_type(Warp& w, const Box& box, bool store) {
+    const char* wrong = nullptr;
+    if (is_spread(box.type()) && store) wrong = "cannot be stored to";
+    if (is_spread(box.type()) && box.at[0] % 128) wrong = "needs first coordinates that are multiples of 128";
+    if (box.type() == TensorMapType::u4 && box.at[0] % 2) wrong = "needs even first coordinates";
+    if (wrong) report(*w.cluster, "tensor map", concat("a tensor map of ", name(box.type()), " ", wrong), &w);
+    return !wrong;
 }
 
 int32_t coordinate(const Warp& w, const Operand& operand, unsigned lane) { return int32_t(read_any(w, operand, lane)); }
@@ -159,6 +181,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
         Box box{*map, {}};
         for (size_t i = 0; i < in.extra->c.size(); ++i) box.at[i] = coordinate(w, in.extra->c[i], lane);
         const bool store = in.flags & kFromShared;
+        if (!check_type(w, box, store)) continue;
         if (!global_range(cluster, map->address, covered_bytes(*map), store, &w, nullptr)) continue;
         const uint32_t bytes = box.bytes();
         const Place place = shared_place(w, uint32_t(read_any(w, in.a, lane) + uint64_t(in.displacement)), bytes,
@@ -174,8 +197,17 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             Place barrier;
             if (!barrier_operand(w, in.x, in.extra->values[0], lane, barrier)) continue;
             const uint32_t mask = in.flags & kMulticast ? w.row<uint32_t>(in.c)[lane] & 0xffff : 1u << place.cta->rank;
-            if (!(in.flags & kMulticast) && barrier.cta != place.cta)
-                report(cluster, "barrier", "the mbarrier of a copy must be in the block it writes to", &w);
+            const bool pair = in.flags & kPairBarrier;
+            if (!(in.flags & kMulticast) && barrier.cta != place.cta &&
+                !(pair && barrier.cta->rank / 2 == place.cta->rank / 2))
+                report(cluster, "barrier",
+                       pair ? "the mbarrier of a copy must be in the block it writes to, or in the other of its pair"
+                            : "the mbarrier of a copy must be in the block it writes to",
+                       &w);
+            // Of a pair, the block that holds the barrier is the even or the odd one of each pair.
+            const auto holder = [&](const Cta& cta) -> Cta& {
+                return *cluster.ctas[pair ? (cta.rank & ~1u) | (barrier.cta->rank & 1) : cta.rank];
+            };
             if (mask >> cluster.ctas.size() || mask == 0)
                 report(cluster, "cluster",
                        concat("multicast mask ", hex(mask), " names blocks that a cluster of ", cluster.ctas.size(),
@@ -184,7 +216,8 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             for (auto& cta : cluster.ctas)
                 if (mask >> cta->rank & 1)
                     defer_arrival(
-                        w, in, *cta, place.offset, bytes, barrier.offset, "a tensor copy",
+                        w, in, *cta, place.offset, bytes, box.counted_bytes(), holder(*cta), barrier.offset,
+                        "a tensor copy",
                         [box](Cta& target, uint32_t destination) { load_box(target, destination, box); },
                         box.map.swizzle);
             continue;
@@ -220,7 +253,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
                     if (type == Type::none)
                         std::memcpy(target + first, data.data() + row + first, end - first);
                     else
-                        for (uint32_t x = first; x < end; x += box.element())
+                        for (uint32_t x = first; x < end; x += type_bytes(type))
                             reduce_memory(target + x, type, operation, data.data() + row + x);
                 });
             });

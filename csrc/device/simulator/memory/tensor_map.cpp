@@ -27,9 +27,9 @@ EncodedTensorMap encode(const TensorMapSpec& spec) {
 }
 
 uint64_t covered_bytes(const StoredTensorMap& map) {
-    uint64_t last = (map.sizes[0] - 1) * element_bytes(TensorMapType(map.type));
+    uint64_t last = 0;
     for (int i = 1; i < map.rank; ++i) last += (map.sizes[i] - 1) * map.strides[i - 1];
-    return last + element_bytes(TensorMapType(map.type));
+    return last + (map.sizes[0] * memory_bits(TensorMapType(map.type)) + 7) / 8;
 }
 
 }  // namespace deep_gemm::simulator

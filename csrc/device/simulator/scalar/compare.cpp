@@ -1,5 +1,7 @@
 // Comparison and selection: setp, set, selp, slct.
 #include <cmath>
+#include <type_traits>
+#include <utility>
 
 #include "../core/execute.hpp"
 
@@ -7,7 +9,9 @@ namespace deep_gemm::simulator {
 
 namespace {
 
-enum class Compare : uint32_t { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
+/// Those that an integer has come first, and at the same distance the same ones for numbers of which one is a NaN.
+/// "Greater" is "less" with the operands exchanged.
+enum class Compare : uint32_t { eq, ne, lt, le, equ, neu, ltu, leu, num, nan };
 enum : uint32_t { kCompareMask = 31, kAnd = 32, kOr = 64, kXor = 128, kFlushInputs = 256, kFloatResult = 512 };
 
 template <class T>
@@ -45,10 +49,6 @@ bool holds(T a, T b) {
             return a < b;
         case Compare::le:
             return a <= b;
-        case Compare::gt:
-            return a > b;
-        case Compare::ge:
-            return a >= b;
         case Compare::equ:
             return a == b || unordered;
         case Compare::neu:
@@ -57,10 +57,6 @@ bool holds(T a, T b) {
             return a < b || unordered;
         case Compare::leu:
             return a <= b || unordered;
-        case Compare::gtu:
-            return a > b || unordered;
-        case Compare::geu:
-            return a >= b || unordered;
         case Compare::num:
             return !unordered;
         case Compare::nan:
@@ -78,7 +74,7 @@ T flush_input(T v) {
 }
 
 template <class T, Compare kCompare>
-uint32_t compare_lanes(Warp& w, const Instruction& in, uint32_t lanes) {
+[[gnu::noinline]] uint32_t compare_lanes(Warp& w, const Instruction& in, uint32_t lanes) {
     using Value = typename ValueOf<T>::type;
     const auto *a = w.row<Storage<T>>(in.a), *b = w.row<Storage<T>>(in.b);
     uint32_t result = 0;
@@ -134,50 +130,56 @@ Step setp_pair(Warp& w, const Instruction& in, uint32_t lanes) {
     return Step::next;
 }
 
-template <class T, Compare kCompare>
-Handler pick(bool predicate) {
-    return predicate ? setp<T, kCompare> : set<T, kCompare>;
+// Integers have no NaN: the first four comparisons are all that they need.
+constexpr uint32_t kOrdered = 4, kComparisons = 10;
+
+template <class T, uint32_t... I>
+Handler pick_compare(Compare compare, bool predicate, std::integer_sequence<uint32_t, I...>) {
+    constexpr Handler kSetp[] = {setp<T, Compare(I)>...}, kSet[] = {set<T, Compare(I)>...};
+    return (predicate ? kSetp : kSet)[uint32_t(compare) % sizeof...(I)];
 }
 
 template <class T>
-Handler pick_compare(Compare compare, bool predicate) {
-    switch (compare) {
-#define ROW(name)       \
-    case Compare::name: \
-        return pick<T, Compare::name>(predicate);
-        ROW(eq)
-        ROW(ne) ROW(lt) ROW(le) ROW(gt) ROW(ge) ROW(equ) ROW(neu) ROW(ltu) ROW(leu) ROW(gtu) ROW(geu) ROW(num) ROW(nan)
-#undef ROW
-    }
-    return nullptr;
+Handler pick_compare(Decoder& decoder, Compare compare, bool predicate) {
+    constexpr bool kIsInteger = std::is_integral_v<T>;
+    constexpr uint32_t kCount = kIsInteger ? kOrdered : kComparisons;
+    if (kIsInteger && (compare == Compare::num || compare == Compare::nan)) decoder.error("no integer is a NaN");
+    return pick_compare<T>(compare, predicate, std::make_integer_sequence<uint32_t, kCount>());
+}
+
+template <class T, uint32_t... I>
+Handler pick_pair(Compare compare, std::integer_sequence<uint32_t, I...>) {
+    constexpr Handler kSetp[] = {setp_pair<T, Compare(I)>...};
+    return kSetp[uint32_t(compare)];
 }
 
 template <class T>
 Handler pick_pair(Compare compare) {
-    switch (compare) {
-#define ROW(name)       \
-    case Compare::name: \
-        return setp_pair<T, Compare::name>;
-        ROW(eq)
-        ROW(ne) ROW(lt) ROW(le) ROW(gt) ROW(ge) ROW(equ) ROW(neu) ROW(ltu) ROW(leu) ROW(gtu) ROW(geu) ROW(num) ROW(nan)
-#undef ROW
-    }
-    return nullptr;
+    return pick_pair<T>(compare, std::make_integer_sequence<uint32_t, kComparisons>());
 }
 
-Compare take_compare(Decoder& decoder, bool& is_unsigned_order) {
-    static const std::pair<std::string_view, Compare> kNames[] = {
-        {"equ", Compare::equ}, {"neu", Compare::neu}, {"ltu", Compare::ltu}, {"leu", Compare::leu},
-        {"gtu", Compare::gtu}, {"geu", Compare::geu}, {"num", Compare::num}, {"nan", Compare::nan},
-        {"eq", Compare::eq},   {"ne", Compare::ne},   {"lt", Compare::lt},   {"le", Compare::le},
-        {"gt", Compare::gt},   {"ge", Compare::ge},   {"lo", Compare::lt},   {"ls", Compare::le},
-        {"hi", Compare::gt},   {"hs", Compare::ge}};
-    for (const auto& [name, compare] : kNames)
-        if (decoder.mod(name)) {
-            is_unsigned_order = name == "lo" || name == "ls" || name == "hi" || name == "hs";
-            return compare;
-        }
+/// A comparison as it is written.
+struct Order {
+    std::string_view name;
+    Compare compare;
+    bool exchanged = false;  // a > b is b < a
+};
+
+const Order& take_order(Decoder& decoder) {
+    static constexpr Order kOrders[] = {
+        {"equ", Compare::equ},       {"neu", Compare::neu},       {"ltu", Compare::ltu}, {"leu", Compare::leu},
+        {"gtu", Compare::ltu, true}, {"geu", Compare::leu, true}, {"num", Compare::num}, {"nan", Compare::nan},
+        {"eq", Compare::eq},         {"ne", Compare::ne},         {"lt", Compare::lt},   {"le", Compare::le},
+        {"gt", Compare::lt, true},   {"ge", Compare::le, true},   {"lo", Compare::lt},   {"ls", Compare::le},
+        {"hi", Compare::lt, true},   {"hs", Compare::le, true}};
+    for (const Order& order : kOrders)
+        if (decoder.mod(order.name)) return order;
     decoder.error("no comparison");
+}
+
+void take_compared(Decoder& decoder, Type type, const Order& order) {
+    decoder.out.a = decoder.source(order.exchanged ? 2 : 1, type);
+    decoder.out.b = decoder.source(order.exchanged ? 1 : 2, type);
 }
 
 void take_boolean(Decoder& decoder, size_t operand) {
@@ -191,36 +193,36 @@ void choose(Decoder& decoder, Type type, Compare compare, bool predicate) {
     switch (type) {
         case Type::u16:
         case Type::b16:
-            decoder.set(pick_compare<uint16_t>(compare, predicate));
+            decoder.set(pick_compare<uint16_t>(decoder, compare, predicate));
             break;
         case Type::s16:
-            decoder.set(pick_compare<int16_t>(compare, predicate));
+            decoder.set(pick_compare<int16_t>(decoder, compare, predicate));
             break;
         case Type::u32:
         case Type::b32:
-            decoder.set(pick_compare<uint32_t>(compare, predicate));
+            decoder.set(pick_compare<uint32_t>(decoder, compare, predicate));
             break;
         case Type::s32:
-            decoder.set(pick_compare<int32_t>(compare, predicate));
+            decoder.set(pick_compare<int32_t>(decoder, compare, predicate));
             break;
         case Type::u64:
         case Type::b64:
-            decoder.set(pick_compare<uint64_t>(compare, predicate));
+            decoder.set(pick_compare<uint64_t>(decoder, compare, predicate));
             break;
         case Type::s64:
-            decoder.set(pick_compare<int64_t>(compare, predicate));
+            decoder.set(pick_compare<int64_t>(decoder, compare, predicate));
             break;
         case Type::f32:
-            decoder.set(pick_compare<float>(compare, predicate));
+            decoder.set(pick_compare<float>(decoder, compare, predicate));
             break;
         case Type::f64:
-            decoder.set(pick_compare<double>(compare, predicate));
+            decoder.set(pick_compare<double>(decoder, compare, predicate));
             break;
         case Type::f16:
-            decoder.set(pick_compare<HalfBits>(compare, predicate));
+            decoder.set(pick_compare<HalfBits>(decoder, compare, predicate));
             break;
         case Type::bf16:
-            decoder.set(pick_compare<BfloatBits>(compare, predicate));
+            decoder.set(pick_compare<BfloatBits>(decoder, compare, predicate));
             break;
         case Type::f16x2:
             decoder.set(pick_pair<HalfBits>(compare));
@@ -234,8 +236,7 @@ void choose(Decoder& decoder, Type type, Compare compare, bool predicate) {
 }
 
 void decode_setp(Decoder& decoder) {
-    bool is_unsigned_order;
-    const Compare compare = take_compare(decoder, is_unsigned_order);
+    const Order& order = take_order(decoder);
     if (decoder.mod("ftz")) decoder.out.flags |= kFlushInputs;
     const Type type = decoder.need_type();
     if (decoder.is_pair(0)) {
@@ -245,15 +246,13 @@ void decode_setp(Decoder& decoder) {
     } else {
         decoder.out.d = decoder.predicate_dest(decoder.node(0));
     }
-    decoder.out.a = decoder.source(1, type);
-    decoder.out.b = decoder.source(2, type);
+    take_compared(decoder, type, order);
     take_boolean(decoder, 3);
-    choose(decoder, type, compare, true);
+    choose(decoder, type, order.compare, true);
 }
 
 void decode_set(Decoder& decoder) {
-    bool is_unsigned_order;
-    const Compare compare = take_compare(decoder, is_unsigned_order);
+    const Order& order = take_order(decoder);
     take_boolean(decoder, 3);
     if (decoder.mod("ftz")) decoder.out.flags |= kFlushInputs;
     const Type result = decoder.need_type(), type = decoder.need_type();
@@ -263,9 +262,8 @@ void decode_set(Decoder& decoder) {
                                : type_bytes(result) == 2 ? 0xffff
                                                          : 0xffffffff;
     decoder.out.d = decoder.dest(0, result);
-    decoder.out.a = decoder.source(1, type);
-    decoder.out.b = decoder.source(2, type);
-    choose(decoder, type, compare, false);
+    take_compared(decoder, type, order);
+    choose(decoder, type, order.compare, false);
 }
 
 template <class T>

@@ -253,8 +253,6 @@ Step cvt_fp8_to_half(Warp& w, const Instruction& in, uint32_t lanes) {
     return Step::next;
 }
 
-float exponent_to_float(uint8_t bits) { return bits == 0xff ? NAN : std::ldexp(1.0f, int(bits) - 127); }
-
 // ue8m0: an exponent byte. Rounds up or toward zero as asked.
 uint8_t float_to_exponent(float value, Rounding rounding) {
     if (std::isnan(value)) return 0xff;
@@ -274,8 +272,8 @@ Step cvt_exponent_pair(Warp& w, const Instruction& in, uint32_t lanes) {
 Step cvt_exponent_to_bf16(Warp& w, const Instruction& in, uint32_t lanes) {
     for_lanes(lanes, [&](unsigned i) {
         const uint32_t a = w.row<uint32_t>(in.a)[i];
-        w.row<uint32_t>(in.d)[i] = uint32_t(float_to_bf16(exponent_to_float(uint8_t(a >> 8)))) << 16 |
-                                   float_to_bf16(exponent_to_float(uint8_t(a)));
+        w.row<uint32_t>(in.d)[i] =
+            uint32_t(float_to_bf16(e8m0_to_float(uint8_t(a >> 8)))) << 16 | float_to_bf16(e8m0_to_float(uint8_t(a)));
     });
     return Step::next;
 }

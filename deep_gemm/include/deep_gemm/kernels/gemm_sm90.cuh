@@ -17,6 +17,7 @@
 #include <deep_gemm/mma/sm90/mainloop.cuh>
 #include <deep_gemm/mma/sm90/scale_products.cuh>
 #include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/store/dequantise.cuh>
 #include <deep_gemm/store/direct.cuh>
 #include <deep_gemm/store/split_k.cuh>
 #include <deep_gemm/store/staged.cuh>
@@ -42,12 +43,25 @@ using Stores = typename SelectStores<c>::Type;
 
 /// The end of 64 rows of a tile: add C, clear padding, write D.
 template <GemmConfig c>
+DG_DEVICE void store_results(Results<c>& results, const Fragment<c>& at, const Tile& tile, int32_t subtile,
+                             Stores<c>& stores, const PaddingRows<c>& padding, const GemmParams& params) {
+    if constexpr (c.add_c) add_c<c>(results, at, params);
+    if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(results, at, tile);
+    stores.write(results, at, tile, subtile, padding, params);
+}
+
+/// The same of sums, which may have to be scaled first.
+template <GemmConfig c>
 DG_DEVICE void store_subtile(Accumulators<c>& total, const Tile& tile, int32_t warpgroup, int32_t subtile,
                              Stores<c>& stores, const PaddingRows<c>& padding, const GemmParams& params) {
     const Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
-    if constexpr (c.add_c) add_c<c>(total, at, params);
-    if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(total, at, tile);
-    stores.write(total, at, tile, subtile, padding, params);
+    if constexpr (c.scales_sums()) {
+        Results<c> results;
+        dequantise<c>(results, total, at, params);
+        store_results<c>(results, at, tile, subtile, stores, padding, params);
+    } else {
+        store_results<c>(total, at, tile, subtile, stores, padding, params);
+    }
 }
 
 /// A warpgroup's rows of a tile, of which other warps of the cluster may hold parts.

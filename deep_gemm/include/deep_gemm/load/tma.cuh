@@ -7,8 +7,8 @@
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/tma.cuh>
+#include <deep_gemm/tile/batches.cuh>
 #include <deep_gemm/tile/ring.cuh>
-#include <deep_gemm/tile/scheduler.cuh>
 
 namespace deep_gemm {
 
@@ -105,18 +105,19 @@ public:
             pacer_.wait();
             if (!ptx::elect_one()) continue;
             const uint32_t full = smem_.full(ring_.stage);
-            const int32_t k = (block - source.k_origin) * c.tile.k;
+            const auto [k, matrix] = place_block<c>(params_, block - source.k_origin);
             ptx::barrier_arrive_expect(full, source.stage_bytes);
             if constexpr (c.skips_padding)
                 load_wanted_rows<c, kRowBytes>(smem_.rows(ring_.stage), *source.rows, full, k, tile, row_group,
                                                position_.col, rows_mask, kHintA);
             else
                 load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.rows_operand().mn_major()>(
-                    smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group, position_.col, rows_mask,
-                    c.swap_ab ? kHintB : kHintA);
+                    smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group + matrix, position_.col,
+                    rows_mask, c.swap_ab ? kHintB : kHintA);
             load_operand<c.tile.cols, c.cluster.rows, kColBytes, c.cols_operand().mn_major()>(smem_.cols(ring_.stage),
                                                                                               *source.cols, full, k,
-                                                                                              tile.col, col_group,
+                                                                                              tile.col,
+                                                                                              col_group + matrix,
                                                                                               position_.row, cols_mask,
                                                                                               c.swap_ab ? kHintA
                                                                                                         : kHintB);

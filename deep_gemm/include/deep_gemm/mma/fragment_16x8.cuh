@@ -60,7 +60,21 @@ struct Fragment16x8 {
 /// A thread's share of 16 rows of a tile.
 template <GemmConfig c>
 inline constexpr int32_t kAccumulators = Fragment16x8::registers(c.tile.cols);
+
+/// FP32 or s32 in a register.
+template <Element>
+struct SelectRegister {
+    using Type = float;
+};
+template <>
+struct SelectRegister<Element::s32> {
+    using Type = int32_t;
+};
+
+/// Sums; and what is stored, into which they may have been scaled.
 template <GemmConfig c>
-using Accumulators = float[kAccumulators<c>];
+using Accumulators = typename SelectRegister<c.sum()>::Type[kAccumulators<c>];
+template <GemmConfig c>
+using Results = typename SelectRegister<c.output>::Type[kAccumulators<c>];
 
 }  // namespace deep_gemm

@@ -33,5 +33,12 @@ DG_DEVICE void store_cluster_async(uint32_t mapped, float a, float b, float c, f
         "f"(a), "f"(b), "f"(c), "f"(d), "r"(mapped_barrier)
         : "memory");
 }
+DG_DEVICE void store_cluster_async(uint32_t mapped, int32_t a, int32_t b, int32_t c, int32_t d,
+                                   uint32_t mapped_barrier) {
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.s32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(mapped),
+        "r"(a), "r"(b), "r"(c), "r"(d), "r"(mapped_barrier)
+        : "memory");
+}
 
 }  // namespace deep_gemm::ptx

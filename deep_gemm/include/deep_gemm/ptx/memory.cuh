@@ -73,6 +73,15 @@ DG_DEVICE void store_shared(uint32_t address, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
 
+// Registers of either kind, by their type.
+DG_DEVICE void store_shared(uint32_t address, int32_t value) { store_shared_int(address, value); }
+DG_DEVICE void store_shared_x2(uint32_t address, int32_t x, int32_t y) {
+    asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");
+}
+DG_DEVICE void store_shared_x4(uint32_t address, int32_t x, int32_t y, int32_t z, int32_t w) {
+    store_shared_int_x4(address, x, y, z, w);
+}
+
 /// st.global.cs.v4: 16 bytes of zeros that nobody is about to read again, 16-byte aligned.
 DG_DEVICE void clear_global_x4(void* address) {
     asm volatile("st.global.cs.v4.s32 [%0], {%1, %1, %1, %1};" ::"l"(address), "r"(0) : "memory");

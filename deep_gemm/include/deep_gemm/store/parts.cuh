@@ -29,4 +29,13 @@ DG_DEVICE void send_part(const Accumulators<c>& total, uint32_t target, uint32_t
         ptx::store_cluster_async(target + part_offset(i), total[i], total[i + 1], total[i + 2], total[i + 3], barrier);
 }
 
+/// Four registers of a part.
+template <GemmConfig c>
+DG_DEVICE auto load_part(uint32_t address) {
+    if constexpr (c.sum() == Element::s32)
+        return ptx::load_shared_int_x4(address);
+    else
+        return ptx::load_shared_x4(address);
+}
+
 }  // namespace deep_gemm

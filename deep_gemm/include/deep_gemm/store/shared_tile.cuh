@@ -35,7 +35,7 @@ DG_DEVICE void receive_piece(const Smem<c>& smem, Accumulators<c>& total, int32_
     const uint32_t part = lane_of_part(smem.parts(piece / 2), threadIdx.x % 32);
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; i += 4) {
-        const float4 other = ptx::load_shared_x4(part + part_offset(i));  // a sum of two has no order
+        const auto other = load_part<c>(part + part_offset(i));  // a sum of two has no order
         total[i] += other.x, total[i + 1] += other.y, total[i + 2] += other.z, total[i + 3] += other.w;
     }
 }

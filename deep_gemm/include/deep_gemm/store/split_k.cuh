@@ -20,6 +20,7 @@ inline constexpr int32_t kRingDone = 1;  // a named barrier of the math warps (i
 /// all (selection sees to it), so the buffers and barriers serve once and need no hand-back.
 template <GemmConfig c>
 DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& position, Accumulators<c>& total) {
+    using Four = decltype(load_part<c>(0));
     constexpr int32_t kPartBytes = split_k_part_bytes(c);
     constexpr int32_t kRowWarps = row_warpgroups(c) * 4;
     const int32_t row_warp = threadIdx.x / 32 % kRowWarps, lane = threadIdx.x % 32;
@@ -47,13 +48,13 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
     const uint32_t parts = lane_of_part(smem.parts(slot), lane);
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; i += 4) {
-        const float4 own = make_float4(total[i], total[i + 1], total[i + 2], total[i + 3]);
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const Four own = {total[i], total[i + 1], total[i + 2], total[i + 3]};
+        Four sum = {0, 0, 0, 0};
 #pragma unroll
         for (int32_t k = 0; k < k_parts(c); ++k) {
             // The own part has no place among those received; whatever is loaded in its turn is not used.
             const int32_t received = min(k - (k > mine), k_parts(c) - 2);
-            const float4 more = ptx::load_shared_x4(parts + received * kPartBytes + part_offset(i));
+            const Four more = load_part<c>(parts + received * kPartBytes + part_offset(i));
             sum.x += k == mine ? own.x : more.x, sum.y += k == mine ? own.y : more.y;
             sum.z += k == mine ? own.z : more.z, sum.w += k == mine ? own.w : more.w;
         }

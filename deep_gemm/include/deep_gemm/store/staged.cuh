@@ -22,16 +22,17 @@ constexpr int32_t col_groups(const GemmConfig& c) {
     return (c.swap_ab ? store_chunk(c).outer : store_chunk(c).inner) / Fragment16x8::kCols;
 }
 
-/// One chunk of this warp's 16 rows as FP32 into a staging buffer, in the swizzled layout that the store's box has.
+/// One chunk of this warp's 16 rows as FP32 or s32 into a staging buffer, in the swizzled layout that the store's box
+/// has.
 template <GemmConfig c>
-DG_DEVICE void stage_fp32(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
+DG_DEVICE void stage_32_bits(uint32_t buffer, const Results<c>& total, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
     const int32_t lane = ptx::lane(), row = Fragment16x8::row(lane), col = Fragment16x8::col(lane);
     if constexpr (c.swap_ab) {
 #pragma unroll
         for (int32_t j = 0; j < kColGroups; ++j) {
-            const float* values = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
+            const auto* values = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
 #pragma unroll
             for (int32_t h = 0; h < 2; ++h) {
                 const int32_t offset =
@@ -47,8 +48,8 @@ DG_DEVICE void stage_fp32(uint32_t buffer, const Accumulators<c>& total, int32_t
         const bool odd = row % 2 != 0;
 #pragma unroll
         for (int32_t j = 0; j < kColGroups; ++j) {
-            const float* mine = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
-            const float* other = total + Fragment16x8::pair(chunk * kColGroups + (j ^ kOther), 0);
+            const auto* mine = total + Fragment16x8::pair(chunk * kColGroups + j, 0);
+            const auto* other = total + Fragment16x8::pair(chunk * kColGroups + (j ^ kOther), 0);
 #pragma unroll
             for (int32_t h = 0; h < 2; ++h) {
                 const uint32_t offset =
@@ -60,11 +61,12 @@ DG_DEVICE void stage_fp32(uint32_t buffer, const Accumulators<c>& total, int32_t
     }
 }
 
-/// The same as BF16.
+/// The same as elements of 16 bits.
 template <GemmConfig c>
-DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
+DG_DEVICE void stage_16_bits(uint32_t buffer, const Results<c>& total, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
     constexpr int32_t kSpan = kChunk.swizzle_bytes(), kColGroups = col_groups(c);
+    using Packed = Pack<c.output>;
     constexpr int32_t kGroupBytes = Fragment16x8::kCols * 2, kHalfRows = Fragment16x8::kHalfRows;
     const int32_t lane = threadIdx.x % 32;
     const auto [half, next, line] = Fragment16x8::matrix_line(lane);
@@ -74,35 +76,35 @@ DG_DEVICE void stage_bf16(uint32_t buffer, const Accumulators<c>& total, int32_t
         const uint32_t offset =
             c.swap_ab ? swizzled<kSpan>(((j + next) * Fragment16x8::kCols + line) * kSpan + half * kHalfRows * 2)
                       : swizzled<kSpan>((half * kHalfRows + line) * kSpan + (j + next) * kGroupBytes);
-        const uint32_t first = ptx::pack_bf16(values[0], values[1]), second = ptx::pack_bf16(values[2], values[3]);
+        const uint32_t first = Packed::pack(values[0], values[1]), second = Packed::pack(values[2], values[3]);
         if (j + 1 < kColGroups)
-            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, ptx::pack_bf16(values[4], values[5]),
-                                            ptx::pack_bf16(values[6], values[7]));
+            ptx::store_matrix_x4<c.swap_ab>(buffer + offset, first, second, Packed::pack(values[4], values[5]),
+                                            Packed::pack(values[6], values[7]));
         else
             ptx::store_matrix_x2<c.swap_ab>(buffer + offset, first, second);
     }
 }
 
 template <GemmConfig c>
-DG_DEVICE void stage_chunk(uint32_t buffer, const Accumulators<c>& total, int32_t chunk) {
-    static_assert(!marks_padding(c) || c.output == Element::bf16, "FP32 of experts is stored from registers");
-    if constexpr (c.output == Element::fp32)
-        stage_fp32<c>(buffer, total, chunk);
+DG_DEVICE void stage_chunk(uint32_t buffer, const Results<c>& total, int32_t chunk) {
+    static_assert(!marks_padding(c) || bits(c.output) == 16, "FP32 of experts is stored from registers");
+    if constexpr (bits(c.output) == 32)
+        stage_32_bits<c>(buffer, total, chunk);
     else
-        stage_bf16<c>(buffer, total, chunk);
+        stage_16_bits<c>(buffer, total, chunk);
 }
 
 /// This warp's rows of padding become zero, where operands are not swapped (else rows are many: clear_staged). Most
 /// warps have none, and must not pay for it.
 template <GemmConfig c>
-DG_DEVICE void clear_rows(Accumulators<c>& total, const Tile& tile, int32_t subtile, const PaddingRows<c>& padding) {
+DG_DEVICE void clear_rows(Results<c>& total, const Tile& tile, int32_t subtile, const PaddingRows<c>& padding) {
     if constexpr (!marks_padding(c) || c.swap_ab) return;
     const uint32_t rows = padding.rows(row_in_tile<c>(threadIdx.x / 32, subtile)) & ((1u << Fragment16x8::kRows) - 1);
     if (rows == 0) return;
     const uint32_t mine = rows >> Fragment16x8::row(ptx::lane());
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; ++i)
-        if (mine >> Fragment16x8::row_step(i) & 1) total[i] = 0.0f;
+        if (mine >> Fragment16x8::row_step(i) & 1) total[i] = 0;
 }
 
 /// Swapped operands: rows of padding of a staged chunk, which has all of the tile's rows, become zero. (Swizzling
@@ -133,7 +135,12 @@ DG_DEVICE ChunkPlace place_chunk(const Tile& tile, int32_t warp, int32_t subtile
     const int32_t row = tile.row + row_in_tile<c>(warp, subtile);
     const int32_t col = tile.col + chunk * kChunk.inner;
     const bool past = !c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end;
-    return {c.swap_ab ? row : col, c.swap_ab ? tile.col : row, owns<c>(tile, warp, subtile) && !past};
+    int32_t x = c.swap_ab ? row : col;
+    if constexpr (c.heads.any()) {
+        static_assert(c.heads.left % kChunk.inner == 0 && c.heads.right % kChunk.inner == 0, "a chunk is of one part");
+        x = c.heads.place(x);
+    }
+    return {x, c.swap_ab ? tile.col : row, owns<c>(tile, warp, subtile) && !past};
 }
 
 /// Issue the copy of a staged chunk. One thread.
@@ -158,7 +165,7 @@ public:
     DG_DEVICE void begin() const {}
     DG_DEVICE void end() const {}
 
-    DG_DEVICE void write(Accumulators<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
+    DG_DEVICE void write(Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams& params) {
         constexpr StoreChunk kChunk = store_chunk(c);
         constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
@@ -211,7 +218,7 @@ public:
         phase_ ^= 1;
     }
 
-    DG_DEVICE void write(Accumulators<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
+    DG_DEVICE void write(Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams&) const {
         constexpr StoreChunk kChunk = store_chunk(c);
         __syncwarp();  // lanes may have waited, and read C, one by one

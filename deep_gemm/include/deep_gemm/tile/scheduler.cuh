@@ -25,15 +25,15 @@ DG_DEVICE int32_t wanted_rows(const Tile& tile) {
 /// Third coordinate of each tensor for a tile.
 template <GemmConfig c>
 DG_DEVICE int32_t group_of_a(const Tile& tile) {
-    return c.grouping == Grouping::masked ? tile.group : 0;
+    return c.grouping == Grouping::masked || c.grouping == Grouping::batched ? tile.group : 0;
 }
 template <GemmConfig c>
 DG_DEVICE int32_t group_of_b(const Tile& tile) {
-    return c.grouping == Grouping::k_contiguous ? 0 : tile.group;
+    return divides_k(c.grouping) ? 0 : tile.group;
 }
 template <GemmConfig c>
 DG_DEVICE int32_t group_of_d(const Tile& tile) {
-    return c.grouping == Grouping::masked || c.grouping == Grouping::k_contiguous ? tile.group : 0;
+    return c.grouping == Grouping::masked || has_equal_groups(c.grouping) ? tile.group : 0;
 }
 
 /// Walks the tiles of one matrix or one group: `strip` blocks of M together, all of N block by block, then the next

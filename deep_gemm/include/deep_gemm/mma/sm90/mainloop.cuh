@@ -40,7 +40,7 @@ public:
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.sm90.k_warpgroups > 1)
             k_blocks = (k_blocks - turn_ + c.sm90.k_warpgroups - 1) / c.sm90.k_warpgroups;
-        constexpr bool kSameForAll = c.grouping == Grouping::dense && !c.shares_last;  // a count of the argument's
+        constexpr bool kSameForAll = has_fixed_extents(c.grouping) && !c.shares_last;  // a count of the argument's
         constexpr bool kUniform = kSameForAll && (c.scaled() || c.cluster.k == 1);
         if constexpr (!kUniform) k_blocks = ptx::uniform(k_blocks);
         constexpr bool kEarly = c.scaled() && (stores_late(c) || !TileScheduler<c>::kPlaced);
@@ -73,7 +73,7 @@ public:
     static DG_DEVICE void clear(Totals& total) {
 #pragma unroll
         for (int32_t i = 0; i < kSubtiles * kAccumulators<c>; ++i)
-            total[i / kAccumulators<c>][i % kAccumulators<c>] = 0.0f;
+            total[i / kAccumulators<c>][i % kAccumulators<c>] = 0;
     }
 
 private:
@@ -312,8 +312,8 @@ private:
         advance();
     }
 
-    /// BF16: the tensor cores accumulate in FP32 themselves. A stage is let go one block late, so that they never run
-    /// dry.
+    /// Where nothing is promoted: the tensor cores accumulate themselves, BF16 in FP32, integers exactly. A stage is
+    /// let go one block late, so that they never run dry.
     DG_DEVICE void accumulate(Totals& total, int32_t k_blocks) {
         int32_t previous = 0;
 #pragma unroll 1

@@ -4,6 +4,7 @@
 #include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
+#include <deep_gemm/ptx/wgmma_integer.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
 namespace deep_gemm {
@@ -16,16 +17,33 @@ DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
         return ptx::wgmma_descriptor(address);
 }
 
+/// The wgmma of a pair of elements: a line for each of Hopper's rows of the pair table (csrc/config/pairs.hpp).
+template <GemmConfig c>
+DG_DEVICE void issue_wgmma(Accumulators<c>& d, uint64_t rows, uint64_t cols, bool accumulate) {
+    constexpr int32_t kCols = c.tile.cols;
+    using Wgmma = ptx::Wgmma<kCols>;
+    constexpr bool kMnMajorRows = c.rows_operand().mn_major(), kMnMajorCols = c.cols_operand().mn_major();
+    if constexpr (multiplies(c, Element::e4m3, Element::e4m3))
+        Wgmma::e4m3(d, rows, cols, accumulate);
+    else if constexpr (multiplies(c, Element::bf16, Element::bf16))
+        Wgmma::template bf16<kMnMajorRows, kMnMajorCols>(d, rows, cols, accumulate);
+    else if constexpr (multiplies(c, Element::fp16, Element::fp16))
+        Wgmma::template f16<kMnMajorRows, kMnMajorCols>(d, rows, cols, accumulate);
+    else if constexpr (multiplies(c, Element::s8, Element::s8))
+        ptx::WgmmaInteger<kCols>::s8_s8(d, rows, cols, accumulate);
+    else
+        static_assert(kCols == 0, "no wgmma multiplies these elements");
+}
+
 /// Issue the wgmma of one K block: 64 rows x the tile's columns, four steps of 32 bytes. The first clears unless
 /// `accumulate`.
 template <GemmConfig c>
 DG_DEVICE void multiply_block(Accumulators<c>& d, uint32_t rows, uint32_t cols, bool accumulate) {
-    constexpr int32_t kCols = c.tile.cols;
     constexpr bool kMnMajorRows = c.rows_operand().mn_major(), kMnMajorCols = c.cols_operand().mn_major();
     const uint64_t rows_descriptor = operand_descriptor<kMnMajorRows>(rows),
                    cols_descriptor = operand_descriptor<kMnMajorCols>(cols);
 #pragma unroll
-    for (int32_t i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
     ptx::wgmma_fence();
 #pragma unroll
     for (int32_t step = 0; step < kSwizzleBytes / 32; ++step) {
@@ -33,19 +51,16 @@ DG_DEVICE void multiply_block(Accumulators<c>& d, uint32_t rows, uint32_t cols, 
         constexpr int32_t kAlongSpan = 32 >> 4, kAlongLines = 16 * kSwizzleBytes >> 4;
         const uint64_t rows_step = rows_descriptor + step * (kMnMajorRows ? kAlongLines : kAlongSpan),
                        cols_step = cols_descriptor + step * (kMnMajorCols ? kAlongLines : kAlongSpan);
-        if constexpr (c.a.element == Element::e4m3)
-            ptx::Wgmma<kCols>::e4m3(d, rows_step, cols_step, accumulate || step);
-        else
-            ptx::Wgmma<kCols>::template bf16<kMnMajorRows, kMnMajorCols>(d, rows_step, cols_step, accumulate || step);
+        issue_wgmma<c>(d, rows_step, cols_step, accumulate || step);
     }
     ptx::wgmma_commit();
 #pragma unroll
-    for (int32_t i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.
-template <int32_t kPending, int32_t kCount>
-DG_DEVICE void finish_block(float (&d)[kCount]) {
+template <int32_t kPending, int32_t kCount, typename Sum>
+DG_DEVICE void finish_block(Sum (&d)[kCount]) {
     ptx::wgmma_wait<kPending>();
 #pragma unroll
     for (int32_t i = 0; i < kCount; ++i) ptx::pin(d[i]);

@@ -3,11 +3,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
-#include "../util/require.hpp"
+#include "../../util/require.hpp"
 
-namespace deep_gemm::jit {
+namespace deep_gemm::jit::sm90 {
 namespace {
 
 constexpr std::string_view kMark = "// FFMA yield: ", kOneOf = "1 of ", kNone = "none";
@@ -59,13 +60,8 @@ void set_yields_of_code(std::string& cubin, size_t begin, size_t end, int every)
     }
 }
 
-}  // namespace
-
-std::string ffma_yields_line(int every) {
-    return every == 0 ? concat(kMark, kNone, "\n") : concat(kMark, kOneOf, every, "\n");
-}
-
-std::optional<int> ffma_yields_of(const std::string& source) {
+/// Nothing: as ptxas has it.
+std::optional<int> yields_of(const std::string& source) {
     const size_t mark = source.find(kMark);
     if (mark == std::string::npos) return std::nullopt;
     const std::string_view asked = std::string_view(source).substr(mark + kMark.size());
@@ -76,7 +72,7 @@ std::optional<int> ffma_yields_of(const std::string& source) {
     return every;
 }
 
-void set_ffma_yields(std::string& cubin, int every) {
+void set_yields(std::string& cubin, int every) {
     // An ELF file of 64 bits: where the table of sections is, how large an entry, how many, and which has their names.
     // Of a file that is something else no section is found, and it stays as it is: these are only hints.
     if (!cubin.starts_with("\177ELF\002")) return;
@@ -92,4 +88,14 @@ void set_ffma_yields(std::string& cubin, int every) {
     }
 }
 
-}  // namespace deep_gemm::jit
+}  // namespace
+
+std::string ffma_yields_line(int every) {
+    return every == 0 ? concat(kMark, kNone, "\n") : concat(kMark, kOneOf, every, "\n");
+}
+
+void finish_ffma_yields(const std::string& source, std::string& cubin) {
+    if (const std::optional<int> every = yields_of(source)) set_yields(cubin, *every);
+}
+
+}  // namespace deep_gemm::jit::sm90

@@ -12,20 +12,16 @@
 // Both bits are hints: whatever they say, results are the same.
 #pragma once
 
-#include <optional>
 #include <string>
 
-namespace deep_gemm::jit {
+namespace deep_gemm::jit::sm90 {
 
 /// The line of a source whose every `every`th FFMA is to yield; 0: none.
 std::string ffma_yields_line(int every);
 
-/// What a source asks for; nothing: as ptxas has it. Throws where nobody can tell.
-std::optional<int> ffma_yields_of(const std::string& source);
+/// Makes every `every`th FFMA of a run yield where the source asks for it, and the others keep operands that the next
+/// one reads again. A run ends where something is multiplied, waited for or jumped to. Throws where nobody can tell
+/// what the source asks for.
+void finish_ffma_yields(const std::string& source, std::string& cubin);
 
-/// Makes every `every`th FFMA of a run yield, and the others keep operands that the next one reads again. A run ends
-/// where something is multiplied, waited for or jumped to. `cubin` is of sm_90: another architecture may encode
-/// instructions in another way. (Entries of the disk cache hold what this made: a change here is one of kFormat there.)
-void set_ffma_yields(std::string& cubin, int every);
-
-}  // namespace deep_gemm::jit
+}  // namespace deep_gemm::jit::sm90

@@ -1,0 +1,162 @@
+// tcgen05.cp from shared to tensor memory, and tcgen05.commit.
+#include <cstring>
+
+#include "../../../util/require.hpp"
+#include "matrix_unit.hpp"
+#include "tensor_memory.hpp"
+#include "tensor_products.hpp"
+
+namespace deep_gemm::simulator {
+
+namespace {
+
+/// So many rows of so many 16-byte chunks; row r of them goes to each of these lanes' blocks.
+struct CopyShape {
+    std::string_view name;
+    uint32_t rows, chunks;
+    std::vector<uint32_t> lanes;  // the first lane of each place that gets them
+    uint32_t rows_a_place;
+};
+
+const std::vector<CopyShape>& copy_shapes() {
+    static const std::vector<CopyShape> shapes = {
+        {"128x256b", 128, 2, {0}, 128},
+        {"128x128b", 128, 1, {0}, 128},
+        {"32x128b", 32, 1, {0, 32, 64, 96}, 32},
+        {"4x256b", 4, 2, {0, 32, 64, 96}, 1},
+    };
+    return shapes;
+}
+
+constexpr uint32_t kPair = 1, kMulticast = 2;
+constexpr unsigned kShapeOf = 4;
+
+void copy_now(Cta& cta, const AsyncAccess& reading, const TensorAccess& writing, const OperandLayout& layout,
+              TensorPlace to, const CopyShape& shape) {
+    TensorMemory& memory = tensor_memory(cta);
+    // With 4 rows each goes to one lane of another quarter; else all rows go to every place.
+    const bool spread = shape.rows_a_place < shape.rows;
+    for (uint32_t place = 0; place < shape.lanes.size(); ++place) {
+        const uint32_t lane = to.lane + shape.lanes[place], columns = 4 * shape.chunks;
+        tensor_write(writing, cta, {lane, shape.rows_a_place, to.column, columns});
+        for (uint32_t row = 0; row < shape.rows_a_place; ++row)
+            for (uint32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+                const uint32_t address = chunk_address(layout, spread ? place : row, chunk);
+                if (address < kReservedShared || address + 16 > cta.shared.size()) {
+                    report(*cta.cluster, "out of bounds",
+                           concat("tcgen05.cp reads shared memory ", hex(address), ", outside of block ", cta.rank),
+                           reading.warp, reading.instruction);
+                    return;
+                }
+                async_read(reading, cta, address, 16);
+                const uint8_t good = initialised(cta, address, 16);
+                for (uint32_t word = 0; word < 4; ++word) {
+                    const uint32_t column = to.column + 4 * chunk + word;
+                    std::memcpy(&memory.cell(lane + row, column), cta.shared.data() + address + 4 * word, 4);
+                    memory.good(lane + row, column) = good;
+                }
+            }
+    }
+}
+
+bool areas_allocated(const TensorAccess& access, Cta& cta, TensorPlace to, const CopyShape& shape) {
+    for (const uint32_t lane : shape.lanes)
+        if (!check_area(access, cta, {to.lane + lane, shape.rows_a_place, to.column, 4 * shape.chunks})) return false;
+    return true;
+}
+
+Step copy(Warp& w, const Instruction& in, uint32_t lanes) {
+    const CopyShape& shape = copy_shapes()[in.flags >> kShapeOf];
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const unsigned lane = std::countr_zero(left);
+        TensorWork& work = tensor_work(w);
+        const TensorPlace to = tensor_place(uint32_t(read_any(w, in.a, lane) + uint64_t(in.displacement)));
+        OperandLayout layout;
+        if (!tensor_layout(w, w.row<uint64_t>(in.b)[lane], layout)) continue;
+        const auto ctas = group_ctas(w, in.flags & kPair);
+        const TensorAccess access =
+            tensor_access(w, in, work.copies, work.issued_by[lane] = ++work.issued, "tcgen05.cp");
+        tick(w);  // what the warp does from here on may overtake it
+        bool good = !ctas.empty();
+        for (Cta* cta : ctas) good = good && areas_allocated(access, *cta, to, shape);
+        if (!good) continue;
+        for (Cta* cta : ctas) cta->tensor_users[access.agent] = access.tick;
+        queue_tensor_work(w, in, "tcgen05.cp", [=, &shape] {
+            AsyncAccess reading{access.cluster,     &access.at,  access.agent, access.tick,
+                                access.instruction, access.warp, "tcgen05.cp", uint8_t(layout.swizzle)};
+            for (Cta* cta : ctas) copy_now(*cta, reading, access, layout, to, shape);
+        });
+    }
+    return Step::next;
+}
+
+void arrive_at(Warp& w, const Instruction& in, Cta& cta, uint32_t offset, const Clock& known) {
+    if (cta.exited)
+        report(*w.cluster, "early exit", concat("tcgen05.commit arrives in block ", cta.rank, ", which has exited"), &w,
+               &in);
+    Mbarrier* barrier = cta.find_mbarrier(offset);
+    if (!barrier)
+        return report(*w.cluster, "barrier reuse", "the mbarrier of a tcgen05.commit is gone before it arrives", &w,
+                      &in);
+    arrive(*w.cluster, cta, *barrier, 1, &known, &w, &in);
+}
+
+Step commit(Warp& w, const Instruction& in, uint32_t lanes) {
+    Cluster& cluster = *w.cluster;
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const unsigned lane = std::countr_zero(left);
+        TensorWork& work = tensor_work(w);
+        const Place place =
+            shared_place(w, uint32_t(read_any(w, in.a, lane) + uint64_t(in.displacement)), 8, false, "tcgen05.commit");
+        if (!place.cta) continue;
+        const uint32_t mask =
+            in.flags & kMulticast ? uint32_t(read_any(w, in.c, lane)) & 0xffff : 1u << place.cta->rank;
+        if (mask == 0 || mask >> cluster.ctas.size())
+            report(cluster, "cluster",
+                   concat("multicast mask ", hex(mask), " names blocks that a cluster of ", cluster.ctas.size(),
+                          " does not have"),
+                   &w);
+        Clock known = w.clock;
+        if (w.agent < known.seen.size()) known.seen[w.agent] = 0;  // it releases none of the warp's own accesses
+        known.set(work.products, work.issued_by[lane]);
+        known.set(work.copies, work.issued_by[lane]);
+        Warp* warp = &w;
+        for (auto& cta : cluster.ctas)
+            if (mask >> cta->rank & 1) barrier_at(cluster, *cta, place.offset, w.clock, &w, nullptr, true);
+        queue_tensor_work(w, in, "tcgen05.commit", [=, &cluster, &in, known = std::move(known)] {
+            for (auto& cta : cluster.ctas)
+                if (mask >> cta->rank & 1) arrive_at(*warp, in, *cta, place.offset, known);
+        });
+    }
+    return Step::next;
+}
+
+}  // namespace
+
+void decode_tensor_cp(Decoder& decoder) {
+    Instruction& out = decoder.out;
+    const bool pair = take_pair(decoder);
+    const auto& shapes = copy_shapes();
+    unsigned shape = 0;
+    while (shape < shapes.size() && !decoder.mod(shapes[shape].name)) ++shape;
+    if (shape == shapes.size()) decoder.error("this shape is not supported");
+    if (decoder.mod("warpx4") != (shapes[shape].name == "32x128b")) decoder.error(".32x128b needs .warpx4");
+    out.flags = (pair ? kPair : 0) | shape << kShapeOf;
+    out.a = decoder.address(decoder.node(0), out.displacement);
+    out.b = decoder.source(1, Type::b64);
+    decoder.set(copy);
+}
+
+void decode_tensor_commit(Decoder& decoder) {
+    Instruction& out = decoder.out;
+    take_pair(decoder);
+    if (!decoder.mod("mbarrier::arrive::one")) decoder.error(".mbarrier::arrive::one expected");
+    decoder.one_of({"shared::cluster"});
+    out.flags = decoder.mod("multicast::cluster") ? kMulticast : 0;
+    if (!decoder.mod("b64")) decoder.error(".b64 expected");
+    out.a = decoder.address(decoder.node(0), out.displacement);
+    if (out.flags & kMulticast) out.c = decoder.source(1, Type::u16);
+    decoder.set(commit);
+}
+
+}  // namespace deep_gemm::simulator

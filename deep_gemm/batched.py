@@ -1,0 +1,101 @@
+"""Products of batches of matrices, named by an einsum expression, each in one launch.
+
+See `deep_gemm.gemm` for what the functions have in common.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+
+from ._extension import C
+from ._product import product
+from .gemm import Scaled, _write_empty_product
+
+__all__ = ["einsum", "fp8_einsum"]
+
+_einsum = C.einsum
+
+
+class _Forms(dict[str, int]):
+    """From an expression to the number that stands for it."""
+
+    def __missing__(self, expr: str) -> NoReturn:
+        known = ", ".join(map(repr, self))
+        raise ValueError(f"expr must be one of {known}, but is {expr!r}")
+
+
+_FORMS = _Forms((str(expr), number) for number, expr in enumerate(C.batched_forms().split()))
+_FORMS_EACH = _Forms((expr, number) for expr, number in _FORMS.items() if expr != "bmk,bnk->mn")
+
+
+@product()
+def einsum(
+    expr: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    use_cublaslt: bool = False,
+) -> None:
+    """`d = c + torch.einsum(expr, a, b)` of BF16 operands, summed in FP32.
+
+    Args:
+        expr: one of 'bhr,hdr->bhd', 'bhd,hdr->bhr' and 'bhd,bhr->hdr' (a product for each h), or 'bmk,bnk->mn' (the sum
+            over b).
+        a, b: bfloat16 with the dimensions that `expr` names, in any strides of which the two of a product's matrix have
+            one contiguous. Lines at multiples of 16 bytes are read in place, others copied first.
+        d: bfloat16, float32 or float16, its last dimension contiguous. Written.
+        c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself.
+        use_cublaslt: through torch instead, as a baseline.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    if use_cublaslt:
+        _through_torch(expr, a, b, d, c)
+    elif not _einsum(a, None, b, None, d, c, _FORMS[expr], None):
+        _write_empty_product(d, c)
+
+
+@product()
+def fp8_einsum(
+    expr: str,
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    recipe: tuple[int, int, int] = (1, 128, 128),
+) -> None:
+    """`d = c + torch.einsum(expr, a, b)` of FP8 operands with scales.
+
+    Args:
+        expr: one of 'bhr,hdr->bhd', 'bhd,hdr->bhr' and 'bhd,bhr->hdr': a product for each h.
+        a, b: float8_e4m3fn with the dimensions that `expr` names, each with float32 or float8_e8m0fnu scales of as many
+            dimensions. Of `a`, the dimension that is summed over has a scale for each 128; of `b` as well, and where
+            the recipe says so, the one that is `d`'s last. Operands in which the summed dimension is not contiguous are
+            transposed into a workspace first, because Hopper's tensor cores read FP8 along it only.
+        d: bfloat16, float32 or float16, its last dimension contiguous. Written.
+        c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
+            L2, which flushes subnormal numbers to zero.)
+        recipe: how many of `a`'s rows, of `b`'s rows and of the summed dimension share a scale: (1, 128, 128) or
+            (1, 1, 128).
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    (a_data, a_scales), (b_data, b_scales) = a, b
+    if not _einsum(a_data, a_scales, b_data, b_scales, d, c, _FORMS_EACH[expr], recipe):
+        _write_empty_product(d, c)
+
+
+def _through_torch(expr: str, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None) -> None:
+    same_dtype = a.dtype == d.dtype
+    result = torch.einsum(expr, a if same_dtype else a.to(d.dtype), b if same_dtype else b.to(d.dtype))
+    if c is None:
+        d.copy_(result)
+    else:
+        torch.add(result, c, out=d)

@@ -1,0 +1,40 @@
+// ldmatrix: 8x8 matrices of 16-bit elements (8 rows of 16 bytes) from shared memory to the lanes of a warp.
+//
+// Lane l gives the address of row l % 8 of matrix l / 8, and receives of each matrix the elements 2 (l % 4) and the
+// next one of row l / 4; transposed, of column l / 4.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm::ptx {
+
+template <bool kTransposed>
+DG_DEVICE void load_matrix_x4(uint32_t address, uint32_t (&words)[4]) {
+    if constexpr (kTransposed)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(address)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(address)
+                     : "memory");
+}
+
+/// Of two matrices; the addresses of lanes 16 and up are ignored.
+template <bool kTransposed>
+DG_DEVICE void load_matrix_x2(uint32_t address, uint32_t (&words)[2]) {
+    if constexpr (kTransposed)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(words[0]), "=r"(words[1])
+                     : "r"(address)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(words[0]), "=r"(words[1])
+                     : "r"(address)
+                     : "memory");
+}
+
+}  // namespace deep_gemm::ptx

@@ -1,0 +1,438 @@
+"""Dense INT8 products on every device: exact sums, and scaled ones bit by bit as the docstring says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from candidates import forced_tile
+from cases import ODD_K, ODD_M, ODD_N, PUBLIC
+from devices import FEW
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from inputs import GuardedOutput, random_values, with_row_padding
+from int8_inputs import exact, operands, scales, values, wanted
+
+import deep_gemm
+
+FLOATS = [torch.bfloat16, torch.float16, torch.float32]
+SMALL = [(1, 1, 16), (7, 24, 64), (33, 100, 144), (129, 136, 400), (200, 72, 272), (16, 520, 1024), (300, 264, 640)]
+
+
+def check_exact(a: torch.Tensor, b: torch.Tensor, **guard) -> None:
+    out = GuardedOutput((len(a), len(b)), torch.int32, a.device, **guard)
+    deep_gemm.int8_gemm_nt(a, b, out.tensor)
+    out.check()
+    assert torch.equal(out.tensor.long(), exact(a, b))
+
+
+def check_scaled(a, scale_a, b, scale_b, dtype=torch.bfloat16, bias=None, c=None, **guard) -> None:
+    out = GuardedOutput((len(a), len(b)), dtype, a.device, **guard)
+    deep_gemm.int8_gemm_nt((a, scale_a), (b, scale_b), out.tensor, c, bias=bias)
+    out.check()
+    assert torch.equal(out.tensor, wanted(a, scale_a, b, scale_b, dtype, bias, c))
+
+
+def run_and_check(m: int, n: int, k: int, device: torch.device, dtype: torch.dtype, **guard) -> None:
+    a, b = operands(m, n, k, device)
+    if dtype == torch.int32:
+        check_exact(a, b, **guard)
+    else:
+        check_scaled(a, scales(m, device, 2), b, scales(n, device, 3), dtype, random_values((n,), device, 4), **guard)
+
+
+class TestSums:
+    @pytest.mark.parametrize(("m", "n", "k"), SMALL)
+    def test_small_shapes(self, device, m, n, k) -> None:
+        check_exact(*operands(m, n, k, device))
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("k", ODD_K)
+    @pytest.mark.parametrize("n", ODD_N)
+    @pytest.mark.parametrize("m", ODD_M)
+    def test_odd_shapes(self, cuda, m, n, k) -> None:
+        check_exact(*operands(m, n, k, cuda))
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize(("m", "n", "k"), PUBLIC)
+    def test_public_shapes(self, cuda, m, n, k) -> None:
+        check_exact(*operands(m, n, k, cuda))
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("other", [-128, 127])
+    def test_the_largest_sums(self, device, other) -> None:
+        """To within 2^14 of what 32 bits hold, and far beyond what FP32 holds exactly."""
+        k = 131071 // 16 * 16
+        a = torch.full((2, k), -128, dtype=torch.int8, device=device)
+        b = torch.full((8, k), other, dtype=torch.int8, device=device)
+        b[1, -1] -= 1 if other > 0 else -1
+        check_exact(a, b)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
+    @pytest.mark.parametrize("n", [264, 261])
+    def test_c_is_added_exactly(self, device, inplace, n) -> None:
+        a, b = operands(70, n, 208, device)
+        c = torch.arange(70 * n, dtype=torch.int32, device=device).view(70, n) * 40503
+        out = GuardedOutput((70, n), torch.int32, device)
+        out.tensor.copy_(c)
+        deep_gemm.int8_gemm_nt(a, b, out.tensor, out.tensor if inplace else c)
+        out.check()
+        assert torch.equal(out.tensor.long(), exact(a, b) + c)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_a_sum_beyond_32_bits_wraps_around(self, device) -> None:
+        a = torch.full((1, 131072), -128, dtype=torch.int8, device=device)
+        d = torch.zeros(1, 1, dtype=torch.int32, device=device)
+        deep_gemm.int8_gemm_nt(a, a, d)
+        assert d.item() == -(2**31)
+
+
+class TestScales:
+    @pytest.mark.sampled(12)
+    @pytest.mark.parametrize("dtype", FLOATS)
+    @pytest.mark.parametrize(("m", "n", "k"), SMALL)
+    def test_small_shapes(self, device, m, n, k, dtype) -> None:
+        run_and_check(m, n, k, device, dtype)
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize(("m", "n", "k"), PUBLIC)
+    def test_public_shapes(self, cuda, m, n, k) -> None:
+        run_and_check(m, n, k, cuda, torch.bfloat16)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("swapped", [False, True])
+    @pytest.mark.parametrize("form", ["number", "integer", "scalar", "one", "one_by_one", "each", "column", "strided"])
+    def test_every_form(self, device, form, swapped) -> None:
+        m, n, k = 40, 75, 80
+        a, b = operands(m, n, k, device)
+
+        def given_scales(rows: int, seed: int):
+            each = scales(rows, device, seed)
+            return {
+                "number": 0.3 + seed,
+                "integer": 3 + seed,
+                "scalar": each[0],
+                "one": each[:1],
+                "one_by_one": each[:1, None],
+                "each": each,
+                "column": each[:, None],
+                "strided": each.repeat_interleave(3)[::3],
+            }[form]
+
+        with forced_tile(device, (m, n, k), swapped, 64, 32):
+            check_scaled(a, given_scales(m, 1), b, given_scales(n, 2), torch.float32)
+            check_scaled(a, scales(m, device, 5), b, given_scales(n, 2), torch.float32)
+
+    @pytest.mark.gpu
+    def test_a_scale_on_the_cpu_serves_a_gpu(self, cuda) -> None:
+        a, b = operands(40, 75, 80, cuda)
+        d = torch.zeros(40, 75, device=cuda)
+        deep_gemm.int8_gemm_nt((a, torch.tensor(0.3)), (b, torch.tensor(0.7)), d)
+        assert torch.equal(d, wanted(a, 0.3, b, 0.7, torch.float32))
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("swapped", [False, True])
+    @pytest.mark.parametrize("n", [72, 75])
+    @pytest.mark.parametrize("bias_type", FLOATS)
+    @pytest.mark.parametrize("step", [1, 2])
+    def test_bias_is_added(self, device, step, bias_type, n, swapped) -> None:
+        a, b = operands(40, n, 80, device)
+        bias = (random_values((step * n,), device, 3) * 100).to(bias_type)[::step]
+        with forced_tile(device, (40, n, 80), swapped, 64, 32):
+            check_scaled(a, scales(40, device, 1), b, scales(n, device, 2), torch.float32, bias)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("dtype", FLOATS)
+    @pytest.mark.parametrize("biased", [True, False])
+    @pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
+    def test_c_is_added(self, device, inplace, biased, dtype) -> None:
+        m, n, k = 70, 136, 144
+        a, b = operands(m, n, k, device)
+        scale_a, scale_b = scales(m, device, 1), scales(n, device, 2)
+        bias = random_values((n,), device, 3) if biased else None
+        c = (random_values((m, n), device, 7) * 1000).to(dtype)
+        out = GuardedOutput((m, n), dtype, device)
+        out.tensor.copy_(c)
+        deep_gemm.int8_gemm_nt((a, scale_a), (b, scale_b), out.tensor, out.tensor if inplace else c, bias=bias)
+        out.check()
+        assert torch.equal(out.tensor, wanted(a, scale_a, b, scale_b, dtype, bias, c))
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("dtype", FLOATS)
+    def test_k_too_long_for_exact_sums_is_split(self, device, dtype) -> None:
+        """Of values of one sign, whose sum leaves 32 bits: a scaled part, and what is left, added in FP32."""
+        m, n, k, first = 3, 8, 131088, 130944
+        a, b = (values((rows, k), device, seed).abs().clamp(min=100) for seed, rows in enumerate((m, n)))
+        b[0] = -128
+        a[0] = -128
+        scale_a, bias, c = scales(m, device, 2), random_values((n,), device, 3), random_values((m, n), device, 4)
+        c = c.to(dtype)
+        d = c.clone()
+        deep_gemm.int8_gemm_nt((a, scale_a), (b, 0.5), d, d, bias=bias)
+        head = wanted(a[:, :first], scale_a, b[:, :first], 0.5, torch.float32, bias, c)
+        tail = wanted(a[:, first:], scale_a, b[:, first:], 0.5, torch.float32, None, head)
+        assert exact(a, b).abs().max() == 2**14 * k > 2**31
+        assert torch.equal(d, tail.to(dtype))
+
+
+class TestLayouts:
+    @pytest.mark.parametrize("dtype", [*FLOATS, torch.int32])
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize(("n", "row_stride", "offset"), [(136, 200, 64), (130, 136, 64), (136, 137, 65), (9, 9, 3)])
+    def test_d_is_a_slice_of_a_larger_tensor(self, device, n, row_stride, offset, dtype) -> None:
+        run_and_check(67, n, 144, device, dtype, row_stride=row_stride, offset=offset)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("lies", ["padded", "between_16_bytes", "m_major", "m_major_odd", "misplaced"])
+    def test_operands_lie_anywhere(self, device, lies) -> None:
+        m, n, k = 70, 40, 144
+
+        def laid(matrix: torch.Tensor) -> torch.Tensor:
+            if lies == "padded":
+                wide = torch.full((len(matrix), k + 48), -128, dtype=torch.int8, device=device)
+                wide[:, :k] = matrix
+                return wide[:, :k]
+            if lies == "between_16_bytes":
+                return with_row_padding(matrix, 3)
+            if lies == "misplaced":
+                room = torch.zeros(matrix.numel() + 1, dtype=torch.int8, device=device)
+                return room[1:].view(matrix.shape).copy_(matrix)
+            wide = torch.full((k, len(matrix) + (7 if lies == "m_major_odd" else 26)), -128, dtype=torch.int8)
+            return wide.to(device)[:, : len(matrix)].T.copy_(matrix)
+
+        a, b = operands(m, n, k, device)
+        check_exact(laid(a), laid(b))
+        check_exact(a, laid(b))
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_any_k_where_rows_are_padded_or_columns_contiguous(self, device) -> None:
+        for k in (1, 15, 17, 130):
+            wide = [values((rows, 144), device, seed) for seed, rows in enumerate((20, 24))]
+            check_exact(*(matrix[:, :k] for matrix in wide))
+            check_exact(*(matrix[:, :k].T.contiguous().T for matrix in wide))
+
+
+# Straight and swapped, one to three warpgroups, one and two times 64 rows a warpgroup, widths of its own.
+TILES = [
+    (False, 64, 64),
+    (False, 64, 192),
+    (False, 128, 16),
+    (False, 128, 128),
+    (False, 128, 240),
+    (False, 128, 256),
+    (False, 192, 112),
+    (False, 256, 64),
+    (False, 256, 128),
+    (True, 64, 8),
+    (True, 64, 24),
+    (True, 64, 48),
+    (True, 128, 128),
+]
+
+
+class TestTiles:
+    @pytest.mark.sampled(13)
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int32])
+    @pytest.mark.parametrize(("swapped", "rows", "cols"), TILES)
+    def test_every_tile(self, device, swapped, rows, cols, dtype) -> None:
+        m, n, k = (70, 150, 208) if swapped else (150, 270, 208)
+        with forced_tile(device, (m, n, k), swapped, rows, cols):
+            run_and_check(m, n, k, device, dtype)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32])
+    @pytest.mark.parametrize(
+        ("m", "swapped", "rows", "cols", "cluster", "turns"),
+        [
+            (256, False, 128, 64, (2, 1, 1), 1),
+            (256, False, 128, 64, (1, 2, 1), 1),
+            (64, False, 64, 64, (1, 1, 2), 1),
+            (64, False, 64, 128, (1, 1, 3), 1),
+            (24, True, 128, 24, (1, 1, 3), 1),
+            (64, False, 64, 64, (1, 1, 1), 2),
+            (64, False, 64, 64, (1, 1, 1), 3),
+            (24, True, 64, 24, (1, 1, 2), 2),
+        ],
+    )
+    def test_clusters_and_parts_of_k(self, device, m, swapped, rows, cols, cluster, turns, dtype) -> None:
+        n, k = 128, 1616
+        with forced_tile(device, (m, n, k), swapped, rows, cols, cluster, turns):
+            run_and_check(m, n, k, device, dtype)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32])
+    def test_pairs_share_the_last_tiles(self, device, dtype) -> None:
+        sms = deep_gemm.get_num_sms(device.type)
+        deep_gemm.set_num_sms(4, device)
+        try:
+            m, n, k = 5 * 128, 192, 784
+            with forced_tile(device, (m, n, k), False, 128, 192, (1, 1, 2)):
+                run_and_check(m, n, k, device, dtype)
+        finally:
+            deep_gemm.set_num_sms(sms, device)
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_rows_do_not_depend_on_m(device, batch_invariant) -> None:
+    n, k = 200, 1008
+    a, b = operands(300, n, k, device)
+    scale_a, scale_b = scales(300, device, 1), scales(n, device, 2)
+    found = []
+    for m in (1, 7, 64, 300):
+        d = torch.full((m, n), float("nan"), device=device)
+        deep_gemm.int8_gemm_nt((a[:m], scale_a[:m]), (b, scale_b), d)
+        found.append(d)
+    for d in found:
+        assert torch.equal(d, found[-1][: len(d)])
+
+
+class TestNothing:
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize(("m", "n"), [(0, 8), (8, 0), (0, 0)])
+    def test_of_m_or_n(self, device, m, n) -> None:
+        a, b = operands(m, n, 32, device)
+        deep_gemm.int8_gemm_nt(a, b, torch.empty(m, n, dtype=torch.int32, device=device))
+        deep_gemm.int8_gemm_nt((a, 1.0), (b, 1.0), torch.empty(m, n, device=device))
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("dtype", [*FLOATS, torch.int32])
+    def test_of_k(self, device, dtype) -> None:
+        a, b = operands(5, 8, 0, device)
+        c = (random_values((5, 8), device, 1) * 100).to(dtype)
+        biases = [None] if dtype == torch.int32 else [None, random_values((8,), device, 2).bfloat16()]
+        for added in (None, c):
+            for bias in biases:
+                out = GuardedOutput((5, 8), dtype, device)
+                pair = (a, b) if dtype == torch.int32 else ((a, 2.0), (b, 2.0))
+                deep_gemm.int8_gemm_nt(*pair, out.tensor, added, bias=bias)
+                out.check()
+                want = torch.zeros(5, 8, device=device) if added is None else added.double()
+                assert torch.equal(out.tensor, (want + (0 if bias is None else bias.double())).float().to(dtype))
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+def test_calls_that_come_again(device) -> None:
+    """Equal arguments are known again: not so another number as a scale, or other values in the same memory."""
+    a, b = operands(16, 24, 64, device)
+    d = torch.zeros(16, 24, device=device)
+    for scale in (0.5, 0.5, 0.5, 0.25):
+        for seed in range(3):
+            a.copy_(values((16, 64), device, seed))
+            d.fill_(float("nan"))
+            deep_gemm.int8_gemm_nt((a, scale), (b, 3.0), d)
+            assert torch.equal(d, wanted(a, scale, b, 3.0, torch.float32))
+
+
+@pytest.mark.gpu
+def test_a_captured_call_replays(cuda) -> None:
+    a, b = operands(64, 576, 512, cuda)
+    scale, d = scales(64, cuda, 1), torch.zeros(64, 576, device=cuda)
+    deep_gemm.int8_gemm_nt((a, scale), (b, 0.5), d)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        deep_gemm.int8_gemm_nt((a, scale), (b, 0.5), d)
+    a.copy_(values((64, 512), cuda, 9))
+    d.fill_(float("nan"))
+    graph.replay()
+    assert torch.equal(d, wanted(a, scale, b, 0.5, torch.float32))
+
+
+class TestErrors:
+    """A wrong call is refused in a sentence, and D stays as it was."""
+
+    def refused(self, device, error, match, dtype=torch.float32, **changes) -> None:
+        a, b = operands(16, 24, 64, device)
+        out = GuardedOutput((16, 24), dtype, device)
+        arguments = {"a": (a, scales(16, device, 1)), "b": (b, scales(24, device, 2)), "d": out.tensor, **changes}
+        arguments = {name: value(a, b, out.tensor) if callable(value) else value for name, value in arguments.items()}
+        with pytest.raises(error, match=match):
+            deep_gemm.int8_gemm_nt(**arguments)
+        out.assert_untouched()
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_wrong_types(self, device) -> None:
+        one = torch.ones(1, device=device)
+        for error, match, changes in [
+            (TypeError, "a must be int8, but is float32", {"a": lambda a, *_: (a.float(), one)}),
+            (TypeError, "b must be int8, but is uint8", {"b": lambda _, b, __: (b.view(torch.uint8), one)}),
+            (TypeError, "d must be bfloat16, float32, float16 or int32, but is float64", {"d": one.double()}),
+            (TypeError, "a's scales must be float32, but is float64", {"a": lambda a, *_: (a, one.double())}),
+            (TypeError, "b's scales must be float32, but is bfloat16", {"b": lambda _, b, __: (b, one.bfloat16())}),
+            (TypeError, "bias must have a dtype that d may have, a floating one, but is int32", {"bias": one.int()}),
+            (TypeError, "bias must have a dtype .* but is float64", {"bias": one.double()}),
+            (TypeError, "c must have d's dtype float32", {"c": lambda _, __, d: d.bfloat16()}),
+            (
+                TypeError,
+                "a must be a pair .tensor, scales. or a tensor, but is .tensor, None.",
+                {"a": lambda a, *_: (a, None)},
+            ),
+            (ValueError, "a's scale must be a number that FP32 can hold", {"a": lambda a, *_: (a, 1e300)}),
+        ]:
+            self.refused(device, error, match, **changes)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_wrong_scales_shapes_and_strides(self, device) -> None:
+        for match, changes in [
+            ("a's scales must be one .* or one a row .M = 16 of them.", {"a": lambda a, *_: (a, scales(7, device, 1))}),
+            ("has shape .16, 2.: groups along K", {"a": lambda a, *_: (a, torch.ones(16, 2, device=device))}),
+            (
+                "b's scales must be one .* but has shape .1, 24.",
+                {"b": lambda _, b, __: (b, scales(24, device, 1)[None])},
+            ),
+            ("a's scales must be one .* but has shape .0.", {"a": lambda a, *_: (a, scales(0, device, 1))}),
+            ("bias must be .N. = .24., but has shape .1.", {"bias": torch.ones(1, device=device)}),
+            ("bias must be .N. = .24., but has shape .24, 1.", {"bias": torch.ones(24, 1, device=device)}),
+            ("b has K=32 but a has K=64", {"b": lambda _, b, __: (b[:, :32], 1.0)}),
+            (
+                "K must be a multiple of 16, but is 40",
+                {"a": lambda a, *_: (a[:, :40].contiguous(), 1.0), "b": lambda _, b, __: (b[:, :40].contiguous(), 1.0)},
+            ),
+            ("a must have K or M contiguous", {"a": lambda a, *_: (a.repeat(1, 2)[:, ::2], 1.0)}),
+            ("d must be .M, N. = .16, 24.", {"d": torch.ones(16, 16, device=device)}),
+        ]:
+            self.refused(device, ValueError, match, **changes)
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_scales_that_contradict_each_other_or_d_are_refused(self, device) -> None:
+        plain_a, plain_b = {"a": lambda a, *_: a}, {"b": lambda _, b, __: b}
+        self.refused(device, ValueError, "a must have scales, as b has", **plain_a)
+        self.refused(device, ValueError, "b must have scales, as a has", **plain_b)
+        self.refused(device, TypeError, "d must be int32 where a and b have no scales", **plain_a, **plain_b)
+        self.refused(device, TypeError, "d must be a floating dtype where a and b have scales", torch.int32)
+        bias = torch.ones(24, device=device)
+        self.refused(
+            device, ValueError, "bias must be None where d is int32", torch.int32, **plain_a, **plain_b, bias=bias
+        )
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_what_is_not_served_yet_is_refused(self, device) -> None:
+        zeros = torch.zeros(16, dtype=torch.int32, device=device)
+        self.refused(device, ValueError, "a has zeros as its third entry", a=lambda a, *_: (a, 1.0, zeros))
+        self.refused(device, ValueError, "recipe must be None, but is .1, 1, 128.", recipe=(1, 1, 128))
+
+    @pytest.mark.parametrize("device", FEW, indirect=True)
+    def test_a_bias_and_scales_apart_from_d(self, device) -> None:
+        self.refused(device, ValueError, "d shares memory with bias", bias=lambda _, __, d: d[0])
+        self.refused(device, ValueError, "d shares memory with a's scales", a=lambda a, _, d: (a, d[:, 0]))
+
+    @pytest.mark.gpu
+    def test_wrong_devices(self, cuda) -> None:
+        self.refused(cuda, ValueError, "bias .* cpu", bias=torch.ones(24))
+        self.refused(cuda, ValueError, "b's scales .* cpu", b=lambda _, b, __: (b, torch.ones(24)))
+
+    def test_other_products_take_no_integers(self) -> None:
+        a, b = operands(16, 24, 64, torch.device("cpu"))
+        with pytest.raises(TypeError, match=r"a must be bfloat16.* but is int8"):
+            deep_gemm.bf16_gemm_nt(a, b, torch.zeros(16, 24))
+        with pytest.raises(TypeError, match="a must be float8_e4m3fn, but is int8"):
+            deep_gemm.fp8_gemm_nt((a, torch.ones(16, 1)), (b, torch.ones(1, 1)), torch.zeros(16, 24))
+
+
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_random_problems(data) -> None:
+    m, n = (data.draw(st.integers(1, 160), label=name) for name in "mn")
+    k = data.draw(st.integers(1, 25), label="k") * 16
+    dtype = data.draw(st.sampled_from([*FLOATS, torch.int32]), label="dtype")
+    run_and_check(m, n, k, torch.device("cpu"), dtype)
