@@ -160,7 +160,7 @@ class Configs:
 
     @cached_property
     def skips_padding(self) -> np.ndarray:
-        groups = ((self.kind == CONTIGUOUS) | (self.kind == MASKED)) & (group_rows(self) < 4 * self.rows)
+        groups = (self.kind == CONTIGUOUS) | (self.kind == MASKED)
         return groups & self.looks_ahead & (self.swap_ab == 0) & (self.rows == 256) & (self.cols == 128)
 
     @cached_property
@@ -200,8 +200,7 @@ def round_up_coarsely(value: np.ndarray) -> np.ndarray:
 
 
 def resident_ctas(num_sms: int, cluster: np.ndarray) -> np.ndarray:
-    sms = np.where(cluster <= 2, num_sms, num_sms * 10 // 11)
-    return np.where(cluster == 3, num_sms * 13 // 44, sms // cluster) * cluster
+    return np.where(cluster <= 2, num_sms, num_sms * 10 // 11) // cluster * cluster
 
 
 # What the host knows of rows and weights: csrc/config/problem.hpp.
@@ -213,13 +212,6 @@ def known_rows(c: Configs) -> np.ndarray:
 
 def expected_rows(c: Configs) -> np.ndarray:
     return np.select([c.kind == MASKED, c.kind == KGROUPED], [c.expected_m * c.groups, c.m * c.groups], known_rows(c))
-
-
-def group_rows(c: Configs) -> np.ndarray:
-    contiguous = np.maximum(1, ceil_div(known_rows(c), np.maximum(c.groups, 1)))
-    return np.select(
-        [c.kind == MASKED, c.kind == CONTIGUOUS], [np.where(c.expected_m > 0, c.expected_m, c.m), contiguous], c.m
-    )
 
 
 GROUP_SCATTER = 0.3
@@ -287,8 +279,8 @@ def promotion_cycles(x: dict[str, float], c: Configs) -> np.ndarray:
     return np.where(c.bf16, 0, c.cols / 2 * each + np.where(runs > 3, runs * x["run_cycles"], 0))
 
 
-def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray, waves: np.ndarray) -> np.ndarray:
-    """Cycles that one K block takes in a CTA. `busy`: CTAs over SMs; `waves`: tiles of a CTA."""
+def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray) -> np.ndarray:
+    """Cycles that one K block takes in a CTA. `busy`: CTAs over SMs."""
     multiplies = c.rows / 64
     wgmma_cycles = 2 * c.cols * np.where(c.wgmma_products, 1.25, 1)
     tensor = multiplies * wgmma_cycles
@@ -309,8 +301,7 @@ def block_cycles(x: dict[str, float], c: Configs, busy: np.ndarray, waves: np.nd
     late = x["fetch_cycles"] / np.maximum(c.stages - held, 0.5)
     hidden = np.where(c.turns > 1, x["hidden_cycles"], 0)
     cycles = norm(x["block_norm"], tensor, smem, l2, chain / c.turns, late) - hidden
-    tall = x["multicast_tall_cycles"] + x["multicast_cold_cycles"] / waves
-    pair = np.where(c.subtiles > 1, tall, x["multicast_cycles"])
+    pair = np.where(c.subtiles > 1, x["multicast_tall_cycles"], x["multicast_cycles"])
     cycles = cycles + np.where(c.multicasts, pair, 0) + np.where(c.skips_padding, x["padding_cycles"], 0)
     return cycles + np.where(c.shares_last, x["shared_cycles"], 0)
 
@@ -346,14 +337,10 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> n
         x["tile_cycles_per_element"],
     )
     area = num_ctas // c.k_ctas * elements
-    high = tile_m * step_m
-    height = np.clip(np.sqrt(area), high, ceil_div(group_rows(c), high) * high)
-    width = area / height
-    read = walks * wanted * (height * np.maximum(1, width / c.n) + width) * k * c.operand_bytes
     of_tile = np.where(c.multicasts, x["multicast_tile_cycles"], 0)
     of_tile = of_tile + np.where(c.skips_padding, x["padding_tile_cycles"], 0)
     tile = x["tile_cycles"] + of_tile + elements * of_element
-    compute_us = waves * (k_blocks * block_cycles(x, c, num_ctas / num_sms, waves) + tile) / x["clock_mhz"]
+    compute_us = waves * (k_blocks * block_cycles(x, c, num_ctas / num_sms) + tile) / x["clock_mhz"]
     rows = expected_rows(c)
     power_us = 2e-6 * rows * c.n * k / x["tflops"]
     stored = rows * c.n * c.output_bytes
@@ -364,7 +351,6 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> n
     grouped = (c.kind == CONTIGUOUS) | (c.kind == MASKED)
     of_idle = np.where(adds, 0, np.where(grouped, x["idle_group_memory"], x["idle_memory"]))
     memory_us = read_us + np.maximum(0, read_us - x["idle_from_us"]) * idle * of_idle
-    again_us = np.maximum(0, read - operands) * np.maximum(0, 1 - x["l2_bytes"] / operands) / x["again_gb_per_s"] / 1e3
     straight = np.where(c.has_store_warp, x["added_gb_per_s"], x["added_unfetched_gb_per_s"])
     added_us = np.where(adds, stored, 0) / np.where(swapped, x["added_swapped_gb_per_s"], straight) / 1e3
     split = np.where(c.k_ctas > 1, x["split_us"] + x["part_us"] * (c.k_ctas - 2), 0)
@@ -373,4 +359,4 @@ def estimate_us(x: dict[str, float], c: Configs, num_sms: int = HOPPER_SMS) -> n
     last_us = area * c.output_bytes / x["last_gb_per_s"] / 1e3
     pair = np.where(c.multicasts, x["multicast_us"], 0)
     hidden = norm(x["overlap_norm"], compute_us, memory_us, power_us, added_us)
-    return x["launch_us"] + pair + split + again_us + last_us + hidden
+    return x["launch_us"] + pair + split + last_us + hidden

@@ -33,7 +33,6 @@ OF_BF16 = (
     "launch_us",
     "memory_gb_per_s",
     "tflops",
-    "again_gb_per_s",
     "last_gb_per_s",
     "overlap_norm",
     "smem_bytes_per_cycle",
@@ -47,7 +46,6 @@ OF_BF16 = (
     "multicast_us",
     "multicast_cycles",
     "multicast_tall_cycles",
-    "multicast_cold_cycles",
     "split_us",
     "part_us",
     "turn_us",
@@ -61,8 +59,6 @@ RANGES = {
     "tflops": (700, 2500),
     "multicast_us": (0.05, 2),
     "multicast_tile_cycles": (1, 3000),
-    "again_gb_per_s": (2000, 100000),
-    "l2_bytes": (1e7, 1e8),
     "last_gb_per_s": (2000, 100000),
     "added_gb_per_s": (900, 2400),  # that read and write twice as much
     "added_unfetched_gb_per_s": (900, 2400),
@@ -83,7 +79,6 @@ RANGES = {
     "promote_cycles": (1, 5),
     "multicast_cycles": (1, 200),
     "multicast_tall_cycles": (-60, 60),  # fewer requests to the L2 may be worth more than the wait
-    "multicast_cold_cycles": (0.1, 200),
     "promote_smem_cycles": (0.1, 20),  # from 0, no factor leads anywhere
     "overlap_cycles": (1, 400),
     "hidden_cycles": (1, 60),

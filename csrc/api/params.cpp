@@ -101,7 +101,6 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     params.c_data = call.c.data;
     params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;
     params.c_stride = call.c.row_stride, params.c_group_stride = call.c.group_stride;
-    params.fetched_columns = choice.fetched_columns;
     params.fetched_ahead = choice.fetched_ahead;
     const Scales& block = row_scales.scaling.per_block() ? row_scales : col_scales;
     params.block_scales = static_cast<const float*>(block.data);

@@ -61,7 +61,7 @@ struct Choice : Candidate {
     int64_t lines_below_bytes = 0;  // of operands of fewer bytes the L2 fetches lines of 128 bytes, not 256
     int32_t first_shared = 0;
     int32_t likely_blocks = 1;
-    uint8_t fetched_columns = 1, fetched_ahead = 1;
+    uint8_t fetched_ahead = 1;
     Places places = {};
 };
 

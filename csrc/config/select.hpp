@@ -18,7 +18,7 @@ concept ArchSpec =
         { Spec::configure(p, tiling) } -> std::same_as<GemmConfig>;  // all but stages
         { Spec::refusal(p, c, tiles) } -> std::same_as<std::string_view>;
         { Spec::resident_ctas(p, c) } -> std::same_as<int32_t>;
-        { Spec::divide_smem(c, 1.0, 1) };  // tiles of a CTA, rows of a group
+        { Spec::divide_smem(c, 1.0) };  // tiles of a CTA
         { Spec::footprint(c) } -> std::same_as<Footprint>;
         { Spec::smem_refusal(c) } -> std::same_as<std::string_view>;
         { Spec::waste(p, c) } -> std::same_as<std::string_view>;
@@ -35,7 +35,7 @@ Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_w
     candidate.refusal = Spec::refusal(p, c, tiles);
     if (!candidate.refusal.empty()) return candidate;
     const int32_t resident = Spec::resident_ctas(p, c);
-    Spec::divide_smem(c, static_cast<double>(tiles * c.k_ctas()) / resident, expected_group_rows(p));
+    Spec::divide_smem(c, static_cast<double>(tiles * c.k_ctas()) / resident);
     candidate.footprint = Spec::footprint(c);
     candidate.refusal = Spec::smem_refusal(c);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = Spec::waste(p, c);

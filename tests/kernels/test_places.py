@@ -56,6 +56,8 @@ def test_clusters_of_a_gpc_are_neighbours() -> None:
     apart = {gpc for gpc in gpc_of.values() if list(gpc_of.values()).count(gpc) == 2}
     kept, as_they_come, most = 0, 0, 0
     for size, clusters in launches:
+        if size == 3:  # K is split in 2, 4 or 8
+            continue
         own = ["apart" if gpc_of[sms[0]] in apart else gpc_of[sms[0]] for sms in clusters]
         places = list(C.places_by_gpc(HOPPER_SMS, len(clusters), size))
         assert sorted(places) == list(range(len(clusters)))
@@ -64,12 +66,10 @@ def test_clusters_of_a_gpc_are_neighbours() -> None:
         as_they_come += sum(x == y for x, y in itertools.pairwise(own))
         most += len(own) - len(set(own))
     assert kept > 0.85 * most
-    assert as_they_come < 0.05 * most
+    assert as_they_come < 0.1 * most
 
 
-@pytest.mark.parametrize(
-    ("num_sms", "clusters", "size"), [(130, 65, 2), (78, 39, 2), (HOPPER_SMS, 40, 3), (144, 72, 2)]
-)
+@pytest.mark.parametrize(("num_sms", "clusters", "size"), [(130, 65, 2), (78, 39, 2), (144, 72, 2)])
 def test_elsewhere_they_walk_as_they_come(num_sms, clusters, size) -> None:
     """On another chip, and where not all could run at once."""
     assert list(C.places_by_gpc(num_sms, clusters, size)) == list(range(clusters))
@@ -97,10 +97,9 @@ def test_impossible_clusters_have_no_places(num_sms, clusters, size, said) -> No
         ((1, 1, 2), 19 * 64, 10 * 64, 768),  # 132 tiles, and 58 that pairs share
         ((1, 2, 1), 6 * 64, 50 * 64, 256),
         ((1, 1, 2), 11 * 64, 6 * 64, 768),
-        ((1, 1, 3), 13 * 64, 3 * 64, 9 * 128),
         ((1, 1, 4), 6 * 64, 5 * 64, 12 * 128),
         ((1, 1, 8), 5 * 64, 3 * 64, 24 * 128),
-        ((1, 1, 3), 2 * 64, 5 * 64, 9 * 128),  # fewer than fit
+        ((1, 1, 4), 2 * 64, 5 * 64, 12 * 128),  # fewer than fit
     ],
 )
 def test_every_tile_is_somebodys(device, cluster, m, n, k) -> None:

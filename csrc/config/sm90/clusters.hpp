@@ -12,15 +12,14 @@ namespace deep_gemm::sm90 {
 
 /// Multicast pairs, and splits of K. Squares of four lose more to the CTAs that then fit than they save in L2 reads.
 inline std::vector<ClusterShape> cluster_shapes() {
-    return {{.rows = 1}, {.rows = 2}, {.cols = 2}, {.k = 2}, {.k = 3}, {.k = 4}, {.k = 8}};
+    return {{.rows = 1}, {.rows = 2}, {.cols = 2}, {.k = 2}, {.k = 4}, {.k = 8}};
 }
 
 /// CTAs, one an SM, that run at once in clusters of this size. A cluster needs its SMs in one GPC;
-/// cuOccupancyMaxActiveClusters says 66, 39, 30 and 15 clusters of 2, 3, 4 and 8 on an H200 with 132 SMs.
+/// cuOccupancyMaxActiveClusters says 66, 30 and 15 clusters of 2, 4 and 8 on an H200 with 132 SMs.
 inline int32_t resident_ctas(int32_t num_sms, int32_t cluster) {
     if (cluster == 2) return std::min(num_sms / 2, kMostClusters) * 2;
     if (cluster == 1) return num_sms;
-    if (cluster == 3) return num_sms * 13 / 44 * cluster;
     return num_sms * 10 / 11 / cluster * cluster;
 }
 

@@ -76,7 +76,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     c.shares_last = shares_last(p, c);
     c.sm90.wgmma_products = multiplies_scales(p, c);
     c.sm90.look_ahead = looks_ahead(c);
-    c.skips_padding = skips_padding(c, expected_group_rows(p));
+    c.skips_padding = skips_padding(c);
     return c;
 }
 

@@ -76,8 +76,8 @@ struct CostModel : CostConstants {
         return row_alignment >= kBestAlignment ? 1 : std::max(1.0, of_l2 * busy);
     }
 
-    /// Cycles that one K block takes in a CTA. `busy`: CTAs over SMs; `waves`: tiles of a CTA.
-    double block_cycles(const Problem& p, const GemmConfig& c, double busy, double waves) const {
+    /// Cycles that one K block takes in a CTA. `busy`: CTAs over SMs.
+    double block_cycles(const Problem& p, const GemmConfig& c, double busy) const {
         const double rows = c.tile.rows, cols = c.tile.cols, multiplies = rows / kWgmmaRows;
         const double tensor = tensor_cycles(c) * (c.sm90.wgmma_products ? 1.25 : 1);
         const double wgmma_cycles = tensor / multiplies;  // of 64 rows
@@ -96,8 +96,7 @@ struct CostModel : CostConstants {
         const int32_t held = c.sm90.k_warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.sm90.k_warpgroups > 1 ? hidden_cycles : 0;
-        const double tall = multicast_tall_cycles + multicast_cold_cycles / waves;
-        const double pair = !c.multicasts() ? 0 : subtiles > 1 ? tall : multicast_cycles;
+        const double pair = !c.multicasts() ? 0 : subtiles > 1 ? multicast_tall_cycles : multicast_cycles;
         return norm(block_norm, {tensor, smem, l2, chain / c.sm90.k_warpgroups, late}) - hidden + pair +
                (c.skips_padding ? padding_cycles : 0) + (c.shares_last ? shared_cycles : 0);
     }
@@ -124,22 +123,15 @@ struct CostModel : CostConstants {
         const double pair = c.multicasts() ? multicast_tile_cycles : 0;
         const double tile =
             tile_cycles + pair + (c.skips_padding ? padding_tile_cycles : 0) + elements * element_cycles(c);
-        // A wave of tiles covers a square of D, no higher than a group. What it reads, other waves read again.
         const double area = static_cast<double>(num_ctas / c.k_ctas()) * elements;
-        const double height = std::clamp(std::sqrt(area), static_cast<double>(tile_m),
-                                         static_cast<double>(align_up(expected_group_rows(p), tile_m)));
-        const double width = area / height, k = p.k;
-        const double row_bytes_a = bytes_of(p.a.element, k), row_bytes_b = bytes_of(p.b.element, k);
-        const double read = walks * wanted * (height * std::max(1.0, width / p.n) * row_bytes_a + width * row_bytes_b);
-        const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms, waves);
+        const double cycles = block_cycles(p, c, static_cast<double>(num_ctas) / p.num_sms);
         const double compute_us = waves * (k_blocks * cycles + tile) / clock_mhz;
         const double power_us = 2e-6 * expected_rows(p) * p.n * p.k / tflops;
 
         const double rows = expected_rows(p), stored = rows * bytes_of(p.output, static_cast<double>(p.n));
-        const double operands = expected_weights(p) * p.n * row_bytes_b + rows * row_bytes_a;
+        const double k = p.k,
+                     operands = expected_weights(p) * p.n * bytes_of(p.b.element, k) + rows * bytes_of(p.a.element, k);
         const double moved = operands + stored * (p.add_c ? 2 : 1);
-        const double again_us =
-            std::max(0.0, read - operands) * std::max(0.0, 1 - l2_bytes / operands) / again_gb_per_s / 1e3;
         const double read_us = moved / memory_gb_per_s / 1e3, added = adds_to_memory(c.store) ? stored : 0;
         const double added_rate = c.swap_ab           ? added_swapped_gb_per_s
                                   : has_store_warp(c) ? added_gb_per_s
@@ -158,7 +150,7 @@ struct CostModel : CostConstants {
         const double hidden =
             between ? norm(own_added_norm, {norm(overlap_norm, {compute_us, memory_us, power_us}), added_us})
                     : norm(overlap_norm, {compute_us, memory_us, power_us, added_us});
-        return launch_us + (c.multicasts() ? multicast_us : 0) + split + again_us + last_us + hidden;
+        return launch_us + (c.multicasts() ? multicast_us : 0) + split + last_us + hidden;
     }
 };
 

@@ -9,11 +9,9 @@ namespace deep_gemm::sm90 {
 /// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostConstants {
     double clock_mhz = 1700;
-    double launch_us = 2.816;          // launch, prologue, first copies
-    double memory_gb_per_s = 4299;     // beyond the launch
-    double tflops = 2500;              // what power allows
-    double again_gb_per_s = 2.07e+04;  // operands that exceed the L2, read by more than one wave of tiles
-    double l2_bytes = 4.386e+07;
+    double launch_us = 2.816;                           // launch, prologue, first copies
+    double memory_gb_per_s = 4299;                      // beyond the launch
+    double tflops = 2500;                               // what power allows
     double last_gb_per_s = 3941;                        // D of the last wave of tiles, which hides behind nothing
     double idle_memory = 0.3, idle_group_memory = 0.1;  // reading takes longer by so much of the SMs' idle share, if it
     double idle_from_us = 20;                           // takes longer than this at all; of experts, whose counts vary
@@ -46,7 +44,6 @@ struct CostConstants {
     double multicast_us = 0.2859;          // until the CTAs of a pair have met
     double multicast_cycles = 56.09;       // a K block's wait for the slower of them,
     double multicast_tall_cycles = -22;    // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
-    double multicast_cold_cycles = 66;     // and over such a CTA's tiles: the first operands come from memory,
     double multicast_tile_cycles = 4.751;  // a tile's
     double tile_cycles = 267.9;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
@@ -74,7 +71,6 @@ struct CostConstants {
             x.launch_us = 1.828;
             x.memory_gb_per_s = 3901;
             x.tflops = 1553;
-            x.again_gb_per_s = 1.661e+04;
             x.last_gb_per_s = 3121;
             x.overlap_norm = 3.251;
             x.smem_bytes_per_cycle = 146.5;
@@ -87,7 +83,6 @@ struct CostConstants {
             x.spare_l2 = 0.2796;
             x.multicast_us = 0.2963;
             x.multicast_tall_cycles = 31.43;
-            x.multicast_cold_cycles = 0;
             x.part_us = 0.04195;
             x.tile_cycles = 1751;
             x.tile_cycles_per_element = 0.01683;

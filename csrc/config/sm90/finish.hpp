@@ -21,14 +21,6 @@ inline int32_t likely_blocks(const Problem& p, const GemmConfig& c) {
     return std::max(1, ceil_div(rows, c.tile_m()));
 }
 
-/// Clusters that walk by GPC: 0, or all. Multicast pairs with one tile each had better walk as they come
-/// (docs/performance.md).
-inline int32_t clusters_by_gpc(const Problem& p, const Candidate& candidate) {
-    const GemmConfig& c = candidate.config;
-    const bool by_gpc = has_places(c) && (c.cluster.k > 1 || tile_count(p, c) > candidate.num_ctas);
-    return by_gpc ? candidate.num_ctas / c.cluster.size() : 0;
-}
-
 inline Choice finish(const Problem& p, const Candidate& candidate) {
     const GemmConfig& c = candidate.config;
     Choice choice{candidate};
@@ -47,9 +39,9 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
         choice.first_shared = tiles - shared_tiles(c, tiles, candidate.num_ctas);
     }
     choice.likely_blocks = likely_blocks(p, c);
-    choice.fetched_columns = fetched_columns(p);
     choice.fetched_ahead = fetched_ahead(p);
-    choice.places = places_by_gpc(p.device_sms, clusters_by_gpc(p, candidate), c.cluster.size());
+    if (has_places(c))
+        choice.places = places_by_gpc(p.device_sms, candidate.num_ctas / c.cluster.size(), c.cluster.size());
     return choice;
 }
 

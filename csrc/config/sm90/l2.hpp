@@ -23,6 +23,9 @@ inline double streamed_bytes(const GemmConfig& c) {
     return has_fixed_extents(c.grouping) ? 250e6 : c.swap_ab ? 400e6 : 100e6;
 }
 
+/// Stages of a ring that asks far ahead.
+inline constexpr int32_t kDeepRing = 7;
+
 /// Below so many bytes of an operand the L2 fetches no more than the 128 bytes of a K block's row where it misses,
 /// instead of 256. A deep ring asks for the next 128 in time; a shallow one had better find them there, as had operands
 /// of a D that is added to, while the memory is busy with that. So had operands of so many bytes that reading them is
@@ -33,16 +36,9 @@ inline int64_t lines_below_bytes(const GemmConfig& c) {
     return asks_in_time ? int64_t{200} << 20 : 0;
 }
 
-/// Of so many columns of a D that is added to, the store role asks the L2 for one box; a line of 128 bytes comes with
-/// its neighbour, if it must. Where operands' rows start within lines, the L2's requests bind, and half as many cost
-/// less (docs/performance.md).
-inline uint8_t fetched_columns(const Problem& p) {
-    return std::min(p.row_alignment_a, p.row_alignment_b) < kBestAlignment ? 64 : 1;  // FP32
-}
-
-/// So many shares of a tile before they are added. Behind few K blocks, shares follow each other before the lines have
-/// come; but lines that are asked for sooner displace operands, unless the L2 has room for all of D.
-/// docs/performance.md.
+/// The store role asks the L2 for a D that is added to so many shares of a tile before they are added. Behind few K
+/// blocks, shares follow each other before the lines have come; but lines that are asked for sooner displace operands,
+/// unless the L2 has room for all of D. docs/performance.md.
 inline uint8_t fetched_ahead(const Problem& p) {
     const int32_t k_blocks = ceil_div(bytes_of(p.a.element, expected_k(p)), kSwizzleBytes);
     const double groups = has_equal_groups(p.grouping) ? p.num_groups : 1,

@@ -88,10 +88,8 @@ inline std::string_view smem_refusal(const GemmConfig& c) {
 
 /// Why a config that could serve a problem is not worth a thought, if there are others; empty where it is.
 inline std::string_view waste(const Problem& p, const GemmConfig& c) {
-    const int32_t m = expected_group_rows(p), rows = c.swap_ab ? p.n : m, cols = c.swap_ab ? m : p.n;
+    const int32_t rows = c.swap_ab ? p.n : expected_group_rows(p);
     if (c.tile.rows >= 2 * align_up(rows, kWgmmaRows)) return "rows twice what the problem has";
-    if (c.tile.cols >= 2 * align_up(cols, c.cols_operand().mn_major() ? kMnBlock : 16))
-        return "columns twice what the problem has";
     if (c.store == StoreKind::tma_add && !c.swap_ab && c.tile.cols * sizeof(float) % kSwizzleBytes != 0)
         return "every second tile would begin within a line of the D that it is added to";
     return "";

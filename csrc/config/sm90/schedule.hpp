@@ -51,19 +51,11 @@ inline bool has_experts(const GemmConfig& c) {
     return c.grouping == Grouping::m_contiguous || c.grouping == Grouping::masked;
 }
 
-/// Whether at least four blocks of M are of one expert, and read the same weights.
-inline bool has_tall_experts(const GemmConfig& c, int32_t group_rows) {
-    return has_experts(c) && group_rows >= 4 * c.tile.rows;
-}
-
 /// Whether 64 rows of nothing but padding are left out. It is for two warpgroups of twice 64 rows: with 64 rows each,
-/// the one that has work would be no faster. And not for tall experts, few of whose tiles have padding: a kernel that
-/// need not ask has the loop of a dense one (docs/performance.md).
-inline bool skips_padding(const GemmConfig& c, int32_t group_rows) {
-    const bool can = has_experts(c) && !c.swap_ab && c.sm90.look_ahead &&
-                     c.tile == TileShape{4 * kWgmmaRows, 128, 128} && row_warpgroups(c) == 2 &&
-                     c.col_scales().per_block() && is_staged(c.store) && !c.add_c;
-    return can && !has_tall_experts(c, group_rows);
+/// the one that has work would be no faster.
+inline bool skips_padding(const GemmConfig& c) {
+    return has_experts(c) && !c.swap_ab && c.sm90.look_ahead && c.tile == TileShape{4 * kWgmmaRows, 128, 128} &&
+           row_warpgroups(c) == 2 && c.col_scales().per_block() && is_staged(c.store) && !c.add_c;
 }
 
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/sm90/ffma_yields.hpp; 0: none
@@ -72,8 +64,7 @@ inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales().per_block() || c.col_scales().per_block();
     if (c.sm90.wgmma_products) return 2;
     if (!c.scaled() || !by_block) return std::nullopt;
-    if (c.sm90.look_ahead && warpgroup_rows(c) > kWgmmaRows) return c.multicasts() ? 4 : 8;
-    if (c.sm90.look_ahead) return c.tile.cols == 160 || c.tile.cols == 176 ? 4 : 0;
+    if (warpgroup_rows(c) > kWgmmaRows) return 8;
     if (row_warpgroups(c) == 3) return 3;
     if (overlaps_blocks(c) && row_warpgroups(c) == 2 && c.tile.cols >= 48) return c.tile.cols < 128 ? 6 : 8;
     return std::nullopt;

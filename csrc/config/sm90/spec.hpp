@@ -22,9 +22,7 @@ struct Spec {
     static int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
         return sm90::resident_ctas(p.num_sms, c.cluster.size());
     }
-    static void divide_smem(GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
-        sm90::divide_smem(c, tiles_per_cta, group_rows);
-    }
+    static void divide_smem(GemmConfig& c, double tiles_per_cta) { sm90::divide_smem(c, tiles_per_cta); }
     static Footprint footprint(const GemmConfig& c) {
         return {.threads = threads(c), .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0};
     }

@@ -10,13 +10,12 @@
 namespace deep_gemm::sm90 {
 
 /// Stages that are worth more than buffers for all of D. Three do for 256 rows with several tiles a CTA, and for the
-/// largest BF16 tiles where a CTA has more than four, if operands come from the L2: in dense problems, and where
-/// experts are tall. (Of up to four tiles a CTA, wants_stage gives most dense ones a fourth stage.)
-/// docs/performance.md.
-inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
+/// largest BF16 tiles where a CTA has more than four, if operands come from the L2: in dense problems. (Of up to four
+/// tiles a CTA, wants_stage gives most of them a fourth stage.) docs/performance.md.
+inline int32_t least_stages(const GemmConfig& c, double tiles_per_cta) {
     const bool fp8 = c.tile.rows == 256 && c.sm90.look_ahead && tiles_per_cta > 1,
                bf16 = !c.scaled() && c.tile.rows * c.tile.cols >= 128 * 208 && tiles_per_cta > 4;
-    return (has_fixed_extents(c.grouping) || has_tall_experts(c, group_rows)) && (fp8 || bf16) ? 3 : 4;
+    return has_fixed_extents(c.grouping) && (fp8 || bf16) ? 3 : 4;
 }
 
 /// Whether one stage more is worth more than buffers for all of D, which are for a next tile: where a CTA has few
@@ -56,10 +55,10 @@ inline void trade_buffers(GemmConfig& c, int32_t stages) {
 /// Divides shared memory between buffers for D and the ring of stages. Buffers for all of a tile: its stores drain
 /// while the next one is multiplied. Where that leaves few stages, fewer buffers, of which the later ones then wait,
 /// rather than a ring that runs dry; and where one stage more is worth it, if fewer buffers make room for it.
-inline void divide_smem(GemmConfig& c, double tiles_per_cta, int32_t group_rows) {
+inline void divide_smem(GemmConfig& c, double tiles_per_cta) {
     c.store_buffers = store_chunks_per_tile(c);
     c.stages = most_stages(c);
-    trade_buffers(c, least_stages(c, tiles_per_cta, group_rows));
+    trade_buffers(c, least_stages(c, tiles_per_cta));
     if (reuses_ring(c)) {
         GemmConfig shared = c;
         shared.sm90.parts_in_ring = true;

@@ -57,10 +57,9 @@ inline std::vector<TileShape> grouped_tile_shapes(Element element, bool swap_ab)
 /// Warpgroups that divide a tile's rows among themselves.
 inline int32_t row_warpgroups(const TileShape& tile) { return tile.rows == 192 ? 3 : tile.rows == 64 ? 1 : 2; }
 
-/// Whether a tile's row warpgroups are worth doubling or more, the additional ones taking every second (third ...) K
-/// block.
-inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster, int32_t k_warpgroups) {
-    return cluster.rows * cluster.cols == 1 && tile.rows == 64 && (k_warpgroups == 2 || tile.cols <= 64);
+/// Whether a tile's row warpgroups are worth doubling, the additional ones taking every second K block.
+inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster) {
+    return cluster.rows * cluster.cols == 1 && tile.rows == 64;
 }
 
 /// Whether pairs that split K of all tiles treat them as last ones, which are shared: the parts of the largest tiles
@@ -74,8 +73,8 @@ inline std::vector<Tiling> tilings(const Problem& p) {
         for (const TileShape& tile :
              is_m_grouped(p.grouping) ? grouped_tile_shapes(p.a.element, swap_ab) : tile_shapes(p.a.element, swap_ab))
             for (const ClusterShape& cluster : cluster_shapes())
-                for (const int32_t turns : {1, 2, 3})
-                    if (turns == 1 || (has_fixed_extents(p.grouping) && takes_turns(tile, cluster, turns)))
+                for (const int32_t turns : {1, 2})
+                    if (turns == 1 || (has_fixed_extents(p.grouping) && takes_turns(tile, cluster)))
                         found.push_back({swap_ab, tile.rows, tile.cols, cluster, turns});
     return found;
 }

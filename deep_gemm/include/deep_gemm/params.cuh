@@ -68,8 +68,7 @@ struct GemmParams {
     int32_t likely_blocks;          // likely_k_blocks: blocks of M that a group has, as far as the host knows
     int32_t m_alignment;            // psum layout: groups start at multiples of it
     uint16_t zero_padding;          // contiguous layouts: rows of padding are written as zeros
-    uint8_t fetched_columns;        // where D is added to: of so many (a power of two) the L2 is asked for one box,
-    uint8_t fetched_ahead;          // so many shares of a tile before they are added
+    uint8_t fetched_ahead;          // the L2 is asked for a D that is added to, so many shares of a tile before
     FastDivisor group_tiles;        // batches: of one matrix D
     FastDivisor matrix_blocks;      // a sum over a batch: K blocks of one matrix of the operands
 };

@@ -47,14 +47,6 @@ constexpr bool frees_early(const GemmConfig& c) {
     return c.sm90.look_ahead && c.col_scales().per_block() && (warpgroup_rows(c) > kWgmmaRows || c.tile.cols == 192);
 }
 
-/// Whether the math warps of experts' tiles count K blocks by the kernel's argument instead of the tile's, and leave
-/// their loops together: only so does ptxas see that all lanes count alike where a tile's K blocks take two loops
-/// (mma/sm90/mainloop.cuh). Elsewhere the tile's count, made uniform, is as good or better (docs/performance.md).
-constexpr bool counts_by_argument(const GemmConfig& c) {
-    return (c.grouping == Grouping::masked || c.grouping == Grouping::m_contiguous) && stores_late(c) &&
-           warpgroup_rows(c) == kWgmmaRows;
-}
-
 /// Whether warpgroups issue a K block's wgmma one after the other (mma/sm90/issue_order.cuh). With 128 rows each, one
 /// always has the other half to multiply. Where the tensor cores form products of scales, an order costs more than it
 /// gains.
@@ -67,16 +59,6 @@ constexpr bool has_store_warp(const GemmConfig& c) {
     return (stores_late(c) || ((overlaps_blocks(c) || !c.scaled()) && !c.swap_ab)) && is_staged(c.store) &&
            k_parts(c) == 1 && c.sm90.math_warpgroups > 1 && c.store_buffers == store_chunks_per_tile(c) &&
            (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
-}
-
-/// Stages of a ring that asks far ahead.
-inline constexpr int32_t kDeepRing = 7;
-
-/// Whether two K blocks are asked for at once: 256 bytes of each weight, neighbours in memory. Faster for experts with
-/// few tokens, whose weights one CTA reads, with stages enough to wait for two; where several CTAs read the same, it is
-/// slower, as the L2 then answers one by one (docs/performance.md).
-constexpr bool copies_in_pairs(const GemmConfig& c) {
-    return c.grouping == Grouping::masked && c.swap_ab && c.stages >= kDeepRing;
 }
 
 }  // namespace deep_gemm

@@ -18,12 +18,8 @@ struct Smem {
 
     uint32_t base;
 
-    /// Tall tiles and K groups would read the base from a special register again for each K block, others spill if it
-    /// is made uniform.
     DG_DEVICE explicit Smem(const void* dynamic)
-        : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {
-        if constexpr (warpgroup_rows(c) > kWgmmaRows || c.grouping == Grouping::k_contiguous) base = ptx::uniform(base);
-    }
+        : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {}
 
     DG_DEVICE uint32_t staging(int warp) const { return base + kPlan.staging + warp * staging_bytes_per_warp(c); }
     DG_DEVICE uint32_t rows(int stage) const { return base + kPlan.rows + stage * kPlan.rows_bytes; }

@@ -90,7 +90,7 @@ DG_DEVICE void store_tile(const Smem<c>& smem, typename MainLoop<c>::Totals& tot
 template <GemmConfig c>
 DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int32_t warpgroup) {
     TileScheduler<c> tiles(params, smem.groups());
-    MainLoop<c> main_loop(smem, warpgroup, params);
+    MainLoop<c> main_loop(smem, warpgroup);
     Stores<c> stores(smem);
     PaddingRows<c> padding(smem);
     typename MainLoop<c>::Totals total;
@@ -103,11 +103,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
     };
     Tile tile, before;
     bool pending = false;
-    const auto next = [&] {
-        const bool more = tiles.next(tile);
-        return counts_by_argument(c) ? ptx::uniform(more) != 0 : more;
-    };
-    while (next()) {
+    while (tiles.next(tile)) {
         main_loop.run(total, tile, [&] {
             if (pending) store_whole(before);
             MainLoop<c>::clear(total);

@@ -9,12 +9,11 @@ namespace deep_gemm {
 /// Rows that one copy of the rows operand brings.
 constexpr int32_t rows_box(const GemmConfig& c) { return c.skips_padding ? kWgmmaRows : c.tile.rows / c.cluster.cols; }
 
-/// K blocks of its likely first tile that a CTA asks the L2 for while the groups' sizes are on their way: some 48 KB of
-/// weights where they are nearly all that is read, else less (docs/performance.md). None where padding is left
-/// out, since the order of experts follows from their sizes.
+/// K blocks of its likely first tile that a CTA asks the L2 for while the groups' sizes are on their way: some 24 KB of
+/// weights. None where padding is left out: blocks with padding are walked behind the others.
 constexpr int32_t likely_k_blocks(const GemmConfig& c) {
     if (!has_group_table(c) || c.skips_padding) return 0;
-    const int32_t bytes = c.tile_n() * row_bytes(c, c.b), wanted = (c.swap_ab ? 48 : 24) << 10;
+    const int32_t bytes = c.tile_n() * row_bytes(c, c.b), wanted = 24 << 10;
     return wanted < bytes ? 1 : wanted / bytes;
 }
 

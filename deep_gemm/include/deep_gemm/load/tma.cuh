@@ -65,10 +65,6 @@ DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
     if constexpr (c.group_maps) {
         const GroupMaps* groups = static_cast<const ParamsFor<c>&>(params).groups;
         const int32_t index = tile.group - params.first_group;
-        if (index + 1 < params.num_groups) {
-            ptx::prefetch_tensor_map(&groups[index + 1].rows);
-            ptx::prefetch_tensor_map(&groups[index + 1].cols);
-        }
         return {&groups[index].rows, &groups[index].cols, tile.k_block, stage_transaction_bytes(c)};
     } else {
         TileSource source = {&params.rows, &params.cols, 0, stage_transaction_bytes(c)};
@@ -104,11 +100,6 @@ public:
         // There is time enough, but few registers: unrolled, this loop made ptxas spill one of them.
 #pragma unroll 1
         for (int32_t block = tile.k_block; block < end; ++block, ring_.advance()) {
-            if constexpr (copies_in_pairs(c)) {  // wait for the second stage first: both copies then follow at once
-                Ring<c.stages> next = ring_;
-                next.advance();
-                if (block % 2 == 0 && block + 1 < end) ptx::barrier_wait(smem_.empty(next.stage), next.phase ^ 1);
-            }
             // All readers, in every CTA that our copies reach.
             ptx::barrier_wait(smem_.empty(ring_.stage), ring_.phase ^ 1);
             pacer_.wait();

@@ -11,11 +11,10 @@
 
 namespace deep_gemm {
 
-/// The first row in the tile of 16 that a math warp has, of the `subtile`th 64 rows of its warpgroup. `half`:
-/// warpgroups share them by columns.
+/// The first row in the tile of 16 that a math warp has, of the `subtile`th 64 rows of its warpgroup.
 template <GemmConfig c>
-DG_DEVICE int32_t row_in_tile(int32_t warp, int32_t subtile, bool half = false) {
-    return (half ? 0 : first_row(c, warp / 4)) + subtile * subtile_step(c) + Fragment16x8::warp_row(warp);
+DG_DEVICE int32_t row_in_tile(int32_t warp, int32_t subtile) {
+    return first_row(c, warp / 4) + subtile * subtile_step(c) + Fragment16x8::warp_row(warp);
 }
 
 /// D's (or C's) elements behind one thread's accumulators. Two running pointers are all the addressing that takes
@@ -59,9 +58,6 @@ struct Fragment {
                 }
             }
             if constexpr (c.swap_ab) line += Fragment16x8::kCols * stride;
-            // With three math warpgroups registers are short: at most 16 loads of C in flight.
-            if constexpr (c.sm90.math_warpgroups == 3)
-                if (j % 4 == 3) asm volatile("" ::: "memory");
         }
     }
 

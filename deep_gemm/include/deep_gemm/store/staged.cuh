@@ -99,9 +99,7 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const Results<c>& total, int32_t chu
 template <GemmConfig c>
 DG_DEVICE void clear_rows(Results<c>& total, const Tile& tile, int32_t subtile, const PaddingRows<c>& padding) {
     if constexpr (!marks_padding(c) || c.swap_ab) return;
-    const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
-    const uint32_t rows =
-        padding.rows(row_in_tile<c>(threadIdx.x / 32, subtile, half)) & ((1u << Fragment16x8::kRows) - 1);
+    const uint32_t rows = padding.rows(row_in_tile<c>(threadIdx.x / 32, subtile)) & ((1u << Fragment16x8::kRows) - 1);
     if (rows == 0) return;
     const uint32_t mine = rows >> Fragment16x8::row(ptx::lane());
 #pragma unroll
@@ -134,17 +132,15 @@ struct ChunkPlace {
 template <GemmConfig c>
 DG_DEVICE ChunkPlace place_chunk(const Tile& tile, int32_t warp, int32_t subtile, int32_t chunk) {
     constexpr StoreChunk kChunk = store_chunk(c);
-    const bool half = c.skips_padding && subtile == 1 && shares_third(tile);
-    const int32_t row = tile.row + row_in_tile<c>(warp, subtile, half);
-    const int32_t col = tile.col + (half ? warp / 4 * (c.tile.cols / 2) : 0) + chunk * kChunk.inner;
+    const int32_t row = tile.row + row_in_tile<c>(warp, subtile);
+    const int32_t col = tile.col + chunk * kChunk.inner;
     const bool past = !c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end;
     int32_t x = c.swap_ab ? row : col;
     if constexpr (c.heads.any()) {
         static_assert(c.heads.left % kChunk.inner == 0 && c.heads.right % kChunk.inner == 0, "a chunk is of one part");
         x = c.heads.place(x);
     }
-    return {x, c.swap_ab ? tile.col : row,
-            owns<c>(tile, warp, subtile) && !past && !(half && chunk >= kChunk.count / 2)};
+    return {x, c.swap_ab ? tile.col : row, owns<c>(tile, warp, subtile) && !past};
 }
 
 /// Issue the copy of a staged chunk. One thread.
@@ -294,12 +290,10 @@ DG_DEVICE void fetch_rows(const Tile& tile, int32_t warp, const GemmParams& para
     constexpr StoreChunk kChunk = store_chunk(c);
     // The store role has few registers: written out, nine chunks spilled (128x144, BF16).
     constexpr int32_t kChunks = store_chunks_per_tile(c), kAtOnce = kChunks <= 4 ? kChunks : 1;
-    const int32_t first = c.swap_ab ? tile.row : tile.col;
 #pragma unroll kAtOnce
     for (int32_t i = 0; i < kChunks; ++i) {
         const ChunkPlace at = place_chunk<c>(tile, warp, i / kChunk.count, i % kChunk.count);
-        if (at.stored && (at.x == first || (at.x & (params.fetched_columns - 1)) == 0))
-            ptx::prefetch_box(&params.d, at.x, at.y, group_of_d<c>(tile));
+        if (at.stored) ptx::prefetch_box(&params.d, at.x, at.y, group_of_d<c>(tile));
     }
 }
 

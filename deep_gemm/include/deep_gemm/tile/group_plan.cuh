@@ -43,12 +43,4 @@ constexpr int32_t group_table_bytes(const GemmConfig& c) {
     return group_entries_bytes(c) + (has_expert_runs(c) ? kRunCountBytes : 0);
 }
 
-/// The table is filled in rounds of up to so many groups, 32 a chunk: the chunks' loads and scans overlap. Few chunks
-/// of runs, which are read from shared memory: each takes its time, whether there are so many or not.
-inline constexpr int32_t kMostChunks = 8, kChunksOfRuns = 2;
-constexpr int32_t group_chunks(const GemmConfig& c) {
-    if (has_expert_runs(c)) return kChunksOfRuns;
-    return c.group_capacity < kMostChunks * 32 ? c.group_capacity / 32 : kMostChunks;
-}
-
 }  // namespace deep_gemm

@@ -22,9 +22,6 @@ DG_DEVICE int32_t wanted_rows(const Tile& tile) {
     return min(4, (tile.m_end - tile.row + kRunRows - 1) / kRunRows) * kRunRows;
 }
 
-/// Three times 64 rows for two warpgroups: the third 64 are shared, each warpgroup having half of the columns.
-DG_DEVICE bool shares_third(const Tile& tile) { return wanted_rows(tile) == 3 * kRunRows; }
-
 /// Third coordinate of each tensor for a tile.
 template <GemmConfig c>
 DG_DEVICE int32_t group_of_a(const Tile& tile) {

@@ -19,9 +19,6 @@ public:
 
     DG_DEVICE explicit IssueOrder(int32_t warpgroup)
         : own_(kFirst + warpgroup), next_(warpgroup == c.sm90.math_warpgroups - 1 ? kFirst : own_ + 1) {
-        // Or ptxas makes them, and moves them into uniform registers, in each round, before the issue.
-        ptx::forget(own_);
-        ptx::forget(next_);
         if (next_ == kFirst) pass();  // the first one may begin
     }
 

@@ -16,11 +16,8 @@ public:
     static constexpr int32_t kSubtiles = warpgroup_rows(c) / kWgmmaRows;
     using Totals = Accumulators<c>[kSubtiles];
 
-    DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup, const GemmParams& params)
-        : smem_(smem),
-          order_(warpgroup),
-          first_row_(first_row(c, warpgroup)),
-          k_blocks_(Rasterizer<c>(params).k_blocks) {
+    DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup)
+        : smem_(smem), order_(warpgroup), first_row_(first_row(c, warpgroup)) {
         // A stage belongs to one turn: who waits for its next phase has seen the one before. (Otherwise a barrier whose
         // earlier phase is still open, copies being late, looks as if the awaited one were over.)
         static_assert(c.stages % c.sm90.k_warpgroups == 0);
@@ -39,12 +36,12 @@ public:
         // The place in the ring, and the descriptors made of it, belong in uniform registers. Where ptxas is not sure
         // that all lanes count alike, as behind a scheduler that loads, it moves each of them there (R2UR) while wgmma
         // waits for it. tests/kernels/test_every_kernel.py looks for such moves.
-        int32_t k_blocks = counts_by_argument(c) ? k_blocks_ : tile.k_blocks;
+        int32_t k_blocks = tile.k_blocks;
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
         if constexpr (c.sm90.k_warpgroups > 1)
             k_blocks = (k_blocks - turn_ + c.sm90.k_warpgroups - 1) / c.sm90.k_warpgroups;
         constexpr bool kSameForAll = has_fixed_extents(c.grouping) && !c.shares_last;  // a count of the argument's
-        constexpr bool kUniform = counts_by_argument(c) || (kSameForAll && (c.scaled() || c.cluster.k == 1));
+        constexpr bool kUniform = kSameForAll && (c.scaled() || c.cluster.k == 1);
         if constexpr (!kUniform) k_blocks = ptx::uniform(k_blocks);
         constexpr bool kEarly = c.scaled() && (stores_late(c) || !TileScheduler<c>::kPlaced);
         const auto begin = [&] {
@@ -91,9 +88,6 @@ private:
     /// 64 rows of a K block between the issue of their wgmma and the end of their promotion.
     struct Block {
         Accumulators<c> partial;
-        // Of 64 rows that warpgroups share by columns. Not in the first half of `partial`: of wgmma of two sizes into
-        // the same registers ptxas may make one after the other (C7511).
-        float half[c.skips_padding ? kAccumulators<c> / 2 : 1];
         Scales scales;
         int32_t stage;
     };
@@ -194,19 +188,15 @@ private:
 
     /// What a warpgroup works on of a tile with padding.
     enum class Share {
-        all,             // its 64 rows, or both times 64
-        one_and_a_half,  // its first 64, and half of the columns of 64 that it shares with the other warpgroup
-        one,             // its first 64
+        all,  // its 64 rows, or both times 64
+        one,  // its first 64
         none,
     };
 
     DG_DEVICE Share share(const Tile& tile) const {
         if constexpr (!c.skips_padding) return Share::all;
-        const int32_t wanted = ptx::uniform(wanted_rows(tile)) / kWgmmaRows;
-        return wanted == 4                      ? Share::all
-               : wanted == 3                    ? Share::one_and_a_half
-               : wanted == 2 || first_row_ == 0 ? Share::one
-                                                : Share::none;
+        const int32_t wanted = ptx::uniform(wanted_rows(tile));
+        return wanted > first_row_ + subtile_step(c) ? Share::all : wanted > first_row_ ? Share::one : Share::none;
     }
 
     /// The same with the issue at the end: a stage, and scales where they are few, are waited for in the shadow of the
@@ -224,8 +214,6 @@ private:
         } else {
             if (mine == Share::all)
                 promote_rest<Share::all>(block, total, k_blocks);
-            else if (mine == Share::one_and_a_half)
-                promote_rest<Share::one_and_a_half>(block, total, k_blocks);
             else if (mine == Share::one)
                 promote_rest<Share::one>(block, total, k_blocks);
             else
@@ -239,30 +227,20 @@ private:
     template <Share kShare>
     DG_DEVICE void promote_rest(Block& block, Totals& total, int32_t k_blocks) {
         if constexpr (kSubtiles > 1 && kShare != Share::one) {
-            // Rounds begin at a K block's second 64 rows: ptxas then needs 39 instructions fewer for one, of 236
-            // (docs/kernels.md, "Multiplying one K block").
-            promote_rows<kShare, 0>(block, total, true);
 #pragma unroll 1
             for (; k_blocks > 1; --k_blocks) {
-                promote_rows<kShare, 1>(block, total, true);
                 promote_rows<kShare, 0>(block, total, true);
+                promote_rows<kShare, 1>(block, total, true);
             }
+            promote_rows<kShare, 0>(block, total, true);
             promote_rows<kShare, 1>(block, total, false);
-        } else if constexpr (!is_m_grouped(c.grouping) || counts_by_argument(c)) {
+        } else {
 #pragma unroll 1
             for (; k_blocks > 1; --k_blocks) promote_rows<kShare, 0>(block, total, true);
             // Or the next place in the ring, with which both rounds begin, is computed before the question which of
             // them follows, and products of scales wait for registers that ptxas moves about (R2UR).
             ptx::forget(ring_.stage);
             promote_rows<kShare, 0>(block, total, false);
-        } else {
-#pragma unroll 1
-            for (;; --k_blocks) {
-                promote_rows<kShare, 0>(block, total, k_blocks > 1);
-                if (k_blocks == 1) break;
-            }
-            // Nothing is under way, but ptxas does not know: without this, it waits in each round.
-            finish_block<0>(block.partial);
         }
     }
 
@@ -272,7 +250,6 @@ private:
     DG_DEVICE void promote_rows(Block& block, Totals& total, bool more_blocks) {
         constexpr bool kFactors = Scales::kColsUniform, kScalesAhead = kFactors || c.sm90.wgmma_products;
         constexpr int32_t kNext = kShare == Share::one ? 0 : (kSubtile + 1) % kSubtiles;
-        constexpr bool kHalf = kShare == Share::one_and_a_half;
         static_assert(!frees_early(c) || kFactors, "scales that are read while promoting are in the stage");
         const int32_t stage = ring_.stage;
         const bool more = kNext > 0 || more_blocks;
@@ -282,40 +259,22 @@ private:
             advance();
             if (more) wait_full();
         }
-        const int32_t next_row = (kHalf && kNext > 0 ? 0 : first_row_) + kNext * subtile_step(c);
-        if (kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
+        if (kScalesAhead && more) load_scales(block, kNext);
         if (more) order_.wait();
-        if constexpr (kHalf && kSubtile > 0) {
-            finish_block<0>(block.half);
-            if (frees_early(c) && kNext == 0) release(stage);
-            factors.promote(total[kSubtile], block.half);
-        } else {
-            finish_block<0>(block.partial);
-            if (frees_early(c) && kNext == 0) release(stage);
-            if constexpr (kFactors)
-                factors.promote(total[kSubtile], block.partial);
-            else
-                block.scales.promote(total[kSubtile], block.partial);
-        }
-        if (!kScalesAhead && more) block.scales.load(smem_, ring_.stage, next_row);
-        if constexpr (kHalf && kNext > 0)
-            multiply_half(block.half, next_row);
-        else if (more)
-            multiply(block, kNext);
+        finish_block<0>(block.partial);
+        if (frees_early(c) && kNext == 0) release(stage);
+        if constexpr (kFactors)
+            factors.promote(total[kSubtile], block.partial);
+        else
+            block.scales.promote(total[kSubtile], block.partial);
+        if (!kScalesAhead && more) load_scales(block, kNext);
+        if (more) multiply(block, kNext);
         if constexpr (!frees_early(c) && kNext == 0) {
             // Behind the last block no wgmma waits for scales that were read while promoting: the last ones are in
             // this sum.
             const float last = scales_stay_in_smem(c) ? total[kSubtile][kAccumulators<c> - 1] : 0.0f;
             release(stage, __float_as_uint(last));
         }
-    }
-
-    /// This warpgroup's half of the columns, of 64 rows that both work on.
-    DG_DEVICE void multiply_half(float (&partial)[kAccumulators<c> / 2], int32_t row) const {
-        constexpr int32_t kCols = c.tile.cols / 2, kRowBytes = row_bytes(c, c.rows_operand()),
-                          kColBytes = row_bytes(c, c.cols_operand());
-        multiply_block<c, kCols>(partial, smem_.rows(ring_.stage) + row * kRowBytes,
-                                 smem_.cols(ring_.stage) + first_row_ / kWgmmaRows * (kCols * kColBytes), false);
     }
 
     /// Each stage is let go when it has come. The first one's wgmma are under way, and its scales, which nobody wants,
@@ -376,7 +335,7 @@ private:
     IssueOrder<c> order_;
     ClusterPosition<c> position_;
     Ring<c.stages> ring_;
-    int32_t first_row_, k_blocks_;
+    int32_t first_row_;
     int32_t turn_ = 0;  // among the warpgroups that share its rows
 };
 

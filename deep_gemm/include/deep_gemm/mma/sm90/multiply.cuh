@@ -18,8 +18,9 @@ DG_DEVICE uint64_t operand_descriptor(uint32_t address) {
 }
 
 /// The wgmma of a pair of elements: a line for each of Hopper's rows of the pair table (csrc/config/pairs.hpp).
-template <GemmConfig c, int32_t kCols, typename Sum>
-DG_DEVICE void issue_wgmma(Sum* d, uint64_t rows, uint64_t cols, bool accumulate) {
+template <GemmConfig c>
+DG_DEVICE void issue_wgmma(Accumulators<c>& d, uint64_t rows, uint64_t cols, bool accumulate) {
+    constexpr int32_t kCols = c.tile.cols;
     using Wgmma = ptx::Wgmma<kCols>;
     constexpr bool kMnMajorRows = c.rows_operand().mn_major(), kMnMajorCols = c.cols_operand().mn_major();
     if constexpr (multiplies(c, Element::e4m3, Element::e4m3))
@@ -34,14 +35,15 @@ DG_DEVICE void issue_wgmma(Sum* d, uint64_t rows, uint64_t cols, bool accumulate
         static_assert(kCols == 0, "no wgmma multiplies these elements");
 }
 
-/// Issue the wgmma of one K block: 64 rows x kCols, four steps of 32 bytes. The first clears unless `accumulate`.
-template <GemmConfig c, int32_t kCols = c.tile.cols, typename Sum>
-DG_DEVICE void multiply_block(Sum (&d)[Fragment16x8::registers(kCols)], uint32_t rows, uint32_t cols, bool accumulate) {
+/// Issue the wgmma of one K block: 64 rows x the tile's columns, four steps of 32 bytes. The first clears unless
+/// `accumulate`.
+template <GemmConfig c>
+DG_DEVICE void multiply_block(Accumulators<c>& d, uint32_t rows, uint32_t cols, bool accumulate) {
     constexpr bool kMnMajorRows = c.rows_operand().mn_major(), kMnMajorCols = c.cols_operand().mn_major();
     const uint64_t rows_descriptor = operand_descriptor<kMnMajorRows>(rows),
                    cols_descriptor = operand_descriptor<kMnMajorCols>(cols);
 #pragma unroll
-    for (int32_t i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
     ptx::wgmma_fence();
 #pragma unroll
     for (int32_t step = 0; step < kSwizzleBytes / 32; ++step) {
@@ -49,11 +51,11 @@ DG_DEVICE void multiply_block(Sum (&d)[Fragment16x8::registers(kCols)], uint32_t
         constexpr int32_t kAlongSpan = 32 >> 4, kAlongLines = 16 * kSwizzleBytes >> 4;
         const uint64_t rows_step = rows_descriptor + step * (kMnMajorRows ? kAlongLines : kAlongSpan),
                        cols_step = cols_descriptor + step * (kMnMajorCols ? kAlongLines : kAlongSpan);
-        issue_wgmma<c, kCols>(d, rows_step, cols_step, accumulate || step);
+        issue_wgmma<c>(d, rows_step, cols_step, accumulate || step);
     }
     ptx::wgmma_commit();
 #pragma unroll
-    for (int32_t i = 0; i < kCols / 2; ++i) ptx::pin(d[i]);
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.

@@ -17,12 +17,10 @@ template <GemmConfig c, int32_t kRuns>
 struct RunFactors {
     float of[2][kRuns];
 
-    /// total += partial * scales, of the first kCount accumulators.
-    template <int32_t kCount>
-    DG_DEVICE void promote(Accumulators<c>& total, const float (&partial)[kCount]) const {
-        static_assert(kCount == kAccumulators<c> || kRuns == 1, "other columns have other scales");
+    /// total += partial * scales.
+    DG_DEVICE void promote(Accumulators<c>& total, const Accumulators<c>& partial) const {
 #pragma unroll
-        for (int32_t i = 0; i < kCount; ++i) {
+        for (int32_t i = 0; i < kAccumulators<c>; ++i) {
             const int32_t run = Fragment16x8::col_step(i) / (c.tile.cols / kRuns);
             total[i] = __fmaf_rn(partial[i], of[Fragment16x8::half(i)][run], total[i]);
         }
