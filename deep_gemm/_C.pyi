@@ -280,10 +280,10 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, 
     "batch_sum" (groups are parts, and k is the sum of theirs).
 
     Fields: m, n, k, num_sms; groups, alignment, expected_m, per_row_b, mn_major_a and mn_major_b (of 16 bits), add_c,
-    in_place, group_maps, head_left, head_skipped, head_right, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the default of the calls). Elements by
-    name: of operands (bf16, fp16, s8; FP8 otherwise) and of D (fp32_output, fp16_output, s32_output of s8 without
-    scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or fp32_bias. A config instead of the
-    selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
+    in_place, group_maps, head_left, head_skipped, head_right, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the
+    default of the calls). Elements by name: of operands (bf16, fp16, s8; FP8 otherwise) and of D (fp32_output,
+    fp16_output, s32_output of s8 without scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or
+    fp32_bias. A config instead of the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
     cluster_k, turns.
     """
 

@@ -144,6 +144,37 @@ def run_k_grouped(case: Case, device: torch.device, m: int, n: int, generator: t
         check(case, d.tensor[group], *problem.expected(group), None if c is None else c[group])
 
 
+def run_batched(case: Case, device: torch.device, m: int, n: int, k: int, generator: torch.Generator) -> None:
+    """Heads of all tokens: D's rows of one head lie between those of the others."""
+    problem = Problem()
+    for _ in range(3):
+        problem.a.append(quantised(case.pair.a, case.scaling_a, m, k, generator))
+        problem.b.append(quantised(case.pair.b, case.scaling_b, n, k, generator))
+    d, c, given = output(case, (m, 3, n), device, generator)
+    a, b = stacked(problem.a, device), stacked(problem.b, device)
+    if case.scaling_b is None:
+        deep_gemm.einsum("bhr,hdr->bhd", a.transpose(0, 1), b, d.tensor, given)
+    else:
+        tokens = tuple(part.transpose(0, 1) for part in a)
+        recipe = (case.scaling_a.rows, case.scaling_b.rows, case.scaling_b.k)
+        deep_gemm.fp8_einsum("bhr,hdr->bhd", tokens, b, d.tensor, given, recipe)
+    d.check()
+    for head in range(3):
+        check(case, d.tensor[:, head], *problem.expected(head), None if c is None else c[:, head])
+
+
+def run_batch_sum(case: Case, device: torch.device, m: int, n: int, k: int, generator: torch.Generator) -> None:
+    problem = Problem()
+    for _ in range(3):
+        problem.a.append(quantised(case.pair.a, case.scaling_a, m, k, generator))
+        problem.b.append(quantised(case.pair.b, case.scaling_b, n, k, generator))
+    d, c, given = output(case, (m, n), device, generator)
+    deep_gemm.einsum("bmk,bnk->mn", stacked(problem.a, device), stacked(problem.b, device), d.tensor, given)
+    d.check()
+    parts = [problem.expected(group) for group in range(3)]
+    check(case, d.tensor, sum(part[0] for part in parts), sum(part[1] for part in parts), c)
+
+
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("size", [(1, 136, 272), (7, 24, 640), (129, 280, 144)], ids=str)
@@ -155,6 +186,10 @@ def test_what_the_pair_table_has_is_multiplied(device, case, size) -> None:
         run_dense(case, device, m, n, k, generator)
     elif case.grouping == "masked":
         run_masked(case, device, n, k, generator)
+    elif case.grouping == "batched":
+        run_batched(case, device, m, n, k, generator)
+    elif case.grouping == "batch_sum":
+        run_batch_sum(case, device, m, n, k, generator)
     elif case.grouping == "k_contiguous":
         run_k_grouped(case, device, m, n, generator)
     else:

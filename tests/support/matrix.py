@@ -30,6 +30,7 @@ FAMILIES = {"bf16": "bf16", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
 # The simulator as each architecture.
 TARGETS = {"sm90": "sm_90a"}
 ALIGNMENT = 128  # of experts' rows
+ADDED_TO = ("dense", "batched", "batch_sum", "k_contiguous")  # groupings that take C
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def cases() -> Iterator[Case]:
         for grouping, (a, b), output in product(pair.groupings, list(scalings), pair.outputs):
             if output == "s32":
                 a = b = None  # the sum itself
-            for added in ("nothing", "c", "d") if grouping in ("dense", "batched", "k_contiguous") else ("nothing",):
+            for added in ("nothing", "c", "d") if grouping in ADDED_TO else ("nothing",):
                 if grouping == "k_contiguous" and b is not None and b.rows != 1:
                     continue  # both operands of K groups have a scale for each row
                 yield Case(pair, grouping, a, b, output, added)
