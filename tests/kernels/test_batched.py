@@ -21,7 +21,7 @@ each_form = pytest.mark.parametrize("expr", FORMS)
 
 
 class TestBf16:
-    @pytest.mark.sampled(12)
+    @pytest.mark.sampled(6)
     @each_form
     @pytest.mark.parametrize("sizes", [*SIZES, (2, 5, 9, 7)], ids=str)
     @pytest.mark.parametrize("dtype", DTYPES)
@@ -93,7 +93,7 @@ class TestBf16:
 
 
 class TestFp8:
-    @pytest.mark.sampled(12)
+    @pytest.mark.sampled(6)
     @each_form
     @pytest.mark.parametrize("sizes", SIZES, ids=str)
     @pytest.mark.parametrize("per_row_b", [False, True], ids=["blocks", "rows"])
@@ -135,7 +135,7 @@ class TestSum:
     def check(self, d, a, b, c=None) -> None:
         assert_matches(d, sum_of_products(a, b, c), tolerances=BF16_TOLERANCES)
 
-    @pytest.mark.sampled(12)
+    @pytest.mark.sampled(6)
     @pytest.mark.parametrize("sizes", [(1, 1, 8, 16), (3, 7, 24, 40), (129, 16, 24, 64), (20, 129, 100, 72)], ids=str)
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("added", [None, "apart", "in place"])
