@@ -30,8 +30,7 @@ bool fp8_gemm_in_heads(TensorView a, TensorView sfa, TensorView b, TensorView sf
     const HeadSplits heads = check_head_splits(splits);
     const CallKey key(Grouping::dense, a, sfa, b, sfb, d, rows.a, rows.b, compiled_dims, heads.left, heads.skipped,
                       heads.right);
-    return run_gemm(key,
-                    [&] { return check_dense({a, &sfa}, {b, &sfb}, d, {}, rows, compiled_dims, {}, heads); });
+    return run_gemm(key, [&] { return check_dense({a, &sfa}, {b, &sfb}, d, {}, rows, compiled_dims, {}, heads); });
 }
 
 bool bf16_gemm(TensorView a, TensorView b, TensorView d, Optional<TensorView> c, int64_t layout) {

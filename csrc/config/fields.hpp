@@ -97,9 +97,8 @@ template <>
 inline constexpr auto kFieldsOf<Operand> = std::tuple{
     Field{"element", &Operand::element}, Field{"major", &Operand::major}, Field{"scaling", &Operand::scaling}};
 template <>
-inline constexpr auto kFieldsOf<HeadSplits> = std::tuple{Field{"left", &HeadSplits::left},
-                                                         Field{"skipped", &HeadSplits::skipped},
-                                                         Field{"right", &HeadSplits::right}};
+inline constexpr auto kFieldsOf<HeadSplits> = std::tuple{
+    Field{"left", &HeadSplits::left}, Field{"skipped", &HeadSplits::skipped}, Field{"right", &HeadSplits::right}};
 template <>
 inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
     Field{"grouping", &GemmTask::grouping},   Field{"a", &GemmTask::a, true},   Field{"b", &GemmTask::b, true},

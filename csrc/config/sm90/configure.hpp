@@ -40,8 +40,8 @@ inline bool fits_chunks(const HeadSplits& heads, Element output) {
 
 /// FP32 of M groups is written row by row, so that a masked D keeps what is behind its groups' rows.
 inline StoreKind store_kind(const Problem& p) {
-    const bool staged = p.aligned_store && fits_chunks(p.heads, p.output) &&
-                        (p.output == Element::bf16 || !is_m_grouped(p.grouping));
+    const bool staged =
+        p.aligned_store && fits_chunks(p.heads, p.output) && (p.output == Element::bf16 || !is_m_grouped(p.grouping));
     if (adds_in_place(p)) return staged ? StoreKind::tma_add : StoreKind::direct_add;
     return staged ? StoreKind::tma : StoreKind::direct;
 }
