@@ -146,7 +146,7 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "scales of a per block": (
         lambda x: replace_a(x, scales=x.a.scales[:1]),
         ValueError,
-        r"a's scales must be \[40, 2\].*one float32 per 1 row and 128 of K.*\[1, 2\]",
+        r"a's scales must be \[40, 2\].*one float32 per row and 128 of K.*\[1, 2\]",
     ),
     "scales of b per row": (
         lambda x: replace_b(x, scales=torch.ones((N, 2), device=x.d.device)),
@@ -217,7 +217,7 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "recipe for blocks of a": (
         lambda x: (x.more.update(recipe=(128, 128, 128)), replace_a(x, scales=x.a.scales[:1])),
         ValueError,
-        r"a's scales must be per row on SM90",
+        r"a's scales must be one float32 per row and 128 of K, not one float32 per 128 rows",
     ),
     "recipe twice": (
         lambda x: x.more.update(recipe=(1, 128, 128), recipe_a=(1, 128), recipe_b=(128, 128)),

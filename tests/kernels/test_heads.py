@@ -40,7 +40,7 @@ class Case:
         assert_matches(written, product_nt(self.a, self.b))
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("splits", SPLITS, ids=str)
 @pytest.mark.parametrize("m", [1, 7, 129])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

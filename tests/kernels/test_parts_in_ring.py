@@ -17,7 +17,7 @@ import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._targets import HOPPER_SMS
 
-CONFIGS = [(False, 64, 2), (False, 96, 2), (False, 128, 2), (False, 64, 3), (True, 64, 3), (True, 128, 2)]
+CONFIGS = [(False, 64, 2), (False, 96, 2), (False, 128, 2), (True, 128, 2)]
 N = 136
 
 
