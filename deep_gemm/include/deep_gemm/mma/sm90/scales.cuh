@@ -4,6 +4,7 @@
 // on its own and promoted: total += partial * row_scale * col_scale in FP32.
 #pragma once
 
+#include <deep_gemm/arch/sm90_hints.cuh>
 #include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/mma/sm90/scale_products.cuh>
@@ -50,9 +51,7 @@ struct BlockScales {
             const int32_t run = first_row / scale_run(c.tile.rows);
             row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
         } else {
-            // The address is made anew for each K block: three warpgroups are slower with it in a register
-            // (docs/performance.md; why is not known).
-            if constexpr (c.scaled() && !c.sm90.look_ahead && !overlaps_blocks(c)) ptx::forget(first_row);
+            if constexpr (compiler_hints(c).forgets_row) ptx::forget(first_row);
             const uint32_t mine =
                 smem.row_scales(stage) + (first_row + Fragment16x8::warp_row(warp) + Fragment16x8::row(lane)) * 4;
             row[0] = ptx::load_shared(mine);

@@ -1,0 +1,125 @@
+// The ring's stages as one math warpgroup goes through them: what all ways through a tile's K blocks share
+// (mainloop.cuh).
+#pragma once
+
+#include <deep_gemm/mma/sm90/issue_order.cuh>
+#include <deep_gemm/mma/sm90/multiply.cuh>
+#include <deep_gemm/mma/sm90/scales.cuh>
+#include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/tile/ring.cuh>
+
+namespace deep_gemm {
+
+/// Of 64 rows each.
+template <GemmConfig c>
+inline constexpr int32_t kSubtiles = warpgroup_rows(c) / kWgmmaRows;
+
+/// The sums of a warpgroup's rows.
+template <GemmConfig c>
+using Totals = Accumulators<c>[kSubtiles<c>];
+
+/// 64 rows of a K block between the issue of their wgmma and the end of their promotion.
+template <GemmConfig c>
+struct Block {
+    Accumulators<c> partial;
+    typename SelectScales<c>::Type scales;
+    int32_t stage;
+};
+
+template <GemmConfig c>
+class Stages {
+public:
+    DG_DEVICE Stages(const Smem<c>& smem, int32_t warpgroup)
+        : smem_(smem), order_(warpgroup), first_row_(first_row(c, warpgroup)) {
+        // A stage belongs to one turn: who waits for its next phase has seen the one before. (Otherwise a barrier whose
+        // earlier phase is still open, copies being late, looks as if the awaited one were over.)
+        static_assert(c.stages % c.sm90.k_warpgroups == 0);
+        if constexpr (c.sm90.k_warpgroups > 1) ring_.advance(warpgroup / row_warpgroups(c));
+    }
+
+    /// This warpgroup's first row in the tile.
+    DG_DEVICE int32_t first_row_in_tile() const { return first_row_; }
+
+    DG_DEVICE int32_t current() const { return ring_.stage; }
+
+    /// To this warpgroup's next K block.
+    DG_DEVICE void advance() {
+        if constexpr (c.sm90.k_warpgroups == 1)
+            ring_.advance();
+        else
+            ring_.advance(c.sm90.k_warpgroups);
+    }
+
+    DG_DEVICE void wait_full() const { ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase); }
+
+    /// Until it is this warpgroup's turn to issue.
+    DG_DEVICE void wait_for_order() const { order_.wait(); }
+
+    /// After the last tile.
+    DG_DEVICE void end() const { order_.end(); }
+
+    /// The place in the ring is to be computed after this.
+    DG_DEVICE void forget_stage() { ptx::forget(ring_.stage); }
+
+    /// This warp's turn with a stage is over: tell every CTA that may copy into it.
+    ///
+    /// All that the warp has loaded from the stage must have come. The hardware does not order loads and the arrival:
+    /// behind loads of other warps (of C, say) one may take so long that the copy engine replaces what it is to read
+    /// (docs/kernels.md). `read` is of loads that may still be under way; those from before wgmma that
+    /// are over are not. tests/kernels/test_every_kernel.py looks for arrivals that come too early.
+    DG_DEVICE void release(int32_t stage, uint32_t read = 0) const {
+        const uint32_t barrier = ptx::when_loaded(smem_.empty(stage), read);
+        const int32_t lane = threadIdx.x % 32;
+        __syncwarp();
+        if constexpr (!c.multicasts()) {
+            if (lane == 0) ptx::barrier_arrive(barrier);
+        } else {
+            if (lane < position_.kSources) ptx::barrier_arrive_remote(barrier, position_.source_rank(lane));
+        }
+    }
+
+    DG_DEVICE void load_scales(Block<c>& block, int32_t subtile) const {
+        block.scales.load(smem_, ring_.stage, first_row_ + subtile * subtile_step(c));
+    }
+
+    /// Issue the wgmma of 64 rows, into sums of this block alone, and let others issue theirs.
+    DG_DEVICE void multiply(Block<c>& block, int32_t subtile) const {
+        block.stage = ring_.stage;
+        multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
+        order_.pass();
+        if constexpr (c.sm90.wgmma_products) block.scales.multiply(smem_, ring_.stage);
+    }
+
+    /// The same, into sums over all stages.
+    DG_DEVICE void multiply_into(Accumulators<c>& total, int32_t subtile) const {
+        multiply_block<c>(total, rows(subtile), smem_.cols(ring_.stage), true);
+    }
+
+    DG_DEVICE void start(Block<c>& block) const {
+        load_scales(block, 0);
+        order_.wait();
+        multiply(block, 0);
+    }
+
+private:
+    DG_DEVICE uint32_t rows(int32_t subtile) const {
+        return smem_.rows(ring_.stage) + (first_row_ + subtile * subtile_step(c)) * row_bytes(c, c.rows_operand());
+    }
+
+    Smem<c> smem_;
+    IssueOrder<c> order_;
+    ClusterPosition<c> position_;
+    Ring<c.stages> ring_;
+    int32_t first_row_;
+};
+
+/// All but the last kPending blocks are done; this is the oldest: let its stage go and promote it.
+template <int32_t kPending, GemmConfig c>
+DG_DEVICE void finish(const Stages<c>& stages, Block<c>& block, Accumulators<c>& total) {
+    finish_block<kPending>(block.partial);
+    stages.release(block.stage);
+    block.scales.promote(total, block.partial);
+}
+
+}  // namespace deep_gemm
