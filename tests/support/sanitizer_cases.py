@@ -35,6 +35,7 @@ import torch
 from candidates import candidates, forced, forced_tile, grouped_candidates, straight
 from grouped_inputs import contiguous, masked
 from inputs import Operand, random_blocks, random_rows, random_values, with_row_padding
+from products import PRODUCTS, make
 from reference import assert_matches, product_nt
 
 import deep_gemm
@@ -243,8 +244,25 @@ def scale_layouts() -> None:
     print("scale layouts")
 
 
+def every_call() -> None:
+    """A small call of every public product."""
+    for name in PRODUCTS:
+        call = make(name)
+        arguments = {
+            key: tuple(part.to(DEVICE) for part in value)
+            if isinstance(value, tuple) and isinstance(value[0], torch.Tensor)
+            else value.to(DEVICE)
+            if isinstance(value, torch.Tensor)
+            else value
+            for key, value in call.arguments.items()
+        }
+        call.function(**arguments)
+        print(name)
+
+
 if __name__ == "__main__":
     every = (
+        every_call,
         dense,
         layouts,
         weight_gradient,
