@@ -18,7 +18,7 @@ struct Tiling {
     bool swap_ab = false;
     int32_t tile_rows = 0, tile_cols = 0;
     ClusterShape cluster = {};
-    int32_t turns = 1;  // GemmConfig::k_warpgroups
+    int32_t turns = 1;  // SplitK::warpgroups
 };
 template <>
 inline constexpr auto kFieldsOf<Tiling> = std::tuple{

@@ -106,14 +106,20 @@ inline constexpr auto kFieldsOf<GemmTask> = std::tuple{
     Field{"shape", &GemmTask::shape},         Field{"heads", &GemmTask::heads},
 };
 template <>
+inline constexpr auto kFieldsOf<SplitK> =
+    std::tuple{Field{"warpgroups", &SplitK::warpgroups}, Field{"last_tiles", &SplitK::last_tiles},
+               Field{"parts_in_ring", &SplitK::parts_in_ring}};
+template <>
+inline constexpr auto kFieldsOf<StorePlan> =
+    std::tuple{Field{"kind", &StorePlan::kind}, Field{"buffers", &StorePlan::buffers}};
+template <>
 inline constexpr auto kFieldsOf<TilePlan> = std::tuple{
     Field{"swap_ab", &TilePlan::swap_ab},
     Field{"tile", &TilePlan::tile, true},
     Field{"cluster", &TilePlan::cluster, true},
-    Field{"shares_last", &TilePlan::shares_last},
+    Field{"split_k", &TilePlan::split_k},
     Field{"stages", &TilePlan::stages, true},
     Field{"store", &TilePlan::store},
-    Field{"store_buffers", &TilePlan::store_buffers},
     Field{"stream_b", &TilePlan::stream_b, true},
     Field{"tensor_core_percent", &TilePlan::tensor_core_percent},
     Field{"group_capacity", &TilePlan::group_capacity},
@@ -122,8 +128,8 @@ inline constexpr auto kFieldsOf<TilePlan> = std::tuple{
 };
 template <>
 inline constexpr auto kFieldsOf<sm90::Schedule> = std::tuple{
-    Field{"math_warpgroups", &sm90::Schedule::math_warpgroups}, Field{"k_warpgroups", &sm90::Schedule::k_warpgroups},
-    Field{"parts_in_ring", &sm90::Schedule::parts_in_ring},     Field{"look_ahead", &sm90::Schedule::look_ahead},
+    Field{"math_warpgroups", &sm90::Schedule::math_warpgroups},
+    Field{"look_ahead", &sm90::Schedule::look_ahead},
     Field{"wgmma_products", &sm90::Schedule::wgmma_products},
 };
 

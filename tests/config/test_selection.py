@@ -344,7 +344,7 @@ class TestKernelOfAConfig:
     def test_is_that_config(self) -> None:
         text = str(C.problem_kernel("dense", SIZES | {"tile_rows": 64, "tile_cols": 80, "turns": 2})["text"])
         assert ".tile = {.rows = 64, .cols = 80, .k = 128}" in text
-        assert ".k_warpgroups = 2" in text
+        assert ".warpgroups = 2" in text
 
     @pytest.mark.parametrize(
         ("fields", "rows", "cols", "ahead"),

@@ -46,7 +46,7 @@ def config_of(text: str) -> str:
 def facts_of(text: str) -> set[tuple[str, str]]:
     """Every pair of facts that may decide registers and instructions together."""
     config = config_of(text)
-    names = "grouping|output|cluster|shares_last|add_c|look_ahead|store|stream_b|group_maps"
+    names = "grouping|output|cluster|last_tiles|add_c|look_ahead|kind|stream_b|group_maps"
     facts = re.findall(rf"\.(?:{names}) = (?:{{.*?}}|[\w:]+)", config)
     facts += [re.search(rf"\.{operand} = {{.*?}}}}", config)[0] for operand in "ab"]
     facts.append(re.search(r"swap_ab = \w+, .tile = {.*?}", config)[0])

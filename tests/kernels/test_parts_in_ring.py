@@ -47,7 +47,7 @@ def test_bf16(device, swapped, cols, turns) -> None:
     bf16_inputs.matches(out.tensor, a, b)
 
 
-MEETING = "if constexpr (c.sm90.parts_in_ring) ptx::named_barrier_wait(kRingDone, c.sm90.math_warpgroups * 128);"
+MEETING = "if constexpr (c.split_k.parts_in_ring) ptx::named_barrier_wait(kRingDone, c.sm90.math_warpgroups * 128);"
 CALL = """
 import deep_gemm
 from deep_gemm import simulator

@@ -52,7 +52,7 @@ def four_sms(device: torch.device) -> Iterator[None]:
 
 def shares(swapped: bool, rows: int, cols: int, m: int, n: int, k: int, **more: int) -> bool:
     config = {"swap_ab": int(swapped), "tile_rows": rows, "tile_cols": cols, "cluster_k": 2, "num_sms": 4}
-    return ".shares_last = true" in C.problem_kernel("dense", {"m": m, "n": n, "k": k, **config, **more})["text"]
+    return ".last_tiles = true" in C.problem_kernel("dense", {"m": m, "n": n, "k": k, **config, **more})["text"]
 
 
 def check(device: torch.device, m: int, n: int, k: int, *tile, cluster: tuple[int, int, int] = PAIR) -> None:
@@ -167,7 +167,7 @@ def test_which_problems_share() -> None:
     assert pairs[False, 192, 128] == "no last tiles that pairs could share"  # 352: two waves, and 88
     text = C.problem_kernel("dense", {"m": 384, "n": 3584, "k": 18944, "num_sms": HOPPER_SMS})["text"]
     assert ".rows = 128, .cols = 192" in text  # 57 tiles: the largest share them all
-    assert ".shares_last = true" in text
+    assert ".last_tiles = true" in text
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)

@@ -48,7 +48,7 @@ inline StoreKind store_kind(const Problem& p) {
 
 /// Whether pairs split K of the last tiles only.
 inline bool shares_last(const Problem& p, const GemmConfig& c) {
-    return c.grouping == Grouping::dense && c.cluster.k == 2 && c.sm90.k_warpgroups == 1 &&
+    return c.grouping == Grouping::dense && c.cluster.k == 2 && c.split_k.warpgroups == 1 &&
            (tile_count(p, c) * c.cluster.k > resident_ctas(p.num_sms, c.cluster.size()) || shares_only(c.tile));
 }
 
@@ -66,14 +66,15 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                  {.swap_ab = tiling.swap_ab,
                   .tile = tile,
                   .cluster = tiling.cluster,
+                  .split_k = {.warpgroups = tiling.turns},
                   .stages = 0,
-                  .store = store_kind(p),
+                  .store = {.kind = store_kind(p)},
                   .tensor_core_percent = p.tensor_core_percent,
                   .group_maps = p.group_maps != 0},
                  Arch::sm90,
-                 {.math_warpgroups = row_warpgroups(tile) * tiling.turns, .k_warpgroups = tiling.turns}};
+                 {.math_warpgroups = row_warpgroups(tile) * tiling.turns}};
     c.group_capacity = group_capacity(p, c);
-    c.shares_last = shares_last(p, c);
+    c.split_k.last_tiles = shares_last(p, c);
     c.sm90.wgmma_products = multiplies_scales(p, c);
     c.sm90.look_ahead = looks_ahead(c);
     c.skips_padding = skips_padding(c);

@@ -93,12 +93,12 @@ struct CostModel : CostConstants {
                              : c.sm90.look_ahead               ? ahead_cycles
                                                                : chain_cycles;
         const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits);
-        const int32_t held = c.sm90.k_warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
+        const int32_t held = c.split_k.warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
-        const double hidden = c.sm90.k_warpgroups > 1 ? hidden_cycles : 0;
+        const double hidden = c.split_k.warpgroups > 1 ? hidden_cycles : 0;
         const double pair = !c.multicasts() ? 0 : subtiles > 1 ? multicast_tall_cycles : multicast_cycles;
-        return norm(block_norm, {tensor, smem, l2, chain / c.sm90.k_warpgroups, late}) - hidden + pair +
-               (c.skips_padding ? padding_cycles : 0) + (c.shares_last ? shared_cycles : 0);
+        return norm(block_norm, {tensor, smem, l2, chain / c.split_k.warpgroups, late}) - hidden + pair +
+               (c.skips_padding ? padding_cycles : 0) + (c.split_k.last_tiles ? shared_cycles : 0);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
@@ -116,8 +116,8 @@ struct CostModel : CostConstants {
         }
         const double tiles = blocks.mean * ceil_div(p.n, tile_n);
         const double walks = tiles / (num_ctas / c.tile_ctas());  // tiles of a CTA
-        const double waves =
-            wanted * (c.shares_last ? std::floor(walks) + 1.0 / c.cluster.k : expected_waves(walks, blocks.scatter));
+        const double waves = wanted * (c.split_k.last_tiles ? std::floor(walks) + 1.0 / c.cluster.k
+                                                            : expected_waves(walks, blocks.scatter));
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.k_ctas());
         const double elements = static_cast<double>(c.tile.rows) * c.tile.cols;
         const double pair = c.multicasts() ? multicast_tile_cycles : 0;
@@ -137,13 +137,13 @@ struct CostModel : CostConstants {
                                   : has_store_warp(c) ? added_gb_per_s
                                                       : added_unfetched_gb_per_s,
                      added_us = added / added_rate / 1e3;
-        const double idle = 1 - walks / (c.shares_last ? waves : std::ceil(walks)) * num_ctas / p.num_sms;
+        const double idle = 1 - walks / (c.split_k.last_tiles ? waves : std::ceil(walks)) * num_ctas / p.num_sms;
         const double memory_us = read_us + std::max(0.0, read_us - idle_from_us) * idle *
                                                (added > 0                       ? 0
                                                 : has_fixed_extents(c.grouping) ? idle_memory
                                                                                 : idle_group_memory);
         const double split = (c.k_ctas() > 1 ? split_us + part_us * (c.k_ctas() - 2) : 0) +
-                             (c.shares_last ? shared_us : 0) + turn_us * (c.sm90.k_warpgroups - 1) +
+                             (c.split_k.last_tiles ? shared_us : 0) + turn_us * (c.split_k.warpgroups - 1) +
                              split_us_per_element * elements * (1 - 1.0 / k_parts(c));
         const double last_us = bytes_of(p.output, area) / last_gb_per_s / 1e3;
         const bool between = added > 0 && !c.scaled() && !has_store_warp(c) && walks > 1;  // tiles, nothing hides it

@@ -34,7 +34,7 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
     if (const std::optional<int32_t> every = ffma_yields(c)) choice.hint = jit::sm90::ffma_yields_line(*every);
     choice.lines_below_bytes = lines_below_bytes(c);
-    if (c.shares_last) {
+    if (c.split_k.last_tiles) {
         const int32_t tiles = dense_tiles(c, p.m, p.n);
         choice.first_shared = tiles - shared_tiles(c, tiles, candidate.num_ctas);
     }

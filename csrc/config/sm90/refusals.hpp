@@ -18,13 +18,14 @@ namespace deep_gemm::sm90 {
 inline bool spills(const GemmConfig& c) {
     const bool tall = warpgroup_rows(c) > kWgmmaRows, wide = tall && c.tile.cols >= 128;
     if (!c.scaled())
-        return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 || (tall && c.shares_last && c.tile.cols == 112);
+        return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
+               (tall && c.split_k.last_tiles && c.tile.cols == 112);
     if (tall && c.tile.cols > 64 && c.col_scales().per_row()) return true;
     if (wide && (bits(c.output) == 32 || !is_staged(c.store) || c.grouping == Grouping::m_psum)) return true;
     if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;
     if (c.grouping == Grouping::k_contiguous && bits(c.output) == 16 && row_warpgroups(c) == 3) return true;
     const int32_t accumulators = (warpgroup_rows(c) / kWgmmaRows + 1) * c.tile.cols / 2;
-    return c.add_c && c.store == StoreKind::direct && c.sm90.math_warpgroups > 1 &&
+    return c.add_c && c.store.kind == StoreKind::direct && c.sm90.math_warpgroups > 1 &&
            accumulators >= math_registers(c) - 64;
 }
 
@@ -63,16 +64,16 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     if ((c.rows_operand().mn_major() && c.tile.rows / c.cluster.cols % kMnBlock != 0) ||
         (c.cols_operand().mn_major() && c.tile.cols / c.cluster.rows % kMnBlock != 0))
         return "an MN-major operand is copied in blocks of 64";
-    if ((k_parts(c) > 1 || c.shares_last) && p.batch_invariant && c.sum() != Element::s32)
+    if ((k_parts(c) > 1 || c.split_k.last_tiles) && p.batch_invariant && c.sum() != Element::s32)
         return "a split K depends on M, and set_batch_invariant forbids that";
     if (only_tiles_with_products(p) && !c.sm90.wgmma_products)
         return "the tensor cores multiply scales, and set_batch_invariant asks for equal bits from all tiles";
     if (k_parts(c) > 1 && warpgroup_rows(c) > kWgmmaRows) return "a split K wants one accumulator a warpgroup";
     if (k_parts(c) > 1 && tiles * c.cluster.size() > resident_ctas(p.num_sms, c.cluster.size()))
         return "a split K wants all tiles at once";
-    if (c.shares_last && shared_tiles(c, tiles, resident_ctas(p.num_sms, c.cluster.size())) == 0)
+    if (c.split_k.last_tiles && shared_tiles(c, tiles, resident_ctas(p.num_sms, c.cluster.size())) == 0)
         return "no last tiles that pairs could share";
-    const int32_t parts = c.cluster.k * c.sm90.k_warpgroups;
+    const int32_t parts = c.cluster.k * c.split_k.warpgroups;
     if (parts > 1 && ceil_div(p.k, c.tile.k) < 3 * parts) return "less than three K blocks for each part of K";
     if (c.sm90.math_warpgroups > 3) return "more than three math warpgroups";
     return "";
@@ -81,7 +82,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
 /// Why its shared memory does not do.
 inline std::string_view smem_refusal(const GemmConfig& c) {
     if (c.stages < 2) return "fewer than two stages fit shared memory";
-    if (c.sm90.k_warpgroups > 1 && c.stages < 3 * c.sm90.k_warpgroups)
+    if (c.split_k.warpgroups > 1 && c.stages < 3 * c.split_k.warpgroups)
         return "fewer than three stages for each turn fit";
     return "";
 }
@@ -90,7 +91,7 @@ inline std::string_view smem_refusal(const GemmConfig& c) {
 inline std::string_view waste(const Problem& p, const GemmConfig& c) {
     const int32_t rows = c.swap_ab ? p.n : expected_group_rows(p);
     if (c.tile.rows >= 2 * align_up(rows, kWgmmaRows)) return "rows twice what the problem has";
-    if (c.store == StoreKind::tma_add && !c.swap_ab && c.tile.cols * sizeof(float) % kSwizzleBytes != 0)
+    if (c.store.kind == StoreKind::tma_add && !c.swap_ab && c.tile.cols * sizeof(float) % kSwizzleBytes != 0)
         return "every second tile would begin within a line of the D that it is added to";
     return "";
 }

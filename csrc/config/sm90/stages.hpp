@@ -32,7 +32,7 @@ inline bool wants_stage(const GemmConfig& c, double tiles_per_cta) {
 /// Whether parts of sums, and D, had better lie where stages were. `c` has the stages that fit beside them. Warpgroups
 /// that take turns hold two to six stages, and a ring that is not deep runs dry while weights come from memory. CTAs
 /// that split K would have to meet first (docs/performance.md).
-inline bool reuses_ring(const GemmConfig& c) { return c.sm90.k_warpgroups > 1 && c.cluster.k == 1 && c.stages <= 12; }
+inline bool reuses_ring(const GemmConfig& c) { return c.split_k.warpgroups > 1 && c.cluster.k == 1 && c.stages <= 12; }
 
 /// As many stages as shared memory holds, each turn having the same number; more than 16 buy nothing.
 inline int32_t most_stages(GemmConfig config) {
@@ -41,13 +41,13 @@ inline int32_t most_stages(GemmConfig config) {
     config.stages = 1;
     const int32_t of_each = plan_smem(config).bytes - without;
     const int32_t stages = std::clamp((kMaxSmemBytes - without) / of_each, 0, 16);
-    return stages - stages % config.sm90.k_warpgroups;
+    return stages - stages % config.split_k.warpgroups;
 }
 
 /// Fewer buffers for D, by halves, until the ring has so many stages; if need be, a single one.
 inline void trade_buffers(GemmConfig& c, int32_t stages) {
-    while (c.stages < stages && c.store_buffers > 1 && is_staged(c.store)) {
-        c.store_buffers = ceil_div(c.store_buffers, 2);
+    while (c.stages < stages && c.store.buffers > 1 && is_staged(c.store)) {
+        c.store.buffers = ceil_div(c.store.buffers, 2);
         c.stages = most_stages(c);
     }
 }
@@ -56,13 +56,13 @@ inline void trade_buffers(GemmConfig& c, int32_t stages) {
 /// while the next one is multiplied. Where that leaves few stages, fewer buffers, of which the later ones then wait,
 /// rather than a ring that runs dry; and where one stage more is worth it, if fewer buffers make room for it.
 inline void divide_smem(GemmConfig& c, double tiles_per_cta) {
-    c.store_buffers = store_chunks_per_tile(c);
+    c.store.buffers = store_chunks_per_tile(c);
     c.stages = most_stages(c);
     trade_buffers(c, least_stages(c, tiles_per_cta));
     if (reuses_ring(c)) {
         GemmConfig shared = c;
-        shared.sm90.parts_in_ring = true;
-        shared.store_buffers = store_chunks_per_tile(c);
+        shared.split_k.parts_in_ring = true;
+        shared.store.buffers = store_chunks_per_tile(c);
         shared.stages = most_stages(shared);
         if (shared.stages > c.stages && parts_fit_ring(shared)) c = shared;
     }

@@ -63,7 +63,7 @@ struct GemmParams {
     int32_t num_groups;
     FastDivisor strip_blocks;       // rasterisation: this many blocks of M are walked together, so that L2 holds them
     FastDivisor strip_tiles;        // and so many tiles that is, with all of N
-    int32_t first_shared;           // tile from which on pairs share them (GemmConfig::shares_last)
+    int32_t first_shared;           // tile from which on pairs share them (SplitK::last_tiles)
     uint8_t places[kMostClusters];  // has_places: of each cluster, the place in the walk
     int32_t likely_blocks;          // likely_k_blocks: blocks of M that a group has, as far as the host knows
     int32_t m_alignment;            // psum layout: groups start at multiples of it

@@ -14,7 +14,7 @@ struct TileShape {
 
 /// CTAs of a cluster. Those that differ in `rows` share the cols operand, those that differ in `cols` share the rows
 /// operand (both multicast), those that differ in `k` split K and add up through distributed shared memory: of every
-/// tile, or of the last ones (TilePlan::shares_last).
+/// tile, or of the last ones (SplitK::last_tiles).
 struct ClusterShape {
     int32_t rows = 1, cols = 1, k = 1;
     constexpr bool operator==(const ClusterShape&) const = default;
@@ -27,19 +27,37 @@ enum class StoreKind : int32_t {
     direct,      // registers to global memory: a D whose rows do not start at multiples of 16 bytes, and some FP32
     direct_add,  // the same, FP32 added to what D holds
 };
-constexpr bool is_staged(StoreKind store) { return store == StoreKind::tma || store == StoreKind::tma_add; }
-constexpr bool adds_to_memory(StoreKind store) { return store == StoreKind::tma_add || store == StoreKind::direct_add; }
+
+/// How K is split, beside the CTAs that ClusterShape has for it.
+struct SplitK {
+    int32_t warpgroups = 1;      // of a CTA, that take the K blocks of the same rows in turn, and add up at the end
+    bool last_tiles = false;     // CTAs that differ in cluster.k take tiles by themselves, and split K only of those
+                                 // that would leave most of a last wave idle
+    bool parts_in_ring = false;  // parts of a sum, and D, go where stages were, which leaves room for more stages
+    constexpr bool operator==(const SplitK&) const = default;
+};
+
+/// How a tile of D leaves the CTA.
+struct StorePlan {
+    StoreKind kind = StoreKind::tma;
+    int32_t buffers = 1;  // staged chunks of D that a warp may have under way
+    constexpr bool operator==(const StorePlan&) const = default;
+};
+constexpr bool is_staged(const StorePlan& store) {
+    return store.kind == StoreKind::tma || store.kind == StoreKind::tma_add;
+}
+constexpr bool adds_to_memory(const StorePlan& store) {
+    return store.kind == StoreKind::tma_add || store.kind == StoreKind::direct_add;
+}
 
 struct TilePlan {
     bool swap_ab =
         false;  // false: rows are A's (tokens), cols are B's (weights). true: the other way round, D stored transposed
     TileShape tile = {128, 128, 128};
     ClusterShape cluster = {};
-    bool shares_last = false;  // CTAs that differ in cluster.k take tiles by themselves, and split K only of those that
-                               // would leave most of a last wave idle
-    int32_t stages = 4;        // of the ring
-    StoreKind store = StoreKind::tma;
-    int32_t store_buffers = 1;  // staged chunks of D that a warp may have under way
+    SplitK split_k = {};
+    int32_t stages = 4;  // of the ring
+    StorePlan store = {};
     bool stream_b =
         false;  // B's lines leave the L2 first and A's last: no CTA comes back for B when the tiles under way are done
     int32_t tensor_core_percent = 100;  // below 100 the load role paces the tensor cores
@@ -51,7 +69,7 @@ struct TilePlan {
     /// Whether copies go to other CTAs of the cluster too.
     constexpr bool multicasts() const { return cluster.rows * cluster.cols > 1; }
     /// CTAs that split K of every tile, and those of a cluster that walk the same tiles.
-    constexpr int32_t k_ctas() const { return shares_last ? 1 : cluster.k; }
+    constexpr int32_t k_ctas() const { return split_k.last_tiles ? 1 : cluster.k; }
     constexpr int32_t tile_ctas() const { return cluster.rows * cluster.cols * k_ctas(); }
     /// Along M and N: a CTA's tile, CTAs of its cluster, and what they cover together.
     constexpr int32_t tile_m() const { return swap_ab ? tile.cols : tile.rows; }
@@ -67,10 +85,10 @@ constexpr int32_t dense_tiles(const TilePlan& plan, int32_t m, int32_t n) {
     return ceil_div(m, plan.tile_m()) * ceil_div(n, plan.tile_n());
 }
 
-/// Of these, how many of the last wave CTAs share (TilePlan::shares_last): there must be a pair for each.
+/// Of these, how many of the last wave CTAs share (SplitK::last_tiles): there must be a pair for each.
 constexpr int32_t shared_tiles(const TilePlan& plan, int64_t tiles, int32_t ctas) {
     const int32_t last = static_cast<int32_t>(tiles % ctas);
-    return plan.shares_last && last <= ctas / 2 ? last : 0;
+    return plan.split_k.last_tiles && last <= ctas / 2 ? last : 0;
 }
 
 /// Whether the host says which cluster walks where (GemmParams::places).

@@ -21,11 +21,11 @@ constexpr int32_t stage_k(Element element) { return elements_in(element, kSwizzl
 constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
 
 /// Warpgroups that divide a tile's rows among themselves, and rows of one: it walks them 64 at a time.
-constexpr int32_t row_warpgroups(const GemmConfig& c) { return c.sm90.math_warpgroups / c.sm90.k_warpgroups; }
+constexpr int32_t row_warpgroups(const GemmConfig& c) { return c.sm90.math_warpgroups / c.split_k.warpgroups; }
 constexpr int32_t warpgroup_rows(const GemmConfig& c) { return c.tile.rows / row_warpgroups(c); }
 
 /// Partial sums that make up an element before it is stored.
-constexpr int32_t k_parts(const GemmConfig& c) { return c.k_ctas() * c.sm90.k_warpgroups; }
+constexpr int32_t k_parts(const GemmConfig& c) { return c.k_ctas() * c.split_k.warpgroups; }
 
 /// One warpgroup more than multiply: it loads.
 constexpr int32_t threads(const GemmConfig& c) { return (c.sm90.math_warpgroups + 1) * 128; }

@@ -23,7 +23,7 @@ struct CompilerHints {
 };
 
 constexpr CompilerHints compiler_hints(const GemmConfig& c) {
-    const bool same_for_all = has_fixed_extents(c.grouping) && !c.shares_last;  // a count of the argument's
+    const bool same_for_all = has_fixed_extents(c.grouping) && !c.split_k.last_tiles;  // a count of the argument's
     const bool may_be_empty =
         c.grouping == Grouping::m_psum || (c.grouping == Grouping::k_contiguous && !adds_to_memory(c.store));
     return {.makes_count_uniform = !same_for_all || (!c.scaled() && c.cluster.k > 1),

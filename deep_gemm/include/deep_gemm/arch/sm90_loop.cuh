@@ -57,7 +57,7 @@ constexpr bool issues_in_order(const GemmConfig& c) {
 /// Whether a warp of its own issues the copies that store D. Takes staging buffers for all of a tile.
 constexpr bool has_store_warp(const GemmConfig& c) {
     return (stores_late(c) || ((overlaps_blocks(c) || !c.scaled()) && !c.swap_ab)) && is_staged(c.store) &&
-           k_parts(c) == 1 && c.sm90.math_warpgroups > 1 && c.store_buffers == store_chunks_per_tile(c) &&
+           k_parts(c) == 1 && c.sm90.math_warpgroups > 1 && c.store.buffers == store_chunks_per_tile(c) &&
            (c.grouping != Grouping::k_contiguous || adds_to_memory(c.store));
 }
 

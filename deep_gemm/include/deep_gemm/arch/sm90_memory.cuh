@@ -36,7 +36,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 
     p.staging = 0;
-    p.rows = c.sm90.parts_in_ring ? 0 : staging_bytes(c);
+    p.rows = c.split_k.parts_in_ring ? 0 : staging_bytes(c);
     p.cols = p.rows + c.stages * p.rows_bytes;
     p.row_scales = p.cols + c.stages * p.cols_bytes;
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
@@ -45,8 +45,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.padding_barriers = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0)) * 8;
     p.part_barriers = p.padding_barriers + (marks_padding(c) ? 2 : 0) * 8;
     const int32_t behind = align_up(p.part_barriers + part_barriers(c) * 8, 16);
-    p.parts = c.sm90.parts_in_ring ? staging_bytes(c) : c.shares_last ? p.rows : behind;
-    p.groups = c.sm90.parts_in_ring || c.shares_last ? behind : p.parts + parts_bytes(c);
+    p.parts = c.split_k.parts_in_ring ? staging_bytes(c) : c.split_k.last_tiles ? p.rows : behind;
+    p.groups = c.split_k.parts_in_ring || c.split_k.last_tiles ? behind : p.parts + parts_bytes(c);
     p.padding = p.groups + group_table_bytes(c);
     p.bytes = p.padding + align_up(padding_words(c) * 4, 16) +
               kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only

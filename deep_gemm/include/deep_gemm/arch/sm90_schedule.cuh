@@ -6,10 +6,8 @@
 namespace deep_gemm::sm90 {
 
 struct Schedule {
-    int32_t math_warpgroups = 2;
-    int32_t k_warpgroups = 1;    // of them, that take the K blocks of the same rows in turn, and add up at the end
-    bool parts_in_ring = false;  // parts of a sum, and D, go where stages were, which leaves room for more stages
-    bool look_ahead = false;     // a warpgroup finds its next stage while its wgmma run, not after promoting them
+    int32_t math_warpgroups = 2;  // those that take turns included (SplitK::warpgroups)
+    bool look_ahead = false;      // a warpgroup finds its next stage while its wgmma run, not after promoting them
     bool wgmma_products =
         false;  // of row and column scales: one TF32 wgmma a K block, not each thread's multiplications
 

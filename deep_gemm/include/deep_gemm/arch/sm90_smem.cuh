@@ -13,8 +13,9 @@ template <GemmConfig c>
 struct Smem {
     static constexpr SmemPlan kPlan = plan_smem(c);
     static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
-    static_assert(!c.shares_last || shared_pieces(c) / 2 * split_k_part_bytes(c) <= kPlan.row_scales - kPlan.rows);
-    static_assert(!c.sm90.parts_in_ring || (c.sm90.k_warpgroups > 1 && c.cluster.k == 1 && parts_fit_ring(c)));
+    static_assert(!c.split_k.last_tiles ||
+                  shared_pieces(c) / 2 * split_k_part_bytes(c) <= kPlan.row_scales - kPlan.rows);
+    static_assert(!c.split_k.parts_in_ring || (c.split_k.warpgroups > 1 && c.cluster.k == 1 && parts_fit_ring(c)));
 
     uint32_t base;
 
@@ -31,10 +32,10 @@ struct Smem {
     }
     /// What the owner of 16 rows is sent by others.
     DG_DEVICE uint32_t parts(int slot) const {
-        return base + kPlan.parts + slot * (c.shares_last ? split_k_part_bytes(c) : received_bytes(c));
+        return base + kPlan.parts + slot * (c.split_k.last_tiles ? split_k_part_bytes(c) : received_bytes(c));
     }
     DG_DEVICE uint32_t parts_barrier(int slot) const { return base + kPlan.part_barriers + slot * 8; }
-    /// Nothing of the other CTA's ring will be read any more (GemmConfig::shares_last).
+    /// Nothing of the other CTA's ring will be read any more (SplitK::last_tiles).
     DG_DEVICE uint32_t ring_done() const { return parts_barrier(shared_pieces(c) / 2); }
     DG_DEVICE auto groups() const {
         if constexpr (c.grouping == Grouping::k_contiguous)

@@ -99,7 +99,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
         store_tile<c, false>(smem, total, tile, warpgroup, stores, padding, params);
     };
     const auto store = [&](const Tile& tile) {
-        store_tile<c, c.shares_last>(smem, total, tile, warpgroup, stores, padding, params);
+        store_tile<c, c.split_k.last_tiles>(smem, total, tile, warpgroup, stores, padding, params);
     };
     Tile tile, before;
     bool pending = false;
@@ -111,7 +111,7 @@ DG_DEVICE void multiply_tiles(const Smem<c>& smem, const GemmParams& params, int
             if constexpr (c.add_c)
                 fetch_lines<c>(tile, static_cast<const typename Storage<c.output>::Type*>(params.c_data),
                                params.c_stride, params.c_group_stride, params);
-            if constexpr (c.store == StoreKind::direct_add)
+            if constexpr (c.store.kind == StoreKind::direct_add)
                 fetch_lines<c>(tile, static_cast<const float*>(params.d_data), params.d_stride, params.d_group_stride,
                                params);
         });
@@ -143,7 +143,7 @@ DG_DEVICE void initialise_other_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.padding_known(), 1);
         ptx::barrier_init(smem.padding_read(), c.sm90.math_warpgroups * 4);
     }
-    if constexpr (c.shares_last) {
+    if constexpr (c.split_k.last_tiles) {
         ptx::barrier_init(smem.ring_done(), c.sm90.math_warpgroups * 4);
         for (int32_t slot = 0; slot < shared_pieces(c) / 2; ++slot) {
             ptx::barrier_init(smem.parts_barrier(slot), 1);

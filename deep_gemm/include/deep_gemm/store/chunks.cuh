@@ -19,7 +19,7 @@ constexpr int32_t store_chunks_per_tile(const GemmConfig& c) {
 }
 
 constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
-    return is_staged(c.store) ? c.store_buffers * store_chunk(c).bytes() : 0;
+    return is_staged(c.store) ? c.store.buffers * store_chunk(c).bytes() : 0;
 }
 constexpr int32_t staging_bytes(const GemmConfig& c) {
     return align_up(c.sm90.math_warpgroups * 4 * staging_bytes_per_warp(c), 1024);

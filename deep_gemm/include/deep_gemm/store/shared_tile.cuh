@@ -1,4 +1,4 @@
-// The last tiles, which two CTAs share (GemmConfig::shares_last): each has the sum over its half of K.
+// The last tiles, which two CTAs share (SplitK::last_tiles): each has the sum over its half of K.
 //
 // Of every two pieces of 16 rows, a warp of one CTA owns the first and the same warp of the other CTA the second. Each
 // sends what it does not own, adds what it is sent to what it owns, and stores that. Nothing is left to be multiplied,
@@ -17,7 +17,7 @@ namespace deep_gemm {
 /// Whether this CTA stores 16 rows of a tile: those of a math warp, of the `subtile`th 64 rows of its warpgroup.
 template <GemmConfig c>
 DG_DEVICE bool owns(const Tile& tile, int32_t warp, int32_t subtile) {
-    if constexpr (!c.shares_last) return true;
+    if constexpr (!c.split_k.last_tiles) return true;
     return !tile.shared || shared_piece(c, warp, subtile) % 2 == ClusterPosition<c>().k;
 }
 

@@ -24,16 +24,16 @@ DG_DEVICE bool reduce_split_k(const Smem<c>& smem, const ClusterPosition<c>& pos
     constexpr int32_t kPartBytes = split_k_part_bytes(c);
     constexpr int32_t kRowWarps = row_warpgroups(c) * 4;
     const int32_t row_warp = threadIdx.x / 32 % kRowWarps, lane = threadIdx.x % 32;
-    const int32_t mine = position.k * c.sm90.k_warpgroups + threadIdx.x / (kRowWarps * 32);
+    const int32_t mine = position.k * c.split_k.warpgroups + threadIdx.x / (kRowWarps * 32);
     const int32_t owner = row_warp % k_parts(c);
-    const int32_t slot = row_warp / k_parts(c) * c.sm90.k_warpgroups + owner % c.sm90.k_warpgroups;
+    const int32_t slot = row_warp / k_parts(c) * c.split_k.warpgroups + owner % c.split_k.warpgroups;
 
     // Until no warp multiplies what parts and D are about to replace. All copies have come: each was waited for.
-    if constexpr (c.sm90.parts_in_ring) ptx::named_barrier_wait(kRingDone, c.sm90.math_warpgroups * 128);
+    if constexpr (c.split_k.parts_in_ring) ptx::named_barrier_wait(kRingDone, c.sm90.math_warpgroups * 128);
     if (mine != owner) {
         const uint32_t part = lane_of_part(smem.parts(slot) + (mine - (mine > owner)) * kPartBytes, lane);
         if constexpr (c.k_ctas() > 1) {
-            const uint32_t owner_rank = position.rank(position.row, position.col, owner / c.sm90.k_warpgroups);
+            const uint32_t owner_rank = position.rank(position.row, position.col, owner / c.split_k.warpgroups);
             send_part<c>(total, ptx::map_to_cta(part, owner_rank),
                          ptx::map_to_cta(smem.parts_barrier(slot), owner_rank));
         } else {

@@ -168,8 +168,8 @@ public:
     DG_DEVICE void write(Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
                          const PaddingRows<c>& padding, const GemmParams& params) {
         constexpr StoreChunk kChunk = store_chunk(c);
-        constexpr int32_t kBatch = kChunk.count < c.store_buffers ? kChunk.count : c.store_buffers,
-                          kBatches = c.store_buffers / kBatch;
+        constexpr int32_t kBatch = kChunk.count < c.store.buffers ? kChunk.count : c.store.buffers,
+                          kBatches = c.store.buffers / kBatch;
         clear_rows<c>(total, tile, subtile, padding);
 #pragma unroll
         for (int32_t first = 0; first < kChunk.count; first += kBatch) {

@@ -14,7 +14,7 @@ struct Tile {
     int32_t group;
     int32_t k_block, k_blocks;  // first and count
     int32_t m_end;              // first row past the group's real ones (extent of D where groups have no end)
-    int32_t shared;             // 1: the pair's other CTA has the other half of its K (GemmConfig::shares_last)
+    int32_t shared;             // 1: the pair's other CTA has the other half of its K (SplitK::last_tiles)
 };
 
 /// Rows of a tile that hold anything but padding, in steps of 64 (GemmConfig::skips_padding).
@@ -55,7 +55,7 @@ struct Rasterizer {
 
     /// This CTA's part of K.
     DG_DEVICE void share_k(Tile& tile) const {
-        if constexpr (c.shares_last) {
+        if constexpr (c.split_k.last_tiles) {
             // No branch, and the rank within a pair by the CTA's number: all lanes visibly count alike.
             const int32_t second = tile.shared & blockIdx.x;
             tile.k_block = second * (k_blocks >> 1);
@@ -85,7 +85,7 @@ template <GemmConfig c>
 DG_DEVICE int32_t first_place(const GemmParams& params) {
     if constexpr (!has_places(c)) return blockIdx.x / c.tile_ctas();
     const int32_t place = params.places[blockIdx.x / c.cluster.size()];
-    return c.shares_last ? 2 * place + blockIdx.x % 2 : place;
+    return c.split_k.last_tiles ? 2 * place + blockIdx.x % 2 : place;
 }
 
 /// `next` says whether there is another tile, and its K blocks; `place` says where it lies. Two calls, because the
@@ -110,9 +110,9 @@ public:
         // A shared tile counts twice, for one CTA and the other. (Asked about the tile itself, ptxas does not see that
         // all lanes walk alike.)
         const int32_t tiles = m_blocks_ * raster_.n_blocks,
-                      end = c.shares_last ? 2 * tiles - params_.first_shared : tiles;
+                      end = c.split_k.last_tiles ? 2 * tiles - params_.first_shared : tiles;
         if (next_ >= end) return false;
-        if constexpr (c.shares_last) tile.shared = min(max(next_ - params_.first_shared + 1, 0), 1);
+        if constexpr (c.split_k.last_tiles) tile.shared = min(max(next_ - params_.first_shared + 1, 0), 1);
         raster_.share_k(tile);
         tile.group = 0;
         tile.m_end = m_end_;
@@ -123,7 +123,7 @@ public:
 
     DG_DEVICE void place(Tile& tile) const {
         int32_t index = at_;
-        if constexpr (c.shares_last)
+        if constexpr (c.split_k.last_tiles)
             if (tile.shared) index = params_.first_shared + (at_ - params_.first_shared) / 2;
         raster_.place(tile, index, m_blocks_, 0);
     }

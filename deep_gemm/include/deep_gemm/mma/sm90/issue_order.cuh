@@ -15,7 +15,7 @@ template <GemmConfig c>
 class IssueOrder {
 public:
     static constexpr bool kOrdered = issues_in_order(c);
-    static_assert(!kOrdered || c.sm90.k_warpgroups == 1, "all issue equally often");
+    static_assert(!kOrdered || c.split_k.warpgroups == 1, "all issue equally often");
 
     DG_DEVICE explicit IssueOrder(int32_t warpgroup)
         : own_(kFirst + warpgroup), next_(warpgroup == c.sm90.math_warpgroups - 1 ? kFirst : own_ + 1) {

@@ -37,7 +37,7 @@ public:
     using Totals = deep_gemm::Totals<c>;
 
     DG_DEVICE MainLoop(const Smem<c>& smem, int32_t warpgroup) : stages_(smem, warpgroup) {
-        if constexpr (c.sm90.k_warpgroups > 1) turn_ = warpgroup / row_warpgroups(c);
+        if constexpr (c.split_k.warpgroups > 1) turn_ = warpgroup / row_warpgroups(c);
     }
 
     /// `total` = the sum of the tile's K blocks, or of this warpgroup's share of them. `meanwhile()` is called once,
@@ -49,7 +49,8 @@ public:
         constexpr CompilerHints kHints = compiler_hints(c);
         int32_t count = tile.k_blocks;
         // The ring's position serves one tile only: where warpgroups take turns, a CTA has no other.
-        if constexpr (c.sm90.k_warpgroups > 1) count = (count - turn_ + c.sm90.k_warpgroups - 1) / c.sm90.k_warpgroups;
+        if constexpr (c.split_k.warpgroups > 1)
+            count = (count - turn_ + c.split_k.warpgroups - 1) / c.split_k.warpgroups;
         if constexpr (kHints.makes_count_uniform) count = ptx::uniform(count);
         constexpr bool kEarly = c.scaled() && (stores_late(c) || !TileScheduler<c>::kPlaced);
         const bool empty = !kHints.never_empty && count == 0;

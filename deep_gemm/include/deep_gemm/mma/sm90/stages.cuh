@@ -34,8 +34,8 @@ public:
         : smem_(smem), order_(warpgroup), first_row_(first_row(c, warpgroup)) {
         // A stage belongs to one turn: who waits for its next phase has seen the one before. (Otherwise a barrier whose
         // earlier phase is still open, copies being late, looks as if the awaited one were over.)
-        static_assert(c.stages % c.sm90.k_warpgroups == 0);
-        if constexpr (c.sm90.k_warpgroups > 1) ring_.advance(warpgroup / row_warpgroups(c));
+        static_assert(c.stages % c.split_k.warpgroups == 0);
+        if constexpr (c.split_k.warpgroups > 1) ring_.advance(warpgroup / row_warpgroups(c));
     }
 
     /// This warpgroup's first row in the tile.
@@ -45,10 +45,10 @@ public:
 
     /// To this warpgroup's next K block.
     DG_DEVICE void advance() {
-        if constexpr (c.sm90.k_warpgroups == 1)
+        if constexpr (c.split_k.warpgroups == 1)
             ring_.advance();
         else
-            ring_.advance(c.sm90.k_warpgroups);
+            ring_.advance(c.split_k.warpgroups);
     }
 
     DG_DEVICE void wait_full() const { ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase); }
@@ -91,7 +91,7 @@ public:
         if constexpr (c.sm90.wgmma_products) block.scales.multiply(smem_, ring_.stage);
     }
 
-    /// The same, into sums over all stages.
+    /// The same, into sums over all blocks.
     DG_DEVICE void multiply_into(Accumulators<c>& total, int32_t subtile) const {
         multiply_block<c>(total, rows(subtile), smem_.cols(ring_.stage), true);
     }
