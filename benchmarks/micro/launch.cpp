@@ -4,6 +4,7 @@
 //
 //     launch <cubin of empty.cu>
 #include <dlfcn.h>
+#include <deep_gemm/arch/sm90.cuh>
 #include <deep_gemm/params.cuh>
 
 #include <algorithm>

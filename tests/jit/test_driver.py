@@ -20,7 +20,17 @@ pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 
 
 def build(output: Path, *arguments: object) -> None:
-    command = ["g++", "-std=c++20", f"-I{ROOT / 'csrc'}", "-o", str(output), *map(str, arguments), "-ldl", "-pthread"]
+    command = [
+        "g++",
+        "-std=c++20",
+        f"-I{ROOT / 'csrc'}",
+        f"-I{ROOT / 'deep_gemm' / 'include'}",
+        "-o",
+        str(output),
+        *map(str, arguments),
+        "-ldl",
+        "-pthread",
+    ]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
 

@@ -97,7 +97,16 @@ def load_fake_driver(silent: bool) -> None:
     folder = Path(tempfile.mkdtemp(prefix="deep_gemm_driver_"))
     library = folder / "libcuda.so.1"
     source = Path(__file__).resolve().parent / "driver" / "fake_libcuda.cpp"
-    command = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", f"-I{ROOT / 'csrc'}", "-Wl,-soname,libcuda.so.1"]
+    command = [
+        "g++",
+        "-std=c++20",
+        "-O2",
+        "-shared",
+        "-fPIC",
+        f"-I{ROOT / 'csrc'}",
+        f"-I{ROOT / 'deep_gemm' / 'include'}",
+        "-Wl,-soname,libcuda.so.1",
+    ]
     subprocess.run([*command, f"-DDEVICE_SMS={HOPPER_SMS}", str(source), "-o", str(library)], check=True)
     # A later dlopen("libcuda.so.1") finds a library of that name already loaded.
     fake = ctypes.CDLL(str(library))
