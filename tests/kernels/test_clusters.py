@@ -11,6 +11,7 @@ from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_TARGET
 
 SPLIT = {"m": 16, "n": 576, "k": 7168, "tile_rows": 64, "tile_cols": 16, "cluster_k": 8, "swap_ab": 1}
+MULTICAST = {"m": 4096, "n": 4096, "k": 7168, "tile_rows": 256, "tile_cols": 128, "cluster_cols": 2}
 
 
 def test_copies_do_not_wait_for_other_ctas() -> None:
@@ -23,6 +24,13 @@ def test_copies_do_not_wait_for_other_ctas() -> None:
             seen.add(index)
             ways += sass.successors(code, index)
     assert any(code[index] & sass.OPCODE == sass.UTMALDG for index in seen)
+
+
+def test_multicast_copies_wait_for_the_other_cta() -> None:
+    """All threads do, before the roles part."""
+    code = [word & sass.OPCODE for word in sass.of_problem("dense", MULTICAST)]
+    assert code.count(sass.CLUSTER_ARRIVE) == code.count(sass.CLUSTER_WAIT) == 1
+    assert code.index(sass.CLUSTER_ARRIVE) < code.index(sass.CLUSTER_WAIT) < code.index(sass.UTMALDG)
 
 
 def test_each_thread_meets_its_cluster_once() -> None:
