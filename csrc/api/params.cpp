@@ -94,8 +94,11 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     };
     encode_last(choice.copies.last_rows, rows, c.rows_operand(), c.tile.rows, params.last_rows);
     encode_last(choice.copies.last_cols, cols, c.cols_operand(), c.tile.cols, params.last_cols);
-    if (choice.copies.row_scales) encode(device, scale_map(row_scales, c.tile.rows), params.row_scales);
-    if (choice.copies.col_scales) encode(device, scale_map(col_scales, c.tile.cols), params.col_scales);
+    const auto encode_scales = [&](const Scales& scales, int32_t box_rows, TensorMap& map) {
+        if (box_rows > 0) encode(device, scale_map(scales, box_rows), map);
+    };
+    encode_scales(row_scales, choice.copies.row_scale_box, params.row_scales);
+    encode_scales(col_scales, choice.copies.col_scale_box, params.col_scales);
     if (is_staged(c.store)) encode(device, output_map(call.d, c.output, choice.copies.d), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;

@@ -15,12 +15,12 @@ struct ArchRow {
     Arch arch;
     int32_t major;  // of the compute capability
 };
-inline constexpr ArchRow kArchs[] = {{Arch::sm90, 9}};
+inline constexpr ArchRow kArchs[] = {{Arch::sm90, 9}, {Arch::sm100, 10}};
 
 inline Arch arch_of(const DeviceFacts& facts) {
     const auto* const found = std::ranges::find(kArchs, facts.arch_major, &ArchRow::major);
-    require_runtime(found != std::end(kArchs), "GEMMs run on Hopper (sm_90a) only as yet, but ", facts.name, " is an ",
-                    facts.target);
+    require_runtime(found != std::end(kArchs), "GEMMs run on Hopper (sm_90a) and Blackwell (sm_100a, sm_103a), but ",
+                    facts.name, " is an ", facts.target);
     return found->arch;
 }
 

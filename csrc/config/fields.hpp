@@ -132,12 +132,18 @@ inline constexpr auto kFieldsOf<sm90::Schedule> = std::tuple{
     Field{"look_ahead", &sm90::Schedule::look_ahead},
     Field{"wgmma_products", &sm90::Schedule::wgmma_products},
 };
+template <>
+inline constexpr auto kFieldsOf<sm100::Schedule> = std::tuple{
+    Field{"accumulators", &sm100::Schedule::accumulators},
+    Field{"row_blocks", &sm100::Schedule::row_blocks},
+    Field{"col_blocks", &sm100::Schedule::col_blocks},
+};
 
 /// What a config is made of.
 template <>
 inline constexpr auto kFieldsOf<GemmConfig> =
     std::tuple{Base<GemmTask>{"GemmTask"}, Base<TilePlan>{"TilePlan"}, Field{"arch", &GemmConfig::arch},
-               Field{"sm90::Schedule", &GemmConfig::sm90}};
+               Field{"sm90::Schedule", &GemmConfig::sm90}, Field{"sm100::Schedule", &GemmConfig::sm100}};
 
 namespace fields_detail {
 

@@ -44,6 +44,8 @@ struct Problem {
     int32_t aligned_store = 1;  // D's base and rows start at multiples of 16 bytes
     // Bytes, see alignment_of; of an MN-major operand, between lines along M or N.
     int32_t row_alignment_a = kBestAlignment, row_alignment_b = kBestAlignment;
+    // Scales come through a kernel that packs them, which can write words in any order (sm100::Schedule::row_blocks).
+    int32_t packs_scales_a = 0, packs_scales_b = 0;
     HeadSplits heads = {};        // of D's columns, where some between them are left out
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 

@@ -29,8 +29,8 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
                      .mn_box = kMnBlock,
                      .last_rows = has_last_rows(c),
                      .last_cols = has_last_cols(c),
-                     .row_scales = c.row_scales().per_row(),
-                     .col_scales = copies_col_scales(c),
+                     .row_scale_box = c.row_scales().per_row() ? c.tile.rows : 0,
+                     .col_scale_box = copies_col_scales(c) ? c.tile.cols : 0,
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
     if (const std::optional<int32_t> every = ffma_yields(c)) choice.hint = jit::sm90::ffma_yields_line(*every);
     choice.lines_below_bytes = lines_below_bytes(c);

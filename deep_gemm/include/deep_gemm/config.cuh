@@ -5,6 +5,7 @@
 // kernels.
 #pragma once
 
+#include <deep_gemm/arch/sm100_schedule.cuh>
 #include <deep_gemm/arch/sm90_schedule.cuh>
 #include <deep_gemm/task.cuh>
 #include <deep_gemm/tile.cuh>
@@ -17,6 +18,7 @@ enum class Arch : int32_t { sm90, sm100 };
 struct GemmConfig : GemmTask, TilePlan {
     Arch arch = Arch::sm90;
     sm90::Schedule sm90 = {};
+    sm100::Schedule sm100 = {};
 
     constexpr bool operator==(const GemmConfig&) const = default;
 

@@ -75,6 +75,13 @@ inline constexpr Scaling kUnscaled = {}, kRowScales = {Element::fp32, 1, kScaleG
                          kBlockScales = {Element::fp32, kScaleBlockRows, kScaleGroupK},
                          kWholeRowScales = {Element::fp32, 1, kAll};
 
+/// Exponents of powers of two, as SM100 multiplies them: four that follow each other along K are one word.
+inline constexpr Scaling kExponents128 = {Element::ue8m0, 1, 128}, kExponents32 = {Element::ue8m0, 1, 32};
+inline constexpr int32_t kExponentsPerWord = 4;
+
+/// Elements of K that the exponents of one word are for.
+constexpr int32_t word_k(const Scaling& scaling) { return kExponentsPerWord * scaling.k; }
+
 /// The group of scales that a block of so many `k` is in, counted along K. Blocks divide groups.
 constexpr int32_t scale_group(const Scaling& scaling, int32_t block, int32_t k) { return block / (scaling.k / k); }
 
