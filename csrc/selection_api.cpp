@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
 #include "api/checks.hpp"
+#include "config/archs.hpp"
 #include "config/explain.hpp"
 #include "config/sm90/clusters.hpp"
 #include "jit/render.hpp"
@@ -32,6 +35,9 @@ Object kernel_of(const Choice& candidate) {
             {"threads", candidate.footprint.threads},
             {"estimated_us", candidate.cost_us}};
 }
+
+/// Of the compiler; none: Hopper's.
+using Target = std::optional<std::string>;
 
 /// A problem of any kind, and perhaps a config for it.
 struct Request {
@@ -85,7 +91,9 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     constexpr Flag kFlags[] = {{"add_c", &Problem::add_c},
                                {"in_place", &Problem::in_place},
                                {"group_maps", &Problem::group_maps},
-                               {"batch_invariant", &Problem::batch_invariant}};
+                               {"batch_invariant", &Problem::batch_invariant},
+                               {"packs_scales_a", &Problem::packs_scales_a},
+                               {"packs_scales_b", &Problem::packs_scales_b}};
     const auto* const found = std::ranges::find(kFlags, name, &Flag::name);
     if (found == std::end(kFlags)) return false;
     p.*found->member = value != 0;
@@ -131,13 +139,29 @@ bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
     return found;
 }
 
+/// How an operand of a problem is scaled: the first of the pair's scalings that is of what was asked for.
+struct WantedScaling {
+    bool per_row = false;
+    int32_t k = 0;  // that share a scale; 0: any
+
+    Scaling among(std::span<const Scaling> listed, const char* operand) const {
+        const auto fits = [&](const Scaling& scaling) {
+            return scaling.any() && (k == 0 || scaling.k == k) && (!per_row || scaling.rows == 1);
+        };
+        const auto found = std::ranges::find_if(listed, fits);
+        require(found != listed.end() || k == 0, "the pair has no scales of ", operand, " for every ", k, " of K");
+        return found == listed.end() ? listed[0] : *found;
+    }
+};
+
 /// What `fields` does not name is as in `Problem`; `compiled_dims` has bits 1, 2, 4 for M, N, K and is the calls'
 /// default otherwise.
-Request request_of(const std::string& kind, const Object& fields) {
+Request request_of(const std::string& kind, const Object& fields, const Target& target) {
     Request request;
     auto& [p, tiling] = request;
+    p.arch = target ? arch_of(*target) : Arch::sm90;
     p.grouping = grouping_named(kind);
-    bool per_row_b = false;
+    WantedScaling scaling_a, scaling_b;
     Element element = Element::e4m3, output = Element::none;
     int64_t expected_m = 0, dims = divides_k(p.grouping) ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
@@ -149,7 +173,9 @@ Request request_of(const std::string& kind, const Object& fields) {
         else if (name == "expected_m")
             expected_m = value;
         else if (name == "per_row_b")
-            per_row_b = value != 0;
+            scaling_b.per_row = value != 0;
+        else if (name == "gran_k_a" || name == "gran_k_b")
+            (name == "gran_k_a" ? scaling_a : scaling_b).k = extent(value, name.c_str());
         else if (name == "mn_major_a" || name == "mn_major_b")
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
         else if (name == "bias" || name == "fp32_bias")
@@ -163,12 +189,14 @@ Request request_of(const std::string& kind, const Object& fields) {
     if (p.grouping == Grouping::k_contiguous) p.k = round_up_coarsely(p.k);  // see finish_k_grouped
     if (divides_k(p.grouping)) dims &= ~int64_t{4};
     p.a.element = p.b.element = element;
+    require(find_pair(p.arch, element, element) != nullptr, "there is no product of ", name(element), " on ",
+            name(p.arch));
     const Pair& pair = pair_of(p);
     p.output = output == Element::none ? pair.outputs[0] : output;
     require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
             name(p.output));
-    p.a.scaling = pair.scalings_a[0];
-    p.b.scaling = per_row_b && lists<Scaling>(pair.scalings_b, kRowScales) ? kRowScales : pair.scalings_b[0];
+    p.a.scaling = scaling_a.among(pair.scalings_a, "a");
+    p.b.scaling = scaling_b.among(pair.scalings_b, "b");
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
     require(p.bias == Element::none || p.a.scaling.whole_k(), "a bias is of INT8 products with scales");
     require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");
@@ -181,8 +209,8 @@ Request request_of(const std::string& kind, const Object& fields) {
     return request;
 }
 
-Object problem_kernel(const std::string& grouping, const Object& fields) {
-    const Request r = request_of(grouping, fields);
+Object problem_kernel(const std::string& grouping, const Object& fields, const Target& target) {
+    const Request r = request_of(grouping, fields, target);
     if (r.tiling.tile_rows == 0) return kernel_of(select(r.problem));
     const Candidate forced = make_candidate(r.problem, r.tiling, /*tolerate_waste=*/true);
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
@@ -217,8 +245,8 @@ std::string pairs() {
 }
 
 /// Every candidate, one a line.
-std::string explain_problem(const std::string& grouping, const Object& fields) {
-    return explain(request_of(grouping, fields).problem);
+std::string explain_problem(const std::string& grouping, const Object& fields, const Target& target) {
+    return explain(request_of(grouping, fields, target).problem);
 }
 
 /// Where clusters of CTAs begin to walk the tiles, if by GPC.

@@ -266,7 +266,7 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 
 # csrc/selection_api.cpp: which kernel a problem gets.
 
-def explain(grouping: str, fields: Mapping[str, int], /) -> str:
+def explain(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> str:
     """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
 
 def pairs() -> str:
@@ -275,17 +275,18 @@ def pairs() -> str:
 def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
     """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
 
-def problem_kernel(grouping: str, fields: Mapping[str, int], /) -> Mapping[str, Any]:
+def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> Mapping[str, Any]:
     """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
     "m_contiguous", "m_psum", "masked" (m is then max_m), "k_contiguous" (k is then the sum of K), "batched" or
-    "batch_sum" (groups are parts, and k is the sum of theirs).
+    "batch_sum" (groups are parts, and k is the sum of theirs). `target` is one of deep_gemm/_targets.py, or Hopper's.
 
-    Fields: m, n, k, num_sms; groups, alignment, expected_m, per_row_b, mn_major_a and mn_major_b (of 16 bits), add_c,
+    Fields: m, n, k, num_sms; groups, alignment, expected_m, mn_major_a and mn_major_b (on Hopper of 16 bits), add_c,
     in_place, group_maps, head_left, head_skipped, head_right, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the
     default of the calls). Elements by name: of operands (bf16, fp16, s8; FP8 otherwise) and of D (fp32_output,
     fp16_output, s32_output of s8 without scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or
-    fp32_bias. A config instead of the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols,
-    cluster_k, turns.
+    fp32_bias. Scales on Hopper: per_row_b. On SM100: gran_k_a and gran_k_b (128, which is the default, or 32 of K for
+    each exponent), packs_scales_a and packs_scales_b (FP32, which a kernel of ours packs before). A config instead of
+    the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns.
     """
 
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.

@@ -29,20 +29,33 @@ from deep_gemm._demo import (
 )
 from deep_gemm._extension import C
 from deep_gemm._progress import progress
-from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
+from deep_gemm._targets import GPUS, HOPPER_TARGET
+
+
+def sms_of(arguments: argparse.Namespace) -> int:
+    """SMs that kernels may use: those that were given, or all of the target's GPU."""
+    return int(arguments.sms or GPUS[arguments.target].sms)
+
+
+def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
+    """How scales come, as `C.problem_kernel` takes it."""
+    fields = {f"gran_k_{name}": int(getattr(arguments, f"gran_k_{name}")) for name in "ab"}
+    if arguments.target != HOPPER_TARGET:
+        fields |= {f"packs_scales_{name}": int(getattr(arguments, f"scales_{name}") == "fp32") for name in "ab"}
+    return {} if arguments.bf16 or arguments.fp16 or arguments.int8 else fields
 
 
 def explain(arguments: argparse.Namespace) -> int:
     """Candidates, why each was refused, and the choice."""
     sizes = {"m": arguments.m, "n": arguments.n, "k": arguments.k}
     operands = {name: int(getattr(arguments, name)) for name in ("bf16", "fp16")}
-    fields = {**sizes, "num_sms": arguments.sms, **operands, "s8": int(arguments.int8)}
-    lines = C.explain("dense", fields).splitlines()
+    sms = sms_of(arguments)
+    fields = {**sizes, "num_sms": sms, **operands, "s8": int(arguments.int8), **scale_fields(arguments)}
+    lines = C.explain("dense", fields, arguments.target).splitlines()
     legal = [line for line in lines if ": refused" not in line]
     refused = [line for line in lines if ": refused" in line]
-    print(
-        f"M={arguments.m} N={arguments.n} K={arguments.k}, {arguments.sms} SMs: {len(legal)} candidates, cheapest first"
-    )
+    problem = f"M={arguments.m} N={arguments.n} K={arguments.k}, {arguments.target} with {sms} SMs"
+    print(f"{problem}: {len(legal)} candidates, cheapest first")
     for index, line in enumerate(legal if arguments.all else legal[:10]):
         print(f"{'->' if index == 0 else '  '} {line}")
     if len(legal) > 10 and not arguments.all:
@@ -55,7 +68,7 @@ def explain(arguments: argparse.Namespace) -> int:
         print(f"   {count:4d}: {reason}")
     if arguments.all:
         print("\n".join(f"   {line}" for line in refused))
-    kernel = C.problem_kernel("dense", fields)
+    kernel = C.problem_kernel("dense", fields, arguments.target)
     print(f"\nchosen kernel ({'FP16' if arguments.fp16 else 'BF16'} output):\n{kernel['text']}")
     return 0
 
@@ -68,7 +81,7 @@ def row_counts(most: int) -> list[int]:
 def precompile(arguments: argparse.Namespace) -> int:
     """Compile every kernel that M = 1 ... --max-m can need for the given weights."""
     common = {
-        "num_sms": arguments.sms,
+        "num_sms": sms_of(arguments),
         "fp32_output": int(arguments.fp32),
         "fp16_output": int(arguments.fp16_output),
         "add_c": int(arguments.add_c),
@@ -77,10 +90,11 @@ def precompile(arguments: argparse.Namespace) -> int:
         "s8": int(arguments.int8),
         "bias": int(arguments.bias == "bf16"),
         "fp32_bias": int(arguments.bias == "fp32"),
+        **scale_fields(arguments),
     }
     problems = [{"m": m, "n": n, "k": k} for n, k in arguments.weight for m in row_counts(arguments.max_m)]
     with jit.worker_threads() as pool:
-        kernels = pool.map(lambda sizes: C.problem_kernel("dense", {**sizes, **common}), problems)
+        kernels = pool.map(lambda sizes: C.problem_kernel("dense", {**sizes, **common}, arguments.target), problems)
         found = progress(kernels, "choosing kernels", "problems", len(problems))
         sources = list(dict.fromkeys((kernel["name"], kernel["text"]) for kernel in found))
     print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels for {arguments.target}")
@@ -123,7 +137,8 @@ def simulate(arguments: argparse.Namespace) -> int:
     from deep_gemm import simulator
 
     shape = (arguments.m, arguments.n, arguments.k)
-    print("FP8 GEMM, M={} N={} K={}, on the PTX simulator".format(*shape), flush=True)
+    where = f"the PTX simulator as {arguments.target}"
+    print("FP8 GEMM, M={} N={} K={}, on {}".format(*shape, where), flush=True)
     with simulator.options(target=arguments.target, schedule=arguments.schedule, seed=arguments.seed, hazards="report"):
         _, right = run_and_check(*shape, torch.device("cpu"))
         report = simulator.last_report()
@@ -162,6 +177,27 @@ def add_operand_types(parser: argparse.ArgumentParser) -> None:
     operands.add_argument("--int8", action="store_true", help="INT8 operands instead of FP8")
 
 
+def add_target(parser: argparse.ArgumentParser) -> None:
+    known = ", ".join(f"{target} ({gpu.names})" for target, gpu in GPUS.items())
+    parser.add_argument("--target", choices=list(GPUS), default=HOPPER_TARGET, help=f"what to compile for: {known}")
+
+
+def add_scales(parser: argparse.ArgumentParser) -> None:
+    for name in "ab":
+        parser.add_argument(
+            f"--gran-k-{name}",
+            choices=["32", "128"],
+            default="128",
+            help=f"of K that share a scale of {name.upper()}; 32 on SM100 only",
+        )
+        parser.add_argument(
+            f"--scales-{name}",
+            choices=["fp32", "packed"],
+            default="fp32",
+            help=f"how calls on SM100 hand over scales of {name.upper()}",
+        )
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m deep_gemm", description=__doc__)
     parser.add_argument("--version", action="version", version=f"deep_gemm {__version__}")
@@ -187,18 +223,21 @@ def parse_arguments() -> argparse.Namespace:
     command("doctor", lambda _: 0 if doctor() else 1, "what was found: GPU, driver, compiler, cache", shape=False)
     command("demo", lambda _: demo(), "one FP8 GEMM, checked and timed", shape=False)
     explained = command("explain", explain, "candidates for a shape, why each was refused, and the choice")
-    explained.add_argument("--sms", type=extent, default=HOPPER_SMS, help="SMs that the kernel may use")
+    add_target(explained)
+    explained.add_argument("--sms", type=extent, help="SMs that the kernel may use, if not all")
     explained.add_argument("--all", action="store_true", help="print every candidate")
     add_operand_types(explained)
+    add_scales(explained)
     compiled = command("precompile", precompile, "compile the kernels of weights, with or without a GPU", shape=False)
     compiled.add_argument("weight", type=weight, nargs="+", metavar="NxK", help="a weight's shape, as 7168x2048")
     compiled.add_argument("--max-m", type=extent, default=4096, help="the most rows (tokens) of a call")
-    compiled.add_argument("--target", default=HOPPER_TARGET)
-    compiled.add_argument("--sms", type=extent, default=HOPPER_SMS, help="SMs of the GPU that will run them")
+    add_target(compiled)
+    compiled.add_argument("--sms", type=extent, help="SMs of the GPU that will run them")
     output = compiled.add_mutually_exclusive_group()
     output.add_argument("--fp32", action="store_true", help="for FP32 output instead of BF16 (of FP16 operands: FP16)")
     output.add_argument("--fp16-output", action="store_true", help="for FP16 output instead of BF16")
     add_operand_types(compiled)
+    add_scales(compiled)
     compiled.add_argument("--bias", choices=["bf16", "fp32"], help="for calls of INT8 that pass a bias of this dtype")
     compiled.add_argument("--add-c", action="store_true", help="for calls that pass c")
     cached = command("cache", cache, "list, check and delete compiled kernels", shape=False)
@@ -215,7 +254,7 @@ def parse_arguments() -> argparse.Namespace:
     simulated = command(
         "simulate", simulate, "one GEMM on the simulator: result, hazards, statistics", default=SIMULATOR_SHAPE
     )
-    simulated.add_argument("--target", default=HOPPER_TARGET)
+    add_target(simulated)
     simulated.add_argument("--schedule", choices=["lazy", "eager", "random"], default="eager")
     simulated.add_argument("--seed", type=int, default=0)
     return parser.parse_args()

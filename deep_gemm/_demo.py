@@ -14,7 +14,7 @@ import deep_gemm
 
 from . import jit
 from ._extension import C
-from ._targets import HOPPER_SMS, HOPPER_TARGET
+from ._targets import GPUS, HOPPER_SMS, HOPPER_TARGET
 
 GPU_SHAPE = (4096, 7168, 2048)
 SIMULATOR_SHAPE = (64, 256, 512)
@@ -48,8 +48,8 @@ def usable_gpu() -> tuple[bool, str]:
         f"{properties.name}, compute capability {properties.major}.{properties.minor}, "
         f"{properties.multi_processor_count} SMs, {properties.total_memory >> 30} GiB"
     )
-    if (properties.major, properties.minor) != (9, 0) and properties.major != 10:
-        return False, f"{name}: the kernels need Hopper (9.0) or Blackwell (10.x)"
+    if (properties.major, properties.minor) not in ((9, 0), (10, 0), (10, 3)):
+        return False, f"{name}: the kernels need Hopper (9.0) or Blackwell (10.0, 10.3)"
     return True, name
 
 
@@ -70,6 +70,12 @@ def doctor() -> bool:
     except RuntimeError as error:
         say("compiler", f"none: {error}")
         compiles = False
+    say("targets", ", ".join(f"{target} ({gpu.names})" for target, gpu in GPUS.items()))
+    say("", "kernels of sm_100 and sm_103 ran on the simulator only, never on hardware")
+    try:
+        say("simulator", "{target}, {num_sms} SMs".format(**C.simulator_options()))
+    except ValueError as error:
+        say("simulator", f"none: {first_line(error)}")
     directory = jit.cache_dir()
     if directory is None:
         say("cache", "in memory only: no directory can be written")
@@ -80,15 +86,21 @@ def doctor() -> bool:
     return compiles
 
 
+def takes_exponents(device: torch.device) -> bool:
+    """Whether scales there are powers of two: on Blackwell, or the simulator of one."""
+    return int(C.device_facts(device.type == "cpu", device.index or 0)["arch_major"]) >= 10
+
+
 def quantised(m: int, n: int, k: int, device: torch.device) -> tuple[Scaled, Scaled]:
     from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
 
+    use_ue8m0 = takes_exponents(device)
     generator = torch.Generator(device=device).manual_seed(0)
     a = torch.randn(m, k, device=device, generator=generator)
     b = torch.randn(n, k, device=device, generator=generator)
-    data, scales = per_token_cast_to_fp8(a, use_ue8m0=False)
+    data, scales = per_token_cast_to_fp8(a, use_ue8m0=use_ue8m0)
     scaled_a = (data, deep_gemm.get_mn_major_tma_aligned_tensor(scales))
-    return scaled_a, per_block_cast_to_fp8(b, use_ue8m0=False)
+    return scaled_a, per_block_cast_to_fp8(b, use_ue8m0=use_ue8m0)
 
 
 def reference(a: Scaled, b: Scaled) -> torch.Tensor:
@@ -127,7 +139,7 @@ def run_and_check(m: int, n: int, k: int, device: torch.device) -> tuple[Callabl
 def print_statistics(statistics: dict[str, Any]) -> None:
     """What the simulator counted in one launch."""
     say("work", "{blocks} blocks, {warp_instructions} instructions of warps".format(**statistics))
-    say("", "{matrix_multiplies} wgmma, {multiply_adds} multiply-adds".format(**statistics))
+    say("", "{matrix_multiplies} matrix instructions, {multiply_adds} multiply-adds".format(**statistics))
     say("copy engine", "{tma_copies} copies: {tma_load_bytes} bytes in, {tma_store_bytes} out".format(**statistics))
     say("loads, stores", "{global_load_bytes} bytes in, {global_store_bytes} out".format(**statistics))
     say("shared", "{shared_accesses} accesses, {bank_conflicts} bank conflicts".format(**statistics))

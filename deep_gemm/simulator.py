@@ -74,7 +74,7 @@ def set_options(
     """Change options for the whole process; those not given stay as they are.
 
     Args:
-        target: the GPU to be, as "sm_90a".
+        target: the GPU to be, as "sm_90a" or "sm_100a".
         num_sms: how many SMs it has. A real H200 has 132; the default of 4 keeps persistent kernels persistent.
         schedule: when asynchronous copies and products take effect: "lazy" (as late as possible), "eager" (at once),
             "random" (as `seed` says, warps interleaved at random).

@@ -166,7 +166,8 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
     p.grouping = grouping;
-    p.arch = arch_of(Device::get(call.device).facts());
+    const DeviceFacts& facts = Device::get(call.device).facts();
+    p.arch = arch_of(facts);
     const bool scaled = a.scales.has_value();
     require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
@@ -174,6 +175,8 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     const auto fits = [&](const Pair& pair) {
         return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping);
     };
+    require_type(std::ranges::any_of(kPairs, fits), facts.name, " (", facts.target, ") has no kernels that add up in ",
+                 dtype_name(sum), ", as this product of ", describe(type_a), " does");
     const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
     require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
                  describe(type_a));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "select.hpp"
+#include "sm100/spec.hpp"
 #include "sm90/spec.hpp"
 
 namespace deep_gemm {
@@ -9,8 +10,8 @@ namespace deep_gemm {
 /// Calls `use` with what a problem's architecture brings to selection.
 template <typename Use>
 auto with_spec(const Problem& p, const Use& use) {
-    if (p.arch == Arch::sm90) return use(sm90::Spec{});
-    fail(ErrorKind::runtime, "there are no GEMMs for ", name(p.arch), " as yet");
+    if (p.arch == Arch::sm100) return use(sm100::Spec{});
+    return use(sm90::Spec{});
 }
 
 /// Whether selection knows this tile, whatever the problem.

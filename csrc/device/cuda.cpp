@@ -210,6 +210,12 @@ private:
     bool starts_early_;
 };
 
+/// What a compute capability loads. 10.0 and 10.3 are one family, and share images compiled for it.
+std::string target_of(int major, int minor) {
+    if (major == 10 && (minor == 0 || minor == 3)) return "sm_100f";
+    return concat("sm_", major, minor, major >= 9 ? "a" : "");
+}
+
 /// Drivers from CUDA 12.3 on keep programmatic dependent launches in a captured graph; older ones may refuse them
 /// there.
 constexpr int kStartsEarly = 12030;
@@ -232,7 +238,7 @@ Device* open_cuda_device(int index) {
     facts.name = name;
     facts.arch_major = attribute(driver::kComputeCapabilityMajor);
     facts.arch_minor = attribute(driver::kComputeCapabilityMinor);
-    facts.target = concat("sm_", facts.arch_major, facts.arch_minor, facts.arch_major >= 9 ? "a" : "");
+    facts.target = target_of(facts.arch_major, facts.arch_minor);
     facts.output = Output::cubin;
     facts.num_sms = attribute(driver::kMultiprocessorCount);
     facts.max_smem_bytes = attribute(driver::kMaxSharedMemoryPerBlockOptIn);

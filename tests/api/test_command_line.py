@@ -14,9 +14,10 @@ import fresh
 import pytest
 from cached import COMPILE
 from devices import why_no_gpu
+from fake_nvcc import fake_nvcc
 
 import deep_gemm
-from deep_gemm._targets import HOPPER_TARGET
+from deep_gemm._targets import GPUS, HOPPER_TARGET
 
 ROOT = Path(deep_gemm.__file__).resolve().parent.parent
 
@@ -79,8 +80,18 @@ def test_version() -> None:
 def test_doctor_names_what_it_found() -> None:
     printed = succeed("doctor")
     assert deep_gemm.__version__ in printed
-    for name in ("GPU", "driver", "compiler", "cache"):
+    for name in ("GPU", "driver", "compiler", "targets", "simulator", "cache"):
         assert f"  {name} " in printed
+
+
+def test_doctor_knows_targets_and_what_the_simulator_is() -> None:
+    printed = succeed("doctor", DG_SIM_TARGET="sm_100f", DG_SIM_NUM_SMS=7)
+    for target, gpu in GPUS.items():
+        assert f"{target} ({gpu.names})" in printed
+    assert re.search(r"simulator +sm_100f, 7 SMs\n", printed)
+    assert "never on hardware" in printed
+    printed = succeed("doctor", DG_SIM_TARGET="hopper")
+    assert re.search(r"simulator +none: DG_SIM_TARGET: the simulator's target must be like sm_90a", printed)
 
 
 def test_the_default_runs_a_gemm_and_checks_it() -> None:
@@ -128,6 +139,8 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
         (("64", "7168", "2047"), "K must be a multiple of 16, but is 2047: pad A and B with zeros to K=2048"),
         (("64", "7168", "2048", "--sms", "0"), "a whole number from 1 up is wanted, not '0'"),
         (("4000000000", "7168", "2048"), "M must be between 1 and 2^31 - 1, but is 4000000000"),
+        (("64", "7168", "2048", "--target", "sm_120a"), "invalid choice: 'sm_120a'"),
+        (("64", "7168", "2048", "--gran-k-b", "32"), "the pair has no scales of b for every 32 of K"),
     ],
 )
 def test_explain_refuses_what_calls_refuse(arguments, said) -> None:
@@ -160,8 +173,9 @@ def test_precompile_says_that_nothing_could_be_stored(tmp_path, place) -> None:
     assert re.search(r"not stored +1, which end with this process", printed)
 
 
-def test_precompile_says_what_failed(cache) -> None:
-    status, printed = run("precompile", "256x512", "--max-m", "16", "--target", "sm_9", DG_JIT_CACHE_DIR=cache)
+def test_precompile_says_what_failed(cache, tmp_path) -> None:
+    compiler = {"DG_JIT_USE_NVRTC": 0, "DG_JIT_NVCC_COMPILER": fake_nvcc(tmp_path, "exit 1")}
+    status, printed = run("precompile", "256x512", "--max-m", "16", DG_JIT_CACHE_DIR=cache, **compiler)
     assert status == 1
     assert "failed: fp8_gemm_sm90_dense_swapped_64x8: " in printed
     assert re.search(r"compiled +0\n", printed)

@@ -64,7 +64,7 @@ def lines(program) -> list[str]:
 
 def test_calls(lines):
     assert lines[:11] == [
-        "Fake 0 sm_90a, Fake 1 sm_103a",
+        "Fake 0 sm_90a, Fake 1 sm_100f",
         "load on context 0, capture mode 2",
         "kernel attribute 8 = 100000 on device 0",
         "current 1, capture mode 0",

@@ -23,6 +23,7 @@ uintptr_t g_events = 0;
 float g_milliseconds[1000];  // when each event was recorded
 float g_now = 0;
 
+constexpr int kCapabilities[][2] = {{9, 0}, {10, 3}, {12, 0}};
 bool g_silent = false;
 size_t g_params_bytes = 16;
 
@@ -64,9 +65,9 @@ Status cuDeviceGetName(char* name, int length, DeviceHandle device) {
 Status cuDeviceGetAttribute(int* value, int attribute, DeviceHandle device) {
     switch (attribute) {
         case kComputeCapabilityMajor:
-            return *value = device == 1 ? 10 : 9, 0;
+            return *value = kCapabilities[device][0], 0;
         case kComputeCapabilityMinor:
-            return *value = device == 1 ? 3 : 0, 0;
+            return *value = kCapabilities[device][1], 0;
         case kMultiprocessorCount:
             return *value = DEVICE_SMS, 0;
         case kMaxSharedMemoryPerBlockOptIn:

@@ -2,18 +2,18 @@
 // kernel.
 #pragma once
 
-#include <deep_gemm/arch/sm90.cuh>
+#include <deep_gemm/config.cuh>
 #include <deep_gemm/ptx/control.cuh>
 
 namespace deep_gemm {
 
-/// The load role waits here before each K block, so that no more blocks arrive than the share allows.
-template <GemmConfig c>
+/// The load role waits here before each K block, so that no more blocks arrive than the share allows. A block keeps the
+/// tensor cores busy for so many cycles.
+template <GemmConfig c, int32_t kBusyCycles>
 class Pacer {
 public:
     DG_DEVICE void wait() {
         if constexpr (c.tensor_core_percent < 100) {
-            constexpr int32_t kBusyCycles = tensor_cycles(c);
             int64_t now = ptx::clock_cycles();
             while (now < next_) {
                 ptx::sleep_nanoseconds(32);

@@ -146,7 +146,7 @@ private:
     const GemmParams& params_;
     ClusterPosition<c> position_;
     Ring<c.stages> ring_;
-    Pacer<c> pacer_;
+    Pacer<c, tensor_cycles(c)> pacer_;
 };
 
 /// The load warp: copies a tile, finds the next.

@@ -15,6 +15,9 @@ DG_DEVICE uint32_t cluster_cta_rank() {
 /// fence.mbarrier_init follows. To release the others too, a thread would have to wait for all its writes to memory.
 DG_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 
+/// barrier.cluster.arrive: and what this thread wrote before is seen by those who wait.
+DG_DEVICE void cluster_arrive_release() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+
 /// barrier.cluster.wait: until all threads of all CTAs have arrived.
 DG_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 

@@ -43,6 +43,12 @@ DG_DEVICE uint64_t tensor_descriptor(uint32_t address) {
     return ((address & 0x3ffff) >> 4) | (kStride << 32) | (kVersion << 46) | (kSwizzle128 << 61);
 }
 
+/// The same of an MN-major operand: blocks of 128 bytes of M or N, each with a line for each K, are `block_bytes`
+/// apart. Advance by the lines of a K step.
+DG_DEVICE uint64_t tensor_descriptor_mn_major(uint32_t address, uint32_t block_bytes) {
+    return tensor_descriptor(address) | (static_cast<uint64_t>(block_bytes >> 4) << 16);
+}
+
 /// The same of 32 rows of 16 bytes of scales, no swizzle: eight rows are 128 bytes apart.
 DG_DEVICE uint64_t tensor_descriptor_of_scales(uint32_t address) {
     constexpr uint64_t kStride = 128 >> 4, kVersion = 1;
@@ -127,6 +133,21 @@ DG_DEVICE void load_tensor_memory(uint32_t address, uint32_t (&words)[16]) {
         : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3]), "=r"(words[4]), "=r"(words[5]),
           "=r"(words[6]), "=r"(words[7]), "=r"(words[8]), "=r"(words[9]), "=r"(words[10]), "=r"(words[11]),
           "=r"(words[12]), "=r"(words[13]), "=r"(words[14]), "=r"(words[15])
+        : "r"(address)
+        : "memory");
+}
+
+/// Thirty-two columns.
+DG_DEVICE void load_tensor_memory(uint32_t address, uint32_t (&words)[32]) {
+    asm volatile(
+        "tcgen05.ld.sync.aligned.32x32b.x32.b32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "
+        "%15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, [%32];"
+        : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3]), "=r"(words[4]), "=r"(words[5]),
+          "=r"(words[6]), "=r"(words[7]), "=r"(words[8]), "=r"(words[9]), "=r"(words[10]), "=r"(words[11]),
+          "=r"(words[12]), "=r"(words[13]), "=r"(words[14]), "=r"(words[15]), "=r"(words[16]), "=r"(words[17]),
+          "=r"(words[18]), "=r"(words[19]), "=r"(words[20]), "=r"(words[21]), "=r"(words[22]), "=r"(words[23]),
+          "=r"(words[24]), "=r"(words[25]), "=r"(words[26]), "=r"(words[27]), "=r"(words[28]), "=r"(words[29]),
+          "=r"(words[30]), "=r"(words[31])
         : "r"(address)
         : "memory");
 }

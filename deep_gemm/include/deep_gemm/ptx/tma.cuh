@@ -25,7 +25,17 @@ DG_DEVICE void load_box(uint32_t destination, const void* map, uint32_t barrier,
         : "memory");
 }
 
-/// The same into every CTA of `cta_mask`, at the same offset, each counting on its own barrier at the same offset.
+/// load_box where the barrier may be the other CTA's of a pair.
+DG_DEVICE void load_box_of_pair(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z,
+                                CacheHint hint) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.cta_group::2.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(destination),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(static_cast<uint64_t>(hint))
+        : "memory");
+}
+
+/// load_box into every CTA of `cta_mask`, at the same offset, each counting on its own barrier at the same offset.
 DG_DEVICE void load_box_multicast(uint32_t destination, const void* map, uint32_t barrier, int x, int y, int z,
                                   uint16_t cta_mask, CacheHint hint) {
     asm volatile(

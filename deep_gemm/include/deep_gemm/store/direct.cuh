@@ -11,6 +11,9 @@
 
 namespace deep_gemm {
 
+template <GemmConfig c>
+using PaddingRows = PaddingRowsOf<c, Smem<c>>;
+
 /// The first row in the tile of 16 that a math warp has, of the `subtile`th 64 rows of its warpgroup.
 template <GemmConfig c>
 DG_DEVICE int32_t row_in_tile(int32_t warp, int32_t subtile) {

@@ -1,18 +1,18 @@
 // What math warps know of rows of padding while they store a tile (tile/padding.cuh finds them).
 #pragma once
 
-#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm {
 
 /// Of one tile after the other.
-template <GemmConfig c>
-class PaddingRows {
+template <GemmConfig c, typename Smem>
+class PaddingRowsOf {
 public:
-    DG_DEVICE explicit PaddingRows(const Smem<c>& smem) : smem_(smem) {}
+    DG_DEVICE explicit PaddingRowsOf(const Smem& smem) : smem_(smem) {}
 
     /// Wait for what the role has found.
     DG_DEVICE void begin() const {
@@ -46,7 +46,7 @@ private:
         return static_cast<uint32_t>(ptx::load_shared_int(smem_.padding() + row / 32 * 4));
     }
 
-    Smem<c> smem_;
+    Smem smem_;
     uint32_t phase_ = 0;
 };
 

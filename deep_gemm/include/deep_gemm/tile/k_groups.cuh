@@ -13,6 +13,7 @@ namespace deep_gemm {
 struct KGroup {
     int32_t begin, k;  // first element of K in the caller's operands, and number of elements
     int32_t first_block, blocks;
+    int32_t first_word;  // of exponents: no word is for two groups
 };
 
 /// Of values from 0 to `most`, which the sum does not exceed either: counts that make no sense must not overflow.
@@ -30,14 +31,15 @@ DG_DEVICE int32_t sum_up_to_lane(int32_t value, int32_t most) {
     return value;
 }
 
-/// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock. Whatever the device's
-/// values are, groups lie in [0, k_end), and their blocks in [0, block_end).
-template <int32_t kBlock = kScaleGroupK, typename Visit>
+/// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock, and words of exponents,
+/// where there are any, of so many blocks. Whatever the device's values are, groups lie in [0, k_end), and their blocks
+/// in [0, block_end).
+template <int32_t kBlock = kScaleGroupK, int32_t kWordBlocks = 1, typename Visit>
 DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
     const auto value_of = [&](int32_t group) {
         return min(max(ptx::load_global_int(layout.values + group), 0), layout.k_end);
     };
-    int32_t k_before = 0, blocks_before = 0;
+    int32_t k_before = 0, blocks_before = 0, words_before = 0;
     for (int32_t first = 0; first < layout.num_groups; first += 32) {
         const int32_t group = first + static_cast<int32_t>(threadIdx.x % 32);
         KGroup found = {};
@@ -56,6 +58,13 @@ DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
                           capped_sum(blocks_before, sum_up_to_lane(found.blocks, layout.block_end), layout.block_end);
         if (layout.psum_alignment == 0) found.begin = k_end - found.k;
         found.first_block = blocks_end - found.blocks;
+        if constexpr (kWordBlocks > 1) {
+            const int32_t words = (found.blocks + kWordBlocks - 1) / kWordBlocks,
+                          words_end =
+                              capped_sum(words_before, sum_up_to_lane(words, layout.block_end), layout.block_end);
+            found.first_word = words_end - words;
+            words_before = __shfl_sync(0xffffffff, words_end, 31);
+        }
         if (group < layout.num_groups) visit(group, found);
         k_before = __shfl_sync(0xffffffff, k_end, 31);
         blocks_before = __shfl_sync(0xffffffff, blocks_end, 31);
@@ -65,6 +74,11 @@ DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
 struct KBlocks {
     int32_t first, count;
 };
+
+/// K blocks that share a word of exponents.
+constexpr int32_t blocks_per_word(const GemmConfig& c, const Scaling& scaling) {
+    return scaling.type == Element::ue8m0 ? word_k(scaling) / c.tile.k : 1;
+}
 
 /// K blocks of a launch's groups, gathered once a CTA into shared memory.
 template <GemmConfig c>
@@ -77,16 +91,29 @@ struct KGroupTable {
         return {v.x, v.y};
     }
 
+    /// The group's first word of exponents that are for several K blocks.
+    DG_DEVICE int32_t first_word(int32_t index) const {
+        return ptx::load_shared_int(base + index * kGroupEntryBytes + kFirstWord);
+    }
+
     /// All threads of the CTA may call it, the first warp works. Synchronise before reading.
     template <int32_t kThreads>
     DG_DEVICE void fill(const GemmParams& params) const {
+        constexpr int32_t kOfA = blocks_per_word(c, c.a.scaling), kOfB = blocks_per_word(c, c.b.scaling);
         if (threadIdx.x >= 32) return;
-        visit_k_groups<c.tile.k>(params.k_groups, [&](int32_t group, const KGroup& found) {
-            const int32_t index = group - params.first_group;
-            if (index >= 0 && index < params.num_groups)
-                ptx::store_shared_int_x4(base + index * kGroupEntryBytes, found.first_block, found.blocks, 0, 0);
-        });
+        visit_k_groups < c.tile.k,
+            kOfA<kOfB ? kOfB : kOfA>(
+                params.k_groups,
+                [&](int32_t group, const KGroup& found) {
+                    const int32_t index = group - params.first_group;
+                    if (index >= 0 && index < params.num_groups)
+                        ptx::store_shared_int_x4(base + index * kGroupEntryBytes, found.first_block, found.blocks,
+                                                 found.first_word, 0);
+                });
     }
+
+private:
+    static constexpr uint32_t kFirstWord = 8;
 };
 
 }  // namespace deep_gemm

@@ -1,0 +1,32 @@
+// SM100: what is decided once a candidate is chosen.
+#pragma once
+
+#include <deep_gemm/arch/sm100_memory.cuh>
+
+#include <algorithm>
+#include <cmath>
+
+#include "../candidate.hpp"
+
+namespace deep_gemm::sm100 {
+
+/// Blocks of M walked together: a wave of tiles reads fewest bytes when it covers a square of the output.
+inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
+    const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols) / c.super_tile_m();
+    const double most = p.grouping == Grouping::m_contiguous ? p.m : expected_group_rows(p);
+    return static_cast<int32_t>(std::clamp(square + 0.5, 1.0, std::ceil(most / c.super_tile_m())));
+}
+
+inline Choice finish(const Problem&, const Candidate& candidate) {
+    const GemmConfig& c = candidate.config;
+    Choice choice{candidate};
+    choice.copies = {.rows_box = c.tile.rows,
+                     .cols_box = own_cols(c),
+                     .mn_box = stage_k(c.a.element),
+                     .row_scale_box = has_exponents(c) ? kScaleRows : 0,
+                     .col_scale_box = has_exponents(c) ? align_up(c.tile.cols, kScaleRows) : 0,
+                     .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
+    return choice;
+}
+
+}  // namespace deep_gemm::sm100

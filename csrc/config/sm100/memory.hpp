@@ -1,0 +1,42 @@
+// SM100: how shared memory is divided between stages and buffers for D, and tensor memory between sums and exponents.
+#pragma once
+
+#include <deep_gemm/arch/sm100_memory.cuh>
+
+#include <algorithm>
+
+namespace deep_gemm::sm100 {
+
+/// Stages that keep the tensor cores busy while the next operands come; more than 12 buy nothing.
+inline constexpr int32_t kFewStages = 4, kMostStages = 12;
+
+/// As many stages as shared and tensor memory hold.
+inline int32_t most_stages(GemmConfig c) {
+    c.stages = 0;
+    const SmemPlan smem = plan_smem(c);
+    const TensorPlan tensor = plan_tensor_memory(c);
+    c.stages = 1;
+    const int32_t smem_each = plan_smem(c).bytes - smem.bytes,
+                  tensor_each = plan_tensor_memory(c).columns - tensor.columns;
+    int32_t stages = std::min((kMaxSmemBytes - smem.bytes) / smem_each, kMostStages);
+    if (tensor_each > 0) stages = std::min(stages, (kTensorColumns - tensor.columns) / tensor_each);
+    c.stages = std::max(stages, 0);
+    while (c.stages > 0 && plan_smem(c).bytes > kMaxSmemBytes) --c.stages;  // what is rounded up
+    return c.stages;
+}
+
+/// Two accumulators and two buffers for D, where they leave stages enough; else one.
+inline void divide_smem(GemmConfig& c, double) {
+    c.sm100.accumulators = 2, c.store.buffers = std::min(2, store_chunk(c).count);
+    c.stages = most_stages(c);
+    if (c.stages < kFewStages && c.store.buffers > 1) {
+        c.store.buffers = 1;
+        c.stages = most_stages(c);
+    }
+    if (c.stages < kFewStages) {
+        c.sm100.accumulators = 1;
+        c.stages = most_stages(c);
+    }
+}
+
+}  // namespace deep_gemm::sm100

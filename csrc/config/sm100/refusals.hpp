@@ -1,0 +1,41 @@
+// SM100: why a config cannot serve a problem.
+#pragma once
+
+#include <deep_gemm/arch/sm100_memory.cuh>
+
+#include <string_view>
+
+#include "../problem.hpp"
+
+namespace deep_gemm::sm100 {
+
+/// Why groups cannot be served by a config; empty where they can.
+inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
+    if (!is_m_grouped(p.grouping)) return "";
+    if (c.cluster_m() > 1) return "neighbours along M may belong to different experts";
+    if (p.grouping == Grouping::masked) return "";
+    // Behind an expert's last rows a tile may hold another's.
+    return p.m_alignment % c.tile_m() == 0 ? "" : "the tile's height does not divide the experts' alignment";
+}
+
+/// Why a config cannot serve a problem, whatever its memory holds; empty where it may.
+inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t) {
+    if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
+    if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
+        return "set_block_size_multiple_of asks for other tiles";
+    if (c.cluster.rows > 1 && (c.swap_ab ? p.n : p.m) <= c.tile.rows) return "the pair's other CTA has no rows";
+    return group_refusal(p, c);
+}
+
+inline std::string_view smem_refusal(const GemmConfig& c) {
+    return c.stages < 2 ? "fewer than two stages fit shared and tensor memory" : "";
+}
+
+/// What a legal config would waste; empty where it may be the best.
+inline std::string_view waste(const Problem& p, const GemmConfig& c) {
+    const int32_t cols = c.swap_ab ? expected_group_rows(p) : p.n;
+    if (c.tile.cols >= 64 && c.tile.cols >= 2 * align_up(cols, 32)) return "half of the columns would be empty";
+    return "";
+}
+
+}  // namespace deep_gemm::sm100

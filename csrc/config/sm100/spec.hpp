@@ -1,0 +1,40 @@
+// SM100 as selection sees it (ArchSpec, csrc/config/select.hpp).
+#pragma once
+
+#include "configure.hpp"
+#include "cost.hpp"
+#include "finish.hpp"
+#include "memory.hpp"
+#include "refusals.hpp"
+#include "tiles.hpp"
+
+namespace deep_gemm::sm100 {
+
+struct Spec {
+    static std::vector<Tiling> tilings(const Problem& p) { return sm100::tilings(p); }
+    static bool has_tile(Element element, const Tiling& tiling) { return sm100::has_tile(element, tiling); }
+    static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm100::configure(p, tiling); }
+    static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
+        return sm100::refusal(p, c, tiles);
+    }
+    static int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
+        return p.num_sms / c.cluster.size() * c.cluster.size();
+    }
+    static void divide_smem(GemmConfig& c, double tiles_per_cta) { sm100::divide_smem(c, tiles_per_cta); }
+    static Footprint footprint(const GemmConfig& c) {
+        return {.threads = threads(c), .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0};
+    }
+    static std::string_view smem_refusal(const GemmConfig& c) { return sm100::smem_refusal(c); }
+    static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm100::waste(p, c); }
+    static void choose_walk(const Problem& p, Candidate& candidate) {
+        candidate.strip_blocks = choose_strip(p, candidate.config, candidate.num_ctas);
+    }
+    static double cost_us(const Problem& p, const Candidate& candidate) {
+        Problem average = p;
+        average.k = expected_k(p);
+        return CostModel{}.estimate_us(average, candidate.config, candidate.num_ctas);
+    }
+    static Choice finish(const Problem& p, const Candidate& candidate) { return sm100::finish(p, candidate); }
+};
+
+}  // namespace deep_gemm::sm100

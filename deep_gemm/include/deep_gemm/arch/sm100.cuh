@@ -1,0 +1,39 @@
+// SM100: warps, a pair of CTAs, the matrix instruction.
+//
+// A CTA has 128 rows of a tile, a lane of tensor memory for each. Two CTAs that differ in ClusterShape::rows are a
+// pair: one of them, the leader, issues instructions of 256 rows for both. Each brings its own rows and half of the
+// columns.
+#pragma once
+
+#include <deep_gemm/config.cuh>
+
+namespace deep_gemm::sm100 {
+
+inline constexpr int32_t kRows = 128;          // of a CTA
+inline constexpr int32_t kWarpRows = 32;       // of a store warp: those that it reaches in tensor memory
+inline constexpr int32_t kSwizzleBytes = 128;  // a row of a stage
+inline constexpr int32_t kStepBytes = 32;      // of K that one instruction multiplies
+inline constexpr int32_t kMaxSmemBytes = 232448;
+
+/// K that one stage holds. Where an operand is MN-major, a stage holds blocks of so many rows, each with all of the K
+/// block.
+constexpr int32_t stage_k(Element element) { return elements_in(element, kSwizzleBytes); }
+constexpr int32_t step_k(Element element) { return elements_in(element, kStepBytes); }
+
+/// Whether the instruction multiplies exponents of scales.
+constexpr bool has_exponents(const GemmConfig& c) { return c.a.scaling.type == Element::ue8m0; }
+
+/// CTAs that one instruction is for.
+constexpr int32_t mma_ctas(const GemmConfig& c) { return c.cluster.rows; }
+
+/// Columns of a tile that a CTA brings into its shared memory.
+constexpr int32_t own_cols(const GemmConfig& c) { return c.tile.cols / mma_ctas(c); }
+
+/// The first warpgroup stores: warp w of a CTA must be w modulo 4 to read lanes 32 w of tensor memory.
+inline constexpr int32_t kStoreWarps = 4;
+constexpr int32_t threads(const GemmConfig&) { return 2 * kStoreWarps * 32; }
+
+/// Cycles of the tensor cores for one K block: 128 rows x N columns x 32 bytes of K take N / 2.
+constexpr int32_t tensor_cycles(const GemmConfig& c) { return c.tile.cols / 2 * (kSwizzleBytes / kStepBytes); }
+
+}  // namespace deep_gemm::sm100

@@ -1,0 +1,117 @@
+// SM100: where everything lies in shared and in tensor memory, and how many arrivals each barrier waits for.
+#pragma once
+
+#include <deep_gemm/arch/sm100.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
+
+namespace deep_gemm::sm100 {
+
+inline constexpr int32_t kSmemAlignment = 1024;  // of a 128-byte-swizzled stage
+
+/// Rows of scales come in blocks of 128: 32 lanes by four columns of tensor memory.
+inline constexpr int32_t kScaleRows = 128, kScaleBlockColumns = 4, kScaleBlockBytes = kScaleRows * 4;
+constexpr int32_t scale_blocks(int32_t extent) { return ceil_div(extent, kScaleRows); }
+
+/// Whether a warp brings words of exponents into the order of tensor memory.
+constexpr bool transposes_words(const GemmConfig& c) {
+    return has_exponents(c) && !(c.sm100.row_blocks && c.sm100.col_blocks);
+}
+
+/// Each store warp stages its 32 rows of D in chunks of one swizzle span.
+constexpr StoreChunk store_chunk(const GemmConfig& c) {
+    const int32_t size = bytes_of(c.output, 1);
+    if (c.swap_ab) {
+        const int32_t outer = gcd(c.tile.cols, 32);
+        return {kWarpRows, outer, c.tile.cols / outer, size};
+    }
+    const int32_t inner = gcd(c.tile.cols, kSwizzleBytes / size);
+    return {inner, kWarpRows, c.tile.cols / inner, size};
+}
+
+/// Columns of the instruction's frame in a chunk.
+constexpr int32_t chunk_cols(const GemmConfig& c) { return c.tile.cols / store_chunk(c).count; }
+
+constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
+    return is_staged(c.store) ? c.store.buffers * store_chunk(c).bytes() : 0;
+}
+
+/// Columns of tensor memory: sums, and behind them words of exponents, a set for each stage.
+///
+/// A set may be written again when all products that read it are over. Sets are taken in turn by words, of which each
+/// K block reads one, old or new: between a word's last K block and the first one of the word that takes its place
+/// there are as many K blocks as stages, so the stage that the latter comes in has been let go by the former.
+struct TensorPlan {
+    int32_t sums, row_scales, col_scales;          // of the first accumulator, of the first set
+    int32_t row_scale_columns, col_scale_columns;  // of a set
+    int32_t columns;                               // in all
+    int32_t allocated;
+};
+
+inline constexpr int32_t kTensorColumns = 512, kLeastTensorColumns = 32;
+
+constexpr TensorPlan plan_tensor_memory(const GemmConfig& c) {
+    TensorPlan p{};
+    const bool scales = has_exponents(c);
+    p.row_scale_columns = scales ? kScaleBlockColumns : 0;
+    p.col_scale_columns = scales ? scale_blocks(c.tile.cols) * kScaleBlockColumns : 0;
+    p.row_scales = c.sm100.accumulators * c.tile.cols;
+    p.col_scales = p.row_scales + c.stages * p.row_scale_columns;
+    p.columns = p.col_scales + c.stages * p.col_scale_columns;
+    p.allocated = kLeastTensorColumns;
+    while (p.allocated < p.columns) p.allocated *= 2;
+    return p;
+}
+
+/// Rows of a stage that an operand's extent takes: whole boxes.
+constexpr int32_t stage_rows(const Operand& operand, int32_t extent) {
+    return operand.mn_major() ? align_up(extent, stage_k(operand.element)) : extent;
+}
+
+struct SmemPlan {
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes;  // of one stage
+    // Offsets.
+    int32_t staging, rows, cols, row_scales, col_scales, barriers, tensor_address, groups, padding;
+    int32_t bytes;  // of the launch, alignment slack included
+};
+
+/// Barriers of 8 bytes in this order: full, empty and ready of each stage, full and empty of each accumulator, two of
+/// padding.
+constexpr int32_t barriers(const GemmConfig& c) { return 3 * c.stages + 2 * c.sm100.accumulators + 2; }
+
+constexpr SmemPlan plan_smem(const GemmConfig& c) {
+    SmemPlan p{};
+    p.rows_bytes = stage_rows(c.rows_operand(), c.tile.rows) * kSwizzleBytes;
+    p.cols_bytes = align_up(stage_rows(c.cols_operand(), own_cols(c)) * kSwizzleBytes, kSmemAlignment);
+    p.row_scale_bytes = has_exponents(c) ? kScaleBlockBytes : 0;
+    p.col_scale_bytes = has_exponents(c) ? scale_blocks(c.tile.cols) * kScaleBlockBytes : 0;
+
+    p.staging = 0;
+    p.rows = align_up(kStoreWarps * staging_bytes_per_warp(c), kSmemAlignment);
+    p.cols = p.rows + c.stages * p.rows_bytes;
+    p.row_scales = p.cols + c.stages * p.cols_bytes;
+    p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
+    p.barriers = p.col_scales + c.stages * p.col_scale_bytes;
+    p.tensor_address = p.barriers + barriers(c) * 8;
+    p.groups = align_up(p.tensor_address + 4, 16);
+    p.padding = p.groups + group_table_bytes(c);
+    p.bytes = p.padding + align_up(padding_words(c) * 4, 16) +
+              kSmemAlignment;  // the driver aligns dynamic shared memory to 16 bytes only
+    return p;
+}
+
+/// Bytes that a CTA's copies of operands bring into one stage; words of exponents come on top of them.
+constexpr int32_t stage_operand_bytes(const GemmConfig& c) {
+    return (stage_rows(c.rows_operand(), c.tile.rows) + stage_rows(c.cols_operand(), own_cols(c))) * kSwizzleBytes;
+}
+
+/// "full": the copying thread; of a pair without a warp that transposes words, the leader's.
+inline constexpr int32_t kFullArrivals = 1;
+/// "empty": the commit of the products that read the stage.
+inline constexpr int32_t kEmptyArrivals = 1;
+/// "ready": the transposing warp of each CTA.
+constexpr int32_t ready_arrivals(const GemmConfig& c) { return mma_ctas(c); }
+/// Sums are full: the commit of the tile's last products. And read: the store warps of each CTA.
+inline constexpr int32_t kSumsFullArrivals = 1;
+constexpr int32_t sums_empty_arrivals(const GemmConfig& c) { return mma_ctas(c) * kStoreWarps; }
+
+}  // namespace deep_gemm::sm100

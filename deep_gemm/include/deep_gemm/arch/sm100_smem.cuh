@@ -1,0 +1,60 @@
+// Addresses of the shared-memory plan, for one CTA.
+#pragma once
+
+#include <deep_gemm/arch/sm100_memory.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/tile/group_table.cuh>
+#include <deep_gemm/tile/k_groups.cuh>
+
+namespace deep_gemm::sm100 {
+
+/// Of a shared-memory address of a pair: the same place in the leader. The CTA's rank lies in the bits from 24 on.
+DG_DEVICE uint32_t in_leader(uint32_t address) { return address & 0xfeffffffu; }
+
+template <GemmConfig c>
+struct Smem {
+    static constexpr SmemPlan kPlan = plan_smem(c);
+    static constexpr TensorPlan kTensor = plan_tensor_memory(c);
+    static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
+    static_assert(kTensor.columns <= kTensorColumns, "tile does not fit tensor memory");
+
+    uint32_t base;
+
+    DG_DEVICE explicit Smem(const void* dynamic)
+        : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {}
+
+    DG_DEVICE uint32_t staging(int warp) const { return base + kPlan.staging + warp * staging_bytes_per_warp(c); }
+    DG_DEVICE uint32_t rows(int stage) const { return base + kPlan.rows + stage * kPlan.rows_bytes; }
+    DG_DEVICE uint32_t cols(int stage) const { return base + kPlan.cols + stage * kPlan.cols_bytes; }
+    DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
+    DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
+
+    /// A stage's operands have come; all products that read it are over; its words are in the order of tensor memory.
+    DG_DEVICE uint32_t full(int stage) const { return barrier(stage); }
+    DG_DEVICE uint32_t empty(int stage) const { return barrier(c.stages + stage); }
+    DG_DEVICE uint32_t ready(int stage) const { return barrier(2 * c.stages + stage); }
+    /// An accumulator holds a tile's sums; they have been read.
+    DG_DEVICE uint32_t sums_full(int accumulator) const { return barrier(3 * c.stages + accumulator); }
+    DG_DEVICE uint32_t sums_empty(int accumulator) const {
+        return barrier(3 * c.stages + c.sm100.accumulators + accumulator);
+    }
+    /// Of a tile, which rows are padding; when they lie there, and when all store warps have read them (marks_padding).
+    DG_DEVICE uint32_t padding() const { return base + kPlan.padding; }
+    DG_DEVICE uint32_t padding_known() const { return barrier(3 * c.stages + 2 * c.sm100.accumulators); }
+    DG_DEVICE uint32_t padding_read() const { return padding_known() + 8; }
+
+    /// Where tensor memory was allocated.
+    DG_DEVICE uint32_t tensor_address() const { return base + kPlan.tensor_address; }
+
+    DG_DEVICE auto groups() const {
+        if constexpr (c.grouping == Grouping::k_contiguous)
+            return KGroupTable<c>{base + kPlan.groups};
+        else
+            return GroupTable<c>{base + kPlan.groups};
+    }
+
+private:
+    DG_DEVICE uint32_t barrier(int index) const { return base + kPlan.barriers + index * 8; }
+};
+
+}  // namespace deep_gemm::sm100

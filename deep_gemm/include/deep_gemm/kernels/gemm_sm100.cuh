@@ -1,0 +1,110 @@
+// The Blackwell GEMM kernel: a persistent grid of warp-specialised CTAs, or of pairs of them.
+//
+//   warps                     role
+//   first warpgroup           read sums from tensor memory, store D
+//   second one, warp 0        copy operands and words of exponents into the ring (one lane copies)
+//   its warp 1                issue products (one lane; of a pair the leader's); first initialise the barriers
+//   its warp 2                allocate tensor memory; bring words of exponents into its order (transposes_words)
+//   its warp 3                find rows of padding, and fill blocks of them with zeros (marks_padding)
+#pragma once
+
+#include <deep_gemm/load/tma_sm100.cuh>
+#include <deep_gemm/mma/sm100/mainloop.cuh>
+#include <deep_gemm/ptx/cluster.cuh>
+#include <deep_gemm/scale/transpose_words.cuh>
+#include <deep_gemm/store/tensor_memory.cuh>
+#include <deep_gemm/tile/padding.cuh>
+
+namespace deep_gemm::sm100 {
+
+template <GemmConfig c>
+DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
+    for (int32_t stage = 0; stage < c.stages; ++stage) {
+        ptx::barrier_init(smem.full(stage), kFullArrivals);
+        ptx::barrier_init(smem.empty(stage), kEmptyArrivals);
+        if constexpr (transposes_words(c)) ptx::barrier_init(smem.ready(stage), ready_arrivals(c));
+    }
+    for (int32_t i = 0; i < c.sm100.accumulators; ++i) {
+        ptx::barrier_init(smem.sums_full(i), kSumsFullArrivals);
+        ptx::barrier_init(smem.sums_empty(i), sums_empty_arrivals(c));
+    }
+    if constexpr (marks_padding(c)) {
+        ptx::barrier_init(smem.padding_known(), 1);
+        ptx::barrier_init(smem.padding_read(), kStoreWarps);
+    }
+    ptx::fence_barrier_init();
+}
+
+template <GemmConfig c>
+DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
+    if constexpr (!c.group_maps) {
+        ptx::prefetch_tensor_map(&params.rows);
+        ptx::prefetch_tensor_map(&params.cols);
+    }
+    if constexpr (has_exponents(c)) {
+        ptx::prefetch_tensor_map(&params.row_scales);
+        ptx::prefetch_tensor_map(&params.col_scales);
+    }
+    if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
+}
+
+/// All threads of the CTA, or of both CTAs of a pair.
+template <GemmConfig c>
+DG_DEVICE void sync_threads() {
+    if constexpr (mma_ctas(c) == 1) {
+        __syncthreads();
+    } else {
+        ptx::cluster_arrive_release();
+        ptx::cluster_wait();
+    }
+}
+
+template <GemmConfig c>
+DG_DEVICE void run_gemm(const GemmParams& params) {
+    extern __shared__ uint8_t dynamic_smem[];
+    constexpr int32_t kCtas = mma_ctas(c), kLoad = kStoreWarps, kMultiply = kLoad + 1, kTranspose = kLoad + 2,
+                      kPadding = kLoad + 3;
+    constexpr uint32_t kColumns = plan_tensor_memory(c).allocated;
+    const Smem<c> smem(dynamic_smem);
+    const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+
+    if (warp == kLoad && ptx::elect_one()) prefetch_tensor_maps<c>(params);
+    if (warp == kMultiply && ptx::elect_one()) initialise_barriers<c>(smem);
+    // Nothing that a preceding kernel may write has been touched so far, and no tensor memory been asked for: what it
+    // holds it gives back when it ends.
+    ptx::wait_for_previous_grid();
+    smem.groups().template fill<threads(c)>(params);
+    if constexpr (kCtas > 1) sync_threads<c>();  // the other CTA is there
+    if (warp == kTranspose) {
+        ptx::allocate_tensor_memory<kCtas>(smem.tensor_address(), kColumns);
+        ptx::finish_allocating<kCtas>();
+    }
+    sync_threads<c>();
+    const uint32_t tensor_memory = ptx::load_shared_int(smem.tensor_address());
+
+    if (warp < kStoreWarps) StoreRole<c>(smem, params, tensor_memory).run();
+    if (warp == kLoad) LoadRole<c>(smem, params).run();
+    if (warp == kMultiply && ClusterPosition<c>().row == 0) MainLoop<c>(smem, params, tensor_memory).run();
+    if constexpr (transposes_words(c))
+        if (warp == kTranspose) transpose_role<c>(smem, params);
+    if constexpr (marks_padding(c))
+        if (warp == kPadding) find_padding<c>(smem, params);
+
+    // No CTA may leave, nor give tensor memory back, while the other one's instructions use what it has.
+    __syncwarp();
+    sync_threads<c>();
+    if (warp == kTranspose) ptx::free_tensor_memory<kCtas>(tensor_memory, kColumns);
+}
+
+}  // namespace deep_gemm::sm100
+
+namespace deep_gemm {
+
+using sm100::threads;
+
+template <GemmConfig c>
+DG_DEVICE void run_gemm_sm100(const GemmParams& params) {
+    sm100::run_gemm<c>(params);
+}
+
+}  // namespace deep_gemm

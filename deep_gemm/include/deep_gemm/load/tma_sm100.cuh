@@ -1,0 +1,154 @@
+// The load role of SM100: one warp of each CTA keeps its ring filled through the copy engine.
+#pragma once
+
+#include <deep_gemm/arch/sm100_smem.cuh>
+#include <deep_gemm/load/pacer.cuh>
+#include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/ptx/tma.cuh>
+#include <deep_gemm/scale/words.cuh>
+#include <deep_gemm/tile/batches.cuh>
+#include <deep_gemm/tile/ring.cuh>
+
+namespace deep_gemm::sm100 {
+
+/// A box at (x, y). In a pair, `barrier` may be the leader's.
+template <GemmConfig c>
+DG_DEVICE void load_box(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t x, int32_t y,
+                        int32_t group, ptx::CacheHint hint) {
+    if constexpr (mma_ctas(c) == 1)
+        ptx::load_box(destination, &map, barrier, x, y, group, hint);
+    else
+        ptx::load_box_of_pair(destination, &map, barrier, x, y, group, hint);
+}
+
+/// `kExtent` rows of an operand, of one K block.
+template <GemmConfig c, Operand kOperand, int32_t kExtent>
+DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
+                            int32_t group, ptx::CacheHint hint) {
+    if constexpr (kOperand.mn_major()) {
+        constexpr int32_t kBlock = stage_k(kOperand.element);
+#pragma unroll
+        for (int32_t row = 0; row < kExtent; row += kBlock)
+            load_box<c>(destination + row * kSwizzleBytes, map, barrier, start + row, k, group, hint);
+    } else {
+        load_box<c>(destination, map, barrier, k, start, group, hint);
+    }
+}
+
+/// Words of exponents of `kExtent` rows. `in_blocks`: sm100::Schedule.
+template <GemmConfig c, int32_t kExtent, bool kInBlocks>
+DG_DEVICE void load_words(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t start, int32_t word,
+                          int32_t group, int32_t group_rows) {
+    constexpr auto kHint = ptx::CacheHint::normal;
+    if constexpr (kInBlocks) {
+        const int32_t first = group * ((group_rows + kScaleRows - 1) / kScaleRows) + start / kScaleRows;
+#pragma unroll
+        for (int32_t block = 0; block < scale_blocks(kExtent); ++block)
+            load_box<c>(destination + block * kScaleBlockBytes, map, barrier, 0, word, first + block, kHint);
+    } else {
+        load_box<c>(destination, map, barrier, start, word, group, kHint);
+    }
+}
+
+/// Where a tile's operands lie. K groups that are matrices of their own count K from their own start.
+struct TileSource {
+    const TensorMap* rows;
+    const TensorMap* cols;
+    int32_t k_origin;
+};
+
+template <GemmConfig c>
+DG_DEVICE TileSource tile_source(const GemmParams& params, const Tile& tile) {
+    if constexpr (c.group_maps) {
+        const GroupMaps* groups = static_cast<const ParamsFor<c>&>(params).groups;
+        const int32_t index = tile.group - params.first_group;
+        return {&groups[index].rows, &groups[index].cols, tile.k_block};
+    } else {
+        return {&params.rows, &params.cols, 0};
+    }
+}
+
+/// The load warp: all its lanes walk tiles and K blocks together, and one of them copies.
+template <GemmConfig c>
+class LoadRole {
+public:
+    DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params) : smem_(smem), params_(params) {}
+
+    DG_DEVICE void run() {
+        TileScheduler<c> tiles(params_, smem_.groups());
+        Tile tile;
+        while (tiles.next(tile)) {
+            tiles.place(tile);
+            copy(tile);
+        }
+        if constexpr (mma_ctas(c) > 1) drain();
+    }
+
+private:
+    /// All K blocks of a tile.
+    DG_DEVICE void copy(const Tile& tile) {
+        const TileSource source = tile_source<c>(params_, tile);
+        const int32_t end = tile.k_block + tile.k_blocks;
+#pragma unroll 1
+        for (int32_t block = tile.k_block; block < end; ++block, ring_.advance()) {
+            ptx::barrier_wait(smem_.empty(ring_.stage), ring_.phase ^ 1);
+            pacer_.wait();
+            if (ptx::elect_one()) copy_block(tile, source, block);
+        }
+    }
+
+    /// Who waits for a stage counts its bytes: where a warp of each CTA transposes words, each CTA its own; otherwise
+    /// the pair's leader those of both.
+    DG_DEVICE void copy_block(const Tile& tile, const TileSource& source, int32_t block) {
+        const bool row_word = has_exponents(c) && begins_word<c, kRowBlocks>(tile, block),
+                   col_word = has_exponents(c) && begins_word<c, kColBlocks>(tile, block);
+        const uint32_t bytes = stage_operand_bytes(c) + (row_word ? Smem<c>::kPlan.row_scale_bytes : 0) +
+                               (col_word ? Smem<c>::kPlan.col_scale_bytes : 0);
+        const uint32_t own = smem_.full(ring_.stage);
+        const uint32_t full = kLeaderCounts ? in_leader(own) : own;
+        if (!kLeaderCounts || position_.row == 0)
+            ptx::barrier_arrive_expect(own, kLeaderCounts ? mma_ctas(c) * bytes : bytes);
+
+        const int32_t row_group = c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile),
+                      col_group = c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile);
+        const auto [k, matrix] = place_block<c>(params_, block - source.k_origin);
+        load_operand<c, c.rows_operand(), kRows>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row,
+                                                 row_group + matrix, c.swap_ab ? kHintB : kHintA);
+        load_operand<c, c.cols_operand(), own_cols(c)>(smem_.cols(ring_.stage), *source.cols, full, k,
+                                                       tile.col + position_.row * own_cols(c), col_group + matrix,
+                                                       c.swap_ab ? kHintA : kHintB);
+        const int32_t row_extent = c.swap_ab ? extent_n<c>(params_) : extent_m<c>(params_),
+                      col_extent = c.swap_ab ? extent_m<c>(params_) : extent_n<c>(params_);
+        if (row_word)
+            load_words<c, kRows, c.sm100.row_blocks>(smem_.row_scales(ring_.stage), params_.row_scales, full, tile.row,
+                                                     word_of<c, kRowBlocks>(tile, block, smem_.groups(), params_),
+                                                     row_group, row_extent);
+        if (col_word)
+            load_words<c, c.tile.cols, c.sm100.col_blocks>(smem_.col_scales(ring_.stage), params_.col_scales, full,
+                                                           tile.col,
+                                                           word_of<c, kColBlocks>(tile, block, smem_.groups(), params_),
+                                                           col_group, col_extent);
+    }
+
+    /// Until all stages are free again: commits then arrive at this CTA's barriers no more.
+    DG_DEVICE void drain() {
+#pragma unroll 1
+        for (int32_t i = 0; i < c.stages; ++i, ring_.advance())
+            ptx::barrier_wait(smem_.empty(ring_.stage), ring_.phase ^ 1);
+    }
+
+    static constexpr bool kLeaderCounts = !transposes_words(c);
+    static constexpr int32_t kRowBlocks = blocks_per_word(c, c.row_scales()),
+                             kColBlocks = blocks_per_word(c, c.col_scales());
+    static constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
+    static constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
+
+    const Smem<c>& smem_;
+    const GemmParams& params_;
+    ClusterPosition<c> position_;
+    Ring<c.stages> ring_;
+    Pacer<c, tensor_cycles(c)> pacer_;
+};
+
+}  // namespace deep_gemm::sm100

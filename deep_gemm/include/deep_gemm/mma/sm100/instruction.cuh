@@ -1,0 +1,52 @@
+// SM100's matrix instruction for a pair of formats: what its descriptors say.
+#pragma once
+
+#include <deep_gemm/arch/sm100_memory.cuh>
+#include <deep_gemm/ptx/tcgen05.cuh>
+
+namespace deep_gemm::sm100 {
+
+/// The element's number in instruction descriptors: of kind f16, or of f8f6f4 and its scaled form.
+constexpr uint32_t format_number(Element element) {
+    return element == Element::bf16 ? 1 : 0;  // fp16 and e4m3 are 0 each
+}
+
+/// PTX ISA, "Instruction descriptor" of tcgen05.mma: without the ids of exponents.
+constexpr uint32_t instruction_descriptor(const GemmConfig& c) {
+    constexpr uint32_t kFp32Sums = 1u << 4, kUe8m0 = 1u << 23;
+    const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
+    return (has_exponents(c) ? kUe8m0 : kFp32Sums) | format_number(rows.element) << 7 |
+           format_number(cols.element) << 10 | (rows.mn_major() ? 1u : 0u) << 15 | (cols.mn_major() ? 1u : 0u) << 16 |
+           static_cast<uint32_t>(c.tile.cols >> 3) << 17 | static_cast<uint32_t>(kRows * mma_ctas(c) >> 4) << 24;
+}
+
+/// Which byte of a word rows and columns are scaled by.
+DG_DEVICE constexpr uint32_t with_exponents(uint32_t descriptor, uint32_t row_byte, uint32_t col_byte) {
+    return descriptor | row_byte << 29 | col_byte << 4;
+}
+
+/// Where the `step`th K step of a stage's operand lies.
+template <GemmConfig c, Operand kOperand>
+DG_DEVICE uint64_t operand_descriptor(uint32_t address, int32_t step) {
+    if constexpr (kOperand.mn_major()) {
+        constexpr int32_t kLines = step_k(kOperand.element), kBlockBytes = c.tile.k * kSwizzleBytes;
+        return ptx::tensor_descriptor_mn_major(address + step * kLines * kSwizzleBytes, kBlockBytes);
+    } else {
+        return ptx::tensor_descriptor(address + step * kStepBytes);
+    }
+}
+
+/// The product of a pair of elements: a line for each of SM100's rows of the pair table (csrc/config/pairs.hpp).
+template <GemmConfig c>
+DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t descriptor, uint32_t row_scales,
+                         uint32_t col_scales, bool accumulate) {
+    constexpr int kCtas = mma_ctas(c);
+    if constexpr (multiplies(c, Element::e4m3, Element::e4m3))
+        ptx::tensor_mma_mxf8f6f4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
+    else if constexpr (multiplies(c, Element::bf16, Element::bf16) || multiplies(c, Element::fp16, Element::fp16))
+        ptx::tensor_mma_f16<kCtas>(sums, rows, cols, descriptor, accumulate);
+    else
+        static_assert(kCtas == 0, "no instruction multiplies these elements");
+}
+
+}  // namespace deep_gemm::sm100

@@ -1,0 +1,136 @@
+// All K blocks of all tiles, for the warp that multiplies: one thread issues for a CTA, or for both of a pair.
+#pragma once
+
+#include <deep_gemm/arch/sm100_smem.cuh>
+#include <deep_gemm/mma/sm100/instruction.cuh>
+#include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/scale/words.cuh>
+#include <deep_gemm/tile/ring.cuh>
+
+namespace deep_gemm::sm100 {
+
+/// One operand's words of exponents in tensor memory (TensorPlan).
+template <GemmConfig c, int32_t kBlocksPerWord, int32_t kColumns>
+class WordSets {
+public:
+    DG_DEVICE explicit WordSets(uint32_t address) : first_(address) {}
+
+    /// Take the next set, which is copied from shared memory: blocks of 128 rows.
+    DG_DEVICE void advance() { set_ = set_ + 1 == c.stages ? 0 : set_ + 1; }
+    DG_DEVICE void copy(uint32_t words) const {
+#pragma unroll
+        for (int32_t block = 0; block < kColumns / kScaleBlockColumns; ++block)
+            ptx::copy_to_tensor_memory<mma_ctas(c)>(address() + block * kScaleBlockColumns,
+                                                    ptx::tensor_descriptor_of_scales(words + block * kScaleBlockBytes));
+    }
+
+    DG_DEVICE uint32_t address() const { return first_ + set_ * kColumns; }
+
+    /// The byte that a step of a K block, counted from where words are, is scaled by.
+    static DG_DEVICE uint32_t byte(int32_t block, int32_t step) {
+        return kBlocksPerWord == 1 ? step : block % kBlocksPerWord;
+    }
+
+private:
+    uint32_t first_;
+    int32_t set_ = c.stages - 1;
+};
+
+template <GemmConfig c>
+class MainLoop {
+public:
+    DG_DEVICE MainLoop(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)
+        : smem_(smem),
+          params_(params),
+          sums_(tensor_memory),
+          row_words_(tensor_memory + Smem<c>::kTensor.row_scales),
+          col_words_(tensor_memory + Smem<c>::kTensor.col_scales) {}
+
+    DG_DEVICE void run() {
+        TileScheduler<c> tiles(params_, smem_.groups());
+        Tile tile;
+        while (tiles.next(tile))
+            if (tile.k_blocks > 0) multiply(tile);
+    }
+
+private:
+    static constexpr int32_t kSteps = kSwizzleBytes / kStepBytes;
+    static constexpr int32_t kRowBlocks = blocks_per_word(c, c.row_scales()),
+                             kColBlocks = blocks_per_word(c, c.col_scales());
+
+    DG_DEVICE void multiply(const Tile& tile) {
+        ptx::barrier_wait_cluster(smem_.sums_empty(accumulators_.stage), accumulators_.phase ^ 1);
+        ptx::tensor_fence_after_sync();
+        const int32_t end = tile.k_block + tile.k_blocks;
+#pragma unroll 1
+        for (int32_t block = tile.k_block; block < end; ++block, ring_.advance()) {
+            const bool row_word = has_exponents(c) && begins_word<c, kRowBlocks>(tile, block),
+                       col_word = has_exponents(c) && begins_word<c, kColBlocks>(tile, block);
+            if (row_word) row_words_.advance();
+            if (col_word) col_words_.advance();
+            if constexpr (transposes_words(c))
+                ptx::barrier_wait_cluster(smem_.ready(ring_.stage), ring_.phase);
+            else
+                ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase);
+            ptx::tensor_fence_after_sync();
+            if (!ptx::elect_one()) continue;
+            if (row_word) row_words_.copy(smem_.row_scales(ring_.stage));
+            if (col_word) col_words_.copy(smem_.col_scales(ring_.stage));
+            multiply_block(block - words_origin<c>(tile), steps_of(block), block != tile.k_block);
+            commit(smem_.empty(ring_.stage));
+        }
+        if (ptx::elect_one()) commit(smem_.sums_full(accumulators_.stage));
+        __syncwarp();
+        accumulators_.advance();
+    }
+
+    /// Steps of a K block up to the end of K: behind it there may be exponents of anything.
+    DG_DEVICE int32_t steps_of(int32_t block) const {
+        if constexpr (divides_k(c.grouping)) return kSteps;
+        constexpr int32_t kStepK = step_k(c.a.element);
+        return min(kSteps, (params_.k - block * c.tile.k + kStepK - 1) / kStepK);
+    }
+
+    DG_DEVICE void multiply_block(int32_t block, int32_t steps, bool accumulate) const {
+        const uint32_t sums = sums_ + accumulators_.stage * c.tile.cols;
+        const uint32_t rows = smem_.rows(ring_.stage), cols = smem_.cols(ring_.stage);
+#pragma unroll
+        for (int32_t step = 0; step < kSteps; ++step) {
+            if (step >= steps) break;
+            constexpr uint32_t kDescriptor = instruction_descriptor(c);
+            const uint32_t descriptor =
+                has_exponents(c) ? with_exponents(kDescriptor, RowWords::byte(block, step), ColWords::byte(block, step))
+                                 : kDescriptor;
+            issue_mma<c>(sums, operand_descriptor<c, c.rows_operand()>(rows, step),
+                         operand_descriptor<c, c.cols_operand()>(cols, step), descriptor, row_words_.address(),
+                         col_words_.address(), accumulate || step > 0);
+        }
+    }
+
+    /// Arrive when all that was issued is over, in each CTA of a pair.
+    DG_DEVICE void commit(uint32_t barrier) const {
+        constexpr int kCtas = mma_ctas(c);
+        if constexpr (kCtas == 1)
+            ptx::commit_tensor_work<kCtas>(barrier);
+        else
+            ptx::commit_tensor_work_multicast<kCtas>(barrier,
+                                                     static_cast<uint16_t>(3
+                                                                           << ClusterPosition<c>::rank(0, position_.col,
+                                                                                                       position_.k)));
+    }
+
+    using RowWords = WordSets<c, kRowBlocks, Smem<c>::kTensor.row_scale_columns>;
+    using ColWords = WordSets<c, kColBlocks, Smem<c>::kTensor.col_scale_columns>;
+
+    const Smem<c>& smem_;
+    const GemmParams& params_;
+    uint32_t sums_;
+    RowWords row_words_;
+    ColWords col_words_;
+    ClusterPosition<c> position_;
+    Ring<c.stages> ring_;
+    Ring<c.sm100.accumulators> accumulators_;
+};
+
+}  // namespace deep_gemm::sm100

@@ -1,0 +1,29 @@
+// Words of exponents: which of them a K block reads, and when a new one comes.
+#pragma once
+
+#include <deep_gemm/tile/scheduler.cuh>
+
+namespace deep_gemm {
+
+/// The K block that words are counted from.
+template <GemmConfig c>
+DG_DEVICE int32_t words_origin(const Tile& tile) {
+    return divides_k(c.grouping) ? tile.k_block : 0;
+}
+
+/// Whether a tile's K block is the first one to read its word. (`kBlocks` share it.)
+template <GemmConfig c, int32_t kBlocks>
+DG_DEVICE bool begins_word(const Tile& tile, int32_t block) {
+    return kBlocks == 1 || block == tile.k_block || (block - words_origin<c>(tile)) % kBlocks == 0;
+}
+
+/// Which word that is, in the operand's.
+template <GemmConfig c, int32_t kBlocks, typename Groups>
+DG_DEVICE int32_t word_of(const Tile& tile, int32_t block, const Groups& groups, const GemmParams& params) {
+    if constexpr (c.grouping == Grouping::k_contiguous && kBlocks > 1)
+        return groups.first_word(tile.group - params.first_group) + (block - tile.k_block) / kBlocks;
+    else
+        return block / kBlocks;
+}
+
+}  // namespace deep_gemm

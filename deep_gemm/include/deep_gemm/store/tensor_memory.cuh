@@ -1,0 +1,316 @@
+// The end of a tile on SM100: store warps read sums from tensor memory, a chunk of columns at a time, and D goes out
+// through the copy engine or from registers. A thread has one row of the instruction's frame.
+#pragma once
+
+#include <deep_gemm/arch/sm100_smem.cuh>
+#include <deep_gemm/element.cuh>
+#include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/ptx/tcgen05.cuh>
+#include <deep_gemm/ptx/tma.cuh>
+#include <deep_gemm/store/padding_rows.cuh>
+#include <deep_gemm/store/swizzle.cuh>
+#include <deep_gemm/tile/ring.cuh>
+#include <deep_gemm/tile/scheduler.cuh>
+
+namespace deep_gemm::sm100 {
+
+template <GemmConfig c>
+using PaddingRows = PaddingRowsOf<c, Smem<c>>;
+
+/// A thread's part of a chunk: `kCols` neighbours along the instruction's columns, in FP32.
+template <GemmConfig c>
+struct Piece {
+    static constexpr int32_t kCols = chunk_cols(c);
+    static constexpr bool kAlongN = !c.swap_ab;  // D's rows are contiguous along the neighbours
+    using Stored = StorageOf<c.output>;
+
+    float values[kCols];
+    int32_t row, col;      // of the first, in D's own frame: M and N
+    int32_t m_end, n_end;  // first elements past D
+
+    DG_DEVICE Piece(const Tile& tile, int32_t chunk, const GemmParams& params)
+        : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)), n_end(extent_n<c>(params)) {
+        const int32_t along_rows = tile.row + static_cast<int32_t>(threadIdx.x), along_cols = tile.col + chunk * kCols;
+        row = c.swap_ab ? along_cols : along_rows;
+        col = c.swap_ab ? along_rows : along_cols;
+    }
+
+    DG_DEVICE void clear() {
+#pragma unroll
+        for (int32_t i = 0; i < kCols; ++i) values[i] = 0;
+    }
+
+    DG_DEVICE int32_t row_of(int32_t i) const { return row + (kAlongN ? 0 : i); }
+    DG_DEVICE bool inside(int32_t i) const { return row_of(i) < m_end && col + (kAlongN ? i : 0) < n_end; }
+
+    /// Where in memory a neighbour lies. `data` is D or C of the tile's group.
+    template <typename Value>
+    DG_DEVICE Value* place(Value* data, int64_t stride, int32_t i) const {
+        const int32_t x = col + (kAlongN ? i : 0);
+        return data + row_of(i) * stride + (c.heads.any() ? c.heads.place(x) : x);
+    }
+
+    /// Whether all neighbours are inside and are units of 16 bytes.
+    template <typename Value>
+    DG_DEVICE bool is_whole(Value* data, int64_t stride) const {
+        return kAlongN && !c.heads.any() && row < m_end && col + kCols <= n_end &&
+               reinterpret_cast<uint64_t>(place(data, stride, 0)) % 16 == 0;
+    }
+};
+
+/// Neighbours that are 16 bytes.
+template <GemmConfig c>
+inline constexpr int32_t kUnit = 16 / bytes_of(c.output, 1);
+
+/// Sixteen bytes of D out of FP32, as four words; and back.
+template <GemmConfig c>
+DG_DEVICE void to_words(const float* values, uint32_t (&words)[4]) {
+#pragma unroll
+    for (int32_t i = 0; i < 4; ++i) {
+        if constexpr (bits(c.output) == 32)
+            words[i] = __float_as_uint(values[i]);
+        else
+            words[i] = Pack<c.output>::pack(values[2 * i], values[2 * i + 1]);
+    }
+}
+template <GemmConfig c>
+DG_DEVICE void add_words(float* values, const uint4& four) {
+    const uint32_t words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int32_t i = 0; i < 4; ++i) {
+        if constexpr (bits(c.output) == 32) {
+            values[i] += __uint_as_float(words[i]);
+        } else {
+            const float2 two = Pack<c.output>::unpack(words[i]);
+            values[2 * i] += two.x, values[2 * i + 1] += two.y;
+        }
+    }
+}
+
+template <GemmConfig c>
+DG_DEVICE void add_c(Piece<c>& piece, const Tile& tile, const GemmParams& params) {
+    using Stored = typename Piece<c>::Stored;
+    const auto* data = static_cast<const Stored*>(params.c_data) + group_of_d<c>(tile) * params.c_group_stride;
+    if (piece.is_whole(data, params.c_stride)) {
+        const auto* line = reinterpret_cast<const uint4*>(piece.place(data, params.c_stride, 0));
+#pragma unroll
+        for (int32_t i = 0; i < Piece<c>::kCols / kUnit<c>; ++i) add_words<c>(piece.values + i * kUnit<c>, line[i]);
+    } else {
+#pragma unroll
+        for (int32_t i = 0; i < Piece<c>::kCols; ++i)
+            if (piece.inside(i)) piece.values[i] += to_register<c.output>(*piece.place(data, params.c_stride, i));
+    }
+}
+
+/// Rows of padding become zero: those between a psum group and the next one, and those that the layout says are none.
+template <GemmConfig c>
+DG_DEVICE void clear_padding(Piece<c>& piece, const Tile& tile, const PaddingRows<c>& padding) {
+    if constexpr (c.grouping == Grouping::m_psum) {
+#pragma unroll
+        for (int32_t i = 0; i < Piece<c>::kCols; ++i)
+            piece.values[i] = piece.row_of(i) < tile.m_end ? piece.values[i] : 0;
+    } else if constexpr (marks_padding(c)) {
+        if (!padding.any()) return;
+        const int32_t first = c.swap_ab ? tile.col : tile.row;
+#pragma unroll
+        for (int32_t i = 0; i < Piece<c>::kCols; ++i)
+            piece.values[i] = padding.has(piece.row_of(i) - first) ? 0 : piece.values[i];
+    }
+}
+
+/// Through the copy engine: each warp's chunks take turns in its staging buffers.
+template <GemmConfig c>
+class StagedStores {
+public:
+    DG_DEVICE explicit StagedStores(const Smem<c>& smem) : buffers_(smem.staging(threadIdx.x / 32)) {}
+
+    DG_DEVICE void write(const Piece<c>& piece, const Tile& tile, int32_t chunk, const GemmParams& params) {
+        const uint32_t buffer = buffers_ + turn_ * kChunk.bytes();
+        // The engine may still read an earlier chunk from this buffer. (Groups of stores belong to a thread: always the
+        // same lane is elected.)
+        if (ptx::elect_one()) ptx::wait_stores_read<c.store.buffers - 1>();
+        __syncwarp();
+        stage(buffer, piece);
+        ptx::fence_for_async_proxy();
+        __syncwarp();
+        if (ptx::elect_one()) copy(buffer, tile, chunk, params);
+        turn_ = turn_ + 1 == c.store.buffers ? 0 : turn_ + 1;
+    }
+
+    /// Shared memory must outlive the copies that read it.
+    DG_DEVICE void finish() const {
+        if (ptx::elect_one()) ptx::wait_stores<0>();
+    }
+
+private:
+    static constexpr StoreChunk kChunk = store_chunk(c);
+    static constexpr int32_t kSpan = kChunk.swizzle_bytes();
+
+    static DG_DEVICE void stage(uint32_t buffer, const Piece<c>& piece) {
+        const int32_t lane = ptx::lane();
+        if constexpr (c.swap_ab) {
+#pragma unroll
+            for (int32_t i = 0; i < Piece<c>::kCols; ++i) {
+                StorageOf<c.output> stored;
+                from_register<c.output>(stored, piece.values[i]);
+                ptx::store_shared(buffer + swizzled<kSpan>(i * kSpan + lane * bytes_of(c.output, 1)), stored);
+            }
+        } else {
+#pragma unroll
+            for (int32_t unit = 0; unit < Piece<c>::kCols / kUnit<c>; ++unit) {
+                uint32_t words[4];
+                to_words<c>(piece.values + unit * kUnit<c>, words);
+                ptx::store_shared_x4(buffer + swizzled<kSpan>(lane * kSpan + unit * 16), static_cast<int32_t>(words[0]),
+                                     static_cast<int32_t>(words[1]), static_cast<int32_t>(words[2]),
+                                     static_cast<int32_t>(words[3]));
+            }
+        }
+    }
+
+    /// One thread.
+    static DG_DEVICE void copy(uint32_t buffer, const Tile& tile, int32_t chunk, const GemmParams& params) {
+        const int32_t row = tile.row + static_cast<int32_t>(threadIdx.x / 32) * kWarpRows,
+                      col = tile.col + chunk * Piece<c>::kCols;
+        int32_t x = c.swap_ab ? row : col;
+        if constexpr (c.heads.any()) {
+            static_assert(c.heads.left % kChunk.inner == 0 && c.heads.right % kChunk.inner == 0,
+                          "a chunk is of one part");
+            x = c.heads.place(x);
+        }
+        const int32_t y = c.swap_ab ? col : row;
+        if constexpr (adds_to_memory(c.store))
+            ptx::add_box(&params.d, buffer, x, y, group_of_d<c>(tile));
+        else
+            ptx::store_box(&params.d, buffer, x, y, group_of_d<c>(tile));
+        ptx::commit_stores();
+    }
+
+    uint32_t buffers_;
+    int32_t turn_ = 0;
+};
+
+/// From registers, in place of what is there or added to it.
+template <GemmConfig c>
+class DirectStores {
+public:
+    DG_DEVICE explicit DirectStores(const Smem<c>&) {}
+
+    DG_DEVICE void write(const Piece<c>& piece, const Tile& tile, int32_t, const GemmParams& params) const {
+        using Stored = typename Piece<c>::Stored;
+        static_assert(!adds_to_memory(c.store) || c.output == Element::fp32, "16 bits would be rounded twice");
+        auto* data = static_cast<Stored*>(params.d_data) + group_of_d<c>(tile) * params.d_group_stride;
+        if (!adds_to_memory(c.store) && piece.is_whole(data, params.d_stride)) {
+            auto* line = reinterpret_cast<uint4*>(piece.place(data, params.d_stride, 0));
+#pragma unroll
+            for (int32_t i = 0; i < Piece<c>::kCols / kUnit<c>; ++i) {
+                uint32_t words[4];
+                to_words<c>(piece.values + i * kUnit<c>, words);
+                line[i] = make_uint4(words[0], words[1], words[2], words[3]);
+            }
+            return;
+        }
+#pragma unroll
+        for (int32_t i = 0; i < Piece<c>::kCols; ++i) {
+            if (!piece.inside(i)) continue;
+            Stored* const at = piece.place(data, params.d_stride, i);
+            if constexpr (adds_to_memory(c.store))
+                ptx::add_global(at, piece.values[i]);
+            else
+                from_register<c.output>(*at, piece.values[i]);
+        }
+    }
+
+    DG_DEVICE void finish() const {}
+};
+
+template <GemmConfig c, bool = is_staged(c.store)>
+struct SelectStores {
+    using Type = DirectStores<c>;
+};
+template <GemmConfig c>
+struct SelectStores<c, true> {
+    using Type = StagedStores<c>;
+};
+
+/// The store role: four warps of each CTA.
+template <GemmConfig c>
+class StoreRole {
+public:
+    DG_DEVICE StoreRole(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)
+        : smem_(smem),
+          params_(params),
+          sums_(tensor_memory + (threadIdx.x / 32 * kWarpRows << 16)),
+          stores_(smem),
+          padding_(smem) {}
+
+    DG_DEVICE void run() {
+        TileScheduler<c> tiles(params_, smem_.groups());
+        Tile tile;
+        while (tiles.next(tile)) {
+            tiles.place(tile);
+            store(tile);
+        }
+        stores_.finish();
+    }
+
+private:
+    DG_DEVICE void store(const Tile& tile) {
+        const bool empty = tile.k_blocks == 0;  // nothing was multiplied, D is C or zero
+        if (!empty) {
+            ptx::barrier_wait(smem_.sums_full(accumulators_.stage), accumulators_.phase);
+            ptx::tensor_fence_after_sync();
+        }
+        padding_.begin();
+#pragma unroll 1
+        for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
+            Piece<c> piece(tile, chunk, params_);
+            if (empty)
+                piece.clear();
+            else
+                load(piece, chunk);
+            if (!empty && chunk + 1 == kChunks) release();
+            if constexpr (c.add_c) add_c<c>(piece, tile, params_);
+            clear_padding<c>(piece, tile, padding_);
+            stores_.write(piece, tile, chunk, params_);
+        }
+        padding_.end();
+    }
+
+    DG_DEVICE void load(Piece<c>& piece, int32_t chunk) const {
+        constexpr int32_t kCols = Piece<c>::kCols, kAtOnce = kCols % 32 == 0 ? 32 : 16;
+        const uint32_t address = sums_ + accumulators_.stage * c.tile.cols + chunk * kCols;
+        uint32_t words[kCols / kAtOnce][kAtOnce];
+#pragma unroll
+        for (int32_t i = 0; i < kCols / kAtOnce; ++i) ptx::load_tensor_memory(address + i * kAtOnce, words[i]);
+        ptx::wait_tensor_loads();
+#pragma unroll
+        for (int32_t i = 0; i < kCols; ++i) piece.values[i] = __uint_as_float(words[i / kAtOnce][i % kAtOnce]);
+    }
+
+    /// All sums of this warp are in registers: the accumulator may be written again.
+    DG_DEVICE void release() {
+        ptx::tensor_fence_before_sync();
+        __syncwarp();
+        if (ptx::lane() == 0) {
+            const uint32_t barrier = smem_.sums_empty(accumulators_.stage);
+            if constexpr (mma_ctas(c) > 1)
+                ptx::barrier_arrive_cluster(barrier, ClusterPosition<c>::rank(0, position_.col, position_.k));
+            else
+                ptx::barrier_arrive(barrier);
+        }
+        accumulators_.advance();
+    }
+
+    static constexpr int32_t kChunks = store_chunk(c).count;
+
+    const Smem<c>& smem_;
+    const GemmParams& params_;
+    uint32_t sums_;
+    ClusterPosition<c> position_;
+    Ring<c.sm100.accumulators> accumulators_;
+    typename SelectStores<c>::Type stores_;
+    PaddingRows<c> padding_;
+};
+
+}  // namespace deep_gemm::sm100
