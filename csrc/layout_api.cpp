@@ -45,7 +45,7 @@ void transform(const TensorView& sf, const TensorView& out, int64_t padded_rows,
                                    .k_words = to_int32(words, "the number of words along K"),
                                    .num_groups = to_int32(sf.size(0), "the number of groups"),
                                    .row_granularity = to_int32(row_granularity, "the row granularity")};
-    launch_scale_layout(device_of(sf), params, kind, current_stream(device_of(sf).id()));
+    launch_scale_layout(device_of(sf), params, kind, /*in_blocks=*/false, current_stream(device_of(sf).id()));
 }
 
 /// sf [scales, rows] -> out [words, rows], rows padded to `padded_rows`. `layout` is int32 on the same device: each
@@ -68,7 +68,7 @@ void transform_k_grouped(const TensorView& sf, const TensorView& layout, const T
         .num_groups = to_int32(layout.size(0), "the number of groups"),
         .k_scales = to_int32(sf.size(0), "the number of scales along K"),
         .k_words = to_int32(out.size(0), "the number of words along K")};
-    launch_k_grouped_scale_layout(device_of(sf), params, to_int32(gran_k, "gran_k"),
+    launch_k_grouped_scale_layout(device_of(sf), params, to_int32(gran_k, "gran_k"), ScaleEncoding::exponents_exact,
                                   current_stream(device_of(sf).id()));
 }
 

@@ -21,9 +21,9 @@ namespace {
 bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
           const TensorView& d, const OptionalTensor& c, int64_t layout, const Recipe& recipe, const Recipe& recipe_a,
           const Recipe& recipe_b) {
-    const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
-    const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, c, layout, rows.a, rows.b);
-    return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, c, rows, layout); });
+    const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
+    const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, c, layout, given.number());
+    return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, c, given, layout); });
 }
 
 bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
@@ -40,11 +40,11 @@ bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const Tensor
 bool gemm_in_heads(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
                    const OptionalTensor& b_scales, const TensorView& d, const std::vector<int64_t>& head_splits,
                    int64_t layout, const Recipe& recipe) {
-    const Granularities rows = granularities_of(recipe, {}, {});
+    const Granularities given = granularities_of(recipe, {}, {});
     const HeadSplits heads = check_head_splits(head_splits);
-    const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, layout, rows.a, rows.b, heads.left, heads.skipped,
+    const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, layout, given.number(), heads.left, heads.skipped,
                       heads.right);
-    return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, {}, rows, layout, heads); });
+    return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, {}, given, layout, heads); });
 }
 
 /// Expressions of batched products in the order of their numbers, one a word.
@@ -61,20 +61,20 @@ bool einsum(const TensorView& a, const OptionalTensor& a_scales, const TensorVie
         begin_cold_call();
         return run_batch_sum(check_batch_sum({a, a_scales}, {b, b_scales}, d, c));
     }
-    const Granularities rows = granularities_of(recipe, {}, {});
-    const CallKey key(Grouping::batched, a, a_scales, b, b_scales, d, c, form, rows.a, rows.b);
-    return run_gemm(key, [&] { return check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, rows); });
+    const Granularities given = granularities_of(recipe, {}, {});
+    const CallKey key(Grouping::batched, a, a_scales, b, b_scales, d, c, form, given.number());
+    return run_gemm(key, [&] { return check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, given); });
 }
 
 bool m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
                                const OptionalTensor& b_scales, const TensorView& d, const TensorView& grouped_layout,
                                int64_t layout, bool psum, bool zero_padding, int64_t expected_m, const Recipe& recipe,
                                const Recipe& recipe_a, const Recipe& recipe_b) {
-    const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
+    const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     const CallKey key(Grouping::m_contiguous, a, a_scales, b, b_scales, d, grouped_layout, layout, psum, zero_padding,
-                      expected_m, rows.a, rows.b);
+                      expected_m, given.number());
     return run_gemm(key, [&] {
-        return check_contiguous({a, a_scales}, {b, b_scales}, d, grouped_layout, rows, layout,
+        return check_contiguous({a, a_scales}, {b, b_scales}, d, grouped_layout, given, layout,
                                 {.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m});
     });
 }
@@ -83,18 +83,19 @@ bool m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, 
                            const OptionalTensor& b_scales, const TensorView& d, const TensorView& masked_m,
                            int64_t expected_m, int64_t layout, const Recipe& recipe, const Recipe& recipe_a,
                            const Recipe& recipe_b) {
-    const Granularities rows = granularities_of(recipe, recipe_a, recipe_b);
-    const CallKey key(Grouping::masked, a, a_scales, b, b_scales, d, masked_m, expected_m, layout, rows.a, rows.b);
+    const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
+    const CallKey key(Grouping::masked, a, a_scales, b, b_scales, d, masked_m, expected_m, layout, given.number());
     return run_gemm(key,
-                    [&] { return check_masked({a, a_scales}, {b, b_scales}, d, masked_m, expected_m, rows, layout); });
+                    [&] { return check_masked({a, a_scales}, {b, b_scales}, d, masked_m, expected_m, given, layout); });
 }
 
 bool k_grouped_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
                     const OptionalTensor& b_scales, const TensorView& d, const std::vector<int64_t>& ks,
                     const TensorView& grouped_layout, const OptionalTensor& c, int64_t layout, bool psum,
-                    bool group_by_group) {
+                    bool group_by_group, int64_t gran_k) {
     const auto check = group_by_group ? check_k_grouped_nt : check_k_grouped_tn;
-    return run_k_grouped(check({a, a_scales}, {b, b_scales}, d, ks, grouped_layout, c, layout, psum));
+    return run_k_grouped(check({a, a_scales}, {b, b_scales}, d, grouped_layout, c,
+                               {.ks = ks, .layout = layout, .psum = psum, .gran_k = gran_k}));
 }
 
 }  // namespace

@@ -132,6 +132,7 @@ def k_grouped_gemm(
     layout: int,
     psum: bool,
     group_by_group: bool,
+    gran_k: int,
     /,
 ) -> bool:
     """D[g] = C[g] + A_g B_g^T for A [sum_k, M] and B [sum_k, N], or flattened group by group [M, k_g] and [N, k_g].

@@ -50,6 +50,7 @@ _COMPILED_DIMS = _Layouts(
 )
 # With a bit for each operand that lies the other way round: one number costs a call less than three.
 _A_TRANSPOSED, _B_TRANSPOSED = 8, 16
+_FP32_SCALES = 32  # and another bit where disable_ue8m0_cast is set
 _NT = _COMPILED_DIMS
 _NN, _TN, _TT = (
     _Layouts((dims, bits | transposed) for dims, bits in _COMPILED_DIMS.items())
@@ -93,8 +94,11 @@ def fp8_gemm_nt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
+    layout = _NT[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _NT[compiled_dims], recipe, recipe_a, recipe_b):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 
@@ -122,8 +126,11 @@ def fp8_gemm_nn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
+    layout = _NN[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _NN[compiled_dims], recipe, recipe_a, recipe_b):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 
@@ -152,8 +159,11 @@ def fp8_gemm_tn(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
+    layout = _TN[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _TN[compiled_dims], recipe, recipe_a, recipe_b):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 
@@ -182,8 +192,11 @@ def fp8_gemm_tt(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
+    layout = _TT[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, _TT[compiled_dims], recipe, recipe_a, recipe_b):
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b):
         _write_empty_product(d, c)
 
 
@@ -211,9 +224,11 @@ def fp8_gemm_nt_skip_head_mid(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
+    layout = _NT[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    compiled = _COMPILED_DIMS[compiled_dims]
-    if not _gemm_in_heads(a_data, a_scales, b_data, b_scales, d, head_splits, compiled, recipe):
+    if not _gemm_in_heads(a_data, a_scales, b_data, b_scales, d, head_splits, layout, recipe):
         left, mid, right = head_splits
         heads = d.unflatten(1, (-1, left + mid + right))
         heads[..., :left].zero_()

@@ -13,7 +13,7 @@ import torch
 from ._extension import C
 from ._numbers import integer
 from ._product import product
-from .gemm import _NN, _NT, OperandRecipe, Recipe, Scaled
+from .gemm import _FP32_SCALES, _NN, _NT, OperandRecipe, Recipe, Scaled
 from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = [
@@ -58,11 +58,14 @@ def _run_contiguous(
     recipe_a: OperandRecipe,
     recipe_b: OperandRecipe,
     layout: int,
+    disable_ue8m0_cast: bool,
     use_psum_layout: bool,
     ensure_zero_padding: bool,
     expected_m_for_psum_layout: int | None,
     m_indices: torch.Tensor | None,
 ) -> None:
+    if disable_ue8m0_cast:
+        layout |= _FP32_SCALES
     grouped_layout = _one_layout(grouped_layout, m_indices)
     (a_data, a_scales), (b_data, b_scales) = a, b
     if not _contiguous(
@@ -154,6 +157,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
         recipe_a,
         recipe_b,
         _NT[compiled_dims],
+        disable_ue8m0_cast,
         use_psum_layout,
         ensure_zero_padding,
         expected_m_for_psum_layout,
@@ -199,6 +203,7 @@ def m_grouped_fp8_gemm_nn_contiguous(
         recipe_a,
         recipe_b,
         _NN[compiled_dims],
+        disable_ue8m0_cast,
         use_psum_layout,
         ensure_zero_padding,
         expected_m_for_psum_layout,
@@ -239,6 +244,8 @@ def m_grouped_fp8_gemm_nt_masked(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     layout = _NT[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
     if not _masked(
         a_data,

@@ -42,11 +42,14 @@ def _sizes_and_layout(
     return [] if ks_cpu is None else [integer("ks_cpu", k) for k in ks_cpu], grouped_layout
 
 
-def _require_recipe(recipe: tuple[int, int, int]) -> None:
-    if tuple(recipe) != (1, 1, 128):
+def _gran_k(recipe: tuple[int, int, int]) -> int:
+    """How much of K shares a scale, which is per row always."""
+    if tuple(recipe) not in ((1, 1, 128), (1, 1, 32)):
         raise ValueError(
-            f"K-grouped products take scales per row of A and of B, recipe (1, 1, 128), but the recipe is {recipe}"
+            "K-grouped products take scales per row of A and of B, recipe (1, 1, 128), or (1, 1, 32) on SM100, but the "
+            f"recipe is {recipe}"
         )
+    return recipe[2]
 
 
 def _run(
@@ -61,6 +64,7 @@ def _run(
     ks: Sequence[int] | None,
     ks_tensor: torch.Tensor | None,
     group_by_group: bool,
+    gran_k: int = 128,
 ) -> None:
     sizes, layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
     (a_data, a_scales), (b_data, b_scales) = a, b
@@ -76,6 +80,7 @@ def _run(
         _COMPILED_DIMS[compiled_dims],
         use_psum_layout,
         group_by_group,
+        gran_k,
     ):
         _write_empty_product(d, c)
 
@@ -122,8 +127,8 @@ def k_grouped_fp8_gemm_tn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    _require_recipe(recipe)
-    _run(a, b, d, ks_cpu, grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor, False)
+    how = (compiled_dims, use_psum_layout, ks, ks_tensor, False, _gran_k(recipe))
+    _run(a, b, d, ks_cpu, grouped_layout, c, *how)
 
 
 @product()
@@ -155,5 +160,5 @@ def k_grouped_fp8_gemm_nt_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    _require_recipe(recipe)
-    _run(a, b, d, ks_cpu, grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor, True)
+    how = (compiled_dims, use_psum_layout, ks, ks_tensor, True, _gran_k(recipe))
+    _run(a, b, d, ks_cpu, grouped_layout, c, *how)

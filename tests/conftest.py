@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from cached import compile_once
-from devices import EVERY_DEVICE, SCHEDULES, why_no_gpu
+from devices import EVERY_DEVICE, SCHEDULES, TARGETS, why_no_gpu
 
 pytest_plugins = ["sampling"]
 
@@ -33,7 +33,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     from deep_gemm import simulator
 
     kind, seed = SCHEDULES[schedule]
-    with simulator.options(schedule=kind, seed=seed, hazards="error"):
+    with simulator.options(target=TARGETS[name], schedule=kind, seed=seed, hazards="error"):
         yield torch.device("cpu")
 
 

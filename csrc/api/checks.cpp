@@ -33,20 +33,25 @@ void require_lines(const Matrix& matrix, const char* name, const char* mn) {
 
 /// How scales are shared, for errors: "one float32 per row and 128 of K".
 struct ScalingText {
-    Scaling scaling;
+    Element element;  // as they lie
+    int64_t rows, k;
 };
 
 std::ostream& operator<<(std::ostream& out, const ScalingText& text) {
-    out << "one " << dtype_name(text.scaling.type) << " per ";
-    if (text.scaling.rows != 1) out << text.scaling.rows << " rows";
-    return out << (text.scaling.rows == 1 ? "row" : "") << " and " << text.scaling.k << " of K";
+    out << "one " << dtype_name(text.element);
+    if (text.element == Element::s32) out << " of " << kExponentsPerWord << " exponents";
+    out << " per ";
+    if (text.rows != 1) out << text.rows << " rows";
+    return out << (text.rows == 1 ? "row" : "") << " and " << text.k << " of K";
 }
+
+ScalingText text_of(const Scaling& scaling) { return {scaling.type, scaling.rows, scaling.k}; }
 
 /// The scales that an operand wants, for errors.
 struct ScalesText {
     Axes axes;
     int64_t groups, rows, k_scales;
-    Scaling scaling;
+    ScalingText scaling;
     const char* operand;
 };
 
@@ -56,7 +61,7 @@ std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
             << (i == text.axes.group ? text.groups
                 : i == text.axes.row ? text.rows
                                      : text.k_scales);
-    return out << "] (" << ScalingText{text.scaling} << " of " << text.operand << ")";
+    return out << "] (" << text.scaling << " of " << text.operand << ")";
 }
 
 /// Elements of a list without its unused places, for errors: "bfloat16, float32 or float16".
@@ -80,9 +85,29 @@ ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
     return text;
 }
 
-void check_scaling(const Scaling& scaling, std::span<const Scaling> listed, const char* operand) {
-    require(lists(listed, scaling), operand, "'s scales must be ", ScalingText{listed[0]}, ", not ",
-            ScalingText{scaling}, ": see recipe");
+bool multiplies_exponents(const Scaling& scaling) { return scaling.type == Element::ue8m0; }
+
+/// An operand's, of a pair that lists these. Exponents are repeated for each row on the way to the kernel.
+Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, const char* operand) {
+    const Element type = listed[0].type;
+    const Scaling scaling{type, type == Element::ue8m0 ? 1 : static_cast<int32_t>(given.rows),
+                          static_cast<int32_t>(given.k)};
+    require(lists(listed, scaling), operand, "'s scales must be ", text_of(listed[0]), ", not ", text_of(scaling),
+            ": see recipe");
+    return scaling;
+}
+
+/// What scales may lie as.
+void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling, const char* name) {
+    if (multiplies_exponents(scaling)) {
+        require_type(element == Element::s32 || element == Element::ue8m0 || element == Element::fp32, name,
+                     " must be int32 (packed UE8M0 exponents), float8_e8m0fnu or float32, but is ", describe(type));
+        return;
+    }
+    require_type(element != Element::s32, name,
+                 " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
+    require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
+                 " or float8_e8m0fnu, but is ", describe(type));
 }
 
 /// Columns of a D that is written in heads.
@@ -141,7 +166,8 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
     p.grouping = grouping;
-    p.arch = arch_of(Device::get(call.device).facts());
+    const DeviceFacts& facts = Device::get(call.device).facts();
+    p.arch = arch_of(facts);
     const bool scaled = a.scales.has_value();
     require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
@@ -149,6 +175,8 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     const auto fits = [&](const Pair& pair) {
         return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping);
     };
+    require_type(std::ranges::any_of(kPairs, fits), facts.name, " (", facts.target, ") has no kernels that add up in ",
+                 dtype_name(sum), ", as this product of ", describe(type_a), " does");
     const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
     require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
                  describe(type_a));
@@ -204,25 +232,31 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
     if (b.scales) require_apart(d, *b.scales, "b's scales");
 }
 
-Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
-                    int64_t rows, int64_t k, const Scaling& scaling, const Axes& axes) {
+int64_t entry_k(Element lying, const Scaling& scaling) {
+    return lying == Element::s32 && multiplies_exponents(scaling) ? word_k(scaling) : scaling.k;
+}
+
+Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const GemmCall& call, const Axes& axes) {
+    const char* const name = operand.scales_name;
     const Element element = element_of(sf.dtype());
-    require_type(element != Element::s32, name,
-                 " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
-    require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
-                 " or float8_e8m0fnu, but is ", describe(sf.dtype()));
+    check_scale_dtype(element, sf.dtype(), operand.scaling, name);
     require_device(sf, name, call.device, "a");
-    const int64_t scale_rows = (rows + scaling.rows - 1) / scaling.rows, k_scales = (k + scaling.k - 1) / scaling.k;
-    const ScalesText wanted{axes, groups, scale_rows, k_scales, scaling, operand};
+    const int64_t granularity = operand.row_granularity, k = entry_k(element, operand.scaling);
+    require(element != Element::s32 || granularity == 1, "packed scales must be per row, but the recipe says one per ",
+            granularity, " rows of ", operand.name);
+    const int64_t scale_rows = (operand.rows + granularity - 1) / granularity, k_scales = (operand.k + k - 1) / k;
+    const ScalesText wanted{axes, operand.groups, scale_rows, k_scales, {element, granularity, k}, operand.name};
     const Matrix m = matrix_of(sf, name, axes, wanted);
-    require(m.groups == groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
+    require(m.groups == operand.groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
             ", but has shape ", describe_shape(sf));
     require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
             describe_strides(sf));
     return {.data = m.data,
             .element = element,
-            .scaling = scaling,
-            .groups = groups,
+            .scaling = operand.scaling,
+            .operand_rows = operand.rows,
+            .row_granularity = static_cast<int32_t>(granularity),
+            .groups = operand.groups,
             .rows = scale_rows,
             .k_scales = k_scales,
             .group_stride = axes.group < 0 ? 0 : sf.stride(axes.group),
@@ -239,22 +273,40 @@ void check_lines(GemmCall& call) {
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = row_alignment(call.b, p.b);
 }
 
-void check_scalings(const Problem& problem) {
-    check_scaling(problem.a.scaling, pair_of(problem).scalings_a, "a");
-    check_scaling(problem.b.scaling, pair_of(problem).scalings_b, "b");
+void set_scalings(Problem& problem, const Granularities& given) {
+    const Pair& pair = pair_of(problem);
+    problem.a.scaling = scaling_of(pair.scalings_a, given.a, "a");
+    problem.b.scaling = scaling_of(pair.scalings_b, given.b, "b");
 }
 
-void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
+void check_scales(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,
+                  const Axes& axes_a, const Axes& axes_b) {
+    Problem& p = call.problem;
+    Granularities shared = given;
+    const bool words = element_of(b.scales->dtype()) == Element::s32 && multiplies_exponents(p.b.scaling);
+    if (shared.b.rows == kRowsByDefault) shared.b.rows = words ? 1 : kScaleBlockRows;
+    set_scalings(p, shared);
+    call.scales_a =
+        check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, shared.a.rows}, call, axes_a);
+    call.scales_b =
+        check_scales(*b.scales, {"b", "b's scales", call.b.groups, p.n, p.k, p.b.scaling, shared.b.rows}, call, axes_b);
+    const auto packed = [](const Scales& s) { return multiplies_exponents(s.scaling) && s.element != Element::s32; };
+    p.packs_scales_a = packed(call.scales_a), p.packs_scales_b = packed(call.scales_b);
+}
+
+void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,
                     const OperandLayout& layout) {
     Problem& p = call.problem;
     check_lines(call);
     if (!pair_of(p).scaled()) return;
-    p.a.scaling.rows = static_cast<int32_t>(rows.a), p.b.scaling.rows = static_cast<int32_t>(rows.b);
-    call.scales_a =
-        check_scales(*a.scales, "a's scales", "a", call, call.a.groups, p.m, p.k, p.a.scaling, layout.a_transposed);
-    call.scales_b =
-        check_scales(*b.scales, "b's scales", "b", call, p.num_groups, p.n, p.k, p.b.scaling, layout.b_transposed);
-    check_scalings(p);
+    require(!layout.fp32_scales || !multiplies_exponents(p.a.scaling),
+            "disable_ue8m0_cast=True asks for a kernel that multiplies float32 scales as they are, which there is none "
+            "of on SM100 yet: leave it out, and give scales that are powers of two, as the casts of deep_gemm.utils "
+            "make them with use_ue8m0=True");
+    const auto axes = [](const OperandArgument& operand, const Matrix& matrix, bool transposed) {
+        return last_axes(matrix.groups > 1 || operand.scales->ndim() == 3, transposed);
+    };
+    check_scales(call, a, b, given, axes(a, call.a, layout.a_transposed), axes(b, call.b, layout.b_transposed));
 }
 
 HeadSplits check_head_splits(std::span<const int64_t> splits) {
@@ -271,9 +323,9 @@ HeadSplits check_head_splits(std::span<const int64_t> splits) {
 
 void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                         const OptionalTensor& c, int64_t layout, const HeadSplits& heads) {
-    const auto [a_transposed, b_transposed] = operand_layout(layout);
-    call.a = matrix_of(a.data, "a", false, a_transposed ? "[K, M]" : "[M, K]", a_transposed);
-    call.b = matrix_of(b.data, "b", false, b_transposed ? "[K, N]" : "[N, K]", b_transposed);
+    const OperandLayout lying = operand_layout(layout);
+    call.a = matrix_of(a.data, "a", false, lying.a_transposed ? "[K, M]" : "[M, K]", lying.a_transposed);
+    call.b = matrix_of(b.data, "b", false, lying.b_transposed ? "[K, N]" : "[N, K]", lying.b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
@@ -285,12 +337,12 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
 }
 
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
-                     const Granularities& rows, int64_t layout, const HeadSplits& heads) {
+                     const Granularities& given, int64_t layout, const HeadSplits& heads) {
     GemmCall call = start_call(a, b, Grouping::dense);
     check_dense_shapes(call, a, b, d, c, layout, heads);
     Problem& p = call.problem;
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;
-    check_operands(call, a, b, rows, operand_layout(layout));
+    check_operands(call, a, b, given, operand_layout(layout));
     require_operands_apart(d, a, b);
     p.compiled = compiled_shape(p, layout);
     return call;

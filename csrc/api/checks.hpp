@@ -41,9 +41,22 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
 /// The pair of a call that was started.
 const Pair& pair_of(const Problem& problem);
 
-/// Rows of an operand that share a scale: 1 or 128.
+/// Rows of an operand, 1 or 128, and elements of K, 128 or 32, that share a scale.
+struct Granularity {
+    int64_t rows = 1, k = kScaleGroupK;
+};
+
+/// B's scales say themselves how many rows share one: words of exponents are per row, others per block.
+inline constexpr int64_t kRowsByDefault = 0;
+
 struct Granularities {
-    int64_t a = 1, b = 128;
+    Granularity a = {}, b = {.rows = kRowsByDefault};
+
+    /// All of it in a number, for a call's key.
+    uint64_t number() const {
+        const auto part = [](int64_t value) { return static_cast<uint64_t>(value) & 0xffff; };
+        return part(a.rows) | part(a.k) << 16 | part(b.rows) << 32 | part(b.k) << 48;
+    }
 };
 
 /// D, and C where there is one: same shape and dtype, N contiguous.
@@ -51,19 +64,30 @@ void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, 
 
 void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b);
 
-Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call, int64_t groups,
-                    int64_t rows, int64_t k, const Scaling& scaling, const Axes& axes);
+/// An operand as its scales see it.
+struct ScaledOperand {
+    const char *name, *scales_name;
+    int64_t groups, rows, k;
+    Scaling scaling;          // as the kernel wants scales
+    int64_t row_granularity;  // as they are given
+};
 
-/// Groups come first, if there are any. `transposed`: K comes before rows.
-inline Scales check_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call,
-                           int64_t groups, int64_t rows, int64_t k, const Scaling& scaling, bool transposed = false) {
-    return check_scales(sf, name, operand, call, groups, rows, k, scaling,
-                        last_axes(groups > 1 || sf.ndim() == 3, transposed));
-}
+Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const GemmCall& call, const Axes& axes);
+
+/// Elements of K that an entry of scales is for: one scale, or the exponents of a word.
+int64_t entry_k(Element lying, const Scaling& scaling);
+
+/// How scales are shared, as kernels of the pair want them, or an error where none does.
+void set_scalings(Problem& problem, const Granularities& given);
+
+/// The scales of both operands.
+void check_scales(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,
+                  const Axes& axes_a, const Axes& axes_b);
 
 // Bits of a `layout`, which deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
 inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4;
 inline constexpr int64_t kATransposed = 8, kBTransposed = 16;
+inline constexpr int64_t kFp32Scales = 32;  // must be multiplied as they are
 
 inline CompiledShape compiled_shape(const Problem& p, int64_t layout) {
     return {.m = layout & kCompileM ? p.m : 0, .n = layout & kCompileN ? p.n : 0, .k = layout & kCompileK ? p.k : 0};
@@ -73,10 +97,13 @@ inline CompiledShape compiled_shape(const Problem& p, int64_t layout) {
 struct OperandLayout {
     bool a_transposed = false;  // A is [K, M]
     bool b_transposed = false;  // B is [K, N]
+    bool fp32_scales = false;   // disable_ue8m0_cast
 };
 
 inline OperandLayout operand_layout(int64_t bits) {
-    return {.a_transposed = (bits & kATransposed) != 0, .b_transposed = (bits & kBTransposed) != 0};
+    return {.a_transposed = (bits & kATransposed) != 0,
+            .b_transposed = (bits & kBTransposed) != 0,
+            .fp32_scales = (bits & kFp32Scales) != 0};
 }
 
 /// What dense products share: shapes, D and C.
@@ -86,16 +113,13 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
 /// How the lines of both operands lie.
 void check_lines(GemmCall& call);
 
-/// Whether the pair multiplies what is scaled so.
-void check_scalings(const Problem& problem);
-
 /// What dense and M-grouped products share once shapes are known: strides, and scales where there are any.
-void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& rows,
+void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,
                     const OperandLayout& layout);
 
 /// D[M, N] = C + A[M, K] B[N, K].T
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
-                     const Granularities& rows, int64_t layout, const HeadSplits& heads = {});
+                     const Granularities& given, int64_t layout, const HeadSplits& heads = {});
 
 /// Three numbers of columns, of which the outer ones are not both 0.
 HeadSplits check_head_splits(std::span<const int64_t> splits);

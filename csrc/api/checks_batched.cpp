@@ -19,7 +19,7 @@ void require_same(const BatchedForm& form, int64_t first, const char* first_name
 }  // namespace
 
 GemmCall check_batched(const BatchedForm& form, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                       const OptionalTensor& c, const Granularities& rows) {
+                       const OptionalTensor& c, const Granularities& given) {
     GemmCall call = start_call(a, b, Grouping::batched);
     call.a = matrix_of(a.data, "a", form.a, form.shape_a);
     call.b = matrix_of(b.data, "b", form.b, form.shape_b);
@@ -38,10 +38,7 @@ GemmCall check_batched(const BatchedForm& form, const OperandArgument& a, const 
     check_lines(call);
     p.compiled = compiled_shape(p, form.compiled_dims);
     if (!pair_of(p).scaled()) return call;
-    p.a.scaling.rows = static_cast<int32_t>(rows.a), p.b.scaling.rows = static_cast<int32_t>(rows.b);
-    call.scales_a = check_scales(*a.scales, "a's scales", "a", call, p.num_groups, p.m, p.k, p.a.scaling, form.a);
-    call.scales_b = check_scales(*b.scales, "b's scales", "b", call, p.num_groups, p.n, p.k, p.b.scaling, form.b);
-    check_scalings(p);
+    check_scales(call, a, b, given, form.a, form.b);
     return call;
 }
 

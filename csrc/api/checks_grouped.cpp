@@ -10,11 +10,11 @@ namespace {
 
 /// What both kinds share once shapes are known. Leaves the operands out where the product is empty.
 void check_grouped_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b,
-                            const Granularities& rows, int64_t layout) {
+                            const Granularities& given, int64_t layout) {
     Problem& p = call.problem;
     require_disjoint_groups(call.d, "d");
     if (p.m == 0 || p.n == 0 || p.k == 0 || p.num_groups == 0) return;
-    check_operands(call, a, b, rows, operand_layout(layout));
+    check_operands(call, a, b, given, operand_layout(layout));
     p.compiled = compiled_shape(p, layout);
 }
 
@@ -41,7 +41,7 @@ void require_disjoint_groups(const Matrix& m, const char* name) {
 }
 
 GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                          const TensorView& grouped_layout, const Granularities& rows, int64_t layout,
+                          const TensorView& grouped_layout, const Granularities& given, int64_t layout,
                           const ContiguousOptions& options) {
     GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous);
     const bool b_transposed = operand_layout(layout).b_transposed;
@@ -64,14 +64,14 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
     } else {
         check_grouped_layout(call, grouped_layout, "grouped_layout", p.m, "[M]");
     }
-    check_grouped_operands(call, a, b, rows, layout);
+    check_grouped_operands(call, a, b, given, layout);
     require_operands_apart(d, a, b);
     require_apart(d, grouped_layout, "grouped_layout");
     return call;
 }
 
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                      const TensorView& masked_m, int64_t expected_m, const Granularities& rows, int64_t layout) {
+                      const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout) {
     GemmCall call = start_call(a, b, Grouping::masked);
     call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
     call.b = matrix_of(b.data, "b", true, "[G, N, K]");
@@ -86,7 +86,7 @@ GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const 
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");
     require(expected_m >= 0, "expected_m must not be negative, but is ", expected_m);
     p.expected_m = coarse_hint(p, std::max<int64_t>(expected_m, 1));
-    check_grouped_operands(call, a, b, rows, layout);
+    check_grouped_operands(call, a, b, given, layout);
     require_operands_apart(d, a, b);
     require_apart(d, masked_m, "masked_m");
     return call;

@@ -4,16 +4,18 @@
 
 #include "call_settings.hpp"
 #include "checks_grouped.hpp"
+#include "dtypes.hpp"
 #include "overlap.hpp"
 
 namespace deep_gemm {
-namespace {
 
-int64_t k_blocks_of(std::span<const int64_t> ks) {
-    int64_t blocks = 0;
-    for (const int64_t k : ks) blocks += (k + kScaleGroupK - 1) / kScaleGroupK;
-    return blocks;
+int64_t entries_of(std::span<const int64_t> ks, int64_t entry_k) {
+    int64_t count = 0;
+    for (const int64_t k : ks) count += (k + entry_k - 1) / entry_k;
+    return count;
 }
+
+namespace {
 
 /// Elements of K that the groups take in the operands. In the psum layout each starts at a multiple of the alignment.
 int64_t k_extent_of(std::span<const int64_t> ks, int64_t psum_alignment) {
@@ -41,11 +43,45 @@ bool blocks_come_first(const TensorView& sf, int64_t rows) {
     return sf.size(0) != rows || sf.stride(0) != 1 || sf.stride(1) == 1;
 }
 
-/// Blocks of 128 of K, ceil per group, by one scale for each row and block.
-Scales check_k_grouped_scales(const TensorView& sf, const char* name, const char* operand, const GemmCall& call,
-                              int64_t rows, int64_t k_blocks) {
-    return check_scales(sf, name, operand, call, 1, rows, k_blocks * kScaleGroupK, kRowScales,
-                        /*transposed=*/blocks_come_first(sf, rows));
+/// Scales of an operand along K, or words of exponents.
+struct Entries {
+    int64_t k = kScaleGroupK;  // elements of K for each
+    int64_t count = 0;         // of all groups together, ceil for each group
+};
+
+/// By one entry for each row.
+Scales check_k_grouped_scales(const TensorView& sf, const char* name, const char* scales_name, const GemmCall& call,
+                              const Scaling& scaling, int64_t rows, const Entries& entries) {
+    return check_scales(sf, {name, scales_name, 1, rows, entries.count * entries.k, scaling, 1}, call,
+                        last_axes(false, /*transposed=*/blocks_come_first(sf, rows)));
+}
+
+/// As many as the groups' sizes say. `rounded`: those may be rounded up to so much, or be left to the device. As many
+/// as there are then, as far as `ks` allow.
+Entries given_entries(const KGroupedCall& k, const OptionalTensor& sf, const char* name, const char* shape,
+                      const Scaling& scaling, int64_t rows, int64_t rounded) {
+    if (!sf) return {.k = kScaleGroupK, .count = entries_of(k.ks, kScaleGroupK)};
+    Entries entries{.k = entry_k(element_of(sf->dtype()), scaling)};
+    entries.count = entries_of(k.ks, entries.k);
+    if (rounded == 0) return entries;
+    require(sf->ndim() == 2, name, " must be ", shape, ", but have shape ", describe_shape(*sf));
+    const int64_t given = sf->size(blocks_come_first(*sf, rows) ? 0 : 1);
+    if (k.ks.empty()) {
+        entries.count = given;
+        return entries;
+    }
+    int64_t least = 0;
+    for (const int64_t group_k : k.ks)
+        least += (std::max<int64_t>(group_k - rounded + 1, 0) + entries.k - 1) / entries.k;
+    entries.count = std::clamp(given, least, entries.count);
+    return entries;
+}
+
+/// The most blocks of 128 that groups with so many entries can have.
+int64_t most_blocks(const Entries& entries, int64_t groups) {
+    if (entries.k >= kScaleGroupK) return entries.count * (entries.k / kScaleGroupK);
+    const int64_t per_block = kScaleGroupK / entries.k;
+    return (entries.count + groups * (per_block - 1)) / per_block;
 }
 
 /// Where the CPU can read what the kernels will, counts that lead elsewhere than the host's are refused. (On a GPU they
@@ -54,7 +90,12 @@ void check_device_counts(const KGroupedCall& k) {
     const KGroupLayout& groups = k.call.k_groups;
     const int64_t alignment = groups.psum_alignment;
     if (!k.call.device.simulated) return;
-    int64_t end = 0, blocks = 0;
+    const auto entries_used = [&](const Scales& s, int64_t count) {
+        const int64_t each = entry_k(s.element, s.scaling);
+        return (count + each - 1) / each;
+    };
+    int64_t end = 0, used_of_a = 0, used_of_b = 0;
+    const Scales &a = k.call.scales_a, &b = k.call.scales_b;
     for (int64_t g = 0; g < groups.num_groups; ++g) {
         const int64_t value = groups.values[g];
         if (alignment == 0) {
@@ -68,22 +109,28 @@ void check_device_counts(const KGroupedCall& k) {
                 ", but a has only ", groups.k_end, " rows of K");
         require(k.ks.empty() || round_up(count, alignment) == round_up(k.ks[g], alignment), "grouped_layout[", g,
                 "] gives the group K=", count, " but ks_cpu[", g, "] is ", k.ks[g]);
-        end = value, blocks += (count + kScaleGroupK - 1) / kScaleGroupK;
+        end = value;
+        if (a.data != nullptr) used_of_a += entries_used(a, count), used_of_b += entries_used(b, count);
     }
-    require(k.call.scales_a.data == nullptr || blocks <= k.k_blocks, "a's scales must have one row for each 128 of a ",
-            "group's K, ", blocks, " as grouped_layout says, but have ", k.k_blocks);
+    const auto require_enough = [](const Scales& s, const char* name, int64_t used) {
+        require(used <= s.k_scales, name, "'s scales must have one row for each ", entry_k(s.element, s.scaling),
+                " of a group's K, ", used, " as grouped_layout says, but have ", s.k_scales);
+    };
+    require_enough(a, "a", used_of_a), require_enough(b, "b", used_of_b);
 }
 
 /// What both layouts share. Returns with num_groups, n, m, d and c set.
 KGroupedCall start_k_grouped(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                             std::span<const int64_t> ks, const TensorView& grouped_layout, const OptionalTensor& c,
-                             bool psum) {
-    KGroupedCall k{.call = start_call(a, b, Grouping::k_contiguous), .ks = {ks.begin(), ks.end()}};
+                             const TensorView& grouped_layout, const OptionalTensor& c,
+                             const KGroupedOptions& options) {
+    KGroupedCall k{.call = start_call(a, b, Grouping::k_contiguous), .ks = {options.ks.begin(), options.ks.end()}};
+    const bool psum = options.psum;
     GemmCall& call = k.call;
     check_output(call, d, c, last_axes(true), "[G, M, N]");
     require_disjoint_groups(call.d, "d");
     Problem& p = call.problem;
-    if (a.scales) p.a.scaling = p.b.scaling = kRowScales;
+    const Granularity granularity{.rows = 1, .k = options.gran_k};
+    if (a.scales) set_scalings(p, {.a = granularity, .b = granularity});
     p.num_groups = to_int32(call.d.groups, "the number of groups");
     p.m = to_int32(call.d.rows, "M"), p.n = to_int32(call.d.cols, "N");
     check_grouped_layout(call, grouped_layout, "grouped_layout", p.num_groups,
@@ -97,12 +144,16 @@ KGroupedCall start_k_grouped(const OperandArgument& a, const OperandArgument& b,
     return k;
 }
 
-/// `k_end`: K of the operands.
+/// `k_end`: K of the operands. `rounded`: see given_entries.
 void finish_k_grouped(KGroupedCall& k, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                      int64_t k_end, int64_t layout) {
+                      int64_t k_end, int64_t rounded, int64_t layout) {
     GemmCall& call = k.call;
     Problem& p = call.problem;
     const bool scaled = a.scales.has_value();
+    const Entries of_a = given_entries(k, a.scales, "a's scales", "[K blocks, M]", p.a.scaling, p.m, rounded),
+                  of_b = given_entries(k, b.scales, "b's scales", "[K blocks, N]", p.b.scaling, p.n, rounded);
+    k.k_blocks = k.ks.empty() ? most_blocks(of_a, p.num_groups)
+                              : std::min(most_blocks(of_a, p.num_groups), entries_of(k.ks, kScaleGroupK));
     call.k_groups.k_end = to_int32(k_end, "K of all groups");
     call.k_groups.block_end = scaled ? to_int32(k.k_blocks, "the number of K blocks") : INT32_MAX;
     // Equal kernels for sums that differ a little from step to step.
@@ -110,30 +161,22 @@ void finish_k_grouped(KGroupedCall& k, const OperandArgument& a, const OperandAr
     if (k.k_blocks == 0) p.k = 0;
     p.compiled = compiled_shape(p, layout & ~kCompileK);
     if (scaled && p.m != 0 && p.n != 0 && p.num_groups != 0 && p.k != 0) {
-        call.scales_a = check_k_grouped_scales(*a.scales, "a's scales", "a", call, p.m, k.k_blocks);
-        call.scales_b = check_k_grouped_scales(*b.scales, "b's scales", "b", call, p.n, k.k_blocks);
+        call.scales_a = check_k_grouped_scales(*a.scales, "a", "a's scales", call, p.a.scaling, p.m, of_a);
+        call.scales_b = check_k_grouped_scales(*b.scales, "b", "b's scales", call, p.b.scaling, p.n,
+                                               of_b.k == of_a.k ? of_a : of_b);
     }
     check_device_counts(k);
     require_operands_apart(d, a, b);
 }
 
-/// In the psum layout, which alone may leave the sizes to the device: as many as a's scales have, and no other number
-/// than `ks` allow, which may be rounded up to the alignment.
-int64_t k_blocks_of_psum(std::span<const int64_t> ks, int64_t alignment, const TensorView& scales, int64_t m) {
-    require(scales.ndim() == 2, "a's scales must be [K blocks, M], but have shape ", describe_shape(scales));
-    const int64_t blocks = scales.size(blocks_come_first(scales, m) ? 0 : 1);
-    if (ks.empty()) return blocks;
-    int64_t least = 0;
-    for (const int64_t k : ks) least += (std::max<int64_t>(k - alignment + 1, 0) + kScaleGroupK - 1) / kScaleGroupK;
-    return std::clamp(blocks, least, k_blocks_of(ks));
-}
-
 }  // namespace
 
 KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                                std::span<const int64_t> ks, const TensorView& grouped_layout, const OptionalTensor& c,
-                                int64_t layout, bool psum) {
-    KGroupedCall k = start_k_grouped(a, b, d, ks, grouped_layout, c, psum);
+                                const TensorView& grouped_layout, const OptionalTensor& c,
+                                const KGroupedOptions& options) {
+    const std::span<const int64_t> ks = options.ks;
+    const bool psum = options.psum;
+    KGroupedCall k = start_k_grouped(a, b, d, grouped_layout, c, options);
     GemmCall& call = k.call;
     Problem& p = call.problem;
     const bool scaled = a.scales.has_value();
@@ -153,11 +196,8 @@ KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument&
         else
             require(call.a.cols == extent, "a must be [sum_k, M] with sum_k=", extent,
                     " as ks_cpu adds up, but has shape ", describe_shape(a.data));
-        k.k_blocks = k_blocks_of(ks);
     }
-    if (psum && scaled && call.a.cols != 0)
-        k.k_blocks = k_blocks_of_psum(ks, call.k_groups.psum_alignment, *a.scales, p.m);
-    finish_k_grouped(k, a, b, d, call.a.cols, layout);
+    finish_k_grouped(k, a, b, d, call.a.cols, call.a.cols > 0 ? call.k_groups.psum_alignment : 0, options.layout);
     if (p.m == 0 || p.n == 0 || p.num_groups == 0 || p.k == 0) return k;
     // A line of a single element: the copy that lines up the groups is a transposition either way.
     const auto require_mn_major = [](Matrix& m, const char* name, const char* mn) {
@@ -172,7 +212,9 @@ KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument&
     };
     require_mn_major(call.a, "a", "M");
     require_mn_major(call.b, "b", "N");
-    if (!scaled) {  // read as they lie, each group through tensor maps of its own
+    // Read as they lie, each group through tensor maps of its own, which know its size on the host only. In the psum
+    // layout that may be rounded up, and what is between groups may be anything where there are scales.
+    if (pair_of(p).mn_major == MnMajor::as_it_lies && !(psum && scaled)) {
         check_layout(call.a, p.a, MnMajor::as_it_lies, "a", "M");
         check_layout(call.b, p.b, MnMajor::as_it_lies, "b", "N");
         k.group_by_group = true;
@@ -183,9 +225,10 @@ KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument&
 }
 
 KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
-                                std::span<const int64_t> ks, const TensorView& grouped_layout, const OptionalTensor& c,
-                                int64_t layout, bool psum) {
-    KGroupedCall k = start_k_grouped(a, b, d, ks, grouped_layout, c, psum);
+                                const TensorView& grouped_layout, const OptionalTensor& c,
+                                const KGroupedOptions& options) {
+    const std::span<const int64_t> ks = options.ks;
+    KGroupedCall k = start_k_grouped(a, b, d, grouped_layout, c, options);
     k.group_by_group = true;
     GemmCall& call = k.call;
     Problem& p = call.problem;
@@ -205,11 +248,10 @@ KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument&
     };
     call.a = flattened(a.data, "a", "M", p.m);
     call.b = flattened(b.data, "b", "N", p.n);
-    k.k_blocks = k_blocks_of(ks);
     uint64_t strides = 0;
     for (const int64_t group_k : ks) strides |= static_cast<uint64_t>(group_k);
     p.row_alignment_a = p.row_alignment_b = alignment_of(strides);
-    finish_k_grouped(k, a, b, d, sum_k, layout);
+    finish_k_grouped(k, a, b, d, sum_k, 0, options.layout);
     return k;
 }
 

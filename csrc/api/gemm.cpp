@@ -26,15 +26,16 @@ Planned plan_call(GemmCall& call, uint64_t generation) {
     return {device, current_stream(call.device), plan};
 }
 
-/// Copies of what the kernel cannot read where it lies.
+/// Copies of what the kernel cannot read where it lies; of scales one in each order that some plan wants, blocks last.
 struct Copies {
-    Workspace a = {}, b = {}, scales_a = {}, scales_b = {};
-    bool none() const { return !a && !b && !scales_a && !scales_b; }
+    Workspace a = {}, b = {}, scales_a[2] = {}, scales_b[2] = {};
+    bool none() const { return !a && !b && !scales_a[false] && !scales_a[true] && !scales_b[false] && !scales_b[true]; }
 };
 
-void copy_scales(const Planned& planned, GemmCall& call, Copies& copies) {
-    require_layout(planned.device, call.scales_a, planned.stream, copies.scales_a);
-    require_layout(planned.device, call.scales_b, planned.stream, copies.scales_b);
+void copy_scales(const Planned& planned, const LaunchPlan& plan, GemmCall& call, Copies& copies) {
+    const bool a_in_blocks = plan.choice.config.a_in_blocks(), b_in_blocks = plan.choice.config.b_in_blocks();
+    require_layout(planned.device, call.scales_a, a_in_blocks, planned.stream, copies.scales_a[a_in_blocks]);
+    require_layout(planned.device, call.scales_b, b_in_blocks, planned.stream, copies.scales_b[b_in_blocks]);
 }
 
 /// `launch` puts a call on the stream with a plan: this call, and before it others that measure plans for it.
@@ -58,9 +59,9 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     Copies copies;
     call.a = require_readable(device, call.a, problem.a, planned.stream, copies.a);
     call.b = require_readable(device, call.b, problem.b, planned.stream, copies.b);
-    copy_scales(planned, call, copies);
     ReadyCall ready;
-    tune_and_launch(planned, call, [&](const GemmCall& any_call, const LaunchPlan& plan) {
+    tune_and_launch(planned, call, [&](GemmCall any_call, const LaunchPlan& plan) {
+        copy_scales(planned, plan, any_call, copies);
         ready.device = &device, ready.kernel = plan.kernel, ready.shape = may_start_early(plan.shape, device);
         fill_params(ready.params, device, any_call, plan);
         const bool scales = plan.choice.config.scales_sums();
@@ -84,7 +85,7 @@ bool run_k_grouped(KGroupedCall&& k) {
     if (problem.k == 0) return false;
     const Planned planned = plan_call(call, Generation::now());
     Copies copies;
-    copy_scales(planned, call, copies);
+    copy_scales(planned.device, k, planned.stream, copies.scales_a[false], copies.scales_b[false]);
     require_readable(planned.device, k, planned.stream, copies.a, copies.b);
     tune_and_launch(planned, call, [&](const GemmCall& any_call, const LaunchPlan& plan) {
         if (k.group_by_group) return launch_group_by_group(planned.device, plan, any_call, k.ks, planned.stream);

@@ -6,6 +6,7 @@
 #include "call_settings.hpp"
 #include "operand_copies.hpp"
 #include "params.hpp"
+#include "scales.hpp"
 #include "transpose.hpp"
 
 namespace deep_gemm {
@@ -25,6 +26,12 @@ Matrix align_k_groups(Device& device, const Matrix& matrix, const KGroupLayout& 
     copy.data = workspace.data();
     launch_transpose(device, matrix, copy, k_blocks, &groups, stream);
     return copy;
+}
+
+/// Words that a packed copy of scales can have: no word is of two groups.
+int64_t most_words(const KGroupedCall& k, const Scales& s) {
+    if (!k.ks.empty()) return entries_of(k.ks, word_k(s.scaling));
+    return (s.k_scales + k.call.k_groups.num_groups * int64_t{kExponentsPerWord - 1}) / kExponentsPerWord;
 }
 
 }  // namespace
@@ -68,6 +75,13 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
         device.launch(*plan.kernel, may_start_early(plan.shape, device), &params,
                       sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps), stream, extents_of(call));
     }
+}
+
+void copy_scales(Device& device, KGroupedCall& k, void* stream, Workspace& copy_of_a, Workspace& copy_of_b) {
+    const auto copy_one = [&](Scales& s, Workspace& copy) {
+        require_k_grouped_layout(device, s, k.call.k_groups, most_words(k, s), stream, copy);
+    };
+    copy_one(k.call.scales_a, copy_of_a), copy_one(k.call.scales_b, copy_of_b);
 }
 
 void require_readable(Device& device, KGroupedCall& k, void* stream, Workspace& copy_of_a, Workspace& copy_of_b) {

@@ -13,6 +13,9 @@ namespace deep_gemm {
 void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCall& call, std::span<const int64_t> ks,
                            void* stream);
 
+/// Scales as the kernel reads them, each in memory of its own where they had to be copied.
+void copy_scales(Device& device, KGroupedCall& k, void* stream, Workspace& copy_of_a, Workspace& copy_of_b);
+
 /// Operands as the kernel reads them, each in memory of its own where it had to be copied.
 void require_readable(Device& device, KGroupedCall& k, void* stream, Workspace& copy_of_a, Workspace& copy_of_b);
 

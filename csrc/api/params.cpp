@@ -7,8 +7,21 @@
 namespace deep_gemm {
 namespace {
 
-/// [groups, K / 128, rows] FP32 in boxes of one K block by `box_rows`.
+/// [groups and blocks of rows, words, rows of a block], a word of exponents for each, in boxes of one block's words.
+TensorMapSpec scale_block_map(const Scales& s) {
+    const int64_t blocks = s.groups * ((s.rows + kExponentBlockRows - 1) / kExponentBlockRows);
+    return {.address = const_cast<void*>(s.data),
+            .type = facts(s.element).map_type,
+            .rank = 3,
+            .sizes = {kExponentBlockRows, static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(blocks)},
+            .strides_bytes = {bytes_of<uint64_t>(s.element, kExponentBlockRows),
+                              bytes_of<uint64_t>(s.element, kExponentBlockRows * s.k_scales)},
+            .box = {kExponentBlockRows, 1, 1}};
+}
+
+/// [groups, groups along K, rows], an FP32 scale or a word of exponents for each, in boxes of `box_rows`.
 TensorMapSpec scale_map(const Scales& s, int32_t box_rows) {
+    if (s.in_blocks) return scale_block_map(s);
     const uint64_t group_stride = s.groups == 1 ? s.k_scales * s.k_stride : s.group_stride;
     return {
         .address = const_cast<void*>(s.data),

@@ -1,30 +1,39 @@
 #include "recipe.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace deep_gemm {
+namespace {
+
+constexpr int64_t kGranularitiesK[] = {128, 32};
+
+/// The numbers of a recipe, of which K is the last one.
+ffi::Integers numbers_of(const Recipe& given, const char* name, int64_t count) {
+    const ffi::Integers& values = *given;
+    require(values.size() == count, name, " must have ", count, " numbers, but has ", values.size());
+    require(std::ranges::find(kGranularitiesK, values[count - 1]) != std::end(kGranularitiesK),
+            "the granularity of scales along K must be 128 (or 32 on SM100), but ", name, " says ", values[count - 1]);
+    return values;
+}
+
+}  // namespace
 
 Granularities given_granularities(const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b) {
-    Granularities rows;
-    const auto numbers = [](const Recipe& given, const char* name, int64_t count) {
-        const ffi::Integers& values = *given;
-        require(values.size() == count, name, " must have ", count, " numbers, but has ", values.size());
-        require(values[count - 1] == kScaleGroupK, "the granularity of scales along K must be ", kScaleGroupK, ", but ",
-                name, " says ", values[count - 1]);
-        return values;
-    };
+    Granularities given;
     if (recipe) {
         require(!recipe_a && !recipe_b, "give either recipe or recipe_a and recipe_b, not both");
-        const ffi::Integers values = numbers(recipe, "recipe", 3);
-        rows = {values[0], values[1]};
+        const ffi::Integers values = numbers_of(recipe, "recipe", 3);
+        given = {.a = {values[0], values[2]}, .b = {values[1], values[2]}};
     } else {
         require(recipe_a && recipe_b, "recipe_a and recipe_b go together: give both or none");
-        rows = {numbers(recipe_a, "recipe_a", 2)[0], numbers(recipe_b, "recipe_b", 2)[0]};
+        const ffi::Integers of_a = numbers_of(recipe_a, "recipe_a", 2), of_b = numbers_of(recipe_b, "recipe_b", 2);
+        given = {.a = {of_a[0], of_a[1]}, .b = {of_b[0], of_b[1]}};
     }
-    for (const auto& [granularity, name] : {std::pair{rows.a, "a"}, std::pair{rows.b, "b"}})
+    for (const auto& [granularity, name] : {std::pair{given.a.rows, "a"}, std::pair{given.b.rows, "b"}})
         require(granularity == 1 || granularity == kScaleBlockRows, "the recipe's granularity of ", name,
                 " must be 1 or 128 rows a scale, but is ", granularity);
-    return rows;
+    return given;
 }
 
 }  // namespace deep_gemm

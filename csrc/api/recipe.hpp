@@ -12,7 +12,8 @@ using Recipe = std::optional<ffi::Integers>;
 
 Granularities given_granularities(const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b);
 
-/// `recipe` is (rows of A, rows of B, K), `recipe_a` and `recipe_b` are (rows, K) each. None of them: the default.
+/// `recipe` is (rows of A, rows of B, K), `recipe_a` and `recipe_b` are (rows, K) each. None of them: the default,
+/// which the scales decide.
 inline Granularities granularities_of(const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b) {
     if (!recipe && !recipe_a && !recipe_b) [[likely]]
         return {};

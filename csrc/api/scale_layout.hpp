@@ -7,10 +7,12 @@
 
 namespace deep_gemm {
 
-void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleEncoding encoding, void* stream);
+/// `in_blocks`: of kExponentBlockRows, of which `padded_rows` is a multiple then.
+void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleEncoding encoding, bool in_blocks,
+                         void* stream);
 
-/// `gran_k` elements of K share a scale: 32 or 128.
+/// `gran_k` elements of K share a scale: 32 or 128. `encoding` packs.
 void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutParams& params, int32_t gran_k,
-                                   void* stream);
+                                   ScaleEncoding encoding, void* stream);
 
 }  // namespace deep_gemm

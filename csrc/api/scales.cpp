@@ -5,40 +5,83 @@
 namespace deep_gemm {
 namespace {
 
+/// As the kernel reads them.
+Element element_read(const Scales& s) { return s.scaling.type == Element::ue8m0 ? Element::s32 : s.scaling.type; }
+
 bool is_mn_major_aligned(const Scales& s) {
-    return s.element == s.scaling.type && (s.row_stride == 1 || s.rows == 1) &&
-           (s.k_stride % 4 == 0 || s.k_scales == 1) && (s.k_stride >= s.rows || s.k_scales == 1) &&
-           (s.groups == 1 || s.group_stride % 4 == 0) && reinterpret_cast<uintptr_t>(s.data) % kTmaAlignment == 0;
+    return (s.row_stride == 1 || s.rows == 1) && (s.k_stride % 4 == 0 || s.k_scales == 1) &&
+           (s.k_stride >= s.rows || s.k_scales == 1) && (s.groups == 1 || s.group_stride % 4 == 0) &&
+           reinterpret_cast<uintptr_t>(s.data) % kTmaAlignment == 0;
+}
+
+ScaleEncoding encoding_of(const Scales& s) {
+    if (s.element == element_read(s)) return ScaleEncoding::words;
+    if (s.scaling.type == Element::fp32) return ScaleEncoding::exponent_bytes;
+    return s.element == Element::ue8m0 ? ScaleEncoding::packed_bytes : ScaleEncoding::exponents_exact;
+}
+
+/// Where a copy with so many scales or words along K lies in a workspace, which is allocated where it is empty.
+Scales copy_of(const Device& device, const Scales& s, int64_t k_scales, bool in_blocks, Workspace& workspace) {
+    Scales copy = s;
+    copy.element = element_read(s), copy.row_granularity = s.scaling.rows, copy.in_blocks = in_blocks;
+    copy.rows = (s.operand_rows + s.scaling.rows - 1) / s.scaling.rows, copy.k_scales = k_scales;
+    copy.row_stride = 1, copy.k_stride = round_up(copy.rows, in_blocks ? kExponentBlockRows : kTmaAlignment / 4);
+    copy.group_stride = k_scales * copy.k_stride;
+    copy.bytes = static_cast<size_t>(bytes_of(copy.element, s.groups * copy.group_stride));
+    if (!workspace) workspace = allocate_bytes(device, static_cast<int64_t>(copy.bytes));
+    copy.data = workspace.data();
+    return copy;
 }
 
 }  // namespace
 
-void require_layout(Device& device, Scales& s, void* stream, Workspace& workspace) {
-    if (!s.scaling.per_row() && s.element == s.scaling.type) return;
-    if (is_mn_major_aligned(s)) {
+void require_layout(Device& device, Scales& s, bool in_blocks, void* stream, Workspace& workspace) {
+    const bool as_read = s.element == element_read(s);
+    if (as_read && !s.scaling.per_row()) return;
+    if (as_read && !in_blocks && is_mn_major_aligned(s)) {
         // A single row or column carries an arbitrary stride; the tensor map wants a legal one.
-        if (s.k_scales == 1) s.k_stride = (s.rows + 3) / 4 * 4;
+        if (s.k_scales == 1) s.k_stride = round_up(s.rows, kTmaAlignment / 4);
         return;
     }
-    const int64_t padded = (s.rows + 3) / 4 * 4;
-    const int64_t elements = s.groups * s.k_scales * padded;
-    workspace = allocate_bytes(device, elements * static_cast<int64_t>(sizeof(float)));
-    const ScaleLayoutParams params{.source = static_cast<const uint32_t*>(s.data),
-                                   .target = reinterpret_cast<uint32_t*>(workspace.data()),
-                                   .group_stride = s.group_stride,
-                                   .row_stride = s.row_stride,
-                                   .k_stride = s.k_stride,
-                                   .rows = to_int32(s.rows, "the number of rows"),
-                                   .padded_rows = to_int32(padded, "the number of rows"),
-                                   .k_scales = static_cast<int32_t>(s.k_scales),
-                                   .k_words = static_cast<int32_t>(s.k_scales),
-                                   .num_groups = static_cast<int32_t>(s.groups),
-                                   .row_granularity = 1};
-    launch_scale_layout(device, params,
-                        s.element == Element::ue8m0 ? ScaleEncoding::exponent_bytes : ScaleEncoding::words, stream);
-    s.data = workspace.data(), s.element = s.scaling.type;
-    s.group_stride = s.k_scales * padded, s.row_stride = 1, s.k_stride = padded;
-    s.bytes = static_cast<size_t>(elements) * sizeof(float);
+    const ScaleEncoding encoding = encoding_of(s);
+    const bool made = static_cast<bool>(workspace);
+    const int64_t k_words = packs(encoding) ? (s.k_scales + kScalesPerWord - 1) / kScalesPerWord : s.k_scales;
+    const Scales copy = copy_of(device, s, k_words, in_blocks, workspace);
+    if (!made) {
+        const ScaleLayoutParams params{.source = static_cast<const uint32_t*>(s.data),
+                                       .target = reinterpret_cast<uint32_t*>(workspace.data()),
+                                       .group_stride = s.group_stride,
+                                       .row_stride = s.row_stride,
+                                       .k_stride = s.k_stride,
+                                       .rows = to_int32(copy.rows, "the number of rows"),
+                                       .padded_rows = to_int32(copy.k_stride, "the number of rows"),
+                                       .k_scales = to_int32(s.k_scales, "the number of scales along K"),
+                                       .k_words = static_cast<int32_t>(k_words),
+                                       .num_groups = to_int32(s.groups, "the number of groups"),
+                                       .row_granularity = s.row_granularity / s.scaling.rows};
+        launch_scale_layout(device, params, encoding, in_blocks, stream);
+    }
+    s = copy;
+}
+
+void require_k_grouped_layout(Device& device, Scales& s, const KGroupLayout& groups, int64_t k_words, void* stream,
+                              Workspace& workspace) {
+    const ScaleEncoding encoding = encoding_of(s);
+    if (!packs(encoding)) return require_layout(device, s, false, stream, workspace);
+    const Scales copy = copy_of(device, s, k_words, false, workspace);
+    const KGroupedScaleLayoutParams params{.source = static_cast<const uint32_t*>(s.data),
+                                           .target = reinterpret_cast<uint32_t*>(workspace.data()),
+                                           .row_stride = s.row_stride,
+                                           .k_stride = s.k_stride,
+                                           .grouped_layout = groups.values,
+                                           .psum_alignment = groups.psum_alignment,
+                                           .rows = to_int32(s.rows, "the number of rows"),
+                                           .padded_rows = to_int32(copy.k_stride, "the number of rows"),
+                                           .num_groups = groups.num_groups,
+                                           .k_scales = to_int32(s.k_scales, "the number of scales along K"),
+                                           .k_words = to_int32(k_words, "the number of words along K")};
+    launch_k_grouped_scale_layout(device, params, s.scaling.k, encoding, stream);
+    s = copy;
 }
 
 }  // namespace deep_gemm

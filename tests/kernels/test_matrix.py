@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from binascii import crc32
 from dataclasses import replace
+from itertools import product
 
 import matrix
 import pytest
 import torch
-from devices import FEW
+from devices import devices_of, on_simulator
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
-from matrix import DTYPES, Case, Problem, Quantised, function, quantised, stacked, values
+from matrix import DTYPES, Call, Case, Problem, drawn_call, values
+from reference import LEAST_ROUNDING, ROUNDING
+from scale_forms import draw
 
 import deep_gemm
 
-CASES = list(matrix.cases())
 COUNTS = [5, 0, 130, 1]  # experts' rows
+SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
 # Relative to sum |a||b|: of Hopper's FP8, whose tensor cores keep about 13 bits; of others; of the simulator.
-TOLERANCES = {("cuda", "e4m3"): 6e-4, ("cuda", "other"): 4e-5, ("cpu", "e4m3"): 1e-6, ("cpu", "other"): 2e-6}
-ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-23}
+TOLERANCES = {("cuda", "sm90", "e4m3"): 6e-4, ("cpu", "sm90", "e4m3"): 1e-6, ("cpu", "sm100", "e4m3"): 1e-6}
+# Of the simulator. Kernels of SM100 have run nowhere else.
+SCHEDULES_OF = {"sm90": ["eager"], "sm100": ["eager", "lazy", "random1"]}
+OTHER_TOLERANCES = {"cuda": 4e-5, "cpu": 2e-6}
 
 
 def check(case: Case, d: torch.Tensor, expected: torch.Tensor, magnitude: torch.Tensor, c: torch.Tensor | None) -> None:
@@ -28,15 +34,17 @@ def check(case: Case, d: torch.Tensor, expected: torch.Tensor, magnitude: torch.
     if d.dtype == torch.int32:
         assert torch.equal(found, expected)
         return
-    element = "e4m3" if case.pair.a == "e4m3" else "other"
-    allowed = TOLERANCES[d.device.type, element] * magnitude + ROUNDING[d.dtype] * expected.abs()
-    wrong = ((found - expected).abs() > allowed) | ~found.isfinite()
-    assert not wrong.any(), f"{case}: {wrong.sum().item()} of {wrong.numel()} elements are wrong"
+    place = d.device.type
+    tolerance = TOLERANCES.get((place, case.pair.arch, case.pair.a), OTHER_TOLERANCES[place])
+    rounding = (ROUNDING[d.dtype] * expected.abs()).clamp(min=LEAST_ROUNDING[d.dtype])
+    wrong = ((found - expected).abs() > tolerance * magnitude + rounding) | ~found.isfinite()
+    assert not wrong.any(), f"{wrong.sum().item()} of {wrong.numel()} elements are wrong"
 
 
-def output(case: Case, shape: tuple[int, ...], device: torch.device, generator: torch.Generator):
-    """D, guarded, and C, which may be D."""
-    d = GuardedOutput(shape, DTYPES[case.output], device)
+def output(problem: Problem, shape: tuple[int, ...], device: torch.device):
+    """D, guarded, its rows at some distance, and C, which may be D."""
+    case, generator = problem.call.case, problem.generator
+    d = GuardedOutput(shape, DTYPES[case.output], device, row_stride=shape[-1] + draw((0, 8, 3), generator))
     if case.added == "nothing":
         return d, None, None
     c = (torch.randn(shape, generator=generator) * 10).to(DTYPES[case.output]).to(device)
@@ -45,57 +53,44 @@ def output(case: Case, shape: tuple[int, ...], device: torch.device, generator: 
     return d, c, d.tensor if case.added == "d" else c
 
 
-def run_dense(case: Case, device: torch.device, m: int, n: int, k: int, generator: torch.Generator) -> None:
-    a = quantised(case.pair.a, case.scaling_a, m, k, generator)
-    b = quantised(case.pair.b, case.scaling_b, n, k, generator)
-    d, c, given = output(case, (m, n), device, generator)
-    recipe = {}
-    if case.scaling_b is not None and case.scaling_b.k > 0:
-        recipe = {"recipe": (case.scaling_a.rows, case.scaling_b.rows, case.scaling_b.k)}
-    function(case, "{}_gemm_nt")(a.to(device), b.to(device), d.tensor, given, **recipe)
+def run_dense(problem: Problem, device: torch.device, m: int, n: int, k: int) -> None:
+    call = problem.call
+    problem.add(m, n, k)
+    d, c, given = output(problem, (m, n), device)
+    a = problem.handed_a(device, transposed=call.layout[0] == "t")
+    b = problem.handed_b(device, "rows", transposed=call.layout[1] == "n")
+    call.function("{}_gemm_{}")(a, b, d.tensor, given, **call.recipe)
     d.check()
-    check(case, d.tensor, *Problem([a], [b]).expected(0), c)
+    check(call.case, d.tensor, *problem.expected(0), c)
 
 
-def experts(case: Case, n: int, k: int, heights: list[int], generator: torch.Generator) -> Problem:
+def add_experts(problem: Problem, n: int, k: int, heights: list[int]) -> None:
     """Rows past an expert's count are not finite, or huge."""
-    problem = Problem()
-    for count, height in zip(COUNTS, heights, strict=True):
-        a = quantised(case.pair.a, case.scaling_a, height, k, generator)
+    for expert, (count, height) in enumerate(zip(COUNTS, heights, strict=True)):
+        problem.add(height, n, k)
+        a = problem.a[expert]
         a.data[count:] = float("nan") if a.data.is_floating_point() else 127
-        problem.a.append(replace(a, exact=a.exact[:count]))
-        problem.b.append(quantised(case.pair.b, case.scaling_b, n, k, generator))
-    return problem
+        problem.a[expert] = replace(a, exact=a.exact[:count])
 
 
-def grouped_recipe(case: Case) -> dict[str, tuple[int, int, int]]:
-    return {} if case.scaling_b is None else {"recipe": (1, case.scaling_b.rows, case.scaling_b.k)}
-
-
-def run_masked(case: Case, device: torch.device, n: int, k: int, generator: torch.Generator) -> None:
-    problem = experts(case, n, k, [136] * len(COUNTS), generator)
+def run_masked(problem: Problem, device: torch.device, n: int, k: int) -> None:
+    call = problem.call
+    add_experts(problem, n, k, [136] * len(COUNTS))
     counts = torch.tensor(COUNTS, dtype=torch.int32, device=device)
-    d, _, _ = output(case, (len(COUNTS), 136, n), device, generator)
-    call = function(case, "m_grouped_{}_gemm_nt_masked")
-    call(stacked(problem.a, device), stacked(problem.b, device), d.tensor, counts, 40, **grouped_recipe(case))
+    d, _, _ = output(problem, (len(COUNTS), 136, n), device)
+    a, b = problem.handed_a(device, "groups"), problem.handed_b(device)
+    call.function("m_grouped_{}_gemm_nt_masked")(a, b, d.tensor, counts, 40, **call.recipe)
     d.check(complete=False)
     for group, count in enumerate(COUNTS):
         if count:
-            check(case, d.tensor[group, :count], *problem.expected(group), None)
+            check(call.case, d.tensor[group, :count], *problem.expected(group), None)
 
 
-def joined(operands: list[Quantised], device: torch.device):
-    """One matrix of all rows."""
-    data = torch.cat([x.data for x in operands]).to(device)
-    if operands[0].scales is None:
-        return data
-    return data, torch.cat([x.scales for x in operands if x.scales is not None]).to(device)
-
-
-def run_contiguous(case: Case, device: torch.device, n: int, k: int, generator: torch.Generator) -> None:
-    psum = case.grouping == "m_psum"
+def run_contiguous(problem: Problem, device: torch.device, n: int, k: int) -> None:
+    call = problem.call
+    psum = call.case.grouping == "m_psum"
     heights = [-(-count // matrix.ALIGNMENT) * matrix.ALIGNMENT for count in COUNTS]
-    problem = experts(case, n, k, heights, generator)
+    add_experts(problem, n, k, heights)
     starts = [sum(heights[:i]) for i in range(len(heights))]
     if psum:
         layout = torch.tensor([start + count for start, count in zip(starts, COUNTS, strict=True)], dtype=torch.int32)
@@ -103,108 +98,113 @@ def run_contiguous(case: Case, device: torch.device, n: int, k: int, generator: 
         layout = torch.full((sum(heights),), -1, dtype=torch.int32)
         for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
             layout[start : start + count] = expert
-    d, _, _ = output(case, (sum(heights), n), device, generator)
-    call = function(case, "m_grouped_{}_gemm_nt_contiguous")
+    d, _, _ = output(problem, (sum(heights), n), device)
+    a, b = problem.handed_a(device), problem.handed_b(device, transposed=call.layout == "nn")
+    function = call.function("m_grouped_{}_gemm_{}_contiguous")
     with alignment_of(matrix.ALIGNMENT):
-        call(
-            joined(problem.a, device),
-            stacked(problem.b, device),
-            d.tensor,
-            layout.to(device),
-            use_psum_layout=psum,
-            **grouped_recipe(case),
-        )
+        function(a, b, d.tensor, layout.to(device), use_psum_layout=psum, **call.recipe)
     d.check()
     for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
         if count:
-            check(case, d.tensor[start : start + count], *problem.expected(expert), None)
+            check(call.case, d.tensor[start : start + count], *problem.expected(expert), None)
         assert not d.tensor[start + count : start + heights[expert]].any(), "padding becomes zero"
 
 
-def run_k_grouped(case: Case, device: torch.device, m: int, n: int, generator: torch.Generator) -> None:
-    ks = [128, 0, 256]
-    problem = Problem()
+def run_k_grouped(problem: Problem, device: torch.device, m: int, n: int) -> None:
+    call, ks = problem.call, [128, 0, 640]
     for k in ks:
-        problem.a.append(quantised(case.pair.a, case.scaling_a, m, k, generator))
-        problem.b.append(quantised(case.pair.b, case.scaling_b, n, k, generator))
-    d, c, given = output(case, (len(ks), m, n), device, generator)
+        problem.add(m, n, k)
+    d, c, given = output(problem, (len(ks), m, n), device)
     sizes = torch.tensor(ks, dtype=torch.int32, device=device)
-
-    def lines(operands: list[Quantised]):
-        """[sum of K, rows]."""
-        data = torch.cat([x.data.T for x in operands]).contiguous().to(device)
-        if operands[0].scales is None:
-            return data
-        return data, torch.cat([x.scales.T for x in operands if x.scales is not None]).contiguous().to(device)
-
-    call = function(case, "k_grouped_{}_gemm_tn_contiguous")
-    call(lines(problem.a), lines(problem.b), d.tensor, ks, sizes, c=given)
+    a, b = problem.handed_a(device, "k", transposed=True), problem.handed_b(device, "k", transposed=True)
+    if call.layout == "nt":
+        flat = [torch.cat([x.data.flatten() for x in parts]).to(device) for parts in (problem.a, problem.b)]
+        a, b = ((data, scales) for data, (_, scales) in zip(flat, (a, b), strict=True))
+    call.function("k_grouped_{}_gemm_{}_contiguous")(a, b, d.tensor, ks, sizes, c=given, **call.recipe)
     d.check()
     for group in range(len(ks)):
-        check(case, d.tensor[group], *problem.expected(group), None if c is None else c[group])
+        check(call.case, d.tensor[group], *problem.expected(group), None if c is None else c[group])
 
 
-def run_batched(case: Case, device: torch.device, m: int, n: int, k: int, generator: torch.Generator) -> None:
+def run_batched(problem: Problem, device: torch.device, m: int, n: int, k: int) -> None:
     """Heads of all tokens: D's rows of one head lie between those of the others."""
-    problem = Problem()
-    for _ in range(3):
-        problem.a.append(quantised(case.pair.a, case.scaling_a, m, k, generator))
-        problem.b.append(quantised(case.pair.b, case.scaling_b, n, k, generator))
-    d, c, given = output(case, (m, 3, n), device, generator)
-    a, b = stacked(problem.a, device), stacked(problem.b, device)
-    if case.scaling_b is None:
+    call, heads = problem.call, 3
+    for _ in range(heads):
+        problem.add(m, n, k)
+    d, c, given = output(problem, (m, heads, n), device)
+    a, b = problem.handed_a(device, "groups"), problem.handed_b(device)
+    if call.case.scaling_a is None:
         deep_gemm.einsum("bhr,hdr->bhd", a.transpose(0, 1), b, d.tensor, given)
     else:
         tokens = tuple(part.transpose(0, 1) for part in a)
-        recipe = (case.scaling_a.rows, case.scaling_b.rows, case.scaling_b.k)
-        deep_gemm.fp8_einsum("bhr,hdr->bhd", tokens, b, d.tensor, given, recipe)
+        deep_gemm.fp8_einsum("bhr,hdr->bhd", tokens, b, d.tensor, given, **call.recipe)
     d.check()
-    for head in range(3):
-        check(case, d.tensor[:, head], *problem.expected(head), None if c is None else c[:, head])
+    for head in range(heads):
+        check(call.case, d.tensor[:, head], *problem.expected(head), None if c is None else c[:, head])
 
 
-def run_batch_sum(case: Case, device: torch.device, m: int, n: int, k: int, generator: torch.Generator) -> None:
-    problem = Problem()
+def run_batch_sum(problem: Problem, device: torch.device, m: int, n: int, k: int) -> None:
     for _ in range(3):
-        problem.a.append(quantised(case.pair.a, case.scaling_a, m, k, generator))
-        problem.b.append(quantised(case.pair.b, case.scaling_b, n, k, generator))
-    d, c, given = output(case, (m, n), device, generator)
-    deep_gemm.einsum("bmk,bnk->mn", stacked(problem.a, device), stacked(problem.b, device), d.tensor, given)
+        problem.add(m, n, k)
+    d, c, given = output(problem, (m, n), device)
+    a, b = problem.handed_a(device, "groups"), problem.handed_b(device)
+    deep_gemm.einsum("bmk,bnk->mn", a, b, d.tensor, given)
     d.check()
     parts = [problem.expected(group) for group in range(3)]
-    check(case, d.tensor, sum(part[0] for part in parts), sum(part[1] for part in parts), c)
+    check(problem.call.case, d.tensor, sum(part[0] for part in parts), sum(part[1] for part in parts), c)
 
 
-@pytest.mark.sampled(40)
-@pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize("size", [(1, 136, 272), (7, 24, 640), (129, 280, 144)], ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_the_pair_table_has_is_multiplied(device, case, size) -> None:
+def parameter_sets() -> list:
+    """Cases with the devices of their architecture."""
+    return [
+        pytest.param(case, device.values[0], marks=device.marks, id=f"{device.id}-{case}")
+        for case in matrix.cases()
+        for device in devices_of(case.pair.arch, *SCHEDULES_OF[case.pair.arch])
+    ]
+
+
+@pytest.mark.sampled(80)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize(("case", "device"), parameter_sets(), indirect=["device"])
+def test_what_the_pair_table_has_is_multiplied(device, case, size, request) -> None:
     m, n, k = size
-    generator = torch.Generator().manual_seed(CASES.index(case) * 10 + m)
+    generator = torch.Generator().manual_seed(crc32(request.node.name.encode()))
+    call: Call = drawn_call(case, generator)
+    print(f"{call.layout}, {call.case}, scales {call.form_a} and {call.form_b}, {call.recipe}")
+    problem = Problem(call, generator)
     if case.grouping == "dense":
-        run_dense(case, device, m, n, k, generator)
+        run_dense(problem, device, m, n, k)
     elif case.grouping == "masked":
-        run_masked(case, device, n, k, generator)
+        run_masked(problem, device, n, k)
     elif case.grouping == "batched":
-        run_batched(case, device, m, n, k, generator)
+        run_batched(problem, device, m, n, k)
     elif case.grouping == "batch_sum":
-        run_batch_sum(case, device, m, n, k, generator)
+        run_batch_sum(problem, device, m, n, k)
     elif case.grouping == "k_contiguous":
-        run_k_grouped(case, device, m, n, generator)
+        run_k_grouped(problem, device, m, n)
     else:
-        run_contiguous(case, device, n, k, generator)
+        run_contiguous(problem, device, n, k)
 
 
-def test_what_the_pair_table_has_not_is_refused() -> None:
+@pytest.mark.parametrize("device", [*devices_of("sm90", "eager"), *on_simulator("eager", kind="sm100")], indirect=True)
+def test_what_the_pair_table_has_not_is_refused(device) -> None:
     """Operands of two rows of the table, or of none."""
     listed = {(pair.a, pair.b) for pair in matrix.pairs() if not pair.scalings_a}
     generator = torch.Generator().manual_seed(0)
-    for a in DTYPES:
-        for b in DTYPES:
-            if (a, b) in listed or "s32" in (a, b):
-                continue
-            d = GuardedOutput((8, 16), torch.float32, "cpu")
-            with pytest.raises(TypeError, match="must be"):
-                deep_gemm.bf16_gemm_nt(values(a, (8, 64), generator), values(b, (16, 64), generator), d.tensor)
-            d.assert_untouched()
+    for a, b in product(DTYPES, DTYPES):
+        if (a, b) in listed or "s32" in (a, b):
+            continue
+        d = GuardedOutput((8, 16), torch.float32, device)
+        operands = (values(x, (rows, 64), generator).to(device) for x, rows in ((a, 8), (b, 16)))
+        with pytest.raises(TypeError, match="must be"):
+            deep_gemm.bf16_gemm_nt(*operands, d.tensor)
+        d.assert_untouched()
+
+
+@pytest.mark.parametrize("device", on_simulator("eager", kind="sm100"), indirect=True)
+def test_integers_are_refused_where_no_row_has_them(device) -> None:
+    assert "s8" not in {pair.a for pair in matrix.pairs() if pair.arch == "sm100"}
+    d = GuardedOutput((8, 16), torch.int32, device)
+    with pytest.raises(TypeError, match="no kernels that add up in int32, as this product of int8 does"):
+        deep_gemm.int8_gemm_nt(*(torch.ones((rows, 64), dtype=torch.int8, device=device) for rows in (8, 16)), d.tensor)
+    d.assert_untouched()

@@ -71,10 +71,18 @@ def random_blocks(shape: Sequence[int], device: torch.device | str, seed: int) -
     return quantise_blocks(random_values(shape, device, seed))
 
 
+def _no_scales(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """NaN, of exponents too: what may lie between scales."""
+    full = torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
+    full.view(torch.uint8).fill_(0xFF)
+    return full
+
+
 def mn_major(scales: torch.Tensor) -> torch.Tensor:
     """The same scales with contiguous rows, padded to 16 bytes; the padding is NaN."""
     *groups, mn, k = scales.shape
-    padded = torch.full((*groups, k, ceil_div(mn, 4) * 4), float("nan"), dtype=scales.dtype, device=scales.device)
+    elements = 16 // scales.dtype.itemsize
+    padded = _no_scales((*groups, k, ceil_div(mn, elements) * elements), scales)
     padded[..., :mn] = scales.transpose(-1, -2)
     return padded[..., :mn].transpose(-1, -2)
 
@@ -90,7 +98,7 @@ def with_row_padding(data: torch.Tensor, padding: int) -> torch.Tensor:
 def with_awkward_strides(scales: torch.Tensor) -> torch.Tensor:
     """The same values with gaps of NaN along both dimensions."""
     *groups, mn, k = scales.shape
-    wide = torch.full((*groups, mn * 2 + 1, k * 3 + 2), float("nan"), dtype=scales.dtype, device=scales.device)
+    wide = _no_scales((*groups, mn * 2 + 1, k * 3 + 2), scales)
     view = wide[..., 1 : 1 + mn * 2 : 2, 2 : 2 + k * 3 : 3]
     view.copy_(scales)
     return view

@@ -7,12 +7,14 @@ compared with is not: inputs, calls and the FP64 reference are made here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import torch
 from inputs import ceil_div
+from scale_forms import LYING, Form, draw, drawn_form, laid_out, written
 
 import deep_gemm
 from deep_gemm._extension import C
@@ -27,18 +29,21 @@ DTYPES = {
 }
 # What the functions that take such an A are called.
 FAMILIES = {"bf16": "bf16", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
-# The simulator as each architecture.
-TARGETS = {"sm90": "sm_90a"}
 ALIGNMENT = 128  # of experts' rows
 ADDED_TO = ("dense", "batched", "batch_sum", "k_contiguous")  # groupings that take C
+ONE_RECIPE = ("batched", "k_contiguous")  # groupings whose calls have one granularity for both operands
 
 
 @dataclass(frozen=True)
 class Scaling:
     """Rows and K that share a scale of an operand; -1: all of them."""
 
+    element: str
     rows: int
     k: int
+
+    def __str__(self) -> str:
+        return f"{self.element}:{self.rows}x{self.k}"
 
     def shape(self, rows: int, k: int) -> tuple[int, int]:
         return (
@@ -61,8 +66,11 @@ class Pair:
 
 
 def _scalings(text: str) -> tuple[Scaling, ...]:
-    sizes = [part.split(":")[1].split("x") for part in text.split(",") if part]
-    return tuple(Scaling(int(rows), int(k)) for rows, k in sizes)
+    found = []
+    for part in filter(None, text.split(",")):
+        element, sizes = part.split(":")
+        found.append(Scaling(element, *map(int, sizes.split("x"))))
+    return tuple(found)
 
 
 def pairs() -> list[Pair]:
@@ -85,8 +93,17 @@ class Case:
     added: str  # C: "nothing", "c", "d" (C is D)
 
     def __str__(self) -> str:
-        scales = "unscaled" if self.scaling_b is None else f"{self.scaling_b.rows}x{self.scaling_b.k}"
-        return f"{self.pair.arch}-{self.pair.a}-{self.pair.b}-{self.grouping}-{scales}-{self.output}-{self.added}"
+        scales = "unscaled" if self.scaling_b is None else f"{self.scaling_a}-{self.scaling_b}"
+        return f"{self.pair.a}-{self.pair.b}-{self.grouping}-{scales}-{self.output}-{self.added}"
+
+    def recipe(self) -> dict[str, tuple[int, ...]]:
+        """As the calls take it: one for both operands where they share K's granularity."""
+        a, b = self.scaling_a, self.scaling_b
+        if a is None or b is None or b.k < 0:
+            return {}
+        if a.k == b.k:
+            return {"recipe": (a.rows, b.rows, a.k)}
+        return {"recipe_a": (a.rows, a.k), "recipe_b": (b.rows, b.k)}
 
 
 def cases() -> Iterator[Case]:
@@ -95,9 +112,11 @@ def cases() -> Iterator[Case]:
         for grouping, (a, b), output in product(pair.groupings, list(scalings), pair.outputs):
             if output == "s32":
                 a = b = None  # the sum itself
+            if grouping in ONE_RECIPE and a is not None and a.k != b.k:
+                continue
+            if grouping == "k_contiguous" and b is not None and b.rows != 1:
+                continue  # both operands of K groups have a scale for each row
             for added in ("nothing", "c", "d") if grouping in ADDED_TO else ("nothing",):
-                if grouping == "k_contiguous" and b is not None and b.rows != 1:
-                    continue  # both operands of K groups have a scale for each row
                 yield Case(pair, grouping, a, b, output, added)
 
 
@@ -115,18 +134,17 @@ class Quantised:
     scales: torch.Tensor | None
     exact: torch.Tensor
 
-    def to(self, device: torch.device) -> Any:
-        """What a public function takes."""
-        data = self.data.to(device)
-        return data if self.scales is None else (data, self.scales.to(device))
-
 
 def quantised(element: str, scaling: Scaling | None, rows: int, k: int, generator: torch.Generator) -> Quantised:
     data = values(element, (rows, k), generator)
     if scaling is None:
         return Quantised(data, None, data.double())
-    shrink = 16 if element == "s8" else 1  # products of integers are large, and FP16 is to hold their sums
-    scales = (torch.rand(scaling.shape(rows, k), generator=generator) + 0.5) / shrink
+    shape = scaling.shape(rows, k)
+    if scaling.element == "ue8m0":
+        scales = torch.exp2(torch.randint(-7, 4, shape, generator=generator).float())
+    else:
+        shrink = 16 if element == "s8" else 1  # products of integers are large, and FP16 is to hold their sums
+        scales = (torch.rand(shape, generator=generator) + 0.5) / shrink
     every = scales.double()
     if scaling.rows != -1:
         every = every.repeat_interleave(scaling.rows, 0)[:rows]
@@ -135,26 +153,97 @@ def quantised(element: str, scaling: Scaling | None, rows: int, k: int, generato
     return Quantised(data, scales, data.double() * every)
 
 
+@dataclass(frozen=True)
+class Call:
+    """A case, and what is drawn of how it is called: the layout, and the forms of scales."""
+
+    case: Case
+    layout: str
+    form_a: Form
+    form_b: Form
+    recipe: dict[str, tuple[int, ...]]
+
+    def function(self, name: str) -> Any:
+        return getattr(deep_gemm, name.format(FAMILIES[self.case.pair.a], self.layout))
+
+
+# Layouts of the calls of each grouping.
+LAYOUTS = {"dense": ("nt", "nn", "tn", "tt"), "m_contiguous": ("nt", "nn"), "m_psum": ("nt", "nn")}
+
+
+def layouts(case: Case) -> tuple[str, ...]:
+    if case.grouping == "k_contiguous":
+        return ("tn", "nt") if case.pair.a == "e4m3" else ("tn",)
+    return ("nt",) if case.pair.a == "s8" else LAYOUTS.get(case.grouping, ("nt",))
+
+
+def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
+    """Of A's and B's scales. Blocks are no words, and neither is E8M0 of K groups taken."""
+    if case.scaling_a is None or case.scaling_b is None or case.pair.a == "s8":
+        return Form(), Form()
+    if case.scaling_a.element != "ue8m0":
+        return Form(lying=draw(LYING, generator)), Form(lying=draw(LYING, generator))
+    if case.grouping == "k_contiguous":
+        kind = draw(("words", "fp32"), generator)
+        return drawn_form(generator, (kind,)), drawn_form(generator, (kind,))
+    of_b = ("fp32", "e8m0") if case.scaling_b.rows > 1 else ("words", "fp32", "e8m0")
+    return drawn_form(generator), drawn_form(generator, of_b)
+
+
+def default_recipe(case: Case, form_b: Form) -> tuple[int, int, int]:
+    rows_b = 1 if case.grouping == "k_contiguous" or form_b.written == "words" else 128
+    return (1, rows_b, 128)
+
+
+def drawn_call(case: Case, generator: torch.Generator) -> Call:
+    scaling = case.scaling_b
+    takes_blocks = scaling is not None and scaling.element == "ue8m0" and case.grouping != "k_contiguous"
+    if takes_blocks and draw((True, False, False), generator):
+        # Not in the table, whose kernels want a scale for each row: the calls spread them.
+        case = replace(case, scaling_b=replace(scaling, rows=128))
+    form_a, form_b = forms(case, generator)
+    recipe = case.recipe()
+    if recipe == {"recipe": default_recipe(case, form_b)} and draw((True, False), generator):
+        recipe = {}
+    return Call(case, draw(layouts(case), generator), form_a, form_b, recipe)
+
+
+# How the operands of all groups become one tensor.
+JOINS = {"groups": torch.stack, "rows": partial(torch.cat, dim=0), "k": partial(torch.cat, dim=-1)}
+
+
+def handed(parts: list[Quantised], form: Form, device: torch.device, join: str, transposed: bool = False) -> Any:
+    """What a public function takes. Transposed: [..., K, rows], contiguous."""
+    data = JOINS[join]([x.data for x in parts])
+    data = (data.mT.contiguous() if transposed else data).to(device)
+    scales = [written(x.scales, form) for x in parts if x.scales is not None]
+    if not scales:
+        return data
+    joined = laid_out(JOINS[join](scales).to(device), form)
+    return data, joined.mT if transposed else joined
+
+
 @dataclass
 class Problem:
-    """The matrices of one case: of each group, and how they are handed over."""
+    """The matrices of a call, of each group."""
 
+    call: Call
+    generator: torch.Generator
     a: list[Quantised] = field(default_factory=list)
     b: list[Quantised] = field(default_factory=list)
+
+    def add(self, m: int, n: int, k: int) -> None:
+        case = self.call.case
+        self.a.append(quantised(case.pair.a, case.scaling_a, m, k, self.generator))
+        self.b.append(quantised(case.pair.b, case.scaling_b, n, k, self.generator))
 
     def expected(self, group: int) -> tuple[torch.Tensor, torch.Tensor]:
         """D without C, and sum |a||b|."""
         a, b = self.a[group].exact, self.b[group].exact
         return a @ b.T, a.abs() @ b.abs().T
 
+    def handed_a(self, device: torch.device, join: str = "rows", transposed: bool = False) -> Any:
+        return handed(self.a, self.call.form_a, device, join, transposed)
 
-def function(case: Case, name: str) -> Any:
-    return getattr(deep_gemm, name.format(FAMILIES[case.pair.a]))
-
-
-def stacked(operands: list[Quantised], device: torch.device) -> Any:
-    """[groups, rows, K]."""
-    data = torch.stack([x.data for x in operands]).to(device)
-    if operands[0].scales is None:
-        return data
-    return data, torch.stack([x.scales for x in operands if x.scales is not None]).to(device)
+    def handed_b(self, device: torch.device, join: str = "groups", transposed: bool = False) -> Any:
+        return handed(self.b, self.call.form_b, device, join, transposed)

@@ -27,6 +27,10 @@ struct GemmConfig : GemmTask, TilePlan {
     constexpr const Operand& cols_operand() const { return swap_ab ? a : b; }
     constexpr const Scaling& row_scales() const { return rows_operand().scaling; }
     constexpr const Scaling& col_scales() const { return cols_operand().scaling; }
+
+    // Whether words of A's and of B's exponents lie in blocks of kExponentBlockRows.
+    constexpr bool a_in_blocks() const { return swap_ab ? sm100.col_blocks : sm100.row_blocks; }
+    constexpr bool b_in_blocks() const { return swap_ab ? sm100.row_blocks : sm100.col_blocks; }
 };
 
 }  // namespace deep_gemm

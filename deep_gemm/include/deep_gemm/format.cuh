@@ -79,6 +79,9 @@ inline constexpr Scaling kUnscaled = {}, kRowScales = {Element::fp32, 1, kScaleG
 inline constexpr Scaling kExponents128 = {Element::ue8m0, 1, 128}, kExponents32 = {Element::ue8m0, 1, 32};
 inline constexpr int32_t kExponentsPerWord = 4;
 
+/// Words in blocks of so many rows, as SM100's tensor memory takes them: row r of a block is at r % 32 * 4 + r / 32.
+inline constexpr int32_t kExponentBlockRows = 128;
+
 /// Elements of K that the exponents of one word are for.
 constexpr int32_t word_k(const Scaling& scaling) { return kExponentsPerWord * scaling.k; }
 

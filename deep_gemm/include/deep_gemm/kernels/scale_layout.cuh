@@ -1,7 +1,8 @@
-// Bring scales into the layout that the GEMM kernels load: MN-major, padded to 16 bytes, FP32 or packed UE8M0.
+// Bring scales into the layout that the GEMM kernels load: MN-major, padded to 16 bytes, or in blocks of rows; FP32 or
+// packed UE8M0.
 //
-// A block reads a tile of 32 rows by tile_k scales in the order that its source lies in memory, and writes it from
-// shared memory in the order of the target, so both sides move whole cache lines.
+// A block of threads reads a tile of 32 rows, those of 32 neighbours in the target, by tile_k scales in the order that
+// the source lies in memory, and writes it from shared memory in the order of the target: both sides move whole lines.
 #pragma once
 
 #include <deep_gemm/kernels/scale_layout_params.cuh>
@@ -21,13 +22,32 @@ DG_DEVICE uint32_t from_ue8m0(uint32_t exponent) {
     return exponent == 0 ? 0x00400000u : exponent == 0xffu ? 0x7fc00000u : exponent << 23;
 }
 
-/// A scale as words go through the kernel.
+/// A scale as it goes through the kernel: what becomes a word, or the exponent that becomes a part of one.
 template <ScaleEncoding kEncoding>
 DG_DEVICE uint32_t load_scale(const uint32_t* source, int64_t index) {
-    if constexpr (kEncoding == ScaleEncoding::exponent_bytes)
-        return from_ue8m0(reinterpret_cast<const uint8_t*>(source)[index]);
-    else
-        return source[index];
+    if constexpr (reads_bytes(kEncoding)) {
+        const uint32_t exponent = reinterpret_cast<const uint8_t*>(source)[index];
+        return packs(kEncoding) ? exponent : from_ue8m0(exponent);
+    } else {
+        return packs(kEncoding) ? to_ue8m0(source[index]) : source[index];
+    }
+}
+
+/// The row whose word comes at this place of the target.
+template <ScaleLayoutConfig kConfig>
+DG_DEVICE int32_t row_at(int32_t place) {
+    if constexpr (!kConfig.in_blocks) return place;
+    const int32_t in_block = place % kExponentBlockRows;
+    return place - in_block + in_block % 4 * 32 + in_block / 4;
+}
+
+template <ScaleLayoutConfig kConfig>
+DG_DEVICE int64_t target_index(const ScaleLayoutParams& params, int32_t group, int32_t word, int32_t place) {
+    if constexpr (!kConfig.in_blocks)
+        return (static_cast<int64_t>(group) * params.k_words + word) * params.padded_rows + place;
+    const int32_t blocks = params.padded_rows / kExponentBlockRows, block = place / kExponentBlockRows;
+    return ((static_cast<int64_t>(group) * blocks + block) * params.k_words + word) * kExponentBlockRows +
+           place % kExponentBlockRows;
 }
 
 template <ScaleLayoutConfig kConfig>
@@ -42,14 +62,14 @@ DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
     const int32_t k_tile = block % k_tiles;
     const int32_t row_tile = block / k_tiles % row_tiles;
     const int32_t group = block / k_tiles / row_tiles;
-    const int32_t first_row = row_tile * kScaleTileRows;
+    const int32_t first_place = row_tile * kScaleTileRows;
     const int32_t first_k = k_tile * kTileK;
 
     ptx::wait_for_previous_grid();
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kScaleTileRows * kTileK; i += kScaleLayoutThreads) {
         const int32_t tile_row = kConfig.rows_first ? i % kScaleTileRows : i / kTileK;
         const int32_t tile_column = kConfig.rows_first ? i / kScaleTileRows : i % kTileK;
-        const int32_t row = first_row + tile_row;
+        const int32_t row = row_at<kConfig>(first_place + tile_row);
         const int32_t k = first_k + tile_column;
         uint32_t word = 0;
         if (row < params.rows && k < params.k_scales)
@@ -65,17 +85,17 @@ DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kScaleTileRows * kTileWords; i += kScaleLayoutThreads) {
         const int32_t tile_row = i % kScaleTileRows;
         const int32_t tile_word = i / kScaleTileRows;
-        const int32_t row = first_row + tile_row;
+        const int32_t place = first_place + tile_row;
         const int32_t word = first_word + tile_word;
-        if (row >= params.padded_rows || word >= params.k_words) continue;
+        if (place >= params.padded_rows || word >= params.k_words) continue;
         uint32_t value = 0;
         if constexpr (kConfig.packs()) {
             for (int32_t part = 0; part < kScalesPerWord; ++part)
-                value |= to_ue8m0(tile[tile_word * kScalesPerWord + part][tile_row]) << (8 * part);
+                value |= tile[tile_word * kScalesPerWord + part][tile_row] << (8 * part);
         } else {
             value = tile[tile_word][tile_row];
         }
-        params.target[(static_cast<int64_t>(group) * params.k_words + word) * params.padded_rows + row] = value;
+        params.target[target_index<kConfig>(params, group, word, place)] = value;
     }
 }
 
@@ -109,7 +129,7 @@ DG_DEVICE KGroupOfScales find_k_group(const KGroupedScaleLayoutParams& params, i
 }
 
 /// One thread a word: rows are contiguous in source and target, so nothing needs transposing.
-template <int32_t kGranK>
+template <int32_t kGranK, ScaleEncoding kEncoding = ScaleEncoding::exponents_exact>
 DG_DEVICE void run_k_grouped_scale_layout(const KGroupedScaleLayoutParams& params) {
     const int32_t row_blocks = (params.padded_rows + kScaleLayoutThreads - 1) / kScaleLayoutThreads;
     const int32_t block = static_cast<int32_t>(blockIdx.x);
@@ -124,7 +144,8 @@ DG_DEVICE void run_k_grouped_scale_layout(const KGroupedScaleLayoutParams& param
     for (int32_t part = 0; part < kScalesPerWord; ++part) {
         if (row < params.rows && first + part < group.num_scales) {
             const int64_t scale = group.first_scale + first + part;
-            value |= to_ue8m0(params.source[scale * params.k_stride + row * params.row_stride]) << (8 * part);
+            value |= load_scale<kEncoding>(params.source, scale * params.k_stride + row * params.row_stride)
+                     << (8 * part);
         }
     }
     params.target[static_cast<int64_t>(word) * params.padded_rows + row] = value;

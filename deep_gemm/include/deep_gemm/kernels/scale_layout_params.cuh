@@ -1,7 +1,7 @@
 // Configs and arguments of the scale-layout kernels, and the launch numbers that host and device share.
 #pragma once
 
-#include <deep_gemm/types.cuh>
+#include <deep_gemm/format.cuh>
 
 namespace deep_gemm {
 
@@ -10,9 +10,17 @@ enum class ScaleEncoding : int32_t {
     words,            // copied bit for bit (FP32 scales, or exponents packed already)
     exponents_exact,  // FP32 powers of two -> UE8M0, four along K in one word; anything else becomes NaN (0xFF)
     exponent_bytes,   // UE8M0, one a byte -> FP32, exactly
+    packed_bytes,     // UE8M0, one a byte -> four along K in one word
 };
 
-inline constexpr int32_t kScalesPerWord = 4;  // UE8M0 exponents in one int32, lowest K in the low byte
+DG_HOST_DEVICE constexpr bool reads_bytes(ScaleEncoding encoding) {
+    return encoding == ScaleEncoding::exponent_bytes || encoding == ScaleEncoding::packed_bytes;
+}
+DG_HOST_DEVICE constexpr bool packs(ScaleEncoding encoding) {
+    return encoding == ScaleEncoding::exponents_exact || encoding == ScaleEncoding::packed_bytes;
+}
+
+inline constexpr int32_t kScalesPerWord = kExponentsPerWord;  // lowest K in the low byte
 inline constexpr int32_t kScaleLayoutThreads = 256;
 inline constexpr int32_t kScaleTileRows = 32;  // 32 words side by side: whole 128-byte lines are written
 
@@ -20,15 +28,17 @@ struct ScaleLayoutConfig {
     ScaleEncoding encoding = ScaleEncoding::words;
     bool rows_first = false;  // neighbouring threads read neighbouring rows; otherwise neighbours along K
     int32_t tile_k = 64;      // scales along K that a block reads; a multiple of 4
+    bool in_blocks = false;   // of kExponentBlockRows
 
     constexpr bool operator==(const ScaleLayoutConfig&) const = default;
-    DG_HOST_DEVICE constexpr bool packs() const { return encoding == ScaleEncoding::exponents_exact; }
+    DG_HOST_DEVICE constexpr bool packs() const { return deep_gemm::packs(encoding); }
     DG_HOST_DEVICE constexpr int32_t tile_words() const { return packs() ? tile_k / kScalesPerWord : tile_k; }
 };
 
-/// source [groups, rows / row_granularity, k_scales] in any strides -> target [groups][k_words][padded_rows].
+/// source [groups, rows / row_granularity, k_scales] in any strides -> target [groups][k_words][padded_rows], or in
+/// blocks [groups][padded_rows / 128][k_words][128].
 struct ScaleLayoutParams {
-    const uint32_t* source;  // of exponent_bytes: to bytes
+    const uint32_t* source;  // to bytes, where such are read
     uint32_t* target;
     int64_t group_stride, row_stride, k_stride;  // of the source, in elements
     int32_t rows, padded_rows;                   // rows from `rows` to `padded_rows` are written as zero
@@ -40,7 +50,7 @@ struct ScaleLayoutParams {
 /// source [sum of ceil(k_g / gran_k), rows] in any strides -> target [k_words][padded_rows], where a group has
 /// ceil(k_g / (4 gran_k)) words: no word mixes groups. Words past those of all groups are written as zero.
 struct KGroupedScaleLayoutParams {
-    const uint32_t* source;
+    const uint32_t* source;  // to bytes, where such are read
     uint32_t* target;
     int64_t row_stride, k_stride;
     const int32_t* grouped_layout;  // k_g of each group, on the device; in the psum layout, where each group's K ends

@@ -1,0 +1,57 @@
+"""The forms in which scales that are powers of two are handed over: how they are written, and how they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from inputs import mn_major, with_awkward_strides
+
+Value = TypeVar("Value")
+
+E8M0 = torch.float8_e8m0fnu
+EXPONENT_BIAS = 127
+WRITTEN = ("words", "fp32", "e8m0")  # words: int32 of four exponents that follow each other along K
+LYING = ("mn_major", "rows", "apart")
+
+
+@dataclass(frozen=True)
+class Form:
+    written: str = "fp32"
+    lying: str = "rows"
+
+
+def draw(choices: tuple[Value, ...], generator: torch.Generator) -> Value:
+    return choices[int(torch.randint(len(choices), (), generator=generator))]
+
+
+def drawn_form(generator: torch.Generator, written: tuple[str, ...] = WRITTEN) -> Form:
+    return Form(draw(written, generator), draw(LYING, generator))
+
+
+def exponents(scales: torch.Tensor) -> torch.Tensor:
+    """uint8 of FP32 powers of two."""
+    return (torch.log2(scales).round() + EXPONENT_BIAS).to(torch.uint8)
+
+
+def words(scales: torch.Tensor) -> torch.Tensor:
+    """int32 [..., rows, ceil(blocks / 4)] of FP32 powers of two [..., rows, blocks]; the lowest K in the low byte."""
+    filled = torch.nn.functional.pad(exponents(scales), (0, -scales.shape[-1] % 4))
+    return filled.contiguous().view(torch.int32)
+
+
+def written(scales: torch.Tensor, form: Form) -> torch.Tensor:
+    """E8M0 as bytes: it is joined with others before `laid_out` gives it its type."""
+    if form.written == "words":
+        return words(scales)
+    return exponents(scales) if form.written == "e8m0" else scales
+
+
+def laid_out(scales: torch.Tensor, form: Form) -> torch.Tensor:
+    """What was `written`, [..., rows, columns], in such strides; what lies between its elements is no scale."""
+    if form.lying == "mn_major":
+        scales = mn_major(scales)
+    elif form.lying == "apart":
+        scales = with_awkward_strides(scales)
+    return scales.view(E8M0) if form.written == "e8m0" else scales
