@@ -1,5 +1,6 @@
 // What Python's deep_gemm/layout.py calls. Results are allocated there; here they are checked and filled. And the
-// transposing kernel by itself, for tests and benchmarks.
+// kernels that pack exponents and transpose operands by themselves, for tests and benchmarks.
+#include "api/dtypes.hpp"
 #include "api/lender.hpp"
 #include "api/scale_layout.hpp"
 #include "api/tensors.hpp"
@@ -72,6 +73,37 @@ void transform_k_grouped(const TensorView& sf, const TensorView& layout, const T
                                   current_stream(device_of(sf).id()));
 }
 
+/// sf [groups, source rows, k], FP32, E8M0 or packed words -> `out`, words of `rows` rows as kernels of SM100 read them:
+/// [groups, words, rows and padding], or in blocks of rows [groups, blocks, words, 128]. For tests and benchmarks.
+void pack(const TensorView& sf, const TensorView& out, int64_t rows, int64_t row_granularity) {
+    const Element element = element_of(sf.dtype());
+    const bool in_blocks = out.ndim() == 4, words = element == Element::s32;
+    require_type((element == Element::fp32 || element == Element::ue8m0 || words) && is_int32(out.dtype()),
+                 "sf must be float32, float8_e8m0fnu or int32, and out int32");
+    require(sf.ndim() == 3 && (in_blocks || out.ndim() == 3), "sf and out have the wrong number of dimensions");
+    const int64_t k_words = words ? sf.size(2) : (sf.size(2) + kScalesPerWord - 1) / kScalesPerWord;
+    const int64_t padded_rows = in_blocks ? out.size(1) * kExponentBlockRows : out.size(2);
+    require(out.size(0) == sf.size(0) && out.size(in_blocks ? 2 : 1) == k_words && padded_rows >= rows &&
+                (!in_blocks || out.size(3) == kExponentBlockRows) && row_granularity >= 1 &&
+                (rows + row_granularity - 1) / row_granularity == sf.size(1),
+            "packed scales have the wrong shape");
+    const ScaleLayoutParams params{.source = words_of<const uint32_t>(sf),
+                                   .target = words_of<uint32_t>(out),
+                                   .group_stride = sf.stride(0),
+                                   .row_stride = sf.stride(1),
+                                   .k_stride = sf.stride(2),
+                                   .rows = to_int32(rows, "the number of rows"),
+                                   .padded_rows = to_int32(padded_rows, "the number of rows"),
+                                   .k_scales = to_int32(sf.size(2), "the number of scales along K"),
+                                   .k_words = to_int32(k_words, "the number of words along K"),
+                                   .num_groups = to_int32(sf.size(0), "the number of groups"),
+                                   .row_granularity = to_int32(row_granularity, "the row granularity")};
+    const ScaleEncoding encoding = words                       ? ScaleEncoding::words
+                                   : element == Element::ue8m0 ? ScaleEncoding::packed_bytes
+                                                               : ScaleEncoding::exponents_exact;
+    launch_scale_layout(device_of(sf), params, encoding, in_blocks, current_stream(device_of(sf).id()));
+}
+
 /// Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell.
 int64_t arch_major(const TensorView& tensor) { return device_of(tensor).facts().arch_major; }
 
@@ -116,5 +148,6 @@ void transpose(const TensorView& source, const TensorView& target, const Optiona
 
 DEEP_GEMM_EXPORT(scale_layout_transform, deep_gemm::transform);
 DEEP_GEMM_EXPORT(scale_layout_transform_k_grouped, deep_gemm::transform_k_grouped);
+DEEP_GEMM_EXPORT(scale_layout_pack, deep_gemm::pack);
 DEEP_GEMM_EXPORT(scale_layout_arch_major, deep_gemm::arch_major);
 DEEP_GEMM_EXPORT(transpose, deep_gemm::transpose);

@@ -3,6 +3,19 @@
 `D = C + A @ B` in the layouts that the names give; `(t, sf)` is a pair of a data tensor and its scale tensor. Every
 function writes into `d` and returns None. CUDA tensors run on their GPU, on torch's current stream; CPU tensors run on
 the PTX simulator.
+
+Scales. On SM90 they are float32, one for each row (or 128 x 128 block) and 128 of K; float8_e8m0fnu becomes that on the
+way. SM100 multiplies exponents, of powers of two, one for each row and 128 or 32 of K, as the recipe says of each operand.
+They may come as
+
+- int32 `[rows, ceil(K / 512)]` (of 32 of K a scale: `ceil(K / 128)`), four exponents each, as
+  `get_mn_major_tma_aligned_packed_ue8m0_tensor` packs them: used as they are where rows are contiguous and columns 16-byte
+  aligned, else brought into that layout first;
+- float8_e8m0fnu or float32, one for each row or for each 128 rows: packed on the way.
+
+Float32 scales that are no powers of two are never rounded there, since that would change what the data mean: on CPU
+tensors they are refused, on a GPU, where nobody waits to look at them, they make NaN. Shapes of scales below are those of
+one for each 128 of K that is not packed.
 """
 
 from __future__ import annotations
@@ -74,21 +87,22 @@ def fp8_gemm_nt(
 
     Args:
         a: float8_e4m3fn `[M, K]`. K contiguous, rows at multiples of 16 bytes (fastest: of 128): read in place; other
-            rows, of which K must be a multiple of 16, are copied into a workspace first. M contiguous, any alignment:
-            transposed into a workspace, because Hopper's tensor cores read FP8 along K only. With float32 or
-            float8_e8m0fnu scales `[M, ceil(K / 128)]` in any strides: MN-major ones with columns 16-byte aligned
-            are used as they are, others are brought into that layout first (E8M0 always, and as FP32).
+            rows, of which K must be a multiple of 16, are copied into a workspace first. M contiguous: read in place on
+            SM100, transposed into a workspace on SM90, whose tensor cores read FP8 along K only. With scales
+            `[M, ceil(K / 128)]` in any strides, see above: MN-major ones with columns 16-byte aligned are used as they
+            are, others are brought into that layout first.
         b: float8_e4m3fn `[N, K]`, likewise; with scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N,
-            ceil(K / 128)]` with recipe (1, 1, 128).
+            ceil(K / 128)]` with recipe (1, 1, 128). Packed ones are per row always.
         d: bfloat16, float32 or float16 `[M, N]`, N contiguous, any row stride. Written. In float16 what would round to
             more than 65504 becomes infinite.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
-        recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default on SM90, or (1, 1,
-            128).
-        recipe_a, recipe_b: the same as pairs for each operand.
+        recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default, or (1, 1, 128),
+            which is the default where B's scales are packed. On SM100 the last one may be 32.
+        recipe_a, recipe_b: the same as pairs for each operand, which on SM100 may differ in K.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
-        disable_ue8m0_cast: SM100 only: refuse to round FP32 scales up to powers of two.
+        disable_ue8m0_cast: float32 scales are to be multiplied as they are. So they always are on SM90; refused on
+            SM100, which has no kernel for it yet.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -117,9 +131,9 @@ def fp8_gemm_nn(
     """Dense FP8 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] b[k, n]`, scaled.
 
     Args:
-        a: float8_e4m3fn `[M, K]` with float32 scales `[M, ceil(K / 128)]`.
-        b: float8_e4m3fn `[K, N]` with float32 scales `[ceil(K / 128), ceil(N / 128)]`, or per column `[ceil(K / 128),
-            N]` with recipe (1, 1, 128). N contiguous: transposed into a workspace first.
+        a: float8_e4m3fn `[M, K]` with scales `[M, ceil(K / 128)]`.
+        b: float8_e4m3fn `[K, N]` with scales `[ceil(K / 128), ceil(N / 128)]`, or per column `[ceil(K / 128), N]` with
+            recipe (1, 1, 128). N contiguous: as M for `fp8_gemm_nt`.
         d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
 
     Raises:
@@ -149,10 +163,9 @@ def fp8_gemm_tn(
     """Dense FP8 GEMM with a [K, M] and b [K, N]: `d[m, n] = c[m, n] + sum_k a[k, m] b[k, n]`, scaled.
 
     Args:
-        a: float8_e4m3fn `[K, M]` with float32 scales `[ceil(K / 128), M]`. M contiguous: transposed into a workspace
-            first.
-        b: float8_e4m3fn `[K, N]` with float32 scales `[ceil(K / 128), ceil(N / 128)]`, or per column `[ceil(K / 128),
-            N]` with recipe (1, 1, 128); likewise.
+        a: float8_e4m3fn `[K, M]` with scales `[ceil(K / 128), M]`. M contiguous: as for `fp8_gemm_nt`.
+        b: float8_e4m3fn `[K, N]` with scales `[ceil(K / 128), ceil(N / 128)]`, or per column `[ceil(K / 128), N]` with
+            recipe (1, 1, 128); likewise.
         d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
 
     Raises:
@@ -182,10 +195,9 @@ def fp8_gemm_tt(
     """Dense FP8 GEMM with a [K, M]: `d[m, n] = c[m, n] + sum_k a[k, m] b[n, k]`, scaled.
 
     Args:
-        a: float8_e4m3fn `[K, M]` with float32 scales `[ceil(K / 128), M]`. M contiguous: transposed into a workspace
-            first.
-        b: float8_e4m3fn `[N, K]` with float32 scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N, ceil(K / 128)]`
-            with recipe (1, 1, 128).
+        a: float8_e4m3fn `[K, M]` with scales `[ceil(K / 128), M]`. M contiguous: as for `fp8_gemm_nt`.
+        b: float8_e4m3fn `[N, K]` with scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N, ceil(K / 128)]` with
+            recipe (1, 1, 128).
         d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
 
     Raises:

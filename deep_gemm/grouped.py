@@ -125,10 +125,10 @@ def m_grouped_fp8_gemm_nt_contiguous(
     may be empty. Padding rows of `a` and of its scales may hold anything, NaN included; no other row sees them.
 
     Args:
-        a: float8_e4m3fn `[M, K]`, K contiguous, rows as for `fp8_gemm_nt`; with float32 or float8_e8m0fnu scales
-            `[M, ceil(K / 128)]` in any strides (FP32 MN-major ones with columns 16-byte aligned are used as they
-            are, others are brought into that layout first).
-        b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
+        a: float8_e4m3fn `[M, K]`, K contiguous, rows as for `fp8_gemm_nt`; with scales `[M, ceil(K / 128)]`, of any of
+            the kinds that `deep_gemm.gemm` names, in any strides (MN-major ones with columns 16-byte aligned are used
+            as they are, others are brought into that layout first).
+        b: float8_e4m3fn `[G, N, K]`; with scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
             ceil(K / 128)]` with recipe (1, 1, 128).
         d: bfloat16, float32 or float16 `[M, N]`, N contiguous. Rows of experts are written, and padding rows as
             zeros: see `ensure_zero_padding`.
@@ -185,8 +185,8 @@ def m_grouped_fp8_gemm_nn_contiguous(
     """Each row times the weights of its expert, which are [K, N]: `d[m] = a[m] @ b[expert of m]`.
 
     Args:
-        b: float8_e4m3fn `[G, K, N]` with float32 scales `[G, ceil(K / 128), ceil(N / 128)]`, or per column `[G, ceil(K
-            / 128), N]` with recipe (1, 1, 128). Hopper's tensor cores read FP8 along K only: weights with N contiguous
+        b: float8_e4m3fn `[G, K, N]` with scales `[G, ceil(K / 128), ceil(N / 128)]`, or per column `[G, ceil(K / 128),
+            N]` with recipe (1, 1, 128). Hopper's tensor cores read FP8 along K only: there weights with N contiguous
             are transposed into a workspace first.
         The others: as for `m_grouped_fp8_gemm_nt_contiguous`.
 
@@ -227,10 +227,11 @@ def m_grouped_fp8_gemm_nt_masked(
     """The first rows of each expert's matrix: `d[g, m] = a[g, m] @ b[g].T` for `m < masked_m[g]`.
 
     Args:
-        a: float8_e4m3fn `[G, max_m, K]`, K contiguous; with float32 scales `[G, max_m, ceil(K / 128)]` in any
-            strides (those whose last two dimensions are MN-major and 16-byte aligned are used as they are). Rows
-            from `masked_m[g]` on may hold anything, NaN included, in `a` and in its scales; no other row sees them.
-        b: float8_e4m3fn `[G, N, K]`; with float32 scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
+        a: float8_e4m3fn `[G, max_m, K]`, K contiguous; with scales `[G, max_m, ceil(K / 128)]`, of any of the kinds that
+            `deep_gemm.gemm` names, in any strides (those whose last two dimensions are MN-major and 16-byte aligned
+            are used as they are). Rows from `masked_m[g]` on may hold anything, NaN included, in `a` and in its scales;
+            no other row sees them.
+        b: float8_e4m3fn `[G, N, K]`; with scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
             ceil(K / 128)]` with recipe (1, 1, 128).
         d: bfloat16, float32 or float16 `[G, max_m, N]`, N contiguous. Rows from `masked_m[g]` on are garbage as
             far as the last tile of the expert reaches, and stay as they are beyond.

@@ -103,10 +103,12 @@ def k_grouped_fp8_gemm_tn_contiguous(
     """`d[g, m, n] = c[g, m, n] + sum over g's K range of a[k, m] b[k, n]`, scaled.
 
     Args:
-        a: float8_e4m3fn `[sum_k, M]`, M contiguous; with float32 or float8_e8m0fnu scales `[blocks, M]`, one row for
-            each 128 of a group's K (the last one of a group may stand for fewer): `blocks` is the sum of
-            `ceil(k_g / 128)`. FP32, M contiguous and padded to 16 bytes: used as they are. `[M, blocks]` is taken as
-            well; where both are equal, M is the dimension whose stride is 1, and the second one if none or both are.
+        a: float8_e4m3fn `[sum_k, M]`, M contiguous; with scales `[blocks, M]`, one row for each 128 of a group's K (the
+            last one of a group may stand for fewer): `blocks` is the sum of `ceil(k_g / 128)`. Of packed ones, which
+            SM100 takes, it is the sum of `ceil(k_g / 512)`: no word is of two groups
+            (`get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor`). M contiguous and padded to 16 bytes: used as they
+            are. `[M, blocks]` is taken as well; where both are equal, M is the dimension whose stride is 1, and the
+            second one if none or both are.
         b: float8_e4m3fn `[sum_k, N]`, N contiguous; with scales `[blocks, N]` or `[N, blocks]`.
         d: bfloat16, float32 or float16 `[G, M, N]`, N contiguous. Written.
         ks_cpu: each group's K, on the host: multiples of 16, or 0. Such a group gets c, or zero.
@@ -114,14 +116,16 @@ def k_grouped_fp8_gemm_tn_contiguous(
             may be replayed with other sizes that take as many rows and scales in all. Refused where it contradicts
             ks_cpu, if it is on the CPU.
         c: added in FP32; `d`'s shape and dtype, and may be `d` itself.
-        recipe: only (1, 1, 128).
+        recipe: (1, 1, 128), or (1, 1, 32) on SM100.
         compiled_dims: which of M and N are constants of the compiled kernel.
         use_psum_layout: `grouped_layout` holds where each group ends; the next one starts at that value rounded up to
             `get_mk_alignment_for_contiguous_layout()`. Rows between groups are never read. `ks_cpu` may then be
             None, or rounded up to the alignment.
         ks, ks_tensor: older names of `ks_cpu` and `grouped_layout`.
 
-    Hopper's tensor cores read FP8 along K only: both operands are transposed into a workspace first.
+    Hopper's tensor cores read FP8 along K only: both operands are transposed into a workspace first. On SM100 they are
+    read in place, but for the psum layout: there only the device knows where groups end, and the workspace has zeros
+    where what lies between them may be anything.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.

@@ -166,7 +166,7 @@ def transform_sf_into_required_layout(
         recipe: `(rows of A, rows of B, columns)` that share one scale, and then `is_sfa` says which operand this is;
             or `(rows, columns)` of this operand.
         num_groups: number of groups; `sf` then has a leading dimension of that size.
-        disable_ue8m0_cast: on Blackwell, keep FP32 scales as FP32 instead of packing them.
+        disable_ue8m0_cast: ask for FP32 scales as they are. Refused on Blackwell, where no kernel multiplies such yet.
         psum_layout: int32 `[experts]`, the `grouped_layout` of the psum call that these rows belong to. Where scales
             are packed, those of rows between experts may hold anything and become zero.
 
@@ -210,7 +210,13 @@ def transform_sf_into_required_layout(
         if rows_per_scale != 1:
             raise ValueError(f"packed scales must be per row, but the recipe says one per {rows_per_scale} rows")
         return _as_required(sf)
-    if blackwell and not disable_ue8m0_cast:
+    if blackwell:
+        if disable_ue8m0_cast:
+            raise ValueError(
+                "disable_ue8m0_cast=True asks for float32 scales as they are, which no kernel on Blackwell multiplies "
+                "yet: leave it out, and give scales that are powers of two, as the casts of deep_gemm.utils make them "
+                "with use_ue8m0=True"
+            )
         scales = _rows_of_experts(sf, psum_layout)
         _require_powers_of_two(scales, rows_per_scale, columns_per_scale)
         return _packed(scales, rows=mn, row_granularity=rows_per_scale)
@@ -319,10 +325,11 @@ def _require_powers_of_two(sf: torch.Tensor, rows_per_scale: int, columns_per_sc
         return
     if bool((sf.contiguous().view(torch.int32) & _SIGN_AND_MANTISSA).any()):
         cast = "per_token_cast_to_fp8" if rows_per_scale == 1 else "per_block_cast_to_fp8"
+        with_cast = f" with deep_gemm.utils.{cast}(x, use_ue8m0=True, gran_k={columns_per_scale})"
+        if rows_per_scale not in (1, columns_per_scale):
+            with_cast = ", with scales that deep_gemm.utils.ceil_to_ue8m0 has rounded up"
         raise ValueError(
-            "scales must be powers of two on Blackwell, but some are not: quantise the data anew with "
-            f"deep_gemm.utils.{cast}(x, use_ue8m0=True, gran_k={columns_per_scale}), or ask for FP32 scales with "
-            "disable_ue8m0_cast=True"
+            f"scales must be powers of two on Blackwell, but some are not: quantise the data anew{with_cast}"
         )
 
 

@@ -3,8 +3,9 @@
 A setting holds for every device of the process, the simulator too, whichever was current when it was set; with
 `device` it holds for that one only (`"cuda:1"`, or `"cpu"` for the simulator), until it is set for all again. Reading
 tells what holds for `device`, else for torch's current CUDA device, or for the simulator where there is no GPU. They
-take effect with the next call, in all threads, and neither setting nor reading them starts CUDA. (One exception:
-`get_num_sms` has to ask the GPU while no limit is set.) The alignment of contiguous layouts says how tensors are laid
+take effect with the next call, in all threads, and neither setting nor reading them starts CUDA. (Two exceptions:
+`get_num_sms` has to ask the GPU while no limit is set, and `get_theoretical_mk_alignment_for_contiguous_layout` which
+architecture it is.) The alignment of contiguous layouts says how tensors are laid
 out and is no device's: one value holds for the whole process.
 """
 
@@ -37,6 +38,9 @@ __all__ = [
 DeviceLike = torch.device | str | int | None
 
 _ALL_OF_THE_TIME = 100  # percent
+
+# Of tokens, on Blackwell, with two accumulators in tensor memory.
+_TILE_STEP, _TALLEST_TILE = 32, 224
 
 
 def _where(device: DeviceLike) -> tuple[bool, int]:
@@ -180,14 +184,22 @@ get_k_alignment_for_contiguous_layout = get_mk_alignment_for_contiguous_layout
 def get_theoretical_mk_alignment_for_contiguous_layout(
     expected_m: int | None = None, num_groups: int | None = None
 ) -> int:
-    """The alignment that should serve experts of about `expected_m` rows best.
+    """The alignment that should serve experts of about `expected_m` rows best; 128 where nobody knows how many.
 
-    64 where that saves half of the padding, else 128, which has the fastest tiles. How many experts there are,
-    `num_groups`, makes no difference to Hopper's tiles.
+    With `num_groups`, `expected_m` counts the rows of so many experts together.
+
+    On Hopper 64 where that saves half of the padding, else 128, which has the fastest tiles. On Blackwell the least
+    multiple of 32 up to 224 with which an expert's rows fill as few tiles as they can. (Torch's current device is
+    asked which of them it is, which starts CUDA.)
     """
-    if num_groups is not None:
-        integer("num_groups", num_groups, smallest=0)
-    return 64 if expected_m is not None and integer("expected_m", expected_m, smallest=0) <= 64 else 128
+    groups = 1 if num_groups is None else max(integer("num_groups", num_groups, smallest=0), 1)
+    if expected_m is None:
+        return 128
+    rows = -(-integer("expected_m", expected_m, smallest=0) // groups)
+    if C.device_facts(*_where(None))["arch_major"] == 9:
+        return 64 if rows <= 64 else 128
+    tiles = max(-(-rows // _TALLEST_TILE), 1)
+    return max(-(-rows // (tiles * _TILE_STEP)), 1) * _TILE_STEP
 
 
 def use_deterministic_algorithms(enabled: bool = True) -> None:

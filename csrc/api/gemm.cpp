@@ -7,6 +7,7 @@
 #include "lender.hpp"
 #include "operand_copies.hpp"
 #include "params.hpp"
+#include "scale_values.hpp"
 #include "scales.hpp"
 
 namespace deep_gemm {
@@ -54,6 +55,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     if (problem.m == 0 || problem.n == 0) return true;
     if (problem.num_groups == 0) return problem.grouping != Grouping::m_contiguous;
     if (problem.k == 0 || exceeds_exact_k(problem)) return false;
+    check_scale_values(call);
     const Planned planned = plan_call(call, generation);
     Device& device = planned.device;
     Copies copies;
@@ -83,6 +85,7 @@ bool run_k_grouped(KGroupedCall&& k) {
     const Problem& problem = call.problem;
     if (problem.m == 0 || problem.n == 0 || problem.num_groups == 0) return true;
     if (problem.k == 0) return false;
+    check_scale_values(call);
     const Planned planned = plan_call(call, Generation::now());
     Copies copies;
     copy_scales(planned.device, k, planned.stream, copies.scales_a[false], copies.scales_b[false]);
