@@ -36,23 +36,17 @@ def run_and_check(
     matches(out.tensor, a, b)
 
 
-SMALL = [(1, 1, 8), (7, 24, 64), (33, 100, 136), (64, 128, 128), (129, 136, 72), (200, 264, 328), (16, 520, 512)]
-
-
 class TestDense:
-    @pytest.mark.sampled(60)
-    @pytest.mark.parametrize("kind", KINDS, ids=str)
     @pytest.mark.parametrize("layout", LAYOUTS)
-    @pytest.mark.parametrize(("m", "n", "k"), SMALL)
-    def test_small_shapes(self, device, m, n, k, layout, kind) -> None:
-        run_and_check(layout, m, n, k, device, kind)
+    @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 8), (33, 100, 136), (16, 520, 512)])
+    def test_small_shapes(self, device, m, n, k, layout) -> None:
+        run_and_check(layout, m, n, k, device)
 
     @pytest.mark.parametrize("device", FEW, indirect=True)
-    @OF_EACH_OPERAND
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize("k", [1, 5, 64, 65, 127, 200])
-    def test_any_k(self, device, layout, k, of_operands) -> None:
-        run_and_check(layout, 70, 75, k, device, (of_operands, torch.float32))
+    def test_any_k(self, device, layout, k) -> None:
+        run_and_check(layout, 70, 75, k, device, (torch.bfloat16, torch.float32))
 
     @pytest.mark.gpu
     @pytest.mark.parametrize("layout", LAYOUTS)
@@ -73,28 +67,6 @@ class TestDense:
     @pytest.mark.parametrize(("m", "n", "k"), [(128, 4096, 7168), (4096, 7168, 2048), (2112, 4096, 4096)])
     def test_large_shapes(self, cuda, m, n, k, layout) -> None:
         run_and_check(layout, m, n, k, cuda)
-
-    @pytest.mark.sampled(30)
-    @pytest.mark.parametrize("kind", KINDS, ids=str)
-    @pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_c_is_added(self, device, layout, inplace, kind) -> None:
-        m, n, k = 130, 264, 200
-        of_operands, dtype = kind
-        a, b = operands(m, n, k, device, dtype=of_operands)
-        c = (random_values((m, n), device, 7) * 10).to(dtype)
-        out = GuardedOutput((m, n), dtype, device)
-        if inplace:
-            out.tensor.copy_(c)
-        call(layout, a, b, out.tensor, c=out.tensor if inplace else c)
-        out.check()
-        matches(out.tensor, a, b, c)
-
-    @pytest.mark.parametrize("device", FEW, indirect=True)
-    @pytest.mark.parametrize("kind", KINDS, ids=str)
-    @pytest.mark.parametrize(("n", "row_stride", "offset"), [(136, 200, 64), (130, 136, 64), (136, 137, 65), (9, 9, 3)])
-    def test_d_is_a_slice_of_a_larger_tensor(self, device, n, row_stride, offset, kind) -> None:
-        run_and_check("nt", 67, n, 144, device, kind, row_stride=row_stride, offset=offset)
 
     # Straight and swapped, one to three warpgroups, one and two times 64 rows a warpgroup, widths of BF16's own.
     @pytest.mark.sampled(44)
@@ -129,8 +101,7 @@ class TestDense:
         with forced_tile(device, (m, n, k), swapped, rows, cols):
             run_and_check("tt" if not swapped else "nn", m, n, k, device)
 
-    @pytest.mark.sampled(30)
-    @OF_EACH_OPERAND
+    @pytest.mark.sampled(20)
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize(
         ("m", "rows", "cols", "cluster", "turns"),
@@ -142,10 +113,10 @@ class TestDense:
             (64, 64, 128, (1, 1, 1), 2),
         ],
     )
-    def test_clusters_and_turns(self, device, m, rows, cols, cluster, turns, layout, of_operands) -> None:
+    def test_clusters_and_turns(self, device, m, rows, cols, cluster, turns, layout) -> None:
         n, k = 256, 1000
         with forced_tile(device, (m, n, k), False, rows, cols, cluster, turns):
-            run_and_check(layout, m, n, k, device, (of_operands, of_operands))
+            run_and_check(layout, m, n, k, device)
 
     @pytest.mark.parametrize("device", FEW, indirect=True)
     @pytest.mark.parametrize("layout", LAYOUTS)
