@@ -14,7 +14,7 @@ import deep_gemm
 
 from . import jit
 from ._extension import C
-from ._targets import GPUS, HOPPER_SMS, HOPPER_TARGET
+from ._targets import BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
 GPU_SHAPE = (4096, 7168, 2048)
 SIMULATOR_SHAPE = (64, 256, 512)
@@ -86,15 +86,11 @@ def doctor() -> bool:
     return compiles
 
 
-def takes_exponents(device: torch.device) -> bool:
-    """Whether scales there are powers of two: on Blackwell, or the simulator of one."""
-    return int(C.device_facts(device.type == "cpu", device.index or 0)["arch_major"]) >= 10
-
-
 def quantised(m: int, n: int, k: int, device: torch.device) -> tuple[Scaled, Scaled]:
+    from deep_gemm.testing import get_arch_major
     from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
 
-    use_ue8m0 = takes_exponents(device)
+    use_ue8m0 = get_arch_major(device) >= 10  # Blackwell scales by powers of two
     generator = torch.Generator(device=device).manual_seed(0)
     a = torch.randn(m, k, device=device, generator=generator)
     b = torch.randn(n, k, device=device, generator=generator)
@@ -185,15 +181,30 @@ def print_speed(m: int, n: int, k: int, seconds: float) -> None:
     say("efficiency", f"{floor / seconds:.2f} of what an H200's memory and matrix units allow ({floor * 1e6:.1f} us)")
 
 
-def compile_for_hopper(m: int, n: int, k: int) -> None:
-    kernel = C.problem_kernel("dense", {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS})
+def compile_kernel(m: int, n: int, k: int, target: str) -> None:
+    kernel = C.problem_kernel("dense", {"m": m, "n": n, "k": k, "num_sms": GPUS[target].sms}, target)
     before = jit.statistics()["found_on_disk"]
     begin = time.perf_counter()
-    image = C.jit_compile(kernel["name"], kernel["text"], HOPPER_TARGET, "cubin")
+    image = C.jit_compile(kernel["name"], kernel["text"], target, "cubin")
     how = "found in the cache" if jit.statistics()["found_on_disk"] > before else "compiled"
-    say("kernel", f"M={m} N={n} K={k} for {HOPPER_TARGET}: {how} in {(time.perf_counter() - begin) * 1e3:.0f} ms")
+    say("kernel", f"M={m} N={n} K={k} for {target}: {how} in {(time.perf_counter() - begin) * 1e3:.0f} ms")
     ctas, threads, smem = (kernel[field] for field in ("num_ctas", "threads", "smem_bytes"))
     say("", f"{len(image)} bytes; {ctas} CTAs of {threads} threads, each with {smem} bytes of shared memory")
+
+
+def run_simulated(m: int, n: int, k: int, target: str) -> bool:
+    """Whether a GEMM was right on the simulator as this target, without a hazard."""
+    from deep_gemm import simulator
+
+    print(f"\nFP8 GEMM, M={m} N={n} K={k}, on the PTX simulator as {target} ({GPUS[target].names})")
+    try:
+        with simulator.options(hazards="error", target=target):
+            _, right = run_and_check(m, n, k, torch.device("cpu"))
+    except RuntimeError as error:
+        say("not run", first_line(error))
+        return False
+    say("hazards", "none found (races, missing waits, accesses out of bounds: see docs/simulator.md)")
+    return right
 
 
 def demo(shape: tuple[int, int, int] | None = None) -> int:
@@ -206,20 +217,14 @@ def demo(shape: tuple[int, int, int] | None = None) -> int:
         call, right = run_and_check(m, n, k, device)
         print_speed(m, n, k, gpu_seconds(call, device))
         return 0 if right else 1
-    print("\nFP8 GEMM for Hopper, compiled only")
-    compile_for_hopper(*(shape or GPU_SHAPE))
-    m, n, k = shape or SIMULATOR_SHAPE
-    print(f"\nFP8 GEMM, M={m} N={n} K={k}, on the PTX simulator")
-    from deep_gemm import simulator
-
-    try:
-        with simulator.options(hazards="error"):
-            _, right = run_and_check(m, n, k, torch.device("cpu"))
-    except RuntimeError as error:
-        say("not run", first_line(error))
-        return 1
-    say("hazards", "none found (races, missing waits, accesses out of bounds: see docs/simulator.md)")
-    print(f"\nDone: a kernel for {HOPPER_TARGET} compiled to machine code; a smaller GEMM's kernel executed")
-    print("instruction by instruction on the CPU and compared with FP64.")
+    right = True
+    for target in (HOPPER_TARGET, BLACKWELL_TARGET):
+        print(f"\nFP8 GEMM for {GPUS[target].names}, compiled only")
+        compile_kernel(*(shape or GPU_SHAPE), target)
+        right &= run_simulated(*(shape or SIMULATOR_SHAPE), target)
+    print(
+        f"\nDone: kernels for {HOPPER_TARGET} and {BLACKWELL_TARGET} compiled to machine code; those of a smaller GEMM"
+    )
+    print("executed instruction by instruction on the CPU, and compared with FP64.")
     print("Not done: nothing ran on a GPU (see above why), so no speed was measured.")
     return 0 if right else 1

@@ -19,5 +19,5 @@ GPUS = {
     "sm_100f": Gpu("B200, B300", 148),
     "sm_103a": Gpu("B300", 160),
 }
-HOPPER_TARGET = "sm_90a"
+HOPPER_TARGET, BLACKWELL_TARGET = "sm_90a", "sm_100f"
 HOPPER_SMS = GPUS[HOPPER_TARGET].sms

@@ -20,6 +20,7 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
 import deep_gemm
+from deep_gemm.testing import get_arch_major
 from deep_gemm.utils import align, per_block_cast_to_fp8, per_token_cast_to_fp8
 from deep_gemm.utils.dist import init_dist
 
@@ -37,7 +38,8 @@ class ExpertParallel:
 
     def __init__(self, weights: torch.Tensor, first: int, local: int) -> None:
         """`weights` [experts, out, in] of all experts; the process keeps its own."""
-        own = [per_block_cast_to_fp8(weight, use_ue8m0=False) for weight in weights[first : first + local]]
+        self.use_ue8m0 = get_arch_major(weights.device) >= 10  # Blackwell scales by powers of two
+        own = [per_block_cast_to_fp8(weight, self.use_ue8m0) for weight in weights[first : first + local]]
         self.weights = torch.stack([data for data, _ in own]), torch.stack([scales for _, scales in own])
         self.local, self.features_out = local, weights.shape[1]
 
@@ -49,7 +51,7 @@ class ExpertParallel:
         arriving = torch.empty_like(counts)  # [process, own expert]
         dist.all_to_all_single(arriving, counts)
         sent, received = (table.view(processes, self.local).sum(dim=1).tolist() for table in (counts, arriving))
-        data, scales = per_token_cast_to_fp8(x[order], use_ue8m0=False)
+        data, scales = per_token_cast_to_fp8(x[order], self.use_ue8m0)
         data, scales = exchange(data, sent, received), exchange(scales, sent, received)
 
         y = self.compute(data, scales, arriving.view(processes, self.local))

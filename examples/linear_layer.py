@@ -2,7 +2,8 @@
 
     python -m examples.linear_layer
 
-On a machine with a Hopper GPU it runs there at a real size; elsewhere on the simulator at a small one.
+On a machine with a Hopper GPU it runs there at a real size; elsewhere on the simulator at a small one, as the GPU that
+DG_SIM_TARGET names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import torch
 
 import deep_gemm
-from deep_gemm.testing import calc_diff
+from deep_gemm.testing import calc_diff, get_arch_major
 from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
 
 
@@ -20,14 +21,15 @@ class Fp8Linear(torch.nn.Module):
     def __init__(self, weight: torch.Tensor) -> None:
         """`weight` is [out features, in features]; one FP32 scale is kept for each 128x128 block of it."""
         super().__init__()
-        data, scales = per_block_cast_to_fp8(weight.float(), use_ue8m0=False)
+        self.use_ue8m0 = get_arch_major(weight.device) >= 10  # Blackwell scales by powers of two
+        data, scales = per_block_cast_to_fp8(weight.float(), use_ue8m0=self.use_ue8m0)
         self.register_buffer("weight", data)
         self.register_buffer("weight_scales", scales)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.reshape(-1, x.shape[-1])
         # One scale for each token and 128 features: an outlier spoils the precision of its own 128 numbers only.
-        data, scales = per_token_cast_to_fp8(rows.float(), use_ue8m0=False)
+        data, scales = per_token_cast_to_fp8(rows.float(), use_ue8m0=self.use_ue8m0)
         y = torch.empty((rows.shape[0], self.weight.shape[0]), dtype=torch.bfloat16, device=x.device)
         deep_gemm.fp8_gemm_nt((data, scales), (self.weight, self.weight_scales), y)
         return y.reshape(*x.shape[:-1], -1)

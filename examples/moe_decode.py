@@ -12,19 +12,26 @@ from __future__ import annotations
 import torch
 
 import deep_gemm
+from deep_gemm.testing import get_arch_major
 from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
 
 Scaled = tuple[torch.Tensor, torch.Tensor]
 
 
+def scales_by_exponents(device: torch.device) -> bool:
+    """Blackwell multiplies by powers of two."""
+    return get_arch_major(device) >= 10
+
+
 def quantise_rows(x: torch.Tensor) -> Scaled:
     """[G, rows, features] with a scale for each row and 128 features. Reads nothing on the host."""
-    data, scales = per_token_cast_to_fp8(x.reshape(-1, x.shape[-1]), use_ue8m0=False)
+    data, scales = per_token_cast_to_fp8(x.reshape(-1, x.shape[-1]), scales_by_exponents(x.device))
     return data.view(x.shape), scales.view(*x.shape[:-1], -1)
 
 
 def quantise_weights(weights: torch.Tensor) -> Scaled:
-    data, scales = zip(*(per_block_cast_to_fp8(weight, use_ue8m0=False) for weight in weights), strict=True)
+    exponents = scales_by_exponents(weights.device)
+    data, scales = zip(*(per_block_cast_to_fp8(weight, exponents) for weight in weights), strict=True)
     return torch.stack(data), torch.stack(scales)
 
 
@@ -85,7 +92,7 @@ def check(step: MoeDecode, x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 def main() -> None:
-    gpu = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+    gpu = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] in (9, 10)
     device = torch.device("cuda" if gpu else "cpu")
     tokens, hidden, inner, experts, choices = (64, 2048, 768, 64, 8) if gpu else (6, 128, 128, 4, 2)
     torch.manual_seed(0)

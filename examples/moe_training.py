@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 
 import deep_gemm
+from deep_gemm.testing import get_arch_major
 from deep_gemm.utils import align, per_block_cast_to_fp8, per_channel_cast_to_fp8, per_token_cast_to_fp8
 
 
@@ -50,9 +51,15 @@ class Routing:
         return cls(rows, owner, sizes, torch.tensor(sizes, dtype=torch.int32, device=flat.device))
 
 
+def scales_by_exponents(device: torch.device) -> bool:
+    """Blackwell multiplies by powers of two."""
+    return get_arch_major(device) >= 10
+
+
 def quantise_weights(weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """[G, out, in] with one scale for each 128x128 block."""
-    data, scales = zip(*(per_block_cast_to_fp8(weight, use_ue8m0=False) for weight in weights), strict=True)
+    exponents = scales_by_exponents(weights.device)
+    data, scales = zip(*(per_block_cast_to_fp8(weight, exponents) for weight in weights), strict=True)
     return torch.stack(data), torch.stack(scales)
 
 
@@ -63,7 +70,7 @@ class GroupedLinear(torch.autograd.Function):
     def forward(ctx, x: torch.Tensor, weights: torch.Tensor, routing: Routing) -> torch.Tensor:
         quantised = quantise_weights(weights)
         y = torch.zeros((x.shape[0], weights.shape[1]), dtype=torch.bfloat16, device=x.device)
-        rows = per_token_cast_to_fp8(x, use_ue8m0=False)
+        rows = per_token_cast_to_fp8(x, scales_by_exponents(x.device))
         deep_gemm.m_grouped_fp8_gemm_nt_contiguous(rows, quantised, y, routing.experts)
         ctx.save_for_backward(x, *quantised)
         ctx.routing, ctx.weights_shape = routing, weights.shape
@@ -77,15 +84,16 @@ class GroupedLinear(torch.autograd.Function):
         dy = dy.contiguous()
 
         dx = torch.zeros((x.shape[0], ctx.weights_shape[2]), dtype=torch.bfloat16, device=x.device)
-        rows = per_token_cast_to_fp8(dy, use_ue8m0=False)
+        exponents = scales_by_exponents(dy.device)
+        rows = per_token_cast_to_fp8(dy, exponents)
         deep_gemm.m_grouped_fp8_gemm_nn_contiguous(rows, (weights, weight_scales), dx, routing.experts)
         dx.masked_fill_(padding, 0)
 
         # Experts start at multiples of 128 rows here, so no block of 128 rows that shares a scale has two experts.
         dw = torch.zeros(ctx.weights_shape, dtype=torch.float32, device=x.device)
         deep_gemm.k_grouped_fp8_gemm_tn_contiguous(
-            per_channel_cast_to_fp8(dy, use_ue8m0=False),
-            per_channel_cast_to_fp8(x, use_ue8m0=False),
+            per_channel_cast_to_fp8(dy, exponents),
+            per_channel_cast_to_fp8(x, exponents),
             dw,
             routing.sizes,
             routing.sizes_on_device,
@@ -136,7 +144,7 @@ def compare_gradients(layer: MoeLayer, x: torch.Tensor, target: torch.Tensor) ->
 
 
 def main() -> None:
-    gpu = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+    gpu = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] in (9, 10)
     device = torch.device("cuda" if gpu else "cpu")
     hidden, inner, experts, choices, tokens, steps = (2048, 1408, 32, 4, 4096, 50) if gpu else (128, 128, 3, 2, 40, 4)
 

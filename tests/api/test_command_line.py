@@ -17,7 +17,7 @@ from devices import why_no_gpu
 from fake_nvcc import fake_nvcc
 
 import deep_gemm
-from deep_gemm._targets import GPUS, HOPPER_TARGET
+from deep_gemm._targets import BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
 ROOT = Path(deep_gemm.__file__).resolve().parent.parent
 
@@ -102,7 +102,11 @@ def test_the_default_runs_a_gemm_and_checks_it() -> None:
     assert "right: differs from the FP64 product" in printed
     if why_no_gpu():
         assert "nothing ran on a GPU" in printed
-        assert f"for {HOPPER_TARGET}" in printed
+        for target in (HOPPER_TARGET, BLACKWELL_TARGET):
+            assert re.search(rf"kernel +M=4096 N=7168 K=2048 for {target}: ", printed)
+            assert f"on the PTX simulator as {target} " in printed
+        assert printed.count("right: differs from the FP64 product") == 2
+        assert printed.count("none found (races") == 2
     else:
         assert "TFLOPS" in printed
 
@@ -121,6 +125,22 @@ def test_explain_knows_operands_of_16_bits(name) -> None:
     assert f"chosen kernel ({name.upper()} output)" in printed
     assert f".output = Element::{name}" in printed
     assert ".k = 64}" in printed
+
+
+@pytest.mark.parametrize("target", [target for target in GPUS if target != HOPPER_TARGET])
+def test_explain_knows_blackwell(target) -> None:
+    printed = succeed("explain", "4096", "7168", "2048", "--target", target, "--gran-k-a", "32")
+    assert f", {target} with {GPUS[target].sms} SMs: " in printed
+    assert "Arch::sm100" in printed
+    assert ".scaling = {.type = Element::ue8m0, .rows = 1, .k = 32}" in printed
+    assert ".scaling = {.type = Element::ue8m0, .rows = 1, .k = 128}" in printed
+
+
+def test_explain_knows_who_packs_scales() -> None:
+    """Those that a call packs come as tensor memory wants them."""
+    command = ("explain", "4096", "7168", "2048", "--target", BLACKWELL_TARGET)
+    assert "row_blocks = true" in succeed(*command)
+    assert "row_blocks = false" in succeed(*command, "--scales-a", "packed")
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:
@@ -160,6 +180,27 @@ def test_precompile_needs_no_gpu_and_says_what_it_stored(cache, options) -> None
     printed = succeed(*command, DG_JIT_CACHE_DIR=cache)
     assert re.search(rf"compiled +0\n +found +{images} compiled earlier\n", printed)
     assert f"{images} of {images} ({cache})" in printed
+
+
+CALL = """
+from deep_gemm import simulator
+simulator.set_options(target={target!r}, num_sms={sms})
+from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
+a = per_token_cast_to_fp8(torch.randn(16, 512), use_ue8m0=True)
+b = per_block_cast_to_fp8(torch.randn(256, 512), use_ue8m0=True)
+import deep_gemm
+deep_gemm.fp8_gemm_nt(a, b, torch.empty(16, 256, dtype=torch.bfloat16))
+"""
+
+
+def test_a_call_on_blackwell_gets_a_kernel_that_was_precompiled(cache) -> None:
+    succeed("precompile", "256x512", "--max-m", "16", "--target", BLACKWELL_TARGET, DG_JIT_CACHE_DIR=cache)
+    precompiled = {path.read_text() for path in cache.rglob("kernel.cu")}
+    code = CALL.format(target=BLACKWELL_TARGET, sms=GPUS[BLACKWELL_TARGET].sms)
+    fresh.check(code, DG_JIT_CACHE_DIR=cache)
+    called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
+    assert len([text for text in called if "GemmConfig" in text]) == 1
+    assert {text for text in called if "GemmConfig" in text} <= precompiled
 
 
 @pytest.mark.parametrize("place", ["below a file", "nowhere"])
@@ -333,6 +374,13 @@ def test_bench_without_a_gpu_says_so() -> None:
 @pytest.mark.parametrize("schedule", ["lazy", "random"])
 def test_simulate(schedule) -> None:
     printed = succeed("simulate", "33", "136", "272", "--schedule", schedule, "--seed", "3")
+    assert "right: differs from the FP64 product" in printed
+    assert re.search(r"hazards +none", printed)
+
+
+def test_simulate_a_blackwell_gpu() -> None:
+    printed = succeed("simulate", "33", "136", "272", "--target", "sm_100a")
+    assert "on the PTX simulator as sm_100a" in printed
     assert "right: differs from the FP64 product" in printed
     assert re.search(r"hazards +none", printed)
 

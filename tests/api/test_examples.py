@@ -1,7 +1,9 @@
-"""Every example runs as its own header says, checks itself and exits with zero. Without a GPU: on the simulator."""
+"""Every example runs as its own header says, checks itself and exits with zero. Without a GPU: on the simulator, and
+there as a Blackwell GPU too."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +14,19 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
+@pytest.mark.sampled(len(NAMES) + 2)
 @pytest.mark.parametrize("name", NAMES)
-def test_example(name: str) -> None:
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param({}, marks=pytest.mark.always, id="here"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "", "DG_SIM_TARGET": "sm_100f"}, id="as-blackwell"),
+    ],
+)
+def test_example(name: str, where: dict[str, str]) -> None:
+    command = [sys.executable, "-m", f"examples.{name}"]
     done = subprocess.run(
-        [sys.executable, "-m", f"examples.{name}"], cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=300
+        command, cwd=EXAMPLES.parent, env=os.environ | where, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip(), "an example says what it did"

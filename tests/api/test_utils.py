@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_gemm import testing, utils
+from deep_gemm import simulator, testing, utils
 from deep_gemm.testing.bench import kernel_seconds
 
 E4M3_MAX = 448.0
@@ -445,6 +445,12 @@ def test_what_needs_a_gpu_says_so():
         testing.get_arch_major()
     with pytest.raises(RuntimeError, match="no CUDA device"):
         testing.bench_kineto(lambda: None, "gemm")
+
+
+@pytest.mark.parametrize(("target", "major"), [("sm_90a", 9), ("sm_100f", 10)])
+def test_the_architecture_of_the_cpu_is_the_simulators(target, major):
+    with simulator.options(target=target):
+        assert testing.get_arch_major(torch.device("cpu")) == major
 
 
 def test_bench_calls_as_often_as_asked(monkeypatch):

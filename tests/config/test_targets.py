@@ -22,6 +22,12 @@ def test_a_target_without_kernels_is_refused_with_those_that_have_some(target) -
         C.problem_kernel("dense", SIZES, target)
 
 
+def test_one_family_one_kernel() -> None:
+    """So that an image for sm_100f is what B200 and B300 need."""
+    texts = {C.problem_kernel("dense", SIZES, target)["text"] for target in GPUS if target != HOPPER_TARGET}
+    assert len(texts) == 1
+
+
 @pytest.mark.parametrize("name", ["gran_k_a", "gran_k_b"])
 def test_scales_that_hopper_does_not_multiply_are_refused(name) -> None:
     C.problem_kernel("dense", {**SIZES, name: 128})

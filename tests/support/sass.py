@@ -53,10 +53,14 @@ def entry(text: str) -> str:
     return re.search(r"(\w+)\(const __grid_constant__", text)[1]
 
 
-def of_problem(grouping: str, fields: dict[str, int]) -> list[int]:
+def of_target(grouping: str, fields: dict[str, int], target: str) -> list[int]:
     """The instructions of the kernel that a problem gets: fields as C.problem_kernel takes them."""
-    kernel = C.problem_kernel(grouping, {"num_sms": HOPPER_SMS, **fields})
-    return instructions(C.jit_compile(kernel["name"], kernel["text"], HOPPER_TARGET, "cubin"))
+    kernel = C.problem_kernel(grouping, fields, target)
+    return instructions(C.jit_compile(kernel["name"], kernel["text"], target, "cubin"))
+
+
+def of_problem(grouping: str, fields: dict[str, int]) -> list[int]:
+    return of_target(grouping, {"num_sms": HOPPER_SMS, **fields}, HOPPER_TARGET)
 
 
 def target(index: int, branch: int) -> int:

@@ -20,6 +20,8 @@ struct CostConstants {
     double fetch_cycles = 1400;        // from the request of a stage to its arrival
     double store_cycles = 20;          // of a warp, for each column of a tile
     double swapped_store_cycles = 34;  // the same where rows are N, and neighbours of D are in different threads
+    double split_us = 1.5;             // CTAs that split K meet,
+    double split_cycles = 24;          // and a warp sends and adds up so much longer, for each column of a tile
     double tail_share = 0.15;          // of the memory's time, that hides behind nothing
 };
 
@@ -36,7 +38,8 @@ struct CostModel : CostConstants {
         const ExpectedBlocks blocks = expected_blocks(p, c.super_tile_m());
         const double tiles = blocks.mean * ceil_div(p.n, c.super_tile_n());
         const double waves = expected_waves(tiles / (num_ctas / c.tile_ctas()), blocks.scatter);
-        const double k_blocks = ceil_div(p.k, c.tile.k);
+        const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
+        const double split = c.cluster.k > 1 ? split_us + split_cycles * c.tile.cols / clock_mhz : 0;
         const double store = c.tile.cols * (c.swap_ab ? swapped_store_cycles : store_cycles);
         const double multiply = k_blocks * block_cycles(c);
         const double tile = c.sm100.accumulators > 1 ? std::max(multiply, store) : multiply + store;
@@ -46,7 +49,7 @@ struct CostModel : CostConstants {
         const double moved = expected_weights(p) * n * bytes_of(p.b.element, k) + rows * bytes_of(p.a.element, k) +
                              rows * bytes_of(p.output, n) * (p.add_c ? 2 : 1);
         const double memory_us = moved / memory_gb_per_s / 1e3;
-        return launch_us + std::max(compute_us, memory_us) + tail_share * std::min(compute_us, memory_us);
+        return launch_us + split + std::max(compute_us, memory_us) + tail_share * std::min(compute_us, memory_us);
     }
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "../candidate.hpp"
 
@@ -26,6 +27,7 @@ inline Choice finish(const Problem&, const Candidate& candidate) {
                      .row_scale_box = has_exponents(c) ? kScaleRows : 0,
                      .col_scale_box = has_exponents(c) ? align_up(c.tile.cols, kScaleRows) : 0,
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
+    std::iota(choice.places.begin(), choice.places.end(), uint8_t{0});
     return choice;
 }
 

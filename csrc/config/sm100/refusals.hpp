@@ -3,11 +3,18 @@
 
 #include <deep_gemm/arch/sm100_memory.cuh>
 
+#include <algorithm>
 #include <string_view>
 
 #include "../problem.hpp"
 
 namespace deep_gemm::sm100 {
+
+/// CTAs, one an SM, that run at once.
+inline int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
+    if (c.cluster.size() == 1) return p.num_sms;
+    return std::min(p.num_sms / c.cluster.size(), kMostClusters) * c.cluster.size();
+}
 
 /// Why groups cannot be served by a config; empty where they can.
 inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
@@ -19,8 +26,13 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
 }
 
 /// Why a config cannot serve a problem, whatever its memory holds; empty where it may.
-inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t) {
+inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
+    if (c.cluster.k > 1) {
+        if (!has_fixed_extents(p.grouping)) return "groups do not split K";
+        if (p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
+        if (tiles * c.cluster.k > resident_ctas(p, c)) return "CTAs that split K have one tile each";
+    }
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
     if (c.cluster.rows > 1 && (c.swap_ab ? p.n : p.m) <= c.tile.rows) return "the pair's other CTA has no rows";

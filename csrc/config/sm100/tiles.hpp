@@ -19,8 +19,8 @@ inline std::vector<int32_t> widths(bool grouped) {
     return all;
 }
 
-/// Single CTAs, and pairs.
-inline std::vector<ClusterShape> cluster_shapes() { return {{.rows = 1}, {.rows = 2}}; }
+/// Single CTAs, pairs, and CTAs that split K.
+inline std::vector<ClusterShape> cluster_shapes() { return {{.rows = 1}, {.rows = 2}, {.k = 2}, {.k = 4}, {.k = 8}}; }
 
 inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;

@@ -35,6 +35,14 @@ constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
     return is_staged(c.store) ? c.store.buffers * store_chunk(c).bytes() : 0;
 }
 
+/// Where CTAs of a cluster split K, they add up a tile's chunks in turn: what each of a CTA's store warps is sent of
+/// its chunks by the others. A CTA then has one tile in all, so that these places and their barriers serve once.
+constexpr int32_t own_chunks(const GemmConfig& c) { return ceil_div(store_chunk(c).count, c.cluster.k); }
+constexpr int32_t part_bytes(const GemmConfig& c) { return kWarpRows * chunk_cols(c) * 4; }
+constexpr int32_t parts_bytes_per_warp(const GemmConfig& c) {
+    return (c.cluster.k - 1) * own_chunks(c) * part_bytes(c);
+}
+
 /// Columns of tensor memory: sums, and behind them words of exponents, a set for each stage.
 ///
 /// A set may be written again when all products that read it are over. Sets are taken in turn by words, of which each
@@ -70,13 +78,15 @@ constexpr int32_t stage_rows(const Operand& operand, int32_t extent) {
 struct SmemPlan {
     int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes;  // of one stage
     // Offsets.
-    int32_t staging, rows, cols, row_scales, col_scales, barriers, tensor_address, groups, padding;
+    int32_t staging, parts, rows, cols, row_scales, col_scales, barriers, tensor_address, groups, padding;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
 /// Barriers of 8 bytes in this order: full, empty and ready of each stage, full and empty of each accumulator, two of
-/// padding.
-constexpr int32_t barriers(const GemmConfig& c) { return 3 * c.stages + 2 * c.sm100.accumulators + 2; }
+/// padding, one of the parts that each store warp is sent.
+constexpr int32_t barriers(const GemmConfig& c) {
+    return 3 * c.stages + 2 * c.sm100.accumulators + 2 + (c.cluster.k > 1 ? kStoreWarps : 0);
+}
 
 constexpr SmemPlan plan_smem(const GemmConfig& c) {
     SmemPlan p{};
@@ -86,7 +96,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.col_scale_bytes = has_exponents(c) ? scale_blocks(c.tile.cols) * kScaleBlockBytes : 0;
 
     p.staging = 0;
-    p.rows = align_up(kStoreWarps * staging_bytes_per_warp(c), kSmemAlignment);
+    p.parts = kStoreWarps * staging_bytes_per_warp(c);
+    p.rows = align_up(p.parts + kStoreWarps * parts_bytes_per_warp(c), kSmemAlignment);
     p.cols = p.rows + c.stages * p.rows_bytes;
     p.row_scales = p.cols + c.stages * p.cols_bytes;
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;

@@ -43,6 +43,15 @@ struct Smem {
     DG_DEVICE uint32_t padding_known() const { return barrier(3 * c.stages + 2 * c.sm100.accumulators); }
     DG_DEVICE uint32_t padding_read() const { return padding_known() + 8; }
 
+    /// What a store warp is sent of its `index`th own chunk by one of the others, and the barrier that counts all of
+    /// it.
+    DG_DEVICE uint32_t part(int warp, int sender, int index) const {
+        return base + kPlan.parts + warp * parts_bytes_per_warp(c) + (sender * own_chunks(c) + index) * part_bytes(c);
+    }
+    DG_DEVICE uint32_t parts_barrier(int warp) const {
+        return barrier(3 * c.stages + 2 * c.sm100.accumulators + 2 + warp);
+    }
+
     /// Where tensor memory was allocated.
     DG_DEVICE uint32_t tensor_address() const { return base + kPlan.tensor_address; }
 

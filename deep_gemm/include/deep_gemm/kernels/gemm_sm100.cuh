@@ -32,6 +32,7 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
         ptx::barrier_init(smem.padding_known(), 1);
         ptx::barrier_init(smem.padding_read(), kStoreWarps);
     }
+    if constexpr (c.cluster.k > 1) expect_parts<c>(smem);
     ptx::fence_barrier_init();
 }
 
@@ -48,10 +49,10 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
-/// All threads of the CTA, or of both CTAs of a pair.
+/// All threads of the cluster.
 template <GemmConfig c>
 DG_DEVICE void sync_threads() {
-    if constexpr (mma_ctas(c) == 1) {
+    if constexpr (c.cluster.size() == 1) {
         __syncthreads();
     } else {
         ptx::cluster_arrive_release();
@@ -74,7 +75,7 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     // holds it gives back when it ends.
     ptx::wait_for_previous_grid();
     smem.groups().template fill<threads(c)>(params);
-    if constexpr (kCtas > 1) sync_threads<c>();  // the other CTA is there
+    if constexpr (c.cluster.size() > 1) sync_threads<c>();  // the other CTAs are there
     if (warp == kTranspose) {
         ptx::allocate_tensor_memory<kCtas>(smem.tensor_address(), kColumns);
         ptx::finish_allocating<kCtas>();
@@ -90,7 +91,7 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     if constexpr (marks_padding(c))
         if (warp == kPadding) find_padding<c>(smem, params);
 
-    // No CTA may leave, nor give tensor memory back, while the other one's instructions use what it has.
+    // No CTA may leave, nor give tensor memory back, while the others' instructions use what it has.
     __syncwarp();
     sync_threads<c>();
     if (warp == kTranspose) ptx::free_tensor_memory<kCtas>(tensor_memory, kColumns);

@@ -138,7 +138,7 @@ private:
             ptx::barrier_wait(smem_.empty(ring_.stage), ring_.phase ^ 1);
     }
 
-    static constexpr bool kLeaderCounts = !transposes_words(c);
+    static constexpr bool kLeaderCounts = mma_ctas(c) > 1 && !transposes_words(c);
     static constexpr int32_t kRowBlocks = blocks_per_word(c, c.row_scales()),
                              kColBlocks = blocks_per_word(c, c.col_scales());
     static constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;

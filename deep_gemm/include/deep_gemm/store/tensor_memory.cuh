@@ -10,6 +10,7 @@
 #include <deep_gemm/ptx/tma.cuh>
 #include <deep_gemm/store/padding_rows.cuh>
 #include <deep_gemm/store/swizzle.cuh>
+#include <deep_gemm/store/tensor_parts.cuh>
 #include <deep_gemm/tile/ring.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
@@ -242,7 +243,8 @@ public:
           params_(params),
           sums_(tensor_memory + (threadIdx.x / 32 * kWarpRows << 16)),
           stores_(smem),
-          padding_(smem) {}
+          padding_(smem),
+          parts_(smem) {}
 
     DG_DEVICE void run() {
         TileScheduler<c> tiles(params_, smem_.groups());
@@ -262,14 +264,14 @@ private:
             ptx::tensor_fence_after_sync();
         }
         padding_.begin();
+        if constexpr (c.cluster.k > 1) send_parts(tile, empty);
 #pragma unroll 1
         for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
+            if (c.cluster.k > 1 && !parts_.owns(chunk)) continue;
             Piece<c> piece(tile, chunk, params_);
-            if (empty)
-                piece.clear();
-            else
-                load(piece, chunk);
-            if (!empty && chunk + 1 == kChunks) release();
+            load(piece, chunk, empty);
+            if (c.cluster.k == 1 && !empty && chunk + 1 == kChunks) release();
+            if constexpr (c.cluster.k > 1) parts_.add(piece.values, chunk);
             if constexpr (c.add_c) add_c<c>(piece, tile, params_);
             clear_padding<c>(piece, tile, padding_);
             stores_.write(piece, tile, chunk, params_);
@@ -277,7 +279,19 @@ private:
         padding_.end();
     }
 
-    DG_DEVICE void load(Piece<c>& piece, int32_t chunk) const {
+    /// To CTAs that own them. (No next tile waits for the accumulator.)
+    DG_DEVICE void send_parts(const Tile& tile, bool empty) const {
+#pragma unroll 1
+        for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
+            if (parts_.owns(chunk)) continue;
+            Piece<c> piece(tile, chunk, params_);
+            load(piece, chunk, empty);
+            parts_.send(piece.values, chunk);
+        }
+    }
+
+    DG_DEVICE void load(Piece<c>& piece, int32_t chunk, bool empty) const {
+        if (empty) return piece.clear();
         constexpr int32_t kCols = Piece<c>::kCols, kAtOnce = kCols % 32 == 0 ? 32 : 16;
         const uint32_t address = sums_ + accumulators_.stage * c.tile.cols + chunk * kCols;
         uint32_t words[kCols / kAtOnce][kAtOnce];
@@ -311,6 +325,7 @@ private:
     Ring<c.sm100.accumulators> accumulators_;
     typename SelectStores<c>::Type stores_;
     PaddingRows<c> padding_;
+    Parts<c> parts_;
 };
 
 }  // namespace deep_gemm::sm100

@@ -1,0 +1,90 @@
+"""Compiles what selection picks for problems at random (tests/support/drawn_problems.py), without a GPU, and writes
+down whether any kernel spills, or the compiler warns of one.
+
+    python benchmarks/compile_drawn.py --out benchmarks/results  # 2,000 problems of SM100: sm100_compiled.json
+    python benchmarks/compile_drawn.py --count 100 --seed 7      # others, and nothing is written
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from collections import Counter
+from pathlib import Path
+
+import paths  # noqa: F401
+from compiled import Compiled, compile_all
+from drawn_problems import Problem, drawn_problems
+from machine import describe, write_result
+
+from deep_gemm._extension import C
+from deep_gemm._progress import progress
+from deep_gemm._targets import GPUS
+
+AT_ONCE = 50  # kernels of one process
+MOST_TOLD = 20
+
+
+def kernels(problems: list[Problem], target: str) -> dict[str, Problem]:
+    """Source text of every kernel, and the first problem that gets it."""
+    found: dict[str, Problem] = {}
+    for grouping, fields in problems:
+        found.setdefault(str(C.problem_kernel(grouping, fields, target)["text"]), (grouping, fields))
+    return found
+
+
+def compile_in_parts(texts: list[str], target: str) -> list[Compiled]:
+    parts = [texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE)]
+    workers = len(os.sched_getaffinity(0))
+    done = (compile_all(part, target, workers) for part in parts)
+    return [each for part in progress(done, f"compiling for {target}", f"times {AT_ONCE}", len(parts)) for each in part]
+
+
+def summary(found: dict[str, Problem], results: list[Compiled]) -> dict:
+    registers = [each.registers for each in results if each.error is None]
+    unclean = [
+        {"problem": problem, "said": each.error or each.complaints, "spill_bytes": each.spill_bytes}
+        for problem, each in zip(found.values(), results, strict=True)
+        if not each.is_clean
+    ]
+    return {
+        "kernels": len(results),
+        "kernels_by_grouping": dict(Counter(grouping for grouping, _ in found.values())),
+        "refused_by_the_compiler": sum(each.error is not None for each in results),
+        "spill_or_use_the_stack": sum(bool(each.spill_bytes or each.stack_bytes) for each in results),
+        "warned_of": sum(bool(each.complaints) for each in results),
+        "registers": {"most": max(registers, default=0), "median": statistics.median(registers or [0])},
+        "not_clean": unclean[:MOST_TOLD],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", choices=[target for target in GPUS if "sm_10" in target], default="sm_100a")
+    parser.add_argument("--count", type=int, default=2000, help="problems")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="folder for sm100_compiled.json")
+    arguments = parser.parse_args()
+
+    problems = list(drawn_problems("sm100", arguments.count, arguments.seed, GPUS[arguments.target].sms))
+    found = kernels(problems, arguments.target)
+    result = summary(found, compile_in_parts(list(found), arguments.target))
+    machine = describe()
+    document = {
+        "commit": machine["commit"],
+        "compiler": machine["compiler"],
+        "target": arguments.target,
+        "seed": arguments.seed,
+        "problems": len(problems),
+        **result,
+    }
+    for name, value in document.items():
+        print(f"{name}: {value}")
+    if arguments.out:
+        write_result(arguments.out / "sm100_compiled.json", document)
+    return 1 if result["not_clean"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,60 @@
+"""Counts, in the machine code of a few SM100 kernels, what stands in each role's loop, and prints it as Markdown: the
+table of docs/blackwell.md, "Counted in the machine code". Needs no GPU and no disassembler.
+
+    python benchmarks/count_sm100.py
+"""
+
+from __future__ import annotations
+
+import paths  # noqa: F401
+import sass_sm100 as sass
+
+from deep_gemm._extension import C
+from deep_gemm._targets import GPUS
+
+LARGE, SMALL = {"m": 4096, "n": 7168, "k": 2048}, {"m": 64, "n": 7168, "k": 2048}
+IN_BLOCKS = {"packs_scales_a": 1, "packs_scales_b": 1}
+PER_32 = {"gran_k_a": 32, "gran_k_b": 32}
+MN_MAJOR = {"mn_major_a": 1, "mn_major_b": 1}
+CASES = {
+    "BF16": {**LARGE, "bf16": 1},
+    "BF16, MN-major": {**LARGE, "bf16": 1, **MN_MAJOR},
+    "BF16, D in FP32": {**LARGE, "bf16": 1, "fp32_output": 1},
+    "BF16, 64 tokens": {**SMALL, "bf16": 1},
+    "FP8, scales packed by us": {**LARGE, **IN_BLOCKS},
+    "the same, per 32 of K": {**LARGE, **IN_BLOCKS, **PER_32},
+    "FP8, scales packed by the caller": LARGE,
+    "the same, 64 tokens": SMALL,
+}
+COLUMNS = [
+    "kernel",
+    "tile",
+    "products",
+    "copies of exponents",
+    "commits",
+    "waits",
+    "all",
+    "boxes",
+    "all by who copies",
+    "all by who transposes",
+    "fences beyond the CTA",
+    "store, an element",
+]
+
+
+def row(name: str, fields: dict[str, int]) -> list[object]:
+    code = sass.of_problem("dense", fields)
+    kernel = C.problem_kernel("dense", {"num_sms": GPUS[sass.TARGET].sms, **fields}, sass.TARGET)
+    tile = str(kernel["name"]).split("_dense_")[1].replace("_", " ")
+    block, copies = sass.multiplying(code), sass.copying(code)
+    transposes = block.scale_copies > 0 and "packs_scales_a" not in fields
+    words = sass.transposing(code) if transposes else None
+    numbers = [block.multiplies, block.scale_copies, block.commits, block.waits, block.instructions]
+    numbers += [copies.boxes, copies.instructions, words.instructions if words else 0]
+    fences = block.beyond_cta + copies.beyond_cta + (words.beyond_cta if words else 0)
+    return [name, tile, *numbers, fences, f"{sass.store_instructions(code):.1f}"]
+
+
+if __name__ == "__main__":
+    for cells in (COLUMNS, ["---"] * len(COLUMNS), *(row(*case) for case in CASES.items())):
+        print(f"| {' | '.join(map(str, cells))} |")

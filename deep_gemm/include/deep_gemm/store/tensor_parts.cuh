@@ -1,0 +1,73 @@
+// Adding up the sums of CTAs that split K: each owns some chunks of the tile, and is sent those by the others.
+#pragma once
+
+#include <deep_gemm/arch/sm100_smem.cuh>
+#include <deep_gemm/ptx/barrier.cuh>
+#include <deep_gemm/ptx/cluster.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/tile/cluster_position.cuh>
+
+namespace deep_gemm::sm100 {
+
+/// The bytes of all parts come asynchronously. One thread, before others may send.
+template <GemmConfig c>
+DG_DEVICE void expect_parts(const Smem<c>& smem) {
+    constexpr int32_t kChunks = store_chunk(c).count, kPartBytes = part_bytes(c);
+    const int32_t own = (kChunks - ClusterPosition<c>().k + c.cluster.k - 1) / c.cluster.k;
+    const uint32_t bytes = (c.cluster.k - 1) * own * kPartBytes;
+    for (int32_t warp = 0; warp < kStoreWarps; ++warp) {
+        ptx::barrier_init(smem.parts_barrier(warp), 1);
+        ptx::barrier_arrive_expect(smem.parts_barrier(warp), bytes);
+    }
+}
+
+template <GemmConfig c>
+class Parts {
+public:
+    DG_DEVICE explicit Parts(const Smem<c>& smem) : smem_(smem), warp_(threadIdx.x / 32) {}
+
+    DG_DEVICE bool owns(int32_t chunk) const { return chunk % c.cluster.k == position_.k; }
+
+    /// A thread's values of a chunk to its owner: units of four, those of all lanes side by side.
+    template <int32_t kCols>
+    DG_DEVICE void send(const float (&values)[kCols], int32_t chunk) const {
+        const int32_t owner = chunk % c.cluster.k, rank = position_.rank(position_.row, position_.col, owner);
+        const uint32_t part = ptx::map_to_cta(place(position_.k - (position_.k > owner), chunk), rank),
+                       barrier = ptx::map_to_cta(smem_.parts_barrier(warp_), rank);
+#pragma unroll
+        for (int32_t i = 0; i < kCols; i += 4)
+            ptx::store_cluster_async(part + i * kUnitStep, values[i], values[i + 1], values[i + 2], values[i + 3],
+                                     barrier);
+    }
+
+    /// Adds what the others have sent, in the order of their ranks, the own sums in their turn.
+    template <int32_t kCols>
+    DG_DEVICE void add(float (&values)[kCols], int32_t chunk) const {
+        ptx::barrier_wait(smem_.parts_barrier(warp_), 0);
+#pragma unroll
+        for (int32_t i = 0; i < kCols; i += 4) {
+            const float4 own = make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
+            float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+            for (int32_t k = 0; k < c.cluster.k; ++k) {
+                float4 more = own;
+                if (k != position_.k) more = ptx::load_shared_x4(place(k - (k > position_.k), chunk) + i * kUnitStep);
+                sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+            }
+            values[i] = sum.x, values[i + 1] = sum.y, values[i + 2] = sum.z, values[i + 3] = sum.w;
+        }
+    }
+
+private:
+    static constexpr int32_t kUnitStep = 32 * 16 / 4;  // bytes between values of a thread, by units
+
+    DG_DEVICE uint32_t place(int32_t sender, int32_t chunk) const {
+        return smem_.part(warp_, sender, chunk / c.cluster.k) + ptx::lane() * 16;
+    }
+
+    const Smem<c>& smem_;
+    int32_t warp_;
+    ClusterPosition<c> position_;
+};
+
+}  // namespace deep_gemm::sm100

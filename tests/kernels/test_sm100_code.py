@@ -1,0 +1,65 @@
+"""SM100's machine code, which nothing here can run: no kernel spills, no compiler warns of one, and the loops over K
+have what their design needs (docs/blackwell.md, "Counted in the machine code").
+
+A few problems are drawn in each run; benchmarks/compile_drawn.py compiles 2,000.
+"""
+
+from __future__ import annotations
+
+import pytest
+import sass_sm100
+from compiled import compile_all
+from drawn_problems import drawn_problems
+from sampling import SEED
+
+from deep_gemm._extension import C
+from deep_gemm._targets import GPUS
+
+SAMPLE = 8
+SCALED = {"packs_scales_a": 1, "packs_scales_b": 1}
+
+
+def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig) -> None:
+    seed, target = pytestconfig.stash[SEED], sass_sm100.TARGET
+    problems = list(drawn_problems("sm100", SAMPLE, seed, GPUS[target].sms))
+    texts = [str(C.problem_kernel(*problem, target)["text"]) for problem in problems]
+    unclean = [pair for pair in zip(problems, compile_all(texts, target), strict=True) if not pair[1].is_clean]
+    assert not unclean, f"drawn with seed {seed}: {unclean}"
+
+
+SPILLS = """
+extern "C" __global__ void __launch_bounds__(1024, 2) planted(float* x) {
+    float values[64];
+    for (int i = 0; i < 64; ++i) values[i] = x[i * 32 + threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < 64; ++i) x[i * 32 + threadIdx.x] = values[i] * values[63 - i];
+}
+"""
+WARNED_OF = 'extern "C" __global__ void planted(int* x) { int unused; x[0] = 1 / 0; }'
+CLEAN = 'extern "C" __global__ void planted(int* x) { x[0] = 1; }'
+
+
+def test_spills_warnings_and_errors_are_found() -> None:
+    spills, warned, broken, clean = compile_all([SPILLS, WARNED_OF, "int x = y;", CLEAN], sass_sm100.TARGET)
+    assert spills.spill_bytes > 0
+    assert "division by zero" in warned.complaints
+    assert '"y" is undefined' in broken.error
+    assert [each.is_clean for each in (spills, warned, broken, clean)] == [False, False, False, True]
+    assert 0 < clean.registers < 32
+
+
+@pytest.mark.parametrize(
+    ("problem", "scale_copies", "boxes"),
+    [
+        ({"m": 4096, "n": 7168, "k": 2048, "bf16": 1}, 0, 2),
+        ({"m": 64, "n": 7168, "k": 2048, "bf16": 1}, 0, 2),
+        ({"m": 4096, "n": 7168, "k": 2048, **SCALED}, 3, 4),  # 128 rows, and 224 columns in blocks of 128
+        ({"m": 4096, "n": 7168, "k": 2048, "gran_k_a": 32, "gran_k_b": 32, **SCALED}, 3, 4),
+    ],
+)
+def test_a_k_block_is_a_wait_its_products_and_a_commit(problem, scale_copies, boxes) -> None:
+    code = sass_sm100.of_problem("dense", problem)
+    block, copies = sass_sm100.multiplying(code), sass_sm100.copying(code)
+    assert (block.multiplies, block.scale_copies) == (4, scale_copies)
+    assert (block.waits, block.commits, block.elections) == (1, 1, 1)
+    assert (copies.boxes, copies.waits, copies.arrivals) == (boxes, 1, 1)

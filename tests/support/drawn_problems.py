@@ -1,0 +1,91 @@
+"""Problems at random over an architecture's rows of the pair table: pairs, scales, groupings, outputs, layouts, sizes,
+settings. Equal seeds give equal problems; the longest beginnings of a draw are the same whatever the count."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import islice
+
+from matrix import ADDED_TO, Pair, pairs
+
+Problem = tuple[str, dict[str, int]]  # what C.problem_kernel takes
+
+DEFAULT_OUTPUTS = {"e4m3": "bf16", "bf16": "bf16", "fp16": "fp16"}
+HEADS = [(128, 64, 128), (24, 10, 40), (7, 3, 5)]
+
+
+def extent(r: random.Random, least: int, most: int, multiple: int = 1) -> int:
+    """Between `least` and `most`, every octave as likely as another."""
+    return max(least, round(least * (most / least) ** r.random() / multiple) * multiple)
+
+
+def width(r: random.Random, least: int, most: int) -> int:
+    """Of a matrix: mostly as models have them, else any."""
+    return extent(r, least, most, r.choice([128, 128, 64, 8, 1]))
+
+
+def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int]:
+    fields = {} if pair.a == "e4m3" else {pair.a: 1}
+    if pair.scalings_a:
+        for name, scalings in (("a", pair.scalings_a), ("b", pair.scalings_b)):
+            fields[f"gran_k_{name}"] = r.choice(scalings).k
+            fields[f"packs_scales_{name}"] = r.randrange(2)
+    if grouping == "k_contiguous":  # both one way: FP8 has a call for each, 16 bits for MN-major only
+        mn_major = 1 if pair.a != "e4m3" else r.randrange(2)
+        return {**fields, "mn_major_a": mn_major, "mn_major_b": mn_major, "group_maps": r.randrange(2)}
+    mn_major_a = 0 if grouping.startswith("m") else r.randrange(2)  # of experts there are nt and nn
+    return {**fields, "mn_major_a": mn_major_a, "mn_major_b": r.randrange(2)}
+
+
+def sizes(r: random.Random, grouping: str) -> dict[str, int]:
+    m, n, k = extent(r, 1, 16384), width(r, 8, 28672), extent(r, 16, 28672, r.choice([128, 128, 16]))
+    groups = extent(r, 1, 256)
+    if grouping == "dense":
+        return {"m": m, "n": n, "k": k}
+    if grouping in ("m_contiguous", "m_psum"):
+        alignment = r.choice([32, 64, 128, 128, 224, 256])
+        rows = {"m": groups * alignment * extent(r, 1, 32), "alignment": alignment, "groups": groups}
+        expected = {"expected_m": extent(r, 1, 4096)} if grouping == "m_psum" and r.random() < 0.5 else {}
+        return {**rows, **expected, "n": n, "k": k}
+    if grouping == "masked":
+        return {"m": extent(r, 1, 4096), "expected_m": extent(r, 1, 4096), "n": n, "k": k, "groups": groups}
+    if grouping == "k_contiguous":
+        groups = extent(r, 1, 90)
+        return {
+            "m": width(r, 16, 8192),
+            "n": width(r, 16, 8192),
+            "k": groups * extent(r, 128, 8192, 128),
+            "groups": groups,
+        }
+    if grouping == "batch_sum":
+        return {
+            "m": width(r, 16, 1024),
+            "n": width(r, 16, 1024),
+            "k": groups * extent(r, 64, 2048, 64),
+            "groups": groups,
+        }
+    return {"m": extent(r, 1, 4096), "n": width(r, 8, 8192), "k": k, "groups": groups}
+
+
+def drawn_problem(r: random.Random, of_arch: list[Pair], num_sms: int) -> Problem:
+    pair = r.choice(of_arch)
+    grouping, output = r.choice(pair.groupings), r.choice(pair.outputs)
+    fields = {**operand_fields(r, pair, grouping), **sizes(r, grouping), f"{output}_output": 1}
+    if grouping in ADDED_TO and r.random() < 0.5:
+        fields |= {"add_c": 1, "in_place": r.randrange(2)}
+    if grouping == "dense" and r.random() < 0.1:
+        left, skipped, right = r.choice(HEADS)
+        heads = {"head_left": left, "head_skipped": skipped, "head_right": right}
+        fields |= {**heads, "n": (left + right) * extent(r, 1, 128), "add_c": 0, "in_place": 0}
+    if r.random() < 0.3:
+        fields["compiled_dims"] = r.choice([0, 3, 6, 7])
+    fields["batch_invariant"] = int(r.random() < 0.1)
+    fields["num_sms"] = num_sms if r.random() < 0.8 else extent(r, 2, num_sms, 2)
+    return grouping, fields
+
+
+def drawn_problems(arch: str, count: int, seed: int, num_sms: int) -> Iterator[Problem]:
+    """`num_sms`: of the GPU; some problems may use fewer."""
+    r, of_arch = random.Random(seed), [pair for pair in pairs() if pair.arch == arch]
+    return islice(iter(lambda: drawn_problem(r, of_arch, num_sms), None), count)
