@@ -1,4 +1,4 @@
-"""Scales that cannot be right where exponents are multiplied (SM100) are refused, saying what was wanted and what came."""
+"""Scales that cannot be right where exponents are multiplied are refused, saying what was wanted and what came."""
 
 from __future__ import annotations
 

@@ -1,15 +1,19 @@
-"""Calls whose scales are exponents (SM100), in what the matrix of pairs does not draw: K groups as the device counts them,
-words that lie anywhere, the default recipe, plans that want words in another order."""
+"""Calls whose scales are exponents (SM100), in what the matrix of pairs does not draw.
+
+K groups as the device counts them, words that lie anywhere, the default recipe, plans that want another order.
+"""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from devices import devices_of, on_simulator
+from fresh import check
 from inputs import FP8, GuardedOutput, Operand, ceil_div, random_values
 from scale_forms import Form, laid_out, words, written
 
 import deep_gemm
+from deep_gemm import simulator
 from deep_gemm._extension import C
 
 SM100 = pytest.mark.parametrize("device", devices_of("sm100", "eager"), indirect=True)
@@ -123,7 +127,9 @@ class TestKGroups:
         scales = [self.scales_of(x, "words", False) for x in (a, b)]
         data = [self.stacked(x, "tn", psum=False) for x in (a, b)]
         d, groups = torch.empty((len(self.KS), M, N), device=device), self.layout_of(device, psum=False)
-        with pytest.raises(ValueError, match=r"a's scales must be \[5, 40\] \(one int32 of 4 exponents per row and 512"):
+        with pytest.raises(
+            ValueError, match=r"a's scales must be \[5, 40\] \(one int32 of 4 exponents per row and 512"
+        ):
             deep_gemm.k_grouped_fp8_gemm_tn_contiguous(
                 (data[0], scales[0][:-1]), (data[1], scales[1]), d, self.KS, groups
             )
@@ -135,7 +141,9 @@ class TestKGroups:
         data = [self.stacked(x, "tn", psum=False) for x in (a, b)]
         d, groups = torch.empty((len(self.KS), M, N), device=device), self.layout_of(device, psum=False)
         of_b[8, 5] = 1.5
-        message = r"b's scales .* row 5 and K from 1024 is 1\.5.*per_channel_cast_to_fp8\(x, use_ue8m0=True, gran_k=128\)"
+        message = (
+            r"b's scales .* row 5 and K from 1024 is 1\.5.*per_channel_cast_to_fp8\(x, use_ue8m0=True, gran_k=128\)"
+        )
         with pytest.raises(ValueError, match=message):
             deep_gemm.k_grouped_fp8_gemm_tn_contiguous((data[0], of_a), (data[1], of_b), d, self.KS, groups)
 
@@ -167,6 +175,16 @@ def test_words_that_lie_anywhere(device, lying) -> None:
 
 
 @SM100
+@pytest.mark.parametrize("k", [1, 8, 33, 97, 130, 204])
+def test_any_k(device, k) -> None:
+    a, b = drawn(M, k, 128, device, 0), drawn(N, k, 32, device, 1)
+    out = GuardedOutput((M, N), torch.float32, device)
+    deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe_a=(1, 128), recipe_b=(1, 32))
+    out.check()
+    assert_close(out.tensor, exact(a, 128) @ exact(b, 32).T)
+
+
+@SM100
 @pytest.mark.parametrize("form", FORMS)
 def test_the_default_recipe(device, form) -> None:
     """B's scales are per row where they are packed, else per block."""
@@ -178,23 +196,27 @@ def test_the_default_recipe(device, form) -> None:
     assert_close(out.tensor, exact(a, 128) @ exact(b, 128, 1 if form == "words" else 128).T)
 
 
-@pytest.mark.parametrize("device", on_simulator("eager", kind="sm100"), indirect=True)
-def test_candidates_that_want_words_in_other_orders_are_measured(device) -> None:
+def measure_candidates() -> list[str]:
+    """By a clock of ours, in which what comes last is fastest. Returns the kernels that ran."""
+    clock = iter(range(100, 0, -1))
+    C.set_autotune(True, 0, True, lambda _config: float(next(clock)))
+    a, b = drawn(200, 256, 128, torch.device("cpu"), 0), drawn(N, 256, 32, torch.device("cpu"), 1)
+    for _ in range(2):
+        out = GuardedOutput((200, N), torch.float32, "cpu")
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe_a=(1, 128), recipe_b=(1, 32))
+        out.check()
+        assert_close(out.tensor, exact(a, 128) @ exact(b, 32).T)
+    return [report.kernel for report in simulator.reports()]
+
+
+def test_candidates_that_want_words_in_other_orders_are_measured(fresh_cache) -> None:
     """One tile has words in blocks, another none: each gets its own."""
-    a, b = drawn(200, 256, 128, device, 0), drawn(N, 256, 32, device, 1)
-    asked: list[str] = []
-
-    def clock(config: str) -> float:
-        asked.append(config)
-        return float(len(asked))
-
-    C.set_autotune(True, 0, True, clock)
-    try:
-        for _ in range(2):
-            out = GuardedOutput((200, N), torch.float32, device)
-            deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe_a=(1, 128), recipe_b=(1, 32))
-            out.check()
-            assert_close(out.tensor, exact(a, 128) @ exact(b, 32).T)
-    finally:
-        C.set_autotune(True, 0, False, None)
-    assert len(set(asked)) >= 2
+    code = """
+import test_exponent_calls
+from deep_gemm import simulator
+simulator.set_options(target="sm_100a")
+result = test_exponent_calls.measure_candidates()
+"""
+    kernels = check(code, DG_AUTOTUNE=1, DG_JIT_CACHE_DIR=fresh_cache).result
+    packing = {name for name in kernels if name.startswith("pack_fp32_into_ue8m0")}
+    assert {name.endswith("_in_blocks") for name in packing} == {False, True}, kernels

@@ -356,7 +356,7 @@ class TestTransformForBlackwell:
 
     def test_fp32_scales_as_they_are_are_refused(self) -> None:
         scales = random_scales((33, 5), "cpu", powers_of_two=True)
-        with pytest.raises(ValueError, match="disable_ue8m0_cast=True asks for .* no kernel on Blackwell multiplies"):
+        with pytest.raises(ValueError, match=r"disable_ue8m0_cast=True asks for .* no kernel on Blackwell multiplies"):
             deep_gemm.transform_sf_into_required_layout(scales, 33, 640, (1, 128), disable_ue8m0_cast=True)
 
 
