@@ -8,7 +8,7 @@ import pytest
 import torch
 from candidates import forced_tile
 from cases import ODD, PUBLIC, SMALL, TAILS
-from devices import FEW
+from devices import EACH_ARCH, FEW
 from inputs import (
     GuardedOutput,
     Operand,
@@ -39,6 +39,7 @@ def run_and_check(a: Operand, b: Operand, dtype: torch.dtype, **guard) -> torch.
     return out.tensor
 
 
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(("m", "n", "k"), SMALL)
 def test_small_shapes(device, m, n, k) -> None:
     run_and_check(*operands(m, n, k, device), DTYPES[(m + n) % len(DTYPES)])
@@ -58,7 +59,7 @@ def test_public_shapes(cuda, m, n, k, dtype) -> None:
     run_and_check(*operands(m, n, k, cuda), dtype)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("k", TAILS)
 def test_k_tails(device, k) -> None:
     """NaN follows each row of A and B: a tail that reads too far shows."""
@@ -69,7 +70,7 @@ def test_k_tails(device, k) -> None:
 
 
 # Strides and offsets in elements of D. The copy engine can write only where both are multiples of 16 bytes.
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "row_stride", "offset"), [(130, 136, 64), (1, 8, 64), (9, 9, 3)])
 def test_d_is_a_slice_of_a_larger_tensor(device, n, row_stride, offset, dtype) -> None:
@@ -104,7 +105,7 @@ def test_neighbours_in_d_and_c(device, n, of_d, of_c, swapped, rows, cols, dtype
     assert_matches(out.tensor, product_nt(a, b, c))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_d_is_a_column_slice(device, dtype) -> None:
     a, b = operands(64, 128, 256, device)
@@ -115,7 +116,7 @@ def test_d_is_a_column_slice(device, dtype) -> None:
     assert (whole[:, 256:] == 3).all()
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("layout", ["mn_major_slice", "row_major_slice", "broadcast"])
 @pytest.mark.parametrize("k", [64, 400])
 def test_scales_that_are_views(device, layout, k) -> None:
@@ -131,7 +132,7 @@ def test_scales_that_are_views(device, layout, k) -> None:
     run_and_check(a, b, torch.float32)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(("m", "n"), [(0, 64), (64, 0), (0, 0)])
 def test_nothing_to_do(device, m, n) -> None:
     a = Operand(torch.empty((m, 128), dtype=torch.float8_e4m3fn, device=device), torch.empty((m, 1), device=device))
@@ -141,7 +142,7 @@ def test_nothing_to_do(device, m, n) -> None:
     deep_gemm.fp8_gemm_nt(a, b, torch.empty((m, n), dtype=torch.bfloat16, device=device))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("c", ["none", "separate", "same"])
 def test_empty_k_gives_c_or_zero(device, c, dtype) -> None:
@@ -180,6 +181,7 @@ def test_extreme_scales(device) -> None:
     run_and_check(a, b, torch.float32)
 
 
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_equal_bits_from_run_to_run(device) -> None:
     a, b = operands(129, 264, 640, device)
     first, second = (torch.full((129, 264), float("nan"), device=device) for _ in range(2))
@@ -201,7 +203,7 @@ def test_equal_bits_over_many_runs(cuda, m, n, k) -> None:
         assert torch.equal(first, again)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("compiled_dims", ["", "n", "nk", "mnk"])
 def test_compiled_dims_do_not_change_the_result(device, compiled_dims) -> None:
     a, b = operands(33, 136, 400, device)
@@ -211,7 +213,7 @@ def test_compiled_dims_do_not_change_the_result(device, compiled_dims) -> None:
     assert_matches(found, product_nt(a, b))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_calls_from_many_threads(device) -> None:
     shapes = [(1 + 20 * index, 136 + 8 * index, 128 + 16 * index) for index in range(6)]
     problems = [(*operands(*shape, device), GuardedOutput(shape[:2], torch.bfloat16, device)) for shape in shapes]

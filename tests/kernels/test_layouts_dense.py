@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from devices import FEW
+from devices import EACH_ARCH, FEW
 from inputs import FP8, GuardedOutput, Operand, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
@@ -51,6 +51,7 @@ def call(layout: str, x: Inputs, d: torch.Tensor, **more) -> None:
     getattr(deep_gemm, f"fp8_gemm_{layout}")(x.a, x.b, d, **more)
 
 
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_copy_is_complete_before_it_is_read(device, layout) -> None:
     """Whatever order asynchronous work takes effect in, and though lines start anywhere."""
@@ -62,7 +63,7 @@ def test_a_copy_is_complete_before_it_is_read(device, layout) -> None:
     assert_matches(out.tensor, product_nt(*x), layout)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("k", [1, 5, 77, 130])
 def test_any_k_where_both_operands_are_transposed(device, k) -> None:
     x = inputs(40, 24, k, device)
@@ -72,7 +73,7 @@ def test_any_k_where_both_operands_are_transposed(device, k) -> None:
     assert_matches(out.tensor, product_nt(*x))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("padding", [1, 8, 16, 48])
 @pytest.mark.parametrize("layout", ["nn", "tn", "tt"])
 def test_longer_lines(device, layout, padding) -> None:
@@ -84,7 +85,7 @@ def test_longer_lines(device, layout, padding) -> None:
     assert_matches(out.tensor, product_nt(*x))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_strides_decide_not_names(device) -> None:
     """Views that undo the transposition are read in place; a view that makes it is transposed."""
     x = inputs(48, 64, 256, device)
