@@ -357,6 +357,7 @@ extern "C" __global__ void visit_k_groups_kernel(const __grid_constant__ Params 
 """
 
 
+@pytest.mark.parametrize("device", FEW, indirect=True)
 # Tiles and clusters that problems of such a size do not get by themselves.
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -23,6 +23,7 @@ def operands(m: int, n: int, k: int, device: torch.device, seed: int = 0) -> tup
     return random_rows((m, k), device, seed), random_rows((n, k), device, seed + 1)
 
 
+@pytest.mark.parametrize("device", FEW, indirect=True)
 # Tiles that problems of such a size do not get by themselves: three math warpgroups, two accumulators a warpgroup.
 @pytest.mark.sampled(30)
 @pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
@@ -55,6 +56,7 @@ def test_every_tile(device, swapped, rows, cols, add) -> None:
     assert_matches(out.tensor, product_nt(a, b, None if add == "nothing" else c))
 
 
+@pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize(("swapped", "cols"), [(False, 128), (True, 128), (False, 112), (True, 80), (False, 64)])
 def test_products_of_scales(device, swapped, cols) -> None:
     """The tensor cores multiply them in two parts of 11 bits: both count, to within 2^-22 of a product, and bits below
