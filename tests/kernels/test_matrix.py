@@ -175,11 +175,7 @@ def run_batch_sum(case: Case, device: torch.device, m: int, n: int, k: int, gene
     check(case, d.tensor, sum(part[0] for part in parts), sum(part[1] for part in parts), c)
 
 
-@pytest.mark.sampled(40)
-@pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize("size", [(1, 136, 272), (7, 24, 640), (129, 280, 144)], ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_the_pair_table_has_is_multiplied(device, case, size) -> None:
+def run_case(case: Case, device: torch.device, size: tuple[int, int, int]) -> None:
     m, n, k = size
     generator = torch.Generator().manual_seed(CASES.index(case) * 10 + m)
     if case.grouping == "dense":
@@ -194,6 +190,14 @@ def test_what_the_pair_table_has_is_multiplied(device, case, size) -> None:
         run_k_grouped(case, device, m, n, generator)
     else:
         run_contiguous(case, device, n, k, generator)
+
+
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("size", [(1, 136, 272), (7, 24, 640), (129, 280, 144)], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_what_the_pair_table_has_is_multiplied(device, case, size) -> None:
+    run_case(case, device, size)
 
 
 def test_what_the_pair_table_has_not_is_refused() -> None:
