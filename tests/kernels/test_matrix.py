@@ -171,11 +171,10 @@ def parameter_sets() -> list:
     return sets
 
 
-@pytest.mark.sampled(80)
-@pytest.mark.parametrize(("case", "device", "size"), parameter_sets(), indirect=["device"])
-def test_what_the_pair_table_has_is_multiplied(device, case, size, request) -> None:
+def run_case(case: Case, device: torch.device, size: tuple[int, int, int], name: str = "") -> None:
+    """With numbers drawn by `name`."""
     m, n, k = size
-    generator = torch.Generator().manual_seed(crc32(request.node.name.encode()))
+    generator = torch.Generator().manual_seed(crc32(name.encode()))
     call: Call = drawn_call(case, generator)
     print(f"{call.layout}, {call.case}, scales {call.form_a} and {call.form_b}, {call.recipe}")
     problem = Problem(call, generator)
@@ -191,6 +190,12 @@ def test_what_the_pair_table_has_is_multiplied(device, case, size, request) -> N
         run_k_grouped(problem, device, m, n)
     else:
         run_contiguous(problem, device, n, k)
+
+
+@pytest.mark.sampled(80)
+@pytest.mark.parametrize(("case", "device", "size"), parameter_sets(), indirect=["device"])
+def test_what_the_pair_table_has_is_multiplied(device, case, size, request) -> None:
+    run_case(case, device, size, request.node.name)
 
 
 @pytest.mark.parametrize("device", [*devices_of("sm90", "any"), *on_simulator("any", arch="sm100")], indirect=True)
