@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 from candidates import forced_tile
-from devices import FEW
+from devices import EACH_ARCH, FEW
 from inputs import GuardedOutput, Operand, mn_major, random_rows, random_values
 from reference import assert_matches, product_nt
 
@@ -124,7 +124,7 @@ def test_batch_invariance(device, gradient, batch_invariant) -> None:
             added(a, b)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 16), (7, 24, 64), (1, 520, 256), (300, 8, 144)])
 def test_small_gradients_under_batch_invariance(device, m, n, k, batch_invariant) -> None:
     """A tile that may multiply scales is left, however little of it is wanted."""
@@ -172,7 +172,7 @@ def test_bf16_from_three_warpgroups(device) -> None:
     assert_matches(out.tensor, product_nt(a, b))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("layout", ["nt", "tn"])
 def test_megatron_style_accumulation(device, layout) -> None:
     """Micro-batches of different lengths are added to a slice of the buffer that holds every gradient."""
@@ -200,7 +200,7 @@ def test_megatron_style_accumulation(device, layout) -> None:
     assert (buffer[2 * n * k + 20 :] == 3).all()
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(
     ("n", "row_stride", "offset"), [(135, 135, 64), (136, 141, 64), (136, 144, 65), (136, 200, 64)]
 )
@@ -215,7 +215,7 @@ def test_accumulating_into_a_slice(device, n, row_stride, offset) -> None:
     assert_matches(out.tensor, product_nt(a, b, c))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_scales_of_one_token_block_only(device) -> None:
     a, b = operands(40, 48, 128, device)
     c = random_values((40, 48), device, 5)
@@ -224,6 +224,7 @@ def test_scales_of_one_token_block_only(device) -> None:
     assert_matches(d, product_nt(a, b, c))
 
 
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_equal_bits_from_run_to_run(device) -> None:
     a, b = operands(129, 136, 640, device)
     c = random_values((129, 136), device, 5)
@@ -235,7 +236,7 @@ def test_equal_bits_from_run_to_run(device) -> None:
     assert torch.equal(*runs)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_c_where_d_lies_but_in_other_strides(device) -> None:
     a, b = operands(32, 64, 128, device)
     out = GuardedOutput((64, 64), torch.float32, device)
