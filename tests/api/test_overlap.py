@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 from bf16_inputs import matches, operands, values
-from devices import FEW
+from devices import EACH_ARCH
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from inputs import Operand, random_blocks, random_rows
@@ -59,7 +59,7 @@ class TestDense:
         with pytest.raises(ValueError, match=shares("a")):
             deep_gemm.fp8_gemm_nt(a, b, d)
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_columns_of_one_buffer(self, device) -> None:
         """As residual streams keep them: A's and D's rows lie side by side."""
         a, b = operands(M, N, N, device)

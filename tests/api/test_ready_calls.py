@@ -11,7 +11,7 @@ import threading
 import pytest
 import torch
 from candidates import candidates, forced
-from devices import FEW
+from devices import EACH_ARCH
 from fake_driver import launches
 from grouped_inputs import alignment_of
 from inputs import Operand, mn_major, random_blocks, random_rows
@@ -50,7 +50,7 @@ def launched_blocks() -> int:
     return simulator.last_report().statistics["blocks"]
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_other_data(device) -> None:
     a, b, d = problem(device)
     check(a, b, d, times=3)
@@ -61,7 +61,7 @@ def test_other_data(device) -> None:
         check(a, b, d)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_the_same_memory_as_another_shape(device) -> None:
     """Addresses and strides stay, and in turn one extent, or D's dtype, is another one."""
     a, b = rows((64, 256), device, 0), random_blocks((128, 256), device, 1)
@@ -78,7 +78,7 @@ def test_the_same_memory_as_another_shape(device) -> None:
         check_part(64, 128, 256, times=3)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_with_and_without_c(device) -> None:
     a, b, _ = problem(device)
     d = torch.empty((70, 136), device=device)
@@ -92,7 +92,7 @@ def test_with_and_without_c(device) -> None:
         assert_matches(d, product_nt(a, b, c))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_scales_in_a_workspace_are_read_each_time(device) -> None:
     a, b, d = random_rows((70, 256), device, 0), *problem(device)[1:]
     check(a, b, d, times=3)
@@ -100,7 +100,7 @@ def test_scales_in_a_workspace_are_read_each_time(device) -> None:
     check(a, b, d, times=3)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_refused_after_it_was_right(device) -> None:
     """What lies at the address does not matter: the tensor that comes does."""
     a, b, d = problem(device)
@@ -114,7 +114,7 @@ def test_refused_after_it_was_right(device) -> None:
     check(a, b, d)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_experts_move(device) -> None:
     """grouped_layout is memory like any other: read by each launch, and another tensor is another call."""
     a, b = rows((256, 256), device, 0), random_blocks((2, 136, 256), device, 1)

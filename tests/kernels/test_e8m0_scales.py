@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import FEW
+from devices import EACH_ARCH
 from inputs import FP8, ceil_div, random_values
 
 import deep_gemm
@@ -26,7 +26,7 @@ def fp8(shape: tuple[int, ...], device: torch.device, seed: int) -> torch.Tensor
     return random_values(shape, device, seed).to(FP8)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("recipe", [(1, 128, 128), (1, 1, 128)], ids=["blocks", "rows"])
 @pytest.mark.parametrize("kind", ["packed", "mn_major", "apart"])
 def test_dense(device, recipe, kind) -> None:
@@ -52,7 +52,7 @@ def test_dense(device, recipe, kind) -> None:
     assert torch.equal(d, expected)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_every_exponent(device) -> None:
     """0 is 2^-127, which is subnormal; 255 is NaN."""
     exponent = torch.arange(256, dtype=torch.uint8, device=device)[:, None]
@@ -66,7 +66,7 @@ def test_every_exponent(device) -> None:
     assert d[255].isnan().all()
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("masked", [False, True])
 def test_experts(device, masked) -> None:
     a = fp8((2, 128, 144), device, 0)
@@ -87,7 +87,7 @@ def test_experts(device, masked) -> None:
     assert torch.equal(*results)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("rows_first", [False, True])
 def test_k_groups(device, rows_first) -> None:
     ks, m, n = [128, 48], 40, 24

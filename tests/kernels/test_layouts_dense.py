@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from devices import EACH_ARCH, FEW
+from devices import EACH_ARCH, FEW, on_simulator
 from inputs import FP8, GuardedOutput, Operand, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
@@ -69,6 +69,17 @@ def test_any_k_where_both_operands_are_transposed(device, k) -> None:
     x = inputs(40, 24, k, device)
     out = GuardedOutput((40, 24), torch.float32, device)
     call("tn", laid_out(x, "tn"), out.tensor)
+    out.check()
+    assert_matches(out.tensor, product_nt(*x))
+
+
+@pytest.mark.parametrize("device", on_simulator("any", arch="sm100"), indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("k", [1, 77, 136, 300])
+def test_any_k_where_operands_are_read_as_they_lie(device, layout, k) -> None:
+    x = inputs(40, 24, k, device)
+    out = GuardedOutput((40, 24), torch.float32, device)
+    call(layout, laid_out(x, layout), out.tensor)
     out.check()
     assert_matches(out.tensor, product_nt(*x))
 
