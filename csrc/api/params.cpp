@@ -47,7 +47,11 @@ TensorMapSpec output_map(const Matrix& d, Element output, const StoreChunk& chun
 }
 
 WholeScales whole_scales(const Scales& s) {
-    return {.data = static_cast<const float*>(s.data), .stride = static_cast<int32_t>(s.row_stride), .value = s.value};
+    if (!s.scaling.whole_k()) return {.data = nullptr, .group_stride = 0, .stride = 0, .value = 1};  // are in the sums
+    return {.data = static_cast<const float*>(s.data),
+            .group_stride = s.group_stride,
+            .stride = static_cast<int32_t>(s.row_stride),
+            .value = s.value};
 }
 
 }  // namespace
@@ -72,7 +76,21 @@ void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
     map = entry.map;
 }
 
+/// Packed weights: lines of words, four a block of 64 rows by 128 of K, all blocks along K side by side.
+TensorMapSpec packed_map(const Matrix& m, int32_t box_rows) {
+    constexpr uint32_t kWords = kPackedLineBytes / 4;
+    const uint64_t k_blocks = (m.cols + kPackedK - 1) / kPackedK,
+                   row_blocks = packed_blocks(static_cast<int32_t>(m.rows));
+    return {.address = m.data,
+            .type = TensorMapType::i32,
+            .rank = 3,
+            .sizes = {kWords, k_blocks * kPackedLines, row_blocks * m.groups},
+            .strides_bytes = {kPackedLineBytes, k_blocks * kPackedBlockBytes},
+            .box = {kWords, kPackedLines, static_cast<uint32_t>(box_rows / kPackedRows)}};
+}
+
 TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
+    if (lying.packed()) return packed_map(m, box_rows);
     const Element type = lying.element;
     const int64_t bytes = bytes_of(type, m.groups * m.rows * m.cols);
     const bool mn_major = lying.mn_major();

@@ -52,6 +52,8 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
+    if (c.rows_operand().packed() && (c.cluster.cols > 1 || warpgroup_rows(c) > kWgmmaRows))
+        return "packed weights are converted for 64 rows at a time, by one CTA";
     if (const std::string_view reason = group_refusal(p, c); !reason.empty()) return reason;
     if (spills(c)) return "it would spill registers";
     const int32_t rows = c.swap_ab ? p.n : p.m, cols = c.swap_ab ? p.m : p.n;

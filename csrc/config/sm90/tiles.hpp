@@ -69,13 +69,15 @@ inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.
 /// What to consider for a problem.
 inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;
-    for (const bool swap_ab : {false, true})
+    for (const bool swap_ab : {false, true}) {
+        if (!swap_ab && p.b.packed()) continue;  // weights are converted on the rows' side
         for (const TileShape& tile :
              is_m_grouped(p.grouping) ? grouped_tile_shapes(p.a.element, swap_ab) : tile_shapes(p.a.element, swap_ab))
             for (const ClusterShape& cluster : cluster_shapes())
                 for (const int32_t turns : {1, 2})
                     if (turns == 1 || (has_fixed_extents(p.grouping) && takes_turns(tile, cluster)))
                         found.push_back({swap_ab, tile.rows, tile.cols, cluster, turns});
+    }
     return found;
 }
 

@@ -5,8 +5,9 @@
 
 namespace deep_gemm {
 
-enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32 };
-inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::s32) + 1;
+/// s4m: four bits as sign and magnitude, -7 to 7.
+enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m };
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::s4m) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -34,11 +35,23 @@ constexpr ElementFacts facts(Element element) {
         {Element::ue8m0, "ue8m0", 8, NumberKind::exponent, TensorMapType::u8},
         {Element::s8, "s8", 8, NumberKind::integer, TensorMapType::u8},
         {Element::s32, "s32", 32, NumberKind::integer, TensorMapType::i32},
+        {Element::s4, "s4", 4, NumberKind::integer, TensorMapType::i32},
+        {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32},
     };
     return kElements[static_cast<int32_t>(element)];
 }
 
 constexpr int32_t bits(Element element) { return facts(element).bits; }
+
+/// Weights of four bits come packed: 64 rows by 128 of K are a block of 4096 bytes, in the order in which threads of a
+/// warpgroup convert them in registers (convert/weights.cuh). A tensor map sees lines of 1024 bytes, four a block.
+inline constexpr int32_t kPackedRows = 64, kPackedK = 128, kPackedBlockBytes = 4096, kPackedLineBytes = 1024,
+                         kPackedLines = kPackedBlockBytes / kPackedLineBytes;
+/// Their rows are padded to multiples of this, so that every tile has whole blocks.
+inline constexpr int32_t kPackedRowsPadded = 128;
+constexpr bool is_packed(Element element) { return bits(element) == 4; }
+/// Blocks along the rows of one matrix.
+constexpr int32_t packed_blocks(int32_t rows) { return align_up(rows, kPackedRowsPadded) / kPackedRows; }
 
 /// Bytes of so many elements that follow each other, which are a whole number of them.
 template <typename Count>
@@ -98,6 +111,7 @@ struct Operand {
 
     constexpr bool operator==(const Operand&) const = default;
     constexpr bool mn_major() const { return major == Major::mn; }
+    constexpr bool packed() const { return is_packed(element); }
 };
 
 }  // namespace deep_gemm

@@ -23,6 +23,7 @@ using Totals = Accumulators<c>[kSubtiles<c>];
 template <GemmConfig c>
 struct Block {
     Accumulators<c> partial;
+    Fragments<c> rows;
     typename SelectScales<c>::Type scales;
     int32_t stage;
 };
@@ -86,7 +87,12 @@ public:
     /// Issue the wgmma of 64 rows, into sums of this block alone, and let others issue theirs.
     DG_DEVICE void multiply(Block<c>& block, int32_t subtile) const {
         block.stage = ring_.stage;
-        multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
+        if constexpr (c.rows_operand().packed()) {
+            block.rows.load(rows(subtile));
+            multiply_block<c>(block.partial, block.rows, smem_.cols(ring_.stage), false);
+        } else {
+            multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
+        }
         order_.pass();
         if constexpr (c.sm90.wgmma_products) block.scales.multiply(smem_, ring_.stage);
     }
@@ -94,6 +100,10 @@ public:
     /// The same, into sums over all blocks.
     DG_DEVICE void multiply_into(Accumulators<c>& total, int32_t subtile) const {
         multiply_block<c>(total, rows(subtile), smem_.cols(ring_.stage), true);
+    }
+    DG_DEVICE void multiply_into(Accumulators<c>& total, Fragments<c>& fragments) const {
+        fragments.load(rows(0));
+        multiply_block<c>(total, fragments, smem_.cols(ring_.stage), true);
     }
 
     DG_DEVICE void start(Block<c>& block) const {
@@ -118,6 +128,7 @@ private:
 template <int32_t kPending, GemmConfig c>
 DG_DEVICE void finish(const Stages<c>& stages, Block<c>& block, Accumulators<c>& total) {
     finish_block<kPending>(block.partial);
+    block.rows.pin();
     stages.release(block.stage);
     block.scales.promote(total, block.partial);
 }
