@@ -84,6 +84,7 @@ from .utils import (
     cast_back_from_fp4,
     ceil_div,
     ceil_to_ue8m0,
+    pack_int4,
     pack_ue8m0_to_int,
     per_block_cast_to_fp8,
     per_channel_cast_to_fp8,
@@ -93,10 +94,13 @@ from .utils import (
     per_token_cast_to_fp8,
     per_token_cast_to_int8,
     transpose_packed_fp4,
+    unpack_int4,
     unpack_ue8m0_from_int,
 )
+from .weights import PackedWeights, pack_weights
 
 __all__ = [
+    "PackedWeights",
     "SymmBuffer",
     "__version__",
     "align",
@@ -162,7 +166,9 @@ __all__ = [
     "m_grouped_fp8_gemm_nn_contiguous",
     "m_grouped_fp8_gemm_nt_contiguous",
     "m_grouped_fp8_gemm_nt_masked",
+    "pack_int4",
     "pack_ue8m0_to_int",
+    "pack_weights",
     "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8",
     "per_channel_cast_to_int8",
@@ -183,6 +189,7 @@ __all__ = [
     "transform_sf_into_required_layout",
     "transform_weights_for_mega_moe",
     "transpose_packed_fp4",
+    "unpack_int4",
     "unpack_ue8m0_from_int",
     "use_deterministic_algorithms",
     "utils",

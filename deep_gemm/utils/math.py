@@ -267,6 +267,6 @@ def _pack_codes(codes: torch.Tensor) -> torch.Tensor:
 
 
 def _unpack_codes(packed: torch.Tensor) -> torch.Tensor:
-    """Packed FP4 `[m, n / 2]` -> codes, uint8 `[m, n]`."""
+    """Packed codes `[..., n / 2]` -> uint8 `[..., n]`, the one in the low nibble first."""
     pairs = packed.contiguous().view(torch.uint8)
-    return torch.stack((pairs & 15, pairs >> 4), dim=2).flatten(1)
+    return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(-2)

@@ -1,0 +1,6 @@
+"""Weights of few bits, packed once in the order in which kernels convert them."""
+
+from .pack import pack_weights
+from .packed import PackedWeights
+
+__all__ = ["PackedWeights", "pack_weights"]
