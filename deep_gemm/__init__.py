@@ -44,6 +44,14 @@ from .layout import (
     get_tma_aligned_size,
     transform_sf_into_required_layout,
 )
+from .low_precision import (
+    fp8_int4_gemm_nt,
+    int8_int4_gemm_nt,
+    m_grouped_fp8_int4_gemm_nt_contiguous,
+    m_grouped_fp8_int4_gemm_nt_masked,
+    m_grouped_int8_int4_gemm_nt_contiguous,
+    m_grouped_int8_int4_gemm_nt_masked,
+)
 from .planned import (
     SymmBuffer,
     bf16_mega_moe,
@@ -132,6 +140,7 @@ __all__ = [
     "fp8_gemm_nt_skip_head_mid",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
+    "fp8_int4_gemm_nt",
     "fp8_m_grouped_gemm_nt_masked",
     "fp8_mqa_logits",
     "fp8_paged_mqa_logits",
@@ -150,6 +159,7 @@ __all__ = [
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "get_tma_aligned_size",
     "int8_gemm_nt",
+    "int8_int4_gemm_nt",
     "jit",
     "k_grouped_bf16_gemm_tn_contiguous",
     "k_grouped_fp4_gemm_nt_contiguous",
@@ -166,6 +176,10 @@ __all__ = [
     "m_grouped_fp8_gemm_nn_contiguous",
     "m_grouped_fp8_gemm_nt_contiguous",
     "m_grouped_fp8_gemm_nt_masked",
+    "m_grouped_fp8_int4_gemm_nt_contiguous",
+    "m_grouped_fp8_int4_gemm_nt_masked",
+    "m_grouped_int8_int4_gemm_nt_contiguous",
+    "m_grouped_int8_int4_gemm_nt_masked",
     "pack_int4",
     "pack_ue8m0_to_int",
     "pack_weights",

@@ -35,8 +35,8 @@ class Packing:
 _PACKINGS = {
     ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, None, None),
     ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, None, None),
-    ("int4", "fp8"): Packing(-8, 7, 0, 1.0, 512.0, K_BLOCK),
-    ("uint4", "fp8"): Packing(0, 15, 8, 1.0, 512.0, K_BLOCK),
+    ("int4", "fp8"): Packing(-8, 7, 0, 512.0, 512.0, K_BLOCK),
+    ("uint4", "fp8"): Packing(0, 15, 8, 512.0, 512.0, K_BLOCK),
 }
 
 
