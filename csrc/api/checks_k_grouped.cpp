@@ -90,7 +90,7 @@ void check_device_counts(const KGroupedCall& k) {
     const KGroupLayout& groups = k.call.k_groups;
     const int64_t alignment = groups.psum_alignment;
     if (!k.call.device.simulated) return;
-    const auto entries_used = [&](const Scales& s, int64_t count) {
+    const auto entries_used = [](const Scales& s, int64_t count) {
         const int64_t each = entry_k(s.element, s.scaling);
         return (count + each - 1) / each;
     };

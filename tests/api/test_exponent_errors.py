@@ -11,8 +11,8 @@ from scale_forms import words
 import deep_gemm
 
 M, N, K = 40, 136, 640
-SM100 = pytest.mark.parametrize("device", devices_of("sm100", "eager"), indirect=True)
-SM100_ON_THE_CPU = pytest.mark.parametrize("device", on_simulator("eager", kind="sm100"), indirect=True)
+SM100 = pytest.mark.parametrize("device", devices_of("sm100", "any"), indirect=True)
+SM100_ON_THE_CPU = pytest.mark.parametrize("device", on_simulator("any", arch="sm100"), indirect=True)
 E8M0 = torch.float8_e8m0fnu
 
 
@@ -178,13 +178,13 @@ def test_operators_hand_disable_ue8m0_cast_on(device) -> None:
         torch.ops.deep_gemm.fp8_gemm_nt(*tensors, *of_b, d, disable_ue8m0_cast=True)
 
 
-@pytest.mark.parametrize("device", devices_of("sm90", "eager"), indirect=True)
+@pytest.mark.parametrize("device", devices_of("sm90", "any"), indirect=True)
 def test_hopper_multiplies_fp32_scales_as_they_are_always(device) -> None:
     for call in CALLS.values():
         call(device, disable_ue8m0_cast=True)
 
 
-@pytest.mark.parametrize("device", devices_of("sm90", "eager"), indirect=True)
+@pytest.mark.parametrize("device", devices_of("sm90", "any"), indirect=True)
 def test_hopper_takes_128_of_k(device) -> None:
     a, b, d = operand(M, ones(M, 20, device=device)), operand(N, ones(2, 20, device=device)), ones(M, N, device=device)
     with pytest.raises(ValueError, match=r"a's scales must be one float32 per row and 128 of K, not one.* 32 of K"):

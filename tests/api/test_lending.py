@@ -196,9 +196,9 @@ environment = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
 environment.TVMFFIEnvGetStream.restype = ctypes.c_void_p
 environment.TVMFFIEnvGetDLPackManagedTensorAllocator.restype = ctypes.c_void_p
 def state():
-    streams = [environment.TVMFFIEnvGetStream(CUDA, index) for index in (0, 2)]
+    streams = [environment.TVMFFIEnvGetStream(CUDA, index) for index in (0, 3)]
     return streams, environment.TVMFFIEnvGetDLPackManagedTensorAllocator()
-environment.TVMFFIEnvSetStream(CUDA, 2, ctypes.c_void_p(0x77), None)
+environment.TVMFFIEnvSetStream(CUDA, 3, ctypes.c_void_p(0x77), None)
 before = state()
 
 def fp8(*shape): return torch.zeros(*shape).to(torch.float8_e4m3fn)
@@ -207,11 +207,11 @@ def call(index, scales):
     lent = [Lent(tensor, index) for tensor in tensors]
     for _ in range(3):
         assert gemm(*lent, None, 0) is True
-for index in (0, 2):
+for index in (0, 3):
     call(index, torch.ones(2, 64).T)
     assert state() == before, (state(), before)
 try:
-    call(2, torch.ones(64, 2))
+    call(3, torch.ones(64, 2))
 except MemoryError as error:
     assert "the other library has none" in str(error), error
 else:
@@ -223,7 +223,7 @@ assert state() == before, (state(), before)
 @needs_compiler
 def test_stream_and_allocator_of_who_lends() -> None:
     streams = [line.split("stream ")[1].split()[0] for line in launches(OTHER_LIBRARY)]
-    assert streams == ["abc0"] * 3 + ["abc2"] * 3
+    assert streams == ["abc0"] * 3 + ["abc3"] * 3
 
 
 @needs_compiler

@@ -97,7 +97,7 @@ def test_old_drivers_start_nothing_early(program, lines):
         "a kernel loaded on another device was launched on Fake 1 1",
         "cuLibraryGetKernel failed: CUDA_ERROR_X (500, what the driver says). The kernel's entry is not in the image",
         "kernel some_kernel needs 1048576 bytes of shared memory, but Fake 0 offers 232448 to a block",
-        "CUDA device 3 does not exist: the driver shows 3",
+        "CUDA device 4 does not exist: the driver shows 4",
         "cuLaunchKernelEx failed: CUDA_ERROR_ILLEGAL_ADDRESS (700, what the driver says). A kernel launched earlier",
         "current 0, capture mode 0",
         "encode type 9 rank 2 sizes 100 50 stride 208 box 64 128 steps 1 1 interleave 0 swizzle 3 promotion 3 fill 0",

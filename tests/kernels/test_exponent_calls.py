@@ -16,7 +16,7 @@ import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
 
-SM100 = pytest.mark.parametrize("device", devices_of("sm100", "eager"), indirect=True)
+SM100 = pytest.mark.parametrize("device", devices_of("sm100", "any"), indirect=True)
 FORMS = ("words", "fp32", "e8m0")
 M, N = 40, 136
 
@@ -134,7 +134,7 @@ class TestKGroups:
                 (data[0], scales[0][:-1]), (data[1], scales[1]), d, self.KS, groups
             )
 
-    @pytest.mark.parametrize("device", on_simulator("eager", kind="sm100"), indirect=True)
+    @pytest.mark.parametrize("device", on_simulator("any", arch="sm100"), indirect=True)
     def test_no_powers_of_two_are_refused(self, device) -> None:
         a, b = self.operands(M, 128, device, 0), self.operands(N, 128, device, 100)
         of_a, of_b = (self.scales_of(x, "fp32", False) for x in (a, b))
@@ -147,7 +147,7 @@ class TestKGroups:
         with pytest.raises(ValueError, match=message):
             deep_gemm.k_grouped_fp8_gemm_tn_contiguous((data[0], of_a), (data[1], of_b), d, self.KS, groups)
 
-    @pytest.mark.parametrize("device", devices_of("sm90", "eager"), indirect=True)
+    @pytest.mark.parametrize("device", devices_of("sm90", "any"), indirect=True)
     def test_hopper_takes_128_of_k(self, device) -> None:
         with pytest.raises(ValueError, match=r"a's scales must be one float32 per row and 128 of K, not .* 32 of K"):
             self.run(device, "tn", "fp32", 32)

@@ -1,4 +1,4 @@
-// Stands for libcuda.so.1 on a machine without one: three devices of DEVICE_SMS SMs (a macro) that do nothing, and
+// Stands for libcuda.so.1 on a machine without one: four devices of DEVICE_SMS SMs (a macro) that do nothing, and
 // a line on stdout for each call.
 //
 // Told to be silent it prints nothing: benchmarks/bench_host.py then times our own part of a call.
@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "device/driver_api.hpp"
 
@@ -23,7 +24,7 @@ uintptr_t g_events = 0;
 float g_milliseconds[1000];  // when each event was recorded
 float g_now = 0;
 
-constexpr int kCapabilities[][2] = {{9, 0}, {10, 3}, {12, 0}};
+constexpr int kCapabilities[][2] = {{9, 0}, {10, 3}, {12, 0}, {9, 0}};
 bool g_silent = false;
 size_t g_params_bytes = 16;
 
@@ -57,7 +58,7 @@ Status cuGetErrorName(Status status, const char** text) {
     return *text = status == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_X", 0;
 }
 Status cuGetErrorString(Status, const char** text) { return *text = "what the driver says", 0; }
-Status cuDeviceGetCount(int* count) { return *count = 3, 0; }
+Status cuDeviceGetCount(int* count) { return *count = std::size(kCapabilities), 0; }
 Status cuDeviceGet(DeviceHandle* device, int ordinal) { return *device = ordinal, 0; }
 Status cuDeviceGetName(char* name, int length, DeviceHandle device) {
     return std::snprintf(name, length, "Fake %d", device), 0;

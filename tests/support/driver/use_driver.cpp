@@ -65,7 +65,7 @@ int main() {
     expect_error([&] { second.launch(*kernel, {.grid = 1, .block = 128}, params, 16, stream, {}); });
     expect_error([&] { first.load("image", "another_entry", 0); });
     expect_error([&] { first.load("image", "some_kernel", 1 << 20); });
-    expect_error([&] { open_cuda_device(3); });
+    expect_error([&] { open_cuda_device(4); });
     fail_launches(700);
     expect_error([&] { launch({.grid = 1, .block = 128}); });
     std::printf("current %d, capture mode %d\n", current(), capture_mode());
