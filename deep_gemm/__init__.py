@@ -99,7 +99,7 @@ from .utils import (
     unpack_int4,
     unpack_ue8m0_from_int,
 )
-from .weights import PackedWeights, pack_weights
+from .weights import PackedWeights, pack_weights, weights_from_checkpoint
 
 __all__ = [
     "PackedWeights",
@@ -197,4 +197,5 @@ __all__ = [
     "unpack_ue8m0_from_int",
     "use_deterministic_algorithms",
     "utils",
+    "weights_from_checkpoint",
 ]

@@ -205,6 +205,12 @@ def test_packed_values_give_the_same_weights(element) -> None:
     assert torch.equal(packed.codes, pack_weights(**arguments).codes)
 
 
+def test_values_may_have_any_strides() -> None:
+    arguments = weights("int4", "int8", (128, 256), 64)
+    strided = {"values": arguments["values"].T.contiguous().T, "scales": arguments["scales"].T.contiguous().T}
+    assert same(pack_weights(**{**arguments, **strided}), pack_weights(**arguments))
+
+
 def test_a_sequence_of_experts_is_a_stack() -> None:
     arguments = weights("uint4", "int8", (3, 64, 128), 32)
     lists = {name: arguments[name].unbind(0) for name in ("values", "scales", "zeros")}
