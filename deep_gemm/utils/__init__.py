@@ -1,4 +1,4 @@
-"""Helpers of the public API: casts to scaled FP8, FP4 and INT8, integer helpers, and the scale layouts."""
+"""Helpers of the public API: casts to scaled FP8, FP4, INT8 and INT4, integer helpers, and the scale layouts."""
 
 from . import layout
 from .layout import *  # noqa: F403

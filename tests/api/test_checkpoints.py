@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from deep_gemm import weights_from_checkpoint
+from deep_gemm import PackedWeights, weights_from_checkpoint
 from deep_gemm.utils import cast_back_from_fp4, per_token_cast_to_fp4
 from deep_gemm.weights.checkpoint import read_checkpoint
 
@@ -299,3 +299,18 @@ TWO_GROUPS = {"config_groups": {"a": {"weights": {"num_bits": 4}}, "b": {"weight
 def test_checkpoints_that_are_not_what_they_are_called_are_refused(form, tensors, config, error, message) -> None:
     with pytest.raises(error, match=message):
         weights_from_checkpoint(form, tensors, activations="int8", config=config)
+
+
+def test_packed_weights_are_stored_in_safetensors(tmp_path) -> None:
+    scales, zeros = scales_of((2, 40, 4), torch.float16), random((2, 40, 4), 0, 15, 2)
+    stack = [
+        checkpoints.gptq(random((40, 128), 0, 15, i), scales[i], zeros[i], g_idx=shuffled_groups(128, 32))
+        for i in (0, 1)
+    ]
+    packed = weights_from_checkpoint(
+        "gptq", {name: [one[name] for one in stack] for name in stack[0]}, activations="fp8"
+    )
+    save_file(packed.state_dict("layer."), tmp_path / "packed.safetensors")
+    again = PackedWeights.from_state_dict(load_file(tmp_path / "packed.safetensors"), "layer.")
+    assert repr(again) == repr(packed)
+    assert all(map(torch.equal, again.tensors()[0], packed.tensors()[0]))
