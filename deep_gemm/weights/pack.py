@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .._numbers import integer
-from ..utils.math import _unpack_codes, align
+from ..utils.math import _FP32_MANTISSA_BITS, _unpack_codes, align
 from ..utils.quantize import unpack_int4
 from . import codes as code
 from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
@@ -19,7 +19,6 @@ Tensors = torch.Tensor | Sequence[torch.Tensor]
 _MINUS_EIGHT = -8
 _SMALLEST_ZERO, _LARGEST_ZERO = -128, 255
 _SMALLEST_EXPONENT_BITS = 0x00400000  # 2^-127, a subnormal number
-_FP32_MANTISSA_BITS = 23
 _FLOAT_SCALES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
 
 
