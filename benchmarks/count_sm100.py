@@ -13,7 +13,7 @@ from deep_gemm._extension import C
 from deep_gemm._targets import GPUS
 
 LARGE, SMALL = {"m": 4096, "n": 7168, "k": 2048}, {"m": 64, "n": 7168, "k": 2048}
-IN_BLOCKS = {"packs_scales_a": 1, "packs_scales_b": 1}
+PACKED_BY_US = {"packs_scales_a": 1, "packs_scales_b": 1}
 PER_32 = {"gran_k_a": 32, "gran_k_b": 32}
 MN_MAJOR = {"mn_major_a": 1, "mn_major_b": 1}
 CASES = {
@@ -21,8 +21,9 @@ CASES = {
     "BF16, MN-major": {**LARGE, "bf16": 1, **MN_MAJOR},
     "BF16, D in FP32": {**LARGE, "bf16": 1, "fp32_output": 1},
     "BF16, 64 tokens": {**SMALL, "bf16": 1},
-    "FP8, scales packed by us": {**LARGE, **IN_BLOCKS},
-    "the same, per 32 of K": {**LARGE, **IN_BLOCKS, **PER_32},
+    "FP8, scales packed by us": {**LARGE, **PACKED_BY_US},
+    "the same, per 32 of K": {**LARGE, **PACKED_BY_US, **PER_32},
+    "the same, tiles of 128 columns": {**LARGE, **PACKED_BY_US, "tile_rows": 128, "tile_cols": 128, "cluster_rows": 2},
     "FP8, scales packed by the caller": LARGE,
     "the same, 64 tokens": SMALL,
 }
@@ -47,7 +48,7 @@ def row(name: str, fields: dict[str, int]) -> list[object]:
     kernel = C.problem_kernel("dense", {"num_sms": GPUS[sass.TARGET].sms, **fields}, sass.TARGET)
     tile = str(kernel["name"]).split("_dense_")[1].replace("_", " ")
     block, copies = sass.multiplying(code), sass.copying(code)
-    transposes = block.scale_copies > 0 and "packs_scales_a" not in fields
+    transposes = block.scale_copies > 0 and ".row_blocks = true, .col_blocks = true" not in str(kernel["text"])
     words = sass.transposing(code) if transposes else None
     numbers = [block.multiplies, block.scale_copies, block.commits, block.waits, block.instructions]
     numbers += [copies.boxes, copies.instructions, words.instructions if words else 0]

@@ -73,8 +73,9 @@ void transform_k_grouped(const TensorView& sf, const TensorView& layout, const T
                                   current_stream(device_of(sf).id()));
 }
 
-/// sf [groups, source rows, k], FP32, E8M0 or packed words -> `out`, words of `rows` rows as kernels of SM100 read them:
-/// [groups, words, rows and padding], or in blocks of rows [groups, blocks, words, 128]. For tests and benchmarks.
+/// sf [groups, source rows, k], FP32, E8M0 or packed words -> `out`, words of `rows` rows as kernels of SM100 read
+/// them: [groups, words, rows and padding], or in blocks of rows [groups, blocks, words, 128]. For tests and
+/// benchmarks.
 void pack(const TensorView& sf, const TensorView& out, int64_t rows, int64_t row_granularity) {
     const Element element = element_of(sf.dtype());
     const bool in_blocks = out.ndim() == 4, words = element == Element::s32;

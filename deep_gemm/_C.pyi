@@ -236,8 +236,10 @@ def scale_layout_transform_k_grouped(
     """Scales [sum of K blocks, rows] of K-grouped operands into packed words, group by group."""
 
 def scale_layout_pack(sf: Tensor, out: Tensor, rows: int, row_granularity: int, /) -> None:
-    """Scales [groups, rows / row_granularity, k] into words as SM100 reads them: `out` [groups, words, rows and padding],
-    or in blocks of rows [groups, blocks, words, 128]. The kernel by itself, for tests and benchmarks."""
+    """Scales [groups, rows / row_granularity, k] into words as SM100 reads them, by the kernel alone.
+
+    `out` is [groups, words, rows and padding], or in blocks of rows [groups, blocks, words, 128].
+    """
 
 def scale_layout_arch_major(tensor: Tensor, /) -> int:
     """Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell."""

@@ -4,18 +4,18 @@
 function writes into `d` and returns None. CUDA tensors run on their GPU, on torch's current stream; CPU tensors run on
 the PTX simulator.
 
-Scales. On SM90 they are float32, one for each row (or 128 x 128 block) and 128 of K; float8_e8m0fnu becomes that on the
-way. SM100 multiplies exponents, of powers of two, one for each row and 128 or 32 of K, as the recipe says of each operand.
-They may come as
+Scales. On SM90 they are float32, one for each row (or 128 x 128 block) and 128 of K; float8_e8m0fnu becomes that on
+the way. SM100 multiplies exponents, of powers of two, one for each row and 128 or 32 of K, as the recipe says of each
+operand. They may come as
 
 - int32 `[rows, ceil(K / 512)]` (of 32 of K a scale: `ceil(K / 128)`), four exponents each, as
-  `get_mn_major_tma_aligned_packed_ue8m0_tensor` packs them: used as they are where rows are contiguous and columns 16-byte
-  aligned, else brought into that layout first;
+  `get_mn_major_tma_aligned_packed_ue8m0_tensor` packs them: used as they are where rows are contiguous and columns
+  16-byte aligned, else brought into that layout first;
 - float8_e8m0fnu or float32, one for each row or for each 128 rows: packed on the way.
 
 Float32 scales that are no powers of two are never rounded there, since that would change what the data mean: on CPU
-tensors they are refused, on a GPU, where nobody waits to look at them, they make NaN. Shapes of scales below are those of
-one for each 128 of K that is not packed.
+tensors they are refused, on a GPU, where nobody waits to look at them, they make NaN. Shapes of scales below are those
+of one for each 128 of K that is not packed.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def fp8_gemm_nt(
 
     Args:
         a: float8_e4m3fn `[M, K]`. K contiguous, rows at multiples of 16 bytes (fastest: of 128): read in place; other
-            rows, of which K must be a multiple of 16, are copied into a workspace first. M contiguous: read in place on
-            SM100, transposed into a workspace on SM90, whose tensor cores read FP8 along K only. With scales
-            `[M, ceil(K / 128)]` in any strides, see above: MN-major ones with columns 16-byte aligned are used as they
-            are, others are brought into that layout first.
+            rows, of which K must be a multiple of 16 on SM90, are copied into a workspace first. M contiguous: read in
+            place on SM100 where lines start at multiples of 16 bytes; transposed into a workspace on SM90, whose tensor
+            cores read FP8 along K only. With scales `[M, ceil(K / 128)]` in any strides, see above: MN-major ones with
+            columns 16-byte aligned are used as they are, others are brought into that layout first.
         b: float8_e4m3fn `[N, K]`, likewise; with scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N,
             ceil(K / 128)]` with recipe (1, 1, 128). Packed ones are per row always.
         d: bfloat16, float32 or float16 `[M, N]`, N contiguous, any row stride. Written. In float16 what would round to

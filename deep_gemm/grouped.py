@@ -227,10 +227,10 @@ def m_grouped_fp8_gemm_nt_masked(
     """The first rows of each expert's matrix: `d[g, m] = a[g, m] @ b[g].T` for `m < masked_m[g]`.
 
     Args:
-        a: float8_e4m3fn `[G, max_m, K]`, K contiguous; with scales `[G, max_m, ceil(K / 128)]`, of any of the kinds that
-            `deep_gemm.gemm` names, in any strides (those whose last two dimensions are MN-major and 16-byte aligned
-            are used as they are). Rows from `masked_m[g]` on may hold anything, NaN included, in `a` and in its scales;
-            no other row sees them.
+        a: float8_e4m3fn `[G, max_m, K]`, K contiguous; with scales `[G, max_m, ceil(K / 128)]`, of any of the kinds
+            that `deep_gemm.gemm` names, in any strides (those whose last two dimensions are MN-major and 16-byte
+            aligned are used as they are). Rows from `masked_m[g]` on may hold anything, NaN included, in `a` and in its
+            scales; no other row sees them.
         b: float8_e4m3fn `[G, N, K]`; with scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
             ceil(K / 128)]` with recipe (1, 1, 128).
         d: bfloat16, float32 or float16 `[G, max_m, N]`, N contiguous. Rows from `masked_m[g]` on are garbage as

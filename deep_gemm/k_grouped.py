@@ -106,15 +106,15 @@ def k_grouped_fp8_gemm_tn_contiguous(
         a: float8_e4m3fn `[sum_k, M]`, M contiguous; with scales `[blocks, M]`, one row for each 128 of a group's K (the
             last one of a group may stand for fewer): `blocks` is the sum of `ceil(k_g / 128)`. Of packed ones, which
             SM100 takes, it is the sum of `ceil(k_g / 512)`: no word is of two groups
-            (`get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor`). M contiguous and padded to 16 bytes: used as they
-            are. `[M, blocks]` is taken as well; where both are equal, M is the dimension whose stride is 1, and the
-            second one if none or both are.
+            (`get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor`). M contiguous and padded to 16 bytes: used as
+            they are. `[M, blocks]` is taken as well; where both are equal, M is the dimension whose stride is 1, and
+            the second one if none or both are.
         b: float8_e4m3fn `[sum_k, N]`, N contiguous; with scales `[blocks, N]` or `[N, blocks]`.
         d: bfloat16, float32 or float16 `[G, M, N]`, N contiguous. Written.
         ks_cpu: each group's K, on the host: multiples of 16, or 0. Such a group gets c, or zero.
         grouped_layout: the same as int32 `[G]` on the device. This is what the kernels read, so that a captured graph
-            may be replayed with other sizes that take as many rows and scales in all. Refused where it contradicts
-            ks_cpu, if it is on the CPU.
+            may be replayed with other sizes that take as many rows and scales in all (on SM100 in the psum layout only:
+            elsewhere ks_cpu says where each group lies). Refused where it contradicts ks_cpu, if it is on the CPU.
         c: added in FP32; `d`'s shape and dtype, and may be `d` itself.
         recipe: (1, 1, 128), or (1, 1, 32) on SM100.
         compiled_dims: which of M and N are constants of the compiled kernel.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from cached import compile_once
-from devices import EVERY_DEVICE, SCHEDULES, TARGETS, why_no_gpu
+from devices import EVERY_DEVICE, simulator_options, why_no_gpu
 
 pytest_plugins = ["sampling"]
 
@@ -25,15 +25,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(params=EVERY_DEVICE)
 def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """Each device in turn. A test that needs fewer says `@pytest.mark.parametrize("device", FEW, indirect=True)`."""
-    name, _, schedule = request.param.partition("-")
-    if name == "cuda":
+    if request.param == "cuda":
         yield torch.device("cuda", torch.cuda.current_device())
         torch.cuda.synchronize()
         return
     from deep_gemm import simulator
 
-    kind, seed = SCHEDULES[schedule]
-    with simulator.options(target=TARGETS[name], schedule=kind, seed=seed, hazards="error"):
+    with simulator.options(**simulator_options(request.param, request.node.name)):
         yield torch.device("cpu")
 
 

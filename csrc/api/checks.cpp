@@ -175,7 +175,7 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     const auto fits = [&](const Pair& pair) {
         return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping);
     };
-    require_type(std::ranges::any_of(kPairs, fits), facts.name, " (", facts.target, ") has no kernels that add up in ",
+    require_type(std::ranges::any_of(kPairs, fits), "there are no kernels for ", facts.target, " that add up in ",
                  dtype_name(sum), ", as this product of ", describe(type_a), " does");
     const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
     require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",

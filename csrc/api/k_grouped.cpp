@@ -79,7 +79,7 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
 
 void copy_scales(Device& device, KGroupedCall& k, void* stream, Workspace& copy_of_a, Workspace& copy_of_b) {
     const auto copy_one = [&](Scales& s, Workspace& copy) {
-        require_k_grouped_layout(device, s, k.call.k_groups, most_words(k, s), stream, copy);
+        if (s.scaling.any()) require_k_grouped_layout(device, s, k.call.k_groups, most_words(k, s), stream, copy);
     };
     copy_one(k.call.scales_a, copy_of_a), copy_one(k.call.scales_b, copy_of_b);
 }

@@ -269,14 +269,28 @@ def test_alignment() -> None:
     assert deep_gemm.get_mk_alignment_for_contiguous_layout() == 128
 
 
-@pytest.mark.parametrize(("expected_m", "alignment"), [(None, 128), (1, 64), (64, 64), (65, 128), (4096, 128)])
-def test_theoretical_alignment(expected_m, alignment) -> None:
-    assert deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m) == alignment
-    assert (
-        deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m=expected_m, num_groups=8) == alignment
-    )
-    with pytest.raises(ValueError, match="num_groups must be at least 0, but is -1"):
-        deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m, -1)
+THEORETICAL = {
+    "sm_90a": [(None, 128), (0, 64), (1, 64), (64, 64), (65, 128), (4096, 128)],
+    "sm_100a": [(None, 128), (0, 32), (1, 32), (33, 64), (200, 224), (224, 224), (225, 128), (300, 160), (4096, 224)],
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "expected_m", "alignment"), [(target, *each) for target, rows in THEORETICAL.items() for each in rows]
+)
+def test_theoretical_alignment(monkeypatch, target, expected_m, alignment) -> None:
+    """With `num_groups`, the rows are those of all of them. What comes back can be set."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)  # the simulator is the device
+    theoretical = deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout
+    with simulator.options(target=target):
+        assert theoretical(expected_m) == alignment
+        of_all = None if expected_m is None else max(8 * expected_m - 7, 0)
+        assert theoretical(expected_m=of_all, num_groups=8) == alignment
+        assert theoretical(expected_m, 0) == alignment
+        with pytest.raises(ValueError, match="num_groups must be at least 0, but is -1"):
+            theoretical(expected_m, -1)
+    with alignment_of(alignment):
+        assert deep_gemm.get_mk_alignment_for_contiguous_layout() == alignment
 
 
 @pytest.mark.gpu

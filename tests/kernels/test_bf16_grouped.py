@@ -1,4 +1,4 @@
-"""Products of BF16 and of FP16 operands, of experts and of K groups, against FP64 products of them."""
+"""Products of BF16 operands of experts and of K groups: counts, hints, sizes and tiles beside those of the matrix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from bf16_grouped_inputs import Experts, run_contiguous, run_masked
-from bf16_inputs import KINDS, lying, matches, values
+from bf16_inputs import lying, matches, values
 from candidates import forced_tile
 from devices import FEW
 from grouped_inputs import alignment_of
@@ -16,20 +16,17 @@ from inputs import GuardedOutput, ceil_div, random_values
 import deep_gemm
 
 
-@pytest.mark.sampled(40)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("nn", [False, True], ids=["nt", "nn"])
 @pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
-@pytest.mark.parametrize("counts", [[5, 0, 130, 1], [200], [0, 0, 33, 0], [128, 256]], ids=str)
-def test_contiguous(device, counts, psum, nn, kind) -> None:
-    of_operands, dtype = kind
-    run_contiguous(Experts(counts, 136, 200, device, dtype=of_operands), psum, nn, dtype)
+@pytest.mark.parametrize("counts", [[200], [0, 0, 33, 0], [128, 256]], ids=str)
+def test_any_number_of_rows(device, counts, psum, nn) -> None:
+    run_contiguous(Experts(counts, 136, 200, device), psum, nn)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
-@pytest.mark.parametrize(("n", "k"), [(1, 8), (24, 72), (100, 64), (264, 512)])
-@pytest.mark.parametrize("alignment", [8, 64, 128])
+@pytest.mark.parametrize(("alignment", "n", "k"), [(8, 1, 8), (8, 264, 512), (64, 24, 72), (128, 100, 64)])
 def test_contiguous_of_odd_sizes(device, alignment, n, k, psum) -> None:
     with alignment_of(alignment):
         for nn in (False, True):
@@ -51,13 +48,11 @@ def test_tiles_of_experts(device, n, kind, swapped, rows, cols) -> None:
             run_contiguous(Experts([5, 0, 300, 257], n, k, device, 256), False, False)
 
 
-@pytest.mark.sampled(40)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("expected_m", [1, 20, 64, 100_000])
 @pytest.mark.parametrize("counts", [[5, 0, 130, 200], [0, 0, 0], [200, 200], [1]], ids=str)
-def test_masked(device, counts, expected_m, kind) -> None:
-    of_operands, dtype = kind
-    run_masked(counts, 200, 136, 200, device, expected_m, dtype, of_operands)
+def test_masked_with_any_hint(device, counts, expected_m) -> None:
+    run_masked(counts, 200, 136, 200, device, expected_m)
 
 
 def run_k_groups(
@@ -67,16 +62,15 @@ def run_k_groups(
     device: torch.device,
     add: str = "nothing",
     psum_alignment: int = 0,
-    kind: tuple[torch.dtype, torch.dtype] = (torch.bfloat16, torch.float32),
 ) -> None:
-    of_operands, dtype = kind
+    dtype = torch.float32
     starts, ends, end = [], [], 0
     for k in ks:
         start = ceil_div(end, psum_alignment) * psum_alignment if psum_alignment else end
         starts.append(start)
         ends.append(end := start + k)
     rows_of_k = end
-    sides = [values((rows_of_k, extent), device, seed, of_operands) for seed, extent in ((1, m), (2, n))]
+    sides = [values((rows_of_k, extent), device, seed) for seed, extent in ((1, m), (2, n))]
     for side in sides:
         for before, after in zip(ends, [*starts[1:], rows_of_k], strict=True):
             side[before:after] = float("nan")
@@ -96,12 +90,11 @@ def run_k_groups(
         matches(out.tensor[g], a_part, b_part, None if c is None else c[g], f"group {g} of {ks}")
 
 
-@pytest.mark.sampled(40)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
 @pytest.mark.parametrize("ks", [[128], [128, 256, 0, 384], [0, 7, 145, 0], [272, 48, 1, 0, 0, 16]], ids=str)
-def test_k_groups(device, ks, add, kind) -> None:
-    run_k_groups(ks, 72, 136, device, add, kind=kind)
+def test_k_groups_of_any_size(device, ks, add) -> None:
+    run_k_groups(ks, 72, 136, device, add)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)

@@ -1,4 +1,4 @@
-"""Packing of exponents, as SM100 multiplies them: MN-major and in blocks of rows, against torch; odd sizes and strides."""
+"""Packing of exponents, as SM100 multiplies them: MN-major and in blocks of rows, against torch; odd sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def exponents(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
 
 
 def words_of(exponent: torch.Tensor) -> torch.Tensor:
-    """uint8 [groups, rows, k] -> int32 [groups, rows, words], the lowest K in the low byte, zero bytes past the last."""
+    """uint8 [groups, rows, k] -> int32 [groups, rows, words], the lowest K in the low byte, then zeros."""
     groups, rows, k = exponent.shape
     padded = torch.zeros((groups, rows, ceil_div(k, 4) * 4), dtype=torch.uint8, device=exponent.device)
     padded[..., :k] = exponent
@@ -62,10 +62,7 @@ def laid_out(scales: torch.Tensor, layout: str) -> torch.Tensor:
 
 def pack(scales: torch.Tensor, rows: int, granularity: int, in_blocks: bool) -> torch.Tensor:
     groups, words = len(scales), scales.shape[2] if scales.dtype == torch.int32 else ceil_div(scales.shape[2], 4)
-    if in_blocks:
-        shape = (groups, ceil_div(rows, BLOCK), words, BLOCK)
-    else:
-        shape = (groups, words, ceil_div(rows, 4) * 4)
+    shape = (groups, ceil_div(rows, BLOCK), words, BLOCK) if in_blocks else (groups, words, ceil_div(rows, 4) * 4)
     out = torch.full(shape, -1, dtype=torch.int32, device=scales.device)
     C.scale_layout_pack(scales, out, rows, granularity)
     return out

@@ -343,12 +343,21 @@ class TestTransformForBlackwell:
                 ValueError, match=r"powers of two.*per_token_cast_to_fp8\(x, use_ue8m0=True, gran_k=32\)"
             ):
                 transform(scales, 300, 160, (1, 32))
-            assert torch.equal(
-                transform(scales, 300, 640, (1, 128), disable_ue8m0_cast=True).nan_to_num(), scales.nan_to_num()
-            )
             assert (transform(scales, 300, 640, (1, 128), psum_layout=on("cpu", [7, 140]))[7:128] == 0).all()
         with pytest.raises(ValueError, match=r"per_block_cast_to_fp8\(x, use_ue8m0=True, gran_k=128\)"):
             transform(scales[5:8], 300, 640, (1, 128, 128), is_sfa=False)
+        with pytest.raises(ValueError, match=r"anew, with scales that deep_gemm\.utils\.ceil_to_ue8m0 has rounded up"):
+            transform(scales[5:8], 300, 160, (1, 128, 32), is_sfa=False)  # no cast makes blocks of 128 x 32
+
+    def test_blocks_of_32_columns(self) -> None:
+        scales = random_scales((2, 3, 5), "cpu", powers_of_two=True)
+        result = deep_gemm.transform_sf_into_required_layout(scales, 300, 160, (1, 128, 32), 2, False)
+        assert torch.equal(result, packed_reference(scales.repeat_interleave(128, 1)[:, :300]))
+
+    def test_fp32_scales_as_they_are_are_refused(self) -> None:
+        scales = random_scales((33, 5), "cpu", powers_of_two=True)
+        with pytest.raises(ValueError, match=r"disable_ue8m0_cast=True asks for .* no kernel on Blackwell multiplies"):
+            deep_gemm.transform_sf_into_required_layout(scales, 33, 640, (1, 128), disable_ue8m0_cast=True)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

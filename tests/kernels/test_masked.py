@@ -14,13 +14,12 @@ DTYPES = [torch.bfloat16, torch.float32, torch.float16]
 
 
 class TestMasked:
-    @pytest.mark.sampled(24)
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("device", FEW, indirect=True)
     @pytest.mark.parametrize("expected_m", [1, 20, 64, 100_000])
     @pytest.mark.parametrize("counts", [[5, 0, 130, 200], [0, 0, 0], [200, 200], [1]], ids=str)
-    def test_against_fp64(self, device, counts, expected_m, dtype) -> None:
+    def test_any_hint(self, device, counts, expected_m) -> None:
         case = masked(counts, 200, 136, 256, device)
-        out = case.output(dtype)
+        out = case.output()
         deep_gemm.m_grouped_fp8_gemm_nt_masked(case.a, case.b, out.tensor, case.counts, expected_m)
         out.check(complete=False)
         case.check(out.tensor)

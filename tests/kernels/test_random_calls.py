@@ -19,7 +19,7 @@ import k_grouped_inputs as k_grouped
 import pytest
 import torch
 from candidates import forced_tile, parse
-from devices import on_simulator
+from devices import CUDA, on_simulator
 from grouped_inputs import Contiguous, Masked, alignment_of, contiguous, masked, run_experts
 from inputs import (
     FP8,
@@ -162,9 +162,7 @@ def random_call(seed: str, device: torch.device) -> None:
 
 
 @pytest.mark.sampled(15)
-@pytest.mark.parametrize(
-    "device", [*on_simulator("random1"), pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True
-)
+@pytest.mark.parametrize("device", [*on_simulator("random"), CUDA], indirect=True)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_call(device, seed) -> None:
     random_call(f"call {seed}", device)

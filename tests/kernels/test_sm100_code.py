@@ -6,25 +6,54 @@ A few problems are drawn in each run; benchmarks/compile_drawn.py compiles 2,000
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
+import sass
 import sass_sm100
 from compiled import compile_all
 from drawn_problems import drawn_problems
+from matrix import pairs
 from sampling import SEED
 
 from deep_gemm._extension import C
 from deep_gemm._targets import GPUS
 
-SAMPLE = 8
 SCALED = {"packs_scales_a": 1, "packs_scales_b": 1}
 
 
-def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig) -> None:
-    seed, target = pytestconfig.stash[SEED], sass_sm100.TARGET
-    problems = list(drawn_problems("sm100", SAMPLE, seed, GPUS[target].sms))
+@pytest.mark.parametrize(("target", "count"), [("sm_100a", 6), ("sm_100f", 2), ("sm_103a", 2)])
+def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig, target, count) -> None:
+    seed = pytestconfig.stash[SEED]
+    problems = list(drawn_problems("sm100", count, seed, GPUS[target].sms))
     texts = [str(C.problem_kernel(*problem, target)["text"]) for problem in problems]
     unclean = [pair for pair in zip(problems, compile_all(texts, target), strict=True) if not pair[1].is_clean]
     assert not unclean, f"drawn with seed {seed}: {unclean}"
+
+
+def test_an_image_for_the_family_is_that_for_b200() -> None:
+    problem = {"m": 4096, "n": 7168, "k": 2048, "num_sms": GPUS["sm_100a"].sms}
+    codes = [sass.code(sass.cubin_of("dense", problem, target)) for target in ("sm_100a", "sm_100f")]
+    assert codes[0] == codes[1]
+
+
+def test_draws_are_repeatable_and_meet_all_that_the_pair_table_has() -> None:
+    first = list(drawn_problems("sm100", 1000, 1, 148))
+    assert first[:10] == list(drawn_problems("sm100", 10, 1, 148)) != list(drawn_problems("sm100", 10, 2, 148))
+    wanted = {
+        (pair.a, grouping, output)
+        for pair in pairs()
+        if pair.arch == "sm100"
+        for grouping, output in product(pair.groupings, pair.outputs)
+    }
+    met = set()
+    for grouping, fields in first:
+        (output,) = (name.removesuffix("_output") for name in fields if name.endswith("_output"))
+        met.add((next((name for name in ("bf16", "fp16") if name in fields), "e4m3"), grouping, output))
+    assert met == wanted
+    scaled = [fields for _, fields in first if "gran_k_a" in fields]
+    names = ("gran_k_a", "gran_k_b", "packs_scales_a", "packs_scales_b")
+    assert len({tuple(fields[name] for name in names) for fields in scaled}) == 16
 
 
 SPILLS = """
@@ -40,7 +69,7 @@ CLEAN = 'extern "C" __global__ void planted(int* x) { x[0] = 1; }'
 
 
 def test_spills_warnings_and_errors_are_found() -> None:
-    spills, warned, broken, clean = compile_all([SPILLS, WARNED_OF, "int x = y;", CLEAN], sass_sm100.TARGET)
+    spills, warned, broken, clean = compile_all([SPILLS, WARNED_OF, "int x = y;", CLEAN], "sm_100a")
     assert spills.spill_bytes > 0
     assert "division by zero" in warned.complaints
     assert '"y" is undefined' in broken.error

@@ -97,7 +97,7 @@ arrived:
 """
 )
 FENCE = "fence.mbarrier_init.release.cluster;"
-READ = "mov.u32 %r4, data; mapa.shared::cluster.u32 %r5, %r4, %r2; ld.shared::cluster.u32 %r6, [%r5];"
+READ = "mov.u32 %r4, data; mapa.shared::cluster.u32 %r5, %r4, %r2; ld.shared::cluster.u32 %r6, [%r5]; bar.warp.sync -1;"
 
 
 @pytest.mark.parametrize(

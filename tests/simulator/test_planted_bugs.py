@@ -47,7 +47,7 @@ BUGS = {
     25: ("no barrier after waiting for the copy engine", "overwrite|proxy fence|race"),
     26: ("one element of D never written", "uninitialised|proxy fence"),
     28: ("no fence.proxy.async before the store", "proxy fence"),
-    29: ("no barrier between writing D and its store", "race|proxy fence|uninitialised"),
+    29: ("no barrier between writing D and its store", "race|warp sync|proxy fence|uninitialised"),
     30: ("named barrier for more threads than come", "deadlock|barrier"),
     31: ("rows beyond M written", "out of bounds"),
     32: ("a warp leaves while its barriers need it", "deadlock|early exit"),

@@ -1,15 +1,20 @@
-"""What the `device` fixture runs over, and why a GPU may not be usable."""
+"""What the `device` fixture runs over, and why a GPU may not be usable.
+
+A device of the simulator is an architecture and a schedule: the order in which asynchronous work (copies, matrix
+products) takes effect. "any" is one of the schedules by the name of the test and its parameters: the sets of a
+parametrised test have all of them.
+"""
 
 from __future__ import annotations
+
+import random
 
 import pytest
 import torch
 
-# Schedules of the simulator: the order in which asynchronous work (copies, matrix products) takes effect.
-SCHEDULES = {"lazy": ("lazy", 0), "eager": ("eager", 0), "random1": ("random", 1), "random2": ("random", 2)}
-# What the simulator is, by the beginning of a device's name, and the architecture of the pair table.
-TARGETS = {"cpu": "sm_90a", "sm100": "sm_100a"}
-ARCHS = {"sm90": "cpu", "sm100": "sm100"}
+SCHEDULES = ("lazy", "eager", "random")
+# Of each architecture of the pair table: what the simulator is, and a GPU's compute capability.
+TARGETS = {"sm90": "sm_90a", "sm100": "sm_100a"}
 MAJORS = {"sm90": 9, "sm100": 10}
 
 
@@ -23,18 +28,27 @@ def why_no_gpu() -> str | None:
     return None
 
 
-def on_simulator(*schedules: str, kind: str = "cpu") -> list:
-    return [pytest.param(f"{kind}-{schedule}", id=f"{kind}-{schedule}") for schedule in schedules]
+def on_simulator(*schedules: str, arch: str = "sm90") -> list:
+    return [pytest.param(f"{arch}-{schedule}", id=f"{arch}-{schedule}") for schedule in schedules]
+
+
+def simulator_options(device: str, test: str) -> dict[str, str | int]:
+    """Of a device, for a test of this name."""
+    arch, schedule = device.split("-")
+    generator = random.Random(test)
+    if schedule == "any":
+        schedule = generator.choice(SCHEDULES)
+    return {"target": TARGETS[arch], "schedule": schedule, "seed": generator.randrange(1 << 31), "hazards": "error"}
 
 
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu, id="cuda")
 EVERY_DEVICE = [*on_simulator(*SCHEDULES), CUDA]
-# For what no schedule can change, or what takes long.
-FEW = [*on_simulator("eager"), CUDA]
+# For what takes long, or has many parameters.
+FEW = [*on_simulator("any"), CUDA]
 
 
 def devices_of(arch: str, *schedules: str) -> list:
     """The simulator as an architecture of the pair table, and the GPU unless it is of another one."""
-    found = on_simulator(*schedules, kind=ARCHS[arch])
+    found = on_simulator(*schedules, arch=arch)
     other = why_no_gpu() is None and torch.cuda.get_device_capability()[0] != MAJORS[arch]
     return found if other else [*found, CUDA]

@@ -162,6 +162,7 @@ class Call:
     form_a: Form
     form_b: Form
     recipe: dict[str, tuple[int, ...]]
+    padding: int  # elements between rows of operands
 
     def function(self, name: str) -> Any:
         return getattr(deep_gemm, name.format(FAMILIES[self.case.pair.a], self.layout))
@@ -195,6 +196,20 @@ def default_recipe(case: Case, form_b: Form) -> tuple[int, int, int]:
     return (1, rows_b, 128)
 
 
+def drawn_recipe(case: Case, form_b: Form, generator: torch.Generator) -> dict[str, tuple[int, ...]]:
+    """As a call may say it: once, for each operand, or not at all where it is the default."""
+    both = case.recipe()
+    if "recipe" not in both:
+        return both
+    ways = [both]
+    if both["recipe"] == default_recipe(case, form_b):
+        ways.append({})
+    if case.grouping not in ONE_RECIPE:
+        rows_a, rows_b, k = both["recipe"]
+        ways.append({"recipe_a": (rows_a, k), "recipe_b": (rows_b, k)})
+    return draw(tuple(ways), generator)
+
+
 def drawn_call(case: Case, generator: torch.Generator) -> Call:
     scaling = case.scaling_b
     takes_blocks = scaling is not None and scaling.element == "ue8m0" and case.grouping != "k_contiguous"
@@ -202,25 +217,19 @@ def drawn_call(case: Case, generator: torch.Generator) -> Call:
         # Not in the table, whose kernels want a scale for each row: the calls spread them.
         case = replace(case, scaling_b=replace(scaling, rows=128))
     form_a, form_b = forms(case, generator)
-    recipe = case.recipe()
-    if recipe == {"recipe": default_recipe(case, form_b)} and draw((True, False), generator):
-        recipe = {}
-    return Call(case, draw(layouts(case), generator), form_a, form_b, recipe)
+    layout, recipe = draw(layouts(case), generator), drawn_recipe(case, form_b, generator)
+    return Call(case, layout, form_a, form_b, recipe, draw((0, 16, 8, 3), generator))
 
 
 # How the operands of all groups become one tensor.
 JOINS = {"groups": torch.stack, "rows": partial(torch.cat, dim=0), "k": partial(torch.cat, dim=-1)}
 
 
-def handed(parts: list[Quantised], form: Form, device: torch.device, join: str, transposed: bool = False) -> Any:
-    """What a public function takes. Transposed: [..., K, rows], contiguous."""
-    data = JOINS[join]([x.data for x in parts])
-    data = (data.mT.contiguous() if transposed else data).to(device)
-    scales = [written(x.scales, form) for x in parts if x.scales is not None]
-    if not scales:
-        return data
-    joined = laid_out(JOINS[join](scales).to(device), form)
-    return data, joined.mT if transposed else joined
+def apart(data: torch.Tensor, padding: int) -> torch.Tensor:
+    """The same in rows that are longer by `padding` elements, which are not finite, or -1."""
+    wide = torch.empty((*data.shape[:-1], data.shape[-1] + padding), dtype=data.dtype, device=data.device)
+    wide.view(torch.uint8).fill_(0xFF)
+    return wide[..., : data.shape[-1]].copy_(data)
 
 
 @dataclass
@@ -243,7 +252,17 @@ class Problem:
         return a @ b.T, a.abs() @ b.abs().T
 
     def handed_a(self, device: torch.device, join: str = "rows", transposed: bool = False) -> Any:
-        return handed(self.a, self.call.form_a, device, join, transposed)
+        return self._handed(self.a, self.call.form_a, device, join, transposed)
 
     def handed_b(self, device: torch.device, join: str = "groups", transposed: bool = False) -> Any:
-        return handed(self.b, self.call.form_b, device, join, transposed)
+        return self._handed(self.b, self.call.form_b, device, join, transposed)
+
+    def _handed(self, parts: list[Quantised], form: Form, device: torch.device, join: str, transposed: bool) -> Any:
+        """What a public function takes. Transposed: [..., K, rows]."""
+        joined = JOINS[join]([x.data for x in parts])
+        data = apart((joined.mT if transposed else joined).to(device), self.call.padding)
+        scales = [written(x.scales, form) for x in parts if x.scales is not None]
+        if not scales:
+            return data
+        laid = laid_out(JOINS[join](scales).to(device), form)
+        return data, laid.mT if transposed else laid

@@ -53,14 +53,15 @@ def entry(text: str) -> str:
     return re.search(r"(\w+)\(const __grid_constant__", text)[1]
 
 
-def of_target(grouping: str, fields: dict[str, int], target: str) -> list[int]:
-    """The instructions of the kernel that a problem gets: fields as C.problem_kernel takes them."""
+def cubin_of(grouping: str, fields: dict[str, int], target: str) -> bytes:
+    """The image of the kernel that a problem gets: fields as C.problem_kernel takes them."""
     kernel = C.problem_kernel(grouping, fields, target)
-    return instructions(C.jit_compile(kernel["name"], kernel["text"], target, "cubin"))
+    return bytes(C.jit_compile(kernel["name"], kernel["text"], target, "cubin"))
 
 
 def of_problem(grouping: str, fields: dict[str, int]) -> list[int]:
-    return of_target(grouping, {"num_sms": HOPPER_SMS, **fields}, HOPPER_TARGET)
+    """The instructions of Hopper's."""
+    return instructions(cubin_of(grouping, {"num_sms": HOPPER_SMS, **fields}, HOPPER_TARGET))
 
 
 def target(index: int, branch: int) -> int:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sass import BEYOND_CTA, BRANCH, LDS, MEMBAR, OPCODE, SYNCS_ARRIVE, SYNCS_WAIT, UTMALDG, of_target, target
+from sass import (
+    BEYOND_CTA,
+    BRANCH,
+    LDS,
+    MEMBAR,
+    OPCODE,
+    SYNCS_ARRIVE,
+    SYNCS_WAIT,
+    UTMALDG,
+    cubin_of,
+    instructions,
+    target,
+)
 
 from deep_gemm._targets import GPUS
 
@@ -19,7 +31,7 @@ UNIFORM_BRANCH = 0x547
 
 def of_problem(grouping: str, fields: dict[str, int]) -> list[int]:
     """The instructions of the kernel that a problem gets."""
-    return of_target(grouping, {"num_sms": GPUS[TARGET].sms, **fields}, TARGET)
+    return instructions(cubin_of(grouping, {"num_sms": GPUS[TARGET].sms, **fields}, TARGET))
 
 
 def loop_with(code: list[int], *kinds: tuple[int, ...]) -> list[int]:
@@ -55,10 +67,10 @@ class KBlock(NamedTuple):
 def k_block(loop: list[int]) -> KBlock:
     beyond = sum(word & OPCODE == MEMBAR and word & BEYOND_CTA != 0 for word in loop) + count(loop, CCTL)
     each = [count(loop, *MMA), *(count(loop, opcode) for opcode in (UTCCP, UTCBAR, UTMALDG, SYNCS_WAIT, SYNCS_ARRIVE))]
-    return KBlock(*each, count(loop, ELECT), beyond, instructions(loop))
+    return KBlock(*each, count(loop, ELECT), beyond, issued(loop))
 
 
-def instructions(loop: list[int]) -> int:
+def issued(loop: list[int]) -> int:
     return len(loop) - count(loop, NOP)
 
 
@@ -79,4 +91,4 @@ def store_instructions(code: list[int]) -> float:
     """Of a store warp's loop over chunks of a tile, for each element of D that a thread has."""
     loop = loop_with(code, (LDTM,))
     elements = sum(1 << (word >> LDTM_COUNT & 7) for word in loop if word & OPCODE == LDTM)
-    return instructions(loop) / elements
+    return issued(loop) / elements

@@ -38,6 +38,8 @@ def exponents(scales: torch.Tensor) -> torch.Tensor:
 def words(scales: torch.Tensor) -> torch.Tensor:
     """int32 [..., rows, ceil(blocks / 4)] of FP32 powers of two [..., rows, blocks]; the lowest K in the low byte."""
     filled = torch.nn.functional.pad(exponents(scales), (0, -scales.shape[-1] % 4))
+    if filled.numel() == 0:  # torch views no empty bytes as words
+        return torch.empty((*filled.shape[:-1], filled.shape[-1] // 4), dtype=torch.int32)
     return filled.contiguous().view(torch.int32)
 
 

@@ -25,18 +25,15 @@ inline int32_t most_stages(GemmConfig c) {
     return c.stages;
 }
 
-/// Two accumulators and two buffers for D, where they leave stages enough; else one.
+/// Two accumulators and two buffers for D, where they leave stages enough; else one buffer, or one accumulator, or one
+/// of each.
 inline void divide_smem(GemmConfig& c, double) {
-    c.sm100.accumulators = 2, c.store.buffers = std::min(2, store_chunk(c).count);
-    c.stages = most_stages(c);
-    if (c.stages < kFewStages && c.store.buffers > 1) {
-        c.store.buffers = 1;
-        c.stages = most_stages(c);
-    }
-    if (c.stages < kFewStages) {
-        c.sm100.accumulators = 1;
-        c.stages = most_stages(c);
-    }
+    for (const int32_t accumulators : {2, 1})
+        for (const int32_t buffers : {2, 1}) {
+            c.sm100.accumulators = accumulators, c.store.buffers = std::min(buffers, store_chunk(c).count);
+            c.stages = most_stages(c);
+            if (c.stages >= kFewStages) return;
+        }
 }
 
 }  // namespace deep_gemm::sm100

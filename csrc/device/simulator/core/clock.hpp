@@ -1,9 +1,9 @@
 // Vector clocks: what each agent is known to have done.
 //
-// Agents are warps, the matrix units of warpgroups, the bulk copies that read for a warp, and mbarriers (the agent of
-// the copies that complete on them). An access (agent, tick) is ordered before a thread's next step when the thread's
-// clock of that agent has reached the tick. `fenced` is the same for what a proxy fence has made visible to
-// asynchronous readers.
+// Agents are the lanes of warps (of all warps, they come first), the matrix units of warpgroups, the bulk copies that
+// read for a warp, and mbarriers (the agent of the copies that complete on them). An access (agent, tick) is ordered
+// before a thread's next step when the thread's clock of that agent has reached the tick. `fenced` is the same for what
+// a proxy fence has made visible to asynchronous readers.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,12 @@ struct Clock {
 
     uint32_t of(Agent agent) const { return agent < seen.size() ? seen[agent] : 0; }
     uint32_t fenced_of(Agent agent) const { return agent < fenced.size() ? fenced[agent] : 0; }
-    void set(Agent agent, uint32_t tick) {
-        if (agent >= seen.size()) seen.resize(agent + 16);
-        seen[agent] = std::max(seen[agent], tick);
+    void set(Agent agent, uint32_t tick) { raise(seen, agent, tick); }
+    void set_fenced(Agent agent, uint32_t tick) { raise(fenced, agent, tick); }
+    /// What is known of each of `count` agents from `first` on.
+    uint32_t least(Agent first, unsigned count) const {
+        if (size_t(first) + count > seen.size()) return 0;
+        return *std::min_element(seen.begin() + first, seen.begin() + first + count);
     }
     void join(const Clock& other) {
         join_rows(seen, other.seen);
@@ -35,6 +38,10 @@ struct Clock {
     }
 
 private:
+    static void raise(std::vector<uint32_t>& row, Agent agent, uint32_t tick) {
+        if (agent >= row.size()) row.resize(agent + 16);
+        row[agent] = std::max(row[agent], tick);
+    }
     static void join_rows(std::vector<uint32_t>& mine, const std::vector<uint32_t>& theirs) {
         if (mine.size() < theirs.size()) mine.resize(theirs.size());
         for (size_t i = 0; i < theirs.size(); ++i) mine[i] = std::max(mine[i], theirs[i]);

@@ -20,6 +20,12 @@ std::string describe_warp(const Warp& warp) {
     return text;
 }
 
+std::string describe_agent(const Cluster& cluster, Agent agent) {
+    if (agent < cluster.lane_agents())
+        return concat("lane ", agent % kLanes, " of ", describe_warp(*cluster.warps[agent / kLanes]));
+    return cluster.agent_names[agent - cluster.lane_agents()];
+}
+
 namespace {
 
 std::string describe_wait(const Warp& warp, const Fragment& fragment) {
@@ -109,14 +115,21 @@ std::string describe_warps(const Cluster& cluster) {
     return text;
 }
 
+// What the message says of the access before, whichever lane it was by.
+std::string earlier_access(const std::string& message) {
+    const size_t start = message.find("earlier: ");
+    if (start == std::string::npos) return "";
+    std::string text = message.substr(start);
+    const size_t lane = text.find(" by lane "), end = text.find(" of ", lane);
+    return lane == std::string::npos ? text : text.erase(lane, end - lane);
+}
+
 void record(Cluster& cluster, const char* kind, const std::string& message, const Warp* warp, const Instruction* in,
             bool everything) {
     if (!in && warp) in = &warp->instruction();
     LaunchState& launch = *cluster.launch;
     // One report for each kind and place: a broken loop would repeat itself for ever.
-    const std::string key =
-        concat(kind, in ? in->line : 0,
-               message.find("earlier: ") == std::string::npos ? "" : message.substr(message.find("earlier: ")));
+    const std::string key = concat(kind, in ? in->line : 0, earlier_access(message));
     std::string text = concat(kind, ": ", message);
     if (in) text += concat("\n    at ", cluster.module->location(*in));
     if (warp)

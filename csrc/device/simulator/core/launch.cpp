@@ -136,6 +136,8 @@ void start_warp(Warp& warp) {
     const uint32_t here = std::min(kLanes, threads - warp.index * kLanes);
     warp.created = here == kLanes ? kAllLanes : (1u << here) - 1;
     warp.fragments.push_back({0, warp.created, {}, 0});
+    warp.knowledge.push_back(std::make_unique<Knowledge>(Knowledge{kAllLanes, {}}));
+    std::fill_n(warp.known_by, kLanes, warp.knowledge.front().get());
 }
 
 std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index) {
@@ -171,14 +173,14 @@ std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index) {
             warp->entry = launch.entry;
             warp->index = i;
             warp->registers_per_thread = limit;
-            warp->agent = cluster->new_agent("");
-            warp->clock.set(warp->agent, 1);
+            warp->number = uint32_t(cluster->warps.size());
+            warp->agent = Agent(warp->number * kLanes);
             cluster->warps.push_back(warp.get());
             cta->warps.push_back(std::move(warp));
         }
         cluster->ctas.push_back(std::move(cta));
     }
-    for (Warp* warp : cluster->warps) cluster->agent_names[warp->agent] = describe_warp(*warp);
+    cluster->next_agent = cluster->lane_agents();
     for (Warp* warp : cluster->warps) {
         start_warp(*warp);
         warp->bulk_agent = cluster->new_agent("a bulk copy of " + describe_warp(*warp));
@@ -190,7 +192,7 @@ std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index) {
                 cluster->new_agent(concat("wgmma of warps ", 4 * g, " to ", 4 * g + 3, " of block ", cta->id[0]));
     }
     cluster->cluster_arrivals.assign(cluster->warps.size(), 0);
-    cluster->cluster_waiting.assign(cluster->warps.size(), 0);
+    cluster->cluster_waiting.assign(cluster->lane_agents(), 0);
     return cluster;
 }
 
@@ -209,7 +211,7 @@ void finish_cluster(Cluster& cluster) {
             if (cta->remote_access[agent] > cta->exit_clock.of(agent)) {
                 const uint32_t index = cta->remote_instruction[agent];
                 report(cluster, "early exit",
-                       concat("block ", cta->rank, " may exit before ", cluster.agent_names[agent],
+                       concat("block ", cta->rank, " may exit before ", describe_agent(cluster, agent),
                               " has accessed its shared memory: nothing orders the exit after the access"),
                        nullptr, index ? &cluster.launch->entry->code[index - 1] : nullptr);
             }
@@ -245,6 +247,14 @@ void add_extents(LaunchState& launch) {
             launch.extents.push_back({reinterpret_cast<void*>(map->address), covered_bytes(*map), "tensor map", true});
     }
     sort();
+    for (const Extent& extent : launch.extents) {
+        if (!extent.writable) continue;
+        const auto first = reinterpret_cast<uint64_t>(extent.data);
+        if (launch.writable.empty() || first > launch.writable.back().second)
+            launch.writable.emplace_back(first, first + extent.bytes);
+        else
+            launch.writable.back().second = std::max(launch.writable.back().second, first + extent.bytes);
+    }
 }
 
 void check_shape(const LaunchState& launch) {

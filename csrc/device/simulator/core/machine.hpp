@@ -18,6 +18,7 @@ namespace deep_gemm::simulator {
 
 struct Cta;
 struct Cluster;
+struct LaneTouches;
 struct TensorMemory;
 struct TensorWork;
 struct Dice;
@@ -64,18 +65,6 @@ struct BulkGroups {
     std::deque<std::shared_ptr<Group>> committed;
 };
 
-/// Which lanes have not yet seen copies end, by the copies' numbers.
-struct CopyLedger {
-    std::map<uint32_t, uint32_t> open;
-    /// These lanes have seen the end of all copies up to `last`.
-    void close(uint32_t last, uint32_t lanes) {
-        for (auto copy = open.begin(); copy != open.end() && copy->first <= last;)
-            copy = (copy->second &= ~lanes) ? std::next(copy) : open.erase(copy);
-    }
-    /// The last of `issued` copies up to which every lane has.
-    uint32_t known(uint32_t issued) const { return open.empty() ? issued : open.begin()->first - 1; }
-};
-
 /// What cp.async (not bulk) of one warp is about. An instruction is one copy, of the lanes that execute it.
 struct SmallCopies {
     struct Arrival {  // at an mbarrier, once the lane's copies up to `last` have ended
@@ -85,12 +74,18 @@ struct SmallCopies {
         Clock known;
         const Instruction* instruction;
     };
-    Agent agent = 0;
+    Agent agent = 0;  // of lane 0's copies; the other lanes' follow
     uint32_t issued = 0;
-    std::map<uint32_t, uint32_t> in_flight;  // lanes by number
-    CopyLedger waited, signalled;            // by waiting; by arriving at mbarriers
-    std::deque<uint32_t> groups[kLanes];     // the last copy of each group that is committed and not waited for
+    std::map<uint32_t, uint32_t> in_flight;             // lanes by number
+    uint32_t waited[kLanes] = {}, fenced[kLanes] = {};  // up to where each lane itself knows its own
+    std::deque<uint32_t> groups[kLanes];  // the last copy of each group that is committed and not waited for
     std::vector<Arrival> arrivals;
+};
+
+/// What these lanes of a warp know of others. What each has done itself it knows besides.
+struct Knowledge {
+    uint32_t lanes;
+    Clock clock;
 };
 
 struct Warp {
@@ -98,13 +93,15 @@ struct Warp {
     Cluster* cluster = nullptr;
     const Entry* entry = nullptr;
     uint32_t index = 0;    // in the block
-    Agent agent = 0;       // in the cluster's clocks
+    uint32_t number = 0;   // in the cluster
+    Agent agent = 0;       // of lane 0 in the cluster's clocks; the other lanes' follow
     Agent bulk_agent = 0;  // reads of shared memory by this warp's bulk copies
     char* bank[3] = {};
     std::vector<char> registers, warp_values;
     std::vector<char> local;  // local memory, lane after lane
     std::vector<Fragment> fragments;
     size_t current = 0;
+    bool drifting = false;       // the random schedule lets its lanes run apart
     uint32_t pc = 0, lanes = 0;  // of the current fragment while it runs
     bool resuming = false;       // the current instruction is being called again after it blocked
     Wait wait;                   // filled by a handler that blocks; kept for it when it is called again
@@ -124,10 +121,12 @@ struct Warp {
     bool wgmma_seen = false;
 
     // checks
-    Clock clock;
-    Clock inits;                    // mbarrier.init that a fence.mbarrier_init orders before this warp's next steps
-    uint32_t unsynced_lanes = 0;    // lanes that wrote shared memory since the warp last came together
-    uint32_t sync_tick = 0;         // own clock when it did
+    uint32_t tick = 1;                                  // dates what its lanes do
+    std::vector<std::unique_ptr<Knowledge>> knowledge;  // one, until lanes learn different things
+    Knowledge* known_by[kLanes] = {};
+    uint32_t fenced[kLanes] = {};  // up to where a proxy fence of the lane covers what it did itself
+    Clock inits;                   // mbarrier.init that a fence.mbarrier_init orders before this warp's next steps
+    std::shared_ptr<LaneTouches> global_touches;  // of memory that the launch may write
     std::vector<uint32_t> tainted;  // by register: lanes whose value comes from uninitialised shared memory
     bool any_tainted = false;
     uint32_t registers_per_thread = 0;
@@ -136,7 +135,6 @@ struct Warp {
     uint32_t bulk_sequence = 0;
     std::set<uint32_t> bulk_open;  // sequence numbers not waited for
     std::unique_ptr<SmallCopies> small_copies;
-    uint32_t small_copies_met = 0;  // of what is known of them, what was when the lanes last met
 
     template <class T>
     T* row(const Operand& operand) const {
@@ -188,11 +186,28 @@ struct WordState {
     uint32_t instruction = 0;           // index + 1, for reports
 };
 
+/// Reads of shared memory by one asynchronous agent.
 struct ReaderSlot {
     Agent agent = 0;
     std::vector<uint32_t> ticks;         // by 16-byte granule: tick of the last read
     std::vector<uint8_t> words;          // which of the granule's words it read
     std::vector<uint32_t> instructions;  // by granule: index + 1
+};
+
+constexpr uint32_t kPageWords = 256, kPageBytes = 4 * kPageWords;
+
+/// Reads of a page of shared memory by the lanes of one warp.
+struct ReadPage {
+    uint32_t newest[kPageWords / 4] = {};  // by granule of 16 bytes: tick of the last read
+    uint32_t ticks[kPageWords] = {};       // by word: when `lanes` read it
+    uint32_t lanes[kPageWords] = {};
+    uint32_t instructions[kPageWords] = {};  // index + 1
+    bool part[kPageWords] = {};              // some read was narrower than the word
+};
+
+struct WarpReads {
+    uint32_t warp = 0;  // its number in the cluster
+    std::vector<std::unique_ptr<ReadPage>> pages;
 };
 
 struct WgmmaOperation {
@@ -222,6 +237,7 @@ struct Cta {
     std::vector<int32_t> mbarrier_at;  // by address / 8: index into mbarriers, -1 none
     std::vector<WordState> words;
     std::vector<ReaderSlot> readers;
+    std::vector<WarpReads> warp_readers;
     uint32_t free_registers = 0;
     uint32_t live_warps = 0;
     std::vector<uint32_t> remote_access;  // by agent: tick of its last access to this block from outside
@@ -255,8 +271,9 @@ struct LaunchState {
     Options options;
     std::vector<char> param_storage;
     char* params = nullptr;
-    std::vector<Extent> extents;  // sorted by address
-    uint32_t shared_bytes = 0;    // static + dynamic
+    std::vector<Extent> extents;                          // sorted by address
+    std::vector<std::pair<uint64_t, uint64_t>> writable;  // first and end address, sorted, apart from each other
+    uint32_t shared_bytes = 0;                            // static + dynamic
     uint32_t cluster_shape[3] = {1, 1, 1}, cluster_size = 1;
     std::mutex mutex;  // guards hazards, statistics
     std::vector<Hazard> hazards;
@@ -275,7 +292,7 @@ struct Cluster {
     NamedBarrier cluster_barrier;
     Clock inits_arriving, inits_completed;   // what the cluster's barrier says of Warp::inits
     std::vector<uint64_t> cluster_arrivals;  // by warp: lanes arrived in this generation
-    std::vector<uint64_t> cluster_waiting;   // by warp: generation it arrived in, for wait
+    std::vector<uint64_t> cluster_waiting;   // by lane of the cluster: generation it arrived in, for wait
     Clock sync_clock;                        // carried by release / acquire through memory
     uint64_t progress = 0;
     uint64_t time = 0;  // stands for cycles: instructions of all warps, and what was slept with nothing else to do
@@ -284,7 +301,7 @@ struct Cluster {
     std::shared_ptr<Dice> dice;  // of the random schedule
     Statistics statistics;
     std::vector<uint64_t> counts;
-    std::vector<std::string> agent_names;
+    std::vector<std::string> agent_names;  // of those behind the lanes
     bool checking = true;
 
     /// Whether what machines are known to do passes, though the manual does not promise it.
@@ -292,7 +309,8 @@ struct Cluster {
     void run();
     void defer(Event event);
     void fire(size_t index);
-    Agent new_agent(std::string name);
+    Agent lane_agents() const { return Agent(warps.size() * kLanes); }
+    Agent new_agent(std::string name, unsigned count = 1);
     void complete_warpgroup(Cta& cta, Warpgroup& group, bool all);
 };
 
@@ -301,10 +319,33 @@ struct Cluster {
 Step branch(Warp& warp, uint32_t taken, uint32_t target);
 void exit_lanes(Warp& warp, uint32_t lanes);
 
-/// The warp's lanes have met: what they did before is ordered among them.
-void lanes_met(Warp& warp);
-/// Advance the own clock, so that what comes next is told apart from what was just released.
-inline void tick(Warp& warp) { warp.clock.set(warp.agent, warp.clock.of(warp.agent) + 1); }
+// --- lanes.cpp
+/// What one lane knows, its own doings included; or what was known when asynchronous work was issued.
+struct View {
+    static constexpr Agent kNobody = 0xffff;
+    const Clock* clock;
+    Agent self = kNobody, own_copies = kNobody;
+    uint32_t copies_waited = 0;
+    uint32_t of(Agent agent) const {
+        if (agent == self) return ~0u;
+        return agent == own_copies ? std::max(copies_waited, clock->of(agent)) : clock->of(agent);
+    }
+};
+View view_of(const Warp& warp, unsigned lane);
+/// All that these lanes know, and did.
+Clock released(const Warp& warp, uint32_t lanes);
+void release(const Warp& warp, uint32_t lanes, Clock& into);
+void learn(Warp& warp, uint32_t lanes, const Clock& clock);
+void learn(Warp& warp, uint32_t lanes, Agent agent, uint32_t tick);
+/// Asynchronous readers may see what these lanes know of.
+void fence_for_async(Warp& warp, uint32_t lanes);
+/// These lanes have met: each knows what the others knew and did.
+void lanes_met(Warp& warp, uint32_t lanes);
+/// Tell what comes next apart from what was just released.
+inline void tick(Warp& warp) { ++warp.tick; }
+
+/// All lanes have met: what they did to global memory is ordered.
+void forget_touches(Warp& warp);  // lane_touches.cpp
 
 // --- mbarrier.cpp
 void arrive(Cluster& cluster, Cta& cta, Mbarrier& barrier, uint32_t count, const Clock* release, const Warp* warp,
@@ -312,7 +353,7 @@ void arrive(Cluster& cluster, Cta& cta, Mbarrier& barrier, uint32_t count, const
 void expect_bytes(Mbarrier& barrier, int64_t bytes);
 void complete_bytes(Cluster& cluster, Cta& cta, Mbarrier& barrier, int64_t bytes);
 /// The barrier at a place, checked for being initialised and visible; `remote` also asks for the fence after init.
-Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& known, const Warp* warp,
+Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const View& known, const Warp* warp,
                      const Instruction* in, bool remote);
 // --- bulk.cpp
 bool bulk_done(const Warp& warp, const Wait& wait);
@@ -331,6 +372,7 @@ void report(Cluster& cluster, const char* kind, const std::string& message, cons
 [[noreturn]] void stop(Cluster& cluster, const char* kind, const std::string& message, const Warp* warp,
                        const Instruction* instruction = nullptr);
 std::string describe_warp(const Warp& warp);
+std::string describe_agent(const Cluster& cluster, Agent agent);
 std::string describe_barriers(const Cluster& cluster);
 std::string hex(uint64_t value);
 

@@ -11,14 +11,6 @@ namespace deep_gemm::simulator {
 
 void finish_cluster_barrier(Cluster& cluster);  // barrier.cpp
 
-void lanes_met(Warp& warp) {
-    if (!warp.unsynced_lanes) return;
-    warp.sync_tick = warp.clock.of(warp.agent);
-    if (warp.small_copies) warp.small_copies_met = warp.clock.of(warp.small_copies->agent);
-    warp.unsynced_lanes = 0;
-    tick(warp);
-}
-
 Step branch(Warp& warp, uint32_t taken, uint32_t target) {
     if (taken == warp.lanes) {
         warp.pc = target;
@@ -95,7 +87,8 @@ void enter_fragment(Warp& warp, size_t index) {
     fragment.wait = {};
 }
 
-/// Join fragments that stand at the same place. Those that wait for something else than each other stay apart.
+/// Join fragments that stand at the same place. Those that wait for something else than each other stay apart, and so
+/// do drifting ones that could go on.
 void merge(Warp& warp) {
     auto& fragments = warp.fragments;
     for (size_t i = 0; i < fragments.size(); ++i)
@@ -103,7 +96,9 @@ void merge(Warp& warp) {
             const auto may = [](const Fragment& f) {
                 return f.wait.kind == Wait::Kind::none || f.wait.kind == Wait::Kind::gather;
             };
-            if (fragments[i].pc == fragments[j].pc && may(fragments[i]) && may(fragments[j])) {
+            const bool apart = warp.drifting && fragments[i].wait.kind == Wait::Kind::none &&
+                               fragments[j].wait.kind == Wait::Kind::none;
+            if (fragments[i].pc == fragments[j].pc && may(fragments[i]) && may(fragments[j]) && !apart) {
                 fragments[i].lanes |= fragments[j].lanes;
                 fragments[i].wait = {};
                 fragments[i].turns = 0;
@@ -114,8 +109,11 @@ void merge(Warp& warp) {
         }
 }
 
-/// The fragment to run next: the one furthest behind, so that the others can catch up; -1 if all wait.
+/// The fragment to run next: the one furthest behind, so that the others can catch up, or while lanes drift the one
+/// that ran last; -1 if all wait.
 int choose_fragment(const Warp& warp) {
+    if (warp.drifting && warp.current < warp.fragments.size() && runnable(warp, warp.fragments[warp.current]))
+        return int(warp.current);
     int best = -1;
     for (size_t i = 0; i < warp.fragments.size(); ++i)
         if (runnable(warp, warp.fragments[i])) {
@@ -145,7 +143,7 @@ void release_warp_syncs(Warp& warp) {
                     ++other.pc;
                     other.wait = {};
                 }
-            lanes_met(warp);
+            lanes_met(warp, members);
             return;
         }
     }
@@ -188,6 +186,23 @@ void propagate_taint(Warp& warp, const Instruction& in, const Effects& effects, 
     for (const auto& operand : effects.writes)
         if (operand.id < warp.tainted.size())
             warp.tainted[operand.id] = (warp.tainted[operand.id] & ~lanes) | (bad & lanes);
+}
+
+constexpr unsigned kTurnsToDrift = 4;  // of so many turns of a warp, in one its lanes drift apart
+
+/// In some turns of the random schedule, one part of a warp's lanes runs ahead of the others.
+void maybe_drift(Warp& warp, std::mt19937_64& random) {
+    warp.drifting = random() % kTurnsToDrift == 0;
+    if (!warp.drifting) return;
+    const size_t chosen = random() % warp.fragments.size();
+    Fragment& fragment = warp.fragments[chosen];
+    warp.current = chosen;
+    const uint32_t ahead = fragment.lanes & uint32_t(random());
+    if (fragment.wait.kind != Wait::Kind::none || ahead == 0 || ahead == fragment.lanes) return;
+    Fragment behind = fragment;
+    behind.lanes &= ~ahead;
+    fragment.lanes = ahead;
+    warp.fragments.push_back(behind);
 }
 
 enum class Gathered { yes, skip, no };
@@ -257,6 +272,11 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
                 ++warp.executed;
                 ++cluster.time;
                 ++cluster.counts[warp.pc];
+                if (in.gather != Gather::none) {
+                    if (cluster.by_hardware()) lanes_met(warp, lanes);
+                    // Where lanes have met, the next turn may let them drift.
+                    if (cluster.launch->options.schedule == Schedule::random && cluster.dice->next() % 2) budget = 0;
+                }
                 if (entry.has_wgmma && !in.is_wgmma) {
                     const Effects& effects = entry.effects[warp.pc];
                     if (warp.wgmma_issued > warp.wgmma_waited) check_pending(warp, effects);
@@ -324,14 +344,14 @@ void finish_warp(Cluster& cluster, Warp& warp) {
         report(cluster, "early exit",
                concat(describe_warp(warp), " exits while its wgmma instructions are not waited for"), &warp);
     Cta& cta = *warp.cta;
-    cta.exit_clock.join(warp.clock);
+    release(warp, warp.created, cta.exit_clock);
     if (--cta.live_warps == 0) {
         cta.exited = true;
         check_deallocated(cta);
         for (const auto& [agent, last] : cta.tensor_users)
             if (last > cta.exit_clock.of(agent))
                 report(cluster, "early exit",
-                       concat("block ", cta.rank, " exits while ", cluster.agent_names[agent],
+                       concat("block ", cta.rank, " exits while ", describe_agent(cluster, agent),
                               " that works on its memory is not waited for"),
                        nullptr);
         for (const auto& barrier : cta.mbarriers)
@@ -358,9 +378,11 @@ void Cluster::fire(size_t index) {
     event->fire();
 }
 
-Agent Cluster::new_agent(std::string name) {
-    agent_names.push_back(std::move(name));
-    return next_agent++;
+Agent Cluster::new_agent(std::string name, unsigned count) {
+    agent_names.insert(agent_names.end(), count, std::move(name));
+    const Agent first = next_agent;
+    next_agent = Agent(next_agent + count);
+    return first;
 }
 
 void Cluster::run() {
@@ -389,9 +411,10 @@ void Cluster::run() {
         if (warp) {
             const uint64_t before = warp->executed;
             const uint64_t budget = shuffled ? 1 + random() % (random() % 4 ? 24 : 400) : 20000;
+            if (shuffled) maybe_drift(*warp, random);
             run_warp(*this, *warp, budget);
             if (warp->fragments.empty()) {
-                done[warp->agent] = true;
+                done[warp->number] = true;
                 --live;
                 finish_warp(*this, *warp);
             }

@@ -28,7 +28,7 @@ Step load_matrix(Warp& w, const Instruction& in, uint32_t) {
             const Place place = row_place(w, in, 8 * i + r, false);
             std::memset(rows[r], 0xff, 16);
             if (!place.cta) continue;
-            bad[r] = !shared_read(w, *place.cta, place.offset, 16);
+            bad[r] = !shared_read(w, 8 * i + r, *place.cta, place.offset, 16);
             std::memcpy(rows[r], place.data, 16);
         }
         uint32_t tainted = 0;
@@ -69,11 +69,10 @@ Step store_matrix(Warp& w, const Instruction& in, uint32_t) {
         for (unsigned r = 0; r < 8; ++r) {
             const Place place = row_place(w, in, 8 * i + r, true);
             if (!place.cta) continue;
-            shared_write(w, *place.cta, place.offset, 16, !bad[r]);
+            shared_write(w, 8 * i + r, *place.cta, place.offset, 16, !bad[r]);
             std::memcpy(place.data, rows[r], 16);
         }
     }
-    w.unsynced_lanes = kAllLanes;
     ++w.cluster->progress;
     return Step::next;
 }

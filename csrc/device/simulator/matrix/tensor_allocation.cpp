@@ -52,9 +52,10 @@ Step alloc(Warp& w, const Instruction& in, uint32_t lanes) {
     const uint16_t number = ++memory.allocations;
     memory.groups[number] = pair ? 2 : 1;
     for (uint32_t column = first; column < first + columns; ++column) memory.owner[column] = number;
-    shared_write(w, cta, place.offset, 4, true);
+    shared_write(w, lane, cta, place.offset, 4, true);
     std::memcpy(place.data, &first, 4);
-    w.unsynced_lanes |= 1u << lane;
+    learn(w, kAllLanes, Agent(w.agent + lane), w.tick);  // all lanes together have written it
+    tick(w);
     ++cluster.progress;
     return Step::next;
 }
@@ -62,13 +63,13 @@ Step alloc(Warp& w, const Instruction& in, uint32_t lanes) {
 // All that touched these columns must be known to be over.
 void check_idle(Warp& w, const Instruction& in, Cta& cta, uint32_t first, uint32_t columns) {
     TensorWork& work = tensor_work(w);
-    TensorAccess access = tensor_access(w, in, Agent(~0u), 1, "tcgen05.dealloc");
-    access.known = w.clock.seen;  // that tcgen05 itself sees it is no matter any more
+    TensorAccess access = tensor_access(w, in, kAllLanes, Agent(~0u), 1, "tcgen05.dealloc");
+    access.known = access.at.seen;  // that tcgen05 itself sees it is no matter any more
     for (const Warp* other : w.cluster->warps) {
         if (!other->tensor) continue;
         const auto learn = [&](Agent agent) {
             if (agent >= access.known.size()) access.known.resize(agent + 1);
-            access.known[agent] = std::max(access.known[agent], w.clock.of(Agent(agent + 1)));
+            access.known[agent] = std::max(access.known[agent], access.at.of(Agent(agent + 1)));
         };
         learn(other->tensor->loads);
         learn(other->tensor->stores);

@@ -79,7 +79,7 @@ Step copy(Warp& w, const Instruction& in, uint32_t lanes) {
         if (!tensor_layout(w, w.row<uint64_t>(in.b)[lane], layout)) continue;
         const auto ctas = group_ctas(w, in.flags & kPair);
         const TensorAccess access =
-            tensor_access(w, in, work.copies, work.issued_by[lane] = ++work.issued, "tcgen05.cp");
+            tensor_access(w, in, 1u << lane, work.copies, work.issued_by[lane] = ++work.issued, "tcgen05.cp");
         tick(w);  // what the warp does from here on may overtake it
         bool good = !ctas.empty();
         for (Cta* cta : ctas) good = good && areas_allocated(access, *cta, to, shape);
@@ -120,13 +120,14 @@ Step commit(Warp& w, const Instruction& in, uint32_t lanes) {
                    concat("multicast mask ", hex(mask), " names blocks that a cluster of ", cluster.ctas.size(),
                           " does not have"),
                    &w);
-        Clock known = w.clock;
-        if (w.agent < known.seen.size()) known.seen[w.agent] = 0;  // it releases none of the warp's own accesses
+        Clock known = *view_of(w, lane).clock;
+        for (unsigned own = 0; own < kLanes; ++own)  // it releases none of the warp's own accesses
+            if (w.agent + own < known.seen.size()) known.seen[w.agent + own] = 0;
         known.set(work.products, work.issued_by[lane]);
         known.set(work.copies, work.issued_by[lane]);
         Warp* warp = &w;
         for (auto& cta : cluster.ctas)
-            if (mask >> cta->rank & 1) barrier_at(cluster, *cta, place.offset, w.clock, &w, nullptr, true);
+            if (mask >> cta->rank & 1) barrier_at(cluster, *cta, place.offset, view_of(w, lane), &w, nullptr, true);
         queue_tensor_work(w, in, "tcgen05.commit", [=, &cluster, &in, known = std::move(known)] {
             for (auto& cta : cluster.ctas)
                 if (mask >> cta->rank & 1) arrive_at(*warp, in, *cta, place.offset, known);

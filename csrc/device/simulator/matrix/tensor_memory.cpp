@@ -55,7 +55,7 @@ void report_order(const TensorAccess& access, const Cta& cta, uint32_t granule, 
         concat("tensor memory of block ", cta.rank, ", lanes ", granule / kTensorColumns * kGranuleLanes,
                " and up, column ", granule % kTensorColumns);
     const std::string earlier =
-        concat("\n    earlier: ", did, " by ", cluster.agent_names[past.agent],
+        concat("\n    earlier: ", did, " by ", describe_agent(cluster, past.agent),
                past.instruction
                    ? concat(" at ", cluster.module->location(cluster.launch->entry->code[past.instruction - 1]))
                    : std::string());
@@ -95,9 +95,11 @@ TensorWork& tensor_work(Warp& w) {
     return *w.tensor;
 }
 
-TensorAccess tensor_access(Warp& w, const Instruction& in, Agent agent, uint32_t tick, const char* what) {
+TensorAccess tensor_access(Warp& w, const Instruction& in, uint32_t lanes, Agent agent, uint32_t tick,
+                           const char* what) {
     const TensorWork& work = tensor_work(w);
-    return {w.cluster, &w, &in, w.clock, work.known, work.loads_waited, work.stores_waited, agent, tick, what};
+    return {w.cluster, &w,   &in, released(w, lanes), work.known, work.loads_waited, work.stores_waited,
+            agent,     tick, what};
 }
 
 bool check_area(const TensorAccess& access, Cta& cta, const TensorArea& area) {

@@ -78,7 +78,8 @@ struct TensorAccess {
     uint32_t tick;
     const char* what;
 };
-TensorAccess tensor_access(Warp& w, const Instruction& in, Agent agent, uint32_t tick, const char* what);
+TensorAccess tensor_access(Warp& w, const Instruction& in, uint32_t lanes, Agent agent, uint32_t tick,
+                           const char* what);
 
 /// Whether all of it is allocated; reports what is not.
 bool check_area(const TensorAccess& access, Cta& cta, const TensorArea& area);

@@ -112,7 +112,7 @@ void load_now(Warp& w, const Instruction& in, const Move& move, const TensorAcce
 Step load(Warp& w, const Instruction& in, uint32_t) {
     TensorWork& work = tensor_work(w);
     const Move move = make_move(w, in, address_of(w, in), in.extra->d.size());
-    const TensorAccess access = tensor_access(w, in, work.loads, ++work.loads_issued, "tcgen05.ld");
+    const TensorAccess access = tensor_access(w, in, kAllLanes, work.loads, ++work.loads_issued, "tcgen05.ld");
     for (const auto& target : in.extra->d) {
         std::fill_n(w.row<uint32_t>(target), kLanes, 0xffffffffu);
         w.loading_register[target.id] = work.loads_issued;
@@ -149,7 +149,7 @@ Step store(Warp& w, const Instruction& in, uint32_t) {
     TensorWork& work = tensor_work(w);
     const auto& sources = in.extra->b;
     const Move move = make_move(w, in, address_of(w, in), sources.size());
-    const TensorAccess access = tensor_access(w, in, work.stores, ++work.stores_issued, "tcgen05.st");
+    const TensorAccess access = tensor_access(w, in, kAllLanes, work.stores, ++work.stores_issued, "tcgen05.st");
     std::vector<uint32_t> values, bad;
     for (const auto& source : sources) {
         const auto* row = w.row<uint32_t>(source);
@@ -180,22 +180,23 @@ Step wait(Warp& w, const Instruction& in, uint32_t) {
         return Step::blocked;
     }
     if (stores)
-        w.clock.set(work.stores_waited_agent, work.stores_waited = work.stores_issued);
+        learn(w, kAllLanes, work.stores_waited_agent, work.stores_waited = work.stores_issued);
     else
-        w.clock.set(work.loads_waited_agent, work.loads_waited = work.loads_issued);
+        learn(w, kAllLanes, work.loads_waited_agent, work.loads_waited = work.loads_issued);
     return Step::next;
 }
 
 constexpr uint32_t kAfter = 1;
 
-Step fence(Warp& w, const Instruction& in, uint32_t) {
+Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
     TensorWork& work = tensor_work(w);
     if (in.flags & kAfter) {
-        if (work.known.size() < w.clock.seen.size()) work.known.resize(w.clock.seen.size());
-        for (size_t i = 0; i < w.clock.seen.size(); ++i) work.known[i] = std::max(work.known[i], w.clock.seen[i]);
+        const auto seen = released(w, lanes).seen;
+        if (work.known.size() < seen.size()) work.known.resize(seen.size());
+        for (size_t i = 0; i < seen.size(); ++i) work.known[i] = std::max(work.known[i], seen[i]);
     } else {
-        w.clock.set(work.loads, work.loads_waited);
-        w.clock.set(work.stores, work.stores_waited);
+        learn(w, lanes, work.loads, work.loads_waited);
+        learn(w, lanes, work.stores, work.stores_waited);
     }
     return Step::next;
 }

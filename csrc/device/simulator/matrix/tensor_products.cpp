@@ -235,7 +235,7 @@ void issue(Warp& w, const Instruction& in, unsigned lane) {
         p.scale_a = address(extra.a[0], extra.values[2]);
         p.scale_b = address(extra.b[0], extra.values[3]);
     }
-    p.access = tensor_access(w, in, work.products, work.issued_by[lane] = ++work.issued, "tcgen05.mma");
+    p.access = tensor_access(w, in, 1u << lane, work.products, work.issued_by[lane] = ++work.issued, "tcgen05.mma");
     tick(w);  // what the warp does from here on may overtake the product
     if (!check_scale_ids(w, p) || !all_allocated(p)) return;
     for (Cta* cta : p.ctas) cta->tensor_users[p.access.agent] = p.access.tick;

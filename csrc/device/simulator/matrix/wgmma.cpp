@@ -136,10 +136,10 @@ Step mma_async(Warp& w, const Instruction& in, uint32_t) {
         operation.instruction = &in;
         if (in.a.present) operation.descriptor_a = w.row<uint64_t>(in.a)[0];
         operation.descriptor_b = w.row<uint64_t>(in.b)[0];
-        operation.clock = w.clock;
+        operation.clock = released(w, kAllLanes);
     }
     WgmmaOperation& operation = group.queue[position];
-    operation.clock.meet(w.clock);
+    if (operation.arrived) operation.clock.meet(released(w, kAllLanes));
     tick(w);  // what the warp does from here on may overtake the product
     if (operation.instruction != &in)
         stop(cluster, "wgmma",
@@ -181,7 +181,7 @@ Step wait(Warp& w, const Instruction& in, uint32_t) {
         }
         while (w.wgmma_groups.size() > keep) w.wgmma_groups.pop_front();
         w.wgmma_waited = std::max(w.wgmma_waited, target);
-        w.clock.set(group.agent, uint32_t(target));
+        learn(w, kAllLanes, group.agent, uint32_t(target));
     }
     return Step::next;
 }

@@ -119,9 +119,9 @@ Step atomic(Warp& w, const Instruction& in, uint32_t lanes) {
     const auto space = Space(in.flags & 15);
     const auto type = Type(in.flags >> 4 & 255);
     const auto op = Op(in.flags >> 12 & 15);
-    const bool acquire = in.flags >> 16 & 1, release = in.flags >> 17 & 1;
+    const bool acquires = in.flags >> 16 & 1, releases = in.flags >> 17 & 1;
     const unsigned bytes = type_bytes(type);
-    if (release) w.cluster->sync_clock.join(w.clock);
+    if (releases) release(w, lanes, w.cluster->sync_clock);
     const auto& values = in.extra->b;
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
@@ -131,9 +131,9 @@ Step atomic(Warp& w, const Instruction& in, uint32_t lanes) {
             uint64_t old = ~uint64_t(0);
             if (place.data) {
                 if (place.cta) {
-                    if (!shared_read(w, *place.cta, place.offset, bytes, true) && in.d.present)
+                    if (!shared_read(w, lane, *place.cta, place.offset, bytes, true) && in.d.present)
                         mark_tainted(w, in.d, 1u << lane);
-                    shared_write(w, *place.cta, place.offset, bytes, initialised(*place.cta, place.offset, bytes),
+                    shared_write(w, lane, *place.cta, place.offset, bytes, initialised(*place.cta, place.offset, bytes),
                                  true);
                 } else if (tainted_lanes(w, values[e]) >> lane & 1) {
                     report(*w.cluster, "uninitialised",
@@ -147,8 +147,8 @@ Step atomic(Warp& w, const Instruction& in, uint32_t lanes) {
             if (in.extra->d.size() > e) write_any(w, in.extra->d[e], lane, old);
         }
     }
-    if (acquire) w.clock.join(w.cluster->sync_clock);
-    if (release) tick(w);
+    if (acquires) learn(w, lanes, w.cluster->sync_clock);
+    if (releases) tick(w);
     ++w.cluster->progress;
     return Step::next;
 }

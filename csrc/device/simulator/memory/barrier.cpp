@@ -37,8 +37,8 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
     if (number >= 16) stop(cluster, "barrier", concat("named barrier ", number, " does not exist: there are 16"), &w);
     NamedBarrier& barrier = w.cta->barriers[number];
     if (w.resuming) {
-        w.clock.join(barrier.completed);
-        lanes_met(w);
+        learn(w, lanes, barrier.completed);
+        lanes_met(w, lanes);
         give_result(w, in, lanes, kind, barrier.result, uint32_t(w.wait.lane));
         return Step::next;
     }
@@ -58,10 +58,9 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
     barrier.expected = expected;
     barrier.arrived += in.gather == Gather::warp ? kLanes : std::popcount(lanes);
     if (in.c.present) barrier.votes += std::popcount(w.predicate(in.c) & lanes);
-    barrier.arriving.join(w.clock);
+    release(w, lanes, barrier.arriving);
     barrier.who.push_back(concat("warp ", w.index));
     tick(w);
-    lanes_met(w);
     if (barrier.arrived > expected)
         report(cluster, "barrier",
                concat("more threads (", barrier.arrived, ") arrive at barrier ", number, " than it is for (", expected,
@@ -69,7 +68,10 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
                &w);
     if (barrier.arrived >= expected) {
         complete(cluster, barrier);
-        if (kind != Kind::arrive) w.clock.join(barrier.completed);
+        if (kind != Kind::arrive) {
+            learn(w, lanes, barrier.completed);
+            lanes_met(w, lanes);
+        }
         give_result(w, in, lanes, kind, barrier.result, expected);
         return Step::next;
     }
@@ -82,8 +84,8 @@ Step bar(Warp& w, const Instruction& in, uint32_t lanes) {
     return Step::blocked;
 }
 
-Step warp_sync(Warp& w, const Instruction&, uint32_t) {
-    lanes_met(w);
+Step warp_sync(Warp& w, const Instruction&, uint32_t lanes) {
+    lanes_met(w, lanes);
     return Step::next;
 }
 
@@ -147,22 +149,22 @@ namespace {
 
 Step cluster_arrive(Warp& w, const Instruction& in, uint32_t lanes) {
     Cluster& cluster = *w.cluster;
-    const size_t index = w.agent;  // warps come first among the agents
+    const size_t index = w.number;
     if (cluster.cluster_arrivals[index] & lanes)
         report(cluster, "barrier", "barrier.cluster.arrive twice without a wait between", &w);
     cluster.cluster_arrivals[index] |= lanes;
-    cluster.cluster_waiting[index] = cluster.cluster_barrier.generation + 1;
-    if (!(in.flags & kRelaxed) || cluster.by_hardware()) cluster.cluster_barrier.arriving.join(w.clock);
+    for (uint32_t left = lanes; left; left &= left - 1)
+        cluster.cluster_waiting[w.agent + std::countr_zero(left)] = cluster.cluster_barrier.generation + 1;
+    if (!(in.flags & kRelaxed) || cluster.by_hardware()) release(w, lanes, cluster.cluster_barrier.arriving);
     cluster.inits_arriving.join(w.inits);  // a fence.mbarrier_init releases by itself
     tick(w);
-    lanes_met(w);
     finish_cluster_barrier(cluster);
     return Step::next;
 }
 
-Step cluster_wait(Warp& w, const Instruction&, uint32_t) {
+Step cluster_wait(Warp& w, const Instruction&, uint32_t lanes) {
     Cluster& cluster = *w.cluster;
-    const uint64_t wanted = cluster.cluster_waiting[w.agent];
+    const uint64_t wanted = cluster.cluster_waiting[w.agent + std::countr_zero(lanes)];
     if (wanted == 0) stop(cluster, "barrier", "barrier.cluster.wait without an arrive before it", &w);
     if (cluster.cluster_barrier.generation < wanted) {
         w.wait = {};
@@ -170,9 +172,8 @@ Step cluster_wait(Warp& w, const Instruction&, uint32_t) {
         w.wait.value = wanted - 1;
         return Step::blocked;
     }
-    w.clock.join(cluster.cluster_barrier.completed);
+    learn(w, lanes, cluster.cluster_barrier.completed);
     w.inits.join(cluster.inits_completed);
-    lanes_met(w);
     return Step::next;
 }
 

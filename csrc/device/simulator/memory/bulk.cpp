@@ -21,13 +21,13 @@ bool barrier_operand(Warp& w, const Operand& operand, int64_t displacement, unsi
     return place.cta != nullptr;
 }
 
-void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destination, uint32_t bytes, uint32_t counted,
-                   Cta& barrier_cta, uint32_t barrier_offset, const char* what,
+void defer_arrival(Warp& w, const Instruction& in, unsigned lane, Cta& cta, uint32_t destination, uint32_t bytes,
+                   uint32_t counted, Cta& barrier_cta, uint32_t barrier_offset, const char* what,
                    std::function<void(Cta&, uint32_t)> write, uint8_t swizzle) {
     Cluster& cluster = *w.cluster;
-    Mbarrier* barrier = barrier_at(cluster, barrier_cta, barrier_offset, w.clock, &w, nullptr, true);
+    Mbarrier* barrier = barrier_at(cluster, barrier_cta, barrier_offset, view_of(w, lane), &w, nullptr, true);
     if (!barrier) return;
-    auto known = std::make_shared<Clock>(w.clock);
+    auto known = std::make_shared<Clock>(released(w, 1u << lane));
     tick(w);  // what the warp does from here on may overtake the copy
     cluster.statistics.tma_load_bytes += counted;
     Cta *target = &cta, *holder = &barrier_cta;
@@ -64,7 +64,7 @@ void defer_departure(Warp& w, const Instruction& in, unsigned lane, uint32_t sou
     ++group->reads_left;
     ++group->writes_left;
     cluster.statistics.tma_store_bytes += bytes;
-    auto known = std::make_shared<Clock>(w.clock);
+    auto known = std::make_shared<Clock>(released(w, 1u << lane));
     tick(w);  // what the warp does from here on may overtake the copy
     Warp* warp = &w;
     cluster.defer({[=, &cluster, &in, read = std::move(read), write = std::move(write)] {
@@ -119,7 +119,7 @@ Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             const uint32_t mask = in.flags & kMulticast ? w.row<uint32_t>(in.c)[lane] & 0xffff : 1u << place.cta->rank;
             for (auto& cta : cluster.ctas)
                 if (mask >> cta->rank & 1)
-                    defer_arrival(w, in, *cta, place.offset, bytes, bytes, *cta, barrier.offset, "a bulk copy",
+                    defer_arrival(w, in, lane, *cta, place.offset, bytes, bytes, *cta, barrier.offset, "a bulk copy",
                                   [=](Cta& target, uint32_t destination) {
                                       std::memcpy(target.shared.data() + destination, data, bytes);
                                   });
@@ -128,11 +128,11 @@ Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes) {
                         place = shared_place(w, uint32_t(to), bytes, false, "bulk copy");
             Place barrier;
             if (!source.cta || !place.cta || !barrier_operand(w, in.x, in.extra->values[0], lane, barrier)) continue;
-            const auto known = std::make_shared<Clock>(w.clock);
+            const auto known = std::make_shared<Clock>(released(w, 1u << lane));
             const uint32_t sequence = ++w.bulk_sequence;
             const bool reduce = in.flags & kReduce;
-            defer_arrival(w, in, *place.cta, place.offset, bytes, bytes, *place.cta, barrier.offset, "a bulk copy",
-                          [=, &cluster, &in](Cta& target, uint32_t destination) {
+            defer_arrival(w, in, lane, *place.cta, place.offset, bytes, bytes, *place.cta, barrier.offset,
+                          "a bulk copy", [=, &cluster, &in](Cta& target, uint32_t destination) {
                               async_read({&cluster, known.get(), warp->bulk_agent, sequence, &in, warp, "a bulk copy"},
                                          *source.cta, source.offset, bytes);
                               if (!reduce)
@@ -196,7 +196,7 @@ Step wait_group(Warp& w, const Instruction& in, uint32_t lanes) {
         while (groups.committed.size() > keep && groups.committed.front()->writes_left == 0)
             groups.committed.pop_front();
     }
-    w.clock.set(w.bulk_agent, w.bulk_open.empty() ? w.bulk_sequence : *w.bulk_open.begin() - 1);
+    learn(w, lanes, w.bulk_agent, w.bulk_open.empty() ? w.bulk_sequence : *w.bulk_open.begin() - 1);
     return Step::next;
 }
 
@@ -215,7 +215,7 @@ Step store_async(Warp& w, const Instruction& in, uint32_t lanes) {
             const uint64_t value = read_any(w, values[e], lane);
             std::memcpy(data.data() + e * element, &value, element);
         }
-        defer_arrival(w, in, *place.cta, place.offset, bytes, bytes, *place.cta, barrier.offset, "st.async",
+        defer_arrival(w, in, lane, *place.cta, place.offset, bytes, bytes, *place.cta, barrier.offset, "st.async",
                       [data](Cta& target, uint32_t destination) {
                           std::memcpy(target.shared.data() + destination, data.data(), data.size());
                       });

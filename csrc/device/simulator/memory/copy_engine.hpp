@@ -26,8 +26,8 @@ bool barrier_operand(Warp& w, const Operand& operand, int64_t displacement, unsi
 
 /// Let a copy write `bytes` at `destination` of `cta` and complete `counted` bytes on the mbarrier at `barrier_offset`
 /// of `barrier_cta`.
-void defer_arrival(Warp& w, const Instruction& in, Cta& cta, uint32_t destination, uint32_t bytes, uint32_t counted,
-                   Cta& barrier_cta, uint32_t barrier_offset, const char* what,
+void defer_arrival(Warp& w, const Instruction& in, unsigned lane, Cta& cta, uint32_t destination, uint32_t bytes,
+                   uint32_t counted, Cta& barrier_cta, uint32_t barrier_offset, const char* what,
                    std::function<void(Cta&, uint32_t)> write, uint8_t swizzle = kNoSwizzleKnown);
 
 /// A copy out of shared memory: first it reads, which frees the buffer, then it writes.

@@ -1,6 +1,4 @@
 // fence, membar: what each kind makes visible to whom.
-#include <algorithm>
-
 #include "../core/execute.hpp"
 #include "memory.hpp"
 
@@ -11,30 +9,19 @@ namespace {
 // Flags: what a fence orders.
 enum : uint32_t { kProxyAsync = 1, kInits = 2, kMemory = 4 };
 Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
-    if (in.flags & kProxyAsync) {
-        // Lanes that stored and do not execute this fence (nor met its lanes since) are not covered by it.
-        Clock known = w.clock;
-        if (w.unsynced_lanes & ~lanes) {
-            known.seen[w.agent] = std::min(known.seen[w.agent], w.sync_tick);
-            if (w.small_copies && known.of(w.small_copies->agent))
-                known.seen[w.small_copies->agent] = w.small_copies_met;
-        }
-        if (w.clock.fenced.size() < known.seen.size()) w.clock.fenced.resize(known.seen.size());
-        for (size_t i = 0; i < known.seen.size(); ++i) w.clock.fenced[i] = std::max(w.clock.fenced[i], known.seen[i]);
-        w.clock.set(w.agent, w.clock.of(w.agent) + 1);
-    }
+    if (in.flags & kProxyAsync) fence_for_async(w, lanes);
     if (in.flags & (kProxyAsync | kInits))
         for (const auto& cta : w.cluster->ctas)
             for (const auto& barrier : cta->mbarriers)
                 if (barrier->init_warp == &w) barrier->init_fenced = true;
     if (in.flags & kInits) {
-        w.inits.join(w.clock);
-        w.clock.set(w.agent, w.clock.of(w.agent) + 1);
+        release(w, lanes, w.inits);
+        tick(w);
     }
     if (in.flags & kMemory) {
-        w.cluster->sync_clock.join(w.clock);
-        w.clock.join(w.cluster->sync_clock);
-        w.clock.set(w.agent, w.clock.of(w.agent) + 1);
+        learn(w, lanes, w.cluster->sync_clock);
+        release(w, lanes, w.cluster->sync_clock);
+        tick(w);
     }
     return Step::next;
 }

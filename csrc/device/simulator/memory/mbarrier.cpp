@@ -37,7 +37,7 @@ void check_complete(Cluster& cluster, Cta& cta, Mbarrier& barrier) {
 
 }  // namespace
 
-Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& known, const Warp* warp,
+Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const View& known, const Warp* warp,
                      const Instruction* in, bool remote) {
     Mbarrier* barrier = cta.find_mbarrier(offset);
     if (!barrier) {
@@ -48,7 +48,7 @@ Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const Clock& k
         return nullptr;
     }
     const uint32_t ordered = std::max(known.of(barrier->init_agent), warp ? warp->inits.of(barrier->init_agent) : 0);
-    if (barrier->init_tick > ordered && !(warp && warp->agent == barrier->init_agent))
+    if (barrier->init_tick > ordered)
         report(cluster, "race",
                concat(name_of(cta, *barrier), " is used, but nothing orders its initialisation before"), warp, in);
     else if (remote && !barrier->init_fenced && !(cluster.by_hardware() && warp && warp->cta == &cta))
@@ -125,14 +125,14 @@ Step init(Warp& w, const Instruction& in, uint32_t lanes) {
                        concat(name_of(cta, *old), " is initialised again in the middle of a phase"), &w);
             cta.mbarrier_at[place.offset / 8] = -1;
         }
-        shared_write(w, cta, place.offset, 8, true, true);
+        shared_write(w, lane, cta, place.offset, 8, true, true);
         auto barrier = std::make_unique<Mbarrier>();
         barrier->address = place.offset;
         barrier->expected = barrier->pending = count;
         barrier->agent = w.cluster->new_agent(concat("a copy that completes on mbarrier ", hex(place.offset),
                                                      " of block ", cta.rank));
-        barrier->init_agent = w.agent;
-        barrier->init_tick = w.clock.of(w.agent);
+        barrier->init_agent = Agent(w.agent + lane);
+        barrier->init_tick = w.tick;
         barrier->init_warp = &w;
         cta.mbarrier_at[place.offset / 8] = int32_t(cta.mbarriers.size());
         cta.mbarriers.push_back(std::move(barrier));
@@ -145,12 +145,23 @@ Step invalidate(Warp& w, const Instruction& in, uint32_t lanes) {
     const unsigned lane = std::countr_zero(lanes);
     const Place place = barrier_place(w, in, lane);
     if (!place.cta) return Step::next;
-    if (barrier_at(*w.cluster, *place.cta, place.offset, w.clock, &w, nullptr, false))
+    if (barrier_at(*w.cluster, *place.cta, place.offset, view_of(w, lane), &w, nullptr, false))
         place.cta->mbarrier_at[place.offset / 8] = -1;
     return Step::next;
 }
 
+// Of these lanes, those that name the same place as `lane`.
+uint32_t lanes_at(const Warp& w, const Instruction& in, uint32_t lanes, unsigned lane) {
+    uint32_t same = 0;
+    for (uint32_t left = lanes; left; left &= left - 1)
+        if (read_any(w, in.a, unsigned(std::countr_zero(left))) == read_any(w, in.a, lane)) same |= left & (0 - left);
+    return same;
+}
+
 Step arrive_op(Warp& w, const Instruction& in, uint32_t lanes) {
+    Clock known;
+    const Cta* arrived_in = nullptr;
+    uint32_t arrived_at = 0;
     const bool remote_form = in.flags & kRemoteForm,
                drop = Operation(in.flags & kOperationMask) == Operation::arrive_drop;
     for (uint32_t left = lanes; left; left &= left - 1) {
@@ -160,15 +171,18 @@ Step arrive_op(Warp& w, const Instruction& in, uint32_t lanes) {
         const bool elsewhere = place.cta != w.cta;
         if (elsewhere && !remote_form)
             report(*w.cluster, "cluster", "an arrive on another block's mbarrier needs .shared::cluster", &w);
-        Mbarrier* barrier = barrier_at(*w.cluster, *place.cta, place.offset, w.clock, &w, nullptr, elsewhere);
+        Mbarrier* barrier = barrier_at(*w.cluster, *place.cta, place.offset, view_of(w, lane), &w, nullptr, elsewhere);
         if (!barrier) continue;
-        note_remote(w, *place.cta, in);
+        note_remote(w, lane, *place.cta, in);
         if (in.d.present && !remote_form) w.row<uint64_t>(in.d)[lane] = barrier->phase;
         const uint32_t operand = in.b.present ? w.row<uint32_t>(in.b)[lane] : 1;
         if (in.flags & kExpect) expect_bytes(*barrier, operand);
         if (drop) barrier->expected -= in.flags & kExpect ? 1 : operand;
-        arrive(*w.cluster, *place.cta, *barrier, in.flags & kExpect ? 1 : operand,
-               in.flags & kRelaxed ? nullptr : &w.clock, &w, nullptr);
+        if (place.cta != arrived_in || place.offset != arrived_at) {
+            known = in.flags & kRelaxed ? Clock() : released(w, lanes_at(w, in, left, lane));
+            arrived_in = place.cta, arrived_at = place.offset;
+        }
+        arrive(*w.cluster, *place.cta, *barrier, in.flags & kExpect ? 1 : operand, &known, &w, nullptr);
     }
     tick(w);
     return Step::next;
@@ -179,9 +193,10 @@ Step bytes_op(Warp& w, const Instruction& in, uint32_t lanes) {
         const unsigned lane = std::countr_zero(left);
         const Place place = barrier_place(w, in, lane);
         if (!place.cta) continue;
-        Mbarrier* barrier = barrier_at(*w.cluster, *place.cta, place.offset, w.clock, &w, nullptr, place.cta != w.cta);
+        Mbarrier* barrier =
+            barrier_at(*w.cluster, *place.cta, place.offset, view_of(w, lane), &w, nullptr, place.cta != w.cta);
         if (!barrier) continue;
-        note_remote(w, *place.cta, in);
+        note_remote(w, lane, *place.cta, in);
         const int64_t bytes = w.row<uint32_t>(in.b)[lane];
         if (Operation(in.flags & kOperationMask) == Operation::expect)
             expect_bytes(*barrier, bytes);
@@ -199,6 +214,8 @@ Step wait_op(Warp& w, const Instruction& in, uint32_t lanes) {
     uint32_t passed = 0;
     uint32_t blocked_address = 0;
     uint64_t blocked_parity = 0;
+    Mbarrier* learned_from = nullptr;
+    uint32_t learning = 0;
     if (!w.resuming) ++w.cluster->statistics.barrier_waits;
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
@@ -208,7 +225,7 @@ Step wait_op(Warp& w, const Instruction& in, uint32_t lanes) {
             continue;
         }
         if (place.cta != w.cta) report(*w.cluster, "cluster", "a wait on another block's mbarrier is not possible", &w);
-        Mbarrier* barrier = barrier_at(*w.cluster, *place.cta, place.offset, w.clock, &w, nullptr, false);
+        Mbarrier* barrier = barrier_at(*w.cluster, *place.cta, place.offset, view_of(w, lane), &w, nullptr, false);
         if (!barrier) {
             passed |= 1u << lane;
             continue;
@@ -228,13 +245,16 @@ Step wait_op(Warp& w, const Instruction& in, uint32_t lanes) {
             w.wait.value == parity)
             over = true;
         if (over) {
-            if (!(in.flags & kRelaxed)) w.clock.join(barrier->completed);
+            if (barrier != learned_from && learning) learn(w, learning, learned_from->completed), learning = 0;
+            learned_from = barrier;
+            if (!(in.flags & kRelaxed)) learning |= 1u << lane;
             passed |= 1u << lane;
         } else {
             blocked_address = place.offset;
             blocked_parity = parity;
         }
     }
+    if (learning) learn(w, learning, learned_from->completed);
     const bool give_up = w.resuming && (w.wait.timed_out || w.wait.kind == Wait::Kind::poll);
     if (!passed && !give_up) {
         if (!w.resuming) ++w.cluster->statistics.barrier_waits_blocked;

@@ -159,7 +159,7 @@ Step load(Warp& w, const Instruction& in, uint32_t lanes) {
     const Access access = unpack(in);
     const auto& targets = in.extra->d;
     const unsigned bytes = access.element_bytes * access.elements;
-    if (access.acquire) w.clock.join(w.cluster->sync_clock);
+    if (access.acquire) learn(w, lanes, w.cluster->sync_clock);
     uint32_t shared_lanes = 0, offsets[kLanes];
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
@@ -169,7 +169,9 @@ Step load(Warp& w, const Instruction& in, uint32_t lanes) {
         if (place.cta) {
             shared_lanes |= 1u << lane;
             offsets[lane] = place.offset;
-            good = shared_read(w, *place.cta, place.offset, bytes, access.ordered);
+            good = shared_read(w, lane, *place.cta, place.offset, bytes, access.ordered);
+        } else if (place.data && !access.ordered && access.space != Space::local && access.space != Space::param) {
+            touch_global(w, lane, reinterpret_cast<uint64_t>(place.data), bytes, false);
         }
         for (size_t e = 0; e < access.elements; ++e) {
             if (!good && !initialised(*place.cta, place.offset + e * access.element_bytes, access.element_bytes))
@@ -216,7 +218,7 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
     const Access access = unpack(in);
     const auto& values = in.extra->b;
     const unsigned bytes = access.element_bytes * access.elements;
-    if (access.release) w.cluster->sync_clock.join(w.clock);
+    if (access.release) release(w, lanes, w.cluster->sync_clock);
     uint32_t shared_lanes = 0, offsets[kLanes], bad = 0;
     for (const auto& value : values) bad |= tainted_lanes(w, value);
     for (uint32_t left = lanes; left; left &= left - 1) {
@@ -230,7 +232,7 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
             shared_lanes |= 1u << lane;
             offsets[lane] = place.offset;
             if (w.cluster->by_hardware() && changes_nothing(place, data, bytes)) continue;
-            shared_write(w, *place.cta, place.offset, bytes, !(bad >> lane & 1), access.ordered);
+            shared_write(w, lane, *place.cta, place.offset, bytes, !(bad >> lane & 1), access.ordered);
             if (bad >> lane & 1)
                 for (size_t e = 0; e < access.elements; ++e)
                     if (!(tainted_lanes(w, values[e]) >> lane & 1))
@@ -241,18 +243,17 @@ Step store(Warp& w, const Instruction& in, uint32_t lanes) {
                           hex(address)),
                    &w);
         }
+        if (!place.cta && !access.ordered && access.space != Space::local)
+            touch_global(w, lane, reinterpret_cast<uint64_t>(place.data), bytes, true);
         __builtin_memcpy(place.data, data, bytes);
     }
     ++w.cluster->progress;
     if (shared_lanes) {
         count_conflicts(w, offsets, shared_lanes, bytes);
-        w.unsynced_lanes |= shared_lanes;
     } else {
         w.cluster->statistics.global_store_bytes += uint64_t(bytes) * std::popcount(lanes);
     }
-    if (access.release) {
-        w.clock.set(w.agent, w.clock.of(w.agent) + 1);
-    }
+    if (access.release) tick(w);
     return Step::next;
 }
 

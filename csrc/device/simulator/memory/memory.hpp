@@ -5,6 +5,9 @@
 
 namespace deep_gemm::simulator {
 
+/// The kind of a hazard between lanes of one warp.
+constexpr const char* kWarpSync = "warp sync";
+
 enum class Space : uint32_t { generic, shared_cta, shared_cluster, global, local, param };
 
 /// Where an address leads. `cta` is set for shared memory, with the offset in it.
@@ -29,9 +32,14 @@ void reduce_memory(char* address, Type type, int operation, const char* value);
 
 // --- shadow.cpp: the generic proxy
 /// Lanes' bytes that have never been written, as a nonzero value, when reading [offset, offset + bytes).
-bool shared_read(Warp& warp, Cta& cta, uint32_t offset, uint32_t bytes, bool atomic = false);
-void shared_write(Warp& warp, Cta& cta, uint32_t offset, uint32_t bytes, bool initialised, bool atomic = false);
-void note_remote(Warp& warp, Cta& cta, const Instruction& in);
+bool shared_read(Warp& warp, unsigned lane, Cta& cta, uint32_t offset, uint32_t bytes, bool atomic = false);
+void shared_write(Warp& warp, unsigned lane, Cta& cta, uint32_t offset, uint32_t bytes, bool initialised,
+                  bool atomic = false);
+void note_remote(Warp& warp, unsigned lane, Cta& cta, const Instruction& in);
+
+// --- lane_touches.cpp
+/// Check a load or store of global memory against what other lanes of the warp did there, and note it.
+void touch_global(Warp& warp, unsigned lane, uint64_t address, uint32_t bytes, bool write);
 
 // --- shadow.cpp: the asynchronous proxy. `at` is what was known when the operation was issued.
 struct AsyncAccess {

@@ -15,6 +15,7 @@ constexpr const char* kWhat = "cp.async";
 
 /// One lane's part: `given` bytes from memory, zeros after them.
 struct Part {
+    unsigned lane;
     Place to;
     uint64_t from;
     uint32_t given;
@@ -23,7 +24,7 @@ struct Part {
 SmallCopies& small_copies(Warp& w) {
     if (!w.small_copies) {
         w.small_copies = std::make_unique<SmallCopies>();
-        w.small_copies->agent = w.cluster->new_agent(concat(kWhat, " of ", describe_warp(w)));
+        w.small_copies->agent = w.cluster->new_agent(concat(kWhat, " of ", describe_warp(w)), kLanes);
     }
     return *w.small_copies;
 }
@@ -38,10 +39,9 @@ void arrive_where_done(Warp& w) {
         }
         SmallCopies::Arrival arrival = std::move(copies.arrivals[i]);
         copies.arrivals.erase(copies.arrivals.begin() + long(i));
-        copies.signalled.close(arrival.last, 1u << arrival.lane);
-        arrival.known.set(copies.agent, std::min(arrival.last, copies.signalled.known(copies.issued)));
-        Mbarrier* barrier =
-            barrier_at(*w.cluster, *arrival.cta, arrival.barrier_offset, arrival.known, &w, arrival.instruction, false);
+        arrival.known.set(Agent(copies.agent + arrival.lane), arrival.last);
+        Mbarrier* barrier = barrier_at(*w.cluster, *arrival.cta, arrival.barrier_offset, {&arrival.known}, &w,
+                                       arrival.instruction, false);
         if (barrier) arrive(*w.cluster, *arrival.cta, *barrier, 1, &arrival.known, &w, arrival.instruction);
     }
 }
@@ -53,8 +53,9 @@ void copy_part(Warp& w, const Instruction& in, const Clock& known, uint32_t numb
         const char* source = global_range(*w.cluster, part.from, part.given, false, &w, &in);
         if (source) std::memcpy(data, source, part.given);
     }
-    async_write({w.cluster, &known, w.small_copies->agent, number, &in, &w, kWhat, kNoSwizzleKnown, true}, cta,
-                part.to.offset, bytes);
+    async_write({w.cluster, &known, Agent(w.small_copies->agent + part.lane), number, &in, &w, kWhat, kNoSwizzleKnown,
+                 true},
+                cta, part.to.offset, bytes);
     std::memcpy(part.to.data, data, bytes);
     w.cluster->statistics.global_load_bytes += part.given;
 }
@@ -77,12 +78,11 @@ Step small_copy(Warp& w, const Instruction& in, uint32_t lanes) {
         if (from % bytes)
             report(cluster, "misaligned",
                    concat(kWhat, " of ", bytes, " bytes from ", hex(from), ", which is not aligned to them"), &w);
-        if (place.data) parts->push_back({place, from, given_bytes(w, in, lane, bytes)});
+        if (place.data) parts->push_back({lane, place, from, given_bytes(w, in, lane, bytes)});
     }
-    copies.in_flight[number] = copies.waited.open[number] = copies.signalled.open[number] = lanes;
-    const auto known = std::make_shared<Clock>(w.clock);
+    copies.in_flight[number] = lanes;
+    const auto known = std::make_shared<Clock>(released(w, lanes));
     tick(w);  // what the warp does from here on may overtake the copy
-    w.unsynced_lanes |= lanes;
     Warp* warp = &w;
     cluster.defer({[=, &cluster, &in] {
                        for (const Part& part : *parts) copy_part(*warp, in, *known, number, bytes, part);
@@ -115,10 +115,8 @@ Step wait_for(Warp& w, uint32_t lanes, Last&& last) {
     SmallCopies& copies = *w.small_copies;
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
-        copies.waited.close(last(lane), 1u << lane);
+        copies.waited[lane] = std::max(copies.waited[lane], last(lane));
     }
-    w.clock.set(copies.agent, copies.waited.known(copies.issued));
-    w.unsynced_lanes |= lanes;  // what a lane knows of its copies, a fence of the others does not cover
     return Step::next;
 }
 
@@ -151,10 +149,10 @@ Step arrive_when_done(Warp& w, const Instruction& in, uint32_t lanes) {
         const Place place =
             shared_place(w, uint32_t(read_any(w, in.a, lane) + uint64_t(in.displacement)), 8, true, "mbarrier");
         if (!place.cta) continue;
-        Mbarrier* barrier = barrier_at(*w.cluster, *place.cta, place.offset, w.clock, &w, nullptr, false);
+        Mbarrier* barrier = barrier_at(*w.cluster, *place.cta, place.offset, view_of(w, lane), &w, nullptr, false);
         if (!barrier) continue;
         if (!in.flags) ++barrier->pending;  // without .noinc the arrival is its own expectation
-        copies.arrivals.push_back({lane, copies.issued, place.cta, place.offset, w.clock, &in});
+        copies.arrivals.push_back({lane, copies.issued, place.cta, place.offset, released(w, 1u << lane), &in});
     }
     tick(w);
     arrive_where_done(w);

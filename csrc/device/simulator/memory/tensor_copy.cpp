@@ -216,7 +216,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
             for (auto& cta : cluster.ctas)
                 if (mask >> cta->rank & 1)
                     defer_arrival(
-                        w, in, *cta, place.offset, bytes, box.counted_bytes(), holder(*cta), barrier.offset,
+                        w, in, lane, *cta, place.offset, bytes, box.counted_bytes(), holder(*cta), barrier.offset,
                         "a tensor copy",
                         [box](Cta& target, uint32_t destination) { load_box(target, destination, box); },
                         box.map.swizzle);

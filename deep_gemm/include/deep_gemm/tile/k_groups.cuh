@@ -96,24 +96,27 @@ struct KGroupTable {
         return ptx::load_shared_int(base + index * kGroupEntryBytes + kFirstWord);
     }
 
+    /// Elements of K, which the last block need not be full of.
+    DG_DEVICE int32_t k(int32_t index) const {
+        return ptx::load_shared_int(base + index * kGroupEntryBytes + kElements);
+    }
+
     /// All threads of the CTA may call it, the first warp works. Synchronise before reading.
     template <int32_t kThreads>
     DG_DEVICE void fill(const GemmParams& params) const {
-        constexpr int32_t kOfA = blocks_per_word(c, c.a.scaling), kOfB = blocks_per_word(c, c.b.scaling);
         if (threadIdx.x >= 32) return;
-        visit_k_groups < c.tile.k,
-            kOfA<kOfB ? kOfB : kOfA>(
-                params.k_groups,
-                [&](int32_t group, const KGroup& found) {
-                    const int32_t index = group - params.first_group;
-                    if (index >= 0 && index < params.num_groups)
-                        ptx::store_shared_int_x4(base + index * kGroupEntryBytes, found.first_block, found.blocks,
-                                                 found.first_word, 0);
-                });
+        visit_k_groups<c.tile.k, kWordBlocks>(params.k_groups, [&](int32_t group, const KGroup& found) {
+            const int32_t index = group - params.first_group;
+            if (index >= 0 && index < params.num_groups)
+                ptx::store_shared_int_x4(base + index * kGroupEntryBytes, found.first_block, found.blocks,
+                                         found.first_word, found.k);
+        });
     }
 
 private:
-    static constexpr uint32_t kFirstWord = 8;
+    static constexpr uint32_t kFirstWord = 8, kElements = 12;
+    static constexpr int32_t kOfA = blocks_per_word(c, c.a.scaling), kOfB = blocks_per_word(c, c.b.scaling),
+                             kWordBlocks = kOfA < kOfB ? kOfB : kOfA;
 };
 
 }  // namespace deep_gemm

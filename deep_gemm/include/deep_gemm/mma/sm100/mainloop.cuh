@@ -62,7 +62,7 @@ private:
     DG_DEVICE void multiply(const Tile& tile) {
         ptx::barrier_wait_cluster(smem_.sums_empty(accumulators_.stage), accumulators_.phase ^ 1);
         ptx::tensor_fence_after_sync();
-        const int32_t end = tile.k_block + tile.k_blocks;
+        const int32_t end = tile.k_block + tile.k_blocks, k_end = end_of_k(tile);
 #pragma unroll 1
         for (int32_t block = tile.k_block; block < end; ++block, ring_.advance()) {
             const bool row_word = has_exponents(c) && begins_word<c, kRowBlocks>(tile, block),
@@ -77,7 +77,7 @@ private:
             if (!ptx::elect_one()) continue;
             if (row_word) row_words_.copy(smem_.row_scales(ring_.stage));
             if (col_word) col_words_.copy(smem_.col_scales(ring_.stage));
-            multiply_block(block - words_origin<c>(tile), steps_of(block), block != tile.k_block);
+            multiply_block(block - words_origin<c>(tile), steps_of(block, k_end), block != tile.k_block);
             commit(smem_.empty(ring_.stage));
         }
         if (ptx::elect_one()) commit(smem_.sums_full(accumulators_.stage));
@@ -85,11 +85,18 @@ private:
         accumulators_.advance();
     }
 
-    /// Steps of a K block up to the end of K: behind it there may be exponents of anything.
-    DG_DEVICE int32_t steps_of(int32_t block) const {
-        if constexpr (divides_k(c.grouping)) return kSteps;
+    /// Where the tile's K ends, counted as its blocks are.
+    DG_DEVICE int32_t end_of_k(const Tile& tile) const {
+        if constexpr (c.grouping == Grouping::k_contiguous)
+            return tile.k_block * c.tile.k + smem_.groups().k(tile.group - params_.first_group);
+        else
+            return params_.k;
+    }
+
+    /// Steps of a K block up to there: behind it there may be exponents of anything.
+    static DG_DEVICE int32_t steps_of(int32_t block, int32_t k_end) {
         constexpr int32_t kStepK = step_k(c.a.element);
-        return min(kSteps, (params_.k - block * c.tile.k + kStepK - 1) / kStepK);
+        return min(kSteps, (k_end - block * c.tile.k + kStepK - 1) / kStepK);
     }
 
     DG_DEVICE void multiply_block(int32_t block, int32_t steps, bool accumulate) const {

@@ -1,0 +1,63 @@
+"""compile_drawn.py writes down which kernels spill, are warned of or refused; count_sm100.py prints a table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from compiled import Compiled
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+CLEAN = Compiled(registers=40, spill_bytes=0, stack_bytes=0, complaints="", error=None)
+UNCLEAN = [
+    Compiled(registers=255, spill_bytes=16, stack_bytes=8, complaints="", error=None),
+    Compiled(registers=50, spill_bytes=0, stack_bytes=0, complaints="a warning", error=None),
+    Compiled(registers=0, spill_bytes=0, stack_bytes=0, complaints="", error="refused"),
+]
+
+
+@pytest.fixture
+def compile_drawn(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import compile_drawn
+
+    yield compile_drawn
+    sys.modules.pop("compile_drawn", None)
+
+
+def run(compile_drawn, monkeypatch, folder: Path, planted: list[Compiled]) -> tuple[int, dict]:
+    """Its status and its result, with planted results of the first kernels."""
+    results = [*planted, *[CLEAN] * 1000]
+    monkeypatch.setattr(compile_drawn, "compile_all", lambda texts, *_: [results.pop(0) for _ in texts])
+    monkeypatch.setattr(sys, "argv", ["compile_drawn.py", "--count", "60", "--out", str(folder)])
+    return compile_drawn.main(), json.loads((folder / "sm100_compiled.json").read_text())
+
+
+def test_a_clean_draw(compile_drawn, monkeypatch, tmp_path) -> None:
+    status, result = run(compile_drawn, monkeypatch, tmp_path, [])
+    assert status == 0
+    assert (result["problems"], result["target"], result["not_clean"]) == (60, "sm_100a", [])
+    assert 50 < result["kernels"] == sum(result["kernels_by_grouping"].values()) <= 60
+    assert result["registers"] == {"most": 40, "median": 40}
+
+
+def test_what_is_not_clean_is_counted_and_named(compile_drawn, monkeypatch, tmp_path) -> None:
+    status, result = run(compile_drawn, monkeypatch, tmp_path, UNCLEAN)
+    assert status == 1
+    names = ("spill_or_use_the_stack", "warned_of", "refused_by_the_compiler")
+    assert [result[name] for name in names] == [1, 1, 1]
+    assert [each["said"] for each in result["not_clean"]] == ["", "a warning", "refused"]
+    assert result["registers"] == {"most": 255, "median": 40}
+
+
+def test_counts_are_a_table() -> None:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "count_sm100.py")], capture_output=True, text=True, check=True
+    )
+    head, _, *rows = done.stdout.splitlines()
+    assert len(rows) == 8
+    assert all(row.count("|") == head.count("|") for row in rows)
+    assert rows[0].startswith("| BF16 | ")
