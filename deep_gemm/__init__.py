@@ -101,11 +101,13 @@ from .utils import (
     per_token_cast_to_fp4,
     per_token_cast_to_fp8,
     per_token_cast_to_int8,
+    quantize_to_int4,
+    quantize_to_mxfp4,
     transpose_packed_fp4,
     unpack_int4,
     unpack_ue8m0_from_int,
 )
-from .weights import PackedWeights, pack_weights
+from .weights import PackedWeights, pack_weights, weights_from_checkpoint
 
 __all__ = [
     "PackedWeights",
@@ -190,6 +192,8 @@ __all__ = [
     "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
     "per_token_cast_to_int8",
+    "quantize_to_int4",
+    "quantize_to_mxfp4",
     "set_batch_invariant",
     "set_block_size_multiple_of",
     "set_ignore_compile_dims",
@@ -207,4 +211,5 @@ __all__ = [
     "unpack_ue8m0_from_int",
     "use_deterministic_algorithms",
     "utils",
+    "weights_from_checkpoint",
 ]

@@ -1,4 +1,4 @@
-"""Helpers of the public API: casts to scaled FP8, FP4 and INT8, integer helpers, and the scale layouts."""
+"""Helpers of the public API: casts to scaled FP8, FP4, INT8 and INT4, integer helpers, and the scale layouts."""
 
 from . import layout
 from .layout import *  # noqa: F403
@@ -18,7 +18,7 @@ from .math import (
     transpose_packed_fp4,
     unpack_ue8m0_from_int,
 )
-from .quantize import pack_int4, unpack_int4
+from .quantize import pack_int4, quantize_to_int4, quantize_to_mxfp4, unpack_int4
 
 __all__ = [
     "align",
@@ -34,6 +34,8 @@ __all__ = [
     "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
     "per_token_cast_to_int8",
+    "quantize_to_int4",
+    "quantize_to_mxfp4",
     "transpose_packed_fp4",
     "unpack_int4",
     "unpack_ue8m0_from_int",

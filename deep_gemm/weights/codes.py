@@ -45,7 +45,7 @@ def to_blocks(values: torch.Tensor) -> torch.Tensor:
     """int8 `[N, K]` of -8..7, N and K multiples of a block's -> uint8 `[N / 64, K / 128, 4096]`, two's complement."""
     k_blocks = values.shape[1] // K_BLOCK
     rows, columns = _ROW_AND_K
-    halves = values.view(torch.uint8).view(*rows, k_blocks, *columns).permute(_STORED)
+    halves = values.contiguous().view(torch.uint8).view(*rows, k_blocks, *columns).permute(_STORED)
     return ((halves[0] & 15) | (halves[1] << 4)).reshape(-1, k_blocks, BLOCK_BYTES)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .._numbers import integer
-from ..utils.math import _unpack_codes, align
+from ..utils.math import _FP32_MANTISSA_BITS, _unpack_codes, align
 from ..utils.quantize import unpack_int4
 from . import codes as code
 from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
@@ -19,8 +19,6 @@ Tensors = torch.Tensor | Sequence[torch.Tensor]
 _MINUS_EIGHT = -8
 _SMALLEST_ZERO, _LARGEST_ZERO = -128, 255
 _SMALLEST_EXPONENT_BITS = 0x00400000  # 2^-127, a subnormal number
-_FP32_MANTISSA_BITS = 23
-_UE8M0_NAN = 255
 _FLOAT_SCALES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
 
 
@@ -129,11 +127,11 @@ def pack_matrices(
 
 
 def exact_scales(scales: torch.Tensor) -> torch.Tensor:
-    """Scales of any type that holds them, in FP32."""
+    """Scales of any type that holds them, in FP32; UE8M0's NaN becomes infinite."""
     if scales.dtype == torch.uint8 or str(scales.dtype) == "torch.float8_e8m0fnu":
         exponents = scales.contiguous().view(torch.uint8).to(torch.int32)
         bits = (exponents << _FP32_MANTISSA_BITS).masked_fill(exponents == 0, _SMALLEST_EXPONENT_BITS)
-        return bits.view(torch.float32).masked_fill(exponents == _UE8M0_NAN, torch.nan)
+        return bits.view(torch.float32)
     if scales.dtype not in _FLOAT_SCALES:
         raise TypeError(
             f"scales must be float32, bfloat16, float16, float8_e4m3fn, float8_e8m0fnu or uint8, but are {scales.dtype}"

@@ -181,7 +181,10 @@ class PackedWeights:
         )
 
     def slice_n(self, start: int, stop: int) -> PackedWeights:
-        """Output channels `start` to `stop` (exclusive), which are multiples of 64, or N: for tensor parallelism."""
+        """Output channels `start` to `stop` (exclusive), which are multiples of 64, or N: for tensor parallelism.
+
+        A copy, packed as these rows by themselves would be (but for `holds_minus_eight`, which stays).
+        """
         n = self.shape[-2]
         _require_range("N", start, stop, n, code.BLOCK_ROWS, "blocks of rows are packed together")
         rows = align(stop - start, code.PADDED_ROWS)
@@ -202,7 +205,10 @@ class PackedWeights:
         )
 
     def slice_k(self, start: int, stop: int) -> PackedWeights:
-        """Input channels `start` to `stop` (exclusive), which are multiples of 128 and of the group, or K."""
+        """Input channels `start` to `stop` (exclusive), which are multiples of 128 and of the group, or K.
+
+        A copy, packed as this part of K by itself would be (but for `holds_minus_eight`, which stays).
+        """
         if self.input_permutation is not None:
             raise ValueError("weights with an input_permutation cannot be cut along K: their K is in another order")
         step = K_BLOCK if self.group_size is None else math.lcm(K_BLOCK, self.group_size)
@@ -211,13 +217,12 @@ class PackedWeights:
         group = self.scale_group
 
         def rows(tensor: torch.Tensor) -> torch.Tensor:
-            if group is None:
-                return tensor
-            return tensor[:, start // group : align(stop, K_BLOCK) // group].contiguous()
+            kept = tensor if group is None else tensor[:, start // group : align(stop, K_BLOCK) // group]
+            return kept.clone(memory_format=torch.contiguous_format)
 
         return replace(
             self,
-            codes=self.codes[:, :, blocks].contiguous(),
+            codes=self.codes[:, :, blocks].clone(memory_format=torch.contiguous_format),
             scales=rows(self.scales),
             zeros=None if self.zeros is None else rows(self.zeros),
             shape=(*self.shape[:-1], stop - start),

@@ -6,6 +6,7 @@ import copy
 import io
 import itertools
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import torch
 from deep_gemm import PackedWeights, pack_weights
 from deep_gemm.utils import pack_int4
 from deep_gemm.weights import codes as code
+from deep_gemm.weights.pack import Matrix, pack_matrices
 
 FORMATS = [("int4", "int8"), ("int4", "fp8"), ("uint4", "int8"), ("uint4", "fp8")]
 GROUPS = [None, 32, 64, 128, 96, 192, 256]
@@ -197,12 +199,31 @@ def test_a_matrix_larger_than_one_part_is_packed_like_its_parts(monkeypatch) -> 
     assert torch.equal(parts.dequantize(), wanted(arguments))
 
 
+def test_no_more_than_a_part_lies_unpacked(monkeypatch) -> None:
+    asked = []
+
+    def read(first: int, last: int) -> torch.Tensor:
+        asked.append((first, last))
+        return torch.ones((last - first, 256), dtype=torch.int8)
+
+    monkeypatch.setattr(code, "_VALUES_AT_ONCE", 256 * 256)
+    matrices = [Matrix(600, 256, read, torch.ones(600))] * 2
+    pack_matrices(matrices, is_stack=True, element="int4", activations="int8", group_size=None)
+    assert asked == [(0, 256), (256, 512), (512, 600)] * 2
+
+
 @pytest.mark.parametrize("element", ["int4", "uint4"])
 def test_packed_values_give_the_same_weights(element) -> None:
     arguments = weights(element, "int8", (2, 100, 256), 64)
     pairs = pack_int4(arguments["values"] if element == "int4" else (arguments["values"] << 4) >> 4)
     packed = pack_weights(**{**arguments, "values": pairs}, packed=True)
     assert torch.equal(packed.codes, pack_weights(**arguments).codes)
+
+
+def test_values_may_have_any_strides() -> None:
+    arguments = weights("int4", "int8", (128, 256), 64)
+    strided = {"values": arguments["values"].T.contiguous().T, "scales": arguments["scales"].T.contiguous().T}
+    assert same(pack_weights(**{**arguments, **strided}), pack_weights(**arguments))
 
 
 def test_a_sequence_of_experts_is_a_stack() -> None:
@@ -266,6 +287,15 @@ def test_a_slice_is_packed_as_the_part_by_itself_would_be() -> None:
     assert same(pack_weights(**arguments).slice_n(64, 128), pack_weights(**{**arguments, **part}))
     part = {"values": arguments["values"][:, 128:], "scales": arguments["scales"][:, 1:]}
     assert same(pack_weights(**arguments).slice_k(128, 256), pack_weights(**{**arguments, **part}))
+
+
+@pytest.mark.parametrize("cut", [lambda w: w.slice_n(0, 128), lambda w: w.slice_k(0, 256)], ids=["n", "k"])
+def test_a_slice_is_a_copy(cut) -> None:
+    arguments = weights("uint4", "int8", (128, 256), None)
+    packed = pack_weights(**arguments)
+    for tensor in cut(packed).tensors()[0]:
+        tensor.zero_()
+    assert torch.equal(packed.dequantize(), wanted(arguments))
 
 
 def test_the_last_slice_of_an_odd_k() -> None:
@@ -371,6 +401,13 @@ def test_repr_tells_what_it_is() -> None:
         "PackedWeights([100, 256] of uint4 for fp8 activations, a scale for all of K, zero points, holds -8, "
         "0.0 MB, cpu)"
     )
+
+
+def test_the_example_of_the_documents_runs(capsys) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "low_precision.md").read_text()
+    example = text.split("```python\n")[1].split("```")[0]
+    exec(compile(example, "low_precision.md", "exec"), {})
+    assert capsys.readouterr().out.strip() == example.rsplit("  # ", 1)[1].strip()
 
 
 def test_to_the_same_device_copies_nothing() -> None:
