@@ -182,7 +182,8 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
                   element_b = b.packed != nullptr ? b.packed->element : element_of(type_b);
     if (b.packed != nullptr) sum = sum_of(element_a);
     const auto fits = [&](const Pair& pair) {
-        return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping);
+        return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping) &&
+               is_packed(pair.b) == (b.packed != nullptr);
     };
     require_type(std::ranges::any_of(kPairs, fits), "there are no kernels for ", facts.target, " that add up in ",
                  dtype_name(sum), ", as this product of ", describe(type_a), " does");
