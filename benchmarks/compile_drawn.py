@@ -69,8 +69,8 @@ def main() -> int:
 
     problems = list(drawn_problems("sm100", arguments.count, arguments.seed, GPUS[arguments.target].sms))
     found = kernels(problems, arguments.target)
+    machine = describe()  # before: the commit may be another one when all is compiled
     result = summary(found, compile_in_parts(list(found), arguments.target))
-    machine = describe()
     document = {
         "commit": machine["commit"],
         "compiler": machine["compiler"],

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from devices import FEW
+from devices import EACH_ARCH, FEW
 from grouped_inputs import alignment_of, contiguous, masked
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
@@ -56,7 +56,7 @@ def grouped(device) -> None:
     case.check(out.tensor)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_num_sms(device) -> None:
     available = deep_gemm.get_num_sms(device)
     deep_gemm.set_num_sms(1, device)
@@ -70,7 +70,7 @@ def test_num_sms(device) -> None:
     assert deep_gemm.get_num_sms(device) == available
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_more_sms_than_there_are_is_no_limit(device) -> None:
     available = deep_gemm.get_num_sms(device)
     deep_gemm.set_num_sms(available + 1000)
@@ -168,7 +168,7 @@ def test_num_sms_bounds_the_grid() -> None:
 
 
 @pytest.mark.parametrize("percent", [1, 37, 99])
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_tc_util(device, percent) -> None:
     deep_gemm.set_tc_util(percent, device)
     assert deep_gemm.get_tc_util(device) == percent
@@ -196,6 +196,7 @@ def test_tc_util_slows_down(cuda) -> None:
     assert milliseconds() > 2 * full
 
 
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_pdl(device) -> None:
     assert deep_gemm.get_pdl(device)
     deep_gemm.set_pdl(False, device)
@@ -204,7 +205,7 @@ def test_pdl(device) -> None:
     grouped(device)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_ignore_compile_dims(device) -> None:
     """Shapes that differ in an extent only then share a kernel."""
     deep_gemm.set_ignore_compile_dims(True, device)
@@ -216,7 +217,7 @@ def test_ignore_compile_dims(device) -> None:
     grouped(device)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("multiple", [16, 64, (128, 64), (64, 128)])
 def test_block_size_multiple_of(device, multiple) -> None:
     deep_gemm.set_block_size_multiple_of(multiple, device=device)
@@ -224,7 +225,7 @@ def test_block_size_multiple_of(device, multiple) -> None:
     grouped(device)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("multiple", [(128, 1), (1, 128), (128, 128)])
 def test_wasteful_tiles_serve_where_no_others_are_left(device, multiple) -> None:
     deep_gemm.set_block_size_multiple_of(multiple, device=device)
@@ -248,7 +249,7 @@ def test_block_sizes_that_no_tile_has(device) -> None:
             deep_gemm.set_block_size_multiple_of(wrong, device=device)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_batch_invariant(device) -> None:
     assert not deep_gemm.get_batch_invariant(device)
     deep_gemm.set_batch_invariant(True, device)

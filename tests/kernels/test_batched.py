@@ -7,7 +7,7 @@ import torch
 from batched_inputs import FORMS, Batch, added_to, bf16_batch, fp8_batch, sum_of_products
 from bf16_inputs import values
 from candidates import forced_tile
-from devices import FEW
+from devices import EACH_ARCH, FEW
 from inputs import GuardedOutput, with_row_padding
 from reference import BF16_TOLERANCES, assert_matches
 
@@ -17,10 +17,12 @@ DTYPES = [torch.bfloat16, torch.float32]
 # batch, M, N, K: single rows, ends of tiles and of K blocks, lines that the copy engine cannot read or store.
 SIZES = [(3, 1, 8, 16), (2, 7, 136, 192), (1, 129, 72, 272), (3, 64, 100, 48)]
 few = pytest.mark.parametrize("device", FEW, indirect=True)
+each_arch = pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 each_form = pytest.mark.parametrize("expr", FORMS)
 
 
 class TestBf16:
+    @each_arch
     @pytest.mark.sampled(6)
     @each_form
     @pytest.mark.parametrize("sizes", [*SIZES, (2, 5, 9, 7)], ids=str)
@@ -32,7 +34,7 @@ class TestBf16:
         out.check()
         batch.check(out.tensor)
 
-    @few
+    @each_arch
     @each_form
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("in_place", [False, True])
@@ -46,7 +48,7 @@ class TestBf16:
         out.check()
         batch.check(out.tensor, c)
 
-    @few
+    @each_arch
     @pytest.mark.parametrize("tokens", [1, 130])
     def test_many_matrices(self, device, tokens) -> None:
         """As many as there are heads: more than CTAs, each of which takes several."""
@@ -57,7 +59,7 @@ class TestBf16:
         out.check()
         batch.check(out.tensor)
 
-    @few
+    @each_arch
     @each_form
     def test_views_with_gaps(self, device, expr) -> None:
         """Operands as slices of wider tensors, and a D with gaps between its rows; what lies between is not touched."""
@@ -93,6 +95,7 @@ class TestBf16:
 
 
 class TestFp8:
+    @each_arch
     @pytest.mark.sampled(6)
     @each_form
     @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -104,7 +107,7 @@ class TestFp8:
         out.check()
         batch.check(out.tensor)
 
-    @few
+    @each_arch
     @pytest.mark.parametrize("in_place", [False, True])
     def test_gradients_of_weights_are_added(self, device, in_place) -> None:
         batch = fp8_batch("bhd,bhr->hdr", 2, 136, 72, 320, device, per_row_b=True)
@@ -114,7 +117,7 @@ class TestFp8:
         out.check()
         batch.check(out.tensor, c)
 
-    @few
+    @each_arch
     def test_e8m0_scales(self, device) -> None:
         batch = fp8_batch("bhr,hdr->bhd", 2, 10, 24, 256, device)
         out = batch.output()
@@ -135,6 +138,7 @@ class TestSum:
     def check(self, d, a, b, c=None) -> None:
         assert_matches(d, sum_of_products(a, b, c), tolerances=BF16_TOLERANCES)
 
+    @each_arch
     @pytest.mark.sampled(6)
     @pytest.mark.parametrize("sizes", [(1, 1, 8, 16), (3, 7, 24, 40), (129, 16, 24, 64), (20, 129, 100, 72)], ids=str)
     @pytest.mark.parametrize("dtype", DTYPES)
@@ -150,7 +154,7 @@ class TestSum:
         out.check()
         self.check(out.tensor, a, b, c)
 
-    @few
+    @each_arch
     @pytest.mark.parametrize("k", [40, 7])
     @pytest.mark.parametrize("other_way", [False, True])
     def test_views_with_gaps(self, device, k, other_way) -> None:
@@ -162,7 +166,7 @@ class TestSum:
         out.check()
         self.check(out.tensor, a, b)
 
-    @few
+    @each_arch
     def test_equal_bits_from_run_to_run(self, device) -> None:
         a, b = values((64, 32, 64), device, 0), values((64, 48, 64), device, 1)
         results = [torch.empty((32, 48), device=device) for _ in range(3)]
@@ -171,7 +175,7 @@ class TestSum:
         self.check(results[0], a, b)
         assert all(torch.equal(d, results[0]) for d in results)
 
-    @few
+    @each_arch
     def test_batch_invariance(self, device, batch_invariant) -> None:
         """A row's bits do not depend on how many others there are."""
         a, b = values((40, 300, 64), device, 0), values((40, 48, 64), device, 1)
@@ -180,7 +184,7 @@ class TestSum:
         deep_gemm.einsum(self.EXPR, a[:, :16].contiguous(), b, some)
         assert torch.equal(some, whole[:16])
 
-    @few
+    @each_arch
     @pytest.mark.parametrize(("batch", "k"), [(0, 64), (3, 0)])
     def test_without_summands_d_becomes_c_or_zero(self, device, batch, k) -> None:
         a, b = values((batch, 5, k), device, 0), values((batch, 8, k), device, 1)
@@ -192,7 +196,7 @@ class TestSum:
         deep_gemm.einsum(self.EXPR, a, b, out.tensor, c=c)
         assert torch.equal(out.tensor, c)
 
-    @few
+    @each_arch
     def test_without_rows_there_is_nothing_to_do(self, device) -> None:
         out = GuardedOutput((5, 8), torch.float32, device)
         a, b = values((3, 5, 64), device, 0), values((3, 8, 64), device, 1)
@@ -200,7 +204,7 @@ class TestSum:
         deep_gemm.einsum(self.EXPR, a, b[:, :0], out.tensor[:, :0])
         out.assert_untouched()
 
-    @few
+    @each_arch
     def test_refusals(self, device) -> None:
         a, b = values((3, 16, 64), device, 0), values((3, 24, 64), device, 1)
         out = GuardedOutput((16, 24), torch.float32, device)
@@ -218,7 +222,7 @@ class TestSum:
         out.assert_untouched()
 
 
-@few
+@each_arch
 @pytest.mark.parametrize(("batch", "m", "n"), [(0, 5, 8), (3, 0, 8), (3, 5, 0)])
 @pytest.mark.parametrize("make", [bf16_batch, fp8_batch])
 def test_an_empty_d_takes_nothing(device, make, batch, m, n) -> None:
@@ -226,7 +230,7 @@ def test_an_empty_d_takes_nothing(device, make, batch, m, n) -> None:
     case.run(torch.empty((m, batch, n), dtype=torch.bfloat16, device=device))
 
 
-@few
+@each_arch
 @pytest.mark.parametrize("make", [bf16_batch, fp8_batch])
 def test_without_k_d_becomes_c_or_zero(device, make) -> None:
     case = make("bhr,hdr->bhd", 3, 5, 8, 0, device)
@@ -239,7 +243,7 @@ def test_without_k_d_becomes_c_or_zero(device, make) -> None:
     assert torch.equal(out.tensor, c)
 
 
-@few
+@each_arch
 def test_batch_invariance(device, batch_invariant) -> None:
     """A token's bits do not depend on how many others there are."""
     whole = bf16_batch("bhr,hdr->bhd", 2, 70, 64, 512, device)
@@ -252,7 +256,7 @@ def test_batch_invariance(device, batch_invariant) -> None:
         assert torch.equal(some, d[:tokens])
 
 
-@few
+@each_arch
 def test_through_torch(device) -> None:
     """`use_cublaslt` is a baseline with the same meaning."""
     batch = bf16_batch("bhd,hdr->bhr", 2, 5, 24, 40, device)
@@ -283,7 +287,7 @@ class TestRefusals:
         batch = bf16_batch("bhr,hdr->bhd", 2, 6, 24, 64, device)
         return batch, batch.output()
 
-    @few
+    @each_arch
     def test_unknown_expressions(self, device, case) -> None:
         known = r"expr must be one of 'bhr,hdr->bhd', 'bhd,hdr->bhr', 'bhd,bhr->hdr'.*, but is 'bij,bjk->bik'"
         self.refuses(*case, ValueError, known, expr="bij,bjk->bik")
@@ -291,7 +295,7 @@ class TestRefusals:
         fp8 = fp8_batch("bhr,hdr->bhd", 2, 6, 24, 64, device)
         self.refuses(fp8, fp8.output(), ValueError, "but is 'bmk,bnk->mn'", expr="bmk,bnk->mn")
 
-    @few
+    @each_arch
     def test_wrong_shapes(self, device, case) -> None:
         batch, out = case
         a, b = batch.given()
@@ -302,7 +306,7 @@ class TestRefusals:
         self.refuses(*case, ValueError, "bhr,hdr->bhd: d has b=5 but a has b=6", d=out.tensor[:5])
         self.refuses(*case, ValueError, "c must have d's shape", c=torch.zeros_like(out.tensor)[:5])
 
-    @few
+    @each_arch
     def test_wrong_kinds_and_places(self, device, case) -> None:
         batch, out = case
         a, _ = batch.given()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from devices import FEW
+from devices import EACH_ARCH
 from grouped_inputs import contiguous, masked
 from inputs import GuardedOutput, Operand
 
@@ -21,7 +21,7 @@ def operands(bf16: bool, a: Operand, b: Operand) -> tuple:
     return tuple(x.data.to(torch.bfloat16) for x in (a, b)) if bf16 else (a, b)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("zero_padding", [False, True])
 @KINDS
 def test_contiguous_becomes_zero(device, bf16, zero_padding) -> None:
@@ -33,7 +33,7 @@ def test_contiguous_becomes_zero(device, bf16, zero_padding) -> None:
     assert (out.tensor == 0).all()
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @KINDS
 def test_psum_becomes_zero_up_to_the_last_experts_padding(device, bf16) -> None:
     case = contiguous([5, 0, 130], N, 0, device, extra_rows=64)
@@ -59,7 +59,7 @@ def assert_zero_where_rows_count(d: torch.Tensor, counts: list[int]) -> None:
         assert d[expert, count:].isnan().all()
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @KINDS
 def test_masked_becomes_zero_where_rows_count(device, bf16) -> None:
     call, out, counts = masked_call(bf16, device)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from candidates import forced_tile
 from cases import ODD, PUBLIC, SMALL, TAILS
-from devices import FEW
+from devices import EACH_ARCH, FEW
 from inputs import (
     GuardedOutput,
     Operand,
@@ -16,7 +16,6 @@ from inputs import (
     random_blocks,
     random_rows,
     random_values,
-    with_awkward_strides,
     with_row_padding,
 )
 from reference import assert_matches, product_nt
@@ -40,20 +39,17 @@ def run_and_check(a: Operand, b: Operand, dtype: torch.dtype, **guard) -> torch.
     return out.tensor
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(("m", "n", "k"), SMALL)
-def test_small_shapes(device, m, n, k, dtype) -> None:
-    run_and_check(*operands(m, n, k, device), dtype)
+def test_small_shapes(device, m, n, k) -> None:
+    run_and_check(*operands(m, n, k, device), DTYPES[(m + n) % len(DTYPES)])
 
 
-@pytest.mark.sampled(40)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("m", "n", "k"), ODD)
-def test_odd_shapes(device, m, n, k, dtype) -> None:
-    if device.type == "cpu" and m * n * k > 129 * 100 * 3200:
-        pytest.skip("too large to interpret; test_small_shapes has its edges")
-    run_and_check(*operands(m, n, k, device), dtype)
+def test_odd_shapes(cuda, m, n, k, dtype) -> None:
+    run_and_check(*operands(m, n, k, cuda), dtype)
 
 
 @pytest.mark.gpu
@@ -63,7 +59,7 @@ def test_public_shapes(cuda, m, n, k, dtype) -> None:
     run_and_check(*operands(m, n, k, cuda), dtype)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("k", TAILS)
 def test_k_tails(device, k) -> None:
     """NaN follows each row of A and B: a tail that reads too far shows."""
@@ -73,60 +69,10 @@ def test_k_tails(device, k) -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
-@pytest.mark.parametrize(("m", "n", "k"), [(33, 100, 144), (130, 264, 256)])
-def test_c_is_added(device, m, n, k, inplace, dtype) -> None:
-    a, b = operands(m, n, k, device)
-    c = (random_values((m, n), device, 7) * 10).to(dtype)
-    expected = product_nt(a, b, c)
-    out = GuardedOutput((m, n), dtype, device)
-    if inplace:
-        out.tensor.copy_(c)
-        deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=out.tensor)
-    else:
-        before = c.clone()
-        deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=c)
-        assert torch.equal(c, before)
-    out.check()
-    assert_matches(out.tensor, expected)
-
-
-@pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_c_may_have_its_own_stride(device, dtype) -> None:
-    a, b = operands(33, 72, 128, device)
-    c = with_row_padding(random_values((33, 72), device, 7).to(dtype), 8)
-    out = GuardedOutput((33, 72), dtype, device, row_stride=96)
-    deep_gemm.fp8_gemm_nt(a, b, out.tensor, c=c)
-    out.check()
-    assert_matches(out.tensor, product_nt(a, b, c))
-
-
-@pytest.mark.parametrize(("m", "n", "k"), [(33, 100, 144), (129, 136, 400)])
-def test_operands_with_longer_strides(device, m, n, k) -> None:
-    a, b = operands(m, n, k, device)
-    a = Operand(with_row_padding(a.data, 48), a.scales)
-    b = Operand(with_row_padding(b.data, 16), b.scales)
-    run_and_check(a, b, torch.bfloat16)
-
-
 # Strides and offsets in elements of D. The copy engine can write only where both are multiples of 16 bytes.
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("n", "row_stride", "offset"),
-    [
-        (136, 136, 64),
-        (136, 200, 64),
-        (136, 144, 8),
-        (130, 136, 64),
-        (136, 137, 64),
-        (136, 144, 65),
-        (1, 8, 64),
-        (9, 9, 3),
-    ],
-)
+@pytest.mark.parametrize(("n", "row_stride", "offset"), [(130, 136, 64), (1, 8, 64), (9, 9, 3)])
 def test_d_is_a_slice_of_a_larger_tensor(device, n, row_stride, offset, dtype) -> None:
     a, b = operands(67, n, 144, device)
     run_and_check(a, b, dtype, row_stride=row_stride, offset=offset)
@@ -159,7 +105,7 @@ def test_neighbours_in_d_and_c(device, n, of_d, of_c, swapped, rows, cols, dtype
     assert_matches(out.tensor, product_nt(a, b, c))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_d_is_a_column_slice(device, dtype) -> None:
     a, b = operands(64, 128, 256, device)
@@ -170,34 +116,23 @@ def test_d_is_a_column_slice(device, dtype) -> None:
     assert (whole[:, 256:] == 3).all()
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize("layout", ["row_major", "mn_major_padded", "mn_major_slice", "awkward", "broadcast"])
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("layout", ["mn_major_slice", "row_major_slice", "broadcast"])
 @pytest.mark.parametrize("k", [64, 400])
-def test_scales_in_any_layout(device, layout, k) -> None:
+def test_scales_that_are_views(device, layout, k) -> None:
     a, b = operands(70, 200, k, device)
-    if layout == "mn_major_padded":
-        a, b = Operand(a.data, mn_major(a.scales)), Operand(b.data, mn_major(b.scales))
-    elif layout == "mn_major_slice":  # rows of a longer batch, which is aligned itself
+    if layout == "mn_major_slice":  # rows of a longer batch, which is aligned itself
         longer = mn_major(torch.cat([a.scales, torch.full_like(a.scales, float("nan"))]))
         a = Operand(a.data, longer[:70])
-    elif layout == "awkward":
-        a, b = Operand(a.data, with_awkward_strides(a.scales)), Operand(b.data, with_awkward_strides(b.scales))
-    elif layout == "broadcast":  # one value everywhere, of stride zero
+    elif layout == "row_major_slice":  # as vLLM has them while it warms up
+        a = Operand(a.data, torch.cat([a.scales, torch.full_like(a.scales, float("nan"))])[:70])
+    else:  # one value everywhere, of stride zero
         a = Operand(a.data, torch.full((1, 1), 0.25, device=device).expand(a.scales.shape))
         b = Operand(b.data, torch.full((1, 1), 0.5, device=device).expand(b.scales.shape))
     run_and_check(a, b, torch.float32)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
-def test_vllm_warm_up_passes_row_major_slices(device) -> None:
-    """The scales are the first rows of a larger row-major buffer."""
-    a, b = operands(48, 128, 512, device)
-    buffer = torch.full((256, 4), float("nan"), device=device)
-    buffer[:48] = a.scales
-    run_and_check(Operand(a.data, buffer[:48]), b, torch.bfloat16)
-
-
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(("m", "n"), [(0, 64), (64, 0), (0, 0)])
 def test_nothing_to_do(device, m, n) -> None:
     a = Operand(torch.empty((m, 128), dtype=torch.float8_e4m3fn, device=device), torch.empty((m, 1), device=device))
@@ -207,7 +142,7 @@ def test_nothing_to_do(device, m, n) -> None:
     deep_gemm.fp8_gemm_nt(a, b, torch.empty((m, n), dtype=torch.bfloat16, device=device))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("c", ["none", "separate", "same"])
 def test_empty_k_gives_c_or_zero(device, c, dtype) -> None:
@@ -246,6 +181,7 @@ def test_extreme_scales(device) -> None:
     run_and_check(a, b, torch.float32)
 
 
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_equal_bits_from_run_to_run(device) -> None:
     a, b = operands(129, 264, 640, device)
     first, second = (torch.full((129, 264), float("nan"), device=device) for _ in range(2))
@@ -267,7 +203,7 @@ def test_equal_bits_over_many_runs(cuda, m, n, k) -> None:
         assert torch.equal(first, again)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("compiled_dims", ["", "n", "nk", "mnk"])
 def test_compiled_dims_do_not_change_the_result(device, compiled_dims) -> None:
     a, b = operands(33, 136, 400, device)
@@ -277,21 +213,7 @@ def test_compiled_dims_do_not_change_the_result(device, compiled_dims) -> None:
     assert_matches(found, product_nt(a, b))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize("how", ["recipe", "recipe_ab", "default"])
-def test_recipes_that_name_the_default(device, how) -> None:
-    arguments = {
-        "recipe": {"recipe": (1, 128, 128)},
-        "recipe_ab": {"recipe_a": (1, 128), "recipe_b": (128, 128)},
-        "default": {},
-    }[how]
-    a, b = operands(40, 200, 256, device)
-    d = torch.empty((40, 200), dtype=torch.bfloat16, device=device)
-    deep_gemm.fp8_gemm_nt(a, b, d, **arguments)
-    assert_matches(d, product_nt(a, b))
-
-
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_calls_from_many_threads(device) -> None:
     shapes = [(1 + 20 * index, 136 + 8 * index, 128 + 16 * index) for index in range(6)]
     problems = [(*operands(*shape, device), GuardedOutput(shape[:2], torch.bfloat16, device)) for shape in shapes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import FEW
+from devices import EACH_ARCH
 from grouped_inputs import Contiguous, alignment_of, contiguous, grouped_problems, masked, poison_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -35,45 +35,45 @@ def run_contiguous(case: Contiguous, psum: bool = False, dtype: torch.dtype = to
 
 
 class TestContiguous:
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
     @pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
     def test_any_number_of_rows(self, device, counts, psum) -> None:
         run_contiguous(contiguous(counts, 136, 256, device), psum)
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
     @pytest.mark.parametrize(("n", "k"), [(1, 16), (24, 144), (100, 64), (576, 400), (264, 1024)])
     def test_odd_weights(self, device, n, k, psum) -> None:
         run_contiguous(contiguous([3, 129, 0, 40], n, k, device), psum)
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
     @pytest.mark.parametrize("alignment", [8, 64, 256])
     def test_alignments(self, device, alignment, psum) -> None:
         with alignment_of(alignment):
             run_contiguous(contiguous([64, 65, 3, 0, 130], 136, 256, device, alignment), psum)
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
     def test_many_experts(self, device, psum) -> None:
         with alignment_of(8):
             run_contiguous(contiguous(MANY_EXPERTS, 64, 128, device, 8), psum)
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
     def test_padding_after_the_last_expert_may_be_missing(self, device, psum) -> None:
         run_contiguous(contiguous([5, 70], 136, 256, device, cut_rows=50), psum)
 
     @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_nothing_is_written_past_the_last_psum_group(self, device, dtype) -> None:
         case = contiguous([0, 0], 136, 256, device, extra_rows=256)
         out = case.output(dtype)
         deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, case.ends, use_psum_layout=True)
         out.assert_untouched()
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_an_index_past_the_last_expert_is_padding(self, device) -> None:
         case = contiguous([10, 20], 136, 256, device)
         layout = case.indices
@@ -84,7 +84,7 @@ class TestContiguous:
         out.check(complete=False)
         case.check(out.tensor)
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_weights_may_be_k_major_views(self, device) -> None:
         """Strides decide, not the name."""
         case = contiguous([5, 0, 130], 100, 256, device)
@@ -95,7 +95,7 @@ class TestContiguous:
             out.check(complete=False)
             case.check(out.tensor)
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize(("compiled_dims", "psum"), [("", False), ("n", True), ("mnk", False), ("mnk", True)])
     def test_compiled_dims(self, device, compiled_dims, psum) -> None:
         run_contiguous(contiguous([5, 0, 130], 136, 256, device), psum, compiled_dims=compiled_dims)
@@ -104,7 +104,7 @@ class TestContiguous:
 class TestPsum:
     """The layout that says where each expert ends, and its promise about padding."""
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize(
         ("dtype", "alignment", "expected_m"),
         [
@@ -132,14 +132,14 @@ class TestPsum:
         assert (bits == out._pattern).all(), "rows past the last expert's padding were written"
 
     @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_without_the_promise(self, device, dtype) -> None:
         """Whole tiles of padding stay as they are; real rows are right."""
         with alignment_of(256):
             case = contiguous([5, 0, 130], 136, 256, device, 256, extra_rows=64)
             run_contiguous(case, psum=True, dtype=dtype, ensure_zero_padding=False)
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_ends_of_empty_experts(self, device) -> None:
         """An empty expert's end may be its start, or (as a running sum has it) the end of the one before."""
         case = contiguous([5, 0, 0, 130, 0], 136, 256, device)
@@ -149,7 +149,7 @@ class TestPsum:
         out.check()
         case.check(out.tensor)
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_ends_past_the_matrix_are_cut(self, device) -> None:
         case = contiguous([5, 130], 136, 256, device)
         out = case.output()
@@ -161,7 +161,7 @@ class TestPsum:
         case.check(out.tensor)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problem=grouped_problems(), alignment=st.sampled_from([64, 128]), psum=st.booleans())
 def test_drawn_contiguous(device, problem, alignment, psum) -> None:
@@ -170,7 +170,7 @@ def test_drawn_contiguous(device, problem, alignment, psum) -> None:
         run_contiguous(contiguous(counts, n, k, device, alignment), psum, compiled_dims="")
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(("experts", "m", "n"), [(2, 0, 64), (2, 128, 0)])
 def test_nothing_to_do(device, experts, m, n) -> None:
     fp8 = torch.float8_e4m3fn
@@ -186,6 +186,7 @@ def test_nothing_to_do(device, experts, m, n) -> None:
     deep_gemm.m_grouped_fp8_gemm_nt_masked(a, b, d, torch.zeros(experts, dtype=torch.int32, device=device), 1)
 
 
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_equal_bits_from_run_to_run(device) -> None:
     case = contiguous([5, 0, 130], 136, 400, device)
     valid = case.indices >= 0
@@ -263,7 +264,7 @@ class TestBatchInvariance:
 
     N, K = 136, 1024
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("per_row_b", [False, True], ids=["blocks", "rows"])
     def test_contiguous_and_masked_agree(self, device, per_row_b) -> None:
         more = {"recipe": (1, 1, 128) if per_row_b else None}
@@ -290,7 +291,7 @@ class TestBatchInvariance:
             assert torch.equal(out.tensor[0, :3], expected[:3])
             assert torch.equal(out.tensor[2, :40], expected[128:168])
 
-    @pytest.mark.parametrize("device", FEW, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_dense_calls_on_request(self, device, batch_invariant) -> None:
         case = contiguous([300], self.N, 3584, device)
         b = Operand(case.b.data[0], case.b.scales[0])
@@ -302,6 +303,7 @@ class TestBatchInvariance:
             assert torch.equal(d, expected[first:last]), (first, last)
 
 
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_garbage_in_one_expert_stays_there(device) -> None:
     """NaN in an expert's real rows and weights reaches no other expert."""
     case = contiguous([5, 40, 130], 136, 256, device)

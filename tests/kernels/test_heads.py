@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from candidates import forced_tile
-from devices import FEW
+from devices import EACH_ARCH, FEW
 from inputs import GuardedOutput, Operand, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
 import deep_gemm
 
 few = pytest.mark.parametrize("device", FEW, indirect=True)
+each_arch = pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 HEADS = 3
 # Through the copy engine; from registers, in pairs and not.
 SPLITS = [(128, 64, 128), (64, 8, 128), (64, 0, 64), (24, 10, 40), (7, 3, 5), (0, 16, 64), (64, 16, 0), (64, 3, 64)]
@@ -40,6 +41,7 @@ class Case:
         assert_matches(written, product_nt(self.a, self.b))
 
 
+@each_arch
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("splits", SPLITS, ids=str)
 @pytest.mark.parametrize("m", [1, 7, 129])
@@ -63,7 +65,7 @@ def test_tiles_that_end_within_heads(device, splits, swapped) -> None:
     case.check(out)
 
 
-@few
+@each_arch
 def test_scales_per_row(device) -> None:
     case = Case((128, 64, 128), 20, 256, device)
     case.b = random_rows(case.b.data.shape, device, 1)
@@ -72,7 +74,7 @@ def test_scales_per_row(device) -> None:
     case.check(out)
 
 
-@few
+@each_arch
 def test_without_k_what_is_written_is_zero(device) -> None:
     case = Case((24, 10, 40), 5, 0, device)
     out = case.output()
@@ -80,7 +82,7 @@ def test_without_k_what_is_written_is_zero(device) -> None:
     case.check(out)
 
 
-@few
+@each_arch
 def test_refusals(device) -> None:
     case = Case((128, 64, 128), 5, 128, device)
     out = case.output()

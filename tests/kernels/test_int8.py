@@ -88,12 +88,6 @@ class TestSums:
 
 
 class TestScales:
-    @pytest.mark.sampled(12)
-    @pytest.mark.parametrize("dtype", FLOATS)
-    @pytest.mark.parametrize(("m", "n", "k"), SMALL)
-    def test_small_shapes(self, device, m, n, k, dtype) -> None:
-        run_and_check(m, n, k, device, dtype)
-
     @pytest.mark.gpu
     @pytest.mark.parametrize(("m", "n", "k"), PUBLIC)
     def test_public_shapes(self, cuda, m, n, k) -> None:
@@ -176,12 +170,6 @@ class TestScales:
 
 
 class TestLayouts:
-    @pytest.mark.parametrize("dtype", [*FLOATS, torch.int32])
-    @pytest.mark.parametrize("device", FEW, indirect=True)
-    @pytest.mark.parametrize(("n", "row_stride", "offset"), [(136, 200, 64), (130, 136, 64), (136, 137, 65), (9, 9, 3)])
-    def test_d_is_a_slice_of_a_larger_tensor(self, device, n, row_stride, offset, dtype) -> None:
-        run_and_check(67, n, 144, device, dtype, row_stride=row_stride, offset=offset)
-
     @pytest.mark.parametrize("device", FEW, indirect=True)
     @pytest.mark.parametrize("lies", ["padded", "between_16_bytes", "m_major", "m_major_odd", "misplaced"])
     def test_operands_lie_anywhere(self, device, lies) -> None:

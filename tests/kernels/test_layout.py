@@ -83,7 +83,8 @@ def test_aligned_size() -> None:
         deep_gemm.get_tma_aligned_size(4, 3)
 
 
-@pytest.mark.sampled(80)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("layout", ["row_major", "mn_major", "awkward"])
 @pytest.mark.parametrize("groups", GROUPS)
 @pytest.mark.parametrize(("mn", "k"), SHAPES)
@@ -112,7 +113,8 @@ def test_nan_and_infinity_are_copied_bit_for_bit(device) -> None:
     assert torch.equal(result.contiguous().view(torch.int32), bits)
 
 
-@pytest.mark.sampled(80)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("layout", ["row_major", "mn_major", "awkward"])
 @pytest.mark.parametrize("groups", GROUPS)
 @pytest.mark.parametrize(("mn", "k"), SHAPES)

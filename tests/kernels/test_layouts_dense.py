@@ -6,17 +6,14 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from devices import FEW
-from inputs import FP8, GuardedOutput, Operand, random_blocks, random_rows, random_values, with_awkward_strides
+from devices import EACH_ARCH, FEW
+from inputs import FP8, GuardedOutput, Operand, random_blocks, random_rows
 from reference import assert_matches, product_nt
 
 import deep_gemm
 from deep_gemm._extension import C
 
 LAYOUTS = ["nt", "nn", "tn", "tt"]
-DTYPES = [torch.bfloat16, torch.float32, torch.float16]
-# M and N that are no multiples of anything: an operand that lies along them starts its lines anywhere.
-SMALL = [(1, 1, 16), (7, 24, 64), (33, 100, 144), (129, 136, 400), (200, 72, 272)]
 
 
 class Inputs(NamedTuple):
@@ -54,45 +51,19 @@ def call(layout: str, x: Inputs, d: torch.Tensor, **more) -> None:
     getattr(deep_gemm, f"fp8_gemm_{layout}")(x.a, x.b, d, **more)
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("m", "n", "k"), SMALL)
-def test_small_shapes(device, layout, m, n, k) -> None:
+def test_a_copy_is_complete_before_it_is_read(device, layout) -> None:
+    """Whatever order asynchronous work takes effect in, and though lines start anywhere."""
+    m, n, k = 33, 100, 144
     x = inputs(m, n, k, device)
-    out = GuardedOutput((m, n), DTYPES[k // 16 % 3], device)
+    out = GuardedOutput((m, n), torch.bfloat16, device)
     call(layout, laid_out(x, layout), out.tensor)
     out.check()
     assert_matches(out.tensor, product_nt(*x), layout)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_c_is_added(device, layout, inplace, dtype) -> None:
-    m, n, k = 70, 100, 272
-    x = inputs(m, n, k, device)
-    c = (random_values((m, n), device, 7) * 10).to(dtype)
-    out = GuardedOutput((m, n), dtype, device)
-    if inplace:
-        out.tensor.copy_(c)
-    call(layout, laid_out(x, layout), out.tensor, c=out.tensor if inplace else c)
-    out.check()
-    assert_matches(out.tensor, product_nt(*x, c))
-
-
-@pytest.mark.parametrize("device", FEW, indirect=True)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_scales_per_row_of_b(device, layout) -> None:
-    m, n, k = 70, 136, 400
-    x = Inputs(random_rows((m, k), device, 0), random_rows((n, k), device, 1))
-    out = GuardedOutput((m, n), torch.bfloat16, device)
-    call(layout, laid_out(x, layout), out.tensor, recipe_a=(1, 128), recipe_b=(1, 128))
-    out.check()
-    assert_matches(out.tensor, product_nt(*x))
-
-
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("k", [1, 5, 77, 130])
 def test_any_k_where_both_operands_are_transposed(device, k) -> None:
     x = inputs(40, 24, k, device)
@@ -102,7 +73,7 @@ def test_any_k_where_both_operands_are_transposed(device, k) -> None:
     assert_matches(out.tensor, product_nt(*x))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("padding", [1, 8, 16, 48])
 @pytest.mark.parametrize("layout", ["nn", "tn", "tt"])
 def test_longer_lines(device, layout, padding) -> None:
@@ -114,7 +85,7 @@ def test_longer_lines(device, layout, padding) -> None:
     assert_matches(out.tensor, product_nt(*x))
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_strides_decide_not_names(device) -> None:
     """Views that undo the transposition are read in place; a view that makes it is transposed."""
     x = inputs(48, 64, 256, device)
@@ -132,21 +103,6 @@ def test_strides_decide_not_names(device) -> None:
         call(layout, y, out.tensor)
         out.check()
         assert_matches(out.tensor, expected, layout)
-
-
-@pytest.mark.parametrize("device", FEW, indirect=True)
-def test_scales_in_awkward_strides(device) -> None:
-    x = inputs(40, 200, 400, device)
-    y = laid_out(
-        Inputs(
-            Operand(x.a.data, with_awkward_strides(x.a.scales)), Operand(x.b.data, with_awkward_strides(x.b.scales))
-        ),
-        "tn",
-    )
-    out = GuardedOutput((40, 200), torch.float32, device)
-    call("tn", y, out.tensor)
-    out.check()
-    assert_matches(out.tensor, product_nt(*x))
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)

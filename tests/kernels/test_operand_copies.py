@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from bf16_inputs import matches, operands, values
-from devices import FEW
+from devices import EACH_ARCH
 from inputs import FP8, GuardedOutput, Operand, random_blocks, random_rows
 
 import deep_gemm
@@ -47,7 +47,7 @@ def launches(call: Callable[[], None]) -> list[str]:
 PLACES = [(0, 0), (0, 1), (0, 2), (0, 4), (1, 2), (2, 2), (4, 2), (3, 5)]
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_dense_bf16(device, layout, place) -> None:
@@ -60,7 +60,7 @@ def test_dense_bf16(device, layout, place) -> None:
     matches(out.tensor, a, b)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (1, 9, 300), (9, 1, 5), (2, 300, 1023)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_dense_bf16_of_odd_sizes(device, layout, m, n, k) -> None:
@@ -73,7 +73,7 @@ def test_dense_bf16_of_odd_sizes(device, layout, m, n, k) -> None:
     matches(out.tensor, a, b)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("nn", [False, True], ids=["nt", "nn"])
 @pytest.mark.parametrize("place", [(0, 0), (1, 0), (0, 10, 1), (0, 2, 5)], ids=str)
 def test_contiguous_bf16(device, nn, place) -> None:
@@ -87,7 +87,7 @@ def test_contiguous_bf16(device, nn, place) -> None:
         matches(d[128 * g : 128 * (g + 1)], a[128 * g : 128 * (g + 1)], b[g])
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("max_m", [1, 33])
 @pytest.mark.parametrize("place", [(0, 0), (0, 2, 4), (3, 2, 8)], ids=str)
 def test_masked_bf16(device, place, max_m) -> None:
@@ -99,7 +99,7 @@ def test_masked_bf16(device, place, max_m) -> None:
     matches(d[2, :1], a[2, :1], b[2])
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("place", [(0, 0), (1, 2), (4, 0)], ids=str)
 def test_k_groups_bf16(device, place) -> None:
     ks, m, n = [100, 0, 65], 70, 41
@@ -112,7 +112,7 @@ def test_k_groups_bf16(device, place) -> None:
     matches(d[2], a[100:].T, b[100:].T)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("place", [(1, 0), (0, 8), (5, 3), (8, 24)], ids=str)
 def test_fp8(device, place) -> None:
     """K-major, of which K is a multiple of 16: rows may start anywhere."""
@@ -123,7 +123,7 @@ def test_fp8(device, place) -> None:
     assert torch.equal(d, moved)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_fp8_experts(device) -> None:
     a, b = random_rows((2, 20, 144), device, 0), random_blocks((2, 40, 144), device, 1)
     d, moved = (torch.zeros((2, 20, 40), device=device) for _ in range(2))
@@ -159,6 +159,7 @@ def test_aligned_operands_are_read_where_they_lie() -> None:
     assert len(launches(lambda: deep_gemm.bf16_gemm_nt(placed(a, 1, 0), placed(b, 0, 2), d))) == 3
 
 
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_a_copy_is_complete_before_it_is_read(device) -> None:
     """Whatever order asynchronous work takes effect in."""
     a, b = operands(70, 75, 70, device)

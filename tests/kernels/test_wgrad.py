@@ -17,44 +17,13 @@ import deep_gemm
 
 RECIPE = (1, 1, 128)
 LARGEST = 2.0**128 - 2.0**116 - 2.0**104  # scale whose leading 11 bits are finite when rounded
-DTYPES = [torch.bfloat16, torch.float32, torch.float16]
-SMALL = [(1, 1, 16), (7, 24, 64), (33, 100, 144), (129, 136, 400), (16, 520, 256), (200, 72, 272)]
 
 
 def operands(m: int, n: int, k: int, device: torch.device, seed: int = 0) -> tuple[Operand, Operand]:
     return random_rows((m, k), device, seed), random_rows((n, k), device, seed + 1)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n", "k"), SMALL)
-def test_small_shapes(device, m, n, k, dtype) -> None:
-    a, b = operands(m, n, k, device)
-    out = GuardedOutput((m, n), dtype, device)
-    deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=RECIPE)
-    out.check()
-    assert_matches(out.tensor, product_nt(a, b))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
-@pytest.mark.parametrize("layout", ["nt", "tn"])
-def test_c_is_added(device, layout, inplace, dtype) -> None:
-    m, n, k = 130, 100, 272
-    a, b = operands(m, n, k, device)
-    c = (random_values((m, n), device, 7) * 10).to(dtype)
-    expected = product_nt(a, b, c)
-    out = GuardedOutput((m, n), dtype, device)
-    if inplace:
-        out.tensor.copy_(c)
-    if layout == "tn":
-        a, b = (
-            Operand(x.data.view(torch.uint8).T.contiguous().view(x.data.dtype), x.scales.T.contiguous()) for x in (a, b)
-        )
-    getattr(deep_gemm, f"fp8_gemm_{layout}")(a, b, out.tensor, c=out.tensor if inplace else c, recipe=RECIPE)
-    out.check()
-    assert_matches(out.tensor, expected)
-
-
+@pytest.mark.parametrize("device", FEW, indirect=True)
 # Tiles that problems of such a size do not get by themselves: three math warpgroups, two accumulators a warpgroup.
 @pytest.mark.sampled(30)
 @pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
@@ -87,6 +56,7 @@ def test_every_tile(device, swapped, rows, cols, add) -> None:
     assert_matches(out.tensor, product_nt(a, b, None if add == "nothing" else c))
 
 
+@pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize(("swapped", "cols"), [(False, 128), (True, 128), (False, 112), (True, 80), (False, 64)])
 def test_products_of_scales(device, swapped, cols) -> None:
     """The tensor cores multiply them in two parts of 11 bits: both count, to within 2^-22 of a product, and bits below

@@ -7,7 +7,7 @@ import pytest
 import torch
 from bf16_grouped_inputs import Experts
 from bf16_inputs import KINDS, lying
-from devices import EVERY_DEVICE, FEW
+from devices import EACH_ARCH, EVERY_DEVICE
 from grouped_inputs import Contiguous, alignment_of, assert_zero_padding, contiguous
 from inputs import GuardedOutput, Operand
 
@@ -38,7 +38,7 @@ def test_every_row_is_written(device, psum, dtype) -> None:
     assert_zero_padding(d, case.indices, 4)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("alignment", [8, 64, 96, 256])
 @pytest.mark.parametrize("nn", [False, True], ids=["nt", "nn"])
@@ -52,7 +52,7 @@ def test_every_alignment(device, nn, alignment, dtype) -> None:
     assert_zero_padding(d, case.indices, 4)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("alignment", "n", "row_stride", "offset"),
@@ -68,7 +68,7 @@ def test_gaps_between_rows_of_d_are_left_alone(device, alignment, n, row_stride,
     assert_zero_padding(d, case.indices, 3)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "alignment"), [(1, 128), (256, 128), (777, 128), (300, 8)])
 def test_nothing_but_padding(device, rows, alignment, dtype) -> None:
@@ -80,7 +80,7 @@ def test_nothing_but_padding(device, rows, alignment, dtype) -> None:
     assert (d == 0).all()
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @LAYOUTS
 def test_no_experts_at_all(device, psum) -> None:
     """Every row is padding, by its index; in the psum layout it is nobody's."""
@@ -100,7 +100,7 @@ def test_no_experts_at_all(device, psum) -> None:
             out.assert_untouched()
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("alignment", [8, 128])
 def test_padding_among_the_rows_of_an_expert(device, alignment) -> None:
     """As of tokens that were dropped in place. Their neighbours are what they are without."""
@@ -117,7 +117,7 @@ def test_padding_among_the_rows_of_an_expert(device, alignment) -> None:
     assert torch.equal(d[layout >= 0], whole[layout >= 0])
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_what_is_no_expert_is_padding(device) -> None:
     case = contiguous([5, 130], N, K, device)
     layout = case.indices
@@ -130,7 +130,7 @@ def test_what_is_no_expert_is_padding(device) -> None:
     assert_zero_padding(d, layout, 2)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("nn", [False, True], ids=["nt", "nn"])
 @LAYOUTS
@@ -147,7 +147,7 @@ def test_operands_of_16_bits(device, psum, nn, kind) -> None:
         assert_zero_padding(out.tensor, case.indices, 4)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_indices_give_zeros_whatever_is_asked_for(device) -> None:
     """Public programs pass ensure_zero_padding=False with indices and compare all of D."""
     case = contiguous([5, 130], N, K, device, extra_rows=256)
@@ -157,7 +157,7 @@ def test_indices_give_zeros_whatever_is_asked_for(device) -> None:
     assert_zero_padding(d, case.indices, 2)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_the_layout_is_read_at_each_launch(device) -> None:
     """A call that is known already fills what is padding now."""
     case = contiguous([5, 130, 70], N, K, device)

@@ -47,6 +47,10 @@ EVERY_DEVICE = [*on_simulator(*SCHEDULES), CUDA]
 FEW = [*on_simulator("any"), CUDA]
 
 
+# For behaviours that each architecture has.
+EACH_ARCH = [*on_simulator("any"), *on_simulator("any", arch="sm100"), CUDA]
+
+
 def devices_of(arch: str, *schedules: str) -> list:
     """The simulator as an architecture of the pair table, and the GPU unless it is of another one."""
     found = on_simulator(*schedules, arch=arch)

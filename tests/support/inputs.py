@@ -25,6 +25,15 @@ class Operand(NamedTuple):
     scales: torch.Tensor
 
 
+def is_blackwell(device: torch.device | str) -> bool:
+    """The GPU, or what the simulator is now."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_capability(device)[0] == 10
+    from deep_gemm import simulator
+
+    return str(simulator.get_options()["target"]).startswith("sm_10")
+
+
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
@@ -64,11 +73,12 @@ def quantise_blocks(x: torch.Tensor, powers_of_two: bool = False) -> Operand:
 
 
 def random_rows(shape: Sequence[int], device: torch.device | str, seed: int) -> Operand:
-    return quantise_rows(random_values(shape, device, seed))
+    """With scales as the device multiplies them: on a Blackwell, powers of two."""
+    return quantise_rows(random_values(shape, device, seed), is_blackwell(device))
 
 
 def random_blocks(shape: Sequence[int], device: torch.device | str, seed: int) -> Operand:
-    return quantise_blocks(random_values(shape, device, seed))
+    return quantise_blocks(random_values(shape, device, seed), is_blackwell(device))
 
 
 def _no_scales(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:

@@ -192,8 +192,8 @@ def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
 
 
 def default_recipe(case: Case, form_b: Form) -> tuple[int, int, int]:
-    rows_b = 1 if case.grouping == "k_contiguous" or form_b.written == "words" else 128
-    return (1, rows_b, 128)
+    words = form_b.written == "words" and case.grouping != "batched"  # einsum has one default for all
+    return (1, 1 if case.grouping == "k_contiguous" or words else 128, 128)
 
 
 def drawn_recipe(case: Case, form_b: Form, generator: torch.Generator) -> dict[str, tuple[int, ...]]:

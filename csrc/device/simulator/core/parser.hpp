@@ -32,6 +32,9 @@ struct Statement {
     uint32_t line = 0;
 };
 
+/// What is missing of an instruction that is known and not modelled; null for all others.
+const char* why_refused(const Statement& statement);  // refusals.cpp
+
 class Parser;
 
 /// Hands one statement to its decoder and checks that every modifier and operand was understood.

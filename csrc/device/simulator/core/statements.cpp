@@ -201,6 +201,7 @@ void Parser::statement() {
     instruction.outer_file = outer_file_;
     instruction.outer_line = outer_line_;
     instruction.opcode = opcode_id(parsed);
+    if (const char* why = why_refused(parsed)) error(parsed.line, why);
     const auto decode = table_.find(parsed.mnemonic);
     if (decode == table_.end()) error(parsed.line, concat("unknown instruction '", parsed.mnemonic, "'"));
     Decoder decoder(*this, parsed, instruction, effects);

@@ -148,7 +148,7 @@ void decode_tensor_cp(Decoder& decoder) {
         return decoder.has(name) && (warps.empty() || decoder.has(warps));
     };
     while (shape < shapes.size() && !is_this()) ++shape;
-    if (shape == shapes.size()) decoder.error("this shape is not supported");
+    if (shape == shapes.size()) decoder.error("tcgen05.cp has no such shape");
     decoder.mod(shapes[shape].name);
     decoder.mod(shapes[shape].warps);
     out.flags = (pair ? kPair : 0) | shape << kShapeOf;

@@ -194,7 +194,8 @@ void decode_tcgen05(Decoder& decoder) {
     if (decoder.mod("cp")) return decode_tensor_cp(decoder);
     if (decoder.mod("commit")) return decode_tensor_commit(decoder);
     if (decoder.mod("mma")) return decode_tensor_mma(decoder);
-    decoder.error("this tcgen05 instruction is not supported");
+    decoder
+        .error("tcgen05 has alloc, dealloc, relinquish_alloc_permit, mma, cp, ld, st, commit, waits and fences here");
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ void decode_move(Decoder& decoder, bool is_store) {
     if (!decoder.mod("sync") || !decoder.mod("aligned")) decoder.error(".sync.aligned expected");
     unsigned shape = 0;
     while (shape < std::size(kShapes) && !decoder.mod(kShapes[shape])) ++shape;
-    if (shape == std::size(kShapes)) decoder.error("this shape is not supported");
+    if (shape == std::size(kShapes)) decoder.error("tcgen05.ld and st have no such shape");
     const auto number = decoder.one_of({"x1", "x2", "x4", "x8", "x16", "x32", "x64", "x128"});
     if (number.empty()) decoder.error("the number of repetitions is missing");
     out.flags = shape | (decoder.mod(is_store ? "unpack::16b" : "pack::16b") ? kPacked : 0);
@@ -216,7 +216,8 @@ void decode_move(Decoder& decoder, bool is_store) {
     out.a = decoder.address(decoder.node(is_store ? 0 : 1), out.displacement);
     size_t next = is_store ? 1 : 2;
     if (Shape(shape) == Shape::s16x32bx2) {
-        if (out.flags & kPacked) decoder.error("16 bits a column are not supported with this shape");
+        if (out.flags & kPacked)
+            decoder.error("16 bits a column with 16x32bx2 are not modelled: with the other shapes they are");
         out.displacement2 = decoder.constant(next++);
     }
     Extra& extra = decoder.extra();

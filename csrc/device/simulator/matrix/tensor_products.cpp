@@ -273,11 +273,13 @@ void decode_tensor_mma(Decoder& decoder) {
     const bool pair = take_pair(decoder);
     unsigned kind = 0;
     while (kind < std::size(kKinds) && !decoder.mod(kKinds[kind])) ++kind;
-    if (kind == std::size(kKinds)) decoder.error("this kind is not supported");
+    if (kind == std::size(kKinds))
+        decoder
+            .error("tcgen05.mma of this kind is not modelled: f16, tf32, f8f6f4, i8, mxf8f6f4, mxf4 and mxf4nvf4 are");
     const bool scaled = has_block_scales(TensorKind(kind));
     if (decoder.mod("block_scale") != scaled) decoder.error("block_scale belongs to the mx kinds, and to all of them");
     const unsigned blocks = scaled ? take_blocks(decoder, TensorKind(kind)) : 1;
-    decoder.ignore({"collector::a::fill", "collector::a::use", "collector::a::lastuse", "collector::a::discard"});
+    decoder.ignore({"collector::a::fill", "collector::a::discard"});
     const auto tensor_operand = [&](size_t index, int& displacement) {
         int64_t value;
         const Operand operand = decoder.address(decoder.node(index), value);
@@ -297,7 +299,7 @@ void decode_tensor_mma(Decoder& decoder) {
         extra.a.push_back(tensor_operand(next++, extra.values[2]));
         extra.b.push_back(tensor_operand(next++, extra.values[3]));
     } else if (decoder.is_vector(next)) {
-        decoder.error("disable-output-lane is not supported");
+        decoder.error("output lanes switched off (disable-output-lane) are not modelled: all lanes of D are written");
     }
     out.x = decoder.predicate(next++);
     if (!scaled && decoder.count() > next) extra.values[4] = int(decoder.constant(next++));

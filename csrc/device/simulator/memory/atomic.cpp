@@ -155,9 +155,6 @@ Step atomic(Warp& w, const Instruction& in, uint32_t lanes) {
 
 void decode_atomic(Decoder& decoder) {
     const bool is_atom = decoder.mnemonic() == "atom";
-    if (decoder.has("async")) {
-        decoder.error("red.async is not supported");
-    }
     const auto order = decoder.one_of({"acq_rel", "acquire", "release", "relaxed"});
     decoder.one_of({"cta", "cluster", "gpu", "sys"});
     const auto space_name = decoder.one_of({"global", "shared::cta", "shared::cluster", "shared"});

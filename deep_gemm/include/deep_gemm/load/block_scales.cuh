@@ -51,6 +51,7 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
                     }
                     ptx::barrier_arrive(smem.full(ring.stage));
                 }
+                __syncwarp();  // a lane that fell a whole ring behind would wait for a phase that is long over
             }
         }
     }

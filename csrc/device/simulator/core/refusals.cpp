@@ -1,0 +1,78 @@
+// Instructions that a kernel may well have and that are not modelled: each is refused with what is missing.
+#include <algorithm>
+
+#include "parser.hpp"
+
+namespace deep_gemm::simulator {
+
+namespace {
+
+struct Refusal {
+    std::string_view mnemonic;
+    std::string_view operation;  // a modifier that tells which of the mnemonic's instructions; empty: all
+    std::string_view modifier;   // how one begins; empty: any
+    const char* why;
+};
+
+constexpr const char* kSparse =
+    "sparse products are not modelled: metadata and the selection of A's elements are missing";
+constexpr const char* kCollector =
+    "reuse of a collector buffer is not modelled: operands are read from memory each time, so that a wrong reuse would "
+    "not be seen";
+constexpr const char* kRows = "tiles of scattered rows (gather4, scatter4) are not modelled: boxes are";
+constexpr const char* kBytes = "matrices of 8-bit and smaller elements are not modelled: 8x8 of 16 bits are";
+
+constexpr Refusal kRefusals[] = {
+    {"clusterlaunchcontrol", "", "",
+     "cluster launch control is not modelled: all blocks of the grid run, and none can be cancelled and taken over"},
+    {"tcgen05", "shift", "", "tcgen05.shift is not modelled: rows of tensor memory cannot be moved"},
+    {"tcgen05", "mma", "sp", kSparse},
+    {"tcgen05", "mma", "ws",
+     "tcgen05.mma.ws is not modelled: its layouts of D, and B's collector buffers, are missing; tcgen05.mma is"},
+    {"tcgen05", "mma", "ashift", "tcgen05.mma.ashift is not modelled: rows of A in tensor memory cannot be moved"},
+    {"tcgen05", "mma", "collector::a::use", kCollector},
+    {"tcgen05", "mma", "collector::a::lastuse", kCollector},
+    {"tcgen05", "mma", "collector::b", kCollector},
+    {"tcgen05", "cp", "b8x16",
+     "tcgen05.cp that unpacks 4- or 6-bit elements is not modelled: it copies bytes as they are"},
+    {"tcgen05", "ld", "red", "tcgen05.ld.red is not modelled: loads without a reduction are"},
+    {"wgmma", "mma_async", "sp", kSparse},
+    {"mma", "", "sp", kSparse},
+    {"mma", "", "kind::", "mma.sync with block scales or by kind is not modelled: products of plain types are"},
+    {"wmma", "", "", "wmma is not modelled: mma.sync, ldmatrix and stmatrix are"},
+    {"ldmatrix", "", "m16n16", kBytes},
+    {"ldmatrix", "", "m8n16", kBytes},
+    {"stmatrix", "", "m16n8", kBytes},
+    {"cp", "tensor", "im2col", "im2col tensor copies are not modelled: tiled ones are"},
+    {"cp", "tensor", "tile::gather4", kRows},
+    {"cp", "tensor", "tile::scatter4", kRows},
+    {"cp", "", "cp_mask", "byte masks of bulk copies are not modelled: whole copies are"},
+    {"st", "bulk", "", "st.bulk is not modelled: plain stores are"},
+    {"red", "async", "", "red.async is not modelled: red and st.async are"},
+    {"tensormap", "", "", "tensormap.replace is not modelled: tensor maps are encoded by the host"},
+    {"multimem", "", "", "multimem is not modelled: there is one device, and no multicast memory"},
+    {"tex", "", "", "textures are not modelled"},
+    {"suld", "", "", "surfaces are not modelled"},
+    {"sust", "", "", "surfaces are not modelled"},
+};
+
+bool has(const Statement& statement, std::string_view beginning) {
+    return std::any_of(statement.modifiers.begin(), statement.modifiers.end(),
+                       [&](std::string_view modifier) { return modifier.starts_with(beginning); });
+}
+
+bool is(const Statement& statement, std::string_view operation) {
+    return std::find(statement.modifiers.begin(), statement.modifiers.end(), operation) != statement.modifiers.end();
+}
+
+}  // namespace
+
+const char* why_refused(const Statement& statement) {
+    for (const Refusal& refusal : kRefusals)
+        if (statement.mnemonic == refusal.mnemonic && (refusal.operation.empty() || is(statement, refusal.operation)) &&
+            (refusal.modifier.empty() || has(statement, refusal.modifier)))
+            return refusal.why;
+    return nullptr;
+}
+
+}  // namespace deep_gemm::simulator

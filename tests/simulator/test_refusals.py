@@ -1,0 +1,70 @@
+"""What the simulator does not model is refused when it is loaded, with a sentence that says what is missing."""
+
+# ruff: noqa: E501  (PTX stands as it is, one instruction a line)
+
+from __future__ import annotations
+
+import pytest
+import torch
+from ptx_tools import kernel, run_kernel
+
+MMA = "tcgen05.mma.cta_group::1.kind::f16{0} [%r1], %d1, %d2, %r2, %p1;"
+REFUSED = [
+    ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r2];", "cluster launch control is not modelled: all blocks"),
+    ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128 [%r1], [%r2];", "cluster launch control is not modelled"),
+    ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %q1;", "cluster launch control is not modelled"),
+    ("clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%r1, %r2, %r3, _}, %q1;", "cluster launch control is not modelled"),
+    ("tcgen05.shift.cta_group::1.down [%r1];", "tcgen05.shift is not modelled: rows of tensor memory cannot be moved"),
+    ("tcgen05.mma.sp.cta_group::1.kind::f16 [%r1], %d1, %d2, [%r3], %r2, %p1;", "sparse products are not modelled: metadata"),
+    ("tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %d1, %d2, %r2, %p1;", "tcgen05.mma.ws is not modelled: its layouts of D"),
+    ("tcgen05.mma.ws.sp.cta_group::1.kind::f16 [%r1], %d1, %d2, [%r3], %r2, %p1;", "sparse products are not modelled"),
+    (MMA.format(".ashift"), "tcgen05.mma.ashift is not modelled"),
+    (MMA.format(".collector::a::use"), "reuse of a collector buffer is not modelled"),
+    (MMA.format(".collector::a::lastuse"), "reuse of a collector buffer is not modelled"),
+    (MMA.format(".collector::b0::fill"), "reuse of a collector buffer is not modelled"),
+    ("tcgen05.mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r2, {%r3, %r4, %r5, %r6}, %p1;", "output lanes switched off"),
+    (MMA.format("").replace("f16", "f64"), "of this kind is not modelled: f16, tf32"),
+    ("tcgen05.cp.cta_group::1.128x256b.b8x16.b6x16_p32 [%r1], %d1;", "unpacks 4- or 6-bit elements is not modelled"),
+    ("tcgen05.cp.cta_group::1.16x256b [%r1], %d1;", "tcgen05.cp has no such shape"),
+    ("tcgen05.ld.red.sync.aligned.32x32b.x2.f32.min {%r1, %r2}, %r4, [%r3];", "tcgen05.ld.red is not modelled"),
+    ("tcgen05.ld.sync.aligned.16x32bx2.x1.pack::16b.b32 {%r1}, [%r3], 16;", "16 bits a column with 16x32bx2 are not modelled"),
+    ("tcgen05.other.cta_group::1 [%r1];", "tcgen05 has alloc, dealloc"),
+    ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1,%f2,%f3,%f4}, %d1, %d2, %r1, 0, %p1, 1, 1, 0, 0;", "sparse products are not modelled"),
+    ("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6,%r7,%r8}, {%f1,%f2,%f3,%f4}, %r9, 0x0;", "sparse products are not modelled"),
+    ("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%f1,%f2,%f3,%f4}, %r7, {%h1, %h2}, %r8, {%h1, %h2};", "mma.sync with block scales"),
+    ("wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%d1], 16;", "wmma is not modelled"),
+    ("ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r2}, [%r3];", "matrices of 8-bit and smaller elements"),
+    ("ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b4x16_p64 {%r1}, [%r3];", "matrices of 8-bit and smaller elements"),
+    ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r1], {%r2};", "matrices of 8-bit and smaller elements"),
+    ("cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r1], [%d1, {%r2, %r3, %r4, %r5}], [%r6], {%h1, %h2};", "im2col tensor copies are not modelled"),
+    ("cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%r1], [%d1, {%r2, %r3, %r4, %r5, %r7}], [%r6];", "tiles of scattered rows"),
+    ("cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%d1, {%r2, %r3, %r4, %r5, %r7}], [%r6];", "tiles of scattered rows"),
+    ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [%r1], %r2, %h1;", "byte masks of bulk copies"),
+    ("st.bulk.weak.shared::cta [%r1], %d1, 0;", "st.bulk is not modelled"),
+    ("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r1], %r2, [%r3];", "red.async is not modelled"),
+    ("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%d1], %d2;", "tensormap.replace is not modelled"),
+    ("multimem.ld_reduce.relaxed.sys.global.add.f32 %f1, [%d1];", "multimem is not modelled"),
+    ("multimem.red.relaxed.sys.global.add.f32 [%d1], %f1;", "multimem is not modelled"),
+    ("tex.1d.v4.s32.s32 {%r1,%r2,%r3,%r4}, [%d1, {%r5}];", "textures are not modelled"),
+    ("suld.b.1d.b32.trap {%r1}, [%d1, {%r2}];", "surfaces are not modelled"),
+    ("sust.b.1d.b32.trap [%d1, {%r2}], {%r1};", "surfaces are not modelled"),
+]  # fmt: skip
+
+
+def load(code: str) -> None:
+    """It stands where it never runs."""
+    text = kernel(f"    bra END;\n    {code}\nEND:", registers=".reg .b128 %q<4>;")
+    run_kernel(text, torch.zeros(1, dtype=torch.int32))
+
+
+@pytest.mark.parametrize(("code", "why"), REFUSED)
+def test_what_is_not_modelled_is_refused_with_what_is_missing(code: str, why: str) -> None:
+    with pytest.raises(RuntimeError, match="PTX line") as refusal:
+        load(code)
+    assert why in str(refusal.value)
+    assert code.split(" ")[0] in str(refusal.value)
+
+
+@pytest.mark.parametrize("usage", ["", ".collector::a::fill", ".collector::a::discard"])
+def test_collector_usage_that_changes_nothing_passes(usage: str) -> None:
+    load(MMA.format(usage))
