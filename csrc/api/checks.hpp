@@ -33,6 +33,7 @@ int32_t row_alignment(const Matrix& matrix, const Operand& wanted);
 struct PackedArgument {
     Element element = Element::none;
     int64_t rows = 0, k = 0;
+    int64_t group_k = 0;  // of K that shares a scale; 0: all of it
     bool grouped = false;
     int64_t number = 0;  // the scale of all of A as FP32's bits, where A has no tensor of scales
 };

@@ -70,9 +70,11 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
     const PackedArgument& packed = *b.packed;
     check_layout(call.a, p.a, pair_of(p).mn_major, "a", "M");
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = kBestAlignment;
-    p.b.scaling = pair_of(p).scalings_b[0];
+    p.b.scaling = {Element::fp32, 1, packed.group_k == 0 ? kAll : static_cast<int32_t>(packed.group_k)};
+    require(lists<Scaling>(pair_of(p).scalings_b, p.b.scaling), "w has a scale for each ", packed.group_k,
+            " of K, which no kernel multiplies");
     call.scales_b = check_packed_scales(*b.scales, call, packed, p.b.scaling);
-    if (p.b.scaling.per_row() && has_k_groups(a.scales, p.k)) {
+    if (!p.b.scaling.whole_k() && has_k_groups(a.scales, p.k)) {
         p.a.scaling = kRowScales;
         call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call,
                                      last_axes(a.scales->ndim() == 3));

@@ -26,6 +26,7 @@ inline constexpr Dtype kDtypes[] = {
     {Element::s32, kDLInt, "int32"},
     {Element::s4, kDLInt, "PackedWeights of int4"},
     {Element::s4m, kDLInt, "PackedWeights of int4"},
+    {Element::e2m1, kDLFloat, "PackedWeights of e2m1"},
 };
 
 /// Element::none where the library knows no such.

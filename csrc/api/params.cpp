@@ -19,8 +19,9 @@ TensorMapSpec scale_block_map(const Scales& s) {
             .box = {kExponentBlockRows, 1, 1}};
 }
 
-/// [groups, groups along K, rows], an FP32 scale or a word of exponents for each, in boxes of `box_rows`.
-TensorMapSpec scale_map(const Scales& s, int32_t box_rows) {
+/// [groups, groups along K, rows], an FP32 scale or a word of exponents for each, in boxes of `box_groups` by
+/// `box_rows`.
+TensorMapSpec scale_map(const Scales& s, int32_t box_rows, int32_t box_groups) {
     if (s.in_blocks) return scale_block_map(s);
     const uint64_t group_stride = s.groups == 1 ? s.k_scales * s.k_stride : s.group_stride;
     return {
@@ -29,7 +30,7 @@ TensorMapSpec scale_map(const Scales& s, int32_t box_rows) {
         .rank = 3,
         .sizes = {static_cast<uint64_t>(s.rows), static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(s.groups)},
         .strides_bytes = {bytes_of<uint64_t>(s.element, s.k_stride), bytes_of(s.element, group_stride)},
-        .box = {static_cast<uint32_t>(box_rows), 1, 1}};
+        .box = {static_cast<uint32_t>(box_rows), static_cast<uint32_t>(box_groups), 1}};
 }
 
 TensorMapSpec output_map(const Matrix& d, Element output, const StoreChunk& chunk) {
@@ -125,11 +126,11 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     };
     encode_last(choice.copies.last_rows, rows, c.rows_operand(), c.tile.rows, params.last_rows);
     encode_last(choice.copies.last_cols, cols, c.cols_operand(), c.tile.cols, params.last_cols);
-    const auto encode_scales = [&](const Scales& scales, int32_t box_rows, TensorMap& map) {
-        if (box_rows > 0) encode(device, scale_map(scales, box_rows), map);
+    const auto encode_scales = [&](const Scales& scales, int32_t box_rows, int32_t box_groups, TensorMap& map) {
+        if (box_rows > 0) encode(device, scale_map(scales, box_rows, box_groups), map);
     };
-    encode_scales(row_scales, choice.copies.row_scale_box, params.row_scales);
-    encode_scales(col_scales, choice.copies.col_scale_box, params.col_scales);
+    encode_scales(row_scales, choice.copies.row_scale_box, choice.copies.row_scale_groups, params.row_scales);
+    encode_scales(col_scales, choice.copies.col_scale_box, 1, params.col_scales);
     if (is_staged(c.store)) encode(device, output_map(call.d, c.output, choice.copies.d), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;

@@ -28,7 +28,7 @@ struct Pair {
     Element a, b;
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
-    Scaling scalings_a[2], scalings_b[2];
+    Scaling scalings_a[2], scalings_b[3];
     Element outputs[4];  // s32: of operands without scales
     uint32_t groupings;
 
@@ -81,7 +81,7 @@ inline constexpr Pair kPairs[] = {
      .sum = Element::fp32,
      .mn_major = MnMajor::transposed,
      .scalings_a = {kRowScales, kWholeRowScales},
-     .scalings_b = {kRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
     {.arch = Arch::sm90,
@@ -90,7 +90,16 @@ inline constexpr Pair kPairs[] = {
      .sum = Element::fp32,
      .mn_major = MnMajor::transposed,
      .scalings_a = {kRowScales, kWholeRowScales},
-     .scalings_b = {kRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::e4m3,
+     .b = Element::e2m1,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kRowScales, kWholeRowScales},
+     .scalings_b = {kRowScales32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
     {.arch = Arch::sm90,

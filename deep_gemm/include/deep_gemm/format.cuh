@@ -6,8 +6,8 @@
 namespace deep_gemm {
 
 /// s4m: four bits as sign and magnitude, -7 to 7.
-enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m };
-inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::s4m) + 1;
+enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m, e2m1 };
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::e2m1) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -37,6 +37,7 @@ constexpr ElementFacts facts(Element element) {
         {Element::s32, "s32", 32, NumberKind::integer, TensorMapType::i32},
         {Element::s4, "s4", 4, NumberKind::integer, TensorMapType::i32},
         {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32},
+        {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32},
     };
     return kElements[static_cast<int32_t>(element)];
 }
@@ -87,6 +88,8 @@ inline constexpr int32_t kScaleGroupK = 128, kScaleBlockRows = 128;
 inline constexpr Scaling kUnscaled = {}, kRowScales = {Element::fp32, 1, kScaleGroupK},
                          kBlockScales = {Element::fp32, kScaleBlockRows, kScaleGroupK},
                          kWholeRowScales = {Element::fp32, 1, kAll};
+/// The same of weights, in smaller groups.
+inline constexpr Scaling kRowScales64 = {Element::fp32, 1, 64}, kRowScales32 = {Element::fp32, 1, 32};
 
 /// Exponents of powers of two, as SM100 multiplies them: four that follow each other along K are one word.
 inline constexpr Scaling kExponents128 = {Element::ue8m0, 1, 128}, kExponents32 = {Element::ue8m0, 1, 32};
@@ -98,8 +101,10 @@ inline constexpr int32_t kExponentBlockRows = 128;
 /// Elements of K that the exponents of one word are for.
 constexpr int32_t word_k(const Scaling& scaling) { return kExponentsPerWord * scaling.k; }
 
-/// The group of scales that a block of so many `k` is in, counted along K. Blocks divide groups.
-constexpr int32_t scale_group(const Scaling& scaling, int32_t block, int32_t k) { return block / (scaling.k / k); }
+/// The group of scales that a block of so many `k` is in, counted along K, or the first of its groups.
+constexpr int32_t scale_group(const Scaling& scaling, int32_t block, int32_t k) {
+    return scaling.k < k ? block * (k / scaling.k) : block / (scaling.k / k);
+}
 
 /// Which dimension of an operand lies contiguously.
 enum class Major : int32_t { k, mn };

@@ -34,7 +34,7 @@ constexpr bool overlaps_blocks(const GemmConfig& c) {
     const int32_t scales =
         c.col_scales().per_row() && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
     const int32_t fragments = c.rows_operand().packed() ? 2 * kFragmentRegisters : 0;
-    return c.scaled() && warpgroup_rows(c) == kWgmmaRows && !c.sm90.wgmma_products &&
+    return c.scaled() && scale_groups(c) == 1 && warpgroup_rows(c) == kWgmmaRows && !c.sm90.wgmma_products &&
            3 * c.tile.cols / 2 + 2 * scales + fragments <= math_registers(c) - 36;
 }
 

@@ -47,4 +47,14 @@ struct Convert<Element::s4, Element::e4m3> {
     }
 };
 
+/// 2^-6 of the value: E4M3 has the same mantissa bit and exponents six apart, subnormals too.
+template <>
+struct Convert<Element::e2m1, Element::e4m3> {
+    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second) {
+        constexpr uint32_t kSign = 0x80808080, kExponentAndMantissa = 0x1c1c1c1c;
+        first = (word << 4 & kSign) | (word << 2 & kExponentAndMantissa);
+        second = (word & kSign) | (word >> 2 & kExponentAndMantissa);
+    }
+};
+
 }  // namespace deep_gemm

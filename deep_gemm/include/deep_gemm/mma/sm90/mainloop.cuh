@@ -5,6 +5,7 @@
 #include <deep_gemm/mma/sm90/accumulate_converted.cuh>
 #include <deep_gemm/mma/sm90/promote/ahead.cuh>
 #include <deep_gemm/mma/sm90/promote/from_smem.cuh>
+#include <deep_gemm/mma/sm90/promote/groups.cuh>
 #include <deep_gemm/mma/sm90/promote/in_turn.cuh>
 #include <deep_gemm/mma/sm90/promote/overlapped.cuh>
 
@@ -27,6 +28,7 @@ struct FirstOf<Case<false, Way>, Others...> : FirstOf<Others...> {};
 template <GemmConfig c>
 using WayThroughK = typename FirstOf<Case<!c.scaled() && c.rows_operand().packed(), AccumulateConverted<c>>,  //
                                      Case<!c.scaled(), Accumulate<c>>,                                        //
+                                     Case<(scale_groups(c) > 1), PromoteGroups<c>>,                           //
                                      Case<overlaps_blocks(c), PromoteOverlapped<c>>,                          //
                                      Case<c.sm90.look_ahead, PromoteAhead<c>>,                                //
                                      Case<scales_stay_in_smem(c), PromoteFromSmem<c>>,                        //
@@ -74,8 +76,8 @@ public:
 
 private:
     static constexpr bool is_stage(const Scaling& scaling) { return scaling.whole_k() || scaling.k == c.tile.k; }
-    static_assert(!c.scaled() || (is_stage(c.a.scaling) && is_stage(c.b.scaling)),
-                  "a stage holds one group of scales, which one promotion applies");
+    static_assert(!c.scaled() || ((scale_groups(c) > 1 || is_stage(c.row_scales())) && is_stage(c.col_scales())),
+                  "a stage holds one group of scales, which one promotion applies, or whole groups of its rows'");
     static_assert(!c.sm90.wgmma_products || (c.sm90.look_ahead && kSubtiles == 1));
 
     Stages<c> stages_;

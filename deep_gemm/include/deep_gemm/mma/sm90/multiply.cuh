@@ -85,6 +85,16 @@ DG_DEVICE void multiply_block(Accumulators<c>& d, Fragments<c>& rows, uint32_t c
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
+/// The same of a part of the K block: `kSteps` steps from `first` on.
+template <GemmConfig c, int32_t kSteps>
+DG_DEVICE void multiply_steps(Accumulators<c>& d, Fragments<c>& rows, uint32_t cols, int32_t first) {
+    const uint64_t descriptor = ptx::wgmma_descriptor(cols);
+#pragma unroll
+    for (int32_t step = 0; step < kSteps; ++step)
+        ptx::WgmmaFromRegisters<c.tile.cols>::e4m3(d, rows.words[first + step], descriptor + (first + step) * (32 >> 4),
+                                                   step > 0);
+}
+
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.
 template <int32_t kPending, int32_t kCount, typename Sum>
 DG_DEVICE void finish_block(Sum (&d)[kCount]) {

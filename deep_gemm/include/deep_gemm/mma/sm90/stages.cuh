@@ -106,6 +106,37 @@ public:
         multiply_block<c>(total, fragments, smem_.cols(ring_.stage), true);
     }
 
+    /// The same, into sums of each group of row scales alone.
+    template <int32_t kGroups>
+    DG_DEVICE void multiply_groups(Accumulators<c> (&partial)[kGroups], Fragments<c>& fragments) const {
+        constexpr int32_t kSteps = Fragments<c>::kSteps / kGroups;
+        fragments.load(rows(0));
+        pin_groups(partial, fragments);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int32_t group = 0; group < kGroups; ++group)
+            multiply_steps<c, kSteps>(partial[group], fragments, smem_.cols(ring_.stage), group * kSteps);
+        ptx::wgmma_commit();
+        pin_groups(partial, fragments);
+    }
+    template <int32_t kGroups>
+    static DG_DEVICE void pin_groups(Accumulators<c> (&partial)[kGroups], Fragments<c>& fragments) {
+        fragments.pin();
+#pragma unroll
+        for (int32_t i = 0; i < kGroups * kAccumulators<c>; ++i)
+            ptx::pin(partial[i / kAccumulators<c>][i % kAccumulators<c>]);
+    }
+
+    /// The scales of a thread's two rows, of the `group`th group of row scales.
+    DG_DEVICE void load_row_scales(float (&row)[2], int32_t group) const {
+        const uint32_t mine = smem_.row_scales(ring_.stage) +
+                              (group * c.tile.rows + first_row_ + Fragment16x8::warp_row(threadIdx.x / 32) +
+                               Fragment16x8::row(threadIdx.x % 32)) *
+                                  4;
+        row[0] = ptx::load_shared(mine);
+        row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
+    }
+
     DG_DEVICE void start(Block<c>& block) const {
         load_scales(block, 0);
         order_.wait();
