@@ -31,15 +31,6 @@ DG_DEVICE void barrier_arrive_remote(uint32_t barrier, uint32_t cta_rank) {
         : "memory");
 }
 
-/// The same, and what this thread wrote, and fenced, before is seen by who waits there (barrier_wait_cluster).
-DG_DEVICE void barrier_arrive_cluster(uint32_t barrier, uint32_t cta_rank) {
-    asm volatile(
-        "{\n .reg .b32 remote;\n mapa.shared::cluster.u32 remote, %0, %1;\n"
-        " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier),
-        "r"(cta_rank)
-        : "memory");
-}
-
 /// mbarrier.arrive.expect_tx: arrive once and promise bytes of incoming copies.
 DG_DEVICE void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -50,17 +41,6 @@ DG_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
     asm volatile(
         "{\n .reg .pred done;\n"
         "again:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        " @done bra finished;\n bra again;\n"
-        "finished:\n}\n" ::"r"(barrier),
-        "r"(parity)
-        : "memory");
-}
-
-/// The same, of arrivals from other CTAs too.
-DG_DEVICE void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
-    asm volatile(
-        "{\n .reg .pred done;\n"
-        "again:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
         " @done bra finished;\n bra again;\n"
         "finished:\n}\n" ::"r"(barrier),
         "r"(parity)

@@ -74,9 +74,6 @@ DG_DEVICE void store_shared(uint32_t address, float value) {
 }
 
 // Registers of either kind, by their type.
-DG_DEVICE void store_shared(uint32_t address, uint16_t value) {
-    asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(value) : "memory");
-}
 DG_DEVICE void store_shared(uint32_t address, int32_t value) { store_shared_int(address, value); }
 DG_DEVICE void store_shared_x2(uint32_t address, int32_t x, int32_t y) {
     asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");

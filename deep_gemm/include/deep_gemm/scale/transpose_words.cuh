@@ -39,11 +39,13 @@ DG_DEVICE void transpose_role(const Smem<c>& smem, const GemmParams& params) {
                 for (int32_t i = 0; i < scale_blocks(c.tile.cols); ++i)
                     transpose_words(smem.col_scales(ring.stage) + i * kScaleBlockBytes);
             }
+            // The words stay in this CTA, and are fenced for its own copies to tensor memory. The arrival tells the
+            // leader no more than that it may issue them.
             ptx::fence_for_async_proxy();
             __syncwarp();
             if (ptx::lane() == 0) {
                 if constexpr (mma_ctas(c) > 1)
-                    ptx::barrier_arrive_cluster(smem.ready(ring.stage), leader);
+                    ptx::barrier_arrive_remote(smem.ready(ring.stage), leader);
                 else
                     ptx::barrier_arrive(smem.ready(ring.stage));
             }

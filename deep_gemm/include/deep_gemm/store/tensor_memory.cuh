@@ -150,13 +150,12 @@ private:
 
     static DG_DEVICE void stage(uint32_t buffer, const Piece<c>& piece) {
         const int32_t lane = ptx::lane();
-        if constexpr (c.swap_ab) {
+        if constexpr (c.swap_ab && bits(c.output) == 16) {
+            stage_pairs(buffer, piece);
+        } else if constexpr (c.swap_ab) {
 #pragma unroll
-            for (int32_t i = 0; i < Piece<c>::kCols; ++i) {
-                StorageOf<c.output> stored;
-                from_register<c.output>(stored, piece.values[i]);
-                ptx::store_shared(buffer + swizzled<kSpan>(i * kSpan + lane * bytes_of(c.output, 1)), stored);
-            }
+            for (int32_t i = 0; i < Piece<c>::kCols; ++i)
+                ptx::store_shared(buffer + swizzled<kSpan>(i * kSpan + lane * 4), piece.values[i]);
         } else {
 #pragma unroll
             for (int32_t unit = 0; unit < Piece<c>::kCols / kUnit<c>; ++unit) {
@@ -166,6 +165,23 @@ private:
                                      static_cast<int32_t>(words[1]), static_cast<int32_t>(words[2]),
                                      static_cast<int32_t>(words[3]));
             }
+        }
+    }
+
+    /// Neighbours of D's rows are in neighbouring lanes: the even one takes both of one row, the odd one of the next.
+    static DG_DEVICE void stage_pairs(uint32_t buffer, const Piece<c>& piece) {
+        static_assert(2 * kSpan == 128, "two rows are swizzled alike");
+        const int32_t lane = ptx::lane();
+        const bool odd = lane % 2 != 0;
+        const uint32_t own = odd * kSpan + lane / 2 * 4;
+#pragma unroll
+        for (int32_t i = 0; i < Piece<c>::kCols; i += 2) {
+            const uint32_t first = i * kSpan, exchange = swizzled<kSpan>(first) ^ first;
+            const float mine = odd ? piece.values[i + 1] : piece.values[i],
+                        given = odd ? piece.values[i] : piece.values[i + 1],
+                        other = __shfl_xor_sync(0xffffffff, given, 1);
+            const uint32_t both = Pack<c.output>::pack(odd ? other : mine, odd ? mine : other);
+            ptx::store_shared_int(buffer + (own ^ exchange) + first, static_cast<int32_t>(both));
         }
     }
 
@@ -258,7 +274,7 @@ public:
 
 private:
     DG_DEVICE void store(const Tile& tile) {
-        const bool empty = tile.k_blocks == 0;  // nothing was multiplied, D is C or zero
+        const bool empty = kMayBeEmpty && tile.k_blocks == 0;  // nothing was multiplied, D is C or zero
         if (!empty) {
             ptx::barrier_wait(smem_.sums_full(accumulators_.stage), accumulators_.phase);
             ptx::tensor_fence_after_sync();
@@ -291,7 +307,7 @@ private:
     }
 
     DG_DEVICE void load(Piece<c>& piece, int32_t chunk, bool empty) const {
-        if (empty) return piece.clear();
+        if (kMayBeEmpty && empty) return piece.clear();
         constexpr int32_t kCols = Piece<c>::kCols, kAtOnce = kCols % 32 == 0 ? 32 : 16;
         const uint32_t address = sums_ + accumulators_.stage * c.tile.cols + chunk * kCols;
         uint32_t words[kCols / kAtOnce][kAtOnce];
@@ -309,7 +325,7 @@ private:
         if (ptx::lane() == 0) {
             const uint32_t barrier = smem_.sums_empty(accumulators_.stage);
             if constexpr (mma_ctas(c) > 1)
-                ptx::barrier_arrive_cluster(barrier, ClusterPosition<c>::rank(0, position_.col, position_.k));
+                ptx::barrier_arrive_remote(barrier, ClusterPosition<c>::rank(0, position_.col, position_.k));
             else
                 ptx::barrier_arrive(barrier);
         }
@@ -317,6 +333,8 @@ private:
     }
 
     static constexpr int32_t kChunks = store_chunk(c).count;
+    /// Groups without K, blocks of nothing but padding, CTAs that find no K left to share.
+    static constexpr bool kMayBeEmpty = divides_k(c.grouping) || c.grouping == Grouping::m_psum || c.cluster.k > 1;
 
     const Smem<c>& smem_;
     const GemmParams& params_;

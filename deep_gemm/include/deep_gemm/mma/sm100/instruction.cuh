@@ -25,16 +25,20 @@ DG_DEVICE constexpr uint32_t with_exponents(uint32_t descriptor, uint32_t row_by
     return descriptor | row_byte << 29 | col_byte << 4;
 }
 
-/// Where the `step`th K step of a stage's operand lies.
+/// A stage's operand, and how far its K steps are from each other, in units of 16 bytes.
 template <GemmConfig c, Operand kOperand>
-DG_DEVICE uint64_t operand_descriptor(uint32_t address, int32_t step) {
-    if constexpr (kOperand.mn_major()) {
-        constexpr int32_t kLines = step_k(kOperand.element), kBlockBytes = c.tile.k * kSwizzleBytes;
-        return ptx::tensor_descriptor_mn_major(address + step * kLines * kSwizzleBytes, kBlockBytes);
-    } else {
-        return ptx::tensor_descriptor(address + step * kStepBytes);
+struct OperandSteps {
+    uint64_t first;
+
+    DG_DEVICE explicit OperandSteps(uint32_t address)
+        : first(kOperand.mn_major() ? ptx::tensor_descriptor_mn_major(address, c.tile.k * kSwizzleBytes)
+                                    : ptx::tensor_descriptor(address)) {}
+
+    DG_DEVICE uint64_t at(int32_t step) const {
+        constexpr int32_t kBytes = kOperand.mn_major() ? step_k(kOperand.element) * kSwizzleBytes : kStepBytes;
+        return first + step * (kBytes >> 4);
     }
-}
+};
 
 /// The product of a pair of elements: a line for each of SM100's rows of the pair table (csrc/config/pairs.hpp).
 template <GemmConfig c>

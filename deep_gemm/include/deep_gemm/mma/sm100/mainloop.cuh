@@ -60,7 +60,7 @@ private:
                              kColBlocks = blocks_per_word(c, c.col_scales());
 
     DG_DEVICE void multiply(const Tile& tile) {
-        ptx::barrier_wait_cluster(smem_.sums_empty(accumulators_.stage), accumulators_.phase ^ 1);
+        ptx::barrier_wait(smem_.sums_empty(accumulators_.stage), accumulators_.phase ^ 1);
         ptx::tensor_fence_after_sync();
         const int32_t end = tile.k_block + tile.k_blocks, k_end = end_of_k(tile);
 #pragma unroll 1
@@ -70,7 +70,7 @@ private:
             if (row_word) row_words_.advance();
             if (col_word) col_words_.advance();
             if constexpr (transposes_words(c))
-                ptx::barrier_wait_cluster(smem_.ready(ring_.stage), ring_.phase);
+                ptx::barrier_wait(smem_.ready(ring_.stage), ring_.phase);
             else
                 ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase);
             ptx::tensor_fence_after_sync();
@@ -101,7 +101,8 @@ private:
 
     DG_DEVICE void multiply_block(int32_t block, int32_t steps, bool accumulate) const {
         const uint32_t sums = sums_ + accumulators_.stage * c.tile.cols;
-        const uint32_t rows = smem_.rows(ring_.stage), cols = smem_.cols(ring_.stage);
+        const OperandSteps<c, c.rows_operand()> rows(smem_.rows(ring_.stage));
+        const OperandSteps<c, c.cols_operand()> cols(smem_.cols(ring_.stage));
 #pragma unroll
         for (int32_t step = 0; step < kSteps; ++step) {
             if (step >= steps) break;
@@ -109,9 +110,8 @@ private:
             const uint32_t descriptor =
                 has_exponents(c) ? with_exponents(kDescriptor, RowWords::byte(block, step), ColWords::byte(block, step))
                                  : kDescriptor;
-            issue_mma<c>(sums, operand_descriptor<c, c.rows_operand()>(rows, step),
-                         operand_descriptor<c, c.cols_operand()>(cols, step), descriptor, row_words_.address(),
-                         col_words_.address(), accumulate || step > 0);
+            issue_mma<c>(sums, rows.at(step), cols.at(step), descriptor, row_words_.address(), col_words_.address(),
+                         accumulate || step > 0);
         }
     }
 
