@@ -98,8 +98,8 @@ def packed_gemm(
     layout: int,
     /,
 ) -> bool:
-    """D = C + A W^T + bias of PackedWeights: of which element, N, K, and the bits of A's scale if it is a number (-1: it
-    has a tensor of them).
+    """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), and
+    the bits of A's scale if it is a number (-1: it has a tensor of them).
 
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """

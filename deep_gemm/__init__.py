@@ -17,7 +17,6 @@ from .bf16 import (
 from .cublaslt import cublaslt_gemm_nn, cublaslt_gemm_nt, cublaslt_gemm_tn, cublaslt_gemm_tt
 from .gemm import (
     fp8_fp4_gemm_nn,
-    fp8_fp4_gemm_nt,
     fp8_fp4_gemm_tn,
     fp8_fp4_gemm_tt,
     fp8_gemm_nn,
@@ -29,8 +28,6 @@ from .gemm import (
 from .grouped import (
     fp8_m_grouped_gemm_nt_masked,
     m_grouped_fp8_fp4_gemm_nn_contiguous,
-    m_grouped_fp8_fp4_gemm_nt_contiguous,
-    m_grouped_fp8_fp4_gemm_nt_masked,
     m_grouped_fp8_gemm_nn_contiguous,
     m_grouped_fp8_gemm_nt_contiguous,
     m_grouped_fp8_gemm_nt_masked,
@@ -45,8 +42,11 @@ from .layout import (
     transform_sf_into_required_layout,
 )
 from .low_precision import (
+    fp8_fp4_gemm_nt,
     fp8_int4_gemm_nt,
     int8_int4_gemm_nt,
+    m_grouped_fp8_fp4_gemm_nt_contiguous,
+    m_grouped_fp8_fp4_gemm_nt_masked,
     m_grouped_fp8_int4_gemm_nt_contiguous,
     m_grouped_fp8_int4_gemm_nt_masked,
     m_grouped_int8_int4_gemm_nt_contiguous,

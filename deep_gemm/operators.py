@@ -26,11 +26,11 @@ _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 def schema_of(function: Callable[..., Any]) -> str:
     """The arguments of a function's operator in torch's schema language."""
-    parts = []
+    parts, kinds = [], kinds_of(function)
     for name, parameter in inspect.signature(function).parameters.items():
         if name in OLDER_NAMES:
             continue
-        kind = kinds_of(function)[name]
+        kind = kinds[name]
         default = parameter.default
         text = "" if default is parameter.empty else f"={default!r}".replace("(", "[").replace(")", "]")
         text = text.replace("'", '"')

@@ -11,7 +11,7 @@ int64_t padded_rows(int64_t rows) { return round_up(rows, kPackedRowsPadded); }
 Scales check_packed_scales(const TensorView& scales, const GemmCall& call, const PackedArgument& packed,
                            const Scaling& scaling) {
     const int64_t rows = padded_rows(packed.rows),
-                  k_scales = scaling.whole_k() ? 1 : (packed.k + scaling.k - 1) / scaling.k;
+                  k_scales = scaling.whole_k() ? 1 : round_up(packed.k, kPackedK) / scaling.k;
     require_type(element_of(scales.dtype()) == Element::fp32, "w's scales must be float32, but are ",
                  describe(scales.dtype()));
     require_device(scales, "w's scales", call.device, "a");

@@ -34,6 +34,10 @@ _STORED = (2, 0, 4, 5, 1, 3, 8, 6, 7, 9)  # half, block | k_block, v, warp, r, q
 _NATURAL = tuple(_STORED.index(dimension) for dimension in range(len(_STORED)))
 
 
+# What the codes of E2M1 are, by the code.
+E2M1 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
+
+
 def row_chunks(n: int, k: int) -> Iterator[tuple[int, int]]:
     """The first and the last row (exclusive) of parts of a matrix that are small enough to lie unpacked."""
     step = max(PADDED_ROWS, _VALUES_AT_ONCE // max(k, 1) // PADDED_ROWS * PADDED_ROWS)

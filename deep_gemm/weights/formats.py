@@ -37,6 +37,7 @@ _PACKINGS = {
     ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, None, None),
     ("int4", "fp8"): Packing(-8, 7, 0, 512.0, 512.0, K_BLOCK),
     ("uint4", "fp8"): Packing(0, 15, 8, 512.0, 512.0, K_BLOCK),
+    ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, None, 32),
 }
 
 

@@ -51,12 +51,12 @@ def pack_weights(
     a few thousand rows lie unpacked beside the input and the result.
 
     Args:
-        values: the q: int8 `[N, K]` or `[G, N, K]`, -8..7 for 'int4', 0..15 for 'uint4' (also uint8); or a sequence of
-            `[N, K]`, one for each expert. Any N and K.
+        values: the q: int8 `[N, K]` or `[G, N, K]`, -8..7 for 'int4', 0..15 for 'uint4' and codes 0..15 for 'e2m1'
+            (both also uint8); or a sequence of `[N, K]`, one for each expert. Any N and K.
         scales: `[N, K / group_size]`, or `[N]` where `group_size` is None; with G in front, or a sequence, as `values`.
             FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents).
         zeros: int32, int8 or uint8, shaped as `scales`; 'uint4' needs them. Between -128 and 255.
-        element: 'int4' or 'uint4'.
+        element: 'int4', 'uint4' or 'e2m1'.
         activations: 'int8' or 'fp8': what kind of activations will be multiplied.
         group_size: the K that shares a scale: 32, 64, or a larger multiple of 32, that divides K. None: all of K.
         second_scales: of formats that have two levels of scales, none of which is served yet.
@@ -70,6 +70,8 @@ def pack_weights(
     packing_of(element, activations)
     if second_scales is not None:
         raise NotImplementedError(f"second_scales are not served yet, for weights of {element} as for others")
+    if element == "e2m1" and zeros is not None:
+        raise ValueError("weights of 'e2m1' have no zeros")
     if element == "uint4" and zeros is None:
         raise ValueError("weights of 'uint4' need zeros: the value is scale * (q - zero)")
     is_stack = _is_stack(values)
@@ -194,7 +196,7 @@ def _matrix(
 ) -> Matrix:
     if values.dim() != 2 or values.numel() == 0:
         raise ValueError(f"values of a matrix must be [N, K], neither of them 0, but the shape is {[*values.shape]}")
-    if values.dtype != torch.int8 and not (values.dtype == torch.uint8 and (packed or element == "uint4")):
+    if values.dtype != torch.int8 and not (values.dtype == torch.uint8 and (packed or element != "int4")):
         raise TypeError(f"values of {element!r} must be torch.int8, but are {values.dtype}")
     for name, tensor in (("scales", scales), ("zeros", zeros)):
         if tensor is not None and tensor.device != values.device:

@@ -37,7 +37,7 @@ class PackedWeights:
         input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, the weights multiply
             `x[..., input_permutation]` instead of x.
         shape: `(N, K)` or `(G, N, K)`.
-        element: of the values as they were given: 'int4' or 'uint4'.
+        element: of the values as they were given: 'int4', 'uint4' or 'e2m1'.
         group_size: the K that shares a scale; None where all of it does.
         activations: what kind of activations the weights are packed for: 'int8' or 'fp8'.
         holds_minus_eight: for 'fp8', that a code is -8, so that all lie in two's complement and not as sign and
@@ -284,7 +284,11 @@ class PackedWeights:
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
         if self._packing.sign_magnitude_factor is not None and not self.holds_minus_eight:
             codes = code.from_sign_magnitude(codes)
-        values = code.from_blocks(codes)[: last - first, : self.shape[-1]].to(torch.int32)
+        values = code.from_blocks(codes)[: last - first, : self.shape[-1]]
+        if self.element == "e2m1":
+            decoded = code.E2M1.to(values.device)[(values & 15).long()]
+            return decoded * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
+        values = values.to(torch.int32)
         if self.zeros is not None:
             values -= self._spread(self.zeros[expert, :, first:last])
         return values * self._spread(self.scales[expert, :, first:last] / self.scale_factor)

@@ -114,7 +114,7 @@ def test_one_code_of_minus_eight_makes_the_whole_stack_twos_complement() -> None
     packed = pack_weights(**arguments)
     assert packed.holds_minus_eight
     assert torch.equal(matrix_of(packed.codes[0], high_nibbles), arguments["values"][0] * 16)
-    assert torch.equal(packed.scales.transpose(1, 2), arguments["scales"])
+    assert torch.equal(packed.scales.transpose(1, 2), arguments["scales"] * 512)
     assert torch.equal(packed.dequantize(), wanted(arguments))
 
 
