@@ -6,6 +6,7 @@ which want a schema.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import operator
@@ -137,6 +138,7 @@ KINDS = {
 }
 
 
+@functools.cache
 def kinds_of(function: Callable[..., Any]) -> dict[str, Kind]:
     """The kind of each parameter, in order."""
     return {
