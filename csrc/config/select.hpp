@@ -57,7 +57,7 @@ std::vector<Candidate> enumerate(const Problem& p, bool tolerate_waste = false) 
 }
 
 /// The cheapest legal candidate, finished. Every legal problem has one, as some tile without a cluster fits everything,
-/// unless set_block_size_multiple_of leaves none.
+/// unless set_block_size_multiple_of leaves none, or experts start where none may end.
 template <ArchSpec Spec>
 Choice select(const Problem& problem) {
     const std::vector<Candidate> candidates = enumerate<Spec>(problem);
@@ -70,6 +70,9 @@ Choice select(const Problem& problem) {
             is_m_grouped(problem.grouping) ? concat(" and serves experts aligned to ", problem.m_alignment, " rows")
                                            : "",
             ": see set_block_size_multiple_of");
+    require(best != nullptr || !is_m_grouped(problem.grouping) || problem.grouping == Grouping::masked,
+            "no tile of this architecture has a height that divides ", problem.m_alignment,
+            ", the alignment of experts' rows: see set_mk_alignment_for_contiguous_layout");
     require_runtime(best != nullptr, "no kernel config serves M=", problem.m, " N=", problem.n, " K=", problem.k,
                     " (a bug: please report it)");
     return Spec::finish(problem, *best);

@@ -1,16 +1,11 @@
 """deep_gemm.utils and deep_gemm.testing: none of this needs a GPU."""
 
-import itertools
-import os
-import sys
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_gemm import simulator, testing, utils
-from deep_gemm.testing.bench import kernel_seconds
 
 E4M3_MAX = 448.0
 SHAPES = [(1, 1), (1, 128), (7, 33), (128, 128), (129, 257), (3, 640), (200, 100)]
@@ -250,94 +245,6 @@ def test_unpack_ue8m0_gives_back_what_was_packed():
         utils.unpack_ue8m0_from_int(words[0, 0])
 
 
-FP4_VALUES = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
-
-
-class TestFp4:
-    @staticmethod
-    def codes(x: list[float]) -> list[int]:
-        """Codes of values of one group whose scale is 1."""
-        t, sf = utils.per_token_cast_to_fp4(torch.tensor([[6.0, *x, *[0.0] * (31 - len(x))]]), False, gran_k=32)
-        assert sf.tolist() == [[1.0]]
-        pairs = t.view(torch.uint8).tolist()[0]
-        return [code for pair in pairs for code in (pair & 15, pair >> 4)][1 : len(x) + 1]
-
-    def test_every_value_has_its_code(self):
-        assert self.codes(FP4_VALUES) == list(range(8))
-        assert self.codes([-value for value in FP4_VALUES]) == [0, *range(9, 16)]
-
-    def test_ties_go_to_the_even_code(self):
-        ties = [(low + high) / 2 for low, high in itertools.pairwise(FP4_VALUES)]
-        assert self.codes(ties) == [0, 2, 2, 4, 4, 6, 6]
-        assert self.codes([-tie for tie in ties]) == [0, 10, 10, 12, 12, 14, 14]
-        above, below = (
-            [float(torch.nextafter(torch.tensor(tie), torch.tensor(end))) for tie in ties] for end in (9, 0)
-        )
-        assert self.codes(above) == list(range(1, 8))
-        assert self.codes(below) == list(range(7))
-
-    def test_the_first_code_is_in_the_low_nibble(self):
-        t, _ = utils.per_token_cast_to_fp4(torch.tensor([[6.0, -0.5]]), False)
-        assert (t.dtype, t.tolist()) == (torch.int8, [[-0x69]])  # 0x97
-
-    @pytest.mark.parametrize("use_ue8m0", [False, True])
-    @pytest.mark.parametrize("gran_k", [16, 32, 128])
-    @pytest.mark.parametrize("n", [2, 128, 130, 600])
-    def test_cast_and_back(self, n, gran_k, use_ue8m0):
-        x = random_matrix((3, n)) * torch.tensor([[1e-6], [1.0], [300.0]])
-        t, sf = utils.per_token_cast_to_fp4(x, use_ue8m0, gran_k)
-        assert (t.shape, sf.shape) == ((3, n // 2), (3, utils.ceil_div(n, gran_k)))
-        groups = torch.nn.functional.pad(x, (0, -n % gran_k)).view(3, -1, gran_k)
-        wanted = groups.abs().amax(2).clamp(min=1e-4) / torch.tensor(6.0)
-        assert torch.equal(sf, utils.ceil_to_ue8m0(wanted) if use_ue8m0 else wanted)
-        back = utils.cast_back_from_fp4(t, sf, gran_k)
-        scales = sf.repeat_interleave(gran_k, 1)[:, :n]
-        quotients = x / scales
-        nearest = (quotients.abs()[..., None] - torch.tensor(FP4_VALUES)).abs().amin(-1)
-        torch.testing.assert_close((back / scales - quotients).abs(), nearest, rtol=0, atol=1e-6)
-
-    @pytest.mark.parametrize("n", [128, 200])
-    def test_packed_scales(self, n):
-        """As an indexer's queries and keys are cast and cast back."""
-        x = random_matrix((6, n), torch.bfloat16)
-        t, sf = utils.per_token_cast_to_fp4(x, use_ue8m0=True, gran_k=32)
-        packed_t, packed = utils.per_token_cast_to_fp4(x, use_ue8m0=True, gran_k=32, use_packed_ue8m0=True)
-        assert (packed.dtype, packed.shape) == (torch.int32, (6, utils.ceil_div(n, 128)))
-        assert torch.equal(packed_t, t)
-        back = utils.cast_back_from_fp4(packed_t, packed, gran_k=32, use_packed_ue8m0=True)
-        assert back.dtype == torch.float32
-        assert torch.equal(back, utils.cast_back_from_fp4(t, sf, gran_k=32))
-
-    @pytest.mark.parametrize("shape", [(2, 2), (6, 10), (128, 64)])
-    def test_transpose(self, shape):
-        x = random_matrix(shape) * 3
-        t, _ = utils.per_token_cast_to_fp4(x, True)
-        ones = torch.ones(max(shape), 1)
-        back = utils.cast_back_from_fp4(utils.transpose_packed_fp4(t), ones[: shape[1]], gran_k=shape[0])
-        assert torch.equal(back.t(), utils.cast_back_from_fp4(t, ones[: shape[0]], gran_k=shape[1]))
-        assert torch.equal(utils.transpose_packed_fp4(utils.transpose_packed_fp4(t)), t)
-
-    def test_refusals(self):
-        packed, sf = utils.per_token_cast_to_fp4(random_matrix((3, 64)), True, 32)
-        for error, message, function, arguments in [
-            (
-                ValueError,
-                r"even number of columns.*\[3, 5\]",
-                utils.per_token_cast_to_fp4,
-                (random_matrix((3, 5)), True),
-            ),
-            (TypeError, "floating-point", utils.per_token_cast_to_fp4, (packed, True)),
-            (ValueError, "needs use_ue8m0", utils.per_token_cast_to_fp4, (random_matrix((3, 4)), False, 32, True)),
-            (TypeError, r"a must be torch\.int8", utils.transpose_packed_fp4, (packed.view(torch.uint8),)),
-            (ValueError, "a must have 2 dimensions", utils.transpose_packed_fp4, (packed[0],)),
-            (ValueError, "even number of rows.*has 3", utils.transpose_packed_fp4, (packed,)),
-            (TypeError, r"packed must be torch\.int8", utils.cast_back_from_fp4, (packed.int(), sf)),
-            (ValueError, r"3 rows of 2, one for 32 of 64.*\[3, 1\]", utils.cast_back_from_fp4, (packed, sf[:, :1], 32)),
-        ]:
-            with pytest.raises(error, match=message):
-                function(*arguments)
-
-
 def test_casts_refuse_what_they_cannot_cast(cast):
     function, *_ = cast
     with pytest.raises(TypeError, match=r"floating-point tensor .* but is torch\.int32"):
@@ -355,128 +262,7 @@ def test_the_layout_functions_are_those_of_the_package():
             assert getattr(utils, name) is getattr(layout, name)
 
 
-def test_calc_diff():
-    x = random_matrix((20, 30))
-    assert testing.calc_diff(x, x) == pytest.approx(0, abs=1e-12)
-    assert testing.calc_diff(torch.zeros(4), torch.zeros(4)) == 0
-    assert testing.calc_diff(x, -x) == pytest.approx(2)
-    assert testing.calc_diff(x, torch.zeros_like(x)) == 1
-    # Away from exact by a small relative error e, it is about e squared over two.
-    assert testing.calc_diff(x, x * 1.001) == pytest.approx(5e-7, rel=1e-2)
-    assert testing.calc_diff(x, x.bfloat16()) < 1e-5
-    broken = x.clone()
-    broken[3, 4] = torch.nan
-    assert not testing.calc_diff(broken, x) < 1  # NaN never passes a test of smallness
-
-
-def test_assert_bitwise_equal():
-    nan = torch.tensor([[1.0, float("nan")], [0.0, 2.0]])
-    testing.assert_bitwise_equal(nan, nan.clone())
-    testing.assert_bitwise_equal(nan.t(), nan.t().contiguous(), "strides")
-    testing.assert_bitwise_equal(torch.empty(0), torch.empty(0))
-    testing.assert_bitwise_equal(torch.tensor(3), torch.tensor(3))
-    testing.assert_bitwise_equal(torch.ones(3, 5)[:1, :1], torch.ones(1, 1))
-    other = nan.clone()
-    other[1, 0] = -0.0
-    with pytest.raises(AssertionError, match=r"^logits: 1 of 4 elements differ, the first at \(1, 0\): 0\.0 and -0\.0"):
-        testing.assert_bitwise_equal(nan, other, "logits")
-    with pytest.raises(AssertionError, match=r"torch\.float32 \[2, 2\] is compared with torch\.float32 \[4\]"):
-        testing.assert_bitwise_equal(nan, nan.flatten())
-    with pytest.raises(AssertionError, match=r"torch\.float32 \[2, 2\] is compared with torch\.bfloat16"):
-        testing.assert_bitwise_equal(nan, nan.bfloat16())
-
-
-def test_suppress_stdout_stderr(capfd):
-    with testing.suppress_stdout_stderr():
-        print("hidden")
-        print("hidden", file=sys.stderr)
-        os.write(1, b"hidden")
-        os.write(2, b"hidden")
-    print("seen")
-    os.write(2, b"seen")
-    assert capfd.readouterr() == ("seen\n", "seen")
-    with pytest.raises(KeyError), testing.suppress_stdout_stderr():
-        raise KeyError
-    os.write(1, b"seen again")
-    assert capfd.readouterr().out == "seen again"
-
-
-def test_count_bytes():
-    a, b = torch.empty((3, 5), dtype=torch.bfloat16), torch.empty(7, dtype=torch.float8_e4m3fn)
-    assert testing.count_bytes() == 0
-    assert testing.count_bytes(a, (b, [a, None]), None) == 30 + 7 + 30
-
-
-def test_ignore_env(monkeypatch):
-    monkeypatch.setenv("DG_TEST_VARIABLE", "1")
-    active = True
-
-    @testing.ignore_env("DG_TEST_VARIABLE", lambda: active)
-    def read(fail=False):
-        if fail:
-            raise KeyError("on purpose")
-        return os.environ.get("DG_TEST_VARIABLE")
-
-    assert read() is None
-    with pytest.raises(KeyError):
-        read(fail=True)
-    assert os.environ["DG_TEST_VARIABLE"] == "1"
-    active = False
-    assert read() == "1"
-
-
-def test_test_filter(capsys):
-    holds = False
-
-    @testing.test_filter(lambda: holds)
-    def double(x):
-        return 2 * x
-
-    assert double(2) is None
-    assert "double: skipped" in capsys.readouterr().out
-    holds = True
-    assert double(2) == 4
-    assert double.__name__ == "double"
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-def test_what_needs_a_gpu_says_so():
-    with pytest.raises(RuntimeError, match="no CUDA device"):
-        testing.get_arch_major()
-    with pytest.raises(RuntimeError, match="no CUDA device"):
-        testing.bench_kineto(lambda: None, "gemm")
-
-
 @pytest.mark.parametrize(("target", "major"), [("sm_90a", 9), ("sm_100f", 10)])
 def test_the_architecture_of_the_cpu_is_the_simulators(target, major):
     with simulator.options(target=target):
         assert testing.get_arch_major(torch.device("cpu")) == major
-
-
-def test_bench_calls_as_often_as_asked(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    calls = []
-    assert testing.bench(lambda: calls.append(1), num_warmups=2, num_tests=3) > 0
-    assert len(calls) == 5
-
-
-class Event:
-    def __init__(self, key, count, microseconds, on_gpu=True):
-        device = torch.autograd.DeviceType
-        self.key, self.count, self.self_device_time_total = key, count, microseconds
-        self.device_type = device.CUDA if on_gpu else device.CPU
-
-
-def test_kernel_seconds_averages_over_launches():
-    events = [Event("gemm_a", 10, 50), Event("gemm_b", 10, 150), Event("gemm_a launch", 10, 1000, on_gpu=False)]
-    assert kernel_seconds(events, "gemm_a") == pytest.approx(5e-6)
-    assert kernel_seconds(events, "gemm", with_multiple_kernels=True) == pytest.approx(10e-6)
-    assert kernel_seconds(events, "other") == 0
-    with pytest.raises(ValueError, match="names 2 kernels"):
-        kernel_seconds(events, "gemm")
-
-
-@pytest.mark.gpu
-def test_bench_kineto_on_a_gpu():
-    x = torch.randn((1024, 1024), device="cuda")
-    assert testing.bench_kineto(lambda: x.mul_(1.0), "MulFunctor", num_tests=3, suppress_kineto_output=True) > 0

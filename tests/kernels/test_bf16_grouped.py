@@ -26,7 +26,7 @@ def test_any_number_of_rows(device, counts, psum, nn) -> None:
 
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
-@pytest.mark.parametrize(("alignment", "n", "k"), [(8, 1, 8), (8, 264, 512), (64, 24, 72), (128, 100, 64)])
+@pytest.mark.parametrize(("alignment", "n", "k"), [(16, 1, 8), (16, 264, 512), (64, 24, 72), (128, 100, 64)])
 def test_contiguous_of_odd_sizes(device, alignment, n, k, psum) -> None:
     with alignment_of(alignment):
         for nn in (False, True):

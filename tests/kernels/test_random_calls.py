@@ -18,13 +18,14 @@ import bf16_inputs
 import k_grouped_inputs as k_grouped
 import pytest
 import torch
-from candidates import forced_tile, parse
+from candidates import forced_tile, parse, target_of
 from devices import CUDA, on_simulator
 from grouped_inputs import Contiguous, Masked, alignment_of, contiguous, masked, run_experts
 from inputs import (
     FP8,
     GuardedOutput,
     Operand,
+    is_blackwell,
     mn_major,
     random_blocks,
     random_rows,
@@ -67,7 +68,7 @@ def dense(r: random.Random, device: torch.device) -> None:
     out = GuardedOutput((m, n), dtype, device, n + r.choice([0, 0, 1, 4, 8]), 64 + r.choice([0, 0, 1, 2, 8]))
     c, in_place = (random_values((m, n), device, 2) * 10).to(dtype) if r.random() < 0.5 else None, r.random() < 0.5
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "bf16": int(bf16), "per_row_b": int(per_row)}
-    legal = [x for x in parse(C.explain("dense", fields)) if x.refusal is None]
+    legal = [x for x in parse(C.explain("dense", fields, target_of(device))) if x.refusal is None]
     if bf16:
         a, b = bf16_inputs.operands(m, n, k, device, dtype=operands_for(r, dtype))
         gemm = partial(bf16_inputs.call, layout, a, b, out.tensor, r.choice([0, 8]))
@@ -116,7 +117,7 @@ def experts(r: random.Random, device: torch.device) -> None:
     n, k, psum, nn = extent(r, 400), 16 * r.randint(1, 50), r.random() < 0.5, r.random() < 0.5
     most, hint, dtype = max(1, *counts) + r.choice([0, 5]), r.choice([1, 8, 30, 200]), r.choice(DTYPES)
     bf16, is_masked, of_operands = r.random() < 0.4, r.random() < 0.5, operands_for(r, dtype)
-    with alignment_of(alignment := r.choice([8, 64, 128, 256] if bf16 else [64, 128])):
+    with alignment_of(alignment := r.choice([16 if is_blackwell(device) else 8, 64, 128, 256] if bf16 else [64, 128])):
         if bf16 and is_masked:
             sizes, run = most, partial(bf16_grouped.run_masked, counts, most, n, k, device, hint, dtype, of_operands)
         elif bf16:
@@ -161,8 +162,10 @@ def random_call(seed: str, device: torch.device) -> None:
             C.set_call_setting(*where, name, value)
 
 
-@pytest.mark.sampled(15)
-@pytest.mark.parametrize("device", [*on_simulator("random"), CUDA], indirect=True)
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize(
+    "device", [*on_simulator("random"), *on_simulator("random", arch="sm100"), CUDA], indirect=True
+)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_call(device, seed) -> None:
     random_call(f"call {seed}", device)

@@ -40,7 +40,7 @@ def test_every_row_is_written(device, psum, dtype) -> None:
 
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("alignment", [8, 64, 96, 256])
+@pytest.mark.parametrize("alignment", [16, 64, 96, 256])
 @pytest.mark.parametrize("nn", [False, True], ids=["nt", "nn"])
 def test_every_alignment(device, nn, alignment, dtype) -> None:
     with alignment_of(alignment):
@@ -56,7 +56,7 @@ def test_every_alignment(device, nn, alignment, dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("alignment", "n", "row_stride", "offset"),
-    [(128, N, 200, 64), (128, N, 137, 65), (8, N, 200, 64), (128, 3, 5, 64), (64, 1000, 1001, 66)],
+    [(128, N, 200, 64), (128, N, 137, 65), (16, N, 200, 64), (128, 3, 5, 64), (64, 1000, 1001, 66)],
 )
 def test_gaps_between_rows_of_d_are_left_alone(device, alignment, n, row_stride, offset, dtype) -> None:
     with alignment_of(alignment):
@@ -70,7 +70,7 @@ def test_gaps_between_rows_of_d_are_left_alone(device, alignment, n, row_stride,
 
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "alignment"), [(1, 128), (256, 128), (777, 128), (300, 8)])
+@pytest.mark.parametrize(("rows", "alignment"), [(1, 128), (256, 128), (777, 128), (300, 16)])
 def test_nothing_but_padding(device, rows, alignment, dtype) -> None:
     with alignment_of(alignment):
         case = contiguous([0, 0], N, K, device, alignment, extra_rows=rows)
@@ -101,7 +101,7 @@ def test_no_experts_at_all(device, psum) -> None:
 
 
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
-@pytest.mark.parametrize("alignment", [8, 128])
+@pytest.mark.parametrize("alignment", [16, 128])
 def test_padding_among_the_rows_of_an_expert(device, alignment) -> None:
     """As of tokens that were dropped in place. Their neighbours are what they are without."""
     with alignment_of(alignment):
@@ -136,7 +136,7 @@ def test_what_is_no_expert_is_padding(device) -> None:
 @LAYOUTS
 def test_operands_of_16_bits(device, psum, nn, kind) -> None:
     of_operands, dtype = kind
-    for alignment in (8, 128):
+    for alignment in (16, 128):
         with alignment_of(alignment):
             case = Experts([5, 0, 130, 1], N, 200, device, alignment, of_operands)
             out = GuardedOutput((case.a.shape[0], N), dtype, device, row_stride=N + 24)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
+from deep_gemm import simulator
 from deep_gemm._extension import C
-from deep_gemm._targets import HOPPER_SMS
+from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 LINE = re.compile(
     r"(?P<frame>straight|swapped) (?P<rows>\d+)x(?P<cols>\d+) "
@@ -41,8 +42,13 @@ class Candidate:
         return math.prod(self.cluster_shape)
 
 
-def candidates(m: int, n: int, k: int, num_sms: int = HOPPER_SMS) -> list[Candidate]:
-    return parse(C.explain("dense", {"m": m, "n": n, "k": k, "num_sms": num_sms}))
+def target_of(device: torch.device) -> str:
+    """What a dense problem of this device is selected for."""
+    return str(simulator.get_options()["target"]) if device.type == "cpu" else HOPPER_TARGET
+
+
+def candidates(m: int, n: int, k: int, num_sms: int = HOPPER_SMS, target: str = HOPPER_TARGET) -> list[Candidate]:
+    return parse(C.explain("dense", {"m": m, "n": n, "k": k, "num_sms": num_sms}, target))
 
 
 def grouped_candidates(

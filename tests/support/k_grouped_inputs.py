@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from inputs import FP8, GuardedOutput, Operand, random_rows, random_values
+from inputs import FP8, GuardedOutput, Operand, ceil_div, random_rows, random_values
 from reference import assert_matches, product_nt
 
 import deep_gemm
@@ -71,3 +71,19 @@ def run(x: Groups, layout: str, add: str = "nothing", dtype: torch.dtype = torch
     call(layout)(stacked(x.a, layout), stacked(x.b, layout), out.tensor, x.ks, x.sizes(), c=given_c, **more)
     out.check()
     x.check(out.tensor, c)
+
+
+def in_psum_layout(x: Groups, alignment: int) -> tuple[Operand, Operand, torch.Tensor]:
+    """Groups that start at multiples of the alignment, with NaN between them."""
+    ends, end = [], 0
+    for k in x.ks:
+        end = ceil_div(end, alignment) * alignment + k
+        ends.append(end)
+    total = ceil_div(end, alignment) * alignment
+    operands = []
+    for parts in (x.a, x.b):
+        data = torch.full((total, parts[0].data.shape[0]), 0x7F, dtype=torch.uint8, device=x.device)
+        for part, last, k in zip(parts, ends, x.ks, strict=True):
+            data[last - k : last] = bytes_of(part.data).T
+        operands.append(Operand(data.view(FP8), torch.cat([part.scales.T for part in parts])))
+    return *operands, torch.tensor(ends, dtype=torch.int32, device=x.device)

@@ -36,8 +36,10 @@ SOURCES = [
 TESTS = [
     "api/test_errors.py",
     "api/test_grouped_errors.py",
-    "kernels/test_k_grouped.py",
-    "kernels/test_int8.py",
+    "api/test_k_grouped_errors.py",
+    "api/test_int8_errors.py",
+    "kernels/test_k_grouped_counts.py",
+    "kernels/test_k_grouped_psum.py",
     "api/test_overlap.py",
     "api/test_layout_values.py",
     "kernels/test_operand_copies.py",
@@ -47,6 +49,8 @@ TESTS = [
     "kernels/test_bf16_grouped.py",
     "kernels/test_layouts_dense.py",
     "kernels/test_layout.py",
+    "kernels/test_layout_k_groups.py",
+    "kernels/test_layout_transform.py",
     "api/test_wrong_calls.py",
 ]
 # Tests of refusals; not the one that draws another set of calls each time.
