@@ -97,7 +97,10 @@ struct CostModel : CostConstants {
                              : issues_in_order(c)              ? ordered_cycles
                              : c.sm90.look_ahead               ? ahead_cycles
                                                                : chain_cycles;
-        const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits);
+        const double convert = !c.rows_operand().packed() || !c.scaled() ? 0
+                               : overlaps_blocks(c)                      ? convert_overlapped_cycles
+                                                                         : convert_cycles;
+        const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits + convert);
         const int32_t held = c.split_k.warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.split_k.warpgroups > 1 ? hidden_cycles : 0;
