@@ -354,7 +354,7 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
         _require_none(recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b)
         return m_grouped_fp8_packed_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, compiled_dims)
     return m_grouped_fp8_gemm_nt_masked(
-        a,
+        a,  # type: ignore[arg-type]
         b,
         d,
         masked_m,
@@ -363,7 +363,7 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
         recipe_a,
         recipe_b,
         compiled_dims,
-        disable_ue8m0_cast,  # type: ignore[arg-type]
+        disable_ue8m0_cast,
     )
 
 
@@ -459,10 +459,9 @@ def _told(a: Activations, w: PackedWeights, activations: str, elements: tuple[st
         )
     if activations == "int8" and w.shape[-1] > _MOST_EXACT_K:
         raise NotImplementedError(f"K must be at most {_MOST_EXACT_K} with INT8 activations, but is {w.shape[-1]}")
-    data, data_scales = a
-    number = _NO_NUMBER
-    if not isinstance(data_scales, torch.Tensor):
-        number, data_scales = _fp32_bits(data_scales), None
+    data, given = a
+    data_scales = given if isinstance(given, torch.Tensor) else None
+    number = _NO_NUMBER if data_scales is not None else _fp32_bits(given)
     n, k = w.shape[-2:]
     return w.codes.view(w.experts, -1), w.scales, (_number_of(w), n, k, w.scale_group or 0, number), data, data_scales
 

@@ -47,7 +47,7 @@ def flat_arguments(kinds: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapp
     """A call's arguments as its operator takes them. Dynamo traces this."""
     named = dict(zip(kinds, args))  # noqa: B905  too many arguments are refused elsewhere
     named.update(kwargs)
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in named.items():
         if kinds[name].parts:
             flat.update(zip(kinds[name].part_names(name), kinds[name].split(value), strict=True))
