@@ -16,7 +16,7 @@ auto with_spec(const Problem& p, const Use& use) {
 
 /// Whether selection knows this tile, whatever the problem.
 inline bool has_tile(const Problem& p, const Tiling& tiling) {
-    return with_spec(p, [&]<typename Spec>(Spec) { return Spec::has_tile(p.a.element, tiling); });
+    return with_spec(p, [&]<typename Spec>(Spec) { return Spec::has_tile(p, tiling); });
 }
 
 inline Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste = false) {

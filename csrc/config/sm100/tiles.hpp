@@ -31,7 +31,7 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     return found;
 }
 
-inline bool has_tile(Element, const Tiling& tiling) {
+inline bool has_tile(const Problem&, const Tiling& tiling) {
     const auto has = [&](bool grouped) {
         const std::vector<int32_t> all = widths(grouped);
         return std::ranges::find(all, tiling.tile_cols) != all.end();

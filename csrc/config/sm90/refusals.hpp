@@ -39,6 +39,8 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     // Behind an expert's last rows a tile may hold another's.
     const bool divides = p.m_alignment % c.tile_m() == 0,
                ends_with_expert = p.grouping == Grouping::m_contiguous && !c.swap_ab && row_warpgroups(c) != 3;
+    if (!is_staged(c.store) && has_expert_runs(c) && c.tile_m() > 2 * kWgmmaRows)
+        return "a tile of so many rows of experts is stored by the copy engine";
     if (divides && (!ends_with_expert || c.tile_m() <= 2 * kWgmmaRows)) return "";
     if (!ends_with_expert) return "the tile's height does not divide the experts' alignment";
     if (p.m_alignment % kWgmmaRows != 0) return "experts do not start at multiples of 64 rows";

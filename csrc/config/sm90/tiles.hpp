@@ -98,11 +98,12 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     return found;
 }
 
-inline bool has_tile(Element element, const Tiling& tiling) {
+inline bool has_tile(const Problem& p, const Tiling& tiling) {
     const auto matches = [&](const TileShape& tile) {
         return tile.rows == tiling.tile_rows && tile.cols == tiling.tile_cols;
     };
-    if (tiling.swap_ab && std::ranges::any_of(packed_tile_shapes(element), matches)) return true;
+    const Element element = p.a.element;
+    if (p.b.packed()) return tiling.swap_ab && std::ranges::any_of(packed_tile_shapes(element), matches);
     return std::ranges::any_of(tile_shapes(element, tiling.swap_ab), matches) ||
            std::ranges::any_of(grouped_tile_shapes(element, tiling.swap_ab), matches);
 }
