@@ -10,6 +10,7 @@
 #include "api/checks_grouped.hpp"
 #include "api/checks_integer.hpp"
 #include "api/checks_k_grouped.hpp"
+#include "api/checks_packed.hpp"
 #include "api/gemm.hpp"
 #include "api/lender.hpp"
 #include "api/recipe.hpp"
@@ -66,6 +67,54 @@ bool einsum(const TensorView& a, const OptionalTensor& a_scales, const TensorVie
     return run_gemm(key, [&] { return check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, given); });
 }
 
+/// What deep_gemm/low_precision.py says of PackedWeights, in this order.
+PackedArgument packed_argument(const ffi::Integers& told, bool grouped) {
+    require(told.size() == 5, "packed weights are told by five numbers");
+    return {.element = static_cast<Element>(told[0]),
+            .rows = told[1],
+            .k = told[2],
+            .group_k = told[3],
+            .grouped = grouped,
+            .number = told[4]};
+}
+
+bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
+                 const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& c,
+                 const OptionalTensor& bias, const ffi::Integers& told, int64_t layout) {
+    const PackedArgument packed = packed_argument(told, false);
+    const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, packed.element, packed.rows, packed.k,
+                      packed.group_k, packed.number, layout);
+    return run_gemm(key, [&] {
+        GemmCall call = check_dense({a, a_scales}, {w, w_scales, &packed}, d, c, {}, layout);
+        if (bias) check_bias(call, *bias, d);
+        return call;
+    });
+}
+
+bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
+                                      const OptionalTensor& w_scales, const TensorView& d,
+                                      const TensorView& grouped_layout, const ffi::Integers& told, int64_t layout,
+                                      bool psum, bool zero_padding, int64_t expected_m) {
+    const PackedArgument packed = packed_argument(told, true);
+    const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, d, grouped_layout, packed.element, packed.rows,
+                      packed.k, packed.group_k, packed.number, layout, psum, zero_padding, expected_m);
+    return run_gemm(key, [&] {
+        return check_contiguous({a, a_scales}, {w, w_scales, &packed}, d, grouped_layout, {}, layout,
+                                {.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m});
+    });
+}
+
+bool packed_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
+                                  const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
+                                  int64_t expected_m, const ffi::Integers& told, int64_t layout) {
+    const PackedArgument packed = packed_argument(told, true);
+    const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, packed.element, packed.rows, packed.k,
+                      packed.group_k, packed.number, expected_m, layout);
+    return run_gemm(key, [&] {
+        return check_masked({a, a_scales}, {w, w_scales, &packed}, d, masked_m, expected_m, {}, layout);
+    });
+}
+
 bool m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
                                const OptionalTensor& b_scales, const TensorView& d, const TensorView& grouped_layout,
                                int64_t layout, bool psum, bool zero_padding, int64_t expected_m, const Recipe& recipe,
@@ -106,6 +155,9 @@ DEEP_GEMM_EXPORT(gemm_in_heads, deep_gemm::gemm_in_heads);
 DEEP_GEMM_EXPORT(einsum, deep_gemm::einsum);
 DEEP_GEMM_EXPORT(batched_forms, deep_gemm::batched_forms);
 DEEP_GEMM_EXPORT(int8_gemm, deep_gemm::int8_gemm);
+DEEP_GEMM_EXPORT(packed_gemm, deep_gemm::packed_gemm);
+DEEP_GEMM_EXPORT(packed_m_grouped_gemm_contiguous, deep_gemm::packed_m_grouped_gemm_contiguous);
+DEEP_GEMM_EXPORT(packed_m_grouped_gemm_masked, deep_gemm::packed_m_grouped_gemm_masked);
 DEEP_GEMM_EXPORT(m_grouped_gemm_contiguous, deep_gemm::m_grouped_gemm_contiguous);
 DEEP_GEMM_EXPORT(m_grouped_gemm_masked, deep_gemm::m_grouped_gemm_masked);
 DEEP_GEMM_EXPORT(k_grouped_gemm, deep_gemm::k_grouped_gemm);

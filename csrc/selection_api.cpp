@@ -60,8 +60,10 @@ void check_packed_operands(Problem& p) {
     Matrix b = packed(is_m_grouped(p.grouping) || batched ? p.num_groups : 1, p.n, p.k, p.b.mn_major());
     const MnMajor mn_major = pair_of(p).mn_major;
     check_layout(a, p.a, mn_major, "a", "M");
+    p.row_alignment_a = row_alignment(a, p.a);
+    if (p.b.packed()) return;
     check_layout(b, p.b, mn_major, "b", "N");
-    p.row_alignment_a = row_alignment(a, p.a), p.row_alignment_b = row_alignment(b, p.b);
+    p.row_alignment_b = row_alignment(b, p.b);
 }
 
 /// These set a field of this name, and say whether there is one.
@@ -98,6 +100,16 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     if (found == std::end(kFlags)) return false;
     p.*found->member = value != 0;
     return true;
+}
+
+/// "s4m" of packed weights.
+bool set_weights(Element& weights, std::string_view name, int64_t value) {
+    for (const Pair& pair : kPairs) {
+        if (!is_packed(pair.b) || name != facts(pair.b).name) continue;
+        if (value != 0) weights = pair.b;
+        return true;
+    }
+    return false;
 }
 
 /// "fp16" of both operands, "fp16_output" of D.
@@ -162,7 +174,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     p.arch = target ? arch_of(*target) : Arch::sm90;
     p.grouping = grouping_named(kind);
     WantedScaling scaling_a, scaling_b;
-    Element element = Element::e4m3, output = Element::none;
+    Element element = Element::e4m3, weights = Element::none, output = Element::none;
+    bool token_scales = false;                                             // one a token, where there could be more
     int64_t expected_m = 0, dims = divides_k(p.grouping) ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
         if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value) ||
@@ -180,7 +193,9 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
         else if (name == "bias" || name == "fp32_bias")
             p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
-        else if (!set_element(element, output, name, value))
+        else if (name == "token_scales")
+            token_scales = value != 0;
+        else if (!set_weights(weights, name, value) && !set_element(element, output, name, value))
             fail(ErrorKind::value, "a problem has no field ", name);
     };
     for (const auto& [name, value] : fields) set(name, std::get<int64_t>(value));
@@ -188,15 +203,16 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     p.device_sms = p.num_sms;
     if (p.grouping == Grouping::k_contiguous) p.k = round_up_coarsely(p.k);  // see finish_k_grouped
     if (divides_k(p.grouping)) dims &= ~int64_t{4};
-    p.a.element = p.b.element = element;
-    require(find_pair(p.arch, element, element) != nullptr, "there is no product of ", name(element), " on ",
-            name(p.arch));
+    p.a.element = element, p.b.element = weights == Element::none ? element : weights;
+    require(find_pair(p.arch, p.a.element, p.b.element) != nullptr, "there is no product of ", name(element),
+            weights == Element::none ? "" : concat(" and ", name(weights)), " on ", name(p.arch));
     const Pair& pair = pair_of(p);
     p.output = output == Element::none ? pair.outputs[0] : output;
     require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
             name(p.output));
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");
     p.b.scaling = scaling_b.among(pair.scalings_b, "b");
+    if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
     require(p.bias == Element::none || p.a.scaling.whole_k(), "a bias is of INT8 products with scales");
     require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");

@@ -86,6 +86,54 @@ def int8_gemm(
     D C plus bias, or calls again with parts of K.
     """
 
+def packed_gemm(
+    a: Tensor,
+    a_scales: Tensor | None,
+    w: Tensor,
+    w_scales: Tensor | None,
+    d: Tensor,
+    c: Tensor | None,
+    bias: Tensor | None,
+    told: Sequence[int],
+    layout: int,
+    /,
+) -> bool:
+    """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), and
+    the bits of A's scale if it is a number (-1: it has a tensor of them).
+
+    False where K is 0: nothing is launched, and the caller makes D C or zero.
+    """
+
+def packed_m_grouped_gemm_contiguous(
+    a: Tensor,
+    a_scales: Tensor | None,
+    w: Tensor,
+    w_scales: Tensor | None,
+    d: Tensor,
+    grouped_layout: Tensor,
+    told: Sequence[int],
+    layout: int,
+    psum: bool,
+    zero_padding: bool,
+    expected_m: int,
+    /,
+) -> bool:
+    """The same of experts, as `m_grouped_gemm_contiguous`."""
+
+def packed_m_grouped_gemm_masked(
+    a: Tensor,
+    a_scales: Tensor | None,
+    w: Tensor,
+    w_scales: Tensor | None,
+    d: Tensor,
+    masked_m: Tensor,
+    expected_m: int,
+    told: Sequence[int],
+    layout: int,
+    /,
+) -> bool:
+    """The same of experts, as `m_grouped_gemm_masked`."""
+
 def m_grouped_gemm_contiguous(
     a: Tensor,
     a_scales: Tensor | None,

@@ -17,7 +17,6 @@ from .bf16 import (
 from .cublaslt import cublaslt_gemm_nn, cublaslt_gemm_nt, cublaslt_gemm_tn, cublaslt_gemm_tt
 from .gemm import (
     fp8_fp4_gemm_nn,
-    fp8_fp4_gemm_nt,
     fp8_fp4_gemm_tn,
     fp8_fp4_gemm_tt,
     fp8_gemm_nn,
@@ -29,8 +28,6 @@ from .gemm import (
 from .grouped import (
     fp8_m_grouped_gemm_nt_masked,
     m_grouped_fp8_fp4_gemm_nn_contiguous,
-    m_grouped_fp8_fp4_gemm_nt_contiguous,
-    m_grouped_fp8_fp4_gemm_nt_masked,
     m_grouped_fp8_gemm_nn_contiguous,
     m_grouped_fp8_gemm_nt_contiguous,
     m_grouped_fp8_gemm_nt_masked,
@@ -43,6 +40,17 @@ from .layout import (
     get_mn_major_tma_aligned_tensor,
     get_tma_aligned_size,
     transform_sf_into_required_layout,
+)
+from .low_precision import (
+    fp8_fp4_gemm_nt,
+    fp8_int4_gemm_nt,
+    int8_int4_gemm_nt,
+    m_grouped_fp8_fp4_gemm_nt_contiguous,
+    m_grouped_fp8_fp4_gemm_nt_masked,
+    m_grouped_fp8_int4_gemm_nt_contiguous,
+    m_grouped_fp8_int4_gemm_nt_masked,
+    m_grouped_int8_int4_gemm_nt_contiguous,
+    m_grouped_int8_int4_gemm_nt_masked,
 )
 from .planned import (
     SymmBuffer,
@@ -84,6 +92,7 @@ from .utils import (
     cast_back_from_fp4,
     ceil_div,
     ceil_to_ue8m0,
+    pack_int4,
     pack_ue8m0_to_int,
     per_block_cast_to_fp8,
     per_channel_cast_to_fp8,
@@ -92,11 +101,16 @@ from .utils import (
     per_token_cast_to_fp4,
     per_token_cast_to_fp8,
     per_token_cast_to_int8,
+    quantize_to_int4,
+    quantize_to_mxfp4,
     transpose_packed_fp4,
+    unpack_int4,
     unpack_ue8m0_from_int,
 )
+from .weights import PackedWeights, pack_weights, weights_from_checkpoint
 
 __all__ = [
+    "PackedWeights",
     "SymmBuffer",
     "__version__",
     "align",
@@ -128,6 +142,7 @@ __all__ = [
     "fp8_gemm_nt_skip_head_mid",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
+    "fp8_int4_gemm_nt",
     "fp8_m_grouped_gemm_nt_masked",
     "fp8_mqa_logits",
     "fp8_paged_mqa_logits",
@@ -146,6 +161,7 @@ __all__ = [
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "get_tma_aligned_size",
     "int8_gemm_nt",
+    "int8_int4_gemm_nt",
     "jit",
     "k_grouped_bf16_gemm_tn_contiguous",
     "k_grouped_fp4_gemm_nt_contiguous",
@@ -162,7 +178,13 @@ __all__ = [
     "m_grouped_fp8_gemm_nn_contiguous",
     "m_grouped_fp8_gemm_nt_contiguous",
     "m_grouped_fp8_gemm_nt_masked",
+    "m_grouped_fp8_int4_gemm_nt_contiguous",
+    "m_grouped_fp8_int4_gemm_nt_masked",
+    "m_grouped_int8_int4_gemm_nt_contiguous",
+    "m_grouped_int8_int4_gemm_nt_masked",
+    "pack_int4",
     "pack_ue8m0_to_int",
+    "pack_weights",
     "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8",
     "per_channel_cast_to_int8",
@@ -170,6 +192,8 @@ __all__ = [
     "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
     "per_token_cast_to_int8",
+    "quantize_to_int4",
+    "quantize_to_mxfp4",
     "set_batch_invariant",
     "set_block_size_multiple_of",
     "set_ignore_compile_dims",
@@ -183,7 +207,9 @@ __all__ = [
     "transform_sf_into_required_layout",
     "transform_weights_for_mega_moe",
     "transpose_packed_fp4",
+    "unpack_int4",
     "unpack_ue8m0_from_int",
     "use_deterministic_algorithms",
     "utils",
+    "weights_from_checkpoint",
 ]

@@ -6,13 +6,17 @@ which want a schema.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import json
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from .weights import PackedWeights
 
 # Keyword-only names that callers of earlier releases use, and what they are called now.
 OLDER_NAMES = {"m_indices": "grouped_layout", "ks": "ks_cpu", "ks_tensor": "grouped_layout"}
@@ -22,12 +26,17 @@ OLDER_NAMES = {"m_indices": "grouped_layout", "ks": "ks_cpu", "ks_tensor": "grou
 class Kind:
     """Of an argument, by its annotation."""
 
-    schema: str  # its type in torch's schemas; of a pair, that of each half
+    schema: str  # its type in torch's schemas
     wanted: str  # for refusals
     accepts: Callable[[Any], bool]
-    is_pair: bool = False
-    halves: Callable[[Any], tuple[Any, Any]] = tuple  # of a pair, as an operator takes them
-    scales_schema: str = "Tensor"
+    # Of an argument that operators take in parts: what follows its name in theirs, and their types; the parts of a
+    # value, and back.
+    parts: tuple[tuple[str, str], ...] = ()
+    split: Callable[[Any], tuple[Any, ...]] = tuple
+    join: Callable[..., Any] = lambda data, scales: data if scales is None else (data, scales)
+
+    def part_names(self, name: str) -> list[str]:
+        return [name + suffix for suffix, _ in self.parts]
 
 
 def _is_tensor(value: Any) -> bool:
@@ -50,6 +59,15 @@ def _quantised_halves(value: Any) -> tuple[Any, Any]:
         return value, None
     data, scales = value
     return data, scales if isinstance(scales, torch.Tensor) else torch.tensor(scales, dtype=torch.float32)
+
+
+def _packed_parts(weights: PackedWeights) -> tuple[torch.Tensor, torch.Tensor, str]:
+    """Codes, scales, and the rest as JSON. (Products refuse what has more tensors.)"""
+    return weights.codes, weights.scales, json.dumps(weights.tensors()[1])
+
+
+def _packed_weights(codes: torch.Tensor, scales: torch.Tensor, form: str) -> PackedWeights:
+    return PackedWeights.from_tensors((codes, scales), json.loads(form))
 
 
 def _is_integer(value: Any) -> bool:
@@ -83,14 +101,28 @@ _OPERAND_RECIPE = Kind("int[]", "two integers (rows, K)", _are_integers(2))
 KINDS = {
     "torch.Tensor": _TENSOR,
     "torch.Tensor | None": _or_none(_TENSOR),
-    "Scaled": Kind("Tensor", "a pair (tensor, scales)", _is_pair, is_pair=True),
+    "Scaled": Kind("Tensor", "a pair (tensor, scales)", _is_pair, (("", "Tensor"), ("_scales", "Tensor"))),
     "Quantised": Kind(
         "Tensor",
         "a pair (tensor, scales) or a tensor",
         _is_quantised,
-        is_pair=True,
-        halves=_quantised_halves,
-        scales_schema="Tensor?",
+        (("", "Tensor"), ("_scales", "Tensor?")),
+        _quantised_halves,
+    ),
+    "Activations": Kind(
+        "Tensor",
+        "a pair (tensor, scales)",
+        lambda value: _is_quantised(value) and not _is_tensor(value) and len(value) == 2,
+        (("", "Tensor"), ("_scales", "Tensor")),
+        _quantised_halves,
+    ),
+    "PackedWeights": Kind(
+        "Tensor",
+        "PackedWeights, as deep_gemm.pack_weights makes them",
+        lambda value: isinstance(value, PackedWeights),
+        (("", "Tensor"), ("_scales", "Tensor"), ("_form", "str")),
+        _packed_parts,
+        _packed_weights,
     ),
     "Recipe": _or_none(_TRIPLE),
     "OperandRecipe": _or_none(_OPERAND_RECIPE),
@@ -106,17 +138,13 @@ KINDS = {
 }
 
 
+@functools.cache
 def kinds_of(function: Callable[..., Any]) -> dict[str, Kind]:
     """The kind of each parameter, in order."""
     return {
         name: KINDS[parameter.annotation]  # an annotation that the table lacks is our mistake: a KeyError at import
         for name, parameter in inspect.signature(function).parameters.items()
     }
-
-
-def scales_name(pair: str) -> str:
-    """What the second half of a pair is called where it stands alone."""
-    return f"{pair}_scales"
 
 
 def describe(value: Any, inside: bool = False) -> str:
@@ -136,9 +164,9 @@ def wrong_kind(kinds: Mapping[str, Kind], arguments: Mapping[str, Any]) -> TypeE
         kind = kinds[name]
         if kind.accepts(value) or (value is None and name in OLDER_NAMES):
             continue
-        if kind.is_pair and isinstance(value, torch.Tensor):
+        if len(kind.parts) == 2 and isinstance(value, torch.Tensor):
             hint = ": its scales are missing"
-        elif kind.is_pair and isinstance(value, (tuple, list)) and len(value) == 2 and value[1] is None:
+        elif len(kind.parts) == 2 and isinstance(value, (tuple, list)) and len(value) == 2 and value[1] is None:
             hint = ": the scales must be a tensor"
         else:
             hint = ""
@@ -155,6 +183,9 @@ def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor
             for item, part in zip(value, ("", "'s scales"), strict=False):
                 if isinstance(item, torch.Tensor):
                     yield name + part, item
+        elif isinstance(value, PackedWeights):
+            yield f"{name}'s codes", value.codes
+            yield f"{name}'s scales", value.scales
 
 
 def no_memory(name: str, tensor: torch.Tensor, function: str) -> Exception | None:

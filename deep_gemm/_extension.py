@@ -26,6 +26,9 @@ LENDING = (
     "k_grouped_gemm",
     "m_grouped_gemm_contiguous",
     "m_grouped_gemm_masked",
+    "packed_gemm",
+    "packed_m_grouped_gemm_contiguous",
+    "packed_m_grouped_gemm_masked",
 )
 WRITTEN = 4  # the place of D among their arguments
 

@@ -30,7 +30,6 @@ from ._product import product
 
 __all__ = [
     "fp8_fp4_gemm_nn",
-    "fp8_fp4_gemm_nt",
     "fp8_fp4_gemm_tn",
     "fp8_fp4_gemm_tt",
     "fp8_gemm_nn",
@@ -248,7 +247,6 @@ def fp8_gemm_nt_skip_head_mid(
 
 
 # FP8 is the only kind of operand that these take on Hopper; DeepGEMM has the calls under both names.
-fp8_fp4_gemm_nt = fp8_gemm_nt
 fp8_fp4_gemm_nn = fp8_gemm_nn
 fp8_fp4_gemm_tn = fp8_gemm_tn
 fp8_fp4_gemm_tt = fp8_gemm_tt

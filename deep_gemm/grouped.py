@@ -19,8 +19,6 @@ from .settings import get_mk_alignment_for_contiguous_layout
 __all__ = [
     "fp8_m_grouped_gemm_nt_masked",
     "m_grouped_fp8_fp4_gemm_nn_contiguous",
-    "m_grouped_fp8_fp4_gemm_nt_contiguous",
-    "m_grouped_fp8_fp4_gemm_nt_masked",
     "m_grouped_fp8_gemm_nn_contiguous",
     "m_grouped_fp8_gemm_nt_contiguous",
     "m_grouped_fp8_gemm_nt_masked",
@@ -266,6 +264,4 @@ def m_grouped_fp8_gemm_nt_masked(
 
 # Names that callers of DeepGEMM use for the same functions.
 fp8_m_grouped_gemm_nt_masked = m_grouped_fp8_gemm_nt_masked
-m_grouped_fp8_fp4_gemm_nt_contiguous = m_grouped_fp8_gemm_nt_contiguous
 m_grouped_fp8_fp4_gemm_nn_contiguous = m_grouped_fp8_gemm_nn_contiguous
-m_grouped_fp8_fp4_gemm_nt_masked = m_grouped_fp8_gemm_nt_masked

@@ -17,7 +17,7 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ._arguments import OLDER_NAMES, kinds_of, scales_name
+from ._arguments import OLDER_NAMES, kinds_of
 
 _NAMESPACE = "deep_gemm"
 _WRITTEN = "d"
@@ -26,16 +26,16 @@ _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 def schema_of(function: Callable[..., Any]) -> str:
     """The arguments of a function's operator in torch's schema language."""
-    parts = []
+    parts, kinds = [], kinds_of(function)
     for name, parameter in inspect.signature(function).parameters.items():
         if name in OLDER_NAMES:
             continue
-        kind = kinds_of(function)[name]
+        kind = kinds[name]
         default = parameter.default
         text = "" if default is parameter.empty else f"={default!r}".replace("(", "[").replace(")", "]")
         text = text.replace("'", '"')
-        if kind.is_pair:
-            parts += [f"Tensor {name}", f"{kind.scales_schema} {scales_name(name)}"]
+        if kind.parts:
+            parts += [f"{schema} {name}{suffix}" for suffix, schema in kind.parts]
         elif name == _WRITTEN:
             parts.append(f"Tensor(a!) {name}{text}")
         else:
@@ -47,10 +47,10 @@ def flat_arguments(kinds: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapp
     """A call's arguments as its operator takes them. Dynamo traces this."""
     named = dict(zip(kinds, args))  # noqa: B905  too many arguments are refused elsewhere
     named.update(kwargs)
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in named.items():
-        if kinds[name].is_pair:
-            flat[name], flat[scales_name(name)] = kinds[name].halves(value)
+        if kinds[name].parts:
+            flat.update(zip(kinds[name].part_names(name), kinds[name].split(value), strict=True))
         elif name not in OLDER_NAMES:
             flat[name] = value
     for older, newer in OLDER_NAMES.items():
@@ -68,9 +68,9 @@ def define(name: str, function: Callable[..., None]) -> Callable[..., None]:
 
     def run(*args: Any, **kwargs: Any) -> None:
         flat = {**dict(zip(order, args, strict=False)), **kwargs}
-        for pair in (name for name, kind in kinds.items() if kind.is_pair):
-            scales = flat.pop(scales_name(pair))
-            flat[pair] = flat[pair] if scales is None else (flat[pair], scales)
+        for name, kind in kinds.items():
+            if kind.parts:
+                flat[name] = kind.join(*[flat.pop(part) for part in kind.part_names(name)])
         function(**flat)
 
     def record(*_args: Any, **_kwargs: Any) -> None:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "call_settings.hpp"
+#include "checks_packed.hpp"
 #include "dtypes.hpp"
 #include "overlap.hpp"
 
@@ -162,18 +163,27 @@ int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
     return alignment_as_read(line_distances(matrix, wanted));
 }
 
+Matrix matrix_of(const OperandArgument& operand, const char* name, bool grouped, const Printed& shape,
+                 bool transposed) {
+    if (operand.packed == nullptr) return matrix_of(operand.data, name, grouped, shape, transposed);
+    return packed_matrix(operand, name, grouped);
+}
+
 GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, Element sum) {
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
     p.grouping = grouping;
     const DeviceFacts& facts = Device::get(call.device).facts();
     p.arch = arch_of(facts);
-    const bool scaled = a.scales.has_value();
+    const bool scaled = a.scales.has_value() || b.packed != nullptr;
     require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
-    const Element element_a = element_of(type_a), element_b = element_of(type_b);
+    const Element element_a = element_of(type_a),
+                  element_b = b.packed != nullptr ? b.packed->element : element_of(type_b);
+    if (b.packed != nullptr) sum = sum_of(element_a);
     const auto fits = [&](const Pair& pair) {
-        return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping);
+        return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping) &&
+               is_packed(pair.b) == (b.packed != nullptr);
     };
     require_type(std::ranges::any_of(kPairs, fits), "there are no kernels for ", facts.target, " that add up in ",
                  dtype_name(sum), ", as this product of ", describe(type_a), " does");
@@ -296,6 +306,7 @@ void check_scales(GemmCall& call, const OperandArgument& a, const OperandArgumen
 
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,
                     const OperandLayout& layout) {
+    if (b.packed != nullptr) return check_packed_operands(call, a, b);
     Problem& p = call.problem;
     check_lines(call);
     if (!pair_of(p).scaled()) return;
@@ -325,7 +336,7 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
                         const OptionalTensor& c, int64_t layout, const HeadSplits& heads) {
     const OperandLayout lying = operand_layout(layout);
     call.a = matrix_of(a.data, "a", false, lying.a_transposed ? "[K, M]" : "[M, K]", lying.a_transposed);
-    call.b = matrix_of(b.data, "b", false, lying.b_transposed ? "[K, N]" : "[N, K]", lying.b_transposed);
+    call.b = matrix_of(b, "b", false, lying.b_transposed ? "[K, N]" : "[N, K]", lying.b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");

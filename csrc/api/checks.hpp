@@ -29,11 +29,25 @@ void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char
 /// get equal kernels wherever they lie.
 int32_t row_alignment(const Matrix& matrix, const Operand& wanted);
 
+/// Weights that PackedWeights has made: what its tensors do not say themselves.
+struct PackedArgument {
+    Element element = Element::none;
+    int64_t rows = 0, k = 0;
+    int64_t group_k = 0;  // of K that shares a scale; 0: all of it
+    bool grouped = false;
+    int64_t number = 0;  // the scale of all of A as FP32's bits, where A has no tensor of scales
+};
+
 /// An operand as it was given, with its scales where it has some.
 struct OperandArgument {
     const TensorView& data;
     const OptionalTensor& scales;
+    const PackedArgument* packed = nullptr;
 };
+
+/// An operand that may be packed: rows, K, and groups before them where there are any.
+Matrix matrix_of(const OperandArgument& operand, const char* name, bool grouped, const Printed& shape,
+                 bool transposed = false);
 
 /// A call on the device of `a`, of a pair of formats that this device multiplies in such groups and adds up so.
 GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, Element sum = Element::fp32);

@@ -46,7 +46,7 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
     GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous);
     const bool b_transposed = operand_layout(layout).b_transposed;
     call.a = matrix_of(a.data, "a", false, "[M, K]");
-    call.b = matrix_of(b.data, "b", true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
+    call.b = matrix_of(b, "b", true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     Problem& p = call.problem;
     p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
@@ -74,7 +74,7 @@ GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const 
                       const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout) {
     GemmCall call = start_call(a, b, Grouping::masked);
     call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
-    call.b = matrix_of(b.data, "b", true, "[G, N, K]");
+    call.b = matrix_of(b, "b", true, "[G, N, K]");
     require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
     require(call.b.groups == call.a.groups, "b has ", call.b.groups, " experts but a has ", call.a.groups);
     Problem& p = call.problem;

@@ -1,11 +1,9 @@
 // Products of integers: sums are exact, and scaled when they are complete.
 #pragma once
 
-#include "checks.hpp"
+#include "checks_whole_scales.hpp"
 
 namespace deep_gemm {
-
-inline constexpr int64_t kNoNumber = -1;
 
 /// An operand of integers with its scales: a tensor, or the bits of one FP32 number, or neither.
 struct IntegerOperand {

@@ -24,6 +24,9 @@ inline constexpr Dtype kDtypes[] = {
     {Element::ue8m0, kDLFloat8_e8m0fnu, "float8_e8m0fnu"},
     {Element::s8, kDLInt, "int8"},
     {Element::s32, kDLInt, "int32"},
+    {Element::s4, kDLInt, "PackedWeights of int4"},
+    {Element::s4m, kDLInt, "PackedWeights of int4"},
+    {Element::e2m1, kDLFloat, "PackedWeights of e2m1"},
 };
 
 /// Element::none where the library knows no such.

@@ -19,8 +19,9 @@ TensorMapSpec scale_block_map(const Scales& s) {
             .box = {kExponentBlockRows, 1, 1}};
 }
 
-/// [groups, groups along K, rows], an FP32 scale or a word of exponents for each, in boxes of `box_rows`.
-TensorMapSpec scale_map(const Scales& s, int32_t box_rows) {
+/// [groups, groups along K, rows], an FP32 scale or a word of exponents for each, in boxes of `box_groups` by
+/// `box_rows`.
+TensorMapSpec scale_map(const Scales& s, int32_t box_rows, int32_t box_groups) {
     if (s.in_blocks) return scale_block_map(s);
     const uint64_t group_stride = s.groups == 1 ? s.k_scales * s.k_stride : s.group_stride;
     return {
@@ -29,7 +30,7 @@ TensorMapSpec scale_map(const Scales& s, int32_t box_rows) {
         .rank = 3,
         .sizes = {static_cast<uint64_t>(s.rows), static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(s.groups)},
         .strides_bytes = {bytes_of<uint64_t>(s.element, s.k_stride), bytes_of(s.element, group_stride)},
-        .box = {static_cast<uint32_t>(box_rows), 1, 1}};
+        .box = {static_cast<uint32_t>(box_rows), static_cast<uint32_t>(box_groups), 1}};
 }
 
 TensorMapSpec output_map(const Matrix& d, Element output, const StoreChunk& chunk) {
@@ -47,7 +48,11 @@ TensorMapSpec output_map(const Matrix& d, Element output, const StoreChunk& chun
 }
 
 WholeScales whole_scales(const Scales& s) {
-    return {.data = static_cast<const float*>(s.data), .stride = static_cast<int32_t>(s.row_stride), .value = s.value};
+    if (!s.scaling.whole_k()) return {.data = nullptr, .group_stride = 0, .stride = 0, .value = 1};  // are in the sums
+    return {.data = static_cast<const float*>(s.data),
+            .group_stride = s.group_stride,
+            .stride = static_cast<int32_t>(s.row_stride),
+            .value = s.value};
 }
 
 }  // namespace
@@ -72,7 +77,21 @@ void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
     map = entry.map;
 }
 
+/// Packed weights: lines of words, four a block of 64 rows by 128 of K, all blocks along K side by side.
+TensorMapSpec packed_map(const Matrix& m, int32_t box_rows) {
+    constexpr uint32_t kWords = kPackedLineBytes / 4;
+    const uint64_t k_blocks = (m.cols + kPackedK - 1) / kPackedK,
+                   row_blocks = packed_blocks(static_cast<int32_t>(m.rows));
+    return {.address = m.data,
+            .type = TensorMapType::i32,
+            .rank = 3,
+            .sizes = {kWords, k_blocks * kPackedLines, row_blocks * m.groups},
+            .strides_bytes = {kPackedLineBytes, k_blocks * kPackedBlockBytes},
+            .box = {kWords, kPackedLines, static_cast<uint32_t>(box_rows / kPackedRows)}};
+}
+
 TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
+    if (lying.packed()) return packed_map(m, box_rows);
     const Element type = lying.element;
     const int64_t bytes = bytes_of(type, m.groups * m.rows * m.cols);
     const bool mn_major = lying.mn_major();
@@ -107,11 +126,11 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     };
     encode_last(choice.copies.last_rows, rows, c.rows_operand(), c.tile.rows, params.last_rows);
     encode_last(choice.copies.last_cols, cols, c.cols_operand(), c.tile.cols, params.last_cols);
-    const auto encode_scales = [&](const Scales& scales, int32_t box_rows, TensorMap& map) {
-        if (box_rows > 0) encode(device, scale_map(scales, box_rows), map);
+    const auto encode_scales = [&](const Scales& scales, int32_t box_rows, int32_t box_groups, TensorMap& map) {
+        if (box_rows > 0) encode(device, scale_map(scales, box_rows, box_groups), map);
     };
-    encode_scales(row_scales, choice.copies.row_scale_box, params.row_scales);
-    encode_scales(col_scales, choice.copies.col_scale_box, params.col_scales);
+    encode_scales(row_scales, choice.copies.row_scale_box, choice.copies.row_scale_groups, params.row_scales);
+    encode_scales(col_scales, choice.copies.col_scale_box, 1, params.col_scales);
     if (is_staged(c.store)) encode(device, output_map(call.d, c.output, choice.copies.d), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;

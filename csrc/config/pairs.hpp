@@ -19,6 +19,8 @@ constexpr uint32_t groupings_of(Some... groupings) {
 }
 inline constexpr uint32_t kScaledGroupings = groupings_of(Grouping::dense, Grouping::m_contiguous, Grouping::m_psum,
                                                           Grouping::masked, Grouping::k_contiguous, Grouping::batched);
+inline constexpr uint32_t kTokenGroupings =
+    groupings_of(Grouping::dense, Grouping::m_contiguous, Grouping::m_psum, Grouping::masked);
 inline constexpr uint32_t kEveryGrouping = kScaledGroupings | groupings_of(Grouping::batch_sum);
 
 struct Pair {
@@ -26,7 +28,7 @@ struct Pair {
     Element a, b;
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
-    Scaling scalings_a[2], scalings_b[2];
+    Scaling scalings_a[2], scalings_b[3];
     Element outputs[4];  // s32: of operands without scales
     uint32_t groupings;
 
@@ -73,6 +75,42 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kWholeRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
      .groupings = groupings_of(Grouping::dense)},
+    {.arch = Arch::sm90,
+     .a = Element::e4m3,
+     .b = Element::s4m,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kRowScales, kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::e4m3,
+     .b = Element::s4,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kRowScales, kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::e4m3,
+     .b = Element::e2m1,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kRowScales, kWholeRowScales},
+     .scalings_b = {kRowScales32},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::s8,
+     .b = Element::s4,
+     .sum = Element::s32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kWholeRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
     {.arch = Arch::sm100,
      .a = Element::e4m3,
      .b = Element::e4m3,

@@ -79,7 +79,9 @@ constexpr bool adds_in_place(const Problem& p) { return p.add_c != 0 && p.in_pla
 inline constexpr int32_t kMostExactK = 131071;
 
 /// Whether K must come in parts, each of them a product of its own.
-constexpr bool exceeds_exact_k(const Problem& p) { return p.a.scaling.whole_k() && p.k > kMostExactK; }
+constexpr bool exceeds_exact_k(const Problem& p) {
+    return p.a.scaling.whole_k() && sum_of(p.a.element) == Element::s32 && p.k > kMostExactK;
+}
 
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.
 constexpr int32_t round_up_coarsely(int32_t value) {

@@ -211,9 +211,13 @@ def cast_back_from_fp4(
 def per_token_cast_to_int8(x: torch.Tensor, symmetric: bool = True) -> tuple[torch.Tensor, ...]:
     """`[..., n]` -> INT8 `[..., n]` and one FP32 scale per row, `[...]`: for `int8_gemm_nt`.
 
-    The scale of a row is its largest magnitude over 127; quotients are rounded to nearest, halves to even. With
-    `symmetric=False` a third tensor comes with them, zero points in int32 `[...]`, so that `(q - zero) * scale` is
-    close to the input: the row's range, which always has 0 in it, is then spread over all 256 values.
+    `scale = max(|x|) / 127` and `q = round(x / scale)` within -127..127, in FP32; `round` is to the nearest integer,
+    halves to the even one, and magnitudes below 1e-4 count as 1e-4 in scales. With `symmetric=False` a third tensor
+    comes with them, zero points in int32 `[...]`, and the row's range, which always has 0 in it, is spread over all
+    256 values: `low = min(x, 0)`, `high = max(x, 0)`, `scale = (high - low) / 255`, `zero = -128 - round(low / scale)`
+    and `q = round(x / scale) + zero` within -128..127, so that `scale * (q - zero)` is close to x.
+
+    Rows must be finite: nobody looks, because a call may be captured, and a row that is not gives a meaningless row.
     """
     _require_float(x)
     if x.dim() == 0:
@@ -232,7 +236,7 @@ def per_token_cast_to_int8(x: torch.Tensor, symmetric: bool = True) -> tuple[tor
 
 
 def per_channel_cast_to_int8(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights `[..., n, k]` -> INT8 `[..., n, k]` and one FP32 scale per output channel, `[..., n]`."""
+    """Weights `[..., n, k]` -> INT8 `[..., n, k]` and one FP32 scale per output channel, `[..., n]`: symmetric rows."""
     q, sf = per_token_cast_to_int8(w)
     return q, sf
 
@@ -267,6 +271,6 @@ def _pack_codes(codes: torch.Tensor) -> torch.Tensor:
 
 
 def _unpack_codes(packed: torch.Tensor) -> torch.Tensor:
-    """Packed FP4 `[m, n / 2]` -> codes, uint8 `[m, n]`."""
+    """Packed codes `[..., n / 2]` -> uint8 `[..., n]`, the one in the low nibble first."""
     pairs = packed.contiguous().view(torch.uint8)
-    return torch.stack((pairs & 15, pairs >> 4), dim=2).flatten(1)
+    return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(-2)

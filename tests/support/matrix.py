@@ -29,6 +29,7 @@ DTYPES = {
 }
 # What the functions that take such an A are called.
 FAMILIES = {"bf16": "bf16", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
+PACKED = ("s4", "s4m", "e2m1")  # weights that a call takes packed: tests/kernels/test_packed_products.py
 ALIGNMENT = 128  # of experts' rows
 ADDED_TO = ("dense", "batched", "batch_sum", "k_contiguous")  # groupings that take C
 ONE_RECIPE = ("batched", "k_contiguous")  # groupings whose calls have one granularity for both operands
@@ -79,7 +80,8 @@ def pairs() -> list[Pair]:
         row = dict(part.split("=") for part in line.split())
         lists = {name: tuple(row.pop(name).split(",")) for name in ("outputs", "groupings")}
         scalings = {name: _scalings(row.pop(name)) for name in ("scalings_a", "scalings_b")}
-        found.append(Pair(**row, **lists, **scalings))
+        if row["b"] not in PACKED:
+            found.append(Pair(**row, **lists, **scalings))
     return found
 
 

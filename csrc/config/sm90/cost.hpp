@@ -81,18 +81,26 @@ struct CostModel : CostConstants {
         const double rows = c.tile.rows, cols = c.tile.cols, multiplies = rows / kWgmmaRows;
         const double tensor = tensor_cycles(c) * (c.sm90.wgmma_products ? 1.25 : 1);
         const double wgmma_cycles = tensor / multiplies;  // of 64 rows
-        const double smem = (multiplies * (kWgmmaRows + cols) + rows + cols) * kSwizzleBytes / smem_bytes_per_cycle;
+        // Of rows that are converted, a thread reads its share once.
+        const double row_width = row_bytes(c, c.rows_operand());
+        const double smem =
+            (multiplies * (kWgmmaRows * row_width + cols * kSwizzleBytes) + rows * row_width + cols * kSwizzleBytes) /
+            smem_bytes_per_cycle;
         const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
                      col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b, busy);
         const double split = c.k_ctas() == 1 ? 1 : p.m <= c.tile_m() ? split_copies : split_shared_copies;
-        const double l2 = (row_cost * rows / c.cluster.cols + col_cost * cols / c.cluster.rows) * kSwizzleBytes /
-                          (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * split;
+        const double l2 =
+            (row_cost * rows * row_width / c.cluster.cols + col_cost * cols * kSwizzleBytes / c.cluster.rows) /
+            (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * split;
         const double subtiles = warpgroup_rows(c) / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
                              : issues_in_order(c)              ? ordered_cycles
                              : c.sm90.look_ahead               ? ahead_cycles
                                                                : chain_cycles;
-        const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits);
+        const double convert = !c.rows_operand().packed() || !c.scaled() ? 0
+                               : overlaps_blocks(c)                      ? convert_overlapped_cycles
+                                                                         : convert_cycles;
+        const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits + convert);
         const int32_t held = c.split_k.warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.split_k.warpgroups > 1 ? hidden_cycles : 0;

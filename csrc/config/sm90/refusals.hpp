@@ -47,11 +47,18 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     return "";
 }
 
+/// Registers of a thread for sums of each group of scales in a stage, and of all.
+inline constexpr int32_t kGroupSums = 160;
+
 /// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
 inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
+    if (c.rows_operand().packed() && (c.cluster.cols > 1 || warpgroup_rows(c) > kWgmmaRows))
+        return "packed weights are converted for 64 rows at a time, by one CTA";
+    if (scale_groups(c) > 1 && (scale_groups(c) + 1) * c.tile.cols / 2 > kGroupSums)
+        return "sums of each group of scales take more registers";
     if (const std::string_view reason = group_refusal(p, c); !reason.empty()) return reason;
     if (spills(c)) return "it would spill registers";
     const int32_t rows = c.swap_ab ? p.n : p.m, cols = c.swap_ab ? p.m : p.n;

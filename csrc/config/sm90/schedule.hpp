@@ -31,14 +31,14 @@ inline bool only_tiles_with_products(const Problem& p) {
 inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
     if (p.batch_invariant && (c.swap_ab || !only_tiles_with_products(p))) return false;
     return !is_m_grouped(c.grouping) && c.a.element == Element::e4m3 && c.row_scales().per_row() &&
-           c.col_scales().per_row() && c.tile.rows == kProductRows && c.tile.cols >= kLeastProductCols &&
-           c.tile.cols <= kMostProductCols && k_parts(c) == 1;
+           c.col_scales().per_row() && !c.rows_operand().packed() && c.tile.rows == kProductRows &&
+           c.tile.cols >= kLeastProductCols && c.tile.cols <= kMostProductCols && k_parts(c) == 1;
 }
 
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma
 /// (docs/performance.md).
 inline bool looks_ahead(const GemmConfig& c) {
-    if (!c.scaled() || overlaps_blocks(c) || k_parts(c) > 1) return false;
+    if (!c.scaled() || overlaps_blocks(c) || k_parts(c) > 1 || scale_groups(c) > 1) return false;
     if (warpgroup_rows(c) > kWgmmaRows) return true;
     if (c.sm90.math_warpgroups != 2) return false;
     if (c.row_scales().per_row() && c.col_scales().per_row()) return c.sm90.wgmma_products;

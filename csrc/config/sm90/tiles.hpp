@@ -66,16 +66,35 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster) {
 /// take two of their stages, unless they go where stages were. docs/performance.md.
 inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
 
+/// For packed weights, which lie on the rows' side: tokens as wide as sums leave registers.
+inline std::vector<TileShape> packed_tile_shapes(Element element) {
+    const int32_t k = stage_k(element);
+    std::vector<TileShape> shapes;
+    for (const int32_t rows : {64, 128})
+        for (const int32_t cols : {8, 16, 24, 32, 48, 64, 96, 128}) shapes.push_back({rows, cols, k});
+    for (const int32_t cols : {160, 192}) shapes.push_back({128, cols, k});
+    if (never_promotes(element))
+        for (const int32_t cols : {224, 256}) shapes.push_back({128, cols, k});
+    return shapes;
+}
+
 /// What to consider for a problem.
 inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;
-    for (const bool swap_ab : {false, true})
-        for (const TileShape& tile :
-             is_m_grouped(p.grouping) ? grouped_tile_shapes(p.a.element, swap_ab) : tile_shapes(p.a.element, swap_ab))
+    const auto add = [&](bool swap_ab, const std::vector<TileShape>& shapes) {
+        for (const TileShape& tile : shapes)
             for (const ClusterShape& cluster : cluster_shapes())
                 for (const int32_t turns : {1, 2})
                     if (turns == 1 || (has_fixed_extents(p.grouping) && takes_turns(tile, cluster)))
                         found.push_back({swap_ab, tile.rows, tile.cols, cluster, turns});
+    };
+    if (p.b.packed()) {
+        add(true, packed_tile_shapes(p.a.element));
+    } else {
+        for (const bool swap_ab : {false, true})
+            add(swap_ab, is_m_grouped(p.grouping) ? grouped_tile_shapes(p.a.element, swap_ab)
+                                                  : tile_shapes(p.a.element, swap_ab));
+    }
     return found;
 }
 
@@ -83,6 +102,7 @@ inline bool has_tile(Element element, const Tiling& tiling) {
     const auto matches = [&](const TileShape& tile) {
         return tile.rows == tiling.tile_rows && tile.cols == tiling.tile_cols;
     };
+    if (tiling.swap_ab && std::ranges::any_of(packed_tile_shapes(element), matches)) return true;
     return std::ranges::any_of(tile_shapes(element, tiling.swap_ab), matches) ||
            std::ranges::any_of(grouped_tile_shapes(element, tiling.swap_ab), matches);
 }

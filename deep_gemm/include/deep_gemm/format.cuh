@@ -5,8 +5,9 @@
 
 namespace deep_gemm {
 
-enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32 };
-inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::s32) + 1;
+/// s4m: four bits as sign and magnitude, -7 to 7.
+enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m, e2m1 };
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::e2m1) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -34,11 +35,24 @@ constexpr ElementFacts facts(Element element) {
         {Element::ue8m0, "ue8m0", 8, NumberKind::exponent, TensorMapType::u8},
         {Element::s8, "s8", 8, NumberKind::integer, TensorMapType::u8},
         {Element::s32, "s32", 32, NumberKind::integer, TensorMapType::i32},
+        {Element::s4, "s4", 4, NumberKind::integer, TensorMapType::i32},
+        {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32},
+        {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32},
     };
     return kElements[static_cast<int32_t>(element)];
 }
 
 constexpr int32_t bits(Element element) { return facts(element).bits; }
+
+/// Weights of four bits come packed: 64 rows by 128 of K are a block of 4096 bytes, in the order in which threads of a
+/// warpgroup convert them in registers (convert/weights.cuh). A tensor map sees lines of 1024 bytes, four a block.
+inline constexpr int32_t kPackedRows = 64, kPackedK = 128, kPackedBlockBytes = 4096, kPackedLineBytes = 1024,
+                         kPackedLines = kPackedBlockBytes / kPackedLineBytes;
+/// Their rows are padded to multiples of this, so that every tile has whole blocks.
+inline constexpr int32_t kPackedRowsPadded = 128;
+constexpr bool is_packed(Element element) { return bits(element) == 4; }
+/// Blocks along the rows of one matrix.
+constexpr int32_t packed_blocks(int32_t rows) { return align_up(rows, kPackedRowsPadded) / kPackedRows; }
 
 /// Bytes of so many elements that follow each other, which are a whole number of them.
 template <typename Count>
@@ -74,6 +88,8 @@ inline constexpr int32_t kScaleGroupK = 128, kScaleBlockRows = 128;
 inline constexpr Scaling kUnscaled = {}, kRowScales = {Element::fp32, 1, kScaleGroupK},
                          kBlockScales = {Element::fp32, kScaleBlockRows, kScaleGroupK},
                          kWholeRowScales = {Element::fp32, 1, kAll};
+/// The same of weights, in smaller groups.
+inline constexpr Scaling kRowScales64 = {Element::fp32, 1, 64}, kRowScales32 = {Element::fp32, 1, 32};
 
 /// Exponents of powers of two, as SM100 multiplies them: four that follow each other along K are one word.
 inline constexpr Scaling kExponents128 = {Element::ue8m0, 1, 128}, kExponents32 = {Element::ue8m0, 1, 32};
@@ -85,8 +101,10 @@ inline constexpr int32_t kExponentBlockRows = 128;
 /// Elements of K that the exponents of one word are for.
 constexpr int32_t word_k(const Scaling& scaling) { return kExponentsPerWord * scaling.k; }
 
-/// The group of scales that a block of so many `k` is in, counted along K. Blocks divide groups.
-constexpr int32_t scale_group(const Scaling& scaling, int32_t block, int32_t k) { return block / (scaling.k / k); }
+/// The group of scales that a block of so many `k` is in, counted along K, or the first of its groups.
+constexpr int32_t scale_group(const Scaling& scaling, int32_t block, int32_t k) {
+    return scaling.k < k ? block * (k / scaling.k) : block / (scaling.k / k);
+}
 
 /// Which dimension of an operand lies contiguously.
 enum class Major : int32_t { k, mn };
@@ -98,6 +116,7 @@ struct Operand {
 
     constexpr bool operator==(const Operand&) const = default;
     constexpr bool mn_major() const { return major == Major::mn; }
+    constexpr bool packed() const { return is_packed(element); }
 };
 
 }  // namespace deep_gemm

@@ -86,6 +86,7 @@ struct GemmParamsWithMaps : GemmParams {
 /// An operand's scales that all of K shares: one for each row, `stride` elements apart, or one for all.
 struct WholeScales {
     const float* data;  // null: `value` is the scale
+    int64_t group_stride;
     int32_t stride;
     float value;
 };

@@ -72,11 +72,12 @@ struct GemmTask {
 
     constexpr bool operator==(const GemmTask&) const = default;
     /// Whether products of K blocks are scaled before they are added up.
-    constexpr bool scaled() const { return a.scaling.per_row() || a.scaling.per_block(); }
+    constexpr bool scaled() const { return scales_blocks(a.scaling) || scales_blocks(b.scaling); }
     /// Whether sums are scaled when they are complete.
     constexpr bool scales_sums() const { return a.scaling.whole_k() || b.scaling.whole_k(); }
     /// What products are added up in.
     constexpr Element sum() const { return sum_of(a.element); }
+    static constexpr bool scales_blocks(const Scaling& s) { return s.per_row() || s.per_block(); }
     constexpr bool has_block_scales() const { return a.scaling.per_block() || b.scaling.per_block(); }
 };
 

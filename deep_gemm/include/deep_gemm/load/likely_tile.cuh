@@ -46,8 +46,12 @@ DG_DEVICE void fetch_likely_tile(const GemmParams& params) {
 #pragma unroll 1
     for (int32_t block = 0; block < min(tile.k_blocks, likely_k_blocks(c)); ++block) {
         const int32_t k = block * c.tile.k;
-        fetch_operand<c.tile.rows, c.cluster.cols, c.rows_operand().mn_major()>(params.rows, k, tile.row, row_group,
-                                                                                position.col);
+        if constexpr (c.rows_operand().packed())
+            ptx::prefetch_box(&params.rows, 0, block * kPackedLines,
+                              row_group * packed_blocks(extent_n<c>(params)) + tile.row / kPackedRows);
+        else
+            fetch_operand<c.tile.rows, c.cluster.cols, c.rows_operand().mn_major()>(params.rows, k, tile.row, row_group,
+                                                                                    position.col);
         fetch_operand<c.tile.cols, c.cluster.rows, c.cols_operand().mn_major()>(params.cols, k, tile.col, col_group,
                                                                                 position.row);
         if constexpr (c.row_scales().per_row())

@@ -52,6 +52,15 @@ DG_DEVICE void load_wanted_rows(uint32_t destination, const TensorMap& map, uint
                                          hint);
 }
 
+/// The rows operand, packed: blocks of 64 rows by 128 of K.
+template <GemmConfig c>
+DG_DEVICE void load_packed_rows(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t row,
+                                int32_t group, const GemmParams& params, ptx::CacheHint hint) {
+    static_assert(c.cluster.cols == 1 && c.tile.k == kPackedK);
+    ptx::load_box(destination, &map, barrier, 0, k / kPackedK * kPackedLines,
+                  group * packed_blocks(extent_n<c>(params)) + row / kPackedRows, hint);
+}
+
 /// Where a tile's operands lie. K groups that are matrices of their own count K from their own start; scales never do.
 struct TileSource {
     const TensorMap* rows;
@@ -110,6 +119,9 @@ public:
             if constexpr (c.skips_padding)
                 load_wanted_rows<c, kRowBytes>(smem_.rows(ring_.stage), *source.rows, full, k, tile, row_group,
                                                position_.col, rows_mask, kHintA);
+            else if constexpr (c.rows_operand().packed())
+                load_packed_rows<c>(smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group, params_,
+                                    kHintB);
             else
                 load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.rows_operand().mn_major()>(
                     smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group + matrix, position_.col,

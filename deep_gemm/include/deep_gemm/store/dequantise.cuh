@@ -1,5 +1,5 @@
-// The end of a tile of integer sums: to FP32, times the scale of a row of A, times that of a row of B, plus bias. In
-// this order in every tile, so that an element has the same bits however operands and tiles lie.
+// The end of a tile of sums that are scaled when complete: to FP32, times the scale of a row of A, times that of a row
+// of B, plus bias. In this order in every tile, so that an element has the same bits however operands and tiles lie.
 #pragma once
 
 #include <deep_gemm/element.cuh>
@@ -39,8 +39,9 @@ DG_DEVICE void for_each_along(const StorageOf<kElement>* data, int64_t stride, c
 /// The same with an operand's scales.
 template <GemmConfig c, bool kAlongM, typename Visit>
 DG_DEVICE void for_each_scale(const WholeScales& scales, const Fragment<c>& at, const Visit& visit) {
-    if (scales.stride != 0) return for_each_along<c, kAlongM, Element::fp32>(scales.data, scales.stride, at, visit);
-    const float all = scales.data == nullptr ? scales.value : *scales.data;
+    const float* const data = scales.data + (kAlongM ? at.group : at.expert) * scales.group_stride;
+    if (scales.stride != 0) return for_each_along<c, kAlongM, Element::fp32>(data, scales.stride, at, visit);
+    const float all = scales.data == nullptr ? scales.value : *data;
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; ++i) visit(i, all);
 }
@@ -52,8 +53,9 @@ DG_DEVICE void dequantise(Results<c>& results, const Accumulators<c>& total, con
     for_each_scale<c, true>(params.scales_a, at, [&](int32_t i, float scale) {
         results[i] = __fmul_rn(static_cast<float>(total[i]), scale);
     });
-    for_each_scale<c, false>(params.scales_b, at,
-                             [&](int32_t i, float scale) { results[i] = __fmul_rn(results[i], scale); });
+    if constexpr (c.b.scaling.whole_k())
+        for_each_scale<c, false>(params.scales_b, at,
+                                 [&](int32_t i, float scale) { results[i] = __fmul_rn(results[i], scale); });
     if constexpr (c.bias != Element::none) {
         const auto* bias = static_cast<const StorageOf<c.bias>*>(params.bias);
         for_each_along<c, false, c.bias>(bias, params.bias_stride, at,

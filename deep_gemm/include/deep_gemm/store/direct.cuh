@@ -27,11 +27,13 @@ struct Fragment {
     int32_t row, col;      // of register 0, in D's own frame: M and N
     int32_t m_end, n_end;  // first elements past D
     int32_t group;
+    int32_t expert;  // whose B it is
 
     DG_DEVICE Fragment(const Tile& tile, int32_t first_row, const GemmParams& params)
         : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)),
           n_end(extent_n<c>(params)),
-          group(group_of_d<c>(tile)) {
+          group(group_of_d<c>(tile)),
+          expert(group_of_b<c>(tile)) {
         const int32_t lane = threadIdx.x % 32;
         const int32_t along_rows = Fragment16x8::thread_row(tile.row + first_row);
         const int32_t along_cols = tile.col + Fragment16x8::col(lane);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <deep_gemm/mma/sm90/accumulate.cuh>
+#include <deep_gemm/mma/sm90/accumulate_converted.cuh>
 #include <deep_gemm/mma/sm90/promote/ahead.cuh>
 #include <deep_gemm/mma/sm90/promote/from_smem.cuh>
+#include <deep_gemm/mma/sm90/promote/groups.cuh>
 #include <deep_gemm/mma/sm90/promote/in_turn.cuh>
 #include <deep_gemm/mma/sm90/promote/overlapped.cuh>
 
@@ -24,10 +26,12 @@ struct FirstOf<Case<false, Way>, Others...> : FirstOf<Others...> {};
 
 /// How a warpgroup goes through its K blocks.
 template <GemmConfig c>
-using WayThroughK = typename FirstOf<Case<!c.scaled(), Accumulate<c>>,                  //
-                                     Case<overlaps_blocks(c), PromoteOverlapped<c>>,    //
-                                     Case<c.sm90.look_ahead, PromoteAhead<c>>,          //
-                                     Case<scales_stay_in_smem(c), PromoteFromSmem<c>>,  //
+using WayThroughK = typename FirstOf<Case<!c.scaled() && c.rows_operand().packed(), AccumulateConverted<c>>,  //
+                                     Case<!c.scaled(), Accumulate<c>>,                                        //
+                                     Case<(scale_groups(c) > 1), PromoteGroups<c>>,                           //
+                                     Case<overlaps_blocks(c), PromoteOverlapped<c>>,                          //
+                                     Case<c.sm90.look_ahead, PromoteAhead<c>>,                                //
+                                     Case<scales_stay_in_smem(c), PromoteFromSmem<c>>,                        //
                                      Case<true, PromoteInTurn<c>>>::Type;
 
 template <GemmConfig c>
@@ -71,8 +75,9 @@ public:
     }
 
 private:
-    static_assert(!c.scaled() || (c.tile.k == c.a.scaling.k && c.tile.k == c.b.scaling.k),
-                  "a stage holds one group of scales, which one promotion applies");
+    static constexpr bool is_stage(const Scaling& scaling) { return scaling.whole_k() || scaling.k == c.tile.k; }
+    static_assert(!c.scaled() || ((scale_groups(c) > 1 || is_stage(c.row_scales())) && is_stage(c.col_scales())),
+                  "a stage holds one group of scales, which one promotion applies, or whole groups of its rows'");
     static_assert(!c.sm90.wgmma_products || (c.sm90.look_ahead && kSubtiles == 1));
 
     Stages<c> stages_;

@@ -3,8 +3,11 @@
 
 #include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
+#include <deep_gemm/mma/sm90/fragments.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
+#include <deep_gemm/ptx/wgmma_from_registers.cuh>
 #include <deep_gemm/ptx/wgmma_integer.cuh>
+#include <deep_gemm/ptx/wgmma_integer_from_registers.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
 namespace deep_gemm {
@@ -56,6 +59,40 @@ DG_DEVICE void multiply_block(Accumulators<c>& d, uint32_t rows, uint32_t cols, 
     ptx::wgmma_commit();
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+}
+
+/// The same with rows in registers.
+template <GemmConfig c>
+DG_DEVICE void multiply_block(Accumulators<c>& d, Fragments<c>& rows, uint32_t cols, bool accumulate) {
+    constexpr Element kElement = c.cols_operand().element;
+    const uint64_t descriptor = ptx::wgmma_descriptor(cols);
+#pragma unroll
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+    rows.pin();
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int32_t step = 0; step < Fragments<c>::kSteps; ++step) {
+        const uint64_t cols_step = descriptor + step * (32 >> 4);
+        if constexpr (kElement == Element::e4m3)
+            ptx::WgmmaFromRegisters<c.tile.cols>::e4m3(d, rows.words[step], cols_step, accumulate || step);
+        else if constexpr (kElement == Element::s8)
+            ptx::WgmmaIntegerFromRegisters<c.tile.cols>::s8_s8(d, rows.words[step], cols_step, accumulate || step);
+        else
+            static_assert(c.tile.cols == 0, "no wgmma multiplies packed weights by these elements");
+    }
+    ptx::wgmma_commit();
+#pragma unroll
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+}
+
+/// The same of a part of the K block: `kSteps` steps from `first` on.
+template <GemmConfig c, int32_t kSteps>
+DG_DEVICE void multiply_steps(Accumulators<c>& d, Fragments<c>& rows, uint32_t cols, int32_t first) {
+    const uint64_t descriptor = ptx::wgmma_descriptor(cols);
+#pragma unroll
+    for (int32_t step = 0; step < kSteps; ++step)
+        ptx::WgmmaFromRegisters<c.tile.cols>::e4m3(d, rows.words[first + step], descriptor + (first + step) * (32 >> 4),
+                                                   step > 0);
 }
 
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.

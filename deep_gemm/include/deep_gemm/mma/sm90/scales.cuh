@@ -35,8 +35,8 @@ struct RunFactors {
 template <GemmConfig c>
 struct BlockScales {
     static constexpr bool kRowsUniform = c.row_scales().per_block();
-    static constexpr bool kColsUniform = c.col_scales().per_block();
-    static constexpr int32_t kRuns = kColsUniform ? block_scale_values(c) : 1;
+    static constexpr bool kColsUniform = !c.col_scales().per_row();  // or they have none before sums are complete
+    static constexpr int32_t kRuns = c.col_scales().per_block() ? block_scale_values(c) : 1;
 
     float row[2];
     float run[kRuns];  // of columns that share a block's scale
@@ -57,7 +57,9 @@ struct BlockScales {
             row[0] = ptx::load_shared(mine);
             row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
         }
-        if constexpr (kColsUniform) {
+        if constexpr (c.col_scales().whole_k()) {
+            run[0] = 1;
+        } else if constexpr (kColsUniform) {
 #pragma unroll
             for (int32_t i = 0; i < kRuns; ++i) {
                 run[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);

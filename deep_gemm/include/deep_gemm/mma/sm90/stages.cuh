@@ -23,6 +23,7 @@ using Totals = Accumulators<c>[kSubtiles<c>];
 template <GemmConfig c>
 struct Block {
     Accumulators<c> partial;
+    Fragments<c> rows;
     typename SelectScales<c>::Type scales;
     int32_t stage;
 };
@@ -86,7 +87,12 @@ public:
     /// Issue the wgmma of 64 rows, into sums of this block alone, and let others issue theirs.
     DG_DEVICE void multiply(Block<c>& block, int32_t subtile) const {
         block.stage = ring_.stage;
-        multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
+        if constexpr (c.rows_operand().packed()) {
+            block.rows.load(rows(subtile));
+            multiply_block<c>(block.partial, block.rows, smem_.cols(ring_.stage), false);
+        } else {
+            multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
+        }
         order_.pass();
         if constexpr (c.sm90.wgmma_products) block.scales.multiply(smem_, ring_.stage);
     }
@@ -94,6 +100,41 @@ public:
     /// The same, into sums over all blocks.
     DG_DEVICE void multiply_into(Accumulators<c>& total, int32_t subtile) const {
         multiply_block<c>(total, rows(subtile), smem_.cols(ring_.stage), true);
+    }
+    DG_DEVICE void multiply_into(Accumulators<c>& total, Fragments<c>& fragments) const {
+        fragments.load(rows(0));
+        multiply_block<c>(total, fragments, smem_.cols(ring_.stage), true);
+    }
+
+    /// The same, into sums of each group of row scales alone.
+    template <int32_t kGroups>
+    DG_DEVICE void multiply_groups(Accumulators<c> (&partial)[kGroups], Fragments<c>& fragments) const {
+        constexpr int32_t kSteps = Fragments<c>::kSteps / kGroups;
+        fragments.load(rows(0));
+        pin_groups(partial, fragments);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int32_t group = 0; group < kGroups; ++group)
+            multiply_steps<c, kSteps>(partial[group], fragments, smem_.cols(ring_.stage), group * kSteps);
+        ptx::wgmma_commit();
+        pin_groups(partial, fragments);
+    }
+    template <int32_t kGroups>
+    static DG_DEVICE void pin_groups(Accumulators<c> (&partial)[kGroups], Fragments<c>& fragments) {
+        fragments.pin();
+#pragma unroll
+        for (int32_t i = 0; i < kGroups * kAccumulators<c>; ++i)
+            ptx::pin(partial[i / kAccumulators<c>][i % kAccumulators<c>]);
+    }
+
+    /// The scales of a thread's two rows, of the `group`th group of row scales.
+    DG_DEVICE void load_row_scales(float (&row)[2], int32_t group) const {
+        const uint32_t mine = smem_.row_scales(ring_.stage) +
+                              (group * c.tile.rows + first_row_ + Fragment16x8::warp_row(threadIdx.x / 32) +
+                               Fragment16x8::row(threadIdx.x % 32)) *
+                                  4;
+        row[0] = ptx::load_shared(mine);
+        row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
     }
 
     DG_DEVICE void start(Block<c>& block) const {
@@ -118,6 +159,7 @@ private:
 template <int32_t kPending, GemmConfig c>
 DG_DEVICE void finish(const Stages<c>& stages, Block<c>& block, Accumulators<c>& total) {
     finish_block<kPending>(block.partial);
+    block.rows.pin();
     stages.release(block.stage);
     block.scales.promote(total, block.partial);
 }

@@ -90,6 +90,7 @@ private:
         if (kScalesAhead && more) stages.load_scales(block, kNext);
         if (more) stages.wait_for_order();
         finish_block<0>(block.partial);
+        block.rows.pin();
         if (frees_early(c) && kNext == 0) stages.release(stage);
         if constexpr (kFactors)
             factors.promote(total[kSubtile], block.partial);

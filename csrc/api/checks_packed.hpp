@@ -1,0 +1,14 @@
+// Products with weights that PackedWeights has made.
+#pragma once
+
+#include "checks_whole_scales.hpp"
+
+namespace deep_gemm {
+
+/// The weights of that many rows and that much of K, of each group.
+Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grouped);
+
+/// How activations lie, and the scales of both operands.
+void check_packed_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b);
+
+}  // namespace deep_gemm

@@ -1,0 +1,96 @@
+"""Where each 4-bit code lies in a packed matrix.
+
+A block of 64 rows and 128 of K is 4096 bytes. A thread of a warpgroup that multiplies it reads 16 bytes for each 64 of
+K, and finds in each of their words what one register of wgmma's A operand wants of row r (converted from the "first"
+codes) and of row r + 8 (from the "second"):
+
+    row = 64 block + 16 warp + 8 half + r                         warp 0..3, half 0..1, r 0..7
+    k   = 128 k_block + 64 v + 32 s + 16 h + 4 quad + byte        v, s, h 0..1, quad and byte 0..3
+    at    2048 v + 16 (32 warp + 4 r + quad) + 8 s + 4 h + byte   half 0 is the first code there, half 1 the second
+
+Two's complement: the first code in the low nibble, the second in the high one. Sign and magnitude: the first one's
+sign in bit 7 and magnitude in bits 0 to 2; the second one's sign in bit 3, and its magnitude in bits 4 to 6 of the byte
+before it in the word (of byte 3 for byte 0), so that the word rotated left by 4 has it where the first one's is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from ..utils.math import align
+from .formats import K_BLOCK
+
+BLOCK_ROWS = 64
+BLOCK_BYTES = BLOCK_ROWS * K_BLOCK // 2
+PADDED_ROWS = 128  # the smallest tile of weights has so many rows
+
+_VALUES_AT_ONCE = 1 << 24
+
+# The dimensions of `[rows, K]` as row and k above name them, and the order in which they are stored.
+_ROW_AND_K = (-1, 4, 2, 8), (2, 2, 2, 4, 4)
+_STORED = (2, 0, 4, 5, 1, 3, 8, 6, 7, 9)  # half, block | k_block, v, warp, r, quad, s, h, byte
+_NATURAL = tuple(_STORED.index(dimension) for dimension in range(len(_STORED)))
+
+
+# What the codes of E2M1 are, by the code.
+E2M1 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
+
+
+def row_chunks(n: int, k: int) -> Iterator[tuple[int, int]]:
+    """The first and the last row (exclusive) of parts of a matrix that are small enough to lie unpacked."""
+    step = max(PADDED_ROWS, _VALUES_AT_ONCE // max(k, 1) // PADDED_ROWS * PADDED_ROWS)
+    for first in range(0, n, step):
+        yield first, min(first + step, n)
+
+
+def to_blocks(values: torch.Tensor) -> torch.Tensor:
+    """int8 `[N, K]` of -8..7, N and K multiples of a block's -> uint8 `[N / 64, K / 128, 4096]`, two's complement."""
+    k_blocks = values.shape[1] // K_BLOCK
+    rows, columns = _ROW_AND_K
+    halves = values.contiguous().view(torch.uint8).view(*rows, k_blocks, *columns).permute(_STORED)
+    return ((halves[0] & 15) | (halves[1] << 4)).reshape(-1, k_blocks, BLOCK_BYTES)
+
+
+def from_blocks(codes: torch.Tensor) -> torch.Tensor:
+    """The inverse of `to_blocks`."""
+    blocks, k_blocks, _ = codes.shape
+    rows, columns = _ROW_AND_K
+    _, warps, _, r = rows
+    v, s, h, quads, byte = columns
+    pairs = codes.reshape(blocks, k_blocks, v, warps, r, quads, s, h, byte).view(torch.int8)
+    halves = torch.stack((pairs << 4, pairs)) >> 4
+    return halves.permute(_NATURAL).reshape(blocks * BLOCK_ROWS, k_blocks * K_BLOCK)
+
+
+def to_sign_magnitude(codes: torch.Tensor) -> torch.Tensor:
+    """Codes in two's complement, none of which is -8 -> the same ones as sign and magnitude."""
+    first_sign, first = _magnitude(codes & 15)
+    second_sign, second = _magnitude(codes >> 4)
+    return first_sign << 7 | first | second_sign << 3 | _turned(second, -1) << 4
+
+
+def from_sign_magnitude(codes: torch.Tensor) -> torch.Tensor:
+    """The inverse of `to_sign_magnitude`."""
+    first = _nibble(codes >> 7, codes & 7)
+    second = _nibble(codes >> 3 & 1, _turned(codes >> 4 & 7, 1))
+    return first | second << 4
+
+
+def _magnitude(nibbles: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    sign = nibbles >> 3
+    return sign, ((nibbles ^ sign * 15) + sign) & 7
+
+
+def _nibble(sign: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
+    return ((magnitude ^ sign * 15) + sign) & 15
+
+
+def _turned(values: torch.Tensor, bytes_up: int) -> torch.Tensor:
+    """Each byte of a word moved to that many bytes above."""
+    return values.reshape(-1, 4).roll(bytes_up, 1).view(values.shape)
+
+
+def padded_shape(n: int, k: int) -> tuple[int, int]:
+    return align(n, PADDED_ROWS), align(k, K_BLOCK)

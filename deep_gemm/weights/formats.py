@@ -1,0 +1,56 @@
+"""Which elements of weights are served for which activations, and how packing changes them: a row for each pair."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+K_BLOCK = 128
+SMALLEST_GROUP = 32
+
+ELEMENTS = ("int4", "uint4", "e2m1", "int8", "e4m3")
+ACTIVATIONS = ("int8", "int4", "fp8", "bf16")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How weights of one element lie for one kind of activations."""
+
+    smallest: int
+    largest: int
+    # Stored is the code less this, and so are zero points: unsigned codes share the conversion of signed ones.
+    offset: int
+    # Kernels multiply by what the conversion leaves, a power of two away from the value: the stored scales make it up.
+    scale_factor: float
+    # The factor of codes that lie as sign and magnitude, which has no -8; None where they never do.
+    sign_magnitude_factor: float | None
+    # So much of K at most shares a row of stored scales, because the kernel adds up no more before it scales.
+    largest_scale_group: int | None
+
+    def scale_group(self, group_size: int | None) -> int | None:
+        """The K that one row of stored scales is for. None: all of it."""
+        return self.largest_scale_group if group_size is None else math.gcd(group_size, K_BLOCK)
+
+
+_PACKINGS = {
+    ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, None, None),
+    ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, None, None),
+    ("int4", "fp8"): Packing(-8, 7, 0, 512.0, 512.0, K_BLOCK),
+    ("uint4", "fp8"): Packing(0, 15, 8, 512.0, 512.0, K_BLOCK),
+    ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, None, 32),
+}
+
+
+def packing_of(element: str, activations: str) -> Packing:
+    """Raises where the pair is unknown (ValueError) or not served yet (NotImplementedError)."""
+    if element not in ELEMENTS:
+        raise ValueError(f"element must be one of {', '.join(ELEMENTS)}, but is {element!r}")
+    if activations not in ACTIVATIONS:
+        raise ValueError(f"activations must be one of {', '.join(ACTIVATIONS)}, but is {activations!r}")
+    packing = _PACKINGS.get((element, activations))
+    if packing is None:
+        served = ", ".join(f"{weights} for {tokens}" for weights, tokens in _PACKINGS)
+        raise NotImplementedError(
+            f"weights of {element} for {activations} activations are not served yet: {served} are"
+        )
+    return packing

@@ -1,0 +1,318 @@
+"""weights_from_checkpoint: safetensors files in each checkpoint's own form give back its values."""
+
+from __future__ import annotations
+
+import checkpoints
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from deep_gemm import PackedWeights, weights_from_checkpoint
+from deep_gemm.utils import cast_back_from_fp4, per_token_cast_to_fp4
+from deep_gemm.weights.checkpoint import read_checkpoint
+
+PREFIX = "model.layers.3.mlp.down_proj."
+SHAPES = [(128, 256), (24, 2880)]
+ACTIVATIONS = ["int8", "fp8"]
+
+
+def random(shape, low, high, seed) -> torch.Tensor:
+    return torch.randint(low, high + 1, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int32)
+
+
+def scales_of(shape, dtype, seed=1) -> torch.Tensor:
+    return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) + 0.01).to(dtype)
+
+
+def dequantised(values, scales, zeros=None) -> torch.Tensor:
+    """[N, K]; scales and zeros [N, groups]."""
+    group = values.shape[1] // scales.shape[1]
+    difference = values.int() if zeros is None else values.int() - zeros.int().repeat_interleave(group, 1)
+    return difference.float() * scales.float().repeat_interleave(group, 1)
+
+
+@pytest.fixture
+def through_file(tmp_path):
+    """What is read again of tensors that were written to a file, beside those of another layer."""
+
+    def write_and_read(tensors):
+        stored = {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()}
+        save_file({**stored, "model.norm.weight": torch.ones(3)}, tmp_path / "model.safetensors")
+        return load_file(tmp_path / "model.safetensors")
+
+    return write_and_read
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+@pytest.mark.parametrize("version", ["gptq", "gptq_v2"])
+def test_gptq(through_file, shape, activations, version) -> None:
+    groups = (shape[0], shape[1] // 32)
+    codes, zeros, scales = random(shape, 0, 15, 0), random(groups, 0, 15, 2), scales_of(groups, torch.float16)
+    tensors = through_file(checkpoints.gptq(codes, scales, zeros, version))
+    config = {"bits": 4, "group_size": 32, "desc_act": False, "checkpoint_format": version}
+    packed = weights_from_checkpoint("gptq", tensors, activations=activations, config=config, prefix=PREFIX)
+    assert (packed.shape, packed.group_size, packed.input_permutation) == (shape, 32, None)
+    assert torch.equal(packed.dequantize(), dequantised(codes, scales, zeros))
+
+
+def test_gptq_with_symmetric_weights_needs_no_zeros(through_file) -> None:
+    codes, zeros, scales = random((64, 128), 0, 15, 0), torch.full((64, 1), 8), scales_of((64, 1), torch.float16)
+    tensors = through_file(checkpoints.gptq(codes, scales, zeros))
+    assert tensors[f"{PREFIX}qzeros"].unique().tolist() == [0x77777777]
+    packed = weights_from_checkpoint("gptq", tensors, activations="int8", config={"group_size": -1}, prefix=PREFIX)
+    assert not packed.needs_zeros
+    assert packed.group_size is None
+    assert torch.equal(packed.dequantize(), dequantised(codes, scales, zeros))
+
+
+def shuffled_groups(k, group):
+    order = torch.randperm(k, generator=torch.Generator().manual_seed(3))
+    g_idx = torch.empty(k, dtype=torch.long)
+    g_idx[order] = torch.arange(k) // group
+    return g_idx
+
+
+def by_g_idx(values, scales, zeros, g_idx) -> torch.Tensor:
+    """As its own order of K has it: each column takes the scale of its group."""
+    difference = values.int() if zeros is None else values.int() - zeros.int()[:, g_idx]
+    return difference.float() * scales.float()[:, g_idx]
+
+
+@pytest.mark.parametrize("form", ["gptq", "compressed-tensors"])
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+def test_columns_out_of_order_are_permuted_once(through_file, form, activations) -> None:
+    scales, g_idx = scales_of((40, 8), torch.float16), shuffled_groups(256, 32)
+    if form == "gptq":
+        values, zeros = random((40, 256), 0, 15, 0), random((40, 8), 1, 15, 2)
+        tensors = through_file(checkpoints.gptq(values, scales, zeros, g_idx=g_idx))
+    else:
+        values, zeros = random((40, 256), -8, 7, 0), None
+        tensors = through_file(checkpoints.pack_quantized(values, scales, g_idx=g_idx))
+    packed = weights_from_checkpoint(form, tensors, activations=activations, prefix=PREFIX)
+    whole = by_g_idx(values, scales, zeros, g_idx)
+    permutation = packed.input_permutation
+    assert permutation.sort().values.tolist() == [*range(256)]
+    assert torch.equal(packed.dequantize(), whole[:, permutation])
+    with pytest.raises(ValueError, match="input_permutation cannot be cut along K"):
+        packed.slice_k(0, 128)
+    assert torch.equal(packed.slice_n(0, 40).input_permutation, permutation)
+    assert "permuted inputs" in repr(packed)
+
+
+def test_experts_keep_their_own_permutations() -> None:
+    scales, zeros = scales_of((8, 4), torch.float16), random((8, 4), 1, 15, 2)
+    codes = [random((8, 128), 0, 15, seed) for seed in range(2)]
+    orders = [shuffled_groups(128, 32), None]
+    one, other = (checkpoints.gptq(code, scales, zeros, g_idx=order) for code, order in zip(codes, orders, strict=True))
+    stack = {name: [one[name], other[name]] for name in one}
+    packed = weights_from_checkpoint("gptq", stack, activations="int8")
+    assert packed.input_permutation.shape == (2, 128)
+    assert packed[1].input_permutation.tolist() == [*range(128)]
+    assert torch.equal(
+        packed[0].dequantize(), by_g_idx(codes[0], scales, zeros, orders[0])[:, packed[0].input_permutation]
+    )
+    packed[0] = weights_from_checkpoint("gptq", other, activations="int8")
+    assert packed[0].input_permutation.tolist() == [*range(128)]
+    assert torch.equal(packed[0].dequantize(), packed[1].dequantize())
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+def test_awq_in_its_order_of_nibbles(through_file, shape, activations) -> None:
+    groups = (shape[0], shape[1] // 64)
+    codes, zeros, scales = random(shape, 0, 15, 0), random(groups, 0, 15, 2), scales_of(groups, torch.float16)
+    tensors = through_file(checkpoints.awq(codes, scales, zeros))
+    config = {"bits": 4, "group_size": 64, "zero_point": True, "version": "gemm"}
+    packed = weights_from_checkpoint("awq", tensors, activations=activations, config=config, prefix=PREFIX)
+    assert torch.equal(packed.dequantize(), dequantised(codes, scales, zeros))
+
+
+@pytest.mark.parametrize("shape", [(96, 256), (20, 2880), (20, 96)], ids=str)
+@pytest.mark.parametrize("zeros_as", [None, "words", "int8"])
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+def test_compressed_tensors_pack_quantized(through_file, shape, zeros_as, activations) -> None:
+    groups = (shape[0], shape[1] // 32)
+    values, scales = random(shape, -8, 7, 0), scales_of(groups, torch.bfloat16)
+    zeros = None if zeros_as is None else random(groups, -8, 7, 2)
+    tensors = checkpoints.pack_quantized(values, scales, zeros)
+    if zeros_as == "int8":
+        tensors["weight_zero_point"] = zeros.to(torch.int8)
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": zeros is None}
+    config = {"config_groups": {"group_0": {"weights": weights}}, "format": "pack-quantized"}
+    packed = weights_from_checkpoint(
+        "compressed-tensors", through_file(tensors), activations=activations, config=config, prefix=PREFIX
+    )
+    assert (packed.element, packed.group_size, packed.needs_zeros) == ("int4", 32, zeros is not None)
+    assert torch.equal(packed.dequantize(), dequantised(values, scales, zeros))
+
+
+def test_compressed_tensors_of_a_k_that_fills_no_whole_words(through_file) -> None:
+    values, scales = random((9, 100), -8, 7, 0), scales_of((9, 1), torch.bfloat16)
+    tensors = through_file(checkpoints.pack_quantized(values, scales))
+    assert tensors[f"{PREFIX}weight_packed"].shape == (9, 13)
+    packed = weights_from_checkpoint("compressed-tensors", tensors, activations="int8", prefix=PREFIX)
+    assert torch.equal(packed.dequantize(), dequantised(values, scales))
+
+
+@pytest.mark.parametrize("per_tensor", [False, True])
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_compressed_tensors_int_quantized_with_four_bits(through_file, per_tensor, asymmetric) -> None:
+    values, rows = random((96, 256), -8, 7, 0).to(torch.int8), 1 if per_tensor else 96
+    scales, zeros = scales_of((rows, 1), torch.bfloat16), random((rows, 1), -8, 7, 4).to(torch.int8)
+    tensors = {"weight": values, "weight_scale": scales}
+    if asymmetric:
+        tensors["weight_zero_point"] = zeros
+    config = {"num_bits": 4, "strategy": "tensor" if per_tensor else "channel"}
+    packed = weights_from_checkpoint(
+        "compressed-tensors", through_file(tensors), activations="int8", config=config, prefix=PREFIX
+    )
+    whole = dequantised(values, scales.expand(96, 1), zeros.expand(96, 1) if asymmetric else None)
+    assert packed.group_size is None
+    assert torch.equal(packed.dequantize(), whole)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+def test_w4afp8_experts(through_file, stacked, activations) -> None:
+    values = [random((64, 256), -8, 7, seed) for seed in range(3)]
+    scales = [scales_of((64, 2), torch.float32, seed) for seed in range(3)]
+    if stacked:
+        tensors = {
+            "weight": torch.stack([checkpoints.pairs(v).view(torch.int8) for v in values]),
+            "weight_scale_inv": torch.stack(scales),
+        }
+        experts, prefix = through_file(tensors), PREFIX
+    else:
+        files = [
+            through_file({"weight": checkpoints.pairs(v).view(torch.int8), "weight_scale_inv": s})
+            for v, s in zip(values, scales, strict=True)
+        ]
+        experts, prefix = {name: [file[PREFIX + name] for file in files] for name in ("weight", "weight_scale_inv")}, ""
+    packed = weights_from_checkpoint("w4afp8", experts, activations=activations, prefix=prefix)
+    assert packed.shape == (3, 64, 256)
+    assert packed.group_size == 128
+    assert torch.equal(packed.dequantize(), torch.stack(list(map(dequantised, values, scales))))
+
+
+def read_whole(read) -> torch.Tensor:
+    """The codes, in two parts."""
+    matrix = read.matrix
+    return torch.cat((matrix.read(0, 8), matrix.read(8, matrix.n)))
+
+
+@pytest.mark.parametrize("name", ["blocks", "weight"])
+def test_mxfp4_is_read_exactly(through_file, name) -> None:
+    w = torch.randn((2, 24, 96), generator=torch.Generator().manual_seed(0))
+    packed, scales = per_token_cast_to_fp4(w.view(48, 96), use_ue8m0=True, gran_k=32)
+    exponents = (scales.view(torch.int32) >> 23).to(torch.uint8).view(2, 24, 3)
+    pairs = packed.view(torch.uint8).view(2, 24, 48)
+    if name == "blocks":
+        tensors = through_file({"blocks": pairs.view(2, 24, 3, 16), "scales": exponents})
+    else:
+        tensors = through_file({"weight": pairs, "weight_scale": exponents})
+    reads = read_checkpoint("mxfp4", tensors, prefix=PREFIX)
+    for expert, read in enumerate(reads):
+        codes = read_whole(read)
+        assert (read.element, read.group_size) == ("e2m1", 32)
+        assert torch.equal(checkpoints.pairs(codes), pairs[expert])
+        whole = cast_back_from_fp4(
+            checkpoints.pairs(codes).view(torch.int8), 2.0 ** (read.matrix.scales.float() - 127), 32
+        )
+        assert torch.equal(whole, cast_back_from_fp4(packed, scales, 32).view(2, 24, 96)[expert])
+    weights = weights_from_checkpoint("mxfp4", tensors, activations="fp8", prefix=PREFIX)
+    assert torch.equal(weights.dequantize(), cast_back_from_fp4(packed, scales, 32).view(2, 24, 96))
+    with pytest.raises(NotImplementedError, match="e2m1 for int8 activations are not served yet"):
+        weights_from_checkpoint("mxfp4", tensors, activations="int8", prefix=PREFIX)
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+def test_nvfp4_is_read_exactly(through_file, inverse) -> None:
+    codes, scales = random((24, 64), 0, 15, 0), scales_of((24, 4), torch.float8_e4m3fn)
+    factor = torch.tensor([8.0 if inverse else 0.125])
+    names = ("weight_packed", "weight_global_scale") if inverse else ("weight", "weight_scale_2")
+    tensors = through_file({names[0]: checkpoints.pairs(codes), "weight_scale": scales, names[1]: factor})
+    (read,) = read_checkpoint("nvfp4", tensors, prefix=PREFIX)
+    assert torch.equal(read_whole(read).int(), codes)
+    assert torch.equal(read.matrix.scales.float(), scales.float())
+    assert (read.element, read.group_size, read.second_scales.item()) == ("e2m1", 16, 0.125)
+    with pytest.raises(NotImplementedError, match="e2m1 for int8 activations are not served yet"):
+        weights_from_checkpoint("nvfp4", tensors, activations="int8", prefix=PREFIX)
+
+
+def test_block_fp8_is_read_exactly(through_file) -> None:
+    values = torch.randn((130, 256), generator=torch.Generator().manual_seed(0)).to(torch.float8_e4m3fn)
+    blocks = scales_of((2, 2), torch.float32)
+    tensors = through_file({"weight": values, "weight_scale_inv": blocks})
+    (read,) = read_checkpoint("fp8-block", tensors, config={"weight_block_size": [128, 128]}, prefix=PREFIX)
+    assert torch.equal(read_whole(read).float(), values.float())
+    assert (read.element, read.group_size) == ("e4m3", 128)
+    assert torch.equal(read.matrix.scales, blocks[torch.arange(130) // 128])
+    with pytest.raises(NotImplementedError, match="e4m3 for fp8 activations are not served yet"):
+        weights_from_checkpoint("fp8-block", tensors, activations="fp8", prefix=PREFIX)
+
+
+def test_eight_bits_of_compressed_tensors_are_read_exactly(through_file) -> None:
+    values, scales = random((24, 96), -128, 127, 0).to(torch.int8), scales_of((24, 1), torch.bfloat16)
+    packed = through_file(checkpoints.pack_quantized(values, scales, bits=8))
+    plain = through_file({"weight": values, "weight_scale": scales})
+    for tensors, config in ((packed, {"num_bits": 8}), (plain, None)):
+        (read,) = read_checkpoint("compressed-tensors", tensors, config=config, prefix=PREFIX)
+        assert torch.equal(read_whole(read), values)
+        with pytest.raises(NotImplementedError, match="int8 for int8 activations are not served yet"):
+            weights_from_checkpoint("compressed-tensors", tensors, activations="int8", config=config, prefix=PREFIX)
+
+
+def gptq(**changed):
+    scales, zeros = scales_of((8, 4), torch.float16), random((8, 4), 0, 15, 2)
+    return {**checkpoints.gptq(random((8, 128), 0, 15, 0), scales, zeros), **changed}
+
+
+INT32 = torch.zeros((4, 8), dtype=torch.int32)
+PAIR = {"weight": torch.zeros((8, 64), dtype=torch.int8)}
+UNEQUAL = {"weight": [PAIR["weight"]] * 2, "weight_scale_inv": torch.ones(3, 8, 1)}
+BLOCKS = {"weight": torch.zeros(8, 64).to(torch.float8_e4m3fn), "weight_scale_inv": torch.ones(2, 1)}
+TWO_GROUPS = {"config_groups": {"a": {"weights": {"num_bits": 4}}, "b": {"weights": {"num_bits": 8}}}}
+
+
+@pytest.mark.parametrize(
+    ("form", "tensors", "config", "error", "message"),
+    [
+        ("ggml", {}, None, ValueError, "format must be one of compressed-tensors, gptq, .*, qoq, but is 'ggml'"),
+        ("qoq", {}, None, NotImplementedError, "'qoq' are not served yet"),
+        ("gptq", {}, None, ValueError, "a 'gptq' checkpoint has qweight, but no tensor has that name"),
+        ("mxfp4", {}, None, ValueError, "has blocks or weight_packed or weight, but no tensor"),
+        ("gptq", gptq(qweight=INT32.long()), None, TypeError, "qweight must be torch.int32, but is torch.int64"),
+        ("gptq", gptq(qzeros=INT32[0]), None, ValueError, r"qzeros must have 2 dimensions of a matrix, but is \[8\]"),
+        ("gptq", gptq(), {"bits": 8}, NotImplementedError, "weights of 8 bits"),
+        ("gptq", gptq(), {"group_size": 64}, ValueError, "those of groups of 32, but the group size is said to be 64"),
+        ("gptq", gptq(), {"checkpoint_format": "v3"}, ValueError, "'gptq' or 'gptq_v2', but is 'v3'"),
+        ("gptq", gptq(scales=torch.ones(3, 8)), None, ValueError, "a multiple of the 3 groups that have scales"),
+        ("gptq", gptq(scales=torch.ones(4, 7)), None, ValueError, r"scales must have the shape \[8, 4\].*\[7, 4\]"),
+        ("gptq", gptq(g_idx=torch.zeros(128).int()), None, ValueError, "give each of 4 groups 32 of K=128"),
+        ("gptq", gptq(g_idx=torch.zeros(64).int()), None, ValueError, "give each of 4 groups 32 of K=128"),
+        ("awq", {}, {"version": "gemv"}, NotImplementedError, "version 'gemv' are not served"),
+        ("compressed-tensors", PAIR, {"num_bits": 3}, NotImplementedError, "weights of 3 bits"),
+        ("compressed-tensors", PAIR, TWO_GROUPS, ValueError, "2 config groups with different weights"),
+        ("w4afp8", UNEQUAL, None, ValueError, r"of as many experts each.*of {'weight': 2, 'weight_scale_inv': 3}"),
+        ("fp8-block", BLOCKS, None, ValueError, r"\[8, 64\] in blocks of \[128, 128\].* \[1, 1\], but have \[2, 1\]"),
+    ],
+)
+def test_checkpoints_that_are_not_what_they_are_called_are_refused(form, tensors, config, error, message) -> None:
+    with pytest.raises(error, match=message):
+        weights_from_checkpoint(form, tensors, activations="int8", config=config)
+
+
+def test_packed_weights_are_stored_in_safetensors(tmp_path) -> None:
+    scales, zeros = scales_of((2, 40, 4), torch.float16), random((2, 40, 4), 0, 15, 2)
+    stack = [
+        checkpoints.gptq(random((40, 128), 0, 15, i), scales[i], zeros[i], g_idx=shuffled_groups(128, 32))
+        for i in (0, 1)
+    ]
+    packed = weights_from_checkpoint(
+        "gptq", {name: [one[name] for one in stack] for name in stack[0]}, activations="fp8"
+    )
+    save_file(packed.state_dict("layer."), tmp_path / "packed.safetensors")
+    again = PackedWeights.from_state_dict(load_file(tmp_path / "packed.safetensors"), "layer.")
+    assert repr(again) == repr(packed)
+    assert all(map(torch.equal, again.tensors()[0], packed.tensors()[0]))

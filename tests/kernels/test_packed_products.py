@@ -1,0 +1,206 @@
+"""Products with packed weights of four bits, against FP64 products of what they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from devices import FEW
+from grouped_inputs import alignment_of
+from inputs import GuardedOutput, ceil_div
+
+import deep_gemm
+
+COUNTS = [5, 0, 130, 1]  # experts' rows
+HEIGHT = 136
+SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
+# Relative to sum |a||w|: of Hopper's FP8, whose tensor cores keep about 13 bits; of exact sums, scaled in FP32.
+TOLERANCES = {("cuda", "fp8"): 6e-4, ("cuda", "int8"): 4e-7, ("cpu", "fp8"): 1e-6, ("cpu", "int8"): 4e-7}
+ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-23}
+
+
+E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+
+
+@dataclass(frozen=True)
+class Kind:
+    activations: str
+    scales: str  # of tokens
+    element: str = "int4"
+    smallest: int = -7
+    group: int | None = 128
+
+    def function(self, name: str):
+        return getattr(deep_gemm, name.format(f"{self.activations}_{'fp4' if self.element == 'e2m1' else 'int4'}"))
+
+
+KINDS = {
+    "fp8": Kind("fp8", "k_groups"),
+    "fp8-token-scales": Kind("fp8", "rows"),
+    "fp8-with-minus-eight": Kind("fp8", "number", smallest=-8),
+    "fp8-groups-of-64": Kind("fp8", "rows", group=64),
+    "fp8-groups-of-32": Kind("fp8", "k_groups", group=32),
+    "fp8-channels": Kind("fp8", "rows", group=None),
+    "mxfp4": Kind("fp8", "rows", "e2m1", group=32),
+    "mxfp4-k-groups": Kind("fp8", "k_groups", "e2m1", group=32),
+    "int8": Kind("int8", "rows", smallest=-8, group=None),
+    "int8-one-scale": Kind("int8", "number", smallest=-8, group=None),
+}
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+class Tokens:
+    """Activations [..., rows, K] with scales of a kind, and both in FP64."""
+
+    def __init__(self, kind: Kind, shape: tuple[int, ...], generator: torch.Generator) -> None:
+        *rows, k = shape
+        activations, scales = kind.activations, kind.scales
+        if activations == "fp8":
+            self.data = torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
+        else:
+            self.data = torch.randint(-128, 128, shape, generator=generator, dtype=torch.int8)
+        if scales == "number":
+            self.scales = 0.0625
+            self.exact = self.data.double() * self.scales
+            return
+        groups = ceil_div(k, 128) if scales == "k_groups" else 1
+        self.scales = (torch.rand((*rows, groups), generator=generator) + 0.5) / 64
+        every = self.scales.double().repeat_interleave(128 if scales == "k_groups" else k, -1)[..., :k]
+        self.exact = self.data.double() * every
+        if scales == "rows":
+            self.scales = self.scales[..., 0]
+
+    def to(self, device: torch.device):
+        return self.data.to(device), self.scales if isinstance(self.scales, float) else self.scales.to(device)
+
+
+def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
+    """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed."""
+    *groups, n, k = shape
+    size = kind.group if kind.group and k % kind.group == 0 else None  # groups divide K
+    scales = (torch.rand((*groups, n, k // size if size else 1), generator=generator) + 0.5) / 16
+    if kind.element == "e2m1":
+        values = torch.randint(0, 16, shape, generator=generator, dtype=torch.uint8)
+        decoded = torch.tensor(E2M1 + [-value for value in E2M1])[values.long()].double()
+    else:
+        values = torch.randint(kind.smallest, 8, shape, generator=generator, dtype=torch.int8)
+        decoded = values.double()
+    packed = deep_gemm.pack_weights(
+        values,
+        scales if size else scales[..., 0],
+        element=kind.element,
+        activations=kind.activations,
+        group_size=size,
+    )
+    return packed, decoded * scales.double().repeat_interleave(size or k, -1)
+
+
+def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, activations: str, added: torch.Tensor | float = 0) -> None:
+    expected, magnitude = a @ w.mT + added, a.abs() @ w.abs().mT
+    allowed = TOLERANCES[d.device.type, activations] * magnitude + ROUNDING[d.dtype] * expected.abs() + 1e-6
+    found = d.double().cpu()
+    wrong = ((found - expected).abs() > allowed) | ~found.isfinite()
+    assert not wrong.any(), f"{wrong.sum().item()} of {wrong.numel()} elements are wrong"
+
+
+@pytest.mark.sampled(30)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("added", ["nothing", "c", "d"])
+@EVERY_KIND
+def test_dense(device, kind, added, size, dtype) -> None:
+    m, n, k = size
+    generator = torch.Generator().manual_seed(m)
+    a = Tokens(kind, (m, k), generator)
+    w, exact = weights(kind, (n, k), generator)
+    assert w.holds_minus_eight == (kind.activations == "fp8" and kind.smallest == -8)
+    d = GuardedOutput((m, n), dtype, device)
+    c = None if added == "nothing" else torch.randn((m, n), generator=generator).to(dtype).to(device)
+    if added == "d":
+        d.tensor.copy_(c)
+    kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, d.tensor if added == "d" else c)
+    d.check()
+    check(d.tensor, a.exact, exact, kind.activations, 0 if c is None else c.double().cpu())
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
+@EVERY_KIND
+def test_bias(device, kind, dtype) -> None:
+    if kind.scales == "k_groups":
+        pytest.skip("a bias is added where sums are scaled when complete")
+    generator = torch.Generator().manual_seed(1)
+    a = Tokens(kind, (20, 256), generator)
+    w, exact = weights(kind, (72, 256), generator)
+    bias = torch.randn(72, generator=generator).to(dtype)
+    d = GuardedOutput((20, 72), dtype, device)
+    kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, bias=bias.to(device))
+    d.check()
+    check(d.tensor, a.exact, exact, kind.activations, bias.double())
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
+@pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
+@EVERY_KIND
+def test_masked(device, kind, n, k, dtype) -> None:
+    """Counts above the hint, an expert without rows, rows behind counts that are not finite or huge."""
+    generator = torch.Generator().manual_seed(2)
+    a = Tokens(kind, (len(COUNTS), HEIGHT, k), generator)
+    for group, count in enumerate(COUNTS):
+        a.data[group, count:] = float("nan") if kind.activations == "fp8" else 127
+    w, exact = weights(kind, (len(COUNTS), n, k), generator)
+    d = GuardedOutput((len(COUNTS), HEIGHT, n), dtype, device)
+    counts = torch.tensor(COUNTS, dtype=torch.int32, device=device)
+    call = kind.function("m_grouped_{}_gemm_nt_masked")
+    call(a.to(device), w.to(device), d.tensor, counts, 40)
+    d.check(complete=False)
+    for group, count in enumerate(COUNTS):
+        if count:
+            check(d.tensor[group, :count], a.exact[group, :count], exact[group], kind.activations)
+
+
+@pytest.mark.sampled(16)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
+@pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
+@pytest.mark.parametrize("psum", [False, True])
+@EVERY_KIND
+def test_contiguous(device, kind, psum, n, k, dtype) -> None:
+    generator = torch.Generator().manual_seed(3)
+    heights = [ceil_div(count, 128) * 128 for count in COUNTS]
+    starts = [sum(heights[:group]) for group in range(len(COUNTS))]
+    a = Tokens(kind, (sum(heights), k), generator)
+    layout = torch.full((sum(heights),), -1, dtype=torch.int32)
+    for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
+        layout[start : start + count] = expert
+        a.data[start + count : start + heights[expert]] = float("nan") if kind.activations == "fp8" else 127
+    if psum:
+        layout = torch.tensor([start + count for start, count in zip(starts, COUNTS, strict=True)], dtype=torch.int32)
+    w, exact = weights(kind, (len(COUNTS), n, k), generator)
+    d = GuardedOutput((sum(heights), n), dtype, device)
+    call = kind.function("m_grouped_{}_gemm_nt_contiguous")
+    with alignment_of(128):
+        call(a.to(device), w.to(device), d.tensor, layout.to(device), use_psum_layout=psum)
+    d.check()
+    for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
+        rows = slice(start, start + count)
+        if count:
+            check(d.tensor[rows], a.exact[rows], exact[expert], kind.activations)
+        assert not d.tensor[start + count : start + heights[expert]].any(), "padding becomes zero"
+
+
+@pytest.mark.parametrize("name", ["fp8", "int8"])
+def test_weights_for_other_activations_are_refused(name) -> None:
+    generator = torch.Generator().manual_seed(4)
+    kind, other = KINDS[name], KINDS["int8" if name == "fp8" else "fp8"]
+    a = Tokens(kind, (8, 128), generator)
+    w, _ = weights(other, (16, 128), generator)
+    d = GuardedOutput((8, 16), torch.float32, "cpu")
+    with pytest.raises(ValueError, match=f"w is packed for '{other.activations}' activations"):
+        kind.function("{}_gemm_nt")(a.to("cpu"), w, d.tensor)
+    d.assert_untouched()

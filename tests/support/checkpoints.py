@@ -1,0 +1,60 @@
+"""Checkpoints as their own tools write them: from codes, bit by bit."""
+
+from __future__ import annotations
+
+import torch
+
+# The columns of eight that AWQ puts into the nibbles of a word, lowest first.
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+def words(codes: torch.Tensor, bits: int = 4, order: tuple[int, ...] | None = None) -> torch.Tensor:
+    """Unsigned codes [rows, columns] -> int32 [rows, columns * bits / 32], the first in the low bits."""
+    count = 32 // bits
+    parts = codes.long().view(codes.shape[0], -1, count)
+    order = order or tuple(range(count))
+    packed = sum(parts[:, :, column] << bits * place for place, column in enumerate(order))
+    return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).to(torch.int32).contiguous()
+
+
+def gptq(codes, scales, zeros, version="gptq", g_idx=None) -> dict[str, torch.Tensor]:
+    """Codes [N, K] of 0..15; scales and zeros [N, groups]."""
+    stored = (zeros.T - 1) % 16 if version == "gptq" else zeros.T
+    group = codes.shape[1] // scales.shape[1]
+    return {
+        "qweight": words(codes).T.contiguous(),
+        "qzeros": words(stored),
+        "scales": scales.T.contiguous(),
+        "g_idx": (torch.arange(codes.shape[1]) // group if g_idx is None else g_idx).to(torch.int32),
+    }
+
+
+def awq(codes, scales, zeros) -> dict[str, torch.Tensor]:
+    return {
+        "qweight": words(codes.T, order=AWQ_ORDER),
+        "qzeros": words(zeros.T, order=AWQ_ORDER),
+        "scales": scales.T.contiguous(),
+    }
+
+
+def pack_quantized(values, scales, zeros=None, bits=4, g_idx=None) -> dict[str, torch.Tensor]:
+    """Signed values [N, K], K padded with zeros to whole words."""
+    half, count = 1 << bits - 1, 32 // bits
+    padded = torch.nn.functional.pad(values.int() + half, (0, -values.shape[1] % count))
+    tensors = {
+        "weight_packed": words(padded, bits),
+        "weight_scale": scales,
+        "weight_shape": torch.tensor(values.shape),
+    }
+    if zeros is not None:
+        rows = torch.nn.functional.pad(zeros.int() + half, (0, 0, 0, -zeros.shape[0] % count))
+        tensors["weight_zero_point"] = words(rows.T, bits).T.contiguous()
+    if g_idx is not None:
+        tensors["weight_g_idx"] = g_idx.to(torch.int32)
+    return tensors
+
+
+def pairs(codes: torch.Tensor) -> torch.Tensor:
+    """Two codes a byte, the first in the low nibble."""
+    nibbles = codes.int() & 15
+    return (nibbles[..., 0::2] + 16 * nibbles[..., 1::2]).to(torch.uint8)
