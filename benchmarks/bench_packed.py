@@ -1,0 +1,176 @@
+"""Speed of products with packed weights of four bits, beside FP8 and INT8 weights and a bare read of as many bytes.
+
+python benchmarks/bench_packed.py --out results       # h100_packed.json, on an H100
+python benchmarks/bench_packed.py --table FILE        # the tables that stand in docs/low_precision.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from tables import table
+
+import deep_gemm
+
+Calls = dict[str, Callable[[], None]]
+WEIGHTS = [(4096, 7168), (7168, 16384), (24576, 1536)]
+TOKENS = [1, 16, 64, 256, 4096]
+EXPERTS = [(32, 20, 128), (32, 192, 512), (64, 4, 128)]  # how many, tokens of each, rows of their matrices
+EXPERT_WEIGHTS = [(4096, 7168), (7168, 2048)]
+DEVICE = "cuda"
+
+
+def fp8(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, device=DEVICE).to(torch.float8_e4m3fn)
+
+
+def integers(*shape: int) -> torch.Tensor:
+    return torch.randint(-128, 128, shape, dtype=torch.int8, device=DEVICE)
+
+
+def scales(*shape: int) -> torch.Tensor:
+    return torch.rand(shape, device=DEVICE) + 0.5
+
+
+def mn_major(*shape: int) -> torch.Tensor:
+    """Scales [..., rows, groups] as kernels read them."""
+    *groups, rows, k_groups = shape
+    return scales(*groups, k_groups, -(-rows // 4) * 4)[..., :rows].mT
+
+
+def packed(n: int, k: int, experts: tuple[int, ...] = ()) -> dict[str, deep_gemm.PackedWeights]:
+    values = torch.randint(-7, 8, (*experts, n, k), dtype=torch.int8, device=DEVICE)
+    codes = values.to(torch.uint8) & 15
+
+    def pack(element: str, activations: str, group: int | None) -> deep_gemm.PackedWeights:
+        given = scales(*experts, n, k // group) if group else scales(*experts, n)
+        what = codes if element == "e2m1" else values
+        return deep_gemm.pack_weights(what, given, element=element, activations=activations, group_size=group)
+
+    return {
+        "int8 x int4": pack("int4", "int8", None),
+        "fp8 x int4": pack("int4", "fp8", 128),
+        "fp8 x int4, groups of 32": pack("int4", "fp8", 32),
+        "fp8 x mxfp4": pack("e2m1", "fp8", 32),
+    }
+
+
+def reader(count: int) -> Callable[[], None]:
+    """Reads so many bytes."""
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def read(source, target, size, BLOCK: tl.constexpr, TIMES: tl.constexpr):
+        total = tl.zeros((BLOCK,), tl.int32)
+        first = tl.program_id(0) * BLOCK * TIMES
+        for i in tl.static_range(TIMES):
+            at = first + i * BLOCK + tl.arange(0, BLOCK)
+            total += tl.load(source + at, mask=at < size, other=0)
+        all_of_them = tl.sum(total, 0)
+        if all_of_them == 123456789:  # never: small numbers
+            tl.store(target, all_of_them)
+
+    source = torch.randint(0, 100, (count // 4,), dtype=torch.int32, device=DEVICE)
+    target, block, times = torch.zeros(1, dtype=torch.int32, device=DEVICE), 2048, 4
+    grid = (triton.cdiv(source.numel(), block * times),)
+    return lambda: read[grid](source, target, source.numel(), block, times, num_warps=8)
+
+
+def dense_calls(m: int, n: int, k: int, weights: dict[str, deep_gemm.PackedWeights]) -> Calls:
+    d = torch.empty((m, n), device=DEVICE, dtype=torch.bfloat16)
+    a, by_group, by_token = fp8(m, k), mn_major(m, k // 128), scales(m)
+    b, i, w = (fp8(n, k), scales(-(-n // 128), k // 128)), integers(m, k), (integers(n, k), scales(n))
+    return {
+        "fp8 x fp8": lambda: deep_gemm.fp8_gemm_nt((a, by_group), b, d),
+        "int8 x int8": lambda: deep_gemm.int8_gemm_nt((i, by_token), w, d),
+        "int8 x int4": lambda: deep_gemm.int8_int4_gemm_nt((i, by_token), weights["int8 x int4"], d),
+        "fp8 x int4": lambda: deep_gemm.fp8_int4_gemm_nt((a, by_token), weights["fp8 x int4"], d),
+        "fp8 x int4, tokens' scales per 128": lambda: deep_gemm.fp8_int4_gemm_nt(
+            (a, by_group), weights["fp8 x int4"], d
+        ),
+        "fp8 x int4, groups of 32": lambda: deep_gemm.fp8_int4_gemm_nt(
+            (a, by_token), weights["fp8 x int4, groups of 32"], d
+        ),
+        "fp8 x mxfp4": lambda: deep_gemm.fp8_fp4_gemm_nt((a, by_token), weights["fp8 x mxfp4"], d),
+    }
+
+
+def masked_calls(e: int, m: int, rows: int, n: int, k: int, weights: dict[str, deep_gemm.PackedWeights]) -> Calls:
+    d = torch.empty((e, rows, n), device=DEVICE, dtype=torch.bfloat16)
+    counts = torch.full((e,), m, dtype=torch.int32, device=DEVICE)
+    a, by_group, by_token = fp8(e, rows, k), mn_major(e, rows, k // 128), scales(e, rows)
+    b, i = (fp8(e, n, k), scales(e, -(-n // 128), k // 128)), integers(e, rows, k)
+    names = {"int8 x int4": ((i, by_token), "int8_int4"), "fp8 x int4": ((a, by_token), "fp8_int4")}
+    calls: Calls = {"fp8 x fp8": lambda: deep_gemm.m_grouped_fp8_gemm_nt_masked((a, by_group), b, d, counts, m)}
+    for name, (tokens, function) in names.items():
+        call = getattr(deep_gemm, f"m_grouped_{function}_gemm_nt_masked")
+        calls[name] = lambda call=call, tokens=tokens, w=weights[name]: call(tokens, w, d, counts, m)
+    w = weights["fp8 x mxfp4"]
+    calls["fp8 x mxfp4"] = lambda: deep_gemm.m_grouped_fp8_fp4_gemm_nt_masked((a, by_token), w, d, counts, m)
+    return calls
+
+
+def measure() -> Iterator[dict]:
+    from timing import Timer
+
+    timer = Timer(torch.device(DEVICE), 256 << 20, 15)
+
+    def times(calls: Calls) -> dict[str, float]:
+        for call in calls.values():
+            call()
+        return {name: round(t.median * 1e6, 2) for name, t in zip(calls, timer.time(*calls.values()), strict=True)}
+
+    for n, k in WEIGHTS:
+        weights = packed(n, k)
+        for m in TOKENS:
+            calls = dense_calls(m, n, k, weights)
+            calls |= {"read 4 bits": reader(n * k // 2), "read 8 bits": reader(n * k)}
+            yield {"case": ["dense", m, n, k], "us": times(calls)}
+    for n, k in EXPERT_WEIGHTS:
+        for e, m, rows in EXPERTS:
+            weights = packed(n, k, (e,))
+            calls = masked_calls(e, m, rows, n, k, weights) | {"read 4 bits": reader(e * n * k // 2)}
+            yield {"case": ["masked", e, m, n, k], "us": times(calls)}
+            torch.cuda.empty_cache()
+
+
+def tables(document: dict) -> str:
+    """One for each kind of case."""
+    text = ""
+    for kind in ("dense", "masked"):
+        rows = [row for row in document["results"] if row["case"][0] == kind]
+        names = [name for name in rows[0]["us"] if not name.startswith("read 8")]
+        header = ["M, N, K" if kind == "dense" else "experts, tokens, N, K", *names]
+        lines = [[", ".join(map(str, row["case"][1:])), *(f"{row['us'][name]:.1f}" for name in names)] for row in rows]
+        text += table(header, lines) + "\n"
+    machine = document["machine"]
+    return text + f"{machine['gpu']}, driver {machine['driver']}, {machine['compiler']}, commit {machine['commit']}.\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="the folder of h100_packed.json (by the card's name)")
+    parser.add_argument("--commit", help="of the package, where it is no clone")
+    parser.add_argument("--table", type=Path)
+    options = parser.parse_args()
+    if options.table:
+        print(tables(json.loads(options.table.read_text())))
+        return
+    from machine import describe, write_result
+
+    results = []
+    for row in measure():
+        print(row, flush=True)
+        results.append(row)
+    machine = describe(options.commit)
+    card = machine["gpu"].split()[1].lower()
+    write_result(options.out / f"{card}_packed.json", {"machine": machine, "results": results})
+
+
+if __name__ == "__main__":
+    main()
