@@ -313,7 +313,17 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
-    """`m_grouped_fp8_gemm_nt_contiguous`, or the same with packed MXFP4 weights `[G, N, K]` (see `fp8_fp4_gemm_nt`)."""
+    """`m_grouped_fp8_gemm_nt_contiguous`, or the same with packed MXFP4 weights.
+
+    Args:
+        b: a pair as of `m_grouped_fp8_gemm_nt_contiguous`; or PackedWeights of 'e2m1' `[G, N, K]`, as of
+            `fp8_fp4_gemm_nt`.
+        a, d, grouped_layout, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, use_psum_layout,
+        ensure_zero_padding, expected_m_for_psum_layout, m_indices: as for `m_grouped_fp8_gemm_nt_contiguous`.
+
+    Raises:
+        as `fp8_fp4_gemm_nt`.
+    """
     if isinstance(b, PackedWeights):
         _require_none(recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b)
         layout = _one_layout(grouped_layout, m_indices)
@@ -349,7 +359,16 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
 ) -> None:
-    """`m_grouped_fp8_gemm_nt_masked`, or the same with packed MXFP4 weights `[G, N, K]` (see `fp8_fp4_gemm_nt`)."""
+    """`m_grouped_fp8_gemm_nt_masked`, or the same with packed MXFP4 weights.
+
+    Args:
+        b: a pair as of `m_grouped_fp8_gemm_nt_masked`; or PackedWeights of 'e2m1' `[G, N, K]`, as of `fp8_fp4_gemm_nt`.
+        a, d, masked_m, expected_m, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for
+            `m_grouped_fp8_gemm_nt_masked`.
+
+    Raises:
+        as `fp8_fp4_gemm_nt`.
+    """
     if isinstance(b, PackedWeights):
         _require_none(recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b)
         return m_grouped_fp8_packed_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, compiled_dims)

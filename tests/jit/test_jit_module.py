@@ -94,12 +94,11 @@ from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
 def multiply():
     a, b = (torch.ones(rows, 256, dtype=torch.bfloat16) for rows in (16, 64))
     d = torch.empty(16, 64, dtype=torch.bfloat16)
-    # Two kernels: the product, and its scales' layout.
-    deep_gemm.fp8_gemm_nt(per_token_cast_to_fp8(a, use_ue8m0=False), per_block_cast_to_fp8(b, use_ue8m0=False), d)
+    deep_gemm.fp8_gemm_nt(per_token_cast_to_fp8(a, use_ue8m0=True), per_block_cast_to_fp8(b, use_ue8m0=True), d)
     assert (d == 256).all()
 
 result = []
-for target in ("sm_90a", "sm_90", "sm_90a"):
+for target in ("sm_100a", "sm_100f", "sm_100a"):
     with simulator.options(target=target):
         multiply()
     result.append(jit.statistics()["loaded"])
