@@ -134,6 +134,26 @@ def int8_problems() -> Iterator[Problem]:
         yield "dense", {"m": m, "n": n, "k": k, "s8": 1, **output}
 
 
+def packed_problems() -> Iterator[Problem]:
+    """Weights of four bits: of each element, with scales of tokens and of groups of K."""
+    kinds = [
+        {"s8": 1, "s4": 1},
+        *({"s4m": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
+        {"s4": 1, "token_scales": 1},
+        *({"e2m1": 1, "token_scales": tokens} for tokens in (0, 1)),
+    ]
+    outputs = [{}, {"fp32_output": 1}, {"add_c": 1}]
+    for (n, k), m, kind, output in product(
+        [(4096, 7168), (7168, 16384), (1000, 1024)], (1, 16, 64, 256, 4096), kinds, outputs
+    ):
+        yield "dense", {"m": m, "n": n, "k": k, **kind, **output}
+    for (groups, tokens), kind in product([(32, 20), (32, 192), (8, 2048)], kinds):
+        shape = {"n": 4096, "k": 7168, "groups": groups, "expected_m": tokens, **kind}
+        for grouping in ("m_contiguous", "m_psum"):
+            yield grouping, {"m": groups * max(tokens, 128), "alignment": 128, **shape}
+        yield "masked", {"m": 4096, **shape}
+
+
 def k_grouped_problems() -> Iterator[Problem]:
     sides = [(4096, 7168), (7168, 2048), (576, 1024), (600, 1030)]
     for (m, n), groups, k, output, maps in product(sides, (4, 16, 64), (256, 8192), K_GROUPED_OUTPUTS, (0, 1)):
@@ -198,5 +218,13 @@ def head_problems() -> Iterator[Problem]:
 
 def every_problem() -> Iterator[Problem]:
     experts = grouped_problems(), k_grouped_problems(), direct_problems(), batched_problems(), head_problems()
-    some = dense_problems(), *experts, bf16_problems(), fp16_problems(), int8_problems(), shared_problems()
+    some = (
+        dense_problems(),
+        *experts,
+        bf16_problems(),
+        fp16_problems(),
+        int8_problems(),
+        packed_problems(),
+        shared_problems(),
+    )
     return chain(public_problems(), *some)

@@ -98,7 +98,7 @@ struct CostModel : CostConstants {
                              : c.sm90.look_ahead               ? ahead_cycles
                                                                : chain_cycles;
         const double convert = !c.rows_operand().packed() || !c.scaled() ? 0
-                               : overlaps_blocks(c) || c.sm90.look_ahead ? convert_ahead_cycles
+                               : overlaps_blocks(c)                      ? convert_ahead_cycles
                                                                          : convert_cycles;
         const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits + convert);
         const int32_t held = c.split_k.warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators

@@ -17,6 +17,9 @@ namespace deep_gemm::sm90 {
 /// has 16 bits, without C.
 inline bool spills(const GemmConfig& c) {
     const bool tall = warpgroup_rows(c) > kWgmmaRows, wide = tall && c.tile.cols >= 128;
+    if (c.rows_operand().packed() && c.scaled() &&
+        ((c.split_k.last_tiles && c.tile.cols >= 160) || (!has_fixed_extents(c.grouping) && c.tile.cols > 160)))
+        return true;
     if (!c.scaled())
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
                (tall && c.split_k.last_tiles && c.tile.cols == 112);

@@ -38,7 +38,7 @@ inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma
 /// (docs/performance.md).
 inline bool looks_ahead(const GemmConfig& c) {
-    if (!c.scaled() || overlaps_blocks(c) || k_parts(c) > 1 || scale_groups(c) > 1) return false;
+    if (!c.scaled() || overlaps_blocks(c) || k_parts(c) > 1 || c.rows_operand().packed()) return false;
     if (warpgroup_rows(c) > kWgmmaRows) return true;
     if (c.sm90.math_warpgroups != 2) return false;
     if (c.row_scales().per_row() && c.col_scales().per_row()) return c.sm90.wgmma_products;

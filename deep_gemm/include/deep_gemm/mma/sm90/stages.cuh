@@ -160,7 +160,9 @@ template <int32_t kPending, GemmConfig c>
 DG_DEVICE void finish(const Stages<c>& stages, Block<c>& block, Accumulators<c>& total) {
     finish_block<kPending>(block.partial);
     block.rows.pin();
-    stages.release(block.stage);
+    uint32_t read = 0;
+    if constexpr (c.rows_operand().packed()) read = block.scales.bits();
+    stages.release(block.stage, read);
     block.scales.promote(total, block.partial);
 }
 

@@ -31,7 +31,7 @@ struct PromoteGroups {
 #pragma unroll
             for (int32_t group = 0; group < kGroups; ++group) {
                 block.scales.row[0] = row[group][0], block.scales.row[1] = row[group][1];
-                read |= block.scales.promote(total[0], partial[group]);
+                read |= block.scales.promote(total[0], partial[group]) | block.scales.bits();
             }
             stages.release(stages.current(), read);
         }
