@@ -32,6 +32,7 @@ import products
 import test_matrix
 import torch
 from candidates import forced_tile
+from devices import TARGETS
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
 from tqdm import tqdm
@@ -75,6 +76,11 @@ TILES = {
         Tile((380, 384, 1152), False, 128, 192, (1, 1, 2), num_sms=4),  # pairs share the last tiles
         Tile((64, 512, 2048), True, 64, 64, (1, 1, 4), num_sms=64),
         Tile((64, 512, 2048), True, 64, 64, (1, 1, 1), 2, num_sms=12),
+    ],
+    "sm_100a": [
+        Tile((300, 264, 784), False, 128, 128, (2, 1, 1)),
+        Tile((300, 264, 784), True, 128, 32, (2, 1, 1)),
+        Tile((40, 130, 1552), True, 128, 64, (1, 1, 2), num_sms=8),
     ],
 }
 
@@ -136,9 +142,9 @@ def run_layout(packed: bool) -> None:
 def sample_calls(target: str) -> dict[str, SampleCall]:
     calls: dict[str, SampleCall] = {}
     of_kind: set[tuple] = set()
-    for case in test_matrix.CASES:
+    for case in matrix.cases():
         kind = (case.pair, case.grouping, case.added == "nothing")
-        if matrix.TARGETS[case.pair.arch] == target and kind not in of_kind:
+        if TARGETS[case.pair.arch] == target and kind not in of_kind:
             of_kind.add(kind)
             calls[str(case)] = partial(test_matrix.run_case, case, CPU, SIZE)
     for tile in TILES.get(target, []):
@@ -223,7 +229,7 @@ def noticed(task: tuple[str, Deletion, list[str]]) -> tuple[Deletion, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--target", default="sm_90a", choices=sorted(matrix.TARGETS.values()))
+    parser.add_argument("--target", default="sm_90a", choices=sorted(TARGETS.values()))
     parser.add_argument("--only", default="", help="a part of the header's path")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
