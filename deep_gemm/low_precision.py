@@ -38,6 +38,7 @@ Activations = tuple[torch.Tensor, torch.Tensor | float]
 
 _INTEGERS = ("int4", "uint4")
 _FP4 = ("e2m1",)
+_S4, _S4M, _E2M1 = 8, 9, 10  # of `enum class Element` in deep_gemm/include/deep_gemm/format.cuh
 _NO_NUMBER = -1
 _MOST_EXACT_K = 131071  # products of any values then add up within s32
 
@@ -486,10 +487,10 @@ def _told(a: Activations, w: PackedWeights, activations: str, elements: tuple[st
 
 
 def _number_of(w: PackedWeights) -> int:
-    """Of `enum class Element` in deep_gemm/include/deep_gemm/format.cuh."""
+    """The element that kernels convert from."""
     if w.element == "e2m1":
-        return 10
-    return 8 if w.activations == "int8" or w.holds_minus_eight else 9
+        return _E2M1
+    return _S4 if w.activations == "int8" or w.holds_minus_eight else _S4M
 
 
 def _fp32_bits(number: Any) -> int:

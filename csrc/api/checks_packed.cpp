@@ -34,9 +34,9 @@ Scales check_packed_scales(const TensorView& scales, const GemmCall& call, const
 }
 
 /// Whether these are scales for each row and 128 of K, and not one for a row or for all.
-bool has_k_groups(const OptionalTensor& scales, int64_t k) {
+bool has_k_groups(const OptionalTensor& scales, int64_t k, bool masked) {
     const int64_t groups = (k + kScaleGroupK - 1) / kScaleGroupK;
-    return scales && scales->ndim() >= 2 && groups > 1 && scales->size(scales->ndim() - 1) == groups;
+    return scales && scales->ndim() == (masked ? 3 : 2) && groups > 1 && scales->size(scales->ndim() - 1) == groups;
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
     require(lists<Scaling>(pair_of(p).scalings_b, p.b.scaling), "w has a scale for each ", packed.group_k,
             " of K, which no kernel multiplies");
     call.scales_b = check_packed_scales(*b.scales, call, packed, p.b.scaling);
-    if (!p.b.scaling.whole_k() && has_k_groups(a.scales, p.k)) {
+    if (!p.b.scaling.whole_k() && has_k_groups(a.scales, p.k, p.grouping == Grouping::masked)) {
         p.a.scaling = kRowScales;
         call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call,
                                      last_axes(a.scales->ndim() == 3));

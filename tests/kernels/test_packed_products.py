@@ -204,3 +204,18 @@ def test_weights_for_other_activations_are_refused(name) -> None:
     with pytest.raises(ValueError, match=f"w is packed for '{other.activations}' activations"):
         kind.function("{}_gemm_nt")(a.to("cpu"), w, d.tensor)
     d.assert_untouched()
+
+
+@pytest.mark.parametrize("name", ["fp8-token-scales", "int8"])
+def test_masked_rows_as_many_as_groups_of_k(name) -> None:
+    """Scales [experts, rows] are of rows, though there are as many as groups of 128 of K."""
+    generator = torch.Generator().manual_seed(5)
+    kind = KINDS[name]
+    a = Tokens(kind, (2, 5, 640), generator)
+    w, exact = weights(kind, (2, 24, 640), generator)
+    d = GuardedOutput((2, 5, 24), torch.bfloat16, "cpu")
+    counts = torch.tensor([5, 3], dtype=torch.int32)
+    kind.function("m_grouped_{}_gemm_nt_masked")(a.to("cpu"), w, d.tensor, counts, 5)
+    d.check(complete=False)
+    for group, count in enumerate((5, 3)):
+        check(d.tensor[group, :count], a.exact[group, :count], exact[group], kind.activations)
