@@ -67,7 +67,14 @@ bool einsum(const TensorView& a, const OptionalTensor& a_scales, const TensorVie
     return run_gemm(key, [&] { return check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, given); });
 }
 
-/// What deep_gemm/low_precision.py says of PackedWeights, in this order.
+/// The element table's names in the order of their numbers, one a word.
+std::string element_names() {
+    std::string names;
+    for (int32_t i = 0; i < kElementCount; ++i) names += std::string(facts(static_cast<Element>(i)).name) + " ";
+    return names;
+}
+
+/// What deep_gemm/_packed.py says of PackedWeights, in this order.
 PackedArgument packed_argument(const ffi::Integers& told, bool grouped) {
     require(told.size() == 5, "packed weights are told by five numbers");
     return {.element = static_cast<Element>(told[0]),
@@ -155,6 +162,7 @@ DEEP_GEMM_EXPORT(gemm_in_heads, deep_gemm::gemm_in_heads);
 DEEP_GEMM_EXPORT(einsum, deep_gemm::einsum);
 DEEP_GEMM_EXPORT(batched_forms, deep_gemm::batched_forms);
 DEEP_GEMM_EXPORT(int8_gemm, deep_gemm::int8_gemm);
+DEEP_GEMM_EXPORT(element_names, deep_gemm::element_names);
 DEEP_GEMM_EXPORT(packed_gemm, deep_gemm::packed_gemm);
 DEEP_GEMM_EXPORT(packed_m_grouped_gemm_contiguous, deep_gemm::packed_m_grouped_gemm_contiguous);
 DEEP_GEMM_EXPORT(packed_m_grouped_gemm_masked, deep_gemm::packed_m_grouped_gemm_masked);

@@ -47,6 +47,9 @@ def gemm_in_heads(
     False where K is 0: nothing is launched, and the caller makes what is written zero.
     """
 
+def element_names() -> str:
+    """The element table's names, one a word, in the order of their numbers."""
+
 def batched_forms() -> str:
     """The einsum expressions that have a kernel, one a word, in the order of their numbers."""
 

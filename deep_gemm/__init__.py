@@ -15,6 +15,8 @@ from .bf16 import (
     m_grouped_bf16_gemm_nt_masked,
 )
 from .cublaslt import cublaslt_gemm_nn, cublaslt_gemm_nt, cublaslt_gemm_tn, cublaslt_gemm_tt
+from .fp8_fp4 import fp8_fp4_gemm_nt, m_grouped_fp8_fp4_gemm_nt_contiguous, m_grouped_fp8_fp4_gemm_nt_masked
+from .fp8_int4 import fp8_int4_gemm_nt, m_grouped_fp8_int4_gemm_nt_contiguous, m_grouped_fp8_int4_gemm_nt_masked
 from .gemm import (
     fp8_fp4_gemm_nn,
     fp8_fp4_gemm_tn,
@@ -33,6 +35,7 @@ from .grouped import (
     m_grouped_fp8_gemm_nt_masked,
 )
 from .int8 import int8_gemm_nt
+from .int8_int4 import int8_int4_gemm_nt, m_grouped_int8_int4_gemm_nt_contiguous, m_grouped_int8_int4_gemm_nt_masked
 from .k_grouped import k_grouped_fp8_gemm_nt_contiguous, k_grouped_fp8_gemm_tn_contiguous
 from .layout import (
     get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor,
@@ -40,17 +43,6 @@ from .layout import (
     get_mn_major_tma_aligned_tensor,
     get_tma_aligned_size,
     transform_sf_into_required_layout,
-)
-from .low_precision import (
-    fp8_fp4_gemm_nt,
-    fp8_int4_gemm_nt,
-    int8_int4_gemm_nt,
-    m_grouped_fp8_fp4_gemm_nt_contiguous,
-    m_grouped_fp8_fp4_gemm_nt_masked,
-    m_grouped_fp8_int4_gemm_nt_contiguous,
-    m_grouped_fp8_int4_gemm_nt_masked,
-    m_grouped_int8_int4_gemm_nt_contiguous,
-    m_grouped_int8_int4_gemm_nt_masked,
 )
 from .planned import (
     SymmBuffer,
