@@ -175,6 +175,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     p.grouping = grouping_named(kind);
     WantedScaling scaling_a, scaling_b;
     Element element = Element::e4m3, weights = Element::none, output = Element::none;
+    int32_t zeros_k = 0;                                                   // 0: any
     bool token_scales = false;                                             // one a token, where there could be more
     int64_t expected_m = 0, dims = divides_k(p.grouping) ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
@@ -193,6 +194,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
         else if (name == "bias" || name == "fp32_bias")
             p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
+        else if (name == "zeros_k")
+            zeros_k = value == kAll ? kAll : extent(value, "zeros_k");
         else if (name == "token_scales")
             token_scales = value != 0;
         else if (!set_weights(weights, name, value) && !set_element(element, output, name, value))
@@ -212,6 +215,9 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             name(p.output));
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");
     p.b.scaling = scaling_b.among(pair.scalings_b, "b");
+    if (p.b.element == Element::u4) p.b.zeros_k = zeros_k != 0 ? zeros_k : p.b.scaling.k;
+    require(p.b.zeros_k == 0 || lists<int32_t>(pair.zeros_k, p.b.zeros_k), "the pair has no zero points for every ",
+            p.b.zeros_k, " of K");
     if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
     require(p.bias == Element::none || p.a.scaling.whole_k(), "a bias is of INT8 products with scales");

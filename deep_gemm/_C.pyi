@@ -97,12 +97,13 @@ def packed_gemm(
     d: Tensor,
     c: Tensor | None,
     bias: Tensor | None,
+    w_zeros: Tensor | None,
     told: Sequence[int],
     layout: int,
     /,
 ) -> bool:
-    """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), and
-    the bits of A's scale if it is a number (-1: it has a tensor of them).
+    """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), the
+    bits of A's scale if it is a number (-1: it has a tensor of them), and the K that shares a word of zeros (0: all).
 
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """
@@ -114,6 +115,7 @@ def packed_m_grouped_gemm_contiguous(
     w_scales: Tensor | None,
     d: Tensor,
     grouped_layout: Tensor,
+    w_zeros: Tensor | None,
     told: Sequence[int],
     layout: int,
     psum: bool,
@@ -131,6 +133,7 @@ def packed_m_grouped_gemm_masked(
     d: Tensor,
     masked_m: Tensor,
     expected_m: int,
+    w_zeros: Tensor | None,
     told: Sequence[int],
     layout: int,
     /,

@@ -61,13 +61,13 @@ def _quantised_halves(value: Any) -> tuple[Any, Any]:
     return data, scales if isinstance(scales, torch.Tensor) else torch.tensor(scales, dtype=torch.float32)
 
 
-def _packed_parts(weights: PackedWeights) -> tuple[torch.Tensor, torch.Tensor, str]:
-    """Codes, scales, and the rest as JSON. (Products refuse what has more tensors.)"""
-    return weights.codes, weights.scales, json.dumps(weights.tensors()[1])
+def _packed_parts(weights: PackedWeights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, str]:
+    """Codes, scales, zero points, and the rest as JSON. (The order of inputs is no product's business.)"""
+    return weights.codes, weights.scales, weights.zeros, weights._form
 
 
-def _packed_weights(codes: torch.Tensor, scales: torch.Tensor, form: str) -> PackedWeights:
-    return PackedWeights.from_tensors((codes, scales), json.loads(form))
+def _packed_weights(codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, form: str) -> PackedWeights:
+    return PackedWeights.from_tensors([x for x in (codes, scales, zeros) if x is not None], json.loads(form))
 
 
 def _is_integer(value: Any) -> bool:
@@ -120,7 +120,7 @@ KINDS = {
         "Tensor",
         "PackedWeights, as deep_gemm.pack_weights makes them",
         lambda value: isinstance(value, PackedWeights),
-        (("", "Tensor"), ("_scales", "Tensor"), ("_form", "str")),
+        (("", "Tensor"), ("_scales", "Tensor"), ("_zeros", "Tensor?"), ("_form", "str")),
         _packed_parts,
         _packed_weights,
     ),
@@ -186,6 +186,8 @@ def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor
         elif isinstance(value, PackedWeights):
             yield f"{name}'s codes", value.codes
             yield f"{name}'s scales", value.scales
+            if value.zeros is not None:
+                yield f"{name}'s zeros", value.zeros
 
 
 def no_memory(name: str, tensor: torch.Tensor, function: str) -> Exception | None:

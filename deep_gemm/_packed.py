@@ -39,7 +39,7 @@ def run(
     takes: Takes,
 ) -> None:
     codes, scales, told, data, data_scales = _told(a, w, takes)
-    if not C.packed_gemm(data, data_scales, codes, scales, d, c, bias, told, _NT[compiled_dims]):
+    if not C.packed_gemm(data, data_scales, codes, scales, d, c, bias, w.zeros, told, _NT[compiled_dims]):
         _write_empty_product(d, c)
 
 
@@ -65,6 +65,7 @@ def run_contiguous(
         scales,
         d,
         grouped_layout,
+        w.zeros,
         told,
         _NT[compiled_dims],
         use_psum_layout,
@@ -86,7 +87,7 @@ def run_masked(
     codes, scales, told, data, data_scales = _told(a, w, takes)
     expected_m = integer("expected_m", expected_m)
     if not C.packed_m_grouped_gemm_masked(
-        data, data_scales, codes, scales, d, masked_m, expected_m, told, _NT[compiled_dims]
+        data, data_scales, codes, scales, d, masked_m, expected_m, w.zeros, told, _NT[compiled_dims]
     ):
         d.zero_()
 
@@ -95,7 +96,7 @@ Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tens
 
 
 def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
-    """What the runtime takes: the weights' codes and scales, four numbers about them, a's data and scales."""
+    """What the runtime takes: the weights' codes and scales, six numbers about them, a's data and scales."""
     activations = takes.activations
     if w.activations != activations:
         raise ValueError(
@@ -104,9 +105,7 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
         )
     if w.element not in takes.elements:
         raise ValueError(f"w must be of {' or '.join(takes.elements)}, but is of {w.element}")
-    if w.needs_zeros:
-        raise NotImplementedError("weights with zero points are not multiplied yet: pack symmetric ones")
-    if activations == "int8" and w.group_size is not None:
+    if activations == "int8" and w.scale_group is not None:
         raise NotImplementedError(
             f"w has scales for groups of {w.group_size} of K, but INT8 activations want one scale a channel as yet: "
             "pack with group_size=None, or for 'fp8' activations"
@@ -120,7 +119,7 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
     return (
         w.codes.view(w.experts, -1),
         w.scales,
-        (_ELEMENTS[_element_of(w)], n, k, w.scale_group or 0, number),
+        (_ELEMENTS[_element_of(w)], n, k, w.scale_group or 0, number, w.zero_group or 0),
         data,
         data_scales,
     )
@@ -130,6 +129,8 @@ def _element_of(w: PackedWeights) -> str:
     """The element that kernels convert from, as the element table names it."""
     if w.element == "e2m1":
         return "e2m1"
+    if w.needs_zeros:
+        return "u4"
     return "s4" if w.activations == "int8" or w.holds_minus_eight else "s4m"
 
 

@@ -35,7 +35,7 @@ def fp8_int4_gemm_nt(
 
     Args:
         a: float8_e4m3fn `[M, K]`, K contiguous and a multiple of 16, with scales as the module says.
-        w: int4 `[N, K]`, packed for 'fp8' activations, groups of any size.
+        w: int4 `[N, K]`, packed for 'fp8' activations, groups of any size, with or without zero points.
         d: bfloat16, float16 or float32 `[M, N]`, N contiguous, any row stride. Written.
         c: added; `d`'s shape and dtype, and may be `d` itself.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
@@ -43,7 +43,6 @@ def fp8_int4_gemm_nt(
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
-        NotImplementedError: the weights have zero points.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     run(a, w, d, c, bias, compiled_dims, _TAKES)

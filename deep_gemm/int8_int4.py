@@ -30,16 +30,17 @@ def int8_int4_gemm_nt(
 ) -> None:
     """INT8 activations, int4 weights: `d[m, n] = c[m, n] + float(sum_k a[m, k] q[n, k]) sfa[m] sfw[n] + bias[n]`.
 
-    The sum is an exact integer, of the weights' codes q, for K up to 131,071.
+    The sum is an exact integer, of the weights' codes q less their zero points, times integer scales of groups where
+    they have two levels of scales, for K up to 131,071.
 
     Args:
         a: int8 `[M, K]`, K contiguous and a multiple of 16, with one scale or one for each token.
-        w: int4 `[N, K]`, packed for 'int8' activations with one scale a channel (group_size None).
+        w: int4 `[N, K]`, packed for 'int8' activations with one scale a channel: group_size None, or second_scales.
         d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
-        NotImplementedError: the weights have zero points, or scales for groups of K.
+        NotImplementedError: the weights have scales for groups of K that are no integers.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     run(a, w, d, c, bias, compiled_dims, _TAKES)

@@ -35,7 +35,9 @@ struct PackedArgument {
     int64_t rows = 0, k = 0;
     int64_t group_k = 0;  // of K that shares a scale; 0: all of it
     bool grouped = false;
-    int64_t number = 0;  // the scale of all of A as FP32's bits, where A has no tensor of scales
+    int64_t number = 0;   // the scale of all of A as FP32's bits, where A has no tensor of scales
+    int64_t zeros_k = 0;  // of K that shares a word of `zeros`; 0: all of it
+    OptionalTensor zeros = {};
 };
 
 /// An operand as it was given, with its scales where it has some.

@@ -8,20 +8,20 @@ namespace {
 int64_t padded_rows(int64_t rows) { return round_up(rows, kPackedRowsPadded); }
 
 /// [groups, K groups, padded rows], as packing has written them.
-Scales check_packed_scales(const TensorView& scales, const GemmCall& call, const PackedArgument& packed,
-                           const Scaling& scaling) {
+Scales check_packed_scales(const TensorView& scales, const char* name, const GemmCall& call,
+                           const PackedArgument& packed, const Scaling& scaling) {
     const int64_t rows = padded_rows(packed.rows),
                   k_scales = scaling.whole_k() ? 1 : round_up(packed.k, kPackedK) / scaling.k;
-    require_type(element_of(scales.dtype()) == Element::fp32, "w's scales must be float32, but are ",
+    require_type(element_of(scales.dtype()) == scaling.type, name, " must be ", dtype_name(scaling.type), ", but are ",
                  describe(scales.dtype()));
-    require_device(scales, "w's scales", call.device, "a");
+    require_device(scales, name, call.device, "a");
     require(scales.ndim() == 3 && scales.size(0) == call.b.groups && scales.size(1) == k_scales &&
                 scales.size(2) == rows &&
                 extent_bytes(scales) == static_cast<size_t>(call.b.groups * k_scales * rows) * 4,
-            "w's scales must be contiguous [", call.b.groups, ", ", k_scales, ", ", rows, "], but have shape ",
+            name, " must be contiguous [", call.b.groups, ", ", k_scales, ", ", rows, "], but have shape ",
             describe_shape(scales));
     return {.data = scales.data(),
-            .element = Element::fp32,
+            .element = scaling.type,
             .scaling = scaling,
             .operand_rows = packed.rows,
             .groups = call.b.groups,
@@ -31,6 +31,19 @@ Scales check_packed_scales(const TensorView& scales, const GemmCall& call, const
             .row_stride = 1,
             .k_stride = rows,
             .bytes = extent_bytes(scales)};
+}
+
+/// Of weights that have them: how much of K shares a word, and the words.
+void check_packed_zeros(GemmCall& call, const PackedArgument& packed) {
+    Operand& b = call.problem.b;
+    const bool wanted = b.element == Element::u4;
+    require(packed.zeros.has_value() == wanted, "w's zeros must be ", wanted ? "there" : "None",
+            " where its codes are ", facts(b.element).name);
+    if (!wanted) return;
+    b.zeros_k = packed.zeros_k == 0 ? kAll : static_cast<int32_t>(packed.zeros_k);
+    require(lists<int32_t>(pair_of(call.problem).zeros_k, b.zeros_k), "w has a zero point for each ", packed.zeros_k,
+            " of K, which no kernel subtracts");
+    call.zeros_b = check_packed_scales(*packed.zeros, "w's zeros", call, packed, {Element::s32, 1, b.zeros_k});
 }
 
 /// Whether these are scales for each row and 128 of K, and not one for a row or for all.
@@ -73,7 +86,8 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
     p.b.scaling = {Element::fp32, 1, packed.group_k == 0 ? kAll : static_cast<int32_t>(packed.group_k)};
     require(lists<Scaling>(pair_of(p).scalings_b, p.b.scaling), "w has a scale for each ", packed.group_k,
             " of K, which no kernel multiplies");
-    call.scales_b = check_packed_scales(*b.scales, call, packed, p.b.scaling);
+    call.scales_b = check_packed_scales(*b.scales, "w's scales", call, packed, p.b.scaling);
+    check_packed_zeros(call, packed);
     if (!p.b.scaling.whole_k() && has_k_groups(a.scales, p.k, p.grouping == Grouping::masked)) {
         p.a.scaling = kRowScales;
         call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call,

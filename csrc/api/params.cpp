@@ -131,6 +131,7 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     };
     encode_scales(row_scales, choice.copies.row_scale_box, choice.copies.row_scale_groups, params.row_scales);
     encode_scales(col_scales, choice.copies.col_scale_box, 1, params.col_scales);
+    encode_scales(call.zeros_b, choice.copies.zeros_box, choice.copies.zero_groups, params.zeros);
     if (is_staged(c.store)) encode(device, output_map(call.d, c.output, choice.copies.d), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;

@@ -51,6 +51,7 @@ struct CopyPlan {
     bool last_rows = false, last_cols = false;     // the last tile has a map of its own, of the rows that are left
     int32_t row_scale_groups = 1;                  // of K in the box of row scales
     int32_t row_scale_box = 0, col_scale_box = 0;  // scales that come with the operands: so many rows of them at once
+    int32_t zeros_box = 0, zero_groups = 0;        // the rows' zero points, likewise
     StoreChunk d = {};                             // where D is staged
 };
 

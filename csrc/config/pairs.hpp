@@ -31,6 +31,7 @@ struct Pair {
     Scaling scalings_a[2], scalings_b[3];
     Element outputs[4];  // s32: of operands without scales
     uint32_t groupings;
+    int32_t zeros_k[4] = {};  // of b, where it has any (Operand::zeros_k)
 
     constexpr bool serves(Grouping grouping) const { return (groupings & groupings_of(grouping)) != 0; }
     constexpr bool scaled() const { return scalings_a[0].any(); }
@@ -111,6 +112,26 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kWholeRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::e4m3,
+     .b = Element::u4,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kRowScales, kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings,
+     .zeros_k = {128, 64, 32}},
+    {.arch = Arch::sm90,
+     .a = Element::s8,
+     .b = Element::u4,
+     .sum = Element::s32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kWholeRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings,
+     .zeros_k = {kAll, 128, 64, 32}},
     {.arch = Arch::sm100,
      .a = Element::e4m3,
      .b = Element::e4m3,

@@ -31,9 +31,12 @@ def weights_from_checkpoint(
     - 'gptq': `qweight`, `qzeros`, `scales`, and `g_idx` where it is there. It becomes 'uint4'.
     - 'awq': `qweight`, `qzeros`, `scales`. It becomes 'uint4'.
     - 'w4afp8': `weight`, `weight_scale_inv`. It becomes 'int4'.
+    - 'qoq', as QServe stores it: `qweight`, `s1_scales`, and of groups `s2_scales` and `s2_zeros`, of channels
+      `s1_szeros`. It becomes 'uint4', of groups with two levels of scales, for 'int8' activations.
+    - 'mxfp4': `blocks`, `scales`. It becomes 'e2m1', for 'fp8' activations.
 
-    'mxfp4' (`blocks`, `scales`), 'nvfp4' (`weight`, `weight_scale`, `weight_scale_2`), 'fp8-block' (`weight`,
-    `weight_scale_inv`), 8 bits of 'compressed-tensors', and 'qoq' are known, and refused as they have no kernel yet.
+    'nvfp4' (`weight`, `weight_scale`, `weight_scale_2`), 'fp8-block' (`weight`, `weight_scale_inv`) and 8 bits of
+    'compressed-tensors' are known, and refused as they have no kernel yet.
 
     Args:
         format: one of these names.
@@ -41,10 +44,10 @@ def weights_from_checkpoint(
             dimension more than a matrix has, or is a sequence of tensors, the tensors are those of a stack of experts.
         activations: what kind of activations will be multiplied: see `pack_weights`.
         config: the checkpoint's `quantization_config`, for what its tensors do not tell. Of 'gptq' and 'awq' 'bits' and
-            'group_size' are read; of 'gptq' also 'checkpoint_format': 'gptq' (the default; zero points are stored less
-            one, 0 as 15) or 'gptq_v2'; of 'awq' also 'version', 'gemm' (the default). Of 'compressed-tensors' the
-            'weights' of its only config group, or these alone: 'num_bits' (the default is 4 where weights are packed
-            and 8 where they are not) and 'group_size'.
+            'group_size' are read, of 'qoq' 'group_size'; of 'gptq' also 'checkpoint_format': 'gptq' (the default; zero
+            points are stored less one, 0 as 15) or 'gptq_v2'; of 'awq' also 'version', 'gemm' (the default). Of
+            'compressed-tensors' the 'weights' of its only config group, or these alone: 'num_bits' (the default is 4
+            where weights are packed and 8 where they are not) and 'group_size'.
         prefix: what the names begin with, such as `'model.layers.0.mlp.down_proj.'`.
 
     Columns that a `g_idx` takes out of order are put in the order of their groups: the result then has an
@@ -69,10 +72,8 @@ def read_checkpoint(
     format: str, tensors: Mapping[str, Tensors], *, config: Mapping[str, Any] | None = None, prefix: str = ""
 ) -> list[Read]:
     """What each matrix is, without its codes, which are read when it is packed."""
-    if format == "qoq":
-        raise NotImplementedError("checkpoints of 'qoq' are not served yet")
     if format not in FORMS:
-        raise ValueError(f"format must be one of {', '.join((*FORMS, 'qoq'))}, but is {format!r}")
+        raise ValueError(f"format must be one of {', '.join(FORMS)}, but is {format!r}")
     form, named = FORMS[format], _unprefixed(tensors, prefix)
     experts: list[dict[str, Any]] = [named]
     if _is_stack(format, named):

@@ -11,6 +11,7 @@ codes) and of row r + 8 (from the "second"):
 Two's complement: the first code in the low nibble, the second in the high one. Sign and magnitude: the first one's
 sign in bit 7 and magnitude in bits 0 to 2; the second one's sign in bit 3, and its magnitude in bits 4 to 6 of the byte
 before it in the word (of byte 3 for byte 0), so that the word rotated left by 4 has it where the first one's is.
+Unsigned, where zero points are subtracted: as two's complement, of values that are 8 more.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from .formats import K_BLOCK
 BLOCK_ROWS = 64
 BLOCK_BYTES = BLOCK_ROWS * K_BLOCK // 2
 PADDED_ROWS = 128  # the smallest tile of weights has so many rows
+
+UNSIGNED = 0x88  # two's complement with these bits turned over is the code of a value that is 8 more
 
 _VALUES_AT_ONCE = 1 << 24
 

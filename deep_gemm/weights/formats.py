@@ -24,20 +24,24 @@ class Packing:
     scale_factor: float
     # The factor of codes that lie as sign and magnitude, which has no -8; None where they never do.
     sign_magnitude_factor: float | None
+    # The factor where zero points are subtracted on the way; None where there are none.
+    zeros_factor: float | None
+    # Whether groups may have integer scales within one of all of K.
+    two_levels: bool
     # So much of K at most shares a row of stored scales, because the kernel adds up no more before it scales.
     largest_scale_group: int | None
 
     def scale_group(self, group_size: int | None) -> int | None:
-        """The K that one row of stored scales is for. None: all of it."""
+        """The K that one row of stored scales, or of zero points, is for. None: all of it."""
         return self.largest_scale_group if group_size is None else math.gcd(group_size, K_BLOCK)
 
 
 _PACKINGS = {
-    ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, None, None),
-    ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, None, None),
-    ("int4", "fp8"): Packing(-8, 7, 0, 512.0, 512.0, K_BLOCK),
-    ("uint4", "fp8"): Packing(0, 15, 8, 512.0, 512.0, K_BLOCK),
-    ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, None, 32),
+    ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, None, 1.0, True, None),
+    ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, None, 1.0, True, None),
+    ("int4", "fp8"): Packing(-8, 7, 0, 512.0, 512.0, 512.0, False, K_BLOCK),
+    ("uint4", "fp8"): Packing(0, 15, 8, 512.0, 512.0, 512.0, False, K_BLOCK),
+    ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, None, None, False, 32),
 }
 
 

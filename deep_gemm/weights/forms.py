@@ -7,7 +7,7 @@ unpacked as a whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ _CODES_PER_WORD = 8  # of 4 bits in an int32
 _MXFP4_GROUP, _NVFP4_GROUP = 32, 16
 _AWQ_NIBBLES = (0, 4, 1, 5, 2, 6, 3, 7)  # the nibble of a word that holds each of its eight columns
 _FP8_BLOCK = (128, 128)
+_QOQ_ROWS, _QOQ_K = 32, 32  # of a block
 _PAIRS = (torch.int8, torch.uint8)
 
 
@@ -30,7 +31,6 @@ class Read:
     matrix: Matrix
     element: str
     group_size: int | None
-    second_scales: torch.Tensor | None = None  # a factor of all scales
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _nvfp4(tensors: Named, config: Mapping[str, Any]) -> Read:
     divisor = tensors.optional("weight_global_scale")  # of compressed-tensors; others have a factor
     second = tensors.get("weight_scale_2").float() if divisor is None else divisor.float().reciprocal()
     group_size = _group_size(2 * pairs.shape[1], scales.shape[1], _NVFP4_GROUP)
-    return Read(_e2m1(pairs, scales), "e2m1", group_size, second)
+    return Read(replace(_e2m1(pairs, scales), second_scales=second), "e2m1", group_size)
 
 
 def _fp8_block(tensors: Named, config: Mapping[str, Any]) -> Read:
@@ -180,6 +180,30 @@ def _fp8_block(tensors: Named, config: Mapping[str, Any]) -> Read:
     return Read(Matrix(n, k, _rows(values), blocks.repeat_interleave(rows, 0)[:n]), "e4m3", columns)
 
 
+def _qoq(tensors: Named, config: Mapping[str, Any]) -> Read:
+    pairs = tensors.get("qweight", dtypes=_PAIRS, dimensions=2)
+    n, k = pairs.shape[0], 2 * pairs.shape[1]
+    if n % _QOQ_ROWS != 0 or k % _QOQ_K != 0:
+        raise ValueError(f"'qoq' weights lie in blocks of {_QOQ_ROWS} x {_QOQ_K}, but are {[n, k]}")
+    read = _qoq_rows(pairs)
+    second = tensors.get("s1_scales", dimensions=1)
+    factors = tensors.optional("s2_scales", dtypes=(torch.int8,), dimensions=2)
+    if factors is None:
+        zeros = _qoq_zeros(tensors.get("s1_szeros", dimensions=1), second)
+        return Read(Matrix(n, k, read, second, zeros), "uint4", _group_size(k, 1, config.get("group_size")))
+    negative = tensors.get("s2_zeros", dtypes=(torch.int8,), dimensions=2)
+    group_size = _group_size(k, factors.shape[0], config.get("group_size"))
+    matrix = Matrix(
+        n,
+        k,
+        read,
+        _qoq_groups(factors, n),
+        second_scales=second,
+        scaled_zeros=-_qoq_groups(negative, n).to(torch.int32),
+    )
+    return Read(matrix, "uint4", group_size)
+
+
 FORMS = {
     "compressed-tensors": Form(
         _compressed_tensors,
@@ -192,6 +216,7 @@ FORMS = {
     "mxfp4": Form(_mxfp4, {"blocks": 3, "weight_packed": 2, "weight": 2}, ("scales", "weight_scale")),
     "nvfp4": Form(_nvfp4, {"weight_packed": 2, "weight": 2}, ("weight_scale", "weight_scale_2", "weight_global_scale")),
     "fp8-block": Form(_fp8_block, {"weight": 2}, ("weight_scale_inv", "weight_scale")),
+    "qoq": Form(_qoq, {"qweight": 2}, ("s1_scales", "s1_szeros", "s2_scales", "s2_zeros")),
 }
 
 
@@ -213,6 +238,37 @@ def _awq_columns(words: torch.Tensor) -> torch.Tensor:
     """int32 `[rows, N / 8]` -> uint8 `[rows, N]`."""
     nibbles = _unpack_codes(words).view(words.shape[0], -1, _CODES_PER_WORD)
     return nibbles[:, :, _AWQ_NIBBLES].flatten(1)
+
+
+def _qoq_rows(pairs: torch.Tensor) -> Callable[[int, int], torch.Tensor]:
+    """Of blocks of 32 rows by 32 of K, each of them 512 bytes in a row: a byte holds a code of a row in its low nibble,
+    and of the row 16 further on in its high one."""
+
+    def read(first: int, last: int) -> torch.Tensor:
+        begin, end = first // _QOQ_ROWS, ceil_div(last, _QOQ_ROWS)
+        # block, K block, row of 8, four quads of K, 16 of K, 8 rows, K of a quad
+        blocks = pairs[begin * _QOQ_ROWS : end * _QOQ_ROWS].contiguous().view(torch.uint8)
+        parts = blocks.view(end - begin, -1, 8, 4, 2, 2, 4)
+        halves = torch.stack((parts & 15, parts >> 4))
+        rows = halves.permute(1, 0, 6, 3, 2, 5, 4, 7).reshape((end - begin) * _QOQ_ROWS, -1)
+        return rows[first - begin * _QOQ_ROWS : last - begin * _QOQ_ROWS]
+
+    return read
+
+
+def _qoq_groups(stored: torch.Tensor, n: int) -> torch.Tensor:
+    """`[groups, N]`, of each 32 rows in the order 0 8 16 24 1 9 ... -> `[N, groups]`."""
+    if stored.shape[1] != n:
+        raise ValueError(f"scales and zeros of groups must be [groups, N={n}], but are {[*stored.shape]}")
+    return stored.reshape(stored.shape[0], -1, 8, 4).permute(1, 3, 2, 0).reshape(n, -1)
+
+
+def _qoq_zeros(scaled: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Zero points of channels, which are stored times their scales."""
+    zeros = torch.where(scales == 0, 0, scaled.float() / scales.float()).round()
+    if not torch.equal((zeros * scales.float()).to(scaled.dtype), scaled):
+        raise ValueError("s1_szeros must be integers times s1_scales, but are not: such weights have no zero points")
+    return zeros.to(torch.int32)
 
 
 def _e2m1(pairs: torch.Tensor, scales: torch.Tensor) -> Matrix:

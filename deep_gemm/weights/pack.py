@@ -13,6 +13,7 @@ from ..utils.quantize import unpack_int4
 from . import codes as code
 from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
 from .packed import PackedWeights
+from .zeros import Steps
 
 Tensors = torch.Tensor | Sequence[torch.Tensor]
 
@@ -32,6 +33,8 @@ class Matrix:
     scales: torch.Tensor  # [N, groups]
     zeros: torch.Tensor | None = None  # likewise
     input_permutation: torch.Tensor | None = None  # [K]
+    second_scales: torch.Tensor | None = None  # of which `scales` are factors: [N], or one
+    scaled_zeros: torch.Tensor | None = None  # [N, groups], in the place of zeros: times integer scales, modulo 256
 
 
 def pack_weights(
@@ -42,24 +45,27 @@ def pack_weights(
     element: str,
     activations: str,
     group_size: int | None = None,
-    second_scales: torch.Tensor | float | None = None,
+    second_scales: Tensors | float | None = None,
     packed: bool = False,
 ) -> PackedWeights:
     """Pack weights of few bits, once, for products with one kind of activations.
 
-    A weight is `scale * (q - zero)`. Nothing is rounded: `dequantize()` of the result gives these values back. At most
-    a few thousand rows lie unpacked beside the input and the result.
+    A weight is `scale * (q - zero)`, or `second_scale * (scale * (q - zero))` with integer scales. Nothing is rounded:
+    `dequantize()` of the result gives these values back. At most a few thousand rows lie unpacked beside the input and
+    the result.
 
     Args:
         values: the q: int8 `[N, K]` or `[G, N, K]`, -8..7 for 'int4', 0..15 for 'uint4' and codes 0..15 for 'e2m1'
             (both also uint8); or a sequence of `[N, K]`, one for each expert. Any N and K.
         scales: `[N, K / group_size]`, or `[N]` where `group_size` is None; with G in front, or a sequence, as `values`.
-            FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents).
-        zeros: int32, int8 or uint8, shaped as `scales`; 'uint4' needs them. Between -128 and 255.
+            FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents); int8 with `second_scales`.
+        zeros: int32, int8 or uint8, shaped as `scales`; 'uint4' needs them. Between -128 and 255, and such that
+            q - zero is within -16..16 for 'fp8', and q - zero, times an integer scale, within -128..127 for 'int8'.
         element: 'int4', 'uint4' or 'e2m1'.
         activations: 'int8' or 'fp8': what kind of activations will be multiplied.
         group_size: the K that shares a scale: 32, 64, or a larger multiple of 32, that divides K. None: all of K.
-        second_scales: of formats that have two levels of scales, none of which is served yet.
+        second_scales: of all of K, for 'int8' activations: `[N]` (`[G, N]`, or a sequence) or a number, of the types
+            that scales have. `scales` are then integers (QoQ's), which kernels multiply codes by, exactly.
         packed: `values` holds two values a byte, int8 or uint8 `[..., N, K / 2]`, the first one in the low nibble
             (`pack_int4`), and is read without being unpacked as a whole.
 
@@ -68,8 +74,6 @@ def pack_weights(
         NotImplementedError: weights of this element are not served for these activations yet.
     """
     packing_of(element, activations)
-    if second_scales is not None:
-        raise NotImplementedError(f"second_scales are not served yet, for weights of {element} as for others")
     if element == "e2m1" and zeros is not None:
         raise ValueError("weights of 'e2m1' have no zeros")
     if element == "uint4" and zeros is None:
@@ -77,9 +81,12 @@ def pack_weights(
     is_stack = _is_stack(values)
     all_values = _experts("values", values, is_stack)
     all_scales = _experts("scales", scales, is_stack, len(all_values))
-    all_zeros = [None] * len(all_values) if zeros is None else _experts("zeros", zeros, is_stack, len(all_values))
+    count = len(all_values)
+    all_zeros = [None] * count if zeros is None else _experts("zeros", zeros, is_stack, count)
+    all_seconds = _second_scales(second_scales, all_values[0].device, is_stack, count)
+    parts = zip(all_values, all_scales, all_zeros, all_seconds, strict=True)
     return pack_matrices(
-        [_matrix(*parts, element, packed) for parts in zip(all_values, all_scales, all_zeros, strict=True)],
+        [_matrix(*part, element, packed) for part in parts],
         is_stack=is_stack,
         element=element,
         activations=activations,
@@ -92,6 +99,12 @@ def pack_matrices(
 ) -> PackedWeights:
     """`pack_weights` of matrices in any form."""
     packing = packing_of(element, activations)
+    two_levels = matrices[0].second_scales is not None
+    if two_levels and not packing.two_levels:
+        raise NotImplementedError(
+            f"second_scales are not served for weights of {element} and {activations!r} activations: they are for int4 "
+            "and uint4 beside 'int8' ones"
+        )
     n, k, device = matrices[0].n, matrices[0].k, matrices[0].scales.device
     group_size = _checked_group(group_size, k)
     for matrix in matrices:
@@ -100,31 +113,39 @@ def pack_matrices(
     rows, columns = code.padded_shape(n, k)
     blocks = (len(matrices), rows // code.BLOCK_ROWS, columns // K_BLOCK, code.BLOCK_BYTES)
     codes = torch.empty(blocks, dtype=torch.uint8, device=device)
+    groups = _Groups(n, k, group_size, packing.scale_group(group_size))
+    steps = _steps(matrices, groups, packing)
     smallest, largest = _write_codes(codes, matrices, packing)
     if smallest < packing.smallest or largest > packing.largest:
         wrong = smallest if smallest < packing.smallest else largest
         raise ValueError(
             f"values of {element!r} must lie within {packing.smallest}..{packing.largest}, but one is {wrong}"
         )
-    factor, holds_minus_eight = packing.scale_factor, False
-    if packing.sign_magnitude_factor is not None:
+    factor, holds_minus_eight, zeros = packing.scale_factor, False, None
+    if steps is not None and packing.zeros_factor is not None:
+        factor = packing.zeros_factor
+        words = [
+            _words(matrix, step, groups.extreme_codes(matrix, packing), activations)
+            for matrix, step in zip(matrices, steps, strict=True)
+        ]
+        zeros = torch.stack(list(map(groups.stored, words)))
+        codes.bitwise_xor_(code.UNSIGNED)
+    elif packing.sign_magnitude_factor is not None:
         holds_minus_eight = smallest - packing.offset == _MINUS_EIGHT
         if not holds_minus_eight:
             factor = packing.sign_magnitude_factor
             _turn_into_sign_magnitude(codes, columns)
-    groups = _Groups(n, k, group_size, packing.scale_group(group_size))
     return PackedWeights(
         codes=codes,
-        scales=torch.stack(
-            [groups.stored(_times(groups.checked("scales", matrix.scales), factor)) for matrix in matrices]
-        ),
-        zeros=_stored_zeros(matrices, groups, packing.offset),
+        scales=torch.stack([_stored_scales(matrix, groups, factor) for matrix in matrices]),
+        zeros=zeros,
         input_permutation=_stored_permutations(matrices, is_stack),
         shape=(len(matrices), n, k) if is_stack else (n, k),
         element=element,
         group_size=group_size,
         activations=activations,
         holds_minus_eight=holds_minus_eight,
+        two_levels=two_levels,
     )
 
 
@@ -162,6 +183,19 @@ class _Groups:
             raise ValueError(f"{name} must have the shape {[*wanted]} ({what}), but have {[*tensor.shape]}")
         return tensor
 
+    def extreme_codes(self, matrix: Matrix, packing: Packing) -> tuple[torch.Tensor, torch.Tensor]:
+        """The smallest and the largest unsigned code of each row and group."""
+        parts = []
+        for first, last in code.row_chunks(self.n, self.k):
+            codes = (matrix.read(first, last).to(torch.int8) - packing.smallest).reshape(last - first, -1, self.size)
+            parts.append(torch.stack(torch.aminmax(codes, dim=2)))
+        smallest, largest = torch.cat(parts, 1)
+        return smallest, largest
+
+    @property
+    def size(self) -> int:
+        return self.k if self.given is None else self.given
+
     def stored(self, tensor: torch.Tensor) -> torch.Tensor:
         rows, columns = code.padded_shape(self.n, self.k)
         kept = columns if self.kept is None else self.kept
@@ -179,6 +213,19 @@ def _is_stack(values: Tensors) -> bool:
     return values.dim() == 3
 
 
+def _second_scales(
+    second_scales: Tensors | float | None, device: torch.device, is_stack: bool, count: int
+) -> Sequence[torch.Tensor | None]:
+    """One or [N] of each matrix."""
+    if second_scales is None:
+        return [None] * count
+    if isinstance(second_scales, (int, float)):
+        second_scales = torch.tensor(float(second_scales), device=device)
+    if isinstance(second_scales, torch.Tensor) and second_scales.numel() == 1:
+        return [second_scales.reshape(1)] * count
+    return _experts("second_scales", second_scales, is_stack, count)
+
+
 def _experts(name: str, tensors: Tensors, is_stack: bool, count: int | None = None) -> list[torch.Tensor]:
     """A tensor for each matrix."""
     experts = [tensors] if isinstance(tensors, torch.Tensor) and not is_stack else list(tensors)
@@ -192,20 +239,25 @@ def _experts(name: str, tensors: Tensors, is_stack: bool, count: int | None = No
 
 
 def _matrix(
-    values: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, element: str, packed: bool
+    values: torch.Tensor,
+    scales: torch.Tensor,
+    zeros: torch.Tensor | None,
+    second_scales: torch.Tensor | None,
+    element: str,
+    packed: bool,
 ) -> Matrix:
     if values.dim() != 2 or values.numel() == 0:
         raise ValueError(f"values of a matrix must be [N, K], neither of them 0, but the shape is {[*values.shape]}")
     if values.dtype != torch.int8 and not (values.dtype == torch.uint8 and (packed or element != "int4")):
         raise TypeError(f"values of {element!r} must be torch.int8, but are {values.dtype}")
-    for name, tensor in (("scales", scales), ("zeros", zeros)):
+    for name, tensor in (("scales", scales), ("zeros", zeros), ("second_scales", second_scales)):
         if tensor is not None and tensor.device != values.device:
             raise ValueError(f"{name} must be on {values.device}, where the values are, but are on {tensor.device}")
     n, k = values.shape
     if not packed:
-        return Matrix(n, k, lambda first, last: values[first:last], scales, zeros)
+        return Matrix(n, k, lambda first, last: values[first:last], scales, zeros, second_scales=second_scales)
     unpack = unpack_int4 if element == "int4" else _unpack_codes
-    return Matrix(n, 2 * k, lambda first, last: unpack(values[first:last]), scales, zeros)
+    return Matrix(n, 2 * k, lambda first, last: unpack(values[first:last]), scales, zeros, second_scales=second_scales)
 
 
 def _checked_group(group_size: int | None, k: int) -> int | None:
@@ -254,23 +306,47 @@ def _times(scales: torch.Tensor, factor: float) -> torch.Tensor:
     return stored
 
 
-def _stored_zeros(matrices: Sequence[Matrix], groups: _Groups, offset: int) -> torch.Tensor | None:
-    """None where no weight has a zero point."""
-    given = [_shifted_zeros(matrix, groups, offset) for matrix in matrices]
-    if not any(bool(zeros.any()) for zeros in given):
+def _stored_scales(matrix: Matrix, groups: _Groups, factor: float) -> torch.Tensor:
+    if matrix.second_scales is None:
+        return groups.stored(_times(groups.checked("scales", matrix.scales), factor))
+    whole = _Groups(groups.n, groups.k, None, None)
+    second = matrix.second_scales.expand(groups.n) if matrix.second_scales.numel() == 1 else matrix.second_scales
+    return whole.stored(_times(whole.checked("second_scales", second), factor))
+
+
+def _steps(matrices: Sequence[Matrix], groups: _Groups, packing: Packing) -> list[Steps] | None:
+    """What kernels do to unsigned codes; None where that is what they do to signed ones."""
+    found = [_steps_of(matrix, groups, packing) for matrix in matrices]
+    middle = packing.offset - packing.smallest
+    if matrices[0].second_scales is None and all(bool((steps.offsets == middle).all()) for steps in found):
         return None
-    return torch.stack([groups.stored(zeros) for zeros in given])
+    return found
 
 
-def _shifted_zeros(matrix: Matrix, groups: _Groups, offset: int) -> torch.Tensor:
+def _steps_of(matrix: Matrix, groups: _Groups, packing: Packing) -> Steps:
+    given = groups.checked("scales", matrix.scales)
+    if matrix.second_scales is not None and given.dtype != torch.int8:
+        raise TypeError(f"scales must be torch.int8 where there are second_scales, but are {given.dtype}")
+    factors = torch.ones_like(given, dtype=torch.int32) if matrix.second_scales is None else given.to(torch.int32)
+    if matrix.scaled_zeros is not None:
+        return Steps(factors, groups.checked("scaled zeros", matrix.scaled_zeros).to(torch.int32))
     if matrix.zeros is None:
-        return torch.full_like(matrix.scales, -offset, dtype=torch.int32)
+        return Steps(factors, -packing.smallest * factors)
     if matrix.zeros.dtype not in (torch.int32, torch.int8, torch.uint8):
         raise TypeError(f"zeros must be torch.int32, torch.int8 or torch.uint8, but are {matrix.zeros.dtype}")
     zeros = groups.checked("zeros", matrix.zeros).to(torch.int32)
     if bool(((zeros < _SMALLEST_ZERO) | (zeros > _LARGEST_ZERO)).any()):
         raise ValueError(f"zeros must lie within {_SMALLEST_ZERO}..{_LARGEST_ZERO}")
-    return zeros - offset
+    return Steps(factors, factors * (zeros - packing.smallest))
+
+
+def _words(
+    matrix: Matrix, steps: Steps, extreme_codes: tuple[torch.Tensor, torch.Tensor], activations: str
+) -> torch.Tensor:
+    if matrix.scaled_zeros is not None:
+        steps = steps.unwrapped(extreme_codes[0])
+    steps.check(*extreme_codes, activations)
+    return steps.words(activations)
 
 
 def _stored_permutations(matrices: Sequence[Matrix], is_stack: bool) -> torch.Tensor | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,34 +14,36 @@ from .._numbers import integer
 from ..utils.math import align, ceil_div
 from . import codes as code
 from .formats import K_BLOCK, Packing, packing_of
+from .zeros import Steps, steps_of
 
-VERSION = 1
+VERSION = 2
 _TENSORS = ("codes", "scales", "zeros", "input_permutation")
-_PLAIN = ("shape", "element", "group_size", "activations", "holds_minus_eight")
+_PLAIN = ("shape", "element", "group_size", "activations", "holds_minus_eight", "two_levels")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PackedWeights:
     """Weights `[N, K]` or `[G, N, K]`, packed by `pack_weights` for one kind of activations.
 
-    A weight is `scale * (q - zero)`. Products take the object as it is. Its tensors may be written (`write`), its
-    other attributes never change.
+    A weight is `scale * (q - zero)`, or with two levels of scales `second_scale * (scale * (q - zero))`. Products take
+    the object as it is. Its tensors may be written (`write`), its other attributes never change.
 
     Attributes:
         codes: uint8 `[G, N / 64, K / 128, 4096]`, contiguous, two codes a byte (G is 1 for one matrix; N and K rounded
             up to multiples of 128, with zeros; docs/low_precision.md draws the order).
         scales: float32 `[G, K / scale_group, N]`, N contiguous and rounded up to a multiple of 128: the scales times
-            `scale_factor`; 0 where there is no row or no K.
-        zeros: int32, shaped as `scales`, or None where no weight has a zero point. For 'uint4' 8 less than were given,
-            as are the codes.
+            `scale_factor`, or the second ones; 0 where there is no row or no K.
+        zeros: int32 `[G, K / zero_group, N]`, N likewise, or None where no weight has a zero point: words that tell
+            kernels what to do to a code (weights/zeros.py), integer scales included.
         input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, the weights multiply
             `x[..., input_permutation]` instead of x.
         shape: `(N, K)` or `(G, N, K)`.
         element: of the values as they were given: 'int4', 'uint4' or 'e2m1'.
-        group_size: the K that shares a scale; None where all of it does.
+        group_size: the K that shares a scale, and a zero point; None where all of it does.
         activations: what kind of activations the weights are packed for: 'int8' or 'fp8'.
-        holds_minus_eight: for 'fp8', that a code is -8, so that all lie in two's complement and not as sign and
-            magnitude, which is converted faster.
+        holds_minus_eight: for 'fp8' without zero points, that a code is -8, so that all lie in two's complement and not
+            as sign and magnitude, which is converted faster.
+        two_levels: that scales of groups are integers, within one of all of K.
     """
 
     codes: torch.Tensor
@@ -53,23 +55,31 @@ class PackedWeights:
     group_size: int | None
     activations: str
     holds_minus_eight: bool
+    two_levels: bool
+    # What operators of torch are told beside the tensors that are multiplied: made here, where Dynamo traces nothing.
+    _form: str = field(init=False)
 
     def __post_init__(self) -> None:
         packing_of(self.element, self.activations)
         if len(self.shape) not in (2, 3):
             raise ValueError(f"shape must be (N, K) or (G, N, K), but is {self.shape}")
         n, k = code.padded_shape(*self.shape[-2:])
-        groups = 1 if self.scale_group is None else k // self.scale_group
-        scales = (self.experts, groups, n)
+        scales, zeros = (
+            (self.experts, 1 if group is None else k // group, n) for group in (self.scale_group, self.zero_group)
+        )
         blocks = (self.experts, n // code.BLOCK_ROWS, k // K_BLOCK, code.BLOCK_BYTES)
         _require_tensor("codes", self.codes, torch.uint8, blocks)
         _require_tensor("scales", self.scales, torch.float32, scales)
         if self.zeros is not None:
-            _require_tensor("zeros", self.zeros, torch.int32, scales)
+            _require_tensor("zeros", self.zeros, torch.int32, zeros)
+        elif self.two_levels:
+            raise ValueError("two levels of scales want zeros, where the integer ones are, but there are none")
         if self.input_permutation is not None:
             _require_tensor(
                 "input_permutation", self.input_permutation, torch.int64, (*self.shape[:-2], self.shape[-1])
             )
+        multiplied = [name for name in _TENSORS[:3] if getattr(self, name) is not None]
+        object.__setattr__(self, "_form", json.dumps(self._metadata(multiplied)))
 
     @property
     def experts(self) -> int:
@@ -82,19 +92,25 @@ class PackedWeights:
 
     @property
     def needs_zeros(self) -> bool:
-        """Whether some weight has a zero point, which the product must subtract."""
+        """Whether some weight has a zero point, which products subtract, or an integer scale."""
         return self.zeros is not None
 
     @property
     def scale_group(self) -> int | None:
         """The K that one row of `scales` is for. None: one row is for all of it."""
+        return None if self.two_levels else self.zero_group
+
+    @property
+    def zero_group(self) -> int | None:
+        """The K that one row of `zeros` is for, or would be. None: one row is for all of it."""
         return self._packing.scale_group(self.group_size)
 
     @property
     def scale_factor(self) -> float:
         """What `scales` are, divided by the scales of the weights: a power of two."""
-        factor = self._packing.sign_magnitude_factor
-        return self._packing.scale_factor if factor is None or self.holds_minus_eight else factor
+        packing = self._packing
+        factor = packing.zeros_factor if self.needs_zeros else packing.sign_magnitude_factor
+        return packing.scale_factor if factor is None or self.holds_minus_eight else factor
 
     @property
     def device(self) -> torch.device:
@@ -131,9 +147,7 @@ class PackedWeights:
     def tensors(self) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
         """All tensors, and the rest as plain data (which JSON can hold): what `from_tensors` takes."""
         names = [name for name in _TENSORS if getattr(self, name) is not None]
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        metadata = {"version": VERSION, "tensors": names, **plain, "shape": [*self.shape]}
-        return tuple(getattr(self, name) for name in names), metadata
+        return tuple(getattr(self, name) for name in names), self._metadata(names)
 
     @staticmethod
     def from_tensors(tensors: Sequence[torch.Tensor], metadata: Mapping[str, Any]) -> PackedWeights:
@@ -172,6 +186,8 @@ class PackedWeights:
     def __repr__(self) -> str:
         matrices = f"{self.experts} x " if self.is_stack else ""
         group = "all of K" if self.group_size is None else f"{self.group_size} of K"
+        if self.two_levels:
+            group += " within one for all of it"
         zeros = ", zero points" if self.needs_zeros else ""
         permuted = ", permuted inputs" if self.input_permutation is not None else ""
         minus_eight = ", holds -8" if self.holds_minus_eight else ""
@@ -183,7 +199,7 @@ class PackedWeights:
     def slice_n(self, start: int, stop: int) -> PackedWeights:
         """Output channels `start` to `stop` (exclusive), which are multiples of 64, or N: for tensor parallelism.
 
-        A copy, packed as these rows by themselves would be (but for `holds_minus_eight`, which stays).
+        A copy, packed as these rows by themselves would be (but for `holds_minus_eight` and zero points, which stay).
         """
         n = self.shape[-2]
         _require_range("N", start, stop, n, code.BLOCK_ROWS, "blocks of rows are packed together")
@@ -207,24 +223,23 @@ class PackedWeights:
     def slice_k(self, start: int, stop: int) -> PackedWeights:
         """Input channels `start` to `stop` (exclusive), which are multiples of 128 and of the group, or K.
 
-        A copy, packed as this part of K by itself would be (but for `holds_minus_eight`, which stays).
+        A copy, packed as this part of K by itself would be (but for `holds_minus_eight` and zero points, which stay).
         """
         if self.input_permutation is not None:
             raise ValueError("weights with an input_permutation cannot be cut along K: their K is in another order")
         step = K_BLOCK if self.group_size is None else math.lcm(K_BLOCK, self.group_size)
         _require_range("K", start, stop, self.shape[-1], step, "groups and blocks of 128 stay whole")
         blocks = slice(start // K_BLOCK, ceil_div(stop, K_BLOCK))
-        group = self.scale_group
 
-        def rows(tensor: torch.Tensor) -> torch.Tensor:
+        def rows(tensor: torch.Tensor, group: int | None) -> torch.Tensor:
             kept = tensor if group is None else tensor[:, start // group : align(stop, K_BLOCK) // group]
             return kept.clone(memory_format=torch.contiguous_format)
 
         return replace(
             self,
             codes=self.codes[:, :, blocks].clone(memory_format=torch.contiguous_format),
-            scales=rows(self.scales),
-            zeros=None if self.zeros is None else rows(self.zeros),
+            scales=rows(self.scales, self.scale_group),
+            zeros=None if self.zeros is None else rows(self.zeros, self.zero_group),
             shape=(*self.shape[:-1], stop - start),
         )
 
@@ -262,41 +277,59 @@ class PackedWeights:
         """
         index = self._expert(index)
         self._require_same_kind(one)
-        codes, scales = one.codes, one.scales
-        if self.holds_minus_eight and not one.holds_minus_eight:
-            codes, scales = code.from_sign_magnitude(codes), scales * (self.scale_factor / one.scale_factor)
+        codes = one.codes
+        if one._sign_magnitude and not self._sign_magnitude:
+            codes = code.from_sign_magnitude(codes)
+        if self.needs_zeros and not one.needs_zeros:
+            codes = codes ^ code.UNSIGNED
         self.codes[index].copy_(codes[0])
-        self.scales[index].copy_(scales[0])
+        self.scales[index].copy_(one.scales[0] * (self.scale_factor / one.scale_factor))
         if self.zeros is not None:
-            self.zeros[index].copy_(torch.zeros_like(scales[0]) if one.zeros is None else one.zeros[0])
+            self.zeros[index].copy_(self._no_zeros() if one.zeros is None else one.zeros[0])
         if self.input_permutation is not None:
             order = one.input_permutation
             self.input_permutation.view(self.experts, -1)[index].copy_(
                 torch.arange(self.shape[-1]) if order is None else order
             )
 
+    def _metadata(self, tensors: list[str]) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return {"version": VERSION, "tensors": tensors, **plain, "shape": [*self.shape]}
+
     @property
     def _packing(self) -> Packing:
         return packing_of(self.element, self.activations)
 
+    @property
+    def _sign_magnitude(self) -> bool:
+        """How codes lie."""
+        return self._packing.sign_magnitude_factor is not None and not self.holds_minus_eight and not self.needs_zeros
+
+    def _no_zeros(self) -> torch.Tensor:
+        """Words for signed codes that are 8 more than their values."""
+        factor = torch.ones((), dtype=torch.int32)
+        return Steps(factor, 8 * factor).words(self.activations)
+
     def _rows(self, expert: int, first: int, last: int) -> torch.Tensor:
         """Rows `first` (a multiple of 64) to `last` of one matrix, dequantised to FP32."""
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
-        if self._packing.sign_magnitude_factor is not None and not self.holds_minus_eight:
+        if self._sign_magnitude:
             codes = code.from_sign_magnitude(codes)
         values = code.from_blocks(codes)[: last - first, : self.shape[-1]]
+        scales = self._spread(self.scales[expert, :, first:last] / self.scale_factor, self.scale_group)
         if self.element == "e2m1":
-            decoded = code.E2M1.to(values.device)[(values & 15).long()]
-            return decoded * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
+            return code.E2M1.to(values.device)[(values & 15).long()] * scales
         values = values.to(torch.int32)
         if self.zeros is not None:
-            values -= self._spread(self.zeros[expert, :, first:last])
-        return values * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
+            steps = steps_of(self.zeros[expert, :, first:last], self.activations)
+            factors, offsets = (self._spread(groups, self.zero_group) for groups in (steps.factors, steps.offsets))
+            values = (values & 15) * factors - offsets
+        return values * scales
 
-    def _spread(self, groups: torch.Tensor) -> torch.Tensor:
+    def _spread(self, groups: torch.Tensor, group: int | None) -> torch.Tensor:
         """What is stored for groups of K, `[K groups, rows]`, for each row and K."""
         rows = groups.T
-        return rows if self.scale_group is None else rows.repeat_interleave(self.scale_group, 1)[:, : self.shape[-1]]
+        return rows if group is None else rows.repeat_interleave(group, 1)[:, : self.shape[-1]]
 
     def _expert(self, index: int) -> int:
         index = integer("index", index)
@@ -307,10 +340,10 @@ class PackedWeights:
     def _require_same_kind(self, one: PackedWeights) -> None:
         if one.is_stack or one.shape != self.shape[-2:]:
             raise ValueError(f"one matrix of {[*self.shape[-2:]]} is wanted, but the shape is {[*one.shape]}")
-        for name in ("element", "activations", "group_size"):
+        for name in ("element", "activations", "group_size", "two_levels"):
             if getattr(one, name) != getattr(self, name):
                 raise ValueError(f"{name} must be {getattr(self, name)!r}, but is {getattr(one, name)!r}")
-        if one.holds_minus_eight and not self.holds_minus_eight:
+        if one.holds_minus_eight and self._sign_magnitude:
             raise ValueError("the new weights hold -8, which those they replace do not: kernels convert them otherwise")
         for name, words in (("zeros", "zero points"), ("input_permutation", "an input_permutation")):
             if getattr(one, name) is not None and getattr(self, name) is None:

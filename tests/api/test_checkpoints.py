@@ -195,6 +195,39 @@ def test_w4afp8_experts(through_file, stacked, activations) -> None:
     assert torch.equal(packed.dequantize(), torch.stack(list(map(dequantised, values, scales))))
 
 
+@pytest.mark.parametrize("shape", [(64, 256), (160, 2880)], ids=str)
+def test_qoq_with_integer_scales_of_groups(through_file, shape) -> None:
+    """Scaled zeros that are no multiples of the scales, as large as s8 has room for."""
+    groups = (shape[0], shape[1] // 64)
+    codes, scales = random(shape, 0, 15, 0), random(groups, 1, 16, 2).to(torch.int8)
+    spread = codes.view(*groups, 64)
+    least, most = (
+        spread.amin(-1) * scales - 127,
+        spread.amax(-1) * scales - 127,
+    )  # of scaled zeros, for 127 and for -128
+    scaled_zeros = most + random(groups, 0, 255, 3) % (least + 256 - most).clamp(min=1)
+    second = scales_of((shape[0],), torch.float16)
+    tensors = through_file(checkpoints.qoq(codes, scales, scaled_zeros, second))
+    packed = weights_from_checkpoint(
+        "qoq", tensors, activations="int8", config={"w_bit": 4, "group_size": 64}, prefix=PREFIX
+    )
+    integers = codes * scales.repeat_interleave(64, 1) - scaled_zeros.repeat_interleave(64, 1)
+    assert (integers.min(), integers.max()) == (-128, 127)
+    assert (packed.element, packed.group_size, packed.two_levels) == ("uint4", 64, True)
+    assert torch.equal(packed.dequantize(), integers * second.float().unsqueeze(1))
+    with pytest.raises(NotImplementedError, match="second_scales are not served for weights of uint4 and 'fp8'"):
+        weights_from_checkpoint("qoq", tensors, activations="fp8", prefix=PREFIX)
+
+
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+def test_qoq_of_channels(through_file, activations) -> None:
+    codes, zeros, scales = random((64, 256), 0, 15, 0), random((64,), 0, 15, 2), scales_of((64,), torch.float16)
+    tensors = through_file(checkpoints.qoq(codes, scales, (zeros * scales.float()).half()))
+    packed = weights_from_checkpoint("qoq", tensors, activations=activations, config={"group_size": -1}, prefix=PREFIX)
+    assert packed.group_size is None
+    assert torch.equal(packed.dequantize(), dequantised(codes, scales.unsqueeze(1), zeros.unsqueeze(1)))
+
+
 def read_whole(read) -> torch.Tensor:
     """The codes, in two parts."""
     matrix = read.matrix
@@ -235,7 +268,7 @@ def test_nvfp4_is_read_exactly(through_file, inverse) -> None:
     (read,) = read_checkpoint("nvfp4", tensors, prefix=PREFIX)
     assert torch.equal(read_whole(read).int(), codes)
     assert torch.equal(read.matrix.scales.float(), scales.float())
-    assert (read.element, read.group_size, read.second_scales.item()) == ("e2m1", 16, 0.125)
+    assert (read.element, read.group_size, read.matrix.second_scales.item()) == ("e2m1", 16, 0.125)
     with pytest.raises(NotImplementedError, match="e2m1 for int8 activations are not served yet"):
         weights_from_checkpoint("nvfp4", tensors, activations="int8", prefix=PREFIX)
 
@@ -271,6 +304,15 @@ def gptq(**changed):
 INT32 = torch.zeros((4, 8), dtype=torch.int32)
 PAIR = {"weight": torch.zeros((8, 64), dtype=torch.int8)}
 UNEQUAL = {"weight": [PAIR["weight"]] * 2, "weight_scale_inv": torch.ones(3, 8, 1)}
+INT8 = torch.zeros((32, 32), dtype=torch.int8)
+QOQ = {
+    "qweight": INT8,
+    "s1_scales": torch.ones(32).half(),
+    "s2_scales": torch.full((2, 32), 20, dtype=torch.int8),
+    "s2_zeros": torch.zeros((2, 32), dtype=torch.int8),
+}
+FAR_APART = torch.tensor([0, -1], dtype=torch.int8).repeat(32, 16)  # codes 0 and 15
+CHANNELS = {"qweight": INT8, "s1_scales": torch.ones(32).half(), "s1_szeros": torch.full((32,), 0.5).half()}
 BLOCKS = {"weight": torch.zeros(8, 64).to(torch.float8_e4m3fn), "weight_scale_inv": torch.ones(2, 1)}
 TWO_GROUPS = {"config_groups": {"a": {"weights": {"num_bits": 4}}, "b": {"weights": {"num_bits": 8}}}}
 
@@ -279,7 +321,18 @@ TWO_GROUPS = {"config_groups": {"a": {"weights": {"num_bits": 4}}, "b": {"weight
     ("form", "tensors", "config", "error", "message"),
     [
         ("ggml", {}, None, ValueError, "format must be one of compressed-tensors, gptq, .*, qoq, but is 'ggml'"),
-        ("qoq", {}, None, NotImplementedError, "'qoq' are not served yet"),
+        ("qoq", {}, None, ValueError, "a 'qoq' checkpoint has qweight, but no tensor has that name"),
+        ("qoq", {"qweight": INT8[:24]}, None, ValueError, r"in blocks of 32 x 32, but are \[24, 64\]"),
+        ("qoq", QOQ, {"group_size": 64}, ValueError, "those of groups of 32, but the group size is said to be 64"),
+        ("qoq", {**QOQ, "s2_zeros": INT8[:2, :1]}, None, ValueError, r"\[groups, N=32\], but are \[2, 1\]"),
+        (
+            "qoq",
+            {**QOQ, "qweight": FAR_APART},
+            None,
+            ValueError,
+            "within -128..127 for 'int8' activations, but one is 300",
+        ),
+        ("qoq", CHANNELS, None, ValueError, "s1_szeros must be integers times s1_scales"),
         ("gptq", {}, None, ValueError, "a 'gptq' checkpoint has qweight, but no tensor has that name"),
         ("mxfp4", {}, None, ValueError, "has blocks or weight_packed or weight, but no tensor"),
         ("gptq", gptq(qweight=INT32.long()), None, TypeError, "qweight must be torch.int32, but is torch.int64"),

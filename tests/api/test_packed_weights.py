@@ -44,14 +44,26 @@ def weights(element, activations, shape, group_size, seed=0, smallest=None) -> d
     }
 
 
+def two_levels(element, shape, group_size, seed=0) -> dict:
+    """The same with integer scales of groups, whose products with codes reach both ends of s8."""
+    arguments = weights(element, "int8", shape, group_size, seed)
+    scales = random(arguments["scales"].shape, -8, 8, seed + 2).to(torch.int8)
+    scales[..., ::2] = 16
+    if element == "uint4":
+        arguments["zeros"] = torch.full(scales.shape, 8, dtype=torch.int32)
+    return {**arguments, "scales": scales, "second_scales": torch.rand(shape[:-1]) + 0.01}
+
+
 def wanted(arguments) -> torch.Tensor:
-    """scale * (q - zero), of FP32 scales."""
+    """scale * (q - zero), of FP32 scales, and times the second scale in FP32 where there is one."""
     values, scales, zeros = arguments["values"], arguments["scales"], arguments["zeros"]
+    second = arguments.get("second_scales")
     if arguments["group_size"] is None:
         scales, zeros = scales.unsqueeze(-1), zeros if zeros is None else zeros.unsqueeze(-1)
     group = values.shape[-1] // scales.shape[-1]
     difference = values.int() if zeros is None else values.int() - zeros.int().repeat_interleave(group, -1)
-    return difference.float() * scales.repeat_interleave(group, -1)
+    scaled = difference.float() * scales.repeat_interleave(group, -1)
+    return scaled if second is None else scaled * second.unsqueeze(-1)
 
 
 def places():
@@ -148,6 +160,7 @@ def test_a_k_that_is_no_multiple_of_128(activations) -> None:
     arguments = weights("uint4", activations, (5, 2880), 32)
     packed = pack_weights(**arguments)
     assert packed.scales.shape == packed.zeros.shape == (1, 92, 128)
+    assert packed.scale_group == packed.zero_group == 32
     assert torch.equal(packed.dequantize(), wanted(arguments))
 
 
@@ -172,10 +185,101 @@ def test_scales_lie_as_kernels_read_them(activations, group_size, groups, factor
     assert not packed.scales[0, :, 130:].any()
 
 
-def test_zeros_of_uint4_are_stored_as_those_of_signed_codes() -> None:
-    arguments = weights("uint4", "int8", (128, 128), 128)
+def unsigned(words, first):
+    """As kernels take a code from which something is subtracted."""
+    return (words & 15 if first else words >> 4).view(torch.int8)
+
+
+@pytest.mark.parametrize("element", ["int4", "uint4"])
+@pytest.mark.parametrize("activations", ["int8", "fp8"])
+def test_words_of_zero_points_say_what_kernels_do_to_unsigned_codes(element, activations) -> None:
+    arguments = weights(element, activations, (128, 256), 64)
+    if element == "int4":
+        arguments["zeros"] = random((128, 4), -9, 8).to(torch.int32)
     packed = pack_weights(**arguments)
-    assert torch.equal(packed.zeros[0].T, arguments["zeros"] - 8)
+    smallest = 0 if element == "uint4" else -8
+    assert torch.equal(matrix_of(packed.codes[0], unsigned), arguments["values"] - smallest)
+    zeros = arguments["zeros"] - smallest
+    if activations == "fp8":
+        assert torch.equal(
+            packed.zeros[0].T.contiguous().view(torch.int8).view(128, 4, 4), zeros.unsqueeze(2).expand(-1, -1, 4)
+        )
+    else:
+        assert torch.equal(packed.zeros[0].T, (1 << 16) + 128 - zeros)
+    assert packed.scale_factor == (512 if activations == "fp8" else 1)
+    assert torch.equal(packed.scales[0].T, arguments["scales"].repeat_interleave(1, 1) * packed.scale_factor)
+
+
+def test_words_of_two_levels_hold_the_integer_scale_too() -> None:
+    arguments = two_levels("uint4", (128, 256), 64)
+    packed = pack_weights(**arguments)
+    factors = arguments["scales"].int()
+    low = (128 - 8 * factors).to(torch.int16)
+    assert torch.equal(
+        packed.zeros[0].T.contiguous().view(torch.int16).view(128, 4, 2), torch.stack((low, factors.to(torch.int16)), 2)
+    )
+    assert torch.equal(packed.scales[0], arguments["second_scales"].unsqueeze(0))
+    assert (packed.scale_group, packed.zero_group) == (None, 64)
+
+
+@pytest.mark.parametrize("element", ["int4", "uint4"])
+@pytest.mark.parametrize("group_size", [None, 32, 96, 128], ids=str)
+@pytest.mark.parametrize("shape", [(130, 768), (3, 64, 768)], ids=str)
+def test_two_levels_of_scales_come_back_exactly(element, group_size, shape) -> None:
+    arguments = two_levels(element, shape, group_size)
+    packed, whole = pack_weights(**arguments), wanted(arguments)
+    assert packed.two_levels
+    assert torch.equal(packed.dequantize(), whole)
+    assert same(pickle.loads(pickle.dumps(packed)), packed)
+    assert same(PackedWeights.from_state_dict(packed.state_dict("w."), "w."), packed)
+    assert torch.equal(packed.slice_n(0, 64).dequantize(), whole[..., :64, :])
+    assert torch.equal(packed.slice_k(0, 768).dequantize(), whole)
+    if group_size in (32, 128):
+        assert torch.equal(packed.slice_k(128, 640).dequantize(), whole[..., 128:640])
+    if len(shape) == 3:
+        new = two_levels(element, shape[1:], group_size, seed=7)
+        packed[1] = pack_weights(**new)
+        assert torch.equal(packed[1].dequantize(), wanted(new))
+        assert torch.equal(packed[2].dequantize(), whole[2])
+
+
+def test_one_second_scale_for_all_rows() -> None:
+    arguments = two_levels("int4", (2, 64, 128), 32)
+    for second in (0.25, torch.tensor(0.25), torch.full((2, 64), 0.25), [torch.full((64,), 0.25)] * 2):
+        packed = pack_weights(**{**arguments, "second_scales": second})
+        assert torch.equal(packed.dequantize(), wanted({**arguments, "second_scales": torch.full((2, 64), 0.25)}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "value"),
+    [
+        ({"activations": "fp8", "zeros": 17}, -17),
+        ({"activations": "fp8", "zeros": -2}, 17),
+        ({"activations": "int8", "zeros": 129}, -129),
+        ({"activations": "int8", "zeros": -113}, 128),
+        ({"activations": "int8", "zeros": 8, "factor": 17}, -136),
+        ({"activations": "int8", "zeros": 7, "factor": 16}, 128),
+    ],
+)
+def test_values_that_kernels_cannot_multiply_are_refused(changed, value) -> None:
+    """By the codes that are there: one step nearer they are packed."""
+    activations, zero, factor = changed["activations"], changed["zeros"], changed.get("factor")
+    values = torch.tensor([0, 15], dtype=torch.int8).repeat(4, 64)
+    scales = torch.ones(4, 2) if factor is None else torch.full((4, 2), factor, dtype=torch.int8)
+    zeros = torch.full((4, 2), zero, dtype=torch.int32)
+    arguments = {"element": "uint4", "activations": activations, "group_size": 64}
+    arguments["second_scales"] = None if factor is None else 1.0
+    low, high = (-16, 16) if activations == "fp8" else (-128, 127)
+    with pytest.raises(ValueError, match=rf"within {low}..{high} for '{activations}' activations, but one is {value}"):
+        pack_weights(values, scales, zeros, **arguments)
+    values[values == (0 if value < 0 else 15)] += 1 if value < 0 else -1
+    assert pack_weights(values, scales, zeros, **arguments).needs_zeros
+
+
+def test_zero_points_of_gptq_reach_16() -> None:
+    values, zeros = values_of("uint4", (64, 128)), torch.full((64, 2), 16, dtype=torch.uint8)
+    packed = pack_weights(values, torch.ones(64, 2), zeros, element="uint4", activations="fp8", group_size=64)
+    assert torch.equal(packed.dequantize(), values - 16.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.uint8], ids=str)
@@ -255,8 +359,8 @@ def test_weights_survive_tensors_state_dict_and_pickle(element, activations) -> 
 
 def test_weights_of_a_later_layout_are_refused() -> None:
     tensors, metadata = pack_weights(**weights("int4", "int8", (64, 128), None)).tensors()
-    with pytest.raises(ValueError, match=r"version 2 of the layout, but this release reads 1: pack them again"):
-        PackedWeights.from_tensors(tensors, {**metadata, "version": 2})
+    with pytest.raises(ValueError, match=r"version 3 of the layout, but this release reads 2: pack them again"):
+        PackedWeights.from_tensors(tensors, {**metadata, "version": 3})
     with pytest.raises(ValueError, match=r"metadata names 2 tensors \(codes, scales\), but 1 came"):
         PackedWeights.from_tensors(tensors[:1], metadata)
     with pytest.raises(ValueError, match=r"codes must be a contiguous torch.uint8 tensor of shape \[1, 2, 1, 4096\]"):
@@ -358,12 +462,28 @@ def test_an_expert_without_minus_eight_goes_into_a_stack_that_holds_it() -> None
     assert torch.equal(packed[0].dequantize(), wanted(new))
 
 
-def test_an_expert_without_zero_points_goes_into_a_stack_that_has_them() -> None:
-    packed = pack_weights(**weights("uint4", "int8", (2, 64, 128), 32))
-    new = weights("uint4", "int8", (64, 128), 32, seed=5)
-    new["zeros"].fill_(8)
-    packed.write(0, pack_weights(**new))
+@pytest.mark.parametrize(("element", "activations"), FORMATS)
+@pytest.mark.parametrize("smallest", [-8, -7])
+def test_an_expert_without_zero_points_goes_into_a_stack_that_has_them(element, activations, smallest) -> None:
+    kind = {"element": element, "activations": activations, "group_size": 32}
+    arguments = weights(shape=(2, 64, 128), **kind)
+    if element == "int4":
+        arguments["zeros"] = torch.ones((2, 64, 4), dtype=torch.int32)
+    packed = pack_weights(**arguments)
+    new = weights(shape=(64, 128), seed=5, smallest=smallest + (8 if element == "uint4" else 0), **kind)
+    if element == "uint4":
+        new["zeros"].fill_(8)
+    one = pack_weights(**new)
+    assert packed.needs_zeros
+    assert not one.needs_zeros
+    packed.write(0, one)
     assert torch.equal(packed[0].dequantize(), wanted(new))
+
+
+def test_levels_of_scales_do_not_mix() -> None:
+    stack = pack_weights(**two_levels("uint4", (2, 64, 128), 32))
+    with pytest.raises(ValueError, match="two_levels must be True, but is False"):
+        stack[0] = pack_weights(**weights("uint4", "int8", (64, 128), 32))
 
 
 @pytest.mark.parametrize(
@@ -398,8 +518,11 @@ def test_repr_tells_what_it_is() -> None:
         "PackedWeights(3 x [100, 256] of int4 for fp8 activations, a scale for 64 of K, 0.1 MB, cpu)"
     )
     assert repr(pack_weights(**weights("uint4", "fp8", (100, 256), None))) == (
-        "PackedWeights([100, 256] of uint4 for fp8 activations, a scale for all of K, zero points, holds -8, "
-        "0.0 MB, cpu)"
+        "PackedWeights([100, 256] of uint4 for fp8 activations, a scale for all of K, zero points, 0.0 MB, cpu)"
+    )
+    assert repr(pack_weights(**two_levels("int4", (100, 256), 64))) == (
+        "PackedWeights([100, 256] of int4 for int8 activations, a scale for 64 of K within one for all of it, "
+        "zero points, 0.0 MB, cpu)"
     )
 
 
@@ -432,7 +555,17 @@ REFUSED = [
     ({"activations": "fp16"}, ValueError, "activations must be one of int8, int4, fp8, bf16, but is 'fp16'"),
     ({"element": "e2m1"}, NotImplementedError, "e2m1 for int8 activations are not served yet: int4 for int8"),
     ({"activations": "bf16"}, NotImplementedError, "int4 for bf16 activations are not served yet"),
-    ({"second_scales": torch.ones(())}, NotImplementedError, "second_scales are not served yet"),
+    (
+        {"second_scales": torch.ones(64), "activations": "fp8"},
+        NotImplementedError,
+        "second_scales are not served for weights of int4 and 'fp8' activations: they are for int4 and uint4",
+    ),
+    ({"second_scales": torch.ones(())}, TypeError, "scales must be torch.int8 where there are second_scales, but are"),
+    (
+        {"second_scales": torch.ones(63), "scales": torch.ones((64, 4), dtype=torch.int8)},
+        ValueError,
+        r"second_scales must have the shape \[64, 1\] \(one for each row.*have \[63, 1\]",
+    ),
     ({"element": "uint4"}, ValueError, "'uint4' need zeros"),
     ({"values": torch.ones(64, 128)}, TypeError, r"must be torch.int8, but are torch.float32"),
     ({"values": torch.ones(64, 128, dtype=torch.uint8)}, TypeError, r"must be torch.int8, but are torch.uint8"),

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import checkpoints
 import pytest
 import torch
 from devices import FEW
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import deep_gemm
+from deep_gemm import simulator
+from deep_gemm._extension import C
+from deep_gemm._packed import _ELEMENTS, _NO_NUMBER
 
 COUNTS = [5, 0, 130, 1]  # experts' rows
 HEIGHT = 136
@@ -30,6 +35,8 @@ class Kind:
     element: str = "int4"
     smallest: int = -7
     group: int | None = 128
+    zeros: tuple[int, int] | None = None  # the least and the largest
+    two_levels: bool = False  # of scales, those of groups integers
 
     def function(self, name: str):
         return getattr(deep_gemm, name.format(f"{self.activations}_{'fp4' if self.element == 'e2m1' else 'int4'}"))
@@ -46,6 +53,17 @@ KINDS = {
     "mxfp4-k-groups": Kind("fp8", "k_groups", "e2m1", group=32),
     "int8": Kind("int8", "rows", smallest=-8, group=None),
     "int8-one-scale": Kind("int8", "number", smallest=-8, group=None),
+    "fp8-zeros": Kind("fp8", "k_groups", "uint4", zeros=(-1, 16)),
+    "fp8-zeros-token-scales": Kind("fp8", "rows", "uint4", zeros=(0, 15)),
+    "fp8-signed-zeros": Kind("fp8", "number", smallest=-8, zeros=(-9, 8)),
+    "fp8-zeros-groups-of-64": Kind("fp8", "rows", "uint4", group=64, zeros=(-1, 16)),
+    "fp8-zeros-groups-of-32": Kind("fp8", "k_groups", "uint4", group=32, zeros=(-1, 16)),
+    "fp8-zeros-channels": Kind("fp8", "rows", "uint4", group=None, zeros=(-1, 16)),
+    "int8-zeros": Kind("int8", "rows", "uint4", group=None, zeros=(-112, 128)),
+    "int8-signed-zeros": Kind("int8", "number", smallest=-8, group=None, zeros=(-9, 8)),
+    "int8-two-levels": Kind("int8", "rows", "uint4", zeros=(0, 15), two_levels=True),
+    "int8-two-levels-groups-of-64": Kind("int8", "number", "uint4", group=64, zeros=(0, 15), two_levels=True),
+    "int8-two-levels-groups-of-32": Kind("int8", "rows", smallest=-8, group=32, two_levels=True),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
@@ -79,21 +97,40 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
     """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed."""
     *groups, n, k = shape
     size = kind.group if kind.group and k % kind.group == 0 else None  # groups divide K
-    scales = (torch.rand((*groups, n, k // size if size else 1), generator=generator) + 0.5) / 16
+    shape_of_scales = (*groups, n, k // size if size else 1)
+    scales = (torch.rand(shape_of_scales, generator=generator) + 0.5) / 16
+    second = zeros = None
+    if kind.two_levels:
+        second = scales[..., 0]
+        scales = torch.randint(-8, 9, shape_of_scales, generator=generator, dtype=torch.int8)
+        scales[..., 0, 0] = 16  # with a zero point of 8 it fills s8
     if kind.element == "e2m1":
         values = torch.randint(0, 16, shape, generator=generator, dtype=torch.uint8)
         decoded = torch.tensor(E2M1 + [-value for value in E2M1])[values.long()].double()
     else:
-        values = torch.randint(kind.smallest, 8, shape, generator=generator, dtype=torch.int8)
+        low, high = (0, 16) if kind.element == "uint4" else (kind.smallest, 8)
+        values = torch.randint(low, high, shape, generator=generator, dtype=torch.int8)
         decoded = values.double()
+    if kind.zeros is not None:
+        low, high = kind.zeros
+        zeros = torch.randint(low, high + 1, shape_of_scales, generator=generator, dtype=torch.int32)
+        zeros[..., 0] = torch.arange(n) % (high - low + 1) + low
+        if kind.two_levels:
+            zeros[..., 0, 0] = 8
+        decoded -= zeros.double().repeat_interleave(size or k, -1)
+        zeros = zeros if size else zeros[..., 0]
     packed = deep_gemm.pack_weights(
         values,
         scales if size else scales[..., 0],
+        zeros,
         element=kind.element,
         activations=kind.activations,
         group_size=size,
+        second_scales=second,
     )
-    return packed, decoded * scales.double().repeat_interleave(size or k, -1)
+    assert packed.needs_zeros == (kind.zeros is not None or kind.two_levels)
+    decoded *= scales.double().repeat_interleave(size or k, -1)
+    return packed, decoded if second is None else decoded * second.double().unsqueeze(-1)
 
 
 def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, activations: str, added: torch.Tensor | float = 0) -> None:
@@ -104,7 +141,7 @@ def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, activations: str, a
     assert not wrong.any(), f"{wrong.sum().item()} of {wrong.numel()} elements are wrong"
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(44)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -115,7 +152,7 @@ def test_dense(device, kind, added, size, dtype) -> None:
     generator = torch.Generator().manual_seed(m)
     a = Tokens(kind, (m, k), generator)
     w, exact = weights(kind, (n, k), generator)
-    assert w.holds_minus_eight == (kind.activations == "fp8" and kind.smallest == -8)
+    assert w.holds_minus_eight == (kind.activations == "fp8" and kind.smallest == -8 and kind.zeros is None)
     d = GuardedOutput((m, n), dtype, device)
     c = None if added == "nothing" else torch.randn((m, n), generator=generator).to(dtype).to(device)
     if added == "d":
@@ -125,7 +162,7 @@ def test_dense(device, kind, added, size, dtype) -> None:
     check(d.tensor, a.exact, exact, kind.activations, 0 if c is None else c.double().cpu())
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @EVERY_KIND
@@ -142,7 +179,7 @@ def test_bias(device, kind, dtype) -> None:
     check(d.tensor, a.exact, exact, kind.activations, bias.double())
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
@@ -164,7 +201,7 @@ def test_masked(device, kind, n, k, dtype) -> None:
             check(d.tensor[group, :count], a.exact[group, :count], exact[group], kind.activations)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
@@ -219,3 +256,161 @@ def test_masked_rows_as_many_as_groups_of_k(name) -> None:
     d.check(complete=False)
     for group, count in enumerate((5, 3)):
         check(d.tensor[group, :count], a.exact[group, :count], exact[group], kind.activations)
+
+
+def random_integers(shape: tuple[int, ...], low: int, high: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(low, high + 1, shape, generator=generator, dtype=torch.int32)
+
+
+def checkpoint(form: str, generator: torch.Generator, n: int = 96, k: int = 256):
+    """A checkpoint's tensors; and what they stand for, in the order of K that they were quantised in."""
+    group = k if form == "compressed-tensors" else 64
+    codes, zeros = (random_integers(shape, 0, 15, generator) for shape in ((n, k), (n, k // group)))
+    scales = ((torch.rand((n, k // group), generator=generator) + 0.5) / 16).half()
+    groups = torch.arange(k) // group
+    if form == "gptq, out of order":
+        groups = groups[torch.randperm(k, generator=generator)]
+        tensors = checkpoints.gptq(codes, scales, zeros, "gptq_v2", groups)
+    elif form == "gptq":
+        zeros.clamp_(min=1)
+        tensors = checkpoints.gptq(codes, scales, zeros)
+    elif form == "awq":
+        tensors = checkpoints.awq(codes, scales, zeros)
+    elif form == "compressed-tensors":
+        tensors = checkpoints.pack_quantized(codes - 8, scales, zeros - 8)
+    else:
+        factors = random_integers(scales.shape, 1, 8, generator).to(torch.int8)
+        tensors = checkpoints.qoq(codes, factors, zeros * factors, scales[:, 0])
+        scales = scales[:, :1].double() * factors
+    return tensors, (codes - zeros[:, groups]).double() * scales.double()[:, groups]
+
+
+CHECKPOINTS = [
+    ("gptq", "fp8"),
+    ("gptq, out of order", "fp8"),
+    ("awq", "fp8"),
+    ("compressed-tensors", "fp8"),
+    ("compressed-tensors", "int8"),
+    ("qoq", "int8"),
+]
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize(("form", "activations"), CHECKPOINTS)
+def test_checkpoints_with_zero_points_are_multiplied_as_they_were_meant(device, form, activations) -> None:
+    generator = torch.Generator().manual_seed(6)
+    tensors, exact = checkpoint(form, generator)
+    config = {"checkpoint_format": "gptq_v2"} if form == "gptq, out of order" else {}
+    w = deep_gemm.weights_from_checkpoint(form.partition(",")[0], tensors, activations=activations, config=config)
+    assert w.needs_zeros
+    kind = Kind(activations, "rows")
+    a = Tokens(kind, (20, 256), generator)
+    order = w.input_permutation
+    if order is not None:
+        exact, a.exact = exact[:, order], a.exact[:, order]
+        a.data = a.data.view(torch.uint8)[:, order].view(a.data.dtype)
+    d = GuardedOutput((20, 96), torch.float32, device)
+    kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
+    d.check()
+    check(d.tensor, a.exact, exact, activations)
+
+
+WITH_ZEROS = ["fp8-zeros", "fp8-zeros-groups-of-32", "int8-zeros", "int8-two-levels"]
+
+
+@pytest.mark.parametrize("name", WITH_ZEROS)
+def test_zero_points_that_are_written_are_those_of_the_next_call(name) -> None:
+    """The same tensors, so the call is a remembered one."""
+    generator = torch.Generator().manual_seed(7)
+    kind = KINDS[name]
+    a = Tokens(kind, (5, 256), generator)
+    w, _ = weights(kind, (1, 128, 256), generator)
+    one, exact = weights(kind, (128, 256), generator)
+    mine = w[0]
+    d = GuardedOutput((5, 128), torch.float32, "cpu")
+    for _ in range(3):
+        kind.function("{}_gemm_nt")(a.to("cpu"), mine, d.tensor)
+    w[0] = one
+    kind.function("{}_gemm_nt")(a.to("cpu"), mine, d.tensor)
+    check(d.tensor, a.exact, exact, kind.activations)
+
+
+@pytest.mark.parametrize("name", WITH_ZEROS)
+def test_bits_of_rows_do_not_depend_on_how_many_there_are(name, batch_invariant) -> None:
+    generator = torch.Generator().manual_seed(8)
+    kind = KINDS[name]
+    a = Tokens(kind, (130, 640), generator)
+    w, _ = weights(kind, (136, 640), generator)
+    d = torch.zeros(130, 136)
+    with simulator.options(num_sms=8):
+        for rows in (130, 7, 1):
+            part = torch.zeros(rows, 136)
+            kind.function("{}_gemm_nt")((a.data[:rows], a.scales[:rows]), w, part)
+            d = part if rows == 130 else d
+            assert torch.equal(part, d[:rows])
+
+
+@pytest.mark.parametrize("name", ["fp8-token-scales", *WITH_ZEROS])
+def test_packed_products_are_operators_that_are_compiled_and_recorded(name) -> None:
+    generator = torch.Generator().manual_seed(9)
+    kind = KINDS[name]
+    a = Tokens(kind, (5, 256), generator).to("cpu")
+    w, _ = weights(kind, (72, 256), generator)
+    call = kind.function("{}_gemm_nt")
+
+    def step(data, scales):
+        d = torch.zeros(5, 72)
+        call((data, scales), w, d)
+        return d * 2
+
+    want, flat = step(*a), (*a, w.codes, w.scales, w.zeros, w._form, torch.zeros(5, 72))
+    operator = getattr(torch.ops.deep_gemm, call.__name__).default
+    operator(*flat)
+    assert torch.equal(flat[-1] * 2, want)
+    checks = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+    assert set(torch.library.opcheck(operator, flat, test_utils=checks).values()) == {"SUCCESS"}
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(step, fullgraph=True, backend="aot_eager")(*a), want)
+    recorded = make_fx(step)(*a)
+    assert call.__name__ in recorded.code
+    assert torch.equal(recorded(*a), want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", WITH_ZEROS)
+def test_captured_calls_find_what_is_written_later(name, cuda) -> None:
+    generator = torch.Generator().manual_seed(10)
+    kind = KINDS[name]
+    a = Tokens(kind, (5, 256), generator)
+    w, _ = weights(kind, (1, 128, 256), generator)
+    one, exact = weights(kind, (128, 256), generator)
+    w, moved = w.to(cuda), a.to(cuda)
+    d = torch.zeros(5, 128, device=cuda)
+    kind.function("{}_gemm_nt")(moved, w[0], d)
+    graph = torch.cuda.CUDAGraph()
+    before = torch.cuda.memory_stats()["allocation.all.allocated"]
+    with torch.cuda.graph(graph):
+        kind.function("{}_gemm_nt")(moved, w[0], d)
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
+    w[0] = one
+    graph.replay()
+    check(d, a.exact, exact, kind.activations)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"zeros_k": 256}, "w has a zero point for each 256 of K, which no kernel subtracts"),
+        ({"zeros": None}, "w's zeros must be there where its codes are u4"),
+        ({"zeros": torch.zeros((1, 2, 127), dtype=torch.int32)}, r"w's zeros must be contiguous \[1, 2, 128\]"),
+        ({"zeros": torch.zeros((1, 2, 128))}, "w's zeros must be int32, but are float32"),
+    ],
+)
+def test_zeros_that_do_not_fit_the_codes_are_refused(changed, message) -> None:
+    """PackedWeights never have such; who calls the runtime past them learns of it."""
+    w, _ = weights(KINDS["fp8-zeros"], (72, 256), torch.Generator())
+    zeros = changed.get("zeros", w.zeros)
+    told = (_ELEMENTS["u4"], 72, 256, 128, _NO_NUMBER, changed.get("zeros_k", 128))
+    a, d = torch.zeros((5, 256)).to(torch.float8_e4m3fn), torch.zeros(5, 72)
+    with pytest.raises((ValueError, TypeError), match=message):
+        C.packed_gemm(a, torch.ones(5), w.codes.view(1, -1), w.scales, d, None, None, zeros, told, 6)

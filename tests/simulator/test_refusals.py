@@ -45,6 +45,8 @@ REFUSED = [
     ("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%d1], %d2;", "tensormap.replace is not modelled"),
     ("multimem.ld_reduce.relaxed.sys.global.add.f32 %f1, [%d1];", "multimem is not modelled"),
     ("multimem.red.relaxed.sys.global.add.f32 [%d1], %f1;", "multimem is not modelled"),
+    ("vabsdiff4.u32.u32.s32 %r1, %r2, %r3, %r4;", "vabsdiff4 is modelled from two words of one type"),
+    ("vabsdiff4.u32.u32.u32.add %r1, %r2, %r3, %r4;", "add"),
     ("tex.1d.v4.s32.s32 {%r1,%r2,%r3,%r4}, [%d1, {%r5}];", "textures are not modelled"),
     ("suld.b.1d.b32.trap {%r1}, [%d1, {%r2}];", "surfaces are not modelled"),
     ("sust.b.1d.b32.trap [%d1, {%r2}], {%r1};", "surfaces are not modelled"),

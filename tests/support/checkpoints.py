@@ -37,6 +37,28 @@ def awq(codes, scales, zeros) -> dict[str, torch.Tensor]:
     }
 
 
+def qoq(codes, scales, scaled_zeros, second_scales=None) -> dict[str, torch.Tensor]:
+    """Codes [N, K] of 0..15. Of groups: int8 scales and scaled zeros [N, groups], of which the negative's low byte is
+    stored; of channels FP16 scales and scaled zeros [N]."""
+    n, k = codes.shape
+    row, column = torch.meshgrid(torch.arange(n), torch.arange(k), indexing="ij")
+    block = row // 32 * (k // 32) + column // 32
+    place = 64 * (row % 8) + 16 * (column % 16 // 4) + 8 * (column % 32 // 16) + 4 * (row % 16 // 8) + column % 4
+    pairs = torch.zeros(n * k // 2, dtype=torch.int32)
+    pairs.index_add_(0, (512 * block + place).flatten(), (codes.int() << 4 * (row % 32 // 16)).int().flatten())
+    tensors = {"qweight": pairs.to(torch.uint8).view(torch.int8).view(n, k // 2)}
+    if second_scales is None:
+        return {**tensors, "s1_scales": scales, "s1_szeros": scaled_zeros}
+    turned = torch.arange(n).view(-1, 4, 8).mT.flatten()  # 0 8 16 24 1 9 ...
+    negative = (-scaled_zeros.int() & 255).to(torch.uint8).view(torch.int8)
+    groups = {"s2_scales": scales, "s2_zeros": negative}
+    return {
+        **tensors,
+        "s1_scales": second_scales,
+        **{name: tensor[turned].T.contiguous() for name, tensor in groups.items()},
+    }
+
+
 def pack_quantized(values, scales, zeros=None, bits=4, g_idx=None) -> dict[str, torch.Tensor]:
     """Signed values [N, K], K padded with zeros to whole words."""
     half, count = 1 << bits - 1, 32 // bits

@@ -141,6 +141,8 @@ def packed_problems() -> Iterator[Problem]:
         *({"s4m": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
         {"s4": 1, "token_scales": 1},
         *({"e2m1": 1, "token_scales": tokens} for tokens in (0, 1)),
+        *({"u4": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
+        *({"s8": 1, "u4": 1, "zeros_k": group} for group in (-1, 32, 64, 128)),
     ]
     outputs = [{}, {"fp32_output": 1}, {"add_c": 1}]
     for (n, k), m, kind, output in product(

@@ -97,9 +97,10 @@ struct CostModel : CostConstants {
                              : issues_in_order(c)              ? ordered_cycles
                              : c.sm90.look_ahead               ? ahead_cycles
                                                                : chain_cycles;
-        const double convert = !c.rows_operand().packed() || !c.scaled() ? 0
-                               : overlaps_blocks(c)                      ? convert_ahead_cycles
-                                                                         : convert_cycles;
+        const double convert = (!c.rows_operand().packed() || !c.scaled() ? 0
+                                : overlaps_blocks(c)                      ? convert_ahead_cycles
+                                                                          : convert_cycles) +
+                               (c.rows_operand().has_zeros() ? subtract_cycles : 0);
         const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits + convert);
         const int32_t held = c.split_k.warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);

@@ -37,6 +37,7 @@ struct CostConstants {
     double run_cycles = 39.13;           // for each run of columns with its own block scale, where there are many
     double convert_cycles = 100;         // to convert 64 rows of packed weights, where sums are promoted (on an H100),
     double convert_ahead_cycles = 330;   // and where it stands between promotion and the next issue
+    double subtract_cycles = 96;         // more where zero points are subtracted: its instructions, not measured
     double chain_cycles = 365.2;         // a K block's waits and issue, in turn
     double ahead_cycles = 118.2;         // the same for each 64 rows, where the next stage is looked for in advance
     double ordered_cycles = 40.46;       // the same, where warpgroups issue one after the other

@@ -32,6 +32,8 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
                      .row_scale_groups = scale_groups(c),
                      .row_scale_box = c.row_scales().per_row() ? c.tile.rows : 0,
                      .col_scale_box = copies_col_scales(c) ? c.tile.cols : 0,
+                     .zeros_box = c.rows_operand().has_zeros() ? c.tile.rows : 0,
+                     .zero_groups = zero_groups(c),
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
     if (const std::optional<int32_t> every = ffma_yields(c)) choice.hint = jit::sm90::ffma_yields_line(*every);
     choice.lines_below_bytes = lines_below_bytes(c);

@@ -5,9 +5,9 @@
 
 namespace deep_gemm {
 
-/// s4m: four bits as sign and magnitude, -7 to 7.
-enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m, e2m1 };
-inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::e2m1) + 1;
+/// s4m: four bits as sign and magnitude, -7 to 7. u4: four bits from which something is subtracted (Operand::zeros_k).
+enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m, e2m1, u4 };
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::u4) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -38,6 +38,7 @@ constexpr ElementFacts facts(Element element) {
         {Element::s4, "s4", 4, NumberKind::integer, TensorMapType::i32},
         {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32},
         {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32},
+        {Element::u4, "u4", 4, NumberKind::integer, TensorMapType::i32},
     };
     return kElements[static_cast<int32_t>(element)];
 }
@@ -101,10 +102,12 @@ inline constexpr int32_t kExponentBlockRows = 128;
 /// Elements of K that the exponents of one word are for.
 constexpr int32_t word_k(const Scaling& scaling) { return kExponentsPerWord * scaling.k; }
 
-/// The group of scales that a block of so many `k` is in, counted along K, or the first of its groups.
-constexpr int32_t scale_group(const Scaling& scaling, int32_t block, int32_t k) {
-    return scaling.k < k ? block * (k / scaling.k) : block / (scaling.k / k);
+/// The group of `group_k` of K that a block of so many `k` is in, counted along K, or the first of its groups.
+constexpr int32_t k_group(int32_t group_k, int32_t block, int32_t k) {
+    if (group_k == kAll) return 0;
+    return group_k < k ? block * (k / group_k) : block / (group_k / k);
 }
+constexpr int32_t scale_group(const Scaling& scaling, int32_t block, int32_t k) { return k_group(scaling.k, block, k); }
 
 /// Which dimension of an operand lies contiguously.
 enum class Major : int32_t { k, mn };
@@ -113,10 +116,12 @@ struct Operand {
     Element element = Element::none;
     Major major = Major::k;
     Scaling scaling = {};
+    int32_t zeros_k = 0;  // of K, for which there is a word that says what becomes of a row's codes (convert/zeros.cuh)
 
     constexpr bool operator==(const Operand&) const = default;
     constexpr bool mn_major() const { return major == Major::mn; }
     constexpr bool packed() const { return is_packed(element); }
+    constexpr bool has_zeros() const { return zeros_k != 0; }
 };
 
 }  // namespace deep_gemm

@@ -45,6 +45,7 @@ struct GemmParams {
     TensorMap rows, cols;              // operands: [groups,] extent, K
     TensorMap last_rows, last_cols;    // the same in smaller boxes, for tiles at the end: has_last_rows, has_last_cols
     TensorMap row_scales, col_scales;  // per-row scales only: [groups,] ceil(K / 128), extent
+    TensorMap zeros;                   // the rows' (Operand::zeros_k): the same
 
     TensorMap d;  // where D is staged
 

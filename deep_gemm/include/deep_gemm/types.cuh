@@ -5,6 +5,7 @@
 // NVRTC has no <cstdint>. Where a standard header is present these aliases name the same types, so nothing clashes.
 namespace deep_gemm {
 using int8_t = signed char;
+using int16_t = short;
 using int32_t = int;
 using int64_t = long;
 using uint8_t = unsigned char;

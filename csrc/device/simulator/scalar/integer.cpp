@@ -147,6 +147,17 @@ Step dot4(Warp& w, const Instruction& in, uint32_t m) {
     }>(w, in, m);
 }
 
+/// |a - b| of each byte.
+template <class T>
+Step absolute_differences4(Warp& w, const Instruction& in, uint32_t m) {
+    return binary_op<uint32_t, uint32_t, uint32_t, [](uint32_t a, uint32_t b) {
+        uint32_t result = 0;
+        for (int byte = 0; byte < 32; byte += 8)
+            result |= static_cast<uint32_t>(std::abs(int{T(a >> byte)} - int{T(b >> byte)})) << byte;
+        return result;
+    }>(w, in, m);
+}
+
 template <class T, int kOp>
 Step packed16(Warp& w, const Instruction& in, uint32_t m) {
     return binary_op<uint32_t, uint32_t, uint32_t, [](uint32_t a, uint32_t b) {
@@ -353,6 +364,16 @@ void decode_dp4a(Decoder& decoder) {
                   : (b ? dot4<uint8_t, int8_t> : dot4<uint8_t, uint8_t>));
 }
 
+/// Of all four bytes in their order, without saturation; the third operand is then of no use.
+void decode_vabsdiff4(Decoder& decoder) {
+    const Type type = decoder.need_type(), a = decoder.need_type(), b = decoder.need_type();
+    if (type != Type::u32 || a != b || (a != Type::u32 && a != Type::s32))
+        decoder.error("vabsdiff4 is modelled from two words of one type to .u32 only");
+    binary_operands(decoder, Type::b32);
+    decoder.source(3, Type::b32);
+    decoder.set(a == Type::s32 ? absolute_differences4<int8_t> : absolute_differences4<uint8_t>);
+}
+
 }  // namespace
 
 void add_integer(DecodeTable& table) {
@@ -366,6 +387,7 @@ void add_integer(DecodeTable& table) {
     table["neg"] = table["abs"] = decode_neg_abs;
     table["sad"] = decode_sad;
     table["dp4a"] = decode_dp4a;
+    table["vabsdiff4"] = decode_vabsdiff4;
 }
 
 }  // namespace deep_gemm::simulator

@@ -35,6 +35,12 @@ constexpr int32_t scale_groups(const GemmConfig& c) {
     return c.row_scales().per_row() && c.row_scales().k < c.tile.k ? c.tile.k / c.row_scales().k : 1;
 }
 
+/// Words of zero points that a stage holds for each row.
+constexpr int32_t zero_groups(const GemmConfig& c) {
+    const int32_t k = c.rows_operand().zeros_k;
+    return k == 0 ? 0 : k == kAll || k > c.tile.k ? 1 : c.tile.k / k;
+}
+
 /// Whether the copy engine brings the columns' scales: not where a warp writes them as operands of wgmma.
 constexpr bool copies_col_scales(const GemmConfig& c) { return c.col_scales().per_row() && !c.sm90.wgmma_products; }
 

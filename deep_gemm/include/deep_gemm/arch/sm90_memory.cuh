@@ -18,10 +18,10 @@ inline constexpr int32_t kColScaleBytes = 16;
 inline constexpr int32_t kSplitWarps = 2;  // that write them
 
 struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes, block_scale_bytes;  // of one stage
     // Offsets.
-    int32_t staging, rows, cols, row_scales, col_scales, block_scales, barriers, padding_barriers, parts, part_barriers,
-        groups, padding;
+    int32_t staging, rows, cols, row_scales, col_scales, zeros, block_scales, barriers, padding_barriers, parts,
+        part_barriers, groups, padding;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -33,6 +33,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.col_scale_bytes = c.sm90.wgmma_products  ? c.tile.cols * kColScaleBytes
                         : copies_col_scales(c) ? align_up(c.tile.cols * 4, 128)
                                                : 0;
+    p.zero_bytes = align_up(zero_groups(c) * c.tile.rows * 4, 128);
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 
     p.staging = 0;
@@ -40,7 +41,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.cols = p.rows + c.stages * p.rows_bytes;
     p.row_scales = p.cols + c.stages * p.cols_bytes;
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
-    p.block_scales = p.col_scales + c.stages * p.col_scale_bytes;
+    p.zeros = p.col_scales + c.stages * p.col_scale_bytes;
+    p.block_scales = p.zeros + c.stages * p.zero_bytes;
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
     p.padding_barriers = p.barriers + (2 * c.stages + (has_store_warp(c) ? 2 : 0)) * 8;
     p.part_barriers = p.padding_barriers + (marks_padding(c) ? 2 : 0) * 8;
@@ -69,7 +71,7 @@ constexpr int32_t empty_arrivals(const GemmConfig& c) {
 constexpr int32_t stage_transaction_bytes(const GemmConfig& c) {
     return c.tile.rows * row_bytes(c, c.rows_operand()) + c.tile.cols * row_bytes(c, c.cols_operand()) +
            (c.row_scales().per_row() ? scale_groups(c) * c.tile.rows * 4 : 0) +
-           (copies_col_scales(c) ? c.tile.cols * 4 : 0);
+           (copies_col_scales(c) ? c.tile.cols * 4 : 0) + zero_groups(c) * c.tile.rows * 4;
 }
 
 }  // namespace deep_gemm

@@ -167,6 +167,7 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     }
     if constexpr (c.row_scales().per_row()) ptx::prefetch_tensor_map(&params.row_scales);
     if constexpr (copies_col_scales(c)) ptx::prefetch_tensor_map(&params.col_scales);
+    if constexpr (c.rows_operand().has_zeros()) ptx::prefetch_tensor_map(&params.zeros);
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 

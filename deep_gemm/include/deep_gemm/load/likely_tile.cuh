@@ -58,6 +58,8 @@ DG_DEVICE void fetch_likely_tile(const GemmParams& params) {
             ptx::prefetch_box(&params.row_scales, tile.row, scale_group(c.row_scales(), block, c.tile.k), row_group);
         if constexpr (copies_col_scales(c))
             ptx::prefetch_box(&params.col_scales, tile.col, scale_group(c.col_scales(), block, c.tile.k), col_group);
+        if constexpr (c.rows_operand().has_zeros())
+            ptx::prefetch_box(&params.zeros, tile.row, k_group(c.rows_operand().zeros_k, block, c.tile.k), row_group);
     }
     if constexpr (c.has_block_scales()) {
         const float* scales = params.block_scales + tile.group * params.block_scale_group_stride;

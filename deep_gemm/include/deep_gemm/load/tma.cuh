@@ -139,6 +139,9 @@ public:
             if constexpr (copies_col_scales(c))
                 ptx::load_box(smem_.col_scales(ring_.stage), &params_.col_scales, full, tile.col,
                               scale_group(c.col_scales(), block, c.tile.k), col_group, ptx::CacheHint::normal);
+            if constexpr (c.rows_operand().has_zeros())
+                ptx::load_box(smem_.zeros(ring_.stage), &params_.zeros, full, tile.row,
+                              k_group(c.rows_operand().zeros_k, block, c.tile.k), row_group, ptx::CacheHint::normal);
         }
     }
 

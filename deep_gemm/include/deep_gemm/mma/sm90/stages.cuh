@@ -88,7 +88,7 @@ public:
     DG_DEVICE void multiply(Block<c>& block, int32_t subtile) const {
         block.stage = ring_.stage;
         if constexpr (c.rows_operand().packed()) {
-            block.rows.load(rows(subtile));
+            load_rows(block.rows, subtile);
             multiply_block<c>(block.partial, block.rows, smem_.cols(ring_.stage), false);
         } else {
             multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
@@ -102,7 +102,7 @@ public:
         multiply_block<c>(total, rows(subtile), smem_.cols(ring_.stage), true);
     }
     DG_DEVICE void multiply_into(Accumulators<c>& total, Fragments<c>& fragments) const {
-        fragments.load(rows(0));
+        load_rows(fragments, 0);
         multiply_block<c>(total, fragments, smem_.cols(ring_.stage), true);
     }
 
@@ -110,7 +110,7 @@ public:
     template <int32_t kGroups>
     DG_DEVICE void multiply_groups(Accumulators<c> (&partial)[kGroups], Fragments<c>& fragments) const {
         constexpr int32_t kSteps = Fragments<c>::kSteps / kGroups;
-        fragments.load(rows(0));
+        load_rows(fragments, 0);
         pin_groups(partial, fragments);
         ptx::wgmma_fence();
 #pragma unroll
@@ -144,6 +144,9 @@ public:
     }
 
 private:
+    DG_DEVICE void load_rows(Fragments<c>& fragments, int32_t subtile) const {
+        fragments.load(rows(subtile), Conversion<c>(smem_, ring_.stage, first_row_ + subtile * subtile_step(c)));
+    }
     DG_DEVICE uint32_t rows(int32_t subtile) const {
         return smem_.rows(ring_.stage) + (first_row_ + subtile * subtile_step(c)) * row_bytes(c, c.rows_operand());
     }

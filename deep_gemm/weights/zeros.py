@@ -1,0 +1,57 @@
+"""What is subtracted from unsigned codes of four bits in a kernel's registers: a word for each row and group of K.
+
+A weight is the scale times an integer, which is made of the code (the value less its element's smallest one, 0..15):
+
+    for 'int8'   factor * code - offset, within -128..127    the word is factor << 16 | (128 - offset & 0xffff)
+    for 'fp8'    code - offset, within -16..16               four times the offset, each in a signed byte
+
+The factor is 1 but where there are two levels of scales; the offset is factor times the zero point of codes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+# What a kernel multiplies: s8, or magnitudes that E4M3 has at a step of 2^-9.
+_LIMITS = {"int8": (-128, 127), "fp8": (-16, 16)}
+_HALF = 128
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Of each row and group of K, int32 [N, groups]: what a code is multiplied by, and what is subtracted then."""
+
+    factors: torch.Tensor
+    offsets: torch.Tensor
+
+    def check(self, smallest: torch.Tensor, largest: torch.Tensor, activations: str) -> None:
+        """Refuses integers that kernels cannot multiply, given each group's extreme codes."""
+        low, high = _LIMITS[activations]
+        for codes in (smallest, largest):
+            integers = codes.to(torch.int32) * self.factors - self.offsets
+            if bool(((integers < low) | (integers > high)).any()):
+                wrong = int(integers.min() if int(integers.min()) < low else integers.max())
+                raise ValueError(
+                    f"a value less its zero point (times its group's integer scale, if it has one) must lie within "
+                    f"{low}..{high} for {activations!r} activations, but one is {wrong}"
+                )
+
+    def unwrapped(self, smallest: torch.Tensor) -> Steps:
+        """Of offsets that were given modulo 256: those that bring each group's smallest code into s8."""
+        integers = smallest.to(torch.int32) * self.factors - self.offsets
+        return Steps(self.factors, self.offsets + (integers + _HALF >> 8 << 8))
+
+    def words(self, activations: str) -> torch.Tensor:
+        if activations == "fp8":
+            byte = self.offsets & 0xFF
+            return byte | byte << 8 | byte << 16 | byte << 24
+        return self.factors << 16 | (_HALF - self.offsets & 0xFFFF)
+
+
+def steps_of(words: torch.Tensor, activations: str) -> Steps:
+    """The inverse of `Steps.words`, of words in any shape."""
+    if activations == "fp8":
+        return Steps(torch.ones_like(words), words << 24 >> 24)
+    return Steps(words >> 16, _HALF - (words << 16 >> 16))
