@@ -51,7 +51,17 @@ def packed(n: int, k: int, experts: tuple[int, ...] = ()) -> dict[str, deep_gemm
         what = codes if element == "e2m1" else values
         return deep_gemm.pack_weights(what, given, element=element, activations=activations, group_size=group)
 
+    groups = (*experts, n, k // 128)
+    zeros = torch.randint(0, 16, groups, dtype=torch.int32, device=DEVICE)
+    factors, second = torch.randint(1, 9, groups, dtype=torch.int8, device=DEVICE), scales(*experts, n)
+    with_zeros = {"element": "uint4", "group_size": 128}
     return {
+        "fp8 x int4, zero points": deep_gemm.pack_weights(
+            codes.to(torch.int8), scales(*groups), zeros, activations="fp8", **with_zeros
+        ),
+        "int8 x int4, two levels": deep_gemm.pack_weights(
+            codes.to(torch.int8), factors, zeros, activations="int8", second_scales=second, **with_zeros
+        ),
         "int8 x int4": pack("int4", "int8", None),
         "fp8 x int4": pack("int4", "fp8", 128),
         "fp8 x int4, groups of 32": pack("int4", "fp8", 32),
@@ -97,6 +107,12 @@ def dense_calls(m: int, n: int, k: int, weights: dict[str, deep_gemm.PackedWeigh
             (a, by_token), weights["fp8 x int4, groups of 32"], d
         ),
         "fp8 x mxfp4": lambda: deep_gemm.fp8_fp4_gemm_nt((a, by_token), weights["fp8 x mxfp4"], d),
+        "fp8 x int4, zero points": lambda: deep_gemm.fp8_int4_gemm_nt(
+            (a, by_token), weights["fp8 x int4, zero points"], d
+        ),
+        "int8 x int4, two levels": lambda: deep_gemm.int8_int4_gemm_nt(
+            (i, by_token), weights["int8 x int4, two levels"], d
+        ),
     }
 
 
@@ -105,7 +121,10 @@ def masked_calls(e: int, m: int, rows: int, n: int, k: int, weights: dict[str, d
     counts = torch.full((e,), m, dtype=torch.int32, device=DEVICE)
     a, by_group, by_token = fp8(e, rows, k), mn_major(e, rows, k // 128), scales(e, rows)
     b, i = (fp8(e, n, k), scales(e, -(-n // 128), k // 128)), integers(e, rows, k)
-    names = {"int8 x int4": ((i, by_token), "int8_int4"), "fp8 x int4": ((a, by_token), "fp8_int4")}
+    names = {
+        name: ((i if name.startswith("int8") else a, by_token), "int8_int4" if name.startswith("int8") else "fp8_int4")
+        for name in ("int8 x int4", "fp8 x int4", "fp8 x int4, zero points", "int8 x int4, two levels")
+    }
     calls: Calls = {"fp8 x fp8": lambda: deep_gemm.m_grouped_fp8_gemm_nt_masked((a, by_group), b, d, counts, m)}
     for name, (tokens, function) in names.items():
         call = getattr(deep_gemm, f"m_grouped_{function}_gemm_nt_masked")
