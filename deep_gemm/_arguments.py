@@ -63,6 +63,7 @@ def _quantised_halves(value: Any) -> tuple[Any, Any]:
 
 def _packed_parts(weights: PackedWeights) -> tuple[torch.Tensor, torch.Tensor, str]:
     """Codes, scales, and the rest as JSON. (Products refuse what has more tensors.)"""
+    weights.require_inputs_in_order()
     return weights.codes, weights.scales, json.dumps(weights.tensors()[1])
 
 

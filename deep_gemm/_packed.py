@@ -104,6 +104,7 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
         )
     if w.element not in takes.elements:
         raise ValueError(f"w must be of {' or '.join(takes.elements)}, but is of {w.element}")
+    w.require_inputs_in_order()
     if w.needs_zeros:
         raise NotImplementedError("weights with zero points are not multiplied yet: pack symmetric ones")
     if activations == "int8" and w.group_size is not None:

@@ -34,8 +34,8 @@ class PackedWeights:
             `scale_factor`; 0 where there is no row or no K.
         zeros: int32, shaped as `scales`, or None where no weight has a zero point. For 'uint4' 8 less than were given,
             as are the codes.
-        input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, the weights multiply
-            `x[..., input_permutation]` instead of x.
+        input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, products refuse the weights:
+            `for_permuted_inputs()` of them multiplies `permute_inputs(x)`, which is `x[..., input_permutation]`.
         shape: `(N, K)` or `(G, N, K)`.
         element: of the values as they were given: 'int4', 'uint4' or 'e2m1'.
         group_size: the K that shares a scale; None where all of it does.
@@ -115,6 +115,51 @@ class PackedWeights:
             zeros=None if zeros is None else zeros.to(device),
             input_permutation=None if permutation is None else permutation.to(device),
         )
+
+    def permute_inputs(self, x: torch.Tensor, grouped_layout: torch.Tensor | None = None) -> torch.Tensor:
+        """`x[..., input_permutation]`, which `for_permuted_inputs()` multiplies. Without a permutation, x itself.
+
+        Permute before activations get scales for groups of K. Other quantised activations may be permuted as well.
+
+        Args:
+            x: `[..., K]` of any dtype; for a stack `[G, ..., K]`, or `[M, K]` with a `grouped_layout`.
+            grouped_layout: of a stack's rows that follow each other: int32 `[M]`, the expert of each row, -1 for none.
+        """
+        k = self.shape[-1]
+        if x.dim() == 0 or x.shape[-1] != k:
+            raise ValueError(f"x must be [..., K={k}], but the shape is {[*x.shape]}")
+        if grouped_layout is not None and not (self.is_stack and x.dim() == 2 and grouped_layout.shape == x.shape[:1]):
+            raise ValueError(
+                f"grouped_layout must be [M], for x of [M, K] and a stack of weights, but is {[*grouped_layout.shape]} "
+                f"for x of {[*x.shape]} and weights of {[*self.shape]}"
+            )
+        if self.is_stack and grouped_layout is None and (x.dim() < 2 or x.shape[0] != self.experts):
+            raise ValueError(
+                f"x must be [{self.experts}, ..., K={k}], a part for each expert, but the shape is {[*x.shape]}; "
+                "rows that follow each other want their grouped_layout"
+            )
+        order = self.input_permutation
+        if order is None:
+            return x
+        if grouped_layout is not None:
+            order = order[grouped_layout.clamp(min=0).long()]
+        elif self.is_stack:
+            order = order.view(self.experts, *[1] * (x.dim() - 2), k)
+        # As bytes: torch gathers no elements of 8-bit floating types on every device.
+        data = x.view(torch.uint8) if x.element_size() == 1 else x
+        return data.gather(-1, order.expand(x.shape)).view(x.dtype)
+
+    def for_permuted_inputs(self) -> PackedWeights:
+        """The same weights, in the same memory, without `input_permutation`: they multiply `permute_inputs(x)`."""
+        return replace(self, input_permutation=None)
+
+    def require_inputs_in_order(self) -> None:
+        """Products call it: raises where the activations would have to be permuted."""
+        if self.input_permutation is not None:
+            raise ValueError(
+                "w has an input_permutation: its K is in another order than that of the activations. Multiply "
+                "w.permute_inputs(x) instead of x, and pass w.for_permuted_inputs() instead of w"
+            )
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """The weights, `[N, K]` or `[G, N, K]`: `scale * (q - zero)` in FP32, rounded once more to another `dtype`.
