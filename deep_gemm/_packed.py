@@ -13,10 +13,10 @@ from ._extension import C
 from ._numbers import integer
 from .gemm import _NT, _write_empty_product
 from .weights import PackedWeights
+from .weights.formats import ELEMENT_NUMBERS
 
 Activations = tuple[torch.Tensor, torch.Tensor | float]
 
-_ELEMENTS = {name: number for number, name in enumerate(C.element_names().split())}
 _NO_NUMBER = -1
 _MOST_EXACT_K = 131071  # products of any values then add up within s32
 
@@ -121,17 +121,10 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
     return (
         w.codes.view(w.experts, -1),
         w.scales,
-        (_ELEMENTS[_element_of(w)], n, k, w.scale_group or 0, number),
+        (ELEMENT_NUMBERS[w.order], n, k, w.scale_group or 0, number),
         data,
         data_scales,
     )
-
-
-def _element_of(w: PackedWeights) -> str:
-    """The element that kernels convert from, as the element table names it."""
-    if w.element == "e2m1":
-        return "e2m1"
-    return "s4" if w.activations == "int8" or w.holds_minus_eight else "s4m"
 
 
 def _fp32_bits(number: Any) -> int:

@@ -93,8 +93,12 @@ class PackedWeights:
     @property
     def scale_factor(self) -> float:
         """What `scales` are, divided by the scales of the weights: a power of two."""
-        factor = self._packing.sign_magnitude_factor
-        return self._packing.scale_factor if factor is None or self.holds_minus_eight else factor
+        return self._packing.scale_factor
+
+    @property
+    def order(self) -> str:
+        """What kernels convert the codes from, as the runtime's element table names it."""
+        return self._packing.orders[-1 if self.holds_minus_eight else 0]
 
     @property
     def device(self) -> torch.device:
@@ -309,7 +313,7 @@ class PackedWeights:
         self._require_same_kind(one)
         codes, scales = one.codes, one.scales
         if self.holds_minus_eight and not one.holds_minus_eight:
-            codes, scales = code.from_sign_magnitude(codes), scales * (self.scale_factor / one.scale_factor)
+            codes = code.from_sign_magnitude(codes)
         self.codes[index].copy_(codes[0])
         self.scales[index].copy_(scales[0])
         if self.zeros is not None:
@@ -327,7 +331,7 @@ class PackedWeights:
     def _rows(self, expert: int, first: int, last: int) -> torch.Tensor:
         """Rows `first` (a multiple of 64) to `last` of one matrix, dequantised to FP32."""
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
-        if self._packing.sign_magnitude_factor is not None and not self.holds_minus_eight:
+        if self.order == "s4m":
             codes = code.from_sign_magnitude(codes)
         values = code.from_blocks(codes)[: last - first, : self.shape[-1]]
         if self.element == "e2m1":
