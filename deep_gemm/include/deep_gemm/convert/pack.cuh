@@ -5,9 +5,9 @@
 
 namespace deep_gemm {
 
-/// Makes the word that a thread converts for `row` and `row` + 8 and 16 of K from `k` on, of which its lane's `quad` (lane
-/// % 4) says which are its own. `codes(row, k)` are four neighbours along K, in two's complement in the lower halves of
-/// four bytes.
+/// Makes the word that a thread converts for `row` and `row` + 8 and 16 of K from `k` on, of which its lane's `quad`
+/// (lane % 4) says which are its own. `codes(row, k)` are four neighbours along K, in two's complement in the lower
+/// halves of four bytes.
 template <Element kElement>
 struct Pack;
 

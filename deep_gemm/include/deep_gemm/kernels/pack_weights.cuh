@@ -1,7 +1,7 @@
 // Pack weights of four bits: codes into the blocks that products convert in registers, scales into rows of groups.
 //
-// A block of threads reads 128 bytes of each of 64 rows in 16-byte loads and writes one block (two where a byte holds two
-// codes) in 16-byte stores: both sides move whole lines, and shared memory between them is hit without conflicts.
+// A block of threads reads 128 bytes of each of 64 rows in 16-byte loads and writes one block (two where a byte holds
+// two codes) in 16-byte stores: both sides move whole lines, and shared memory between them is hit without conflicts.
 //
 //   thread t reads rows t / 8 and t / 8 + 32, the 16-byte chunk t % 8 of each
 //   thread t writes 16 bytes at 16 t, for 64 of K: v = t / 128, and of its warp's 16 rows r and r + 8, r = t % 32 / 4
@@ -16,8 +16,8 @@
 
 namespace deep_gemm {
 
-/// Byte of the tile that holds one of a row. Chunks of 16 bytes are permuted so that eight rows of a column of words lie
-/// in different banks.
+/// Byte of the tile that holds one of a row. Chunks of 16 bytes are permuted so that eight rows of a column of words
+/// lie in different banks.
 DG_DEVICE int32_t packing_tile_byte(int32_t row, int32_t byte) {
     return row * kPackLineBytes + ((byte / 16 ^ row % 8) * 16 | byte % 16);
 }
@@ -92,8 +92,7 @@ DG_DEVICE void run_pack_codes(const PackCodesParams& params) {
     const int32_t k_tile = block % params.k_tiles, row_block = block / params.k_tiles % params.row_blocks,
                   group = block / params.k_tiles / params.row_blocks;
     ptx::wait_for_previous_grid();
-    const uint32_t outside =
-        read_codes<kConfig>(params, tile, group, row_block * kPackedRows, k_tile * kPackLineBytes);
+    const uint32_t outside = read_codes<kConfig>(params, tile, group, row_block * kPackedRows, k_tile * kPackLineBytes);
     if constexpr (kConfig.pairs) {
         __syncthreads();
     } else {
@@ -154,9 +153,10 @@ DG_DEVICE void run_pack_scales(const PackScalesParams& params) {
         const int32_t row = first_row + tile_row, scale = (first_k + tile_k) / params.repeat;
         float value = 0;
         if (row < params.rows && scale < params.k_scales)
-            value = params.factor * load_scale_as_fp32<kConfig.element>(
-                                        params.source, group * params.group_stride + row * params.row_stride, scale,
-                                        params.k_stride);
+            value = params.factor *
+                    load_scale_as_fp32<kConfig.element>(params.source,
+                                                        group * params.group_stride + row * params.row_stride, scale,
+                                                        params.k_stride);
         tile[tile_k][tile_row] = value;
     }
     __syncthreads();

@@ -18,9 +18,7 @@ struct PackCodesConfig {
     bool pairs = false;             // two codes a byte, the first one in the lower half
     bool aligned = true;            // rows and matrices start at multiples of 16 bytes
 
-    DG_HOST_DEVICE constexpr int32_t tile_blocks() const {
-        return kPackLineBytes * (pairs ? 2 : 1) / kPackedK;
-    }
+    DG_HOST_DEVICE constexpr int32_t tile_blocks() const { return kPackLineBytes * (pairs ? 2 : 1) / kPackedK; }
 };
 
 /// Bits of what the kernel finds.
@@ -30,8 +28,8 @@ inline constexpr int32_t kFoundOutOfRange = 1, kFoundMinusEight = 2;
 struct PackCodesParams {
     const uint8_t* source;
     uint8_t* target;
-    int32_t* found;                     // bits are added to it
-    int64_t group_stride, row_stride;   // bytes
+    int32_t* found;                    // bits are added to it
+    int64_t group_stride, row_stride;  // bytes
     int32_t rows, row_bytes;
     int32_t row_blocks, k_blocks, k_tiles;
 };
