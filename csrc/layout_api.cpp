@@ -1,7 +1,8 @@
-// What Python's deep_gemm/layout.py calls. Results are allocated there; here they are checked and filled. And the
-// kernels that pack exponents and transpose operands by themselves, for tests and benchmarks.
+// What Python's deep_gemm/layout.py and deep_gemm/weights call. Results are allocated there; here they are checked and
+// filled. And the kernels that pack exponents and transpose operands by themselves, for tests and benchmarks.
 #include "api/dtypes.hpp"
 #include "api/lender.hpp"
+#include "api/pack_weights.hpp"
 #include "api/scale_layout.hpp"
 #include "api/tensors.hpp"
 #include "api/transpose.hpp"
@@ -144,9 +145,72 @@ void transpose(const TensorView& source, const TensorView& target, const Optiona
     launch_transpose(Device::get(id), from, to, k_tiles, ks ? &groups : nullptr, current_stream(id));
 }
 
+/// values [G, N, K], int8 or uint8 of codes from `smallest` on, or [G, N, K / 2] of pairs -> codes [G, row blocks,
+/// K blocks, bytes], as weights of `element` lie.
+void pack_codes(const TensorView& values, const TensorView& codes, const TensorView& found, int64_t element,
+                int64_t smallest, bool offset, bool pairs) {
+    const DeviceId id = device_id_of(values, "values");
+    require_device(codes, "codes", id, "values"), require_device(found, "found", id, "values");
+    require_type(values.dtype().bits == 8 && codes.dtype().bits == 8 && is_int32(found.dtype()),
+                 "values and codes must have one-byte elements, and found must be int32");
+    require(element >= 0 && element < kElementCount && (smallest == 0 || smallest == -8), "unknown kind of weights");
+    const Matrix from = matrix_of(values, "values", true, pairs ? "[G, N, K / 2]" : "[G, N, K]");
+    require(from.col_stride == 1 && from.rows > 0 && from.cols > 0, "values must have K contiguous and not be empty");
+    const int64_t k_blocks = round_up(from.cols * (pairs ? 2 : 1), kPackedK) / kPackedK;
+    const int64_t row_blocks = packed_blocks(to_int32(from.rows, "N"));
+    require(codes.ndim() == 4 && codes.size(0) == from.groups && codes.size(1) == row_blocks &&
+                codes.size(2) == k_blocks && codes.size(3) == kPackedBlockBytes &&
+                extent_bytes(codes) == static_cast<size_t>(from.groups * row_blocks * k_blocks * kPackedBlockBytes) &&
+                reinterpret_cast<uintptr_t>(codes.data()) % 16 == 0 && found.ndim() == 1 && found.size(0) == 1,
+            "codes must be contiguous [", from.groups, ", ", row_blocks, ", ", k_blocks, ", ", kPackedBlockBytes,
+            "], and found [1], but have the shapes ", describe_shape(codes), " and ", describe_shape(found));
+    launch_pack_codes(Device::get(id), from, codes.data(), words_of<int32_t>(found),
+                      {.element = static_cast<Element>(element),
+                       .is_signed = smallest < 0,
+                       .offset = offset,
+                       .pairs = pairs},
+                      current_stream(id));
+}
+
+/// scales [G, N, groups of K], FP32, E8M0 or words of four exponents -> out [G, groups of `kept_k`, padded N], times
+/// `factor`, a power of two. `given_k`: of K that shares one of the given scales.
+void pack_scales(const TensorView& scales, const TensorView& out, int64_t rows, int64_t given_k, int64_t kept_k,
+                 int64_t factor) {
+    const DeviceId id = device_id_of(scales, "scales");
+    require_device(out, "out", id, "scales");
+    const Element element = element_of(scales.dtype());
+    require_type(element == Element::fp32 || element == Element::ue8m0 || element == Element::s32,
+                 "scales must be float32, float8_e8m0fnu or int32 (packed UE8M0 exponents), but are ",
+                 describe(scales.dtype()));
+    require_type(element_of(out.dtype()) == Element::fp32, "out must be float32");
+    require(kept_k > 0 && given_k % kept_k == 0, "groups must be multiples of those that are kept");
+    const Matrix from = matrix_of(scales, "scales", true, "[G, N, groups of K]");
+    require(out.ndim() == 3 && out.size(0) == from.groups && from.rows == rows &&
+                out.size(2) == round_up(rows, kPackedRowsPadded) &&
+                extent_bytes(out) == static_cast<size_t>(out.size(0) * out.size(1) * out.size(2)) * 4,
+            "out must be contiguous [G, groups of K, N up to a multiple of ", kPackedRowsPadded, "], but has shape ",
+            describe_shape(out));
+    const int64_t per_entry = element == Element::s32 ? kScalesPerWord : 1;
+    launch_pack_scales(Device::get(id),
+                       {.source = scales.data(),
+                        .target = words_of<float>(out),
+                        .group_stride = scales.stride(0),
+                        .row_stride = scales.stride(1),
+                        .k_stride = scales.stride(2),
+                        .rows = to_int32(rows, "N"),
+                        .padded_rows = to_int32(out.size(2), "N"),
+                        .k_scales = to_int32(from.cols * per_entry, "the number of scales along K"),
+                        .k_groups = to_int32(out.size(1), "the number of groups along K"),
+                        .repeat = to_int32(given_k / kept_k, "the number of groups that share a scale"),
+                        .factor = static_cast<float>(factor)},
+                       element, from.groups, extent_bytes(scales), current_stream(id));
+}
+
 }  // namespace
 }  // namespace deep_gemm
 
+DEEP_GEMM_EXPORT(pack_codes, deep_gemm::pack_codes);
+DEEP_GEMM_EXPORT(pack_scales, deep_gemm::pack_scales);
 DEEP_GEMM_EXPORT(scale_layout_transform, deep_gemm::transform);
 DEEP_GEMM_EXPORT(scale_layout_transform_k_grouped, deep_gemm::transform_k_grouped);
 DEEP_GEMM_EXPORT(scale_layout_pack, deep_gemm::pack);

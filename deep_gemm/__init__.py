@@ -1,6 +1,7 @@
 """deep_gemm: JIT-compiled GEMM kernels for Hopper and Blackwell GPUs, and for the CPU through a PTX simulator."""
 
 from . import jit, simulator, testing, utils
+from ._precompile import precompile
 from ._version import __version__
 from .batched import einsum, fp8_einsum
 from .bf16 import (
@@ -184,6 +185,7 @@ __all__ = [
     "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
     "per_token_cast_to_int8",
+    "precompile",
     "quantize_to_int4",
     "quantize_to_mxfp4",
     "set_batch_invariant",

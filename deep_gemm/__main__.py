@@ -28,7 +28,7 @@ from deep_gemm._demo import (
     usable_gpu,
 )
 from deep_gemm._extension import C
-from deep_gemm._progress import progress
+from deep_gemm._precompile import BIASES, DEFAULT, GROUPINGS, PRODUCTS, Calls, sources_of
 from deep_gemm._targets import GPUS, HOPPER_TARGET
 
 
@@ -37,24 +37,34 @@ def sms_of(arguments: argparse.Namespace) -> int:
     return int(arguments.sms or GPUS[arguments.target].sms)
 
 
-def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
-    """How scales come, as `C.problem_kernel` takes it."""
-    fields = {f"gran_k_{name}": int(getattr(arguments, f"gran_k_{name}")) for name in "ab"}
+def calls_of(arguments: argparse.Namespace) -> Calls:
+    scales = {f"gran_k_{name}": int(getattr(arguments, f"gran_k_{name}")) for name in "ab"}
     if arguments.target != HOPPER_TARGET:
-        fields |= {f"packs_scales_{name}": int(getattr(arguments, f"scales_{name}") == "fp32") for name in "ab"}
-    return {} if arguments.bf16 or arguments.fp16 or arguments.int8 else fields
+        scales |= {f"packs_scales_{name}": int(getattr(arguments, f"scales_{name}") == "fp32") for name in "ab"}
+    return Calls(
+        product=arguments.product,
+        grouping=arguments.grouping,
+        experts=arguments.experts,
+        expected_m=arguments.expected_m or 0,
+        group_size=arguments.group_size,
+        token_scales=arguments.token_scales,
+        minus_eight=arguments.minus_eight,
+        output=getattr(arguments, "output", None),
+        add_c=getattr(arguments, "add_c", False),
+        bias=getattr(arguments, "bias", None),
+        scales=scales,
+    )
 
 
 def explain(arguments: argparse.Namespace) -> int:
     """Candidates, why each was refused, and the choice."""
-    sizes = {"m": arguments.m, "n": arguments.n, "k": arguments.k}
-    operands = {name: int(getattr(arguments, name)) for name in ("bf16", "fp16")}
-    sms = sms_of(arguments)
-    fields = {**sizes, "num_sms": sms, **operands, "s8": int(arguments.int8), **scale_fields(arguments)}
-    lines = C.explain("dense", fields, arguments.target).splitlines()
+    calls, sms = calls_of(arguments), sms_of(arguments)
+    fields = {"m": arguments.m, "n": arguments.n, "k": arguments.k, "num_sms": sms, **calls.fields()}
+    lines = C.explain(calls.kind, fields, arguments.target).splitlines()
     legal = [line for line in lines if ": refused" not in line]
     refused = [line for line in lines if ": refused" in line]
-    problem = f"M={arguments.m} N={arguments.n} K={arguments.k}, {arguments.target} with {sms} SMs"
+    experts = f" of {calls.experts} {calls.grouping} experts" if calls.grouping != "dense" else ""
+    problem = f"M={arguments.m} N={arguments.n} K={arguments.k}{experts}, {arguments.target} with {sms} SMs"
     print(f"{problem}: {len(legal)} candidates, cheapest first")
     for index, line in enumerate(legal if arguments.all else legal[:10]):
         print(f"{'->' if index == 0 else '  '} {line}")
@@ -68,35 +78,16 @@ def explain(arguments: argparse.Namespace) -> int:
         print(f"   {count:4d}: {reason}")
     if arguments.all:
         print("\n".join(f"   {line}" for line in refused))
-    kernel = C.problem_kernel("dense", fields, arguments.target)
-    print(f"\nchosen kernel ({'FP16' if arguments.fp16 else 'BF16'} output):\n{kernel['text']}")
+    kernel = C.problem_kernel(calls.kind, fields, arguments.target)
+    print(f"\nchosen kernel ({'FP16' if calls.product == 'fp16' else 'BF16'} output):\n{kernel['text']}")
     return 0
-
-
-def row_counts(most: int) -> list[int]:
-    """Values of M that meet every kernel of a weight: all of them, beyond 8192 in steps of a tile's rows."""
-    return [*range(1, min(most, 8192) + 1), *range(8192 + 64, most + 1, 64)]
 
 
 def precompile(arguments: argparse.Namespace) -> int:
     """Compile every kernel that M = 1 ... --max-m can need for the given weights."""
-    common = {
-        "num_sms": sms_of(arguments),
-        "fp32_output": int(arguments.fp32),
-        "fp16_output": int(arguments.fp16_output),
-        "add_c": int(arguments.add_c),
-        "bf16": int(arguments.bf16),
-        "fp16": int(arguments.fp16),
-        "s8": int(arguments.int8),
-        "bias": int(arguments.bias == "bf16"),
-        "fp32_bias": int(arguments.bias == "fp32"),
-        **scale_fields(arguments),
-    }
-    problems = [{"m": m, "n": n, "k": k} for n, k in arguments.weight for m in row_counts(arguments.max_m)]
-    with jit.worker_threads() as pool:
-        kernels = pool.map(lambda sizes: C.problem_kernel("dense", {**sizes, **common}, arguments.target), problems)
-        found = progress(kernels, "choosing kernels", "problems", len(problems))
-        sources = list(dict.fromkeys((kernel["name"], kernel["text"]) for kernel in found))
+    sources = sources_of(
+        calls_of(arguments), arguments.weight, arguments.max_m, arguments.target, sms_of(arguments), progress=True
+    )
     print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels for {arguments.target}")
     return compile_and_tell(sources, arguments.target)
 
@@ -170,11 +161,31 @@ def amount(text: str) -> float:
     return value
 
 
-def add_operand_types(parser: argparse.ArgumentParser) -> None:
-    operands = parser.add_mutually_exclusive_group()
-    operands.add_argument("--bf16", action="store_true", help="BF16 operands instead of FP8")
-    operands.add_argument("--fp16", action="store_true", help="FP16 operands instead of FP8")
-    operands.add_argument("--int8", action="store_true", help="INT8 operands instead of FP8")
+def group_size(text: str) -> int | str | None:
+    return text if text == DEFAULT else None if text == "channel" else extent(text)
+
+
+def add_product(parser: argparse.ArgumentParser) -> None:
+    products = parser.add_mutually_exclusive_group()
+    for product in PRODUCTS[1:]:
+        activations, _, weights = product.upper().partition("_")
+        kinds = f"{weights} weights, {activations} activations" if weights else f"{activations} operands"
+        name = f"--{product.replace('_', '-')}"
+        products.add_argument(
+            name, action="store_const", const=product, dest="product", help=f"{kinds} instead of FP8 operands"
+        )
+    parser.set_defaults(product=PRODUCTS[0])
+    parser.add_argument(
+        "--group-size",
+        type=group_size,
+        default=DEFAULT,
+        help="of K that share a scale of 4-bit weights, or 'channel': 128 of int4 for FP8, channel for INT8, 32 of FP4",
+    )
+    parser.add_argument("--token-scales", action="store_true", help="FP8 activations have one scale a token, or one")
+    parser.add_argument("--minus-eight", action="store_true", help="int4 weights for FP8 hold -8")
+    parser.add_argument("--grouping", choices=list(GROUPINGS), default="dense", help="which function of experts")
+    parser.add_argument("--experts", type=extent, default=1, help="how many experts a call has")
+    parser.add_argument("--expected-m", type=extent, help="hint of calls with experts (precompile: of psum)")
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -226,7 +237,7 @@ def parse_arguments() -> argparse.Namespace:
     add_target(explained)
     explained.add_argument("--sms", type=extent, help="SMs that the kernel may use, if not all")
     explained.add_argument("--all", action="store_true", help="print every candidate")
-    add_operand_types(explained)
+    add_product(explained)
     add_scales(explained)
     compiled = command("precompile", precompile, "compile the kernels of weights, with or without a GPU", shape=False)
     compiled.add_argument("weight", type=weight, nargs="+", metavar="NxK", help="a weight's shape, as 7168x2048")
@@ -234,11 +245,17 @@ def parse_arguments() -> argparse.Namespace:
     add_target(compiled)
     compiled.add_argument("--sms", type=extent, help="SMs of the GPU that will run them")
     output = compiled.add_mutually_exclusive_group()
-    output.add_argument("--fp32", action="store_true", help="for FP32 output instead of BF16 (of FP16 operands: FP16)")
-    output.add_argument("--fp16-output", action="store_true", help="for FP16 output instead of BF16")
-    add_operand_types(compiled)
+    for name, dtype, of_fp16 in (("--fp32", "fp32", " (of FP16 operands: FP16)"), ("--fp16-output", "fp16", "")):
+        output.add_argument(
+            name,
+            action="store_const",
+            const=dtype,
+            dest="output",
+            help=f"for {dtype.upper()} output instead of BF16{of_fp16}",
+        )
+    add_product(compiled)
     add_scales(compiled)
-    compiled.add_argument("--bias", choices=["bf16", "fp32"], help="for calls of INT8 that pass a bias of this dtype")
+    compiled.add_argument("--bias", choices=list(BIASES), help="for calls that pass a bias of this dtype")
     compiled.add_argument("--add-c", action="store_true", help="for calls that pass c")
     cached = command("cache", cache, "list, check and delete compiled kernels", shape=False)
     actions = cached.add_subparsers(dest="action", required=True)

@@ -62,7 +62,8 @@ def _quantised_halves(value: Any) -> tuple[Any, Any]:
 
 
 def _packed_parts(weights: PackedWeights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, str]:
-    """Codes, scales, zero points, and the rest as JSON. (The order of inputs is no product's business.)"""
+    """Codes, scales, zero points, and the rest as JSON. (Products refuse an order of inputs.)"""
+    weights.require_inputs_in_order()
     return weights.codes, weights.scales, weights.zeros, weights._form
 
 

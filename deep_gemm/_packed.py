@@ -12,11 +12,13 @@ import torch
 from ._extension import C
 from ._numbers import integer
 from .gemm import _NT, _write_empty_product
+from .grouped import _write_empty_masked_product
+from .grouped import _write_empty_product as _write_empty_contiguous_product
 from .weights import PackedWeights
+from .weights.formats import ELEMENT_NUMBERS
 
 Activations = tuple[torch.Tensor, torch.Tensor | float]
 
-_ELEMENTS = {name: number for number, name in enumerate(C.element_names().split())}
 _NO_NUMBER = -1
 _MOST_EXACT_K = 131071  # products of any values then add up within s32
 
@@ -29,9 +31,24 @@ class Takes:
     elements: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class UnpackedFp4:
+    """MXFP4 weights as the public API has them; each call packs them into a workspace."""
+
+    codes: torch.Tensor  # int8 [N, K / 2] or [G, N, K / 2]
+    scales: torch.Tensor
+    group_size: int
+    zeros = None
+
+    def told(self) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
+        """As the runtime takes them, but for a's scale."""
+        n, k = (*self.codes.shape[-2:], 0, 0)[:2]
+        return self.codes, self.scales, (ELEMENT_NUMBERS["e2m1"], n, 2 * k, self.group_size)
+
+
 def run(
     a: Activations,
-    w: PackedWeights,
+    w: PackedWeights | UnpackedFp4,
     d: torch.Tensor,
     c: torch.Tensor | None,
     bias: torch.Tensor | None,
@@ -45,7 +62,7 @@ def run(
 
 def run_contiguous(
     a: Activations,
-    w: PackedWeights,
+    w: PackedWeights | UnpackedFp4,
     d: torch.Tensor,
     grouped_layout: torch.Tensor,
     compiled_dims: str,
@@ -72,12 +89,12 @@ def run_contiguous(
         ensure_zero_padding,
         hint,
     ):
-        d.zero_()
+        _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
 
 
 def run_masked(
     a: Activations,
-    w: PackedWeights,
+    w: PackedWeights | UnpackedFp4,
     d: torch.Tensor,
     masked_m: torch.Tensor,
     expected_m: int,
@@ -89,14 +106,22 @@ def run_masked(
     if not C.packed_m_grouped_gemm_masked(
         data, data_scales, codes, scales, d, masked_m, expected_m, w.zeros, told, _NT[compiled_dims]
     ):
-        d.zero_()
+        _write_empty_masked_product(d, masked_m)
 
 
 Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None]
 
 
-def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
+def _told(a: Activations, w: PackedWeights | UnpackedFp4, takes: Takes) -> Told:
     """What the runtime takes: the weights' codes and scales, six numbers about them, a's data and scales."""
+    codes, scales, numbers, zeros_k = (*w.told(), 0) if isinstance(w, UnpackedFp4) else _told_packed(w, takes)
+    data, given = a
+    data_scales = given if isinstance(given, torch.Tensor) else None
+    number = _NO_NUMBER if data_scales is not None else _fp32_bits(given)
+    return codes, scales, (*numbers, number, zeros_k), data, data_scales
+
+
+def _told_packed(w: PackedWeights, takes: Takes) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...], int]:
     activations = takes.activations
     if w.activations != activations:
         raise ValueError(
@@ -105,6 +130,7 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
         )
     if w.element not in takes.elements:
         raise ValueError(f"w must be of {' or '.join(takes.elements)}, but is of {w.element}")
+    w.require_inputs_in_order()
     if activations == "int8" and w.scale_group is not None:
         raise NotImplementedError(
             f"w has scales for groups of {w.group_size} of K, but INT8 activations want one scale a channel as yet: "
@@ -112,26 +138,9 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
         )
     if activations == "int8" and w.shape[-1] > _MOST_EXACT_K:
         raise NotImplementedError(f"K must be at most {_MOST_EXACT_K} with INT8 activations, but is {w.shape[-1]}")
-    data, given = a
-    data_scales = given if isinstance(given, torch.Tensor) else None
-    number = _NO_NUMBER if data_scales is not None else _fp32_bits(given)
     n, k = w.shape[-2:]
-    return (
-        w.codes.view(w.experts, -1),
-        w.scales,
-        (_ELEMENTS[_element_of(w)], n, k, w.scale_group or 0, number, w.zero_group or 0),
-        data,
-        data_scales,
-    )
-
-
-def _element_of(w: PackedWeights) -> str:
-    """The element that kernels convert from, as the element table names it."""
-    if w.element == "e2m1":
-        return "e2m1"
-    if w.needs_zeros:
-        return "u4"
-    return "s4" if w.activations == "int8" or w.holds_minus_eight else "s4m"
+    numbers = (ELEMENT_NUMBERS[w.order], n, k, w.scale_group or 0)
+    return w.codes.view(w.experts, -1), w.scales, numbers, w.zero_group or 0
 
 
 def _fp32_bits(number: Any) -> int:

@@ -1,4 +1,8 @@
-"""GEMM calls of FP8 activations with FP4 weights: the public names, which take FP8 pairs too."""
+"""GEMM calls of FP8 activations with FP4 weights: the public names, which take FP8 pairs too.
+
+The public pair of FP4 weights, which is int8 of two codes a byte, is packed into a workspace by each call: right, and
+captured in graphs as any other call, but slower than `PackedWeights`, which are packed once.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ._packed import Activations, Takes, run, run_contiguous, run_masked
+from ._packed import Activations, Takes, UnpackedFp4, run, run_contiguous, run_masked
 from ._product import product
 from .gemm import OperandRecipe, Recipe, Scaled, fp8_gemm_nt
 from .grouped import _one_layout, m_grouped_fp8_gemm_nt_contiguous, m_grouped_fp8_gemm_nt_masked
@@ -15,6 +19,7 @@ from .weights import PackedWeights
 __all__ = ["fp8_fp4_gemm_nt", "m_grouped_fp8_fp4_gemm_nt_contiguous", "m_grouped_fp8_fp4_gemm_nt_masked"]
 
 _TAKES = Takes("fp8", ("e2m1",))
+_MXFP4_GROUP, _ACTIVATION_GROUP = 32, 128
 
 
 @product()
@@ -79,6 +84,100 @@ def m_grouped_fp8_packed_fp4_gemm_nt_masked(
     run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES)
 
 
+@product("fp8_fp4_gemm_nt")
+def fp8_unpacked_fp4_gemm_nt(
+    a: Activations,
+    b: Scaled,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """What `fp8_fp4_gemm_nt` does with a pair, of FP4 or of FP8."""
+    if not _is_fp4(b):
+        _require_no_bias(bias)
+        return fp8_gemm_nt(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast)  # type: ignore[arg-type]
+    w = UnpackedFp4(*b, _group_of_fp4(recipe, recipe_a, recipe_b))
+    run(a, w, d, c, bias, compiled_dims, _TAKES)
+
+
+@product("m_grouped_fp8_fp4_gemm_nt_contiguous")
+def m_grouped_fp8_unpacked_fp4_gemm_nt_contiguous(
+    a: Activations,
+    b: Scaled,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    *,
+    m_indices: torch.Tensor | None = None,
+) -> None:
+    """What `m_grouped_fp8_fp4_gemm_nt_contiguous` does with a pair, of FP4 or of FP8."""
+    if not _is_fp4(b):
+        return m_grouped_fp8_gemm_nt_contiguous(
+            a,  # type: ignore[arg-type]
+            b,
+            d,
+            grouped_layout,
+            recipe,
+            recipe_a,
+            recipe_b,
+            compiled_dims,
+            disable_ue8m0_cast,
+            use_psum_layout,
+            ensure_zero_padding,
+            expected_m_for_psum_layout,
+            m_indices=m_indices,
+        )
+    w = UnpackedFp4(*b, _group_of_fp4(recipe, recipe_a, recipe_b))
+    layout = _one_layout(grouped_layout, m_indices)
+    run_contiguous(
+        a, w, d, layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, _TAKES
+    )
+
+
+@product("m_grouped_fp8_fp4_gemm_nt_masked")
+def m_grouped_fp8_unpacked_fp4_gemm_nt_masked(
+    a: Activations,
+    b: Scaled,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
+) -> None:
+    """What `m_grouped_fp8_fp4_gemm_nt_masked` does with a pair, of FP4 or of FP8."""
+    if not _is_fp4(b):
+        return m_grouped_fp8_gemm_nt_masked(
+            a,  # type: ignore[arg-type]
+            b,
+            d,
+            masked_m,
+            expected_m,
+            recipe,
+            recipe_a,
+            recipe_b,
+            compiled_dims,
+            disable_ue8m0_cast,
+        )
+    w = UnpackedFp4(*b, _group_of_fp4(recipe, recipe_a, recipe_b))
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES)
+
+
 def fp8_fp4_gemm_nt(
     a: Activations,
     b: Scaled | PackedWeights,
@@ -92,13 +191,19 @@ def fp8_fp4_gemm_nt(
     *,
     bias: torch.Tensor | None = None,
 ) -> None:
-    """`fp8_gemm_nt`, or the product with packed MXFP4 weights.
+    """`fp8_gemm_nt`, or the product with MXFP4 weights.
 
     Args:
-        b: a pair as of `fp8_gemm_nt`, with FP8 data; or PackedWeights of 'e2m1', packed for 'fp8' activations (Hopper):
-            then recipes are None, and a's scales may be one for all or one for each token, too.
-        a, d, c, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
-        bias: with PackedWeights, as for `fp8_int4_gemm_nt`.
+        b: a pair as of `fp8_gemm_nt`, with FP8 data; or (Hopper) FP4 weights, as a pair or as PackedWeights. Of a pair,
+            int8 `[N, K / 2]` of two E2M1 codes a byte, the first one in the low nibble, K contiguous, with scales
+            `[N, ceil(K / 32)]` in any strides: float32, float8_e8m0fnu, or int32 of four exponents each `[N,
+            ceil(K / 128)]`; each call packs it into a workspace, which takes longer than reading it. PackedWeights of
+            'e2m1' are packed for 'fp8' activations: then recipes are None.
+        a: as for `fp8_gemm_nt`; with FP4 weights its scales may be one for all or one for each token, too.
+        d, c, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+        recipe, recipe_a, recipe_b: of FP8 as for `fp8_gemm_nt`. Of FP4 pairs, a has scales for 128 of K (`recipe_a` (1,
+            128)), and b for 32 (`recipe_b` (1, 32), the default) or a multiple of it.
+        bias: with FP4 weights, as for `fp8_int4_gemm_nt`.
 
     Raises:
         as `fp8_gemm_nt`, and ValueError where arguments are of the other kind of b.
@@ -106,8 +211,11 @@ def fp8_fp4_gemm_nt(
     if isinstance(b, PackedWeights):
         _require_none(recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b)
         return fp8_packed_fp4_gemm_nt(a, b, d, c, compiled_dims, bias=bias)
-    if bias is not None:
-        raise ValueError("bias goes with PackedWeights only")
+    if _is_fp4(b):
+        return fp8_unpacked_fp4_gemm_nt(
+            a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, bias=bias
+        )
+    _require_no_bias(bias)
     return fp8_gemm_nt(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast)  # type: ignore[arg-type]
 
 
@@ -127,11 +235,10 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
-    """`m_grouped_fp8_gemm_nt_contiguous`, or the same with packed MXFP4 weights.
+    """`m_grouped_fp8_gemm_nt_contiguous`, or the same with MXFP4 weights.
 
     Args:
-        b: a pair as of `m_grouped_fp8_gemm_nt_contiguous`; or PackedWeights of 'e2m1' `[G, N, K]`, as of
-            `fp8_fp4_gemm_nt`.
+        b: a pair as of `m_grouped_fp8_gemm_nt_contiguous`; or FP4 weights as of `fp8_fp4_gemm_nt`, with G in front.
         a, d, grouped_layout, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, use_psum_layout,
         ensure_zero_padding, expected_m_for_psum_layout, m_indices: as for `m_grouped_fp8_gemm_nt_contiguous`.
 
@@ -144,7 +251,8 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
         return m_grouped_fp8_packed_fp4_gemm_nt_contiguous(
             a, b, d, layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
         )
-    return m_grouped_fp8_gemm_nt_contiguous(
+    call = m_grouped_fp8_unpacked_fp4_gemm_nt_contiguous if _is_fp4(b) else m_grouped_fp8_gemm_nt_contiguous
+    return call(
         a,  # type: ignore[arg-type]
         b,
         d,
@@ -173,10 +281,10 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
 ) -> None:
-    """`m_grouped_fp8_gemm_nt_masked`, or the same with packed MXFP4 weights.
+    """`m_grouped_fp8_gemm_nt_masked`, or the same with MXFP4 weights.
 
     Args:
-        b: a pair as of `m_grouped_fp8_gemm_nt_masked`; or PackedWeights of 'e2m1' `[G, N, K]`, as of `fp8_fp4_gemm_nt`.
+        b: a pair as of `m_grouped_fp8_gemm_nt_masked`; or FP4 weights as of `fp8_fp4_gemm_nt`, with G in front.
         a, d, masked_m, expected_m, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for
             `m_grouped_fp8_gemm_nt_masked`.
 
@@ -186,7 +294,8 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     if isinstance(b, PackedWeights):
         _require_none(recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b)
         return m_grouped_fp8_packed_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, compiled_dims)
-    return m_grouped_fp8_gemm_nt_masked(
+    call = m_grouped_fp8_unpacked_fp4_gemm_nt_masked if _is_fp4(b) else m_grouped_fp8_gemm_nt_masked
+    return call(
         a,  # type: ignore[arg-type]
         b,
         d,
@@ -204,3 +313,33 @@ def _require_none(**recipes: Any) -> None:
     for name, recipe in recipes.items():
         if recipe is not None:
             raise ValueError(f"{name} must be None with PackedWeights, which know their groups, but is {recipe}")
+
+
+def _require_no_bias(bias: torch.Tensor | None) -> None:
+    if bias is not None:
+        raise ValueError("bias goes with FP4 weights only")
+
+
+def _is_fp4(b: Any) -> bool:
+    """Of a pair, or of what is none, which products refuse."""
+    return isinstance(b, (tuple, list)) and len(b) == 2 and getattr(b[0], "dtype", None) == torch.int8
+
+
+def _group_of_fp4(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> int:
+    """The K that a scale of b is for."""
+    if recipe is not None:
+        if recipe_a is not None or recipe_b is not None:
+            raise ValueError("give either recipe or recipe_a and recipe_b, not both")
+        of_a, of_b = (recipe[0], recipe[2]), (recipe[1], recipe[2])
+    elif recipe_a is None and recipe_b is None:
+        return _MXFP4_GROUP
+    elif recipe_a is None or recipe_b is None:
+        raise ValueError("recipe_a and recipe_b go together: give both or none")
+    else:
+        of_a, of_b = recipe_a, recipe_b
+    if of_a != (1, _ACTIVATION_GROUP) or of_b[0] != 1:
+        raise ValueError(
+            f"with FP4 weights scales of a must be for one row and {_ACTIVATION_GROUP} of K, those of b for one row "
+            f"(recipe_a=(1, {_ACTIVATION_GROUP}), recipe_b=(1, {_MXFP4_GROUP})), but the recipe says {of_a} and {of_b}"
+        )
+    return of_b[1]

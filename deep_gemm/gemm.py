@@ -70,7 +70,7 @@ _NN, _TN, _TT = (
 )
 
 
-@product("fp8_fp4_gemm_nt")
+@product()
 def fp8_gemm_nt(
     a: Scaled,
     b: Scaled,

@@ -100,7 +100,7 @@ def _write_empty_masked_product(d: torch.Tensor, masked_m: torch.Tensor) -> None
     d.masked_fill_((rows < masked_m[:, None])[:, :, None], 0)
 
 
-@product("m_grouped_fp8_fp4_gemm_nt_contiguous")
+@product()
 def m_grouped_fp8_gemm_nt_contiguous(
     a: Scaled,
     b: Scaled,
@@ -209,7 +209,7 @@ def m_grouped_fp8_gemm_nn_contiguous(
     )
 
 
-@product("m_grouped_fp8_fp4_gemm_nt_masked", "fp8_m_grouped_gemm_nt_masked")
+@product("fp8_m_grouped_gemm_nt_masked")
 def m_grouped_fp8_gemm_nt_masked(
     a: Scaled,
     b: Scaled,

@@ -34,12 +34,19 @@ struct Bias {
     size_t bytes = 0;
 };
 
+/// Weights of four bits as the public API has them, two codes a byte, which are packed into a workspace first.
+struct UnpackedWeights {
+    Matrix codes = {};  // bytes; null data where there are none
+    Scales scales = {};
+};
+
 struct GemmCall {
     Problem problem = {};
     DeviceId device = {};
     Matrix a = {}, b = {}, d = {}, c = {};  // a [M, K], b [N, K], d [M, N], c like d (null data where there is none)
     Scales scales_a = {}, scales_b = {};
     Scales zeros_b = {};  // words of zero points (Operand::zeros_k), which lie as scales do
+    UnpackedWeights unpacked = {};  // what `b` and `scales_b` are made of: they have no memory yet
     Bias bias = {};
     const int32_t* grouped_layout = nullptr;
     size_t grouped_layout_bytes = 0;

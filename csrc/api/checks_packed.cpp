@@ -7,21 +7,11 @@ namespace {
 
 int64_t padded_rows(int64_t rows) { return round_up(rows, kPackedRowsPadded); }
 
-/// [groups, K groups, padded rows], as packing has written them.
-Scales check_packed_scales(const TensorView& scales, const char* name, const GemmCall& call,
-                           const PackedArgument& packed, const Scaling& scaling) {
+/// Scales as packing writes them, [groups, K groups, padded rows]; of which memory, is not said.
+Scales packed_scales(const GemmCall& call, const PackedArgument& packed, const Scaling& scaling) {
     const int64_t rows = padded_rows(packed.rows),
                   k_scales = scaling.whole_k() ? 1 : round_up(packed.k, kPackedK) / scaling.k;
-    require_type(element_of(scales.dtype()) == scaling.type, name, " must be ", dtype_name(scaling.type), ", but are ",
-                 describe(scales.dtype()));
-    require_device(scales, name, call.device, "a");
-    require(scales.ndim() == 3 && scales.size(0) == call.b.groups && scales.size(1) == k_scales &&
-                scales.size(2) == rows &&
-                extent_bytes(scales) == static_cast<size_t>(call.b.groups * k_scales * rows) * 4,
-            name, " must be contiguous [", call.b.groups, ", ", k_scales, ", ", rows, "], but have shape ",
-            describe_shape(scales));
-    return {.data = scales.data(),
-            .element = scaling.type,
+    return {.element = scaling.type,
             .scaling = scaling,
             .operand_rows = packed.rows,
             .groups = call.b.groups,
@@ -30,7 +20,55 @@ Scales check_packed_scales(const TensorView& scales, const char* name, const Gem
             .group_stride = k_scales * rows,
             .row_stride = 1,
             .k_stride = rows,
-            .bytes = extent_bytes(scales)};
+            .bytes = static_cast<size_t>(call.b.groups * k_scales * rows) * sizeof(float)};
+}
+
+Scales check_packed_scales(const TensorView& scales, const char* name, const GemmCall& call,
+                           const PackedArgument& packed, const Scaling& scaling) {
+    Scales found = packed_scales(call, packed, scaling);
+    require_type(element_of(scales.dtype()) == scaling.type, name, " must be ", dtype_name(scaling.type), ", but are ",
+                 describe(scales.dtype()));
+    require_device(scales, name, call.device, "a");
+    require(scales.ndim() == 3 && scales.size(0) == found.groups && scales.size(1) == found.k_scales &&
+                scales.size(2) == found.k_stride && extent_bytes(scales) == found.bytes,
+            name, " must be contiguous [", found.groups, ", ", found.k_scales, ", ", found.k_stride,
+            "], but have shape ", describe_shape(scales));
+    found.data = scales.data();
+    return found;
+}
+
+/// Whether b is two codes a byte, [N, K / 2], and not blocks, which are uint8.
+bool is_unpacked(const OperandArgument& b) { return is_dtype(b.data.dtype(), kDLInt, 8); }
+
+Matrix pairs_of(const OperandArgument& b, const char* name, bool grouped) {
+    return matrix_of(b.data, name, grouped, grouped ? "[G, N, K / 2]" : "[N, K / 2]");
+}
+
+/// Blocks of so many matrices; of which memory, is not said.
+Matrix matrix_of_blocks(int64_t groups, int64_t rows, int64_t k) {
+    const int64_t row_blocks = packed_blocks(to_int32(rows, "N")), k_blocks = (k + kPackedK - 1) / kPackedK,
+                  stride = k_blocks * kPackedK;
+    return {.groups = groups,
+            .rows = rows,
+            .cols = k,
+            .group_stride = row_blocks * kPackedRows * stride,
+            .row_stride = stride,
+            .bytes = static_cast<size_t>(groups * row_blocks * k_blocks * kPackedBlockBytes)};
+}
+
+void check_unpacked(GemmCall& call, const OperandArgument& b, bool grouped) {
+    Problem& p = call.problem;
+    const PackedArgument& packed = *b.packed;
+    const Matrix pairs = pairs_of(b, "b", grouped);
+    require(pairs.col_stride == 1, "b must have K contiguous, but its strides are ", describe_strides(b.data));
+    require(packed.group_k >= kRowScales32.k && packed.group_k % kRowScales32.k == 0,
+            "b's scales must be for 32 of K, or a multiple of it, but are for ", packed.group_k);
+    const Scaling given{Element::ue8m0, 1, to_int32(packed.group_k, "the K that shares a scale")};
+    const Scales scales = check_scales(*b.scales, {"b", "b's scales", pairs.groups, pairs.rows, packed.k, given, 1},
+                                       call, last_axes(grouped));
+    call.unpacked = {pairs, scales};
+    p.b.scaling = kRowScales32;
+    call.scales_b = packed_scales(call, packed, p.b.scaling);
 }
 
 /// Of weights that have them: how much of K shares a word, and the words.
@@ -57,25 +95,24 @@ bool has_k_groups(const OptionalTensor& scales, int64_t k, bool masked) {
 Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grouped) {
     const PackedArgument& packed = *operand.packed;
     const TensorView& codes = operand.data;
+    if (is_unpacked(operand)) {
+        const Matrix pairs = pairs_of(operand, name, grouped);
+        return matrix_of_blocks(pairs.groups, pairs.rows, 2 * pairs.cols);
+    }
     require(packed.rows > 0 && packed.k > 0, name, " must not be empty");
     require(packed.grouped == grouped, name,
             grouped ? " must be a stack of matrices, one an expert, but is a single one"
                     : " must be a single matrix, but is a stack of them");
-    const int64_t row_blocks = packed_blocks(to_int32(packed.rows, "N")),
-                  k_blocks = (packed.k + kPackedK - 1) / kPackedK, bytes = row_blocks * k_blocks * kPackedBlockBytes;
+    const int64_t groups = codes.ndim() == 2 ? codes.size(0) : 1;
+    Matrix blocks = matrix_of_blocks(groups, packed.rows, packed.k);
+    const int64_t bytes = groups == 0 ? 0 : static_cast<int64_t>(blocks.bytes) / groups;
     require(codes.ndim() == 2 && codes.size(1) == bytes && (codes.size(0) <= 1 || codes.stride(0) == bytes) &&
                 codes.stride(1) == 1,
             name, "'s codes must be [groups, ", bytes, "] bytes without gaps, but have shape ", describe_shape(codes));
     require(reinterpret_cast<uintptr_t>(codes.data()) % kTmaAlignment == 0, name,
             "'s codes must start at a multiple of 16 bytes");
-    const int64_t stride = k_blocks * kPackedK;
-    return {.data = codes.data(),
-            .groups = codes.size(0),
-            .rows = packed.rows,
-            .cols = packed.k,
-            .group_stride = row_blocks * kPackedRows * stride,
-            .row_stride = stride,
-            .bytes = extent_bytes(codes)};
+    blocks.data = codes.data();
+    return blocks;
 }
 
 void check_packed_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b) {
@@ -83,11 +120,15 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
     const PackedArgument& packed = *b.packed;
     check_layout(call.a, p.a, pair_of(p).mn_major, "a", "M");
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = kBestAlignment;
-    p.b.scaling = {Element::fp32, 1, packed.group_k == 0 ? kAll : static_cast<int32_t>(packed.group_k)};
-    require(lists<Scaling>(pair_of(p).scalings_b, p.b.scaling), "w has a scale for each ", packed.group_k,
-            " of K, which no kernel multiplies");
-    call.scales_b = check_packed_scales(*b.scales, "w's scales", call, packed, p.b.scaling);
-    check_packed_zeros(call, packed);
+    if (is_unpacked(b)) {
+        check_unpacked(call, b, packed.grouped);
+    } else {
+        p.b.scaling = {Element::fp32, 1, packed.group_k == 0 ? kAll : static_cast<int32_t>(packed.group_k)};
+        require(lists<Scaling>(pair_of(p).scalings_b, p.b.scaling), "w has a scale for each ", packed.group_k,
+                " of K, which no kernel multiplies");
+        call.scales_b = check_packed_scales(*b.scales, "w's scales", call, packed, p.b.scaling);
+        check_packed_zeros(call, packed);
+    }
     if (!p.b.scaling.whole_k() && has_k_groups(a.scales, p.k, p.grouping == Grouping::masked)) {
         p.a.scaling = kRowScales;
         call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call,

@@ -1,4 +1,4 @@
-// Products with weights that PackedWeights has made.
+// Products with weights of four bits: those that PackedWeights has made, and pairs of the public API.
 #pragma once
 
 #include "checks_whole_scales.hpp"

@@ -6,6 +6,7 @@
 #include "layout_values.hpp"
 #include "lender.hpp"
 #include "operand_copies.hpp"
+#include "pack_weights.hpp"
 #include "params.hpp"
 #include "scale_values.hpp"
 #include "scales.hpp"
@@ -29,8 +30,10 @@ Planned plan_call(GemmCall& call, uint64_t generation) {
 
 /// Copies of what the kernel cannot read where it lies; of scales one in each order that some plan wants, blocks last.
 struct Copies {
-    Workspace a = {}, b = {}, scales_a[2] = {}, scales_b[2] = {};
-    bool none() const { return !a && !b && !scales_a[false] && !scales_a[true] && !scales_b[false] && !scales_b[true]; }
+    Workspace a = {}, b = {}, packed_b = {}, scales_a[2] = {}, scales_b[2] = {};
+    bool none() const {
+        return !a && !b && !packed_b && !scales_a[false] && !scales_a[true] && !scales_b[false] && !scales_b[true];
+    }
 };
 
 void copy_scales(const Planned& planned, const LaunchPlan& plan, GemmCall& call, Copies& copies) {
@@ -59,6 +62,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     const Planned planned = plan_call(call, generation);
     Device& device = planned.device;
     Copies copies;
+    require_packed(device, call, planned.stream, copies.packed_b);
     call.a = require_readable(device, call.a, problem.a, planned.stream, copies.a);
     call.b = require_readable(device, call.b, problem.b, planned.stream, copies.b);
     ReadyCall ready;

@@ -51,7 +51,7 @@ def weights_from_checkpoint(
         prefix: what the names begin with, such as `'model.layers.0.mlp.down_proj.'`.
 
     Columns that a `g_idx` takes out of order are put in the order of their groups: the result then has an
-    `input_permutation`, and multiplies `x[..., input_permutation]`.
+    `input_permutation`, and `w.for_permuted_inputs()` multiplies `w.permute_inputs(x)`.
 
     Raises:
         ValueError, TypeError: tensors are missing, or are not what the format has.

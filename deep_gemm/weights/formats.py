@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .._extension import C
+
 K_BLOCK = 128
 SMALLEST_GROUP = 32
 
 ELEMENTS = ("int4", "uint4", "e2m1", "int8", "e4m3")
 ACTIVATIONS = ("int8", "int4", "fp8", "bf16")
+# By their names in the runtime's element table.
+ELEMENT_NUMBERS = {name: number for number, name in enumerate(C.element_names().split())}
 
 
 @dataclass(frozen=True)
@@ -22,8 +26,9 @@ class Packing:
     offset: int
     # Kernels multiply by what the conversion leaves, a power of two away from the value: the stored scales make it up.
     scale_factor: float
-    # The factor of codes that lie as sign and magnitude, which has no -8; None where they never do.
-    sign_magnitude_factor: float | None
+    # What kernels convert from, as the runtime's element table names it: codes lie as the first of these that can hold
+    # all of them. ('s4m', sign and magnitude, cannot hold -8.)
+    orders: tuple[str, ...]
     # The factor where zero points are subtracted on the way; None where there are none.
     zeros_factor: float | None
     # Whether groups may have integer scales within one of all of K.
@@ -37,11 +42,11 @@ class Packing:
 
 
 _PACKINGS = {
-    ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, None, 1.0, True, None),
-    ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, None, 1.0, True, None),
-    ("int4", "fp8"): Packing(-8, 7, 0, 512.0, 512.0, 512.0, False, K_BLOCK),
-    ("uint4", "fp8"): Packing(0, 15, 8, 512.0, 512.0, 512.0, False, K_BLOCK),
-    ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, None, None, False, 32),
+    ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, ("s4",), 1.0, True, None),
+    ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, ("s4",), 1.0, True, None),
+    ("int4", "fp8"): Packing(-8, 7, 0, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
+    ("uint4", "fp8"): Packing(0, 15, 8, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
+    ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, ("e2m1",), None, False, 32),
 }
 
 

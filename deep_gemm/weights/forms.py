@@ -149,7 +149,8 @@ def _w4afp8(tensors: Named, config: Mapping[str, Any]) -> Read:
     scales = tensors.get("weight_scale_inv", "weight_scale", dimensions=2)
     n, k = pairs.shape[0], 2 * pairs.shape[1]
     group_size = _group_size(k, scales.shape[1], config.get("group_size"))
-    return Read(Matrix(n, k, lambda first, last: unpack_int4(pairs[first:last]), scales), "int4", group_size)
+    matrix = Matrix(n, k, lambda first, last: unpack_int4(pairs[first:last]), scales, read_pairs=_rows(pairs))
+    return Read(matrix, "int4", group_size)
 
 
 def _mxfp4(tensors: Named, config: Mapping[str, Any]) -> Read:
@@ -273,7 +274,7 @@ def _qoq_zeros(scaled: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 def _e2m1(pairs: torch.Tensor, scales: torch.Tensor) -> Matrix:
     n, k = pairs.shape[0], 2 * pairs.shape[1]
-    return Matrix(n, k, lambda first, last: _unpack_codes(pairs[first:last]), scales)
+    return Matrix(n, k, lambda first, last: _unpack_codes(pairs[first:last]), scales, read_pairs=_rows(pairs))
 
 
 def _in_order_of_groups(

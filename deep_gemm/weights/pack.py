@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 import torch
 
+from .._extension import C
 from .._numbers import integer
 from ..utils.math import _FP32_MANTISSA_BITS, _unpack_codes, align
 from ..utils.quantize import unpack_int4
 from . import codes as code
-from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
+from .formats import ELEMENT_NUMBERS, K_BLOCK, SMALLEST_GROUP, Packing, packing_of
 from .packed import PackedWeights
 from .zeros import Steps
 
 Tensors = torch.Tensor | Sequence[torch.Tensor]
 
-_MINUS_EIGHT = -8
+_SIGNED = "s4"  # of which unsigned codes differ by `code.UNSIGNED`
+_OUT_OF_RANGE, _MINUS_EIGHT = 1, 2  # bits of what packing finds, as csrc/api/pack_weights.hpp has them
 _SMALLEST_ZERO, _LARGEST_ZERO = -128, 255
 _SMALLEST_EXPONENT_BITS = 0x00400000  # 2^-127, a subnormal number
 _FLOAT_SCALES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
@@ -35,6 +37,8 @@ class Matrix:
     input_permutation: torch.Tensor | None = None  # [K]
     second_scales: torch.Tensor | None = None  # of which `scales` are factors: [N], or one
     scaled_zeros: torch.Tensor | None = None  # [N, groups], in the place of zeros: times integer scales, modulo 256
+    # The same codes where they lie two a byte, the first one in the low nibble: rows -> int8 or uint8 [rows, K / 2].
+    read_pairs: Callable[[int, int], torch.Tensor] | None = None
 
 
 def pack_weights(
@@ -115,26 +119,18 @@ def pack_matrices(
     codes = torch.empty(blocks, dtype=torch.uint8, device=device)
     groups = _Groups(n, k, group_size, packing.scale_group(group_size))
     steps = _steps(matrices, groups, packing)
-    smallest, largest = _write_codes(codes, matrices, packing)
-    if smallest < packing.smallest or largest > packing.largest:
-        wrong = smallest if smallest < packing.smallest else largest
-        raise ValueError(
-            f"values of {element!r} must lie within {packing.smallest}..{packing.largest}, but one is {wrong}"
-        )
-    factor, holds_minus_eight, zeros = packing.scale_factor, False, None
-    if steps is not None and packing.zeros_factor is not None:
-        factor = packing.zeros_factor
+    factor, zeros = packing.scale_factor, None
+    if steps is None or packing.zeros_factor is None:
+        holds_minus_eight = _write_codes(codes, matrices, packing, element, packing.orders)
+    else:
+        factor, holds_minus_eight = packing.zeros_factor, False
+        _write_codes(codes, matrices, packing, element, (_SIGNED,))
+        codes.bitwise_xor_(code.UNSIGNED)
         words = [
             _words(matrix, step, groups.extreme_codes(matrix, packing), activations)
             for matrix, step in zip(matrices, steps, strict=True)
         ]
         zeros = torch.stack(list(map(groups.stored, words)))
-        codes.bitwise_xor_(code.UNSIGNED)
-    elif packing.sign_magnitude_factor is not None:
-        holds_minus_eight = smallest - packing.offset == _MINUS_EIGHT
-        if not holds_minus_eight:
-            factor = packing.sign_magnitude_factor
-            _turn_into_sign_magnitude(codes, columns)
     return PackedWeights(
         codes=codes,
         scales=torch.stack([_stored_scales(matrix, groups, factor) for matrix in matrices]),
@@ -257,7 +253,15 @@ def _matrix(
     if not packed:
         return Matrix(n, k, lambda first, last: values[first:last], scales, zeros, second_scales=second_scales)
     unpack = unpack_int4 if element == "int4" else _unpack_codes
-    return Matrix(n, 2 * k, lambda first, last: unpack(values[first:last]), scales, zeros, second_scales=second_scales)
+    return Matrix(
+        n,
+        2 * k,
+        lambda first, last: unpack(values[first:last]),
+        scales,
+        zeros,
+        second_scales=second_scales,
+        read_pairs=lambda first, last: values[first:last],
+    )
 
 
 def _checked_group(group_size: int | None, k: int) -> int | None:
@@ -271,28 +275,75 @@ def _checked_group(group_size: int | None, k: int) -> int | None:
     return group_size
 
 
-def _write_codes(codes: torch.Tensor, matrices: Sequence[Matrix], packing: Packing) -> tuple[int, int]:
-    """Fills `codes` in two's complement, and returns the smallest and the largest value that was read."""
+def _write_codes(
+    codes: torch.Tensor, matrices: Sequence[Matrix], packing: Packing, element: str, orders: Sequence[str]
+) -> bool:
+    """Fills `codes`. Returns whether they hold -8 and lie in two's complement for it."""
+    write = _write_with_kernel if codes.is_cuda else _write_with_torch
+    for order in orders:
+        found = write(codes, matrices, packing, order)
+        if found & _OUT_OF_RANGE:
+            smallest, largest = _extremes(matrices)
+            wrong = smallest if smallest < packing.smallest else largest
+            raise ValueError(
+                f"values of {element!r} must lie within {packing.smallest}..{packing.largest}, but one is {wrong}"
+            )
+        if not found & _MINUS_EIGHT:
+            return order != orders[0]
+    raise AssertionError("the last order holds all codes")
+
+
+def _write_with_kernel(codes: torch.Tensor, matrices: Sequence[Matrix], packing: Packing, order: str) -> int:
+    """Fills `codes`. Returns what was found: `_OUT_OF_RANGE`, or `_MINUS_EIGHT` where the order has none."""
+    found = torch.zeros(1, dtype=torch.int32, device=codes.device)
+    for expert, matrix in enumerate(matrices):
+        pairs = matrix.read_pairs is not None
+        read = matrix.read_pairs or matrix.read
+        for first, last in code.row_chunks(matrix.n, matrix.k):
+            values = read(first, last)
+            values = values if values.stride(-1) == 1 else values.contiguous()
+            C.pack_codes(
+                values.unsqueeze(0),
+                codes[expert : expert + 1, _blocks(first, last)],
+                found,
+                ELEMENT_NUMBERS[order],
+                packing.smallest,
+                packing.offset != 0,
+                pairs,
+            )
+    return int(found)
+
+
+def _write_with_torch(codes: torch.Tensor, matrices: Sequence[Matrix], packing: Packing, order: str) -> int:
+    """The same of CPU tensors, or else what keeps them from being packed so."""
     columns = codes.shape[2] * K_BLOCK
-    extremes = []
     for expert, matrix in enumerate(matrices):
         for first, last in code.row_chunks(matrix.n, matrix.k):
             values = matrix.read(first, last)
-            extremes.append(torch.stack(torch.aminmax(values)).to(torch.int32))
+            smallest, largest = (int(extreme) for extreme in torch.aminmax(values))
+            if smallest < packing.smallest or largest > packing.largest:
+                return _OUT_OF_RANGE
+            if order == "s4m" and smallest - packing.offset == -8:
+                return _MINUS_EIGHT
             values = values.to(torch.int8) - packing.offset
-            rows = align(last - first, code.PADDED_ROWS)
-            padded = torch.nn.functional.pad(values, (0, columns - matrix.k, 0, rows - (last - first)))
-            blocks = slice(first // code.BLOCK_ROWS, (first + rows) // code.BLOCK_ROWS)
-            codes[expert, blocks] = code.to_blocks(padded)
-    smallest, largest = torch.stack(extremes).T
-    return int(smallest.min()), int(largest.max())
+            padding = (0, columns - matrix.k, 0, align(last - first, code.PADDED_ROWS) - (last - first))
+            blocks = code.to_blocks(torch.nn.functional.pad(values, padding))
+            codes[expert, _blocks(first, last)] = code.to_sign_magnitude(blocks) if order == "s4m" else blocks
+    return 0
 
 
-def _turn_into_sign_magnitude(codes: torch.Tensor, columns: int) -> None:
-    for expert in codes:
-        for first, last in code.row_chunks(expert.shape[0] * code.BLOCK_ROWS, columns):
-            blocks = expert[first // code.BLOCK_ROWS : last // code.BLOCK_ROWS]
-            blocks.copy_(code.to_sign_magnitude(blocks))
+def _blocks(first: int, last: int) -> slice:
+    """Those of a chunk of rows."""
+    return slice(first // code.BLOCK_ROWS, align(last, code.PADDED_ROWS) // code.BLOCK_ROWS)
+
+
+def _extremes(matrices: Sequence[Matrix]) -> tuple[int, int]:
+    found = [
+        torch.stack(torch.aminmax(matrix.read(first, last))).tolist()
+        for matrix in matrices
+        for first, last in code.row_chunks(matrix.n, matrix.k)
+    ]
+    return min(smallest for smallest, _ in found), max(largest for _, largest in found)
 
 
 def _times(scales: torch.Tensor, factor: float) -> torch.Tensor:

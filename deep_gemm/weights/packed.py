@@ -35,8 +35,8 @@ class PackedWeights:
             `scale_factor`, or the second ones; 0 where there is no row or no K.
         zeros: int32 `[G, K / zero_group, N]`, N likewise, or None where no weight has a zero point: words that tell
             kernels what to do to a code (weights/zeros.py), integer scales included.
-        input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, the weights multiply
-            `x[..., input_permutation]` instead of x.
+        input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, products refuse the weights:
+            `for_permuted_inputs()` of them multiplies `permute_inputs(x)`, which is `x[..., input_permutation]`.
         shape: `(N, K)` or `(G, N, K)`.
         element: of the values as they were given: 'int4', 'uint4' or 'e2m1'.
         group_size: the K that shares a scale, and a zero point; None where all of it does.
@@ -108,9 +108,13 @@ class PackedWeights:
     @property
     def scale_factor(self) -> float:
         """What `scales` are, divided by the scales of the weights: a power of two."""
-        packing = self._packing
-        factor = packing.zeros_factor if self.needs_zeros else packing.sign_magnitude_factor
-        return packing.scale_factor if factor is None or self.holds_minus_eight else factor
+        factor = self._packing.zeros_factor if self.needs_zeros else None
+        return self._packing.scale_factor if factor is None else factor
+
+    @property
+    def order(self) -> str:
+        """What kernels convert the codes from, as the runtime's element table names it."""
+        return "u4" if self.needs_zeros else self._packing.orders[-1 if self.holds_minus_eight else 0]
 
     @property
     def device(self) -> torch.device:
@@ -131,6 +135,51 @@ class PackedWeights:
             zeros=None if zeros is None else zeros.to(device),
             input_permutation=None if permutation is None else permutation.to(device),
         )
+
+    def permute_inputs(self, x: torch.Tensor, grouped_layout: torch.Tensor | None = None) -> torch.Tensor:
+        """`x[..., input_permutation]`, which `for_permuted_inputs()` multiplies. Without a permutation, x itself.
+
+        Permute before activations get scales for groups of K. Other quantised activations may be permuted as well.
+
+        Args:
+            x: `[..., K]` of any dtype; for a stack `[G, ..., K]`, or `[M, K]` with a `grouped_layout`.
+            grouped_layout: of a stack's rows that follow each other: int32 `[M]`, the expert of each row, -1 for none.
+        """
+        k = self.shape[-1]
+        if x.dim() == 0 or x.shape[-1] != k:
+            raise ValueError(f"x must be [..., K={k}], but the shape is {[*x.shape]}")
+        if grouped_layout is not None and not (self.is_stack and x.dim() == 2 and grouped_layout.shape == x.shape[:1]):
+            raise ValueError(
+                f"grouped_layout must be [M], for x of [M, K] and a stack of weights, but is {[*grouped_layout.shape]} "
+                f"for x of {[*x.shape]} and weights of {[*self.shape]}"
+            )
+        if self.is_stack and grouped_layout is None and (x.dim() < 2 or x.shape[0] != self.experts):
+            raise ValueError(
+                f"x must be [{self.experts}, ..., K={k}], a part for each expert, but the shape is {[*x.shape]}; "
+                "rows that follow each other want their grouped_layout"
+            )
+        order = self.input_permutation
+        if order is None:
+            return x
+        if grouped_layout is not None:
+            order = order[grouped_layout.clamp(min=0).long()]
+        elif self.is_stack:
+            order = order.view(self.experts, *[1] * (x.dim() - 2), k)
+        # As bytes: torch gathers no elements of 8-bit floating types on every device.
+        data = x.view(torch.uint8) if x.element_size() == 1 else x
+        return data.gather(-1, order.expand(x.shape)).view(x.dtype)
+
+    def for_permuted_inputs(self) -> PackedWeights:
+        """The same weights, in the same memory, without `input_permutation`: they multiply `permute_inputs(x)`."""
+        return replace(self, input_permutation=None)
+
+    def require_inputs_in_order(self) -> None:
+        """Products call it: raises where the activations would have to be permuted."""
+        if self.input_permutation is not None:
+            raise ValueError(
+                "w has an input_permutation: its K is in another order than that of the activations. Multiply "
+                "w.permute_inputs(x) instead of x, and pass w.for_permuted_inputs() instead of w"
+            )
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """The weights, `[N, K]` or `[G, N, K]`: `scale * (q - zero)` in FP32, rounded once more to another `dtype`.
@@ -278,7 +327,7 @@ class PackedWeights:
         index = self._expert(index)
         self._require_same_kind(one)
         codes = one.codes
-        if one._sign_magnitude and not self._sign_magnitude:
+        if one.order == "s4m" and self.order != "s4m":
             codes = code.from_sign_magnitude(codes)
         if self.needs_zeros and not one.needs_zeros:
             codes = codes ^ code.UNSIGNED
@@ -300,11 +349,6 @@ class PackedWeights:
     def _packing(self) -> Packing:
         return packing_of(self.element, self.activations)
 
-    @property
-    def _sign_magnitude(self) -> bool:
-        """How codes lie."""
-        return self._packing.sign_magnitude_factor is not None and not self.holds_minus_eight and not self.needs_zeros
-
     def _no_zeros(self) -> torch.Tensor:
         """Words for signed codes that are 8 more than their values."""
         factor = torch.ones((), dtype=torch.int32)
@@ -313,7 +357,7 @@ class PackedWeights:
     def _rows(self, expert: int, first: int, last: int) -> torch.Tensor:
         """Rows `first` (a multiple of 64) to `last` of one matrix, dequantised to FP32."""
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
-        if self._sign_magnitude:
+        if self.order == "s4m":
             codes = code.from_sign_magnitude(codes)
         values = code.from_blocks(codes)[: last - first, : self.shape[-1]]
         scales = self._spread(self.scales[expert, :, first:last] / self.scale_factor, self.scale_group)
@@ -343,7 +387,7 @@ class PackedWeights:
         for name in ("element", "activations", "group_size", "two_levels"):
             if getattr(one, name) != getattr(self, name):
                 raise ValueError(f"{name} must be {getattr(self, name)!r}, but is {getattr(one, name)!r}")
-        if one.holds_minus_eight and self._sign_magnitude:
+        if one.holds_minus_eight and self.order == "s4m":
             raise ValueError("the new weights hold -8, which those they replace do not: kernels convert them otherwise")
         for name, words in (("zeros", "zero points"), ("input_permutation", "an input_permutation")):
             if getattr(one, name) is not None and getattr(self, name) is None:

@@ -17,6 +17,8 @@ from devices import why_no_gpu
 from fake_nvcc import fake_nvcc
 
 import deep_gemm
+from deep_gemm.__main__ import main
+from deep_gemm._precompile import GROUPINGS
 from deep_gemm._targets import BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
 ROOT = Path(deep_gemm.__file__).resolve().parent.parent
@@ -127,6 +129,36 @@ def test_explain_knows_operands_of_16_bits(name) -> None:
     assert ".k = 64}" in printed
 
 
+PACKED = {
+    "--fp8-int4": ("s4m", 128),
+    "--fp8-int4 --group-size 32 --token-scales": ("s4m", 32),
+    "--fp8-int4 --group-size channel --minus-eight": ("s4", 128),
+    "--int8-int4": ("s4", -1),
+    "--fp8-fp4": ("e2m1", 32),
+}
+GROUPED = {"dense": [], **{name: ["--experts", "8", "--expected-m", "64"] for name in ("contiguous", "psum", "masked")}}
+
+
+@pytest.mark.parametrize("grouping", GROUPED)
+@pytest.mark.parametrize("options", PACKED)
+def test_explain_knows_packed_weights(options, grouping, capsys, monkeypatch) -> None:
+    command = ["explain", "256", "4096", "7168", *options.split(), "--grouping", grouping, *GROUPED[grouping]]
+    monkeypatch.setattr(sys, "argv", ["deep_gemm", *command])
+    assert main() == 0
+    printed = capsys.readouterr().out
+    element, group = PACKED[options]
+    weights = next(line for line in printed.splitlines() if line.strip().startswith(".b = "))
+    assert f"Element::{element}," in weights
+    assert f".k = {group}}}" in weights
+    assert f".grouping = Grouping::{GROUPINGS[grouping]}," in printed
+    assert (f" of 8 {grouping} experts" in printed) == (grouping != "dense")
+
+
+def test_explain_knows_experts_of_fp8() -> None:
+    printed = succeed("explain", "256", "4096", "7168", "--grouping", "masked", "--experts", "8")
+    assert "Grouping::masked" in printed
+
+
 @pytest.mark.parametrize("target", [target for target in GPUS if target != HOPPER_TARGET])
 def test_explain_knows_blackwell(target) -> None:
     printed = succeed("explain", "4096", "7168", "2048", "--target", target, "--gran-k-a", "32")
@@ -161,6 +193,14 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
         (("4000000000", "7168", "2048"), "M must be between 1 and 2^31 - 1, but is 4000000000"),
         (("64", "7168", "2048", "--target", "sm_120a"), "invalid choice: 'sm_120a'"),
         (("64", "7168", "2048", "--gran-k-b", "32"), "the pair has no scales of b for every 32 of K"),
+        (
+            ("64", "7168", "2048", "--group-size", "32"),
+            "group_size is of products with packed weights (fp8_int4, int8_int4, fp8_fp4)",
+        ),
+        (("64", "7168", "2048", "--bf16", "--token-scales"), "token_scales is of products with packed weights"),
+        (("64", "7168", "2048", "--experts", "8"), "experts go with a grouping, but the grouping is 'dense'"),
+        (("64", "7168", "2048", "--fp8-int4", "--target", "sm_100f"), "no product of e4m3 and s4m on sm100"),
+        (("64", "7168", "2048", "--fp8-int4", "--fp8-fp4"), "not allowed with argument"),
     ],
 )
 def test_explain_refuses_what_calls_refuse(arguments, said) -> None:
@@ -168,7 +208,9 @@ def test_explain_refuses_what_calls_refuse(arguments, said) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--bf16"], ["--fp16"], ["--fp16-output"], ["--int8", "--bias", "bf16"]], ids=" ".join
+    "options",
+    [[], ["--bf16"], ["--fp16"], ["--fp16-output"], ["--int8", "--bias", "bf16"], ["--fp8-int4", "--token-scales"]],
+    ids=" ".join,
 )
 def test_precompile_needs_no_gpu_and_says_what_it_stored(cache, options) -> None:
     command = ("precompile", "256x512", "--max-m", "16", *options)
@@ -201,6 +243,72 @@ def test_a_call_on_blackwell_gets_a_kernel_that_was_precompiled(cache) -> None:
     called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
     assert len([text for text in called if "GemmConfig" in text]) == 1
     assert {text for text in called if "GemmConfig" in text} <= precompiled
+
+
+PACKED_CALLS = """
+import deep_gemm
+from deep_gemm import simulator
+simulator.set_options(target="sm_90a", num_sms=132)
+experts, m, n, k = {experts}, 128, 128, 256
+shape = (experts, m, k) if "{grouping}" == "masked" else (experts * m, k)
+values = torch.full((n, k) if "{grouping}" == "dense" else (experts, n, k), {one}, dtype=torch.int8)
+scales = torch.ones(values.shape)[..., ::{size} or k]
+w = deep_gemm.pack_weights(values, scales, element="{element}", activations="{activations}", group_size={size})
+a = torch.ones(shape).to(torch.int8 if w.activations == "int8" else torch.float8_e4m3fn), torch.ones(shape[:-1])
+d = torch.empty((*shape[:-1], n), dtype=torch.bfloat16)
+if "{grouping}" == "dense":
+    deep_gemm.{product}_gemm_nt(a, w, d)
+elif "{grouping}" == "masked":
+    deep_gemm.m_grouped_{product}_gemm_nt_masked(a, w, d, torch.full((experts,), 40, dtype=torch.int32), 40)
+else:
+    layout = torch.arange(experts, dtype=torch.int32).repeat_interleave(m)
+    deep_gemm.m_grouped_{product}_gemm_nt_contiguous(a, w, d, layout)
+assert bool((d[..., :40, :] == k).all())
+"""
+
+
+@pytest.mark.parametrize(
+    ("product", "element", "activations", "size", "grouping", "experts"),
+    [
+        ("fp8_int4", "int4", "fp8", 64, "dense", 1),
+        ("int8_int4", "int4", "int8", None, "contiguous", 2),
+        ("fp8_fp4", "e2m1", "fp8", 32, "masked", 2),
+    ],
+)
+def test_calls_with_packed_weights_get_precompiled_kernels(
+    cache, product, element, activations, size, grouping, experts
+) -> None:
+    names = {"product": product, "grouping": grouping, "experts": experts}
+    arguments = {**names, "group_size": size, "token_scales": activations == "fp8", "max_m": 256}
+    code = f"import deep_gemm; result = [r.error for r in deep_gemm.precompile([(128, 256)], **{arguments!r})]"
+    errors = fresh.check(code, DG_JIT_CACHE_DIR=cache).result
+    precompiled = {path.read_text() for path in cache.rglob("kernel.cu")}
+    assert errors == [None] * len(precompiled)
+    assert precompiled
+    one = 2 if element == "e2m1" else 1  # the code of 1
+    call = PACKED_CALLS.format(**names, element=element, activations=activations, size=size, one=one)
+    fresh.check(call, DG_JIT_CACHE_DIR=cache)
+    called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
+    assert len(called) == 1
+    assert called <= precompiled
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"product": "int4"}, "product must be one of fp8, bf16, fp16, int8, fp8_int4, .*, but is 'int4'"),
+        ({"grouping": "m_psum"}, "grouping must be one of dense, contiguous, psum, masked, but is 'm_psum'"),
+        ({"output": "fp8"}, "output must be None or one of bf16, fp16, fp32, but is 'fp8'"),
+        ({"bias": "fp16"}, "bias must be None or one of bf16, fp32, but is 'fp16'"),
+        ({"minus_eight": True}, "minus_eight is of products with packed weights"),
+        ({"experts": 2}, "experts go with a grouping"),
+        ({"target": "sm_80"}, "target must be one of sm_90a, .*, but is 'sm_80'"),
+        ({"max_m": 0}, "max_m must be at least 1, but is 0"),
+    ],
+)
+def test_precompile_of_calls_that_there_are_none_of_is_refused(changes, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        deep_gemm.precompile([(128, 256)], **changes)
 
 
 @pytest.mark.parametrize("place", ["below a file", "nowhere"])

@@ -14,6 +14,7 @@ import torch
 from deep_gemm import PackedWeights, pack_weights
 from deep_gemm.utils import pack_int4
 from deep_gemm.weights import codes as code
+from deep_gemm.weights import pack
 from deep_gemm.weights.pack import Matrix, pack_matrices
 
 FORMATS = [("int4", "int8"), ("int4", "fp8"), ("uint4", "int8"), ("uint4", "fp8")]
@@ -292,6 +293,40 @@ def test_scales_of_every_type_are_taken_exactly(dtype) -> None:
         exact = scales.float().squeeze(1)
     packed = pack_weights(values, scales, element="int4", activations="fp8", group_size=128)
     assert torch.equal(packed.dequantize(), values * exact.float().unsqueeze(1))
+
+
+@pytest.fixture
+def with_kernel(monkeypatch) -> None:
+    """CPU tensors are packed as those of a GPU are, on the simulator."""
+    monkeypatch.setattr(pack, "_write_with_torch", pack._write_with_kernel)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("element", "activations", "smallest"),
+    [*((*pair, None) for pair in FORMATS), ("int4", "fp8", -7), ("e2m1", "fp8", None)],
+)
+def test_the_kernel_packs_the_same_bits(element, activations, smallest, packed, request) -> None:
+    """Also where it finds a -8 and has to pack again, and in parts."""
+    arguments = weights("int4" if element == "int4" else "uint4", activations, (2, 150, 384), 32, smallest=smallest)
+    arguments["element"] = element
+    if element == "e2m1":
+        arguments["zeros"] = None
+    if packed:
+        arguments |= {"values": pack_int4((arguments["values"] << 4) >> 4), "packed": True}
+    by_torch = pack_weights(**arguments)
+    request.getfixturevalue("with_kernel")
+    request.getfixturevalue("monkeypatch").setattr(code, "_VALUES_AT_ONCE", 1)
+    assert same(pack_weights(**arguments), by_torch)
+
+
+@pytest.mark.parametrize(("element", "value"), [("int4", 8), ("int4", -9), ("uint4", -1), ("uint4", 16), ("e2m1", 99)])
+def test_the_kernel_refuses_the_same_values(element, value, with_kernel) -> None:
+    values = torch.zeros((40, 128), dtype=torch.int8)
+    values[39, 127] = value
+    zeros = torch.zeros((40, 1), dtype=torch.int32) if element == "uint4" else None
+    with pytest.raises(ValueError, match=rf"values of '{element}' must lie within .*, but one is {value}"):
+        pack_weights(values, torch.ones(40, 1), zeros, element=element, activations="fp8", group_size=128)
 
 
 def test_a_matrix_larger_than_one_part_is_packed_like_its_parts(monkeypatch) -> None:

@@ -37,6 +37,8 @@ OTHERS = {
     "scale_layout": ("ScaleLayoutParams", "run_scale_layout<ScaleLayoutConfig{.tile_k = 16}>"),
     "k_grouped_scale_layout": ("KGroupedScaleLayoutParams", "run_k_grouped_scale_layout<128>"),
     "transpose": ("TransposeParams", "run_transpose<TransposeConfig{}>"),
+    "pack_weights": ("PackCodesParams", "run_pack_codes<PackCodesConfig{.element = Element::s4m}>"),
+    "scales_pack_weights": ("PackScalesParams", "run_pack_scales<PackScalesConfig{}>"),
     "k_grouped_transpose": ("TransposeParams", "run_transpose<TransposeConfig{.k_grouped = true}>"),
 }
 GLOBAL_MEMORY = re.compile(r"^\s+(?:@\S+ )?(?:(?:ld|st|red|atom)\S*\.global|cp\.async\.bulk|cp\.reduce)", re.MULTILINE)
@@ -59,7 +61,7 @@ def test_gemms_wait_before_they_touch_memory(name) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_kernels_wait_before_they_touch_memory(name) -> None:
     params, function = OTHERS[name]
-    text = f"""#include <deep_gemm/kernels/{name.removeprefix("k_grouped_")}.cuh>
+    text = f"""#include <deep_gemm/kernels/{name.removeprefix("k_grouped_").removeprefix("scales_")}.cuh>
 using namespace deep_gemm;
 extern "C" __global__ void {name}(const __grid_constant__ {params} params) {{ {function}(params); }}
 """

@@ -1,0 +1,176 @@
+"""Which kernels calls will need, and compiling them beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from . import jit
+from ._extension import C
+from ._numbers import integer
+from ._progress import progress as with_progress
+from ._targets import GPUS, HOPPER_TARGET
+from .settings import get_mk_alignment_for_contiguous_layout
+from .weights.formats import packing_of
+
+# By what functions' names begin with: operands of one kind, and activations with packed weights.
+_OPERANDS = {"fp8": {}, "bf16": {"bf16": 1}, "fp16": {"fp16": 1}, "int8": {"s8": 1}}
+_WEIGHTS = {"fp8_int4": ("fp8", "int4"), "int8_int4": ("int8", "int4"), "fp8_fp4": ("fp8", "e2m1")}
+_GROUP_SIZES = {"fp8_int4": 128, "int8_int4": None, "fp8_fp4": 32}
+PRODUCTS = (*_OPERANDS, *_WEIGHTS)
+GROUPINGS = {"dense": "dense", "contiguous": "m_contiguous", "psum": "m_psum", "masked": "masked"}
+OUTPUTS = {"bf16": "bf16_output", "fp16": "fp16_output", "fp32": "fp32_output"}
+BIASES = {"bf16": "bias", "fp32": "fp32_bias"}
+
+DEFAULT = "default"
+_MOST_SINGLE_ROWS, _ROW_STEP = 8192, 64
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls of one function with one kind of arguments."""
+
+    product: str = "fp8"
+    grouping: str = "dense"
+    experts: int = 1
+    expected_m: int = 0
+    group_size: int | str | None = DEFAULT
+    token_scales: bool = False
+    minus_eight: bool = False
+    output: str | None = None
+    add_c: bool = False
+    bias: str | None = None
+    scales: Mapping[str, int] = field(default_factory=dict)  # of FP8 operands, as `C.problem_kernel` takes it
+
+    def __post_init__(self) -> None:
+        for name, known in (("product", PRODUCTS), ("grouping", tuple(GROUPINGS))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, but is {getattr(self, name)!r}")
+        for name, known in (("output", tuple(OUTPUTS)), ("bias", tuple(BIASES))):
+            if getattr(self, name) not in (None, *known):
+                raise ValueError(f"{name} must be None or one of {', '.join(known)}, but is {getattr(self, name)!r}")
+        of_packed = {"group_size": DEFAULT, "token_scales": False, "minus_eight": False}
+        for name, default in of_packed.items() if self.product not in _WEIGHTS else ():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name} is of products with packed weights ({', '.join(_WEIGHTS)}), not {self.product}"
+                )
+        if self.grouping == "dense" and self.experts != 1:
+            raise ValueError(f"experts go with a grouping, but the grouping is 'dense' and experts are {self.experts}")
+
+    @property
+    def kind(self) -> str:
+        return GROUPINGS[self.grouping]
+
+    def fields(self) -> dict[str, int]:
+        """As `C.problem_kernel` takes them, but for sizes."""
+        fields = {"add_c": int(self.add_c), "groups": self.experts, **self._operands()}
+        if self.output is not None:
+            fields[OUTPUTS[self.output]] = 1
+        if self.bias is not None:
+            fields[BIASES[self.bias]] = 1
+        if self.grouping in ("contiguous", "psum"):
+            fields["alignment"] = get_mk_alignment_for_contiguous_layout()
+        if self.expected_m:
+            fields["expected_m"] = self.expected_m
+        return fields
+
+    def _operands(self) -> dict[str, int]:
+        if self.product in _OPERANDS:
+            return {**_OPERANDS[self.product], **(self.scales if self.product == "fp8" else {})}
+        activations, element = _WEIGHTS[self.product]
+        packing = packing_of(element, activations)
+        size = _GROUP_SIZES[self.product] if self.group_size == DEFAULT else self.group_size
+        group = packing.scale_group(None if size is None else integer("group_size", size))
+        order = packing.orders[-1 if self.minus_eight else 0]
+        fields = {**_OPERANDS[activations], order: 1, "token_scales": int(self.token_scales)}
+        return fields if group is None else {**fields, "gran_k_b": group}
+
+    def problems(self, n: int, k: int, max_m: int) -> list[dict[str, int]]:
+        """Of all numbers of rows up to `max_m`, and expected ones of masked experts, as far as kernels may differ."""
+        sizes = {"n": n, "k": k, **self.fields()}
+        if self.grouping == "masked":
+            return [{"m": max_m, **sizes, "expected_m": rows} for rows in _row_counts(max_m)]
+        if self.grouping == "dense":
+            return [{"m": rows, **sizes} for rows in _row_counts(max_m)]
+        alignment = get_mk_alignment_for_contiguous_layout()
+        return [{"m": rows, **sizes} for rows in range(alignment, max(max_m, alignment) + 1, alignment)]
+
+
+def _row_counts(most: int) -> list[int]:
+    """Values of M that meet every kernel of a weight: all of them, beyond 8192 in steps of a tile's rows."""
+    single = min(most, _MOST_SINGLE_ROWS)
+    return [*range(1, single + 1), *range(_MOST_SINGLE_ROWS + _ROW_STEP, most + 1, _ROW_STEP)]
+
+
+def sources_of(
+    calls: Calls, weights: Sequence[tuple[int, int]], max_m: int, target: str, num_sms: int, progress: bool = True
+) -> list[tuple[str, str]]:
+    """Name and text of each kernel that calls with weights `(N, K)` can need."""
+    problems = [problem for n, k in weights for problem in calls.problems(n, k, max_m)]
+    with jit.worker_threads() as pool:
+        kernels = pool.map(
+            lambda fields: C.problem_kernel(calls.kind, {"num_sms": num_sms, **fields}, target), problems
+        )
+        found = with_progress(kernels, "choosing kernels", "problems", len(problems), progress)
+        return list(dict.fromkeys((str(kernel["name"]), str(kernel["text"])) for kernel in found))
+
+
+def precompile(
+    weights: Sequence[tuple[int, int]],
+    *,
+    product: str = "fp8",
+    grouping: str = "dense",
+    experts: int = 1,
+    max_m: int = 4096,
+    expected_m: int = 0,
+    group_size: int | str | None = DEFAULT,
+    token_scales: bool = False,
+    minus_eight: bool = False,
+    output: str | None = None,
+    add_c: bool = False,
+    bias: str | None = None,
+    target: str = HOPPER_TARGET,
+    num_sms: int | None = None,
+    progress: bool = False,
+) -> list[jit.CompileResult]:
+    """Compile every kernel that calls with these weights can need into the disk cache, with or without a GPU.
+
+    Args:
+        weights: shapes (N, K).
+        product: what the functions' names begin with: 'fp8', 'bf16', 'fp16', 'int8', 'fp8_int4', 'int8_int4' or
+            'fp8_fp4' (with FP4 weights).
+        grouping: 'dense', 'contiguous', 'psum' or 'masked'.
+        experts: how many, of a grouping.
+        max_m: the most rows of a call; of masked experts, the rows that each has room for.
+        expected_m: the hint of psum calls, 0 where they give none. Masked calls are served with every hint.
+        group_size: of packed weights, as `pack_weights` takes it. By default 128 of 'fp8_int4', None of 'int8_int4'
+            and 32 of 'fp8_fp4'.
+        token_scales: calls with packed weights and FP8 activations that have one scale, or one a token, instead of
+            one for each 128 of K.
+        minus_eight: the packed weights hold -8 (`PackedWeights.holds_minus_eight`).
+        output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.
+        add_c: calls pass c.
+        target, num_sms: what to compile for, and SMs that kernels may use: by default all of an H100 or H200.
+        progress: show progress bars.
+
+    Returns:
+        a result for each kernel: see `jit.compile_many`.
+    """
+    calls = Calls(
+        product=product,
+        grouping=grouping,
+        experts=integer("experts", experts, smallest=1),
+        expected_m=integer("expected_m", expected_m, smallest=0),
+        group_size=group_size,
+        token_scales=token_scales,
+        minus_eight=minus_eight,
+        output=output,
+        add_c=add_c,
+        bias=bias,
+    )
+    if target not in GPUS:
+        raise ValueError(f"target must be one of {', '.join(GPUS)}, but is {target!r}")
+    sms = GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1)
+    sources = sources_of(calls, weights, integer("max_m", max_m, smallest=1), target, sms, progress)
+    return jit.compile_many(sources, target, progress=progress)

@@ -1,0 +1,55 @@
+// Configs and arguments of the kernels that pack weights, and the launch numbers that host and device share.
+#pragma once
+
+#include <deep_gemm/format.cuh>
+
+namespace deep_gemm {
+
+inline constexpr int32_t kPackThreads = 256;
+inline constexpr int32_t kPackLineBytes = 128;  // of each of a block's rows, that a block of threads reads
+
+/// What is stored is the code less this: unsigned codes with zero points lie as signed ones.
+inline constexpr int32_t kUnsignedOffset = 8;
+
+struct PackCodesConfig {
+    Element element = Element::s4;  // as it lies in blocks
+    bool is_signed = true;          // codes are -8..7, else 0..15
+    bool offset = false;            // kUnsignedOffset is subtracted
+    bool pairs = false;             // two codes a byte, the first one in the lower half
+    bool aligned = true;            // rows and matrices start at multiples of 16 bytes
+
+    DG_HOST_DEVICE constexpr int32_t tile_blocks() const { return kPackLineBytes * (pairs ? 2 : 1) / kPackedK; }
+};
+
+/// Bits of what the kernel finds.
+inline constexpr int32_t kFoundOutOfRange = 1, kFoundMinusEight = 2;
+
+/// Codes [groups][rows][row_bytes], K contiguous -> blocks [groups][row_blocks][k_blocks][kPackedBlockBytes].
+struct PackCodesParams {
+    const uint8_t* source;
+    uint8_t* target;
+    int32_t* found;                    // bits are added to it
+    int64_t group_stride, row_stride;  // bytes
+    int32_t rows, row_bytes;
+    int32_t row_blocks, k_blocks, k_tiles;
+};
+
+inline constexpr int32_t kPackScalesTile = 32;  // rows, and groups of K
+
+struct PackScalesConfig {
+    Element element = Element::fp32;  // as they lie: fp32, ue8m0, or s32 (four exponents a word)
+    bool rows_first = false;          // rows are closer to each other than neighbours along K
+};
+
+/// Scales [groups][rows][k_scales] -> FP32 [groups][k_groups][padded_rows], times `factor`; zeros behind both ends.
+struct PackScalesParams {
+    const void* source;
+    float* target;
+    int64_t group_stride, row_stride, k_stride;  // elements
+    int32_t rows, padded_rows;
+    int32_t k_scales, k_groups;
+    int32_t repeat;  // groups of the target that share a scale
+    float factor;
+};
+
+}  // namespace deep_gemm
