@@ -84,15 +84,16 @@ public:
         block.scales.load(smem_, ring_.stage, first_row_ + subtile * subtile_step(c));
     }
 
+    /// Rows that are multiplied from registers: convert them.
+    DG_DEVICE void convert(Block<c>& block, int32_t subtile) const { block.rows.load(rows(subtile)); }
+
     /// Issue the wgmma of 64 rows, into sums of this block alone, and let others issue theirs.
     DG_DEVICE void multiply(Block<c>& block, int32_t subtile) const {
         block.stage = ring_.stage;
-        if constexpr (c.rows_operand().packed()) {
-            block.rows.load(rows(subtile));
+        if constexpr (c.rows_operand().packed())
             multiply_block<c>(block.partial, block.rows, smem_.cols(ring_.stage), false);
-        } else {
+        else
             multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
-        }
         order_.pass();
         if constexpr (c.sm90.wgmma_products) block.scales.multiply(smem_, ring_.stage);
     }
@@ -139,6 +140,7 @@ public:
 
     DG_DEVICE void start(Block<c>& block) const {
         load_scales(block, 0);
+        convert(block, 0);
         order_.wait();
         multiply(block, 0);
     }
