@@ -129,7 +129,7 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
 def _element_of(w: PackedWeights) -> str:
     """The element that kernels convert from, as the element table names it."""
     if w.element == "e2m1":
-        return "e2m1"
+        return "e2m1x" if w.folds_exponents else "e2m1"
     return "s4" if w.activations == "int8" or w.holds_minus_eight else "s4m"
 
 

@@ -26,6 +26,8 @@ class Packing:
     sign_magnitude_factor: float | None
     # So much of K at most shares a row of stored scales, because the kernel adds up no more before it scales.
     largest_scale_group: int | None
+    # Whether exponents of groups are multiplied in by the conversion, where they allow it (exponents.py).
+    folds_exponents: bool = False
 
     def scale_group(self, group_size: int | None) -> int | None:
         """The K that one row of stored scales is for. None: all of it."""
@@ -37,7 +39,7 @@ _PACKINGS = {
     ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, None, None),
     ("int4", "fp8"): Packing(-8, 7, 0, 512.0, 512.0, K_BLOCK),
     ("uint4", "fp8"): Packing(0, 15, 8, 512.0, 512.0, K_BLOCK),
-    ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, None, 32),
+    ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, None, 32, folds_exponents=True),
 }
 
 

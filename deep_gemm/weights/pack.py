@@ -11,6 +11,7 @@ from .._numbers import integer
 from ..utils.math import _FP32_MANTISSA_BITS, _unpack_codes, align
 from ..utils.quantize import unpack_int4
 from . import codes as code
+from .exponents import fold
 from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
 from .packed import PackedWeights
 
@@ -111,13 +112,18 @@ def pack_matrices(
         holds_minus_eight = smallest - packing.offset == _MINUS_EIGHT
         if not holds_minus_eight:
             factor = packing.sign_magnitude_factor
-            _turn_into_sign_magnitude(codes, columns)
+            _rewrite(codes, columns, code.to_sign_magnitude)
     groups = _Groups(n, k, group_size, packing.scale_group(group_size))
+    scales = _folded_scales(codes, matrices, groups) if packing.folds_exponents else None
+    folds_exponents = scales is not None
+    if scales is None:
+        all_scales = [_times(groups.checked("scales", matrix.scales), factor) for matrix in matrices]
+        scales = torch.stack([groups.stored(given) for given in all_scales])
+    else:
+        _rewrite(codes, columns, code.to_lookup)
     return PackedWeights(
         codes=codes,
-        scales=torch.stack(
-            [groups.stored(_times(groups.checked("scales", matrix.scales), factor)) for matrix in matrices]
-        ),
+        scales=scales,
         zeros=_stored_zeros(matrices, groups, packing.offset),
         input_permutation=_stored_permutations(matrices, is_stack),
         shape=(len(matrices), n, k) if is_stack else (n, k),
@@ -125,6 +131,7 @@ def pack_matrices(
         group_size=group_size,
         activations=activations,
         holds_minus_eight=holds_minus_eight,
+        folds_exponents=folds_exponents,
     )
 
 
@@ -236,11 +243,24 @@ def _write_codes(codes: torch.Tensor, matrices: Sequence[Matrix], packing: Packi
     return int(smallest.min()), int(largest.max())
 
 
-def _turn_into_sign_magnitude(codes: torch.Tensor, columns: int) -> None:
+def _rewrite(codes: torch.Tensor, columns: int, order: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Bring codes that lie as two's complement does into another order, a part at a time."""
     for expert in codes:
         for first, last in code.row_chunks(expert.shape[0] * code.BLOCK_ROWS, columns):
             blocks = expert[first // code.BLOCK_ROWS : last // code.BLOCK_ROWS]
-            blocks.copy_(code.to_sign_magnitude(blocks))
+            blocks.copy_(order(blocks))
+
+
+def _folded_scales(codes: torch.Tensor, matrices: Sequence[Matrix], groups: _Groups) -> torch.Tensor | None:
+    """None where exponents of one of the matrices cannot be multiplied in: then those of none are."""
+    folded = []
+    for matrix, own_codes in zip(matrices, codes, strict=True):
+        scales = groups.stored(exact_scales(groups.checked("scales", matrix.scales)))
+        found = fold(scales, code.used_groups(own_codes))
+        if found is None:
+            return None
+        folded.append(found)
+    return torch.stack(folded)
 
 
 def _times(scales: torch.Tensor, factor: float) -> torch.Tensor:

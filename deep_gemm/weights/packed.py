@@ -13,11 +13,12 @@ import torch
 from .._numbers import integer
 from ..utils.math import align, ceil_div
 from . import codes as code
-from .formats import K_BLOCK, Packing, packing_of
+from .exponents import unfold
+from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
 
 VERSION = 1
 _TENSORS = ("codes", "scales", "zeros", "input_permutation")
-_PLAIN = ("shape", "element", "group_size", "activations", "holds_minus_eight")
+_PLAIN = ("shape", "element", "group_size", "activations", "holds_minus_eight", "folds_exponents")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,6 +43,8 @@ class PackedWeights:
         activations: what kind of activations the weights are packed for: 'int8' or 'fp8'.
         holds_minus_eight: for 'fp8', that a code is -8, so that all lie in two's complement and not as sign and
             magnitude, which is converted faster.
+        folds_exponents: for 'e2m1', that the scales of each 128 of K are powers of two near enough to each other to be
+            multiplied in when codes are converted: `scales` then have a row for 128 of K, with their exponents in it.
     """
 
     codes: torch.Tensor
@@ -53,6 +56,7 @@ class PackedWeights:
     group_size: int | None
     activations: str
     holds_minus_eight: bool
+    folds_exponents: bool = False
 
     def __post_init__(self) -> None:
         packing_of(self.element, self.activations)
@@ -88,7 +92,7 @@ class PackedWeights:
     @property
     def scale_group(self) -> int | None:
         """The K that one row of `scales` is for. None: one row is for all of it."""
-        return self._packing.scale_group(self.group_size)
+        return K_BLOCK if self.folds_exponents else self._packing.scale_group(self.group_size)
 
     @property
     def scale_factor(self) -> float:
@@ -263,6 +267,8 @@ class PackedWeights:
         index = self._expert(index)
         self._require_same_kind(one)
         codes, scales = one.codes, one.scales
+        if one.folds_exponents and not self.folds_exponents:
+            codes, scales = code.from_lookup(codes), unfold(scales[0])[None] * self.scale_factor
         if self.holds_minus_eight and not one.holds_minus_eight:
             codes, scales = code.from_sign_magnitude(codes), scales * (self.scale_factor / one.scale_factor)
         self.codes[index].copy_(codes[0])
@@ -284,19 +290,24 @@ class PackedWeights:
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
         if self._packing.sign_magnitude_factor is not None and not self.holds_minus_eight:
             codes = code.from_sign_magnitude(codes)
+        elif self.folds_exponents:
+            codes = code.from_lookup(codes)
         values = code.from_blocks(codes)[: last - first, : self.shape[-1]]
         if self.element == "e2m1":
             decoded = code.E2M1.to(values.device)[(values & 15).long()]
-            return decoded * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
+            scales = self.scales[expert, :, first:last]
+            if self.folds_exponents:
+                return decoded * self._spread(unfold(scales), SMALLEST_GROUP)
+            return decoded * self._spread(scales / self.scale_factor)
         values = values.to(torch.int32)
         if self.zeros is not None:
             values -= self._spread(self.zeros[expert, :, first:last])
         return values * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
 
-    def _spread(self, groups: torch.Tensor) -> torch.Tensor:
-        """What is stored for groups of K, `[K groups, rows]`, for each row and K."""
-        rows = groups.T
-        return rows if self.scale_group is None else rows.repeat_interleave(self.scale_group, 1)[:, : self.shape[-1]]
+    def _spread(self, groups: torch.Tensor, group: int | None = None) -> torch.Tensor:
+        """What is stored for groups of K, `[K groups, rows]`, for each row and K. `group`: the K of one, if another."""
+        rows, group = groups.T, group or self.scale_group
+        return rows if group is None else rows.repeat_interleave(group, 1)[:, : self.shape[-1]]
 
     def _expert(self, index: int) -> int:
         index = integer("index", index)
@@ -312,6 +323,10 @@ class PackedWeights:
                 raise ValueError(f"{name} must be {getattr(self, name)!r}, but is {getattr(one, name)!r}")
         if one.holds_minus_eight and not self.holds_minus_eight:
             raise ValueError("the new weights hold -8, which those they replace do not: kernels convert them otherwise")
+        if self.folds_exponents and not one.folds_exponents:
+            raise ValueError(
+                "the exponents of the new weights are too far apart to be multiplied in, as the old ones' are"
+            )
         for name, words in (("zeros", "zero points"), ("input_permutation", "an input_permutation")):
             if getattr(one, name) is not None and getattr(self, name) is None:
                 raise ValueError(f"the new weights have {words}, which those they replace do not")

@@ -30,6 +30,7 @@ class Kind:
     element: str = "int4"
     smallest: int = -7
     group: int | None = 128
+    powers: int = 0  # scales are of so many powers of two; 0: they are any numbers
 
     def function(self, name: str):
         return getattr(deep_gemm, name.format(f"{self.activations}_{'fp4' if self.element == 'e2m1' else 'int4'}"))
@@ -44,6 +45,8 @@ KINDS = {
     "fp8-channels": Kind("fp8", "rows", group=None),
     "mxfp4": Kind("fp8", "rows", "e2m1", group=32),
     "mxfp4-k-groups": Kind("fp8", "k_groups", "e2m1", group=32),
+    "mxfp4-near-exponents": Kind("fp8", "rows", "e2m1", group=32, powers=12),
+    "mxfp4-near-exponents-k-groups": Kind("fp8", "k_groups", "e2m1", group=32, powers=3),
     "int8": Kind("int8", "rows", smallest=-8, group=None),
     "int8-one-scale": Kind("int8", "number", smallest=-8, group=None),
 }
@@ -80,6 +83,8 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
     *groups, n, k = shape
     size = kind.group if kind.group and k % kind.group == 0 else None  # groups divide K
     scales = (torch.rand((*groups, n, k // size if size else 1), generator=generator) + 0.5) / 16
+    if kind.powers:
+        scales = torch.exp2(torch.randint(-9, kind.powers - 9, scales.shape, generator=generator))
     if kind.element == "e2m1":
         values = torch.randint(0, 16, shape, generator=generator, dtype=torch.uint8)
         decoded = torch.tensor(E2M1 + [-value for value in E2M1])[values.long()].double()
@@ -115,6 +120,7 @@ def test_dense(device, kind, added, size, dtype) -> None:
     generator = torch.Generator().manual_seed(m)
     a = Tokens(kind, (m, k), generator)
     w, exact = weights(kind, (n, k), generator)
+    assert w.folds_exponents == (kind.powers > 0)
     assert w.holds_minus_eight == (kind.activations == "fp8" and kind.smallest == -8)
     d = GuardedOutput((m, n), dtype, device)
     c = None if added == "nothing" else torch.randn((m, n), generator=generator).to(dtype).to(device)

@@ -3,16 +3,49 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/convert/exponents.cuh>
 #include <deep_gemm/convert/weights.cuh>
+#include <deep_gemm/mma/fragment_16x8.cuh>
+#include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/ptx/wgmma.cuh>
 
 namespace deep_gemm {
+
+/// What becomes of a thread's words of a stage: as the pair of elements says.
+template <GemmConfig c, Element = c.rows_operand().element>
+struct Conversion {
+    DG_DEVICE Conversion(const Smem<c>&, int32_t, int32_t) {}
+
+    DG_DEVICE void run(uint32_t word, int32_t, uint32_t& first, uint32_t& second) const {
+        Convert<c.rows_operand().element, c.cols_operand().element>::run(word, first, second);
+    }
+};
+
+/// The same with the exponents of the thread's two rows, one for each step of K.
+template <GemmConfig c>
+struct Conversion<c, Element::e2m1x> {
+    uint32_t scales[2];
+
+    /// `first_row` is the first of the 64 rows, counted within the tile.
+    DG_DEVICE Conversion(const Smem<c>& smem, int32_t stage, int32_t first_row) {
+        const uint32_t mine =
+            smem.row_scales(stage) +
+            (first_row + Fragment16x8::warp_row(threadIdx.x / 32) + Fragment16x8::row(threadIdx.x % 32)) * 4;
+#pragma unroll
+        for (int32_t i = 0; i < 2; ++i)
+            scales[i] = static_cast<uint32_t>(ptx::load_shared_int(mine + i * Fragment16x8::kHalfRows * 4));
+    }
+
+    DG_DEVICE void run(uint32_t word, int32_t step, uint32_t& first, uint32_t& second) const {
+        convert_with_exponents(word, MagnitudeTable(scales[0], step), MagnitudeTable(scales[1], step), first, second);
+    }
+};
 
 /// What a thread holds of 64 rows of a K block, from its conversion until the tensor cores have read it. Nothing, where
 /// rows are multiplied where they lie.
 template <GemmConfig c, bool = c.rows_operand().packed()>
 struct Fragments {
-    DG_DEVICE void load(uint32_t) {}
+    DG_DEVICE void load(uint32_t, const Conversion<c>&) {}
     DG_DEVICE void pin() {}
 };
 
@@ -22,14 +55,14 @@ struct Fragments<c, true> {
     uint32_t words[kSteps][4];
 
     /// A block of 4096 bytes: two units of 16 bytes a thread, each of two K steps.
-    DG_DEVICE void load(uint32_t block) {
+    DG_DEVICE void load(uint32_t block, const Conversion<c>& conversion) {
         constexpr int32_t kUnitBytes = kPackedBlockBytes / 2;
         const uint32_t mine = block + threadIdx.x % 128 * 16;
 #pragma unroll
         for (int32_t i = 0; i < 2; ++i) {
             const int4 unit = ptx::load_shared_int_x4(mine + i * kUnitBytes);
-            convert(unit.x, 2 * i, 0), convert(unit.y, 2 * i, 2);
-            convert(unit.z, 2 * i + 1, 0), convert(unit.w, 2 * i + 1, 2);
+            convert(conversion, unit.x, 2 * i, 0), convert(conversion, unit.y, 2 * i, 2);
+            convert(conversion, unit.z, 2 * i + 1, 0), convert(conversion, unit.w, 2 * i + 1, 2);
         }
     }
 
@@ -40,9 +73,8 @@ struct Fragments<c, true> {
     }
 
 private:
-    DG_DEVICE void convert(int32_t word, int32_t step, int32_t place) {
-        Convert<c.rows_operand().element, c.cols_operand().element>::run(static_cast<uint32_t>(word),
-                                                                         words[step][place], words[step][place + 1]);
+    DG_DEVICE void convert(const Conversion<c>& conversion, int32_t word, int32_t step, int32_t place) {
+        conversion.run(static_cast<uint32_t>(word), step, words[step][place], words[step][place + 1]);
     }
 };
 

@@ -85,7 +85,7 @@ public:
     }
 
     /// Rows that are multiplied from registers: convert them.
-    DG_DEVICE void convert(Block<c>& block, int32_t subtile) const { block.rows.load(rows(subtile)); }
+    DG_DEVICE void convert(Block<c>& block, int32_t subtile) const { load_rows(block.rows, subtile); }
 
     /// Issue the wgmma of 64 rows, into sums of this block alone, and let others issue theirs.
     DG_DEVICE void multiply(Block<c>& block, int32_t subtile) const {
@@ -103,7 +103,7 @@ public:
         multiply_block<c>(total, rows(subtile), smem_.cols(ring_.stage), true);
     }
     DG_DEVICE void multiply_into(Accumulators<c>& total, Fragments<c>& fragments) const {
-        fragments.load(rows(0));
+        load_rows(fragments, 0);
         multiply_block<c>(total, fragments, smem_.cols(ring_.stage), true);
     }
 
@@ -111,7 +111,7 @@ public:
     template <int32_t kGroups>
     DG_DEVICE void multiply_groups(Accumulators<c> (&partial)[kGroups], Fragments<c>& fragments) const {
         constexpr int32_t kSteps = Fragments<c>::kSteps / kGroups;
-        fragments.load(rows(0));
+        load_rows(fragments, 0);
         pin_groups(partial, fragments);
         ptx::wgmma_fence();
 #pragma unroll
@@ -148,6 +148,10 @@ public:
 private:
     DG_DEVICE uint32_t rows(int32_t subtile) const {
         return smem_.rows(ring_.stage) + (first_row_ + subtile * subtile_step(c)) * row_bytes(c, c.rows_operand());
+    }
+
+    DG_DEVICE void load_rows(Fragments<c>& fragments, int32_t subtile) const {
+        fragments.load(rows(subtile), Conversion<c>(smem_, ring_.stage, first_row_ + subtile * subtile_step(c)));
     }
 
     Smem<c> smem_;
