@@ -10,7 +10,7 @@ codes) and of row r + 8 (from the "second"):
 
 Two's complement, and E2M1: the first code in the low nibble, the second in the high one. Sign and magnitude: the first
 one's sign in bit 7 and magnitude in bits 0 to 2; the second one's sign in bit 3, and its magnitude in bits 4 to 6 of
-the byte before it in the word (of byte 3 for byte 0), so that the word rotated left by 4 has it where the first one's is.
+the byte before it in the word (of byte 3 for byte 0), so that the word rotated left by 4 has it where the first's is.
 
 E2M1 that is looked up: the magnitudes of a word's first codes are nibbles of bytes 0 and 1, those of the second ones
 of bytes 2 and 3; signs are bits 7 and 3 as above.

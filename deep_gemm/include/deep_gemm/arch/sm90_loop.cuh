@@ -56,7 +56,7 @@ constexpr bool frees_early(const GemmConfig& c) {
 /// gains; in turn it does too, but where promotion takes long: converted rows beside a scale for each column.
 constexpr bool issues_in_order(const GemmConfig& c) {
     const bool slow_turns = c.rows_operand().packed() && c.col_scales().per_row() && scale_groups(c) == 1 &&
-                            !overlaps_blocks(c) && c.split_k.warpgroups == 1 && c.tile.cols >= 96;
+                            !overlaps_blocks(c) && c.split_k.warpgroups == 1 && c.tile.cols >= 96 && c.tile.cols <= 128;
     return (c.sm90.look_ahead || slow_turns) && !c.sm90.wgmma_products && warpgroup_rows(c) == kWgmmaRows &&
            c.sm90.math_warpgroups > 1;
 }
