@@ -1,6 +1,7 @@
 """Speed of products with packed weights of four bits, beside FP8 and INT8 weights and a bare read of as many bytes.
 
 python benchmarks/bench_packed.py --out results       # h100_packed.json, on an H100
+(humming-kernels 0.1.19 beside them, where it is installed)
 python benchmarks/bench_packed.py --table FILE        # the tables that stand in docs/low_precision.md
 """
 
@@ -8,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import humming_peer
 import torch
 from tables import table
 
@@ -21,6 +23,8 @@ WEIGHTS = [(4096, 7168), (7168, 16384), (24576, 1536)]
 TOKENS = [1, 16, 64, 256, 4096]
 EXPERTS = [(32, 20, 128), (32, 192, 512), (64, 4, 128)]  # how many, tokens of each, rows of their matrices
 EXPERT_WEIGHTS = [(4096, 7168), (7168, 2048)]
+MASKED_PEERS = ("int8 x int4", "fp8 x int4", "fp8 x mxfp4")
+DENSE_PEERS = ("int8 x int8", *MASKED_PEERS)
 DEVICE = "cuda"
 
 
@@ -134,6 +138,10 @@ def masked_calls(e: int, m: int, rows: int, n: int, k: int, weights: dict[str, d
     return calls
 
 
+def peers_of(names: Sequence[str], n: int, k: int, experts: int = 0) -> dict[str, humming_peer.Peer]:
+    return {name: humming_peer.Peer(name, n, k, experts) for name in names} if humming_peer.installed() else {}
+
+
 def measure() -> Iterator[dict]:
     from timing import Timer
 
@@ -145,15 +153,17 @@ def measure() -> Iterator[dict]:
         return {name: round(t.median * 1e6, 2) for name, t in zip(calls, timer.time(*calls.values()), strict=True)}
 
     for n, k in WEIGHTS:
-        weights = packed(n, k)
+        weights, peers = packed(n, k), peers_of(DENSE_PEERS, n, k)
         for m in TOKENS:
             calls = dense_calls(m, n, k, weights)
             calls |= {"read 4 bits": reader(n * k // 2), "read 8 bits": reader(n * k)}
+            calls |= {f"humming {name}": peer.dense(m) for name, peer in peers.items()}
             yield {"case": ["dense", m, n, k], "us": times(calls)}
     for n, k in EXPERT_WEIGHTS:
         for e, m, rows in EXPERTS:
-            weights = packed(n, k, (e,))
+            weights, peers = packed(n, k, (e,)), peers_of(MASKED_PEERS, n, k, e)
             calls = masked_calls(e, m, rows, n, k, weights) | {"read 4 bits": reader(e * n * k // 2)}
+            calls |= {f"humming {name}": peer.masked(m, rows) for name, peer in peers.items()}
             yield {"case": ["masked", e, m, n, k], "us": times(calls)}
             torch.cuda.empty_cache()
 

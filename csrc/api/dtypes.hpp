@@ -28,6 +28,7 @@ inline constexpr Dtype kDtypes[] = {
     {Element::s4m, kDLInt, "PackedWeights of int4"},
     {Element::e2m1, kDLFloat, "PackedWeights of e2m1"},
     {Element::u4, kDLUInt, "PackedWeights with zero points"},
+    {Element::e2m1x, kDLFloat, "PackedWeights of e2m1"},
 };
 
 /// Element::none where the library knows no such.

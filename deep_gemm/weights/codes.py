@@ -8,10 +8,13 @@ codes) and of row r + 8 (from the "second"):
     k   = 128 k_block + 64 v + 32 s + 16 h + 4 quad + byte        v, s, h 0..1, quad and byte 0..3
     at    2048 v + 16 (32 warp + 4 r + quad) + 8 s + 4 h + byte   half 0 is the first code there, half 1 the second
 
-Two's complement: the first code in the low nibble, the second in the high one. Sign and magnitude: the first one's
-sign in bit 7 and magnitude in bits 0 to 2; the second one's sign in bit 3, and its magnitude in bits 4 to 6 of the byte
-before it in the word (of byte 3 for byte 0), so that the word rotated left by 4 has it where the first one's is.
+Two's complement, and E2M1: the first code in the low nibble, the second in the high one. Sign and magnitude: the first
+one's sign in bit 7 and magnitude in bits 0 to 2; the second one's sign in bit 3, and its magnitude in bits 4 to 6 of
+the byte before it in the word (of byte 3 for byte 0), so that the word rotated left by 4 has it where the first's is.
 Unsigned, where zero points are subtracted: as two's complement, of values that are 8 more.
+
+E2M1 that is looked up: the magnitudes of a word's first codes are nibbles of bytes 0 and 1, those of the second ones
+of bytes 2 and 3; signs are bits 7 and 3 as above.
 """
 
 from __future__ import annotations
@@ -79,6 +82,32 @@ def from_sign_magnitude(codes: torch.Tensor) -> torch.Tensor:
     first = _nibble(codes >> 7, codes & 7)
     second = _nibble(codes >> 3 & 1, _turned(codes >> 4 & 7, 1))
     return first | second << 4
+
+
+def to_lookup(codes: torch.Tensor) -> torch.Tensor:
+    """Codes of E2M1, in nibbles -> the same ones as they are looked up."""
+    words = codes.reshape(-1, 4)
+    first, second = words & 15, words >> 4
+    magnitudes = torch.cat((first, second), 1) & 7
+    return (magnitudes[:, 0::2] | magnitudes[:, 1::2] << 4 | (first & 8) << 4 | second & 8).view(codes.shape)
+
+
+def from_lookup(codes: torch.Tensor) -> torch.Tensor:
+    """The inverse of `to_lookup`."""
+    words = codes.reshape(-1, 4)
+    magnitudes = torch.stack((words & 7, words >> 4 & 7), 2).flatten(1)
+    first, second = magnitudes[:, :4] | words >> 4 & 8, magnitudes[:, 4:] | words & 8
+    return (first | second << 4).view(codes.shape)
+
+
+def used_groups(codes: torch.Tensor) -> torch.Tensor:
+    """Of one matrix of E2M1, in nibbles: bool `[K / 32, rows]`, whether one of the 32 is not zero."""
+    blocks, k_blocks, _ = codes.shape
+    v, s, h, quads, byte = _ROW_AND_K[1]
+    parts = codes.reshape(blocks, k_blocks, v, *_ROW_AND_K[0][1:2], _ROW_AND_K[0][3], quads, s, h * byte)
+    halves = torch.stack(((parts & 0x07).amax((5, 7)), (parts & 0x70).amax((5, 7))))
+    half, block, k_block, v, warp, r, s = range(7)
+    return halves.permute(k_block, v, s, block, warp, half, r).reshape(k_blocks * 4, blocks * BLOCK_ROWS) != 0
 
 
 def _magnitude(nibbles: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

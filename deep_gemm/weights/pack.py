@@ -12,6 +12,7 @@ from .._numbers import integer
 from ..utils.math import _FP32_MANTISSA_BITS, _unpack_codes, align
 from ..utils.quantize import unpack_int4
 from . import codes as code
+from .exponents import fold
 from .formats import ELEMENT_NUMBERS, K_BLOCK, SMALLEST_GROUP, Packing, packing_of
 from .packed import PackedWeights
 from .zeros import Steps
@@ -131,9 +132,12 @@ def pack_matrices(
             for matrix, step in zip(matrices, steps, strict=True)
         ]
         zeros = torch.stack(list(map(groups.stored, words)))
+    folded = _folded_scales(codes, matrices, groups) if packing.folds_exponents else None
+    if folded is not None:
+        _rewrite(codes, columns, code.to_lookup)
     return PackedWeights(
         codes=codes,
-        scales=torch.stack([_stored_scales(matrix, groups, factor) for matrix in matrices]),
+        scales=_all_scales(matrices, groups, factor) if folded is None else folded,
         zeros=zeros,
         input_permutation=_stored_permutations(matrices, is_stack),
         shape=(len(matrices), n, k) if is_stack else (n, k),
@@ -142,6 +146,7 @@ def pack_matrices(
         activations=activations,
         holds_minus_eight=holds_minus_eight,
         two_levels=two_levels,
+        folds_exponents=folded is not None,
     )
 
 
@@ -344,6 +349,30 @@ def _extremes(matrices: Sequence[Matrix]) -> tuple[int, int]:
         for first, last in code.row_chunks(matrix.n, matrix.k)
     ]
     return min(smallest for smallest, _ in found), max(largest for _, largest in found)
+
+
+def _rewrite(codes: torch.Tensor, columns: int, order: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Bring codes that lie as two's complement does into another order, a part at a time."""
+    for expert in codes:
+        for first, last in code.row_chunks(expert.shape[0] * code.BLOCK_ROWS, columns):
+            blocks = expert[first // code.BLOCK_ROWS : last // code.BLOCK_ROWS]
+            blocks.copy_(order(blocks))
+
+
+def _all_scales(matrices: Sequence[Matrix], groups: _Groups, factor: float) -> torch.Tensor:
+    return torch.stack([_stored_scales(matrix, groups, factor) for matrix in matrices])
+
+
+def _folded_scales(codes: torch.Tensor, matrices: Sequence[Matrix], groups: _Groups) -> torch.Tensor | None:
+    """None where exponents of one of the matrices cannot be multiplied in: then those of none are."""
+    folded = []
+    for matrix, own_codes in zip(matrices, codes, strict=True):
+        scales = groups.stored(exact_scales(groups.checked("scales", matrix.scales)))
+        found = fold(scales, code.used_groups(own_codes))
+        if found is None:
+            return None
+        folded.append(found)
+    return torch.stack(folded)
 
 
 def _times(scales: torch.Tensor, factor: float) -> torch.Tensor:

@@ -13,12 +13,13 @@ import torch
 from .._numbers import integer
 from ..utils.math import align, ceil_div
 from . import codes as code
-from .formats import K_BLOCK, Packing, packing_of
+from .exponents import unfold
+from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
 from .zeros import Steps, steps_of
 
 VERSION = 2
 _TENSORS = ("codes", "scales", "zeros", "input_permutation")
-_PLAIN = ("shape", "element", "group_size", "activations", "holds_minus_eight", "two_levels")
+_PLAIN = ("shape", "element", "group_size", "activations", "holds_minus_eight", "two_levels", "folds_exponents")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,6 +45,8 @@ class PackedWeights:
         holds_minus_eight: for 'fp8' without zero points, that a code is -8, so that all lie in two's complement and not
             as sign and magnitude, which is converted faster.
         two_levels: that scales of groups are integers, within one of all of K.
+        folds_exponents: for 'e2m1', that the scales of each 128 of K are powers of two near enough to each other to be
+            multiplied in when codes are converted: `scales` then have a row for 128 of K, with their exponents in it.
     """
 
     codes: torch.Tensor
@@ -56,6 +59,7 @@ class PackedWeights:
     activations: str
     holds_minus_eight: bool
     two_levels: bool
+    folds_exponents: bool
     # What operators of torch are told beside the tensors that are multiplied: made here, where Dynamo traces nothing.
     _form: str = field(init=False)
 
@@ -98,6 +102,8 @@ class PackedWeights:
     @property
     def scale_group(self) -> int | None:
         """The K that one row of `scales` is for. None: one row is for all of it."""
+        if self.folds_exponents:
+            return K_BLOCK
         return None if self.two_levels else self.zero_group
 
     @property
@@ -114,6 +120,8 @@ class PackedWeights:
     @property
     def order(self) -> str:
         """What kernels convert the codes from, as the runtime's element table names it."""
+        if self.folds_exponents:
+            return "e2m1x"
         return "u4" if self.needs_zeros else self._packing.orders[-1 if self.holds_minus_eight else 0]
 
     @property
@@ -326,13 +334,15 @@ class PackedWeights:
         """
         index = self._expert(index)
         self._require_same_kind(one)
-        codes = one.codes
+        codes, scales = one.codes, one.scales
         if one.order == "s4m" and self.order != "s4m":
             codes = code.from_sign_magnitude(codes)
+        if one.folds_exponents and not self.folds_exponents:
+            codes, scales = code.from_lookup(codes), unfold(scales[0])[None] * one.scale_factor
         if self.needs_zeros and not one.needs_zeros:
             codes = codes ^ code.UNSIGNED
         self.codes[index].copy_(codes[0])
-        self.scales[index].copy_(one.scales[0] * (self.scale_factor / one.scale_factor))
+        self.scales[index].copy_(scales[0] * (self.scale_factor / one.scale_factor))
         if self.zeros is not None:
             self.zeros[index].copy_(self._no_zeros() if one.zeros is None else one.zeros[0])
         if self.input_permutation is not None:
@@ -359,8 +369,14 @@ class PackedWeights:
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
         if self.order == "s4m":
             codes = code.from_sign_magnitude(codes)
+        elif self.folds_exponents:
+            codes = code.from_lookup(codes)
         values = code.from_blocks(codes)[: last - first, : self.shape[-1]]
-        scales = self._spread(self.scales[expert, :, first:last] / self.scale_factor, self.scale_group)
+        scales = self.scales[expert, :, first:last]
+        if self.folds_exponents:
+            scales = self._spread(unfold(scales), SMALLEST_GROUP)
+        else:
+            scales = self._spread(scales / self.scale_factor, self.scale_group)
         if self.element == "e2m1":
             return code.E2M1.to(values.device)[(values & 15).long()] * scales
         values = values.to(torch.int32)
@@ -389,6 +405,10 @@ class PackedWeights:
                 raise ValueError(f"{name} must be {getattr(self, name)!r}, but is {getattr(one, name)!r}")
         if one.holds_minus_eight and self.order == "s4m":
             raise ValueError("the new weights hold -8, which those they replace do not: kernels convert them otherwise")
+        if self.folds_exponents and not one.folds_exponents:
+            raise ValueError(
+                "the exponents of the new weights are too far apart to be multiplied in, as the old ones' are"
+            )
         for name, words in (("zeros", "zero points"), ("input_permutation", "an input_permutation")):
             if getattr(one, name) is not None and getattr(self, name) is None:
                 raise ValueError(f"the new weights have {words}, which those they replace do not")

@@ -140,7 +140,7 @@ def packed_problems() -> Iterator[Problem]:
         {"s8": 1, "s4": 1},
         *({"s4m": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
         {"s4": 1, "token_scales": 1},
-        *({"e2m1": 1, "token_scales": tokens} for tokens in (0, 1)),
+        *({element: 1, "token_scales": tokens} for element in ("e2m1", "e2m1x") for tokens in (0, 1)),
         *({"u4": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
         *({"s8": 1, "u4": 1, "zeros_k": group} for group in (-1, 32, 64, 128)),
     ]

@@ -94,9 +94,9 @@ struct CostModel : CostConstants {
             (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * split;
         const double subtiles = warpgroup_rows(c) / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles
+                             : !c.sm90.look_ahead              ? chain_cycles
                              : issues_in_order(c)              ? ordered_cycles
-                             : c.sm90.look_ahead               ? ahead_cycles
-                                                               : chain_cycles;
+                                                               : ahead_cycles;
         const double convert = (!c.rows_operand().packed() || !c.scaled() ? 0
                                 : overlaps_blocks(c)                      ? convert_ahead_cycles
                                                                           : convert_cycles) +

@@ -6,8 +6,10 @@
 namespace deep_gemm {
 
 /// s4m: four bits as sign and magnitude, -7 to 7. u4: four bits from which something is subtracted (Operand::zeros_k).
-enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m, e2m1, u4 };
-inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::u4) + 1;
+/// e2m1x: E2M1 of which each 32 of K have an exponent of their own, in the scale that 128 of K share
+/// (convert/exponents.cuh).
+enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m, e2m1, u4, e2m1x };
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::e2m1x) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -39,6 +41,7 @@ constexpr ElementFacts facts(Element element) {
         {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32},
         {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32},
         {Element::u4, "u4", 4, NumberKind::integer, TensorMapType::i32},
+        {Element::e2m1x, "e2m1x", 4, NumberKind::floating, TensorMapType::i32},
     };
     return kElements[static_cast<int32_t>(element)];
 }

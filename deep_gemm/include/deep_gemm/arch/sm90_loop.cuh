@@ -53,9 +53,12 @@ constexpr bool frees_early(const GemmConfig& c) {
 
 /// Whether warpgroups issue a K block's wgmma one after the other (mma/sm90/issue_order.cuh). With 128 rows each, one
 /// always has the other half to multiply. Where the tensor cores form products of scales, an order costs more than it
-/// gains.
+/// gains; in turn it does too, but where promotion takes long: converted rows beside a scale for each column.
 constexpr bool issues_in_order(const GemmConfig& c) {
-    return c.sm90.look_ahead && !c.sm90.wgmma_products && warpgroup_rows(c) == kWgmmaRows && c.sm90.math_warpgroups > 1;
+    const bool slow_turns = c.rows_operand().packed() && c.col_scales().per_row() && scale_groups(c) == 1 &&
+                            !overlaps_blocks(c) && c.split_k.warpgroups == 1 && c.tile.cols >= 96 && c.tile.cols <= 128;
+    return (c.sm90.look_ahead || slow_turns) && !c.sm90.wgmma_products && warpgroup_rows(c) == kWgmmaRows &&
+           c.sm90.math_warpgroups > 1;
 }
 
 /// Whether a warp of its own issues the copies that store D. Takes staging buffers for all of a tile.

@@ -1,4 +1,4 @@
-// Between FP32 and the 16-bit floats, which are kept as bits: uint16_t, or two in a uint32_t.
+// Between FP32 and the 16-bit floats, which are kept as bits: uint16_t, or two in a uint32_t; and bytes of words.
 #pragma once
 
 #include <deep_gemm/types.cuh>
@@ -24,6 +24,13 @@ DG_DEVICE uint16_t to_f16(float value) {
     uint16_t bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
+}
+
+/// prmt.b32: four bytes of eight, as four nibbles say, each of which is 0 to 7.
+DG_DEVICE uint32_t permute_bytes(uint32_t lower, uint32_t upper, uint32_t nibbles) {
+    uint32_t bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(lower), "r"(upper), "r"(nibbles));
+    return bytes;
 }
 
 /// cvt.f32.f16

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/convert/exponents.cuh>
 #include <deep_gemm/convert/weights.cuh>
 #include <deep_gemm/convert/zeros.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
@@ -11,8 +12,14 @@
 
 namespace deep_gemm {
 
-/// What becomes of a thread's words of a stage: as the pair of elements says.
-template <GemmConfig c, bool = c.rows_operand().has_zeros()>
+/// Where the word of the first of the thread's two rows lies, among one for each of the tile's rows.
+DG_DEVICE uint32_t thread_row_word(uint32_t words, int32_t first_row) {
+    return words + (first_row + Fragment16x8::warp_row(threadIdx.x / 32) + Fragment16x8::row(threadIdx.x % 32)) * 4;
+}
+
+/// What becomes of a thread's words of a stage: as the pair of elements says. `first_row` is the first of the 64 rows,
+/// counted within the tile.
+template <GemmConfig c, Element = c.rows_operand().element>
 struct Conversion {
     DG_DEVICE Conversion(const Smem<c>&, int32_t, int32_t) {}
 
@@ -23,17 +30,14 @@ struct Conversion {
 
 /// The same less zero points: of the thread's two rows, in each group of K.
 template <GemmConfig c>
-struct Conversion<c, true> {
+struct Conversion<c, Element::u4> {
     static constexpr int32_t kGroups = zero_groups(c), kStepsPerGroup = kPackedK / 32 / kGroups;
     using Subtract = SubtractZero<c.cols_operand().element>;
 
     uint32_t words[kGroups][2];
 
-    /// `first_row` is the first of the 64 rows, counted within the tile.
     DG_DEVICE Conversion(const Smem<c>& smem, int32_t stage, int32_t first_row) {
-        const uint32_t mine =
-            smem.zeros(stage) +
-            (first_row + Fragment16x8::warp_row(threadIdx.x / 32) + Fragment16x8::row(threadIdx.x % 32)) * 4;
+        const uint32_t mine = thread_row_word(smem.zeros(stage), first_row);
 #pragma unroll
         for (int32_t i = 0; i < kGroups * 2; ++i)
             words[i / 2][i % 2] =
@@ -44,6 +48,23 @@ struct Conversion<c, true> {
         const uint32_t (&zeros)[2] = words[step / kStepsPerGroup];
         first = Subtract(zeros[0]).run(lower_codes(word));
         second = Subtract(zeros[1]).run(lower_codes(word >> 4));
+    }
+};
+
+/// The same with the exponents of the thread's two rows, one for each step of K.
+template <GemmConfig c>
+struct Conversion<c, Element::e2m1x> {
+    uint32_t scales[2];
+
+    DG_DEVICE Conversion(const Smem<c>& smem, int32_t stage, int32_t first_row) {
+        const uint32_t mine = thread_row_word(smem.row_scales(stage), first_row);
+#pragma unroll
+        for (int32_t i = 0; i < 2; ++i)
+            scales[i] = static_cast<uint32_t>(ptx::load_shared_int(mine + i * Fragment16x8::kHalfRows * 4));
+    }
+
+    DG_DEVICE void run(uint32_t word, int32_t step, uint32_t& first, uint32_t& second) const {
+        convert_with_exponents(word, MagnitudeTable(scales[0], step), MagnitudeTable(scales[1], step), first, second);
     }
 };
 

@@ -31,6 +31,9 @@ public:
         if constexpr (kOrdered) ptx::named_barrier_arrive(next_, kThreads);
     }
 
+    /// Only the first one has begun, and the others wait until its block is over: from there on they are a block apart.
+    DG_DEVICE bool leads() const { return kOrdered && own_ == kFirst; }
+
     /// When nothing will be issued any more: the last one has passed to the first.
     DG_DEVICE void end() const {
         if (own_ == kFirst) wait();

@@ -84,17 +84,26 @@ public:
         block.scales.load(smem_, ring_.stage, first_row_ + subtile * subtile_step(c));
     }
 
+    /// Rows that are multiplied from registers: convert them.
+    DG_DEVICE void convert(Block<c>& block, int32_t subtile) const { load_rows(block.rows, subtile); }
+
     /// Issue the wgmma of 64 rows, into sums of this block alone, and let others issue theirs.
     DG_DEVICE void multiply(Block<c>& block, int32_t subtile) const {
-        block.stage = ring_.stage;
-        if constexpr (c.rows_operand().packed()) {
-            load_rows(block.rows, subtile);
-            multiply_block<c>(block.partial, block.rows, smem_.cols(ring_.stage), false);
-        } else {
-            multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
-        }
+        issue(block, subtile);
+        pass(block);
+    }
+
+    DG_DEVICE void pass(Block<c>& block) const {
         order_.pass();
         if constexpr (c.sm90.wgmma_products) block.scales.multiply(smem_, ring_.stage);
+    }
+
+    DG_DEVICE void issue(Block<c>& block, int32_t subtile) const {
+        block.stage = ring_.stage;
+        if constexpr (c.rows_operand().packed())
+            multiply_block<c>(block.partial, block.rows, smem_.cols(ring_.stage), false);
+        else
+            multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
     }
 
     /// The same, into sums over all blocks.
@@ -137,18 +146,23 @@ public:
         row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
     }
 
-    DG_DEVICE void start(Block<c>& block) const {
+    /// `first` of a tile: warpgroups that issue in turn begin one behind the other, and stay so.
+    DG_DEVICE void start(Block<c>& block, bool first) const {
         load_scales(block, 0);
+        convert(block, 0);
         order_.wait();
-        multiply(block, 0);
+        issue(block, 0);
+        if (first && order_.leads()) ptx::wgmma_wait<0>();
+        pass(block);
     }
 
 private:
-    DG_DEVICE void load_rows(Fragments<c>& fragments, int32_t subtile) const {
-        fragments.load(rows(subtile), Conversion<c>(smem_, ring_.stage, first_row_ + subtile * subtile_step(c)));
-    }
     DG_DEVICE uint32_t rows(int32_t subtile) const {
         return smem_.rows(ring_.stage) + (first_row_ + subtile * subtile_step(c)) * row_bytes(c, c.rows_operand());
+    }
+
+    DG_DEVICE void load_rows(Fragments<c>& fragments, int32_t subtile) const {
+        fragments.load(rows(subtile), Conversion<c>(smem_, ring_.stage, first_row_ + subtile * subtile_step(c)));
     }
 
     Smem<c> smem_;

@@ -17,7 +17,7 @@ struct PromoteAhead {
         const Share mine = share(stages, tile);
         Block<c> block;
         stages.wait_full();
-        stages.start(block);  // even of rows that nobody wants: it costs less than the question
+        stages.start(block, false);  // even of rows that nobody wants: it costs less than the question
         meanwhile();
         if constexpr (!c.skips_padding) {
             promote_all<Share::all>(stages, block, total, count);

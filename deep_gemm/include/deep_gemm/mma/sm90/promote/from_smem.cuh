@@ -20,7 +20,7 @@ struct PromoteFromSmem {
         for (int32_t i = 0; i < count; ++i, stages.advance()) {
             stages.wait_full();
             Block<c> block;
-            stages.start(block);
+            stages.start(block, i == 0);
             if (i == 0)
                 meanwhile();
             else

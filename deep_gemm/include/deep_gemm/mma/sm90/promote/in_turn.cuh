@@ -18,7 +18,7 @@ struct PromoteInTurn {
         for (int32_t i = 0; i < count; ++i, stages.advance()) {
             stages.wait_full();
             Block<c> block;
-            stages.start(block);
+            stages.start(block, i == 0);
             if (i == 0) meanwhile();
             finish<0>(stages, block, total[0]);
         }

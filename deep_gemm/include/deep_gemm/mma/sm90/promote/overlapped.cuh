@@ -30,7 +30,7 @@ struct PromoteOverlapped {
 private:
     static DG_DEVICE void start_next(Stages<c>& stages, Block<c>& block) {
         stages.wait_full();
-        stages.start(block);
+        stages.start(block, false);
         stages.advance();
     }
 };
