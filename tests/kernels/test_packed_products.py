@@ -11,6 +11,7 @@ from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div
 
 import deep_gemm
+from deep_gemm import simulator
 
 COUNTS = [5, 0, 130, 1]  # experts' rows
 HEIGHT = 136
@@ -299,6 +300,29 @@ def test_experts_of_the_public_pair_give_what_packed_ones_give(device, form) -> 
     deep_gemm.m_grouped_fp8_fp4_gemm_nt_masked(masked, w.public, found, counts, 64)
     for expert, count in enumerate(counts.tolist()):
         assert torch.equal(found[expert, :count], wanted.view(experts, rows, n)[expert, :count])
+
+
+@pytest.mark.parametrize("weights", ["public", "packed"])
+def test_weights_of_four_bits_are_refused_on_blackwell(weights) -> None:
+    w = Fp4Pair((24, 128))
+    d = GuardedOutput((3, 24), torch.float32, "cpu")
+    a = torch.zeros((3, 128)).to(torch.float8_e4m3fn), torch.ones(3)
+    with simulator.options(target="sm_100f"), pytest.raises(TypeError, match="four bits are multiplied on SM90 only"):
+        deep_gemm.fp8_fp4_gemm_nt(a, getattr(w, weights), d.tensor)
+    d.assert_untouched()
+
+
+def test_the_public_pair_of_fp4_is_compiled_as_one_graph() -> None:
+    w, a = Fp4Pair((24, 128)), Tokens(KINDS["mxfp4"], (3, 128), torch.Generator().manual_seed(6)).to("cpu")
+
+    def step(data, scales, pairs, w_scales):
+        d = torch.zeros((3, 24))
+        deep_gemm.fp8_fp4_gemm_nt((data, scales), (pairs, w_scales), d)
+        return d * 2
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*a, *w.public), step(*a, *w.public))
 
 
 def test_empty_products_of_the_public_pair() -> None:
