@@ -13,9 +13,9 @@ memcheck takes the columns' scales of the products of scales, of which the descr
 a column twice, for an operand of 32 bytes a column. The launch has room for that (plan_smem); without it, memcheck
 reports reads past shared memory.
 
-On an H100 (NVRTC 13.0), all of these cases but packed_weights, which has not run there: memcheck, initcheck and synccheck
-reported nothing, racecheck the race above in expert_tiles and nothing else; of shared_tiles, whose CTAs wait for each
-other, it did not end within 260 s.
+On an H100 (NVRTC 13.0), all of these cases but packed_weights, which has not run there: memcheck, initcheck and
+synccheck reported nothing, racecheck the race above in expert_tiles and nothing else; of shared_tiles, whose CTAs wait
+for each other, it did not end within 260 s.
 
 Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer makes each launch many times slower.
 """
