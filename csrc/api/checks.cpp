@@ -181,6 +181,10 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     const Element element_a = element_of(type_a),
                   element_b = b.packed != nullptr ? b.packed->element : element_of(type_b);
     if (b.packed != nullptr) sum = sum_of(element_a);
+    require_type(b.packed == nullptr ||
+                     std::ranges::any_of(kPairs,
+                                         [&](const Pair& pair) { return pair.arch == p.arch && is_packed(pair.b); }),
+                 "weights of four bits are multiplied on SM90 only, as yet, but this is ", facts.target);
     const auto fits = [&](const Pair& pair) {
         return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping) &&
                is_packed(pair.b) == (b.packed != nullptr);

@@ -15,6 +15,7 @@ from inputs import random_blocks, random_rows
 import deep_gemm
 from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
+from deep_gemm.weights.formats import ELEMENT_NUMBERS
 
 CPU = torch.device("cpu")
 
@@ -131,12 +132,27 @@ def pack_k_groups() -> None:
     deep_gemm.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(scales, torch.tensor(ks, dtype=torch.int32), ks)
 
 
+def pack_codes() -> None:
+    blocks, found = torch.empty((1, 2, 1, 4096), dtype=torch.uint8), torch.zeros(1, dtype=torch.int32)
+    values = torch.zeros((1, 64, 128), dtype=torch.int8)
+    C.pack_codes(values, blocks, found, ELEMENT_NUMBERS["s4m"], -8, False, False)
+
+
+def test_what_packs_public_fp4_weights_is_found_by_its_names() -> None:
+    a = torch.zeros((16, 128)).to(torch.float8_e4m3fn), torch.ones(16)
+    b = torch.zeros((64, 64), dtype=torch.int8), torch.ones((64, 4))
+    launched = names(lambda: deep_gemm.fp8_fp4_gemm_nt(a, b, output(16, 64)))
+    assert launched[:2] == ["pack_e2m1_from_unsigned_pairs", "pack_scales_fp32_k_first"]
+    assert len(launched) == 3
+
+
 @pytest.mark.parametrize(
     ("call", "wanted"),
     [
         (lambda: deep_gemm.get_mn_major_tma_aligned_tensor(SCALES), "transpose"),
         (lambda: deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(SCALES), "pack_fp32_into_ue8m0"),
         (pack_k_groups, "pack_fp32_into_ue8m0"),
+        (pack_codes, "pack_s4m_from_signed_bytes"),
     ],
 )
 def test_layout_kernels_are_found_by_their_names(call, wanted: str) -> None:

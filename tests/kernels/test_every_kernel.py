@@ -94,9 +94,14 @@ def slow_loop(text: str, code: list[int]) -> str | None:
     return f"in the loops over K: {loops}" if slow else None
 
 
+def is_packed(text: str) -> bool:
+    """Whether rows are weights that wgmma takes from registers."""
+    return re.search(r"Element::(s4|s4m|e2m1|u4|e2m1x)\b", text) is not None
+
+
 def lost_operand(text: str, code: list[int]) -> str | None:
-    if "wgmma_products = true" in text:
-        assert any(word & sass.OPCODE == sass.HGMMA_REGISTERS for word in code), "has its opcode changed?"
+    if "wgmma_products = true" in text or is_packed(text):
+        assert any(word & sass.OPCODE in sass.WGMMA_REGISTERS for word in code), "has its opcode changed?"
     lost = sass.overwritten_operands(code)
     return f"instructions {lost} write registers that a wgmma under way reads" if lost else None
 
@@ -128,9 +133,9 @@ def slow_fence(code: list[int]) -> str | None:
 
 def wrong_code(text: str) -> str | None:
     code = sass.instructions(C.jit_compile(sass.entry(text), text, HOPPER_TARGET, "cubin"))
-    if re.search(r"Element::(s4|s4m|e2m1|u4|e2m1x)\b", text):  # their wgmma take rows from registers, by other opcodes
-        return early_arrival(code) or slow_fence(code)
     lost = lost_operand(text, code) or early_arrival(code)
+    if is_packed(text):  # loops of other opcodes
+        return lost or slow_fence(code)
     return lost or slow_loop(text, code) or wrong_yields(text, code) or slow_fence(code)
 
 
@@ -245,6 +250,10 @@ def test_selected_sums_are_found():
 HGMMA = 0x05E0000898187DF0  # HGMMA.64x128x8.F32.TF32 R24, R152, gdesc[UR8], RZ, !UPT, gsb0
 WAIT, FENCE = 0x8000000079C5, 0x79C5  # WARPGROUP.DEPBAR.LE gsb0, 0x0; WARPGROUP.ARRIVE
 MOV, WIDE = 0x9D7802, 0x977825  # MOV R157, ...; IMAD.WIDE R151, ...
+# IGMMA.64x16x32.S8.S8 R24, R152, gdesc[UR12], R24, gsb0, and without gsb0, in the middle of a group; one of R148.
+IGMMA, WAIT_BUT_ONE = 0x0060000C98187DF1, WAIT | 1 << 72
+IGMMA_MIDDLE, QGMMA_OTHER = IGMMA | 7 << 84, 0x00E0000094187DF3
+MOV_TO_152, NOP = MOV - (5 << 16), 0x7918
 
 
 @pytest.mark.parametrize(
@@ -255,10 +264,28 @@ MOV, WIDE = 0x9D7802, 0x977825  # MOV R157, ...; IMAD.WIDE R151, ...
         ([HGMMA, WIDE, WAIT], [1]),  # and R152
         ([HGMMA, MOV, WAIT], []),  # R157: the operand ends at R155
         ([HGMMA, WAIT, MOV - (2 << 16)], []),
+        ([IGMMA, MOV_TO_152, WAIT], [1]),
+        ([IGMMA_MIDDLE, IGMMA, WAIT, MOV_TO_152], []),
+        ([IGMMA, WAIT_BUT_ONE, MOV_TO_152], [2]),  # the newest group, which need not be over
+        ([IGMMA, QGMMA_OTHER, WAIT_BUT_ONE, MOV_TO_152], []),
+        ([IGMMA, QGMMA_OTHER, WAIT_BUT_ONE, MOV - (6 << 16)], [3]),  # R151, of the other one
+        ([IGMMA_MIDDLE, WAIT, MOV_TO_152], [2]),  # of a group that has not ended
     ],
 )
 def test_overwritten_operands_are_found(code, found) -> None:
     assert sass.overwritten_operands([*code, WAIT]) == found
+
+
+@pytest.mark.parametrize("fields", [{"s8": 1, "s4": 1}, {"s4m": 1}, {"e2m1": 1}], ids=str)
+def test_a_conversion_that_does_not_wait_for_wgmma_is_noticed(fields) -> None:
+    """Of a kernel as it is, without one of the waits in its loop."""
+    code = sass.of_problem("dense", {"m": 64, "n": 4096, "k": 7168, **fields})
+    assert not sass.overwritten_operands(code)
+    (loop, *_) = sass.loops_with(code, *sass.WGMMA_REGISTERS)
+    waits = [i for i in loop if code[i] & sass.OPCODE == sass.WARPGROUP and code[i] & sass.WAITS]
+    assert waits
+    for wait in waits:
+        assert sass.overwritten_operands([*code[:wait], NOP, *code[wait + 1 :]])
 
 
 RELEASED = """

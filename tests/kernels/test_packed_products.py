@@ -505,6 +505,29 @@ def test_experts_of_the_public_pair_give_what_packed_ones_give(device, form) -> 
         assert torch.equal(found[expert, :count], wanted.view(experts, rows, n)[expert, :count])
 
 
+@pytest.mark.parametrize("weights", ["public", "packed"])
+def test_weights_of_four_bits_are_refused_on_blackwell(weights) -> None:
+    w = Fp4Pair((24, 128))
+    d = GuardedOutput((3, 24), torch.float32, "cpu")
+    a = torch.zeros((3, 128)).to(torch.float8_e4m3fn), torch.ones(3)
+    with simulator.options(target="sm_100f"), pytest.raises(TypeError, match="four bits are multiplied on SM90 only"):
+        deep_gemm.fp8_fp4_gemm_nt(a, getattr(w, weights), d.tensor)
+    d.assert_untouched()
+
+
+def test_the_public_pair_of_fp4_is_compiled_as_one_graph() -> None:
+    w, a = Fp4Pair((24, 128)), Tokens(KINDS["mxfp4"], (3, 128), torch.Generator().manual_seed(6)).to("cpu")
+
+    def step(data, scales, pairs, w_scales):
+        d = torch.zeros((3, 24))
+        deep_gemm.fp8_fp4_gemm_nt((data, scales), (pairs, w_scales), d)
+        return d * 2
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*a, *w.public), step(*a, *w.public))
+
+
 def test_empty_products_of_the_public_pair() -> None:
     pair = torch.zeros((24, 0), dtype=torch.int8), torch.ones((24, 0))
     d, c = torch.full((3, 24), torch.nan), torch.ones((3, 24))

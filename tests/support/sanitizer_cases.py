@@ -13,8 +13,9 @@ memcheck takes the columns' scales of the products of scales, of which the descr
 a column twice, for an operand of 32 bytes a column. The launch has room for that (plan_smem); without it, memcheck
 reports reads past shared memory.
 
-On an H100 (NVRTC 13.0), all of these cases: memcheck, initcheck and synccheck reported nothing, racecheck the race
-above in expert_tiles and nothing else; of shared_tiles, whose CTAs wait for each other, it did not end within 260 s.
+On an H100 (NVRTC 13.0), all of these cases but packed_weights, which has not run there: memcheck, initcheck and
+synccheck reported nothing, racecheck the race above in expert_tiles and nothing else; of shared_tiles, whose CTAs wait
+for each other, it did not end within 260 s.
 
 Prints what ran and exits 1 where a result is wrong. No pytest file: a sanitizer makes each launch many times slower.
 """
@@ -32,6 +33,7 @@ from reference import assert_matches, product_nt
 
 import deep_gemm
 from deep_gemm._targets import HOPPER_SMS
+from deep_gemm.utils import pack_int4
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -236,6 +238,27 @@ def scale_layouts() -> None:
     print("scale layouts")
 
 
+def packed_weights() -> None:
+    """Packing on the device, in every order and form, and products with the results."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randint(-7, 8, (136, 288), generator=generator, dtype=torch.int8).to(DEVICE)
+    x = random_rows((40, 288), DEVICE, 0)
+    d = torch.empty((40, 136), device=DEVICE)
+    for smallest in (-7, -8):
+        values[135, 287] = smallest
+        wanted = x.data.double() * x.scales.double().repeat_interleave(128, 1)[:, :288] @ values.double().T
+        for pairs in (False, True):
+            given = pack_int4(values) if pairs else values
+            w = deep_gemm.pack_weights(
+                given, torch.ones(136, device=DEVICE), element="int4", activations="fp8", packed=pairs
+            )
+            deep_gemm.fp8_int4_gemm_nt(tuple(x), w, d)
+            assert (d.double() - wanted).abs().max() <= 1e-3 * wanted.abs().max()
+    codes = pack_int4(values)
+    deep_gemm.fp8_fp4_gemm_nt(tuple(x), (codes, torch.ones((136, 9), device=DEVICE)), d)
+    print("weights packed on the device, and by each call")
+
+
 def every_call() -> None:
     """A small call of every public product."""
     for name in PRODUCTS:
@@ -267,6 +290,7 @@ if __name__ == "__main__":
         copies,
         wrong_counts,
         scale_layouts,
+        packed_weights,
     )
     cases = {case.__name__: case for case in every}
     for name in sys.argv[1:] or cases:

@@ -13,7 +13,8 @@ INSTRUCTION_BYTES = 16
 OPCODE, PREDICATE, ALWAYS = 0xFFF, 0xF000, 0x7000  # bits of an instruction's first word; of no predicate
 WGMMA = (0x9F3, 0x9F0, 0x9F1)  # of FP8, BF16 and integers, both operands in shared memory
 R2UR, BRANCH, FSEL = 0x2CA, 0x947, 0x208  # move to a uniform register, jump, select
-HGMMA_REGISTERS, WARPGROUP, EXIT = 0xDF0, 0x9C5, 0x94D  # wgmma of TF32 that reads registers; its fence and its wait
+WGMMA_REGISTERS = (0xDF0, 0xDF1, 0xDF3)  # the same with A in registers: of TF32 and BF16, integers, FP8
+WARPGROUP, EXIT = 0x9C5, 0x94D  # the fence of wgmma, and its wait
 WAITS = 1 << 47  # of WARPGROUP: the wait
 LDS, SYNCS_ARRIVE = 0x984, 0x9A7  # load from shared memory, arrival at a barrier
 SYNCS_INIT, SYNCS_WAIT, BAR = 0x5B2, 0x5A7, 0xB1D  # a barrier is initialised, waited for; one of all threads
@@ -104,23 +105,39 @@ def written(instruction: int) -> range:
 
 
 def overwritten_operands(instructions: list[int]) -> list[int]:
-    """Instructions that write a register which a wgmma under way still reads. ptxas takes no notice of such reads."""
-    found = set()
+    """Instructions that write a register which a wgmma under way still reads. ptxas takes no notice of such reads.
+
+    A wait leaves the newest groups of wgmma under way, as many as it says (3 bits at bit 72). The last wgmma of a group
+    names a scoreboard (3 bits at bit 84, 0), the others none (7).
+    """
+    found: set[int] = set()
     for start, wgmma in enumerate(instructions):
-        if wgmma & OPCODE != HGMMA_REGISTERS:
-            continue
-        first = wgmma >> 24 & 0xFF
-        ways, seen = [start + 1], set()
-        while ways:
-            index = ways.pop()
-            word = instructions[index]
-            if index in seen or (word & OPCODE == WARPGROUP and word & WAITS):
-                continue
-            seen.add(index)
-            if set(written(word)) & set(range(first, first + 4)):
-                found.add(index)
-            ways += successors(instructions, index)
+        if wgmma & OPCODE in WGMMA_REGISTERS:
+            first = wgmma >> 24 & 0xFF
+            found |= _writes_under_way(instructions, start, set(range(first, first + 4)))
     return sorted(found)
+
+
+def _writes_under_way(instructions: list[int], start: int, registers: set[int]) -> set[int]:
+    """Instructions that write one of these registers before the wgmma at `start` is over."""
+    found = set()
+    ways, seen = [(start + 1, int(_ends_group(instructions[start])))], set()
+    while ways:
+        index, groups = ways.pop()  # begun by its own, and ended
+        word = instructions[index]
+        is_wait = word & OPCODE == WARPGROUP and word & WAITS
+        if (index, groups) in seen or (is_wait and groups > word >> 72 & 7):
+            continue
+        seen.add((index, groups))
+        if set(written(word)) & registers:
+            found.add(index)
+        groups = min(groups + _ends_group(word), 7)
+        ways += [(way, groups) for way in successors(instructions, index)]
+    return found
+
+
+def _ends_group(word: int) -> bool:
+    return word & OPCODE in (*WGMMA, *WGMMA_REGISTERS) and word >> 84 & 7 == 0
 
 
 def yields(instruction: int) -> bool:
