@@ -1,8 +1,8 @@
-// mma.sync: a warp multiplies a 16 x K by a K x 8 matrix, all of it in registers.
+// mma.sync: a warp multiplies an M x K by a K x 8 matrix, all of it in registers; M is 16 or 8.
 //
 // Lane l = 4 group + member. A register of A or B packs neighbours in K. Register r of A is row group + 8 (r % 2) and
-// word member + 4 (r / 2) of that row's K; of B, column group and word member + 4 r. D has row group (+ 8) and columns
-// 2 member and the next one.
+// word member + 4 (r / 2) of that row's K; with 8 rows, and of B, row or column group and word member + 4 r. D has row
+// group (+ 8) and columns 2 member and the next one.
 #include <algorithm>
 #include <cstring>
 
@@ -13,23 +13,23 @@ namespace deep_gemm::simulator {
 
 namespace {
 
-constexpr unsigned kM = 16, kN = 8, kMaxK = 64;
+constexpr unsigned kMostRows = 16, kFewRows = 8, kN = 8, kMaxK = 64;
 
-enum Value { kK, kTypeA, kTypeB, kTypeD, kSaturate };
+enum Value { kM, kK, kTypeA, kTypeB, kTypeD, kSaturate };
 
 struct Operands {
-    float a[kM][kMaxK], b[kMaxK][kN];  // B with K outside, so that a row of D is computed at once
-    bool bad_row[kM] = {}, bad_column[kN] = {};
+    float a[kMostRows][kMaxK], b[kMaxK][kN];  // B with K outside, so that a row of D is computed at once
+    bool bad_row[kMostRows] = {}, bad_column[kN] = {};
 };
 
 void read_a(Warp& w, const Instruction& in, Operands& out) {
     const auto type = Type(in.extra->values[kTypeA]);
-    const unsigned packed = 32 / type_bits(type);
+    const unsigned packed = 32 / type_bits(type), halves = unsigned(in.extra->values[kM]) / kFewRows;
     for (unsigned r = 0; r < in.extra->a.size(); ++r) {
         const auto* words = w.row<uint32_t>(in.extra->a[r]);
         const uint32_t bad = tainted_lanes(w, in.extra->a[r]);
         for (unsigned lane = 0; lane < kLanes; ++lane) {
-            const unsigned row = lane / 4 + 8 * (r % 2), word = lane % 4 + 4 * (r / 2);
+            const unsigned row = lane / 4 + kFewRows * (r % halves), word = lane % 4 + 4 * (r / halves);
             convert_elements(type, reinterpret_cast<const char*>(words + lane), packed, out.a[row] + word * packed);
             out.bad_row[row] |= bad >> lane & 1;
         }
@@ -52,8 +52,8 @@ void read_b(Warp& w, const Instruction& in, Operands& out) {
     }
 }
 
-void multiply(const Operands& from, unsigned k, float (&sums)[kM][kN]) {
-    for (unsigned row = 0; row < kM; ++row) {
+void multiply(const Operands& from, unsigned m, unsigned k, float (&sums)[kMostRows][kN]) {
+    for (unsigned row = 0; row < m; ++row) {
         float out[kN] = {};
         for (unsigned i = 0; i < k; ++i)
             for (unsigned column = 0; column < kN; ++column) out[column] += from.a[row][i] * from.b[i][column];
@@ -76,10 +76,11 @@ Step mma(Warp& w, const Instruction& in, uint32_t) {
     const Extra& extra = *in.extra;
     const auto type = Type(extra.values[kTypeD]);
     Operands operands;
-    float sums[kM][kN];
+    float sums[kMostRows][kN];
     read_a(w, in, operands);
     read_b(w, in, operands);
-    multiply(operands, unsigned(extra.values[kK]), sums);
+    const auto m = unsigned(extra.values[kM]), k = unsigned(extra.values[kK]);
+    multiply(operands, m, k, sums);
     // D may be the registers of C, so each register's taint is read before it is written.
     for (unsigned r = 0; r < extra.d.size(); ++r) {
         const auto* c = w.row<uint32_t>(extra.c[r]);
@@ -96,13 +97,14 @@ Step mma(Warp& w, const Instruction& in, uint32_t) {
         set_tainted(w, extra.d[r], bad);
     }
     ++w.cluster->statistics.matrix_multiplies;
-    w.cluster->statistics.multiply_adds += uint64_t(kM) * kN * unsigned(extra.values[kK]);
+    w.cluster->statistics.multiply_adds += uint64_t(m) * kN * k;
     return Step::next;
 }
 
-bool is_known(Type d, Type a, Type b, unsigned k) {
+bool is_known(Type d, Type a, Type b, unsigned m, unsigned k) {
     const unsigned bits = type_bits(a);
-    if (bits != type_bits(b) || (k * bits != 256 && k * bits != 128)) return false;
+    if (bits != type_bits(b) || (k * bits != 128 && (k * bits != 256 || m == kFewRows))) return false;
+    if (m == kFewRows && is_float(a)) return false;
     switch (a) {
         case Type::s8:
         case Type::u8:
@@ -129,21 +131,22 @@ void decode_mma(Decoder& decoder) {
     if (!decoder.mod("sync") || !decoder.mod("aligned")) decoder.error(".sync.aligned expected");
     unsigned m = 0, n = 0, k = 0;
     decoder.take_shape(m, n, k);
-    if (m != kM || n != kN) decoder.error("only products of shape m16n8kK are supported");
+    if ((m != kMostRows && m != kFewRows) || n != kN) decoder.error("only products of shape m16n8 and m8n8 are known");
     if (!decoder.mod("row") || !decoder.mod("col")) decoder.error(".row.col expected");
     v[kSaturate] = decoder.mod("satfinite");
     const Type d = decoder.need_type(), a = decoder.need_type(), b = decoder.need_type(), c = decoder.need_type();
     if (c != d) decoder.error("the types of C and D must be the same");
-    if (!is_known(d, a, b, k)) decoder.error("mma has no product of these types and this shape");
+    if (!is_known(d, a, b, m, k)) decoder.error("mma has no product of these types and this shape");
     if (v[kSaturate] && d != Type::s32) decoder.error(".satfinite is for integers");
-    v[kK] = int(k), v[kTypeA] = int(a), v[kTypeB] = int(b), v[kTypeD] = int(d);
+    v[kM] = int(m), v[kK] = int(k), v[kTypeA] = int(a), v[kTypeB] = int(b), v[kTypeD] = int(d);
     const Type sum_register = d == Type::f16 ? Type::b32 : d;
     extra.d = decoder.dests(decoder.node(0), sum_register);
     extra.a = decoder.sources(decoder.node(1), Type::b32);
     extra.b = decoder.sources(decoder.node(2), Type::b32);
     extra.c = decoder.sources(decoder.node(3), sum_register);
-    const size_t b_registers = k * type_bits(b) / 128, d_registers = d == Type::f16 ? 2 : 4;
-    if (extra.a.size() != 2 * b_registers || extra.b.size() != b_registers || extra.d.size() != d_registers ||
+    const size_t b_registers = k * type_bits(b) / 128, d_registers = m * kN / kLanes / (d == Type::f16 ? 2 : 1),
+                 a_registers = m / kFewRows * b_registers;
+    if (extra.a.size() != a_registers || extra.b.size() != b_registers || extra.d.size() != d_registers ||
         extra.c.size() != d_registers)
         decoder.error("the numbers of registers do not belong to the shape");
     out.gather = Gather::warp;
