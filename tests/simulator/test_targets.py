@@ -14,6 +14,7 @@ from ptx_tools import kernel, run_kernel
 
 import deep_gemm
 from deep_gemm import simulator
+from deep_gemm._extension import C
 
 KIB = 1024
 SHARED_BYTES = {"sm_80": 163, "sm_86": 99, "sm_87": 163, "sm_88": 99, "sm_89": 99, "sm_90a": 227}
@@ -138,6 +139,21 @@ def test_other_targets_are_refused(target: str, said: str) -> None:
 def test_a_text_without_a_target_is_refused() -> None:
     with pytest.raises(RuntimeError, match=r"the text names no \.target"):
         run_kernel(text("", "sm_80").replace(".target sm_80", ""), torch.zeros(1))
+
+
+SCALE = """
+struct Params { float* values; long factor; };
+extern "C" __global__ void scale(const __grid_constant__ Params p) { p.values[threadIdx.x] *= p.factor; }
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_87", "sm_89", "sm_120"])
+def test_the_runtime_compiles_for_the_target_that_the_simulator_is(target: str) -> None:
+    values = torch.arange(32, dtype=torch.float32)
+    with simulator.options(target=target):
+        C.jit_launch("scale", SCALE, 1, 32, 1, 0, False, [values], [3])
+        assert C.device_facts(True, 0)["max_smem_bytes"] == SHARED_BYTES[target] * KIB
+    assert torch.equal(values, 3 * torch.arange(32, dtype=torch.float32))
 
 
 def test_a_device_that_the_library_has_no_kernels_for() -> None:

@@ -153,7 +153,7 @@ void check_warp_readers(Cta& cta, uint32_t offset, uint32_t bytes, const Writing
     const uint32_t first = offset / 16, last = (offset + bytes - 1) / 16;
     constexpr uint32_t kPageGranules = kPageWords / 4;
     for (auto& reads : cta.warp_readers) {
-        const uint32_t known = by.at.clock->least(Agent(reads.warp * kLanes), kLanes);  // of every lane
+        const uint32_t known = by.at.clock->least<kLanes>(Agent(reads.warp * kLanes));  // of every lane
         bool good = true;
         for (uint32_t g = first; g <= last; ++g) {
             ReadPage* page = reads.pages[g / kPageGranules].get();
