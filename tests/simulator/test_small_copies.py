@@ -242,6 +242,20 @@ def test_arrival_at_an_mbarrier(arrive: str, count: int, schedule: str, seed: in
     assert torch.equal(out, given.roll(-4, 0))
 
 
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize(
+    ("arrive_and_copy", "kind"),
+    [
+        (f"cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r5]; {COPY}", EARLY_READ),  # knows earlier copies only
+        (f"{COPY} cp.async.mbarrier.arrive.shared::cta.b64 [%r5];", "deadlock"),  # 32 more are expected
+    ],
+    ids=["before the copy", "not one of the expected"],
+)
+def test_mistakes_with_arrivals(arrive_and_copy: str, kind: str, schedule: str, seed: int) -> None:
+    with pytest.raises(RuntimeError, match=kind):
+        run(f"{INIT.format(count=32)} {arrive_and_copy} {WAIT} {READ}", schedule, seed)
+
+
 def test_an_ordinary_arrival_does_not_wait_for_copies() -> None:
     code = f"{INIT.format(count=32)} {COPY} mbarrier.arrive.shared::cta.b64 _, [%r5]; {WAIT} {READ_OTHER}"
     with pytest.raises(RuntimeError, match=EARLY_READ):
