@@ -234,9 +234,10 @@ bool shared_read(Warp& warp, unsigned lane, Cta& cta, uint32_t offset, uint32_t 
             report(cluster, kind_of(warp, word.agent, copy, "read in flight"),
                    concat("shared memory ", hex(at), " of block ", cta.rank, " is read by ",
                           describe_agent(cluster, view.self),
-                          is_async_agent(cluster, word.agent) && !copy.waited_for
-                              ? ", but it has not waited for the copy that writes it"
-                              : missing(warp, word.agent, "the write"),
+                          !is_async_agent(cluster, word.agent) || copy.waited_for
+                              ? missing(warp, word.agent, "the write")
+                          : copy.is_one ? ", but the copy that writes it may still be under way"
+                                        : ", but it has not waited for the copy that writes it",
                           line_of(copy), past_access(cluster, "write", word.agent, word.instruction)),
                    &warp);
         }
