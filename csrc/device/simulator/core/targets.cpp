@@ -123,6 +123,13 @@ std::string known_targets() {
 }
 
 constexpr Feature kClusterRegisters = {"", {}, 90, kNewest, false, kClusters};
+constexpr Feature kArrivals = {"mbarrier", {}, 90, kNewest, false, "arrivals by a count but with .noComplete"};
+
+bool arrives_by_count(const Statement& statement) {
+    constexpr size_t kWithCount = 3;  // state, address, count
+    return statement.mnemonic == "mbarrier" && (has(statement, "arrive") || has(statement, "arrive_drop")) &&
+           !has(statement, "noComplete") && statement.operands.size() == kWithCount;
+}
 
 }  // namespace
 
@@ -154,6 +161,7 @@ std::string why_not_on(const Target& target, const Statement& statement) {
     };
     for (const Feature& feature : kFeatures)
         if (!has(target, feature) && is_of(feature, statement)) return sentence(feature);
+    if (!has(target, kArrivals) && arrives_by_count(statement)) return sentence(kArrivals);
     if (!has(target, kClusterRegisters) && std::ranges::any_of(statement.operands, names_a_cluster))
         return sentence(kClusterRegisters);
     return "";

@@ -12,6 +12,7 @@ namespace deep_gemm::simulator {
 namespace {
 
 constexpr const char* kWhat = "cp.async";
+constexpr size_t kMostSources = 1 << 14;  // where nobody waits by groups: older ones have long been read
 
 /// One lane's part: `given` bytes from memory, zeros after them.
 struct Part {
@@ -64,7 +65,9 @@ void copy_part(Warp& w, const Instruction& in, const Clock& known, uint32_t numb
 void note_source(Warp& w, const Instruction& in, const Part& part, uint32_t number) {
     if (!part.given || !is_writable(*w.cluster->launch, part.from)) return;
     touch_global(w, part.lane, part.from, part.given, false);
-    w.small_copies->sources.push_back({part.lane, number, part.from, part.given, &in});
+    auto& sources = w.small_copies->sources;
+    if (sources.size() == kMostSources) sources.erase(sources.begin(), sources.begin() + kMostSources / 2);
+    sources.push_back({part.lane, number, part.from, part.given, &in});
 }
 
 uint32_t given_bytes(const Warp& w, const Instruction& in, unsigned lane, uint32_t bytes) {
