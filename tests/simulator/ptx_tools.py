@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -9,11 +10,21 @@ import torch
 
 from deep_gemm import simulator
 from deep_gemm._extension import C
-from deep_gemm._targets import HOPPER_TARGET
+from deep_gemm._targets import BLACKWELL_TARGET, HOPPER_TARGET
 
 HERE = Path(__file__).parent
 SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 5)]  # and seeds: what most tests run under
-HEADER = f".version 8.6\n.target {HOPPER_TARGET}\n.address_size 64\n"
+# What Hopper does not have; texts without it are for Hopper.
+BLACKWELL_ONLY = re.compile(r"tcgen05|\.f32x2|\.v8\.|ue8m0x2|e2m1x2|e2m3x2|e3m2x2")
+
+
+def header(body: str, target: str = "") -> str:
+    """The directives before a text; for the oldest of our targets that has its instructions, if none is given."""
+    found = BLACKWELL_TARGET if BLACKWELL_ONLY.search(body) else HOPPER_TARGET
+    return f".version 8.6\n.target {target or found}\n.address_size 64\n"
+
+
+HEADER = header("")
 
 
 def compile_cuda(file: str, target: str = HOPPER_TARGET, **macros: int | str) -> str:
@@ -23,9 +34,9 @@ def compile_cuda(file: str, target: str = HOPPER_TARGET, **macros: int | str) ->
     return bytes(C.jit_compile(file.split(".")[0], text, target, "ptx")).decode()
 
 
-def kernel(body: str, registers: str = "", shared: str = "", declarations: str = "") -> str:
+def kernel(body: str, registers: str = "", shared: str = "", declarations: str = "", target: str = "") -> str:
     """An entry `test` with parameters `out` and `in`, whose addresses are in %out and %in; %t is the thread index."""
-    return f"""{HEADER}{declarations}
+    return f"""{header(body, target)}{declarations}
 .visible .entry test(.param .u64 out, .param .u64 in)
 {{
     .reg .pred %p<16>;

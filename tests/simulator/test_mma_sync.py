@@ -12,7 +12,7 @@ from ptx_tools import evaluate, kernel, run_kernel
 
 from deep_gemm import simulator
 
-M, N = 16, 8
+M, N = 16, 8  # of most shapes
 FLOATS = {
     "f16": torch.float16,
     "bf16": torch.bfloat16,
@@ -22,13 +22,13 @@ FLOATS = {
 }
 RANGES = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "u4": (0, 16)}
 SHAPES = [
-    # K, D, A, B
-    *[(k, d, "f16", "f16") for k in (8, 16) for d in ("f16", "f32")],
-    *[(k, "f32", "bf16", "bf16") for k in (8, 16)],
-    *[(k, "f32", "tf32", "tf32") for k in (4, 8)],
-    *[(k, "s32", a, b) for k in (16, 32) for a in ("s8", "u8") for b in ("s8", "u8")],
-    *[(k, "s32", a, b) for k in (32, 64) for a in ("s4", "u4") for b in ("s4", "u4")],
-    *[(32, d, a, b) for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")],
+    # M, K, D, A, B
+    *[(16, k, d, "f16", "f16") for k in (8, 16) for d in ("f16", "f32")],
+    *[(16, k, "f32", "bf16", "bf16") for k in (8, 16)],
+    *[(16, k, "f32", "tf32", "tf32") for k in (4, 8)],
+    *[(m, k, "s32", a, b) for m, k in ((16, 16), (16, 32), (8, 16)) for a in ("s8", "u8") for b in ("s8", "u8")],
+    *[(m, k, "s32", a, b) for m, k in ((16, 32), (16, 64), (8, 32)) for a in ("s4", "u4") for b in ("s4", "u4")],
+    *[(16, k, d, a, b) for k in (16, 32) for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")],
 ]
 
 
@@ -57,20 +57,21 @@ def packed_rows(kind: str, values: torch.Tensor) -> torch.Tensor:
 
 
 def run(
-    k: int, d: str, a: str, b: str, c_values: torch.Tensor, saturate: bool = False
+    m: int, k: int, d: str, a: str, b: str, c_values: torch.Tensor, saturate: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Returns D, A and B in FP64."""
     torch.manual_seed(k)
-    a_values, b_values = random_matrix(a, M, k), random_matrix(b, N, k)
+    a_values, b_values = random_matrix(a, m, k), random_matrix(b, N, k)
     a_words, b_words = packed_rows(a, a_values), packed_rows(b, b_values)
     b_registers = k * bits_of(a) // 128
-    d_registers = 2 if d == "f16" else 4
+    halves = m // 8  # the registers of A, and of D, go over these first
+    a_registers, d_registers = halves * b_registers, halves if d == "f16" else 2 * halves
     given = torch.zeros(32, 16, dtype=torch.int32)
     c_words = c_values.half().view(torch.int32) if d == "f16" else c_values.to(sum_type(d)).view(torch.int32)
     for lane in range(32):
         group, member = divmod(lane, 4)
-        for r in range(2 * b_registers):
-            given[lane, r] = a_words[group + 8 * (r % 2), member + 4 * (r // 2)]
+        for r in range(a_registers):
+            given[lane, r] = a_words[group + 8 * (r % halves), member + 4 * (r // halves)]
         for r in range(b_registers):
             given[lane, 4 + r] = b_words[group, member + 4 * r]
         for r in range(d_registers):
@@ -91,13 +92,13 @@ def run(
     add.s64 %in, %in, %offset;
     mul.wide.u32 %offset, %t, 16;
     add.s64 %out, %out, %offset;
-{loads}    mma.sync.aligned.m16n8k{k}.row.col{".satfinite" if saturate else ""}.{d}.{a}.{b}.{d} {sums}, {registers(0, 2 * b_registers)}, {registers(4, b_registers)}, {sums};
+{loads}    mma.sync.aligned.m{m}n8k{k}.row.col{".satfinite" if saturate else ""}.{d}.{a}.{b}.{d} {sums}, {registers(0, a_registers)}, {registers(4, b_registers)}, {sums};
 {stores}"""
     out = torch.zeros(32, 4, dtype=torch.int32)
     run_kernel(kernel(body), out, given)
-    result = torch.zeros(M, N, dtype=torch.float64)
+    result = torch.zeros(m, N, dtype=torch.float64)
     values = out.view(torch.float16) if d == "f16" else out.view(sum_type(d))
-    for lane, i in itertools.product(range(32), range(4)):
+    for lane, i in itertools.product(range(32), range(2 * halves)):
         result[lane // 4 + 8 * (i // 2), 2 * (lane % 4) + i % 2] = values[lane, i].double()
     return result, a_values, b_values
 
@@ -106,10 +107,10 @@ def sum_type(d: str) -> torch.dtype:
     return torch.int32 if d == "s32" else torch.float32
 
 
-@pytest.mark.parametrize(("k", "d", "a", "b"), SHAPES)
-def test_product(k: int, d: str, a: str, b: str) -> None:
-    c = torch.randint(-100, 101, (M, N)).double()
-    result, a_values, b_values = run(k, d, a, b, c)
+@pytest.mark.parametrize(("m", "k", "d", "a", "b"), SHAPES)
+def test_product(m: int, k: int, d: str, a: str, b: str) -> None:
+    c = torch.randint(-100, 101, (m, N)).double()
+    result, a_values, b_values = run(m, k, d, a, b, c)
     expected = a_values @ b_values.T + c
     if d == "s32":
         assert torch.equal(result, expected)
@@ -120,8 +121,9 @@ def test_product(k: int, d: str, a: str, b: str) -> None:
 
 @pytest.mark.parametrize("saturate", [False, True])
 @pytest.mark.parametrize("start", [2**31 - 1, -(2**31)])
-def test_integers_wrap_around_or_saturate(start: int, saturate: bool) -> None:
-    result, a, b = run(32, "s32", "s8", "s8", torch.full((M, N), start).double(), saturate)
+@pytest.mark.parametrize(("m", "k"), [(16, 32), (8, 16)])
+def test_integers_wrap_around_or_saturate(m: int, k: int, start: int, saturate: bool) -> None:
+    result, a, b = run(m, k, "s32", "s8", "s8", torch.full((m, N), start).double(), saturate)
     exact = a @ b.T + start
     wrapped = (exact + 2**31) % 2**32 - 2**31
     assert torch.equal(result, exact.clamp(-(2**31), 2**31 - 1) if saturate else wrapped)
@@ -133,7 +135,9 @@ def test_integers_wrap_around_or_saturate(start: int, saturate: bool) -> None:
         ("m16n8k32.row.col.f32.bf16.bf16.f32", "no product of these types and this shape"),
         ("m16n8k16.row.col.f32.f16.bf16.f32", "no product of these types and this shape"),
         ("m16n8k16.col.col.f32.f16.f16.f32", ".row.col expected"),
-        ("m8n8k4.row.col.f32.f16.f16.f32", "shape m16n8kK"),
+        ("m8n8k16.row.col.f32.f16.f16.f32", "no product of these types and this shape"),
+        ("m8n8k32.row.col.s32.s8.s8.s32", "no product of these types and this shape"),
+        ("m16n16k16.row.col.f32.f16.f16.f32", "only products of shape m16n8 and m8n8"),
         ("m16n8k8.row.col.f32.f16.f16.f32", "the numbers of registers"),
     ],
 )

@@ -34,14 +34,16 @@ READ_OTHER = READ.replace("%r1]", "%r2]")
 BARRIER = "bar.sync 0;"
 
 
-def run(code: str, schedule: str = "eager", seed: int = 0, hazards: str = "error", threads: int = 32):
+def run(
+    code: str, schedule: str = "eager", seed: int = 0, hazards: str = "error", threads: int = 32, rules: str = "manual"
+):
     """Returns what each thread read, what lies in global memory, and the report."""
     given = torch.arange(1, 1 + 4 * threads, dtype=torch.int32).view(threads, 4)
     out = torch.zeros(threads, 4, dtype=torch.int32)
     text = kernel(
         PLACES + code + STORE, shared=f".shared .align 128 .b8 data[{32 * threads}]; .shared .align 8 .b64 bar;"
     )
-    report = run_kernel(text, out, given, threads=threads, schedule=schedule, seed=seed, hazards=hazards)
+    report = run_kernel(text, out, given, threads=threads, schedule=schedule, seed=seed, hazards=hazards, rules=rules)
     return out, given, report
 
 
@@ -102,8 +104,8 @@ def test_lazy_copies_come_late() -> None:
     """A broken kernel that does not wait reads what was there before."""
     out, _, report = run(f"{CLEAR} {COPY} {READ}", "lazy", hazards="report")
     assert (out == -1).all()
-    assert [hazard.kind for hazard in report.hazards] == ["overwrite"]
-    assert "is written by cp.async while an earlier read may still be under way" in report.hazards[0].message
+    assert [hazard.kind for hazard in report.hazards] == ["early exit", "overwrite"]
+    assert "is written by cp.async while an earlier read may still be under way" in report.hazards[1].message
 
 
 SECOND = "cp.async.cg.shared.global [%r1+512], [%in], 16;"
@@ -128,6 +130,78 @@ HAZARDS = [
 def test_hazard(code: str, kind: str, schedule: str, seed: int) -> None:
     with pytest.raises(RuntimeError, match=kind):
         run(code, schedule, seed)
+
+
+def first_report(code: str, schedule: str = "eager", **options) -> str:
+    return run(code, schedule, hazards="report", **options)[2].hazards[0].message
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (f"{COPY} {READ}", "has not waited for it: it is in no committed group"),
+        (
+            f"{COPY} {COMMIT} {READ}",
+            "groups committed after its own: 0, so that cp.async.wait_group 0 waits for it",
+        ),
+        (
+            f"{COPY} {COMMIT} {SECOND} {COMMIT} {COMMIT} cp.async.wait_group 3; {READ}",
+            "groups committed after its own: 2, so that cp.async.wait_group 2 waits for it",
+        ),
+    ],
+)
+def test_a_report_says_which_wait_was_needed(code: str, said: str) -> None:
+    message = first_report(code)
+    assert message.startswith("read in flight: shared memory")
+    assert "lane 0 of warp 0 of block 0, which issued it, has not waited for it" in message
+    assert said in message
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize(("threads", "kind"), [(32, "warp sync"), (64, "race|overwrite|read in flight")])
+def test_who_waits_for_its_own_copies_knows_nothing_of_others(
+    threads: int, kind: str, schedule: str, seed: int
+) -> None:
+    """Lanes read what the lane 4 further on has copied, or warp 1 what warp 0 has."""
+    other = READ_OTHER if threads == 32 else f"and.b32 %r3, %r3, 511; add.u32 %r1, %r0, %r3; {READ}"
+    copy = COPY if threads == 32 else f"setp.lt.u32 %p1, %t, 32; @%p1 {COPY}"
+    meet = "bar.warp.sync -1;" if threads == 64 else ""
+    code = f"{copy} cp.async.wait_all; {meet} {other}"
+    with pytest.raises(RuntimeError, match=kind if schedule == "eager" else f"{kind}|{EARLY_READ}") as raised:
+        run(code, schedule, seed, threads=threads)
+    if schedule == "eager":
+        assert "which issued it, has waited for it" in str(raised.value)
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize(
+    ("wait", "good"), [("", False), (f"{COMMIT} cp.async.wait_group 1;", False), ("cp.async.wait_all;", True)]
+)
+def test_what_is_copied_from_must_stay_until_the_wait(wait: str, good: bool, schedule: str, seed: int) -> None:
+    """Output memory is copied to shared memory, and written over."""
+    code = f"""
+    add.s64 %d1, %out, %offset;
+    st.global.v4.u32 [%d1], {{%t, %t, %t, %t}};
+    {COPY.replace("%in", "%d1")}
+    {wait}
+    mov.u32 %r9, -1;
+    st.global.u32 [%d1], %r9;
+    cp.async.wait_all;
+    {READ}"""
+    _, _, report = run(code, schedule, seed, hazards="report")
+    assert [hazard.kind for hazard in report.hazards] == ([] if good else ["overwrite"])
+    for hazard in report.hazards:
+        assert "is written by lane 0 of warp 0 of block 0 while cp.async may still read it" in hazard.message
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+def test_a_block_waits_for_its_copies_before_it_exits(schedule: str, seed: int) -> None:
+    code = f"{CLEAR} {READ} {SECOND}"
+    report = run(code, schedule, seed, hazards="report")[2]
+    assert [hazard.kind for hazard in report.hazards] == ["early exit"]
+    assert "exits without waiting for cp.async of warp 0" in report.hazards[0].message
+    assert not run(code, schedule, seed, hazards="report", rules="hardware")[2].hazards
+    assert not run(f"{code} cp.async.wait_all;", schedule, seed)[2].hazards
 
 
 def two_warps(waits: str) -> simulator.Report:
@@ -166,6 +240,20 @@ def test_arrival_at_an_mbarrier(arrive: str, count: int, schedule: str, seed: in
     code = f"{INIT.format(count=count)} {COPY} cp.async.mbarrier.arrive{arrive}.shared::cta.b64 [%r5]; bar.warp.sync -1; {last} {WAIT} {READ_OTHER}"
     out, given, _ = run(code, schedule, seed)
     assert torch.equal(out, given.roll(-4, 0))
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize(
+    ("arrive_and_copy", "kind"),
+    [
+        (f"cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r5]; {COPY}", EARLY_READ),  # knows earlier copies only
+        (f"{COPY} cp.async.mbarrier.arrive.shared::cta.b64 [%r5];", "deadlock"),  # 32 more are expected
+    ],
+    ids=["before the copy", "not one of the expected"],
+)
+def test_mistakes_with_arrivals(arrive_and_copy: str, kind: str, schedule: str, seed: int) -> None:
+    with pytest.raises(RuntimeError, match=kind):
+        run(f"{INIT.format(count=32)} {arrive_and_copy} {WAIT} {READ}", schedule, seed)
 
 
 def test_an_ordinary_arrival_does_not_wait_for_copies() -> None:

@@ -1,6 +1,7 @@
-"""What Triton compiles for sm_80 to sm_100 runs on the simulator: right numbers, no hazard by the rules of machines.
+"""What Triton compiles for sm_80 to sm_120 runs on the simulator: right numbers, no hazard by the rules of machines.
 
-mma.sync, ldmatrix and cp.async; wgmma; tcgen05, with scales that its warps store into tensor memory.
+mma.sync, ldmatrix and cp.async, which have no hazard by the manual's rules either; wgmma; tcgen05, with scales that its
+warps store into tensor memory.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from deep_gemm import simulator
 
 K = 512
 SCHEDULES = ["eager", "lazy", "random"]
-TARGETS = [80, 89, 90, 100]
+TARGETS = [80, 86, 89, 90, 100, 120]
+BY_MMA_SYNC = [80, 86, 89, 120]  # by the manual's rules, too
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8e4nv": torch.float8_e4m3fn}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+DTYPES |= {"fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +42,17 @@ def compilers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Pr
             process.shutdown()
 
 
-def random_operand(kind: str, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+def random_operand(kind: str, rows: int, k: int = K) -> tuple[torch.Tensor, torch.Tensor]:
     """As it is stored, and its values in FP64."""
     if kind == "e2m1":
-        stored = torch.randint(0, 256, (rows, K // 2), dtype=torch.uint8)
-        return stored, torch.stack([FP4[(stored & 15).long()], FP4[(stored >> 4).long()]], -1).view(rows, K)
+        stored = torch.randint(0, 256, (rows, k // 2), dtype=torch.uint8)
+        return stored, torch.stack([FP4[(stored & 15).long()], FP4[(stored >> 4).long()]], -1).view(rows, k)
     if kind == "i8":
-        stored = torch.randint(-128, 128, (rows, K), dtype=torch.int8)
+        stored = torch.randint(-128, 128, (rows, k), dtype=torch.int8)
     else:
-        stored = torch.randn(rows, K).to(DTYPES[kind])
+        stored = torch.randn(rows, k).to(DTYPES[kind])
+        if kind == "fp32":  # what TF32 holds exactly
+            stored = (stored.view(torch.int32) & ~0x1FFF).view(torch.float32)
     return stored, stored.double()
 
 
@@ -57,6 +62,7 @@ def check(
     expected: torch.Tensor,
     grid: tuple[int, int],
     dtype: torch.dtype,
+    target: int,
 ) -> None:
     text, shared = compiled
     for schedule in SCHEDULES:
@@ -74,43 +80,47 @@ def check(
             inputs=tensors,
             schedule=schedule,
             seed=5,
-            rules="hardware",
+            rules="manual" if target in BY_MMA_SYNC else "hardware",
         )
         assert (d.double() - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 def tile(target: int) -> int:
-    return 128 if target >= 90 else 64
+    return 128 if target in (90, 100) else 64
 
 
 PRODUCTS = [
-    # type, whether A and B are MN-major
-    ("bf16", False, False),
-    ("fp16", False, True),
-    ("fp16", True, False),
-    ("bf16", True, True),
-    ("i8", False, False),
-    ("fp8e4nv", False, False),
+    # type, whether A and B are MN-major, K
+    ("bf16", False, False, K),
+    ("bf16", False, True, K - 16),  # copies that fill with zeros
+    ("fp16", False, True, K),
+    ("fp16", True, False, K),
+    ("bf16", True, True, K),
+    ("fp32", False, False, K),
+    ("i8", False, False, K),
+    ("i8", False, False, K - 16),
+    ("fp8e4nv", False, False, K),
+    ("fp8e5", False, False, K),
 ]
 
 
 def has_product(kind: str, target: int) -> bool:
-    return target > 80 or kind != "fp8e4nv"  # sm_80 has no FP8
+    return target >= 89 or kind != "fp8e4nv"  # before, there was no FP8
 
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(
-    ("kind", "a_mn_major", "b_mn_major", "target"),
+    ("kind", "a_mn_major", "b_mn_major", "k", "target"),
     [(*row, target) for row in PRODUCTS for target in TARGETS if has_product(row[0], target)],
 )
-def test_product(kind: str, a_mn_major: bool, b_mn_major: bool, target: int, compilers) -> None:
+def test_product(kind: str, a_mn_major: bool, b_mn_major: bool, k: int, target: int, compilers) -> None:
     torch.manual_seed(0)
     size = 2 * tile(target)
-    (a, a_values), (b, b_values) = random_operand(kind, size), random_operand(kind, size)
+    (a, a_values), (b, b_values) = random_operand(kind, size, k), random_operand(kind, size, k)
     pointers = "*i32" if kind == "i8" else "*fp32"
     types = {"a_ptr": f"*{kind}", "b_ptr": f"*{kind}", "d_ptr": pointers, "m_size": "i32", "n_size": "i32"}
     constants = {
-        "K": K,
+        "K": k,
         "BM": tile(target),
         "BN": tile(target),
         "BK": 64,
@@ -120,7 +130,7 @@ def test_product(kind: str, a_mn_major: bool, b_mn_major: bool, target: int, com
     }
     stored = [a.T.contiguous() if a_mn_major else a, b.T.contiguous() if b_mn_major else b]
     compiled = compilers[target].submit(compile_ptx, "product", types, constants, target).result()
-    check(compiled, stored, a_values @ b_values.T, (2, 2), torch.int32 if kind == "i8" else torch.float32)
+    check(compiled, stored, a_values @ b_values.T, (2, 2), torch.int32 if kind == "i8" else torch.float32, target)
 
 
 def scales(kind: str, group: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -145,7 +155,7 @@ SCALED = [
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("row", "target"),
-    [(row, target) for row in SCALED for target in TARGETS if target >= row[4]],
+    [(row, target) for row in SCALED for target in TARGETS if row[4] <= target < 120],  # there mma.sync scales
     ids=lambda value: str(value),
 )
 def test_scaled_product(row: tuple[Any, ...], target: int, compilers) -> None:
@@ -170,4 +180,4 @@ def test_scaled_product(row: tuple[Any, ...], target: int, compilers) -> None:
     constants |= {"A_PACKED": packed[a_format], "B_PACKED": packed[b_format]}
     compiled = compilers[target].submit(compile_ptx, "scaled_product", types, constants, target).result()
     expected = (a_values * a_spread) @ (b_values * b_spread).T
-    check(compiled, [a, a_scales, b, b_scales], expected, (1, 1), torch.float32)
+    check(compiled, [a, a_scales, b, b_scales], expected, (1, 1), torch.float32, target)

@@ -23,13 +23,19 @@ def product(
     sums = tl.zeros((BM, BN), dtype=SUMS)
     for i in range(0, K, BK):
         if A_MN_MAJOR:
-            a = tl.load(a_ptr + m[:, None] + (i + k)[None, :] * m_size)
+            a_from = a_ptr + m[:, None] + (i + k)[None, :] * m_size
         else:
-            a = tl.load(a_ptr + m[:, None] * K + (i + k)[None, :])
+            a_from = a_ptr + m[:, None] * K + (i + k)[None, :]
         if B_MN_MAJOR:
-            b = tl.load(b_ptr + n[None, :] + (i + k)[:, None] * n_size)
+            b_from = b_ptr + n[None, :] + (i + k)[:, None] * n_size
         else:
-            b = tl.load(b_ptr + n[None, :] * K + (i + k)[:, None])
+            b_from = b_ptr + n[None, :] * K + (i + k)[:, None]
+        if K % BK == 0:
+            a, b = tl.load(a_from), tl.load(b_from)
+        else:
+            inside = i + k < K
+            a = tl.load(a_from, mask=inside[None, :], other=0.0)
+            b = tl.load(b_from, mask=inside[:, None], other=0.0)
         sums = tl.dot(a, b, sums, out_dtype=SUMS)
     tl.store(d_ptr + m[:, None] * n_size + n[None, :], sums)
 

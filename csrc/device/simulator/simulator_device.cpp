@@ -11,22 +11,17 @@
 #include <mutex>
 
 #include "../../util/require.hpp"
+#include "core/targets.hpp"
 
 namespace deep_gemm::simulator {
 
 namespace {
 
-constexpr int kMaximumSharedBytes = 232448;
 constexpr int64_t kL2Bytes = int64_t(50) << 20;
 constexpr size_t kKeptReports = 64;
 
 std::mutex state_mutex;  // guards the options and the reports
 std::deque<std::pair<std::string, Report>> kept_reports;
-
-int target_number(const std::string& target) {
-    require(target.rfind("sm_", 0) == 0, "the simulator's target must be like sm_90a, got '", target, "'");
-    return std::atoi(target.c_str() + 3);
-}
 
 DeviceOptions from_environment() {
     DeviceOptions options;
@@ -52,7 +47,7 @@ DeviceOptions from_environment() {
             fail(error.kind(), variable, ": ", error.what());
         }
     };
-    checked("DG_SIM_TARGET", [&](const std::string& text) { target_number(options.target = text); });
+    checked("DG_SIM_TARGET", [&](const std::string& text) { options.target = parse_target(text).name; });
     checked("DG_SIM_SCHEDULE", [&](const std::string& text) { options.run.schedule = parse_schedule(text); });
     checked("DG_SIM_HAZARDS", [&](const std::string& text) { options.run.hazards = parse_hazard_mode(text); });
     checked("DG_SIM_RULES", [&](const std::string& text) { options.run.rules = parse_rules(text); });
@@ -67,16 +62,16 @@ DeviceOptions& current_options() {
     return options;
 }
 
-DeviceFacts make_facts(const std::string& target, int num_sms) {
-    const int number = target_number(target);
+DeviceFacts make_facts(const std::string& name, int num_sms) {
+    const Target target = parse_target(name);
     DeviceFacts facts;
-    facts.name = "PTX simulator (" + target + ")";
-    facts.arch_major = number / 10;
-    facts.arch_minor = number % 10;
-    facts.target = target;
+    facts.name = "PTX simulator (" + name + ")";
+    facts.arch_major = int(target.number / 10);
+    facts.arch_minor = int(target.number % 10);
+    facts.target = name;
     facts.output = Output::ptx;
     facts.num_sms = num_sms;
-    facts.max_smem_bytes = kMaximumSharedBytes;
+    facts.max_smem_bytes = int(shared_bytes_of(target));
     facts.l2_bytes = kL2Bytes;
     return facts;
 }
@@ -138,7 +133,7 @@ DeviceOptions device_options() {
 }
 
 void set_device_options(const DeviceOptions& options) {
-    target_number(options.target);
+    parse_target(options.target);
     require(options.num_sms >= 1, "the simulator needs at least one SM, got ", options.num_sms);
     require(options.run.threads >= 0, "threads must be 0 (one per core) or more, got ", options.run.threads);
     const std::lock_guard lock(state_mutex);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace deep_gemm::simulator {
@@ -21,10 +22,23 @@ struct Clock {
     uint32_t fenced_of(Agent agent) const { return agent < fenced.size() ? fenced[agent] : 0; }
     void set(Agent agent, uint32_t tick) { raise(seen, agent, tick); }
     void set_fenced(Agent agent, uint32_t tick) { raise(fenced, agent, tick); }
-    /// What is known of each of `count` agents from `first` on.
-    uint32_t least(Agent first, unsigned count) const {
-        if (size_t(first) + count > seen.size()) return 0;
-        return *std::min_element(seen.begin() + first, seen.begin() + first + count);
+    /// What is known of each of kCount agents from `first` on.
+    template <unsigned kCount>
+    uint32_t least(Agent first) const {
+        if (size_t(first) + kCount > seen.size()) return 0;
+        using Ticks = uint32_t __attribute__((vector_size(32)));
+        constexpr unsigned kTogether = sizeof(Ticks) / sizeof(uint32_t);
+        static_assert(kCount % kTogether == 0);
+        Ticks least;
+        std::memcpy(&least, &seen[first], sizeof(least));
+        for (unsigned i = kTogether; i < kCount; i += kTogether) {
+            Ticks ticks;
+            std::memcpy(&ticks, &seen[first + i], sizeof(ticks));
+            least = ticks < least ? ticks : least;
+        }
+        uint32_t found = least[0];
+        for (unsigned i = 1; i < kTogether; ++i) found = std::min(found, least[i]);
+        return found;
     }
     void join(const Clock& other) {
         join_rows(seen, other.seen);

@@ -10,12 +10,13 @@
 #include "../memory/tensor_map.hpp"
 #include "dice.hpp"
 #include "execute.hpp"
+#include "targets.hpp"
 
 namespace deep_gemm::simulator {
 
 namespace {
 
-constexpr uint32_t kRegisterFile = 65536, kMaximumThreads = 1024, kMaximumSharedBytes = 232448;
+constexpr uint32_t kRegisterFile = 65536, kMaximumThreads = 1024, kFirstWithClusters = 90;
 
 uint64_t special_value(const Cta& cta, const Warp& warp, Special special, unsigned lane) {
     const LaunchState& launch = *cta.cluster->launch;
@@ -264,8 +265,11 @@ void check_shape(const LaunchState& launch) {
             threads);
     require(!launch.entry->max_threads || threads <= launch.entry->max_threads, "the kernel allows ",
             launch.entry->max_threads, " threads a block, got ", threads);
-    require(launch.shared_bytes <= kMaximumSharedBytes, "a block may have ", kMaximumSharedBytes,
-            " bytes of shared memory, got ", launch.shared_bytes);
+    const Target target = parse_target(launch.module->target);
+    require(launch.shared_bytes <= shared_bytes_of(target), "on ", target.name, " a block may have ",
+            shared_bytes_of(target), " bytes of shared memory, got ", launch.shared_bytes);
+    require(launch.cluster_size == 1 || target.number >= kFirstWithClusters, target.name,
+            " has no clusters of blocks, got one of ", launch.cluster_size);
     require(launch.cluster_size >= 1 && launch.cluster_size <= 16, "a cluster must have 1 to 16 blocks, got ",
             launch.cluster_size);
     for (int i = 0; i < 3; ++i) {

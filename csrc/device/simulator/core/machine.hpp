@@ -74,12 +74,24 @@ struct SmallCopies {
         Clock known;
         const Instruction* instruction;
     };
+    struct Source {  // global memory that the launch may write, until the lane has waited
+        uint32_t lane, number;
+        uint64_t address;
+        uint32_t bytes;
+        const Instruction* instruction;
+    };
+    struct Latest {  // copy of a lane
+        uint32_t number = 0;
+        const Instruction* instruction = nullptr;
+    };
     Agent agent = 0;  // of lane 0's copies; the other lanes' follow
     uint32_t issued = 0;
+    Latest latest[kLanes];
     std::map<uint32_t, uint32_t> in_flight;             // lanes by number
     uint32_t waited[kLanes] = {}, fenced[kLanes] = {};  // up to where each lane itself knows its own
     std::deque<uint32_t> groups[kLanes];  // the last copy of each group that is committed and not waited for
     std::vector<Arrival> arrivals;
+    std::vector<Source> sources;
 };
 
 /// What these lanes of a warp know of others. What each has done itself it knows besides.
@@ -359,6 +371,15 @@ Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const View& kn
 bool bulk_done(const Warp& warp, const Wait& wait);
 // --- small_copy.cpp
 bool small_copies_done(const Warp& warp, uint32_t lane, uint32_t last);
+/// What the lane that issued a cp.async has done about it, for reports.
+struct SmallCopyState {
+    bool is_one = false;  // the agent is a lane's copies
+    bool waited_for = false;
+    std::string text;  // which wait it would have taken
+};
+SmallCopyState small_copy_state(const Cluster& cluster, Agent agent, uint32_t number);
+/// Copies of an exiting block that nobody has waited for.
+void check_small_copies_ended(const Warp& warp);
 // --- tensor memory
 bool tensor_columns_free(const Warp& warp, uint32_t columns);
 bool tensor_moves_done(const Warp& warp, bool stores);

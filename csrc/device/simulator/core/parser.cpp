@@ -97,7 +97,7 @@ void Parser::module_level() {
         if (name == "version") {
             take();
         } else if (name == "target") {
-            module->target = std::string(take().text);
+            target(take());
             while (accept(",")) take();
         } else if (name == "address_size") {
             if (integer() != 64) error(token.line, "only 64-bit addresses are supported");
@@ -208,7 +208,17 @@ void Parser::variable(ModuleSymbol::Space space, bool is_extern, bool) {
     expect(";");
 }
 
+void Parser::target(const Token& name) {
+    try {
+        target_ = parse_target(name.text);
+    } catch (const Error& refusal) {
+        error(name.line, refusal.what());
+    }
+    module->target = target_.name;
+}
+
 void Parser::entry_point() {
+    if (target_.name.empty()) error(peek().line, "the text names no .target");
     entry = &module->entries.emplace_back();
     entry->name = std::string(take().text);
     scopes.clear();

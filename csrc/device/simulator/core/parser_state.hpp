@@ -5,6 +5,7 @@
 
 #include "../simulator.hpp"
 #include "parser.hpp"
+#include "targets.hpp"
 
 namespace deep_gemm::simulator {
 
@@ -60,6 +61,7 @@ private:
     std::vector<Token> tokens_;
     size_t at_ = 0;
     DecodeTable table_;
+    Target target_;
     std::unordered_map<std::string_view, ModuleSymbol> symbols_;
     std::map<std::tuple<uint64_t, uint64_t, unsigned>, Operand> constants_;
     std::map<std::tuple<int, uint32_t, int64_t, unsigned>, Operand> warp_values_;
@@ -77,6 +79,7 @@ private:
     void module_level();
     void skip_braces();
     void variable(ModuleSymbol::Space space, bool is_extern, bool is_local_scope);
+    void target(const Token& name);
     void entry_point();
     void body();
     void registers();

@@ -348,6 +348,8 @@ void finish_warp(Cluster& cluster, Warp& warp) {
     if (--cta.live_warps == 0) {
         cta.exited = true;
         check_deallocated(cta);
+        if (!cluster.by_hardware())
+            for (const auto& each : cta.warps) check_small_copies_ended(*each);
         for (const auto& [agent, last] : cta.tensor_users)
             if (last > cta.exit_clock.of(agent))
                 report(cluster, "early exit",

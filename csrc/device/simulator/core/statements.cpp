@@ -202,6 +202,7 @@ void Parser::statement() {
     instruction.outer_line = outer_line_;
     instruction.opcode = opcode_id(parsed);
     if (const char* why = why_refused(parsed)) error(parsed.line, why);
+    if (const std::string why = why_not_on(target_, parsed); !why.empty()) error(parsed.line, why);
     const auto decode = table_.find(parsed.mnemonic);
     if (decode == table_.end()) error(parsed.line, concat("unknown instruction '", parsed.mnemonic, "'"));
     Decoder decoder(*this, parsed, instruction, effects);

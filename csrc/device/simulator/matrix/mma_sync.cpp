@@ -1,9 +1,9 @@
-// mma.sync: a warp multiplies a 16 x K by a K x 8 matrix, all of it in registers.
+// mma.sync: a warp multiplies an M x K by a K x 8 matrix, all of it in registers; M is 16 or 8.
 //
 // Lane l = 4 group + member. A register of A or B packs neighbours in K. Register r of A is row group + 8 (r % 2) and
-// word member + 4 (r / 2) of that row's K; of B, column group and word member + 4 r. D has row group (+ 8) and columns
-// 2 member and the next one.
-#include <algorithm>
+// word member + 4 (r / 2) of that row's K; with 8 rows, and of B, row or column group and word member + 4 r. D has row
+// group (+ 8) and columns 2 member and the next one.
+#include <bit>
 #include <cstring>
 
 #include "../core/execute.hpp"
@@ -13,96 +13,129 @@ namespace deep_gemm::simulator {
 
 namespace {
 
-constexpr unsigned kM = 16, kN = 8, kMaxK = 64;
+constexpr unsigned kMostRows = 16, kFewRows = 8, kN = 8, kMaxK = 64, kMostWords = 8;
 
-enum Value { kK, kTypeA, kTypeB, kTypeD, kSaturate };
+enum Value { kM, kK, kTypeA, kTypeB, kTypeD, kSaturate };
+
+using Row = float __attribute__((vector_size(kN * sizeof(float))));  // of D
 
 struct Operands {
-    float a[kM][kMaxK], b[kMaxK][kN];  // B with K outside, so that a row of D is computed at once
-    bool bad_row[kM] = {}, bad_column[kN] = {};
+    float a[kMostRows][kMaxK];
+    Row b[kMaxK];  // K outside, so that a row of D is computed at once
+    bool bad_row[kMostRows] = {}, bad_column[kN] = {};
 };
 
-void read_a(Warp& w, const Instruction& in, Operands& out) {
-    const auto type = Type(in.extra->values[kTypeA]);
-    const unsigned packed = 32 / type_bits(type);
-    for (unsigned r = 0; r < in.extra->a.size(); ++r) {
-        const auto* words = w.row<uint32_t>(in.extra->a[r]);
-        const uint32_t bad = tainted_lanes(w, in.extra->a[r]);
-        for (unsigned lane = 0; lane < kLanes; ++lane) {
-            const unsigned row = lane / 4 + 8 * (r % 2), word = lane % 4 + 4 * (r / 2);
-            convert_elements(type, reinterpret_cast<const char*>(words + lane), packed, out.a[row] + word * packed);
-            out.bad_row[row] |= bad >> lane & 1;
+// Words of `rows` rows of K, as they are spread over the registers of the lanes.
+struct Words {
+    uint32_t words[kMostRows][kMostWords];
+    void read(Warp& w, const std::vector<Operand>& registers, unsigned rows, bool* bad_rows) {
+        const unsigned halves = rows / kFewRows;
+        for (unsigned r = 0; r < registers.size(); ++r) {
+            const auto* values = w.row<uint32_t>(registers[r]);
+            const unsigned row = kFewRows * (r % halves), word = 4 * (r / halves);
+            for (unsigned lane = 0; lane < kLanes; ++lane) words[row + lane / 4][word + lane % 4] = values[lane];
+            for (uint32_t bad = tainted_lanes(w, registers[r]); bad; bad &= bad - 1)
+                bad_rows[row + unsigned(std::countr_zero(bad)) / 4] = true;
         }
+    }
+    void convert(Type type, unsigned row, unsigned k, float* to) const {
+        convert_elements(type, reinterpret_cast<const char*>(words[row]), k, to);
+    }
+};
+
+void read_operands(Warp& w, const Instruction& in, Operands& out) {
+    const Extra& extra = *in.extra;
+    const auto m = unsigned(extra.values[kM]), k = unsigned(extra.values[kK]);
+    Words words;
+    words.read(w, extra.a, m, out.bad_row);
+    for (unsigned row = 0; row < m; ++row) words.convert(Type(extra.values[kTypeA]), row, k, out.a[row]);
+    words.read(w, extra.b, kN, out.bad_column);
+    for (unsigned column = 0; column < kN; ++column) {
+        float elements[kMaxK];
+        words.convert(Type(extra.values[kTypeB]), column, k, elements);
+        for (unsigned i = 0; i < k; ++i) out.b[i][column] = elements[i];
     }
 }
 
-void read_b(Warp& w, const Instruction& in, Operands& out) {
-    const auto type = Type(in.extra->values[kTypeB]);
-    const unsigned packed = 32 / type_bits(type);
-    for (unsigned r = 0; r < in.extra->b.size(); ++r) {
-        const auto* words = w.row<uint32_t>(in.extra->b[r]);
-        const uint32_t bad = tainted_lanes(w, in.extra->b[r]);
-        for (unsigned lane = 0; lane < kLanes; ++lane) {
-            const unsigned column = lane / 4, word = lane % 4 + 4 * r;
-            float elements[8];
-            convert_elements(type, reinterpret_cast<const char*>(words + lane), packed, elements);
-            for (unsigned i = 0; i < packed; ++i) out.b[word * packed + i][column] = elements[i];
-            out.bad_column[column] |= bad >> lane & 1;
-        }
-    }
-}
-
-void multiply(const Operands& from, unsigned k, float (&sums)[kM][kN]) {
-    for (unsigned row = 0; row < kM; ++row) {
-        float out[kN] = {};
+// Products of two elements are exact in FP32, so that it does not matter whether a host fuses them with the sum.
+__attribute__((optimize("O3"), target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) void
+multiply(const Operands& from, unsigned m, unsigned k, Row (&sums)[kMostRows]) {
+    constexpr unsigned kTogether = 4;  // rows whose sums do not wait for each other
+    for (unsigned first = 0; first < m; first += kTogether) {
+        Row out[kTogether] = {};
         for (unsigned i = 0; i < k; ++i)
-            for (unsigned column = 0; column < kN; ++column) out[column] += from.a[row][i] * from.b[i][column];
-        std::memcpy(sums[row], out, sizeof(out));
+            for (unsigned row = 0; row < kTogether; ++row) out[row] += from.a[first + row][i] * from.b[i];
+        for (unsigned row = 0; row < kTogether; ++row) sums[first + row] = out[row];
     }
 }
 
-uint32_t add_halves(uint32_t c, const float* sums) {
-    const float low = half_to_float(uint16_t(c)) + sums[0], high = half_to_float(uint16_t(c >> 16)) + sums[1];
-    return uint32_t(float_to_half(high)) << 16 | float_to_half(low);
+// What stands in register r of D: FP16 packs two neighbours.
+struct Position {
+    unsigned row, column;  // of a lane's first element
+    Position(Type type, unsigned r, unsigned lane) {
+        const unsigned element = type == Type::f16 ? 2 * r : r;
+        row = lane / 4 + kFewRows * (element / 2), column = 2 * (lane % 4) + element % 2;
+    }
+};
+
+template <class Add>
+void add_sums(Type type, unsigned r, const Row* sums, const uint32_t* c, uint32_t* d, Add&& add) {
+    for (unsigned lane = 0; lane < kLanes; ++lane) {
+        const Position at(type, r, lane);
+        d[lane] = add(c[lane], reinterpret_cast<const float*>(sums + at.row) + at.column);
+    }
 }
 
-uint32_t add(Type type, uint32_t c, const float* sums, bool saturate) {
-    if (type == Type::f32) return __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, c) + sums[0]);
-    if (type == Type::f16) return add_halves(c, sums);
-    return uint32_t(add_integers(int32_t(c), int32_t(sums[0]), saturate));
+void add_register(Type type, unsigned r, const Row* sums, const uint32_t* c, uint32_t* d, bool saturate) {
+    if (type == Type::f32)
+        add_sums(Type::f32, r, sums, c, d, [](uint32_t c, const float* sum) {
+            return std::bit_cast<uint32_t>(std::bit_cast<float>(c) + sum[0]);
+        });
+    else if (type == Type::f16)
+        add_sums(Type::f16, r, sums, c, d, [](uint32_t c, const float* sum) {
+            const float low = half_to_float(uint16_t(c)) + sum[0], high = half_to_float(uint16_t(c >> 16)) + sum[1];
+            return uint32_t(float_to_half(high)) << 16 | float_to_half(low);
+        });
+    else
+        add_sums(Type::s32, r, sums, c, d, [=](uint32_t c, const float* sum) {
+            return uint32_t(add_integers(int32_t(c), int32_t(sum[0]), saturate));
+        });
+}
+
+uint32_t bad_lanes(const Operands& operands, Type type, unsigned r) {
+    uint32_t bad = 0;
+    for (unsigned lane = 0; lane < kLanes; ++lane) {
+        const Position at(type, r, lane);
+        const bool is_bad = operands.bad_row[at.row] || operands.bad_column[at.column] ||
+                            (type == Type::f16 && operands.bad_column[at.column + 1]);
+        bad |= uint32_t(is_bad) << lane;
+    }
+    return bad;
 }
 
 Step mma(Warp& w, const Instruction& in, uint32_t) {
     const Extra& extra = *in.extra;
     const auto type = Type(extra.values[kTypeD]);
+    const auto m = unsigned(extra.values[kM]), k = unsigned(extra.values[kK]);
     Operands operands;
-    float sums[kM][kN];
-    read_a(w, in, operands);
-    read_b(w, in, operands);
-    multiply(operands, unsigned(extra.values[kK]), sums);
-    // D may be the registers of C, so each register's taint is read before it is written.
+    Row sums[kMostRows];
+    read_operands(w, in, operands);
+    multiply(operands, m, k, sums);
     for (unsigned r = 0; r < extra.d.size(); ++r) {
-        const auto* c = w.row<uint32_t>(extra.c[r]);
-        auto* d = w.row<uint32_t>(extra.d[r]);
-        uint32_t bad = tainted_lanes(w, extra.c[r]);
-        const unsigned element = type == Type::f16 ? 2 * r : r;
-        for (unsigned lane = 0; lane < kLanes; ++lane) {
-            const unsigned row = lane / 4 + 8 * (element / 2), column = 2 * (lane % 4) + element % 2;
-            d[lane] = add(type, c[lane], sums[row] + column, extra.values[kSaturate]);
-            bool is_bad = operands.bad_row[row] || operands.bad_column[column];
-            if (type == Type::f16) is_bad |= operands.bad_column[column + 1];
-            bad |= uint32_t(is_bad) << lane;
-        }
+        // D may be the registers of C, so each register's taint is read before it is written.
+        const uint32_t bad = w.any_tainted ? tainted_lanes(w, extra.c[r]) | bad_lanes(operands, type, r) : 0;
+        add_register(type, r, sums, w.row<uint32_t>(extra.c[r]), w.row<uint32_t>(extra.d[r]), extra.values[kSaturate]);
         set_tainted(w, extra.d[r], bad);
     }
     ++w.cluster->statistics.matrix_multiplies;
-    w.cluster->statistics.multiply_adds += uint64_t(kM) * kN * unsigned(extra.values[kK]);
+    w.cluster->statistics.multiply_adds += uint64_t(m) * kN * k;
     return Step::next;
 }
 
-bool is_known(Type d, Type a, Type b, unsigned k) {
+bool is_known(Type d, Type a, Type b, unsigned m, unsigned k) {
     const unsigned bits = type_bits(a);
-    if (bits != type_bits(b) || (k * bits != 256 && k * bits != 128)) return false;
+    if (bits != type_bits(b) || (k * bits != 128 && (k * bits != 256 || m == kFewRows))) return false;
+    if (m == kFewRows && is_float(a)) return false;
     switch (a) {
         case Type::s8:
         case Type::u8:
@@ -129,21 +162,22 @@ void decode_mma(Decoder& decoder) {
     if (!decoder.mod("sync") || !decoder.mod("aligned")) decoder.error(".sync.aligned expected");
     unsigned m = 0, n = 0, k = 0;
     decoder.take_shape(m, n, k);
-    if (m != kM || n != kN) decoder.error("only products of shape m16n8kK are supported");
+    if ((m != kMostRows && m != kFewRows) || n != kN) decoder.error("only products of shape m16n8 and m8n8 are known");
     if (!decoder.mod("row") || !decoder.mod("col")) decoder.error(".row.col expected");
     v[kSaturate] = decoder.mod("satfinite");
     const Type d = decoder.need_type(), a = decoder.need_type(), b = decoder.need_type(), c = decoder.need_type();
     if (c != d) decoder.error("the types of C and D must be the same");
-    if (!is_known(d, a, b, k)) decoder.error("mma has no product of these types and this shape");
+    if (!is_known(d, a, b, m, k)) decoder.error("mma has no product of these types and this shape");
     if (v[kSaturate] && d != Type::s32) decoder.error(".satfinite is for integers");
-    v[kK] = int(k), v[kTypeA] = int(a), v[kTypeB] = int(b), v[kTypeD] = int(d);
+    v[kM] = int(m), v[kK] = int(k), v[kTypeA] = int(a), v[kTypeB] = int(b), v[kTypeD] = int(d);
     const Type sum_register = d == Type::f16 ? Type::b32 : d;
     extra.d = decoder.dests(decoder.node(0), sum_register);
     extra.a = decoder.sources(decoder.node(1), Type::b32);
     extra.b = decoder.sources(decoder.node(2), Type::b32);
     extra.c = decoder.sources(decoder.node(3), sum_register);
-    const size_t b_registers = k * type_bits(b) / 128, d_registers = d == Type::f16 ? 2 : 4;
-    if (extra.a.size() != 2 * b_registers || extra.b.size() != b_registers || extra.d.size() != d_registers ||
+    const size_t b_registers = k * type_bits(b) / 128, d_registers = m * kN / kLanes / (d == Type::f16 ? 2 : 1),
+                 a_registers = m / kFewRows * b_registers;
+    if (extra.a.size() != a_registers || extra.b.size() != b_registers || extra.d.size() != d_registers ||
         extra.c.size() != d_registers)
         decoder.error("the numbers of registers do not belong to the shape");
     out.gather = Gather::warp;

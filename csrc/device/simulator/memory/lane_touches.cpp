@@ -43,13 +43,13 @@ struct LaneTouches {
     }
 };
 
-namespace {
-
 bool is_writable(const LaunchState& launch, uint64_t address) {
     auto after = std::upper_bound(launch.writable.begin(), launch.writable.end(), address,
                                   [](uint64_t a, const auto& range) { return a < range.first; });
     return after != launch.writable.begin() && address < std::prev(after)->second;
 }
+
+namespace {
 
 void report_touch(Warp& warp, unsigned lane, uint64_t address, bool write, bool after_write, unsigned other,
                   uint32_t instruction) {
@@ -95,6 +95,7 @@ void touch_word(Warp& warp, unsigned lane, uint64_t address, bool write, bool pa
 
 void touch_global(Warp& warp, unsigned lane, uint64_t address, uint32_t bytes, bool write) {
     if (!is_writable(*warp.cluster->launch, address)) return;
+    if (write) check_copied_sources(warp, lane, address, bytes);
     if (!warp.global_touches) warp.global_touches = std::make_shared<LaneTouches>();
     const View view = view_of(warp, lane);
     for (uint64_t at = address & ~uint64_t(3); at < address + bytes; at += 4)

@@ -40,6 +40,10 @@ void note_remote(Warp& warp, unsigned lane, Cta& cta, const Instruction& in);
 // --- lane_touches.cpp
 /// Check a load or store of global memory against what other lanes of the warp did there, and note it.
 void touch_global(Warp& warp, unsigned lane, uint64_t address, uint32_t bytes, bool write);
+bool is_writable(const LaunchState& launch, uint64_t address);
+// --- small_copy.cpp
+/// Report a store to global memory that a cp.async of the warp may still read.
+void check_copied_sources(Warp& warp, unsigned lane, uint64_t address, uint32_t bytes);
 
 // --- shadow.cpp: the asynchronous proxy. `at` is what was known when the operation was issued.
 struct AsyncAccess {

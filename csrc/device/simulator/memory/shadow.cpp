@@ -42,10 +42,21 @@ bool is_async_agent(const Cluster& cluster, Agent agent) { return agent >= clust
 
 bool is_lane_of(const Warp* warp, Agent agent) { return warp && agent >= warp->agent && agent < warp->agent + kLanes; }
 
-const char* kind_of(const Warp& warp, Agent earlier, const char* if_async) {
+// Once its lane has waited for it, a copy by cp.async is as good as a store by that lane.
+const char* kind_of_copy(const Warp& warp, Agent earlier, const SmallCopyState& state, const char* if_async) {
+    if (!state.waited_for) return if_async;
+    const SmallCopies* own = warp.small_copies.get();
+    return own && earlier >= own->agent && earlier < own->agent + kLanes ? kWarpSync : "race";
+}
+
+const char* kind_of(const Warp& warp, Agent earlier, const SmallCopyState& state, const char* if_async) {
+    if (state.is_one) return kind_of_copy(warp, earlier, state, if_async);
     if (is_lane_of(&warp, earlier)) return kWarpSync;
     return is_async_agent(*warp.cluster, earlier) ? if_async : "race";
 }
+
+// Of a cp.async: what its own lane has done about it.
+std::string line_of(const SmallCopyState& copy) { return copy.is_one ? "\n    " + copy.text : copy.text; }
 
 // What is missing before an access that comes after one by `earlier`.
 std::string missing(const Warp& warp, Agent earlier, const char* after) {
@@ -142,7 +153,7 @@ void check_warp_readers(Cta& cta, uint32_t offset, uint32_t bytes, const Writing
     const uint32_t first = offset / 16, last = (offset + bytes - 1) / 16;
     constexpr uint32_t kPageGranules = kPageWords / 4;
     for (auto& reads : cta.warp_readers) {
-        const uint32_t known = by.at.clock->least(Agent(reads.warp * kLanes), kLanes);  // of every lane
+        const uint32_t known = by.at.clock->least<kLanes>(Agent(reads.warp * kLanes));  // of every lane
         bool good = true;
         for (uint32_t g = first; g <= last; ++g) {
             ReadPage* page = reads.pages[g / kPageGranules].get();
@@ -218,14 +229,18 @@ bool shared_read(Warp& warp, unsigned lane, Cta& cta, uint32_t offset, uint32_t 
     bool good = true;
     for (uint32_t at = offset & ~3u; at < offset + bytes; at += 4) {
         const WordState& word = cta.words[at / 4];
-        if (word.tick > view.of(word.agent) && !(word.atomic && atomic) && !(word.part && bytes < 4))
-            report(cluster, kind_of(warp, word.agent, "read in flight"),
+        if (word.tick > view.of(word.agent) && !(word.atomic && atomic) && !(word.part && bytes < 4)) {
+            const SmallCopyState copy = small_copy_state(cluster, word.agent, word.tick);
+            report(cluster, kind_of(warp, word.agent, copy, "read in flight"),
                    concat("shared memory ", hex(at), " of block ", cta.rank, " is read by ",
                           describe_agent(cluster, view.self),
-                          is_async_agent(cluster, word.agent) ? ", but it has not waited for the copy that writes it"
-                                                              : missing(warp, word.agent, "the write"),
-                          past_access(cluster, "write", word.agent, word.instruction)),
+                          !is_async_agent(cluster, word.agent) || copy.waited_for
+                              ? missing(warp, word.agent, "the write")
+                          : copy.is_one ? ", but the copy that writes it may still be under way"
+                                        : ", but it has not waited for the copy that writes it",
+                          line_of(copy), past_access(cluster, "write", word.agent, word.instruction)),
                    &warp);
+        }
         const uint32_t low = at < offset ? offset - at : 0, high = std::min(4u, offset + bytes - at);
         const uint32_t wanted = (0xfu << low) & (0xfu >> (4 - high)) & 0xf;
         good &= (word.initialised & wanted) == wanted;
@@ -247,12 +262,14 @@ void shared_write(Warp& warp, unsigned lane, Cta& cta, uint32_t offset, uint32_t
         const bool part = at < offset || at + 4 > offset + bytes;
         // Which of the lanes that store by one instruction comes last is no matter of order.
         const bool together = word.instruction == index && is_lane_of(&warp, word.agent);
-        if (word.tick > view.of(word.agent) && !together && !(word.atomic && atomic) && !(word.part && part))
-            report(cluster, kind_of(warp, word.agent, "overwrite"),
+        if (word.tick > view.of(word.agent) && !together && !(word.atomic && atomic) && !(word.part && part)) {
+            const SmallCopyState copy = small_copy_state(cluster, word.agent, word.tick);
+            report(cluster, kind_of(warp, word.agent, copy, "overwrite"),
                    concat("shared memory ", hex(at), " of block ", cta.rank, " is written by ",
-                          describe_agent(cluster, view.self), missing(warp, word.agent, "another write"),
+                          describe_agent(cluster, view.self), missing(warp, word.agent, "another write"), line_of(copy),
                           past_access(cluster, "write", word.agent, word.instruction)),
                    &warp);
+        }
         const uint32_t low = at < offset ? offset - at : 0, high = std::min(4u, offset + bytes - at);
         const uint32_t touched = (0xfu << low) & (0xfu >> (4 - high)) & 0xf;
         word.initialised = initialised ? word.initialised | touched : word.initialised & ~touched;

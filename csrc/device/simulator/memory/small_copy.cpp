@@ -12,6 +12,7 @@ namespace deep_gemm::simulator {
 namespace {
 
 constexpr const char* kWhat = "cp.async";
+constexpr size_t kMostSources = 1 << 14;  // where nobody waits by groups: older ones have long been read
 
 /// One lane's part: `given` bytes from memory, zeros after them.
 struct Part {
@@ -60,6 +61,15 @@ void copy_part(Warp& w, const Instruction& in, const Clock& known, uint32_t numb
     w.cluster->statistics.global_load_bytes += part.given;
 }
 
+// What the launch may write must not change before the copy has read it.
+void note_source(Warp& w, const Instruction& in, const Part& part, uint32_t number) {
+    if (!part.given || !is_writable(*w.cluster->launch, part.from)) return;
+    touch_global(w, part.lane, part.from, part.given, false);
+    auto& sources = w.small_copies->sources;
+    if (sources.size() == kMostSources) sources.erase(sources.begin(), sources.begin() + kMostSources / 2);
+    sources.push_back({part.lane, number, part.from, part.given, &in});
+}
+
 uint32_t given_bytes(const Warp& w, const Instruction& in, unsigned lane, uint32_t bytes) {
     if (in.x.present) return w.predicate(in.x) >> lane & 1 ? 0 : bytes;  // ignore-src
     return in.c.present ? std::min(bytes, w.row<uint32_t>(in.c)[lane]) : bytes;
@@ -78,7 +88,10 @@ Step small_copy(Warp& w, const Instruction& in, uint32_t lanes) {
         if (from % bytes)
             report(cluster, "misaligned",
                    concat(kWhat, " of ", bytes, " bytes from ", hex(from), ", which is not aligned to them"), &w);
-        if (place.data) parts->push_back({lane, place, from, given_bytes(w, in, lane, bytes)});
+        if (!place.data) continue;
+        parts->push_back({lane, place, from, given_bytes(w, in, lane, bytes)});
+        copies.latest[lane] = {number, &in};
+        note_source(w, in, parts->back(), number);
     }
     copies.in_flight[number] = lanes;
     const auto known = std::make_shared<Clock>(released(w, lanes));
@@ -117,6 +130,7 @@ Step wait_for(Warp& w, uint32_t lanes, Last&& last) {
         const unsigned lane = std::countr_zero(left);
         copies.waited[lane] = std::max(copies.waited[lane], last(lane));
     }
+    std::erase_if(copies.sources, [&](const auto& source) { return source.number <= copies.waited[source.lane]; });
     return Step::next;
 }
 
@@ -176,6 +190,66 @@ bool small_copies_done(const Warp& warp, uint32_t lane, uint32_t last) {
     for (const auto& [number, lanes] : warp.small_copies->in_flight)
         if (number <= last && lanes >> lane & 1) return false;
     return true;
+}
+
+namespace {
+
+// What the lane that issued a copy has done about it.
+std::string wait_missing(const SmallCopies& copies, unsigned lane, uint32_t number) {
+    const auto& groups = copies.groups[lane];
+    const auto group = std::ranges::find_if(groups, [&](uint32_t last) { return last >= number; });
+    if (group == groups.end()) return "it is in no committed group";
+    const auto newer = size_t(groups.end() - group) - 1;
+    return concat("groups committed after its own: ", newer, ", so that cp.async.wait_group ", newer, " waits for it");
+}
+
+}  // namespace
+
+SmallCopyState small_copy_state(const Cluster& cluster, Agent agent, uint32_t number) {
+    for (const Warp* warp : cluster.warps) {
+        const SmallCopies* copies = warp->small_copies.get();
+        if (!copies || agent < copies->agent || agent >= copies->agent + kLanes) continue;
+        const unsigned lane = agent - copies->agent;
+        const std::string who = concat("lane ", lane, " of ", describe_warp(*warp));
+        if (copies->waited[lane] >= number) return {true, true, concat(who, ", which issued it, has waited for it")};
+        return {true, false,
+                concat(who, ", which issued it, has not waited for it: ", wait_missing(*copies, lane, number))};
+    }
+    return {};
+}
+
+void check_copied_sources(Warp& warp, unsigned lane, uint64_t address, uint32_t bytes) {
+    const SmallCopies* copies = warp.small_copies.get();
+    if (!copies) return;
+    const View view = view_of(warp, lane);
+    for (const auto& source : copies->sources) {
+        const auto agent = Agent(copies->agent + source.lane);
+        if (source.address >= address + bytes || address >= source.address + source.bytes ||
+            source.number <= view.of(agent))
+            continue;
+        report(*warp.cluster, "overwrite",
+               concat("global memory ", hex(address), " is written by ",
+                      describe_agent(*warp.cluster, Agent(warp.agent + lane)), " while ", kWhat,
+                      " may still read it\n    ", small_copy_state(*warp.cluster, agent, source.number).text,
+                      "\n    earlier: read by ", describe_agent(*warp.cluster, agent), " at ",
+                      warp.cluster->module->location(*source.instruction)),
+               &warp);
+        return;
+    }
+}
+
+void check_small_copies_ended(const Warp& warp) {
+    const SmallCopies* copies = warp.small_copies.get();
+    for (unsigned lane = 0; copies && lane < kLanes; ++lane) {
+        const auto agent = Agent(copies->agent + lane);
+        const auto [number, instruction] = copies->latest[lane];
+        if (number <= warp.cta->exit_clock.of(agent)) continue;
+        report(*warp.cluster, "early exit",
+               concat("block ", warp.cta->rank, " exits without waiting for ", describe_agent(*warp.cluster, agent),
+                      "\n    ", small_copy_state(*warp.cluster, agent, number).text),
+               nullptr, instruction);
+        return;
+    }
 }
 
 void decode_small_copy(Decoder& decoder) {

@@ -30,6 +30,9 @@ DG_DEVICE void wait_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+/// cp.async.wait_all: all copies of this thread have come, those of no group too.
+DG_DEVICE void wait_all_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 /// cp.async.mbarrier.arrive.noinc: arrive once this thread's copies so far have come; one of the expected arrivals.
 DG_DEVICE void barrier_arrive_after_copies(uint32_t barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");

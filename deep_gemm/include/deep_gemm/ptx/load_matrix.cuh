@@ -8,6 +8,8 @@
 
 namespace deep_gemm::ptx {
 
+/// ldmatrix.sync.aligned.m8n8.x4: the quarters of 16 x 16 elements make operand A of mma.sync, in the order upper left,
+/// lower left, upper right, lower right, where rows are M. Of MN-major A rows are K: upper right before lower left.
 template <bool kTransposed>
 DG_DEVICE void load_matrix_x4(uint32_t address, uint32_t (&words)[4]) {
     if constexpr (kTransposed)
@@ -22,7 +24,7 @@ DG_DEVICE void load_matrix_x4(uint32_t address, uint32_t (&words)[4]) {
                      : "memory");
 }
 
-/// Of two matrices; the addresses of lanes 16 and up are ignored.
+/// ldmatrix.sync.aligned.m8n8.x2: of two matrices; the addresses of lanes 16 and up are ignored.
 template <bool kTransposed>
 DG_DEVICE void load_matrix_x2(uint32_t address, uint32_t (&words)[2]) {
     if constexpr (kTransposed)
