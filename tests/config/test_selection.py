@@ -389,3 +389,23 @@ class TestKernelOfAConfig:
     def test_that_cannot_serve(self) -> None:
         with pytest.raises(ValueError, match="cannot serve the problem: groups do not split K"):
             C.problem_kernel("masked", SIZES | {"groups": 4, "tile_rows": 64, "tile_cols": 64, "cluster_k": 2})
+
+
+@pytest.mark.parametrize(("activations", "plain", "zeros_k"), [("e4m3", "s4m", 128), ("s8", "s4", -1)])
+@pytest.mark.parametrize("m", [16, 256])
+def test_zero_points_cost_their_instructions_and_shared_memory(activations, plain, zeros_k, m) -> None:
+    shape = {"m": m, "n": 4096, "k": 7168, "num_sms": HOPPER_SMS, "token_scales": 1}
+    if activations == "s8":
+        shape["s8"] = 1
+
+    def legal(fields: dict[str, int]) -> dict[tuple, object]:
+        found = parse(C.explain("dense", {**shape, **fields}))
+        return {(x.rows, x.cols, x.cluster_shape, x.turns): x for x in found if x.refusal is None}
+
+    without, with_zeros = legal({plain: 1}), legal({"u4": 1, "zeros_k": zeros_k})
+    assert set(with_zeros) <= set(without)
+    assert with_zeros
+    for tile, found in with_zeros.items():
+        assert found.cost >= without[tile].cost
+        assert found.stages < without[tile].stages or found.smem > without[tile].smem
+    assert any(found.cost > without[tile].cost for tile, found in with_zeros.items())

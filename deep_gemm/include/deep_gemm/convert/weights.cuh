@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deep_gemm/format.cuh>
+#include <deep_gemm/ptx/bytes.cuh>
 
 namespace deep_gemm {
 
@@ -35,15 +36,14 @@ struct Convert<Element::s4m, Element::e4m3> {
 /// 2^-9 of the value, -8 included: s000mmmm, of which the largest is the least normal E4M3.
 template <>
 struct Convert<Element::s4, Element::e4m3> {
-    static DG_DEVICE uint32_t convert(uint32_t nibbles) {
-        const uint32_t signs = nibbles & 0x08080808, ones = signs >> 3;
-        const uint32_t negative = signs | (signs - ones);  // all four bits
-        return ((nibbles ^ negative) + ones) | signs << 4;
+    /// Of 16 times the values, in signed bytes.
+    static DG_DEVICE uint32_t convert(uint32_t bytes) {
+        return ptx::absolute_differences(bytes, 0) >> 4 | (bytes & 0x80808080);
     }
     static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second) {
-        constexpr uint32_t kLower = 0x0f0f0f0f;
-        first = convert(word & kLower);
-        second = convert(word >> 4 & kLower);
+        constexpr uint32_t kUpper = 0xf0f0f0f0;
+        first = convert(word << 4 & kUpper);
+        second = convert(word & kUpper);
     }
 };
 

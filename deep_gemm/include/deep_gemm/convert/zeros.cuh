@@ -15,14 +15,15 @@ DG_DEVICE uint32_t lower_codes(uint32_t word) { return word & 0x0f0f0f0f; }
 template <Element kTo>
 struct SubtractZero;
 
-/// factor * code - offset, within s8: 128 more is a byte's worth at every step, so that nothing is carried from one
-/// byte to another. The word's upper half is the factor, its lower one 128 - offset.
+/// factor * code - offset, within s8: 128 more is within a byte, so that nothing is carried from one to another. The
+/// word's upper half is the factor, its lower one 128 - offset.
 template <>
 struct SubtractZero<Element::s8> {
     uint32_t factor, start;
 
     DG_DEVICE explicit SubtractZero(uint32_t word)
-        : factor(static_cast<int32_t>(word) >> 16), start(static_cast<int16_t>(word) * 0x01010101) {}
+        : factor(static_cast<int32_t>(word) >> 16),
+          start(static_cast<uint32_t>(static_cast<int16_t>(word)) * 0x01010101) {}
     DG_DEVICE uint32_t run(uint32_t codes) const { return (codes * factor + start) ^ 0x80808080; }
 };
 
