@@ -77,17 +77,51 @@ def int8_gemm(
     d: Tensor,
     c: Tensor | None,
     bias: Tensor | None,
+    told: Sequence[int],
+    recipe: Sequence[int] | None,
     layout: int,
-    a_scale: int | None,
-    b_scale: int | None,
     /,
 ) -> bool:
     """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
-    number; or of neither, and D int32.
+    number; or of neither, and D int32. `told`: these bits of a's and of b's scale (-1: it is no number).
 
     False where K is 0, and where it is more than 131071 and there are scales: nothing is launched, and the caller makes
     D C plus bias, or calls again with parts of K.
     """
+
+def int8_m_grouped_gemm_contiguous(
+    a: Tensor,
+    a_scales: Tensor | None,
+    w: Tensor,
+    w_scales: Tensor | None,
+    d: Tensor,
+    grouped_layout: Tensor,
+    bias: Tensor | None,
+    told: Sequence[int],
+    recipe: Sequence[int] | None,
+    layout: int,
+    psum: bool,
+    zero_padding: bool,
+    expected_m: int,
+    /,
+) -> bool:
+    """The same of experts, as `m_grouped_gemm_contiguous`."""
+
+def int8_m_grouped_gemm_masked(
+    a: Tensor,
+    a_scales: Tensor | None,
+    w: Tensor,
+    w_scales: Tensor | None,
+    d: Tensor,
+    masked_m: Tensor,
+    bias: Tensor | None,
+    expected_m: int,
+    told: Sequence[int],
+    recipe: Sequence[int] | None,
+    layout: int,
+    /,
+) -> bool:
+    """The same of experts with matrices of their own, as `m_grouped_gemm_masked`."""
 
 def packed_gemm(
     a: Tensor,
@@ -114,6 +148,7 @@ def packed_m_grouped_gemm_contiguous(
     w_scales: Tensor | None,
     d: Tensor,
     grouped_layout: Tensor,
+    bias: Tensor | None,
     told: Sequence[int],
     layout: int,
     psum: bool,
@@ -130,6 +165,7 @@ def packed_m_grouped_gemm_masked(
     w_scales: Tensor | None,
     d: Tensor,
     masked_m: Tensor,
+    bias: Tensor | None,
     expected_m: int,
     told: Sequence[int],
     layout: int,

@@ -34,7 +34,7 @@ from .grouped import (
     m_grouped_fp8_gemm_nt_contiguous,
     m_grouped_fp8_gemm_nt_masked,
 )
-from .int8 import int8_gemm_nt
+from .int8 import int8_gemm_nt, m_grouped_int8_gemm_nt_contiguous, m_grouped_int8_gemm_nt_masked
 from .int8_int4 import int8_int4_gemm_nt, m_grouped_int8_int4_gemm_nt_contiguous, m_grouped_int8_int4_gemm_nt_masked
 from .k_grouped import k_grouped_fp8_gemm_nt_contiguous, k_grouped_fp8_gemm_tn_contiguous
 from .layout import (
@@ -172,6 +172,8 @@ __all__ = [
     "m_grouped_fp8_gemm_nt_masked",
     "m_grouped_fp8_int4_gemm_nt_contiguous",
     "m_grouped_fp8_int4_gemm_nt_masked",
+    "m_grouped_int8_gemm_nt_contiguous",
+    "m_grouped_int8_gemm_nt_masked",
     "m_grouped_int8_int4_gemm_nt_contiguous",
     "m_grouped_int8_int4_gemm_nt_masked",
     "pack_int4",

@@ -18,7 +18,7 @@ Activations = tuple[torch.Tensor, torch.Tensor | float]
 
 _ELEMENTS = {name: number for number, name in enumerate(C.element_names().split())}
 _NO_NUMBER = -1
-_MOST_EXACT_K = 131071  # products of any values then add up within s32
+_DTYPES = {"fp8": torch.float8_e4m3fn, "int8": torch.int8}
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ def run_contiguous(
     ensure_zero_padding: bool,
     expected_m_for_psum_layout: int | None,
     takes: Takes,
+    bias: torch.Tensor | None = None,
 ) -> None:
     codes, scales, told, data, data_scales = _told(a, w, takes)
     hint = (
@@ -65,6 +66,7 @@ def run_contiguous(
         scales,
         d,
         grouped_layout,
+        bias,
         told,
         _NT[compiled_dims],
         use_psum_layout,
@@ -82,11 +84,12 @@ def run_masked(
     expected_m: int,
     compiled_dims: str,
     takes: Takes,
+    bias: torch.Tensor | None = None,
 ) -> None:
     codes, scales, told, data, data_scales = _told(a, w, takes)
     expected_m = integer("expected_m", expected_m)
     if not C.packed_m_grouped_gemm_masked(
-        data, data_scales, codes, scales, d, masked_m, expected_m, told, _NT[compiled_dims]
+        data, data_scales, codes, scales, d, masked_m, bias, expected_m, told, _NT[compiled_dims]
     ):
         d.zero_()
 
@@ -106,14 +109,10 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
         raise ValueError(f"w must be of {' or '.join(takes.elements)}, but is of {w.element}")
     if w.needs_zeros:
         raise NotImplementedError("weights with zero points are not multiplied yet: pack symmetric ones")
-    if activations == "int8" and w.group_size is not None:
-        raise NotImplementedError(
-            f"w has scales for groups of {w.group_size} of K, but INT8 activations want one scale a channel as yet: "
-            "pack with group_size=None, or for 'fp8' activations"
-        )
-    if activations == "int8" and w.shape[-1] > _MOST_EXACT_K:
-        raise NotImplementedError(f"K must be at most {_MOST_EXACT_K} with INT8 activations, but is {w.shape[-1]}")
     data, given = a
+    # The runtime goes by a's dtype, and codes packed for other activations would mean other weights.
+    if data.dtype is not _DTYPES[activations]:
+        raise TypeError(f"a must be {_DTYPES[activations]}, but is {data.dtype}")
     data_scales = given if isinstance(given, torch.Tensor) else None
     number = _NO_NUMBER if data_scales is not None else _fp32_bits(given)
     n, k = w.shape[-2:]

@@ -39,7 +39,7 @@ def fp8_int4_gemm_nt(
         d: bfloat16, float16 or float32 `[M, N]`, N contiguous, any row stride. Written.
         c: added; `d`'s shape and dtype, and may be `d` itself.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
-        bias: bfloat16, float16 or float32 `[N]`, added in FP32: where scales are not for groups of K.
+        bias: bfloat16, float16 or float32 `[N]`, added in FP32.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -59,6 +59,8 @@ def m_grouped_fp8_int4_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`fp8_int4_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T`.
 
@@ -69,12 +71,22 @@ def m_grouped_fp8_int4_gemm_nt_contiguous(
         grouped_layout, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout: as for
             `m_grouped_fp8_gemm_nt_contiguous`.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
+        bias: bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
         as `fp8_int4_gemm_nt`.
     """
     run_contiguous(
-        a, w, d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, _TAKES
+        a,
+        w,
+        d,
+        grouped_layout,
+        compiled_dims,
+        use_psum_layout,
+        ensure_zero_padding,
+        expected_m_for_psum_layout,
+        _TAKES,
+        bias,
     )
 
 
@@ -86,6 +98,8 @@ def m_grouped_fp8_int4_gemm_nt_masked(
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`fp8_int4_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T` for its first masked_m[g] rows.
 
@@ -96,8 +110,9 @@ def m_grouped_fp8_int4_gemm_nt_masked(
         masked_m: int32 `[G]` on the device.
         expected_m: rows of an expert that the caller expects; a hint.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
+        bias: bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
         as `fp8_int4_gemm_nt`.
     """
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias)

@@ -27,10 +27,10 @@ struct Scales {
     float value = 1;  // where there is no data: the scale of all rows
 };
 
-/// A value for each N.
+/// A value for each N, of each group.
 struct Bias {
     const void* data = nullptr;
-    int64_t stride = 0;  // elements
+    int64_t group_stride = 0, stride = 0;  // elements
     size_t bytes = 0;
 };
 

@@ -35,7 +35,14 @@ struct PackedArgument {
     int64_t rows = 0, k = 0;
     int64_t group_k = 0;  // of K that shares a scale; 0: all of it
     bool grouped = false;
-    int64_t number = 0;  // the scale of all of A as FP32's bits, where A has no tensor of scales
+};
+
+/// In the place of a number's bits: there is none.
+inline constexpr int64_t kNoNumber = -1;
+
+/// An operand whose scales all of K may share, so that they may be a number too: its bits as FP32.
+struct WholeArgument {
+    int64_t scale = kNoNumber;
 };
 
 /// An operand as it was given, with its scales where it has some.
@@ -43,14 +50,23 @@ struct OperandArgument {
     const TensorView& data;
     const OptionalTensor& scales;
     const PackedArgument* packed = nullptr;
+    const WholeArgument* whole = nullptr;
+    const char *name = "b", *scales_name = "b's scales";  // of weights: what the call's function calls them
+
+    bool scaled() const { return scales.has_value() || (whole != nullptr && whole->scale != kNoNumber); }
 };
+
+/// Whether the call is one of plain integers, which may have no scales at all.
+inline bool takes_integers(const OperandArgument& a, const OperandArgument& b) {
+    return a.whole != nullptr && b.packed == nullptr;
+}
 
 /// An operand that may be packed: rows, K, and groups before them where there are any.
 Matrix matrix_of(const OperandArgument& operand, const char* name, bool grouped, const Printed& shape,
                  bool transposed = false);
 
-/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups and adds up so.
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, Element sum = Element::fp32);
+/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups.
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping);
 
 /// The pair of a call that was started.
 const Pair& pair_of(const Problem& problem);
@@ -125,7 +141,7 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
                         const OptionalTensor& c, int64_t layout, const HeadSplits& heads = {});
 
 /// How the lines of both operands lie.
-void check_lines(GemmCall& call);
+void check_lines(GemmCall& call, const char* name_b = "b");
 
 /// What dense and M-grouped products share once shapes are known: strides, and scales where there are any.
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,

@@ -33,12 +33,6 @@ Scales check_packed_scales(const TensorView& scales, const GemmCall& call, const
             .bytes = extent_bytes(scales)};
 }
 
-/// Whether these are scales for each row and 128 of K, and not one for a row or for all.
-bool has_k_groups(const OptionalTensor& scales, int64_t k, bool masked) {
-    const int64_t groups = (k + kScaleGroupK - 1) / kScaleGroupK;
-    return scales && scales->ndim() == (masked ? 3 : 2) && groups > 1 && scales->size(scales->ndim() - 1) == groups;
-}
-
 }  // namespace
 
 Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grouped) {
@@ -74,14 +68,9 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
     require(lists<Scaling>(pair_of(p).scalings_b, p.b.scaling), "w has a scale for each ", packed.group_k,
             " of K, which no kernel multiplies");
     call.scales_b = check_packed_scales(*b.scales, call, packed, p.b.scaling);
-    if (!p.b.scaling.whole_k() && has_k_groups(a.scales, p.k, p.grouping == Grouping::masked)) {
-        p.a.scaling = kRowScales;
-        call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call,
-                                     last_axes(a.scales->ndim() == 3));
-    } else {
-        p.a.scaling = kWholeRowScales;
-        call.scales_a = check_whole_scales(a.scales, packed.number, {"a's scales", "M", call.a.groups, p.m}, call);
-    }
+    check_token_scales(call, a);
+    require(!exceeds_exact_k(p), "K must be at most ", kMostExactK, " where all of it shares its scales, but is ", p.k,
+            ": pack with a group_size");
 }
 
 }  // namespace deep_gemm

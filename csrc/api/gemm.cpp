@@ -66,7 +66,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
         copy_scales(planned, plan, any_call, copies);
         ready.device = &device, ready.kernel = plan.kernel, ready.shape = may_start_early(plan.shape, device);
         fill_params(ready.params, device, any_call, plan);
-        const bool scales = plan.choice.config.scales_sums();
+        const bool scales = plan.choice.config.finishes_sums();
         if (scales) fill_scales(ready.params, any_call);
         ready.params_bytes = scales ? sizeof(GemmParamsWithScales) : sizeof(GemmParams);
         ready.extents = extents_of(any_call);

@@ -164,7 +164,8 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
 
 void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
     params.scales_a = whole_scales(call.scales_a), params.scales_b = whole_scales(call.scales_b);
-    params.bias = call.bias.data, params.bias_stride = static_cast<int32_t>(call.bias.stride);
+    params.bias = call.bias.data, params.bias_group_stride = call.bias.group_stride;
+    params.bias_stride = static_cast<int32_t>(call.bias.stride);
 }
 
 }  // namespace deep_gemm

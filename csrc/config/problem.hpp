@@ -78,9 +78,14 @@ constexpr bool adds_in_place(const Problem& p) { return p.add_c != 0 && p.in_pla
 /// Most of K of which the sum of any 8-bit integers is within s32: 2^31 / (-128)^2, less one.
 inline constexpr int32_t kMostExactK = 131071;
 
+/// Whether sums of K blocks are scaled before they are added up.
+constexpr bool scales_blocks(const Problem& p) {
+    return GemmTask::scales_blocks(p.a.scaling) || GemmTask::scales_blocks(p.b.scaling);
+}
+
 /// Whether K must come in parts, each of them a product of its own.
 constexpr bool exceeds_exact_k(const Problem& p) {
-    return p.a.scaling.whole_k() && sum_of(p.a.element) == Element::s32 && p.k > kMostExactK;
+    return p.a.scaling.any() && !scales_blocks(p) && sum_of(p.a.element) == Element::s32 && p.k > kMostExactK;
 }
 
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.

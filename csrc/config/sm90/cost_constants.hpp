@@ -34,18 +34,19 @@ struct CostConstants {
     double promote_product_cycles = 11.14;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 8.927;  // the same, scales per column in registers
     double promote_wgmma_product_cycles = 2.73;  // the same, products by the tensor cores
-    double run_cycles = 39.13;           // for each run of columns with its own block scale, where there are many
-    double convert_cycles = 100;         // to convert 64 rows of packed weights, where sums are promoted (on an H100),
-    double convert_ahead_cycles = 330;   // and where it stands between promotion and the next issue
-    double chain_cycles = 365.2;         // a K block's waits and issue, in turn
-    double ahead_cycles = 118.2;         // the same for each 64 rows, where the next stage is looked for in advance
-    double ordered_cycles = 40.46;       // the same, where warpgroups issue one after the other
-    double overlap_cycles = 12.22;       // the same, the next block already under way
-    double hidden_cycles = 15.6;         // of a K block, by warpgroups that take turns
-    double fetch_cycles = 1499;          // until a stage that was let go is full again
-    double multicast_us = 0.2859;        // until the CTAs of a pair have met
-    double multicast_cycles = 56.09;     // a K block's wait for the slower of them,
-    double multicast_tall_cycles = -22;  // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
+    double integer_cycles = 2;    // an accumulator of integers, which becomes FP32 first (not fitted: the rate of I2F)
+    double run_cycles = 39.13;    // for each run of columns with its own block scale, where there are many
+    double convert_cycles = 100;  // to convert 64 rows of packed weights, where sums are promoted (on an H100),
+    double convert_ahead_cycles = 330;     // and where it stands between promotion and the next issue
+    double chain_cycles = 365.2;           // a K block's waits and issue, in turn
+    double ahead_cycles = 118.2;           // the same for each 64 rows, where the next stage is looked for in advance
+    double ordered_cycles = 40.46;         // the same, where warpgroups issue one after the other
+    double overlap_cycles = 12.22;         // the same, the next block already under way
+    double hidden_cycles = 15.6;           // of a K block, by warpgroups that take turns
+    double fetch_cycles = 1499;            // until a stage that was let go is full again
+    double multicast_us = 0.2859;          // until the CTAs of a pair have met
+    double multicast_cycles = 56.09;       // a K block's wait for the slower of them,
+    double multicast_tall_cycles = -22;    // where a warpgroup has another 64 rows meanwhile (the L2 is asked less),
     double multicast_tile_cycles = 4.751;  // a tile's
     double tile_cycles = 267.9;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
@@ -65,10 +66,10 @@ struct CostConstants {
 
     /// Operands of 16 bits have some constants of their own, fitted to problems of theirs: nothing is promoted.
     /// Integers have them too, byte by byte: theirs were not fitted.
-    /// Beside packed weights they are those of FP8, which were fitted to memory that is busy as theirs is.
-    static CostConstants of(Element element, bool packed = false) {
+    /// Beside packed weights, whose memory is as busy as FP8's, and where sums of K blocks are scaled, they are FP8's.
+    static CostConstants of(Element element, bool as_fp8 = false) {
         CostConstants x;
-        if (packed) return x;
+        if (as_fp8) return x;
         const bool integer = sum_of(element) == Element::s32;
         if (bits(element) == 16 || integer) {
             x.clock_mhz = 1930;

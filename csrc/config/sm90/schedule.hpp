@@ -65,7 +65,8 @@ inline bool skips_padding(const GemmConfig& c) {
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales().per_block() || c.col_scales().per_block();
     if (c.sm90.wgmma_products) return 2;
-    if (!c.scaled() || !by_block) return std::nullopt;
+    // Where no side has scales per row, all factors of a run are one number, of a uniform register: another FFMA.
+    if (!c.scaled() || !by_block || !(c.row_scales().per_row() || c.col_scales().per_row())) return std::nullopt;
     if (warpgroup_rows(c) > kWgmmaRows) return 8;
     if (row_warpgroups(c) == 3) return 3;
     if (overlaps_blocks(c) && row_warpgroups(c) == 2 && c.tile.cols >= 48) return c.tile.cols < 128 ? 6 : 8;

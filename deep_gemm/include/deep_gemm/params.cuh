@@ -91,14 +91,15 @@ struct WholeScales {
     float value;
 };
 
-/// What is done to sums when they are complete (GemmTask::scales_sums).
+/// What is done to sums when they are complete (GemmTask::finishes_sums).
 struct GemmParamsWithScales : GemmParams {
     WholeScales scales_a, scales_b;
-    const void* bias;  // one for each N, where there is any
+    const void* bias;  // one for each N, of each expert, where there is any
+    int64_t bias_group_stride;
     int32_t bias_stride;
 };
 
-template <GemmConfig c, bool = c.group_maps, bool = c.scales_sums()>
+template <GemmConfig c, bool = c.group_maps, bool = c.finishes_sums()>
 struct SelectParams {
     using Type = GemmParams;
 };

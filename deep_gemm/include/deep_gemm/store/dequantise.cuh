@@ -47,17 +47,18 @@ DG_DEVICE void for_each_scale(const WholeScales& scales, const Fragment<c>& at, 
 }
 
 template <GemmConfig c>
-DG_DEVICE void dequantise(Results<c>& results, const Accumulators<c>& total, const Fragment<c>& at,
-                          const GemmParams& of_any) {
+DG_DEVICE void dequantise(Results<c>& results, const Sums<c>& total, const Fragment<c>& at, const GemmParams& of_any) {
     const GemmParamsWithScales& params = static_cast<const ParamsFor<c>&>(of_any);
-    for_each_scale<c, true>(params.scales_a, at, [&](int32_t i, float scale) {
-        results[i] = __fmul_rn(static_cast<float>(total[i]), scale);
-    });
+#pragma unroll
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) results[i] = static_cast<float>(total[i]);
+    if constexpr (c.a.scaling.whole_k())
+        for_each_scale<c, true>(params.scales_a, at,
+                                [&](int32_t i, float scale) { results[i] = __fmul_rn(results[i], scale); });
     if constexpr (c.b.scaling.whole_k())
         for_each_scale<c, false>(params.scales_b, at,
                                  [&](int32_t i, float scale) { results[i] = __fmul_rn(results[i], scale); });
     if constexpr (c.bias != Element::none) {
-        const auto* bias = static_cast<const StorageOf<c.bias>*>(params.bias);
+        const auto* bias = static_cast<const StorageOf<c.bias>*>(params.bias) + at.expert * params.bias_group_stride;
         for_each_along<c, false, c.bias>(bias, params.bias_stride, at,
                                          [&](int32_t i, float value) { results[i] = __fadd_rn(results[i], value); });
     }
