@@ -30,9 +30,9 @@ bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView&
 /// What deep_gemm/int8.py says of integer operands beside their tensors, in this order.
 struct IntegerNumbers {
     WholeArgument a, b;
-    explicit IntegerNumbers(const ffi::Integers& told) {
-        require(told.size() == 2, "integer operands are told by two numbers");
-        a.scale = told[0], b.scale = told[1];
+    IntegerNumbers(const ffi::Integers& told, const OptionalTensor& zeros) {
+        require(told.size() == 3, "integer operands are told by three numbers");
+        a = {.scale = told[0], .zero = told[2], .zeros = &zeros}, b.scale = told[1];
     }
 };
 
@@ -48,12 +48,12 @@ GemmCall with_bias(GemmCall call, const OptionalTensor& bias, const TensorView& 
 }
 
 bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
-               const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, const ffi::Integers& told,
-               const Recipe& recipe, int64_t layout) {
-    const IntegerNumbers numbers(told);
+               const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, const OptionalTensor& zeros,
+               const ffi::Integers& told, const Recipe& recipe, int64_t layout) {
+    const IntegerNumbers numbers(told, zeros);
     const Granularities given = granularities_of(recipe, {}, {});
-    const CallKey key(Grouping::dense, a, a_scales, numbers.a.scale, b, b_scales, numbers.b.scale, d, c, bias, layout,
-                      given.number());
+    const CallKey key(Grouping::dense, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, b, b_scales,
+                      numbers.b.scale, d, c, bias, layout, given.number());
     return run_gemm(key, [&] {
         const OperandArgument of_a{a, a_scales, nullptr, &numbers.a}, of_b{b, b_scales, nullptr, &numbers.b};
         return with_bias(check_dense(of_a, of_b, d, c, given, layout), bias, d);
@@ -63,12 +63,12 @@ bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const Tensor
 bool int8_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                     const OptionalTensor& w_scales, const TensorView& d,
                                     const TensorView& grouped_layout, const OptionalTensor& bias,
-                                    const ffi::Integers& told, const Recipe& recipe, int64_t layout, bool psum,
-                                    bool zero_padding, int64_t expected_m) {
-    const IntegerNumbers numbers(told);
+                                    const OptionalTensor& zeros, const ffi::Integers& told, const Recipe& recipe,
+                                    int64_t layout, bool psum, bool zero_padding, int64_t expected_m) {
+    const IntegerNumbers numbers(told, zeros);
     const Granularities given = granularities_of(recipe, {}, {});
-    const CallKey key(Grouping::m_contiguous, a, a_scales, numbers.a.scale, w, w_scales, numbers.b.scale, d,
-                      grouped_layout, bias, layout, psum, zero_padding, expected_m, given.number());
+    const CallKey key(Grouping::m_contiguous, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, w, w_scales,
+                      numbers.b.scale, d, grouped_layout, bias, layout, psum, zero_padding, expected_m, given.number());
     return run_gemm(key, [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &numbers.a};
         const OperandArgument weights = weights_argument(w, w_scales, nullptr, &numbers.b);
@@ -79,12 +79,12 @@ bool int8_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a
 
 bool int8_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                 const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
-                                const OptionalTensor& bias, int64_t expected_m, const ffi::Integers& told,
-                                const Recipe& recipe, int64_t layout) {
-    const IntegerNumbers numbers(told);
+                                const OptionalTensor& bias, const OptionalTensor& zeros, int64_t expected_m,
+                                const ffi::Integers& told, const Recipe& recipe, int64_t layout) {
+    const IntegerNumbers numbers(told, zeros);
     const Granularities given = granularities_of(recipe, {}, {});
-    const CallKey key(Grouping::masked, a, a_scales, numbers.a.scale, w, w_scales, numbers.b.scale, d, masked_m, bias,
-                      expected_m, layout, given.number());
+    const CallKey key(Grouping::masked, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, w, w_scales,
+                      numbers.b.scale, d, masked_m, bias, expected_m, layout, given.number());
     return run_gemm(key, [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &numbers.a};
         const OperandArgument weights = weights_argument(w, w_scales, nullptr, &numbers.b);
@@ -130,24 +130,28 @@ std::string element_names() {
 }
 
 /// What deep_gemm/_packed.py says of PackedWeights, in this order.
-PackedArgument packed_argument(const ffi::Integers& told, bool grouped) {
-    require(told.size() == 5, "packed weights are told by five numbers");
+PackedArgument packed_argument(const ffi::Integers& told, bool grouped, const OptionalTensor& sums) {
+    require(told.size() == 7, "packed weights are told by seven numbers");
     return {.element = static_cast<Element>(told[0]),
             .rows = told[1],
             .k = told[2],
             .group_k = told[3],
-            .grouped = grouped};
+            .grouped = grouped,
+            .sums = &sums};
 }
 
-WholeArgument tokens_argument(const ffi::Integers& told) { return {.scale = told[4]}; }
+WholeArgument tokens_argument(const ffi::Integers& told, const OptionalTensor& zeros) {
+    return {.scale = told[4], .zero = told[5], .zeros = &zeros, .int4 = told[6] != 0};
+}
 
 bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                  const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& c,
-                 const OptionalTensor& bias, const ffi::Integers& told, int64_t layout) {
-    const PackedArgument packed = packed_argument(told, false);
-    const WholeArgument whole = tokens_argument(told);
-    const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, packed.element, packed.rows, packed.k,
-                      packed.group_k, whole.scale, layout);
+                 const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
+                 const ffi::Integers& told, int64_t layout) {
+    const PackedArgument packed = packed_argument(told, false, sums);
+    const WholeArgument whole = tokens_argument(told, zeros);
+    const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, zeros, sums, packed.element, packed.rows,
+                      packed.k, packed.group_k, whole.scale, whole.zero, whole.int4, layout);
     return run_gemm(key, [&] {
         return with_bias(check_dense({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d, c, {},
                                      layout),
@@ -158,12 +162,14 @@ bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const Tens
 bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                       const OptionalTensor& w_scales, const TensorView& d,
                                       const TensorView& grouped_layout, const OptionalTensor& bias,
+                                      const OptionalTensor& zeros, const OptionalTensor& sums,
                                       const ffi::Integers& told, int64_t layout, bool psum, bool zero_padding,
                                       int64_t expected_m) {
-    const PackedArgument packed = packed_argument(told, true);
-    const WholeArgument whole = tokens_argument(told);
-    const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, d, grouped_layout, bias, packed.element,
-                      packed.rows, packed.k, packed.group_k, whole.scale, layout, psum, zero_padding, expected_m);
+    const PackedArgument packed = packed_argument(told, true, sums);
+    const WholeArgument whole = tokens_argument(told, zeros);
+    const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, d, grouped_layout, bias, zeros, sums,
+                      packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
+                      layout, psum, zero_padding, expected_m);
     return run_gemm(key, [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
         return with_bias(check_contiguous({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d,
@@ -174,12 +180,12 @@ bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor&
 
 bool packed_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                   const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
-                                  const OptionalTensor& bias, int64_t expected_m, const ffi::Integers& told,
-                                  int64_t layout) {
-    const PackedArgument packed = packed_argument(told, true);
-    const WholeArgument whole = tokens_argument(told);
-    const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, bias, packed.element, packed.rows,
-                      packed.k, packed.group_k, whole.scale, expected_m, layout);
+                                  const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
+                                  int64_t expected_m, const ffi::Integers& told, int64_t layout) {
+    const PackedArgument packed = packed_argument(told, true, sums);
+    const WholeArgument whole = tokens_argument(told, zeros);
+    const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, bias, zeros, sums, packed.element,
+                      packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4, expected_m, layout);
     return run_gemm(key, [&] {
         return with_bias(check_masked({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d,
                                       masked_m, expected_m, {}, layout),

@@ -77,15 +77,17 @@ def int8_gemm(
     d: Tensor,
     c: Tensor | None,
     bias: Tensor | None,
+    zeros: Tensor | None,
     told: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
     /,
 ) -> bool:
     """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
-    number; or of neither, and D int32. `told`: these bits of a's and of b's scale (-1: it is no number).
+    number; or of neither, and D int32. `told`: these bits of a's and of b's scale (-1: it is no number), and a's zero
+    point (2^32: it is no number).
 
-    False where K is 0, and where it is more than 131071 and there are scales: nothing is launched, and the caller makes
+    False where K is 0, and where it is too long for exact sums and there are scales: nothing is launched, and the caller makes
     D C plus bias, or calls again with parts of K.
     """
 
@@ -97,6 +99,7 @@ def int8_m_grouped_gemm_contiguous(
     d: Tensor,
     grouped_layout: Tensor,
     bias: Tensor | None,
+    zeros: Tensor | None,
     told: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
@@ -115,6 +118,7 @@ def int8_m_grouped_gemm_masked(
     d: Tensor,
     masked_m: Tensor,
     bias: Tensor | None,
+    zeros: Tensor | None,
     expected_m: int,
     told: Sequence[int],
     recipe: Sequence[int] | None,
@@ -131,12 +135,14 @@ def packed_gemm(
     d: Tensor,
     c: Tensor | None,
     bias: Tensor | None,
+    zeros: Tensor | None,
+    w_sums: Tensor | None,
     told: Sequence[int],
     layout: int,
     /,
 ) -> bool:
     """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), and
-    the bits of A's scale if it is a number (-1: it has a tensor of them).
+    the bits of A's scale if it is a number (-1: it has a tensor of them), and its zero point likewise (2^32).
 
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """
@@ -149,6 +155,8 @@ def packed_m_grouped_gemm_contiguous(
     d: Tensor,
     grouped_layout: Tensor,
     bias: Tensor | None,
+    zeros: Tensor | None,
+    w_sums: Tensor | None,
     told: Sequence[int],
     layout: int,
     psum: bool,
@@ -166,6 +174,8 @@ def packed_m_grouped_gemm_masked(
     d: Tensor,
     masked_m: Tensor,
     bias: Tensor | None,
+    zeros: Tensor | None,
+    w_sums: Tensor | None,
     expected_m: int,
     told: Sequence[int],
     layout: int,

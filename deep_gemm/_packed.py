@@ -14,11 +14,11 @@ from ._numbers import integer
 from .gemm import _NT, _write_empty_product
 from .weights import PackedWeights
 
-Activations = tuple[torch.Tensor, torch.Tensor | float]
+Activations = tuple[torch.Tensor, torch.Tensor | float] | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]
 
 _ELEMENTS = {name: number for number, name in enumerate(C.element_names().split())}
-_NO_NUMBER = -1
-_DTYPES = {"fp8": torch.float8_e4m3fn, "int8": torch.int8}
+NO_NUMBER, NO_ZERO = -1, 1 << 32
+_DTYPES = {"fp8": torch.float8_e4m3fn, "int8": torch.int8, "int4": torch.int8}
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def run(
     compiled_dims: str,
     takes: Takes,
 ) -> None:
-    codes, scales, told, data, data_scales = _told(a, w, takes)
-    if not C.packed_gemm(data, data_scales, codes, scales, d, c, bias, told, _NT[compiled_dims]):
+    codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
+    if not C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, w.sums, told, _NT[compiled_dims]):
         _write_empty_product(d, c)
 
 
@@ -55,7 +55,7 @@ def run_contiguous(
     takes: Takes,
     bias: torch.Tensor | None = None,
 ) -> None:
-    codes, scales, told, data, data_scales = _told(a, w, takes)
+    codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
     hint = (
         0 if expected_m_for_psum_layout is None else integer("expected_m_for_psum_layout", expected_m_for_psum_layout)
     )
@@ -67,6 +67,8 @@ def run_contiguous(
         d,
         grouped_layout,
         bias,
+        zeros,
+        w.sums,
         told,
         _NT[compiled_dims],
         use_psum_layout,
@@ -86,19 +88,20 @@ def run_masked(
     takes: Takes,
     bias: torch.Tensor | None = None,
 ) -> None:
-    codes, scales, told, data, data_scales = _told(a, w, takes)
+    codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
     expected_m = integer("expected_m", expected_m)
+    layout = _NT[compiled_dims]
     if not C.packed_m_grouped_gemm_masked(
-        data, data_scales, codes, scales, d, masked_m, bias, expected_m, told, _NT[compiled_dims]
+        data, data_scales, codes, scales, d, masked_m, bias, zeros, w.sums, expected_m, told, layout
     ):
         d.zero_()
 
 
-Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None]
+Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
 def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
-    """What the runtime takes: the weights' codes and scales, four numbers about them, a's data and scales."""
+    """What the runtime takes: the weights' codes and scales, numbers about them, a's data, scales and zero points."""
     activations = takes.activations
     if w.activations != activations:
         raise ValueError(
@@ -109,19 +112,21 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
         raise ValueError(f"w must be of {' or '.join(takes.elements)}, but is of {w.element}")
     if w.needs_zeros:
         raise NotImplementedError("weights with zero points are not multiplied yet: pack symmetric ones")
-    data, given = a
+    data, given = a[0], a[1]
+    zeros, zero = zero_points(a)
     # The runtime goes by a's dtype, and codes packed for other activations would mean other weights.
     if data.dtype is not _DTYPES[activations]:
         raise TypeError(f"a must be {_DTYPES[activations]}, but is {data.dtype}")
     data_scales = given if isinstance(given, torch.Tensor) else None
-    number = _NO_NUMBER if data_scales is not None else _fp32_bits(given)
+    number = NO_NUMBER if data_scales is not None else fp32_bits("a", given)
     n, k = w.shape[-2:]
     return (
         w.codes.view(w.experts, -1),
         w.scales,
-        (_ELEMENTS[_element_of(w)], n, k, w.scale_group or 0, number),
+        (_ELEMENTS[_element_of(w)], n, k, w.scale_group or 0, number, zero, int(activations == "int4")),
         data,
         data_scales,
+        zeros,
     )
 
 
@@ -129,12 +134,31 @@ def _element_of(w: PackedWeights) -> str:
     """The element that kernels convert from, as the element table names it."""
     if w.element == "e2m1":
         return "e2m1"
-    return "s4" if w.activations == "int8" or w.holds_minus_eight else "s4m"
+    return "s4" if w.activations != "fp8" or w.holds_minus_eight else "s4m"
 
 
-def _fp32_bits(number: Any) -> int:
+def zero_points(a: Any) -> tuple[torch.Tensor | None, int]:
+    """Zero points of activations, if they have some: a tensor, or one number."""
+    if isinstance(a, torch.Tensor) or len(a) < 3:
+        return None, NO_ZERO
+    zeros = a[2]
+    if not isinstance(zeros, torch.Tensor):
+        return None, _zero("a's zeros", zeros)
+    if zeros.ndim == 0 and zeros.device != a[0].device and zeros.device.type == "cpu":
+        return None, _zero("a's zeros", zeros.item())  # as torch's own operators mix them
+    return zeros, NO_ZERO
+
+
+def _zero(name: str, number: Any) -> int:
+    zero = integer(name, number)
+    if not -(2**31) <= zero < 2**31:
+        raise ValueError(f"{name} must be int32, or a number that int32 can hold, but is {number}")
+    return zero
+
+
+def fp32_bits(name: str, number: Any) -> int:
     try:
         bits: int = struct.unpack("<I", struct.pack("<f", number))[0]
     except OverflowError:
-        raise ValueError(f"a's scale must be a number that FP32 can hold, but is {number}") from None
+        raise ValueError(f"{name}'s scale must be a number that FP32 can hold, but is {number}") from None
     return bits

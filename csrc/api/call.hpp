@@ -34,12 +34,30 @@ struct Bias {
     size_t bytes = 0;
 };
 
+/// Zero points of A's rows, or one of all where the stride is 0; distances in elements.
+struct ZeroPoints {
+    const void* data = nullptr;
+    int64_t group_stride = 0, stride = 0;
+    size_t bytes = 0;
+    int32_t value = 0;  // where there is no data
+};
+
+/// Of B's rows: exact in s32, or in FP32 where groups along K have scales.
+struct RowSums {
+    const void* data = nullptr;
+    int64_t group_stride = 0;
+    size_t bytes = 0;
+};
+
 struct GemmCall {
     Problem problem = {};
     DeviceId device = {};
     Matrix a = {}, b = {}, d = {}, c = {};  // a [M, K], b [N, K], d [M, N], c like d (null data where there is none)
     Scales scales_a = {}, scales_b = {};
     Bias bias = {};
+    bool int4_a = false;  // `a` is of bytes that hold two integers along K each: [M, K / 2]
+    ZeroPoints zeros_a = {};
+    RowSums sums_b = {};
     const int32_t* grouped_layout = nullptr;
     size_t grouped_layout_bytes = 0;
     KGroupLayout k_groups = {};  // K-grouped calls only
@@ -47,7 +65,7 @@ struct GemmCall {
 };
 
 /// What the kernel may touch.
-using CallExtents = std::array<Extent, 8>;
+using CallExtents = std::array<Extent, 10>;
 
 inline CallExtents extents_of(const GemmCall& call) {
     return {{{call.a.data, call.a.bytes, "a", false},
@@ -57,6 +75,8 @@ inline CallExtents extents_of(const GemmCall& call) {
              {call.d.data, call.d.bytes, "d", true},
              {call.c.data, call.c.bytes, "c", false},
              {call.bias.data, call.bias.bytes, "bias", false},
+             {call.zeros_a.data, call.zeros_a.bytes, "a's zeros", false},
+             {call.sums_b.data, call.sums_b.bytes, "sums of b's rows", false},
              {call.grouped_layout, call.grouped_layout_bytes, "grouped_layout", false}}};
 }
 

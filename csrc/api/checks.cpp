@@ -345,9 +345,10 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
     const OperandLayout lying = operand_layout(layout);
     call.a = matrix_of(a.data, "a", false, lying.a_transposed ? "[K, M]" : "[M, K]", lying.a_transposed);
     call.b = matrix_of(b, b.name, false, lying.b_transposed ? "[K, N]" : "[N, K]", lying.b_transposed);
-    require(call.b.cols == call.a.cols, b.name, " has K=", call.b.cols, " but a has K=", call.a.cols);
+    const int64_t k = k_of(call.a, a);
+    require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);
     Problem& p = call.problem;
-    p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
+    p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(k, "K");
     check_output(call, d, c, last_axes(false), "[M, N]");
     const int32_t columns = to_int32(columns_of_d(p.n, heads), "d's number of columns");
     require(call.d.rows == p.m && call.d.cols == columns, "d must be [M, ", heads.any() ? "columns of all heads" : "N",

@@ -35,14 +35,20 @@ struct PackedArgument {
     int64_t rows = 0, k = 0;
     int64_t group_k = 0;  // of K that shares a scale; 0: all of it
     bool grouped = false;
+    const OptionalTensor* sums = nullptr;  // of its rows
 };
 
 /// In the place of a number's bits: there is none.
-inline constexpr int64_t kNoNumber = -1;
+inline constexpr int64_t kNoNumber = -1, kNoZero = int64_t{1} << 32;
 
-/// An operand whose scales all of K may share, so that they may be a number too: its bits as FP32.
+/// An operand whose scales all of K may share, so that they may be a number too: its bits as FP32. Of integers with
+/// zero points these, or one for all.
 struct WholeArgument {
-    int64_t scale = kNoNumber;
+    int64_t scale = kNoNumber, zero = kNoZero;
+    const OptionalTensor* zeros = nullptr;
+    bool int4 = false;  // two integers a byte
+
+    bool asymmetric() const { return zero != kNoZero || (zeros != nullptr && zeros->has_value()); }
 };
 
 /// An operand as it was given, with its scales where it has some.
@@ -55,6 +61,11 @@ struct OperandArgument {
 
     bool scaled() const { return scales.has_value() || (whole != nullptr && whole->scale != kNoNumber); }
 };
+
+/// K as the data of activations have it.
+inline int64_t k_of(const Matrix& a, const OperandArgument& argument) {
+    return a.cols * (argument.whole != nullptr && argument.whole->int4 ? 2 : 1);
+}
 
 /// Whether the call is one of plain integers, which may have no scales at all.
 inline bool takes_integers(const OperandArgument& a, const OperandArgument& b) {

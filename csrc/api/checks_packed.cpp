@@ -33,6 +33,22 @@ Scales check_packed_scales(const TensorView& scales, const GemmCall& call, const
             .bytes = extent_bytes(scales)};
 }
 
+/// [groups, padded rows], likewise: s32, or FP32 where groups along K have scales.
+RowSums check_packed_sums(const GemmCall& call, const PackedArgument& packed) {
+    require(packed.sums != nullptr && packed.sums->has_value(),
+            "w has no sums of its rows, which zero points of a are multiplied by: pack it anew");
+    const TensorView& sums = **packed.sums;
+    const Element element = scales_blocks(call.problem) ? Element::fp32 : Element::s32;
+    const int64_t rows = padded_rows(packed.rows);
+    require_type(element_of(sums.dtype()) == element, "w's sums must be ", dtype_name(element), ", but are ",
+                 describe(sums.dtype()));
+    require_device(sums, "w's sums", call.device, "a");
+    require(sums.ndim() == 2 && sums.size(0) == call.b.groups && sums.size(1) == rows &&
+                extent_bytes(sums) == static_cast<size_t>(call.b.groups * rows) * 4,
+            "w's sums must be contiguous [", call.b.groups, ", ", rows, "], but have shape ", describe_shape(sums));
+    return {.data = sums.data(), .group_stride = rows, .bytes = extent_bytes(sums)};
+}
+
 }  // namespace
 
 Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grouped) {
@@ -62,15 +78,25 @@ Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grou
 void check_packed_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b) {
     Problem& p = call.problem;
     const PackedArgument& packed = *b.packed;
-    check_layout(call.a, p.a, pair_of(p).mn_major, "a", "M");
-    p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = kBestAlignment;
+    call.int4_a = a.whole != nullptr && a.whole->int4;
+    if (call.int4_a) {
+        require(call.a.col_stride == 1, "a must have K contiguous, two integers a byte, but its strides are ",
+                describe_strides(a.data));
+        p.row_alignment_a = kBestAlignment;
+    } else {
+        check_layout(call.a, p.a, pair_of(p).mn_major, "a", "M");
+        p.row_alignment_a = row_alignment(call.a, p.a);
+    }
+    p.row_alignment_b = kBestAlignment;
     p.b.scaling = {Element::fp32, 1, packed.group_k == 0 ? kAll : static_cast<int32_t>(packed.group_k)};
     require(lists<Scaling>(pair_of(p).scalings_b, p.b.scaling), "w has a scale for each ", packed.group_k,
             " of K, which no kernel multiplies");
     call.scales_b = check_packed_scales(*b.scales, call, packed, p.b.scaling);
     check_token_scales(call, a);
-    require(!exceeds_exact_k(p), "K must be at most ", kMostExactK, " where all of it shares its scales, but is ", p.k,
-            ": pack with a group_size");
+    check_zero_points(call, a);
+    if (p.asymmetric_a) call.sums_b = check_packed_sums(call, packed);
+    require(!exceeds_exact_k(p), "K must be at most ", most_exact_k(p), " where all of it shares its scales, but is ",
+            p.k, ": pack with a group_size");
 }
 
 }  // namespace deep_gemm

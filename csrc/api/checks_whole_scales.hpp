@@ -19,6 +19,9 @@ Scales check_whole_scales(const OperandArgument& argument, const WholeScaled& op
 /// The scales of tokens, of which the shape says whether K has groups of them.
 void check_token_scales(GemmCall& call, const OperandArgument& a);
 
+/// Zero points of tokens, if they have any.
+void check_zero_points(GemmCall& call, const OperandArgument& a);
+
 /// [N], or [groups, N] of experts.
 void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d);
 

@@ -7,8 +7,10 @@
 #include "lender.hpp"
 #include "operand_copies.hpp"
 #include "params.hpp"
+#include "row_sums.hpp"
 #include "scale_values.hpp"
 #include "scales.hpp"
+#include "unpack_int4.hpp"
 
 namespace deep_gemm {
 namespace {
@@ -29,8 +31,10 @@ Planned plan_call(GemmCall& call, uint64_t generation) {
 
 /// Copies of what the kernel cannot read where it lies; of scales one in each order that some plan wants, blocks last.
 struct Copies {
-    Workspace a = {}, b = {}, scales_a[2] = {}, scales_b[2] = {};
-    bool none() const { return !a && !b && !scales_a[false] && !scales_a[true] && !scales_b[false] && !scales_b[true]; }
+    Workspace a = {}, b = {}, sums_b = {}, scales_a[2] = {}, scales_b[2] = {};
+    bool none() const {
+        return !a && !b && !sums_b && !scales_a[false] && !scales_a[true] && !scales_b[false] && !scales_b[true];
+    }
 };
 
 void copy_scales(const Planned& planned, const LaunchPlan& plan, GemmCall& call, Copies& copies) {
@@ -59,8 +63,10 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     const Planned planned = plan_call(call, generation);
     Device& device = planned.device;
     Copies copies;
-    call.a = require_readable(device, call.a, problem.a, planned.stream, copies.a);
+    call.a = call.int4_a ? unpack_int4(device, call.a, planned.stream, copies.a)
+                         : require_readable(device, call.a, problem.a, planned.stream, copies.a);
     call.b = require_readable(device, call.b, problem.b, planned.stream, copies.b);
+    require_row_sums(device, call, planned.stream, copies.sums_b);
     ReadyCall ready;
     tune_and_launch(planned, call, [&](GemmCall any_call, const LaunchPlan& plan) {
         copy_scales(planned, plan, any_call, copies);

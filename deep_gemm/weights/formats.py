@@ -26,6 +26,8 @@ class Packing:
     sign_magnitude_factor: float | None
     # So much of K at most shares a row of stored scales, because the kernel adds up no more before it scales.
     largest_scale_group: int | None
+    # Activations may have zero points, so that sums of weights are wanted.
+    integer_activations: bool = False
 
     def scale_group(self, group_size: int | None) -> int | None:
         """The K that one row of stored scales is for. None: all of it."""
@@ -33,8 +35,10 @@ class Packing:
 
 
 _PACKINGS = {
-    ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, None, None),
-    ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, None, None),
+    ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, None, None, True),
+    ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, None, None, True),
+    ("int4", "int4"): Packing(-8, 7, 0, 1 / 16, None, None, True),
+    ("uint4", "int4"): Packing(0, 15, 8, 1 / 16, None, None, True),
     ("int4", "fp8"): Packing(-8, 7, 0, 512.0, 512.0, K_BLOCK),
     ("uint4", "fp8"): Packing(0, 15, 8, 512.0, 512.0, K_BLOCK),
     ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, None, 32),

@@ -113,7 +113,7 @@ def pack_matrices(
             factor = packing.sign_magnitude_factor
             _turn_into_sign_magnitude(codes, columns)
     groups = _Groups(n, k, group_size, packing.scale_group(group_size))
-    return PackedWeights(
+    packed = PackedWeights(
         codes=codes,
         scales=torch.stack(
             [groups.stored(_times(groups.checked("scales", matrix.scales), factor)) for matrix in matrices]
@@ -126,6 +126,7 @@ def pack_matrices(
         activations=activations,
         holds_minus_eight=holds_minus_eight,
     )
+    return packed.with_sums() if packing.integer_activations else packed
 
 
 def exact_scales(scales: torch.Tensor) -> torch.Tensor:

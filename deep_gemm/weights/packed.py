@@ -16,7 +16,7 @@ from . import codes as code
 from .formats import K_BLOCK, Packing, packing_of
 
 VERSION = 1
-_TENSORS = ("codes", "scales", "zeros", "input_permutation")
+_TENSORS = ("codes", "scales", "zeros", "input_permutation", "sums")
 _PLAIN = ("shape", "element", "group_size", "activations", "holds_minus_eight")
 
 
@@ -36,6 +36,9 @@ class PackedWeights:
             as are the codes.
         input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, the weights multiply
             `x[..., input_permutation]` instead of x.
+        sums: for integer activations, what their zero points are multiplied by: int32 `[G, N]` (N rounded up), the sum
+            of each row's codes as kernels multiply them (16 times `q - zero`); or float32, the sum of its weights,
+            where groups of K have scales. None for others.
         shape: `(N, K)` or `(G, N, K)`.
         element: of the values as they were given: 'int4', 'uint4' or 'e2m1'.
         group_size: the K that shares a scale; None where all of it does.
@@ -53,6 +56,7 @@ class PackedWeights:
     group_size: int | None
     activations: str
     holds_minus_eight: bool
+    sums: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         packing_of(self.element, self.activations)
@@ -70,6 +74,10 @@ class PackedWeights:
             _require_tensor(
                 "input_permutation", self.input_permutation, torch.int64, (*self.shape[:-2], self.shape[-1])
             )
+
+        if self.sums is not None:
+            dtype = torch.int32 if self.scale_group is None else torch.float32
+            _require_tensor("sums", self.sums, dtype, (self.experts, n))
 
     @property
     def experts(self) -> int:
@@ -114,6 +122,7 @@ class PackedWeights:
             scales=self.scales.to(device),
             zeros=None if zeros is None else zeros.to(device),
             input_permutation=None if permutation is None else permutation.to(device),
+            sums=None if self.sums is None else self.sums.to(device),
         )
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -201,6 +210,7 @@ class PackedWeights:
             codes=torch.nn.functional.pad(codes, (0, 0, 0, 0, 0, padding)).contiguous(),
             scales=columns(self.scales),
             zeros=None if self.zeros is None else columns(self.zeros),
+            sums=None if self.sums is None else columns(self.sums.unsqueeze(1)).squeeze(1),
             shape=(*self.shape[:-2], stop - start, self.shape[-1]),
         )
 
@@ -220,13 +230,15 @@ class PackedWeights:
             kept = tensor if group is None else tensor[:, start // group : align(stop, K_BLOCK) // group]
             return kept.clone(memory_format=torch.contiguous_format)
 
-        return replace(
+        part = replace(
             self,
             codes=self.codes[:, :, blocks].clone(memory_format=torch.contiguous_format),
             scales=rows(self.scales),
             zeros=None if self.zeros is None else rows(self.zeros),
+            sums=None,
             shape=(*self.shape[:-1], stop - start),
         )
+        return part if self.sums is None else part.with_sums()
 
     def __getitem__(self, index: int | slice) -> PackedWeights:
         """One expert of a stack, or a stack of neighbours. It shares its memory with `self`."""
@@ -248,6 +260,7 @@ class PackedWeights:
             scales=self.scales[first:last],
             zeros=None if self.zeros is None else self.zeros[first:last],
             input_permutation=permutation,
+            sums=None if self.sums is None else self.sums[first:last],
             shape=(last - first, *self.shape[1:]) if isinstance(index, slice) else self.shape[1:],
         )
 
@@ -269,6 +282,8 @@ class PackedWeights:
         self.scales[index].copy_(scales[0])
         if self.zeros is not None:
             self.zeros[index].copy_(torch.zeros_like(scales[0]) if one.zeros is None else one.zeros[0])
+        if self.sums is not None:
+            self.sums[index].copy_(one.sums[0])
         if self.input_permutation is not None:
             order = one.input_permutation
             self.input_permutation.view(self.experts, -1)[index].copy_(
@@ -279,18 +294,37 @@ class PackedWeights:
     def _packing(self) -> Packing:
         return packing_of(self.element, self.activations)
 
-    def _rows(self, expert: int, first: int, last: int) -> torch.Tensor:
-        """Rows `first` (a multiple of 64) to `last` of one matrix, dequantised to FP32."""
+    def with_sums(self) -> PackedWeights:
+        """The same weights with `sums`, computed from what is packed."""
+        n, k = self.shape[-2:]
+        exact = self.scale_group is None
+        sums = self.scales.new_zeros(
+            (self.experts, self.scales.shape[2]), dtype=torch.int32 if exact else torch.float32
+        )
+        for expert in range(self.experts):
+            for first, last in code.row_chunks(n, k):
+                if exact:
+                    of_rows = self._values(expert, first, last).sum(1) * round(1 / self.scale_factor)
+                else:
+                    of_rows = self._rows(expert, first, last).sum(1, dtype=torch.float64)
+                sums[expert, first:last] = of_rows
+        return replace(self, sums=sums)
+
+    def _values(self, expert: int, first: int, last: int) -> torch.Tensor:
+        """Rows `first` (a multiple of 64) to `last` of integers less their zero points, int32."""
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
         if self._packing.sign_magnitude_factor is not None and not self.holds_minus_eight:
             codes = code.from_sign_magnitude(codes)
-        values = code.from_blocks(codes)[: last - first, : self.shape[-1]]
-        if self.element == "e2m1":
-            decoded = code.E2M1.to(values.device)[(values & 15).long()]
-            return decoded * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
-        values = values.to(torch.int32)
+        values = code.from_blocks(codes)[: last - first, : self.shape[-1]].to(torch.int32)
         if self.zeros is not None:
             values -= self._spread(self.zeros[expert, :, first:last])
+        return values
+
+    def _rows(self, expert: int, first: int, last: int) -> torch.Tensor:
+        """Rows `first` (a multiple of 64) to `last` of one matrix, dequantised to FP32."""
+        values = self._values(expert, first, last)
+        if self.element == "e2m1":
+            values = code.E2M1.to(values.device)[(values & 15).long()]
         return values * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
 
     def _spread(self, groups: torch.Tensor) -> torch.Tensor:

@@ -46,13 +46,16 @@ class Experts:
     def rows(self) -> tuple[int, ...]:
         return (len(self.counts), HEIGHT) if self.grouping == "masked" else (len(self.a),)
 
-    def run(self, a_scales: Any, w_scales: Any, d: torch.Tensor, **options: Any) -> None:
-        """Scales of `a` are for all of its rows. None: there are none."""
+    def run(self, a_scales: Any, w_scales: Any, d: torch.Tensor, zeros: Any = None, **options: Any) -> None:
+        """Scales and zero points of `a` are for all of its rows. None: there are none."""
         device = self.a.device
         data = self.a.view(*self.rows, -1)
         if isinstance(a_scales, torch.Tensor) and a_scales.numel() > 1:
             a_scales = a_scales.view(self.rows)
         a = data if a_scales is None else (data, a_scales)
+        if zeros is not None:
+            zeros = zeros.view(self.rows) if isinstance(zeros, torch.Tensor) and zeros.numel() > 1 else zeros
+            a = (data, a_scales, zeros)
         w = self.w if w_scales is None else (self.w, w_scales)
         if self.grouping == "masked":
             counts = torch.tensor(self.counts, dtype=torch.int32, device=device)
@@ -204,7 +207,7 @@ class TestErrors:
     def test_k_too_long_for_exact_sums(self) -> None:
         a, w = (values((1, rows, 131088), "cpu", rows) for rows in (2, 8))
         d = GuardedOutput((1, 2, 8), torch.float32, "cpu")
-        with pytest.raises(ValueError, match="K must be at most 131071 .* but is 131088"):
+        with pytest.raises(ValueError, match=r"K must be at most 131071 .* but is 131088"):
             deep_gemm.m_grouped_int8_gemm_nt_masked(
                 (a, 1.0), (w, 1.0), d.tensor, torch.tensor([2], dtype=torch.int32), 2
             )

@@ -11,12 +11,15 @@ from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div
 
 import deep_gemm
+from deep_gemm.utils import pack_int4
 
 COUNTS = [5, 0, 130, 1]  # experts' rows
 HEIGHT = 136
 SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144), (9, 40, 2880)]
 # Relative to sum |a||w|: of Hopper's FP8, whose tensor cores keep about 13 bits; of exact sums, scaled in FP32.
 TOLERANCES = {("cuda", "fp8"): 6e-4, ("cuda", "int8"): 2e-6, ("cpu", "fp8"): 1e-6, ("cpu", "int8"): 2e-6}
+TOLERANCES |= {(device, "int4"): 2e-6 for device in ("cuda", "cpu")}
+HUGE = {"fp8": float("nan"), "int8": 127, "int4": 7}
 ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-23}
 
 
@@ -32,7 +35,10 @@ class Kind:
     group: int | None = 128
 
     def function(self, name: str):
-        return getattr(deep_gemm, name.format(f"{self.activations}_{'fp4' if self.element == 'e2m1' else 'int4'}"))
+        weights = "fp4" if self.element == "e2m1" else "int4"
+        return getattr(
+            deep_gemm, name.format("int4" if self.activations == "int4" else f"{self.activations}_{weights}")
+        )
 
 
 KINDS = {
@@ -50,6 +56,8 @@ KINDS = {
     "int8-groups-of-128": Kind("int8", "rows", smallest=-8),
     "int8-groups-of-64": Kind("int8", "k_groups", smallest=-8, group=64),
     "int8-groups-of-32": Kind("int8", "rows", smallest=-8, group=32),
+    "int4": Kind("int4", "rows", smallest=-8, group=None),
+    "int4-groups-of-128": Kind("int4", "k_groups", smallest=-8),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
@@ -63,7 +71,9 @@ class Tokens:
         if activations == "fp8":
             self.data = torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
         else:
-            self.data = torch.randint(-128, 128, shape, generator=generator, dtype=torch.int8)
+            least = -8 if activations == "int4" else -128
+            self.data = torch.randint(least, -least, shape, generator=generator, dtype=torch.int8)
+        self.activations = activations
         if scales == "number":
             self.scales = 0.0625
             self.exact = self.data.double() * self.scales
@@ -76,7 +86,14 @@ class Tokens:
             self.scales = self.scales[..., 0]
 
     def to(self, device: torch.device):
-        return self.data.to(device), self.scales if isinstance(self.scales, float) else self.scales.to(device)
+        data = apart(pack_int4(self.data)) if self.activations == "int4" else self.data
+        return data.to(device), self.scales if isinstance(self.scales, float) else self.scales.to(device)
+
+
+def apart(packed: torch.Tensor) -> torch.Tensor:
+    """The same in rows that begin anywhere."""
+    wide = torch.full((*packed.shape[:-1], packed.shape[-1] + 5), -1, dtype=torch.int8)
+    return wide[..., 3 : 3 + packed.shape[-1]].copy_(packed)
 
 
 def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
@@ -164,7 +181,7 @@ def test_masked(device, kind, biased, n, k, dtype) -> None:
     generator = torch.Generator().manual_seed(2)
     a = Tokens(kind, (len(COUNTS), HEIGHT, k), generator)
     for group, count in enumerate(COUNTS):
-        a.data[group, count:] = float("nan") if kind.activations == "fp8" else 127
+        a.data[group, count:] = HUGE[kind.activations]
     w, exact = weights(kind, (len(COUNTS), n, k), generator)
     d = GuardedOutput((len(COUNTS), HEIGHT, n), dtype, device)
     counts = torch.tensor(COUNTS, dtype=torch.int32, device=device)
@@ -193,7 +210,7 @@ def test_contiguous(device, kind, biased, psum, n, k, dtype) -> None:
     layout = torch.full((sum(heights),), -1, dtype=torch.int32)
     for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
         layout[start : start + count] = expert
-        a.data[start + count : start + heights[expert]] = float("nan") if kind.activations == "fp8" else 127
+        a.data[start + count : start + heights[expert]] = HUGE[kind.activations]
     if psum:
         layout = torch.tensor([start + count for start, count in zip(starts, COUNTS, strict=True)], dtype=torch.int32)
     w, exact = weights(kind, (len(COUNTS), n, k), generator)
@@ -211,10 +228,10 @@ def test_contiguous(device, kind, biased, psum, n, k, dtype) -> None:
         assert not d.tensor[start + count : start + heights[expert]].any(), "padding becomes zero"
 
 
-@pytest.mark.parametrize("name", ["fp8", "int8"])
+@pytest.mark.parametrize("name", ["fp8", "int8", "int4"])
 def test_weights_for_other_activations_are_refused(name) -> None:
     generator = torch.Generator().manual_seed(4)
-    kind, other = KINDS[name], KINDS["int8" if name == "fp8" else "fp8"]
+    kind, other = KINDS[name], KINDS["int8" if name != "int8" else "fp8"]
     a = Tokens(kind, (8, 128), generator)
     w, _ = weights(other, (16, 128), generator)
     d = GuardedOutput((8, 16), torch.float32, "cpu")
@@ -234,6 +251,44 @@ def test_activations_of_other_dtypes_are_refused(name) -> None:
     with pytest.raises(TypeError, match=f"a must be .*, but is {a.data.dtype}"):
         kind.function("{}_gemm_nt")(a.to("cpu"), w, d.tensor)
     d.assert_untouched()
+
+
+def test_int4_of_another_k_is_refused() -> None:
+    """Data of a byte for each value, say."""
+    generator = torch.Generator().manual_seed(4)
+    kind = KINDS["int4"]
+    w, _ = weights(kind, (16, 128), generator)
+    d = GuardedOutput((8, 16), torch.float32, "cpu")
+    a = torch.zeros((8, 128), dtype=torch.int8)
+    with pytest.raises(ValueError, match="w has K=128 but a has K=256"):
+        deep_gemm.int4_gemm_nt((a, 1.0), w, d.tensor)
+    with pytest.raises(ValueError, match="a must have K contiguous, two integers a byte"):
+        deep_gemm.int4_gemm_nt((a[:, ::2], 1.0), w, d.tensor)
+    d.assert_untouched()
+
+
+def test_every_pair_of_int4_values() -> None:
+    """Each nibble of activations, in either half of a byte, by each code of weights."""
+    every = torch.arange(-8, 8, dtype=torch.int8)
+    a = torch.zeros((32, 64), dtype=torch.int8)
+    a[:16, 0], a[16:, 1] = every, every
+    codes = torch.zeros((32, 64), dtype=torch.int8)
+    codes[:16, 0], codes[16:, 1] = every, every
+    w = deep_gemm.pack_weights(codes, torch.ones(32), element="int4", activations="int4")
+    d = torch.zeros(32, 32)
+    deep_gemm.int4_gemm_nt((pack_int4(a), 1.0), w, d)
+    assert torch.equal(d, a.float() @ codes.float().T)
+
+
+def test_zero_points_of_int4() -> None:
+    generator = torch.Generator().manual_seed(4)
+    a = Tokens(KINDS["int4"], (5, 128), generator)
+    w, exact = weights(KINDS["int4"], (16, 128), generator)
+    zeros = torch.randint(-8, 8, (5,), generator=generator, dtype=torch.int32)
+    d = torch.zeros(5, 16)
+    deep_gemm.int4_gemm_nt((*a.to(torch.device("cpu")), zeros), w, d)
+    shifted = a.exact - zeros.double()[:, None] * a.scales.double()[:, None]
+    check(d, shifted, exact, "int4")
 
 
 def test_k_too_long_for_exact_sums_is_refused() -> None:

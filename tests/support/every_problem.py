@@ -133,6 +133,9 @@ def int8_problems() -> Iterator[Problem]:
     for (n, k), m, output in product([*PUBLIC_WEIGHTS, *OTHER_WEIGHTS], TOKENS, outputs):
         yield "dense", {"m": m, "n": n, "k": k, "s8": 1, **output}
     kinds = [{}, {"bias": 1}, {"fp16_output": 1}, {"fp32_output": 1}, {"s32_output": 1}]
+    for m, kind, output in product(TOKENS, ({}, {"gran_k_b": 128}), ({}, {"fp32_output": 1}, {"bias": 1, "add_c": 1})):
+        yield "dense", {"m": m, "n": 4096, "k": 7168, "s8": 1, "asymmetric_a": 1, **kind, **output}
+    kinds += [{"asymmetric_a": 1}, {"asymmetric_a": 1, "gran_k_b": 128, "per_row_b": 1}]
     for (groups, tokens), n, kind in product([(32, 20), (32, 192), (8, 2048), (64, 4)], (4096, 4100), kinds):
         shape = {"n": n, "k": 7168, "groups": groups, "expected_m": tokens, "s8": 1, **kind}
         for grouping in ("m_contiguous", "m_psum"):
@@ -161,6 +164,7 @@ def packed_problems() -> Iterator[Problem]:
     kinds = [
         {"s8": 1, "s4": 1},
         *({"s8": 1, "s4": 1, "gran_k_b": group} for group in (32, 64, 128)),
+        *({"s8": 1, "s4": 1, "asymmetric_a": 1, **group} for group in ({}, {"gran_k_b": 128})),
         *({"s8": 1, "s4": 1, "gran_k_a": 128, **group} for group in ({}, {"gran_k_b": 32}, {"gran_k_b": 128})),
         *({"s4m": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
         {"s4": 1, "token_scales": 1},

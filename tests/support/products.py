@@ -47,6 +47,8 @@ class ProductCall:
         for name, value in self.arguments.items():
             if name in ("a", "b", "w") and isinstance(value, tuple):
                 flat[name], flat[f"{name}_scales"] = value
+                if name == "a" and "int8" in self.name:
+                    flat["a_zeros"] = None
             else:
                 flat[name] = value
         return flat

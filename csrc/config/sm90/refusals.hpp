@@ -20,6 +20,7 @@ inline bool spills(const GemmConfig& c) {
     if (c.rows_operand().packed() && c.scaled() &&
         ((c.split_k.last_tiles && c.tile.cols >= 160) || (!has_fixed_extents(c.grouping) && c.tile.cols > 160)))
         return true;
+    if (c.asymmetric_a && (tall || c.tile.cols > 128)) return true;
     if (!c.scaled())
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
                (tall && c.split_k.last_tiles && c.tile.cols == 112) ||

@@ -39,6 +39,8 @@ inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
 /// (docs/performance.md).
 inline bool looks_ahead(const GemmConfig& c) {
     if (!c.scaled() || overlaps_blocks(c) || k_parts(c) > 1 || c.rows_operand().packed()) return false;
+    // Sums of integers are converted before their scales come: a stage could not be let go behind the next issue.
+    if (c.block_sum() == Element::s32 && c.col_scales().per_row()) return false;
     if (warpgroup_rows(c) > kWgmmaRows) return true;
     if (c.sm90.math_warpgroups != 2) return false;
     if (c.row_scales().per_row() && c.col_scales().per_row()) return c.sm90.wgmma_products;

@@ -66,6 +66,7 @@ struct GemmTask {
     Operand b = {Element::e4m3, Major::k, kBlockScales};
     Element output = Element::bf16;
     bool add_c = false;
+    bool asymmetric_a = false;     // A's integers have zero points
     Element bias = Element::none;  // a value for each N, added when sums are complete
     CompiledShape shape = {};
     HeadSplits heads = {};
