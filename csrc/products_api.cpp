@@ -27,13 +27,69 @@ bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView&
     return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, c, given, layout); });
 }
 
+/// What deep_gemm/int8.py says of integer operands beside their tensors, in this order.
+struct IntegerNumbers {
+    WholeArgument a, b;
+    IntegerNumbers(const ffi::Integers& told, const OptionalTensor& zeros) {
+        require(told.size() == 3, "integer operands are told by three numbers");
+        a = {.scale = told[0], .zero = told[2], .zeros = &zeros}, b.scale = told[1];
+    }
+};
+
+/// Weights of functions that call them w; and the public pair of FP4 weights, which theirs call b.
+OperandArgument weights_argument(const TensorView& w, const OptionalTensor& scales, const PackedArgument* packed,
+                                 const WholeArgument* whole = nullptr) {
+    if (packed != nullptr && is_unpacked(w)) return {w, scales, packed, whole};
+    return {w, scales, packed, whole, "w", "w's scales"};
+}
+
+GemmCall with_bias(GemmCall call, const OptionalTensor& bias, const TensorView& d) {
+    if (bias) check_bias(call, *bias, d);
+    return call;
+}
+
 bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
-               const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, int64_t layout,
-               std::optional<int64_t> a_scale, std::optional<int64_t> b_scale) {
-    const int64_t number_a = a_scale.value_or(kNoNumber), number_b = b_scale.value_or(kNoNumber);
-    const CallKey key(Grouping::dense, a, a_scales, number_a, b, b_scales, number_b, d, c, bias, layout);
+               const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, const OptionalTensor& zeros,
+               const ffi::Integers& told, const Recipe& recipe, int64_t layout) {
+    const IntegerNumbers numbers(told, zeros);
+    const Granularities given = granularities_of(recipe, {}, {});
+    const CallKey key(Grouping::dense, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, b, b_scales,
+                      numbers.b.scale, d, c, bias, layout, given.number());
     return run_gemm(key, [&] {
-        return check_integers({a, a_scales, number_a}, {b, b_scales, number_b}, d, c, bias, layout);
+        const OperandArgument of_a{a, a_scales, nullptr, &numbers.a}, of_b{b, b_scales, nullptr, &numbers.b};
+        return with_bias(check_dense(of_a, of_b, d, c, given, layout), bias, d);
+    });
+}
+
+bool int8_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
+                                    const OptionalTensor& w_scales, const TensorView& d,
+                                    const TensorView& grouped_layout, const OptionalTensor& bias,
+                                    const OptionalTensor& zeros, const ffi::Integers& told, const Recipe& recipe,
+                                    int64_t layout, bool psum, bool zero_padding, int64_t expected_m) {
+    const IntegerNumbers numbers(told, zeros);
+    const Granularities given = granularities_of(recipe, {}, {});
+    const CallKey key(Grouping::m_contiguous, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, w, w_scales,
+                      numbers.b.scale, d, grouped_layout, bias, layout, psum, zero_padding, expected_m, given.number());
+    return run_gemm(key, [&] {
+        const OperandArgument tokens{a, a_scales, nullptr, &numbers.a};
+        const OperandArgument weights = weights_argument(w, w_scales, nullptr, &numbers.b);
+        const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
+        return with_bias(check_contiguous(tokens, weights, d, grouped_layout, given, layout, options), bias, d);
+    });
+}
+
+bool int8_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
+                                const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
+                                const OptionalTensor& bias, const OptionalTensor& zeros, int64_t expected_m,
+                                const ffi::Integers& told, const Recipe& recipe, int64_t layout) {
+    const IntegerNumbers numbers(told, zeros);
+    const Granularities given = granularities_of(recipe, {}, {});
+    const CallKey key(Grouping::masked, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, w, w_scales,
+                      numbers.b.scale, d, masked_m, bias, expected_m, layout, given.number());
+    return run_gemm(key, [&] {
+        const OperandArgument tokens{a, a_scales, nullptr, &numbers.a};
+        const OperandArgument weights = weights_argument(w, w_scales, nullptr, &numbers.b);
+        return with_bias(check_masked(tokens, weights, d, masked_m, expected_m, given, layout), bias, d);
     });
 }
 
@@ -75,55 +131,72 @@ std::string element_names() {
 }
 
 /// What deep_gemm/_packed.py says of PackedWeights, in this order.
-PackedArgument packed_argument(const ffi::Integers& told, const OptionalTensor& zeros, bool grouped) {
-    require(told.size() == 6, "packed weights are told by six numbers");
+PackedArgument packed_argument(const ffi::Integers& told, const OptionalTensor& zeros, const OptionalTensor& sums,
+                               bool grouped) {
+    require(told.size() == 8, "packed weights are told by eight numbers");
     return {.element = static_cast<Element>(told[0]),
             .rows = told[1],
             .k = told[2],
             .group_k = told[3],
             .grouped = grouped,
-            .number = told[4],
-            .zeros_k = told[5],
+            .sums = &sums,
+            .zeros_k = told[7],
             .zeros = zeros};
+}
+
+WholeArgument tokens_argument(const ffi::Integers& told, const OptionalTensor& zeros) {
+    return {.scale = told[4], .zero = told[5], .zeros = &zeros, .int4 = told[6] != 0};
 }
 
 bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                  const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& c,
-                 const OptionalTensor& bias, const OptionalTensor& w_zeros, const ffi::Integers& told, int64_t layout) {
-    const PackedArgument packed = packed_argument(told, w_zeros, false);
-    const CallKey key(Grouping::dense, a, a_scales, w, w_scales, w_zeros, d, c, bias, packed.element, packed.rows,
-                      packed.k, packed.group_k, packed.number, packed.zeros_k, layout);
+                 const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
+                 const OptionalTensor& w_zeros, const ffi::Integers& told, int64_t layout) {
+    const PackedArgument packed = packed_argument(told, w_zeros, sums, false);
+    const WholeArgument whole = tokens_argument(told, zeros);
+    const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, zeros, sums, w_zeros, packed.element,
+                      packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4, packed.zeros_k,
+                      layout);
     return run_gemm(key, [&] {
-        GemmCall call = check_dense({a, a_scales}, {w, w_scales, &packed}, d, c, {}, layout);
-        if (bias) check_bias(call, *bias, d);
-        return call;
+        return with_bias(check_dense({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d, c, {},
+                                     layout),
+                         bias, d);
     });
 }
 
 bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                       const OptionalTensor& w_scales, const TensorView& d,
-                                      const TensorView& grouped_layout, const OptionalTensor& w_zeros,
-                                      const ffi::Integers& told, int64_t layout, bool psum, bool zero_padding,
-                                      int64_t expected_m) {
-    const PackedArgument packed = packed_argument(told, w_zeros, true);
-    const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, w_zeros, d, grouped_layout, packed.element,
-                      packed.rows, packed.k, packed.group_k, packed.number, packed.zeros_k, layout, psum, zero_padding,
-                      expected_m);
+                                      const TensorView& grouped_layout, const OptionalTensor& bias,
+                                      const OptionalTensor& zeros, const OptionalTensor& sums,
+                                      const OptionalTensor& w_zeros, const ffi::Integers& told, int64_t layout,
+                                      bool psum, bool zero_padding, int64_t expected_m) {
+    const PackedArgument packed = packed_argument(told, w_zeros, sums, true);
+    const WholeArgument whole = tokens_argument(told, zeros);
+    const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, d, grouped_layout, bias, zeros, sums, w_zeros,
+                      packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
+                      packed.zeros_k, layout, psum, zero_padding, expected_m);
     return run_gemm(key, [&] {
-        return check_contiguous({a, a_scales}, {w, w_scales, &packed}, d, grouped_layout, {}, layout,
-                                {.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m});
+        const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
+        return with_bias(check_contiguous({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d,
+                                          grouped_layout, {}, layout, options),
+                         bias, d);
     });
 }
 
 bool packed_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                   const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
-                                  int64_t expected_m, const OptionalTensor& w_zeros, const ffi::Integers& told,
+                                  const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
+                                  const OptionalTensor& w_zeros, int64_t expected_m, const ffi::Integers& told,
                                   int64_t layout) {
-    const PackedArgument packed = packed_argument(told, w_zeros, true);
-    const CallKey key(Grouping::masked, a, a_scales, w, w_scales, w_zeros, d, masked_m, packed.element, packed.rows,
-                      packed.k, packed.group_k, packed.number, packed.zeros_k, expected_m, layout);
+    const PackedArgument packed = packed_argument(told, w_zeros, sums, true);
+    const WholeArgument whole = tokens_argument(told, zeros);
+    const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, bias, zeros, sums, w_zeros,
+                      packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
+                      packed.zeros_k, expected_m, layout);
     return run_gemm(key, [&] {
-        return check_masked({a, a_scales}, {w, w_scales, &packed}, d, masked_m, expected_m, {}, layout);
+        return with_bias(check_masked({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d,
+                                      masked_m, expected_m, {}, layout),
+                         bias, d);
     });
 }
 
@@ -167,6 +240,8 @@ DEEP_GEMM_EXPORT(gemm_in_heads, deep_gemm::gemm_in_heads);
 DEEP_GEMM_EXPORT(einsum, deep_gemm::einsum);
 DEEP_GEMM_EXPORT(batched_forms, deep_gemm::batched_forms);
 DEEP_GEMM_EXPORT(int8_gemm, deep_gemm::int8_gemm);
+DEEP_GEMM_EXPORT(int8_m_grouped_gemm_contiguous, deep_gemm::int8_m_grouped_gemm_contiguous);
+DEEP_GEMM_EXPORT(int8_m_grouped_gemm_masked, deep_gemm::int8_m_grouped_gemm_masked);
 DEEP_GEMM_EXPORT(element_names, deep_gemm::element_names);
 DEEP_GEMM_EXPORT(packed_gemm, deep_gemm::packed_gemm);
 DEEP_GEMM_EXPORT(packed_m_grouped_gemm_contiguous, deep_gemm::packed_m_grouped_gemm_contiguous);

@@ -92,6 +92,7 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     };
     constexpr Flag kFlags[] = {{"add_c", &Problem::add_c},
                                {"in_place", &Problem::in_place},
+                               {"asymmetric_a", &Problem::asymmetric_a},
                                {"group_maps", &Problem::group_maps},
                                {"batch_invariant", &Problem::batch_invariant},
                                {"packs_scales_a", &Problem::packs_scales_a},
@@ -220,7 +221,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             p.b.zeros_k, " of K");
     if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
-    require(p.bias == Element::none || p.a.scaling.whole_k(), "a bias is of INT8 products with scales");
+    require(p.bias == Element::none || p.a.scaling.any(), "a bias is of products with scales");
     require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * bytes_of(p.output, 1) % 16 == 0;

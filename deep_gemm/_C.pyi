@@ -77,17 +77,55 @@ def int8_gemm(
     d: Tensor,
     c: Tensor | None,
     bias: Tensor | None,
+    zeros: Tensor | None,
+    told: Sequence[int],
+    recipe: Sequence[int] | None,
     layout: int,
-    a_scale: int | None,
-    b_scale: int | None,
     /,
 ) -> bool:
     """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
-    number; or of neither, and D int32.
+    number; or of neither, and D int32. `told`: these bits of a's and of b's scale (-1: it is no number), and a's zero
+    point (2^32: it is no number).
 
-    False where K is 0, and where it is more than 131071 and there are scales: nothing is launched, and the caller makes
-    D C plus bias, or calls again with parts of K.
+    False where K is 0, and where it is too long for exact sums and there are scales: nothing is launched, and the
+    caller makes D C plus bias, or calls again with parts of K.
     """
+
+def int8_m_grouped_gemm_contiguous(
+    a: Tensor,
+    a_scales: Tensor | None,
+    w: Tensor,
+    w_scales: Tensor | None,
+    d: Tensor,
+    grouped_layout: Tensor,
+    bias: Tensor | None,
+    zeros: Tensor | None,
+    told: Sequence[int],
+    recipe: Sequence[int] | None,
+    layout: int,
+    psum: bool,
+    zero_padding: bool,
+    expected_m: int,
+    /,
+) -> bool:
+    """The same of experts, as `m_grouped_gemm_contiguous`."""
+
+def int8_m_grouped_gemm_masked(
+    a: Tensor,
+    a_scales: Tensor | None,
+    w: Tensor,
+    w_scales: Tensor | None,
+    d: Tensor,
+    masked_m: Tensor,
+    bias: Tensor | None,
+    zeros: Tensor | None,
+    expected_m: int,
+    told: Sequence[int],
+    recipe: Sequence[int] | None,
+    layout: int,
+    /,
+) -> bool:
+    """The same of experts with matrices of their own, as `m_grouped_gemm_masked`."""
 
 def packed_gemm(
     a: Tensor,
@@ -97,13 +135,16 @@ def packed_gemm(
     d: Tensor,
     c: Tensor | None,
     bias: Tensor | None,
+    zeros: Tensor | None,
+    w_sums: Tensor | None,
     w_zeros: Tensor | None,
     told: Sequence[int],
     layout: int,
     /,
 ) -> bool:
     """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), the
-    bits of A's scale if it is a number (-1: it has a tensor of them), and the K that shares a word of zeros (0: all).
+    bits of A's scale if it is a number (-1: it has a tensor of them), its zero point likewise (2^32), whether A has two
+    integers a byte, and the K that shares a word of the weights' zeros (0: all).
 
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """
@@ -115,6 +156,9 @@ def packed_m_grouped_gemm_contiguous(
     w_scales: Tensor | None,
     d: Tensor,
     grouped_layout: Tensor,
+    bias: Tensor | None,
+    zeros: Tensor | None,
+    w_sums: Tensor | None,
     w_zeros: Tensor | None,
     told: Sequence[int],
     layout: int,
@@ -132,6 +176,9 @@ def packed_m_grouped_gemm_masked(
     w_scales: Tensor | None,
     d: Tensor,
     masked_m: Tensor,
+    bias: Tensor | None,
+    zeros: Tensor | None,
+    w_sums: Tensor | None,
     expected_m: int,
     w_zeros: Tensor | None,
     told: Sequence[int],

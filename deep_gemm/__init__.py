@@ -35,7 +35,8 @@ from .grouped import (
     m_grouped_fp8_gemm_nt_contiguous,
     m_grouped_fp8_gemm_nt_masked,
 )
-from .int8 import int8_gemm_nt
+from .int4 import int4_gemm_nt, m_grouped_int4_gemm_nt_contiguous, m_grouped_int4_gemm_nt_masked
+from .int8 import int8_gemm_nt, m_grouped_int8_gemm_nt_contiguous, m_grouped_int8_gemm_nt_masked
 from .int8_int4 import int8_int4_gemm_nt, m_grouped_int8_int4_gemm_nt_contiguous, m_grouped_int8_int4_gemm_nt_masked
 from .k_grouped import k_grouped_fp8_gemm_nt_contiguous, k_grouped_fp8_gemm_tn_contiguous
 from .layout import (
@@ -153,6 +154,7 @@ __all__ = [
     "get_tc_util",
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "get_tma_aligned_size",
+    "int4_gemm_nt",
     "int8_gemm_nt",
     "int8_int4_gemm_nt",
     "jit",
@@ -173,6 +175,10 @@ __all__ = [
     "m_grouped_fp8_gemm_nt_masked",
     "m_grouped_fp8_int4_gemm_nt_contiguous",
     "m_grouped_fp8_int4_gemm_nt_masked",
+    "m_grouped_int4_gemm_nt_contiguous",
+    "m_grouped_int4_gemm_nt_masked",
+    "m_grouped_int8_gemm_nt_contiguous",
+    "m_grouped_int8_gemm_nt_masked",
     "m_grouped_int8_int4_gemm_nt_contiguous",
     "m_grouped_int8_int4_gemm_nt_masked",
     "pack_int4",

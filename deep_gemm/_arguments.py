@@ -48,10 +48,14 @@ def _is_pair(value: Any) -> bool:
 
 
 def _is_quantised(value: Any) -> bool:
-    """With scales, or a number for them, or without; zeros are refused in a sentence of their own."""
+    """With scales, or a number for them, and perhaps zero points; or without."""
     if isinstance(value, (tuple, list)) and len(value) in (2, 3) and _is_tensor(value[0]):
         return all(_is_tensor(x) or (isinstance(x, (int, float)) and not isinstance(x, bool)) for x in value[1:])
     return _is_tensor(value)
+
+
+def _is_symmetric(value: Any) -> bool:
+    return _is_quantised(value) and (_is_tensor(value) or len(value) == 2)
 
 
 def _quantised_halves(value: Any) -> tuple[Any, Any]:
@@ -61,14 +65,28 @@ def _quantised_halves(value: Any) -> tuple[Any, Any]:
     return data, scales if isinstance(scales, torch.Tensor) else torch.tensor(scales, dtype=torch.float32)
 
 
-def _packed_parts(weights: PackedWeights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, str]:
-    """Codes, scales, zero points, and the rest as JSON. (Products refuse an order of inputs.)"""
+def _asymmetric_parts(value: Any) -> tuple[Any, Any, Any]:
+    if isinstance(value, torch.Tensor) or len(value) == 2:
+        return *_quantised_halves(value), None
+    zeros = value[2]
+    return *_quantised_halves(value[:2]), zeros if isinstance(zeros, torch.Tensor) else torch.tensor(zeros).int()
+
+
+def _asymmetric(data: Any, scales: Any, zeros: Any) -> Any:
+    return data if scales is None else (data, scales) if zeros is None else (data, scales, zeros)
+
+
+def _packed_parts(weights: PackedWeights) -> tuple[Any, ...]:
+    """Codes, scales, zero points, sums of rows, and the rest as JSON. (Products refuse an order of inputs.)"""
     weights.require_inputs_in_order()
-    return weights.codes, weights.scales, weights.zeros, weights._form
+    return weights.codes, weights.scales, weights.zeros, weights.sums, weights._form
 
 
-def _packed_weights(codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, form: str) -> PackedWeights:
-    return PackedWeights.from_tensors([x for x in (codes, scales, zeros) if x is not None], json.loads(form))
+def _packed_weights(
+    codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, sums: torch.Tensor | None, form: str
+) -> PackedWeights:
+    given = [tensor for tensor in (codes, scales, zeros, sums) if tensor is not None]
+    return PackedWeights.from_tensors(given, json.loads(form))
 
 
 def _is_integer(value: Any) -> bool:
@@ -106,22 +124,38 @@ KINDS = {
     "Quantised": Kind(
         "Tensor",
         "a pair (tensor, scales) or a tensor",
-        _is_quantised,
+        _is_symmetric,
         (("", "Tensor"), ("_scales", "Tensor?")),
+        _quantised_halves,
+    ),
+    "Tokens": Kind(
+        "Tensor",
+        "a pair (tensor, scales), with zeros as a third entry, or a tensor",
+        _is_quantised,
+        (("", "Tensor"), ("_scales", "Tensor?"), ("_zeros", "Tensor?")),
+        _asymmetric_parts,
+        _asymmetric,
+    ),
+    "ScaledTokens": Kind(
+        "Tensor",
+        "a pair (tensor, scales)",
+        lambda value: _is_symmetric(value) and not _is_tensor(value),
+        (("", "Tensor"), ("_scales", "Tensor")),
         _quantised_halves,
     ),
     "Activations": Kind(
         "Tensor",
-        "a pair (tensor, scales)",
-        lambda value: _is_quantised(value) and not _is_tensor(value) and len(value) == 2,
-        (("", "Tensor"), ("_scales", "Tensor")),
-        _quantised_halves,
+        "a pair (tensor, scales), or with zeros as a third entry",
+        lambda value: _is_quantised(value) and not _is_tensor(value),
+        (("", "Tensor"), ("_scales", "Tensor"), ("_zeros", "Tensor?")),
+        _asymmetric_parts,
+        _asymmetric,
     ),
     "PackedWeights": Kind(
         "Tensor",
         "PackedWeights, as deep_gemm.pack_weights makes them",
         lambda value: isinstance(value, PackedWeights),
-        (("", "Tensor"), ("_scales", "Tensor"), ("_zeros", "Tensor?"), ("_form", "str")),
+        (("", "Tensor"), ("_scales", "Tensor"), ("_zeros", "Tensor?"), ("_sums", "Tensor?"), ("_form", "str")),
         _packed_parts,
         _packed_weights,
     ),
@@ -165,9 +199,10 @@ def wrong_kind(kinds: Mapping[str, Kind], arguments: Mapping[str, Any]) -> TypeE
         kind = kinds[name]
         if kind.accepts(value) or (value is None and name in OLDER_NAMES):
             continue
-        if len(kind.parts) == 2 and isinstance(value, torch.Tensor):
+        takes_scales = kind.wanted.startswith("a pair")
+        if takes_scales and isinstance(value, torch.Tensor):
             hint = ": its scales are missing"
-        elif len(kind.parts) == 2 and isinstance(value, (tuple, list)) and len(value) == 2 and value[1] is None:
+        elif takes_scales and isinstance(value, (tuple, list)) and len(value) == 2 and value[1] is None:
             hint = ": the scales must be a tensor"
         else:
             hint = ""
@@ -181,7 +216,7 @@ def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor
         if isinstance(value, torch.Tensor):
             yield name, value
         elif isinstance(value, (tuple, list)):
-            for item, part in zip(value, ("", "'s scales"), strict=False):
+            for item, part in zip(value, ("", "'s scales", "'s zeros"), strict=False):
                 if isinstance(item, torch.Tensor):
                     yield name + part, item
         elif isinstance(value, PackedWeights):

@@ -23,6 +23,8 @@ LENDING = (
     "gemm",
     "gemm_in_heads",
     "int8_gemm",
+    "int8_m_grouped_gemm_contiguous",
+    "int8_m_grouped_gemm_masked",
     "k_grouped_gemm",
     "m_grouped_gemm_contiguous",
     "m_grouped_gemm_masked",

@@ -17,10 +17,11 @@ from .grouped import _write_empty_product as _write_empty_contiguous_product
 from .weights import PackedWeights
 from .weights.formats import ELEMENT_NUMBERS
 
-Activations = tuple[torch.Tensor, torch.Tensor | float]
+ScaledTokens = tuple[torch.Tensor, torch.Tensor | float]
+Activations = ScaledTokens | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]
 
-_NO_NUMBER = -1
-_MOST_EXACT_K = 131071  # products of any values then add up within s32
+NO_NUMBER, NO_ZERO = -1, 1 << 32
+_DTYPES = {"fp8": torch.float8_e4m3fn, "int8": torch.int8, "int4": torch.int8}
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class UnpackedFp4:
     codes: torch.Tensor  # int8 [N, K / 2] or [G, N, K / 2]
     scales: torch.Tensor
     group_size: int
-    zeros = None
+    zeros = sums = None
 
     def told(self) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
         """As the runtime takes them, but for a's scale."""
@@ -55,8 +56,10 @@ def run(
     compiled_dims: str,
     takes: Takes,
 ) -> None:
-    codes, scales, told, data, data_scales = _told(a, w, takes)
-    if not C.packed_gemm(data, data_scales, codes, scales, d, c, bias, w.zeros, told, _NT[compiled_dims]):
+    codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
+    if not C.packed_gemm(
+        data, data_scales, codes, scales, d, c, bias, zeros, w.sums, w.zeros, told, _NT[compiled_dims]
+    ):
         _write_empty_product(d, c)
 
 
@@ -70,8 +73,9 @@ def run_contiguous(
     ensure_zero_padding: bool,
     expected_m_for_psum_layout: int | None,
     takes: Takes,
+    bias: torch.Tensor | None = None,
 ) -> None:
-    codes, scales, told, data, data_scales = _told(a, w, takes)
+    codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
     hint = (
         0 if expected_m_for_psum_layout is None else integer("expected_m_for_psum_layout", expected_m_for_psum_layout)
     )
@@ -82,6 +86,9 @@ def run_contiguous(
         scales,
         d,
         grouped_layout,
+        bias,
+        zeros,
+        w.sums,
         w.zeros,
         told,
         _NT[compiled_dims],
@@ -100,25 +107,32 @@ def run_masked(
     expected_m: int,
     compiled_dims: str,
     takes: Takes,
+    bias: torch.Tensor | None = None,
 ) -> None:
-    codes, scales, told, data, data_scales = _told(a, w, takes)
+    codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
     expected_m = integer("expected_m", expected_m)
+    layout = _NT[compiled_dims]
     if not C.packed_m_grouped_gemm_masked(
-        data, data_scales, codes, scales, d, masked_m, expected_m, w.zeros, told, _NT[compiled_dims]
+        data, data_scales, codes, scales, d, masked_m, bias, zeros, w.sums, w.zeros, expected_m, told, layout
     ):
         _write_empty_masked_product(d, masked_m)
 
 
-Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None]
+Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
 def _told(a: Activations, w: PackedWeights | UnpackedFp4, takes: Takes) -> Told:
-    """What the runtime takes: the weights' codes and scales, six numbers about them, a's data and scales."""
+    """What the runtime takes: the weights' codes and scales, numbers about them, a's data, scales and zero points."""
     codes, scales, numbers, zeros_k = (*w.told(), 0) if isinstance(w, UnpackedFp4) else _told_packed(w, takes)
-    data, given = a
+    data, given = a[0], a[1]
+    zeros, zero = zero_points(a)
+    # The runtime goes by a's dtype, and codes packed for other activations would mean other weights.
+    if data.dtype is not _DTYPES[takes.activations]:
+        raise TypeError(f"a must be {_DTYPES[takes.activations]}, but is {data.dtype}")
     data_scales = given if isinstance(given, torch.Tensor) else None
-    number = _NO_NUMBER if data_scales is not None else _fp32_bits(given)
-    return codes, scales, (*numbers, number, zeros_k), data, data_scales
+    number = NO_NUMBER if data_scales is not None else fp32_bits("a", given)
+    told = (*numbers, number, zero, int(takes.activations == "int4"), zeros_k)
+    return codes, scales, told, data, data_scales, zeros
 
 
 def _told_packed(w: PackedWeights, takes: Takes) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...], int]:
@@ -131,21 +145,33 @@ def _told_packed(w: PackedWeights, takes: Takes) -> tuple[torch.Tensor, torch.Te
     if w.element not in takes.elements:
         raise ValueError(f"w must be of {' or '.join(takes.elements)}, but is of {w.element}")
     w.require_inputs_in_order()
-    if activations == "int8" and w.scale_group is not None:
-        raise NotImplementedError(
-            f"w has scales for groups of {w.group_size} of K, but INT8 activations want one scale a channel as yet: "
-            "pack with group_size=None, or for 'fp8' activations"
-        )
-    if activations == "int8" and w.shape[-1] > _MOST_EXACT_K:
-        raise NotImplementedError(f"K must be at most {_MOST_EXACT_K} with INT8 activations, but is {w.shape[-1]}")
     n, k = w.shape[-2:]
     numbers = (ELEMENT_NUMBERS[w.order], n, k, w.scale_group or 0)
     return w.codes.view(w.experts, -1), w.scales, numbers, w.zero_group or 0
 
 
-def _fp32_bits(number: Any) -> int:
+def zero_points(a: Any) -> tuple[torch.Tensor | None, int]:
+    """Zero points of activations, if they have some: a tensor, or one number."""
+    if isinstance(a, torch.Tensor) or len(a) < 3:
+        return None, NO_ZERO
+    zeros = a[2]
+    if not isinstance(zeros, torch.Tensor):
+        return None, _zero("a's zeros", zeros)
+    if zeros.ndim == 0 and zeros.device != a[0].device and zeros.device.type == "cpu":
+        return None, _zero("a's zeros", zeros.item())  # as torch's own operators mix them
+    return zeros, NO_ZERO
+
+
+def _zero(name: str, number: Any) -> int:
+    zero = integer(name, number)
+    if not -(2**31) <= zero < 2**31:
+        raise ValueError(f"{name} must be int32, or a number that int32 can hold, but is {number}")
+    return zero
+
+
+def fp32_bits(name: str, number: Any) -> int:
     try:
         bits: int = struct.unpack("<I", struct.pack("<f", number))[0]
     except OverflowError:
-        raise ValueError(f"a's scale must be a number that FP32 can hold, but is {number}") from None
+        raise ValueError(f"{name}'s scale must be a number that FP32 can hold, but is {number}") from None
     return bits

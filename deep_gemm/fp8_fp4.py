@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ._packed import Activations, Takes, UnpackedFp4, run, run_contiguous, run_masked
+from ._packed import ScaledTokens, Takes, UnpackedFp4, run, run_contiguous, run_masked
 from ._product import product
 from .gemm import OperandRecipe, Recipe, Scaled, fp8_gemm_nt
 from .grouped import _one_layout, m_grouped_fp8_gemm_nt_contiguous, m_grouped_fp8_gemm_nt_masked
@@ -24,7 +24,7 @@ _MXFP4_GROUP, _ACTIVATION_GROUP = 32, 128
 
 @product()
 def fp8_packed_fp4_gemm_nt(
-    a: Activations,
+    a: ScaledTokens,
     w: PackedWeights,
     d: torch.Tensor,
     c: torch.Tensor | None = None,
@@ -48,7 +48,7 @@ def fp8_packed_fp4_gemm_nt(
 
 @product()
 def m_grouped_fp8_packed_fp4_gemm_nt_contiguous(
-    a: Activations,
+    a: ScaledTokens,
     w: PackedWeights,
     d: torch.Tensor,
     grouped_layout: torch.Tensor,
@@ -73,7 +73,7 @@ def m_grouped_fp8_packed_fp4_gemm_nt_contiguous(
 
 @product()
 def m_grouped_fp8_packed_fp4_gemm_nt_masked(
-    a: Activations,
+    a: ScaledTokens,
     w: PackedWeights,
     d: torch.Tensor,
     masked_m: torch.Tensor,
@@ -86,7 +86,7 @@ def m_grouped_fp8_packed_fp4_gemm_nt_masked(
 
 @product("fp8_fp4_gemm_nt")
 def fp8_unpacked_fp4_gemm_nt(
-    a: Activations,
+    a: ScaledTokens,
     b: Scaled,
     d: torch.Tensor,
     c: torch.Tensor | None = None,
@@ -108,7 +108,7 @@ def fp8_unpacked_fp4_gemm_nt(
 
 @product("m_grouped_fp8_fp4_gemm_nt_contiguous")
 def m_grouped_fp8_unpacked_fp4_gemm_nt_contiguous(
-    a: Activations,
+    a: ScaledTokens,
     b: Scaled,
     d: torch.Tensor,
     grouped_layout: torch.Tensor | None = None,
@@ -149,7 +149,7 @@ def m_grouped_fp8_unpacked_fp4_gemm_nt_contiguous(
 
 @product("m_grouped_fp8_fp4_gemm_nt_masked")
 def m_grouped_fp8_unpacked_fp4_gemm_nt_masked(
-    a: Activations,
+    a: ScaledTokens,
     b: Scaled,
     d: torch.Tensor,
     masked_m: torch.Tensor,
@@ -179,7 +179,7 @@ def m_grouped_fp8_unpacked_fp4_gemm_nt_masked(
 
 
 def fp8_fp4_gemm_nt(
-    a: Activations,
+    a: ScaledTokens,
     b: Scaled | PackedWeights,
     d: torch.Tensor,
     c: torch.Tensor | None = None,
@@ -220,7 +220,7 @@ def fp8_fp4_gemm_nt(
 
 
 def m_grouped_fp8_fp4_gemm_nt_contiguous(
-    a: Activations,
+    a: ScaledTokens,
     b: Scaled | PackedWeights,
     d: torch.Tensor,
     grouped_layout: torch.Tensor | None = None,
@@ -270,7 +270,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
 
 
 def m_grouped_fp8_fp4_gemm_nt_masked(
-    a: Activations,
+    a: ScaledTokens,
     b: Scaled | PackedWeights,
     d: torch.Tensor,
     masked_m: torch.Tensor,

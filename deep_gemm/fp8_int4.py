@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from ._packed import Activations, Takes, run, run_contiguous, run_masked
+from ._packed import ScaledTokens, Takes, run, run_contiguous, run_masked
 from ._product import product
 from .weights import PackedWeights
 
@@ -21,7 +21,7 @@ _TAKES = Takes("fp8", ("int4", "uint4"))
 
 @product()
 def fp8_int4_gemm_nt(
-    a: Activations,
+    a: ScaledTokens,
     w: PackedWeights,
     d: torch.Tensor,
     c: torch.Tensor | None = None,
@@ -39,7 +39,7 @@ def fp8_int4_gemm_nt(
         d: bfloat16, float16 or float32 `[M, N]`, N contiguous, any row stride. Written.
         c: added; `d`'s shape and dtype, and may be `d` itself.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
-        bias: bfloat16, float16 or float32 `[N]`, added in FP32: where scales are not for groups of K.
+        bias: bfloat16, float16 or float32 `[N]`, added in FP32.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -50,7 +50,7 @@ def fp8_int4_gemm_nt(
 
 @product()
 def m_grouped_fp8_int4_gemm_nt_contiguous(
-    a: Activations,
+    a: ScaledTokens,
     w: PackedWeights,
     d: torch.Tensor,
     grouped_layout: torch.Tensor,
@@ -58,6 +58,8 @@ def m_grouped_fp8_int4_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`fp8_int4_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T`.
 
@@ -68,23 +70,35 @@ def m_grouped_fp8_int4_gemm_nt_contiguous(
         grouped_layout, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout: as for
             `m_grouped_fp8_gemm_nt_contiguous`.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
+        bias: bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
         as `fp8_int4_gemm_nt`.
     """
     run_contiguous(
-        a, w, d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, _TAKES
+        a,
+        w,
+        d,
+        grouped_layout,
+        compiled_dims,
+        use_psum_layout,
+        ensure_zero_padding,
+        expected_m_for_psum_layout,
+        _TAKES,
+        bias,
     )
 
 
 @product()
 def m_grouped_fp8_int4_gemm_nt_masked(
-    a: Activations,
+    a: ScaledTokens,
     w: PackedWeights,
     d: torch.Tensor,
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`fp8_int4_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T` for its first masked_m[g] rows.
 
@@ -95,8 +109,9 @@ def m_grouped_fp8_int4_gemm_nt_masked(
         masked_m: int32 `[G]` on the device.
         expected_m: rows of an expert that the caller expects; a hint.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
+        bias: bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
         as `fp8_int4_gemm_nt`.
     """
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias)

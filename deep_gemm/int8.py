@@ -1,4 +1,4 @@
-"""GEMM calls of 8-bit integers.
+"""GEMM calls of 8-bit integers, dense and of experts.
 
 `D = C + A @ B + bias`: products are added up exactly, in 32-bit integers, by the tensor cores, and scaled in FP32 when
 the sum is complete. So a result does not depend on how the sum is cut up, and one scale for a row of A and one for a
@@ -7,28 +7,37 @@ row of B cost nothing on the way. See `deep_gemm.gemm` for what the functions ha
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import torch
 
 from ._extension import C
+from ._numbers import integer
+from ._packed import NO_NUMBER, fp32_bits, zero_points
 from ._product import product
 from .gemm import _NT, Recipe, _write_empty_product
+from .grouped import _hint
 
-__all__ = ["int8_gemm_nt"]
+__all__ = ["int8_gemm_nt", "m_grouped_int8_gemm_nt_contiguous", "m_grouped_int8_gemm_nt_masked"]
 
 Quantised = torch.Tensor | tuple[torch.Tensor, torch.Tensor | float]
+Tokens = Quantised | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]
 
 _int8_gemm = C.int8_gemm
+_contiguous = C.int8_m_grouped_gemm_contiguous
+_masked = C.int8_m_grouped_gemm_masked
 
-# Of any values the sum over so much of K is within s32; in whole K blocks of the kernels.
+_SMALLEST_K = 16
+
+# Of any values the sum over so much of K is within s32, without zero points and with them; in whole K blocks of the
+# kernels.
 _EXACT_K = (2**31 - 1) // 128**2 // 128 * 128
+_EXACT_ASYMMETRIC_K = (2**31 - 1) // (255 * 128) // 128 * 128
 
 
 @product()
 def int8_gemm_nt(
-    a: Quantised,
+    a: Tokens,
     b: Quantised,
     d: torch.Tensor,
     c: torch.Tensor | None = None,
@@ -44,64 +53,171 @@ def int8_gemm_nt(
     is more than 131071, sums over 130944 of K each are exact; they are scaled, and added in FP32 in the order of K
     (through a workspace of D's shape, unless d is float32).
 
+    Where a or b has scales for groups along K, the exact sum of each 128 of K is multiplied by those, and added up in
+    FP32; scales that all of K shares are still applied at the end.
+
+    Where a has zero points, its values are `sfa[m] (a[m, k] - zero[m])`: `zero[m] sum_k b[n, k]` is subtracted from the
+    sum, in integers, before that is scaled. Sums are then exact up to K = 65793 (more K is split, as above), for zero
+    points from -128 to 127. With scales of b for groups along K, the sum of b's values is FP32's. Either is computed in
+    each call, into a workspace: right, but slower than without zero points by a kernel that reads b.
+
     Args:
-        a: int8 `[M, K]` with float32 scales: one for all (a Python number, or a tensor `[]` or `[1]`), or one for each
-            token, `[M]` or `[M, 1]` in any stride. K contiguous, rows at multiples of 16 bytes (fastest: of 128): read
+        a: int8 `[M, K]` with float32 scales: one for all (a Python number, or a tensor `[]` or `[1]`), one for each
+            token, `[M]` or `[M, 1]` in any stride, or one for each token and 128 of K, `[M, ceil(K / 128)]` in any
+            strides (MN-major with columns 16-byte aligned as they are, others copied first); and with zero points, if
+            there is a third entry: one for all (a number, or an int32 tensor `[]` or `[1]`), or int32 `[M]`, `[M, 1]`
+            (not beside scales for 128 of K). K contiguous, rows at multiples of 16 bytes (fastest: of 128): read
             in place; other rows, of which K must be a multiple of 16, are copied into a workspace first. M contiguous,
             any alignment: transposed into a workspace, because Hopper's tensor cores read integers along K only.
-        b: int8 `[N, K]`, likewise, with one scale for all or one for each channel, `[N]` or `[N, 1]`.
+        b: int8 `[N, K]`, likewise, with one scale for all or one for each channel, `[N]` or `[N, 1]`; or with those
+            of `recipe`.
         d: bfloat16, float16 or float32 `[M, N]`, N contiguous, any row stride. Written. Or int32, if a and b are plain
             tensors without scales: then it is the sum itself, to which c is added. Such a sum wraps around where it
             leaves s32, which none does up to K = 131071.
         c: added; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the L2, which flushes
             subnormal numbers to zero.)
-        recipe: None. Scales of groups along K and of blocks are not served yet.
+        recipe: rows of a, rows of b, and K that share a scale: (1, 128, 128) for b's `[ceil(N / 128), ceil(K / 128)]`,
+            (1, 1, 128) for `[N, ceil(K / 128)]`. None: b's scales are for all of K. a's are told by their shape.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         bias: bfloat16, float16 or float32 `[N]`, added in FP32. None where d is int32.
-
-    Asymmetric activations, a triple with zero points, are not served yet either, and refused.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if recipe is not None:
-        raise ValueError(
-            f"recipe must be None, but is {recipe}: int8_gemm_nt takes one scale for a tensor or one for each of its "
-            "rows, none of groups along K or of blocks as yet"
-        )
     a_data, a_scales, a_scale = _parts("a", a)
     b_data, b_scales, b_scale = _parts("b", b)
-    if not _int8_gemm(a_data, a_scales, b_data, b_scales, d, c, bias, _NT[compiled_dims], a_scale, b_scale):
+    zeros, zero = zero_points(a)
+    numbers = (a_scale, b_scale, zero)
+    if not _int8_gemm(a_data, a_scales, b_data, b_scales, d, c, bias, zeros, numbers, recipe, _NT[compiled_dims]):
         _finish(a, b, d, c, compiled_dims, bias)
 
 
-def _parts(name: str, operand: Any) -> tuple[torch.Tensor, torch.Tensor | None, int | None]:
-    """An operand's data; its scales, if they are a tensor; or the bits of its scale, if it is a number."""
+@product()
+def m_grouped_int8_gemm_nt_contiguous(
+    a: Tokens,
+    w: Quantised,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    *,
+    recipe: Recipe = None,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """`int8_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T + bias[g]`.
+
+    Args:
+        a: int8 `[M, K]` with scales, and perhaps zero points, as for `int8_gemm_nt`; rows of padding may hold anything.
+        w: int8 `[G, N, K]`, likewise, with one scale for all or one for each channel, `[G, N]` or `[G, N, 1]`, or
+            those of `recipe`, with `[G` in front. K is at most 131071 where all of it shares its scales.
+        d: bfloat16, float16 or float32 `[M, N]`; or int32, if a and w are plain tensors without scales.
+        grouped_layout, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout: as for
+            `m_grouped_fp8_gemm_nt_contiguous`.
+        compiled_dims: which of M, N, K are constants of the compiled kernel.
+        recipe: as for `int8_gemm_nt`.
+        bias: bfloat16, float16 or float32 `[G, N]`, added in FP32. None where d is int32.
+
+    Raises:
+        as `int8_gemm_nt`.
+    """
+    a_data, a_scales, a_scale = _parts("a", a)
+    w_data, w_scales, w_scale = _parts("w", w)
+    zeros, zero = zero_points(a)
+    if not _contiguous(
+        a_data,
+        a_scales,
+        w_data,
+        w_scales,
+        d,
+        grouped_layout,
+        bias,
+        zeros,
+        (a_scale, w_scale, zero),
+        recipe,
+        _NT[compiled_dims],
+        use_psum_layout,
+        ensure_zero_padding,
+        _hint(expected_m_for_psum_layout),
+    ):
+        if w_data.shape[0] == 0:
+            d.zero_()
+        else:
+            m_grouped_int8_gemm_nt_contiguous(
+                *_zeros_instead(a, w),
+                d,
+                grouped_layout,
+                compiled_dims,
+                use_psum_layout,
+                ensure_zero_padding,
+                expected_m_for_psum_layout,
+                bias=bias,
+            )
+
+
+@product()
+def m_grouped_int8_gemm_nt_masked(
+    a: Tokens,
+    w: Quantised,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    compiled_dims: str = "nk",
+    *,
+    recipe: Recipe = None,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """`int8_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T + bias[g]`, of masked_m[g] rows.
+
+    Args:
+        a: int8 `[G, max_m, K]` with one scale for all, one for each row, `[G, max_m]` or `[G, max_m, 1]`, or one for
+            each row and 128 of K; and perhaps with zero points, in the same shapes; rows from masked_m[g] on may hold
+            anything.
+        w, recipe, bias: as for `m_grouped_int8_gemm_nt_contiguous`.
+        d: bfloat16, float16 or float32 `[G, max_m, N]`; or int32, if a and w are plain tensors without scales.
+        masked_m, expected_m: as for `m_grouped_fp8_gemm_nt_masked`.
+        compiled_dims: which of M, N, K are constants of the compiled kernel.
+
+    Raises:
+        as `int8_gemm_nt`.
+    """
+    a_data, a_scales, a_scale = _parts("a", a)
+    w_data, w_scales, w_scale = _parts("w", w)
+    expected_m = integer("expected_m", expected_m)
+    zeros, zero = zero_points(a)
+    numbers, layout = (a_scale, w_scale, zero), _NT[compiled_dims]
+    if not _masked(a_data, a_scales, w_data, w_scales, d, masked_m, bias, zeros, expected_m, numbers, recipe, layout):
+        m_grouped_int8_gemm_nt_masked(*_zeros_instead(a, w), d, masked_m, expected_m, compiled_dims, bias=bias)
+
+
+def _parts(name: str, operand: Any) -> tuple[torch.Tensor, torch.Tensor | None, int]:
+    """An operand's data; its scales, if they are a tensor; and the bits of its scale, if it is a number."""
     if isinstance(operand, torch.Tensor):
-        return operand, None, None
-    if len(operand) == 3:
-        raise ValueError(f"{name} has zeros as its third entry: int8_gemm_nt takes symmetric (tensor, scales) as yet")
-    data, scales = operand
+        return operand, None, NO_NUMBER
+    data, scales = operand[0], operand[1]
     if isinstance(scales, (float, int)):
-        return data, None, _fp32_bits(name, scales)
+        return data, None, fp32_bits(name, scales)
     if scales.ndim == 0 and scales.device != data.device and scales.device.type == "cpu":
-        return data, None, _fp32_bits(name, scales.item())  # as torch's own operators mix them
-    return data, scales, None
+        return data, None, fp32_bits(name, scales.item())  # as torch's own operators mix them
+    return data, scales, NO_NUMBER
 
 
-def _fp32_bits(name: str, number: float) -> int:
-    try:
-        bits: int = struct.unpack("<I", struct.pack("<f", number))[0]
-    except OverflowError:
-        raise ValueError(f"{name}'s scale must be a number that FP32 can hold, but is {number}") from None
-    return bits
+def _zeros_instead(*operands: Any) -> list[Any]:
+    """Operands of no K with some: their products are the same."""
+    with_k = []
+    for operand in operands:
+        data = operand if isinstance(operand, torch.Tensor) else operand[0]
+        zeros = data.new_zeros((*data.shape[:-1], _SMALLEST_K))
+        with_k.append(zeros if isinstance(operand, torch.Tensor) else (zeros, 1.0))
+    return with_k
 
 
 def _finish(a: Any, b: Any, d: torch.Tensor, c: torch.Tensor | None, compiled_dims: str, bias: Any) -> None:
     """What no kernel does: a K of nothing, or one that is too long for exact sums."""
     data_a, data_b = (x if isinstance(x, torch.Tensor) else x[0] for x in (a, b))
-    k = data_a.shape[1]
+    k, step = data_a.shape[1], _EXACT_ASYMMETRIC_K if len(a) == 3 else _EXACT_K
     if k == 0 and bias is None:
         _write_empty_product(d, c)
     elif k == 0:
@@ -109,9 +225,9 @@ def _finish(a: Any, b: Any, d: torch.Tensor, c: torch.Tensor | None, compiled_di
     else:
         total = d if d.dtype == torch.float32 else torch.empty(d.shape, dtype=torch.float32, device=d.device)
         added = c if c is None else c.float()
-        for first in range(0, k, _EXACT_K):
-            part = slice(first, first + _EXACT_K)
-            part_a, part_b = (data_a[:, part], a[1]), (data_b[:, part], b[1])
+        for first in range(0, k, step):
+            part = slice(first, first + step)
+            part_a, part_b = (data_a[:, part], *a[1:]), (data_b[:, part], b[1])
             int8_gemm_nt(part_a, part_b, total, added, compiled_dims=compiled_dims, bias=bias)
             added, bias = total, None
         if total is not d:

@@ -1,8 +1,12 @@
 """GEMM calls of INT8 activations with int4 weights, which are converted in registers on their way to the tensor cores.
 
 `w` is what `deep_gemm.pack_weights` has made for 'int8' activations. `a` is a pair (data, scales); scales are float32:
-one for all of it (a Python number or a tensor `[]` or `[1]`), or one for each token (`[M]`, `[M, 1]`; masked `[G,
-max_m]`). See `deep_gemm.gemm` for what the functions have in common with those of FP8.
+one for all of it (a Python number or a tensor `[]` or `[1]`), one for each token (`[M]`, `[M, 1]`; masked `[G,
+max_m]`), or one for each token and 128 of K (`[M, ceil(K / 128)]`). Zero points may be a third entry, one for all (a
+number, or an int32 tensor `[]` or `[1]`) or one for each token, not beside scales for 128 of K: a's values are then
+`scale (q - zero)`. They are subtracted through sums of the weights' rows, which packing has stored; sums stay exact up
+to K = 65,793 for zero points from -128 to 127. See `deep_gemm.gemm` for what the functions have in common with those of
+FP8.
 """
 
 from __future__ import annotations
@@ -31,16 +35,17 @@ def int8_int4_gemm_nt(
     """INT8 activations, int4 weights: `d[m, n] = c[m, n] + float(sum_k a[m, k] q[n, k]) sfa[m] sfw[n] + bias[n]`.
 
     The sum is an exact integer, of the weights' codes q less their zero points, times integer scales of groups where
-    they have two levels of scales, for K up to 131,071.
+    they have two levels of scales, for K up to 131,071; longer K is refused. Where a or w has FP32 scales for groups of
+    K, exact sums of groups (of 128 of K at most) are scaled and added up in FP32, for any K.
 
     Args:
-        a: int8 `[M, K]`, K contiguous and a multiple of 16, with one scale or one for each token.
-        w: int4 `[N, K]`, packed for 'int8' activations with one scale a channel: group_size None, or second_scales.
+        a: int8 `[M, K]`, K contiguous and a multiple of 16, with scales as the module says.
+        w: int4 `[N, K]`, packed for 'int8' activations: groups of any size, one scale a channel (group_size None), or
+            two levels of scales.
         d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
-        NotImplementedError: the weights have scales for groups of K that are no integers.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     run(a, w, d, c, bias, compiled_dims, _TAKES)
@@ -56,20 +61,31 @@ def m_grouped_int8_int4_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`int8_int4_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T`.
 
     Args:
-        a: int8 `[M, K]` with one scale or one for each token; rows of padding may hold anything.
-        w: int4 `[G, N, K]`, packed for 'int8' activations with one scale a channel.
-        d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout: as for
+        a: int8 `[M, K]` with scales as the module says; rows of padding may hold anything.
+        w: int4 `[G, N, K]`, packed for 'int8' activations.
+        d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, bias: as for
             `m_grouped_fp8_int4_gemm_nt_contiguous`.
 
     Raises:
         as `int8_int4_gemm_nt`.
     """
     run_contiguous(
-        a, w, d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, _TAKES
+        a,
+        w,
+        d,
+        grouped_layout,
+        compiled_dims,
+        use_psum_layout,
+        ensure_zero_padding,
+        expected_m_for_psum_layout,
+        _TAKES,
+        bias,
     )
 
 
@@ -81,15 +97,17 @@ def m_grouped_int8_int4_gemm_nt_masked(
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`int8_int4_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T` for its first masked_m[g] rows.
 
     Args:
-        a: int8 `[G, max_m, K]` with one scale or one for each row; other rows may hold anything.
-        w: int4 `[G, N, K]`, packed for 'int8' activations with one scale a channel.
-        d, masked_m, expected_m, compiled_dims: as for `m_grouped_fp8_int4_gemm_nt_masked`.
+        a: int8 `[G, max_m, K]` with scales as the module says; other rows may hold anything.
+        w: int4 `[G, N, K]`, packed for 'int8' activations.
+        d, masked_m, expected_m, compiled_dims, bias: as for `m_grouped_fp8_int4_gemm_nt_masked`.
 
     Raises:
         as `int8_int4_gemm_nt`.
     """
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias)

@@ -27,10 +27,25 @@ struct Scales {
     float value = 1;  // where there is no data: the scale of all rows
 };
 
-/// A value for each N.
+/// A value for each N, of each group.
 struct Bias {
     const void* data = nullptr;
-    int64_t stride = 0;  // elements
+    int64_t group_stride = 0, stride = 0;  // elements
+    size_t bytes = 0;
+};
+
+/// Zero points of A's rows, or one of all where the stride is 0; distances in elements.
+struct ZeroPoints {
+    const void* data = nullptr;
+    int64_t group_stride = 0, stride = 0;
+    size_t bytes = 0;
+    int32_t value = 0;  // where there is no data
+};
+
+/// Of B's rows: exact in s32, or in FP32 where groups along K have scales.
+struct RowSums {
+    const void* data = nullptr;
+    int64_t group_stride = 0;
     size_t bytes = 0;
 };
 
@@ -45,9 +60,12 @@ struct GemmCall {
     DeviceId device = {};
     Matrix a = {}, b = {}, d = {}, c = {};  // a [M, K], b [N, K], d [M, N], c like d (null data where there is none)
     Scales scales_a = {}, scales_b = {};
-    Scales zeros_b = {};  // words of zero points (Operand::zeros_k), which lie as scales do
+    Scales zeros_b = {};            // words of zero points (Operand::zeros_k), which lie as scales do
     UnpackedWeights unpacked = {};  // what `b` and `scales_b` are made of: they have no memory yet
     Bias bias = {};
+    bool int4_a = false;  // `a` is of bytes that hold two integers along K each: [M, K / 2]
+    ZeroPoints zeros_a = {};
+    RowSums sums_b = {};
     const int32_t* grouped_layout = nullptr;
     size_t grouped_layout_bytes = 0;
     KGroupLayout k_groups = {};  // K-grouped calls only
@@ -55,7 +73,7 @@ struct GemmCall {
 };
 
 /// What the kernel may touch.
-using CallExtents = std::array<Extent, 9>;
+using CallExtents = std::array<Extent, 11>;
 
 inline CallExtents extents_of(const GemmCall& call) {
     return {{{call.a.data, call.a.bytes, "a", false},
@@ -66,6 +84,8 @@ inline CallExtents extents_of(const GemmCall& call) {
              {call.d.data, call.d.bytes, "d", true},
              {call.c.data, call.c.bytes, "c", false},
              {call.bias.data, call.bias.bytes, "bias", false},
+             {call.zeros_a.data, call.zeros_a.bytes, "a's zeros", false},
+             {call.sums_b.data, call.sums_b.bytes, "sums of b's rows", false},
              {call.grouped_layout, call.grouped_layout_bytes, "grouped_layout", false}}};
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "call_settings.hpp"
+#include "checks_integer.hpp"
 #include "checks_packed.hpp"
 #include "dtypes.hpp"
 #include "overlap.hpp"
@@ -169,18 +170,22 @@ Matrix matrix_of(const OperandArgument& operand, const char* name, bool grouped,
     return packed_matrix(operand, name, grouped);
 }
 
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, Element sum) {
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping) {
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
     p.grouping = grouping;
     const DeviceFacts& facts = Device::get(call.device).facts();
     p.arch = arch_of(facts);
-    const bool scaled = a.scales.has_value() || b.packed != nullptr;
-    require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
+    const bool integers = takes_integers(a, b), scaled = a.scaled() || b.packed != nullptr;
+    if (integers)
+        require(a.scaled() == b.scaled(), scaled ? b.name : "a", " must have scales, as ", scaled ? "a" : b.name,
+                " has");
+    else
+        require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
     const Element element_a = element_of(type_a),
                   element_b = b.packed != nullptr ? b.packed->element : element_of(type_b);
-    if (b.packed != nullptr) sum = sum_of(element_a);
+    const Element sum = integers ? Element::s32 : b.packed != nullptr ? sum_of(element_a) : Element::fp32;
     require_type(b.packed == nullptr ||
                      std::ranges::any_of(kPairs,
                                          [&](const Pair& pair) { return pair.arch == p.arch && is_packed(pair.b); }),
@@ -196,10 +201,11 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
                  describe(type_a));
     const auto* const pair =
         std::ranges::find_if(kPairs, [&](const Pair& each) { return fits_a(each) && each.b == element_b; });
-    require_type(pair != std::end(kPairs), "b must be ", elements_of(&Pair::b, fits_a), ", but is ", describe(type_b));
-    require_device(b.data, "b", call.device, "a");
-    p.a = {.element = pair->a, .scaling = pair->scalings_a[0]},
-    p.b = {.element = pair->b, .scaling = pair->scalings_b[0]};
+    require_type(pair != std::end(kPairs), b.name, " must be ", elements_of(&Pair::b, fits_a), ", but is ",
+                 describe(type_b));
+    require_device(b.data, b.name, call.device, "a");
+    p.a = {.element = pair->a, .scaling = scaled ? pair->scalings_a[0] : kUnscaled};
+    p.b = {.element = pair->b, .scaling = scaled ? pair->scalings_b[0] : kUnscaled};
     return call;
 }
 
@@ -215,6 +221,7 @@ void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, 
     const std::span<const Element> outputs = pair_of(p).outputs;
     require_type(p.output != Element::none && lists(outputs, p.output), "d must be ",
                  ElementsText{{outputs.begin(), outputs.end()}}, ", but is ", describe(d.dtype()));
+    require_sums_or_scales(p, d);
     require_device(d, "d", call.device, "a");
     call.d = matrix_of(d, "d", axes, shape);
     require(call.d.col_stride == 1, "d must have N contiguous, but its strides are ", describe_strides(d));
@@ -241,9 +248,9 @@ void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, 
 
 void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b) {
     require_apart(d, a.data, "a");
-    require_apart(d, b.data, "b");
+    require_apart(d, b.data, b.name);
     if (a.scales) require_apart(d, *a.scales, "a's scales");
-    if (b.scales) require_apart(d, *b.scales, "b's scales");
+    if (b.scales) require_apart(d, *b.scales, b.scales_name);
 }
 
 int64_t entry_k(Element lying, const Scaling& scaling) {
@@ -279,11 +286,11 @@ Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const Ge
             .bytes = m.bytes};
 }
 
-void check_lines(GemmCall& call) {
+void check_lines(GemmCall& call, const char* name_b) {
     Problem& p = call.problem;
     const Pair& pair = pair_of(p);
     check_layout(call.a, p.a, pair.mn_major, "a", "M");
-    check_layout(call.b, p.b, pair.mn_major, "b", "N");
+    check_layout(call.b, p.b, pair.mn_major, name_b, "N");
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = row_alignment(call.b, p.b);
 }
 
@@ -312,7 +319,8 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
                     const OperandLayout& layout) {
     if (b.packed != nullptr) return check_packed_operands(call, a, b);
     Problem& p = call.problem;
-    check_lines(call);
+    check_lines(call, b.name);
+    if (takes_integers(a, b)) return check_integer_scales(call, a, b, given);
     if (!pair_of(p).scaled()) return;
     require(!layout.fp32_scales || !multiplies_exponents(p.a.scaling),
             "disable_ue8m0_cast=True asks for a kernel that multiplies float32 scales as they are, which there is none "
@@ -340,10 +348,11 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
                         const OptionalTensor& c, int64_t layout, const HeadSplits& heads) {
     const OperandLayout lying = operand_layout(layout);
     call.a = matrix_of(a.data, "a", false, lying.a_transposed ? "[K, M]" : "[M, K]", lying.a_transposed);
-    call.b = matrix_of(b, "b", false, lying.b_transposed ? "[K, N]" : "[N, K]", lying.b_transposed);
-    require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
+    call.b = matrix_of(b, b.name, false, lying.b_transposed ? "[K, N]" : "[N, K]", lying.b_transposed);
+    const int64_t k = k_of(call.a, a);
+    require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);
     Problem& p = call.problem;
-    p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
+    p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(k, "K");
     check_output(call, d, c, last_axes(false), "[M, N]");
     const int32_t columns = to_int32(columns_of_d(p.n, heads), "d's number of columns");
     require(call.d.rows == p.m && call.d.cols == columns, "d must be [M, ", heads.any() ? "columns of all heads" : "N",

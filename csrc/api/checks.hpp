@@ -35,9 +35,22 @@ struct PackedArgument {
     int64_t rows = 0, k = 0;
     int64_t group_k = 0;  // of K that shares a scale; 0: all of it
     bool grouped = false;
-    int64_t number = 0;   // the scale of all of A as FP32's bits, where A has no tensor of scales
-    int64_t zeros_k = 0;  // of K that shares a word of `zeros`; 0: all of it
+    const OptionalTensor* sums = nullptr;  // of its rows
+    int64_t zeros_k = 0;                   // of K that shares a word of `zeros`; 0: all of it
     OptionalTensor zeros = {};
+};
+
+/// In the place of a number's bits: there is none.
+inline constexpr int64_t kNoNumber = -1, kNoZero = int64_t{1} << 32;
+
+/// An operand whose scales all of K may share, so that they may be a number too: its bits as FP32. Of integers with
+/// zero points these, or one for all.
+struct WholeArgument {
+    int64_t scale = kNoNumber, zero = kNoZero;
+    const OptionalTensor* zeros = nullptr;
+    bool int4 = false;  // two integers a byte
+
+    bool asymmetric() const { return zero != kNoZero || (zeros != nullptr && zeros->has_value()); }
 };
 
 /// An operand as it was given, with its scales where it has some.
@@ -45,14 +58,28 @@ struct OperandArgument {
     const TensorView& data;
     const OptionalTensor& scales;
     const PackedArgument* packed = nullptr;
+    const WholeArgument* whole = nullptr;
+    const char *name = "b", *scales_name = "b's scales";  // of weights: what the call's function calls them
+
+    bool scaled() const { return scales.has_value() || (whole != nullptr && whole->scale != kNoNumber); }
 };
+
+/// K as the data of activations have it.
+inline int64_t k_of(const Matrix& a, const OperandArgument& argument) {
+    return a.cols * (argument.whole != nullptr && argument.whole->int4 ? 2 : 1);
+}
+
+/// Whether the call is one of plain integers, which may have no scales at all.
+inline bool takes_integers(const OperandArgument& a, const OperandArgument& b) {
+    return a.whole != nullptr && b.packed == nullptr;
+}
 
 /// An operand that may be packed: rows, K, and groups before them where there are any.
 Matrix matrix_of(const OperandArgument& operand, const char* name, bool grouped, const Printed& shape,
                  bool transposed = false);
 
-/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups and adds up so.
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, Element sum = Element::fp32);
+/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups.
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping);
 
 /// The pair of a call that was started.
 const Pair& pair_of(const Problem& problem);
@@ -127,7 +154,7 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
                         const OptionalTensor& c, int64_t layout, const HeadSplits& heads = {});
 
 /// How the lines of both operands lie.
-void check_lines(GemmCall& call);
+void check_lines(GemmCall& call, const char* name_b = "b");
 
 /// What dense and M-grouped products share once shapes are known: strides, and scales where there are any.
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,

@@ -15,6 +15,8 @@ void check_grouped_operands(GemmCall& call, const OperandArgument& a, const Oper
     require_disjoint_groups(call.d, "d");
     if (p.m == 0 || p.n == 0 || p.k == 0 || p.num_groups == 0) return;
     check_operands(call, a, b, given, operand_layout(layout));
+    require(!exceeds_exact_k(p), "K must be at most ", most_exact_k(p), " where all of it shares its scales, but is ",
+            p.k);
     p.compiled = compiled_shape(p, layout);
 }
 
@@ -46,10 +48,11 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
     GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous);
     const bool b_transposed = operand_layout(layout).b_transposed;
     call.a = matrix_of(a.data, "a", false, "[M, K]");
-    call.b = matrix_of(b, "b", true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
-    require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
+    call.b = matrix_of(b, b.name, true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
+    const int64_t k = k_of(call.a, a);
+    require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);
     Problem& p = call.problem;
-    p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
+    p.m = to_int32(call.a.rows, "M"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(k, "K");
     p.num_groups = to_int32(call.b.groups, "the number of experts");
     p.m_alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
     call.zero_padding = options.zero_padding || !options.psum;  // callers of the layout of indices count on zeros
@@ -74,11 +77,12 @@ GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const 
                       const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout) {
     GemmCall call = start_call(a, b, Grouping::masked);
     call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
-    call.b = matrix_of(b, "b", true, "[G, N, K]");
-    require(call.b.cols == call.a.cols, "b has K=", call.b.cols, " but a has K=", call.a.cols);
-    require(call.b.groups == call.a.groups, "b has ", call.b.groups, " experts but a has ", call.a.groups);
+    call.b = matrix_of(b, b.name, true, "[G, N, K]");
+    const int64_t k = k_of(call.a, a);
+    require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);
+    require(call.b.groups == call.a.groups, b.name, " has ", call.b.groups, " experts but a has ", call.a.groups);
     Problem& p = call.problem;
-    p.m = to_int32(call.a.rows, "max_m"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(call.a.cols, "K");
+    p.m = to_int32(call.a.rows, "max_m"), p.n = to_int32(call.b.rows, "N"), p.k = to_int32(k, "K");
     p.num_groups = to_int32(call.a.groups, "the number of experts");
     check_output(call, d, {}, last_axes(true), "[G, max_m, N]");
     require(call.d.groups == p.num_groups && call.d.rows == p.m && call.d.cols == p.n, "d must be [G, max_m, N] = [",

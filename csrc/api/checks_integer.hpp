@@ -1,22 +1,15 @@
-// Products of integers: sums are exact, and scaled when they are complete.
+// Products of plain integers: sums are exact, and may come without scales.
 #pragma once
 
-#include "checks_whole_scales.hpp"
+#include "checks.hpp"
 
 namespace deep_gemm {
 
-/// An operand of integers with its scales: a tensor, or the bits of one FP32 number, or neither.
-struct IntegerOperand {
-    const TensorView& data;
-    const OptionalTensor& scales;
-    int64_t number;
+/// D is int32 where integers have no scales, and nowhere else.
+void require_sums_or_scales(const Problem& problem, const TensorView& d);
 
-    bool scaled() const { return scales || number != kNoNumber; }
-    OperandArgument argument() const { return {data, scales}; }
-};
-
-/// D[M, N] = C + A[M, K] B[N, K].T + bias[N], scaled; or, where there are no scales, exactly.
-GemmCall check_integers(const IntegerOperand& a, const IntegerOperand& b, const TensorView& d, const OptionalTensor& c,
-                        const OptionalTensor& bias, int64_t layout);
+/// The scales of both operands, if they have some. B's are for all of K unless a recipe was given.
+void check_integer_scales(GemmCall& call, const OperandArgument& a, const OperandArgument& b,
+                          const Granularities& given);
 
 }  // namespace deep_gemm

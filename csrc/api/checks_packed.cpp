@@ -37,9 +37,6 @@ Scales check_packed_scales(const TensorView& scales, const char* name, const Gem
     return found;
 }
 
-/// Whether b is two codes a byte, [N, K / 2], and not blocks, which are uint8.
-bool is_unpacked(const OperandArgument& b) { return is_dtype(b.data.dtype(), kDLInt, 8); }
-
 Matrix pairs_of(const OperandArgument& b, const char* name, bool grouped) {
     return matrix_of(b.data, name, grouped, grouped ? "[G, N, K / 2]" : "[N, K / 2]");
 }
@@ -84,10 +81,20 @@ void check_packed_zeros(GemmCall& call, const PackedArgument& packed) {
     call.zeros_b = check_packed_scales(*packed.zeros, "w's zeros", call, packed, {Element::s32, 1, b.zeros_k});
 }
 
-/// Whether these are scales for each row and 128 of K, and not one for a row or for all.
-bool has_k_groups(const OptionalTensor& scales, int64_t k, bool masked) {
-    const int64_t groups = (k + kScaleGroupK - 1) / kScaleGroupK;
-    return scales && scales->ndim() == (masked ? 3 : 2) && groups > 1 && scales->size(scales->ndim() - 1) == groups;
+/// [groups, padded rows], likewise: s32, or FP32 where groups along K have scales.
+RowSums check_packed_sums(const GemmCall& call, const PackedArgument& packed) {
+    require(packed.sums != nullptr && packed.sums->has_value(),
+            "w has no sums of its rows, which zero points of a are multiplied by: pack it anew");
+    const TensorView& sums = **packed.sums;
+    const Element element = scales_blocks(call.problem) ? Element::fp32 : Element::s32;
+    const int64_t rows = padded_rows(packed.rows);
+    require_type(element_of(sums.dtype()) == element, "w's sums must be ", dtype_name(element), ", but are ",
+                 describe(sums.dtype()));
+    require_device(sums, "w's sums", call.device, "a");
+    require(sums.ndim() == 2 && sums.size(0) == call.b.groups && sums.size(1) == rows &&
+                extent_bytes(sums) == static_cast<size_t>(call.b.groups * rows) * 4,
+            "w's sums must be contiguous [", call.b.groups, ", ", rows, "], but have shape ", describe_shape(sums));
+    return {.data = sums.data(), .group_stride = rows, .bytes = extent_bytes(sums)};
 }
 
 }  // namespace
@@ -95,7 +102,7 @@ bool has_k_groups(const OptionalTensor& scales, int64_t k, bool masked) {
 Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grouped) {
     const PackedArgument& packed = *operand.packed;
     const TensorView& codes = operand.data;
-    if (is_unpacked(operand)) {
+    if (is_unpacked(operand.data)) {
         const Matrix pairs = pairs_of(operand, name, grouped);
         return matrix_of_blocks(pairs.groups, pairs.rows, 2 * pairs.cols);
     }
@@ -118,9 +125,17 @@ Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grou
 void check_packed_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b) {
     Problem& p = call.problem;
     const PackedArgument& packed = *b.packed;
-    check_layout(call.a, p.a, pair_of(p).mn_major, "a", "M");
-    p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = kBestAlignment;
-    if (is_unpacked(b)) {
+    call.int4_a = a.whole != nullptr && a.whole->int4;
+    if (call.int4_a) {
+        require(call.a.col_stride == 1, "a must have K contiguous, two integers a byte, but its strides are ",
+                describe_strides(a.data));
+        p.row_alignment_a = kBestAlignment;
+    } else {
+        check_layout(call.a, p.a, pair_of(p).mn_major, "a", "M");
+        p.row_alignment_a = row_alignment(call.a, p.a);
+    }
+    p.row_alignment_b = kBestAlignment;
+    if (is_unpacked(b.data)) {
         check_unpacked(call, b, packed.grouped);
     } else {
         p.b.scaling = {Element::fp32, 1, packed.group_k == 0 ? kAll : static_cast<int32_t>(packed.group_k)};
@@ -129,14 +144,11 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
         call.scales_b = check_packed_scales(*b.scales, "w's scales", call, packed, p.b.scaling);
         check_packed_zeros(call, packed);
     }
-    if (!p.b.scaling.whole_k() && has_k_groups(a.scales, p.k, p.grouping == Grouping::masked)) {
-        p.a.scaling = kRowScales;
-        call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call,
-                                     last_axes(a.scales->ndim() == 3));
-    } else {
-        p.a.scaling = kWholeRowScales;
-        call.scales_a = check_whole_scales(a.scales, packed.number, {"a's scales", "M", call.a.groups, p.m}, call);
-    }
+    check_token_scales(call, a);
+    check_zero_points(call, a);
+    if (p.asymmetric_a) call.sums_b = check_packed_sums(call, packed);
+    require(!exceeds_exact_k(p), "K must be at most ", most_exact_k(p), " where all of it shares its scales, but is ",
+            p.k, ": pack with a group_size");
 }
 
 }  // namespace deep_gemm

@@ -5,6 +5,9 @@
 
 namespace deep_gemm {
 
+/// Whether codes lie two a byte, [N, K / 2], as the public API has them, and not in blocks, which are uint8.
+inline bool is_unpacked(const TensorView& codes) { return is_dtype(codes.dtype(), kDLInt, 8); }
+
 /// The weights of that many rows and that much of K, of each group.
 Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grouped);
 

@@ -5,20 +5,24 @@
 
 namespace deep_gemm {
 
-/// In the place of a number's bits: there is none.
-inline constexpr int64_t kNoNumber = -1;
-
-/// Whose rows they are for, in errors too.
+/// Whose rows they are for, and what else there may be, for errors.
 struct WholeScaled {
     const char *name, *rows_name;
     int64_t groups, rows;
+    const char* otherwise;
 };
 
 /// One for all rows: a number's bits, or a tensor of one element. One for each: [rows] or [rows, 1], with groups before
 /// them where there are several.
-Scales check_whole_scales(const OptionalTensor& scales, int64_t number, const WholeScaled& operand,
-                          const GemmCall& call);
+Scales check_whole_scales(const OperandArgument& argument, const WholeScaled& operand, const GemmCall& call);
 
+/// The scales of tokens, of which the shape says whether K has groups of them.
+void check_token_scales(GemmCall& call, const OperandArgument& a);
+
+/// Zero points of tokens, if they have any.
+void check_zero_points(GemmCall& call, const OperandArgument& a);
+
+/// [N], or [groups, N] of experts.
 void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d);
 
 }  // namespace deep_gemm

@@ -8,8 +8,10 @@
 #include "operand_copies.hpp"
 #include "pack_weights.hpp"
 #include "params.hpp"
+#include "row_sums.hpp"
 #include "scale_values.hpp"
 #include "scales.hpp"
+#include "unpack_int4.hpp"
 
 namespace deep_gemm {
 namespace {
@@ -30,9 +32,10 @@ Planned plan_call(GemmCall& call, uint64_t generation) {
 
 /// Copies of what the kernel cannot read where it lies; of scales one in each order that some plan wants, blocks last.
 struct Copies {
-    Workspace a = {}, b = {}, packed_b = {}, scales_a[2] = {}, scales_b[2] = {};
+    Workspace a = {}, b = {}, packed_b = {}, sums_b = {}, scales_a[2] = {}, scales_b[2] = {};
     bool none() const {
-        return !a && !b && !packed_b && !scales_a[false] && !scales_a[true] && !scales_b[false] && !scales_b[true];
+        return !a && !b && !packed_b && !sums_b && !scales_a[false] && !scales_a[true] && !scales_b[false] &&
+               !scales_b[true];
     }
 };
 
@@ -63,14 +66,16 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     Device& device = planned.device;
     Copies copies;
     require_packed(device, call, planned.stream, copies.packed_b);
-    call.a = require_readable(device, call.a, problem.a, planned.stream, copies.a);
+    call.a = call.int4_a ? unpack_int4(device, call.a, planned.stream, copies.a)
+                         : require_readable(device, call.a, problem.a, planned.stream, copies.a);
     call.b = require_readable(device, call.b, problem.b, planned.stream, copies.b);
+    require_row_sums(device, call, planned.stream, copies.sums_b);
     ReadyCall ready;
     tune_and_launch(planned, call, [&](GemmCall any_call, const LaunchPlan& plan) {
         copy_scales(planned, plan, any_call, copies);
         ready.device = &device, ready.kernel = plan.kernel, ready.shape = may_start_early(plan.shape, device);
         fill_params(ready.params, device, any_call, plan);
-        const bool scales = plan.choice.config.scales_sums();
+        const bool scales = plan.choice.config.finishes_sums();
         if (scales) fill_scales(ready.params, any_call);
         ready.params_bytes = scales ? sizeof(GemmParamsWithScales) : sizeof(GemmParams);
         ready.extents = extents_of(any_call);

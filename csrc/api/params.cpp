@@ -165,7 +165,13 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
 
 void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
     params.scales_a = whole_scales(call.scales_a), params.scales_b = whole_scales(call.scales_b);
-    params.bias = call.bias.data, params.bias_stride = static_cast<int32_t>(call.bias.stride);
+    params.zeros_a = {.data = static_cast<const int32_t*>(call.zeros_a.data),
+                      .group_stride = call.zeros_a.group_stride,
+                      .stride = static_cast<int32_t>(call.zeros_a.stride),
+                      .value = call.zeros_a.value};
+    params.sums_b = call.sums_b.data, params.sums_group_stride = call.sums_b.group_stride;
+    params.bias = call.bias.data, params.bias_group_stride = call.bias.group_stride;
+    params.bias_stride = static_cast<int32_t>(call.bias.stride);
 }
 
 }  // namespace deep_gemm

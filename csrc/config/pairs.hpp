@@ -28,7 +28,7 @@ struct Pair {
     Element a, b;
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
-    Scaling scalings_a[2], scalings_b[3];
+    Scaling scalings_a[2], scalings_b[4];
     Element outputs[4];  // s32: of operands without scales
     uint32_t groupings;
     int32_t zeros_k[4] = {};  // of b, where it has any (Operand::zeros_k)
@@ -72,10 +72,10 @@ inline constexpr Pair kPairs[] = {
      .b = Element::s8,
      .sum = Element::s32,
      .mn_major = MnMajor::transposed,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kWholeRowScales},
+     .scalings_a = {kWholeRowScales, kRowScales},
+     .scalings_b = {kWholeRowScales, kBlockScales, kRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
-     .groupings = groupings_of(Grouping::dense)},
+     .groupings = kTokenGroupings},
     {.arch = Arch::sm90,
      .a = Element::e4m3,
      .b = Element::s4m,
@@ -117,8 +117,8 @@ inline constexpr Pair kPairs[] = {
      .b = Element::s4,
      .sum = Element::s32,
      .mn_major = MnMajor::transposed,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kWholeRowScales},
+     .scalings_a = {kWholeRowScales, kRowScales},
+     .scalings_b = {kWholeRowScales, kRowScales, kRowScales64, kRowScales32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
     {.arch = Arch::sm90,
@@ -136,8 +136,8 @@ inline constexpr Pair kPairs[] = {
      .b = Element::u4,
      .sum = Element::s32,
      .mn_major = MnMajor::transposed,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kWholeRowScales},
+     .scalings_a = {kWholeRowScales, kRowScales},
+     .scalings_b = {kWholeRowScales, kRowScales, kRowScales64, kRowScales32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings,
      .zeros_k = {kAll, 128, 64, 32}},

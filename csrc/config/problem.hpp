@@ -40,6 +40,7 @@ struct Problem {
     int32_t m_alignment = 128;  // of the groups' first rows: contiguous and psum problems
     int32_t add_c = 0;
     int32_t in_place = 0;       // C is D
+    int32_t asymmetric_a = 0;   // A's integers have zero points
     int32_t group_maps = 0;     // K groups are matrices of their own
     int32_t aligned_store = 1;  // D's base and rows start at multiples of 16 bytes
     // Bytes, see alignment_of; of an MN-major operand, between lines along M or N.
@@ -75,12 +76,20 @@ struct ProblemHash {
 /// Whether D is added to where it lies, by the L2.
 constexpr bool adds_in_place(const Problem& p) { return p.add_c != 0 && p.in_place != 0 && p.output == Element::fp32; }
 
-/// Most of K of which the sum of any 8-bit integers is within s32: 2^31 / (-128)^2, less one.
-inline constexpr int32_t kMostExactK = 131071;
+/// Most of K of which the sum of any 8-bit integers is within s32: 2^31 / (-128)^2, less one. With zero points of one
+/// of them, from -128 to 127 too: 2^31 / (255 * 128).
+inline constexpr int32_t kMostExactK = 131071, kMostExactAsymmetricK = 65793;
+
+constexpr int32_t most_exact_k(const Problem& p) { return p.asymmetric_a ? kMostExactAsymmetricK : kMostExactK; }
+
+/// Whether sums of K blocks are scaled before they are added up.
+constexpr bool scales_blocks(const Problem& p) {
+    return GemmTask::scales_blocks(p.a.scaling) || GemmTask::scales_blocks(p.b.scaling);
+}
 
 /// Whether K must come in parts, each of them a product of its own.
 constexpr bool exceeds_exact_k(const Problem& p) {
-    return p.a.scaling.whole_k() && sum_of(p.a.element) == Element::s32 && p.k > kMostExactK;
+    return p.a.scaling.any() && !scales_blocks(p) && sum_of(p.a.element) == Element::s32 && p.k > most_exact_k(p);
 }
 
 /// Up to its three leading bits, rounded up: four values an octave. Neighbouring problems then get the same kernel.

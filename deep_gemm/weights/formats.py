@@ -37,6 +37,8 @@ class Packing:
     largest_scale_group: int | None
     # Whether exponents of groups are multiplied in by the conversion, where they allow it (exponents.py).
     folds_exponents: bool = False
+    # Activations may have zero points, so that sums of weights are wanted.
+    integer_activations: bool = False
 
     def scale_group(self, group_size: int | None) -> int | None:
         """The K that one row of stored scales, or of zero points, is for. None: all of it."""
@@ -44,8 +46,10 @@ class Packing:
 
 
 _PACKINGS = {
-    ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, ("s4",), 1.0, True, None),
-    ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, ("s4",), 1.0, True, None),
+    ("int4", "int8"): Packing(-8, 7, 0, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
+    ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
+    ("int4", "int4"): Packing(-8, 7, 0, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
+    ("uint4", "int4"): Packing(0, 15, 8, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
     ("int4", "fp8"): Packing(-8, 7, 0, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
     ("uint4", "fp8"): Packing(0, 15, 8, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
     ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, ("e2m1",), None, False, 32, folds_exponents=True),

@@ -135,7 +135,7 @@ def pack_matrices(
     folded = _folded_scales(codes, matrices, groups) if packing.folds_exponents else None
     if folded is not None:
         _rewrite(codes, columns, code.to_lookup)
-    return PackedWeights(
+    made = PackedWeights(
         codes=codes,
         scales=_all_scales(matrices, groups, factor) if folded is None else folded,
         zeros=zeros,
@@ -148,6 +148,7 @@ def pack_matrices(
         two_levels=two_levels,
         folds_exponents=folded is not None,
     )
+    return made.with_sums() if packing.integer_activations else made
 
 
 def exact_scales(scales: torch.Tensor) -> torch.Tensor:

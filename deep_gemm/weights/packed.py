@@ -18,7 +18,7 @@ from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
 from .zeros import Steps, steps_of
 
 VERSION = 2
-_TENSORS = ("codes", "scales", "zeros", "input_permutation")
+_TENSORS = ("codes", "scales", "zeros", "sums", "input_permutation")
 _PLAIN = ("shape", "element", "group_size", "activations", "holds_minus_eight", "two_levels", "folds_exponents")
 
 
@@ -38,6 +38,9 @@ class PackedWeights:
             kernels what to do to a code (weights/zeros.py), integer scales included.
         input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, products refuse the weights:
             `for_permuted_inputs()` of them multiplies `permute_inputs(x)`, which is `x[..., input_permutation]`.
+        sums: for integer activations, what their zero points are multiplied by: int32 `[G, N]` (N rounded up), the sum
+            of each row as kernels multiply it (`1 / scale_factor` times the integers); or float32, the sum of its
+            weights, where groups of K have FP32 scales. None for others.
         shape: `(N, K)` or `(G, N, K)`.
         element: of the values as they were given: 'int4', 'uint4' or 'e2m1'.
         group_size: the K that shares a scale, and a zero point; None where all of it does.
@@ -60,6 +63,7 @@ class PackedWeights:
     holds_minus_eight: bool
     two_levels: bool
     folds_exponents: bool
+    sums: torch.Tensor | None = None
     # What operators of torch are told beside the tensors that are multiplied: made here, where Dynamo traces nothing.
     _form: str = field(init=False)
 
@@ -82,8 +86,12 @@ class PackedWeights:
             _require_tensor(
                 "input_permutation", self.input_permutation, torch.int64, (*self.shape[:-2], self.shape[-1])
             )
-        multiplied = [name for name in _TENSORS[:3] if getattr(self, name) is not None]
+        multiplied = [name for name in _TENSORS[:4] if getattr(self, name) is not None]
         object.__setattr__(self, "_form", json.dumps(self._metadata(multiplied)))
+
+        if self.sums is not None:
+            dtype = torch.int32 if self.scale_group is None else torch.float32
+            _require_tensor("sums", self.sums, dtype, (self.experts, n))
 
     @property
     def experts(self) -> int:
@@ -142,6 +150,7 @@ class PackedWeights:
             scales=self.scales.to(device),
             zeros=None if zeros is None else zeros.to(device),
             input_permutation=None if permutation is None else permutation.to(device),
+            sums=None if self.sums is None else self.sums.to(device),
         )
 
     def permute_inputs(self, x: torch.Tensor, grouped_layout: torch.Tensor | None = None) -> torch.Tensor:
@@ -274,6 +283,7 @@ class PackedWeights:
             codes=torch.nn.functional.pad(codes, (0, 0, 0, 0, 0, padding)).contiguous(),
             scales=columns(self.scales),
             zeros=None if self.zeros is None else columns(self.zeros),
+            sums=None if self.sums is None else columns(self.sums.unsqueeze(1)).squeeze(1),
             shape=(*self.shape[:-2], stop - start, self.shape[-1]),
         )
 
@@ -292,13 +302,15 @@ class PackedWeights:
             kept = tensor if group is None else tensor[:, start // group : align(stop, K_BLOCK) // group]
             return kept.clone(memory_format=torch.contiguous_format)
 
-        return replace(
+        part = replace(
             self,
             codes=self.codes[:, :, blocks].clone(memory_format=torch.contiguous_format),
             scales=rows(self.scales, self.scale_group),
             zeros=None if self.zeros is None else rows(self.zeros, self.zero_group),
+            sums=None,
             shape=(*self.shape[:-1], stop - start),
         )
+        return part if self.sums is None else part.with_sums()
 
     def __getitem__(self, index: int | slice) -> PackedWeights:
         """One expert of a stack, or a stack of neighbours. It shares its memory with `self`."""
@@ -320,6 +332,7 @@ class PackedWeights:
             scales=self.scales[first:last],
             zeros=None if self.zeros is None else self.zeros[first:last],
             input_permutation=permutation,
+            sums=None if self.sums is None else self.sums[first:last],
             shape=(last - first, *self.shape[1:]) if isinstance(index, slice) else self.shape[1:],
         )
 
@@ -345,6 +358,10 @@ class PackedWeights:
         self.scales[index].copy_(scales[0] * (self.scale_factor / one.scale_factor))
         if self.zeros is not None:
             self.zeros[index].copy_(self._no_zeros() if one.zeros is None else one.zeros[0])
+        if self.sums is not None and self.sums.dtype == torch.int32:
+            self.sums[index].copy_(one.sums[0].double() * (one.scale_factor / self.scale_factor))
+        elif self.sums is not None:
+            self.sums[index].copy_(one.sums[0])
         if self.input_permutation is not None:
             order = one.input_permutation
             self.input_permutation.view(self.experts, -1)[index].copy_(
@@ -364,27 +381,45 @@ class PackedWeights:
         factor = torch.ones((), dtype=torch.int32)
         return Steps(factor, 8 * factor).words(self.activations)
 
-    def _rows(self, expert: int, first: int, last: int) -> torch.Tensor:
-        """Rows `first` (a multiple of 64) to `last` of one matrix, dequantised to FP32."""
+    def with_sums(self) -> PackedWeights:
+        """The same weights with `sums`, computed from what is packed."""
+        n, k = self.shape[-2:]
+        exact = self.scale_group is None
+        sums = self.scales.new_zeros(
+            (self.experts, self.scales.shape[2]), dtype=torch.int32 if exact else torch.float32
+        )
+        for expert in range(self.experts):
+            for first, last in code.row_chunks(n, k):
+                if exact:
+                    of_rows = self._values(expert, first, last).sum(1) * round(1 / self.scale_factor)
+                else:
+                    of_rows = self._rows(expert, first, last).sum(1, dtype=torch.float64)
+                sums[expert, first:last] = of_rows
+        return replace(self, sums=sums)
+
+    def _values(self, expert: int, first: int, last: int) -> torch.Tensor:
+        """Rows `first` (a multiple of 64) to `last` of integers less their zero points, int32."""
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
         if self.order == "s4m":
             codes = code.from_sign_magnitude(codes)
         elif self.folds_exponents:
             codes = code.from_lookup(codes)
-        values = code.from_blocks(codes)[: last - first, : self.shape[-1]]
-        scales = self.scales[expert, :, first:last]
-        if self.folds_exponents:
-            scales = self._spread(unfold(scales), SMALLEST_GROUP)
-        else:
-            scales = self._spread(scales / self.scale_factor, self.scale_group)
-        if self.element == "e2m1":
-            return code.E2M1.to(values.device)[(values & 15).long()] * scales
-        values = values.to(torch.int32)
+        values = code.from_blocks(codes)[: last - first, : self.shape[-1]].to(torch.int32)
         if self.zeros is not None:
             steps = steps_of(self.zeros[expert, :, first:last], self.activations)
             factors, offsets = (self._spread(groups, self.zero_group) for groups in (steps.factors, steps.offsets))
             values = (values & 15) * factors - offsets
-        return values * scales
+        return values
+
+    def _rows(self, expert: int, first: int, last: int) -> torch.Tensor:
+        """Rows `first` (a multiple of 64) to `last` of one matrix, dequantised to FP32."""
+        values = self._values(expert, first, last)
+        if self.element == "e2m1":
+            values = code.E2M1.to(values.device)[(values & 15).long()]
+        scales = self.scales[expert, :, first:last]
+        if self.folds_exponents:
+            return values * self._spread(unfold(scales), SMALLEST_GROUP)
+        return values * self._spread(scales / self.scale_factor, self.scale_group)
 
     def _spread(self, groups: torch.Tensor, group: int | None) -> torch.Tensor:
         """What is stored for groups of K, `[K groups, rows]`, for each row and K."""

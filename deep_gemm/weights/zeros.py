@@ -2,8 +2,8 @@
 
 A weight is the scale times an integer, which is made of the code (the value less its element's smallest one, 0..15):
 
-    for 'int8'   factor * code - offset, within -128..127    the word is factor << 16 | (128 - offset & 0xffff)
-    for 'fp8'    code - offset, within -16..16               four times the offset, each in a signed byte
+    for integers  factor * code - offset, within -128..127    the word is factor << 16 | (128 - offset & 0xffff)
+    for 'fp8'     code - offset, within -16..16               four times the offset, each in a signed byte
 
 The factor is 1 but where there are two levels of scales; the offset is factor times the zero point of codes.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 # What a kernel multiplies: s8, or magnitudes that E4M3 has at a step of 2^-9.
-_LIMITS = {"int8": (-128, 127), "fp8": (-16, 16)}
+_LIMITS = {"int8": (-128, 127), "int4": (-128, 127), "fp8": (-16, 16)}
 _HALF = 128
 
 

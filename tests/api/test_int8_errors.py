@@ -37,7 +37,7 @@ class TestErrors:
             (TypeError, "c must have d's dtype float32", {"c": lambda _, __, d: d.bfloat16()}),
             (
                 TypeError,
-                "a must be a pair .tensor, scales. or a tensor, but is .tensor, None.",
+                "a must be a pair .tensor, scales., with zeros as a third entry, or a tensor, but is .tensor, None.",
                 {"a": lambda a, *_: (a, None)},
             ),
             (ValueError, "a's scale must be a number that FP32 can hold", {"a": lambda a, *_: (a, 1e300)}),
@@ -48,7 +48,18 @@ class TestErrors:
     def test_wrong_scales_shapes_and_strides(self, device) -> None:
         for match, changes in [
             ("a's scales must be one .* or one a row .M = 16 of them.", {"a": lambda a, *_: (a, scales(7, device, 1))}),
-            ("has shape .16, 2.: groups along K", {"a": lambda a, *_: (a, torch.ones(16, 2, device=device))}),
+            (
+                "has shape .16, 2.: and one a row and 128 of K",
+                {"a": lambda a, *_: (a, torch.ones(16, 2, device=device))},
+            ),
+            (
+                "has shape .24, 2.: scales of groups of K, .* want a recipe",
+                {"b": lambda _, b, __: (b, torch.ones(24, 2, device=device))},
+            ),
+            ("recipe must be .1, 1, 128. or .1, 128, 128., or None, but is .128, 1", {"recipe": (128, 1, 128)}),
+            ("recipe must be .1, 1, 128. or .1, 128, 128., or None, but is .1, 1, 32", {"recipe": (1, 1, 32)}),
+            ("b's scales must be .24, 1. .one float32 per row and 128 of K of b.", {"recipe": (1, 1, 128)}),
+            ("b's scales must be a tensor", {"recipe": (1, 1, 128), "b": lambda _, b, __: (b, 1.0)}),
             (
                 "b's scales must be one .* but has shape .1, 24.",
                 {"b": lambda _, b, __: (b, scales(24, device, 1)[None])},
@@ -71,18 +82,21 @@ class TestErrors:
         plain_a, plain_b = {"a": lambda a, *_: a}, {"b": lambda _, b, __: b}
         self.refused(device, ValueError, "a must have scales, as b has", **plain_a)
         self.refused(device, ValueError, "b must have scales, as a has", **plain_b)
-        self.refused(device, TypeError, "d must be int32 where a and b have no scales", **plain_a, **plain_b)
-        self.refused(device, TypeError, "d must be a floating dtype where a and b have scales", torch.int32)
+        self.refused(device, TypeError, "d must be int32 where operands have no scales", **plain_a, **plain_b)
+        self.refused(device, TypeError, "d must be a floating dtype where operands have scales", torch.int32)
+        self.refused(
+            device,
+            ValueError,
+            "recipe must be None where operands have no scales",
+            torch.int32,
+            **plain_a,
+            **plain_b,
+            recipe=(1, 1, 128),
+        )
         bias = torch.ones(24, device=device)
         self.refused(
             device, ValueError, "bias must be None where d is int32", torch.int32, **plain_a, **plain_b, bias=bias
         )
-
-    @pytest.mark.parametrize("device", FEW, indirect=True)
-    def test_what_is_not_served_yet_is_refused(self, device) -> None:
-        zeros = torch.zeros(16, dtype=torch.int32, device=device)
-        self.refused(device, ValueError, "a has zeros as its third entry", a=lambda a, *_: (a, 1.0, zeros))
-        self.refused(device, ValueError, "recipe must be None, but is .1, 1, 128.", recipe=(1, 1, 128))
 
     @pytest.mark.parametrize("device", FEW, indirect=True)
     def test_a_bias_and_scales_apart_from_d(self, device) -> None:

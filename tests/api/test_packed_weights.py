@@ -396,10 +396,10 @@ def test_weights_of_a_later_layout_are_refused() -> None:
     tensors, metadata = pack_weights(**weights("int4", "int8", (64, 128), None)).tensors()
     with pytest.raises(ValueError, match=r"version 3 of the layout, but this release reads 2: pack them again"):
         PackedWeights.from_tensors(tensors, {**metadata, "version": 3})
-    with pytest.raises(ValueError, match=r"metadata names 2 tensors \(codes, scales\), but 1 came"):
+    with pytest.raises(ValueError, match=r"metadata names 3 tensors \(codes, scales, sums\), but 1 came"):
         PackedWeights.from_tensors(tensors[:1], metadata)
     with pytest.raises(ValueError, match=r"codes must be a contiguous torch.uint8 tensor of shape \[1, 2, 1, 4096\]"):
-        PackedWeights.from_tensors((tensors[0][:, :1], tensors[1]), metadata)
+        PackedWeights.from_tensors((tensors[0][:, :1], *tensors[1:]), metadata)
     with pytest.raises(ValueError, match=r"state has no w.metadata"):
         PackedWeights.from_state_dict({}, "w.")
 

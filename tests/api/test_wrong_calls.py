@@ -127,10 +127,11 @@ def test_tensors_without_memory(name, without_memory, way_out) -> None:
     with pytest.raises((TypeError, ValueError), match=way_out):
         call(d=without_memory(call.d))
     if "sparse" not in way_out and "dense" not in way_out:
-        operand = call.arguments["b"]
+        side = "w" if "w" in call.arguments else "b"
+        operand = call.arguments[side]
         spoiled = without_memory(operand[0] if isinstance(operand, tuple) else operand)
-        with pytest.raises((TypeError, ValueError), match=r"^b "):
-            call(b=(spoiled, operand[1]) if isinstance(operand, tuple) else spoiled)
+        with pytest.raises((TypeError, ValueError), match=rf"^{side} "):
+            call(**{side: (spoiled, operand[1]) if isinstance(operand, tuple) else spoiled})
     assert call.d.isnan().all()
 
 
@@ -141,7 +142,8 @@ def test_each_docstring_says_what_is_taken_and_what_is_raised(name) -> None:
     assert "Raises:" in text
     assert "Args:" in text
     parameters = inspect.signature(function).parameters
-    assert [parameter for parameter in parameters if parameter in ("a", "b", "d")] == ["a", "b", "d"]
+    weights = "w" if "w" in parameters else "b"
+    assert [parameter for parameter in parameters if parameter in ("a", "b", "w", "d")] == ["a", weights, "d"]
 
 
 def test_errors_come_from_the_public_function() -> None:

@@ -15,14 +15,17 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
-from deep_gemm._packed import _NO_NUMBER
+from deep_gemm._packed import NO_NUMBER, NO_ZERO
+from deep_gemm.utils import pack_int4
 from deep_gemm.weights.formats import ELEMENT_NUMBERS
 
 COUNTS = [5, 0, 130, 1]  # experts' rows
 HEIGHT = 136
-SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
+SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144), (9, 40, 2880)]
 # Relative to sum |a||w|: of Hopper's FP8, whose tensor cores keep about 13 bits; of exact sums, scaled in FP32.
-TOLERANCES = {("cuda", "fp8"): 6e-4, ("cuda", "int8"): 4e-7, ("cpu", "fp8"): 1e-6, ("cpu", "int8"): 4e-7}
+TOLERANCES = {("cuda", "fp8"): 6e-4, ("cuda", "int8"): 2e-6, ("cpu", "fp8"): 1e-6, ("cpu", "int8"): 2e-6}
+TOLERANCES |= {(device, "int4"): 2e-6 for device in ("cuda", "cpu")}
+HUGE = {"fp8": float("nan"), "int8": 127, "int4": 7}
 ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-23}
 
 
@@ -41,7 +44,10 @@ class Kind:
     powers: int = 0  # scales are of so many powers of two; 0: they are any numbers
 
     def function(self, name: str):
-        return getattr(deep_gemm, name.format(f"{self.activations}_{'fp4' if self.element == 'e2m1' else 'int4'}"))
+        weights = "fp4" if self.element == "e2m1" else "int4"
+        return getattr(
+            deep_gemm, name.format("int4" if self.activations == "int4" else f"{self.activations}_{weights}")
+        )
 
 
 KINDS = {
@@ -65,9 +71,18 @@ KINDS = {
     "fp8-zeros-channels": Kind("fp8", "rows", "uint4", group=None, zeros=(-1, 16)),
     "int8-zeros": Kind("int8", "rows", "uint4", group=None, zeros=(-112, 128)),
     "int8-signed-zeros": Kind("int8", "number", smallest=-8, group=None, zeros=(-9, 8)),
+    "int8-zeros-groups-of-128": Kind("int8", "rows", "uint4", zeros=(0, 15)),
+    "int8-zeros-groups-of-32": Kind("int8", "k_groups", "uint4", group=32, zeros=(-1, 16)),
+    "int4-zeros": Kind("int4", "rows", "uint4", group=None, zeros=(0, 15)),
     "int8-two-levels": Kind("int8", "rows", "uint4", zeros=(0, 15), two_levels=True),
     "int8-two-levels-groups-of-64": Kind("int8", "number", "uint4", group=64, zeros=(0, 15), two_levels=True),
     "int8-two-levels-groups-of-32": Kind("int8", "rows", smallest=-8, group=32, two_levels=True),
+    "int8-k-groups": Kind("int8", "k_groups", smallest=-8, group=None),
+    "int8-groups-of-128": Kind("int8", "rows", smallest=-8),
+    "int8-groups-of-64": Kind("int8", "k_groups", smallest=-8, group=64),
+    "int8-groups-of-32": Kind("int8", "rows", smallest=-8, group=32),
+    "int4": Kind("int4", "rows", smallest=-8, group=None),
+    "int4-groups-of-128": Kind("int4", "k_groups", smallest=-8),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
@@ -81,7 +96,9 @@ class Tokens:
         if activations == "fp8":
             self.data = torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
         else:
-            self.data = torch.randint(-128, 128, shape, generator=generator, dtype=torch.int8)
+            least = -8 if activations == "int4" else -128
+            self.data = torch.randint(least, -least, shape, generator=generator, dtype=torch.int8)
+        self.activations = activations
         if scales == "number":
             self.scales = 0.0625
             self.exact = self.data.double() * self.scales
@@ -94,7 +111,14 @@ class Tokens:
             self.scales = self.scales[..., 0]
 
     def to(self, device: torch.device):
-        return self.data.to(device), self.scales if isinstance(self.scales, float) else self.scales.to(device)
+        data = apart(pack_int4(self.data)) if self.activations == "int4" else self.data
+        return data.to(device), self.scales if isinstance(self.scales, float) else self.scales.to(device)
+
+
+def apart(packed: torch.Tensor) -> torch.Tensor:
+    """The same in rows that begin anywhere."""
+    wide = torch.full((*packed.shape[:-1], packed.shape[-1] + 5), -1, dtype=torch.int8)
+    return wide[..., 3 : 3 + packed.shape[-1]].copy_(packed)
 
 
 def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
@@ -147,6 +171,15 @@ def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, activations: str, a
     assert not wrong.any(), f"{wrong.sum().item()} of {wrong.numel()} elements are wrong"
 
 
+def expert_bias(kind: Kind, biased: bool, n: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """As an argument. The calls under public names have none."""
+    return {"bias": torch.randn((len(COUNTS), n), generator=generator)} if biased and kind.element == "int4" else {}
+
+
+def on(device: torch.device, arguments: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value.to(device) for name, value in arguments.items()}
+
+
 @pytest.mark.sampled(44)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
@@ -174,8 +207,6 @@ def test_dense(device, kind, added, size, dtype) -> None:
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @EVERY_KIND
 def test_bias(device, kind, dtype) -> None:
-    if kind.scales == "k_groups":
-        pytest.skip("a bias is added where sums are scaled when complete")
     generator = torch.Generator().manual_seed(1)
     a = Tokens(kind, (20, 256), generator)
     w, exact = weights(kind, (72, 256), generator)
@@ -190,22 +221,25 @@ def test_bias(device, kind, dtype) -> None:
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
+@pytest.mark.parametrize("biased", [False, True])
 @EVERY_KIND
-def test_masked(device, kind, n, k, dtype) -> None:
+def test_masked(device, kind, biased, n, k, dtype) -> None:
     """Counts above the hint, an expert without rows, rows behind counts that are not finite or huge."""
     generator = torch.Generator().manual_seed(2)
     a = Tokens(kind, (len(COUNTS), HEIGHT, k), generator)
     for group, count in enumerate(COUNTS):
-        a.data[group, count:] = float("nan") if kind.activations == "fp8" else 127
+        a.data[group, count:] = HUGE[kind.activations]
     w, exact = weights(kind, (len(COUNTS), n, k), generator)
     d = GuardedOutput((len(COUNTS), HEIGHT, n), dtype, device)
     counts = torch.tensor(COUNTS, dtype=torch.int32, device=device)
+    bias = expert_bias(kind, biased, n, generator)
     call = kind.function("m_grouped_{}_gemm_nt_masked")
-    call(a.to(device), w.to(device), d.tensor, counts, 40)
+    call(a.to(device), w.to(device), d.tensor, counts, 40, **on(device, bias))
     d.check(complete=False)
     for group, count in enumerate(COUNTS):
         if count:
-            check(d.tensor[group, :count], a.exact[group, :count], exact[group], kind.activations)
+            added = bias["bias"][group].double() if bias else 0
+            check(d.tensor[group, :count], a.exact[group, :count], exact[group], kind.activations, added)
 
 
 @pytest.mark.sampled(24)
@@ -213,8 +247,9 @@ def test_masked(device, kind, n, k, dtype) -> None:
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
 @pytest.mark.parametrize("psum", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
 @EVERY_KIND
-def test_contiguous(device, kind, psum, n, k, dtype) -> None:
+def test_contiguous(device, kind, biased, psum, n, k, dtype) -> None:
     generator = torch.Generator().manual_seed(3)
     heights = [ceil_div(count, 128) * 128 for count in COUNTS]
     starts = [sum(heights[:group]) for group in range(len(COUNTS))]
@@ -222,32 +257,101 @@ def test_contiguous(device, kind, psum, n, k, dtype) -> None:
     layout = torch.full((sum(heights),), -1, dtype=torch.int32)
     for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
         layout[start : start + count] = expert
-        a.data[start + count : start + heights[expert]] = float("nan") if kind.activations == "fp8" else 127
+        a.data[start + count : start + heights[expert]] = HUGE[kind.activations]
     if psum:
         layout = torch.tensor([start + count for start, count in zip(starts, COUNTS, strict=True)], dtype=torch.int32)
     w, exact = weights(kind, (len(COUNTS), n, k), generator)
     d = GuardedOutput((sum(heights), n), dtype, device)
     call = kind.function("m_grouped_{}_gemm_nt_contiguous")
+    bias = expert_bias(kind, biased, n, generator)
     with alignment_of(128):
-        call(a.to(device), w.to(device), d.tensor, layout.to(device), use_psum_layout=psum)
+        call(a.to(device), w.to(device), d.tensor, layout.to(device), use_psum_layout=psum, **on(device, bias))
     d.check()
     for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
         rows = slice(start, start + count)
         if count:
-            check(d.tensor[rows], a.exact[rows], exact[expert], kind.activations)
+            added = bias["bias"][expert].double() if bias else 0
+            check(d.tensor[rows], a.exact[rows], exact[expert], kind.activations, added)
         assert not d.tensor[start + count : start + heights[expert]].any(), "padding becomes zero"
 
 
-@pytest.mark.parametrize("name", ["fp8", "int8"])
+@pytest.mark.parametrize("name", ["fp8", "int8", "int4"])
 def test_weights_for_other_activations_are_refused(name) -> None:
     generator = torch.Generator().manual_seed(4)
-    kind, other = KINDS[name], KINDS["int8" if name == "fp8" else "fp8"]
+    kind, other = KINDS[name], KINDS["int8" if name != "int8" else "fp8"]
     a = Tokens(kind, (8, 128), generator)
     w, _ = weights(other, (16, 128), generator)
     d = GuardedOutput((8, 16), torch.float32, "cpu")
     with pytest.raises(ValueError, match=f"w is packed for '{other.activations}' activations"):
         kind.function("{}_gemm_nt")(a.to("cpu"), w, d.tensor)
     d.assert_untouched()
+
+
+@pytest.mark.parametrize("name", ["fp8", "int8-groups-of-128"])
+def test_activations_of_other_dtypes_are_refused(name) -> None:
+    """Also of those that other functions multiply by such weights."""
+    generator = torch.Generator().manual_seed(4)
+    kind, other = KINDS[name], KINDS["int8" if name == "fp8" else "fp8-token-scales"]
+    a = Tokens(other, (8, 128), generator)
+    w, _ = weights(kind, (16, 128), generator)
+    d = GuardedOutput((8, 16), torch.float32, "cpu")
+    with pytest.raises(TypeError, match=f"a must be .*, but is {a.data.dtype}"):
+        kind.function("{}_gemm_nt")(a.to("cpu"), w, d.tensor)
+    d.assert_untouched()
+
+
+def test_int4_of_another_k_is_refused() -> None:
+    """Data of a byte for each value, say."""
+    generator = torch.Generator().manual_seed(4)
+    kind = KINDS["int4"]
+    w, _ = weights(kind, (16, 128), generator)
+    d = GuardedOutput((8, 16), torch.float32, "cpu")
+    a = torch.zeros((8, 128), dtype=torch.int8)
+    with pytest.raises(ValueError, match="w has K=128 but a has K=256"):
+        deep_gemm.int4_gemm_nt((a, 1.0), w, d.tensor)
+    with pytest.raises(ValueError, match="a must have K contiguous, two integers a byte"):
+        deep_gemm.int4_gemm_nt((a[:, ::2], 1.0), w, d.tensor)
+    d.assert_untouched()
+
+
+def test_every_pair_of_int4_values() -> None:
+    """Each nibble of activations, in either half of a byte, by each code of weights."""
+    every = torch.arange(-8, 8, dtype=torch.int8)
+    a = torch.zeros((32, 64), dtype=torch.int8)
+    a[:16, 0], a[16:, 1] = every, every
+    codes = torch.zeros((32, 64), dtype=torch.int8)
+    codes[:16, 0], codes[16:, 1] = every, every
+    w = deep_gemm.pack_weights(codes, torch.ones(32), element="int4", activations="int4")
+    d = torch.zeros(32, 32)
+    deep_gemm.int4_gemm_nt((pack_int4(a), 1.0), w, d)
+    assert torch.equal(d, a.float() @ codes.float().T)
+
+
+def test_zero_points_of_int4() -> None:
+    generator = torch.Generator().manual_seed(4)
+    a = Tokens(KINDS["int4"], (5, 128), generator)
+    w, exact = weights(KINDS["int4"], (16, 128), generator)
+    zeros = torch.randint(-8, 8, (5,), generator=generator, dtype=torch.int32)
+    d = torch.zeros(5, 16)
+    deep_gemm.int4_gemm_nt((*a.to(torch.device("cpu")), zeros), w, d)
+    shifted = a.exact - zeros.double()[:, None] * a.scales.double()[:, None]
+    check(d, shifted, exact, "int4")
+
+
+def test_k_too_long_for_exact_sums_is_refused() -> None:
+    """With groups of K it is multiplied."""
+    k = 131200
+    a = torch.full((1, k), -128, dtype=torch.int8)
+    values = torch.full((8, k), -8, dtype=torch.int8)
+    d = GuardedOutput((1, 8), torch.float32, "cpu")
+    w = deep_gemm.pack_weights(values, torch.ones(8), element="int4", activations="int8")
+    with pytest.raises(ValueError, match="K must be at most 131071 where all of it shares its scales, but is 131200"):
+        deep_gemm.int8_int4_gemm_nt((a, 1.0), w, d.tensor)
+    d.assert_untouched()
+    w = deep_gemm.pack_weights(values, torch.ones(8, k // 128), element="int4", activations="int8", group_size=128)
+    deep_gemm.int8_int4_gemm_nt((a, 1.0), w, d.tensor)
+    d.check()
+    assert (d.tensor == 1024 * k).all()
 
 
 @pytest.mark.parametrize("name", ["fp8-token-scales", "int8"])
@@ -370,7 +474,9 @@ def test_packed_products_are_operators_that_are_compiled_and_recorded(name) -> N
         call((data, scales), w, d)
         return d * 2
 
-    want, flat = step(*a), (*a, w.codes, w.scales, w.zeros, w._form, torch.zeros(5, 72))
+    no_zeros = () if kind.activations == "fp8" else (None,)
+    tensors = w.codes, w.scales, w.zeros, w.sums
+    want, flat = step(*a), (*a, *no_zeros, *tensors, w._form, torch.zeros(5, 72))
     operator = getattr(torch.ops.deep_gemm, call.__name__).default
     operator(*flat)
     assert torch.equal(flat[-1] * 2, want)
@@ -417,10 +523,10 @@ def test_zeros_that_do_not_fit_the_codes_are_refused(changed, message) -> None:
     """PackedWeights never have such; who calls the runtime past them learns of it."""
     w, _ = weights(KINDS["fp8-zeros"], (72, 256), torch.Generator())
     zeros = changed.get("zeros", w.zeros)
-    told = (ELEMENT_NUMBERS["u4"], 72, 256, 128, _NO_NUMBER, changed.get("zeros_k", 128))
+    told = (ELEMENT_NUMBERS["u4"], 72, 256, 128, NO_NUMBER, NO_ZERO, 0, changed.get("zeros_k", 128))
     a, d = torch.zeros((5, 256)).to(torch.float8_e4m3fn), torch.zeros(5, 72)
     with pytest.raises((ValueError, TypeError), match=message):
-        C.packed_gemm(a, torch.ones(5), w.codes.view(1, -1), w.scales, d, None, None, zeros, told, 6)
+        C.packed_gemm(a, torch.ones(5), w.codes.view(1, -1), w.scales, d, None, None, None, None, zeros, told, 6)
 
 
 class Fp4Pair:

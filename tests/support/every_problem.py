@@ -132,12 +132,40 @@ def int8_problems() -> Iterator[Problem]:
     ]
     for (n, k), m, output in product([*PUBLIC_WEIGHTS, *OTHER_WEIGHTS], TOKENS, outputs):
         yield "dense", {"m": m, "n": n, "k": k, "s8": 1, **output}
+    kinds = [{}, {"bias": 1}, {"fp16_output": 1}, {"fp32_output": 1}, {"s32_output": 1}]
+    for m, kind, output in product(TOKENS, ({}, {"gran_k_b": 128}), ({}, {"fp32_output": 1}, {"bias": 1, "add_c": 1})):
+        yield "dense", {"m": m, "n": 4096, "k": 7168, "s8": 1, "asymmetric_a": 1, **kind, **output}
+    kinds += [{"asymmetric_a": 1}, {"asymmetric_a": 1, "gran_k_b": 128, "per_row_b": 1}]
+    for (groups, tokens), n, kind in product([(32, 20), (32, 192), (8, 2048), (64, 4)], (4096, 4100), kinds):
+        shape = {"n": n, "k": 7168, "groups": groups, "expected_m": tokens, "s8": 1, **kind}
+        for grouping in ("m_contiguous", "m_psum"):
+            yield grouping, {"m": groups * max(tokens, 128), "alignment": 128, **shape}
+        yield "masked", {"m": 4096, **shape}
+
+
+def int8_block_problems() -> Iterator[Problem]:
+    """Scales of groups along K: of tokens, of weights, of both."""
+    of_weights = [{}, {"gran_k_b": 128}, {"gran_k_b": 128, "per_row_b": 1}]
+    kinds = [{**b, **a} for b, a in product(of_weights, ({}, {"gran_k_a": 128})) if b or a]
+    outputs = [{}, {"fp32_output": 1}, {"add_c": 1}, {"fp32_bias": 1}]
+    for (n, k), m, kind, output in product([(4096, 7168), (1000, 1024)], (1, 64, 256, 4096), kinds, outputs):
+        yield "dense", {"m": m, "n": n, "k": k, "s8": 1, **kind, **output}
+    for (groups, tokens), kind, output in product(
+        [(32, 20), (32, 192), (8, 2048)], kinds, ({}, {"fp32_output": 1}, {"bias": 1})
+    ):
+        shape = {"n": 4096, "k": 7168, "groups": groups, "expected_m": tokens, "s8": 1, **kind, **output}
+        for grouping in ("m_contiguous", "m_psum"):
+            yield grouping, {"m": groups * max(tokens, 128), "alignment": 128, **shape}
+        yield "masked", {"m": 4096, **shape}
 
 
 def packed_problems() -> Iterator[Problem]:
     """Weights of four bits: of each element, with scales of tokens and of groups of K."""
     kinds = [
         {"s8": 1, "s4": 1},
+        *({"s8": 1, "s4": 1, "gran_k_b": group} for group in (32, 64, 128)),
+        *({"s8": 1, "s4": 1, "asymmetric_a": 1, **group} for group in ({}, {"gran_k_b": 128})),
+        *({"s8": 1, "s4": 1, "gran_k_a": 128, **group} for group in ({}, {"gran_k_b": 32}, {"gran_k_b": 128})),
         *({"s4m": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
         {"s4": 1, "token_scales": 1},
         *({element: 1, "token_scales": tokens} for element in ("e2m1", "e2m1x") for tokens in (0, 1)),
@@ -149,8 +177,8 @@ def packed_problems() -> Iterator[Problem]:
         [(4096, 7168), (7168, 16384), (1000, 1024)], (1, 16, 64, 256, 4096), kinds, outputs
     ):
         yield "dense", {"m": m, "n": n, "k": k, **kind, **output}
-    for (groups, tokens), kind in product([(32, 20), (32, 192), (8, 2048)], kinds):
-        shape = {"n": 4096, "k": 7168, "groups": groups, "expected_m": tokens, **kind}
+    for (groups, tokens), kind, bias in product([(32, 20), (32, 192), (8, 2048)], kinds, (0, 1)):
+        shape = {"n": 4096, "k": 7168, "groups": groups, "expected_m": tokens, "bias": bias, **kind}
         for grouping in ("m_contiguous", "m_psum"):
             yield grouping, {"m": groups * max(tokens, 128), "alignment": 128, **shape}
         yield "masked", {"m": 4096, **shape}
@@ -226,6 +254,7 @@ def every_problem() -> Iterator[Problem]:
         bf16_problems(),
         fp16_problems(),
         int8_problems(),
+        int8_block_problems(),
         packed_problems(),
         shared_problems(),
     )

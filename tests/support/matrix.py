@@ -103,6 +103,8 @@ class Case:
         a, b = self.scaling_a, self.scaling_b
         if a is None or b is None or b.k < 0:
             return {}
+        if self.pair.a == "s8":  # tokens' scales are told by their shape
+            return {"recipe": (1, b.rows, b.k)}
         if a.k == b.k:
             return {"recipe": (a.rows, b.rows, a.k)}
         return {"recipe_a": (a.rows, a.k), "recipe_b": (b.rows, b.k)}
@@ -182,7 +184,7 @@ def layouts(case: Case) -> tuple[str, ...]:
 
 def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
     """Of A's and B's scales. Blocks are no words, and neither is E8M0 of K groups taken."""
-    if case.scaling_a is None or case.scaling_b is None or case.pair.a == "s8":
+    if case.scaling_a is None or case.scaling_b is None:
         return Form(), Form()
     if case.scaling_a.element != "ue8m0":
         return Form(lying=draw(LYING, generator)), Form(lying=draw(LYING, generator))
@@ -201,7 +203,7 @@ def default_recipe(case: Case, form_b: Form) -> tuple[int, int, int]:
 def drawn_recipe(case: Case, form_b: Form, generator: torch.Generator) -> dict[str, tuple[int, ...]]:
     """As a call may say it: once, for each operand, or not at all where it is the default."""
     both = case.recipe()
-    if "recipe" not in both:
+    if "recipe" not in both or case.pair.a == "s8":
         return both
     ways = [both]
     if both["recipe"] == default_recipe(case, form_b):

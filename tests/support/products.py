@@ -45,8 +45,10 @@ class ProductCall:
         """The arguments as the operator takes them."""
         flat = {}
         for name, value in self.arguments.items():
-            if name in ("a", "b") and isinstance(value, tuple):
+            if name in ("a", "b", "w") and isinstance(value, tuple):
                 flat[name], flat[f"{name}_scales"] = value
+                if name == "a" and "int8" in self.name:
+                    flat["a_zeros"] = None
             else:
                 flat[name] = value
         return flat
@@ -71,12 +73,28 @@ def _dense(name: str, bf16: bool, layout: str) -> ProductCall:
     return ProductCall(name, {"a": a, "b": b, "d": _poisoned(M, N)})
 
 
+def _quantised(shape: tuple[int, ...], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    data = torch.randint(-128, 128, shape, dtype=torch.int8, generator=generator)
+    return data, random_values(shape[:-1], "cpu", seed).abs() / 100
+
+
 def _integers(name: str) -> ProductCall:
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randint(-128, 128, (rows, K), dtype=torch.int8, generator=generator) for rows in (M, N))
-    scales = [random_values((rows,), "cpu", seed).abs() / 100 for seed, rows in enumerate((M, N))]
     bias = random_values((N,), "cpu", 2)
-    return ProductCall(name, {"a": (a, scales[0]), "b": (b, scales[1]), "d": _poisoned(M, N), "bias": bias})
+    return ProductCall(
+        name, {"a": _quantised((M, K), 0), "b": _quantised((N, K), 1), "d": _poisoned(M, N), "bias": bias}
+    )
+
+
+def _integer_experts(name: str) -> ProductCall:
+    masked = name.endswith("masked")
+    rows = (EXPERTS, M) if masked else (ROWS,)
+    arguments = {"a": _quantised((*rows, K), 0), "w": _quantised((EXPERTS, N, K), 1), "d": _poisoned(*rows, N)}
+    if masked:
+        grouping = {"masked_m": torch.full((EXPERTS,), M, dtype=torch.int32), "expected_m": M}
+    else:
+        grouping = {"grouped_layout": torch.arange(EXPERTS, dtype=torch.int32).repeat_interleave(128)}
+    return ProductCall(name, {**arguments, **grouping, "bias": random_values((EXPERTS, N), "cpu", 2)})
 
 
 def _experts(name: str, bf16: bool, rows: tuple[int, ...], flip: bool = False) -> dict[str, Any]:
@@ -137,10 +155,10 @@ def make(name: str) -> ProductCall:
     bf16, layout = "bf16" in name, next(part for part in ("nt", "nn", "tn", "tt") if f"_{part}" in name)
     if name.startswith("k_grouped"):
         return _k_grouped(name, bf16, layout)
+    if "int8" in name:
+        return _integer_experts(name) if "m_grouped" in name else _integers(name)
     if name.endswith("masked"):
         return _masked(name, bf16)
-    if "int8" in name:
-        return _integers(name)
     return _contiguous(name, bf16, layout) if "m_grouped" in name else _dense(name, bf16, layout)
 
 
@@ -149,7 +167,8 @@ PRODUCTS = [
     *(f"{kind}_gemm_{layout}" for kind in ("fp8", "bf16") for layout in ("nt", "nn", "tn", "tt")),
     "int8_gemm_nt",
     *(f"m_grouped_{kind}_gemm_{layout}_contiguous" for kind in ("fp8", "bf16") for layout in ("nt", "nn")),
-    *(f"m_grouped_{kind}_gemm_nt_masked" for kind in ("fp8", "bf16")),
+    *(f"m_grouped_{kind}_gemm_nt_masked" for kind in ("fp8", "bf16", "int8")),
+    "m_grouped_int8_gemm_nt_contiguous",
     *("k_grouped_fp8_gemm_tn_contiguous", "k_grouped_fp8_gemm_nt_contiguous", "k_grouped_bf16_gemm_tn_contiguous"),
     *("einsum", "fp8_einsum", "fp8_gemm_nt_skip_head_mid"),
 ]

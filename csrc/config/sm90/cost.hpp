@@ -66,7 +66,8 @@ struct CostModel : CostConstants {
                                 ? held * promote_held_product_cycles + (1 - held) * promote_product_cycles
                                 : held * promote_col_cycles + (1 - held) * promote_smem_cycles;
         const double runs = per_row_cols ? 0 : block_scale_values(c);
-        return c.tile.cols / 2.0 * each + (runs > 3 ? runs * run_cycles : 0);
+        const double convert = c.block_sum() == Element::s32 ? integer_cycles : 0;
+        return c.tile.cols / 2.0 * (each + convert) + (runs > 3 ? runs * run_cycles : 0);
     }
 
     /// A row that starts within a line takes two of them for each K block, and within a sector one more of those. That

@@ -34,6 +34,7 @@ struct CostConstants {
     double promote_product_cycles = 11.14;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 8.927;  // the same, scales per column in registers
     double promote_wgmma_product_cycles = 2.73;  // the same, products by the tensor cores
+    double integer_cycles = 2;           // an accumulator of integers, which becomes FP32 first (not fitted: I2F)
     double run_cycles = 39.13;           // for each run of columns with its own block scale, where there are many
     double convert_cycles = 100;         // to convert 64 rows of packed weights, where sums are promoted (on an H100),
     double convert_ahead_cycles = 330;   // and where it stands between promotion and the next issue
@@ -66,10 +67,10 @@ struct CostConstants {
 
     /// Operands of 16 bits have some constants of their own, fitted to problems of theirs: nothing is promoted.
     /// Integers have them too, byte by byte: theirs were not fitted.
-    /// Beside packed weights they are those of FP8, which were fitted to memory that is busy as theirs is.
-    static CostConstants of(Element element, bool packed = false) {
+    /// Beside packed weights, whose memory is as busy as FP8's, and where sums of K blocks are scaled, they are FP8's.
+    static CostConstants of(Element element, bool as_fp8 = false) {
         CostConstants x;
-        if (packed) return x;
+        if (as_fp8) return x;
         const bool integer = sum_of(element) == Element::s32;
         if (bits(element) == 16 || integer) {
             x.clock_mhz = 1930;

@@ -20,9 +20,15 @@ inline bool spills(const GemmConfig& c) {
     if (c.rows_operand().packed() && c.scaled() &&
         ((c.split_k.last_tiles && c.tile.cols >= 160) || (!has_fixed_extents(c.grouping) && c.tile.cols > 160)))
         return true;
+    if (c.asymmetric_a && (tall || c.tile.cols > 128)) return true;
     if (!c.scaled())
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
-               (tall && c.split_k.last_tiles && c.tile.cols == 112);
+               (tall && c.split_k.last_tiles && c.tile.cols == 112) ||
+               (c.bias != Element::none && !has_fixed_extents(c.grouping) && c.tile.cols > 224);
+    if (c.finishes_sums() && !c.rows_operand().packed() && (wide || c.tile.cols >= 160)) return true;
+    if (c.block_sum() == Element::s32 && c.tile.cols > 160 &&
+        (c.col_scales().per_row() || !has_fixed_extents(c.grouping)))
+        return true;
     if (tall && c.tile.cols > 64 && c.col_scales().per_row()) return true;
     if (wide && (bits(c.output) == 32 || !is_staged(c.store) || c.grouping == Grouping::m_psum)) return true;
     if (c.grouping == Grouping::m_psum && c.tile.cols >= 160) return true;

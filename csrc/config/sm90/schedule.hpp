@@ -39,6 +39,8 @@ inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
 /// (docs/performance.md).
 inline bool looks_ahead(const GemmConfig& c) {
     if (!c.scaled() || overlaps_blocks(c) || k_parts(c) > 1 || c.rows_operand().packed()) return false;
+    // Sums of integers are converted before their scales come: a stage could not be let go behind the next issue.
+    if (c.block_sum() == Element::s32 && c.col_scales().per_row()) return false;
     if (warpgroup_rows(c) > kWgmmaRows) return true;
     if (c.sm90.math_warpgroups != 2) return false;
     if (c.row_scales().per_row() && c.col_scales().per_row()) return c.sm90.wgmma_products;
@@ -65,7 +67,8 @@ inline bool skips_padding(const GemmConfig& c) {
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales().per_block() || c.col_scales().per_block();
     if (c.sm90.wgmma_products) return 2;
-    if (!c.scaled() || !by_block) return std::nullopt;
+    // Where no side has scales per row, all factors of a run are one number, of a uniform register: another FFMA.
+    if (!c.scaled() || !by_block || !(c.row_scales().per_row() || c.col_scales().per_row())) return std::nullopt;
     if (warpgroup_rows(c) > kWgmmaRows) return 8;
     if (row_warpgroups(c) == 3) return 3;
     if (overlaps_blocks(c) && row_warpgroups(c) == 2 && c.tile.cols >= 48) return c.tile.cols < 128 ? 6 : 8;

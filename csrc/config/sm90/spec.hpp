@@ -35,8 +35,8 @@ struct Spec {
     static double cost_us(const Problem& p, const Candidate& candidate) {
         Problem average = p;
         average.k = expected_k(p);
-        return CostModel{CostConstants::of(p.a.element, p.b.packed())}.estimate_us(average, candidate.config,
-                                                                                   candidate.num_ctas);
+        return CostModel{CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p))}
+            .estimate_us(average, candidate.config, candidate.num_ctas);
     }
     static Choice finish(const Problem& p, const Candidate& candidate) { return sm90::finish(p, candidate); }
 };

@@ -92,14 +92,26 @@ struct WholeScales {
     float value;
 };
 
-/// What is done to sums when they are complete (GemmTask::scales_sums).
+/// Zero points of A, likewise.
+struct WholeZeros {
+    const int32_t* data;
+    int64_t group_stride;
+    int32_t stride;
+    int32_t value;
+};
+
+/// What is done to sums when they are complete (GemmTask::finishes_sums).
 struct GemmParamsWithScales : GemmParams {
     WholeScales scales_a, scales_b;
-    const void* bias;  // one for each N, where there is any
+    WholeZeros zeros_a;
+    const void* sums_b;  // of B's rows, where A has zero points: s32, or FP32 where K blocks are scaled
+    int64_t sums_group_stride;
+    const void* bias;  // one for each N, of each expert, where there is any
+    int64_t bias_group_stride;
     int32_t bias_stride;
 };
 
-template <GemmConfig c, bool = c.group_maps, bool = c.scales_sums()>
+template <GemmConfig c, bool = c.group_maps, bool = c.finishes_sums()>
 struct SelectParams {
     using Type = GemmParams;
 };

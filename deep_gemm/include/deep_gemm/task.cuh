@@ -66,17 +66,20 @@ struct GemmTask {
     Operand b = {Element::e4m3, Major::k, kBlockScales};
     Element output = Element::bf16;
     bool add_c = false;
-    Element bias = Element::none;  // a value for each N, added to sums that were scaled when complete
+    bool asymmetric_a = false;     // A's integers have zero points
+    Element bias = Element::none;  // a value for each N, added when sums are complete
     CompiledShape shape = {};
     HeadSplits heads = {};
 
     constexpr bool operator==(const GemmTask&) const = default;
     /// Whether products of K blocks are scaled before they are added up.
     constexpr bool scaled() const { return scales_blocks(a.scaling) || scales_blocks(b.scaling); }
-    /// Whether sums are scaled when they are complete.
-    constexpr bool scales_sums() const { return a.scaling.whole_k() || b.scaling.whole_k(); }
-    /// What products are added up in.
-    constexpr Element sum() const { return sum_of(a.element); }
+    /// Whether sums are scaled, or a bias is added, when they are complete.
+    constexpr bool finishes_sums() const { return a.scaling.whole_k() || b.scaling.whole_k() || bias != Element::none; }
+    /// What the tensor cores add products up in; and what the sums over K are, where those of K blocks are scaled
+    /// first.
+    constexpr Element block_sum() const { return sum_of(a.element); }
+    constexpr Element sum() const { return scaled() ? Element::fp32 : block_sum(); }
     static constexpr bool scales_blocks(const Scaling& s) { return s.per_row() || s.per_block(); }
     constexpr bool has_block_scales() const { return a.scaling.per_block() || b.scaling.per_block(); }
 };

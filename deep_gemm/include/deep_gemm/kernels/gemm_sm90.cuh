@@ -52,10 +52,10 @@ DG_DEVICE void store_results(Results<c>& results, const Fragment<c>& at, const T
 
 /// The same of sums, which may have to be scaled first.
 template <GemmConfig c>
-DG_DEVICE void store_subtile(Accumulators<c>& total, const Tile& tile, int32_t warpgroup, int32_t subtile,
-                             Stores<c>& stores, const PaddingRows<c>& padding, const GemmParams& params) {
+DG_DEVICE void store_subtile(Sums<c>& total, const Tile& tile, int32_t warpgroup, int32_t subtile, Stores<c>& stores,
+                             const PaddingRows<c>& padding, const GemmParams& params) {
     const Fragment<c> at(tile, first_row(c, warpgroup) + subtile * subtile_step(c), params);
-    if constexpr (c.scales_sums()) {
+    if constexpr (c.finishes_sums()) {
         Results<c> results;
         dequantise<c>(results, total, at, params);
         store_results<c>(results, at, tile, subtile, stores, padding, params);

@@ -71,9 +71,12 @@ struct SelectRegister<Element::s32> {
     using Type = int32_t;
 };
 
-/// Sums; and what is stored, into which they may have been scaled.
+/// What the tensor cores add up; complete sums, of which those may be the parts; and what is stored, into which sums
+/// may have been scaled.
 template <GemmConfig c>
-using Accumulators = typename SelectRegister<c.sum()>::Type[kAccumulators<c>];
+using Accumulators = typename SelectRegister<c.block_sum()>::Type[kAccumulators<c>];
+template <GemmConfig c>
+using Sums = typename SelectRegister<c.sum()>::Type[kAccumulators<c>];
 template <GemmConfig c>
 using Results = typename SelectRegister<c.output>::Type[kAccumulators<c>];
 

@@ -15,7 +15,7 @@ constexpr int32_t part_offset(int32_t index) { return index * 32 * 4; }
 
 /// Into this CTA's shared memory.
 template <GemmConfig c>
-DG_DEVICE void put_part(const Accumulators<c>& total, uint32_t target) {
+DG_DEVICE void put_part(const Sums<c>& total, uint32_t target) {
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; i += 4)
         ptx::store_shared_x4(target + part_offset(i), total[i], total[i + 1], total[i + 2], total[i + 3]);
@@ -23,7 +23,7 @@ DG_DEVICE void put_part(const Accumulators<c>& total, uint32_t target) {
 
 /// Into another CTA's, whose barrier counts the bytes.
 template <GemmConfig c>
-DG_DEVICE void send_part(const Accumulators<c>& total, uint32_t target, uint32_t barrier) {
+DG_DEVICE void send_part(const Sums<c>& total, uint32_t target, uint32_t barrier) {
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; i += 4)
         ptx::store_cluster_async(target + part_offset(i), total[i], total[i + 1], total[i + 2], total[i + 3], barrier);

@@ -23,14 +23,14 @@ DG_DEVICE bool owns(const Tile& tile, int32_t warp, int32_t subtile) {
 
 /// Sends one piece to the CTA that owns it.
 template <GemmConfig c>
-DG_DEVICE void send_piece(const Smem<c>& smem, const Accumulators<c>& total, int32_t piece, int32_t owner) {
+DG_DEVICE void send_piece(const Smem<c>& smem, const Sums<c>& total, int32_t piece, int32_t owner) {
     send_part<c>(total, ptx::map_to_cta(lane_of_part(smem.parts(piece / 2), threadIdx.x % 32), owner),
                  ptx::map_to_cta(smem.parts_barrier(piece / 2), owner));
 }
 
 /// Adds the other CTA's part of a piece.
 template <GemmConfig c>
-DG_DEVICE void receive_piece(const Smem<c>& smem, Accumulators<c>& total, int32_t piece) {
+DG_DEVICE void receive_piece(const Smem<c>& smem, Sums<c>& total, int32_t piece) {
     ptx::barrier_wait(smem.parts_barrier(piece / 2), 0);
     const uint32_t part = lane_of_part(smem.parts(piece / 2), threadIdx.x % 32);
 #pragma unroll
@@ -42,7 +42,7 @@ DG_DEVICE void receive_piece(const Smem<c>& smem, Accumulators<c>& total, int32_
 
 /// The pieces that this CTA owns get their sums. Once: a shared tile is the last.
 template <GemmConfig c, int32_t kSubtiles>
-DG_DEVICE void exchange_pieces(const Smem<c>& smem, Accumulators<c> (&total)[kSubtiles]) {
+DG_DEVICE void exchange_pieces(const Smem<c>& smem, Sums<c> (&total)[kSubtiles]) {
     static_assert(c.grouping == Grouping::dense && c.cluster.size() == 2 && c.cluster.k == 2 && kSubtiles <= 2);
     const int32_t warp = threadIdx.x / 32, mine = ClusterPosition<c>().k;
     __syncwarp();

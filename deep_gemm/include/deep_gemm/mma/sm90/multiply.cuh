@@ -38,6 +38,18 @@ DG_DEVICE void issue_wgmma(Accumulators<c>& d, uint64_t rows, uint64_t cols, boo
         static_assert(kCols == 0, "no wgmma multiplies these elements");
 }
 
+/// The wgmma of packed weights, converted in registers, and these activations.
+template <GemmConfig c>
+DG_DEVICE void issue_wgmma(Accumulators<c>& d, const uint32_t (&rows)[4], uint64_t cols, bool accumulate) {
+    constexpr Element kElement = c.cols_operand().element;
+    if constexpr (kElement == Element::e4m3)
+        ptx::WgmmaFromRegisters<c.tile.cols>::e4m3(d, rows, cols, accumulate);
+    else if constexpr (kElement == Element::s8)
+        ptx::WgmmaIntegerFromRegisters<c.tile.cols>::s8_s8(d, rows, cols, accumulate);
+    else
+        static_assert(c.tile.cols == 0, "no wgmma multiplies packed weights by these elements");
+}
+
 /// Issue the wgmma of one K block: 64 rows x the tile's columns, four steps of 32 bytes. The first clears unless
 /// `accumulate`.
 template <GemmConfig c>
@@ -64,7 +76,6 @@ DG_DEVICE void multiply_block(Accumulators<c>& d, uint32_t rows, uint32_t cols, 
 /// The same with rows in registers.
 template <GemmConfig c>
 DG_DEVICE void multiply_block(Accumulators<c>& d, Fragments<c>& rows, uint32_t cols, bool accumulate) {
-    constexpr Element kElement = c.cols_operand().element;
     const uint64_t descriptor = ptx::wgmma_descriptor(cols);
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
@@ -72,13 +83,7 @@ DG_DEVICE void multiply_block(Accumulators<c>& d, Fragments<c>& rows, uint32_t c
     ptx::wgmma_fence();
 #pragma unroll
     for (int32_t step = 0; step < Fragments<c>::kSteps; ++step) {
-        const uint64_t cols_step = descriptor + step * (32 >> 4);
-        if constexpr (kElement == Element::e4m3)
-            ptx::WgmmaFromRegisters<c.tile.cols>::e4m3(d, rows.words[step], cols_step, accumulate || step);
-        else if constexpr (kElement == Element::s8)
-            ptx::WgmmaIntegerFromRegisters<c.tile.cols>::s8_s8(d, rows.words[step], cols_step, accumulate || step);
-        else
-            static_assert(c.tile.cols == 0, "no wgmma multiplies packed weights by these elements");
+        issue_wgmma<c>(d, rows.words[step], descriptor + step * (32 >> 4), accumulate || step);
     }
     ptx::wgmma_commit();
 #pragma unroll
@@ -91,8 +96,7 @@ DG_DEVICE void multiply_steps(Accumulators<c>& d, Fragments<c>& rows, uint32_t c
     const uint64_t descriptor = ptx::wgmma_descriptor(cols);
 #pragma unroll
     for (int32_t step = 0; step < kSteps; ++step)
-        ptx::WgmmaFromRegisters<c.tile.cols>::e4m3(d, rows.words[first + step], descriptor + (first + step) * (32 >> 4),
-                                                   step > 0);
+        issue_wgmma<c>(d, rows.words[first + step], descriptor + (first + step) * (32 >> 4), step > 0);
 }
 
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.

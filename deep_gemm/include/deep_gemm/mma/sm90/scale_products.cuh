@@ -45,7 +45,7 @@ struct ScaleProducts {
 
     float row[2];               // of the block that is multiplied next
     uint32_t fragment[4] = {};  // of the block under way
-    Accumulators<c> product;
+    Sums<c> product;
 
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
         const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -77,7 +77,7 @@ struct ScaleProducts {
     }
 
     /// total += partial * scales, when all wgmma are done.
-    DG_DEVICE void promote(Accumulators<c>& total, const Accumulators<c>& partial) {
+    DG_DEVICE void promote(Sums<c>& total, const Accumulators<c>& partial) {
         pin();
 #pragma unroll
         for (int32_t i = 0; i < kAccumulators<c>; ++i)

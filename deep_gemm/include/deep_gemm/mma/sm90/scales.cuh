@@ -1,7 +1,8 @@
 // Apply a K block's scales on Hopper.
 //
 // Hopper's FP8 tensor cores keep about 13 bits of mantissa while they accumulate, so each group of 128 of K is summed
-// on its own and promoted: total += partial * row_scale * col_scale in FP32.
+// on its own and promoted: total += partial * row_scale * col_scale in FP32. So are integers where a group of K has
+// scales of its own; of 128 of K their sums are exact, and FP32 holds them.
 #pragma once
 
 #include <deep_gemm/arch/sm90_hints.cuh>
@@ -29,11 +30,11 @@ struct RunFactors {
     float of[2][kRuns];
 
     /// total += partial * scales.
-    DG_DEVICE void promote(Accumulators<c>& total, const Accumulators<c>& partial) const {
+    DG_DEVICE void promote(Sums<c>& total, const Accumulators<c>& partial) const {
 #pragma unroll
         for (int32_t i = 0; i < kAccumulators<c>; ++i) {
             const int32_t run = Fragment16x8::col_step(i) / (c.tile.cols / kRuns);
-            total[i] = __fmaf_rn(partial[i], of[Fragment16x8::half(i)][run], total[i]);
+            total[i] = __fmaf_rn(static_cast<float>(partial[i]), of[Fragment16x8::half(i)][run], total[i]);
         }
     }
 };
@@ -44,7 +45,7 @@ struct RunFactors {
 /// Loaded before the block's wgmma are issued: while tensor cores read shared memory, other reads take long.
 template <GemmConfig c>
 struct BlockScales {
-    static constexpr bool kRowsUniform = c.row_scales().per_block();
+    static constexpr bool kRowsUniform = !c.row_scales().per_row();  // or they have none before sums are complete
     static constexpr bool kColsUniform = !c.col_scales().per_row();  // or they have none before sums are complete
     static constexpr int32_t kRuns = c.col_scales().per_block() ? block_scale_values(c) : 1;
 
@@ -57,7 +58,9 @@ struct BlockScales {
     /// `first_row` is the first of the 64 rows, counted within the tile.
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
         const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        if constexpr (kRowsUniform) {
+        if constexpr (c.row_scales().whole_k()) {
+            row[0] = row[1] = 1;
+        } else if constexpr (kRowsUniform) {
             const int32_t run = first_row / scale_run(c.tile.rows);
             row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
         } else {
@@ -81,9 +84,13 @@ struct BlockScales {
         }
     }
 
-    /// Of every value that was loaded, where columns share theirs.
+    /// Of every value that was loaded, where columns share theirs or rows have none.
     DG_DEVICE uint32_t bits() const {
         uint32_t all = __float_as_uint(row[0]) | __float_as_uint(row[1]);
+        if constexpr (c.row_scales().whole_k()) {
+#pragma unroll
+            for (int32_t i = 0; i < kHeld; ++i) all |= __float_as_uint(col[i].x) | __float_as_uint(col[i].y);
+        }
 #pragma unroll
         for (int32_t i = 0; i < kRuns; ++i) all |= __float_as_uint(run[i]);
         return all;
@@ -98,7 +105,7 @@ struct BlockScales {
     }
 
     /// total += partial * scales. Returns bits of every value that was read from shared memory meanwhile.
-    DG_DEVICE uint32_t promote(Accumulators<c>& total, const Accumulators<c>& partial) const {
+    DG_DEVICE uint32_t promote(Sums<c>& total, const Accumulators<c>& partial) const {
         uint32_t read = 0;
         if constexpr (kColsUniform) {
             factors().promote(total, partial);
@@ -111,7 +118,7 @@ struct BlockScales {
                 for (int32_t j = 0; j < Fragment16x8::kRegisters; ++j) {
                     const int32_t i = Fragment16x8::kRegisters * group + j;
                     const float factor = row[Fragment16x8::half(j)] * (Fragment16x8::neighbour(j) ? pair.y : pair.x);
-                    total[i] = __fmaf_rn(partial[i], factor, total[i]);
+                    total[i] = __fmaf_rn(static_cast<float>(partial[i]), factor, total[i]);
                 }
             }
         }

@@ -17,7 +17,7 @@ inline constexpr int32_t kSubtiles = warpgroup_rows(c) / kWgmmaRows;
 
 /// The sums of a warpgroup's rows.
 template <GemmConfig c>
-using Totals = Accumulators<c>[kSubtiles<c>];
+using Totals = Sums<c>[kSubtiles<c>];
 
 /// 64 rows of a K block between the issue of their wgmma and the end of their promotion.
 template <GemmConfig c>
@@ -174,7 +174,7 @@ private:
 
 /// All but the last kPending blocks are done; this is the oldest: let its stage go and promote it.
 template <int32_t kPending, GemmConfig c>
-DG_DEVICE void finish(const Stages<c>& stages, Block<c>& block, Accumulators<c>& total) {
+DG_DEVICE void finish(const Stages<c>& stages, Block<c>& block, Sums<c>& total) {
     finish_block<kPending>(block.partial);
     block.rows.pin();
     uint32_t read = 0;

@@ -10,7 +10,7 @@ struct PromoteFromSmem {
     static_assert(kSubtiles<c> == 1);
 
     /// A stage is let go when the next block's wgmma have been issued. They replace what has been promoted, so all
-    /// scales must have come by then.
+    /// scales must have come by then; not so of integers, which were converted before scales came.
     template <typename Meanwhile>
     static DG_DEVICE void run(Stages<c>& stages, Totals<c>& total, const Tile&, int32_t count,
                               const Meanwhile& meanwhile) {
@@ -24,7 +24,7 @@ struct PromoteFromSmem {
             if (i == 0)
                 meanwhile();
             else
-                stages.release(before);
+                stages.release(before, c.block_sum() == Element::s32 ? read : 0);
             finish_block<0>(block.partial);
             read = block.scales.promote(total[0], block.partial);
             before = block.stage;

@@ -1,0 +1,111 @@
+"""GEMM calls of int4 activations with int4 weights.
+
+Hopper's tensor cores multiply no integers of four bits: a kernel of its own unpacks activations to INT8 in each call,
+into a workspace, and they are multiplied as `int8_int4_gemm_nt` does.
+
+`w` is what `deep_gemm.pack_weights` has made for 'int4' activations. `a` is a pair (data, scales), or a triple with
+zero points, in the forms that `deep_gemm.int8_int4` names; data are two integers of -8 to 7 a byte, the first in the
+low nibble (`deep_gemm.utils.pack_int4`). See `deep_gemm.gemm` for what the functions have in common with those of FP8.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ._packed import Activations, Takes, run, run_contiguous, run_masked
+from ._product import product
+from .weights import PackedWeights
+
+__all__ = ["int4_gemm_nt", "m_grouped_int4_gemm_nt_contiguous", "m_grouped_int4_gemm_nt_masked"]
+
+_TAKES = Takes("int4", ("int4", "uint4"))
+
+
+@product()
+def int4_gemm_nt(
+    a: Activations,
+    w: PackedWeights,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """int4 activations, int4 weights: `d[m, n] = c[m, n] + float(sum_k a[m, k] q[n, k]) sfa[m] sfw[n] + bias[n]`.
+
+    The sum is an exact integer, of the weights' codes q, for K up to 131,071; longer K is refused. Where a or w has
+    scales for groups of K, exact sums of groups (of 128 of K at most) are scaled and added up in FP32, for any K.
+
+    Args:
+        a: int8 `[M, K / 2]`, K contiguous, rows in any stride, with scales as the module says.
+        w: int4 `[N, K]`, packed for 'int4' activations, groups of any size, or one scale a channel (group_size None).
+        d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        NotImplementedError: the weights have zero points.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    run(a, w, d, c, bias, compiled_dims, _TAKES)
+
+
+@product()
+def m_grouped_int4_gemm_nt_contiguous(
+    a: Activations,
+    w: PackedWeights,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """`int4_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T`.
+
+    Args:
+        a: int8 `[M, K / 2]` with scales as the module says; rows of padding may hold anything.
+        w: int4 `[G, N, K]`, packed for 'int4' activations.
+        d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, bias: as for
+            `m_grouped_fp8_int4_gemm_nt_contiguous`.
+
+    Raises:
+        as `int4_gemm_nt`.
+    """
+    run_contiguous(
+        a,
+        w,
+        d,
+        grouped_layout,
+        compiled_dims,
+        use_psum_layout,
+        ensure_zero_padding,
+        expected_m_for_psum_layout,
+        _TAKES,
+        bias,
+    )
+
+
+@product()
+def m_grouped_int4_gemm_nt_masked(
+    a: Activations,
+    w: PackedWeights,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """`int4_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T` for its first masked_m[g] rows.
+
+    Args:
+        a: int8 `[G, max_m, K / 2]` with scales as the module says; other rows may hold anything.
+        w: int4 `[G, N, K]`, packed for 'int4' activations.
+        d, masked_m, expected_m, compiled_dims, bias: as for `m_grouped_fp8_int4_gemm_nt_masked`.
+
+    Raises:
+        as `int4_gemm_nt`.
+    """
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias)
