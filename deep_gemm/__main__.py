@@ -37,12 +37,23 @@ def sms_of(arguments: argparse.Namespace) -> int:
     return int(arguments.sms or GPUS[arguments.target].sms)
 
 
+# Of weights: for all of K, or those of a recipe.
+INT8_SCALES: dict[str, dict[str, int]] = {
+    "whole": {},
+    "rows": {"gran_k_b": 128, "per_row_b": 1},
+    "blocks": {"gran_k_b": 128},
+}
+
+
 def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
     """How scales come, as `C.problem_kernel` takes it."""
+    if arguments.int8:
+        tokens = {"gran_k_a": 128} if arguments.int8_tokens == "groups" else {}
+        return INT8_SCALES[arguments.int8_scales] | tokens | {"asymmetric_a": int(arguments.asymmetric)}
     fields = {f"gran_k_{name}": int(getattr(arguments, f"gran_k_{name}")) for name in "ab"}
     if arguments.target != HOPPER_TARGET:
         fields |= {f"packs_scales_{name}": int(getattr(arguments, f"scales_{name}") == "fp32") for name in "ab"}
-    return {} if arguments.bf16 or arguments.fp16 or arguments.int8 else fields
+    return {} if arguments.bf16 or arguments.fp16 else fields
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -196,6 +207,20 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
             default="fp32",
             help=f"how calls on SM100 hand over scales of {name.upper()}",
         )
+
+    parser.add_argument(
+        "--int8-scales",
+        choices=list(INT8_SCALES),
+        default="whole",
+        help="of INT8 weights: for all of K, for each row and 128 of K, or for blocks of 128x128",
+    )
+    parser.add_argument(
+        "--int8-tokens",
+        choices=["whole", "groups"],
+        default="whole",
+        help="scales of INT8 activations: for all of K, or for each token and 128 of K",
+    )
+    parser.add_argument("--asymmetric", action="store_true", help="INT8 activations have zero points")
 
 
 def parse_arguments() -> argparse.Namespace:

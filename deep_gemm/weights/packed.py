@@ -283,7 +283,9 @@ class PackedWeights:
         if self.zeros is not None:
             self.zeros[index].copy_(torch.zeros_like(scales[0]) if one.zeros is None else one.zeros[0])
         if self.sums is not None:
-            self.sums[index].copy_(one.sums[0])
+            given = one.with_sums().sums if one.sums is None else one.sums
+            assert given is not None
+            self.sums[index].copy_(given[0])
         if self.input_permutation is not None:
             order = one.input_permutation
             self.input_permutation.view(self.experts, -1)[index].copy_(

@@ -168,7 +168,17 @@ def test_explain_refuses_what_calls_refuse(arguments, said) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--bf16"], ["--fp16"], ["--fp16-output"], ["--int8", "--bias", "bf16"]], ids=" ".join
+    "options",
+    [
+        [],
+        ["--bf16"],
+        ["--fp16"],
+        ["--fp16-output"],
+        ["--int8", "--bias", "bf16"],
+        ["--int8", "--int8-scales", "blocks", "--int8-tokens", "groups"],
+        ["--int8", "--asymmetric"],
+    ],
+    ids=" ".join,
 )
 def test_precompile_needs_no_gpu_and_says_what_it_stored(cache, options) -> None:
     command = ("precompile", "256x512", "--max-m", "16", *options)

@@ -260,7 +260,7 @@ def test_weights_of_a_later_layout_are_refused() -> None:
     with pytest.raises(ValueError, match=r"metadata names 3 tensors \(codes, scales, sums\), but 1 came"):
         PackedWeights.from_tensors(tensors[:1], metadata)
     with pytest.raises(ValueError, match=r"codes must be a contiguous torch.uint8 tensor of shape \[1, 2, 1, 4096\]"):
-        PackedWeights.from_tensors((tensors[0][:, :1], tensors[1]), metadata)
+        PackedWeights.from_tensors((tensors[0][:, :1], *tensors[1:]), metadata)
     with pytest.raises(ValueError, match=r"state has no w.metadata"):
         PackedWeights.from_state_dict({}, "w.")
 
