@@ -221,6 +221,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             p.b.zeros_k, " of K");
     if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
+    require(!p.asymmetric_a || (sum_of(p.a.element) == Element::s32 && p.a.scaling.whole_k()),
+            "zero points are of integers whose scales all of K shares");
     require(p.bias == Element::none || p.a.scaling.any(), "a bias is of products with scales");
     require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");
     p.expected_m = coarse_hint(p, expected_m);

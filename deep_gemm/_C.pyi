@@ -87,8 +87,8 @@ def int8_gemm(
     number; or of neither, and D int32. `told`: these bits of a's and of b's scale (-1: it is no number), and a's zero
     point (2^32: it is no number).
 
-    False where K is 0, and where it is too long for exact sums and there are scales: nothing is launched, and the
-    caller makes D C plus bias, or calls again with parts of K.
+    False where K is 0, and where scaled sums of so much would not be exact: nothing is launched, and the caller makes
+    D C plus bias, or calls again with parts of K.
     """
 
 def int8_m_grouped_gemm_contiguous(

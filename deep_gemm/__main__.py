@@ -37,10 +37,26 @@ def sms_of(arguments: argparse.Namespace) -> int:
     return int(arguments.sms or GPUS[arguments.target].sms)
 
 
-def calls_of(arguments: argparse.Namespace) -> Calls:
-    scales = {f"gran_k_{name}": int(getattr(arguments, f"gran_k_{name}")) for name in "ab"}
+# Of weights: for all of K, or those of a recipe.
+INT8_SCALES: dict[str, dict[str, int]] = {
+    "whole": {},
+    "rows": {"gran_k_b": 128, "per_row_b": 1},
+    "blocks": {"gran_k_b": 128},
+}
+
+
+def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
+    """How scales come, as `C.problem_kernel` takes it."""
+    if arguments.product == "int8":
+        tokens = {"gran_k_a": 128} if arguments.int8_tokens == "groups" else {}
+        return INT8_SCALES[arguments.int8_scales] | tokens | {"asymmetric_a": int(arguments.asymmetric)}
+    fields = {f"gran_k_{name}": int(getattr(arguments, f"gran_k_{name}")) for name in "ab"}
     if arguments.target != HOPPER_TARGET:
-        scales |= {f"packs_scales_{name}": int(getattr(arguments, f"scales_{name}") == "fp32") for name in "ab"}
+        fields |= {f"packs_scales_{name}": int(getattr(arguments, f"scales_{name}") == "fp32") for name in "ab"}
+    return fields if arguments.product == "fp8" else {}
+
+
+def calls_of(arguments: argparse.Namespace) -> Calls:
     return Calls(
         product=arguments.product,
         grouping=arguments.grouping,
@@ -49,10 +65,12 @@ def calls_of(arguments: argparse.Namespace) -> Calls:
         group_size=arguments.group_size,
         token_scales=arguments.token_scales,
         minus_eight=arguments.minus_eight,
+        zero_points=arguments.zero_points,
+        far_exponents=arguments.far_exponents,
         output=getattr(arguments, "output", None),
         add_c=getattr(arguments, "add_c", False),
         bias=getattr(arguments, "bias", None),
-        scales=scales,
+        scales=scale_fields(arguments),
     )
 
 
@@ -183,6 +201,10 @@ def add_product(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--token-scales", action="store_true", help="FP8 activations have one scale a token, or one")
     parser.add_argument("--minus-eight", action="store_true", help="int4 weights for FP8 hold -8")
+    parser.add_argument("--zero-points", action="store_true", help="int4 weights have zero points")
+    parser.add_argument(
+        "--far-exponents", action="store_true", help="FP4 weights do not fold exponents, or are pairs of the public API"
+    )
     parser.add_argument("--grouping", choices=list(GROUPINGS), default="dense", help="which function of experts")
     parser.add_argument("--experts", type=extent, default=1, help="how many experts a call has")
     parser.add_argument("--expected-m", type=extent, help="hint of calls with experts (precompile: of psum)")
@@ -207,6 +229,20 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
             default="fp32",
             help=f"how calls on SM100 hand over scales of {name.upper()}",
         )
+
+    parser.add_argument(
+        "--int8-scales",
+        choices=list(INT8_SCALES),
+        default="whole",
+        help="of INT8 weights: for all of K, for each row and 128 of K, or for blocks of 128x128",
+    )
+    parser.add_argument(
+        "--int8-tokens",
+        choices=["whole", "groups"],
+        default="whole",
+        help="scales of INT8 activations: for all of K, or for each token and 128 of K",
+    )
+    parser.add_argument("--asymmetric", action="store_true", help="INT8 activations have zero points")
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -11,7 +11,7 @@ from ._numbers import integer
 from ._progress import progress as with_progress
 from ._targets import GPUS, HOPPER_TARGET
 from .settings import get_mk_alignment_for_contiguous_layout
-from .weights.formats import packing_of
+from .weights.formats import K_BLOCK, packing_of
 
 # By what functions' names begin with: operands of one kind, and activations with packed weights.
 _OPERANDS = {"fp8": {}, "bf16": {"bf16": 1}, "fp16": {"fp16": 1}, "int8": {"s8": 1}}
@@ -23,6 +23,7 @@ OUTPUTS = {"bf16": "bf16_output", "fp16": "fp16_output", "fp32": "fp32_output"}
 BIASES = {"bf16": "bias", "fp32": "fp32_bias"}
 
 DEFAULT = "default"
+_PACKED_FLAGS = ("token_scales", "minus_eight", "zero_points", "far_exponents")
 _MOST_SINGLE_ROWS, _ROW_STEP = 8192, 64
 
 
@@ -37,10 +38,12 @@ class Calls:
     group_size: int | str | None = DEFAULT
     token_scales: bool = False
     minus_eight: bool = False
+    zero_points: bool = False
+    far_exponents: bool = False
     output: str | None = None
     add_c: bool = False
     bias: str | None = None
-    scales: Mapping[str, int] = field(default_factory=dict)  # of FP8 operands, as `C.problem_kernel` takes it
+    scales: Mapping[str, int] = field(default_factory=dict)  # of FP8 or INT8 operands, as `C.problem_kernel` takes it
 
     def __post_init__(self) -> None:
         for name, known in (("product", PRODUCTS), ("grouping", tuple(GROUPINGS))):
@@ -49,7 +52,7 @@ class Calls:
         for name, known in (("output", tuple(OUTPUTS)), ("bias", tuple(BIASES))):
             if getattr(self, name) not in (None, *known):
                 raise ValueError(f"{name} must be None or one of {', '.join(known)}, but is {getattr(self, name)!r}")
-        of_packed = {"group_size": DEFAULT, "token_scales": False, "minus_eight": False}
+        of_packed = {"group_size": DEFAULT} | dict.fromkeys(_PACKED_FLAGS, False)
         for name, default in of_packed.items() if self.product not in _WEIGHTS else ():
             if getattr(self, name) != default:
                 raise ValueError(
@@ -77,12 +80,14 @@ class Calls:
 
     def _operands(self) -> dict[str, int]:
         if self.product in _OPERANDS:
-            return {**_OPERANDS[self.product], **(self.scales if self.product == "fp8" else {})}
+            return {**_OPERANDS[self.product], **self.scales}
         activations, element = _WEIGHTS[self.product]
         packing = packing_of(element, activations)
         size = _GROUP_SIZES[self.product] if self.group_size == DEFAULT else self.group_size
         group = packing.scale_group(None if size is None else integer("group_size", size))
-        order = packing.orders[-1 if self.minus_eight else 0]
+        order = "u4" if self.zero_points else packing.orders[-1 if self.minus_eight else 0]
+        if packing.folds_exponents and not self.far_exponents:
+            order, group = "e2m1x", K_BLOCK
         fields = {**_OPERANDS[activations], order: 1, "token_scales": int(self.token_scales)}
         return fields if group is None else {**fields, "gran_k_b": group}
 
@@ -127,6 +132,8 @@ def precompile(
     group_size: int | str | None = DEFAULT,
     token_scales: bool = False,
     minus_eight: bool = False,
+    zero_points: bool = False,
+    far_exponents: bool = False,
     output: str | None = None,
     add_c: bool = False,
     bias: str | None = None,
@@ -149,6 +156,9 @@ def precompile(
         token_scales: calls with packed weights and FP8 activations that have one scale, or one a token, instead of
             one for each 128 of K.
         minus_eight: the packed weights hold -8 (`PackedWeights.holds_minus_eight`).
+        zero_points: the packed weights have zero points (`PackedWeights.needs_zeros`).
+        far_exponents: of 'fp8_fp4', the packed weights do not have `PackedWeights.folds_exponents`, or are pairs of the
+            public API.
         output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.
         add_c: calls pass c.
         target, num_sms: what to compile for, and SMs that kernels may use: by default all of an H100 or H200.
@@ -165,6 +175,8 @@ def precompile(
         group_size=group_size,
         token_scales=token_scales,
         minus_eight=minus_eight,
+        zero_points=zero_points,
+        far_exponents=far_exponents,
         output=output,
         add_c=add_c,
         bias=bias,

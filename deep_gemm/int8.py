@@ -146,7 +146,8 @@ def m_grouped_int8_gemm_nt_contiguous(
             d.zero_()
         else:
             m_grouped_int8_gemm_nt_contiguous(
-                *_zeros_instead(a, w),
+                _with_k(a),
+                _with_k(w),
                 d,
                 grouped_layout,
                 compiled_dims,
@@ -189,7 +190,7 @@ def m_grouped_int8_gemm_nt_masked(
     zeros, zero = zero_points(a)
     numbers, layout = (a_scale, w_scale, zero), _NT[compiled_dims]
     if not _masked(a_data, a_scales, w_data, w_scales, d, masked_m, bias, zeros, expected_m, numbers, recipe, layout):
-        m_grouped_int8_gemm_nt_masked(*_zeros_instead(a, w), d, masked_m, expected_m, compiled_dims, bias=bias)
+        m_grouped_int8_gemm_nt_masked(_with_k(a), _with_k(w), d, masked_m, expected_m, compiled_dims, bias=bias)
 
 
 def _parts(name: str, operand: Any) -> tuple[torch.Tensor, torch.Tensor | None, int]:
@@ -204,14 +205,11 @@ def _parts(name: str, operand: Any) -> tuple[torch.Tensor, torch.Tensor | None, 
     return data, scales, NO_NUMBER
 
 
-def _zeros_instead(*operands: Any) -> list[Any]:
-    """Operands of no K with some: their products are the same."""
-    with_k = []
-    for operand in operands:
-        data = operand if isinstance(operand, torch.Tensor) else operand[0]
-        zeros = data.new_zeros((*data.shape[:-1], _SMALLEST_K))
-        with_k.append(zeros if isinstance(operand, torch.Tensor) else (zeros, 1.0))
-    return with_k
+def _with_k(operand: Any) -> Any:
+    """An operand of no K with some, which is zero: its products are the same."""
+    data = operand if isinstance(operand, torch.Tensor) else operand[0]
+    zeros = data.new_zeros((*data.shape[:-1], _SMALLEST_K))
+    return zeros if isinstance(operand, torch.Tensor) else (zeros, 1.0)
 
 
 def _finish(a: Any, b: Any, d: torch.Tensor, c: torch.Tensor | None, compiled_dims: str, bias: Any) -> None:

@@ -358,10 +358,11 @@ class PackedWeights:
         self.scales[index].copy_(scales[0] * (self.scale_factor / one.scale_factor))
         if self.zeros is not None:
             self.zeros[index].copy_(self._no_zeros() if one.zeros is None else one.zeros[0])
-        if self.sums is not None and self.sums.dtype == torch.int32:
-            self.sums[index].copy_(one.sums[0].double() * (one.scale_factor / self.scale_factor))
-        elif self.sums is not None:
-            self.sums[index].copy_(one.sums[0])
+        if self.sums is not None:
+            given = one.with_sums().sums if one.sums is None else one.sums
+            assert given is not None
+            exact = self.sums.dtype == torch.int32
+            self.sums[index].copy_(given[0].double() * (one.scale_factor / self.scale_factor) if exact else given[0])
         if self.input_permutation is not None:
             order = one.input_permutation
             self.input_permutation.view(self.experts, -1)[index].copy_(

@@ -134,7 +134,11 @@ PACKED = {
     "--fp8-int4 --group-size 32 --token-scales": ("s4m", 32),
     "--fp8-int4 --group-size channel --minus-eight": ("s4", 128),
     "--int8-int4": ("s4", -1),
-    "--fp8-fp4": ("e2m1", 32),
+    "--fp8-int4 --zero-points": ("u4", 128),
+    "--int8-int4 --zero-points": ("u4", -1),
+    "--int8-int4 --group-size 64": ("s4", 64),
+    "--fp8-fp4": ("e2m1x", 128),
+    "--fp8-fp4 --far-exponents": ("e2m1", 32),
 }
 GROUPED = {"dense": [], **{name: ["--experts", "8", "--expected-m", "64"] for name in ("contiguous", "psum", "masked")}}
 
@@ -209,7 +213,17 @@ def test_explain_refuses_what_calls_refuse(arguments, said) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [[], ["--bf16"], ["--fp16"], ["--fp16-output"], ["--int8", "--bias", "bf16"], ["--fp8-int4", "--token-scales"]],
+    [
+        [],
+        ["--bf16"],
+        ["--fp16"],
+        ["--fp16-output"],
+        ["--int8", "--bias", "bf16"],
+        ["--int8", "--int8-scales", "blocks", "--int8-tokens", "groups"],
+        ["--int8", "--asymmetric"],
+        ["--fp8-int4", "--token-scales"],
+        ["--fp8-fp4", "--far-exponents"],
+    ],
     ids=" ".join,
 )
 def test_precompile_needs_no_gpu_and_says_what_it_stored(cache, options) -> None:

@@ -35,7 +35,11 @@ def test_random_wrong_calls_are_refused_in_sentences() -> None:
 
 # What is given in an argument's place, and what the refusal says of it.
 WRONG_KINDS = [
-    ("a", None, r"a must be a (pair \(tensor, scales\)|tensor)( or a tensor)?, but is None"),
+    (
+        "a",
+        None,
+        r"a must be a (pair \(tensor, scales\)(, with zeros as a third entry,)?|tensor)( or a tensor)?, but is None",
+    ),
     ("b", 7, r"b must be a (pair \(tensor, scales\)|tensor)( or a tensor)?, but is 7"),
     ("d", None, r"d must be a tensor, but is None"),
     ("d", "d", r"d must be a tensor, but is 'd'"),

@@ -261,14 +261,19 @@ class TestTiles:
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
-def test_rows_do_not_depend_on_m(device, batch_invariant) -> None:
+@pytest.mark.parametrize("recipe", [None, (1, 1, 128), (1, 128, 128)], ids=str)
+@pytest.mark.parametrize("groups", [False, True])
+def test_rows_do_not_depend_on_m(device, groups, recipe, batch_invariant) -> None:
+    """Nor on the run, with scales of tokens for all of K or for groups of it."""
     n, k = 200, 1008
     a, b = operands(300, n, k, device)
-    scale_a, scale_b = scales(300, device, 1), scales(n, device, 2)
+    scale_a = scales(300 * 8, device, 1).view(300, 8)[:, slice(None) if groups else 0]
+    shape = (n,) if recipe is None else (-(-n // recipe[1]), 8)
+    scale_b = scales(n * 8, device, 2)[: torch.Size(shape).numel()].view(shape)
     found = []
-    for m in (1, 7, 64, 300):
+    for m in (1, 7, 64, 300, 300):
         d = torch.full((m, n), float("nan"), device=device)
-        deep_gemm.int8_gemm_nt((a[:m], scale_a[:m]), (b, scale_b), d)
+        deep_gemm.int8_gemm_nt((a[:m], scale_a[:m]), (b, scale_b), d, recipe=recipe)
         found.append(d)
     for d in found:
         assert torch.equal(d, found[-1][: len(d)])

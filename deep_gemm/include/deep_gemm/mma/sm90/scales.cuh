@@ -47,6 +47,8 @@ template <GemmConfig c>
 struct BlockScales {
     static constexpr bool kRowsUniform = !c.row_scales().per_row();  // or they have none before sums are complete
     static constexpr bool kColsUniform = !c.col_scales().per_row();  // or they have none before sums are complete
+    /// Sums are read before the scales that they are multiplied by: who may replace them has not waited for these.
+    static constexpr bool kConverts = c.block_sum() == Element::s32;
     static constexpr int32_t kRuns = c.col_scales().per_block() ? block_scale_values(c) : 1;
 
     float row[2];
@@ -84,15 +86,17 @@ struct BlockScales {
         }
     }
 
-    /// Of every value that was loaded, where columns share theirs or rows have none.
+    /// Of every value that was loaded before wgmma. (`run` holds nothing where columns have scales: no compiler may see
+    /// it then.)
     DG_DEVICE uint32_t bits() const {
         uint32_t all = __float_as_uint(row[0]) | __float_as_uint(row[1]);
-        if constexpr (c.row_scales().whole_k()) {
+        if constexpr (kColsUniform) {
 #pragma unroll
-            for (int32_t i = 0; i < kHeld; ++i) all |= __float_as_uint(col[i].x) | __float_as_uint(col[i].y);
+            for (int32_t i = 0; i < kRuns; ++i) all |= __float_as_uint(run[i]);
+        } else {
+#pragma unroll
+            for (int32_t i = 0; i < kHeld; ++i) all |= __float_as_uint(col[i].y);  // two in one load
         }
-#pragma unroll
-        for (int32_t i = 0; i < kRuns; ++i) all |= __float_as_uint(run[i]);
         return all;
     }
 
@@ -106,7 +110,7 @@ struct BlockScales {
 
     /// total += partial * scales. Returns bits of every value that was read from shared memory meanwhile.
     DG_DEVICE uint32_t promote(Sums<c>& total, const Accumulators<c>& partial) const {
-        uint32_t read = 0;
+        uint32_t read = kConverts ? bits() : 0;
         if constexpr (kColsUniform) {
             factors().promote(total, partial);
         } else {
