@@ -72,6 +72,8 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
         return "sums of each group of scales take more registers";
     if (const std::string_view reason = group_refusal(p, c); !reason.empty()) return reason;
     if (spills(c)) return "it would spill registers";
+    if (c.scaled() && c.block_sum() == Element::s32 && c.swap_ab && warpgroup_rows(c) > kWgmmaRows)
+        return "it would move wgmma's descriptors";
     const int32_t rows = c.swap_ab ? p.n : p.m, cols = c.swap_ab ? p.m : p.n;
     if (c.cluster.rows > 1 && ceil_div(rows, c.tile.rows) % c.cluster.rows != 0)
         return "row blocks do not divide into clusters";

@@ -54,12 +54,12 @@ inline bool has_experts(const GemmConfig& c) {
 }
 
 /// Whether 64 rows of nothing but padding are left out. It is for two warpgroups of twice 64 rows: with 64 rows each,
-/// the one that has work would be no faster. (Of an FP16 D, ptxas makes the sums that are passed by a select of each in
-/// every round.)
+/// the one that has work would be no faster. (Of an FP16 D, and of integers, ptxas makes the sums that are passed by a
+/// select of each in every round.)
 inline bool skips_padding(const GemmConfig& c) {
-    return has_experts(c) && c.output != Element::fp16 && !c.swap_ab && c.sm90.look_ahead &&
-           c.tile == TileShape{4 * kWgmmaRows, 128, 128} && row_warpgroups(c) == 2 && c.col_scales().per_block() &&
-           is_staged(c.store) && !c.add_c;
+    return has_experts(c) && c.output != Element::fp16 && c.block_sum() != Element::s32 && !c.swap_ab &&
+           c.sm90.look_ahead && c.tile == TileShape{4 * kWgmmaRows, 128, 128} && row_warpgroups(c) == 2 &&
+           c.col_scales().per_block() && is_staged(c.store) && !c.add_c;
 }
 
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/sm90/ffma_yields.hpp; 0: none
