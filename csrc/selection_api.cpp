@@ -176,6 +176,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     WantedScaling scaling_a, scaling_b;
     Element element = Element::e4m3, weights = Element::none, output = Element::none;
     bool token_scales = false;                                             // one a token, where there could be more
+    bool channel_scales = false;                                           // one a channel, likewise
     int64_t expected_m = 0, dims = divides_k(p.grouping) ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
         if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value) ||
@@ -193,8 +194,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
         else if (name == "bias" || name == "fp32_bias")
             p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
-        else if (name == "token_scales")
-            token_scales = value != 0;
+        else if (name == "token_scales" || name == "channel_scales")
+            (name == "token_scales" ? token_scales : channel_scales) = value != 0;
         else if (!set_weights(weights, name, value) && !set_element(element, output, name, value))
             fail(ErrorKind::value, "a problem has no field ", name);
     };
@@ -213,9 +214,11 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");
     p.b.scaling = scaling_b.among(pair.scalings_b, "b");
     if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
+    if (channel_scales && lists<Scaling>(pair.scalings_b, kWholeRowScales)) p.b.scaling = kWholeRowScales;
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
     require(p.bias == Element::none || p.a.scaling.whole_k(), "a bias is of INT8 products with scales");
-    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");
+    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()),
+            "operands of this pair are K-major");
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * bytes_of(p.output, 1) % 16 == 0;
     if (!divides_k(p.grouping)) check_packed_operands(p);
@@ -232,6 +235,8 @@ Object problem_kernel(const std::string& grouping, const Object& fields, const T
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
     return kernel_of(finish(r.problem, forced));
 }
+
+constexpr const char* kMnMajorNames[] = {"as_it_lies", "transposed", "refused"};
 
 /// The pair table: a pair a line, "key=value" by spaces, values by commas.
 std::string pairs() {
@@ -253,7 +258,7 @@ std::string pairs() {
                 groupings += concat(groupings.empty() ? "" : ",", Names<Grouping>::kValues[i]);
         text +=
             concat("arch=", name(pair.arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
-                   " mn_major=", pair.mn_major == MnMajor::transposed ? "transposed" : "as_it_lies",
+                   " mn_major=", kMnMajorNames[static_cast<size_t>(pair.mn_major)],
                    " scalings_a=", joined(pair.scalings_a, scaling), " scalings_b=", joined(pair.scalings_b, scaling),
                    " outputs=", joined(pair.outputs, element), " groupings=", groupings, "\n");
     }

@@ -18,6 +18,11 @@ Activations = tuple[torch.Tensor, torch.Tensor | float]
 
 _ELEMENTS = {name: number for number, name in enumerate(C.element_names().split())}
 _NO_NUMBER = -1
+_DTYPES = {
+    "fp8": (torch.float8_e4m3fn,),
+    "int8": (torch.int8,),
+    "bf16": (torch.bfloat16, torch.float16),
+}
 _MOST_EXACT_K = 131071  # products of any values then add up within s32
 
 
@@ -30,7 +35,7 @@ class Takes:
 
 
 def run(
-    a: Activations,
+    a: Activations | torch.Tensor,
     w: PackedWeights,
     d: torch.Tensor,
     c: torch.Tensor | None,
@@ -44,7 +49,7 @@ def run(
 
 
 def run_contiguous(
-    a: Activations,
+    a: Activations | torch.Tensor,
     w: PackedWeights,
     d: torch.Tensor,
     grouped_layout: torch.Tensor,
@@ -75,7 +80,7 @@ def run_contiguous(
 
 
 def run_masked(
-    a: Activations,
+    a: Activations | torch.Tensor,
     w: PackedWeights,
     d: torch.Tensor,
     masked_m: torch.Tensor,
@@ -94,7 +99,7 @@ def run_masked(
 Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None]
 
 
-def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
+def _told(a: Activations | torch.Tensor, w: PackedWeights, takes: Takes) -> Told:
     """What the runtime takes: the weights' codes and scales, four numbers about them, a's data and scales."""
     activations = takes.activations
     if w.activations != activations:
@@ -113,7 +118,10 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
         )
     if activations == "int8" and w.shape[-1] > _MOST_EXACT_K:
         raise NotImplementedError(f"K must be at most {_MOST_EXACT_K} with INT8 activations, but is {w.shape[-1]}")
-    data, given = a
+    data, given = (a, 1.0) if isinstance(a, torch.Tensor) else a
+    if data.dtype not in _DTYPES[activations]:
+        wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES[activations])
+        raise TypeError(f"a must be {wanted}, but is {str(data.dtype).removeprefix('torch.')}")
     data_scales = given if isinstance(given, torch.Tensor) else None
     number = _NO_NUMBER if data_scales is not None else _fp32_bits(given)
     n, k = w.shape[-2:]
@@ -128,6 +136,8 @@ def _told(a: Activations, w: PackedWeights, takes: Takes) -> Told:
 
 def _element_of(w: PackedWeights) -> str:
     """The element that kernels convert from, as the element table names it."""
+    if w.activations == "bf16":
+        return "s4b"
     if w.element == "e2m1":
         return "e2m1"
     return "s4" if w.activations == "int8" or w.holds_minus_eight else "s4m"

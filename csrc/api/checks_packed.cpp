@@ -49,7 +49,8 @@ Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grou
             grouped ? " must be a stack of matrices, one an expert, but is a single one"
                     : " must be a single matrix, but is a stack of them");
     const int64_t row_blocks = packed_blocks(to_int32(packed.rows, "N")),
-                  k_blocks = (packed.k + kPackedK - 1) / kPackedK, bytes = row_blocks * k_blocks * kPackedBlockBytes;
+                  k_blocks = (packed.k + kPackedK - 1) / kPackedK,
+                  bytes = row_blocks * k_blocks * packed_block_bytes(packed.element);
     require(codes.ndim() == 2 && codes.size(1) == bytes && (codes.size(0) <= 1 || codes.stride(0) == bytes) &&
                 codes.stride(1) == 1,
             name, "'s codes must be [groups, ", bytes, "] bytes without gaps, but have shape ", describe_shape(codes));

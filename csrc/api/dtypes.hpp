@@ -27,6 +27,7 @@ inline constexpr Dtype kDtypes[] = {
     {Element::s4, kDLInt, "PackedWeights of int4"},
     {Element::s4m, kDLInt, "PackedWeights of int4"},
     {Element::e2m1, kDLFloat, "PackedWeights of e2m1"},
+    {Element::s4b, kDLInt, "PackedWeights of int4"},
 };
 
 /// Element::none where the library knows no such.

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 K_BLOCK = 128
 SMALLEST_GROUP = 32
 
+# Of weights for 16-bit activations: where the bits of a code are, the lowest first, for each register that a word fills
+# (deep_gemm/weights/words.py).
+Places = tuple[tuple[int, ...], ...]
+
+_NIBBLES: Places = ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15))
+
 ELEMENTS = ("int4", "uint4", "e2m1", "int8", "e4m3")
 ACTIVATIONS = ("int8", "int4", "fp8", "bf16")
 
@@ -26,6 +32,15 @@ class Packing:
     sign_magnitude_factor: float | None
     # So much of K at most shares a row of stored scales, because the kernel adds up no more before it scales.
     largest_scale_group: int | None
+    # None: bytes, in the order of codes.py.
+    places: Places | None = None
+    # Stored with `places` is the code and this.
+    added: int = 0
+
+    @property
+    def block_bytes(self) -> int:
+        """Of 64 rows by 128 of K."""
+        return 4096 if self.places is None else 64 * K_BLOCK * len(self.places[0]) // 8
 
     def scale_group(self, group_size: int | None) -> int | None:
         """The K that one row of stored scales is for. None: all of it."""
@@ -38,6 +53,8 @@ _PACKINGS = {
     ("int4", "fp8"): Packing(-8, 7, 0, 512.0, 512.0, K_BLOCK),
     ("uint4", "fp8"): Packing(0, 15, 8, 512.0, 512.0, K_BLOCK),
     ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, None, 32),
+    ("int4", "bf16"): Packing(-8, 7, 0, 512.0, None, None, _NIBBLES, 8),
+    ("uint4", "bf16"): Packing(0, 15, 8, 512.0, None, None, _NIBBLES, 8),
 }
 
 

@@ -13,6 +13,7 @@ from ..utils.quantize import unpack_int4
 from . import codes as code
 from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
 from .packed import PackedWeights
+from .words import to_words
 
 Tensors = torch.Tensor | Sequence[torch.Tensor]
 
@@ -57,7 +58,7 @@ def pack_weights(
             FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents).
         zeros: int32, int8 or uint8, shaped as `scales`; 'uint4' needs them. Between -128 and 255.
         element: 'int4', 'uint4' or 'e2m1'.
-        activations: 'int8' or 'fp8': what kind of activations will be multiplied.
+        activations: 'int8', 'fp8' or 'bf16' (BF16 or FP16): what kind of activations will be multiplied.
         group_size: the K that shares a scale: 32, 64, or a larger multiple of 32, that divides K. None: all of K.
         second_scales: of formats that have two levels of scales, none of which is served yet.
         packed: `values` holds two values a byte, int8 or uint8 `[..., N, K / 2]`, the first one in the low nibble
@@ -98,7 +99,7 @@ def pack_matrices(
         if (matrix.n, matrix.k) != (n, k):
             raise ValueError(f"matrices of one stack must have one size, but are {[n, k]} and {[matrix.n, matrix.k]}")
     rows, columns = code.padded_shape(n, k)
-    blocks = (len(matrices), rows // code.BLOCK_ROWS, columns // K_BLOCK, code.BLOCK_BYTES)
+    blocks = (len(matrices), rows // code.BLOCK_ROWS, columns // K_BLOCK, packing.block_bytes)
     codes = torch.empty(blocks, dtype=torch.uint8, device=device)
     smallest, largest = _write_codes(codes, matrices, packing)
     if smallest < packing.smallest or largest > packing.largest:
@@ -231,7 +232,11 @@ def _write_codes(codes: torch.Tensor, matrices: Sequence[Matrix], packing: Packi
             rows = align(last - first, code.PADDED_ROWS)
             padded = torch.nn.functional.pad(values, (0, columns - matrix.k, 0, rows - (last - first)))
             blocks = slice(first // code.BLOCK_ROWS, (first + rows) // code.BLOCK_ROWS)
-            codes[expert, blocks] = code.to_blocks(padded)
+            codes[expert, blocks] = (
+                code.to_blocks(padded)
+                if packing.places is None
+                else to_words((padded + packing.added).view(torch.uint8), packing.places)
+            )
     smallest, largest = torch.stack(extremes).T
     return int(smallest.min()), int(largest.max())
 

@@ -14,6 +14,7 @@ from .._numbers import integer
 from ..utils.math import align, ceil_div
 from . import codes as code
 from .formats import K_BLOCK, Packing, packing_of
+from .words import from_words
 
 VERSION = 1
 _TENSORS = ("codes", "scales", "zeros", "input_permutation")
@@ -28,8 +29,8 @@ class PackedWeights:
     other attributes never change.
 
     Attributes:
-        codes: uint8 `[G, N / 64, K / 128, 4096]`, contiguous, two codes a byte (G is 1 for one matrix; N and K rounded
-            up to multiples of 128, with zeros; docs/low_precision.md draws the order).
+        codes: uint8 `[G, N / 64, K / 128, bytes of a block]`, contiguous (G is 1 for one matrix; N and K rounded up to
+            multiples of 128, with zeros; docs/low_precision.md draws the order).
         scales: float32 `[G, K / scale_group, N]`, N contiguous and rounded up to a multiple of 128: the scales times
             `scale_factor`; 0 where there is no row or no K.
         zeros: int32, shaped as `scales`, or None where no weight has a zero point. For 'uint4' 8 less than were given,
@@ -39,7 +40,7 @@ class PackedWeights:
         shape: `(N, K)` or `(G, N, K)`.
         element: of the values as they were given: 'int4', 'uint4' or 'e2m1'.
         group_size: the K that shares a scale; None where all of it does.
-        activations: what kind of activations the weights are packed for: 'int8' or 'fp8'.
+        activations: what kind of activations the weights are packed for: 'int8', 'fp8' or 'bf16' (BF16 and FP16).
         holds_minus_eight: for 'fp8', that a code is -8, so that all lie in two's complement and not as sign and
             magnitude, which is converted faster.
     """
@@ -61,7 +62,7 @@ class PackedWeights:
         n, k = code.padded_shape(*self.shape[-2:])
         groups = 1 if self.scale_group is None else k // self.scale_group
         scales = (self.experts, groups, n)
-        blocks = (self.experts, n // code.BLOCK_ROWS, k // K_BLOCK, code.BLOCK_BYTES)
+        blocks = (self.experts, n // code.BLOCK_ROWS, k // K_BLOCK, self._packing.block_bytes)
         _require_tensor("codes", self.codes, torch.uint8, blocks)
         _require_tensor("scales", self.scales, torch.float32, scales)
         if self.zeros is not None:
@@ -198,7 +199,7 @@ class PackedWeights:
 
         return replace(
             self,
-            codes=torch.nn.functional.pad(codes, (0, 0, 0, 0, 0, padding)).contiguous(),
+            codes=torch.nn.functional.pad(codes, (0, 0, 0, 0, 0, padding), value=self._packing.added * 17).contiguous(),
             scales=columns(self.scales),
             zeros=None if self.zeros is None else columns(self.zeros),
             shape=(*self.shape[:-2], stop - start, self.shape[-1]),
@@ -282,9 +283,7 @@ class PackedWeights:
     def _rows(self, expert: int, first: int, last: int) -> torch.Tensor:
         """Rows `first` (a multiple of 64) to `last` of one matrix, dequantised to FP32."""
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
-        if self._packing.sign_magnitude_factor is not None and not self.holds_minus_eight:
-            codes = code.from_sign_magnitude(codes)
-        values = code.from_blocks(codes)[: last - first, : self.shape[-1]]
+        values = self._values(codes)[: last - first, : self.shape[-1]]
         if self.element == "e2m1":
             decoded = code.E2M1.to(values.device)[(values & 15).long()]
             return decoded * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
@@ -292,6 +291,15 @@ class PackedWeights:
         if self.zeros is not None:
             values -= self._spread(self.zeros[expert, :, first:last])
         return values * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
+
+    def _values(self, codes: torch.Tensor) -> torch.Tensor:
+        """The values, less the packing's offset, of blocks of some rows."""
+        packing = self._packing
+        if packing.places is not None:
+            return from_words(codes, packing.places).view(torch.int8) - packing.added
+        if packing.sign_magnitude_factor is not None and not self.holds_minus_eight:
+            codes = code.from_sign_magnitude(codes)
+        return code.from_blocks(codes)
 
     def _spread(self, groups: torch.Tensor) -> torch.Tensor:
         """What is stored for groups of K, `[K groups, rows]`, for each row and K."""

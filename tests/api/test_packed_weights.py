@@ -16,7 +16,7 @@ from deep_gemm.utils import pack_int4
 from deep_gemm.weights import codes as code
 from deep_gemm.weights.pack import Matrix, pack_matrices
 
-FORMATS = [("int4", "int8"), ("int4", "fp8"), ("uint4", "int8"), ("uint4", "fp8")]
+FORMATS = [("int4", "int8"), ("int4", "fp8"), ("uint4", "int8"), ("uint4", "fp8"), ("int4", "bf16"), ("uint4", "bf16")]
 GROUPS = [None, 32, 64, 128, 96, 192, 256]
 
 
@@ -431,7 +431,7 @@ REFUSED = [
     ({"element": "int5"}, ValueError, "element must be one of int4, uint4, e2m1, int8, e4m3, but is 'int5'"),
     ({"activations": "fp16"}, ValueError, "activations must be one of int8, int4, fp8, bf16, but is 'fp16'"),
     ({"element": "e2m1"}, NotImplementedError, "e2m1 for int8 activations are not served yet: int4 for int8"),
-    ({"activations": "bf16"}, NotImplementedError, "int4 for bf16 activations are not served yet"),
+    ({"activations": "int4"}, NotImplementedError, "int4 for int4 activations are not served yet"),
     ({"second_scales": torch.ones(())}, NotImplementedError, "second_scales are not served yet"),
     ({"element": "uint4"}, ValueError, "'uint4' need zeros"),
     ({"values": torch.ones(64, 128)}, TypeError, r"must be torch.int8, but are torch.float32"),

@@ -135,12 +135,19 @@ def int8_problems() -> Iterator[Problem]:
 
 
 def packed_problems() -> Iterator[Problem]:
-    """Weights of four bits: of each element, with scales of tokens and of groups of K."""
+    """Packed weights: of each element, with scales of tokens and of groups of K."""
+    wide = [
+        *({"s4b": 1, "gran_k_b": group} for group in (32, 64, 128)),
+        {"s4b": 1, "channel_scales": 1},
+    ]
     kinds = [
         {"s8": 1, "s4": 1},
         *({"s4m": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
         {"s4": 1, "token_scales": 1},
         *({"e2m1": 1, "token_scales": tokens} for tokens in (0, 1)),
+        *({"bf16": 1, **kind} for kind in wide),
+        {"fp16": 1, **wide[0]},
+        {"fp16": 1, **wide[-1]},
     ]
     outputs = [{}, {"fp32_output": 1}, {"add_c": 1}]
     for (n, k), m, kind, output in product(

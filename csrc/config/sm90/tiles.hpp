@@ -22,7 +22,7 @@ inline bool has_width(Element element, int32_t cols) {
 /// Tiles worth considering, whatever the problem. Accumulators bound them: a thread holds cols / 2 floats for each 64
 /// rows, and of FP8 another cols / 2 for the K block under way.
 inline std::vector<TileShape> tile_shapes(Element element, bool swap_ab) {
-    const int32_t k = stage_k(element);
+    const int32_t k = span_k(element);
     std::vector<TileShape> shapes;
     if (swap_ab) {  // cols are tokens
         for (const int32_t rows : {64, 128})
@@ -42,7 +42,7 @@ inline std::vector<TileShape> tile_shapes(Element element, bool swap_ab) {
 /// For groups: fewer of them, so that a weight shape has few kernels, and heights of 64 for groups that start at
 /// multiples of 64.
 inline std::vector<TileShape> grouped_tile_shapes(Element element, bool swap_ab) {
-    const int32_t k = stage_k(element);
+    const int32_t k = span_k(element);
     if (swap_ab)
         return {{64, 8, k},   {64, 16, k},  {64, 32, k},  {64, 64, k},  {128, 8, k},   {128, 16, k}, {128, 24, k},
                 {128, 32, k}, {128, 48, k}, {128, 64, k}, {128, 96, k}, {128, 128, k}, {256, 64, k}, {256, 128, k}};
@@ -67,13 +67,13 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster) {
 inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
 
 /// For packed weights, which lie on the rows' side: tokens as wide as sums leave registers.
-inline std::vector<TileShape> packed_tile_shapes(Element element) {
-    const int32_t k = stage_k(element);
+inline std::vector<TileShape> packed_tile_shapes(const Operand& a, const Operand& b) {
+    const int32_t k = stage_k(a, b);
     std::vector<TileShape> shapes;
     for (const int32_t rows : {64, 128})
         for (const int32_t cols : {8, 16, 24, 32, 48, 64, 96, 128}) shapes.push_back({rows, cols, k});
     for (const int32_t cols : {160, 192}) shapes.push_back({128, cols, k});
-    if (never_promotes(element))
+    if (never_promotes(a.element) && !GemmTask::scales_blocks(b.scaling))
         for (const int32_t cols : {224, 256}) shapes.push_back({128, cols, k});
     return shapes;
 }
@@ -89,7 +89,7 @@ inline std::vector<Tiling> tilings(const Problem& p) {
                         found.push_back({swap_ab, tile.rows, tile.cols, cluster, turns});
     };
     if (p.b.packed()) {
-        add(true, packed_tile_shapes(p.a.element));
+        add(true, packed_tile_shapes(p.a, p.b));
     } else {
         for (const bool swap_ab : {false, true})
             add(swap_ab, is_m_grouped(p.grouping) ? grouped_tile_shapes(p.a.element, swap_ab)
@@ -103,7 +103,7 @@ inline bool has_tile(const Problem& p, const Tiling& tiling) {
         return tile.rows == tiling.tile_rows && tile.cols == tiling.tile_cols;
     };
     const Element element = p.a.element;
-    if (p.b.packed()) return tiling.swap_ab && std::ranges::any_of(packed_tile_shapes(element), matches);
+    if (p.b.packed()) return tiling.swap_ab && std::ranges::any_of(packed_tile_shapes(p.a, p.b), matches);
     return std::ranges::any_of(tile_shapes(element, tiling.swap_ab), matches) ||
            std::ranges::any_of(grouped_tile_shapes(element, tiling.swap_ab), matches);
 }

@@ -5,9 +5,9 @@
 
 namespace deep_gemm {
 
-/// s4m: four bits as sign and magnitude, -7 to 7.
-enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m, e2m1 };
-inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::e2m1) + 1;
+/// s4m: four bits as sign and magnitude, -7 to 7; s4b: -8 to 7, stored as 0 to 15.
+enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m, e2m1, s4b };
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::s4b) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -38,16 +38,18 @@ constexpr ElementFacts facts(Element element) {
         {Element::s4, "s4", 4, NumberKind::integer, TensorMapType::i32},
         {Element::s4m, "s4m", 4, NumberKind::integer, TensorMapType::i32},
         {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32},
+        {Element::s4b, "s4b", 4, NumberKind::integer, TensorMapType::i32},
     };
     return kElements[static_cast<int32_t>(element)];
 }
 
 constexpr int32_t bits(Element element) { return facts(element).bits; }
 
-/// Weights of four bits come packed: 64 rows by 128 of K are a block of 4096 bytes, in the order in which threads of a
+/// Weights of four bits come packed: 64 rows by 128 of K are a block, of 4096 bytes, in the order in which threads of a
 /// warpgroup convert them in registers (convert/weights.cuh). A tensor map sees lines of 1024 bytes, four a block.
-inline constexpr int32_t kPackedRows = 64, kPackedK = 128, kPackedBlockBytes = 4096, kPackedLineBytes = 1024,
-                         kPackedLines = kPackedBlockBytes / kPackedLineBytes;
+inline constexpr int32_t kPackedRows = 64, kPackedK = 128, kPackedLineBytes = 1024;
+constexpr int32_t packed_block_bytes(Element element) { return kPackedRows * kPackedK * bits(element) / 8; }
+constexpr int32_t packed_lines(Element element) { return packed_block_bytes(element) / kPackedLineBytes; }
 /// Their rows are padded to multiples of this, so that every tile has whole blocks.
 inline constexpr int32_t kPackedRowsPadded = 128;
 constexpr bool is_packed(Element element) { return bits(element) == 4; }

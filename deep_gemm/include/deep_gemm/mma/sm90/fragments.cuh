@@ -18,18 +18,20 @@ struct Fragments {
 
 template <GemmConfig c>
 struct Fragments<c, true> {
-    static constexpr int32_t kSteps = kPackedK / 32;
+    static constexpr int32_t kSteps = row_bytes(c, c.cols_operand()) / 32;  // of wgmma: 32 bytes of K of both operands
     uint32_t words[kSteps][4];
 
-    /// A block of 4096 bytes: two units of 16 bytes a thread, each of two K steps.
+    /// A block: units of 16 bytes a thread, 2048 bytes apart, each for as many K steps.
     DG_DEVICE void load(uint32_t block) {
-        constexpr int32_t kUnitBytes = kPackedBlockBytes / 2;
+        constexpr int32_t kUnitBytes = 128 * 16, kUnits = packed_block_bytes(c.rows_operand().element) / kUnitBytes,
+                          kStepWords = 4 * kUnits / kSteps;
         const uint32_t mine = block + threadIdx.x % 128 * 16;
 #pragma unroll
-        for (int32_t i = 0; i < 2; ++i) {
+        for (int32_t i = 0; i < kUnits; ++i) {
             const int4 unit = ptx::load_shared_int_x4(mine + i * kUnitBytes);
-            convert(unit.x, 2 * i, 0), convert(unit.y, 2 * i, 2);
-            convert(unit.z, 2 * i + 1, 0), convert(unit.w, 2 * i + 1, 2);
+            const int32_t of[4] = {unit.x, unit.y, unit.z, unit.w};
+#pragma unroll
+            for (int32_t j = 0; j < 4; j += kStepWords) convert(of + j, words[(4 * i + j) / kStepWords]);
         }
     }
 
@@ -40,9 +42,14 @@ struct Fragments<c, true> {
     }
 
 private:
-    DG_DEVICE void convert(int32_t word, int32_t step, int32_t place) {
-        Convert<c.rows_operand().element, c.cols_operand().element>::run(static_cast<uint32_t>(word),
-                                                                         words[step][place], words[step][place + 1]);
+    static DG_DEVICE void convert(const int32_t* of, uint32_t (&step)[4]) {
+        using Conversion = Convert<c.rows_operand().element, c.cols_operand().element>;
+        if constexpr (bits(c.cols_operand().element) == 16) {
+            Conversion::run(static_cast<uint32_t>(of[0]), step);
+        } else {
+            Conversion::run(static_cast<uint32_t>(of[0]), step[0], step[1]);
+            Conversion::run(static_cast<uint32_t>(of[1]), step[2], step[3]);
+        }
     }
 };
 
