@@ -75,22 +75,23 @@ std::string element_names() {
 }
 
 /// What deep_gemm/_packed.py says of PackedWeights, in this order.
-PackedArgument packed_argument(const ffi::Integers& told, bool grouped) {
+PackedArgument packed_argument(const ffi::Integers& told, const OptionalTensor& second_scales, bool grouped) {
     require(told.size() == 5, "packed weights are told by five numbers");
     return {.element = static_cast<Element>(told[0]),
             .rows = told[1],
             .k = told[2],
             .group_k = told[3],
             .grouped = grouped,
+            .second_scales = &second_scales,
             .number = told[4]};
 }
 
 bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
-                 const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& c,
-                 const OptionalTensor& bias, const ffi::Integers& told, int64_t layout) {
-    const PackedArgument packed = packed_argument(told, false);
-    const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, packed.element, packed.rows, packed.k,
-                      packed.group_k, packed.number, layout);
+                 const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& w_second_scales,
+                 const OptionalTensor& c, const OptionalTensor& bias, const ffi::Integers& told, int64_t layout) {
+    const PackedArgument packed = packed_argument(told, w_second_scales, false);
+    const CallKey key(Grouping::dense, a, a_scales, w, w_scales, w_second_scales, d, c, bias, packed.element,
+                      packed.rows, packed.k, packed.group_k, packed.number, layout);
     return run_gemm(key, [&] {
         GemmCall call = check_dense({a, a_scales}, {w, w_scales, &packed}, d, c, {}, layout);
         if (bias) check_bias(call, *bias, d);
@@ -100,11 +101,13 @@ bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const Tens
 
 bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                       const OptionalTensor& w_scales, const TensorView& d,
-                                      const TensorView& grouped_layout, const ffi::Integers& told, int64_t layout,
-                                      bool psum, bool zero_padding, int64_t expected_m) {
-    const PackedArgument packed = packed_argument(told, true);
-    const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, d, grouped_layout, packed.element, packed.rows,
-                      packed.k, packed.group_k, packed.number, layout, psum, zero_padding, expected_m);
+                                      const OptionalTensor& w_second_scales, const TensorView& grouped_layout,
+                                      const ffi::Integers& told, int64_t layout, bool psum, bool zero_padding,
+                                      int64_t expected_m) {
+    const PackedArgument packed = packed_argument(told, w_second_scales, true);
+    const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, w_second_scales, d, grouped_layout,
+                      packed.element, packed.rows, packed.k, packed.group_k, packed.number, layout, psum, zero_padding,
+                      expected_m);
     return run_gemm(key, [&] {
         return check_contiguous({a, a_scales}, {w, w_scales, &packed}, d, grouped_layout, {}, layout,
                                 {.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m});
@@ -112,11 +115,12 @@ bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor&
 }
 
 bool packed_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
-                                  const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
-                                  int64_t expected_m, const ffi::Integers& told, int64_t layout) {
-    const PackedArgument packed = packed_argument(told, true);
-    const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, packed.element, packed.rows, packed.k,
-                      packed.group_k, packed.number, expected_m, layout);
+                                  const OptionalTensor& w_scales, const TensorView& d,
+                                  const OptionalTensor& w_second_scales, const TensorView& masked_m, int64_t expected_m,
+                                  const ffi::Integers& told, int64_t layout) {
+    const PackedArgument packed = packed_argument(told, w_second_scales, true);
+    const CallKey key(Grouping::masked, a, a_scales, w, w_scales, w_second_scales, d, masked_m, packed.element,
+                      packed.rows, packed.k, packed.group_k, packed.number, expected_m, layout);
     return run_gemm(key, [&] {
         return check_masked({a, a_scales}, {w, w_scales, &packed}, d, masked_m, expected_m, {}, layout);
     });

@@ -154,11 +154,13 @@ bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
 /// How an operand of a problem is scaled: the first of the pair's scalings that is of what was asked for.
 struct WantedScaling {
     bool per_row = false;
-    int32_t k = 0;  // that share a scale; 0: any
+    int32_t k = 0;                 // that share a scale; 0: any
+    Element type = Element::none;  // none: that of the first one
 
     Scaling among(std::span<const Scaling> listed, const char* operand) const {
         const auto fits = [&](const Scaling& scaling) {
-            return scaling.any() && (k == 0 || scaling.k == k) && (!per_row || scaling.rows == 1);
+            return scaling.any() && scaling.type == (type == Element::none ? listed[0].type : type) &&
+                   (k == 0 || scaling.k == k) && (!per_row || scaling.rows == 1);
         };
         const auto found = std::ranges::find_if(listed, fits);
         require(found != listed.end() || k == 0, "the pair has no scales of ", operand, " for every ", k, " of K");
@@ -177,6 +179,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     Element element = Element::e4m3, weights = Element::none, output = Element::none;
     bool token_scales = false;                                             // one a token, where there could be more
     bool channel_scales = false;                                           // one a channel, likewise
+    bool conversion_scales = false;                                        // of so many K, multiplied into weights
     int64_t expected_m = 0, dims = divides_k(p.grouping) ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
         if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value) ||
@@ -196,6 +199,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
         else if (name == "token_scales" || name == "channel_scales")
             (name == "token_scales" ? token_scales : channel_scales) = value != 0;
+        else if (name == "conversion_scales")
+            conversion_scales = value != 0;
         else if (!set_weights(weights, name, value) && !set_element(element, output, name, value))
             fail(ErrorKind::value, "a problem has no field ", name);
     };
@@ -212,6 +217,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
             name(p.output));
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");
+    if (conversion_scales) scaling_b.type = Element::ue5m3;
     p.b.scaling = scaling_b.among(pair.scalings_b, "b");
     if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
     if (channel_scales && lists<Scaling>(pair.scalings_b, kWholeRowScales)) p.b.scaling = kWholeRowScales;

@@ -15,7 +15,13 @@ from .bf16 import (
     m_grouped_bf16_gemm_nt_masked,
 )
 from .bf16_weights import (
+    bf16_fp4_gemm_nt,
+    bf16_fp8_gemm_nt,
     bf16_int4_gemm_nt,
+    m_grouped_bf16_fp4_gemm_nt_contiguous,
+    m_grouped_bf16_fp4_gemm_nt_masked,
+    m_grouped_bf16_fp8_gemm_nt_contiguous,
+    m_grouped_bf16_fp8_gemm_nt_masked,
     m_grouped_bf16_int4_gemm_nt_contiguous,
     m_grouped_bf16_int4_gemm_nt_masked,
 )
@@ -111,6 +117,8 @@ __all__ = [
     "SymmBuffer",
     "__version__",
     "align",
+    "bf16_fp4_gemm_nt",
+    "bf16_fp8_gemm_nt",
     "bf16_gemm_nn",
     "bf16_gemm_nt",
     "bf16_gemm_tn",
@@ -165,6 +173,10 @@ __all__ = [
     "k_grouped_fp4_gemm_nt_contiguous",
     "k_grouped_fp8_gemm_nt_contiguous",
     "k_grouped_fp8_gemm_tn_contiguous",
+    "m_grouped_bf16_fp4_gemm_nt_contiguous",
+    "m_grouped_bf16_fp4_gemm_nt_masked",
+    "m_grouped_bf16_fp8_gemm_nt_contiguous",
+    "m_grouped_bf16_fp8_gemm_nt_masked",
     "m_grouped_bf16_gemm_nn_contiguous",
     "m_grouped_bf16_gemm_nt_contiguous",
     "m_grouped_bf16_gemm_nt_masked",

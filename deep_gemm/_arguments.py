@@ -61,13 +61,13 @@ def _quantised_halves(value: Any) -> tuple[Any, Any]:
     return data, scales if isinstance(scales, torch.Tensor) else torch.tensor(scales, dtype=torch.float32)
 
 
-def _packed_parts(weights: PackedWeights) -> tuple[torch.Tensor, torch.Tensor, str]:
-    """Codes, scales, and the rest as JSON. (Products refuse what has more tensors.)"""
-    return weights.codes, weights.scales, json.dumps(weights.tensors()[1])
+def _packed_parts(weights: PackedWeights) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, str]:
+    """Codes, scales, second ones, and the rest as JSON. (Products refuse what has more tensors.)"""
+    return weights.codes, weights.scales, weights.second_scales, json.dumps(weights.tensors()[1])
 
 
-def _packed_weights(codes: torch.Tensor, scales: torch.Tensor, form: str) -> PackedWeights:
-    return PackedWeights.from_tensors((codes, scales), json.loads(form))
+def _packed_weights(codes: torch.Tensor, scales: torch.Tensor, second: torch.Tensor | None, form: str) -> PackedWeights:
+    return PackedWeights.from_tensors((codes, scales) if second is None else (codes, scales, second), json.loads(form))
 
 
 def _is_integer(value: Any) -> bool:
@@ -120,7 +120,7 @@ KINDS = {
         "Tensor",
         "PackedWeights, as deep_gemm.pack_weights makes them",
         lambda value: isinstance(value, PackedWeights),
-        (("", "Tensor"), ("_scales", "Tensor"), ("_form", "str")),
+        (("", "Tensor"), ("_scales", "Tensor"), ("_second_scales", "Tensor?"), ("_form", "str")),
         _packed_parts,
         _packed_weights,
     ),
@@ -186,6 +186,8 @@ def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor
         elif isinstance(value, PackedWeights):
             yield f"{name}'s codes", value.codes
             yield f"{name}'s scales", value.scales
+            if value.second_scales is not None:
+                yield f"{name}'s second scales", value.second_scales
 
 
 def no_memory(name: str, tensor: torch.Tensor, function: str) -> Exception | None:

@@ -43,8 +43,8 @@ def run(
     compiled_dims: str,
     takes: Takes,
 ) -> None:
-    codes, scales, told, data, data_scales = _told(a, w, takes)
-    if not C.packed_gemm(data, data_scales, codes, scales, d, c, bias, told, _NT[compiled_dims]):
+    codes, scales, second, told, data, data_scales = _told(a, w, takes)
+    if not C.packed_gemm(data, data_scales, codes, scales, d, second, c, bias, told, _NT[compiled_dims]):
         _write_empty_product(d, c)
 
 
@@ -59,7 +59,7 @@ def run_contiguous(
     expected_m_for_psum_layout: int | None,
     takes: Takes,
 ) -> None:
-    codes, scales, told, data, data_scales = _told(a, w, takes)
+    codes, scales, second, told, data, data_scales = _told(a, w, takes)
     hint = (
         0 if expected_m_for_psum_layout is None else integer("expected_m_for_psum_layout", expected_m_for_psum_layout)
     )
@@ -69,6 +69,7 @@ def run_contiguous(
         codes,
         scales,
         d,
+        second,
         grouped_layout,
         told,
         _NT[compiled_dims],
@@ -88,19 +89,19 @@ def run_masked(
     compiled_dims: str,
     takes: Takes,
 ) -> None:
-    codes, scales, told, data, data_scales = _told(a, w, takes)
+    codes, scales, second, told, data, data_scales = _told(a, w, takes)
     expected_m = integer("expected_m", expected_m)
     if not C.packed_m_grouped_gemm_masked(
-        data, data_scales, codes, scales, d, masked_m, expected_m, told, _NT[compiled_dims]
+        data, data_scales, codes, scales, d, second, masked_m, expected_m, told, _NT[compiled_dims]
     ):
         d.zero_()
 
 
-Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None]
+Told = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Sequence[int], torch.Tensor, torch.Tensor | None]
 
 
 def _told(a: Activations | torch.Tensor, w: PackedWeights, takes: Takes) -> Told:
-    """What the runtime takes: the weights' codes and scales, four numbers about them, a's data and scales."""
+    """What the runtime takes: the weights' tensors, five numbers about them, a's data and scales."""
     activations = takes.activations
     if w.activations != activations:
         raise ValueError(
@@ -128,6 +129,7 @@ def _told(a: Activations | torch.Tensor, w: PackedWeights, takes: Takes) -> Told
     return (
         w.codes.view(w.experts, -1),
         w.scales,
+        w.second_scales,
         (_ELEMENTS[_element_of(w)], n, k, w.scale_group or 0, number),
         data,
         data_scales,
@@ -136,10 +138,10 @@ def _told(a: Activations | torch.Tensor, w: PackedWeights, takes: Takes) -> Told
 
 def _element_of(w: PackedWeights) -> str:
     """The element that kernels convert from, as the element table names it."""
+    if w.element in ("e2m1", "e4m3"):
+        return "e2m1" if w.element == "e2m1" else "e4m3p"
     if w.activations == "bf16":
         return "s4b"
-    if w.element == "e2m1":
-        return "e2m1"
     return "s4" if w.activations == "int8" or w.holds_minus_eight else "s4m"
 
 

@@ -39,6 +39,7 @@ struct GemmCall {
     DeviceId device = {};
     Matrix a = {}, b = {}, d = {}, c = {};  // a [M, K], b [N, K], d [M, N], c like d (null data where there is none)
     Scales scales_a = {}, scales_b = {};
+    Scales second_scales_b = {};  // for sums, where the others are multiplied into B's weights
     Bias bias = {};
     const int32_t* grouped_layout = nullptr;
     size_t grouped_layout_bytes = 0;
@@ -47,13 +48,14 @@ struct GemmCall {
 };
 
 /// What the kernel may touch.
-using CallExtents = std::array<Extent, 8>;
+using CallExtents = std::array<Extent, 9>;
 
 inline CallExtents extents_of(const GemmCall& call) {
     return {{{call.a.data, call.a.bytes, "a", false},
              {call.b.data, call.b.bytes, "b", false},
              {call.scales_a.data, call.scales_a.bytes, "a's scales", false},
              {call.scales_b.data, call.scales_b.bytes, "b's scales", false},
+             {call.second_scales_b.data, call.second_scales_b.bytes, "b's second scales", false},
              {call.d.data, call.d.bytes, "d", true},
              {call.c.data, call.c.bytes, "c", false},
              {call.bias.data, call.bias.bytes, "bias", false},

@@ -35,6 +35,7 @@ struct PackedArgument {
     int64_t rows = 0, k = 0;
     int64_t group_k = 0;  // of K that shares a scale; 0: all of it
     bool grouped = false;
+    const OptionalTensor* second_scales = nullptr;
     int64_t number = 0;  // the scale of all of A as FP32's bits, where A has no tensor of scales
 };
 

@@ -7,13 +7,36 @@ namespace {
 
 int64_t padded_rows(int64_t rows) { return round_up(rows, kPackedRowsPadded); }
 
+/// A value for each row, which sums are multiplied by, of the groups.
+Scales check_second_scales(const OptionalTensor& second, const GemmCall& call, const PackedArgument& packed) {
+    const int64_t rows = padded_rows(packed.rows);
+    require(second.has_value(), "w's scales are multiplied into weights, but there are no second ones for sums");
+    require_type(element_of(second->dtype()) == Element::fp32, "w's second scales must be float32, but are ",
+                 describe(second->dtype()));
+    require_device(*second, "w's second scales", call.device, "a");
+    require(second->ndim() == 2 && second->size(0) == call.b.groups && second->size(1) == rows &&
+                extent_bytes(*second) == static_cast<size_t>(call.b.groups * rows) * 4,
+            "w's second scales must be contiguous [", call.b.groups, ", ", rows, "], but have shape ",
+            describe_shape(*second));
+    return {.data = second->data(),
+            .element = Element::fp32,
+            .scaling = kWholeRowScales,
+            .groups = call.b.groups,
+            .rows = packed.rows,
+            .k_scales = 1,
+            .group_stride = rows,
+            .row_stride = 1,
+            .bytes = extent_bytes(*second)};
+}
+
 /// [groups, K groups, padded rows], as packing has written them.
 Scales check_packed_scales(const TensorView& scales, const GemmCall& call, const PackedArgument& packed,
                            const Scaling& scaling) {
     const int64_t rows = padded_rows(packed.rows),
-                  k_scales = scaling.whole_k() ? 1 : round_up(packed.k, kPackedK) / scaling.k;
-    require_type(element_of(scales.dtype()) == Element::fp32, "w's scales must be float32, but are ",
-                 describe(scales.dtype()));
+                  k_scales = scaling.whole_k() ? 1 : round_up(packed.k, kPackedK) / entry_k(scaling);
+    const Element element = element_of(scales.dtype());
+    require_type(element == (scaling.in_conversion() ? Element::s32 : Element::fp32),
+                 "w's scales must be float32, or words of int32, but are ", describe(scales.dtype()));
     require_device(scales, "w's scales", call.device, "a");
     require(scales.ndim() == 3 && scales.size(0) == call.b.groups && scales.size(1) == k_scales &&
                 scales.size(2) == rows &&
@@ -21,7 +44,7 @@ Scales check_packed_scales(const TensorView& scales, const GemmCall& call, const
             "w's scales must be contiguous [", call.b.groups, ", ", k_scales, ", ", rows, "], but have shape ",
             describe_shape(scales));
     return {.data = scales.data(),
-            .element = Element::fp32,
+            .element = element,
             .scaling = scaling,
             .operand_rows = packed.rows,
             .groups = call.b.groups,
@@ -71,10 +94,13 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
     const PackedArgument& packed = *b.packed;
     check_layout(call.a, p.a, pair_of(p).mn_major, "a", "M");
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = kBestAlignment;
-    p.b.scaling = {Element::fp32, 1, packed.group_k == 0 ? kAll : static_cast<int32_t>(packed.group_k)};
+    const bool words = element_of(b.scales->dtype()) == Element::s32;
+    p.b.scaling = {words ? Element::ue5m3 : Element::fp32, 1,
+                   packed.group_k == 0 ? kAll : static_cast<int32_t>(packed.group_k)};
     require(lists<Scaling>(pair_of(p).scalings_b, p.b.scaling), "w has a scale for each ", packed.group_k,
             " of K, which no kernel multiplies");
     call.scales_b = check_packed_scales(*b.scales, call, packed, p.b.scaling);
+    if (p.b.scaling.in_conversion()) call.second_scales_b = check_second_scales(*packed.second_scales, call, packed);
     if (!p.b.scaling.whole_k() && has_k_groups(a.scales, p.k, p.grouping == Grouping::masked)) {
         p.a.scaling = kRowScales;
         call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call,

@@ -28,6 +28,7 @@ inline constexpr Dtype kDtypes[] = {
     {Element::s4m, kDLInt, "PackedWeights of int4"},
     {Element::e2m1, kDLFloat, "PackedWeights of e2m1"},
     {Element::s4b, kDLInt, "PackedWeights of int4"},
+    {Element::e4m3p, kDLFloat8_e4m3fn, "PackedWeights of e4m3"},
 };
 
 /// Element::none where the library knows no such.

@@ -131,7 +131,7 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     const auto encode_scales = [&](const Scales& scales, int32_t box_rows, int32_t box_groups, TensorMap& map) {
         if (box_rows > 0) encode(device, scale_map(scales, box_rows, box_groups), map);
     };
-    encode_scales(row_scales, choice.copies.row_scale_box, choice.copies.row_scale_groups, params.row_scales);
+    encode_scales(row_scales, choice.copies.row_scale_box, choice.copies.row_scale_entries, params.row_scales);
     encode_scales(col_scales, choice.copies.col_scale_box, 1, params.col_scales);
     if (is_staged(c.store)) encode(device, output_map(call.d, c.output, choice.copies.d), params.d);
     params.d_data = call.d.data;
@@ -165,7 +165,9 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
 }
 
 void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
-    params.scales_a = whole_scales(call.scales_a), params.scales_b = whole_scales(call.scales_b);
+    const bool second = call.scales_b.scaling.in_conversion();
+    params.scales_a = whole_scales(call.scales_a);
+    params.scales_b = whole_scales(second ? call.second_scales_b : call.scales_b);
     params.bias = call.bias.data, params.bias_stride = static_cast<int32_t>(call.bias.stride);
 }
 

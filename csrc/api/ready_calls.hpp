@@ -46,7 +46,7 @@ public:
 private:
     static constexpr int kMostDimensions = 3;
     static constexpr size_t kTensorWords = 3 + 2 * kMostDimensions;
-    static constexpr size_t kMostWords = 7 * kTensorWords + 9;
+    static constexpr size_t kMostWords = 8 * kTensorWords + 9;
 
     template <typename Argument>
     static constexpr size_t most_words() {

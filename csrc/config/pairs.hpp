@@ -28,7 +28,7 @@ struct Pair {
     Element a, b;
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
-    Scaling scalings_a[2], scalings_b[4];
+    Scaling scalings_a[2], scalings_b[6];
     Element outputs[4];  // s32: of operands without scales
     uint32_t groupings;
 
@@ -123,6 +123,42 @@ inline constexpr Pair kPairs[] = {
     {.arch = Arch::sm90,
      .a = Element::fp16,
      .b = Element::s4b,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
+     .outputs = {Element::fp16, Element::fp32, Element::bf16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::bf16,
+     .b = Element::e2m1,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales, kConversionScales32, kConversionScales16},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::fp16,
+     .b = Element::e2m1,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales, kConversionScales32, kConversionScales16},
+     .outputs = {Element::fp16, Element::fp32, Element::bf16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::bf16,
+     .b = Element::e4m3p,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::fp16,
+     .b = Element::e4m3p,
      .sum = Element::fp32,
      .mn_major = MnMajor::refused,
      .scalings_a = {kWholeRowScales},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -32,8 +32,11 @@ def weights_from_checkpoint(
     - 'awq': `qweight`, `qzeros`, `scales`. It becomes 'uint4'.
     - 'w4afp8': `weight`, `weight_scale_inv`. It becomes 'int4'.
 
-    'mxfp4' (`blocks`, `scales`), 'nvfp4' (`weight`, `weight_scale`, `weight_scale_2`), 'fp8-block' (`weight`,
-    `weight_scale_inv`), 8 bits of 'compressed-tensors', and 'qoq' are known, and refused as they have no kernel yet.
+    - 'mxfp4': `blocks`, `scales`; 'nvfp4': `weight`, `weight_scale`, `weight_scale_2`. Either becomes 'e2m1', NVFP4 for
+      'bf16' activations only.
+    - 'fp8-block': `weight`, `weight_scale_inv`. It becomes 'e4m3', for 'bf16' activations.
+
+    8 bits of 'compressed-tensors', and 'qoq', are known, and refused as they have no kernel yet.
 
     Args:
         format: one of these names.
@@ -62,6 +65,9 @@ def weights_from_checkpoint(
         element=reads[0].element,
         activations=activations,
         group_size=reads[0].group_size,
+        second_scales=None
+        if reads[0].second_scales is None
+        else [cast(torch.Tensor, read.second_scales) for read in reads],
     )
 
 

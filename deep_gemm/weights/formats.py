@@ -12,6 +12,9 @@ SMALLEST_GROUP = 32
 # (deep_gemm/weights/words.py).
 Places = tuple[tuple[int, ...], ...]
 
+# The first register's where BF16 has its sign, exponent and mantissa; the next ones' where a shift brings them there.
+_E2M1: Places = ((6, 7, 8, 15), (3, 4, 5, 12), (0, 1, 2, 9), (11, 13, 14, 10))
+_E4M3: Places = ((4, 5, 6, 7, 8, 9, 10, 15), (0, 1, 2, 3, 12, 13, 14, 11))
 _NIBBLES: Places = ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15))
 
 ELEMENTS = ("int4", "uint4", "e2m1", "int8", "e4m3")
@@ -36,6 +39,11 @@ class Packing:
     places: Places | None = None
     # Stored with `places` is the code and this.
     added: int = 0
+    smallest_group: int = SMALLEST_GROUP
+    # Scales of groups up to this may be multiplied into weights when they are converted (conversion_scales.py).
+    converted_group: int = 0
+    # Whether K's last group may be a part of one.
+    partial_group: bool = False
 
     @property
     def block_bytes(self) -> int:
@@ -55,6 +63,8 @@ _PACKINGS = {
     ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, None, 32),
     ("int4", "bf16"): Packing(-8, 7, 0, 512.0, None, None, _NIBBLES, 8),
     ("uint4", "bf16"): Packing(0, 15, 8, 512.0, None, None, _NIBBLES, 8),
+    ("e2m1", "bf16"): Packing(0, 15, 0, 1.0, None, None, _E2M1, smallest_group=16, converted_group=32),
+    ("e4m3", "bf16"): Packing(0, 255, 0, 256.0, None, None, _E4M3, partial_group=True),
 }
 
 

@@ -13,11 +13,13 @@ import torch
 from .._numbers import integer
 from ..utils.math import align, ceil_div
 from . import codes as code
+from . import conversion_scales
+from .conversion_scales import SCALES_A_WORD
 from .formats import K_BLOCK, Packing, packing_of
 from .words import from_words
 
 VERSION = 1
-_TENSORS = ("codes", "scales", "zeros", "input_permutation")
+_TENSORS = ("codes", "scales", "zeros", "input_permutation", "second_scales")
 _PLAIN = ("shape", "element", "group_size", "activations", "holds_minus_eight")
 
 
@@ -32,15 +34,18 @@ class PackedWeights:
         codes: uint8 `[G, N / 64, K / 128, bytes of a block]`, contiguous (G is 1 for one matrix; N and K rounded up to
             multiples of 128, with zeros; docs/low_precision.md draws the order).
         scales: float32 `[G, K / scale_group, N]`, N contiguous and rounded up to a multiple of 128: the scales times
-            `scale_factor`; 0 where there is no row or no K.
+            `scale_factor`; 0 where there is no row or no K. With `second_scales` int32, words of four scales along K,
+            which kernels multiply into weights when they convert them (deep_gemm/weights/conversion_scales.py).
         zeros: int32, shaped as `scales`, or None where no weight has a zero point. For 'uint4' 8 less than were given,
             as are the codes.
         input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, the weights multiply
             `x[..., input_permutation]` instead of x.
         shape: `(N, K)` or `(G, N, K)`.
-        element: of the values as they were given: 'int4', 'uint4' or 'e2m1'.
+        element: of the values as they were given: 'int4', 'uint4', 'e2m1' or 'e4m3'.
         group_size: the K that shares a scale; None where all of it does.
         activations: what kind of activations the weights are packed for: 'int8', 'fp8' or 'bf16' (BF16 and FP16).
+        second_scales: float32 `[G, N]`, rounded up likewise, or None: what sums are multiplied by where `scales` are
+            words.
         holds_minus_eight: for 'fp8', that a code is -8, so that all lie in two's complement and not as sign and
             magnitude, which is converted faster.
     """
@@ -54,17 +59,21 @@ class PackedWeights:
     group_size: int | None
     activations: str
     holds_minus_eight: bool
+    second_scales: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         packing_of(self.element, self.activations)
         if len(self.shape) not in (2, 3):
             raise ValueError(f"shape must be (N, K) or (G, N, K), but is {self.shape}")
         n, k = code.padded_shape(*self.shape[-2:])
-        groups = 1 if self.scale_group is None else k // self.scale_group
+        groups = 1 if self._entry_k is None else k // self._entry_k
         scales = (self.experts, groups, n)
         blocks = (self.experts, n // code.BLOCK_ROWS, k // K_BLOCK, self._packing.block_bytes)
         _require_tensor("codes", self.codes, torch.uint8, blocks)
-        _require_tensor("scales", self.scales, torch.float32, scales)
+        words = self.second_scales is not None
+        _require_tensor("scales", self.scales, torch.int32 if words else torch.float32, scales)
+        if self.second_scales is not None:
+            _require_tensor("second_scales", self.second_scales, torch.float32, (self.experts, n))
         if self.zeros is not None:
             _require_tensor("zeros", self.zeros, torch.int32, scales)
         if self.input_permutation is not None:
@@ -88,8 +97,14 @@ class PackedWeights:
 
     @property
     def scale_group(self) -> int | None:
-        """The K that one row of `scales` is for. None: one row is for all of it."""
+        """The K that one stored scale is for. None: one row of `scales` is for all of it."""
         return self._packing.scale_group(self.group_size)
+
+    @property
+    def _entry_k(self) -> int | None:
+        """The K that one row of `scales` is for, where it holds words: those of four groups."""
+        words = SCALES_A_WORD if self.second_scales is not None else 1
+        return None if self.scale_group is None else words * self.scale_group
 
     @property
     def scale_factor(self) -> float:
@@ -115,6 +130,7 @@ class PackedWeights:
             scales=self.scales.to(device),
             zeros=None if zeros is None else zeros.to(device),
             input_permutation=None if permutation is None else permutation.to(device),
+            second_scales=None if self.second_scales is None else self.second_scales.to(device),
         )
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -202,6 +218,7 @@ class PackedWeights:
             codes=torch.nn.functional.pad(codes, (0, 0, 0, 0, 0, padding), value=self._packing.added * 17).contiguous(),
             scales=columns(self.scales),
             zeros=None if self.zeros is None else columns(self.zeros),
+            second_scales=None if self.second_scales is None else columns(self.second_scales.unsqueeze(1)).squeeze(1),
             shape=(*self.shape[:-2], stop - start, self.shape[-1]),
         )
 
@@ -215,7 +232,7 @@ class PackedWeights:
         step = K_BLOCK if self.group_size is None else math.lcm(K_BLOCK, self.group_size)
         _require_range("K", start, stop, self.shape[-1], step, "groups and blocks of 128 stay whole")
         blocks = slice(start // K_BLOCK, ceil_div(stop, K_BLOCK))
-        group = self.scale_group
+        group = self._entry_k
 
         def rows(tensor: torch.Tensor) -> torch.Tensor:
             kept = tensor if group is None else tensor[:, start // group : align(stop, K_BLOCK) // group]
@@ -248,6 +265,7 @@ class PackedWeights:
             codes=self.codes[first:last],
             scales=self.scales[first:last],
             zeros=None if self.zeros is None else self.zeros[first:last],
+            second_scales=None if self.second_scales is None else self.second_scales[first:last],
             input_permutation=permutation,
             shape=(last - first, *self.shape[1:]) if isinstance(index, slice) else self.shape[1:],
         )
@@ -268,6 +286,8 @@ class PackedWeights:
             codes, scales = code.from_sign_magnitude(codes), scales * (self.scale_factor / one.scale_factor)
         self.codes[index].copy_(codes[0])
         self.scales[index].copy_(scales[0])
+        if self.second_scales is not None and one.second_scales is not None:
+            self.second_scales[index].copy_(one.second_scales[0])
         if self.zeros is not None:
             self.zeros[index].copy_(torch.zeros_like(scales[0]) if one.zeros is None else one.zeros[0])
         if self.input_permutation is not None:
@@ -284,13 +304,23 @@ class PackedWeights:
         """Rows `first` (a multiple of 64) to `last` of one matrix, dequantised to FP32."""
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
         values = self._values(codes)[: last - first, : self.shape[-1]]
-        if self.element == "e2m1":
-            decoded = code.E2M1.to(values.device)[(values & 15).long()]
-            return decoded * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
+        if self.second_scales is not None:
+            fields = conversion_scales.from_words(self.scales[expert, :, first:last])
+            products = self._decoded(values) * self._spread(conversion_scales.from_bytes(fields))
+            second = self.second_scales[expert, first:last] / conversion_scales.FACTOR
+            return products * second.unsqueeze(1)
+        if self.element in ("e2m1", "e4m3"):
+            return self._decoded(values) * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
         values = values.to(torch.int32)
         if self.zeros is not None:
             values -= self._spread(self.zeros[expert, :, first:last])
         return values * self._spread(self.scales[expert, :, first:last] / self.scale_factor)
+
+    def _decoded(self, values: torch.Tensor) -> torch.Tensor:
+        """What codes stand for, in FP32."""
+        if self.element == "e4m3":
+            return values.contiguous().view(torch.float8_e4m3fn).float()
+        return code.E2M1.to(values.device)[(values & 15).long()]
 
     def _values(self, codes: torch.Tensor) -> torch.Tensor:
         """The values, less the packing's offset, of blocks of some rows."""
@@ -318,6 +348,8 @@ class PackedWeights:
         for name in ("element", "activations", "group_size"):
             if getattr(one, name) != getattr(self, name):
                 raise ValueError(f"{name} must be {getattr(self, name)!r}, but is {getattr(one, name)!r}")
+        if (one.second_scales is None) != (self.second_scales is None):
+            raise ValueError("the new weights' scales are not multiplied as those of the weights that they replace are")
         if one.holds_minus_eight and not self.holds_minus_eight:
             raise ValueError("the new weights hold -8, which those they replace do not: kernels convert them otherwise")
         for name, words in (("zeros", "zero points"), ("input_permutation", "an input_permutation")):

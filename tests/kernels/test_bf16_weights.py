@@ -18,7 +18,7 @@ from deep_gemm._targets import HOPPER_SMS
 
 COUNTS = [5, 0, 130, 1]  # experts' rows
 HEIGHT = 136
-SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 136)]
+SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
 TOLERANCE = {"cuda": 1e-5, "cpu": 4e-7}  # relative to sum |a||w|
 ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-23}
 ACTIVATIONS = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -30,14 +30,15 @@ class Kind:
     weights: str  # as functions are named
     element: str
     group: int | None
-    config: str = ""  # what `explain` calls it
+    config: str  # what `explain` calls it
+    scales: str = "fp32"
 
     def function(self, name: str):
         return getattr(deep_gemm, name.format(f"bf16_{self.weights}"))
 
     def fields(self) -> dict[str, int]:
         size = {"channel_scales": 1} if self.group is None else {"gran_k_b": self.group}
-        return {self.config: 1, **size}
+        return {self.config: 1, **size, **({} if self.scales == "fp32" else {"conversion_scales": 1})}
 
 
 KINDS = {
@@ -45,7 +46,14 @@ KINDS = {
     "int4-groups-of-64": Kind("int4", "int4", 64, "s4b"),
     "int4-groups-of-32": Kind("int4", "int4", 32, "s4b"),
     "int4-channels": Kind("int4", "int4", None, "s4b"),
+    "mxfp4": Kind("fp4", "e2m1", 32, "e2m1", scales="powers of two"),
+    "nvfp4": Kind("fp4", "e2m1", 16, "e2m1", scales="e4m3"),
+    "fp4-groups-of-32": Kind("fp4", "e2m1", 32, "e2m1"),
+    "fp4-channels": Kind("fp4", "e2m1", None, "e2m1"),
+    "fp8": Kind("fp8", "e4m3", 128, "e4m3p"),
+    "fp8-channels": Kind("fp8", "e4m3", None, "e4m3p"),
 }
+E2M1 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
@@ -57,16 +65,37 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
     """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed."""
     *groups, n, k = shape
     size = kind.group if kind.group and k % kind.group == 0 else None  # groups divide K
-    scales = (torch.rand((*groups, n, k // size if size else 1), generator=generator) + 0.5) / 16
-    values = torch.randint(-8, 8, shape, generator=generator, dtype=torch.int8)
+    count = (*groups, n, k // size if size else 1)
+    second = None
+    if kind.scales == "powers of two":
+        scales = torch.exp2(torch.randint(-12, -3, count, generator=generator).float())
+    elif kind.scales == "e4m3":
+        second = torch.rand((*groups, n) if groups else (), generator=generator) / 64 + 1e-4
+        scales = torch.exp2(torch.randint(-9, 9, count, generator=generator).float()).to(torch.float8_e4m3fn)
+        scales.view(torch.uint8)[..., 1::2] |= 5  # other mantissas, and subnormal numbers of them
+    else:
+        scales = (torch.rand(count, generator=generator) + 0.5) / 16
+    if kind.element == "int4":
+        values = torch.randint(-8, 8, shape, generator=generator, dtype=torch.int8)
+        decoded = values.double()
+    elif kind.element == "e2m1":
+        values = torch.randint(0, 16, shape, generator=generator, dtype=torch.uint8)
+        decoded = E2M1[values.long()].double()
+    else:
+        codes = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        values = codes.masked_fill(codes & 127 == 127, 0).view(torch.float8_e4m3fn)
+        decoded = values.double()
     packed = deep_gemm.pack_weights(
         values,
         scales if size else scales[..., 0],
         element=kind.element,
         activations="bf16",
         group_size=size,
+        second_scales=second,
     )
-    return packed, values.double() * scales.double().repeat_interleave(size or k, -1)
+    assert (packed.second_scales is not None) == (kind.scales != "fp32" and size is not None)
+    factor = 1 if second is None else second.double().reshape(*groups, -1, 1)
+    return packed, decoded * scales.double().repeat_interleave(size or k, -1) * factor
 
 
 def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, added: torch.Tensor | float = 0) -> None:
@@ -233,7 +262,7 @@ def test_operators_do_what_functions_do(kind, dtype) -> None:
         return d
 
     traced = torch.fx.experimental.proxy_tensor.make_fx(step)(a)
-    assert f"bf16_{kind.weights}_gemm_nt" in traced.code
+    assert f"{kind.weights}_gemm_nt" in traced.code
     assert torch.equal(traced(a), step(a))
 
 
@@ -280,3 +309,41 @@ def test_activations_with_m_contiguous_are_refused() -> None:
     with pytest.raises(ValueError, match="a must have K contiguous, not M, beside packed weights"):
         kind.function("{}_gemm_nt")(a.T.contiguous().T, w, d.tensor)
     d.assert_untouched()
+
+
+@pytest.mark.parametrize(("n", "k"), [(130, 272), (24, 144)])
+def test_fp8_weights_in_blocks_as_they_lie(n, k) -> None:
+    generator = torch.Generator().manual_seed(8)
+    a = activations((2, 5, k), torch.bfloat16, generator)
+    values = torch.randn((2, n, k), generator=generator).to(torch.float8_e4m3fn)
+    scales = torch.rand((2, ceil_div(n, 128), ceil_div(k, 128)), generator=generator) + 0.5
+    rows, columns = torch.arange(n) // 128, torch.arange(k) // 128
+    exact = values.double() * scales.double()[:, rows][:, :, columns]
+    d = GuardedOutput((5, n), torch.float32, "cpu")
+    deep_gemm.bf16_fp8_gemm_nt(a[0], (values[0], scales[0]), d.tensor)
+    d.check()
+    check(d.tensor, a[0], exact[0])
+    d = GuardedOutput((2, 5, n), torch.float32, "cpu")
+    deep_gemm.m_grouped_bf16_fp8_gemm_nt_masked(
+        a, (values, scales), d.tensor, torch.tensor([5, 3], dtype=torch.int32), 5
+    )
+    check(d.tensor[0], a[0], exact[0])
+    check(d.tensor[1, :3], a[1, :3], exact[1])
+    d = GuardedOutput((5, n), torch.float32, "cpu")
+    layout = torch.ones(5, dtype=torch.int32)
+    deep_gemm.m_grouped_bf16_fp8_gemm_nt_contiguous(a[0], (values, scales), d.tensor, layout)
+    check(d.tensor, a[0], exact[1])
+
+
+@pytest.mark.parametrize(
+    ("w", "error", "message"),
+    [
+        ((torch.zeros(16, 128), torch.zeros(1, 1)), TypeError, "a pair of float8_e4m3fn .* but is torch.float32"),
+        ((torch.zeros(16, 128).to(torch.float8_e4m3fn), torch.zeros(16, 1)), ValueError, r"scales must be \[1, 1\]"),
+        (torch.zeros(16, 128), TypeError, "w must be PackedWeights"),
+    ],
+)
+def test_pairs_of_fp8_weights_that_cannot_be_are_refused(w, error, message) -> None:
+    _, a, _ = small()
+    with pytest.raises(error, match=message):
+        deep_gemm.bf16_fp8_gemm_nt(a, w, torch.empty(8, 16))

@@ -139,6 +139,10 @@ def packed_problems() -> Iterator[Problem]:
     wide = [
         *({"s4b": 1, "gran_k_b": group} for group in (32, 64, 128)),
         {"s4b": 1, "channel_scales": 1},
+        *({"e2m1": 1, "conversion_scales": 1, "gran_k_b": group} for group in (32, 16)),
+        {"e2m1": 1, "gran_k_b": 32},
+        {"e4m3p": 1},
+        {"e4m3p": 1, "channel_scales": 1},
     ]
     kinds = [
         {"s8": 1, "s4": 1},
@@ -146,8 +150,7 @@ def packed_problems() -> Iterator[Problem]:
         {"s4": 1, "token_scales": 1},
         *({"e2m1": 1, "token_scales": tokens} for tokens in (0, 1)),
         *({"bf16": 1, **kind} for kind in wide),
-        {"fp16": 1, **wide[0]},
-        {"fp16": 1, **wide[-1]},
+        *({"fp16": 1, **kind} for kind in wide[1::2]),
     ]
     outputs = [{}, {"fp32_output": 1}, {"add_c": 1}]
     for (n, k), m, kind, output in product(

@@ -74,10 +74,13 @@ struct GemmTask {
     /// Whether products of K blocks are scaled before they are added up.
     constexpr bool scaled() const { return scales_blocks(a.scaling) || scales_blocks(b.scaling); }
     /// Whether sums are scaled when they are complete.
-    constexpr bool scales_sums() const { return a.scaling.whole_k() || b.scaling.whole_k(); }
+    constexpr bool scales_sums() const { return a.scaling.whole_k() || scales_sums_by_n(); }
+    constexpr bool scales_sums_by_n() const { return b.scaling.whole_k() || b.scaling.in_conversion(); }
     /// What products are added up in.
     constexpr Element sum() const { return sum_of(a.element); }
-    static constexpr bool scales_blocks(const Scaling& s) { return s.per_row() || s.per_block(); }
+    static constexpr bool scales_blocks(const Scaling& s) {
+        return (s.per_row() && !s.in_conversion()) || s.per_block();
+    }
     constexpr bool has_block_scales() const { return a.scaling.per_block() || b.scaling.per_block(); }
 };
 

@@ -37,10 +37,13 @@ constexpr int32_t k_parts(const GemmConfig& c) { return c.k_ctas() * c.split_k.w
 /// One warpgroup more than multiply: it loads.
 constexpr int32_t threads(const GemmConfig& c) { return (c.sm90.math_warpgroups + 1) * 128; }
 
-/// Groups of row scales in a stage.
-constexpr int32_t scale_groups(const GemmConfig& c) {
-    return c.row_scales().per_row() && c.row_scales().k < c.tile.k ? c.tile.k / c.row_scales().k : 1;
+/// Entries of row scales in a stage: of four bytes, FP32 or words.
+constexpr int32_t scale_entries(const GemmConfig& c) {
+    return c.row_scales().per_row() && entry_k(c.row_scales()) < c.tile.k ? c.tile.k / entry_k(c.row_scales()) : 1;
 }
+
+/// Groups of a stage that are promoted each by itself.
+constexpr int32_t scale_groups(const GemmConfig& c) { return c.scaled() ? scale_entries(c) : 1; }
 
 /// Whether the copy engine brings the columns' scales: not where a warp writes them as operands of wgmma.
 constexpr bool copies_col_scales(const GemmConfig& c) { return c.col_scales().per_row() && !c.sm90.wgmma_products; }

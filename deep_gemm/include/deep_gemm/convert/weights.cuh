@@ -89,4 +89,64 @@ struct Convert<Element::s4b, Element::fp16> {
     }
 };
 
+/// E2M1 times `scale` of its row, which the first and third register share, and the other two. Exponent and mantissa
+/// are put in place as they are, the least exponent subnormal in all three formats, and a multiplication makes up for
+/// the bias: scales are 2^126 or 2^14 times what is multiplied by.
+template <>
+struct Convert<Element::e2m1, Element::bf16> {
+    static constexpr uint32_t kOne = in_both(0x7e80);  // a scale of 1
+
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t scale, uint32_t next_scale) {
+        constexpr uint32_t kCode = in_both(0x81c0);
+        step[0] = ptx::multiply_bf16x2(word & kCode, scale);
+        step[1] = ptx::multiply_bf16x2(word << 3 & kCode, next_scale);
+        step[2] = ptx::multiply_bf16x2(word << 6 & kCode, scale);
+        const uint32_t last =
+            (word << 5 & in_both(0x8000)) | (word >> 6 & in_both(0x0180)) | (word >> 5 & in_both(0x0040));
+        step[3] = ptx::multiply_bf16x2(last, next_scale);
+    }
+
+    /// Two scales as they are stored, in the upper bytes of both halves, to 2^112 times their values: what is
+    /// multiplied is 2^-14 of them.
+    static DG_DEVICE uint32_t scales(uint32_t upper_bytes) {
+        return (upper_bytes >> 4 & in_both(0x0ff0)) | in_both(0x7000);
+    }
+};
+template <>
+struct Convert<Element::e2m1, Element::fp16> {
+    static constexpr uint32_t kOne = in_both(0x7400);
+
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t scale, uint32_t next_scale) {
+        constexpr uint32_t kSign = in_both(0x8000), kRest = in_both(0x0e00);
+        const uint32_t by3 = word << 3, by6 = word << 6;
+        step[0] = ptx::multiply_f16x2((word & kSign) | (by3 & kRest), scale);
+        step[1] = ptx::multiply_f16x2((by3 & kSign) | (by6 & kRest), next_scale);
+        step[2] = ptx::multiply_f16x2((by6 & kSign) | (word << 9 & kRest), scale);
+        const uint32_t last = (word << 5 & kSign) | (word >> 3 & in_both(0x0c00)) | (word >> 2 & in_both(0x0200));
+        step[3] = ptx::multiply_f16x2(last, next_scale);
+    }
+
+    /// To their values, of which likewise 2^-14 is multiplied.
+    static DG_DEVICE uint32_t scales(uint32_t upper_bytes) { return upper_bytes >> 1 & in_both(0x7f80); }
+};
+
+/// 2^-8 of the value. Of each half of a word, the first register's code is where BF16 has its sign, exponent and
+/// mantissa, and the second's is in the other bits.
+template <>
+struct Convert<Element::e4m3p, Element::bf16> {
+    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second) {
+        constexpr uint32_t kTwo112 = in_both(0x7780);  // biases differ by 120
+        first = ptx::multiply_bf16x2(word & in_both(0x87f0), kTwo112);
+        second = ptx::multiply_bf16x2((word << 4 & in_both(0x80f0)) | (word >> 4 & in_both(0x0700)), kTwo112);
+    }
+};
+template <>
+struct Convert<Element::e4m3p, Element::fp16> {
+    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second) {
+        constexpr uint32_t kSign = in_both(0x8000);
+        first = (word & kSign) | (word << 3 & in_both(0x3f80));
+        second = (word << 4 & kSign) | (word << 7 & in_both(0x0780)) | (word >> 1 & in_both(0x3800));
+    }
+};
+
 }  // namespace deep_gemm

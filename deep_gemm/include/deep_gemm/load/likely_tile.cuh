@@ -57,9 +57,9 @@ DG_DEVICE void fetch_likely_tile(const GemmParams& params) {
             fetch_operand<c.tile.cols, c.cluster.rows, c.cols_operand().mn_major()>(
                 params.cols, k + span * span_k(c.cols_operand().element), tile.col, col_group, position.row);
         if constexpr (c.row_scales().per_row())
-            ptx::prefetch_box(&params.row_scales, tile.row, scale_group(c.row_scales(), block, c.tile.k), row_group);
+            ptx::prefetch_box(&params.row_scales, tile.row, scale_entry(c.row_scales(), block, c.tile.k), row_group);
         if constexpr (copies_col_scales(c))
-            ptx::prefetch_box(&params.col_scales, tile.col, scale_group(c.col_scales(), block, c.tile.k), col_group);
+            ptx::prefetch_box(&params.col_scales, tile.col, scale_entry(c.col_scales(), block, c.tile.k), col_group);
     }
     if constexpr (c.has_block_scales()) {
         const float* scales = params.block_scales + tile.group * params.block_scale_group_stride;

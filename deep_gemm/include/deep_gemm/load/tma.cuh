@@ -134,10 +134,10 @@ public:
                     c.swap_ab ? kHintA : kHintB);
             if constexpr (c.row_scales().per_row())
                 ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row,
-                              scale_group(c.row_scales(), block, c.tile.k), row_group, ptx::CacheHint::normal);
+                              scale_entry(c.row_scales(), block, c.tile.k), row_group, ptx::CacheHint::normal);
             if constexpr (copies_col_scales(c))
                 ptx::load_box(smem_.col_scales(ring_.stage), &params_.col_scales, full, tile.col,
-                              scale_group(c.col_scales(), block, c.tile.k), col_group, ptx::CacheHint::normal);
+                              scale_entry(c.col_scales(), block, c.tile.k), col_group, ptx::CacheHint::normal);
         }
     }
 

@@ -19,4 +19,18 @@ DG_DEVICE uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c) {
     return sum;
 }
 
+/// mul.rn.bf16x2
+DG_DEVICE uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
+    uint32_t product;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
+
+/// mul.rn.f16x2
+DG_DEVICE uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
+    uint32_t product;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
+
 }  // namespace deep_gemm::ptx

@@ -88,7 +88,7 @@ public:
     DG_DEVICE void multiply(Block<c>& block, int32_t subtile) const {
         block.stage = ring_.stage;
         if constexpr (c.rows_operand().packed()) {
-            block.rows.load(rows(subtile));
+            block.rows.load(rows(subtile), {});
             multiply_block<c>(block.partial, block.rows, smem_.cols(ring_.stage), false);
         } else {
             multiply_block<c>(block.partial, rows(subtile), smem_.cols(ring_.stage), false);
@@ -102,7 +102,9 @@ public:
         multiply_block<c>(total, rows(subtile), smem_.cols(ring_.stage), true);
     }
     DG_DEVICE void multiply_into(Accumulators<c>& total, Fragments<c>& fragments) const {
-        fragments.load(rows(0));
+        ConversionScales<c> scales;
+        scales.load(my_row_scales(0));
+        fragments.load(rows(0), scales);
         multiply_block<c>(total, fragments, smem_.cols(ring_.stage), true);
     }
 
@@ -110,7 +112,7 @@ public:
     template <int32_t kGroups>
     DG_DEVICE void multiply_groups(Accumulators<c> (&partial)[kGroups], Fragments<c>& fragments) const {
         constexpr int32_t kSteps = Fragments<c>::kSteps / kGroups;
-        fragments.load(rows(0));
+        fragments.load(rows(0), {});
         pin_groups(partial, fragments);
         ptx::wgmma_fence();
 #pragma unroll
@@ -129,10 +131,7 @@ public:
 
     /// The scales of a thread's two rows, of the `group`th group of row scales.
     DG_DEVICE void load_row_scales(float (&row)[2], int32_t group) const {
-        const uint32_t mine = smem_.row_scales(ring_.stage) +
-                              (group * c.tile.rows + first_row_ + Fragment16x8::warp_row(threadIdx.x / 32) +
-                               Fragment16x8::row(threadIdx.x % 32)) *
-                                  4;
+        const uint32_t mine = my_row_scales(group);
         row[0] = ptx::load_shared(mine);
         row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
     }
@@ -144,6 +143,14 @@ public:
     }
 
 private:
+    /// Of a thread's first row, of the `entry`th along K.
+    DG_DEVICE uint32_t my_row_scales(int32_t entry) const {
+        return smem_.row_scales(ring_.stage) +
+               (entry * c.tile.rows + first_row_ + Fragment16x8::warp_row(threadIdx.x / 32) +
+                Fragment16x8::row(threadIdx.x % 32)) *
+                   4;
+    }
+
     DG_DEVICE uint32_t rows(int32_t subtile) const {
         return smem_.rows(ring_.stage) + (first_row_ + subtile * subtile_step(c)) * row_bytes(c, c.rows_operand());
     }
