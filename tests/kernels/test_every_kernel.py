@@ -128,7 +128,7 @@ def slow_fence(code: list[int]) -> str | None:
 
 def wrong_code(text: str) -> str | None:
     code = sass.instructions(C.jit_compile(sass.entry(text), text, HOPPER_TARGET, "cubin"))
-    if re.search(r"Element::(s4|s4m|e2m1)\b", text):  # their wgmma take rows from registers, by other opcodes
+    if re.search(r"Element::(s4|s4m|e2m1|s4b|e4m3p)\b", text):  # their wgmma take rows from registers, by other opcodes
         return early_arrival(code) or slow_fence(code)
     lost = lost_operand(text, code) or early_arrival(code)
     return lost or slow_loop(text, code) or wrong_yields(text, code) or slow_fence(code)
