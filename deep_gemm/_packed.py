@@ -119,7 +119,8 @@ def _told(a: Activations | torch.Tensor, w: PackedWeights, takes: Takes) -> Told
         )
     if activations == "int8" and w.shape[-1] > _MOST_EXACT_K:
         raise NotImplementedError(f"K must be at most {_MOST_EXACT_K} with INT8 activations, but is {w.shape[-1]}")
-    data, given = (a, 1.0) if isinstance(a, torch.Tensor) else a
+    pair: Any = (a, 1.0) if activations == "bf16" else a
+    data, given = pair
     if data.dtype not in _DTYPES[activations]:
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES[activations])
         raise TypeError(f"a must be {wanted}, but is {str(data.dtype).removeprefix('torch.')}")

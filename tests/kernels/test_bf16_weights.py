@@ -292,6 +292,14 @@ def test_activations_of_other_dtypes_are_refused(dtype) -> None:
     d.assert_untouched()
 
 
+def test_activations_with_scales_are_refused() -> None:
+    kind, a, w = small()
+    d = GuardedOutput((8, 16), torch.float32, "cpu")
+    with pytest.raises(TypeError, match=r"a must be a tensor, but is \(tensor, 2.0\)"):
+        kind.function("{}_gemm_nt")((a, 2.0), w, d.tensor)
+    d.assert_untouched()
+
+
 def test_bf16_activations_with_weights_for_others_are_refused() -> None:
     """Of dtypes that other functions have, packed otherwise."""
     _, a, _ = small()
