@@ -29,7 +29,13 @@ DTYPES = {
 }
 # What the functions that take such an A are called.
 FAMILIES = {"bf16": "bf16", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
-PACKED = ("s4", "s4m", "e2m1", "s4b")  # weights that a call takes packed: tests/kernels/test_packed_products.py
+PACKED = (
+    "s4",
+    "s4m",
+    "e2m1",
+    "s4b",
+    "e4m3p",
+)  # weights that a call takes packed: tests/kernels/test_packed_products.py
 ALIGNMENT = 128  # of experts' rows
 ADDED_TO = ("dense", "batched", "batch_sum", "k_contiguous")  # groupings that take C
 ONE_RECIPE = ("batched", "k_contiguous")  # groupings whose calls have one granularity for both operands
