@@ -142,6 +142,50 @@ def peers_of(names: Sequence[str], n: int, k: int, experts: int = 0) -> dict[str
     return {name: humming_peer.Peer(name, n, k, experts) for name in names} if humming_peer.installed() else {}
 
 
+def packed_for_bf16(n: int, k: int, experts: tuple[int, ...] = ()) -> dict[str, deep_gemm.PackedWeights]:
+    """By the names of functions, and of what there is two of."""
+    codes = torch.randint(0, 16, (*experts, n, k), dtype=torch.uint8, device=DEVICE)
+    keys = {"element": "e2m1", "activations": "bf16"}
+    powers = torch.exp2(torch.randint(-12, -3, (*experts, n, k // 32), device=DEVICE).float())
+    values = (codes ^ 8).view(torch.int8) - 8
+    found = {
+        "bf16 x int4": deep_gemm.pack_weights(
+            values, scales(*experts, n, k // 128), element="int4", activations="bf16", group_size=128
+        ),
+        "bf16 x mxfp4": deep_gemm.pack_weights(codes, powers, group_size=32, **keys),
+    }
+    if not experts:
+        e4m3 = scales(n, k // 16).to(torch.float8_e4m3fn)
+        found["bf16 x nvfp4"] = deep_gemm.pack_weights(codes, e4m3, group_size=16, second_scales=0.5, **keys)
+        found["bf16 x fp8"] = deep_gemm.pack_weights(
+            fp8(n, k), scales(n, k // 128), element="e4m3", activations="bf16", group_size=128
+        )
+    return found
+
+
+BF16_FUNCTIONS = {"bf16 x int4": "int4", "bf16 x mxfp4": "fp4", "bf16 x nvfp4": "fp4", "bf16 x fp8": "fp8"}
+
+
+def dense_bf16_calls(m: int, n: int, k: int, weights: dict[str, deep_gemm.PackedWeights]) -> Calls:
+    a, d = torch.randn((m, k), device=DEVICE, dtype=torch.bfloat16), torch.empty((m, n), device=DEVICE).bfloat16()
+    calls: Calls = {}
+    for name, w in weights.items():
+        call = getattr(deep_gemm, f"bf16_{BF16_FUNCTIONS[name]}_gemm_nt")
+        calls[name] = lambda call=call, w=w: call(a, w, d)
+    return calls
+
+
+def masked_bf16_calls(e: int, m: int, rows: int, k: int, weights: dict[str, deep_gemm.PackedWeights]) -> Calls:
+    a = torch.randn((e, rows, k), device=DEVICE, dtype=torch.bfloat16)
+    counts = torch.full((e,), m, dtype=torch.int32, device=DEVICE)
+    calls: Calls = {}
+    for name, w in weights.items():
+        call = getattr(deep_gemm, f"m_grouped_bf16_{BF16_FUNCTIONS[name]}_gemm_nt_masked")
+        d = torch.empty((e, rows, w.shape[-2]), device=DEVICE, dtype=torch.bfloat16)
+        calls[name] = lambda call=call, w=w, d=d: call(a, w, d, counts, m)
+    return calls
+
+
 def measure() -> Iterator[dict]:
     from timing import Timer
 
@@ -153,16 +197,18 @@ def measure() -> Iterator[dict]:
         return {name: round(t.median * 1e6, 2) for name, t in zip(calls, timer.time(*calls.values()), strict=True)}
 
     for n, k in WEIGHTS:
-        weights, peers = packed(n, k), peers_of(DENSE_PEERS, n, k)
+        weights, for_bf16, peers = packed(n, k), packed_for_bf16(n, k), peers_of(DENSE_PEERS, n, k)
         for m in TOKENS:
-            calls = dense_calls(m, n, k, weights)
+            calls = dense_calls(m, n, k, weights) | dense_bf16_calls(m, n, k, for_bf16)
             calls |= {"read 4 bits": reader(n * k // 2), "read 8 bits": reader(n * k)}
             calls |= {f"humming {name}": peer.dense(m) for name, peer in peers.items()}
             yield {"case": ["dense", m, n, k], "us": times(calls)}
     for n, k in EXPERT_WEIGHTS:
         for e, m, rows in EXPERTS:
             weights, peers = packed(n, k, (e,)), peers_of(MASKED_PEERS, n, k, e)
-            calls = masked_calls(e, m, rows, n, k, weights) | {"read 4 bits": reader(e * n * k // 2)}
+            calls = masked_calls(e, m, rows, n, k, weights)
+            calls |= masked_bf16_calls(e, m, rows, k, packed_for_bf16(n, k, (e,)))
+            calls |= {"read 4 bits": reader(e * n * k // 2)}
             calls |= {f"humming {name}": peer.masked(m, rows) for name, peer in peers.items()}
             yield {"case": ["masked", e, m, n, k], "us": times(calls)}
             torch.cuda.empty_cache()

@@ -157,12 +157,13 @@ void pack_codes(const TensorView& values, const TensorView& codes, const TensorV
     const Matrix from = matrix_of(values, "values", true, pairs ? "[G, N, K / 2]" : "[G, N, K]");
     require(from.col_stride == 1 && from.rows > 0 && from.cols > 0, "values must have K contiguous and not be empty");
     const int64_t k_blocks = round_up(from.cols * (pairs ? 2 : 1), kPackedK) / kPackedK;
-    const int64_t row_blocks = packed_blocks(to_int32(from.rows, "N"));
+    const int64_t row_blocks = packed_blocks(to_int32(from.rows, "N")),
+                  block_bytes = packed_block_bytes(static_cast<Element>(element));
     require(codes.ndim() == 4 && codes.size(0) == from.groups && codes.size(1) == row_blocks &&
-                codes.size(2) == k_blocks && codes.size(3) == kPackedBlockBytes &&
-                extent_bytes(codes) == static_cast<size_t>(from.groups * row_blocks * k_blocks * kPackedBlockBytes) &&
+                codes.size(2) == k_blocks && codes.size(3) == block_bytes &&
+                extent_bytes(codes) == static_cast<size_t>(from.groups * row_blocks * k_blocks * block_bytes) &&
                 reinterpret_cast<uintptr_t>(codes.data()) % 16 == 0 && found.ndim() == 1 && found.size(0) == 1,
-            "codes must be contiguous [", from.groups, ", ", row_blocks, ", ", k_blocks, ", ", kPackedBlockBytes,
+            "codes must be contiguous [", from.groups, ", ", row_blocks, ", ", k_blocks, ", ", block_bytes,
             "], and found [1], but have the shapes ", describe_shape(codes), " and ", describe_shape(found));
     launch_pack_codes(Device::get(id), from, codes.data(), words_of<int32_t>(found),
                       {.element = static_cast<Element>(element),

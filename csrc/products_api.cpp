@@ -132,7 +132,7 @@ std::string element_names() {
 
 /// What deep_gemm/_packed.py says of PackedWeights, in this order.
 PackedArgument packed_argument(const ffi::Integers& told, const OptionalTensor& zeros, const OptionalTensor& sums,
-                               bool grouped) {
+                               const OptionalTensor& second_scales, bool grouped) {
     require(told.size() == 8, "packed weights are told by eight numbers");
     return {.element = static_cast<Element>(told[0]),
             .rows = told[1],
@@ -140,6 +140,7 @@ PackedArgument packed_argument(const ffi::Integers& told, const OptionalTensor& 
             .group_k = told[3],
             .grouped = grouped,
             .sums = &sums,
+            .second_scales = &second_scales,
             .zeros_k = told[7],
             .zeros = zeros};
 }
@@ -151,12 +152,13 @@ WholeArgument tokens_argument(const ffi::Integers& told, const OptionalTensor& z
 bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                  const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& c,
                  const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
-                 const OptionalTensor& w_zeros, const ffi::Integers& told, int64_t layout) {
-    const PackedArgument packed = packed_argument(told, w_zeros, sums, false);
+                 const OptionalTensor& w_zeros, const OptionalTensor& w_second, const ffi::Integers& told,
+                 int64_t layout) {
+    const PackedArgument packed = packed_argument(told, w_zeros, sums, w_second, false);
     const WholeArgument whole = tokens_argument(told, zeros);
-    const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, zeros, sums, w_zeros, packed.element,
-                      packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4, packed.zeros_k,
-                      layout);
+    const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, zeros, sums, w_zeros, w_second,
+                      packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
+                      packed.zeros_k, layout);
     return run_gemm(key, [&] {
         return with_bias(check_dense({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d, c, {},
                                      layout),
@@ -168,13 +170,14 @@ bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor&
                                       const OptionalTensor& w_scales, const TensorView& d,
                                       const TensorView& grouped_layout, const OptionalTensor& bias,
                                       const OptionalTensor& zeros, const OptionalTensor& sums,
-                                      const OptionalTensor& w_zeros, const ffi::Integers& told, int64_t layout,
-                                      bool psum, bool zero_padding, int64_t expected_m) {
-    const PackedArgument packed = packed_argument(told, w_zeros, sums, true);
+                                      const OptionalTensor& w_zeros, const OptionalTensor& w_second,
+                                      const ffi::Integers& told, int64_t layout, bool psum, bool zero_padding,
+                                      int64_t expected_m) {
+    const PackedArgument packed = packed_argument(told, w_zeros, sums, w_second, true);
     const WholeArgument whole = tokens_argument(told, zeros);
     const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, d, grouped_layout, bias, zeros, sums, w_zeros,
-                      packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
-                      packed.zeros_k, layout, psum, zero_padding, expected_m);
+                      w_second, packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero,
+                      whole.int4, packed.zeros_k, layout, psum, zero_padding, expected_m);
     return run_gemm(key, [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
         return with_bias(check_contiguous({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d,
@@ -186,11 +189,11 @@ bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor&
 bool packed_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                   const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
                                   const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
-                                  const OptionalTensor& w_zeros, int64_t expected_m, const ffi::Integers& told,
-                                  int64_t layout) {
-    const PackedArgument packed = packed_argument(told, w_zeros, sums, true);
+                                  const OptionalTensor& w_zeros, const OptionalTensor& w_second, int64_t expected_m,
+                                  const ffi::Integers& told, int64_t layout) {
+    const PackedArgument packed = packed_argument(told, w_zeros, sums, w_second, true);
     const WholeArgument whole = tokens_argument(told, zeros);
-    const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, bias, zeros, sums, w_zeros,
+    const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, bias, zeros, sums, w_zeros, w_second,
                       packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
                       packed.zeros_k, expected_m, layout);
     return run_gemm(key, [&] {

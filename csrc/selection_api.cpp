@@ -155,11 +155,13 @@ bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
 /// How an operand of a problem is scaled: the first of the pair's scalings that is of what was asked for.
 struct WantedScaling {
     bool per_row = false;
-    int32_t k = 0;  // that share a scale; 0: any
+    int32_t k = 0;                 // that share a scale; 0: any
+    Element type = Element::none;  // none: that of the first one
 
     Scaling among(std::span<const Scaling> listed, const char* operand) const {
         const auto fits = [&](const Scaling& scaling) {
-            return scaling.any() && (k == 0 || scaling.k == k) && (!per_row || scaling.rows == 1);
+            return scaling.any() && scaling.type == (type == Element::none ? listed[0].type : type) &&
+                   (k == 0 || scaling.k == k) && (!per_row || scaling.rows == 1);
         };
         const auto found = std::ranges::find_if(listed, fits);
         require(found != listed.end() || k == 0, "the pair has no scales of ", operand, " for every ", k, " of K");
@@ -178,6 +180,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     Element element = Element::e4m3, weights = Element::none, output = Element::none;
     int32_t zeros_k = 0;                                                   // 0: any
     bool token_scales = false;                                             // one a token, where there could be more
+    bool channel_scales = false;                                           // one a channel, likewise
+    bool conversion_scales = false;                                        // of so many K, multiplied into weights
     int64_t expected_m = 0, dims = divides_k(p.grouping) ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
         if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value) ||
@@ -197,8 +201,10 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
         else if (name == "zeros_k")
             zeros_k = value == kAll ? kAll : extent(value, "zeros_k");
-        else if (name == "token_scales")
-            token_scales = value != 0;
+        else if (name == "token_scales" || name == "channel_scales")
+            (name == "token_scales" ? token_scales : channel_scales) = value != 0;
+        else if (name == "conversion_scales")
+            conversion_scales = value != 0;
         else if (!set_weights(weights, name, value) && !set_element(element, output, name, value))
             fail(ErrorKind::value, "a problem has no field ", name);
     };
@@ -215,16 +221,19 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
             name(p.output));
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");
+    if (conversion_scales) scaling_b.type = Element::ue5m3;
     p.b.scaling = scaling_b.among(pair.scalings_b, "b");
     if (p.b.element == Element::u4) p.b.zeros_k = zeros_k != 0 ? zeros_k : p.b.scaling.k;
     require(p.b.zeros_k == 0 || lists<int32_t>(pair.zeros_k, p.b.zeros_k), "the pair has no zero points for every ",
             p.b.zeros_k, " of K");
     if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
+    if (channel_scales && lists<Scaling>(pair.scalings_b, kWholeRowScales)) p.b.scaling = kWholeRowScales;
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
     require(!p.asymmetric_a || (sum_of(p.a.element) == Element::s32 && p.a.scaling.whole_k()),
             "zero points are of integers whose scales all of K shares");
     require(p.bias == Element::none || p.a.scaling.any(), "a bias is of products with scales");
-    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()), "8-bit operands are K-major");
+    require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()),
+            "operands of this pair are K-major");
     p.expected_m = coarse_hint(p, expected_m);
     p.aligned_store = int64_t{p.n} * bytes_of(p.output, 1) % 16 == 0;
     if (!divides_k(p.grouping)) check_packed_operands(p);
@@ -241,6 +250,8 @@ Object problem_kernel(const std::string& grouping, const Object& fields, const T
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
     return kernel_of(finish(r.problem, forced));
 }
+
+constexpr const char* kMnMajorNames[] = {"as_it_lies", "transposed", "refused"};
 
 /// The pair table: a pair a line, "key=value" by spaces, values by commas.
 std::string pairs() {
@@ -262,7 +273,7 @@ std::string pairs() {
                 groupings += concat(groupings.empty() ? "" : ",", Names<Grouping>::kValues[i]);
         text +=
             concat("arch=", name(pair.arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
-                   " mn_major=", pair.mn_major == MnMajor::transposed ? "transposed" : "as_it_lies",
+                   " mn_major=", kMnMajorNames[static_cast<size_t>(pair.mn_major)],
                    " scalings_a=", joined(pair.scalings_a, scaling), " scalings_b=", joined(pair.scalings_b, scaling),
                    " outputs=", joined(pair.outputs, element), " groupings=", groupings, "\n");
     }

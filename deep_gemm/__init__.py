@@ -15,6 +15,17 @@ from .bf16 import (
     m_grouped_bf16_gemm_nt_contiguous,
     m_grouped_bf16_gemm_nt_masked,
 )
+from .bf16_weights import (
+    bf16_fp4_gemm_nt,
+    bf16_fp8_gemm_nt,
+    bf16_int4_gemm_nt,
+    m_grouped_bf16_fp4_gemm_nt_contiguous,
+    m_grouped_bf16_fp4_gemm_nt_masked,
+    m_grouped_bf16_fp8_gemm_nt_contiguous,
+    m_grouped_bf16_fp8_gemm_nt_masked,
+    m_grouped_bf16_int4_gemm_nt_contiguous,
+    m_grouped_bf16_int4_gemm_nt_masked,
+)
 from .cublaslt import cublaslt_gemm_nn, cublaslt_gemm_nt, cublaslt_gemm_tn, cublaslt_gemm_tt
 from .fp8_fp4 import fp8_fp4_gemm_nt, m_grouped_fp8_fp4_gemm_nt_contiguous, m_grouped_fp8_fp4_gemm_nt_masked
 from .fp8_int4 import fp8_int4_gemm_nt, m_grouped_fp8_int4_gemm_nt_contiguous, m_grouped_fp8_int4_gemm_nt_masked
@@ -108,10 +119,13 @@ __all__ = [
     "SymmBuffer",
     "__version__",
     "align",
+    "bf16_fp4_gemm_nt",
+    "bf16_fp8_gemm_nt",
     "bf16_gemm_nn",
     "bf16_gemm_nt",
     "bf16_gemm_tn",
     "bf16_gemm_tt",
+    "bf16_int4_gemm_nt",
     "bf16_m_grouped_gemm_nt_masked",
     "bf16_mega_moe",
     "cast_back_from_fp4",
@@ -162,9 +176,15 @@ __all__ = [
     "k_grouped_fp4_gemm_nt_contiguous",
     "k_grouped_fp8_gemm_nt_contiguous",
     "k_grouped_fp8_gemm_tn_contiguous",
+    "m_grouped_bf16_fp4_gemm_nt_contiguous",
+    "m_grouped_bf16_fp4_gemm_nt_masked",
+    "m_grouped_bf16_fp8_gemm_nt_contiguous",
+    "m_grouped_bf16_fp8_gemm_nt_masked",
     "m_grouped_bf16_gemm_nn_contiguous",
     "m_grouped_bf16_gemm_nt_contiguous",
     "m_grouped_bf16_gemm_nt_masked",
+    "m_grouped_bf16_int4_gemm_nt_contiguous",
+    "m_grouped_bf16_int4_gemm_nt_masked",
     "m_grouped_fp4_gemm_nt_contiguous",
     "m_grouped_fp4_gemm_nt_masked",
     "m_grouped_fp8_fp4_gemm_nn_contiguous",

@@ -77,16 +77,14 @@ def _asymmetric(data: Any, scales: Any, zeros: Any) -> Any:
 
 
 def _packed_parts(weights: PackedWeights) -> tuple[Any, ...]:
-    """Codes, scales, zero points, sums of rows, and the rest as JSON. (Products refuse an order of inputs.)"""
+    """All but an order of inputs, which products refuse; and the rest as JSON."""
     weights.require_inputs_in_order()
-    return weights.codes, weights.scales, weights.zeros, weights.sums, weights._form
+    return weights.codes, weights.scales, weights.zeros, weights.sums, weights.second_scales, weights._form
 
 
-def _packed_weights(
-    codes: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, sums: torch.Tensor | None, form: str
-) -> PackedWeights:
-    given = [tensor for tensor in (codes, scales, zeros, sums) if tensor is not None]
-    return PackedWeights.from_tensors(given, json.loads(form))
+def _packed_weights(*parts: Any) -> PackedWeights:
+    *tensors, form = parts
+    return PackedWeights.from_tensors([tensor for tensor in tensors if tensor is not None], json.loads(form))
 
 
 def _is_integer(value: Any) -> bool:
@@ -155,7 +153,14 @@ KINDS = {
         "Tensor",
         "PackedWeights, as deep_gemm.pack_weights makes them",
         lambda value: isinstance(value, PackedWeights),
-        (("", "Tensor"), ("_scales", "Tensor"), ("_zeros", "Tensor?"), ("_sums", "Tensor?"), ("_form", "str")),
+        (
+            ("", "Tensor"),
+            ("_scales", "Tensor"),
+            ("_zeros", "Tensor?"),
+            ("_sums", "Tensor?"),
+            ("_second_scales", "Tensor?"),
+            ("_form", "str"),
+        ),
         _packed_parts,
         _packed_weights,
     ),
@@ -224,6 +229,8 @@ def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor
             yield f"{name}'s scales", value.scales
             if value.zeros is not None:
                 yield f"{name}'s zeros", value.zeros
+            if value.second_scales is not None:
+                yield f"{name}'s second scales", value.second_scales
 
 
 def no_memory(name: str, tensor: torch.Tensor, function: str) -> Exception | None:

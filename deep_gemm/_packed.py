@@ -21,7 +21,12 @@ ScaledTokens = tuple[torch.Tensor, torch.Tensor | float]
 Activations = ScaledTokens | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]
 
 NO_NUMBER, NO_ZERO = -1, 1 << 32
-_DTYPES = {"fp8": torch.float8_e4m3fn, "int8": torch.int8, "int4": torch.int8}
+_DTYPES = {
+    "fp8": (torch.float8_e4m3fn,),
+    "int8": (torch.int8,),
+    "int4": (torch.int8,),
+    "bf16": (torch.bfloat16, torch.float16),
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class UnpackedFp4:
     codes: torch.Tensor  # int8 [N, K / 2] or [G, N, K / 2]
     scales: torch.Tensor
     group_size: int
-    zeros = sums = None
+    others = None, None, None
 
     def told(self) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
         """As the runtime takes them, but for a's scale."""
@@ -48,7 +53,7 @@ class UnpackedFp4:
 
 
 def run(
-    a: Activations,
+    a: Activations | torch.Tensor,
     w: PackedWeights | UnpackedFp4,
     d: torch.Tensor,
     c: torch.Tensor | None,
@@ -57,14 +62,12 @@ def run(
     takes: Takes,
 ) -> None:
     codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
-    if not C.packed_gemm(
-        data, data_scales, codes, scales, d, c, bias, zeros, w.sums, w.zeros, told, _NT[compiled_dims]
-    ):
+    if not C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, told, _NT[compiled_dims]):
         _write_empty_product(d, c)
 
 
 def run_contiguous(
-    a: Activations,
+    a: Activations | torch.Tensor,
     w: PackedWeights | UnpackedFp4,
     d: torch.Tensor,
     grouped_layout: torch.Tensor,
@@ -88,8 +91,7 @@ def run_contiguous(
         grouped_layout,
         bias,
         zeros,
-        w.sums,
-        w.zeros,
+        *w.others,
         told,
         _NT[compiled_dims],
         use_psum_layout,
@@ -100,7 +102,7 @@ def run_contiguous(
 
 
 def run_masked(
-    a: Activations,
+    a: Activations | torch.Tensor,
     w: PackedWeights | UnpackedFp4,
     d: torch.Tensor,
     masked_m: torch.Tensor,
@@ -113,7 +115,7 @@ def run_masked(
     expected_m = integer("expected_m", expected_m)
     layout = _NT[compiled_dims]
     if not C.packed_m_grouped_gemm_masked(
-        data, data_scales, codes, scales, d, masked_m, bias, zeros, w.sums, w.zeros, expected_m, told, layout
+        data, data_scales, codes, scales, d, masked_m, bias, zeros, *w.others, expected_m, told, layout
     ):
         _write_empty_masked_product(d, masked_m)
 
@@ -121,14 +123,16 @@ def run_masked(
 Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
-def _told(a: Activations, w: PackedWeights | UnpackedFp4, takes: Takes) -> Told:
+def _told(a: Activations | torch.Tensor, w: PackedWeights | UnpackedFp4, takes: Takes) -> Told:
     """What the runtime takes: the weights' codes and scales, numbers about them, a's data, scales and zero points."""
     codes, scales, numbers, zeros_k = (*w.told(), 0) if isinstance(w, UnpackedFp4) else _told_packed(w, takes)
-    data, given = a[0], a[1]
-    zeros, zero = zero_points(a)
+    pair: Any = (a, 1.0) if takes.activations == "bf16" else a
+    data, given = pair[0], pair[1]
+    zeros, zero = zero_points(pair)
     # The runtime goes by a's dtype, and codes packed for other activations would mean other weights.
-    if data.dtype is not _DTYPES[takes.activations]:
-        raise TypeError(f"a must be {_DTYPES[takes.activations]}, but is {data.dtype}")
+    if data.dtype not in _DTYPES[takes.activations]:
+        wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES[takes.activations])
+        raise TypeError(f"a must be {wanted}, but is {str(data.dtype).removeprefix('torch.')}")
     data_scales = given if isinstance(given, torch.Tensor) else None
     number = NO_NUMBER if data_scales is not None else fp32_bits("a", given)
     told = (*numbers, number, zero, int(takes.activations == "int4"), zeros_k)

@@ -62,6 +62,7 @@ struct GemmCall {
     Scales scales_a = {}, scales_b = {};
     Scales zeros_b = {};            // words of zero points (Operand::zeros_k), which lie as scales do
     UnpackedWeights unpacked = {};  // what `b` and `scales_b` are made of: they have no memory yet
+    Scales second_scales_b = {};    // for sums, where the others are multiplied into B's weights
     Bias bias = {};
     bool int4_a = false;  // `a` is of bytes that hold two integers along K each: [M, K / 2]
     ZeroPoints zeros_a = {};
@@ -73,7 +74,7 @@ struct GemmCall {
 };
 
 /// What the kernel may touch.
-using CallExtents = std::array<Extent, 11>;
+using CallExtents = std::array<Extent, 12>;
 
 inline CallExtents extents_of(const GemmCall& call) {
     return {{{call.a.data, call.a.bytes, "a", false},
@@ -81,6 +82,7 @@ inline CallExtents extents_of(const GemmCall& call) {
              {call.scales_a.data, call.scales_a.bytes, "a's scales", false},
              {call.scales_b.data, call.scales_b.bytes, "b's scales", false},
              {call.zeros_b.data, call.zeros_b.bytes, "b's zeros", false},
+             {call.second_scales_b.data, call.second_scales_b.bytes, "b's second scales", false},
              {call.d.data, call.d.bytes, "d", true},
              {call.c.data, call.c.bytes, "c", false},
              {call.bias.data, call.bias.bytes, "bias", false},

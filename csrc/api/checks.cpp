@@ -157,6 +157,8 @@ void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char
     if (mn_major == MnMajor::transposed) return check_transposable(matrix, operand.element, name, mn);
     check_either_major(matrix, operand.element, name, mn);
     operand.major = is_k_major(matrix) ? Major::k : Major::mn;
+    require(mn_major != MnMajor::refused || operand.major == Major::k, name, " must have K contiguous, not ", mn,
+            ", beside packed weights");
 }
 
 int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {

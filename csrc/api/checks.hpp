@@ -36,7 +36,8 @@ struct PackedArgument {
     int64_t group_k = 0;  // of K that shares a scale; 0: all of it
     bool grouped = false;
     const OptionalTensor* sums = nullptr;  // of its rows
-    int64_t zeros_k = 0;                   // of K that shares a word of `zeros`; 0: all of it
+    const OptionalTensor* second_scales = nullptr;
+    int64_t zeros_k = 0;  // of K that shares a word of `zeros`; 0: all of it
     OptionalTensor zeros = {};
 };
 

@@ -7,11 +7,33 @@ namespace {
 
 int64_t padded_rows(int64_t rows) { return round_up(rows, kPackedRowsPadded); }
 
+/// A value for each row, which sums are multiplied by, of the groups.
+Scales check_second_scales(const OptionalTensor& second, const GemmCall& call, const PackedArgument& packed) {
+    const int64_t rows = padded_rows(packed.rows);
+    require(second.has_value(), "w's scales are multiplied into weights, but there are no second ones for sums");
+    require_type(element_of(second->dtype()) == Element::fp32, "w's second scales must be float32, but are ",
+                 describe(second->dtype()));
+    require_device(*second, "w's second scales", call.device, "a");
+    require(second->ndim() == 2 && second->size(0) == call.b.groups && second->size(1) == rows &&
+                extent_bytes(*second) == static_cast<size_t>(call.b.groups * rows) * 4,
+            "w's second scales must be contiguous [", call.b.groups, ", ", rows, "], but have shape ",
+            describe_shape(*second));
+    return {.data = second->data(),
+            .element = Element::fp32,
+            .scaling = kWholeRowScales,
+            .groups = call.b.groups,
+            .rows = packed.rows,
+            .k_scales = 1,
+            .group_stride = rows,
+            .row_stride = 1,
+            .bytes = extent_bytes(*second)};
+}
+
 /// Scales as packing writes them, [groups, K groups, padded rows]; of which memory, is not said.
 Scales packed_scales(const GemmCall& call, const PackedArgument& packed, const Scaling& scaling) {
     const int64_t rows = padded_rows(packed.rows),
-                  k_scales = scaling.whole_k() ? 1 : round_up(packed.k, kPackedK) / scaling.k;
-    return {.element = scaling.type,
+                  k_scales = scaling.whole_k() ? 1 : round_up(packed.k, kPackedK) / entry_k(scaling);
+    return {.element = scaling.in_conversion() ? Element::s32 : scaling.type,
             .scaling = scaling,
             .operand_rows = packed.rows,
             .groups = call.b.groups,
@@ -26,8 +48,8 @@ Scales packed_scales(const GemmCall& call, const PackedArgument& packed, const S
 Scales check_packed_scales(const TensorView& scales, const char* name, const GemmCall& call,
                            const PackedArgument& packed, const Scaling& scaling) {
     Scales found = packed_scales(call, packed, scaling);
-    require_type(element_of(scales.dtype()) == scaling.type, name, " must be ", dtype_name(scaling.type), ", but are ",
-                 describe(scales.dtype()));
+    require_type(element_of(scales.dtype()) == found.element, name, " must be ", dtype_name(found.element),
+                 ", but are ", describe(scales.dtype()));
     require_device(scales, name, call.device, "a");
     require(scales.ndim() == 3 && scales.size(0) == found.groups && scales.size(1) == found.k_scales &&
                 scales.size(2) == found.k_stride && extent_bytes(scales) == found.bytes,
@@ -42,7 +64,7 @@ Matrix pairs_of(const OperandArgument& b, const char* name, bool grouped) {
 }
 
 /// Blocks of so many matrices; of which memory, is not said.
-Matrix matrix_of_blocks(int64_t groups, int64_t rows, int64_t k) {
+Matrix matrix_of_blocks(Element element, int64_t groups, int64_t rows, int64_t k) {
     const int64_t row_blocks = packed_blocks(to_int32(rows, "N")), k_blocks = (k + kPackedK - 1) / kPackedK,
                   stride = k_blocks * kPackedK;
     return {.groups = groups,
@@ -50,7 +72,7 @@ Matrix matrix_of_blocks(int64_t groups, int64_t rows, int64_t k) {
             .cols = k,
             .group_stride = row_blocks * kPackedRows * stride,
             .row_stride = stride,
-            .bytes = static_cast<size_t>(groups * row_blocks * k_blocks * kPackedBlockBytes)};
+            .bytes = static_cast<size_t>(groups * row_blocks * k_blocks * packed_block_bytes(element))};
 }
 
 void check_unpacked(GemmCall& call, const OperandArgument& b, bool grouped) {
@@ -104,14 +126,14 @@ Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grou
     const TensorView& codes = operand.data;
     if (is_unpacked(operand.data)) {
         const Matrix pairs = pairs_of(operand, name, grouped);
-        return matrix_of_blocks(pairs.groups, pairs.rows, 2 * pairs.cols);
+        return matrix_of_blocks(packed.element, pairs.groups, pairs.rows, 2 * pairs.cols);
     }
     require(packed.rows > 0 && packed.k > 0, name, " must not be empty");
     require(packed.grouped == grouped, name,
             grouped ? " must be a stack of matrices, one an expert, but is a single one"
                     : " must be a single matrix, but is a stack of them");
     const int64_t groups = codes.ndim() == 2 ? codes.size(0) : 1;
-    Matrix blocks = matrix_of_blocks(groups, packed.rows, packed.k);
+    Matrix blocks = matrix_of_blocks(packed.element, groups, packed.rows, packed.k);
     const int64_t bytes = groups == 0 ? 0 : static_cast<int64_t>(blocks.bytes) / groups;
     require(codes.ndim() == 2 && codes.size(1) == bytes && (codes.size(0) <= 1 || codes.stride(0) == bytes) &&
                 codes.stride(1) == 1,
@@ -138,10 +160,13 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
     if (is_unpacked(b.data)) {
         check_unpacked(call, b, packed.grouped);
     } else {
-        p.b.scaling = {Element::fp32, 1, packed.group_k == 0 ? kAll : static_cast<int32_t>(packed.group_k)};
+        const bool words = element_of(b.scales->dtype()) == Element::s32;
+        p.b.scaling = {words ? Element::ue5m3 : Element::fp32, 1,
+                       packed.group_k == 0 ? kAll : static_cast<int32_t>(packed.group_k)};
         require(lists<Scaling>(pair_of(p).scalings_b, p.b.scaling), "w has a scale for each ", packed.group_k,
                 " of K, which no kernel multiplies");
         call.scales_b = check_packed_scales(*b.scales, "w's scales", call, packed, p.b.scaling);
+        if (words) call.second_scales_b = check_second_scales(*packed.second_scales, call, packed);
         check_packed_zeros(call, packed);
     }
     check_token_scales(call, a);

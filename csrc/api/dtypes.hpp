@@ -29,6 +29,8 @@ inline constexpr Dtype kDtypes[] = {
     {Element::e2m1, kDLFloat, "PackedWeights of e2m1"},
     {Element::u4, kDLUInt, "PackedWeights with zero points"},
     {Element::e2m1x, kDLFloat, "PackedWeights of e2m1"},
+    {Element::s4b, kDLInt, "PackedWeights of int4"},
+    {Element::e4m3p, kDLFloat8_e4m3fn, "PackedWeights of e4m3"},
 };
 
 /// Element::none where the library knows no such.

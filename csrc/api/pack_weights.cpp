@@ -76,7 +76,8 @@ void launch_pack_codes(Device& device, const Matrix& codes, char* blocks, int32_
     static KernelTable<16 * kPackedElements.size()> table;
     const size_t variant =
         (((element * 2 + config.is_signed) * 2 + config.offset) * 2 + config.pairs) * 2 + config.aligned;
-    const auto target_bytes = static_cast<size_t>(codes.groups * params.row_blocks * k_blocks * kPackedBlockBytes);
+    const auto target_bytes =
+        static_cast<size_t>(codes.groups * params.row_blocks * k_blocks * packed_block_bytes(config.element));
     const Extent extents[] = {{codes.data, codes.bytes, "codes to pack", false},
                               {blocks, target_bytes, "packed codes", true},
                               {found, sizeof(int32_t), "what was found", true}};

@@ -77,32 +77,34 @@ void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
     map = entry.map;
 }
 
-/// Packed weights: lines of words, four a block of 64 rows by 128 of K, all blocks along K side by side.
-TensorMapSpec packed_map(const Matrix& m, int32_t box_rows) {
+/// Packed weights: lines of words, so many a block of 64 rows by 128 of K, all blocks along K side by side.
+TensorMapSpec packed_map(const Matrix& m, Element element, int32_t box_rows) {
     constexpr uint32_t kWords = kPackedLineBytes / 4;
+    const auto lines = static_cast<uint32_t>(packed_lines(element));
     const uint64_t k_blocks = (m.cols + kPackedK - 1) / kPackedK,
                    row_blocks = packed_blocks(static_cast<int32_t>(m.rows));
     return {.address = m.data,
             .type = TensorMapType::i32,
             .rank = 3,
-            .sizes = {kWords, k_blocks * kPackedLines, row_blocks * m.groups},
-            .strides_bytes = {kPackedLineBytes, k_blocks * kPackedBlockBytes},
-            .box = {kWords, kPackedLines, static_cast<uint32_t>(box_rows / kPackedRows)}};
+            .sizes = {kWords, k_blocks * lines, row_blocks * m.groups},
+            .strides_bytes = {kPackedLineBytes, k_blocks * lines * kPackedLineBytes},
+            .box = {kWords, lines, static_cast<uint32_t>(box_rows / kPackedRows)}};
 }
 
 TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
-    if (lying.packed()) return packed_map(m, box_rows);
+    if (lying.packed()) return packed_map(m, lying.element, box_rows);
     const Element type = lying.element;
     const int64_t bytes = bytes_of(type, m.groups * m.rows * m.cols);
     const bool mn_major = lying.mn_major();
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
+    constexpr int32_t kSpanBytes = 128;  // of the swizzle
     return {.address = m.data,
             .type = facts(type).map_type,
             .rank = 3,
             .sizes = {extent(mn_major ? m.rows : m.cols), extent(mn_major ? m.cols : m.rows), extent(m.groups)},
             .strides_bytes = {bytes_of<uint64_t>(type, mn_major ? m.col_stride : m.row_stride),
                               bytes_of<uint64_t>(type, m.group_stride)},
-            .box = {static_cast<uint32_t>(mn_major ? choice.copies.mn_box : choice.config.tile.k),
+            .box = {static_cast<uint32_t>(mn_major ? choice.copies.mn_box : elements_in(type, kSpanBytes)),
                     static_cast<uint32_t>(mn_major ? choice.config.tile.k : box_rows), 1},
             .swizzle = TensorMapSwizzle::bytes_128,
             .l2_promotion =
@@ -129,7 +131,7 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     const auto encode_scales = [&](const Scales& scales, int32_t box_rows, int32_t box_groups, TensorMap& map) {
         if (box_rows > 0) encode(device, scale_map(scales, box_rows, box_groups), map);
     };
-    encode_scales(row_scales, choice.copies.row_scale_box, choice.copies.row_scale_groups, params.row_scales);
+    encode_scales(row_scales, choice.copies.row_scale_box, choice.copies.row_scale_entries, params.row_scales);
     encode_scales(col_scales, choice.copies.col_scale_box, 1, params.col_scales);
     encode_scales(call.zeros_b, choice.copies.zeros_box, choice.copies.zero_groups, params.zeros);
     if (is_staged(c.store)) encode(device, output_map(call.d, c.output, choice.copies.d), params.d);
@@ -164,7 +166,9 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
 }
 
 void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
-    params.scales_a = whole_scales(call.scales_a), params.scales_b = whole_scales(call.scales_b);
+    const bool second = call.scales_b.scaling.in_conversion();
+    params.scales_a = whole_scales(call.scales_a);
+    params.scales_b = whole_scales(second ? call.second_scales_b : call.scales_b);
     params.zeros_a = {.data = static_cast<const int32_t*>(call.zeros_a.data),
                       .group_stride = call.zeros_a.group_stride,
                       .stride = static_cast<int32_t>(call.zeros_a.stride),

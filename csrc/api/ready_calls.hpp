@@ -46,7 +46,7 @@ public:
 private:
     static constexpr int kMostDimensions = 3;
     static constexpr size_t kTensorWords = 3 + 2 * kMostDimensions;
-    static constexpr size_t kMostWords = 10 * kTensorWords + 15;
+    static constexpr size_t kMostWords = 11 * kTensorWords + 15;
 
     template <typename Argument>
     static constexpr size_t most_words() {

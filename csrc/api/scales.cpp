@@ -6,7 +6,9 @@ namespace deep_gemm {
 namespace {
 
 /// As the kernel reads them.
-Element element_read(const Scales& s) { return s.scaling.type == Element::ue8m0 ? Element::s32 : s.scaling.type; }
+Element element_read(const Scales& s) {
+    return s.scaling.type == Element::ue8m0 || s.scaling.in_conversion() ? Element::s32 : s.scaling.type;
+}
 
 bool is_mn_major_aligned(const Scales& s) {
     return (s.row_stride == 1 || s.rows == 1) && (s.k_stride % 4 == 0 || s.k_scales == 1) &&

@@ -10,7 +10,7 @@
 namespace deep_gemm {
 
 /// What becomes of an operand of which M or N, not K, is contiguous.
-enum class MnMajor : int32_t { as_it_lies, transposed };
+enum class MnMajor : int32_t { as_it_lies, transposed, refused };
 
 /// Groupings as bits.
 template <typename... Some>
@@ -28,7 +28,7 @@ struct Pair {
     Element a, b;
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
-    Scaling scalings_a[2], scalings_b[4];
+    Scaling scalings_a[2], scalings_b[6];
     Element outputs[4];  // s32: of operands without scales
     uint32_t groupings;
     int32_t zeros_k[4] = {};  // of b, where it has any (Operand::zeros_k)
@@ -141,6 +141,60 @@ inline constexpr Pair kPairs[] = {
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings,
      .zeros_k = {kAll, 128, 64, 32}},
+    {.arch = Arch::sm90,
+     .a = Element::bf16,
+     .b = Element::s4b,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::fp16,
+     .b = Element::s4b,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
+     .outputs = {Element::fp16, Element::fp32, Element::bf16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::bf16,
+     .b = Element::e2m1,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales, kConversionScales32, kConversionScales16},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::fp16,
+     .b = Element::e2m1,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales, kConversionScales32, kConversionScales16},
+     .outputs = {Element::fp16, Element::fp32, Element::bf16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::bf16,
+     .b = Element::e4m3p,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
+    {.arch = Arch::sm90,
+     .a = Element::fp16,
+     .b = Element::e4m3p,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
+     .outputs = {Element::fp16, Element::fp32, Element::bf16},
+     .groupings = kTokenGroupings},
     {.arch = Arch::sm100,
      .a = Element::e4m3,
      .b = Element::e4m3,

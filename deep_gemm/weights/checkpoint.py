@@ -35,8 +35,11 @@ def weights_from_checkpoint(
       `s1_szeros`. It becomes 'uint4', of groups with two levels of scales, for 'int8' activations.
     - 'mxfp4': `blocks`, `scales`. It becomes 'e2m1', for 'fp8' activations.
 
-    'nvfp4' (`weight`, `weight_scale`, `weight_scale_2`), 'fp8-block' (`weight`, `weight_scale_inv`) and 8 bits of
-    'compressed-tensors' are known, and refused as they have no kernel yet.
+    - 'mxfp4': `blocks`, `scales`; 'nvfp4': `weight`, `weight_scale`, `weight_scale_2`. Either becomes 'e2m1', NVFP4 for
+      'bf16' activations only.
+    - 'fp8-block': `weight`, `weight_scale_inv`. It becomes 'e4m3', for 'bf16' activations.
+
+    8 bits of 'compressed-tensors' are known, and refused as they have no kernel yet.
 
     Args:
         format: one of these names.

@@ -10,6 +10,15 @@ from .._extension import C
 K_BLOCK = 128
 SMALLEST_GROUP = 32
 
+# Of weights for 16-bit activations: where the bits of a code are, the lowest first, for each register that a word fills
+# (deep_gemm/weights/words.py).
+Places = tuple[tuple[int, ...], ...]
+
+# The first register's where BF16 has its sign, exponent and mantissa; the next ones' where a shift brings them there.
+_E2M1: Places = ((6, 7, 8, 15), (3, 4, 5, 12), (0, 1, 2, 9), (11, 13, 14, 10))
+_E4M3: Places = ((4, 5, 6, 7, 8, 9, 10, 15), (0, 1, 2, 3, 12, 13, 14, 11))
+_NIBBLES: Places = ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15))
+
 ELEMENTS = ("int4", "uint4", "e2m1", "int8", "e4m3")
 ACTIVATIONS = ("int8", "int4", "fp8", "bf16")
 # By their names in the runtime's element table.
@@ -39,6 +48,20 @@ class Packing:
     folds_exponents: bool = False
     # Activations may have zero points, so that sums of weights are wanted.
     integer_activations: bool = False
+    # None: bytes, in the order of codes.py.
+    places: Places | None = None
+    # Stored with `places` is the code and this.
+    added: int = 0
+    smallest_group: int = SMALLEST_GROUP
+    # Scales of groups up to this may be multiplied into weights when they are converted (conversion_scales.py).
+    converted_group: int = 0
+    # Whether K's last group may be a part of one.
+    partial_group: bool = False
+
+    @property
+    def block_bytes(self) -> int:
+        """Of 64 rows by 128 of K."""
+        return 4096 if self.places is None else 64 * K_BLOCK * len(self.places[0]) // 8
 
     def scale_group(self, group_size: int | None) -> int | None:
         """The K that one row of stored scales, or of zero points, is for. None: all of it."""
@@ -53,6 +76,12 @@ _PACKINGS = {
     ("int4", "fp8"): Packing(-8, 7, 0, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
     ("uint4", "fp8"): Packing(0, 15, 8, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
     ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, ("e2m1",), None, False, 32, folds_exponents=True),
+    ("int4", "bf16"): Packing(-8, 7, 0, 512.0, ("s4b",), None, False, None, places=_NIBBLES, added=8),
+    ("uint4", "bf16"): Packing(0, 15, 8, 512.0, ("s4b",), None, False, None, places=_NIBBLES, added=8),
+    ("e2m1", "bf16"): Packing(
+        0, 15, 0, 1.0, ("e2m1",), None, False, None, places=_E2M1, smallest_group=16, converted_group=32
+    ),
+    ("e4m3", "bf16"): Packing(0, 255, 0, 256.0, ("e4m3p",), None, False, None, places=_E4M3, partial_group=True),
 }
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from .._extension import C
 from .._numbers import integer
-from ..utils.math import _FP32_MANTISSA_BITS, _unpack_codes, align
+from ..utils.math import _FP32_MANTISSA_BITS, _unpack_codes, align, ceil_div
 from ..utils.quantize import unpack_int4
 from . import codes as code
+from .conversion_scales import FACTOR, to_bytes, to_words
 from .exponents import fold
 from .formats import ELEMENT_NUMBERS, K_BLOCK, SMALLEST_GROUP, Packing, packing_of
 from .packed import PackedWeights
+from .words import to_words as to_code_words
 from .zeros import Steps
 
 Tensors = torch.Tensor | Sequence[torch.Tensor]
@@ -61,16 +63,20 @@ def pack_weights(
 
     Args:
         values: the q: int8 `[N, K]` or `[G, N, K]`, -8..7 for 'int4', 0..15 for 'uint4' and codes 0..15 for 'e2m1'
-            (both also uint8); or a sequence of `[N, K]`, one for each expert. Any N and K.
+            (both also uint8), or float8_e4m3fn for 'e4m3'; or a sequence of `[N, K]`, one for each expert. Any N and K.
         scales: `[N, K / group_size]`, or `[N]` where `group_size` is None; with G in front, or a sequence, as `values`.
-            FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents); int8 with `second_scales`.
+            FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents); int8 with `second_scales` beside
+            'int8' activations.
         zeros: int32, int8 or uint8, shaped as `scales`; 'uint4' needs them. Between -128 and 255, and such that
             q - zero is within -16..16 for 'fp8', and q - zero, times an integer scale, within -128..127 for 'int8'.
-        element: 'int4', 'uint4' or 'e2m1'.
-        activations: 'int8' or 'fp8': what kind of activations will be multiplied.
-        group_size: the K that shares a scale: 32, 64, or a larger multiple of 32, that divides K. None: all of K.
-        second_scales: of all of K, for 'int8' activations: `[N]` (`[G, N]`, or a sequence) or a number, of the types
-            that scales have. `scales` are then integers (QoQ's), which kernels multiply codes by, exactly.
+            For 'bf16' they must mean nothing as yet: 8 of 'uint4', 0 of 'int4'.
+        element: 'int4', 'uint4', 'e2m1' or 'e4m3'.
+        activations: 'int8', 'int4', 'fp8' or 'bf16' (BF16 or FP16): what kind of activations will be multiplied.
+        group_size: the K that shares a scale: 32, 64, or a larger multiple of 32, that divides K; 16 of 'e2m1' with
+            'bf16' (NVFP4); of 'e4m3' a multiple of 128 need not divide K. None: all of K.
+        second_scales: of all of K: `[N]` (`[G, N]`, or a sequence) or a number, of the types that scales have. For
+            'int8' activations, where `scales` are then integers (QoQ's), which kernels multiply codes by, exactly; and
+            for 'e2m1' with 'bf16' activations in groups of 16 or 32 (NVFP4's global scale).
         packed: `values` holds two values a byte, int8 or uint8 `[..., N, K / 2]`, the first one in the low nibble
             (`pack_int4`), and is read without being unpacked as a whole.
 
@@ -79,8 +85,10 @@ def pack_weights(
         NotImplementedError: weights of this element are not served for these activations yet.
     """
     packing_of(element, activations)
-    if element == "e2m1" and zeros is not None:
-        raise ValueError("weights of 'e2m1' have no zeros")
+    if element in ("e2m1", "e4m3") and zeros is not None:
+        raise ValueError(f"weights of {element!r} have no zeros")
+    if element == "e4m3" and packed:
+        raise ValueError("values of 'e4m3' are a byte each: packed must be False")
     if element == "uint4" and zeros is None:
         raise ValueError("weights of 'uint4' need zeros: the value is scale * (q - zero)")
     is_stack = _is_stack(values)
@@ -96,6 +104,7 @@ def pack_weights(
         element=element,
         activations=activations,
         group_size=group_size,
+        second_scales=_second_scales(second_scales, is_stack, len(all_values)),
     )
 
 
@@ -104,40 +113,53 @@ def pack_matrices(
 ) -> PackedWeights:
     """`pack_weights` of matrices in any form."""
     packing = packing_of(element, activations)
-    two_levels = matrices[0].second_scales is not None
-    if two_levels and not packing.two_levels:
+    has_second = matrices[0].second_scales is not None
+    if has_second and not packing.two_levels and packing.converted_group == 0:
         raise NotImplementedError(
             f"second_scales are not served for weights of {element} and {activations!r} activations: they are for int4 "
-            "and uint4 beside 'int8' ones"
+            "and uint4 beside 'int8' ones, and for e2m1 beside 'bf16' ones"
         )
     n, k, device = matrices[0].n, matrices[0].k, matrices[0].scales.device
-    group_size = _checked_group(group_size, k)
+    group_size = _checked_group(group_size, k, packing)
     for matrix in matrices:
         if (matrix.n, matrix.k) != (n, k):
             raise ValueError(f"matrices of one stack must have one size, but are {[n, k]} and {[matrix.n, matrix.k]}")
-    rows, columns = code.padded_shape(n, k)
-    blocks = (len(matrices), rows // code.BLOCK_ROWS, columns // K_BLOCK, code.BLOCK_BYTES)
-    codes = torch.empty(blocks, dtype=torch.uint8, device=device)
     groups = _Groups(n, k, group_size, packing.scale_group(group_size))
-    steps = _steps(matrices, groups, packing)
+    words = _conversion_scales(matrices, groups, packing)
+    wants_words = has_second and not packing.two_levels
+    if words is None and (wants_words or groups.kept == packing.smallest_group < SMALLEST_GROUP):
+        raise ValueError(
+            "second_scales and groups of 16 want scales that weights are multiplied by exactly: at least 0, of three "
+            "bits of mantissa (E4M3, or powers of two), and those of a row no further apart than 2^24"
+        )
+    if words is not None:
+        matrices = [_without_scale(matrix, groups) for matrix in matrices]
+    rows, columns = code.padded_shape(n, k)
+    blocks = (len(matrices), rows // code.BLOCK_ROWS, columns // K_BLOCK, packing.block_bytes)
+    codes = torch.empty(blocks, dtype=torch.uint8, device=device)
+    steps = None if packing.converted_group > 0 else _steps(matrices, groups, packing)
     factor, zeros = packing.scale_factor, None
-    if steps is None or packing.zeros_factor is None:
+    if steps is None:
         holds_minus_eight = _write_codes(codes, matrices, packing, element, packing.orders)
+    elif packing.zeros_factor is None:
+        raise NotImplementedError(f"zero points are not served for {activations!r} activations: pack symmetric weights")
     else:
         factor, holds_minus_eight = packing.zeros_factor, False
         _write_codes(codes, matrices, packing, element, (_SIGNED,))
         codes.bitwise_xor_(code.UNSIGNED)
-        words = [
+        zero_words = [
             _words(matrix, step, groups.extreme_codes(matrix, packing), activations)
             for matrix, step in zip(matrices, steps, strict=True)
         ]
-        zeros = torch.stack(list(map(groups.stored, words)))
+        zeros = torch.stack(list(map(groups.stored, zero_words)))
     folded = _folded_scales(codes, matrices, groups) if packing.folds_exponents else None
     if folded is not None:
         _rewrite(codes, columns, code.to_lookup)
+    scales = words[0] if words is not None else folded
     made = PackedWeights(
         codes=codes,
-        scales=_all_scales(matrices, groups, factor) if folded is None else folded,
+        scales=_all_scales(matrices, groups, factor) if scales is None else scales,
+        second_scales=None if words is None else words[1],
         zeros=zeros,
         input_permutation=_stored_permutations(matrices, is_stack),
         shape=(len(matrices), n, k) if is_stack else (n, k),
@@ -145,7 +167,7 @@ def pack_matrices(
         group_size=group_size,
         activations=activations,
         holds_minus_eight=holds_minus_eight,
-        two_levels=two_levels,
+        two_levels=has_second and packing.two_levels,
         folds_exponents=folded is not None,
     )
     return made.with_sums() if packing.integer_activations else made
@@ -175,7 +197,7 @@ class _Groups:
 
     def checked(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """`[N, groups]`, given as that or, of one group, as `[N]`."""
-        wanted = (self.n, 1 if self.given is None else self.k // self.given)
+        wanted = (self.n, 1 if self.given is None else ceil_div(self.k, self.given))
         if self.given is None and tensor.dim() == 1:
             tensor = tensor.unsqueeze(1)
         if tuple(tensor.shape) != wanted:
@@ -250,7 +272,10 @@ def _matrix(
 ) -> Matrix:
     if values.dim() != 2 or values.numel() == 0:
         raise ValueError(f"values of a matrix must be [N, K], neither of them 0, but the shape is {[*values.shape]}")
-    if values.dtype != torch.int8 and not (values.dtype == torch.uint8 and (packed or element != "int4")):
+    if element == "e4m3":
+        if values.dtype != torch.float8_e4m3fn:
+            raise TypeError(f"values of 'e4m3' must be torch.float8_e4m3fn, but are {values.dtype}")
+    elif values.dtype != torch.int8 and not (values.dtype == torch.uint8 and (packed or element != "int4")):
         raise TypeError(f"values of {element!r} must be torch.int8, but are {values.dtype}")
     for name, tensor in (("scales", scales), ("zeros", zeros), ("second_scales", second_scales)):
         if tensor is not None and tensor.device != values.device:
@@ -270,22 +295,72 @@ def _matrix(
     )
 
 
-def _checked_group(group_size: int | None, k: int) -> int | None:
+def _checked_group(group_size: int | None, k: int, packing: Packing) -> int | None:
     if group_size is None:
         return None
     group_size = integer("group_size", group_size)
-    if group_size < SMALLEST_GROUP or group_size % SMALLEST_GROUP != 0:
-        raise ValueError(f"group_size must be a multiple of {SMALLEST_GROUP} or None, but is {group_size}")
-    if k % group_size != 0:
+    least = packing.smallest_group
+    if group_size != least and (group_size < SMALLEST_GROUP or group_size % SMALLEST_GROUP != 0):
+        wanted = f"{least}, " if least != SMALLEST_GROUP else ""
+        raise ValueError(f"group_size must be {wanted}a multiple of {SMALLEST_GROUP} or None, but is {group_size}")
+    if k % group_size != 0 and not (packing.partial_group and group_size % K_BLOCK == 0):
         raise ValueError(f"K must be a multiple of group_size={group_size}, but is {k}")
     return group_size
+
+
+def _conversion_scales(
+    matrices: Sequence[Matrix], groups: _Groups, packing: Packing
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Words of scales that are multiplied into weights, and second scales; None where scales are not of that kind."""
+    if groups.kept is None or groups.kept > packing.converted_group:
+        return None
+    words, seconds = [], []
+    for matrix in matrices:
+        scales = exact_scales(groups.checked("scales", matrix.scales))
+        found = to_bytes(scales)
+        if found is None:  # unless scales of zeros alone are far from the others
+            found = to_bytes(scales.masked_fill(~_in_use(matrix, groups), 0))
+        if found is None:
+            return None
+        fields, factors = found
+        given = matrix.second_scales
+        second = torch.ones((), device=scales.device) if given is None else given.float()
+        if second.numel() != 1 and second.shape != (groups.n,):
+            raise ValueError(f"second_scales must be one, or [N] = [{groups.n}], but are {[*second.shape]}")
+        exact = second.double().flatten() * factors * FACTOR
+        if not bool(((exact.float().double() == exact) & exact.float().isfinite()).all()):
+            raise ValueError("scales times second_scales must be finite, and small and large enough for FP32")
+        words.append(to_words(groups.stored(fields)))
+        seconds.append(torch.nn.functional.pad(exact.float(), (0, code.padded_shape(groups.n, groups.k)[0] - groups.n)))
+    return torch.stack(words), torch.stack(seconds)
+
+
+def _in_use(matrix: Matrix, groups: _Groups) -> torch.Tensor:
+    """Which groups of codes of E2M1, `[N, groups]`, are not all zeros."""
+    parts = [
+        (matrix.read(first, last) & 7 != 0).unflatten(1, (-1, groups.given or matrix.k)).any(-1)
+        for first, last in code.row_chunks(matrix.n, matrix.k)
+    ]
+    return torch.cat(parts)
+
+
+def _without_scale(matrix: Matrix, groups: _Groups) -> Matrix:
+    """The same, with codes of 0 where scales are 0."""
+    zero = exact_scales(groups.checked("scales", matrix.scales)) == 0
+    if not bool(zero.any()):
+        return matrix
+
+    def read(first: int, last: int) -> torch.Tensor:
+        return matrix.read(first, last).masked_fill(zero[first:last].repeat_interleave(groups.given or matrix.k, 1), 0)
+
+    return replace(matrix, read=read)
 
 
 def _write_codes(
     codes: torch.Tensor, matrices: Sequence[Matrix], packing: Packing, element: str, orders: Sequence[str]
 ) -> bool:
     """Fills `codes`. Returns whether they hold -8 and lie in two's complement for it."""
-    write = _write_with_kernel if codes.is_cuda else _write_with_torch
+    write = _write_with_kernel if codes.is_cuda and packing.places is None else _write_with_torch
     for order in orders:
         found = write(codes, matrices, packing, order)
         if found & _OUT_OF_RANGE:
@@ -326,6 +401,10 @@ def _write_with_torch(codes: torch.Tensor, matrices: Sequence[Matrix], packing: 
     for expert, matrix in enumerate(matrices):
         for first, last in code.row_chunks(matrix.n, matrix.k):
             values = matrix.read(first, last)
+            if order == "e4m3p":
+                values = values.view(torch.uint8)
+                if bool((values & 0x7F == 0x7F).any()):
+                    raise ValueError("values of 'e4m3' must not be NaN")
             smallest, largest = (int(extreme) for extreme in torch.aminmax(values))
             if smallest < packing.smallest or largest > packing.largest:
                 return _OUT_OF_RANGE
@@ -333,9 +412,16 @@ def _write_with_torch(codes: torch.Tensor, matrices: Sequence[Matrix], packing: 
                 return _MINUS_EIGHT
             values = values.to(torch.int8) - packing.offset
             padding = (0, columns - matrix.k, 0, align(last - first, code.PADDED_ROWS) - (last - first))
-            blocks = code.to_blocks(torch.nn.functional.pad(values, padding))
-            codes[expert, _blocks(first, last)] = code.to_sign_magnitude(blocks) if order == "s4m" else blocks
+            codes[expert, _blocks(first, last)] = _ordered(torch.nn.functional.pad(values, padding), packing, order)
     return 0
+
+
+def _ordered(values: torch.Tensor, packing: Packing, order: str) -> torch.Tensor:
+    """Blocks of values less the packing's offset."""
+    if packing.places is not None:
+        return to_code_words((values + packing.added).view(torch.uint8), packing.places)
+    blocks = code.to_blocks(values)
+    return code.to_sign_magnitude(blocks) if order == "s4m" else blocks
 
 
 def _blocks(first: int, last: int) -> slice:

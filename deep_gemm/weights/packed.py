@@ -13,12 +13,15 @@ import torch
 from .._numbers import integer
 from ..utils.math import align, ceil_div
 from . import codes as code
+from . import conversion_scales
+from .conversion_scales import SCALES_A_WORD
 from .exponents import unfold
 from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
+from .words import from_words
 from .zeros import Steps, steps_of
 
 VERSION = 2
-_TENSORS = ("codes", "scales", "zeros", "sums", "input_permutation")
+_TENSORS = ("codes", "scales", "zeros", "sums", "second_scales", "input_permutation")
 _PLAIN = ("shape", "element", "group_size", "activations", "holds_minus_eight", "two_levels", "folds_exponents")
 
 
@@ -30,10 +33,12 @@ class PackedWeights:
     the object as it is. Its tensors may be written (`write`), its other attributes never change.
 
     Attributes:
-        codes: uint8 `[G, N / 64, K / 128, 4096]`, contiguous, two codes a byte (G is 1 for one matrix; N and K rounded
-            up to multiples of 128, with zeros; docs/low_precision.md draws the order).
+        codes: uint8 `[G, N / 64, K / 128, bytes of a block]`, contiguous (G is 1 for one matrix; N and K rounded up to
+            multiples of 128, with zeros; docs/low_precision.md draws the order).
         scales: float32 `[G, K / scale_group, N]`, N contiguous and rounded up to a multiple of 128: the scales times
-            `scale_factor`, or the second ones; 0 where there is no row or no K.
+            `scale_factor`, or the second ones; 0 where there is no row or no K. With `second_scales` int32, words of
+            four scales along K, which kernels multiply into weights when they convert them
+            (deep_gemm/weights/conversion_scales.py).
         zeros: int32 `[G, K / zero_group, N]`, N likewise, or None where no weight has a zero point: words that tell
             kernels what to do to a code (weights/zeros.py), integer scales included.
         input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, products refuse the weights:
@@ -41,10 +46,13 @@ class PackedWeights:
         sums: for integer activations, what their zero points are multiplied by: int32 `[G, N]` (N rounded up), the sum
             of each row as kernels multiply it (`1 / scale_factor` times the integers); or float32, the sum of its
             weights, where groups of K have FP32 scales. None for others.
+        second_scales: float32 `[G, N]`, rounded up likewise, or None: what sums are multiplied by where `scales` are
+            words.
         shape: `(N, K)` or `(G, N, K)`.
-        element: of the values as they were given: 'int4', 'uint4' or 'e2m1'.
+        element: of the values as they were given: 'int4', 'uint4', 'e2m1' or 'e4m3'.
         group_size: the K that shares a scale, and a zero point; None where all of it does.
-        activations: what kind of activations the weights are packed for: 'int8' or 'fp8'.
+        activations: what kind of activations the weights are packed for: 'int8', 'int4', 'fp8' or 'bf16' (BF16
+            and FP16).
         holds_minus_eight: for 'fp8' without zero points, that a code is -8, so that all lie in two's complement and not
             as sign and magnitude, which is converted faster.
         two_levels: that scales of groups are integers, within one of all of K.
@@ -64,6 +72,7 @@ class PackedWeights:
     two_levels: bool
     folds_exponents: bool
     sums: torch.Tensor | None = None
+    second_scales: torch.Tensor | None = None
     # What operators of torch are told beside the tensors that are multiplied: made here, where Dynamo traces nothing.
     _form: str = field(init=False)
 
@@ -73,11 +82,14 @@ class PackedWeights:
             raise ValueError(f"shape must be (N, K) or (G, N, K), but is {self.shape}")
         n, k = code.padded_shape(*self.shape[-2:])
         scales, zeros = (
-            (self.experts, 1 if group is None else k // group, n) for group in (self.scale_group, self.zero_group)
+            (self.experts, 1 if group is None else k // group, n) for group in (self._entry_k, self.zero_group)
         )
-        blocks = (self.experts, n // code.BLOCK_ROWS, k // K_BLOCK, code.BLOCK_BYTES)
+        blocks = (self.experts, n // code.BLOCK_ROWS, k // K_BLOCK, self._packing.block_bytes)
         _require_tensor("codes", self.codes, torch.uint8, blocks)
-        _require_tensor("scales", self.scales, torch.float32, scales)
+        words = self.second_scales is not None
+        _require_tensor("scales", self.scales, torch.int32 if words else torch.float32, scales)
+        if self.second_scales is not None:
+            _require_tensor("second_scales", self.second_scales, torch.float32, (self.experts, n))
         if self.zeros is not None:
             _require_tensor("zeros", self.zeros, torch.int32, zeros)
         elif self.two_levels:
@@ -86,7 +98,7 @@ class PackedWeights:
             _require_tensor(
                 "input_permutation", self.input_permutation, torch.int64, (*self.shape[:-2], self.shape[-1])
             )
-        multiplied = [name for name in _TENSORS[:4] if getattr(self, name) is not None]
+        multiplied = [name for name in _TENSORS[:-1] if getattr(self, name) is not None]
         object.__setattr__(self, "_form", json.dumps(self._metadata(multiplied)))
 
         if self.sums is not None:
@@ -109,7 +121,7 @@ class PackedWeights:
 
     @property
     def scale_group(self) -> int | None:
-        """The K that one row of `scales` is for. None: one row is for all of it."""
+        """The K that one stored scale is for. None: one row of `scales` is for all of it."""
         if self.folds_exponents:
             return K_BLOCK
         return None if self.two_levels else self.zero_group
@@ -118,6 +130,12 @@ class PackedWeights:
     def zero_group(self) -> int | None:
         """The K that one row of `zeros` is for, or would be. None: one row is for all of it."""
         return self._packing.scale_group(self.group_size)
+
+    @property
+    def _entry_k(self) -> int | None:
+        """The K that one row of `scales` is for, where it holds words: those of four groups."""
+        words = SCALES_A_WORD if self.second_scales is not None else 1
+        return None if self.scale_group is None else words * self.scale_group
 
     @property
     def scale_factor(self) -> float:
@@ -131,6 +149,11 @@ class PackedWeights:
         if self.folds_exponents:
             return "e2m1x"
         return "u4" if self.needs_zeros else self._packing.orders[-1 if self.holds_minus_eight else 0]
+
+    @property
+    def others(self) -> tuple[torch.Tensor | None, ...]:
+        """What products take beside codes and scales: sums, zeros and second scales."""
+        return self.sums, self.zeros, self.second_scales
 
     @property
     def device(self) -> torch.device:
@@ -151,6 +174,7 @@ class PackedWeights:
             zeros=None if zeros is None else zeros.to(device),
             input_permutation=None if permutation is None else permutation.to(device),
             sums=None if self.sums is None else self.sums.to(device),
+            second_scales=None if self.second_scales is None else self.second_scales.to(device),
         )
 
     def permute_inputs(self, x: torch.Tensor, grouped_layout: torch.Tensor | None = None) -> torch.Tensor:
@@ -280,10 +304,11 @@ class PackedWeights:
 
         return replace(
             self,
-            codes=torch.nn.functional.pad(codes, (0, 0, 0, 0, 0, padding)).contiguous(),
+            codes=torch.nn.functional.pad(codes, (0, 0, 0, 0, 0, padding), value=self._packing.added * 17).contiguous(),
             scales=columns(self.scales),
             zeros=None if self.zeros is None else columns(self.zeros),
             sums=None if self.sums is None else columns(self.sums.unsqueeze(1)).squeeze(1),
+            second_scales=None if self.second_scales is None else columns(self.second_scales.unsqueeze(1)).squeeze(1),
             shape=(*self.shape[:-2], stop - start, self.shape[-1]),
         )
 
@@ -305,7 +330,7 @@ class PackedWeights:
         part = replace(
             self,
             codes=self.codes[:, :, blocks].clone(memory_format=torch.contiguous_format),
-            scales=rows(self.scales, self.scale_group),
+            scales=rows(self.scales, self._entry_k),
             zeros=None if self.zeros is None else rows(self.zeros, self.zero_group),
             sums=None,
             shape=(*self.shape[:-1], stop - start),
@@ -331,6 +356,7 @@ class PackedWeights:
             codes=self.codes[first:last],
             scales=self.scales[first:last],
             zeros=None if self.zeros is None else self.zeros[first:last],
+            second_scales=None if self.second_scales is None else self.second_scales[first:last],
             input_permutation=permutation,
             sums=None if self.sums is None else self.sums[first:last],
             shape=(last - first, *self.shape[1:]) if isinstance(index, slice) else self.shape[1:],
@@ -355,7 +381,11 @@ class PackedWeights:
         if self.needs_zeros and not one.needs_zeros:
             codes = codes ^ code.UNSIGNED
         self.codes[index].copy_(codes[0])
-        self.scales[index].copy_(scales[0] * (self.scale_factor / one.scale_factor))
+        if self.second_scales is not None and one.second_scales is not None:
+            self.scales[index].copy_(scales[0])
+            self.second_scales[index].copy_(one.second_scales[0])
+        else:
+            self.scales[index].copy_(scales[0] * (self.scale_factor / one.scale_factor))
         if self.zeros is not None:
             self.zeros[index].copy_(self._no_zeros() if one.zeros is None else one.zeros[0])
         if self.sums is not None:
@@ -401,26 +431,43 @@ class PackedWeights:
     def _values(self, expert: int, first: int, last: int) -> torch.Tensor:
         """Rows `first` (a multiple of 64) to `last` of integers less their zero points, int32."""
         codes = self.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
-        if self.order == "s4m":
-            codes = code.from_sign_magnitude(codes)
-        elif self.folds_exponents:
-            codes = code.from_lookup(codes)
-        values = code.from_blocks(codes)[: last - first, : self.shape[-1]].to(torch.int32)
+        values = self._unblocked(codes)[: last - first, : self.shape[-1]].to(torch.int32)
         if self.zeros is not None:
             steps = steps_of(self.zeros[expert, :, first:last], self.activations)
             factors, offsets = (self._spread(groups, self.zero_group) for groups in (steps.factors, steps.offsets))
             values = (values & 15) * factors - offsets
         return values
 
+    def _unblocked(self, codes: torch.Tensor) -> torch.Tensor:
+        """int8 of some blocks' rows, as the codes are stored."""
+        packing = self._packing
+        if packing.places is not None:
+            return from_words(codes, packing.places).view(torch.int8) - packing.added
+        if self.order == "s4m":
+            codes = code.from_sign_magnitude(codes)
+        elif self.folds_exponents:
+            codes = code.from_lookup(codes)
+        return code.from_blocks(codes)
+
     def _rows(self, expert: int, first: int, last: int) -> torch.Tensor:
         """Rows `first` (a multiple of 64) to `last` of one matrix, dequantised to FP32."""
         values = self._values(expert, first, last)
-        if self.element == "e2m1":
-            values = code.E2M1.to(values.device)[(values & 15).long()]
         scales = self.scales[expert, :, first:last]
+        if self.second_scales is not None:
+            fields = conversion_scales.from_bytes(conversion_scales.from_words(scales))
+            second = self.second_scales[expert, first:last] / conversion_scales.FACTOR
+            return self._decoded(values) * self._spread(fields, self.scale_group) * second.unsqueeze(1)
+        if self.element in ("e2m1", "e4m3"):
+            values = self._decoded(values)
         if self.folds_exponents:
             return values * self._spread(unfold(scales), SMALLEST_GROUP)
         return values * self._spread(scales / self.scale_factor, self.scale_group)
+
+    def _decoded(self, values: torch.Tensor) -> torch.Tensor:
+        """What codes of floating elements stand for, in FP32."""
+        if self.element == "e4m3":
+            return values.to(torch.int8).view(torch.float8_e4m3fn).float()
+        return code.E2M1.to(values.device)[(values & 15).long()]
 
     def _spread(self, groups: torch.Tensor, group: int | None) -> torch.Tensor:
         """What is stored for groups of K, `[K groups, rows]`, for each row and K."""
@@ -439,6 +486,8 @@ class PackedWeights:
         for name in ("element", "activations", "group_size", "two_levels"):
             if getattr(one, name) != getattr(self, name):
                 raise ValueError(f"{name} must be {getattr(self, name)!r}, but is {getattr(one, name)!r}")
+        if (one.second_scales is None) != (self.second_scales is None):
+            raise ValueError("the new weights' scales are not multiplied as those of the weights that they replace are")
         if one.holds_minus_eight and self.order == "s4m":
             raise ValueError("the new weights hold -8, which those they replace do not: kernels convert them otherwise")
         if self.folds_exponents and not one.folds_exponents:

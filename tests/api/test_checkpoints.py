@@ -13,6 +13,7 @@ from deep_gemm import PackedWeights, weights_from_checkpoint
 from deep_gemm.utils import cast_back_from_fp4, per_token_cast_to_fp4
 from deep_gemm.weights.checkpoint import read_checkpoint
 
+FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 PREFIX = "model.layers.3.mlp.down_proj."
 SHAPES = [(128, 256), (24, 2880)]
 ACTIVATIONS = ["int8", "fp8"]
@@ -338,6 +339,9 @@ def test_mxfp4_is_read_exactly(through_file, name) -> None:
         assert torch.equal(whole, cast_back_from_fp4(packed, scales, 32).view(2, 24, 96)[expert])
     weights = weights_from_checkpoint("mxfp4", tensors, activations="fp8", prefix=PREFIX)
     assert torch.equal(weights.dequantize(), cast_back_from_fp4(packed, scales, 32).view(2, 24, 96))
+    weights = weights_from_checkpoint("mxfp4", tensors, activations="bf16", prefix=PREFIX)
+    assert weights.second_scales is not None
+    assert torch.equal(weights.dequantize(), cast_back_from_fp4(packed, scales, 32).view(2, 24, 96))
     with pytest.raises(NotImplementedError, match="e2m1 for int8 activations are not served yet"):
         weights_from_checkpoint("mxfp4", tensors, activations="int8", prefix=PREFIX)
 
@@ -352,6 +356,9 @@ def test_nvfp4_is_read_exactly(through_file, inverse) -> None:
     assert torch.equal(read_whole(read).int(), codes)
     assert torch.equal(read.matrix.scales.float(), scales.float())
     assert (read.element, read.group_size, read.matrix.second_scales.item()) == ("e2m1", 16, 0.125)
+    weights = weights_from_checkpoint("nvfp4", tensors, activations="bf16", prefix=PREFIX)
+    values = torch.tensor(FP4 + [-value for value in FP4])[codes]
+    assert torch.equal(weights.dequantize(), values * scales.float().repeat_interleave(16, 1) * 0.125)
     with pytest.raises(NotImplementedError, match="e2m1 for int8 activations are not served yet"):
         weights_from_checkpoint("nvfp4", tensors, activations="int8", prefix=PREFIX)
 
@@ -364,6 +371,8 @@ def test_block_fp8_is_read_exactly(through_file) -> None:
     assert torch.equal(read_whole(read).float(), values.float())
     assert (read.element, read.group_size) == ("e4m3", 128)
     assert torch.equal(read.matrix.scales, blocks[torch.arange(130) // 128])
+    weights = weights_from_checkpoint("fp8-block", tensors, activations="bf16", prefix=PREFIX)
+    assert torch.equal(weights.dequantize(), values.float() * read.matrix.scales.repeat_interleave(128, 1))
     with pytest.raises(NotImplementedError, match="e4m3 for fp8 activations are not served yet"):
         weights_from_checkpoint("fp8-block", tensors, activations="fp8", prefix=PREFIX)
 

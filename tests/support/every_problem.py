@@ -160,7 +160,15 @@ def int8_block_problems() -> Iterator[Problem]:
 
 
 def packed_problems() -> Iterator[Problem]:
-    """Weights of four bits: of each element, with scales of tokens and of groups of K."""
+    """Packed weights: of each element, with scales of tokens and of groups of K."""
+    wide = [
+        *({"s4b": 1, "gran_k_b": group} for group in (32, 64, 128)),
+        {"s4b": 1, "channel_scales": 1},
+        *({"e2m1": 1, "conversion_scales": 1, "gran_k_b": group} for group in (32, 16)),
+        {"e2m1": 1, "gran_k_b": 32},
+        {"e4m3p": 1},
+        {"e4m3p": 1, "channel_scales": 1},
+    ]
     kinds = [
         {"s8": 1, "s4": 1},
         *({"s8": 1, "s4": 1, "gran_k_b": group} for group in (32, 64, 128)),
@@ -171,6 +179,8 @@ def packed_problems() -> Iterator[Problem]:
         *({element: 1, "token_scales": tokens} for element in ("e2m1", "e2m1x") for tokens in (0, 1)),
         *({"u4": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
         *({"s8": 1, "u4": 1, "zeros_k": group} for group in (-1, 32, 64, 128)),
+        *({"bf16": 1, **kind} for kind in wide),
+        *({"fp16": 1, **kind} for kind in wide[1::2]),
     ]
     outputs = [{}, {"fp32_output": 1}, {"add_c": 1}]
     for (n, k), m, kind, output in product(

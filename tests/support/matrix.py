@@ -29,7 +29,8 @@ DTYPES = {
 }
 # What the functions that take such an A are called.
 FAMILIES = {"bf16": "bf16", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
-PACKED = ("s4", "s4m", "e2m1", "e2m1x", "u4")  # weights that a call takes packed: tests/kernels/test_packed_products.py
+# Weights that a call takes packed: tests/kernels/test_packed_products.py, test_bf16_weights.py.
+PACKED = ("s4", "s4m", "e2m1", "e2m1x", "u4", "s4b", "e4m3p")
 ALIGNMENT = 128  # of experts' rows
 ADDED_TO = ("dense", "batched", "batch_sum", "k_contiguous")  # groupings that take C
 ONE_RECIPE = ("batched", "k_contiguous")  # groupings whose calls have one granularity for both operands

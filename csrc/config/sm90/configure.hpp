@@ -54,7 +54,7 @@ inline bool shares_last(const Problem& p, const GemmConfig& c) {
 
 /// A config without stages.
 inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
-    const TileShape tile{tiling.tile_rows, tiling.tile_cols, stage_k(p.a.element)};
+    const TileShape tile{tiling.tile_rows, tiling.tile_cols, stage_k(p.a, p.b)};
     GemmConfig c{{.grouping = p.grouping,
                   .a = p.a,
                   .b = p.b,

@@ -83,15 +83,15 @@ struct CostModel : CostConstants {
         const double tensor = tensor_cycles(c) * (c.sm90.wgmma_products ? 1.25 : 1);
         const double wgmma_cycles = tensor / multiplies;  // of 64 rows
         // Of rows that are converted, a thread reads its share once.
-        const double row_width = row_bytes(c, c.rows_operand());
+        const double row_width = row_bytes(c, c.rows_operand()), col_width = row_bytes(c, c.cols_operand());
         const double smem =
-            (multiplies * (kWgmmaRows * row_width + cols * kSwizzleBytes) + rows * row_width + cols * kSwizzleBytes) /
+            (multiplies * (kWgmmaRows * row_width + cols * col_width) + rows * row_width + cols * col_width) /
             smem_bytes_per_cycle;
         const double row_cost = copy_cost(c.swap_ab ? p.row_alignment_b : p.row_alignment_a, busy),
                      col_cost = copy_cost(c.swap_ab ? p.row_alignment_a : p.row_alignment_b, busy);
         const double split = c.k_ctas() == 1 ? 1 : p.m <= c.tile_m() ? split_copies : split_shared_copies;
         const double l2 =
-            (row_cost * rows * row_width / c.cluster.cols + col_cost * cols * kSwizzleBytes / c.cluster.rows) /
+            (row_cost * rows * row_width / c.cluster.cols + col_cost * cols * col_width / c.cluster.rows) /
             (l2_bytes_per_cycle * (1 + spare_l2 * (1 - busy))) * split;
         const double subtiles = warpgroup_rows(c) / kWgmmaRows;
         const double waits = overlaps_blocks(c) || !c.scaled() ? overlap_cycles

@@ -29,7 +29,7 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
                      .mn_box = kMnBlock,
                      .last_rows = has_last_rows(c),
                      .last_cols = has_last_cols(c),
-                     .row_scale_groups = scale_groups(c),
+                     .row_scale_entries = scale_entries(c),
                      .row_scale_box = c.row_scales().per_row() ? c.tile.rows : 0,
                      .col_scale_box = copies_col_scales(c) ? c.tile.cols : 0,
                      .zeros_box = c.rows_operand().has_zeros() ? c.tile.rows : 0,

@@ -18,7 +18,8 @@ namespace deep_gemm::sm90 {
 inline bool spills(const GemmConfig& c) {
     const bool tall = warpgroup_rows(c) > kWgmmaRows, wide = tall && c.tile.cols >= 128;
     if (c.rows_operand().packed() && c.scaled() &&
-        ((c.split_k.last_tiles && c.tile.cols >= 160) || (!has_fixed_extents(c.grouping) && c.tile.cols > 160)))
+        ((c.split_k.last_tiles && c.tile.cols >= 160) ||
+         ((!has_fixed_extents(c.grouping) || bits(c.cols_operand().element) == 16) && c.tile.cols > 160)))
         return true;
     if (c.asymmetric_a && (tall || c.tile.cols > 128)) return true;
     if (!c.scaled())

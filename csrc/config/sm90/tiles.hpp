@@ -20,7 +20,7 @@ inline bool has_width(Element element, int32_t cols) {
 /// rows, and where sums of K blocks are scaled another cols / 2 for the block under way.
 inline std::vector<TileShape> tile_shapes(const Problem& p, bool swap_ab) {
     const Element element = p.a.element;
-    const int32_t k = stage_k(element);
+    const int32_t k = span_k(element);
     std::vector<TileShape> shapes;
     if (swap_ab) {  // cols are tokens
         for (const int32_t rows : {64, 128})
@@ -40,7 +40,7 @@ inline std::vector<TileShape> tile_shapes(const Problem& p, bool swap_ab) {
 /// For groups: fewer of them, so that a weight shape has few kernels, and heights of 64 for groups that start at
 /// multiples of 64.
 inline std::vector<TileShape> grouped_tile_shapes(const Problem& p, bool swap_ab) {
-    const int32_t k = stage_k(p.a.element);
+    const int32_t k = span_k(p.a.element);
     if (swap_ab)
         return {{64, 8, k},   {64, 16, k},  {64, 32, k},  {64, 64, k},  {128, 8, k},   {128, 16, k}, {128, 24, k},
                 {128, 32, k}, {128, 48, k}, {128, 64, k}, {128, 96, k}, {128, 128, k}, {256, 64, k}, {256, 128, k}};
@@ -66,7 +66,7 @@ inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.
 
 /// For packed weights, which lie on the rows' side: tokens as wide as sums leave registers.
 inline std::vector<TileShape> packed_tile_shapes(const Problem& p) {
-    const int32_t k = stage_k(p.a.element);
+    const int32_t k = stage_k(p.a, p.b);
     std::vector<TileShape> shapes;
     for (const int32_t rows : {64, 128})
         for (const int32_t cols : {8, 16, 24, 32, 48, 64, 96, 128}) shapes.push_back({rows, cols, k});

@@ -5,11 +5,29 @@
 
 namespace deep_gemm {
 
-/// s4m: four bits as sign and magnitude, -7 to 7. u4: four bits from which something is subtracted (Operand::zeros_k).
-/// e2m1x: E2M1 of which each 32 of K have an exponent of their own, in the scale that 128 of K share
-/// (convert/exponents.cuh).
-enum class Element : int32_t { none, fp32, bf16, fp16, e4m3, ue8m0, s8, s32, s4, s4m, e2m1, u4, e2m1x };
-inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::e2m1x) + 1;
+/// s4m: four bits as sign and magnitude, -7 to 7; s4b: -8 to 7, stored as 0 to 15. u4: four bits from which something
+/// is subtracted (Operand::zeros_k). e2m1x: E2M1 of which each 32 of K have an exponent of their own, in the scale that
+/// 128 of K share (convert/exponents.cuh). e4m3p: E4M3 in packed blocks. ue5m3: five bits of exponent, biased by 15,
+/// and three of mantissa, never 0.
+enum class Element : int32_t {
+    none,
+    fp32,
+    bf16,
+    fp16,
+    e4m3,
+    ue8m0,
+    s8,
+    s32,
+    s4,
+    s4m,
+    e2m1,
+    u4,
+    e2m1x,
+    s4b,
+    e4m3p,
+    ue5m3
+};
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::ue5m3) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -42,19 +60,24 @@ constexpr ElementFacts facts(Element element) {
         {Element::e2m1, "e2m1", 4, NumberKind::floating, TensorMapType::i32},
         {Element::u4, "u4", 4, NumberKind::integer, TensorMapType::i32},
         {Element::e2m1x, "e2m1x", 4, NumberKind::floating, TensorMapType::i32},
+        {Element::s4b, "s4b", 4, NumberKind::integer, TensorMapType::i32},
+        {Element::e4m3p, "e4m3p", 8, NumberKind::floating, TensorMapType::i32},
+        {Element::ue5m3, "ue5m3", 8, NumberKind::floating, TensorMapType::u8},
     };
     return kElements[static_cast<int32_t>(element)];
 }
 
 constexpr int32_t bits(Element element) { return facts(element).bits; }
 
-/// Weights of four bits come packed: 64 rows by 128 of K are a block of 4096 bytes, in the order in which threads of a
-/// warpgroup convert them in registers (convert/weights.cuh). A tensor map sees lines of 1024 bytes, four a block.
-inline constexpr int32_t kPackedRows = 64, kPackedK = 128, kPackedBlockBytes = 4096, kPackedLineBytes = 1024,
-                         kPackedLines = kPackedBlockBytes / kPackedLineBytes;
+/// Weights that are converted come packed: 64 rows by 128 of K are a block, in the order in which threads of a
+/// warpgroup convert them in registers (convert/weights.cuh). A tensor map sees lines of 1024 bytes, four or eight a
+/// block.
+inline constexpr int32_t kPackedRows = 64, kPackedK = 128, kPackedLineBytes = 1024;
+constexpr int32_t packed_block_bytes(Element element) { return kPackedRows * kPackedK * bits(element) / 8; }
+constexpr int32_t packed_lines(Element element) { return packed_block_bytes(element) / kPackedLineBytes; }
 /// Their rows are padded to multiples of this, so that every tile has whole blocks.
 inline constexpr int32_t kPackedRowsPadded = 128;
-constexpr bool is_packed(Element element) { return bits(element) == 4; }
+constexpr bool is_packed(Element element) { return bits(element) == 4 || element == Element::e4m3p; }
 /// Blocks along the rows of one matrix.
 constexpr int32_t packed_blocks(int32_t rows) { return align_up(rows, kPackedRowsPadded) / kPackedRows; }
 
@@ -83,6 +106,8 @@ struct Scaling {
     /// A scale for each row, or for each block of rows, of every group along K.
     constexpr bool per_row() const { return any() && rows == 1 && k != kAll; }
     constexpr bool per_block() const { return any() && rows > 1 && k != kAll; }
+    /// Multiplied into weights when they are converted; a scale for all of K takes what is left of them.
+    constexpr bool in_conversion() const { return type == Element::ue5m3; }
     /// A scale for all of K: sums are scaled when they are complete.
     constexpr bool whole_k() const { return any() && k == kAll; }
 };
@@ -99,6 +124,9 @@ inline constexpr Scaling kRowScales64 = {Element::fp32, 1, 64}, kRowScales32 = {
 inline constexpr Scaling kExponents128 = {Element::ue8m0, 1, 128}, kExponents32 = {Element::ue8m0, 1, 32};
 inline constexpr int32_t kExponentsPerWord = 4;
 
+/// Scales that are multiplied into weights, four that follow each other along K in a word.
+inline constexpr Scaling kConversionScales32 = {Element::ue5m3, 1, 32}, kConversionScales16 = {Element::ue5m3, 1, 16};
+
 /// Words in blocks of so many rows, as SM100's tensor memory takes them: row r of a block is at r % 32 * 4 + r / 32.
 inline constexpr int32_t kExponentBlockRows = 128;
 
@@ -110,7 +138,14 @@ constexpr int32_t k_group(int32_t group_k, int32_t block, int32_t k) {
     if (group_k == kAll) return 0;
     return group_k < k ? block * (k / group_k) : block / (group_k / k);
 }
-constexpr int32_t scale_group(const Scaling& scaling, int32_t block, int32_t k) { return k_group(scaling.k, block, k); }
+
+/// Elements of K that four bytes of scales are for: one of FP32, or a word of four smaller ones.
+constexpr int32_t entry_k(const Scaling& scaling) { return bits(scaling.type) == 32 ? scaling.k : word_k(scaling); }
+
+/// The entry of scales that a block of so many `k` is in, counted along K, or the first of its entries.
+constexpr int32_t scale_entry(const Scaling& scaling, int32_t block, int32_t k) {
+    return k_group(entry_k(scaling), block, k);
+}
 
 /// Which dimension of an operand lies contiguously.
 enum class Major : int32_t { k, mn };

@@ -75,12 +75,15 @@ struct GemmTask {
     /// Whether products of K blocks are scaled before they are added up.
     constexpr bool scaled() const { return scales_blocks(a.scaling) || scales_blocks(b.scaling); }
     /// Whether sums are scaled, or a bias is added, when they are complete.
-    constexpr bool finishes_sums() const { return a.scaling.whole_k() || b.scaling.whole_k() || bias != Element::none; }
+    constexpr bool finishes_sums() const { return a.scaling.whole_k() || scales_sums_by_n() || bias != Element::none; }
+    constexpr bool scales_sums_by_n() const { return b.scaling.whole_k() || b.scaling.in_conversion(); }
     /// What the tensor cores add products up in; and what the sums over K are, where those of K blocks are scaled
     /// first.
     constexpr Element block_sum() const { return sum_of(a.element); }
     constexpr Element sum() const { return scaled() ? Element::fp32 : block_sum(); }
-    static constexpr bool scales_blocks(const Scaling& s) { return s.per_row() || s.per_block(); }
+    static constexpr bool scales_blocks(const Scaling& s) {
+        return (s.per_row() && !s.in_conversion()) || s.per_block();
+    }
     constexpr bool has_block_scales() const { return a.scaling.per_block() || b.scaling.per_block(); }
 };
 

@@ -14,11 +14,18 @@ inline constexpr int32_t kMaxSmemBytes = 232448;
 /// all of the K block. Either way it has 128 bytes for each row.
 inline constexpr int32_t kMnBlock = 64;
 
-/// K that one stage holds.
-constexpr int32_t stage_k(Element element) { return elements_in(element, kSwizzleBytes); }
+/// Elements of a span of the swizzle.
+constexpr int32_t span_k(Element element) { return elements_in(element, kSwizzleBytes); }
+
+/// K that one stage holds: a span; beside packed weights their blocks' K, which of 16 bits is two.
+constexpr int32_t stage_k(const Operand& a, const Operand& b) { return b.packed() ? kPackedK : span_k(a.element); }
 
 /// Bytes of an operand's row in a stage.
 constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
+
+/// Spans of a column in a stage, and how far the next ones of all columns are.
+constexpr int32_t col_spans(const GemmConfig& c) { return row_bytes(c, c.cols_operand()) / kSwizzleBytes; }
+constexpr int32_t col_span_bytes(const GemmConfig& c) { return c.tile.cols * kSwizzleBytes; }
 
 /// Warpgroups that divide a tile's rows among themselves, and rows of one: it walks them 64 at a time.
 constexpr int32_t row_warpgroups(const GemmConfig& c) { return c.sm90.math_warpgroups / c.split_k.warpgroups; }
@@ -30,10 +37,13 @@ constexpr int32_t k_parts(const GemmConfig& c) { return c.k_ctas() * c.split_k.w
 /// One warpgroup more than multiply: it loads.
 constexpr int32_t threads(const GemmConfig& c) { return (c.sm90.math_warpgroups + 1) * 128; }
 
-/// Groups of row scales in a stage.
-constexpr int32_t scale_groups(const GemmConfig& c) {
-    return c.row_scales().per_row() && c.row_scales().k < c.tile.k ? c.tile.k / c.row_scales().k : 1;
+/// Entries of row scales in a stage: of four bytes, FP32 or words.
+constexpr int32_t scale_entries(const GemmConfig& c) {
+    return c.row_scales().per_row() && entry_k(c.row_scales()) < c.tile.k ? c.tile.k / entry_k(c.row_scales()) : 1;
 }
+
+/// Groups of a stage that are promoted each by itself.
+constexpr int32_t scale_groups(const GemmConfig& c) { return c.scaled() ? scale_entries(c) : 1; }
 
 /// Words of zero points that a stage holds for each row.
 constexpr int32_t zero_groups(const GemmConfig& c) {

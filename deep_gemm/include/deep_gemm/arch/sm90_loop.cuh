@@ -25,17 +25,18 @@ constexpr bool scales_stay_in_smem(const GemmConfig& c) {
     return copies_col_scales(c) && held_col_groups(c) < c.tile.cols / Fragment16x8::kCols;
 }
 
-/// A thread's share of a K block of rows that are converted in registers.
-inline constexpr int32_t kFragmentRegisters = kWgmmaRows * kPackedK / 128 / 4;
+/// A thread's share of a K block of rows that are converted in registers, to what the columns are.
+constexpr int32_t fragment_registers(const GemmConfig& c) {
+    return c.rows_operand().packed() ? kWgmmaRows * row_bytes(c, c.cols_operand()) / 128 / 4 : 0;
+}
 
 /// Whether the next K block is multiplied while this one is promoted. Takes a second partial accumulator; without it,
 /// promotion and the waits around it are hidden by the other warpgroup alone.
 constexpr bool overlaps_blocks(const GemmConfig& c) {
     const int32_t scales =
         c.col_scales().per_row() && !scales_stay_in_smem(c) ? c.tile.cols / 4 : block_scale_values(c);
-    const int32_t fragments = c.rows_operand().packed() ? 2 * kFragmentRegisters : 0;
     return c.scaled() && scale_groups(c) == 1 && warpgroup_rows(c) == kWgmmaRows && !c.sm90.wgmma_products &&
-           3 * c.tile.cols / 2 + 2 * scales + fragments <= math_registers(c) - 36;
+           3 * c.tile.cols / 2 + 2 * (scales + fragment_registers(c)) <= math_registers(c) - 36;
 }
 
 /// Whether a tile is stored while the next one's first rows are multiplied. (Stores past the copy engine would wait for

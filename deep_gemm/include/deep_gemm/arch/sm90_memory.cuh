@@ -29,7 +29,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     SmemPlan p{};
     p.rows_bytes = c.tile.rows * row_bytes(c, c.rows_operand());
     p.cols_bytes = align_up(c.tile.cols * row_bytes(c, c.cols_operand()), 1024);
-    p.row_scale_bytes = c.row_scales().per_row() ? align_up(scale_groups(c) * c.tile.rows * 4, 128) : 0;
+    p.row_scale_bytes = c.row_scales().per_row() ? align_up(scale_entries(c) * c.tile.rows * 4, 128) : 0;
     p.col_scale_bytes = c.sm90.wgmma_products  ? c.tile.cols * kColScaleBytes
                         : copies_col_scales(c) ? align_up(c.tile.cols * 4, 128)
                                                : 0;
@@ -70,7 +70,7 @@ constexpr int32_t empty_arrivals(const GemmConfig& c) {
 /// Bytes that one stage's copies bring; scales that a warp writes are not among them.
 constexpr int32_t stage_transaction_bytes(const GemmConfig& c) {
     return c.tile.rows * row_bytes(c, c.rows_operand()) + c.tile.cols * row_bytes(c, c.cols_operand()) +
-           (c.row_scales().per_row() ? scale_groups(c) * c.tile.rows * 4 : 0) +
+           (c.row_scales().per_row() ? scale_entries(c) * c.tile.rows * 4 : 0) +
            (copies_col_scales(c) ? c.tile.cols * 4 : 0) + zero_groups(c) * c.tile.rows * 4;
 }
 

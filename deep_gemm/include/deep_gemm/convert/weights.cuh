@@ -1,11 +1,13 @@
 // Weights of four bits to what the tensor cores multiply, in registers.
 //
-// A word holds eight: four for one register of wgmma's A, "first", and four for the next one, "second". They become
-// multiples of their values, by a factor that packing has taken out of their scales (deep_gemm/weights).
+// To 8 bits: a word holds eight, four for one register of wgmma's A, "first", and four for the next one, "second". To
+// 16 bits: it holds those of a step of K, all four registers of it. They become multiples of their values, by a factor
+// that packing has taken out of their scales (deep_gemm/weights).
 #pragma once
 
 #include <deep_gemm/format.cuh>
 #include <deep_gemm/ptx/bytes.cuh>
+#include <deep_gemm/ptx/pairs.cuh>
 
 namespace deep_gemm {
 
@@ -54,6 +56,96 @@ struct Convert<Element::e2m1, Element::e4m3> {
         constexpr uint32_t kSign = 0x80808080, kExponentAndMantissa = 0x1c1c1c1c;
         first = (word << 4 & kSign) | (word << 2 & kExponentAndMantissa);
         second = (word & kSign) | (word >> 2 & kExponentAndMantissa);
+    }
+};
+
+/// Both halves of a register.
+constexpr uint32_t in_both(uint32_t half) { return half << 16 | half; }
+
+/// 2^-9 of the value. Each half of the word has a code for each register, the first in its lowest bits; a code is 8
+/// more than its value. Four bits anywhere among a half's lowest eight are, of BF16 and of FP16, a multiple of the
+/// least subnormal number (those of BF16 run on into the least normal ones): one AND and one FMA for two weights.
+template <>
+struct Convert<Element::s4b, Element::bf16> {
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4]) {
+        constexpr uint32_t kTwo124 = in_both(0x7d80), kTwo120 = in_both(0x7b80),
+                           kMinus8 = in_both(0xbc80);  // 2^-9 of it
+        const uint32_t upper = word >> 8;
+        step[0] = ptx::fma_bf16x2(word & in_both(0x0f), kTwo124, kMinus8);
+        step[1] = ptx::fma_bf16x2(word & in_both(0xf0), kTwo120, kMinus8);
+        step[2] = ptx::fma_bf16x2(upper & in_both(0x0f), kTwo124, kMinus8);
+        step[3] = ptx::fma_bf16x2(upper & in_both(0xf0), kTwo120, kMinus8);
+    }
+};
+template <>
+struct Convert<Element::s4b, Element::fp16> {
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4]) {
+        constexpr uint32_t kTwo15 = in_both(0x7800), kTwo11 = in_both(0x6800), kMinus8 = in_both(0xa400);  // 2^-9 of it
+        const uint32_t upper = word >> 8;
+        step[0] = ptx::fma_f16x2(word & in_both(0x0f), kTwo15, kMinus8);
+        step[1] = ptx::fma_f16x2(word & in_both(0xf0), kTwo11, kMinus8);
+        step[2] = ptx::fma_f16x2(upper & in_both(0x0f), kTwo15, kMinus8);
+        step[3] = ptx::fma_f16x2(upper & in_both(0xf0), kTwo11, kMinus8);
+    }
+};
+
+/// E2M1 times `scale` of its row, which the first and third register share, and the other two. Exponent and mantissa
+/// are put in place as they are, the least exponent subnormal in all three formats, and a multiplication makes up for
+/// the bias: scales are 2^126 or 2^14 times what is multiplied by.
+template <>
+struct Convert<Element::e2m1, Element::bf16> {
+    static constexpr uint32_t kOne = in_both(0x7e80);  // a scale of 1
+
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t scale, uint32_t next_scale) {
+        constexpr uint32_t kCode = in_both(0x81c0);
+        step[0] = ptx::multiply_bf16x2(word & kCode, scale);
+        step[1] = ptx::multiply_bf16x2(word << 3 & kCode, next_scale);
+        step[2] = ptx::multiply_bf16x2(word << 6 & kCode, scale);
+        const uint32_t last =
+            (word << 5 & in_both(0x8000)) | (word >> 6 & in_both(0x0180)) | (word >> 5 & in_both(0x0040));
+        step[3] = ptx::multiply_bf16x2(last, next_scale);
+    }
+
+    /// Two scales as they are stored, in the upper bytes of both halves, to 2^112 times their values: what is
+    /// multiplied is 2^-14 of them.
+    static DG_DEVICE uint32_t scales(uint32_t upper_bytes) {
+        return (upper_bytes >> 4 & in_both(0x0ff0)) | in_both(0x7000);
+    }
+};
+template <>
+struct Convert<Element::e2m1, Element::fp16> {
+    static constexpr uint32_t kOne = in_both(0x7400);
+
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t scale, uint32_t next_scale) {
+        constexpr uint32_t kSign = in_both(0x8000), kRest = in_both(0x0e00);
+        const uint32_t by3 = word << 3, by6 = word << 6;
+        step[0] = ptx::multiply_f16x2((word & kSign) | (by3 & kRest), scale);
+        step[1] = ptx::multiply_f16x2((by3 & kSign) | (by6 & kRest), next_scale);
+        step[2] = ptx::multiply_f16x2((by6 & kSign) | (word << 9 & kRest), scale);
+        const uint32_t last = (word << 5 & kSign) | (word >> 3 & in_both(0x0c00)) | (word >> 2 & in_both(0x0200));
+        step[3] = ptx::multiply_f16x2(last, next_scale);
+    }
+
+    /// To their values, of which likewise 2^-14 is multiplied.
+    static DG_DEVICE uint32_t scales(uint32_t upper_bytes) { return upper_bytes >> 1 & in_both(0x7f80); }
+};
+
+/// 2^-8 of the value. Of each half of a word, the first register's code is where BF16 has its sign, exponent and
+/// mantissa, and the second's is in the other bits.
+template <>
+struct Convert<Element::e4m3p, Element::bf16> {
+    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second) {
+        constexpr uint32_t kTwo112 = in_both(0x7780);  // biases differ by 120
+        first = ptx::multiply_bf16x2(word & in_both(0x87f0), kTwo112);
+        second = ptx::multiply_bf16x2((word << 4 & in_both(0x80f0)) | (word >> 4 & in_both(0x0700)), kTwo112);
+    }
+};
+template <>
+struct Convert<Element::e4m3p, Element::fp16> {
+    static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second) {
+        constexpr uint32_t kSign = in_both(0x8000);
+        first = (word & kSign) | (word << 3 & in_both(0x3f80));
+        second = (word << 4 & kSign) | (word << 7 & in_both(0x0780)) | (word >> 1 & in_both(0x3800));
     }
 };
 

@@ -116,7 +116,7 @@ DG_DEVICE void run_pack_codes(const PackCodesParams& params) {
         const int32_t k_block = k_tile * kBlocks + i;
         const int64_t place = (static_cast<int64_t>(group) * params.row_blocks + row_block) * params.k_blocks + k_block;
         if (k_block < params.k_blocks)
-            *reinterpret_cast<uint4*>(params.target + place * kPackedBlockBytes + thread * 16) =
+            *reinterpret_cast<uint4*>(params.target + place * packed_block_bytes(kConfig.element) + thread * 16) =
                 make_uint4(words[0], words[1], words[2], words[3]);
     }
     if constexpr (kFindsMinusEight) {

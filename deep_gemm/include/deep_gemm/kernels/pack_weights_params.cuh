@@ -24,7 +24,7 @@ struct PackCodesConfig {
 /// Bits of what the kernel finds.
 inline constexpr int32_t kFoundOutOfRange = 1, kFoundMinusEight = 2;
 
-/// Codes [groups][rows][row_bytes], K contiguous -> blocks [groups][row_blocks][k_blocks][kPackedBlockBytes].
+/// Codes [groups][rows][row_bytes], K contiguous -> blocks [groups][row_blocks][k_blocks][bytes of a block].
 struct PackCodesParams {
     const uint8_t* source;
     uint8_t* target;

@@ -47,17 +47,19 @@ DG_DEVICE void fetch_likely_tile(const GemmParams& params) {
     for (int32_t block = 0; block < min(tile.k_blocks, likely_k_blocks(c)); ++block) {
         const int32_t k = block * c.tile.k;
         if constexpr (c.rows_operand().packed())
-            ptx::prefetch_box(&params.rows, 0, block * kPackedLines,
+            ptx::prefetch_box(&params.rows, 0, block * packed_lines(c.rows_operand().element),
                               row_group * packed_blocks(extent_n<c>(params)) + tile.row / kPackedRows);
         else
             fetch_operand<c.tile.rows, c.cluster.cols, c.rows_operand().mn_major()>(params.rows, k, tile.row, row_group,
                                                                                     position.col);
-        fetch_operand<c.tile.cols, c.cluster.rows, c.cols_operand().mn_major()>(params.cols, k, tile.col, col_group,
-                                                                                position.row);
+#pragma unroll
+        for (int32_t span = 0; span < col_spans(c); ++span)
+            fetch_operand<c.tile.cols, c.cluster.rows, c.cols_operand().mn_major()>(
+                params.cols, k + span * span_k(c.cols_operand().element), tile.col, col_group, position.row);
         if constexpr (c.row_scales().per_row())
-            ptx::prefetch_box(&params.row_scales, tile.row, scale_group(c.row_scales(), block, c.tile.k), row_group);
+            ptx::prefetch_box(&params.row_scales, tile.row, scale_entry(c.row_scales(), block, c.tile.k), row_group);
         if constexpr (copies_col_scales(c))
-            ptx::prefetch_box(&params.col_scales, tile.col, scale_group(c.col_scales(), block, c.tile.k), col_group);
+            ptx::prefetch_box(&params.col_scales, tile.col, scale_entry(c.col_scales(), block, c.tile.k), col_group);
         if constexpr (c.rows_operand().has_zeros())
             ptx::prefetch_box(&params.zeros, tile.row, k_group(c.rows_operand().zeros_k, block, c.tile.k), row_group);
     }

@@ -57,7 +57,7 @@ template <GemmConfig c>
 DG_DEVICE void load_packed_rows(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t row,
                                 int32_t group, const GemmParams& params, ptx::CacheHint hint) {
     static_assert(c.cluster.cols == 1 && c.tile.k == kPackedK);
-    ptx::load_box(destination, &map, barrier, 0, k / kPackedK * kPackedLines,
+    ptx::load_box(destination, &map, barrier, 0, k / kPackedK * packed_lines(c.rows_operand().element),
                   group * packed_blocks(extent_n<c>(params)) + row / kPackedRows, hint);
 }
 
@@ -126,19 +126,18 @@ public:
                 load_operand<c.tile.rows, c.cluster.cols, kRowBytes, c.rows_operand().mn_major()>(
                     smem_.rows(ring_.stage), *source.rows, full, k, tile.row, row_group + matrix, position_.col,
                     rows_mask, c.swap_ab ? kHintB : kHintA);
-            load_operand<c.tile.cols, c.cluster.rows, kColBytes, c.cols_operand().mn_major()>(smem_.cols(ring_.stage),
-                                                                                              *source.cols, full, k,
-                                                                                              tile.col,
-                                                                                              col_group + matrix,
-                                                                                              position_.row, cols_mask,
-                                                                                              c.swap_ab ? kHintA
-                                                                                                        : kHintB);
+#pragma unroll
+            for (int32_t span = 0; span < col_spans(c); ++span)
+                load_operand<c.tile.cols, c.cluster.rows, kSwizzleBytes, c.cols_operand().mn_major()>(
+                    smem_.cols(ring_.stage) + span * col_span_bytes(c), *source.cols, full,
+                    k + span * span_k(c.cols_operand().element), tile.col, col_group + matrix, position_.row, cols_mask,
+                    c.swap_ab ? kHintA : kHintB);
             if constexpr (c.row_scales().per_row())
                 ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row,
-                              scale_group(c.row_scales(), block, c.tile.k), row_group, ptx::CacheHint::normal);
+                              scale_entry(c.row_scales(), block, c.tile.k), row_group, ptx::CacheHint::normal);
             if constexpr (copies_col_scales(c))
                 ptx::load_box(smem_.col_scales(ring_.stage), &params_.col_scales, full, tile.col,
-                              scale_group(c.col_scales(), block, c.tile.k), col_group, ptx::CacheHint::normal);
+                              scale_entry(c.col_scales(), block, c.tile.k), col_group, ptx::CacheHint::normal);
             if constexpr (c.rows_operand().has_zeros())
                 ptx::load_box(smem_.zeros(ring_.stage), &params_.zeros, full, tile.row,
                               k_group(c.rows_operand().zeros_k, block, c.tile.k), row_group, ptx::CacheHint::normal);
@@ -155,7 +154,7 @@ public:
 private:
     static constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
     static constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
-    static constexpr int32_t kRowBytes = row_bytes(c, c.rows_operand()), kColBytes = row_bytes(c, c.cols_operand());
+    static constexpr int32_t kRowBytes = row_bytes(c, c.rows_operand());
 
     const Smem<c>& smem_;
     const GemmParams& params_;

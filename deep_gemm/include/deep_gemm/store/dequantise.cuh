@@ -81,7 +81,7 @@ DG_DEVICE void dequantise(Results<c>& results, const Sums<c>& total, const Fragm
     if constexpr (c.a.scaling.whole_k())
         for_each_scale<c, true>(params.scales_a, at,
                                 [&](int32_t i, float scale) { results[i] = __fmul_rn(results[i], scale); });
-    if constexpr (c.b.scaling.whole_k())
+    if constexpr (c.scales_sums_by_n())
         for_each_scale<c, false>(params.scales_b, at,
                                  [&](int32_t i, float scale) { results[i] = __fmul_rn(results[i], scale); });
     if constexpr (c.bias != Element::none) {

@@ -73,7 +73,31 @@ DG_DEVICE void multiply_block(Accumulators<c>& d, uint32_t rows, uint32_t cols, 
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
-/// The same with rows in registers.
+/// The wgmma of one step, rows in registers.
+template <GemmConfig c>
+DG_DEVICE void issue_wgmma(Accumulators<c>& d, const uint32_t (&rows)[4], uint64_t cols, bool accumulate) {
+    constexpr Element kElement = c.cols_operand().element;
+    using Wgmma = ptx::WgmmaFromRegisters<c.tile.cols>;
+    if constexpr (kElement == Element::e4m3)
+        Wgmma::e4m3(d, rows, cols, accumulate);
+    else if constexpr (kElement == Element::bf16)
+        Wgmma::template bf16<false>(d, rows, cols, accumulate);
+    else if constexpr (kElement == Element::fp16)
+        Wgmma::template f16<false>(d, rows, cols, accumulate);
+    else if constexpr (kElement == Element::s8)
+        ptx::WgmmaIntegerFromRegisters<c.tile.cols>::s8_s8(d, rows, cols, accumulate);
+    else
+        static_assert(c.tile.cols == 0, "no wgmma multiplies packed weights by these elements");
+}
+
+/// How far a step's columns are from the first one's, in a descriptor: in units of 16 bytes.
+template <GemmConfig c>
+DG_DEVICE constexpr uint64_t step_distance(int32_t step) {
+    constexpr int32_t kSpanSteps = kSwizzleBytes / 32;
+    return (step / kSpanSteps * col_span_bytes(c) + step % kSpanSteps * 32) >> 4;
+}
+
+/// One K block with rows in registers.
 template <GemmConfig c>
 DG_DEVICE void multiply_block(Accumulators<c>& d, Fragments<c>& rows, uint32_t cols, bool accumulate) {
     const uint64_t descriptor = ptx::wgmma_descriptor(cols);
@@ -82,9 +106,8 @@ DG_DEVICE void multiply_block(Accumulators<c>& d, Fragments<c>& rows, uint32_t c
     rows.pin();
     ptx::wgmma_fence();
 #pragma unroll
-    for (int32_t step = 0; step < Fragments<c>::kSteps; ++step) {
-        issue_wgmma<c>(d, rows.words[step], descriptor + step * (32 >> 4), accumulate || step);
-    }
+    for (int32_t step = 0; step < Fragments<c>::kSteps; ++step)
+        issue_wgmma<c>(d, rows.words[step], descriptor + step_distance<c>(step), accumulate || step);
     ptx::wgmma_commit();
 #pragma unroll
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
@@ -96,7 +119,7 @@ DG_DEVICE void multiply_steps(Accumulators<c>& d, Fragments<c>& rows, uint32_t c
     const uint64_t descriptor = ptx::wgmma_descriptor(cols);
 #pragma unroll
     for (int32_t step = 0; step < kSteps; ++step)
-        issue_wgmma<c>(d, rows.words[first + step], descriptor + (first + step) * (32 >> 4), step > 0);
+        issue_wgmma<c>(d, rows.words[first + step], descriptor + step_distance<c>(first + step), step > 0);
 }
 
 /// Wait for all wgmma groups but the last kPending; from here these accumulators may be read.

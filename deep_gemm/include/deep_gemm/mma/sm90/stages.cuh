@@ -138,10 +138,7 @@ public:
 
     /// The scales of a thread's two rows, of the `group`th group of row scales.
     DG_DEVICE void load_row_scales(float (&row)[2], int32_t group) const {
-        const uint32_t mine = smem_.row_scales(ring_.stage) +
-                              (group * c.tile.rows + first_row_ + Fragment16x8::warp_row(threadIdx.x / 32) +
-                               Fragment16x8::row(threadIdx.x % 32)) *
-                                  4;
+        const uint32_t mine = my_row_scales(group);
         row[0] = ptx::load_shared(mine);
         row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
     }
@@ -157,6 +154,14 @@ public:
     }
 
 private:
+    /// Of a thread's first row, of the `entry`th along K.
+    DG_DEVICE uint32_t my_row_scales(int32_t entry) const {
+        return smem_.row_scales(ring_.stage) +
+               (entry * c.tile.rows + first_row_ + Fragment16x8::warp_row(threadIdx.x / 32) +
+                Fragment16x8::row(threadIdx.x % 32)) *
+                   4;
+    }
+
     DG_DEVICE uint32_t rows(int32_t subtile) const {
         return smem_.rows(ring_.stage) + (first_row_ + subtile * subtile_step(c)) * row_bytes(c, c.rows_operand());
     }

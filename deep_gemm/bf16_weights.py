@@ -1,0 +1,329 @@
+"""GEMM calls of BF16 or FP16 activations with weights of few bits, converted in registers on their way to the tensor
+cores.
+
+`w` is what `deep_gemm.pack_weights` has made for 'bf16' activations, which serves both. `a` is a tensor without scales.
+See `deep_gemm.gemm` for what the functions have in common with those of FP8.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ._packed import Takes, run, run_contiguous, run_masked
+from ._product import product
+from .gemm import Scaled
+from .utils.math import ceil_div
+from .weights import PackedWeights, pack_weights
+
+__all__ = [
+    "bf16_fp4_gemm_nt",
+    "bf16_fp8_gemm_nt",
+    "bf16_int4_gemm_nt",
+    "m_grouped_bf16_fp4_gemm_nt_contiguous",
+    "m_grouped_bf16_fp4_gemm_nt_masked",
+    "m_grouped_bf16_fp8_gemm_nt_contiguous",
+    "m_grouped_bf16_fp8_gemm_nt_masked",
+    "m_grouped_bf16_int4_gemm_nt_contiguous",
+    "m_grouped_bf16_int4_gemm_nt_masked",
+]
+
+_BLOCK = 128  # rows, and K, that share a scale of a pair
+_TAKES_INT4 = Takes("bf16", ("int4", "uint4"))
+_TAKES_FP4 = Takes("bf16", ("e2m1",))
+_TAKES_FP8 = Takes("bf16", ("e4m3",))
+
+
+@product()
+def bf16_int4_gemm_nt(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """BF16 or FP16 activations, int4 weights: `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
+
+    Values are exact in the tensor cores, which add up in FP32; the sums of each group of K, of up to 128, are scaled in
+    FP32.
+
+    Args:
+        a: bfloat16 or float16 `[M, K]`, K contiguous. Rows that do not start at multiples of 16 bytes are copied first.
+        w: int4 `[N, K]`, packed for 'bf16' activations, groups of any size.
+        d: bfloat16, float16 or float32 `[M, N]`, N contiguous, any row stride. Written.
+        c: added; `d`'s shape and dtype, and may be `d` itself.
+        compiled_dims: which of M, N, K are constants of the compiled kernel.
+        bias: bfloat16, float16 or float32 `[N]`, added in FP32.
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
+        NotImplementedError: the weights have zero points.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    run(a, w, d, c, bias, compiled_dims, _TAKES_INT4)
+
+
+@product()
+def m_grouped_bf16_int4_gemm_nt_contiguous(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+) -> None:
+    """`bf16_int4_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T`.
+
+    Args:
+        a: bfloat16 or float16 `[M, K]`, as for `bf16_int4_gemm_nt`; rows of padding may hold anything.
+        w: int4 `[G, N, K]`, packed for 'bf16' activations.
+        d: bfloat16, float16 or float32 `[M, N]`.
+        grouped_layout, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout: as for
+            `m_grouped_fp8_gemm_nt_contiguous`.
+        compiled_dims: which of M, N, K are constants of the compiled kernel.
+
+    Raises:
+        as `bf16_int4_gemm_nt`.
+    """
+    run_contiguous(
+        a,
+        w,
+        d,
+        grouped_layout,
+        compiled_dims,
+        use_psum_layout,
+        ensure_zero_padding,
+        expected_m_for_psum_layout,
+        _TAKES_INT4,
+    )
+
+
+@product()
+def m_grouped_bf16_int4_gemm_nt_masked(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    compiled_dims: str = "nk",
+) -> None:
+    """`bf16_int4_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T` for the first masked_m[g] rows.
+
+    Args:
+        a: bfloat16 or float16 `[G, max_m, K]`, as for `bf16_int4_gemm_nt`; other rows may hold anything.
+        w: int4 `[G, N, K]`, packed for 'bf16' activations.
+        d: bfloat16, float16 or float32 `[G, max_m, N]`.
+        masked_m: int32 `[G]` on the device.
+        expected_m: rows of an expert that the caller expects; a hint.
+        compiled_dims: which of M, N, K are constants of the compiled kernel.
+
+    Raises:
+        as `bf16_int4_gemm_nt`.
+    """
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_INT4)
+
+
+@product()
+def bf16_fp4_gemm_nt(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """BF16 or FP16 activations, MXFP4 or NVFP4 weights: `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
+
+    Scales of groups of 16 or 32 are multiplied into the weights, exactly, on their way to the tensor cores, and NVFP4's
+    global scale to complete sums. Other scales (packing says which) are applied to the sums of each group in FP32.
+
+    Args:
+        a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
+        w: e2m1 `[N, K]`, packed for 'bf16' activations.
+
+    Raises:
+        as `bf16_int4_gemm_nt`.
+    """
+    run(a, w, d, c, bias, compiled_dims, _TAKES_FP4)
+
+
+@product()
+def m_grouped_bf16_fp4_gemm_nt_contiguous(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+) -> None:
+    """`bf16_fp4_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`."""
+    run_contiguous(
+        a,
+        w,
+        d,
+        grouped_layout,
+        compiled_dims,
+        use_psum_layout,
+        ensure_zero_padding,
+        expected_m_for_psum_layout,
+        _TAKES_FP4,
+    )
+
+
+@product()
+def m_grouped_bf16_fp4_gemm_nt_masked(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    compiled_dims: str = "nk",
+) -> None:
+    """`bf16_fp4_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`."""
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_FP4)
+
+
+@product()
+def bf16_packed_fp8_gemm_nt(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """What `bf16_fp8_gemm_nt` does with PackedWeights: `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
+
+    Values are exact in the tensor cores; the sums of each group of K, of up to 128, are scaled in FP32.
+
+    Args:
+        a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
+        w: e4m3 `[N, K]`, packed for 'bf16' activations, groups of any size.
+
+    Raises:
+        as `bf16_int4_gemm_nt`.
+    """
+    run(a, w, d, c, bias, compiled_dims, _TAKES_FP8)
+
+
+@product()
+def m_grouped_bf16_packed_fp8_gemm_nt_contiguous(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+) -> None:
+    """`bf16_packed_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`."""
+    run_contiguous(
+        a,
+        w,
+        d,
+        grouped_layout,
+        compiled_dims,
+        use_psum_layout,
+        ensure_zero_padding,
+        expected_m_for_psum_layout,
+        _TAKES_FP8,
+    )
+
+
+@product()
+def m_grouped_bf16_packed_fp8_gemm_nt_masked(
+    a: torch.Tensor,
+    w: PackedWeights,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    compiled_dims: str = "nk",
+) -> None:
+    """`bf16_packed_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`."""
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_FP8)
+
+
+def bf16_fp8_gemm_nt(
+    a: torch.Tensor,
+    w: PackedWeights | Scaled,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """BF16 or FP16 activations, E4M3 weights: `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
+
+    Args:
+        a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
+        w: e4m3 `[N, K]`, packed for 'bf16' activations, groups of any size; or a pair, (float8_e4m3fn `[N, K]`, float32
+            scales of 128x128 blocks), which is packed anew in each call: right but slow, and neither in captured graphs
+            nor where torch records a program.
+
+    Raises:
+        as `bf16_int4_gemm_nt`.
+    """
+    bf16_packed_fp8_gemm_nt(a, _packed(w), d, c, compiled_dims, bias=bias)
+
+
+def m_grouped_bf16_fp8_gemm_nt_contiguous(
+    a: torch.Tensor,
+    w: PackedWeights | Scaled,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+) -> None:
+    """`bf16_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`; w may be a pair, `[G, N, K]`."""
+    m_grouped_bf16_packed_fp8_gemm_nt_contiguous(
+        a,
+        _packed(w),
+        d,
+        grouped_layout,
+        compiled_dims,
+        use_psum_layout,
+        ensure_zero_padding,
+        expected_m_for_psum_layout,
+    )
+
+
+def m_grouped_bf16_fp8_gemm_nt_masked(
+    a: torch.Tensor,
+    w: PackedWeights | Scaled,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    compiled_dims: str = "nk",
+) -> None:
+    """`bf16_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`; w may be a pair, `[G, N, K]`."""
+    m_grouped_bf16_packed_fp8_gemm_nt_masked(a, _packed(w), d, masked_m, expected_m, compiled_dims)
+
+
+def _packed(w: PackedWeights | Scaled) -> PackedWeights:
+    """A pair with scales of blocks as PackedWeights."""
+    if isinstance(w, PackedWeights):
+        return w
+    if not (isinstance(w, (tuple, list)) and len(w) == 2 and all(isinstance(part, torch.Tensor) for part in w)):
+        raise TypeError("w must be PackedWeights, as deep_gemm.pack_weights makes them, or a pair (tensor, scales)")
+    values, scales = w
+    if values.dtype != torch.float8_e4m3fn or values.dim() not in (2, 3) or scales.dtype != torch.float32:
+        raise TypeError(
+            f"w must be a pair of float8_e4m3fn [N, K] or [G, N, K] and float32, but is {values.dtype} of "
+            f"{[*values.shape]} and {scales.dtype}"
+        )
+    *groups, n, k = values.shape
+    wanted = [*groups, ceil_div(n, _BLOCK), ceil_div(k, _BLOCK)]
+    if [*scales.shape] != wanted:
+        raise ValueError(f"w's scales must be {wanted}, one for each 128x128 block, but are {[*scales.shape]}")
+    rows = scales.repeat_interleave(_BLOCK, -2)[..., :n, :]
+    return pack_weights(values, rows, element="e4m3", activations="bf16", group_size=_BLOCK)

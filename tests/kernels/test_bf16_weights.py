@@ -1,0 +1,357 @@
+"""Products of BF16 and FP16 activations with packed weights, against FP64 products of what those stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from candidates import forced_tile, parse, target_of
+from devices import FEW
+from grouped_inputs import alignment_of
+from inputs import GuardedOutput, ceil_div
+
+import deep_gemm
+from deep_gemm import simulator
+from deep_gemm._extension import C
+from deep_gemm._targets import HOPPER_SMS
+
+COUNTS = [5, 0, 130, 1]  # experts' rows
+HEIGHT = 136
+SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
+TOLERANCE = {"cuda": 1e-5, "cpu": 4e-7}  # relative to sum |a||w|
+ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-23}
+ACTIVATIONS = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+OUTPUTS = pytest.mark.parametrize("output", [*ROUNDING], ids=str)
+
+
+@dataclass(frozen=True)
+class Kind:
+    weights: str  # as functions are named
+    element: str
+    group: int | None
+    config: str  # what `explain` calls it
+    scales: str = "fp32"
+
+    def function(self, name: str):
+        return getattr(deep_gemm, name.format(f"bf16_{self.weights}"))
+
+    def fields(self) -> dict[str, int]:
+        size = {"channel_scales": 1} if self.group is None else {"gran_k_b": self.group}
+        return {self.config: 1, **size, **({} if self.scales == "fp32" else {"conversion_scales": 1})}
+
+
+KINDS = {
+    "int4": Kind("int4", "int4", 128, "s4b"),
+    "int4-groups-of-64": Kind("int4", "int4", 64, "s4b"),
+    "int4-groups-of-32": Kind("int4", "int4", 32, "s4b"),
+    "int4-channels": Kind("int4", "int4", None, "s4b"),
+    "mxfp4": Kind("fp4", "e2m1", 32, "e2m1", scales="powers of two"),
+    "nvfp4": Kind("fp4", "e2m1", 16, "e2m1", scales="e4m3"),
+    "fp4-groups-of-32": Kind("fp4", "e2m1", 32, "e2m1"),
+    "fp4-channels": Kind("fp4", "e2m1", None, "e2m1"),
+    "fp8": Kind("fp8", "e4m3", 128, "e4m3p"),
+    "fp8-channels": Kind("fp8", "e4m3", None, "e4m3p"),
+}
+E2M1 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def activations(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
+    """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed."""
+    *groups, n, k = shape
+    size = kind.group if kind.group and k % kind.group == 0 else None  # groups divide K
+    count = (*groups, n, k // size if size else 1)
+    second = None
+    if kind.scales == "powers of two":
+        scales = torch.exp2(torch.randint(-12, -3, count, generator=generator).float())
+    elif kind.scales == "e4m3":
+        second = torch.rand((*groups, n) if groups else (), generator=generator) / 64 + 1e-4
+        scales = torch.exp2(torch.randint(-9, 9, count, generator=generator).float()).to(torch.float8_e4m3fn)
+        scales.view(torch.uint8)[..., 1::2] |= 5  # other mantissas, and subnormal numbers of them
+    else:
+        scales = (torch.rand(count, generator=generator) + 0.5) / 16
+    if kind.element == "int4":
+        values = torch.randint(-8, 8, shape, generator=generator, dtype=torch.int8)
+        decoded = values.double()
+    elif kind.element == "e2m1":
+        values = torch.randint(0, 16, shape, generator=generator, dtype=torch.uint8)
+        decoded = E2M1[values.long()].double()
+    else:
+        codes = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        values = codes.masked_fill(codes & 127 == 127, 0).view(torch.float8_e4m3fn)
+        decoded = values.double()
+    packed = deep_gemm.pack_weights(
+        values,
+        scales if size else scales[..., 0],
+        element=kind.element,
+        activations="bf16",
+        group_size=size,
+        second_scales=second,
+    )
+    assert (packed.second_scales is not None) == (kind.scales != "fp32" and size is not None)
+    factor = 1 if second is None else second.double().reshape(*groups, -1, 1)
+    return packed, decoded * scales.double().repeat_interleave(size or k, -1) * factor
+
+
+def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, added: torch.Tensor | float = 0) -> None:
+    a = a.double()
+    expected, magnitude = a @ w.mT + added, a.abs() @ w.abs().mT
+    allowed = TOLERANCE[d.device.type] * magnitude + ROUNDING[d.dtype] * expected.abs() + 1e-6
+    found = d.double().cpu()
+    wrong = ((found - expected).abs() > allowed) | ~found.isfinite()
+    assert not wrong.any(), f"{wrong.sum().item()} of {wrong.numel()} elements are wrong"
+
+
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@OUTPUTS
+@ACTIVATIONS
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("added", ["nothing", "c", "d"])
+@EVERY_KIND
+def test_dense(device, kind, added, size, dtype, output) -> None:
+    m, n, k = size
+    generator = torch.Generator().manual_seed(m)
+    a = activations((m, k), dtype, generator)
+    w, exact = weights(kind, (n, k), generator)
+    d = GuardedOutput((m, n), output, device)
+    c = None if added == "nothing" else torch.randn((m, n), generator=generator).to(output).to(device)
+    if added == "d":
+        d.tensor.copy_(c)
+    kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, d.tensor if added == "d" else c)
+    d.check()
+    check(d.tensor, a, exact, 0 if c is None else c.double().cpu())
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@ACTIVATIONS
+@EVERY_KIND
+def test_k_of_2880(device, kind, dtype) -> None:
+    generator = torch.Generator().manual_seed(5)
+    a = activations((3, 2880), dtype, generator)
+    w, exact = weights(kind, (72, 2880), generator)
+    d = GuardedOutput((3, 72), torch.float32, device)
+    kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
+    d.check()
+    check(d.tensor, a, exact)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@OUTPUTS
+@ACTIVATIONS
+@EVERY_KIND
+def test_bias(device, kind, dtype, output) -> None:
+    generator = torch.Generator().manual_seed(1)
+    a = activations((20, 256), dtype, generator)
+    w, exact = weights(kind, (72, 256), generator)
+    bias = torch.randn(72, generator=generator).to(output)
+    d = GuardedOutput((20, 72), torch.float32, device)
+    kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, bias=bias.to(device))
+    d.check()
+    check(d.tensor, a, exact, bias.double())
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@OUTPUTS
+@ACTIVATIONS
+@pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
+@EVERY_KIND
+def test_masked(device, kind, n, k, dtype, output) -> None:
+    """Counts above the hint, an expert without rows, rows behind counts that are not finite."""
+    generator = torch.Generator().manual_seed(2)
+    a = activations((len(COUNTS), HEIGHT, k), dtype, generator)
+    for group, count in enumerate(COUNTS):
+        a[group, count:] = float("nan")
+    w, exact = weights(kind, (len(COUNTS), n, k), generator)
+    d = GuardedOutput((len(COUNTS), HEIGHT, n), output, device)
+    counts = torch.tensor(COUNTS, dtype=torch.int32, device=device)
+    kind.function("m_grouped_{}_gemm_nt_masked")(a.to(device), w.to(device), d.tensor, counts, 40)
+    d.check(complete=False)
+    for group, count in enumerate(COUNTS):
+        if count:
+            check(d.tensor[group, :count], a[group, :count], exact[group])
+
+
+@pytest.mark.sampled(16)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@OUTPUTS
+@ACTIVATIONS
+@pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
+@pytest.mark.parametrize("psum", [False, True])
+@EVERY_KIND
+def test_contiguous(device, kind, psum, n, k, dtype, output) -> None:
+    generator = torch.Generator().manual_seed(3)
+    heights = [ceil_div(count, 128) * 128 for count in COUNTS]
+    starts = [sum(heights[:group]) for group in range(len(COUNTS))]
+    a = activations((sum(heights), k), dtype, generator)
+    layout = torch.full((sum(heights),), -1, dtype=torch.int32)
+    for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
+        layout[start : start + count] = expert
+        a[start + count : start + heights[expert]] = float("nan")
+    if psum:
+        layout = torch.tensor([start + count for start, count in zip(starts, COUNTS, strict=True)], dtype=torch.int32)
+    w, exact = weights(kind, (len(COUNTS), n, k), generator)
+    d = GuardedOutput((sum(heights), n), output, device)
+    call = kind.function("m_grouped_{}_gemm_nt_contiguous")
+    with alignment_of(128):
+        call(a.to(device), w.to(device), d.tensor, layout.to(device), use_psum_layout=psum)
+    d.check()
+    for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
+        rows = slice(start, start + count)
+        if count:
+            check(d.tensor[rows], a[rows], exact[expert])
+        assert not d.tensor[start + count : start + heights[expert]].any(), "padding becomes zero"
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@ACTIVATIONS
+@pytest.mark.parametrize("seed", range(4))
+@EVERY_KIND
+def test_every_tile_is_right_and_has_the_same_bits(device, kind, seed, dtype, batch_invariant) -> None:
+    """Of each problem the first, the last and some other legal tiles, clusters among them."""
+    m, n, k = [(8, 256, 384), (40, 192, 640), (136, 256, 512), (264, 300, 256)][seed]
+    generator = torch.Generator().manual_seed(seed)
+    a = activations((m, k), dtype, generator)
+    w, exact = weights(kind, (n, k), generator)
+    name = "bf16" if dtype == torch.bfloat16 else "fp16"
+    fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, "batch_invariant": 1, name: 1}
+    legal = [c for c in parse(C.explain("dense", {**fields, **kind.fields()}, target_of(device))) if c.refusal is None]
+    assert len(legal) > 4
+    expected = None
+    with simulator.options(num_sms=HOPPER_SMS):
+        for c in [legal[0], *legal[1 + seed :: len(legal) // 3], legal[-1]]:
+            d = torch.zeros((m, n), device=device)
+            with forced_tile(device, (m, n, k), c.swapped, c.rows, c.cols, c.cluster_shape):
+                kind.function("{}_gemm_nt")(a.to(device), w.to(device), d)
+            check(d, a, exact)
+            expected = d if expected is None else expected
+            assert torch.equal(d, expected), f"other bits from {c.rows}x{c.cols}"
+
+
+@ACTIVATIONS
+def test_rows_that_do_not_start_at_multiples_of_16_bytes(dtype) -> None:
+    generator = torch.Generator().manual_seed(6)
+    kind = KINDS["int4-channels"]
+    a = activations((9, 131), dtype, generator)[:, :129]
+    w, exact = weights(kind, (24, 129), generator)
+    d = GuardedOutput((9, 24), torch.float32, "cpu")
+    kind.function("{}_gemm_nt")(a, w, d.tensor)
+    d.check()
+    check(d.tensor, a, exact)
+
+
+@ACTIVATIONS
+@EVERY_KIND
+def test_operators_do_what_functions_do(kind, dtype) -> None:
+    generator = torch.Generator().manual_seed(7)
+    a = activations((5, 256), dtype, generator)
+    w, _ = weights(kind, (24, 256), generator)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        d = torch.empty((5, 24), dtype=dtype)
+        kind.function("{}_gemm_nt")(x, w, d)
+        return d
+
+    traced = torch.fx.experimental.proxy_tensor.make_fx(step)(a)
+    assert f"{kind.weights}_gemm_nt" in traced.code
+    assert torch.equal(traced(a), step(a))
+
+
+def small(dtype: torch.dtype = torch.bfloat16):
+    generator = torch.Generator().manual_seed(4)
+    kind = KINDS["int4"]
+    return kind, activations((8, 128), dtype, generator), weights(kind, (16, 128), generator)[0]
+
+
+def test_weights_for_other_activations_are_refused() -> None:
+    _, a, w = small()
+    d = GuardedOutput((8, 16), torch.float32, "cpu")
+    other = deep_gemm.pack_weights(torch.ones(16, 128).char(), torch.ones(16), element="int4", activations="fp8")
+    with pytest.raises(ValueError, match="w is packed for 'fp8' activations, but this function has 'bf16' ones"):
+        deep_gemm.bf16_int4_gemm_nt(a, other, d.tensor)
+    with pytest.raises(ValueError, match="w is packed for 'bf16' activations, but this function has 'fp8' ones"):
+        deep_gemm.fp8_int4_gemm_nt((a.to(torch.float8_e4m3fn), 1.0), w, d.tensor)
+    d.assert_untouched()
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float32, torch.int8])
+def test_activations_of_other_dtypes_are_refused(dtype) -> None:
+    kind, a, w = small()
+    d = GuardedOutput((8, 16), torch.float32, "cpu")
+    with pytest.raises(TypeError, match=f"a must be bfloat16 or float16, but is {str(dtype)[6:]}"):
+        kind.function("{}_gemm_nt")(a.to(dtype), w, d.tensor)
+    d.assert_untouched()
+
+
+def test_activations_with_scales_are_refused() -> None:
+    kind, a, w = small()
+    d = GuardedOutput((8, 16), torch.float32, "cpu")
+    with pytest.raises(TypeError, match=r"a must be a tensor, but is \(tensor, 2.0\)"):
+        kind.function("{}_gemm_nt")((a, 2.0), w, d.tensor)
+    d.assert_untouched()
+
+
+def test_bf16_activations_with_weights_for_others_are_refused() -> None:
+    """Of dtypes that other functions have, packed otherwise."""
+    _, a, _ = small()
+    d = GuardedOutput((8, 16), torch.float32, "cpu")
+    for name, dtype in (("fp8", "float8_e4m3fn"), ("int8", "int8")):
+        w = deep_gemm.pack_weights(-8 * torch.ones(16, 128).char(), torch.ones(16), element="int4", activations=name)
+        with pytest.raises(TypeError, match=f"a must be {dtype}, but is bfloat16"):
+            getattr(deep_gemm, f"{name}_int4_gemm_nt")((a, 1.0), w, d.tensor)
+    d.assert_untouched()
+
+
+def test_activations_with_m_contiguous_are_refused() -> None:
+    kind, a, w = small()
+    d = GuardedOutput((8, 16), torch.float32, "cpu")
+    with pytest.raises(ValueError, match="a must have K contiguous, not M, beside packed weights"):
+        kind.function("{}_gemm_nt")(a.T.contiguous().T, w, d.tensor)
+    d.assert_untouched()
+
+
+@pytest.mark.parametrize(("n", "k"), [(130, 272), (24, 144)])
+def test_fp8_weights_in_blocks_as_they_lie(n, k) -> None:
+    generator = torch.Generator().manual_seed(8)
+    a = activations((2, 5, k), torch.bfloat16, generator)
+    values = torch.randn((2, n, k), generator=generator).to(torch.float8_e4m3fn)
+    scales = torch.rand((2, ceil_div(n, 128), ceil_div(k, 128)), generator=generator) + 0.5
+    rows, columns = torch.arange(n) // 128, torch.arange(k) // 128
+    exact = values.double() * scales.double()[:, rows][:, :, columns]
+    d = GuardedOutput((5, n), torch.float32, "cpu")
+    deep_gemm.bf16_fp8_gemm_nt(a[0], (values[0], scales[0]), d.tensor)
+    d.check()
+    check(d.tensor, a[0], exact[0])
+    d = GuardedOutput((2, 5, n), torch.float32, "cpu")
+    deep_gemm.m_grouped_bf16_fp8_gemm_nt_masked(
+        a, (values, scales), d.tensor, torch.tensor([5, 3], dtype=torch.int32), 5
+    )
+    check(d.tensor[0], a[0], exact[0])
+    check(d.tensor[1, :3], a[1, :3], exact[1])
+    d = GuardedOutput((5, n), torch.float32, "cpu")
+    layout = torch.ones(5, dtype=torch.int32)
+    deep_gemm.m_grouped_bf16_fp8_gemm_nt_contiguous(a[0], (values, scales), d.tensor, layout)
+    check(d.tensor, a[0], exact[1])
+
+
+@pytest.mark.parametrize(
+    ("w", "error", "message"),
+    [
+        ((torch.zeros(16, 128), torch.zeros(1, 1)), TypeError, "a pair of float8_e4m3fn .* but is torch.float32"),
+        ((torch.zeros(16, 128).to(torch.float8_e4m3fn), torch.zeros(16, 1)), ValueError, r"scales must be \[1, 1\]"),
+        (torch.zeros(16, 128), TypeError, "w must be PackedWeights"),
+    ],
+)
+def test_pairs_of_fp8_weights_that_cannot_be_are_refused(w, error, message) -> None:
+    _, a, _ = small()
+    with pytest.raises(error, match=message):
+        deep_gemm.bf16_fp8_gemm_nt(a, w, torch.empty(8, 16))
