@@ -104,7 +104,6 @@ def pack_weights(
         element=element,
         activations=activations,
         group_size=group_size,
-        second_scales=_second_scales(second_scales, is_stack, len(all_values)),
     )
 
 

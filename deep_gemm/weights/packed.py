@@ -151,7 +151,7 @@ class PackedWeights:
         return "u4" if self.needs_zeros else self._packing.orders[-1 if self.holds_minus_eight else 0]
 
     @property
-    def others(self) -> tuple[torch.Tensor | None, ...]:
+    def others(self) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
         """What products take beside codes and scales: sums, zeros and second scales."""
         return self.sums, self.zeros, self.second_scales
 

@@ -38,18 +38,6 @@ DG_DEVICE void issue_wgmma(Accumulators<c>& d, uint64_t rows, uint64_t cols, boo
         static_assert(kCols == 0, "no wgmma multiplies these elements");
 }
 
-/// The wgmma of packed weights, converted in registers, and these activations.
-template <GemmConfig c>
-DG_DEVICE void issue_wgmma(Accumulators<c>& d, const uint32_t (&rows)[4], uint64_t cols, bool accumulate) {
-    constexpr Element kElement = c.cols_operand().element;
-    if constexpr (kElement == Element::e4m3)
-        ptx::WgmmaFromRegisters<c.tile.cols>::e4m3(d, rows, cols, accumulate);
-    else if constexpr (kElement == Element::s8)
-        ptx::WgmmaIntegerFromRegisters<c.tile.cols>::s8_s8(d, rows, cols, accumulate);
-    else
-        static_assert(c.tile.cols == 0, "no wgmma multiplies packed weights by these elements");
-}
-
 /// Issue the wgmma of one K block: 64 rows x the tile's columns, four steps of 32 bytes. The first clears unless
 /// `accumulate`.
 template <GemmConfig c>
