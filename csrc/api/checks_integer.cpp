@@ -32,9 +32,9 @@ void check_integer_scales(GemmCall& call, const OperandArgument& a, const Operan
     require(given.a.rows == 1 && given.b.k == kScaleGroupK,
             "recipe must be (1, 1, 128) or (1, 128, 128), or None, but is (", given.a.rows, ", ", given.b.rows, ", ",
             given.b.k, ")");
-    require_type(!b.scales || element_of(b.scales->dtype()) == Element::fp32, b.scales_name,
-                 " must be float32, but are ", describe(b.scales->dtype()));
     require(b.scales.has_value(), b.scales_name, " must be a tensor where a recipe is given, but are a number");
+    require_type(element_of(b.scales->dtype()) == Element::fp32, b.scales_name, " must be float32, but are ",
+                 describe(b.scales->dtype()));
     p.b.scaling = {Element::fp32, static_cast<int32_t>(given.b.rows), kScaleGroupK};
     call.scales_b = check_scales(*b.scales, {b.name, b.scales_name, call.b.groups, p.n, p.k, p.b.scaling, given.b.rows},
                                  call, last_axes(call.b.groups > 1 || b.scales->ndim() == 3));

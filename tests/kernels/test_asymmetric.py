@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from candidates import forced_tile
@@ -246,7 +244,7 @@ def test_wrong_zeros_are_refused(error, match, zeros, a_scales) -> None:
 def test_floating_activations_have_none() -> None:
     w = deep_gemm.pack_weights(torch.ones(24, 128, dtype=torch.int8), torch.ones(24), element="int4", activations="fp8")
     d = GuardedOutput((3, 24), torch.float32, "cpu")
-    with pytest.raises(ValueError, match="a must have no zeros where it is float8_e4m3fn"):
+    with pytest.raises(TypeError, match=r"a must be a pair \(tensor, scales\), but is \(tensor, 1.0, 3\)"):
         deep_gemm.fp8_int4_gemm_nt((torch.ones(3, 128).to(torch.float8_e4m3fn), 1.0, 3), w, d.tensor)
     d.assert_untouched()
 
@@ -259,8 +257,8 @@ def test_as_operators() -> None:
     assert torch.equal(found, want)
     w, _, _ = packed(None, (24, 128))
     deep_gemm.int8_int4_gemm_nt((a, 0.5, zeros), w, want)
-    form = json.dumps(w.tensors()[1])
-    torch.ops.deep_gemm.int8_int4_gemm_nt(a, torch.tensor(0.5), zeros, w.codes, w.scales, w.sums, form, found.zero_())
+    parts = w.codes, w.scales, w.zeros, w.sums, w.second_scales, w._form
+    torch.ops.deep_gemm.int8_int4_gemm_nt(a, torch.tensor(0.5), zeros, *parts, found.zero_())
     assert torch.equal(found, want)
 
 

@@ -475,7 +475,7 @@ def test_packed_products_are_operators_that_are_compiled_and_recorded(name) -> N
         return d * 2
 
     no_zeros = () if kind.activations == "fp8" else (None,)
-    tensors = w.codes, w.scales, w.zeros, w.sums
+    tensors = w.codes, w.scales, w.zeros, w.sums, w.second_scales
     want, flat = step(*a), (*a, *no_zeros, *tensors, w._form, torch.zeros(5, 72))
     operator = getattr(torch.ops.deep_gemm, call.__name__).default
     operator(*flat)
