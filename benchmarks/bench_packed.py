@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import humming_peer
@@ -21,10 +22,11 @@ import deep_gemm
 Calls = dict[str, Callable[[], None]]
 WEIGHTS = [(4096, 7168), (7168, 16384), (24576, 1536)]
 TOKENS = [1, 16, 64, 256, 4096]
+TINY_TOKENS = 16  # up to which torch's tinygemm is timed, and from which on its product of INT8
 EXPERTS = [(32, 20, 128), (32, 192, 512), (64, 4, 128)]  # how many, tokens of each, rows of their matrices
 EXPERT_WEIGHTS = [(4096, 7168), (7168, 2048)]
-MASKED_PEERS = ("int8 x int4", "fp8 x int4", "fp8 x mxfp4")
-DENSE_PEERS = ("int8 x int8", *MASKED_PEERS)
+MASKED_PEERS = ("int8 x int4", "fp8 x int4", "fp8 x mxfp4", "bf16 x int4", "bf16 x mxfp4")
+DENSE_PEERS = ("int8 x int8", *MASKED_PEERS, "bf16 x fp8")
 DEVICE = "cuda"
 
 
@@ -52,6 +54,8 @@ def packed(n: int, k: int, experts: tuple[int, ...] = ()) -> dict[str, deep_gemm
 
     def pack(element: str, activations: str, group: int | None) -> deep_gemm.PackedWeights:
         given = scales(*experts, n, k // group) if group else scales(*experts, n)
+        if element == "e2m1":  # MXFP4's: as far apart as those of normal numbers are
+            given = torch.exp2(torch.randint(-6, 0, given.shape, device=DEVICE).float())
         what = codes if element == "e2m1" else values
         return deep_gemm.pack_weights(what, given, element=element, activations=activations, group_size=group)
 
@@ -99,7 +103,8 @@ def dense_calls(m: int, n: int, k: int, weights: dict[str, deep_gemm.PackedWeigh
     d = torch.empty((m, n), device=DEVICE, dtype=torch.bfloat16)
     a, by_group, by_token = fp8(m, k), mn_major(m, k // 128), scales(m)
     b, i, w = (fp8(n, k), scales(-(-n // 128), k // 128)), integers(m, k), (integers(n, k), scales(n))
-    return {
+    torch_int8 = {"cuBLASLt int8": lambda: torch._int_mm(i, w[0].T)} if m > TINY_TOKENS else {}
+    return torch_int8 | {
         "fp8 x fp8": lambda: deep_gemm.fp8_gemm_nt((a, by_group), b, d),
         "int8 x int8": lambda: deep_gemm.int8_gemm_nt((i, by_token), w, d),
         "int8 x int4": lambda: deep_gemm.int8_int4_gemm_nt((i, by_token), weights["int8 x int4"], d),
@@ -168,10 +173,16 @@ BF16_FUNCTIONS = {"bf16 x int4": "int4", "bf16 x mxfp4": "fp4", "bf16 x nvfp4": 
 
 def dense_bf16_calls(m: int, n: int, k: int, weights: dict[str, deep_gemm.PackedWeights]) -> Calls:
     a, d = torch.randn((m, k), device=DEVICE, dtype=torch.bfloat16), torch.empty((m, n), device=DEVICE).bfloat16()
-    calls: Calls = {}
+    b = torch.randn((n, k), device=DEVICE, dtype=torch.bfloat16)
+    calls: Calls = {"bf16 x bf16": lambda: deep_gemm.bf16_gemm_nt(a, b, d)}
     for name, w in weights.items():
         call = getattr(deep_gemm, f"bf16_{BF16_FUNCTIONS[name]}_gemm_nt")
         calls[name] = lambda call=call, w=w: call(a, w, d)
+    if m <= TINY_TOKENS:
+        pairs = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=DEVICE)
+        tiny = torch.ops.aten._convert_weight_to_int4pack(pairs, 8)
+        both = torch.rand((k // 128, n, 2), device=DEVICE).bfloat16()
+        calls["tinygemm bf16 x int4"] = lambda: torch.ops.aten._weight_int4pack_mm(a, tiny, 128, both)
     return calls
 
 
@@ -214,14 +225,19 @@ def measure() -> Iterator[dict]:
             torch.cuda.empty_cache()
 
 
+def cell(us: float | None) -> str:
+    return "–" if us is None else f"{us:.1f}"
+
+
 def tables(document: dict) -> str:
-    """One for each kind of case."""
+    """One for each kind of case, and for activations of 8 and of 16 bits."""
     text = ""
-    for kind in ("dense", "masked"):
+    for kind, wide in product(("dense", "masked"), (False, True)):
         rows = [row for row in document["results"] if row["case"][0] == kind]
-        names = [name for name in rows[0]["us"] if not name.startswith("read 8")]
+        names = list(dict.fromkeys(name for row in rows for name in row["us"]))
+        names = [name for name in names if ("bf16" in name) == wide and "read" not in name] + ["read 4 bits"]
         header = ["M, N, K" if kind == "dense" else "experts, tokens, N, K", *names]
-        lines = [[", ".join(map(str, row["case"][1:])), *(f"{row['us'][name]:.1f}" for name in names)] for row in rows]
+        lines = [[", ".join(map(str, row["case"][1:])), *(cell(row["us"].get(name)) for name in names)] for row in rows]
         text += table(header, lines) + "\n"
     machine = document["machine"]
     return text + f"{machine['gpu']}, driver {machine['driver']}, {machine['compiler']}, commit {machine['commit']}.\n"
