@@ -226,7 +226,7 @@ def measure() -> Iterator[dict]:
 
 
 def cell(us: float | None) -> str:
-    return "–" if us is None else f"{us:.1f}"
+    return "-" if us is None else f"{us:.1f}"
 
 
 def tables(document: dict) -> str:
