@@ -254,13 +254,12 @@ def main() -> None:
         return
     from machine import describe, write_result
 
-    results = []
+    results, machine = [], describe(options.commit)
+    card = machine["gpu"].split()[1].lower()
     for row in measure():
         print(row, flush=True)
-        results.append(row)
-    machine = describe(options.commit)
-    card = machine["gpu"].split()[1].lower()
-    write_result(options.out / f"{card}_packed.json", {"machine": machine, "results": results})
+        results.append(row)  # written each time: humming-kernels take long to set up, and a session may end
+        write_result(options.out / f"{card}_packed.json", {"machine": machine, "results": results})
 
 
 if __name__ == "__main__":
