@@ -9,7 +9,7 @@ namespace deep_gemm {
 
 template <GemmConfig c>
 struct PromoteAhead {
-    static_assert(!overlaps_blocks(c) && k_parts(c) == 1);
+    static_assert(!overlaps_blocks(c) && k_parts(c) == 1 && !c.rows_operand().packed());
 
     template <typename Meanwhile>
     static DG_DEVICE void run(Stages<c>& stages, Totals<c>& total, const Tile& tile, int32_t count,
@@ -90,7 +90,6 @@ private:
         if (kScalesAhead && more) stages.load_scales(block, kNext);
         if (more) stages.wait_for_order();
         finish_block<0>(block.partial);
-        block.rows.pin();
         if (frees_early(c) && kNext == 0) stages.release(stage);
         if constexpr (kFactors)
             factors.promote(total[kSubtile], block.partial);
