@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib
 from pathlib import Path
 
 import pytest
@@ -10,17 +10,13 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-@pytest.fixture
-def pictures(monkeypatch):
+@pytest.mark.parametrize(
+    ("script", "document"), [("pictures_sm100", "blackwell.md"), ("pictures_packed", "low_precision.md")]
+)
+def test_pictures_show_what_is_there(script, document, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import pictures_sm100
-
-    yield pictures_sm100
-    sys.modules.pop("pictures_sm100", None)
-
-
-def test_pictures_of_blackwell_show_the_kernel_that_is_there(pictures) -> None:
-    document = (pictures.IMAGES.parent / "blackwell.md").read_text()
+    pictures = importlib.import_module(script)
+    document = (pictures.IMAGES.parent / document).read_text()
     for name, draw in pictures.PICTURES.items():
         assert str(draw()) == (pictures.IMAGES / f"{name}.svg").read_text(), f"draw {name} anew"
         assert f"(images/{name}.svg)" in document
