@@ -15,8 +15,15 @@ from .weights.formats import K_BLOCK, packing_of
 
 # By what functions' names begin with: operands of one kind, and activations with packed weights.
 _OPERANDS = {"fp8": {}, "bf16": {"bf16": 1}, "fp16": {"fp16": 1}, "int8": {"s8": 1}}
-_WEIGHTS = {"fp8_int4": ("fp8", "int4"), "int8_int4": ("int8", "int4"), "fp8_fp4": ("fp8", "e2m1")}
-_GROUP_SIZES = {"fp8_int4": 128, "int8_int4": None, "fp8_fp4": 32}
+_WEIGHTS = {
+    "fp8_int4": ("fp8", "int4"),
+    "int8_int4": ("int8", "int4"),
+    "fp8_fp4": ("fp8", "e2m1"),
+    "bf16_int4": ("bf16", "int4"),
+    "bf16_fp4": ("bf16", "e2m1"),
+    "bf16_fp8": ("bf16", "e4m3"),
+}
+_GROUP_SIZES = {"fp8_int4": 128, "int8_int4": None, "fp8_fp4": 32, "bf16_int4": 128, "bf16_fp4": 32, "bf16_fp8": 128}
 PRODUCTS = (*_OPERANDS, *_WEIGHTS)
 GROUPINGS = {"dense": "dense", "contiguous": "m_contiguous", "psum": "m_psum", "masked": "masked"}
 OUTPUTS = {"bf16": "bf16_output", "fp16": "fp16_output", "fp32": "fp32_output"}
@@ -89,6 +96,9 @@ class Calls:
         if packing.folds_exponents and not self.far_exponents:
             order, group = "e2m1x", K_BLOCK
         fields = {**_OPERANDS[activations], order: 1, "token_scales": int(self.token_scales)}
+        if activations == "bf16":
+            in_conversion = group is not None and group <= packing.converted_group and not self.far_exponents
+            fields |= {"conversion_scales": int(in_conversion), "channel_scales": int(group is None)}
         return fields if group is None else {**fields, "gran_k_b": group}
 
     def problems(self, n: int, k: int, max_m: int) -> list[dict[str, int]]:
@@ -145,20 +155,20 @@ def precompile(
 
     Args:
         weights: shapes (N, K).
-        product: what the functions' names begin with: 'fp8', 'bf16', 'fp16', 'int8', 'fp8_int4', 'int8_int4' or
-            'fp8_fp4' (with FP4 weights).
+        product: what the functions' names begin with: 'fp8', 'bf16', 'fp16', 'int8', 'fp8_int4', 'int8_int4', 'fp8_fp4'
+            (with FP4 weights), 'bf16_int4', 'bf16_fp4' or 'bf16_fp8' (with BF16 activations).
         grouping: 'dense', 'contiguous', 'psum' or 'masked'.
         experts: how many, of a grouping.
         max_m: the most rows of a call; of masked experts, the rows that each has room for.
         expected_m: the hint of psum calls, 0 where they give none. Masked calls are served with every hint.
-        group_size: of packed weights, as `pack_weights` takes it. By default 128 of 'fp8_int4', None of 'int8_int4'
-            and 32 of 'fp8_fp4'.
+        group_size: of packed weights, as `pack_weights` takes it. By default 128, but None of 'int8_int4' and 32 of FP4
+            weights.
         token_scales: calls with packed weights and FP8 activations that have one scale, or one a token, instead of
             one for each 128 of K.
         minus_eight: the packed weights hold -8 (`PackedWeights.holds_minus_eight`).
         zero_points: the packed weights have zero points (`PackedWeights.needs_zeros`).
-        far_exponents: of 'fp8_fp4', the packed weights do not have `PackedWeights.folds_exponents`, or are pairs of the
-            public API.
+        far_exponents: of FP4 weights, they do not have `PackedWeights.folds_exponents` ('bf16_fp4': `second_scales`),
+            or are pairs of the public API.
         output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.
         add_c: calls pass c.
         target, num_sms: what to compile for, and SMs that kernels may use: by default all of an H100 or H200.

@@ -139,6 +139,11 @@ PACKED = {
     "--int8-int4 --group-size 64": ("s4", 64),
     "--fp8-fp4": ("e2m1x", 128),
     "--fp8-fp4 --far-exponents": ("e2m1", 32),
+    "--bf16-int4": ("s4b", 128),
+    "--bf16-int4 --group-size channel": ("s4b", -1),
+    "--bf16-fp4 --group-size 16": ("e2m1", 16),
+    "--bf16-fp4 --far-exponents": ("e2m1", 32),
+    "--bf16-fp8": ("e4m3p", 128),
 }
 GROUPED = {"dense": [], **{name: ["--experts", "8", "--expected-m", "64"] for name in ("contiguous", "psum", "masked")}}
 
@@ -199,7 +204,7 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
         (("64", "7168", "2048", "--gran-k-b", "32"), "the pair has no scales of b for every 32 of K"),
         (
             ("64", "7168", "2048", "--group-size", "32"),
-            "group_size is of products with packed weights (fp8_int4, int8_int4, fp8_fp4)",
+            "group_size is of products with packed weights (fp8_int4, int8_int4, fp8_fp4, bf16_int4, ",
         ),
         (("64", "7168", "2048", "--bf16", "--token-scales"), "token_scales is of products with packed weights"),
         (("64", "7168", "2048", "--experts", "8"), "experts go with a grouping, but the grouping is 'dense'"),
@@ -223,6 +228,7 @@ def test_explain_refuses_what_calls_refuse(arguments, said) -> None:
         ["--int8", "--asymmetric"],
         ["--fp8-int4", "--token-scales"],
         ["--fp8-fp4", "--far-exponents"],
+        ["--bf16-fp4"],
     ],
     ids=" ".join,
 )
