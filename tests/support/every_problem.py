@@ -179,6 +179,7 @@ def packed_problems() -> Iterator[Problem]:
         *({element: 1, "token_scales": tokens} for element in ("e2m1", "e2m1x") for tokens in (0, 1)),
         *({"u4": 1, "gran_k_b": group, "token_scales": tokens} for group in (32, 64, 128) for tokens in (0, 1)),
         *({"s8": 1, "u4": 1, "zeros_k": group} for group in (-1, 32, 64, 128)),
+        *({"s8": 1, "u4": 1, "zeros_k": group, "gran_k_b": group} for group in (32, 64, 128)),
         *({"bf16": 1, **kind} for kind in wide),
         *({"fp16": 1, **kind} for kind in wide[1::2]),
     ]
