@@ -107,7 +107,7 @@ def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, added: torch.Tensor
     assert not wrong.any(), f"{wrong.sum().item()} of {wrong.numel()} elements are wrong"
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @OUTPUTS
 @ACTIVATIONS
@@ -158,7 +158,7 @@ def test_bias(device, kind, dtype, output) -> None:
     check(d.tensor, a, exact, bias.double())
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @OUTPUTS
 @ACTIVATIONS
@@ -180,7 +180,7 @@ def test_masked(device, kind, n, k, dtype, output) -> None:
             check(d.tensor[group, :count], a[group, :count], exact[group])
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @OUTPUTS
 @ACTIVATIONS

@@ -180,7 +180,7 @@ def on(device: torch.device, arguments: dict[str, torch.Tensor]) -> dict[str, to
     return {name: value.to(device) for name, value in arguments.items()}
 
 
-@pytest.mark.sampled(44)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -217,7 +217,7 @@ def test_bias(device, kind, dtype) -> None:
     check(d.tensor, a.exact, exact, kind.activations, bias.double())
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
@@ -242,7 +242,7 @@ def test_masked(device, kind, biased, n, k, dtype) -> None:
             check(d.tensor[group, :count], a.exact[group, :count], exact[group], kind.activations, added)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
