@@ -58,7 +58,6 @@ def bf16_int4_gemm_nt(
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
-        NotImplementedError: the weights have zero points.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     run(a, w, d, c, bias, compiled_dims, _TAKES_INT4)

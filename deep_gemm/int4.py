@@ -33,8 +33,9 @@ def int4_gemm_nt(
 ) -> None:
     """int4 activations, int4 weights: `d[m, n] = c[m, n] + float(sum_k a[m, k] q[n, k]) sfa[m] sfw[n] + bias[n]`.
 
-    The sum is an exact integer, of the weights' codes q, for K up to 131,071; longer K is refused. Where a or w has
-    scales for groups of K, exact sums of groups (of 128 of K at most) are scaled and added up in FP32, for any K.
+    The sum is an exact integer, of the weights' codes q less their zero points, for K up to 131,071; longer K is
+    refused. Where a or w has scales for groups of K, exact sums of groups (of 128 of K at most) are scaled and added up
+    in FP32, for any K.
 
     Args:
         a: int8 `[M, K / 2]`, K contiguous, rows in any stride, with scales as the module says.
@@ -43,7 +44,6 @@ def int4_gemm_nt(
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
-        NotImplementedError: the weights have zero points.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     run(a, w, d, c, bias, compiled_dims, _TAKES)
