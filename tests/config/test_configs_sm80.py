@@ -1,5 +1,5 @@
-"""Every tile of GPUs without wgmma, straight and swapped, gives the right result in each layout and grouping that it may
-serve: extents end inside tiles of every size."""
+"""Every tile of GPUs without wgmma, straight and swapped, gives the right result in each layout and grouping that it
+may serve: extents end inside tiles of every size."""
 
 from __future__ import annotations
 

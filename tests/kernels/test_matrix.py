@@ -9,7 +9,7 @@ from itertools import product
 import matrix
 import pytest
 import torch
-from devices import SCHEDULES, devices_of, on_simulator
+from devices import EACH_ARCH, SCHEDULES, devices_of, on_simulator
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
 from matrix import DTYPES, Call, Case, Problem, drawn_call, values
@@ -203,7 +203,7 @@ def test_what_the_pair_table_has_is_multiplied(device, case, size, request) -> N
     run_case(case, device, size, request.node.name)
 
 
-@pytest.mark.parametrize("device", [*devices_of("sm90", "any"), *on_simulator("any", arch="sm100")], indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_what_the_pair_table_has_not_is_refused(device) -> None:
     """Operands of two rows of the table, or of none."""
     listed = {(pair.a, pair.b) for pair in matrix.pairs() if not pair.scalings_a}

@@ -1,8 +1,8 @@
 """What the `device` fixture runs over, and why a GPU may not be usable.
 
 A device of the simulator is an architecture, or a target of the compiler, and a schedule: the order in which
-asynchronous work (copies, matrix products) takes effect. "any" is one of the schedules by the name of the test and its parameters: the sets of a
-parametrised test have all of them.
+asynchronous work (copies, matrix products) takes effect. "any" is one of the schedules by the name of the test and its
+parameters: the sets of a parametrised test have all of them.
 """
 
 from __future__ import annotations
