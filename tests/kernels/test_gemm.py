@@ -12,6 +12,7 @@ from devices import BUT_SM100, EACH_ARCH, FEW
 from inputs import (
     GuardedOutput,
     Operand,
+    converts_e4m3,
     mn_major,
     random_blocks,
     random_rows,
