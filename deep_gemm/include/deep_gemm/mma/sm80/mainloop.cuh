@@ -67,7 +67,7 @@ private:
                     reader_.load(words[0], ring_.stage, 0);
                 }
             }
-            const auto copy_part = [&]<int32_t kPiece>() { copy<i * step_pieces(c) + kPiece>(); };
+            const auto copy_part = [&]<int32_t kPiece>() { copy_between<i, kPiece>(); };
             if constexpr (c.scaled()) {
                 if constexpr (i % kGroupSteps == 0) clear<c>(partial);
                 multiply_step<c>(partial, words[i % 2], copy_part);
@@ -78,11 +78,13 @@ private:
         });
     }
 
-    /// A K block's copies stand between the products of all steps but the last.
-    template <int32_t kPart>
-    DG_DEVICE void copy() const {
-        constexpr int32_t kParts = (kSteps - 1) * step_pieces(c), kCopies = LoadRole<c>::kCopies;
-        if constexpr (kPart < kParts) load_.template copy<kPart * kCopies / kParts, (kPart + 1) * kCopies / kParts>();
+    /// A K block's copies stand between the products of all steps but the last, some at a time: ptxas (CUDA 13.0) puts
+    /// three instructions that do nothing ahead of those that follow each other.
+    template <int32_t kStep, int32_t kPiece>
+    DG_DEVICE void copy_between() const {
+        constexpr int32_t kParts = kSteps - 1, kCopies = LoadRole<c>::kCopies;
+        if constexpr (kPiece == 0 && kStep < kParts)
+            load_.template copy<kStep * kCopies / kParts, (kStep + 1) * kCopies / kParts>();
     }
 
     const Smem<c>& smem_;
