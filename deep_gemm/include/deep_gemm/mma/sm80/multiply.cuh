@@ -98,21 +98,14 @@ private:
     OperandMatrices<c, c.cols_operand(), c.tile.cols, false> cols_;
 };
 
-/// Steps of K from `first` on, into the sums; the next step's words are on their way meanwhile.
-template <int32_t kFirst, int32_t kCount, GemmConfig c, typename Sum>
-DG_DEVICE void multiply_steps(Sum (&sums)[row_pieces(c)][kAccumulators<c>], const StageReader<c>& reader,
-                              int32_t stage) {
-    StepWords<c> words[2];
-    reader.load(words[0], stage, kFirst);
-#pragma unroll
-    for (int32_t i = 0; i < kCount; ++i) {
-        if (i + 1 < kCount) reader.load(words[(i + 1) % 2], stage, kFirst + i + 1);
-        if constexpr (converts(c)) {
-            words[i % 2].converted(0).multiply(sums);
-            words[i % 2].converted(1).multiply(sums);
-        } else {
-            words[i % 2].multiply(sums);
-        }
+/// One step of K into the sums.
+template <GemmConfig c, typename Sum>
+DG_DEVICE void multiply_step(Sum (&sums)[row_pieces(c)][kAccumulators<c>], const StepWords<c>& words) {
+    if constexpr (converts(c)) {
+        words.converted(0).multiply(sums);
+        words.converted(1).multiply(sums);
+    } else {
+        words.multiply(sums);
     }
 }
 
