@@ -17,8 +17,7 @@ DG_DEVICE uint32_t chunk_offset(int32_t line, int32_t chunk) {
     return line * kSwizzleBytes + ((chunk ^ (line % kChunks)) * kChunkBytes);
 }
 
-/// A thread's copies of an operand: the same chunk of every so many lines. A K block's copies come one by one, so that
-/// products can stand between them; where a block ends beyond the tensor they come all at once, which takes longer.
+/// A thread's copies of an operand: the same chunk of every so many lines.
 template <GemmConfig c, Operand o, int32_t kExtent, bool = o.packed()>
 class OperandCopies {
     static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
@@ -27,9 +26,9 @@ class OperandCopies {
     static_assert(kLines % kChunks == 0 && kStep % kChunks == 0, "chunks of a line are swapped by its number");
     static_assert(kLines % kStep == 0 || kStep % kLines == 0);
 
-public:
     static constexpr int32_t kEach = ceil_div(kCount, kStep);
 
+public:
     /// From element `x` of the contiguous dimension and line `y` on.
     DG_DEVICE void place(const PlainMap& map, int32_t x, int32_t y, int32_t group) {
         stride_ = map.strides_bytes[0];
@@ -41,25 +40,42 @@ public:
         if constexpr (o.mn_major()) source_ += line() % kLines * stride_;
     }
 
-    /// The first of a K block's.
-    DG_DEVICE void begin(uint32_t target) {
-        target_ = target + chunk_offset(line() % kLines, chunk()) + first_span() * kLines * kSwizzleBytes;
-        at_ = source_ + first_span() * kSwizzleBytes;
-        whole_ = bytes_left_ >= kSpans * kSwizzleBytes && (!o.mn_major() || lines_left_ >= kLines);
-        if (!whole_) copy_clipped(target);
+    /// Whether a K block ends within the tensor.
+    DG_DEVICE bool is_whole() const {
+        return bytes_left_ >= kSpans * kSwizzleBytes && (!o.mn_major() || lines_left_ >= kLines);
     }
 
-    template <int32_t kIndex>
-    DG_DEVICE void copy() {
-        if (!whole_ || (kCount < kStep && line() >= kCount)) return;
-        constexpr int32_t kLine = kIndex * kStep % kLines,
-                          kSpan = kStep > kLines ? kIndex * (kStep / kLines) : kIndex * kStep / kLines;
-        if constexpr (kLine == 0)
-            at_ = source_ + first_span() * kSwizzleBytes;
-        else if (o.mn_major() || line() % kLines + kLine < lines_left_)
-            at_ += kStep * stride_;
-        ptx::copy_async_x16(target_ + (kSpan * kLines + kLine) * kSwizzleBytes, at_ + kSpan * kSwizzleBytes,
-                            kChunkBytes);
+    /// Such a block.
+    DG_DEVICE void copy(uint32_t stage) const {
+        const uint32_t target = stage + chunk_offset(line() % kLines, chunk()) + first_span() * kLines * kSwizzleBytes;
+        const uint8_t *const first = source_ + first_span() * kSwizzleBytes, *source = first;
+        const int64_t step = kStep * stride_;
+#pragma unroll
+        for (int32_t i = 0; i < kEach; ++i) {
+            if (kCount < kStep && line() >= kCount) break;
+            const int32_t lines = i * kStep % kLines, span = kStep > kLines ? i * (kStep / kLines) : i * kStep / kLines;
+            if (lines == 0)
+                source = first;
+            else if (o.mn_major() || line() % kLines + lines < lines_left_)
+                source += step;
+            ptx::copy_async_x16(target + (span * kLines + lines) * kSwizzleBytes, source + span * kSwizzleBytes,
+                                kChunkBytes);
+        }
+    }
+
+    /// Any block: what lies beyond the tensor along the contiguous dimension, or K, becomes zero.
+    DG_DEVICE void copy_clipped(uint32_t stage) const {
+        const int32_t first = line() % kLines;
+#pragma unroll 1
+        for (int32_t i = line(); i < kCount; i += kStep) {
+            const int32_t within = i % kLines, span = i / kLines;
+            const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
+            const int32_t lines =
+                o.mn_major() ? within - first : min(within, lines_left_ - 1) - min(first, lines_left_ - 1);
+            ptx::copy_async_x16(stage + span * kLines * kSwizzleBytes + chunk_offset(within, chunk()),
+                                source_ + lines * stride_ + span * kSwizzleBytes,
+                                o.mn_major() && within >= lines_left_ ? 0 : min(max(bytes, 0), kChunkBytes));
+        }
     }
 
     /// On to the next K block.
@@ -76,26 +92,9 @@ private:
     /// A step may be more lines than there are.
     static DG_DEVICE int32_t first_span() { return kStep > kLines ? line() / kLines : 0; }
 
-    /// What lies beyond the tensor along the contiguous dimension, or K, becomes zero.
-    DG_DEVICE void copy_clipped(uint32_t target) const {
-        const int32_t first = line() % kLines;
-#pragma unroll 1
-        for (int32_t i = line(); i < kCount; i += kStep) {
-            const int32_t within = i % kLines, span = i / kLines;
-            const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
-            const int32_t lines =
-                o.mn_major() ? within - first : min(within, lines_left_ - 1) - min(first, lines_left_ - 1);
-            ptx::copy_async_x16(target + span * kLines * kSwizzleBytes + chunk_offset(within, chunk()),
-                                source_ + lines * stride_ + span * kSwizzleBytes,
-                                o.mn_major() && within >= lines_left_ ? 0 : min(max(bytes, 0), kChunkBytes));
-        }
-    }
-
-    const uint8_t *source_, *at_;
+    const uint8_t* source_;
     int64_t stride_;
     int32_t bytes_left_, lines_left_;  // of the tensor, from the K block's start on
-    uint32_t target_;
-    bool whole_;
 };
 
 /// Packed weights: whole blocks of 64 rows by 128 of K, as they lie.
@@ -106,31 +105,30 @@ class OperandCopies<c, o, kExtent, true> {
     static_assert(kExtent % kPackedRows == 0 && c.tile.k == kPackedK);
 
 public:
-    static constexpr int32_t kEach = ceil_div(kCount, threads(c));
-
     /// From element `k` of K, and the `block`th 64 rows of all matrices.
     DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t block) {
         source_ = map.address + block * map.strides_bytes[1] + k / kPackedK * kBlockBytes + threadIdx.x * kChunkBytes;
         stride_ = map.strides_bytes[1];
     }
 
-    DG_DEVICE void begin(uint32_t target) { target_ = target + threadIdx.x * kChunkBytes; }
+    /// Blocks are padded.
+    static DG_DEVICE bool is_whole() { return true; }
 
-    template <int32_t kIndex>
-    DG_DEVICE void copy() const {
-        const int32_t i = static_cast<int32_t>(threadIdx.x) + kIndex * threads(c),
-                      block = i * kChunkBytes / kBlockBytes;
-        if (kCount % threads(c) != 0 && i >= kCount) return;
-        constexpr int32_t kAt = kIndex * threads(c) * kChunkBytes;
-        ptx::copy_async_x16(target_ + kAt, source_ + kAt + block * (stride_ - kBlockBytes), kChunkBytes);
+    DG_DEVICE void copy(uint32_t stage) const {
+#pragma unroll
+        for (int32_t i = threadIdx.x; i < kCount; i += threads(c)) {
+            const int32_t block = i * kChunkBytes / kBlockBytes;
+            const int32_t at = (i - static_cast<int32_t>(threadIdx.x)) * kChunkBytes;
+            ptx::copy_async_x16(stage + i * kChunkBytes, source_ + at + block * (stride_ - kBlockBytes), kChunkBytes);
+        }
     }
+    DG_DEVICE void copy_clipped(uint32_t stage) const { copy(stage); }
 
     DG_DEVICE void advance() { source_ += c.tile.k / kPackedK * kBlockBytes; }
 
 private:
     const uint8_t* source_;
     int64_t stride_;
-    uint32_t target_;
 };
 
 /// A thread's copies of an operand's scales, four bytes at a time: of each row, MN-major, or of blocks of rows.
@@ -192,44 +190,13 @@ public:
     DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
         : smem_(smem), params_(params), tiles_(params, smem.groups()) {}
 
-    /// Copies of the next K block come in so many parts, which stand between products. Into the ring's next stage,
-    /// which nobody reads any more. A tile without K takes a stage too.
-    static constexpr int32_t kCopies =
-        OperandCopies<c, c.rows_operand(), c.tile.rows>::kEach + OperandCopies<c, c.cols_operand(), c.tile.cols>::kEach;
-
-    DG_DEVICE void begin() {
+    /// The next K block into the ring's next stage, which nobody reads any more. A tile without any takes a stage too.
+    /// Its copies come in one run: ptxas (CUDA 13.0) has those that stand between products wait for others.
+    DG_DEVICE void copy_next() {
         if (left_ == 0) begin_tile();
-        if (left_ == 0) return;
-        rows_.begin(smem_.rows(ring_.stage)), cols_.begin(smem_.cols(ring_.stage));
-        row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
-    }
-
-    /// The copies from kFirst up to kEnd.
-    template <int32_t kFirst, int32_t kEnd>
-    DG_DEVICE void copy() {
-        if constexpr (kFirst < kEnd) {
-            constexpr int32_t kOfRows = OperandCopies<c, c.rows_operand(), c.tile.rows>::kEach;
-            if (left_ > 0) {
-                if constexpr (kFirst < kOfRows)
-                    rows_.template copy<kFirst>();
-                else
-                    cols_.template copy<kFirst - kOfRows>();
-            }
-            copy<kFirst + 1, kEnd>();
-        }
-    }
-
-    DG_DEVICE void end() {
-        if (left_ > 0) advance();
+        if (left_ > 0) copy_block();
         ptx::commit_copies();
         ring_.advance();
-    }
-
-    /// All of it at once.
-    DG_DEVICE void copy_next() {
-        begin();
-        copy<0, kCopies>();
-        end();
     }
 
 private:
@@ -269,7 +236,13 @@ private:
             copies.place(map, o.mn_major() ? start : k, o.mn_major() ? k : start, group);
     }
 
-    DG_DEVICE void advance() {
+    DG_DEVICE void copy_block() {
+        const uint32_t rows = smem_.rows(ring_.stage), cols = smem_.cols(ring_.stage);
+        if (rows_.is_whole() && cols_.is_whole())
+            rows_.copy(rows), cols_.copy(cols);
+        else
+            rows_.copy_clipped(rows), cols_.copy_clipped(cols);
+        row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
         --left_, ++block_;
         // The sum over a batch comes to other matrices on the way.
         if constexpr (c.grouping == Grouping::batch_sum)
