@@ -6,6 +6,8 @@
 #include "api/scale_layout.hpp"
 #include "api/tensors.hpp"
 #include "api/transpose.hpp"
+#include "config/archs.hpp"
+#include "config/fields.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -106,8 +108,8 @@ void pack(const TensorView& sf, const TensorView& out, int64_t rows, int64_t row
     launch_scale_layout(device_of(sf), params, encoding, in_blocks, current_stream(device_of(sf).id()));
 }
 
-/// Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell.
-int64_t arch_major(const TensorView& tensor) { return device_of(tensor).facts().arch_major; }
+/// Of which kernels run on this tensor's device: "sm90".
+std::string scale_layout_arch(const TensorView& tensor) { return std::string(name(arch_of(device_of(tensor).facts()))); }
 
 void transpose(const TensorView& source, const TensorView& target, const OptionalTensor& ks, int64_t psum_alignment) {
     require_type(source.dtype().bits == 8 && target.dtype().bits == 8, "source and target must have one-byte elements");
@@ -215,5 +217,5 @@ DEEP_GEMM_EXPORT(pack_scales, deep_gemm::pack_scales);
 DEEP_GEMM_EXPORT(scale_layout_transform, deep_gemm::transform);
 DEEP_GEMM_EXPORT(scale_layout_transform_k_grouped, deep_gemm::transform_k_grouped);
 DEEP_GEMM_EXPORT(scale_layout_pack, deep_gemm::pack);
-DEEP_GEMM_EXPORT(scale_layout_arch_major, deep_gemm::arch_major);
+DEEP_GEMM_EXPORT(scale_layout_arch, deep_gemm::scale_layout_arch);
 DEEP_GEMM_EXPORT(transpose, deep_gemm::transpose);

@@ -303,7 +303,7 @@ def cuda_driver() -> Mapping[str, int]:
     """`version` and `device_count` of the CUDA driver. Raises RuntimeError, with the reason, where there is none."""
 
 def device_facts(simulated: bool, index: int, /) -> Mapping[str, Any]:
-    """Name, architecture, SM count and memory sizes of a device."""
+    """Name, architecture of the kernels (`arch`, empty where there are none), SM count and memory sizes of a device."""
 
 def jit_launch(
     name: str,
@@ -363,8 +363,8 @@ def scale_layout_pack(sf: Tensor, out: Tensor, rows: int, row_granularity: int, 
     `out` is [groups, words, rows and padding], or in blocks of rows [groups, blocks, words, 128].
     """
 
-def scale_layout_arch_major(tensor: Tensor, /) -> int:
-    """Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell."""
+def scale_layout_arch(tensor: Tensor, /) -> str:
+    """Whose kernels run on this tensor's device: "sm80", "sm90" or "sm100"."""
 
 # csrc/plans_api.cpp: plans by other ways than selection.
 
