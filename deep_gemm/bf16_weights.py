@@ -50,7 +50,7 @@ def bf16_int4_gemm_nt(
 
     Args:
         a: bfloat16 or float16 `[M, K]`, K contiguous. Rows that do not start at multiples of 16 bytes are copied first.
-        w: int4 `[N, K]`, packed for 'bf16' activations, groups of any size.
+        w: int4 `[N, K]`, packed for 'bf16' activations, groups of any size, with zero points or without.
         d: bfloat16, float16 or float32 `[M, N]`, N contiguous, any row stride. Written.
         c: added; `d`'s shape and dtype, and may be `d` itself.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
