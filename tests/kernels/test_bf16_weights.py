@@ -177,8 +177,9 @@ def test_bias(device, kind, dtype, output) -> None:
 @OUTPUTS
 @ACTIVATIONS
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
+@pytest.mark.parametrize("biased", [False, True])
 @EVERY_KIND
-def test_masked(device, kind, n, k, dtype, output) -> None:
+def test_masked(device, kind, biased, n, k, dtype, output) -> None:
     """Counts above the hint, an expert without rows, rows behind counts that are not finite."""
     generator = torch.Generator().manual_seed(2)
     a = activations((len(COUNTS), HEIGHT, k), dtype, generator)
@@ -187,11 +188,14 @@ def test_masked(device, kind, n, k, dtype, output) -> None:
     w, exact = weights(kind, (len(COUNTS), n, k), generator)
     d = GuardedOutput((len(COUNTS), HEIGHT, n), output, device)
     counts = torch.tensor(COUNTS, dtype=torch.int32, device=device)
-    kind.function("m_grouped_{}_gemm_nt_masked")(a.to(device), w.to(device), d.tensor, counts, 40)
+    bias = torch.randn((len(COUNTS), n), generator=generator) if biased else None
+    call = kind.function("m_grouped_{}_gemm_nt_masked")
+    call(a.to(device), w.to(device), d.tensor, counts, 40, bias=None if bias is None else bias.to(device))
     d.check(complete=False)
     for group, count in enumerate(COUNTS):
         if count:
-            check(d.tensor[group, :count], a[group, :count], exact[group])
+            added = 0 if bias is None else bias[group].double()
+            check(d.tensor[group, :count], a[group, :count], exact[group], added)
 
 
 @pytest.mark.sampled(10)
@@ -200,8 +204,9 @@ def test_masked(device, kind, n, k, dtype, output) -> None:
 @ACTIVATIONS
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
 @pytest.mark.parametrize("psum", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
 @EVERY_KIND
-def test_contiguous(device, kind, psum, n, k, dtype, output) -> None:
+def test_contiguous(device, kind, biased, psum, n, k, dtype, output) -> None:
     generator = torch.Generator().manual_seed(3)
     heights = [ceil_div(count, 128) * 128 for count in COUNTS]
     starts = [sum(heights[:group]) for group in range(len(COUNTS))]
@@ -215,13 +220,15 @@ def test_contiguous(device, kind, psum, n, k, dtype, output) -> None:
     w, exact = weights(kind, (len(COUNTS), n, k), generator)
     d = GuardedOutput((sum(heights), n), output, device)
     call = kind.function("m_grouped_{}_gemm_nt_contiguous")
+    bias = torch.randn((len(COUNTS), n), generator=generator) if biased else None
+    with_bias = {} if bias is None else {"bias": bias.to(device)}
     with alignment_of(128):
-        call(a.to(device), w.to(device), d.tensor, layout.to(device), use_psum_layout=psum)
+        call(a.to(device), w.to(device), d.tensor, layout.to(device), use_psum_layout=psum, **with_bias)
     d.check()
     for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
         rows = slice(start, start + count)
         if count:
-            check(d.tensor[rows], a[rows], exact[expert])
+            check(d.tensor[rows], a[rows], exact[expert], 0 if bias is None else bias[expert].double())
         assert not d.tensor[start + count : start + heights[expert]].any(), "padding becomes zero"
 
 
@@ -402,15 +409,14 @@ def test_fp8_weights_in_blocks_as_they_lie(n, k) -> None:
     d.check()
     check(d.tensor, a[0], exact[0])
     d = GuardedOutput((2, 5, n), torch.float32, "cpu")
-    deep_gemm.m_grouped_bf16_fp8_gemm_nt_masked(
-        a, (values, scales), d.tensor, torch.tensor([5, 3], dtype=torch.int32), 5
-    )
-    check(d.tensor[0], a[0], exact[0])
-    check(d.tensor[1, :3], a[1, :3], exact[1])
+    counts, bias = torch.tensor([5, 3], dtype=torch.int32), torch.randn((2, n), generator=generator)
+    deep_gemm.m_grouped_bf16_fp8_gemm_nt_masked(a, (values, scales), d.tensor, counts, 5, bias=bias)
+    check(d.tensor[0], a[0], exact[0], bias[0])
+    check(d.tensor[1, :3], a[1, :3], exact[1], bias[1])
     d = GuardedOutput((5, n), torch.float32, "cpu")
     layout = torch.ones(5, dtype=torch.int32)
-    deep_gemm.m_grouped_bf16_fp8_gemm_nt_contiguous(a[0], (values, scales), d.tensor, layout)
-    check(d.tensor, a[0], exact[1])
+    deep_gemm.m_grouped_bf16_fp8_gemm_nt_contiguous(a[0], (values, scales), d.tensor, layout, bias=bias)
+    check(d.tensor, a[0], exact[1], bias[1])
 
 
 @pytest.mark.parametrize(
