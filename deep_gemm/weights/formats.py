@@ -19,6 +19,10 @@ _E2M1: Places = ((6, 7, 8, 15), (3, 4, 5, 12), (0, 1, 2, 9), (11, 13, 14, 10))
 _E4M3: Places = ((4, 5, 6, 7, 8, 9, 10, 15), (0, 1, 2, 3, 12, 13, 14, 11))
 _NIBBLES: Places = ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15))
 
+# What kernels convert from, by these names of the runtime's, where zero points are subtracted; and where exponents are
+# folded.
+WITH_ZEROS, FOLDED = "u4", "e2m1x"
+
 ELEMENTS = ("int4", "uint4", "e2m1", "int8", "e4m3")
 ACTIVATIONS = ("int8", "int4", "fp8", "bf16")
 # By their names in the runtime's element table.

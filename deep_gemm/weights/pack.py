@@ -14,7 +14,7 @@ from ..utils.quantize import unpack_int4
 from . import codes as code
 from .conversion_scales import FACTOR, to_bytes, to_words
 from .exponents import fold
-from .formats import ELEMENT_NUMBERS, K_BLOCK, SMALLEST_GROUP, Packing, packing_of
+from .formats import ELEMENT_NUMBERS, FOLDED, K_BLOCK, SMALLEST_GROUP, WITH_ZEROS, Packing, packing_of
 from .packed import PackedWeights
 from .words import to_words as to_code_words
 from .zeros import Steps
@@ -141,9 +141,7 @@ def pack_matrices(
         holds_minus_eight = _write_codes(codes, matrices, packing, element, packing.orders)
     else:
         holds_minus_eight = False
-        _write_codes(codes, matrices, packing, element, packing.orders[-1:])
-        if packing.places is None:
-            codes.bitwise_xor_(code.UNSIGNED)
+        _write_codes(codes, matrices, packing, element, (WITH_ZEROS,))
         zero_words = [
             _words(matrix, step, groups.extreme_codes(matrix, packing), activations)
             for matrix, step in zip(matrices, steps, strict=True)
@@ -151,7 +149,7 @@ def pack_matrices(
         zeros = torch.stack(list(map(groups.stored, zero_words)))
     folded = _folded_scales(codes, matrices, groups) if packing.folds_exponents else None
     if folded is not None:
-        _rewrite(codes, columns, code.to_lookup)
+        _write_codes(codes, matrices, packing, element, (FOLDED,))
     scales = words[0] if words is not None else folded
     made = PackedWeights(
         codes=codes,
@@ -350,16 +348,18 @@ def _without_scale(matrix: Matrix, groups: _Groups) -> Matrix:
     def read(first: int, last: int) -> torch.Tensor:
         return matrix.read(first, last).masked_fill(zero[first:last].repeat_interleave(groups.given or matrix.k, 1), 0)
 
-    return replace(matrix, read=read)
+    return replace(matrix, read=read, read_pairs=None)
 
 
 def _write_codes(
     codes: torch.Tensor, matrices: Sequence[Matrix], packing: Packing, element: str, orders: Sequence[str]
 ) -> bool:
     """Fills `codes`. Returns whether they hold -8 and lie in two's complement for it."""
-    write = _write_with_kernel if codes.is_cuda and packing.places is None else _write_with_torch
+    write = _write_with_kernel if codes.is_cuda else _write_with_torch
     for order in orders:
         found = write(codes, matrices, packing, order)
+        if found & _OUT_OF_RANGE and element == "e4m3":
+            raise ValueError("values of 'e4m3' must not be NaN")
         if found & _OUT_OF_RANGE:
             smallest, largest = _extremes(matrices)
             wrong = smallest if smallest < packing.smallest else largest
@@ -385,6 +385,7 @@ def _write_with_kernel(codes: torch.Tensor, matrices: Sequence[Matrix], packing:
                 codes[expert : expert + 1, _blocks(first, last)],
                 found,
                 ELEMENT_NUMBERS[order],
+                packing.places is not None,
                 packing.smallest,
                 packing.offset != 0,
                 pairs,
@@ -401,7 +402,7 @@ def _write_with_torch(codes: torch.Tensor, matrices: Sequence[Matrix], packing: 
             if order == "e4m3p":
                 values = values.view(torch.uint8)
                 if bool((values & 0x7F == 0x7F).any()):
-                    raise ValueError("values of 'e4m3' must not be NaN")
+                    return _OUT_OF_RANGE
             smallest, largest = (int(extreme) for extreme in torch.aminmax(values))
             if smallest < packing.smallest or largest > packing.largest:
                 return _OUT_OF_RANGE
@@ -418,7 +419,10 @@ def _ordered(values: torch.Tensor, packing: Packing, order: str) -> torch.Tensor
     if packing.places is not None:
         return to_code_words((values + packing.added).view(torch.uint8), packing.places)
     blocks = code.to_blocks(values)
-    return code.to_sign_magnitude(blocks) if order == "s4m" else blocks
+    if order == WITH_ZEROS:
+        return blocks ^ code.UNSIGNED
+    in_order = {"s4m": code.to_sign_magnitude, FOLDED: code.to_lookup}
+    return in_order[order](blocks) if order in in_order else blocks
 
 
 def _blocks(first: int, last: int) -> slice:
@@ -433,14 +437,6 @@ def _extremes(matrices: Sequence[Matrix]) -> tuple[int, int]:
         for first, last in code.row_chunks(matrix.n, matrix.k)
     ]
     return min(smallest for smallest, _ in found), max(largest for _, largest in found)
-
-
-def _rewrite(codes: torch.Tensor, columns: int, order: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Bring codes that lie as two's complement does into another order, a part at a time."""
-    for expert in codes:
-        for first, last in code.row_chunks(expert.shape[0] * code.BLOCK_ROWS, columns):
-            blocks = expert[first // code.BLOCK_ROWS : last // code.BLOCK_ROWS]
-            blocks.copy_(order(blocks))
 
 
 def _all_scales(matrices: Sequence[Matrix], groups: _Groups, factor: float) -> torch.Tensor:

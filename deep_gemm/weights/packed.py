@@ -16,7 +16,7 @@ from . import codes as code
 from . import conversion_scales
 from .conversion_scales import SCALES_A_WORD
 from .exponents import unfold
-from .formats import K_BLOCK, SMALLEST_GROUP, Packing, packing_of
+from .formats import FOLDED, K_BLOCK, SMALLEST_GROUP, WITH_ZEROS, Packing, packing_of
 from .words import from_words
 from .zeros import Steps, steps_of
 
@@ -146,8 +146,8 @@ class PackedWeights:
     def order(self) -> str:
         """What kernels convert the codes from, as the runtime's element table names it."""
         if self.folds_exponents:
-            return "e2m1x"
-        return "u4" if self.needs_zeros else self._packing.orders[-1 if self.holds_minus_eight else 0]
+            return FOLDED
+        return WITH_ZEROS if self.needs_zeros else self._packing.orders[-1 if self.holds_minus_eight else 0]
 
     @property
     def others(self) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:

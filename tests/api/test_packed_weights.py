@@ -312,20 +312,46 @@ def with_kernel(monkeypatch) -> None:
     monkeypatch.setattr(pack, "_write_with_torch", pack._write_with_kernel)
 
 
+def floating_weights(element, activations, near=False, second=None) -> dict:
+    """Arguments of pack_weights; `near`: exponents of scales are near enough to each other to be multiplied in."""
+    shape, generator = (2, 150, 384), torch.Generator().manual_seed(0)
+    codes = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    values = codes & 15 if element == "e2m1" else codes.masked_fill(codes & 127 == 127, 0).view(torch.float8_e4m3fn)
+    scales = torch.rand((*shape[:-1], shape[-1] // 32), generator=generator) + 0.5
+    if near:
+        scales = torch.exp2(scales.mul(8).round())
+    if near and activations == "bf16":
+        scales[..., 3] = 0  # codes there are packed as zeros
+    kind = {"element": element, "activations": activations, "group_size": 32}
+    return {"values": values, "scales": scales, "second_scales": second, **kind}
+
+
+EVERY_ORDER = {
+    **{"-".join(pair): weights(*pair, (2, 150, 384), 32) for pair in FORMATS},
+    "int4-fp8-no-minus-eight": weights("int4", "fp8", (2, 150, 384), 32, smallest=-7),
+    "uint4-bf16-without-zeros": {
+        **weights("uint4", "bf16", (2, 150, 384), 32),
+        "zeros": torch.full((2, 150, 12), 8).int(),
+    },
+    "e2m1-fp8": floating_weights("e2m1", "fp8"),
+    "e2m1-fp8-folded": floating_weights("e2m1", "fp8", near=True),
+    "e2m1-bf16": floating_weights("e2m1", "bf16"),
+    "e2m1-bf16-scales-multiplied-in": floating_weights("e2m1", "bf16", near=True, second=0.25),
+    "e4m3-bf16": floating_weights("e4m3", "bf16"),
+}
+
+
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(
-    ("element", "activations", "smallest"),
-    [*((*pair, None) for pair in FORMATS if pair[1] != "bf16"), ("int4", "fp8", -7), ("e2m1", "fp8", None)],
-)
-def test_the_kernel_packs_the_same_bits(element, activations, smallest, packed, request) -> None:
+@pytest.mark.parametrize("name", EVERY_ORDER)
+def test_the_kernel_packs_the_same_bits(name, packed, request) -> None:
     """Also where it finds a -8 and has to pack again, and in parts."""
-    arguments = weights("int4" if element == "int4" else "uint4", activations, (2, 150, 384), 32, smallest=smallest)
-    arguments["element"] = element
-    if element == "e2m1":
-        arguments["zeros"] = None
-    if packed:
-        arguments |= {"values": pack_int4((arguments["values"] << 4) >> 4), "packed": True}
+    arguments = EVERY_ORDER[name]
+    if packed and arguments["element"] == "e4m3":
+        arguments = {**arguments, "values": arguments["values"].mT.contiguous().mT}
+    elif packed:
+        arguments = {**arguments, "values": pack_int4((arguments["values"].view(torch.int8) << 4) >> 4), "packed": True}
     by_torch = pack_weights(**arguments)
+    assert by_torch.folds_exponents == (name == "e2m1-fp8-folded")
     request.getfixturevalue("with_kernel")
     request.getfixturevalue("monkeypatch").setattr(code, "_VALUES_AT_ONCE", 1)
     assert same(pack_weights(**arguments), by_torch)
@@ -338,6 +364,13 @@ def test_the_kernel_refuses_the_same_values(element, value, with_kernel) -> None
     zeros = torch.zeros((40, 1), dtype=torch.int32) if element == "uint4" else None
     with pytest.raises(ValueError, match=rf"values of '{element}' must lie within .*, but one is {value}"):
         pack_weights(values, torch.ones(40, 1), zeros, element=element, activations="fp8", group_size=128)
+
+
+def test_the_kernel_refuses_nan(with_kernel) -> None:
+    values = torch.zeros((40, 128)).to(torch.float8_e4m3fn)
+    values[39, 127] = torch.nan
+    with pytest.raises(ValueError, match="values of 'e4m3' must not be NaN"):
+        pack_weights(values, torch.ones(40), element="e4m3", activations="bf16")
 
 
 def test_a_matrix_larger_than_one_part_is_packed_like_its_parts(monkeypatch) -> None:
