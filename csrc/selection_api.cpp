@@ -175,6 +175,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     Request request;
     auto& [p, tiling] = request;
     p.arch = target ? arch_of(*target) : Arch::sm90;
+    if (target) set_target(p, find_target(*target)->facts);
     p.grouping = grouping_named(kind);
     WantedScaling scaling_a, scaling_b;
     Element element = Element::e4m3, weights = Element::none, output = Element::none;

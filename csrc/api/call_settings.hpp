@@ -52,6 +52,9 @@ struct CallSettings {
         constexpr auto kRelaxed = std::memory_order_relaxed;
         p.arch = arch_of(facts);
         p.num_sms = allowed_sms(facts), p.device_sms = facts.num_sms;
+        set_target(p, {.number = find_target(facts.target)->facts.number,
+                       .smem_bytes = facts.max_smem_bytes,
+                       .l2_mib = static_cast<int32_t>(facts.l2_bytes >> 20)});
         p.tensor_core_percent = tensor_core_percent.load(kRelaxed);
         p.block_m_multiple = block_m_multiple.load(kRelaxed), p.block_n_multiple = block_n_multiple.load(kRelaxed);
         p.batch_invariant = batch_invariant.load(kRelaxed);
@@ -60,9 +63,10 @@ struct CallSettings {
 };
 
 /// Every kernel of ours waits for the preceding one before it touches anything (`ptx::wait_for_previous_grid`), so each
-/// may start while that one still runs.
+/// may start while that one still runs. Before sm_90 none can wait.
 inline LaunchShape may_start_early(LaunchShape shape, const Device& device) {
-    shape.dependent_launch = CallSettings::of(device.id()).dependent_launch.load(std::memory_order_relaxed) != 0;
+    shape.dependent_launch = can_wait_for_grids(device.facts()) &&
+                             CallSettings::of(device.id()).dependent_launch.load(std::memory_order_relaxed) != 0;
     return shape;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <vector>
 
 namespace deep_gemm {
@@ -57,7 +58,17 @@ WholeScales whole_scales(const Scales& s) {
 
 }  // namespace
 
-void encode(const Device& device, const TensorMapSpec& spec, TensorMap& map) {
+/// What threads copy by.
+void write_plain(const TensorMapSpec& spec, TensorMap& map) {
+    const PlainMap plain{
+        .address = static_cast<const uint8_t*>(spec.address),
+        .strides_bytes = {static_cast<int64_t>(spec.strides_bytes[0]), static_cast<int64_t>(spec.strides_bytes[1])},
+        .sizes = {static_cast<int32_t>(spec.sizes[0]), static_cast<int32_t>(spec.sizes[1])}};
+    std::memcpy(&map, &plain, sizeof(plain));
+}
+
+void encode(const Device& device, Arch arch, const TensorMapSpec& spec, TensorMap& map) {
+    if (!has_copy_engine(arch)) return write_plain(spec, map);
     static_assert(sizeof(TensorMap) == sizeof(EncodedTensorMap));
     struct Entry {
         const Device* device = nullptr;
@@ -119,22 +130,22 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     const Scales& row_scales = c.swap_ab ? call.scales_b : call.scales_a;
     const Scales& col_scales = c.swap_ab ? call.scales_a : call.scales_b;
     if (!c.group_maps) {
-        encode(device, operand_map(rows, c.rows_operand(), choice, choice.copies.rows_box), params.rows);
-        encode(device, operand_map(cols, c.cols_operand(), choice, choice.copies.cols_box), params.cols);
+        encode(device, c.arch, operand_map(rows, c.rows_operand(), choice, choice.copies.rows_box), params.rows);
+        encode(device, c.arch, operand_map(cols, c.cols_operand(), choice, choice.copies.cols_box), params.cols);
     }
     const auto encode_last = [&](bool wanted, const Matrix& m, const Operand& lying, int32_t tile, TensorMap& map) {
         if (const int32_t extent = static_cast<int32_t>(m.rows); wanted && extent % tile != 0)
-            encode(device, operand_map(m, lying, choice, last_box(extent, tile)), map);
+            encode(device, c.arch, operand_map(m, lying, choice, last_box(extent, tile)), map);
     };
     encode_last(choice.copies.last_rows, rows, c.rows_operand(), c.tile.rows, params.last_rows);
     encode_last(choice.copies.last_cols, cols, c.cols_operand(), c.tile.cols, params.last_cols);
     const auto encode_scales = [&](const Scales& scales, int32_t box_rows, int32_t box_groups, TensorMap& map) {
-        if (box_rows > 0) encode(device, scale_map(scales, box_rows, box_groups), map);
+        if (box_rows > 0) encode(device, c.arch, scale_map(scales, box_rows, box_groups), map);
     };
     encode_scales(row_scales, choice.copies.row_scale_box, choice.copies.row_scale_entries, params.row_scales);
     encode_scales(col_scales, choice.copies.col_scale_box, 1, params.col_scales);
     encode_scales(call.zeros_b, choice.copies.zeros_box, choice.copies.zero_groups, params.zeros);
-    if (is_staged(c.store)) encode(device, output_map(call.d, c.output, choice.copies.d), params.d);
+    if (is_staged(c.store)) encode(device, c.arch, output_map(call.d, c.output, choice.copies.d), params.d);
     params.d_data = call.d.data;
     params.c_data = call.c.data;
     params.d_stride = call.d.row_stride, params.d_group_stride = call.d.group_stride;

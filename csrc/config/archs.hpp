@@ -11,21 +11,41 @@
 
 #include "../device/device.hpp"
 #include "../util/require.hpp"
+#include "problem.hpp"
 
 namespace deep_gemm {
+
+/// What GPUs of a target have.
+struct TargetFacts {
+    int32_t number;      // 80 for sm_80
+    int32_t smem_bytes;  // that a block may ask for
+    int32_t l2_mib;      // of the largest one
+};
 
 /// A target of the compiler. An image for sm_100f runs on compute capability 10.0 and 10.3, and is what devices of
 /// these two are given; one for sm_100a or sm_103a runs on one of them.
 struct TargetRow {
     std::string_view target;
     Arch arch;
+    TargetFacts facts;
 };
+inline constexpr int32_t kKiB = 1024;
 inline constexpr TargetRow kTargets[] = {
-    {"sm_90a", Arch::sm90}, {"sm_100a", Arch::sm100}, {"sm_100f", Arch::sm100}, {"sm_103a", Arch::sm100}};
+    {"sm_80", Arch::sm80, {80, 163 * kKiB, 40}},      {"sm_86", Arch::sm80, {86, 99 * kKiB, 6}},
+    {"sm_87", Arch::sm80, {87, 163 * kKiB, 4}},       {"sm_88", Arch::sm80, {88, 99 * kKiB, 4}},
+    {"sm_89", Arch::sm80, {89, 99 * kKiB, 96}},       {"sm_110", Arch::sm80, {110, 227 * kKiB, 32}},
+    {"sm_120", Arch::sm80, {120, 99 * kKiB, 128}},    {"sm_121", Arch::sm80, {121, 99 * kKiB, 24}},
+    {"sm_90a", Arch::sm90, {90, 227 * kKiB, 50}},     {"sm_100a", Arch::sm100, {100, 227 * kKiB, 126}},
+    {"sm_100f", Arch::sm100, {100, 227 * kKiB, 126}}, {"sm_103a", Arch::sm100, {103, 227 * kKiB, 126}}};
+
+inline const TargetRow* find_target(std::string_view target) {
+    const auto* const found = std::ranges::find(kTargets, target, &TargetRow::target);
+    return found == std::end(kTargets) ? nullptr : found;
+}
 
 inline std::optional<Arch> find_arch(std::string_view target) {
-    const auto* const found = std::ranges::find(kTargets, target, &TargetRow::target);
-    return found == std::end(kTargets) ? std::nullopt : std::optional(found->arch);
+    const TargetRow* const found = find_target(target);
+    return found == nullptr ? std::nullopt : std::optional(found->arch);
 }
 
 /// "sm_90a, sm_100a, sm_100f and sm_103a", for errors.
@@ -46,6 +66,18 @@ inline Arch arch_of(const DeviceFacts& facts) {
     const std::optional<Arch> found = find_arch(facts.target);
     require_runtime(found.has_value(), "GEMMs run on ", targets_text(), ", but ", facts.name, " is an ", facts.target);
     return *found;
+}
+
+/// Whether a kernel for this device can wait for the one before it (griddepcontrol), and so start while that one runs.
+inline bool can_wait_for_grids(const DeviceFacts& facts) {
+    const TargetRow* const found = find_target(facts.target);
+    return found != nullptr && found->facts.number >= 90;
+}
+
+/// What a problem knows of its GPU, where those of an architecture differ.
+inline void set_target(Problem& p, const TargetFacts& facts) {
+    if (p.arch != Arch::sm80) return;
+    p.target = facts.number, p.smem_bytes = facts.smem_bytes, p.l2_mib = facts.l2_mib;
 }
 
 }  // namespace deep_gemm

@@ -3,6 +3,7 @@
 
 #include "select.hpp"
 #include "sm100/spec.hpp"
+#include "sm80/spec.hpp"
 #include "sm90/spec.hpp"
 
 namespace deep_gemm {
@@ -11,6 +12,7 @@ namespace deep_gemm {
 template <typename Use>
 auto with_spec(const Problem& p, const Use& use) {
     if (p.arch == Arch::sm100) return use(sm100::Spec{});
+    if (p.arch == Arch::sm80) return use(sm80::Spec{});
     return use(sm90::Spec{});
 }
 

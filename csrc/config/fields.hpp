@@ -17,7 +17,7 @@ template <typename Enum>
 struct Names;
 template <>
 struct Names<Arch> {
-    static constexpr std::string_view kType = "Arch", kValues[] = {"sm90", "sm100"};
+    static constexpr std::string_view kType = "Arch", kValues[] = {"sm80", "sm90", "sm100"};
 };
 template <>
 struct Names<Major> {
@@ -130,6 +130,14 @@ inline constexpr auto kFieldsOf<TilePlan> = std::tuple{
     Field{"group_maps", &TilePlan::group_maps},
 };
 template <>
+inline constexpr auto kFieldsOf<sm80::Schedule> = std::tuple{
+    Field{"row_warps", &sm80::Schedule::row_warps},
+    Field{"col_warps", &sm80::Schedule::col_warps},
+    Field{"k_warps", &sm80::Schedule::k_warps},
+    Field{"ctas_per_sm", &sm80::Schedule::ctas_per_sm},
+    Field{"multiplied_as", &sm80::Schedule::multiplied_as},
+};
+template <>
 inline constexpr auto kFieldsOf<sm90::Schedule> = std::tuple{
     Field{"math_warpgroups", &sm90::Schedule::math_warpgroups},
     Field{"look_ahead", &sm90::Schedule::look_ahead},
@@ -144,9 +152,12 @@ inline constexpr auto kFieldsOf<sm100::Schedule> = std::tuple{
 
 /// What a config is made of.
 template <>
-inline constexpr auto kFieldsOf<GemmConfig> =
-    std::tuple{Base<GemmTask>{"GemmTask"}, Base<TilePlan>{"TilePlan"}, Field{"arch", &GemmConfig::arch},
-               Field{"sm90::Schedule", &GemmConfig::sm90}, Field{"sm100::Schedule", &GemmConfig::sm100}};
+inline constexpr auto kFieldsOf<GemmConfig> = std::tuple{Base<GemmTask>{"GemmTask"},
+                                                         Base<TilePlan>{"TilePlan"},
+                                                         Field{"arch", &GemmConfig::arch},
+                                                         Field{"sm80::Schedule", &GemmConfig::sm80},
+                                                         Field{"sm90::Schedule", &GemmConfig::sm90},
+                                                         Field{"sm100::Schedule", &GemmConfig::sm100}};
 
 namespace fields_detail {
 

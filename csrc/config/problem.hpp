@@ -28,7 +28,7 @@ constexpr int32_t alignment_as_read(uint64_t bytes) { return bytes % 16 == 0 ? a
 
 /// Plain 32-bit fields without padding, so that a problem is hashed and compared as bytes.
 struct Problem {
-    Arch arch = {};
+    Arch arch = Arch::sm90;
     Grouping grouping = Grouping::dense;
     Operand a = {Element::e4m3, Major::k, kRowScales};
     Operand b = {Element::e4m3, Major::k, kBlockScales};
@@ -51,8 +51,11 @@ struct Problem {
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
     // The device's, and what the caller set for it (csrc/api/call_settings.hpp).
-    int32_t num_sms = 0;          // the grid must not be larger
-    int32_t device_sms = 0;       // all of the device: clusters are dealt out to them
+    int32_t num_sms = 0;     // the grid must not be larger
+    int32_t device_sms = 0;  // all of the device: clusters are dealt out to them
+    // Of an architecture whose GPUs differ (sm80): the target's number, which tells instructions; shared memory that a
+    // block may ask for; the L2.
+    int32_t target = 0, smem_bytes = 0, l2_mib = 0;
     int32_t batch_invariant = 0;  // a row's result must not depend on M: no sum may be cut up differently because of it
     int32_t tensor_core_percent = 100;
     int32_t block_m_multiple = 1, block_n_multiple = 1;  // a tile's height and width must be multiples of these

@@ -18,7 +18,7 @@ concept ArchSpec =
         { Spec::configure(p, tiling) } -> std::same_as<GemmConfig>;  // all but stages
         { Spec::refusal(p, c, tiles) } -> std::same_as<std::string_view>;
         { Spec::resident_ctas(p, c) } -> std::same_as<int32_t>;
-        { Spec::divide_smem(c, 1.0) };  // tiles of a CTA
+        { Spec::divide_smem(p, c, 1.0) };  // tiles of a CTA
         { Spec::footprint(c) } -> std::same_as<Footprint>;
         { Spec::smem_refusal(c) } -> std::same_as<std::string_view>;
         { Spec::waste(p, c) } -> std::same_as<std::string_view>;
@@ -34,13 +34,12 @@ Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_w
     const int64_t tiles = tile_count(p, c);
     candidate.refusal = Spec::refusal(p, c, tiles);
     if (!candidate.refusal.empty()) return candidate;
-    const int32_t resident = Spec::resident_ctas(p, c);
-    Spec::divide_smem(c, static_cast<double>(tiles * c.k_ctas()) / resident);
+    Spec::divide_smem(p, c, static_cast<double>(tiles * c.k_ctas()) / Spec::resident_ctas(p, c));
     candidate.footprint = Spec::footprint(c);
     candidate.refusal = Spec::smem_refusal(c);
     if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = Spec::waste(p, c);
     if (!candidate.refusal.empty()) return candidate;
-    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * c.cluster.k, resident));
+    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * c.cluster.k, Spec::resident_ctas(p, c)));
     Spec::choose_walk(p, candidate);
     candidate.cost_us = Spec::cost_us(p, candidate);
     return candidate;

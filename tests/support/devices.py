@@ -14,8 +14,8 @@ import torch
 
 SCHEDULES = ("lazy", "eager", "random")
 # Of each architecture of the pair table: what the simulator is, and a GPU's compute capability.
-TARGETS = {"sm90": "sm_90a", "sm100": "sm_100a"}
-MAJORS = {"sm90": 9, "sm100": 10}
+TARGETS = {"sm80": "sm_80", "sm90": "sm_90a", "sm100": "sm_100a"}
+MAJORS = {"sm80": 8, "sm90": 9, "sm100": 10}
 
 
 def why_no_gpu() -> str | None:
@@ -48,7 +48,7 @@ FEW = [*on_simulator("any"), CUDA]
 
 
 # For behaviours that each architecture has.
-EACH_ARCH = [*on_simulator("any"), *on_simulator("any", arch="sm100"), CUDA]
+EACH_ARCH = [*on_simulator("any"), *on_simulator("any", arch="sm80"), *on_simulator("any", arch="sm100"), CUDA]
 
 
 def devices_of(arch: str, *schedules: str) -> list:

@@ -73,6 +73,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .tensor_core_percent = p.tensor_core_percent,
                   .group_maps = p.group_maps != 0},
                  Arch::sm90,
+                 {},
                  {.math_warpgroups = row_warpgroups(tile) * tiling.turns}};
     c.group_capacity = group_capacity(p, c);
     c.split_k.last_tiles = shares_last(p, c);

@@ -22,7 +22,9 @@ struct Spec {
     static int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
         return sm90::resident_ctas(p.num_sms, c.cluster.size());
     }
-    static void divide_smem(GemmConfig& c, double tiles_per_cta) { sm90::divide_smem(c, tiles_per_cta); }
+    static void divide_smem(const Problem&, GemmConfig& c, double tiles_per_cta) {
+        sm90::divide_smem(c, tiles_per_cta);
+    }
     static Footprint footprint(const GemmConfig& c) {
         return {.threads = threads(c), .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0};
     }

@@ -6,17 +6,22 @@
 #pragma once
 
 #include <deep_gemm/arch/sm100_schedule.cuh>
+#include <deep_gemm/arch/sm80_schedule.cuh>
 #include <deep_gemm/arch/sm90_schedule.cuh>
 #include <deep_gemm/task.cuh>
 #include <deep_gemm/tile.cuh>
 
 namespace deep_gemm {
 
-enum class Arch : int32_t { sm90, sm100 };
+enum class Arch : int32_t { sm80, sm90, sm100 };
+
+/// Whether tensor maps tell a copy engine what lies where. Else threads copy (PlainMap).
+constexpr bool has_copy_engine(Arch arch) { return arch != Arch::sm80; }
 
 /// What is computed, how it is cut up, and what only one architecture has to say of that.
 struct GemmConfig : GemmTask, TilePlan {
     Arch arch = Arch::sm90;
+    sm80::Schedule sm80 = {};
     sm90::Schedule sm90 = {};
     sm100::Schedule sm100 = {};
 
@@ -27,6 +32,9 @@ struct GemmConfig : GemmTask, TilePlan {
     constexpr const Operand& cols_operand() const { return swap_ab ? a : b; }
     constexpr const Scaling& row_scales() const { return rows_operand().scaling; }
     constexpr const Scaling& col_scales() const { return cols_operand().scaling; }
+
+    /// Columns of a tile that a warp holds of 16 of its rows, where warps hold sums in registers.
+    constexpr int32_t held_cols() const { return arch == Arch::sm80 ? tile.cols / sm80.col_warps : tile.cols; }
 
     // Whether words of A's and of B's exponents lie in blocks of kExponentBlockRows.
     constexpr bool a_in_blocks() const { return swap_ab ? sm100.col_blocks : sm100.row_blocks; }

@@ -11,6 +11,19 @@ struct alignas(64) TensorMap {
     uint64_t words[16];
 };
 
+/// The same where there is no copy engine: what a map says, for threads that copy by themselves. It lies in the map's
+/// place.
+struct PlainMap {
+    const uint8_t* address;
+    int64_t strides_bytes[2];  // between lines, and groups of lines
+    int32_t sizes[2];          // elements of a line, and lines
+};
+static_assert(sizeof(PlainMap) <= sizeof(TensorMap));
+
+#if defined(__CUDACC__)
+DG_DEVICE const PlainMap& plain(const TensorMap& map) { return reinterpret_cast<const PlainMap&>(map); }
+#endif
+
 /// Group sizes along K, on the device. What they say of K or blocks past the ends is cut, whatever the host was told.
 struct KGroupLayout {
     const int32_t* values;  // sizes one by one; or, where psum_alignment is not 0, where each group ends

@@ -57,9 +57,9 @@ struct Fragment16x8 {
 #endif
 };
 
-/// A thread's share of 16 rows of a tile.
+/// A thread's share of 16 rows of a tile, of the columns that its warp holds.
 template <GemmConfig c>
-inline constexpr int32_t kAccumulators = Fragment16x8::registers(c.tile.cols);
+inline constexpr int32_t kAccumulators = Fragment16x8::registers(c.held_cols());
 
 /// FP32 or s32 in a register.
 template <Element>

@@ -58,8 +58,13 @@ DG_DEVICE void named_barrier_arrive(int32_t barrier, int32_t threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/// griddepcontrol.wait: everything that the preceding kernel wrote is visible afterwards.
-DG_DEVICE void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/// griddepcontrol.wait: everything that the preceding kernel wrote is visible afterwards. Before sm_90 it is when a
+/// kernel starts.
+DG_DEVICE void wait_for_previous_grid() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 /// %clock64: cycles of this SM.
 DG_DEVICE int64_t clock_cycles() {

@@ -26,7 +26,7 @@ DG_DEVICE uint16_t to_f16(float value) {
     return bits;
 }
 
-/// prmt.b32: four bytes of eight, as four nibbles say, each of which is 0 to 7.
+/// prmt.b32: four bytes of eight, as four nibbles say, each of which is 0 to 7; or 8 more for eight times the sign.
 DG_DEVICE uint32_t permute_bytes(uint32_t lower, uint32_t upper, uint32_t nibbles) {
     uint32_t bytes;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(lower), "r"(upper), "r"(nibbles));

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <deep_gemm/element.cuh>
-#include <deep_gemm/store/direct.cuh>
+#include <deep_gemm/store/fragment.cuh>
 
 namespace deep_gemm {
 
@@ -23,7 +23,7 @@ DG_DEVICE void for_each_along(const StorageOf<kElement>* data, int64_t stride, c
     } else {
         const auto each_group = [&](const auto& load_two) {
 #pragma unroll
-            for (int32_t group = 0; group < c.tile.cols / Fragment16x8::kCols; ++group) {
+            for (int32_t group = 0; group < c.held_cols() / Fragment16x8::kCols; ++group) {
                 const Both two = load_two(first + group * Fragment16x8::kCols);
 #pragma unroll
                 for (int32_t i = 0; i < Fragment16x8::kRegisters; ++i)

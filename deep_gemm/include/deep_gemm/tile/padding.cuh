@@ -32,8 +32,9 @@ struct ExpertOfRows {
 template <GemmConfig c>
 class PaddingBlocks {
 public:
-    DG_DEVICE explicit PaddingBlocks(const GemmParams& params)
-        : params_(params), next_(blockIdx.x * kRows), step_(gridDim.x * kRows) {}
+    /// This is the `warp`th warp of a CTA's `warps` that fill them.
+    DG_DEVICE explicit PaddingBlocks(const GemmParams& params, uint32_t warp = 0, uint32_t warps = 1)
+        : params_(params), next_((blockIdx.x * warps + warp) * kRows), step_(gridDim.x * warps * kRows) {}
 
     /// Whether there is anything left to do.
     DG_DEVICE bool left() {
@@ -77,6 +78,13 @@ private:
     const GemmParams& params_;
     uint32_t next_, step_, first_ = 0, found_ = 0;
 };
+
+/// Where each of a CTA's warps fills its share when all tiles are done.
+template <GemmConfig c>
+DG_DEVICE void fill_padding_blocks(const GemmParams& params, uint32_t warp, uint32_t warps) {
+    PaddingBlocks<c> blocks(params, warp, warps);
+    while (blocks.left()) blocks.fill();
+}
 
 /// The padding role: one warp.
 template <GemmConfig c, typename Smem>

@@ -1,0 +1,58 @@
+// SM80: what becomes of a tiling.
+#pragma once
+
+#include <deep_gemm/arch/sm80_memory.cuh>
+
+#include <algorithm>
+#include <bit>
+
+#include "../candidate.hpp"
+#include "tiles.hpp"
+
+namespace deep_gemm::sm80 {
+
+/// Room in the table of groups: few different ones, so that a model has few kernels. None where the layout itself tells
+/// a tile's expert.
+inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
+    if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
+    return has_group_table(c) || p.grouping == Grouping::k_contiguous
+               ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
+               : 0;
+}
+
+/// Whether the chip multiplies E4M3. (SM90 emulates it: the library has wgmma there.)
+constexpr bool multiplies_e4m3(int32_t target) { return target == 89 || target >= 110; }
+
+/// What the instruction takes of a problem's operands.
+constexpr Element multiplied_as(const Problem& p) {
+    if (p.a.element == Element::e4m3) return multiplies_e4m3(p.target) ? Element::e4m3 : Element::fp16;
+    return p.a.element;
+}
+
+/// A config without stages.
+inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
+    const WarpGrid grid = divided(p, *find_grid(tiling));
+    GemmConfig c{{.grouping = p.grouping,
+                  .a = p.a,
+                  .b = p.b,
+                  .output = p.output,
+                  .add_c = p.add_c != 0,
+                  .asymmetric_a = p.asymmetric_a != 0,
+                  .bias = p.bias,
+                  .shape = p.compiled,
+                  .heads = p.heads},
+                 {.swap_ab = tiling.swap_ab,
+                  .tile = {grid.rows, grid.cols, grid.k_warps * stage_k(p.a, p.b)},
+                  .stages = 0,
+                  .store = {.kind = StoreKind::direct},
+                  .group_maps = p.group_maps != 0},
+                 Arch::sm80,
+                 {.row_warps = grid.row_warps,
+                  .col_warps = grid.col_warps,
+                  .k_warps = grid.k_warps,
+                  .multiplied_as = multiplied_as(p)}};
+    c.group_capacity = group_capacity(p, c);
+    return c;
+}
+
+}  // namespace deep_gemm::sm80

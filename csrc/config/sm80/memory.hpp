@@ -1,0 +1,40 @@
+// SM80: CTAs of an SM, and the stages that each has.
+#pragma once
+
+#include <deep_gemm/arch/sm80_memory.cuh>
+
+#include <algorithm>
+
+#include "../problem.hpp"
+
+namespace deep_gemm::sm80 {
+
+/// More buy nothing.
+inline constexpr int32_t kMostStages = 8;
+/// What an SM keeps of its shared memory for each CTA.
+inline constexpr int32_t kReservedBytes = 1024;
+
+/// CTAs that an SM has registers for: two of four warps, so that one stores while the other multiplies, or one of
+/// eight.
+constexpr int32_t wanted_ctas(const GemmConfig& c) {
+    const bool few_sums = c.tile.rows * c.tile.cols <= 64 * 64;
+    return warps(c) > 4 ? 1 : few_sums ? 3 : 2;
+}
+
+inline int32_t stages_within(GemmConfig c, int32_t smem_bytes) {
+    c.stages = 0;
+    const int32_t without = plan_smem(c).bytes;
+    c.stages = 1;
+    const int32_t of_each = plan_smem(c).bytes - without;
+    return std::clamp((smem_bytes - without) / of_each, 0, kMostStages);
+}
+
+/// As many CTAs as have three stages each; else fewer CTAs.
+inline void divide_smem(GemmConfig& c, int32_t smem_bytes) {
+    for (c.sm80.ctas_per_sm = wanted_ctas(c);; --c.sm80.ctas_per_sm) {
+        c.stages = stages_within(c, (smem_bytes + kReservedBytes) / c.sm80.ctas_per_sm - kReservedBytes);
+        if (c.stages >= 3 || c.sm80.ctas_per_sm == 1) return;
+    }
+}
+
+}  // namespace deep_gemm::sm80

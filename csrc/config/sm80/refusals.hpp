@@ -1,0 +1,50 @@
+// SM80: why a config cannot serve a problem.
+#pragma once
+
+#include <deep_gemm/arch/sm80_memory.cuh>
+
+#include <string_view>
+
+#include "../problem.hpp"
+#include "tiles.hpp"
+
+namespace deep_gemm::sm80 {
+
+/// Why groups cannot be served by a config; empty where they can.
+inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
+    if (divides_k(p.grouping) && c.sm80.k_warps > 1) return "groups do not split K";
+    if (!is_m_grouped(p.grouping) || p.grouping == Grouping::masked) return "";
+    // Behind an expert's last rows a tile may hold another's.
+    return p.m_alignment % c.tile_m() == 0 ? "" : "the tile's height does not divide the experts' alignment";
+}
+
+/// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
+inline std::string_view refusal(const Problem& p, const GemmConfig& c) {
+    if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
+        return "set_block_size_multiple_of asks for other tiles";
+    if ((c.rows_operand().mn_major() && c.tile.rows % kMnBlock != 0) ||
+        (c.cols_operand().mn_major() && c.tile.cols % kMnBlock != 0))
+        return "an MN-major operand is copied in blocks of 64";
+    const int32_t sets = c.scaled() ? 2 : 1;
+    if (warps(c) > kMostWarps || sets * warp_rows(c) * warp_cols(c) > kMostSums)
+        return "sums take more registers than a warp has";
+    if (c.sm80.k_warps > 1 && p.batch_invariant && c.sum() != Element::s32)
+        return "a split K depends on M, and set_batch_invariant forbids that";
+    if (c.sm80.k_warps > 1 && (c.rows_operand().mn_major() || c.cols_operand().mn_major()))
+        return "warps that split K want K-major operands";
+    return group_refusal(p, c);
+}
+
+inline std::string_view smem_refusal(const GemmConfig& c) {
+    return c.stages < 2 ? "fewer than two stages fit shared memory" : "";
+}
+
+/// What a legal config would waste; empty where it may be the best.
+inline std::string_view waste(const Problem& p, const GemmConfig& c) {
+    const int32_t m = expected_group_rows(p), rows = c.swap_ab ? p.n : m, cols = c.swap_ab ? m : p.n;
+    if (c.tile.rows > 16 && c.tile.rows >= 2 * align_up(rows, 16)) return "half of the rows would be empty";
+    if (c.tile.cols > 8 && c.tile.cols >= 2 * align_up(cols, 8)) return "half of the columns would be empty";
+    return "";
+}
+
+}  // namespace deep_gemm::sm80

@@ -1,0 +1,34 @@
+// SM80 as selection sees it (ArchSpec, csrc/config/select.hpp).
+#pragma once
+
+#include "configure.hpp"
+#include "cost.hpp"
+#include "finish.hpp"
+#include "memory.hpp"
+#include "refusals.hpp"
+#include "tiles.hpp"
+
+namespace deep_gemm::sm80 {
+
+struct Spec {
+    static std::vector<Tiling> tilings(const Problem& p) { return sm80::tilings(p); }
+    static bool has_tile(const Problem& p, const Tiling& tiling) { return sm80::has_tile(p, tiling); }
+    static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm80::configure(p, tiling); }
+    static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t) { return sm80::refusal(p, c); }
+    static void divide_smem(const Problem& p, GemmConfig& c, double) { sm80::divide_smem(c, p.smem_bytes); }
+    static int32_t resident_ctas(const Problem& p, const GemmConfig& c) { return p.num_sms * c.sm80.ctas_per_sm; }
+    static Footprint footprint(const GemmConfig& c) {
+        return {.threads = threads(c), .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0};
+    }
+    static std::string_view smem_refusal(const GemmConfig& c) { return sm80::smem_refusal(c); }
+    static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm80::waste(p, c); }
+    static void choose_walk(const Problem& p, Candidate& candidate) {
+        candidate.strip_blocks = choose_strip(p, candidate.config, candidate.num_ctas);
+    }
+    static double cost_us(const Problem& p, const Candidate& candidate) {
+        return sm80::cost_us(p, candidate.config, candidate.num_ctas);
+    }
+    static Choice finish(const Problem& p, const Candidate& candidate) { return sm80::finish(p, candidate); }
+};
+
+}  // namespace deep_gemm::sm80

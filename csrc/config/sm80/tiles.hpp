@@ -1,0 +1,54 @@
+// SM80: the tiles that exist, and how warps divide them.
+#pragma once
+
+#include <deep_gemm/arch/sm80.cuh>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "../candidate.hpp"
+
+namespace deep_gemm::sm80 {
+
+/// A tile, and warps along its rows, its columns and K.
+struct WarpGrid {
+    int32_t rows, cols, row_warps, col_warps, k_warps;
+};
+
+/// The narrow ones are for few tokens: rows are weights, and warps that share a tile divide K among themselves, so that
+/// many bytes are under way.
+inline constexpr WarpGrid kGrids[] = {
+    {128, 256, 2, 4, 1}, {256, 128, 4, 2, 1}, {128, 128, 2, 2, 1}, {128, 64, 2, 2, 1}, {64, 128, 2, 2, 1},
+    {64, 64, 2, 2, 1},   {128, 32, 4, 1, 1},  {64, 32, 4, 1, 1},   {64, 16, 4, 1, 1},  {64, 8, 4, 1, 1},
+    {64, 64, 2, 1, 2},   {64, 32, 1, 1, 4},   {64, 16, 1, 1, 4},   {64, 8, 1, 1, 4},   {32, 32, 1, 1, 4},
+    {32, 16, 1, 1, 4},   {32, 8, 1, 1, 4},    {16, 32, 1, 1, 4},   {16, 16, 1, 1, 4},  {16, 8, 1, 1, 4},
+};
+
+/// Sums of a warp, in elements of D: more leave no registers for operands.
+inline constexpr int32_t kMostSums = 64 * 64;
+
+/// How warps divide a tile of this problem: of sums of K blocks that are scaled there are two sets.
+constexpr WarpGrid divided(const Problem& p, WarpGrid grid) {
+    const int32_t sets = scales_blocks(p) ? 2 : 1;
+    if (sets * grid.rows * grid.cols / (grid.row_warps * grid.col_warps) > kMostSums) grid.col_warps *= 2;
+    return grid;
+}
+
+inline const WarpGrid* find_grid(const Tiling& tiling) {
+    const auto* const found = std::ranges::find_if(kGrids, [&](const WarpGrid& grid) {
+        return grid.rows == tiling.tile_rows && grid.cols == tiling.tile_cols && grid.k_warps == tiling.turns;
+    });
+    return found == std::end(kGrids) ? nullptr : found;
+}
+
+inline std::vector<Tiling> tilings(const Problem&) {
+    std::vector<Tiling> found;
+    for (const bool swap_ab : {false, true})
+        for (const WarpGrid& grid : kGrids) found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps});
+    return found;
+}
+
+inline bool has_tile(const Problem&, const Tiling& tiling) { return find_grid(tiling) != nullptr; }
+
+}  // namespace deep_gemm::sm80

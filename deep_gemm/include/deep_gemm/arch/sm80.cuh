@@ -1,0 +1,46 @@
+// SM80 and what follows it without wgmma: warps, a stage, the matrix instruction.
+//
+// All warps of a CTA do the same: copy their share of a K block that is wanted some stages later, multiply, and at the
+// end of a tile store what they hold of it.
+#pragma once
+
+#include <deep_gemm/config.cuh>
+#include <deep_gemm/mma/fragment_16x8.cuh>
+
+namespace deep_gemm::sm80 {
+
+inline constexpr int32_t kSwizzleBytes = 128, kChunkBytes = 16;  // a line of a stage, and what one thread copies
+inline constexpr int32_t kChunks = kSwizzleBytes / kChunkBytes;
+inline constexpr int32_t kStepBytes = 32;  // of K that two loads of 8x8 matrices bring
+inline constexpr int32_t kMostWarps = 8;   // that have 255 registers a thread
+
+/// Neighbours along M or N that lie together where an operand is MN-major, of 16 bits: a stage holds blocks of so many,
+/// each with all of the K block.
+inline constexpr int32_t kMnBlock = 64;
+
+/// K that a warp multiplies of a stage: a line; beside packed weights their blocks' K.
+constexpr int32_t stage_k(const Operand& a, const Operand& b) {
+    return b.packed() ? kPackedK : elements_in(a.element, kSwizzleBytes);
+}
+
+constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
+
+constexpr int32_t warps(const GemmConfig& c) { return c.sm80.row_warps * c.sm80.col_warps * c.sm80.k_warps; }
+constexpr int32_t threads(const GemmConfig& c) { return warps(c) * 32; }
+constexpr int32_t warp_rows(const GemmConfig& c) { return c.tile.rows / c.sm80.row_warps; }
+constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
+
+/// Of a warp's rows, those that one instruction multiplies.
+constexpr int32_t row_pieces(const GemmConfig& c) { return warp_rows(c) / Fragment16x8::kRows; }
+
+/// Whether operands are converted in registers, to twice the bits.
+constexpr bool converts(const GemmConfig& c) { return bits(c.sm80.multiplied_as) > bits(c.a.element) && !c.b.packed(); }
+
+/// Groups of scales along the K that a warp has of a stage.
+constexpr int32_t scale_groups(const GemmConfig& c) {
+    const int32_t k = c.tile.k / c.sm80.k_warps;
+    const Scaling& scaling = c.row_scales().any() ? c.row_scales() : c.col_scales();
+    return c.scaled() && scaling.k != kAll && scaling.k < k ? k / scaling.k : 1;
+}
+
+}  // namespace deep_gemm::sm80

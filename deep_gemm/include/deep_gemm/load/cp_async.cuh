@@ -1,0 +1,247 @@
+// The load role without a copy engine: all threads of a CTA copy 16 bytes at a time, several K blocks ahead.
+//
+// A stage holds an operand in lines of 128 bytes: K-major, a line for each row and span of K; MN-major, one for each of
+// K and block of 64 rows. The 16-byte chunks of a line are swapped by the line's number, so that matrices of eight
+// lines are read without bank conflicts. What lies beyond a tensor becomes zero.
+#pragma once
+
+#include <deep_gemm/arch/sm80_smem.cuh>
+#include <deep_gemm/ptx/cp_async.cuh>
+#include <deep_gemm/tile/batches.cuh>
+#include <deep_gemm/tile/ring.cuh>
+
+namespace deep_gemm::sm80 {
+
+/// Where the `chunk`th 16 bytes of a line lie.
+DG_DEVICE uint32_t chunk_offset(int32_t line, int32_t chunk) {
+    return line * kSwizzleBytes + ((chunk ^ (line % kChunks)) * kChunkBytes);
+}
+
+/// A thread's copies of an operand: the same chunk of every so many lines.
+template <GemmConfig c, Operand o, int32_t kExtent, bool = o.packed()>
+class OperandCopies {
+public:
+    /// From element `x` of the contiguous dimension and line `y` on.
+    DG_DEVICE void place(const PlainMap& map, int32_t x, int32_t y, int32_t group) {
+        const int32_t first_line = line() % kLines, first_byte = chunk() * kChunkBytes;
+        stride_ = map.strides_bytes[0];
+        source_ = map.address + group * map.strides_bytes[1] + (y + first_line) * stride_ +
+                  (bytes_of(o.element, x) + first_byte);
+        bytes_left_ = bytes_of(o.element, map.sizes[0] - x), lines_left_ = map.sizes[1] - y;
+    }
+
+    DG_DEVICE void copy(uint32_t target) const {
+        const uint32_t first = target + chunk_offset(line() % kLines, chunk());
+        if (bytes_left_ >= kSpans * kSwizzleBytes && lines_left_ >= kLines)
+            for_each([&](int32_t lines, int32_t span) {
+                ptx::copy_async_x16(first + offset(lines, span), place_of(lines, span), kChunkBytes);
+            });
+        else
+            for_each([&](int32_t lines, int32_t span) {
+                const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
+                const bool is_line = lines + line() % kLines < lines_left_;
+                ptx::copy_async_x16(first + offset(lines, span), place_of(lines, span),
+                                    is_line ? min(max(bytes, 0), kChunkBytes) : 0);
+            });
+    }
+
+    /// On to the next K block.
+    DG_DEVICE void advance() {
+        if constexpr (o.mn_major())
+            source_ += c.tile.k * stride_, lines_left_ -= c.tile.k;
+        else
+            source_ += row_bytes(c, o), bytes_left_ -= row_bytes(c, o);
+    }
+
+private:
+    static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
+                             kSpans = bytes_of(o.element, o.mn_major() ? kExtent : c.tile.k) / kSwizzleBytes,
+                             kCount = kLines * kSpans, kStep = threads(c) / kChunks, kEach = ceil_div(kCount, kStep);
+    static_assert(kLines % kChunks == 0 && kStep % kChunks == 0, "chunks of a line are swapped by its number");
+    static DG_DEVICE int32_t chunk() { return threadIdx.x % kChunks; }
+    static DG_DEVICE int32_t line() { return threadIdx.x / kChunks; }
+
+    /// Calls copy(lines, span): how far from the thread's first line.
+    template <typename Copy>
+    static DG_DEVICE void for_each(const Copy& copy) {
+#pragma unroll
+        for (int32_t i = 0; i < kEach; ++i) {
+            if constexpr (kLines % kStep == 0)
+                copy(i * kStep % kLines, i * kStep / kLines);
+            else if (const int32_t at = line() + i * kStep; at < kCount)
+                copy(at % kLines - line() % kLines, at / kLines);
+        }
+    }
+
+    static DG_DEVICE uint32_t offset(int32_t lines, int32_t span) { return (span * kLines + lines) * kSwizzleBytes; }
+    DG_DEVICE const uint8_t* place_of(int32_t lines, int32_t span) const {
+        return source_ + lines * stride_ + span * kSwizzleBytes;
+    }
+
+    const uint8_t* source_;
+    int64_t stride_;
+    int32_t bytes_left_, lines_left_;  // of the tensor, from the K block's start on
+};
+
+/// Packed weights: whole blocks of 64 rows by 128 of K, as they lie.
+template <GemmConfig c, Operand o, int32_t kExtent>
+class OperandCopies<c, o, kExtent, true> {
+public:
+    /// From element `k` of K, and the `block`th 64 rows of all matrices.
+    DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t block) {
+        source_ = map.address + block * map.strides_bytes[1] + k / kPackedK * kBlockBytes + threadIdx.x * kChunkBytes;
+        stride_ = map.strides_bytes[1];
+    }
+
+    DG_DEVICE void copy(uint32_t target) const {
+#pragma unroll
+        for (int32_t i = threadIdx.x; i < kBlocks * kBlockBytes / kChunkBytes; i += threads(c)) {
+            const int32_t block = i * kChunkBytes / kBlockBytes;
+            const int32_t at = (i - static_cast<int32_t>(threadIdx.x)) * kChunkBytes;
+            ptx::copy_async_x16(target + i * kChunkBytes, source_ + at + block * (stride_ - kBlockBytes), kChunkBytes);
+        }
+    }
+
+    DG_DEVICE void advance() { source_ += c.tile.k / kPackedK * kBlockBytes; }
+
+private:
+    static constexpr int32_t kBlockBytes = packed_block_bytes(o.element), kBlocks = kExtent / kPackedRows;
+    static_assert(kExtent % kPackedRows == 0 && c.tile.k == kPackedK);
+
+    const uint8_t* source_;
+    int64_t stride_;
+};
+
+/// A thread's copies of an operand's scales, four bytes at a time: of each row, MN-major, or of blocks of rows.
+template <GemmConfig c, Scaling scaling, int32_t kExtent>
+class ScaleCopies {
+public:
+    /// `first`: the tile's first row; `entry`: of K, the next stage's first.
+    DG_DEVICE void place(const GemmParams& params, const TensorMap& opaque, int32_t first, int32_t entry,
+                         int32_t group) {
+        if constexpr (scaling.per_row()) {
+            const PlainMap& map = plain(opaque);
+            k_stride_ = map.strides_bytes[0];
+            source_ = map.address + group * map.strides_bytes[1] + int64_t{first} * 4 + entry * k_stride_;
+            row_stride_ = 4, rows_left_ = map.sizes[0] - first, entries_left_ = map.sizes[1] - entry;
+        } else if constexpr (scaling.per_block()) {
+            static_assert(scaling == c.b.scaling);
+            const int32_t blocks = (extent_n<c>(params) + scaling.rows - 1) / scaling.rows,
+                          entries = (params.k + scaling.k - 1) / scaling.k, block = first / scaling.rows;
+            k_stride_ = params.block_scale_k_stride * 4, row_stride_ = params.block_scale_stride * 4;
+            source_ = reinterpret_cast<const uint8_t*>(params.block_scales + group * params.block_scale_group_stride) +
+                      block * row_stride_ + entry * k_stride_;
+            rows_left_ = blocks - block, entries_left_ = entries - entry;
+        }
+    }
+
+    DG_DEVICE void copy(uint32_t target) const {
+        if constexpr (kCount > 0) {
+#pragma unroll
+            for (int32_t i = 0; i < ceil_div(kCount, threads(c)); ++i) {
+                const int32_t at = static_cast<int32_t>(threadIdx.x) + i * threads(c), row = at % kRows,
+                              entry = at / kRows;
+                if (at < kCount)
+                    ptx::copy_async<4>(target + at * 4, source_ + row * row_stride_ + entry * k_stride_,
+                                       row < rows_left_ && entry < entries_left_ ? 4 : 0);
+            }
+        }
+    }
+
+    /// On to the next K block, which is the `next`th, counted along K.
+    DG_DEVICE void advance(int32_t next) {
+        if constexpr (kCount == 0) return;
+        const int32_t entries = scale_entry(scaling, next, c.tile.k) - scale_entry(scaling, next - 1, c.tile.k);
+        source_ += entries * k_stride_, entries_left_ -= entries;
+    }
+
+private:
+    static constexpr int32_t kRows = scale_rows(scaling, kExtent),
+                             kCount = kRows == 0 ? 0 : kRows * scale_entries(c, scaling);
+
+    const uint8_t* source_;
+    int64_t row_stride_, k_stride_;
+    int32_t rows_left_, entries_left_;
+};
+
+/// Walks the tiles ahead of those that are multiplied, a K block at a time.
+template <GemmConfig c>
+class LoadRole {
+public:
+    DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
+        : smem_(smem), params_(params), tiles_(params, smem.groups()) {}
+
+    /// The next K block into the ring's next stage, which nobody reads any more. A tile without any takes a stage too.
+    DG_DEVICE void copy_next() {
+        if (left_ == 0) begin_tile();
+        if (left_ > 0) copy_block();
+        ptx::commit_copies();
+        ring_.advance();
+    }
+
+private:
+    DG_DEVICE void begin_tile() {
+        more_ = more_ && tiles_.next(tile_);
+        if (more_)
+            tiles_.place(tile_);
+        else
+            tile_.k_blocks = -1;
+        if (threadIdx.x == 0) smem_.write_tile(ring_.stage, tile_);
+        left_ = max(tile_.k_blocks, 0);
+        block_ = tile_.k_block;
+        if (left_ > 0) place_operands();
+    }
+
+    DG_DEVICE void place_operands() {
+        const PlainMap *rows = &plain(params_.rows), *cols = &plain(params_.cols);
+        int32_t origin = 0;
+        if constexpr (c.group_maps) {
+            const auto& group = static_cast<const ParamsFor<c>&>(params_).groups[tile_.group - params_.first_group];
+            rows = &plain(group.rows), cols = &plain(group.cols), origin = tile_.k_block;
+        }
+        const auto [k, matrix] = place_block<c>(params_, block_ - origin);
+        place<c.rows_operand()>(rows_, *rows, k, tile_.row, row_group() + matrix);
+        place<c.cols_operand()>(cols_, *cols, k, tile_.col, col_group() + matrix);
+        row_scales_.place(params_, params_.row_scales, tile_.row, scale_entry(c.row_scales(), block_, c.tile.k),
+                          row_group());
+        col_scales_.place(params_, params_.col_scales, tile_.col, scale_entry(c.col_scales(), block_, c.tile.k),
+                          col_group());
+    }
+
+    template <Operand o, typename Copies>
+    DG_DEVICE void place(Copies& copies, const PlainMap& map, int32_t k, int32_t start, int32_t group) {
+        if constexpr (o.packed())
+            copies.place(map, k, group * packed_blocks(extent_n<c>(params_)) + start / kPackedRows);
+        else
+            copies.place(map, o.mn_major() ? start : k, o.mn_major() ? k : start, group);
+    }
+
+    DG_DEVICE void copy_block() {
+        rows_.copy(smem_.rows(ring_.stage)), cols_.copy(smem_.cols(ring_.stage));
+        row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
+        --left_, ++block_;
+        // The sum over a batch comes to other matrices on the way.
+        if constexpr (c.grouping == Grouping::batch_sum)
+            place_operands();
+        else
+            rows_.advance(), cols_.advance();
+        row_scales_.advance(block_), col_scales_.advance(block_);
+    }
+
+    DG_DEVICE int32_t row_group() const { return c.swap_ab ? group_of_b<c>(tile_) : group_of_a<c>(tile_); }
+    DG_DEVICE int32_t col_group() const { return c.swap_ab ? group_of_a<c>(tile_) : group_of_b<c>(tile_); }
+
+    const Smem<c>& smem_;
+    const GemmParams& params_;
+    TileScheduler<c> tiles_;
+    OperandCopies<c, c.rows_operand(), c.tile.rows> rows_;
+    OperandCopies<c, c.cols_operand(), c.tile.cols> cols_;
+    ScaleCopies<c, c.row_scales(), c.tile.rows> row_scales_;
+    ScaleCopies<c, c.col_scales(), c.tile.cols> col_scales_;
+    Ring<c.stages> ring_;
+    Tile tile_ = {};
+    int32_t left_ = 0, block_ = 0;
+    bool more_ = true;
+};
+
+}  // namespace deep_gemm::sm80

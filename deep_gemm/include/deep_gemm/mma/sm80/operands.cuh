@@ -1,0 +1,57 @@
+// From a stage to registers: what mma.sync takes of 16 rows, or of 16 columns, by a step of K (32 bytes as they lie).
+#pragma once
+
+#include <deep_gemm/arch/sm80_smem.cuh>
+#include <deep_gemm/convert/bytes.cuh>
+#include <deep_gemm/load/cp_async.cuh>
+#include <deep_gemm/ptx/load_matrix.cuh>
+
+namespace deep_gemm::sm80 {
+
+/// Of an operand of a stage. `first` is the warp's first row or column in the tile; K is counted in steps of its own.
+template <GemmConfig c, Operand o, int32_t kExtent, bool kRows>
+class OperandMatrices {
+public:
+    DG_DEVICE OperandMatrices(int32_t first, int32_t k_warp) {
+        const int32_t lane = threadIdx.x % 32, in_matrix = lane % 8, one = lane / 8 % 2, other = lane / 16;
+        // The instruction takes matrices of rows by K in the order (0, 0), (1, 0), (0, 1), (1, 1), columns of which 16
+        // are two of its operands, (0, 0), (0, 1), (1, 0), (1, 1).
+        const int32_t along = kRows ? one : other, k = kRows ? other : one;
+        if constexpr (o.mn_major()) {
+            line_ = k * 8 + in_matrix, chunk_ = first % kMnBlock / 8 + along;
+            offset_ = first / kMnBlock * c.tile.k * kSwizzleBytes;
+        } else {
+            line_ = first + along * 8 + in_matrix, chunk_ = k;
+            offset_ = k_warp * kWarpSpans * kExtent * kSwizzleBytes;
+        }
+    }
+
+    /// The `piece`th 16 rows or columns.
+    DG_DEVICE void load(uint32_t stage, int32_t piece, int32_t step, uint32_t (&words)[4]) const {
+        ptx::load_matrix_x4<o.mn_major()>(address(stage, piece, step), words);
+    }
+
+    /// Eight columns only.
+    DG_DEVICE void load(uint32_t stage, int32_t piece, int32_t step, uint32_t (&words)[2]) const {
+        ptx::load_matrix_x2<o.mn_major()>(address(stage, piece, step), words);
+    }
+
+private:
+    static constexpr int32_t kSpanSteps = kSwizzleBytes / kStepBytes, kPiece = 16,
+                             kWarpSpans = row_bytes(c, o) / c.sm80.k_warps / kSwizzleBytes;
+
+    DG_DEVICE uint32_t address(uint32_t stage, int32_t piece, int32_t step) const {
+        if constexpr (o.mn_major()) {
+            const int32_t block = piece * kPiece / kMnBlock, within = piece % (kMnBlock / kPiece) * (kPiece / 8);
+            return stage + offset_ + (block * c.tile.k + step * kPiece) * kSwizzleBytes +
+                   chunk_offset(line_, chunk_ ^ within);
+        } else {
+            return stage + offset_ + (step / kSpanSteps * kExtent + piece * kPiece) * kSwizzleBytes +
+                   chunk_offset(line_, chunk_ ^ (step % kSpanSteps * 2));
+        }
+    }
+
+    int32_t line_, chunk_, offset_;
+};
+
+}  // namespace deep_gemm::sm80

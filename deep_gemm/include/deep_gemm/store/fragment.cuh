@@ -1,0 +1,158 @@
+// Sums in registers as elements of D: adding C, clearing padding, writing D without staging it.
+#pragma once
+
+#include <deep_gemm/element.cuh>
+#include <deep_gemm/mma/fragment_16x8.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/tile/scheduler.cuh>
+
+namespace deep_gemm {
+
+/// D's (or C's) elements behind one thread's accumulators. Two running pointers are all the addressing that takes
+/// registers.
+template <GemmConfig c>
+struct Fragment {
+    int32_t row, col;      // of register 0, in D's own frame: M and N
+    int32_t m_end, n_end;  // first elements past D
+    int32_t group;
+    int32_t expert;  // whose B it is
+
+    DG_DEVICE Fragment(const Tile& tile, int32_t first_row, const GemmParams& params)
+        : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)),
+          n_end(extent_n<c>(params)),
+          group(group_of_d<c>(tile)),
+          expert(group_of_b<c>(tile)) {
+        const int32_t lane = threadIdx.x % 32;
+        const int32_t along_rows = Fragment16x8::thread_row(tile.row + first_row);
+        const int32_t along_cols = tile.col + Fragment16x8::col(lane);
+        row = c.swap_ab ? along_cols : along_rows;
+        col = c.swap_ab ? along_rows : along_cols;
+    }
+
+    /// Of warps that divide columns too: where this thread's register 0 lies in the tile.
+    DG_DEVICE Fragment(const Tile& tile, int32_t along_rows, int32_t along_cols, const GemmParams& params)
+        : row(c.swap_ab ? tile.col + along_cols : tile.row + along_rows),
+          col(c.swap_ab ? tile.row + along_rows : tile.col + along_cols),
+          m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)),
+          n_end(extent_n<c>(params)),
+          group(group_of_d<c>(tile)),
+          expert(group_of_b<c>(tile)) {}
+
+    /// visit(register, pointer to the first element of the pair, distance to the second, is the first inside, is the
+    /// second).
+    template <typename Stored, typename Visit>
+    DG_DEVICE void for_each_pair(Stored* data, int64_t stride, int64_t group_stride, const Visit& visit) const {
+        if constexpr (c.heads.any()) return for_each_pair_in_heads(data, stride, visit);
+        Stored* line = data + group * group_stride + row * stride + col;
+#pragma unroll
+        for (int32_t j = 0; j < c.held_cols() / Fragment16x8::kCols; ++j) {
+#pragma unroll
+            for (int32_t half = 0; half < 2; ++half) {
+                const int32_t i = Fragment16x8::pair(j, half);
+                const int32_t down = Fragment16x8::kHalfRows * half, along = Fragment16x8::kCols * j;
+                if constexpr (c.swap_ab) {
+                    const bool inside = col + down < n_end;
+                    visit(i, line + down, stride, inside && row + along < m_end, inside && row + along + 1 < m_end);
+                } else {
+                    const bool inside = row + down < m_end;
+                    visit(i, line + along + down * stride, int64_t{1}, inside && col + along < n_end,
+                          inside && col + along + 1 < n_end);
+                }
+            }
+            if constexpr (c.swap_ab) line += Fragment16x8::kCols * stride;
+        }
+    }
+
+private:
+    /// The same where neighbours of the product are none of D's. (Apart, or other kernels' code would change.)
+    template <typename Stored, typename Visit>
+    DG_DEVICE void for_each_pair_in_heads(Stored* data, int64_t stride, const Visit& visit) const {
+#pragma unroll
+        for (int32_t j = 0; j < c.held_cols() / Fragment16x8::kCols; ++j) {
+#pragma unroll
+            for (int32_t half = 0; half < 2; ++half) {
+                const int32_t i = Fragment16x8::pair(j, half);
+                const int32_t down = Fragment16x8::kHalfRows * half, along = Fragment16x8::kCols * j;
+                const int32_t y = row + (c.swap_ab ? along : down), x = col + (c.swap_ab ? down : along);
+                const int32_t place = c.heads.place(x);
+                const int64_t next = c.swap_ab ? stride : c.heads.place(x + 1) - place;
+                const bool first = y < m_end && x < n_end,
+                           second = c.swap_ab ? y + 1 < m_end && x < n_end : y < m_end && x + 1 < n_end;
+                visit(i, data + y * stride + place, next, first, second);
+            }
+        }
+    }
+};
+
+/// Whether registers' pairs are such neighbours, all of them inside or none, and aligned as one access wants them.
+template <GemmConfig c, typename Stored>
+DG_DEVICE bool has_pairs(const Stored* data, int64_t stride, int64_t group_stride, const Fragment<c>& at) {
+    constexpr int32_t kSplits = c.heads.left | c.heads.skipped | c.heads.right;
+    return !c.swap_ab && kSplits % 2 == 0 && (stride | group_stride | at.n_end) % 2 == 0 &&
+           reinterpret_cast<uint64_t>(data) % (2 * sizeof(Stored)) == 0;
+}
+
+template <GemmConfig c>
+DG_DEVICE void add_c(Results<c>& total, const Fragment<c>& at, const GemmParams& params) {
+    using Stored = typename Storage<c.output>::Type;
+    const auto* data = static_cast<const Stored*>(params.c_data);
+    // Two loops: with the question inside, loads would wait for one another.
+    if (!c.swap_ab && has_pairs<c>(data, params.c_stride, params.c_group_stride, at))
+        at.for_each_pair(data, params.c_stride, params.c_group_stride,
+                         [&](int32_t i, const Stored* pair, int64_t, bool first, bool) {
+                             using Both = decltype(load_pair<c.output>(pair));
+                             const Both both = first ? load_pair<c.output>(pair) : Both{};
+                             total[i] += both.x, total[i + 1] += both.y;
+                         });
+    else
+        at.for_each_pair(data, params.c_stride, params.c_group_stride,
+                         [&](int32_t i, const Stored* pair, int64_t step, bool first, bool second) {
+                             if (first) total[i] += to_register<c.output>(pair[0]);
+                             if (second) total[i + 1] += to_register<c.output>(pair[step]);
+                         });
+}
+
+/// Padding between a group's real rows and the next group becomes zero, whatever A and its scales hold there. Tiles end
+/// before the next group starts, so the whole tile may be written.
+template <GemmConfig c>
+DG_DEVICE void clear_padding(Results<c>& total, const Fragment<c>& at, const Tile& tile) {
+    if ((c.swap_ab ? tile.col + c.tile.cols : tile.row + c.tile.rows) <= tile.m_end) return;
+#pragma unroll
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) {
+        const int32_t row = at.row + (c.swap_ab ? Fragment16x8::col_step(i) : Fragment16x8::row_step(i));
+        total[i] = row < tile.m_end ? total[i] : 0;
+    }
+}
+
+/// Registers to global memory, in place of what is there or added to it.
+template <GemmConfig c>
+DG_DEVICE void store_direct(const Results<c>& total, const Fragment<c>& at, const GemmParams& params) {
+    using Stored = typename Storage<c.output>::Type;
+    constexpr bool kAdd = adds_to_memory(c.store);
+    static_assert(!kAdd || c.output == Element::fp32, "only FP32 is added in place: 16 bits would be rounded twice");
+    static_assert(!has_expert_runs(c) || c.tile_m() <= 2 * kRunRows, "another expert's rows would be written");
+    auto* data = static_cast<Stored*>(params.d_data);
+    // Two loops: with the question inside, NVVM (CUDA 13.0) left one of 64 pairs rolled, and the sums in local memory.
+    if (!c.swap_ab && has_pairs<c>(data, params.d_stride, params.d_group_stride, at))
+        at.for_each_pair(data, params.d_stride, params.d_group_stride,
+                         [&](int32_t i, Stored* pair, int64_t, bool first, bool) {
+                             if (!first) return;
+                             if constexpr (kAdd)
+                                 ptx::add_global_x2(pair, total[i], total[i + 1]);
+                             else
+                                 store_pair<c.output>(pair, total[i], total[i + 1]);
+                         });
+    else
+        at.for_each_pair(data, params.d_stride, params.d_group_stride,
+                         [&](int32_t i, Stored* pair, int64_t step, bool first, bool second) {
+                             if constexpr (kAdd) {
+                                 if (first) ptx::add_global(pair, total[i]);
+                                 if (second) ptx::add_global(pair + step, total[i + 1]);
+                             } else {
+                                 if (first) from_register<c.output>(pair[0], total[i]);
+                                 if (second) from_register<c.output>(pair[step], total[i + 1]);
+                             }
+                         });
+}
+
+}  // namespace deep_gemm
