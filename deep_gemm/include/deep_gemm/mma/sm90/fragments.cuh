@@ -15,11 +15,6 @@ namespace deep_gemm {
 /// Steps along K that a stage has beside packed rows: wgmma multiplies 32 bytes of K.
 constexpr int32_t wgmma_steps(const GemmConfig& c) { return row_bytes(c, c.cols_operand()) / 32; }
 
-/// Where the word of the first of the thread's two rows lies, among one for each of the tile's rows.
-DG_DEVICE uint32_t thread_row_word(uint32_t words, int32_t first_row) {
-    return words + (first_row + Fragment16x8::warp_row(threadIdx.x / 32) + Fragment16x8::row(threadIdx.x % 32)) * 4;
-}
-
 /// What becomes of a thread's words of a stage: as the pair of elements says. `first_row` is the first of the 64 rows,
 /// counted within the tile.
 template <GemmConfig c, Element = c.rows_operand().element, bool = c.row_scales().in_conversion()>
@@ -50,7 +45,7 @@ struct Conversion<c, Element::u4, false> {
     uint32_t words[kGroups][2];
 
     DG_DEVICE Conversion(const Smem<c>& smem, int32_t stage, int32_t first_row) {
-        const uint32_t mine = thread_row_word(smem.zeros(stage), first_row);
+        const uint32_t mine = Fragment16x8::thread_word(smem.zeros(stage), first_row);
 #pragma unroll
         for (int32_t i = 0; i < kGroups * 2; ++i)
             words[i / 2][i % 2] =
@@ -80,7 +75,7 @@ struct Conversion<c, Element::e2m1x, false> {
     uint32_t scales[2];
 
     DG_DEVICE Conversion(const Smem<c>& smem, int32_t stage, int32_t first_row) {
-        const uint32_t mine = thread_row_word(smem.row_scales(stage), first_row);
+        const uint32_t mine = Fragment16x8::thread_word(smem.row_scales(stage), first_row);
 #pragma unroll
         for (int32_t i = 0; i < 2; ++i)
             scales[i] = static_cast<uint32_t>(ptx::load_shared_int(mine + i * Fragment16x8::kHalfRows * 4));
@@ -103,7 +98,7 @@ struct Conversion<c, Element::e2m1, true> {
     uint32_t row[kWords], next_row[kWords];
 
     DG_DEVICE Conversion(const Smem<c>& smem, int32_t stage, int32_t first_row) {
-        const uint32_t mine = thread_row_word(smem.row_scales(stage), first_row);
+        const uint32_t mine = Fragment16x8::thread_word(smem.row_scales(stage), first_row);
 #pragma unroll
         for (int32_t i = 0; i < kWords; ++i) {
             const uint32_t word = mine + i * c.tile.rows * 4;
