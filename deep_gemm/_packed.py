@@ -202,7 +202,7 @@ def _told_packed(w: PackedWeights, takes: Takes) -> tuple[torch.Tensor, torch.Te
         raise ValueError(f"w must be of {' or '.join(takes.elements)}, but is of {w.element}")
     w.require_inputs_in_order()
     n, k = w.shape[-2:]
-    numbers = (ELEMENT_NUMBERS[w.order], n, k, w.scale_group or 0)
+    numbers = (ELEMENT_NUMBERS[w.converted_from], n, k, w.scale_group or 0)
     return w.codes.view(w.experts, -1), w.scales, numbers, w.zero_group or 0
 
 

@@ -15,8 +15,9 @@ import torch
 from deep_gemm import PackedWeights, pack_weights
 from deep_gemm.utils import pack_int4
 from deep_gemm.weights import codes as code
-from deep_gemm.weights import pack
-from deep_gemm.weights.pack import Matrix, pack_matrices
+from deep_gemm.weights import write_codes
+from deep_gemm.weights.matrix import Matrix
+from deep_gemm.weights.pack import pack_matrices
 
 FORMATS = [(element, activations) for element in ("int4", "uint4") for activations in ("int8", "fp8", "bf16")]
 GROUPS = [None, 32, 64, 128, 96, 192, 256]
@@ -309,7 +310,7 @@ def test_scales_of_every_type_are_taken_exactly(dtype) -> None:
 @pytest.fixture
 def with_kernel(monkeypatch) -> None:
     """CPU tensors are packed as those of a GPU are, on the simulator."""
-    monkeypatch.setattr(pack, "_write_with_torch", pack._write_with_kernel)
+    monkeypatch.setattr(write_codes, "_write_with_torch", write_codes._write_with_kernel)
 
 
 def floating_weights(element, activations, near=False, second=None) -> dict:
@@ -436,10 +437,25 @@ def test_weights_survive_tensors_state_dict_and_pickle(element, activations) -> 
     assert same(PackedWeights.from_state_dict(state, "layer.0."), packed)
 
 
+@pytest.mark.parametrize("name", [*EVERY_ORDER, "two levels"])
+def test_weights_of_version_2_are_read(name) -> None:
+    """Which had three flags in the place of an order."""
+    packed = pack_weights(**(two_levels("uint4", (2, 150, 384), 32) if name == "two levels" else EVERY_ORDER[name]))
+    tensors, metadata = packed.tensors()
+    flags = ("holds_minus_eight", "two_levels", "folds_exponents")
+    older = {**metadata, "version": 2, **{flag: getattr(packed, flag) for flag in flags}}
+    del older["order"]
+    assert same(PackedWeights.from_tensors(tensors, older), packed)
+
+
 def test_weights_of_a_later_layout_are_refused() -> None:
     tensors, metadata = pack_weights(**weights("int4", "int8", (64, 128), None)).tensors()
-    with pytest.raises(ValueError, match=r"version 3 of the layout, but this release reads 2: pack them again"):
-        PackedWeights.from_tensors(tensors, {**metadata, "version": 3})
+    with pytest.raises(ValueError, match=r"version 4 of the layout, but this release reads 2 and 3: pack them again"):
+        PackedWeights.from_tensors(tensors, {**metadata, "version": 4})
+    with pytest.raises(ValueError, match=r"order must be one of \('s4', 'u4', 'u4, two levels'\), but is 's4m'"):
+        PackedWeights.from_tensors(tensors, {**metadata, "order": "s4m"})
+    with pytest.raises(ValueError, match=r"zeros must be there where the order is 'u4'"):
+        PackedWeights.from_tensors(tensors, {**metadata, "order": "u4"})
     with pytest.raises(ValueError, match=r"metadata names 3 tensors \(codes, scales, sums\), but 1 came"):
         PackedWeights.from_tensors(tensors[:1], metadata)
     with pytest.raises(ValueError, match=r"codes must be a contiguous torch.uint8 tensor of shape \[1, 2, 1, 4096\]"):
