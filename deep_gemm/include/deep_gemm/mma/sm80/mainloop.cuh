@@ -23,21 +23,22 @@ public:
     /// Its sums, of the warp's part.
     DG_DEVICE void run(WarpSums<c>& total, const Tile& tile) {
         clear<c>(total);
-#pragma unroll 1
-        for (int32_t left = tile.k_blocks;;) {
-            // All warps have read the stage before this one: the wait was for them too.
+        if (tile.k_blocks == 0) {
             load_.copy_next();
-            if (tile.k_blocks > 0) multiply(total);
             ring_.advance();
-            if (--left <= 0) return;
-            wait();
+            return;
         }
+        StepWords<c> words[2];
+        reader_.load(words[0], ring_.stage, 0);
+#pragma unroll 1
+        for (int32_t left = tile.k_blocks; left > 0; --left) multiply_block(total, words, left > 1);
     }
 
     DG_DEVICE const WarpPlace<c>& place() const { return place_; }
 
 private:
-    static constexpr int32_t kGroups = scale_groups(c), kGroupSteps = StageReader<c>::kSteps / kGroups;
+    static constexpr int32_t kSteps = StageReader<c>::kSteps, kGroupSteps = kSteps / scale_groups(c);
+    static_assert(kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
 
     /// For a stage, which comes in the oldest of the groups of copies that are under way.
     DG_DEVICE void wait() const {
@@ -45,20 +46,45 @@ private:
         __syncthreads();
     }
 
-    DG_DEVICE void multiply(WarpSums<c>& total) const {
-        if constexpr (c.scaled())
-            multiply_groups<0>(total);
-        else
-            multiply_steps<0, StageReader<c>::kSteps>(total, reader_, ring_.stage);
+    /// A K block, of which the first step's words are there. Each step is multiplied while the next one's words come:
+    /// at last those of the next block, if there is one.
+    DG_DEVICE void multiply_block(WarpSums<c>& total, StepWords<c> (&words)[2], bool more) {
+        const int32_t stage = ring_.stage;
+        ring_.advance();
+        BlockSums<c> partial;
+        // Into the stage before this one: all warps had read it when they waited for this one.
+        load_.begin();
+        for_each_constant<kSteps>([&]<int32_t i>() {
+            constexpr bool kEndsGroup = c.scaled() && (i + 1) % kGroupSteps == 0;
+            StageScales<c> scales;
+            if constexpr (kEndsGroup) scales.load(smem_, place_, stage, i / kGroupSteps);
+            if constexpr (i + 1 < kSteps) {
+                reader_.load(words[(i + 1) % 2], stage, i + 1);
+            } else {
+                load_.end();
+                if (more) {
+                    wait();
+                    reader_.load(words[0], ring_.stage, 0);
+                }
+            }
+            const auto copy_part = [&]<int32_t kPiece>() { copy_between<i, kPiece>(); };
+            if constexpr (c.scaled()) {
+                if constexpr (i % kGroupSteps == 0) clear<c>(partial);
+                multiply_step<c>(partial, words[i % 2], copy_part);
+                if constexpr (kEndsGroup) promote<c>(total, partial, scales);
+            } else {
+                multiply_step<c>(total, words[i % 2], copy_part);
+            }
+        });
     }
 
-    template <int32_t kGroup>
-    DG_DEVICE void multiply_groups(WarpSums<c>& total) const {
-        BlockSums<c> partial;
-        clear<c>(partial);
-        multiply_steps<kGroup * kGroupSteps, kGroupSteps>(partial, reader_, ring_.stage);
-        promote<c>(total, partial, StageScales<c>(smem_, place_, ring_.stage, kGroup));
-        if constexpr (kGroup + 1 < kGroups) multiply_groups<kGroup + 1>(total);
+    /// A K block's copies stand between the products of all steps but the last, some at a time: ptxas (CUDA 13.0) puts
+    /// three instructions that do nothing ahead of those that follow each other.
+    template <int32_t kStep, int32_t kPiece>
+    DG_DEVICE void copy_between() const {
+        constexpr int32_t kParts = kSteps - 1, kCopies = LoadRole<c>::kCopies;
+        if constexpr (kPiece == 0 && kStep < kParts)
+            load_.template copy<kStep * kCopies / kParts, (kStep + 1) * kCopies / kParts>();
     }
 
     const Smem<c>& smem_;
