@@ -13,6 +13,7 @@
 #include "api/checks.hpp"
 #include "config/archs.hpp"
 #include "config/explain.hpp"
+#include "config/products_text.hpp"
 #include "config/sm90/clusters.hpp"
 #include "jit/render.hpp"
 #include "util/ffi.hpp"
@@ -216,7 +217,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     if (divides_k(p.grouping)) dims &= ~int64_t{4};
     p.a.element = element, p.b.element = weights == Element::none ? element : weights;
     require(find_pair(p.arch, p.a.element, p.b.element) != nullptr, "there is no product of ", name(element),
-            weights == Element::none ? "" : concat(" and ", name(weights)), " on ", name(p.arch));
+            weights == Element::none ? "" : concat(" and ", name(weights)), " on ", name(p.arch), ", which has ",
+            products_text(p.arch));
     const Pair& pair = pair_of(p);
     p.output = output == Element::none ? pair.outputs[0] : output;
     require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
@@ -224,11 +226,11 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");
     if (conversion_scales) scaling_b.type = Element::ue5m3;
     p.b.scaling = scaling_b.among(pair.scalings_b, "b");
+    if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
+    if (channel_scales && lists<Scaling>(pair.scalings_b, kWholeRowScales)) p.b.scaling = kWholeRowScales;
     if (p.b.element == Element::u4) p.b.zeros_k = zeros_k != 0 ? zeros_k : p.b.scaling.k;
     require(p.b.zeros_k == 0 || lists<int32_t>(pair.zeros_k, p.b.zeros_k), "the pair has no zero points for every ",
             p.b.zeros_k, " of K");
-    if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
-    if (channel_scales && lists<Scaling>(pair.scalings_b, kWholeRowScales)) p.b.scaling = kWholeRowScales;
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
     require(!p.asymmetric_a || (sum_of(p.a.element) == Element::s32 && p.a.scaling.whole_k()),
             "zero points are of integers whose scales all of K shares");

@@ -121,6 +121,9 @@ def test_settings_do_not_start_cuda(monkeypatch) -> None:
     assert deep_gemm.get_tc_util("cuda:1") == 100
     assert deep_gemm.get_pdl()
     assert not deep_gemm.get_batch_invariant()
+    deep_gemm.set_target("sm_80", "cuda")
+    assert deep_gemm.get_target() == "sm_80"
+    deep_gemm.set_target(None, "cuda")
 
 
 COUNTS = {
@@ -272,6 +275,8 @@ def test_alignment() -> None:
 
 THEORETICAL = {
     "sm_90a": [(None, 128), (0, 64), (1, 64), (64, 64), (65, 128), (4096, 128)],
+    "sm_80": [(None, 128), (64, 64), (65, 128)],
+    "sm_120": [(33, 64), (200, 128)],
     "sm_100a": [(None, 128), (0, 32), (1, 32), (33, 64), (200, 224), (224, 224), (225, 128), (300, 160), (4096, 224)],
 }
 
