@@ -108,7 +108,7 @@ void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling,
         return;
     }
     require_type(element != Element::s32, name,
-                 " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
+                 " holds packed UE8M0 exponents (int32), which only SM100 takes; others want float32 scales");
     require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
                  " or float8_e8m0fnu, but is ", describe(type));
 }

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from devices import EACH_ARCH, FEW
+from devices import BUT_SM100, EACH_ARCH
 from grouped_inputs import alignment_of, contiguous, masked
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
@@ -240,7 +240,7 @@ def test_wasteful_tiles_serve_where_no_others_are_left(device, multiple) -> None
     case.check(out.tensor)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
 def test_block_sizes_that_no_tile_has(device) -> None:
     deep_gemm.set_block_size_multiple_of(256, 256, device=device)
     with pytest.raises(ValueError, match=r"multiple of 256 and a width that is a multiple of 256.*set_block_size"):

@@ -9,7 +9,7 @@ from itertools import product
 import matrix
 import pytest
 import torch
-from devices import SCHEDULES, devices_of, on_simulator
+from devices import EACH_ARCH, SCHEDULES, devices_of, on_simulator
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
 from matrix import DTYPES, Call, Case, Problem, drawn_call, values
@@ -21,7 +21,12 @@ import deep_gemm
 COUNTS = [5, 0, 130, 1]  # experts' rows
 SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
 # Relative to sum |a||b|: of Hopper's FP8, whose tensor cores keep about 13 bits; of others; of the simulator.
-TOLERANCES = {("cuda", "sm90", "e4m3"): 6e-4, ("cpu", "sm90", "e4m3"): 1e-6, ("cpu", "sm100", "e4m3"): 1e-6, ("cpu", "sm80", "e4m3"): 1e-6}
+TOLERANCES = {
+    ("cuda", "sm90", "e4m3"): 6e-4,
+    ("cpu", "sm90", "e4m3"): 1e-6,
+    ("cpu", "sm100", "e4m3"): 1e-6,
+    ("cpu", "sm80", "e4m3"): 1e-6,
+}
 OTHER_TOLERANCES = {"cuda": 4e-5, "cpu": 2e-6}
 
 
@@ -198,7 +203,7 @@ def test_what_the_pair_table_has_is_multiplied(device, case, size, request) -> N
     run_case(case, device, size, request.node.name)
 
 
-@pytest.mark.parametrize("device", [*devices_of("sm90", "any"), *on_simulator("any", arch="sm100")], indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_what_the_pair_table_has_not_is_refused(device) -> None:
     """Operands of two rows of the table, or of none."""
     listed = {(pair.a, pair.b) for pair in matrix.pairs() if not pair.scalings_a}

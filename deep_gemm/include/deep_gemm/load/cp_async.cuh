@@ -29,15 +29,12 @@ class OperandCopies {
     static constexpr int32_t kEach = ceil_div(kCount, kStep);
 
 public:
-    /// From element `x` of the contiguous dimension and line `y` on.
+    /// Ahead of the K block from element `x` of the contiguous dimension and line `y` on.
     DG_DEVICE void place(const PlainMap& map, int32_t x, int32_t y, int32_t group) {
         stride_ = map.strides_bytes[0];
-        source_ =
-            map.address + group * map.strides_bytes[1] + y * stride_ + bytes_of(o.element, x) + chunk() * kChunkBytes;
+        source_ = map.address + group * map.strides_bytes[1] + (y + line() % kLines) * stride_ +
+                  (bytes_of(o.element, x) + first_span() * kSwizzleBytes + chunk() * kChunkBytes);
         bytes_left_ = bytes_of(o.element, map.sizes[0] - x), lines_left_ = map.sizes[1] - y;
-        // Of rows beyond the tensor, which reach nothing that is stored, the last one stands for all.
-        if constexpr (!o.mn_major()) source_ += min(line() % kLines, lines_left_ - 1) * stride_;
-        if constexpr (o.mn_major()) source_ += line() % kLines * stride_;
     }
 
     /// Whether a K block ends within the tensor.
@@ -45,36 +42,34 @@ public:
         return bytes_left_ >= kSpans * kSwizzleBytes && (!o.mn_major() || lines_left_ >= kLines);
     }
 
-    /// Such a block.
+    /// Such a block. Rows beyond the tensor reach nothing that is stored, and are not copied.
     DG_DEVICE void copy(uint32_t stage) const {
         const uint32_t target = stage + chunk_offset(line() % kLines, chunk()) + first_span() * kLines * kSwizzleBytes;
-        const uint8_t *const first = source_ + first_span() * kSwizzleBytes, *source = first;
+        const uint8_t* source = source_;
         const int64_t step = kStep * stride_;
 #pragma unroll
         for (int32_t i = 0; i < kEach; ++i) {
             if (kCount < kStep && line() >= kCount) break;
             const int32_t lines = i * kStep % kLines, span = kStep > kLines ? i * (kStep / kLines) : i * kStep / kLines;
-            if (lines == 0)
-                source = first;
-            else if (o.mn_major() || line() % kLines + lines < lines_left_)
-                source += step;
-            ptx::copy_async_x16(target + (span * kLines + lines) * kSwizzleBytes, source + span * kSwizzleBytes,
-                                kChunkBytes);
+            source = lines == 0 ? source_ : source + step;
+            if (o.mn_major() || line() % kLines + lines < lines_left_)
+                ptx::copy_async_x16(target + (span * kLines + lines) * kSwizzleBytes, source + span * kSwizzleBytes,
+                                    kChunkBytes);
         }
     }
 
     /// Any block: what lies beyond the tensor along the contiguous dimension, or K, becomes zero.
     DG_DEVICE void copy_clipped(uint32_t stage) const {
-        const int32_t first = line() % kLines;
+        const uint8_t* const first = source_ - first_span() * kSwizzleBytes;
 #pragma unroll 1
         for (int32_t i = line(); i < kCount; i += kStep) {
-            const int32_t within = i % kLines, span = i / kLines;
+            const int32_t within = i % kLines, span = i / kLines, lines = within - line() % kLines;
             const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
-            const int32_t lines =
-                o.mn_major() ? within - first : min(within, lines_left_ - 1) - min(first, lines_left_ - 1);
-            ptx::copy_async_x16(stage + span * kLines * kSwizzleBytes + chunk_offset(within, chunk()),
-                                source_ + lines * stride_ + span * kSwizzleBytes,
-                                o.mn_major() && within >= lines_left_ ? 0 : min(max(bytes, 0), kChunkBytes));
+            const bool is_line = within < lines_left_;
+            if (o.mn_major() || is_line)
+                ptx::copy_async_x16(stage + span * kLines * kSwizzleBytes + chunk_offset(within, chunk()),
+                                    first + lines * stride_ + span * kSwizzleBytes,
+                                    is_line ? min(max(bytes, 0), kChunkBytes) : 0);
         }
     }
 
@@ -105,7 +100,7 @@ class OperandCopies<c, o, kExtent, true> {
     static_assert(kExtent % kPackedRows == 0 && c.tile.k == kPackedK);
 
 public:
-    /// From element `k` of K, and the `block`th 64 rows of all matrices.
+    /// Ahead of element `k` of K, in the `block`th 64 rows of all matrices.
     DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t block) {
         source_ = map.address + block * map.strides_bytes[1] + k / kPackedK * kBlockBytes + threadIdx.x * kChunkBytes;
         stride_ = map.strides_bytes[1];
@@ -208,23 +203,24 @@ private:
             tile_.k_blocks = -1;
         if (threadIdx.x == 0) smem_.write_tile(ring_.stage, tile_);
         left_ = max(tile_.k_blocks, 0);
-        block_ = tile_.k_block;
-        if (left_ > 0) place_operands();
+        block_ = tile_.k_block - 1;
+        if (left_ > 0) place_operands(block_);
     }
 
-    DG_DEVICE void place_operands() {
+    /// Of a K block.
+    DG_DEVICE void place_operands(int32_t block) {
         const PlainMap *rows = &plain(params_.rows), *cols = &plain(params_.cols);
         int32_t origin = 0;
         if constexpr (c.group_maps) {
             const auto& group = static_cast<const ParamsFor<c>&>(params_).groups[tile_.group - params_.first_group];
             rows = &plain(group.rows), cols = &plain(group.cols), origin = tile_.k_block;
         }
-        const auto [k, matrix] = place_block<c>(params_, block_ - origin);
+        const auto [k, matrix] = place_block<c>(params_, block - origin);
         place<c.rows_operand()>(rows_, *rows, k, tile_.row, row_group() + matrix);
         place<c.cols_operand()>(cols_, *cols, k, tile_.col, col_group() + matrix);
-        row_scales_.place(params_, params_.row_scales, tile_.row, scale_entry(c.row_scales(), block_, c.tile.k),
+        row_scales_.place(params_, params_.row_scales, tile_.row, scale_entry(c.row_scales(), block, c.tile.k),
                           row_group());
-        col_scales_.place(params_, params_.col_scales, tile_.col, scale_entry(c.col_scales(), block_, c.tile.k),
+        col_scales_.place(params_, params_.col_scales, tile_.col, scale_entry(c.col_scales(), block, c.tile.k),
                           col_group());
     }
 
@@ -236,20 +232,20 @@ private:
             copies.place(map, o.mn_major() ? start : k, o.mn_major() ? k : start, group);
     }
 
+    /// Moves on first: behind the copies, it would wait until they have read their addresses.
     DG_DEVICE void copy_block() {
+        --left_, ++block_;
+        // The sum over a batch comes to other matrices on the way.
+        if constexpr (c.grouping == Grouping::batch_sum)
+            place_operands(block_);
+        else
+            rows_.advance(), cols_.advance(), row_scales_.advance(block_), col_scales_.advance(block_);
         const uint32_t rows = smem_.rows(ring_.stage), cols = smem_.cols(ring_.stage);
         if (rows_.is_whole() && cols_.is_whole())
             rows_.copy(rows), cols_.copy(cols);
         else
             rows_.copy_clipped(rows), cols_.copy_clipped(cols);
         row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
-        --left_, ++block_;
-        // The sum over a batch comes to other matrices on the way.
-        if constexpr (c.grouping == Grouping::batch_sum)
-            place_operands();
-        else
-            rows_.advance(), cols_.advance();
-        row_scales_.advance(block_), col_scales_.advance(block_);
     }
 
     DG_DEVICE int32_t row_group() const { return c.swap_ab ? group_of_b<c>(tile_) : group_of_a<c>(tile_); }
@@ -264,7 +260,7 @@ private:
     ScaleCopies<c, c.col_scales(), c.tile.cols> col_scales_;
     Ring<c.stages> ring_;
     Tile tile_ = {};
-    int32_t left_ = 0, block_ = 0;
+    int32_t left_ = 0, block_ = 0;  // the last one that was copied
     bool more_ = true;
 };
 

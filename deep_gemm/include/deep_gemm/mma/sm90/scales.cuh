@@ -18,7 +18,7 @@ namespace deep_gemm {
 /// What sums are multiplied by of a stored row scale: all of it, or what is left beside exponents of 32 of K.
 template <GemmConfig c>
 DG_DEVICE float row_scale(uint32_t address) {
-    if constexpr (c.rows_operand().element == Element::e2m1x)
+    if constexpr (folds_exponents(c.rows_operand().element))
         return __int_as_float(ptx::load_shared_int(address) & static_cast<int32_t>(kScaleWithoutFields));
     else
         return ptx::load_shared(address);
@@ -67,8 +67,7 @@ struct BlockScales {
             row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
         } else {
             if constexpr (compiler_hints(c).forgets_row) ptx::forget(first_row);
-            const uint32_t mine =
-                smem.row_scales(stage) + (first_row + Fragment16x8::warp_row(warp) + Fragment16x8::row(lane)) * 4;
+            const uint32_t mine = Fragment16x8::thread_word(smem.row_scales(stage), first_row, lane, warp);
             row[0] = row_scale<c>(mine);
             row[1] = row_scale<c>(mine + Fragment16x8::kHalfRows * 4);
         }
