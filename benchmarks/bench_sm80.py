@@ -1,5 +1,7 @@
-"""Speed of the kernels for GPUs without wgmma. No such GPU is at hand: they are compiled for sm_80 (PTX, which the driver
-translates) and run on a Hopper, beside mma.sync by itself, Triton's matmul for the same target, and a bare read.
+"""Speed of the kernels for GPUs without wgmma, on a Hopper.
+
+No such GPU is at hand: they are compiled for sm_80 (PTX, which the driver translates) and run beside mma.sync by itself,
+Triton's matmul for the same target, and a bare read.
 
 python benchmarks/bench_sm80.py --out results         # h100_sm80.json, on an H100
 python benchmarks/bench_sm80.py --table FILE          # the tables that stand in docs/architectures.md
@@ -187,7 +189,7 @@ def main() -> None:
         return
     from machine import describe, write_result
 
-    deep_gemm.set_target(TARGET)
+    deep_gemm.set_target(TARGET, DEVICE)
     results, machine = [], describe(options.commit)
     ceilings = {"bf16": ceiling(False), "int8": ceiling(True)}
     print(ceilings, flush=True)

@@ -1,4 +1,4 @@
-"""Triton's matmul compiled for sm_80, the best of some tiles: what another compiler reaches with the same instructions."""
+"""Triton's matmul compiled for sm_80, by tiles: what another compiler reaches with the same instructions."""
 
 from __future__ import annotations
 
