@@ -224,11 +224,11 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");
     if (conversion_scales) scaling_b.type = Element::ue5m3;
     p.b.scaling = scaling_b.among(pair.scalings_b, "b");
+    if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
+    if (channel_scales && lists<Scaling>(pair.scalings_b, kWholeRowScales)) p.b.scaling = kWholeRowScales;
     if (p.b.element == Element::u4) p.b.zeros_k = zeros_k != 0 ? zeros_k : p.b.scaling.k;
     require(p.b.zeros_k == 0 || lists<int32_t>(pair.zeros_k, p.b.zeros_k), "the pair has no zero points for every ",
             p.b.zeros_k, " of K");
-    if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
-    if (channel_scales && lists<Scaling>(pair.scalings_b, kWholeRowScales)) p.b.scaling = kWholeRowScales;
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
     require(!p.asymmetric_a || (sum_of(p.a.element) == Element::s32 && p.a.scaling.whole_k()),
             "zero points are of integers whose scales all of K shares");

@@ -21,6 +21,7 @@ ScaledTokens = tuple[torch.Tensor, torch.Tensor | float]
 Activations = ScaledTokens | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]
 
 NO_NUMBER, NO_ZERO = -1, 1 << 32
+_SOME_K = 128
 _DTYPES = {
     "fp8": (torch.float8_e4m3fn,),
     "int8": (torch.int8,),
@@ -51,6 +52,12 @@ class UnpackedFp4:
         n, k = (*self.codes.shape[-2:], 0, 0)[:2]
         return self.codes, self.scales, (ELEMENT_NUMBERS["e2m1"], n, 2 * k, self.group_size)
 
+    def with_k(self) -> UnpackedFp4:
+        """Weights of no K with some, which is zero: their products are the same."""
+        rows = self.codes.shape[:-1]
+        scales = torch.ones((*rows, 1), device=self.codes.device)
+        return UnpackedFp4(self.codes.new_zeros((*rows, _SOME_K // 2)), scales, _SOME_K)
+
 
 def run(
     a: Activations | torch.Tensor,
@@ -62,8 +69,12 @@ def run(
     takes: Takes,
 ) -> None:
     codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
-    if not C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, told, _NT[compiled_dims]):
+    if C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, told, _NT[compiled_dims]):
+        return
+    if bias is None:
         _write_empty_product(d, c)
+    else:
+        run(*_with_k(data, w, takes), d, c, bias, compiled_dims, takes)
 
 
 def run_contiguous(
@@ -82,7 +93,7 @@ def run_contiguous(
     hint = (
         0 if expected_m_for_psum_layout is None else integer("expected_m_for_psum_layout", expected_m_for_psum_layout)
     )
-    if not C.packed_m_grouped_gemm_contiguous(
+    if C.packed_m_grouped_gemm_contiguous(
         data,
         data_scales,
         codes,
@@ -98,7 +109,12 @@ def run_contiguous(
         ensure_zero_padding,
         hint,
     ):
+        return
+    if bias is None or len(bias) == 0:
         _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
+    else:
+        some = _with_k(data, w, takes)
+        run_contiguous(*some, d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, hint, takes, bias)
 
 
 def run_masked(
@@ -114,10 +130,21 @@ def run_masked(
     codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
     expected_m = integer("expected_m", expected_m)
     layout = _NT[compiled_dims]
-    if not C.packed_m_grouped_gemm_masked(
+    if C.packed_m_grouped_gemm_masked(
         data, data_scales, codes, scales, d, masked_m, bias, zeros, *w.others, expected_m, told, layout
     ):
+        return
+    if bias is None:
         _write_empty_masked_product(d, masked_m)
+    else:
+        run_masked(*_with_k(data, w, takes), d, masked_m, expected_m, compiled_dims, takes, bias)
+
+
+def _with_k(data: torch.Tensor, w: PackedWeights | UnpackedFp4, takes: Takes) -> tuple[Any, UnpackedFp4]:
+    """Both operands of no K with some, which is zero. (Nothing is packed that has none.)"""
+    assert not isinstance(w, PackedWeights)
+    zeros = data.new_zeros((*data.shape[:-1], _SOME_K))
+    return zeros if takes.activations == "bf16" else (zeros, 1.0), w.with_k()
 
 
 Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]

@@ -50,7 +50,7 @@ def bf16_int4_gemm_nt(
 
     Args:
         a: bfloat16 or float16 `[M, K]`, K contiguous. Rows that do not start at multiples of 16 bytes are copied first.
-        w: int4 `[N, K]`, packed for 'bf16' activations, groups of any size.
+        w: int4 `[N, K]`, packed for 'bf16' activations, groups of any size, with zero points or without.
         d: bfloat16, float16 or float32 `[M, N]`, N contiguous, any row stride. Written.
         c: added; `d`'s shape and dtype, and may be `d` itself.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
@@ -73,6 +73,8 @@ def m_grouped_bf16_int4_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_int4_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T`.
 
@@ -83,6 +85,7 @@ def m_grouped_bf16_int4_gemm_nt_contiguous(
         grouped_layout, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout: as for
             `m_grouped_fp8_gemm_nt_contiguous`.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
+        bias: bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
         as `bf16_int4_gemm_nt`.
@@ -97,6 +100,7 @@ def m_grouped_bf16_int4_gemm_nt_contiguous(
         ensure_zero_padding,
         expected_m_for_psum_layout,
         _TAKES_INT4,
+        bias,
     )
 
 
@@ -108,6 +112,8 @@ def m_grouped_bf16_int4_gemm_nt_masked(
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_int4_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T` for the first masked_m[g] rows.
 
@@ -118,11 +124,12 @@ def m_grouped_bf16_int4_gemm_nt_masked(
         masked_m: int32 `[G]` on the device.
         expected_m: rows of an expert that the caller expects; a hint.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
+        bias: bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
         as `bf16_int4_gemm_nt`.
     """
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_INT4)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_INT4, bias)
 
 
 @product()
@@ -160,6 +167,8 @@ def m_grouped_bf16_fp4_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_fp4_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`."""
     run_contiguous(
@@ -172,6 +181,7 @@ def m_grouped_bf16_fp4_gemm_nt_contiguous(
         ensure_zero_padding,
         expected_m_for_psum_layout,
         _TAKES_FP4,
+        bias,
     )
 
 
@@ -183,9 +193,11 @@ def m_grouped_bf16_fp4_gemm_nt_masked(
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_fp4_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`."""
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_FP4)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_FP4, bias)
 
 
 @product()
@@ -222,6 +234,8 @@ def m_grouped_bf16_packed_fp8_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_packed_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`."""
     run_contiguous(
@@ -234,6 +248,7 @@ def m_grouped_bf16_packed_fp8_gemm_nt_contiguous(
         ensure_zero_padding,
         expected_m_for_psum_layout,
         _TAKES_FP8,
+        bias,
     )
 
 
@@ -245,9 +260,11 @@ def m_grouped_bf16_packed_fp8_gemm_nt_masked(
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_packed_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`."""
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_FP8)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_FP8, bias)
 
 
 def bf16_fp8_gemm_nt(
@@ -282,6 +299,8 @@ def m_grouped_bf16_fp8_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`; w may be a pair, `[G, N, K]`."""
     m_grouped_bf16_packed_fp8_gemm_nt_contiguous(
@@ -293,6 +312,7 @@ def m_grouped_bf16_fp8_gemm_nt_contiguous(
         use_psum_layout,
         ensure_zero_padding,
         expected_m_for_psum_layout,
+        bias=bias,
     )
 
 
@@ -303,9 +323,11 @@ def m_grouped_bf16_fp8_gemm_nt_masked(
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`; w may be a pair, `[G, N, K]`."""
-    m_grouped_bf16_packed_fp8_gemm_nt_masked(a, _packed(w), d, masked_m, expected_m, compiled_dims)
+    m_grouped_bf16_packed_fp8_gemm_nt_masked(a, _packed(w), d, masked_m, expected_m, compiled_dims, bias=bias)
 
 
 def _packed(w: PackedWeights | Scaled) -> PackedWeights:

@@ -56,6 +56,8 @@ def m_grouped_fp8_packed_fp4_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`fp8_packed_fp4_gemm_nt` of experts, as `m_grouped_fp8_int4_gemm_nt_contiguous`."""
     run_contiguous(
@@ -68,6 +70,7 @@ def m_grouped_fp8_packed_fp4_gemm_nt_contiguous(
         ensure_zero_padding,
         expected_m_for_psum_layout,
         _TAKES,
+        bias,
     )
 
 
@@ -79,9 +82,11 @@ def m_grouped_fp8_packed_fp4_gemm_nt_masked(
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`fp8_packed_fp4_gemm_nt` of experts, as `m_grouped_fp8_int4_gemm_nt_masked`."""
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias)
 
 
 @product("fp8_fp4_gemm_nt")
@@ -122,9 +127,11 @@ def m_grouped_fp8_unpacked_fp4_gemm_nt_contiguous(
     expected_m_for_psum_layout: int | None = None,
     *,
     m_indices: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """What `m_grouped_fp8_fp4_gemm_nt_contiguous` does with a pair, of FP4 or of FP8."""
     if not _is_fp4(b):
+        _require_no_bias(bias)
         return m_grouped_fp8_gemm_nt_contiguous(
             a,  # type: ignore[arg-type]
             b,
@@ -143,7 +150,7 @@ def m_grouped_fp8_unpacked_fp4_gemm_nt_contiguous(
     w = UnpackedFp4(*b, _group_of_fp4(recipe, recipe_a, recipe_b))
     layout = _one_layout(grouped_layout, m_indices)
     run_contiguous(
-        a, w, d, layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, _TAKES
+        a, w, d, layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, _TAKES, bias
     )
 
 
@@ -159,9 +166,12 @@ def m_grouped_fp8_unpacked_fp4_gemm_nt_masked(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """What `m_grouped_fp8_fp4_gemm_nt_masked` does with a pair, of FP4 or of FP8."""
     if not _is_fp4(b):
+        _require_no_bias(bias)
         return m_grouped_fp8_gemm_nt_masked(
             a,  # type: ignore[arg-type]
             b,
@@ -175,7 +185,7 @@ def m_grouped_fp8_unpacked_fp4_gemm_nt_masked(
             disable_ue8m0_cast,
         )
     w = UnpackedFp4(*b, _group_of_fp4(recipe, recipe_a, recipe_b))
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias)
 
 
 def fp8_fp4_gemm_nt(
@@ -234,6 +244,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     expected_m_for_psum_layout: int | None = None,
     *,
     m_indices: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`m_grouped_fp8_gemm_nt_contiguous`, or the same with MXFP4 weights.
 
@@ -241,6 +252,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
         b: a pair as of `m_grouped_fp8_gemm_nt_contiguous`; or FP4 weights as of `fp8_fp4_gemm_nt`, with G in front.
         a, d, grouped_layout, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, use_psum_layout,
         ensure_zero_padding, expected_m_for_psum_layout, m_indices: as for `m_grouped_fp8_gemm_nt_contiguous`.
+        bias: with FP4 weights, bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
         as `fp8_fp4_gemm_nt`.
@@ -249,10 +261,27 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
         _require_none(recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b)
         layout = _one_layout(grouped_layout, m_indices)
         return m_grouped_fp8_packed_fp4_gemm_nt_contiguous(
-            a, b, d, layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+            a, b, d, layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, bias=bias
         )
-    call = m_grouped_fp8_unpacked_fp4_gemm_nt_contiguous if _is_fp4(b) else m_grouped_fp8_gemm_nt_contiguous
-    return call(
+    if _is_fp4(b):
+        return m_grouped_fp8_unpacked_fp4_gemm_nt_contiguous(
+            a,
+            b,
+            d,
+            grouped_layout,
+            recipe,
+            recipe_a,
+            recipe_b,
+            compiled_dims,
+            disable_ue8m0_cast,
+            use_psum_layout,
+            ensure_zero_padding,
+            expected_m_for_psum_layout,
+            m_indices=m_indices,
+            bias=bias,
+        )
+    _require_no_bias(bias)
+    return m_grouped_fp8_gemm_nt_contiguous(
         a,  # type: ignore[arg-type]
         b,
         d,
@@ -280,6 +309,8 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
+    *,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """`m_grouped_fp8_gemm_nt_masked`, or the same with MXFP4 weights.
 
@@ -287,15 +318,30 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
         b: a pair as of `m_grouped_fp8_gemm_nt_masked`; or FP4 weights as of `fp8_fp4_gemm_nt`, with G in front.
         a, d, masked_m, expected_m, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for
             `m_grouped_fp8_gemm_nt_masked`.
+        bias: with FP4 weights, bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
         as `fp8_fp4_gemm_nt`.
     """
     if isinstance(b, PackedWeights):
         _require_none(recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b)
-        return m_grouped_fp8_packed_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, compiled_dims)
-    call = m_grouped_fp8_unpacked_fp4_gemm_nt_masked if _is_fp4(b) else m_grouped_fp8_gemm_nt_masked
-    return call(
+        return m_grouped_fp8_packed_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, compiled_dims, bias=bias)
+    if _is_fp4(b):
+        return m_grouped_fp8_unpacked_fp4_gemm_nt_masked(
+            a,
+            b,
+            d,
+            masked_m,
+            expected_m,
+            recipe,
+            recipe_a,
+            recipe_b,
+            compiled_dims,
+            disable_ue8m0_cast,
+            bias=bias,
+        )
+    _require_no_bias(bias)
+    return m_grouped_fp8_gemm_nt_masked(
         a,  # type: ignore[arg-type]
         b,
         d,

@@ -38,7 +38,7 @@ class Packing:
     # What kernels convert from, as the runtime's element table names it: codes lie as the first of these that can hold
     # all of them. ('s4m', sign and magnitude, cannot hold -8.)
     orders: tuple[str, ...]
-    # The factor where zero points are subtracted on the way; None where there are none.
+    # The same where zero points are subtracted on the way; None: no other.
     zeros_factor: float | None
     # Whether groups may have integer scales within one of all of K.
     two_levels: bool
@@ -63,6 +63,9 @@ class Packing:
         """Of 64 rows by 128 of K."""
         return 4096 if self.places is None else 64 * K_BLOCK * len(self.places[0]) // 8
 
+    def factor(self, subtracts_zeros: bool) -> float:
+        return self.scale_factor if self.zeros_factor is None or not subtracts_zeros else self.zeros_factor
+
     def scale_group(self, group_size: int | None) -> int | None:
         """The K that one row of stored scales, or of zero points, is for. None: all of it."""
         return self.largest_scale_group if group_size is None else math.gcd(group_size, K_BLOCK)
@@ -73,8 +76,8 @@ _PACKINGS = {
     ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
     ("int4", "int4"): Packing(-8, 7, 0, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
     ("uint4", "int4"): Packing(0, 15, 8, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
-    ("int4", "fp8"): Packing(-8, 7, 0, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
-    ("uint4", "fp8"): Packing(0, 15, 8, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
+    ("int4", "fp8"): Packing(-8, 7, 0, 512.0, ("s4m", "s4"), None, False, K_BLOCK),
+    ("uint4", "fp8"): Packing(0, 15, 8, 512.0, ("s4m", "s4"), None, False, K_BLOCK),
     ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, ("e2m1",), None, False, 32, folds_exponents=True),
     ("int4", "bf16"): Packing(-8, 7, 0, 512.0, ("s4b",), None, False, None, places=_NIBBLES, added=8),
     ("uint4", "bf16"): Packing(0, 15, 8, 512.0, ("s4b",), None, False, None, places=_NIBBLES, added=8),

@@ -21,7 +21,6 @@ from .zeros import Steps
 
 Tensors = torch.Tensor | Sequence[torch.Tensor]
 
-_SIGNED = "s4"  # of which unsigned codes differ by `code.UNSIGNED`
 _OUT_OF_RANGE, _MINUS_EIGHT = 1, 2  # bits of what packing finds, as csrc/api/pack_weights.hpp has them
 _SMALLEST_ZERO, _LARGEST_ZERO = -128, 255
 _SMALLEST_EXPONENT_BITS = 0x00400000  # 2^-127, a subnormal number
@@ -68,8 +67,8 @@ def pack_weights(
             FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents); int8 with `second_scales` beside
             'int8' activations.
         zeros: int32, int8 or uint8, shaped as `scales`; 'uint4' needs them. Between -128 and 255, and such that
-            q - zero is within -16..16 for 'fp8', and q - zero, times an integer scale, within -128..127 for 'int8'.
-            For 'bf16' they must mean nothing as yet: 8 of 'uint4', 0 of 'int4'.
+            q - zero is within -16..16 for 'fp8', -240..240 for 'bf16', and, times an integer scale, within -128..127
+            for 'int8'.
         element: 'int4', 'uint4', 'e2m1' or 'e4m3'.
         activations: 'int8', 'int4', 'fp8' or 'bf16' (BF16 or FP16): what kind of activations will be multiplied.
         group_size: the K that shares a scale: 32, 64, or a larger multiple of 32, that divides K; 16 of 'e2m1' with
@@ -137,15 +136,14 @@ def pack_matrices(
     blocks = (len(matrices), rows // code.BLOCK_ROWS, columns // K_BLOCK, packing.block_bytes)
     codes = torch.empty(blocks, dtype=torch.uint8, device=device)
     steps = None if packing.converted_group > 0 else _steps(matrices, groups, packing)
-    factor, zeros = packing.scale_factor, None
+    factor, zeros = packing.factor(steps is not None), None
     if steps is None:
         holds_minus_eight = _write_codes(codes, matrices, packing, element, packing.orders)
-    elif packing.zeros_factor is None:
-        raise NotImplementedError(f"zero points are not served for {activations!r} activations: pack symmetric weights")
     else:
-        factor, holds_minus_eight = packing.zeros_factor, False
-        _write_codes(codes, matrices, packing, element, (_SIGNED,))
-        codes.bitwise_xor_(code.UNSIGNED)
+        holds_minus_eight = False
+        _write_codes(codes, matrices, packing, element, packing.orders[-1:])
+        if packing.places is None:
+            codes.bitwise_xor_(code.UNSIGNED)
         zero_words = [
             _words(matrix, step, groups.extreme_codes(matrix, packing), activations)
             for matrix, step in zip(matrices, steps, strict=True)

@@ -140,8 +140,7 @@ class PackedWeights:
     @property
     def scale_factor(self) -> float:
         """What `scales` are, divided by the scales of the weights: a power of two."""
-        factor = self._packing.zeros_factor if self.needs_zeros else None
-        return self._packing.scale_factor if factor is None else factor
+        return self._packing.factor(self.needs_zeros)
 
     @property
     def order(self) -> str:
@@ -378,7 +377,7 @@ class PackedWeights:
             codes = code.from_sign_magnitude(codes)
         if one.folds_exponents and not self.folds_exponents:
             codes, scales = code.from_lookup(codes), unfold(scales[0])[None] * one.scale_factor
-        if self.needs_zeros and not one.needs_zeros:
+        if self.needs_zeros and not one.needs_zeros and self._packing.places is None:
             codes = codes ^ code.UNSIGNED
         self.codes[index].copy_(codes[0])
         if self.second_scales is not None and one.second_scales is not None:
@@ -442,7 +441,8 @@ class PackedWeights:
         """int8 of some blocks' rows, as the codes are stored."""
         packing = self._packing
         if packing.places is not None:
-            return from_words(codes, packing.places).view(torch.int8) - packing.added
+            words = from_words(codes, packing.places).view(torch.int8)
+            return words if self.needs_zeros else words - packing.added
         if self.order == "s4m":
             codes = code.from_sign_magnitude(codes)
         elif self.folds_exponents:

@@ -4,6 +4,7 @@ A weight is the scale times an integer, which is made of the code (the value les
 
     for integers  factor * code - offset, within -128..127    the word is factor << 16 | (128 - offset & 0xffff)
     for 'fp8'     code - offset, within -16..16               four times the offset, each in a signed byte
+    for 'bf16'    code - offset, within -240..240             -offset times 2^-9, as BF16 below and as FP16 above
 
 The factor is 1 but where there are two levels of scales; the offset is factor times the zero point of codes.
 """
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 
 import torch
 
-# What a kernel multiplies: s8, or magnitudes that E4M3 has at a step of 2^-9.
-_LIMITS = {"int8": (-128, 127), "int4": (-128, 127), "fp8": (-16, 16)}
+# What a kernel multiplies: s8, magnitudes that E4M3 has at a step of 2^-9, or eight bits of BF16's significand, which
+# hold the offset of such a code, too.
+_LIMITS = {"int8": (-128, 127), "int4": (-128, 127), "fp8": (-16, 16), "bf16": (-240, 240)}
 _HALF = 128
+_STEP = 2.0**-9  # of conversion to 16 bits
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class Steps:
         if activations == "fp8":
             byte = self.offsets & 0xFF
             return byte | byte << 8 | byte << 16 | byte << 24
+        if activations == "bf16":
+            subtracted = torch.where(self.offsets == 0, 0.0, self.offsets * -_STEP)
+            bf16, fp16 = (_bits(subtracted.to(dtype)) for dtype in (torch.bfloat16, torch.float16))
+            return fp16 << 16 | bf16
         return self.factors << 16 | (_HALF - self.offsets & 0xFFFF)
 
 
@@ -54,4 +61,11 @@ def steps_of(words: torch.Tensor, activations: str) -> Steps:
     """The inverse of `Steps.words`, of words in any shape."""
     if activations == "fp8":
         return Steps(torch.ones_like(words), words << 24 >> 24)
+    if activations == "bf16":
+        subtracted = (words << 16).view(torch.float32)  # BF16 is the upper half of FP32
+        return Steps(torch.ones_like(words), (subtracted / -_STEP).to(torch.int32))
     return Steps(words >> 16, _HALF - (words << 16 >> 16))
+
+
+def _bits(halves: torch.Tensor) -> torch.Tensor:
+    return halves.view(torch.int16).to(torch.int32) & 0xFFFF

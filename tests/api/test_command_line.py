@@ -141,6 +141,8 @@ PACKED = {
     "--fp8-fp4 --far-exponents": ("e2m1", 32),
     "--bf16-int4": ("s4b", 128),
     "--bf16-int4 --group-size channel": ("s4b", -1),
+    "--bf16-int4 --zero-points": ("u4", 128),
+    "--bf16-int4 --group-size channel --zero-points": ("u4", -1),
     "--bf16-fp4 --group-size 16": ("e2m1", 16),
     "--bf16-fp4 --far-exponents": ("e2m1", 32),
     "--bf16-fp8": ("e4m3p", 128),

@@ -18,8 +18,7 @@ from deep_gemm.weights import codes as code
 from deep_gemm.weights import pack
 from deep_gemm.weights.pack import Matrix, pack_matrices
 
-WITH_ZEROS = [("int4", "int8"), ("int4", "fp8"), ("uint4", "int8"), ("uint4", "fp8")]
-FORMATS = [*WITH_ZEROS, ("int4", "bf16")]
+FORMATS = [(element, activations) for element in ("int4", "uint4") for activations in ("int8", "fp8", "bf16")]
 GROUPS = [None, 32, 64, 128, 96, 192, 256]
 
 
@@ -210,7 +209,16 @@ def test_words_of_zero_points_say_what_kernels_do_to_unsigned_codes(element, act
     else:
         assert torch.equal(packed.zeros[0].T, (1 << 16) + 128 - zeros)
     assert packed.scale_factor == (512 if activations == "fp8" else 1)
-    assert torch.equal(packed.scales[0].T, arguments["scales"].repeat_interleave(1, 1) * packed.scale_factor)
+    assert torch.equal(packed.scales[0].T, arguments["scales"] * packed.scale_factor)
+
+
+def test_words_of_zero_points_for_16_bits_hold_what_is_added_in_both_formats() -> None:
+    arguments = weights("uint4", "bf16", (128, 256), 64)
+    packed = pack_weights(**arguments)
+    halves = packed.zeros[0].T.contiguous().view(torch.int16).view(128, 4, 2)
+    for half, dtype in enumerate((torch.bfloat16, torch.float16)):
+        assert torch.equal(halves[..., half].contiguous().view(dtype).float() * 512, -arguments["zeros"].float())
+    assert packed.scale_factor == 512
 
 
 def test_words_of_two_levels_hold_the_integer_scale_too() -> None:
@@ -258,6 +266,7 @@ def test_one_second_scale_for_all_rows() -> None:
     [
         ({"activations": "fp8", "zeros": 17}, -17),
         ({"activations": "fp8", "zeros": -2}, 17),
+        ({"activations": "bf16", "zeros": 241}, -241),
         ({"activations": "int8", "zeros": 129}, -129),
         ({"activations": "int8", "zeros": -113}, 128),
         ({"activations": "int8", "zeros": 8, "factor": 17}, -136),
@@ -272,7 +281,7 @@ def test_values_that_kernels_cannot_multiply_are_refused(changed, value) -> None
     zeros = torch.full((4, 2), zero, dtype=torch.int32)
     arguments = {"element": "uint4", "activations": activations, "group_size": 64}
     arguments["second_scales"] = None if factor is None else 1.0
-    low, high = (-16, 16) if activations == "fp8" else (-128, 127)
+    low, high = {"fp8": (-16, 16), "bf16": (-240, 240), "int8": (-128, 127)}[activations]
     with pytest.raises(ValueError, match=rf"within {low}..{high} for '{activations}' activations, but one is {value}"):
         pack_weights(values, scales, zeros, **arguments)
     values[values == (0 if value < 0 else 15)] += 1 if value < 0 else -1
@@ -306,7 +315,7 @@ def with_kernel(monkeypatch) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
     ("element", "activations", "smallest"),
-    [*((*pair, None) for pair in WITH_ZEROS), ("int4", "fp8", -7), ("e2m1", "fp8", None)],
+    [*((*pair, None) for pair in FORMATS if pair[1] != "bf16"), ("int4", "fp8", -7), ("e2m1", "fp8", None)],
 )
 def test_the_kernel_packs_the_same_bits(element, activations, smallest, packed, request) -> None:
     """Also where it finds a -8 and has to pack again, and in parts."""
@@ -499,7 +508,7 @@ def test_an_expert_without_minus_eight_goes_into_a_stack_that_holds_it() -> None
     assert torch.equal(packed[0].dequantize(), wanted(new))
 
 
-@pytest.mark.parametrize(("element", "activations"), WITH_ZEROS)
+@pytest.mark.parametrize(("element", "activations"), FORMATS)
 @pytest.mark.parametrize("smallest", [-8, -7])
 def test_an_expert_without_zero_points_goes_into_a_stack_that_has_them(element, activations, smallest) -> None:
     kind = {"element": element, "activations": activations, "group_size": 32}
@@ -590,12 +599,6 @@ def test_packing_on_a_gpu_gives_the_same_bits(element, activations, cuda) -> Non
 REFUSED = [
     ({"element": "int5"}, ValueError, "element must be one of int4, uint4, e2m1, int8, e4m3, but is 'int5'"),
     ({"activations": "fp16"}, ValueError, "activations must be one of int8, int4, fp8, bf16, but is 'fp16'"),
-    (
-        {"element": "uint4", "values": torch.ones((64, 128), dtype=torch.int8), "activations": "bf16"}
-        | {"zeros": torch.ones((64, 4), dtype=torch.int32)},
-        NotImplementedError,
-        "zero points are not served for 'bf16' activations: pack symmetric weights",
-    ),
     ({"element": "e2m1"}, NotImplementedError, "e2m1 for int8 activations are not served yet: int4 for int8"),
     (
         {"second_scales": torch.ones(64), "activations": "fp8"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import checkpoints
 import pytest
 import torch
 from candidates import forced_tile, parse, target_of
@@ -32,6 +33,7 @@ class Kind:
     group: int | None
     config: str  # what `explain` calls it
     scales: str = "fp32"
+    zeros: tuple[int, int] | None = None  # the least and the largest
 
     def function(self, name: str):
         return getattr(deep_gemm, name.format(f"bf16_{self.weights}"))
@@ -46,6 +48,10 @@ KINDS = {
     "int4-groups-of-64": Kind("int4", "int4", 64, "s4b"),
     "int4-groups-of-32": Kind("int4", "int4", 32, "s4b"),
     "int4-channels": Kind("int4", "int4", None, "s4b"),
+    "int4-zeros": Kind("int4", "uint4", 128, "u4", zeros=(-1, 16)),
+    "int4-zeros-groups-of-64": Kind("int4", "uint4", 64, "u4", zeros=(0, 15)),
+    "int4-signed-zeros-groups-of-32": Kind("int4", "int4", 32, "u4", zeros=(-128, 127)),
+    "int4-zeros-channels": Kind("int4", "uint4", None, "u4", zeros=(-1, 16)),
     "mxfp4": Kind("fp4", "e2m1", 32, "e2m1", scales="powers of two"),
     "nvfp4": Kind("fp4", "e2m1", 16, "e2m1", scales="e4m3"),
     "fp4-groups-of-32": Kind("fp4", "e2m1", 32, "e2m1"),
@@ -75,9 +81,15 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
         scales.view(torch.uint8)[..., 1::2] |= 5  # other mantissas, and subnormal numbers of them
     else:
         scales = (torch.rand(count, generator=generator) + 0.5) / 16
-    if kind.element == "int4":
-        values = torch.randint(-8, 8, shape, generator=generator, dtype=torch.int8)
+    zeros = None
+    if kind.element in ("int4", "uint4"):
+        low, high = (-8, 8) if kind.element == "int4" else (0, 16)
+        values = torch.randint(low, high, shape, generator=generator, dtype=torch.int8)
         decoded = values.double()
+        if kind.zeros is not None:
+            zeros = torch.randint(kind.zeros[0], kind.zeros[1] + 1, count, generator=generator, dtype=torch.int32)
+            decoded -= zeros.double().repeat_interleave(size or k, -1)
+            zeros = zeros if size else zeros[..., 0]
     elif kind.element == "e2m1":
         values = torch.randint(0, 16, shape, generator=generator, dtype=torch.uint8)
         decoded = E2M1[values.long()].double()
@@ -88,11 +100,13 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
     packed = deep_gemm.pack_weights(
         values,
         scales if size else scales[..., 0],
+        zeros,
         element=kind.element,
         activations="bf16",
         group_size=size,
         second_scales=second,
     )
+    assert packed.needs_zeros == (kind.zeros is not None)
     assert (packed.second_scales is not None) == (kind.scales != "fp32" and size is not None)
     factor = 1 if second is None else second.double().reshape(*groups, -1, 1)
     return packed, decoded * scales.double().repeat_interleave(size or k, -1) * factor
@@ -163,8 +177,9 @@ def test_bias(device, kind, dtype, output) -> None:
 @OUTPUTS
 @ACTIVATIONS
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
+@pytest.mark.parametrize("biased", [False, True])
 @EVERY_KIND
-def test_masked(device, kind, n, k, dtype, output) -> None:
+def test_masked(device, kind, biased, n, k, dtype, output) -> None:
     """Counts above the hint, an expert without rows, rows behind counts that are not finite."""
     generator = torch.Generator().manual_seed(2)
     a = activations((len(COUNTS), HEIGHT, k), dtype, generator)
@@ -173,11 +188,14 @@ def test_masked(device, kind, n, k, dtype, output) -> None:
     w, exact = weights(kind, (len(COUNTS), n, k), generator)
     d = GuardedOutput((len(COUNTS), HEIGHT, n), output, device)
     counts = torch.tensor(COUNTS, dtype=torch.int32, device=device)
-    kind.function("m_grouped_{}_gemm_nt_masked")(a.to(device), w.to(device), d.tensor, counts, 40)
+    bias = torch.randn((len(COUNTS), n), generator=generator) if biased else None
+    call = kind.function("m_grouped_{}_gemm_nt_masked")
+    call(a.to(device), w.to(device), d.tensor, counts, 40, bias=None if bias is None else bias.to(device))
     d.check(complete=False)
     for group, count in enumerate(COUNTS):
         if count:
-            check(d.tensor[group, :count], a[group, :count], exact[group])
+            added = 0 if bias is None else bias[group].double()
+            check(d.tensor[group, :count], a[group, :count], exact[group], added)
 
 
 @pytest.mark.sampled(10)
@@ -186,8 +204,9 @@ def test_masked(device, kind, n, k, dtype, output) -> None:
 @ACTIVATIONS
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
 @pytest.mark.parametrize("psum", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
 @EVERY_KIND
-def test_contiguous(device, kind, psum, n, k, dtype, output) -> None:
+def test_contiguous(device, kind, biased, psum, n, k, dtype, output) -> None:
     generator = torch.Generator().manual_seed(3)
     heights = [ceil_div(count, 128) * 128 for count in COUNTS]
     starts = [sum(heights[:group]) for group in range(len(COUNTS))]
@@ -201,13 +220,15 @@ def test_contiguous(device, kind, psum, n, k, dtype, output) -> None:
     w, exact = weights(kind, (len(COUNTS), n, k), generator)
     d = GuardedOutput((sum(heights), n), output, device)
     call = kind.function("m_grouped_{}_gemm_nt_contiguous")
+    bias = torch.randn((len(COUNTS), n), generator=generator) if biased else None
+    with_bias = {} if bias is None else {"bias": bias.to(device)}
     with alignment_of(128):
-        call(a.to(device), w.to(device), d.tensor, layout.to(device), use_psum_layout=psum)
+        call(a.to(device), w.to(device), d.tensor, layout.to(device), use_psum_layout=psum, **with_bias)
     d.check()
     for expert, (start, count) in enumerate(zip(starts, COUNTS, strict=True)):
         rows = slice(start, start + count)
         if count:
-            check(d.tensor[rows], a[rows], exact[expert])
+            check(d.tensor[rows], a[rows], exact[expert], 0 if bias is None else bias[expert].double())
         assert not d.tensor[start + count : start + heights[expert]].any(), "padding becomes zero"
 
 
@@ -235,6 +256,62 @@ def test_every_tile_is_right_and_has_the_same_bits(device, kind, seed, dtype, ba
             check(d, a, exact)
             expected = d if expected is None else expected
             assert torch.equal(d, expected), f"other bits from {c.rows}x{c.cols}"
+
+
+@ACTIVATIONS
+def test_every_code_less_every_zero_point_is_exact(dtype) -> None:
+    zeros = torch.arange(-128, 241, dtype=torch.int32)
+    codes = torch.arange(16, dtype=torch.int8).repeat(len(zeros), 2)
+    w = deep_gemm.pack_weights(codes, torch.ones(len(zeros)), zeros, element="uint4", activations="bf16")
+    d = torch.zeros(32, len(zeros))
+    deep_gemm.bf16_int4_gemm_nt(torch.eye(32, dtype=dtype), w, d)
+    assert torch.equal(d.T, codes.float() - zeros.float().unsqueeze(1))
+    assert torch.equal(w.dequantize(), d.T)
+
+
+@ACTIVATIONS
+@pytest.mark.parametrize("form", ["awq", "gptq", "gptq_v2"])
+def test_checkpoints_with_zero_points_are_multiplied_as_they_were_meant(form, dtype) -> None:
+    n, k, group = 96, 256, 64
+    generator = torch.Generator().manual_seed(6)
+    codes = torch.randint(0, 16, (n, k), generator=generator, dtype=torch.int32)
+    zeros = torch.randint(1, 16, (n, k // group), generator=generator, dtype=torch.int32)
+    scales = (torch.rand((n, k // group), generator=generator) / 16).half()
+    made = {
+        "awq": lambda: checkpoints.awq(codes, scales, zeros),
+        "gptq": lambda: checkpoints.gptq(codes, scales, zeros),
+        "gptq_v2": lambda: checkpoints.gptq(codes, scales, zeros, "gptq_v2"),
+    }
+    config = {"checkpoint_format": form} if form == "gptq_v2" else {}
+    w = deep_gemm.weights_from_checkpoint(form.partition("_")[0], made[form](), activations="bf16", config=config)
+    assert w.needs_zeros
+    exact = (codes - zeros.repeat_interleave(group, 1)).double() * scales.double().repeat_interleave(group, 1)
+    a = activations((7, k), dtype, generator)
+    d = GuardedOutput((7, n), torch.float32, "cpu")
+    deep_gemm.bf16_int4_gemm_nt(a, w, d.tensor)
+    d.check()
+    check(d.tensor, a, exact)
+
+
+@ACTIVATIONS
+def test_zero_points_that_are_written_are_those_of_the_next_call(dtype) -> None:
+    """The same tensors, so the call is a remembered one; an expert without zero points among them."""
+    generator = torch.Generator().manual_seed(7)
+    kind = KINDS["int4-zeros"]
+    a = activations((5, 256), dtype, generator)
+    w, _ = weights(kind, (1, 128, 256), generator)
+    mine, d = w[0], GuardedOutput((5, 128), torch.float32, "cpu")
+    values = torch.randint(0, 16, (128, 256), generator=generator, dtype=torch.int8)
+    symmetric = deep_gemm.pack_weights(
+        values, torch.ones(128, 2), torch.full((128, 2), 8).int(), element="uint4", activations="bf16", group_size=128
+    )
+    assert not symmetric.needs_zeros
+    for one, exact in (weights(kind, (128, 256), generator), (symmetric, values.double() - 8)):
+        for _ in range(3):
+            kind.function("{}_gemm_nt")(a, mine, d.tensor)
+        w[0] = one
+        kind.function("{}_gemm_nt")(a, mine, d.tensor)
+        check(d.tensor, a, exact)
 
 
 @ACTIVATIONS
@@ -332,15 +409,14 @@ def test_fp8_weights_in_blocks_as_they_lie(n, k) -> None:
     d.check()
     check(d.tensor, a[0], exact[0])
     d = GuardedOutput((2, 5, n), torch.float32, "cpu")
-    deep_gemm.m_grouped_bf16_fp8_gemm_nt_masked(
-        a, (values, scales), d.tensor, torch.tensor([5, 3], dtype=torch.int32), 5
-    )
-    check(d.tensor[0], a[0], exact[0])
-    check(d.tensor[1, :3], a[1, :3], exact[1])
+    counts, bias = torch.tensor([5, 3], dtype=torch.int32), torch.randn((2, n), generator=generator)
+    deep_gemm.m_grouped_bf16_fp8_gemm_nt_masked(a, (values, scales), d.tensor, counts, 5, bias=bias)
+    check(d.tensor[0], a[0], exact[0], bias[0])
+    check(d.tensor[1, :3], a[1, :3], exact[1], bias[1])
     d = GuardedOutput((5, n), torch.float32, "cpu")
     layout = torch.ones(5, dtype=torch.int32)
-    deep_gemm.m_grouped_bf16_fp8_gemm_nt_contiguous(a[0], (values, scales), d.tensor, layout)
-    check(d.tensor, a[0], exact[1])
+    deep_gemm.m_grouped_bf16_fp8_gemm_nt_contiguous(a[0], (values, scales), d.tensor, layout, bias=bias)
+    check(d.tensor, a[0], exact[1], bias[1])
 
 
 @pytest.mark.parametrize(

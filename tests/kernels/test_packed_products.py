@@ -172,8 +172,8 @@ def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, activations: str, a
 
 
 def expert_bias(kind: Kind, biased: bool, n: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """As an argument. The calls under public names have none."""
-    return {"bias": torch.randn((len(COUNTS), n), generator=generator)} if biased and kind.element == "int4" else {}
+    """As an argument."""
+    return {"bias": torch.randn((len(COUNTS), n), generator=generator)} if biased else {}
 
 
 def on(device: torch.device, arguments: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -600,15 +600,16 @@ def test_experts_of_the_public_pair_give_what_packed_ones_give(device, form) -> 
     w = Fp4Pair((experts, n, k), form, device=device)
     owners = torch.arange(experts, dtype=torch.int32, device=device).repeat_interleave(rows)
     d, wanted = (torch.empty((experts * rows, n), dtype=torch.bfloat16, device=device) for _ in range(2))
+    bias = torch.randn((experts, n), generator=torch.Generator().manual_seed(7)).to(device)
     with alignment_of(rows):
-        deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(a.to(device), w.packed, wanted, owners)
-        deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(a.to(device), w.public, d, owners)
+        deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(a.to(device), w.packed, wanted, owners, bias=bias)
+        deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(a.to(device), w.public, d, owners, bias=bias)
     assert torch.equal(d, wanted)
     data, scales = a.to(device)
     masked = data.view(experts, rows, k), scales.view(experts, rows, -1)
     counts = torch.tensor([7, 128], dtype=torch.int32, device=device)
     found = torch.full((experts, rows, n), 3, dtype=torch.bfloat16, device=device)
-    deep_gemm.m_grouped_fp8_fp4_gemm_nt_masked(masked, w.public, found, counts, 64)
+    deep_gemm.m_grouped_fp8_fp4_gemm_nt_masked(masked, w.public, found, counts, 64, bias=bias)
     for expert, count in enumerate(counts.tolist()):
         assert torch.equal(found[expert, :count], wanted.view(experts, rows, n)[expert, :count])
 
@@ -643,6 +644,23 @@ def test_empty_products_of_the_public_pair() -> None:
     assert torch.equal(d, c)
     w = Fp4Pair((24, 128))
     deep_gemm.fp8_fp4_gemm_nt((torch.empty((0, 128), dtype=torch.float8_e4m3fn), torch.ones(0)), w.public, d[:0])
+
+
+def test_products_of_the_public_pair_without_k_are_their_bias() -> None:
+    a, bias = (torch.empty((128, 0), dtype=torch.float8_e4m3fn), torch.ones(128)), torch.randn(2, 24)
+    pair = torch.zeros((2, 24, 0), dtype=torch.int8), torch.ones((2, 24, 0))
+    d, c = torch.full((128, 24), torch.nan), torch.ones((128, 24))
+    deep_gemm.fp8_fp4_gemm_nt(a, (pair[0][0], pair[1][0]), d, c, bias=bias[1])
+    assert torch.equal(d, (bias[1] + 1).expand(128, 24))
+    owners = torch.tensor([1] * 5 + [-1] * 123, dtype=torch.int32)
+    deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(a, pair, d, owners, bias=bias)
+    assert torch.equal(d, bias[1] * (owners == 1).unsqueeze(1))
+    masked, counts = d.view(2, 64, 24), torch.tensor([3, 64], dtype=torch.int32)
+    deep_gemm.m_grouped_fp8_fp4_gemm_nt_masked(
+        (a[0].view(2, 64, 0), a[1].view(2, 64)), pair, masked, counts, 8, bias=bias
+    )
+    assert torch.equal(masked[0, :3], bias[0].expand(3, 24))
+    assert torch.equal(masked[1], bias[1].expand(64, 24))
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,8 @@ def packed_problems() -> Iterator[Problem]:
     wide = [
         *({"s4b": 1, "gran_k_b": group} for group in (32, 64, 128)),
         {"s4b": 1, "channel_scales": 1},
+        *({"u4": 1, "gran_k_b": group} for group in (32, 64, 128)),
+        {"u4": 1, "channel_scales": 1},
         *({"e2m1": 1, "conversion_scales": 1, "gran_k_b": group} for group in (32, 16)),
         {"e2m1": 1, "gran_k_b": 32},
         {"e4m3p": 1},

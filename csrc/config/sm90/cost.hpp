@@ -98,10 +98,11 @@ struct CostModel : CostConstants {
                              : !c.sm90.look_ahead              ? chain_cycles
                              : issues_in_order(c)              ? ordered_cycles
                                                                : ahead_cycles;
-        const double convert = (!c.rows_operand().packed() || !c.scaled() ? 0
-                                : overlaps_blocks(c)                      ? convert_ahead_cycles
-                                                                          : convert_cycles) +
-                               (c.rows_operand().has_zeros() ? subtract_cycles : 0);
+        const double convert =
+            (!c.rows_operand().packed() || !c.scaled() ? 0
+             : overlaps_blocks(c)                      ? convert_ahead_cycles
+                                                       : convert_cycles) +
+            (c.rows_operand().has_zeros() && bits(c.cols_operand().element) == 8 ? subtract_cycles : 0);
         const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits + convert);
         const int32_t held = c.split_k.warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);

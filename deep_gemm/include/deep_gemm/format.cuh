@@ -6,9 +6,9 @@
 namespace deep_gemm {
 
 /// s4m: four bits as sign and magnitude, -7 to 7; s4b: -8 to 7, stored as 0 to 15. u4: four bits from which something
-/// is subtracted (Operand::zeros_k). e2m1x: E2M1 of which each 32 of K have an exponent of their own, in the scale that
-/// 128 of K share (convert/exponents.cuh). e4m3p: E4M3 in packed blocks. ue5m3: five bits of exponent, biased by 15,
-/// and three of mantissa, never 0.
+/// is subtracted (Operand::zeros_k), which lie as s4b beside 16 bits. e2m1x: E2M1 of which each 32 of K have an
+/// exponent of their own, in the scale that 128 of K share (convert/exponents.cuh). e4m3p: E4M3 in packed blocks.
+/// ue5m3: five bits of exponent, biased by 15, and three of mantissa, never 0.
 enum class Element : int32_t {
     none,
     fp32,

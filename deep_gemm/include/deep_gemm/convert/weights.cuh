@@ -63,30 +63,47 @@ struct Convert<Element::e2m1, Element::e4m3> {
 constexpr uint32_t in_both(uint32_t half) { return half << 16 | half; }
 
 /// 2^-9 of the value. Each half of the word has a code for each register, the first in its lowest bits; a code is 8
-/// more than its value. Four bits anywhere among a half's lowest eight are, of BF16 and of FP16, a multiple of the
-/// least subnormal number (those of BF16 run on into the least normal ones): one AND and one FMA for two weights.
+/// more than its value, or another zero point, of which 2^-9 is subtracted: that of the row which the first and third
+/// register share, and of the other two. Four bits anywhere among a half's lowest eight are, of BF16 and of FP16, a
+/// multiple of the least subnormal number (those of BF16 run on into the least normal ones): one AND and one FMA for
+/// two weights.
 template <>
 struct Convert<Element::s4b, Element::bf16> {
-    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4]) {
-        constexpr uint32_t kTwo124 = in_both(0x7d80), kTwo120 = in_both(0x7b80),
-                           kMinus8 = in_both(0xbc80);  // 2^-9 of it
+    static constexpr uint32_t kMinus8 = in_both(0xbc80);  // 2^-9 of it
+
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t zero = kMinus8,
+                              uint32_t next_zero = kMinus8) {
+        constexpr uint32_t kTwo124 = in_both(0x7d80), kTwo120 = in_both(0x7b80);
         const uint32_t upper = word >> 8;
-        step[0] = ptx::fma_bf16x2(word & in_both(0x0f), kTwo124, kMinus8);
-        step[1] = ptx::fma_bf16x2(word & in_both(0xf0), kTwo120, kMinus8);
-        step[2] = ptx::fma_bf16x2(upper & in_both(0x0f), kTwo124, kMinus8);
-        step[3] = ptx::fma_bf16x2(upper & in_both(0xf0), kTwo120, kMinus8);
+        step[0] = ptx::fma_bf16x2(word & in_both(0x0f), kTwo124, zero);
+        step[1] = ptx::fma_bf16x2(word & in_both(0xf0), kTwo120, next_zero);
+        step[2] = ptx::fma_bf16x2(upper & in_both(0x0f), kTwo124, zero);
+        step[3] = ptx::fma_bf16x2(upper & in_both(0xf0), kTwo120, next_zero);
     }
 };
 template <>
 struct Convert<Element::s4b, Element::fp16> {
-    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4]) {
-        constexpr uint32_t kTwo15 = in_both(0x7800), kTwo11 = in_both(0x6800), kMinus8 = in_both(0xa400);  // 2^-9 of it
+    static constexpr uint32_t kMinus8 = in_both(0xa400);
+
+    static DG_DEVICE void run(uint32_t word, uint32_t (&step)[4], uint32_t zero = kMinus8,
+                              uint32_t next_zero = kMinus8) {
+        constexpr uint32_t kTwo15 = in_both(0x7800), kTwo11 = in_both(0x6800);
         const uint32_t upper = word >> 8;
-        step[0] = ptx::fma_f16x2(word & in_both(0x0f), kTwo15, kMinus8);
-        step[1] = ptx::fma_f16x2(word & in_both(0xf0), kTwo11, kMinus8);
-        step[2] = ptx::fma_f16x2(upper & in_both(0x0f), kTwo15, kMinus8);
-        step[3] = ptx::fma_f16x2(upper & in_both(0xf0), kTwo11, kMinus8);
+        step[0] = ptx::fma_f16x2(word & in_both(0x0f), kTwo15, zero);
+        step[1] = ptx::fma_f16x2(word & in_both(0xf0), kTwo11, next_zero);
+        step[2] = ptx::fma_f16x2(upper & in_both(0x0f), kTwo15, zero);
+        step[3] = ptx::fma_f16x2(upper & in_both(0xf0), kTwo11, next_zero);
     }
+};
+
+/// The same of words of zero points (deep_gemm/weights/zeros.py): BF16 in the lower half, FP16 in the upper one.
+template <>
+struct Convert<Element::u4, Element::bf16> : Convert<Element::s4b, Element::bf16> {
+    static DG_DEVICE uint32_t zeros(uint32_t word) { return __byte_perm(word, word, 0x1010); }
+};
+template <>
+struct Convert<Element::u4, Element::fp16> : Convert<Element::s4b, Element::fp16> {
+    static DG_DEVICE uint32_t zeros(uint32_t word) { return __byte_perm(word, word, 0x3232); }
 };
 
 /// E2M1 times `scale` of its row, which the first and third register share, and the other two. Exponent and mantissa

@@ -12,6 +12,9 @@
 
 namespace deep_gemm {
 
+/// Steps along K that a stage has beside packed rows: wgmma multiplies 32 bytes of K.
+constexpr int32_t wgmma_steps(const GemmConfig& c) { return row_bytes(c, c.cols_operand()) / 32; }
+
 /// Where the word of the first of the thread's two rows lies, among one for each of the tile's rows.
 DG_DEVICE uint32_t thread_row_word(uint32_t words, int32_t first_row) {
     return words + (first_row + Fragment16x8::warp_row(threadIdx.x / 32) + Fragment16x8::row(threadIdx.x % 32)) * 4;
@@ -41,8 +44,8 @@ struct Conversion {
 /// The same less zero points: of the thread's two rows, in each group of K.
 template <GemmConfig c>
 struct Conversion<c, Element::u4, false> {
-    static constexpr int32_t kGroups = zero_groups(c), kStepsPerGroup = kPackedK / 32 / kGroups;
-    using Subtract = SubtractZero<c.cols_operand().element>;
+    static constexpr Element kTo = c.cols_operand().element;
+    static constexpr int32_t kGroups = zero_groups(c), kStepsPerGroup = wgmma_steps(c) / kGroups;
 
     uint32_t words[kGroups][2];
 
@@ -56,11 +59,17 @@ struct Conversion<c, Element::u4, false> {
 
     DG_DEVICE void run(const int32_t* of, int32_t step, uint32_t (&to)[4]) const {
         const uint32_t (&zeros)[2] = words[step / kStepsPerGroup];
+        if constexpr (bits(kTo) == 16) {
+            using Way = Convert<Element::u4, kTo>;
+            Way::run(static_cast<uint32_t>(of[0]), to, Way::zeros(zeros[0]), Way::zeros(zeros[1]));
+        } else {
+            using Subtract = SubtractZero<kTo>;
 #pragma unroll
-        for (int32_t i = 0; i < 2; ++i) {
-            const auto word = static_cast<uint32_t>(of[i]);
-            to[2 * i] = Subtract(zeros[0]).run(lower_codes(word));
-            to[2 * i + 1] = Subtract(zeros[1]).run(lower_codes(word >> 4));
+            for (int32_t i = 0; i < 2; ++i) {
+                const auto word = static_cast<uint32_t>(of[i]);
+                to[2 * i] = Subtract(zeros[0]).run(lower_codes(word));
+                to[2 * i + 1] = Subtract(zeros[1]).run(lower_codes(word >> 4));
+            }
         }
     }
 };
@@ -122,7 +131,7 @@ struct Fragments {
 
 template <GemmConfig c>
 struct Fragments<c, true> {
-    static constexpr int32_t kSteps = row_bytes(c, c.cols_operand()) / 32;  // of wgmma: 32 bytes of K of both operands
+    static constexpr int32_t kSteps = wgmma_steps(c);
     uint32_t words[kSteps][4];
 
     /// A block: units of 16 bytes a thread, 2048 bytes apart, each for as many K steps.
