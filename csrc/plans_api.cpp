@@ -30,7 +30,7 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                   .n = to_int32(n, "N"),
                   .k = to_int32(k, "K")};
         p.arch = arch_of(device.facts());
-        if (p.arch != pair.arch || !has_tile(p, tiling)) continue;
+        if (!pair.is_of(p.arch) || !has_tile(p, tiling)) continue;
         p.num_sms = CallSettings::of(device.id()).allowed_sms(device.facts());
         const Candidate candidate = make_candidate(p, tiling, /*tolerate_waste=*/true);
         require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);

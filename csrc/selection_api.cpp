@@ -254,7 +254,7 @@ Object problem_kernel(const std::string& grouping, const Object& fields, const T
 
 constexpr const char* kMnMajorNames[] = {"as_it_lies", "transposed", "refused"};
 
-/// The pair table: a pair a line, "key=value" by spaces, values by commas.
+/// The pair table: a pair of an architecture a line, "key=value" by spaces, values by commas.
 std::string pairs() {
     const auto joined = [](const auto& list, const auto& text_of) {
         std::string text;
@@ -267,17 +267,20 @@ std::string pairs() {
     };
     const auto element = [](Element e) { return e == Element::none ? std::string() : concat(name(e)); };
     std::string text;
-    for (const Pair& pair : kPairs) {
+    const auto line = [&](Arch arch, const Pair& pair) {
         std::string groupings;
         for (size_t i = 0; i < std::size(Names<Grouping>::kValues); ++i)
             if (pair.serves(static_cast<Grouping>(i)))
                 groupings += concat(groupings.empty() ? "" : ",", Names<Grouping>::kValues[i]);
         text +=
-            concat("arch=", name(pair.arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
+            concat("arch=", name(arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
                    " mn_major=", kMnMajorNames[static_cast<size_t>(pair.mn_major)],
                    " scalings_a=", joined(pair.scalings_a, scaling), " scalings_b=", joined(pair.scalings_b, scaling),
                    " outputs=", joined(pair.outputs, element), " groupings=", groupings, "\n");
-    }
+    };
+    for (size_t arch = 0; arch < std::size(Names<Arch>::kValues); ++arch)
+        for (const Pair& pair : kPairs)
+            if (pair.is_of(static_cast<Arch>(arch))) line(static_cast<Arch>(arch), pair);
     return text;
 }
 

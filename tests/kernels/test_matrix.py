@@ -21,7 +21,12 @@ import deep_gemm
 COUNTS = [5, 0, 130, 1]  # experts' rows
 SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
 # Relative to sum |a||b|: of Hopper's FP8, whose tensor cores keep about 13 bits; of others; of the simulator.
-TOLERANCES = {("cuda", "sm90", "e4m3"): 6e-4, ("cpu", "sm90", "e4m3"): 1e-6, ("cpu", "sm100", "e4m3"): 1e-6, ("cpu", "sm80", "e4m3"): 1e-6}
+TOLERANCES = {
+    ("cuda", "sm90", "e4m3"): 6e-4,
+    ("cpu", "sm90", "e4m3"): 1e-6,
+    ("cpu", "sm100", "e4m3"): 1e-6,
+    ("cpu", "sm80", "e4m3"): 1e-6,
+}
 OTHER_TOLERANCES = {"cuda": 4e-5, "cpu": 2e-6}
 
 

@@ -40,11 +40,14 @@ struct CostModel : CostConstants {
         const double k = c.tile.k, rows = c.tile.rows, cols = c.tile.cols, ctas = c.sm80.ctas_per_sm;
         const double rate = facts.products_per_cycle * 16 / bits(c.sm80.multiplied_as);
         const double tensor = rows * cols * k / rate;
-        const double bytes = bytes_of(c.a.element, k);
+        const double row_bytes = rows * bytes_of(c.rows_operand().element, k),
+                     col_bytes = cols * bytes_of(c.cols_operand().element, k);
         const double reads = rows * c.sm80.col_warps + cols * c.sm80.row_warps;
-        const double smem = (rows + cols + reads) * bytes / smem_bytes_per_cycle;
-        const double l2 = (rows + cols) * bytes / facts.l2_bytes_per_cycle;
-        const double others = issue_cycles + (c.scaled() ? promote_cycles * rows * cols : 0) +
+        const double smem =
+            (row_bytes * (1 + c.sm80.col_warps) + col_bytes * (1 + c.sm80.row_warps)) / smem_bytes_per_cycle;
+        const double l2 = (row_bytes + col_bytes) / facts.l2_bytes_per_cycle;
+        const double others = issue_cycles + (c.scaled() ? promote_cycles * scale_groups(c) * rows * cols : 0) +
+                              (c.b.packed() ? convert_cycles * rows * c.sm80.col_warps * k : 0) +
                               (converts(c) ? convert_cycles * reads * k : 0);
         return std::max({tensor + others / ctas, smem, l2}) * ctas;
     }

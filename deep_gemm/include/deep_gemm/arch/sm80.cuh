@@ -33,8 +33,8 @@ constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
 /// Of a warp's rows, those that one instruction multiplies.
 constexpr int32_t row_pieces(const GemmConfig& c) { return warp_rows(c) / Fragment16x8::kRows; }
 
-/// Whether operands are converted in registers, to twice the bits.
-constexpr bool converts(const GemmConfig& c) { return bits(c.sm80.multiplied_as) > bits(c.a.element) && !c.b.packed(); }
+/// Whether operands, packed weights when they are like the others, are converted in registers to twice the bits.
+constexpr bool converts(const GemmConfig& c) { return bits(c.sm80.multiplied_as) > bits(c.a.element); }
 
 /// Groups of scales along the K that a warp has of a stage.
 constexpr int32_t scale_groups(const GemmConfig& c) {

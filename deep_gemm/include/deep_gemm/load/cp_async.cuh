@@ -67,49 +67,58 @@ private:
     int32_t bytes_left_, lines_left_;
 };
 
-/// Packed weights: whole blocks of 64 rows by 128 of K, as they lie.
+/// Packed weights: whole blocks of 64 rows by 128 of K, as they lie; those that follow each other along K together.
 template <GemmConfig c, Operand o, int32_t kExtent>
 class OperandCopies<c, o, kExtent, true> {
 public:
     /// From element `k` of K, and the `block`th 64 rows of all matrices.
     DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t block) {
-        source_ = map.address + block * map.strides_bytes[1] + k / kPackedK * kBlockBytes + threadIdx.x * kChunkBytes;
+        const int32_t first_byte = k / kPackedK * kBlockBytes + threadIdx.x * kChunkBytes;
         stride_ = map.strides_bytes[1];
+        source_ = map.address + block * stride_ + first_byte;
+        bytes_left_ = stride_ - first_byte;
     }
 
     DG_DEVICE void copy(uint32_t target) const {
 #pragma unroll
-        for (int32_t i = threadIdx.x; i < kBlocks * kBlockBytes / kChunkBytes; i += threads(c)) {
-            const int32_t block = i * kChunkBytes / kBlockBytes;
-            const int32_t at = (i - static_cast<int32_t>(threadIdx.x)) * kChunkBytes;
-            ptx::copy_async_x16(target + i * kChunkBytes, source_ + at + block * (stride_ - kBlockBytes), kChunkBytes);
-        }
+        for (int32_t i = 0; i < kExtent / kPackedRows; ++i)
+#pragma unroll
+            for (int32_t at = 0; at < kRunBytes; at += kStepBytes)
+                ptx::copy_async_x16(target + i * kRunBytes + at + threadIdx.x * kChunkBytes, source_ + i * stride_ + at,
+                                    at < bytes_left_ ? kChunkBytes : 0);
     }
 
-    DG_DEVICE void advance() { source_ += c.tile.k / kPackedK * kBlockBytes; }
+    DG_DEVICE void advance() { source_ += kRunBytes, bytes_left_ -= kRunBytes; }
 
 private:
-    static constexpr int32_t kBlockBytes = packed_block_bytes(o.element), kBlocks = kExtent / kPackedRows;
-    static_assert(kExtent % kPackedRows == 0 && c.tile.k == kPackedK);
+    static constexpr int32_t kBlockBytes = packed_block_bytes(o.element), kRunBytes = c.tile.k / kPackedK * kBlockBytes,
+                             kStepBytes = threads(c) * kChunkBytes;
+    static_assert(kExtent % kPackedRows == 0 && c.tile.k % kPackedK == 0 && kRunBytes % kStepBytes == 0);
 
     const uint8_t* source_;
-    int64_t stride_;
+    int64_t stride_, bytes_left_;
 };
 
-/// An operand's scales of a stage, four bytes at a time: of each row, MN-major, or of blocks of rows.
+/// Words of a stage, each of them for a row of the tile, `entries` of them along K, MN-major. `first`: the tile's first
+/// row; `entry`: of K, the stage's first.
+template <GemmConfig c, int32_t kRows, int32_t kEntries>
+DG_DEVICE void copy_row_words(uint32_t target, const PlainMap& map, int32_t first, int32_t entry, int32_t group) {
+#pragma unroll
+    for (int32_t i = threadIdx.x; i < kRows * kEntries; i += threads(c)) {
+        const int32_t row = first + i % kRows, at = entry + i / kRows;
+        const uint8_t* source =
+            map.address + group * map.strides_bytes[1] + at * map.strides_bytes[0] + int64_t{row} * 4;
+        ptx::copy_async<4>(target + i * 4, source, row < map.sizes[0] && at < map.sizes[1] ? 4 : 0);
+    }
+}
+
+/// An operand's scales of a stage, four bytes at a time: of each row, or of blocks of rows.
 template <GemmConfig c, Scaling scaling, int32_t kExtent>
 struct ScaleCopies {
     static constexpr int32_t kRows = scale_rows(scaling, kExtent), kEntries = scale_entries(c, scaling);
 
-    /// `first`: the tile's first row; `entry`: of K, the stage's first.
     static DG_DEVICE void copy_rows(uint32_t target, const PlainMap& map, int32_t first, int32_t entry, int32_t group) {
-#pragma unroll
-        for (int32_t i = threadIdx.x; i < kRows * kEntries; i += threads(c)) {
-            const int32_t row = first + i % kRows, at = entry + i / kRows;
-            const uint8_t* source =
-                map.address + group * map.strides_bytes[1] + at * map.strides_bytes[0] + int64_t{row} * 4;
-            ptx::copy_async<4>(target + i * 4, source, row < map.sizes[0] && at < map.sizes[1] ? 4 : 0);
-        }
+        copy_row_words<c, kRows, kEntries>(target, map, first, entry, group);
     }
 
     static DG_DEVICE void copy_blocks(uint32_t target, const GemmParams& params, int32_t first, int32_t entry,
@@ -178,6 +187,10 @@ private:
                                                  row_group());
         copy_scales<c.col_scales(), c.tile.cols>(smem_.col_scales(ring_.stage), params_.col_scales, tile_.col,
                                                  col_group());
+        if constexpr (c.rows_operand().has_zeros())
+            copy_row_words<c, c.tile.rows, zero_entries(c)>(smem_.zeros(ring_.stage), plain(params_.zeros), tile_.row,
+                                                            k_group(c.rows_operand().zeros_k, block_, c.tile.k),
+                                                            row_group());
         --left_, ++block_;
         // The sum over a batch comes to other matrices on the way.
         if constexpr (c.grouping == Grouping::batch_sum)

@@ -46,19 +46,20 @@ private:
     }
 
     DG_DEVICE void multiply(WarpSums<c>& total) const {
+        PackedRows<c> packed(smem_, place_, ring_.stage);
         if constexpr (c.scaled())
-            multiply_groups<0>(total);
+            multiply_groups<0>(total, packed);
         else
-            multiply_steps<0, StageReader<c>::kSteps>(total, reader_, ring_.stage);
+            multiply_steps<0, StageReader<c>::kSteps>(total, reader_, packed, ring_.stage);
     }
 
     template <int32_t kGroup>
-    DG_DEVICE void multiply_groups(WarpSums<c>& total) const {
+    DG_DEVICE void multiply_groups(WarpSums<c>& total, PackedRows<c>& packed) const {
         BlockSums<c> partial;
         clear<c>(partial);
-        multiply_steps<kGroup * kGroupSteps, kGroupSteps>(partial, reader_, ring_.stage);
+        multiply_steps<kGroup * kGroupSteps, kGroupSteps>(partial, reader_, packed, ring_.stage);
         promote<c>(total, partial, StageScales<c>(smem_, place_, ring_.stage, kGroup));
-        if constexpr (kGroup + 1 < kGroups) multiply_groups<kGroup + 1>(total);
+        if constexpr (kGroup + 1 < kGroups) multiply_groups<kGroup + 1>(total, packed);
     }
 
     const Smem<c>& smem_;

@@ -3,21 +3,9 @@
 
 #include <deep_gemm/mma/sm80/instruction.cuh>
 #include <deep_gemm/mma/sm80/operands.cuh>
+#include <deep_gemm/mma/sm80/packed_rows.cuh>
 
 namespace deep_gemm::sm80 {
-
-/// Which part of a tile, and of a stage's K, is this warp's.
-template <GemmConfig c>
-struct WarpPlace {
-    int32_t row, col, k;  // first row and column in the tile; which of the warps that split K
-
-    DG_DEVICE WarpPlace() {
-        const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-        row = warp % c.sm80.row_warps * warp_rows(c);
-        col = warp / c.sm80.row_warps % c.sm80.col_warps * warp_cols(c);
-        k = warp / (c.sm80.row_warps * c.sm80.col_warps);
-    }
-};
 
 /// What a warp adds up, by its 16 rows.
 template <GemmConfig c>
@@ -75,9 +63,11 @@ public:
         : smem_(smem), rows_(place.row, place.k), cols_(place.col, place.k) {}
 
     DG_DEVICE void load(StepWords<c>& words, int32_t stage, int32_t step) const {
+        if constexpr (!c.rows_operand().packed()) {
 #pragma unroll
-        for (int32_t piece = 0; piece < row_pieces(c); ++piece)
-            rows_.load(smem_.rows(stage), piece, step, words.rows[piece]);
+            for (int32_t piece = 0; piece < row_pieces(c); ++piece)
+                rows_.load(smem_.rows(stage), piece, step, words.rows[piece]);
+        }
         constexpr int32_t kGroups = StepWords<c>::kGroups;
 #pragma unroll
         for (int32_t group = 0; group + 1 < kGroups; group += 2) {
@@ -101,12 +91,13 @@ private:
 /// Steps of K from `first` on, into the sums; the next step's words are on their way meanwhile.
 template <int32_t kFirst, int32_t kCount, GemmConfig c, typename Sum>
 DG_DEVICE void multiply_steps(Sum (&sums)[row_pieces(c)][kAccumulators<c>], const StageReader<c>& reader,
-                              int32_t stage) {
+                              PackedRows<c>& packed, int32_t stage) {
     StepWords<c> words[2];
     reader.load(words[0], stage, kFirst);
 #pragma unroll
     for (int32_t i = 0; i < kCount; ++i) {
         if (i + 1 < kCount) reader.load(words[(i + 1) % 2], stage, kFirst + i + 1);
+        if constexpr (c.rows_operand().packed()) packed.convert(kFirst + i, words[i % 2].rows);
         if constexpr (converts(c)) {
             words[i % 2].converted(0).multiply(sums);
             words[i % 2].converted(1).multiply(sums);

@@ -19,8 +19,11 @@ public:
     /// Of the `piece`th 16 rows, a thread's first row or its second.
     DG_DEVICE float row(int32_t piece, int32_t half) const {
         const int32_t lane = threadIdx.x % 32;
-        return load<c.row_scales()>(row_scales_, piece * Fragment16x8::kRows + half * Fragment16x8::kHalfRows +
-                                                     Fragment16x8::row(lane));
+        const int32_t row = piece * Fragment16x8::kRows + half * Fragment16x8::kHalfRows + Fragment16x8::row(lane);
+        if constexpr (c.rows_operand().packed() && c.row_scales().per_row())
+            return row_scale<c>(row_scales_ + row * 4);
+        else
+            return load<c.row_scales()>(row_scales_, row);
     }
 
     /// Of the `group`th 8 columns, a thread's two.
