@@ -8,16 +8,13 @@ namespace deep_gemm::sm80 {
 
 inline constexpr int32_t kSmemAlignment = 128;  // of a line
 
-/// Words that a row has in a stage, of which each is for so much K.
-constexpr int32_t stage_entries(const GemmConfig& c, int32_t k) { return k == kAll || k > c.tile.k ? 1 : c.tile.k / k; }
-
 /// An operand's scales in a stage: for each row, or each block of rows that a tile may have a part of, and for each
 /// group of K, or word of groups.
 constexpr int32_t scale_rows(const Scaling& scaling, int32_t extent) {
     return scaling.per_row() ? extent : scaling.per_block() ? ceil_div(extent, scaling.rows) : 0;
 }
 constexpr int32_t scale_entries(const GemmConfig& c, const Scaling& scaling) {
-    return stage_entries(c, scaling.whole_k() ? kAll : entry_k(scaling));
+    return scaling.whole_k() || entry_k(scaling) > c.tile.k ? 1 : c.tile.k / entry_k(scaling);
 }
 constexpr int32_t scale_bytes(const GemmConfig& c, const Scaling& scaling, int32_t extent) {
     return scaling.any() && !scaling.whole_k()
@@ -25,10 +22,13 @@ constexpr int32_t scale_bytes(const GemmConfig& c, const Scaling& scaling, int32
                : 0;
 }
 
-/// Words of zero points, of each of the rows.
-constexpr int32_t zero_entries(const GemmConfig& c) {
+/// The rows' words of zero points, as if they were scales.
+constexpr Scaling zero_words(const GemmConfig& c) {
     const Operand& rows = c.rows_operand();
-    return rows.has_zeros() ? stage_entries(c, rows.zeros_k) : 0;
+    return rows.has_zeros() ? Scaling{Element::s32, 1, rows.zeros_k} : kUnscaled;
+}
+constexpr int32_t zero_entries(const GemmConfig& c) {
+    return c.rows_operand().has_zeros() ? scale_entries(c, zero_words(c)) : 0;
 }
 
 inline constexpr int32_t kTileBytes = 32;  // a tile's coordinates, in the stage of its first K block

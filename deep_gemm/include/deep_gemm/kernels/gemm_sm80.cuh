@@ -8,6 +8,7 @@
 #include <deep_gemm/mma/sm80/mainloop.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/store/dequantise.cuh>
+#include <deep_gemm/store/quads.cuh>
 #include <deep_gemm/tile/padding.cuh>
 
 namespace deep_gemm::sm80 {
@@ -27,6 +28,8 @@ DG_DEVICE void store_results(Results<c>& results, const Fragment<c>& at, const T
     if constexpr (c.add_c) add_c<c>(results, at, params);
     if constexpr (c.grouping == Grouping::m_psum) clear_padding<c>(results, at, tile);
     if constexpr (c.grouping == Grouping::m_contiguous) clear_padding_rows<c>(results, at, params);
+    if constexpr (stores_quads(c))
+        if (has_chunks<c>(at, params)) return store_quads<c>(results, at, params);
     store_direct<c>(results, at, params);
 }
 

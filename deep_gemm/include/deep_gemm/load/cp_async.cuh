@@ -23,20 +23,26 @@ class OperandCopies {
 public:
     /// From element `x` of the contiguous dimension and line `y` on.
     DG_DEVICE void place(const PlainMap& map, int32_t x, int32_t y, int32_t group) {
-        const int32_t first_line = y + line() % kLines, first_byte = bytes_of(o.element, x) + chunk() * kChunkBytes;
+        const int32_t first_line = line() % kLines, first_byte = chunk() * kChunkBytes;
         stride_ = map.strides_bytes[0];
-        source_ = map.address + group * map.strides_bytes[1] + first_line * stride_ + first_byte;
-        bytes_left_ = bytes_of(o.element, map.sizes[0]) - first_byte, lines_left_ = map.sizes[1] - first_line;
+        source_ = map.address + group * map.strides_bytes[1] + (y + first_line) * stride_ +
+                  (bytes_of(o.element, x) + first_byte);
+        bytes_left_ = bytes_of(o.element, map.sizes[0] - x), lines_left_ = map.sizes[1] - y;
     }
 
     DG_DEVICE void copy(uint32_t target) const {
-#pragma unroll
-        for (int32_t i = 0; i < kEach; ++i) {
-            if constexpr (kLines % kStep == 0)
-                copy_chunk(target + chunk_offset(line(), chunk()), i * kStep % kLines, i * kStep / kLines);
-            else if (const int32_t at = line() + i * kStep; at < kCount)
-                copy_chunk(target + chunk_offset(line() % kLines, chunk()), at % kLines - line() % kLines, at / kLines);
-        }
+        const uint32_t first = target + chunk_offset(line() % kLines, chunk());
+        if (bytes_left_ >= kSpans * kSwizzleBytes && lines_left_ >= kLines)
+            for_each([&](int32_t lines, int32_t span) {
+                ptx::copy_async_x16(first + offset(lines, span), place_of(lines, span), kChunkBytes);
+            });
+        else
+            for_each([&](int32_t lines, int32_t span) {
+                const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
+                const bool is_line = lines + line() % kLines < lines_left_;
+                ptx::copy_async_x16(first + offset(lines, span), place_of(lines, span),
+                                    is_line ? min(max(bytes, 0), kChunkBytes) : 0);
+            });
     }
 
     /// On to the next K block.
@@ -55,16 +61,26 @@ private:
     static DG_DEVICE int32_t chunk() { return threadIdx.x % kChunks; }
     static DG_DEVICE int32_t line() { return threadIdx.x / kChunks; }
 
-    /// So many lines and spans from the thread's first one.
-    DG_DEVICE void copy_chunk(uint32_t target, int32_t lines, int32_t span) const {
-        const int32_t bytes = min(max(bytes_left_ - span * kSwizzleBytes, 0), kChunkBytes);
-        ptx::copy_async_x16(target + (span * kLines + lines) * kSwizzleBytes,
-                            source_ + lines * stride_ + span * kSwizzleBytes, lines < lines_left_ ? bytes : 0);
+    /// Calls copy(lines, span): how far from the thread's first line.
+    template <typename Copy>
+    static DG_DEVICE void for_each(const Copy& copy) {
+#pragma unroll
+        for (int32_t i = 0; i < kEach; ++i) {
+            if constexpr (kLines % kStep == 0)
+                copy(i * kStep % kLines, i * kStep / kLines);
+            else if (const int32_t at = line() + i * kStep; at < kCount)
+                copy(at % kLines - line() % kLines, at / kLines);
+        }
+    }
+
+    static DG_DEVICE uint32_t offset(int32_t lines, int32_t span) { return (span * kLines + lines) * kSwizzleBytes; }
+    DG_DEVICE const uint8_t* place_of(int32_t lines, int32_t span) const {
+        return source_ + lines * stride_ + span * kSwizzleBytes;
     }
 
     const uint8_t* source_;
     int64_t stride_;
-    int32_t bytes_left_, lines_left_;
+    int32_t bytes_left_, lines_left_;  // of the tensor, from the K block's start on
 };
 
 /// Packed weights: whole blocks of 64 rows by 128 of K, as they lie; those that follow each other along K together.
@@ -99,37 +115,57 @@ private:
     int64_t stride_, bytes_left_;
 };
 
-/// Words of a stage, each of them for a row of the tile, `entries` of them along K, MN-major. `first`: the tile's first
-/// row; `entry`: of K, the stage's first.
-template <GemmConfig c, int32_t kRows, int32_t kEntries>
-DG_DEVICE void copy_row_words(uint32_t target, const PlainMap& map, int32_t first, int32_t entry, int32_t group) {
-#pragma unroll
-    for (int32_t i = threadIdx.x; i < kRows * kEntries; i += threads(c)) {
-        const int32_t row = first + i % kRows, at = entry + i / kRows;
-        const uint8_t* source =
-            map.address + group * map.strides_bytes[1] + at * map.strides_bytes[0] + int64_t{row} * 4;
-        ptx::copy_async<4>(target + i * 4, source, row < map.sizes[0] && at < map.sizes[1] ? 4 : 0);
-    }
-}
-
-/// An operand's scales of a stage, four bytes at a time: of each row, or of blocks of rows.
-template <GemmConfig c, Scaling scaling, int32_t kExtent>
-struct ScaleCopies {
-    static constexpr int32_t kRows = scale_rows(scaling, kExtent), kEntries = scale_entries(c, scaling);
-
-    static DG_DEVICE void copy_rows(uint32_t target, const PlainMap& map, int32_t first, int32_t entry, int32_t group) {
-        copy_row_words<c, kRows, kEntries>(target, map, first, entry, group);
-    }
-
-    static DG_DEVICE void copy_blocks(uint32_t target, const GemmParams& params, int32_t first, int32_t entry,
-                                      int32_t group, int32_t extent, int32_t entries) {
-        for (int32_t i = threadIdx.x; i < kRows * kEntries; i += threads(c)) {
-            const int32_t block = first / scaling.rows + i % kRows, at = entry + i / kRows;
-            const float* source = params.block_scales + group * params.block_scale_group_stride +
-                                  block * params.block_scale_stride + at * params.block_scale_k_stride;
-            ptx::copy_async<4>(target + i * 4, source, block * scaling.rows < extent && at < entries ? 4 : 0);
+/// A thread's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
+/// blocks of rows.
+template <GemmConfig c, Scaling scaling, int32_t kExtent, bool kPerRow = scaling.per_row()>
+class ScaleCopies {
+public:
+    /// `first`: the tile's first row; `entry`: of K, the next stage's first.
+    DG_DEVICE void place(const GemmParams& params, const TensorMap& opaque, int32_t first, int32_t entry,
+                         int32_t group) {
+        if constexpr (kPerRow) {
+            const PlainMap& map = plain(opaque);
+            k_stride_ = map.strides_bytes[0];
+            source_ = map.address + group * map.strides_bytes[1] + int64_t{first} * 4 + entry * k_stride_;
+            row_stride_ = 4, rows_left_ = map.sizes[0] - first, entries_left_ = map.sizes[1] - entry;
+        } else if constexpr (scaling.per_block()) {
+            static_assert(scaling == c.b.scaling);
+            const int32_t blocks = (extent_n<c>(params) + scaling.rows - 1) / scaling.rows,
+                          entries = (params.k + scaling.k - 1) / scaling.k, block = first / scaling.rows;
+            k_stride_ = params.block_scale_k_stride * 4, row_stride_ = params.block_scale_stride * 4;
+            source_ = reinterpret_cast<const uint8_t*>(params.block_scales + group * params.block_scale_group_stride) +
+                      block * row_stride_ + entry * k_stride_;
+            rows_left_ = blocks - block, entries_left_ = entries - entry;
         }
     }
+
+    DG_DEVICE void copy(uint32_t target) const {
+        if constexpr (kCount > 0) {
+#pragma unroll
+            for (int32_t i = 0; i < ceil_div(kCount, threads(c)); ++i) {
+                const int32_t at = static_cast<int32_t>(threadIdx.x) + i * threads(c), row = at % kRows,
+                              entry = at / kRows;
+                if (at < kCount)
+                    ptx::copy_async<4>(target + at * 4, source_ + row * row_stride_ + entry * k_stride_,
+                                       row < rows_left_ && entry < entries_left_ ? 4 : 0);
+            }
+        }
+    }
+
+    /// On to the next K block, which is the `next`th, counted along K.
+    DG_DEVICE void advance(int32_t next) {
+        if constexpr (kCount == 0) return;
+        const int32_t entries = scale_entry(scaling, next, c.tile.k) - scale_entry(scaling, next - 1, c.tile.k);
+        source_ += entries * k_stride_, entries_left_ -= entries;
+    }
+
+private:
+    static constexpr int32_t kRows = kPerRow ? kExtent : scale_rows(scaling, kExtent),
+                             kCount = kRows == 0 ? 0 : kRows * scale_entries(c, scaling);
+
+    const uint8_t* source_;
+    int64_t row_stride_, k_stride_;
+    int32_t rows_left_, entries_left_;
 };
 
 /// Walks the tiles ahead of those that are multiplied, a K block at a time.
@@ -170,6 +206,11 @@ private:
         const auto [k, matrix] = place_block<c>(params_, block_ - origin);
         place<c.rows_operand()>(rows_, *rows, k, tile_.row, row_group() + matrix);
         place<c.cols_operand()>(cols_, *cols, k, tile_.col, col_group() + matrix);
+        row_scales_.place(params_, params_.row_scales, tile_.row, scale_entry(c.row_scales(), block_, c.tile.k),
+                          row_group());
+        col_scales_.place(params_, params_.col_scales, tile_.col, scale_entry(c.col_scales(), block_, c.tile.k),
+                          col_group());
+        zeros_.place(params_, params_.zeros, tile_.row, scale_entry(zero_words(c), block_, c.tile.k), row_group());
     }
 
     template <Operand o, typename Copies>
@@ -181,35 +222,16 @@ private:
     }
 
     DG_DEVICE void copy_block() {
-        rows_.copy(smem_.rows(ring_.stage));
-        cols_.copy(smem_.cols(ring_.stage));
-        copy_scales<c.row_scales(), c.tile.rows>(smem_.row_scales(ring_.stage), params_.row_scales, tile_.row,
-                                                 row_group());
-        copy_scales<c.col_scales(), c.tile.cols>(smem_.col_scales(ring_.stage), params_.col_scales, tile_.col,
-                                                 col_group());
-        if constexpr (c.rows_operand().has_zeros())
-            copy_row_words<c, c.tile.rows, zero_entries(c)>(smem_.zeros(ring_.stage), plain(params_.zeros), tile_.row,
-                                                            k_group(c.rows_operand().zeros_k, block_, c.tile.k),
-                                                            row_group());
+        rows_.copy(smem_.rows(ring_.stage)), cols_.copy(smem_.cols(ring_.stage));
+        row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
+        zeros_.copy(smem_.zeros(ring_.stage));
         --left_, ++block_;
         // The sum over a batch comes to other matrices on the way.
         if constexpr (c.grouping == Grouping::batch_sum)
             place_operands();
         else
             rows_.advance(), cols_.advance();
-    }
-
-    template <Scaling scaling, int32_t kExtent>
-    DG_DEVICE void copy_scales(uint32_t target, const TensorMap& map, int32_t first, int32_t group) const {
-        using Copies = ScaleCopies<c, scaling, kExtent>;
-        const int32_t entry = scale_entry(scaling, block_, c.tile.k);
-        if constexpr (scaling.per_row()) {
-            Copies::copy_rows(target, plain(map), first, entry, group);
-        } else if constexpr (scaling.per_block()) {
-            static_assert(scaling == c.b.scaling);
-            Copies::copy_blocks(target, params_, first, entry, group, extent_n<c>(params_),
-                                (params_.k + scaling.k - 1) / scaling.k);
-        }
+        row_scales_.advance(block_), col_scales_.advance(block_), zeros_.advance(block_);
     }
 
     DG_DEVICE int32_t row_group() const { return c.swap_ab ? group_of_b<c>(tile_) : group_of_a<c>(tile_); }
@@ -220,6 +242,9 @@ private:
     TileScheduler<c> tiles_;
     OperandCopies<c, c.rows_operand(), c.tile.rows> rows_;
     OperandCopies<c, c.cols_operand(), c.tile.cols> cols_;
+    ScaleCopies<c, c.row_scales(), c.tile.rows> row_scales_;
+    ScaleCopies<c, c.col_scales(), c.tile.cols> col_scales_;
+    ScaleCopies<c, zero_words(c), c.tile.rows, c.rows_operand().has_zeros()> zeros_;
     Ring<c.stages> ring_;
     Tile tile_ = {};
     int32_t left_ = 0, block_ = 0;

@@ -1,0 +1,64 @@
+// D of 16 bits out of registers, 16 bytes a lane: four lanes that share a row of the fragment exchange pairs of
+// neighbours, so that each has eight columns that follow each other.
+#pragma once
+
+#include <deep_gemm/store/fragment.cuh>
+
+namespace deep_gemm {
+
+inline constexpr int32_t kQuad = 4;  // lanes, and groups of 8 columns
+
+/// Whether a tile's rows are written so: straight tiles without heads, of enough columns.
+constexpr bool stores_quads(const GemmConfig& c) {
+    return bits(c.output) == 16 && !c.swap_ab && !c.heads.any() && c.held_cols() % (kQuad * Fragment16x8::kCols) == 0;
+}
+
+/// Of four lanes that have words[i], what each has of word number `lane`: a transposition.
+DG_DEVICE void exchange_in_quad(uint32_t (&words)[kQuad]) {
+    const int32_t lane = threadIdx.x % kQuad;
+#pragma unroll
+    for (int32_t distance = 1; distance < kQuad; distance *= 2) {
+        const bool upper = (lane & distance) != 0;
+#pragma unroll
+        for (int32_t i = 0; i < kQuad; ++i) {
+            if (i & distance) continue;
+            uint32_t &low = words[i], &high = words[i + distance];
+            const uint32_t other = __shfl_xor_sync(0xffffffff, upper ? low : high, distance);
+            (upper ? low : high) = other;
+        }
+    }
+}
+
+/// Whether D's rows lie so that 16 bytes of each are written at once, all inside or none.
+template <GemmConfig c>
+DG_DEVICE bool has_chunks(const Fragment<c>& at, const GemmParams& params) {
+    constexpr int32_t kElements = 8;
+    return ((params.d_stride | params.d_group_stride | at.n_end) % kElements) == 0 &&
+           reinterpret_cast<uint64_t>(params.d_data) % (kElements * 2) == 0;
+}
+
+template <GemmConfig c>
+DG_DEVICE void store_quads(const Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
+    const int32_t lane = threadIdx.x % kQuad;
+    const int32_t first_col = at.col - Fragment16x8::col(lane) + lane * Fragment16x8::kCols;
+    auto* data =
+        static_cast<uint16_t*>(params.d_data) + at.group * params.d_group_stride + at.row * params.d_stride + first_col;
+#pragma unroll
+    for (int32_t group = 0; group < c.held_cols() / Fragment16x8::kCols; group += kQuad)
+#pragma unroll
+        for (int32_t half = 0; half < 2; ++half) {
+            uint32_t words[kQuad];
+#pragma unroll
+            for (int32_t i = 0; i < kQuad; ++i) {
+                const int32_t pair = Fragment16x8::pair(group + i, half);
+                words[i] = Pack<c.output>::pack(results[pair], results[pair + 1]);
+            }
+            exchange_in_quad(words);
+            const int32_t down = half * Fragment16x8::kHalfRows, along = group * Fragment16x8::kCols;
+            if (at.row + down < at.m_end && first_col + along < at.n_end)
+                *reinterpret_cast<uint4*>(data + down * params.d_stride + along) =
+                    make_uint4(words[0], words[1], words[2], words[3]);
+        }
+}
+
+}  // namespace deep_gemm
