@@ -23,19 +23,21 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                         .tile_cols = narrow(cols),
                         .cluster = {narrow(cluster_rows), narrow(cluster_cols), narrow(cluster_k)},
                         .turns = narrow(k_warpgroups)};
+    std::string_view refusal;
     for (const Pair& pair : kPairs) {
         Problem p{.a = {.element = pair.a, .scaling = pair.scalings_a[0]},
                   .b = {.element = pair.b, .scaling = pair.scalings_b[0]},
                   .m = to_int32(m, "M"),
                   .n = to_int32(n, "N"),
                   .k = to_int32(k, "K")};
-        p.arch = arch_of(device.facts());
+        set_device(p, device.facts());
         if (!pair.is_of(p.arch) || !has_tile(p, tiling)) continue;
         p.num_sms = CallSettings::of(device.id()).allowed_sms(device.facts());
         const Candidate candidate = make_candidate(p, tiling, /*tolerate_waste=*/true);
-        require(candidate.refusal.empty(), "this config is refused for the problem: ", candidate.refusal);
-        return PlanCache::of(device).force(tiling);
+        if (candidate.refusal.empty()) return PlanCache::of(device).force(tiling);
+        if (refusal.empty()) refusal = candidate.refusal;
     }
+    require(refusal.empty(), "this config is refused for the problem: ", refusal);
     fail(ErrorKind::value, "selection knows no such config");
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import checkpoints
 import pytest
 import torch
-from devices import FEW
+from devices import TAKE_PACKED
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -181,7 +181,7 @@ def on(device: torch.device, arguments: dict[str, torch.Tensor]) -> dict[str, to
 
 
 @pytest.mark.sampled(32)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("added", ["nothing", "c", "d"])
@@ -203,7 +203,7 @@ def test_dense(device, kind, added, size, dtype) -> None:
 
 
 @pytest.mark.sampled(9)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @EVERY_KIND
 def test_bias(device, kind, dtype) -> None:
@@ -218,7 +218,7 @@ def test_bias(device, kind, dtype) -> None:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
 @pytest.mark.parametrize("biased", [False, True])
@@ -243,7 +243,7 @@ def test_masked(device, kind, biased, n, k, dtype) -> None:
 
 
 @pytest.mark.sampled(16)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
 @pytest.mark.parametrize("psum", [False, True])
@@ -406,7 +406,7 @@ CHECKPOINTS = [
 ]
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize(("form", "activations"), CHECKPOINTS)
 def test_checkpoints_with_zero_points_are_multiplied_as_they_were_meant(device, form, activations) -> None:
     generator = torch.Generator().manual_seed(6)
@@ -559,7 +559,7 @@ class Fp4Pair:
 FORMS = pytest.mark.parametrize("form", ["fp32", "columns", "e8m0", "words"])
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @FORMS
 def test_the_public_pair_of_fp4_gives_what_packed_weights_give(device, form) -> None:
     m, n, k = 9, 136, 288
@@ -578,7 +578,7 @@ def test_the_public_pair_of_fp4_gives_what_packed_weights_give(device, form) -> 
     assert torch.equal(again, wanted)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("recipe", [{"recipe": (1, 1, 128)}, {"recipe_a": (1, 128), "recipe_b": (1, 128)}], ids=str)
 def test_the_public_pair_of_fp4_with_scales_for_128_of_k_and_a_bias(device, recipe) -> None:
     m, n, k = 5, 24, 384
@@ -592,7 +592,7 @@ def test_the_public_pair_of_fp4_with_scales_for_128_of_k_and_a_bias(device, reci
     torch.testing.assert_close(d, wanted, rtol=1e-4, atol=1e-4 * wanted.abs().max())
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @FORMS
 def test_experts_of_the_public_pair_give_what_packed_ones_give(device, form) -> None:
     experts, rows, n, k = 2, 128, 72, 160
@@ -619,7 +619,7 @@ def test_weights_of_four_bits_are_refused_on_blackwell(weights) -> None:
     w = Fp4Pair((24, 128))
     d = GuardedOutput((3, 24), torch.float32, "cpu")
     a = torch.zeros((3, 128)).to(torch.float8_e4m3fn), torch.ones(3)
-    with simulator.options(target="sm_100f"), pytest.raises(TypeError, match="four bits are multiplied on SM90 only"):
+    with simulator.options(target="sm_100f"), pytest.raises(TypeError, match="packed weights .* not on SM100"):
         deep_gemm.fp8_fp4_gemm_nt(a, getattr(w, weights), d.tensor)
     d.assert_untouched()
 

@@ -14,7 +14,8 @@ import torch
 
 SCHEDULES = ("lazy", "eager", "random")
 # Of each architecture of the pair table: what the simulator is, and a GPU's compute capability.
-TARGETS = {"sm80": "sm_80", "sm90": "sm_90a", "sm100": "sm_100a"}
+# "sm89" has sm80's kernels, and multiplies E4M3.
+TARGETS = {"sm80": "sm_80", "sm89": "sm_89", "sm90": "sm_90a", "sm100": "sm_100a"}
 MAJORS = {"sm80": 8, "sm90": 9, "sm100": 10}
 
 
@@ -46,6 +47,9 @@ EVERY_DEVICE = [*on_simulator(*SCHEDULES), CUDA]
 # For what takes long, or has many parameters.
 FEW = [*on_simulator("any"), CUDA]
 
+
+# Those that multiply packed weights.
+TAKE_PACKED = [*FEW, *on_simulator("any", arch="sm80"), *on_simulator("any", arch="sm89")]
 
 # For behaviours that each architecture has.
 EACH_ARCH = [*on_simulator("any"), *on_simulator("any", arch="sm80"), *on_simulator("any", arch="sm100"), CUDA]
