@@ -92,7 +92,7 @@ public:
         const int32_t first_byte = k / kPackedK * kBlockBytes + threadIdx.x * kChunkBytes;
         stride_ = map.strides_bytes[1];
         source_ = map.address + block * stride_ + first_byte;
-        bytes_left_ = stride_ - first_byte;
+        bytes_left_ = static_cast<int32_t>(stride_) - first_byte;
     }
 
     DG_DEVICE void copy(uint32_t target) const {
@@ -112,7 +112,8 @@ private:
     static_assert(kExtent % kPackedRows == 0 && c.tile.k % kPackedK == 0 && kRunBytes % kStepBytes == 0);
 
     const uint8_t* source_;
-    int64_t stride_, bytes_left_;
+    int64_t stride_;
+    int32_t bytes_left_;
 };
 
 /// A thread's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of

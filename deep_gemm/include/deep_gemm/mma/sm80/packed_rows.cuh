@@ -34,7 +34,7 @@ public:
     DG_DEVICE PackedRows(const Smem<c>&, const WarpPlace<c>&, int32_t) {}
 };
 
-/// While a unit of 16 bytes a thread is converted, the next one is on its way.
+/// While a unit of 16 bytes a thread is converted, the next one is on its way, where sums leave registers for it.
 template <GemmConfig c>
 class PackedRows<c, true> {
 public:
@@ -44,7 +44,7 @@ public:
                       piece = place.row % kPackedRows / Fragment16x8::kRows;
         codes_ =
             smem.rows(stage) + block * kBlockBytes + piece * Units::kWarpBytes + threadIdx.x % 32 * Units::kThreadBytes;
-        load(0);
+        if constexpr (kAhead > 0) load(0);
 #pragma unroll
         for (int32_t i = 0; i < row_pieces(c); ++i)
             conversions_[i] = Conversion<c>(BlockOfStage<c>{smem, place.k}, stage, place.row + i * Fragment16x8::kRows);
@@ -53,28 +53,28 @@ public:
     /// Of all the warp's rows, in the order of K.
     DG_DEVICE void convert(int32_t step, uint32_t (&to)[row_pieces(c)][4]) {
         const int32_t unit = step / Units::kSteps;
-        if (step % Units::kSteps == 0 && unit + 1 < Units::kCount) load(unit + 1);
+        if (step % Units::kSteps == 0 && unit + kAhead < Units::kCount) load(unit + kAhead);
 #pragma unroll
         for (int32_t i = 0; i < row_pieces(c); ++i)
-            conversions_[i].run(words_[unit % 2][i] + step % Units::kSteps * Units::kStepWords, step, to[i]);
+            conversions_[i].run(words_[unit % (kAhead + 1)][i] + step % Units::kSteps * Units::kStepWords, step, to[i]);
     }
 
 private:
     using Units = PackedUnits<c>;
-    static constexpr int32_t kBlockBytes = packed_block_bytes(c.rows_operand().element);
+    static constexpr int32_t kBlockBytes = packed_block_bytes(c.rows_operand().element), kAhead = c.scaled() ? 0 : 1;
     static_assert(warp_rows(c) <= kPackedRows && kPackedRows % warp_rows(c) == 0, "a warp's rows are of one block");
 
     DG_DEVICE void load(int32_t unit) {
 #pragma unroll
         for (int32_t i = 0; i < row_pieces(c); ++i) {
             const int4 four = ptx::load_shared_int_x4(codes_ + unit * Units::kBytes + i * Units::kWarpBytes);
-            int32_t (&words)[4] = words_[unit % 2][i];
+            int32_t (&words)[4] = words_[unit % (kAhead + 1)][i];
             words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
         }
     }
 
     uint32_t codes_;
-    int32_t words_[2][row_pieces(c)][4];
+    int32_t words_[kAhead + 1][row_pieces(c)][4];
     Conversion<c> conversions_[row_pieces(c)];
 };
 
