@@ -21,8 +21,9 @@ using ffi::Bytes;
 using Integers = std::vector<int64_t>;
 
 Output parse_output(const std::string& text) {
-    require(text == "cubin" || text == "ptx", "output must be \"cubin\" or \"ptx\", not \"", text, "\"");
-    return text == "cubin" ? Output::cubin : Output::ptx;
+    for (const Output output : {Output::cubin, Output::ptx, Output::driver_ptx})
+        if (text == jit::name(output)) return output;
+    fail(ErrorKind::value, "output must be \"cubin\", \"ptx\" or \"driver_ptx\", not \"", text, "\"");
 }
 
 void initialize(const std::string& package_dir, const std::vector<std::string>& nvrtc_directories) {
@@ -42,6 +43,7 @@ Object jit_settings() {
             {"with_lineinfo", s.with_lineinfo},
             {"ptxas_verbose", s.ptxas_verbose},
             {"ptxas_check", s.ptxas_check},
+            {"target", s.target},
             {"autotune", s.autotune},
             {"check_layouts", kCheckLayouts[static_cast<int>(s.check_layouts)]},
             {"debug", s.debug},

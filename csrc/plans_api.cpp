@@ -23,22 +23,20 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                         .tile_cols = narrow(cols),
                         .cluster = {narrow(cluster_rows), narrow(cluster_cols), narrow(cluster_k)},
                         .turns = narrow(k_warpgroups)};
-    std::string_view refusal;
+    std::string_view refusal = "selection knows no such config";
     for (const Pair& pair : kPairs) {
         Problem p{.a = {.element = pair.a, .scaling = pair.scalings_a[0]},
                   .b = {.element = pair.b, .scaling = pair.scalings_b[0]},
                   .m = to_int32(m, "M"),
                   .n = to_int32(n, "N"),
                   .k = to_int32(k, "K")};
-        set_device(p, device.facts());
+        CallSettings::of(device.id()).apply(p, device.facts());
         if (!pair.is_of(p.arch) || !has_tile(p, tiling)) continue;
-        p.num_sms = CallSettings::of(device.id()).allowed_sms(device.facts());
         const Candidate candidate = make_candidate(p, tiling, /*tolerate_waste=*/true);
         if (candidate.refusal.empty()) return PlanCache::of(device).force(tiling);
-        if (refusal.empty()) refusal = candidate.refusal;
+        refusal = candidate.refusal;
     }
-    require(refusal.empty(), "this config is refused for the problem: ", refusal);
-    fail(ErrorKind::value, "selection knows no such config");
+    fail(ErrorKind::value, "this config is refused for the problem: ", refusal);
 }
 
 /// Measure new problems on a device, or do not, whatever DG_AUTOTUNE says; forgets its plans. `measure` stands for the

@@ -3,6 +3,8 @@
 
 #include "api/call_settings.hpp"
 #include "api/generation.hpp"
+#include "api/target_choice.hpp"
+#include "device/device.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -67,6 +69,19 @@ void set_m_alignment(int64_t alignment) {
 
 int64_t get_m_alignment() { return CallSettings::m_alignment().load(std::memory_order_relaxed); }
 
+/// Of one GPU, or of each where the index is negative.
+void choose_target(int64_t index, const std::string& target) {
+    const TargetChoice choice = find_choice(target);
+    if (index < 0)
+        Device::choose_target(choice);
+    else
+        Device::choose_target(static_cast<int>(index), choice);
+    Generation::advance();
+}
+
+/// Empty where a GPU runs as what it is.
+std::string chosen_target(int64_t index) { return Device::chosen_target(static_cast<int>(index)).target; }
+
 }  // namespace
 }  // namespace deep_gemm
 
@@ -75,3 +90,5 @@ DEEP_GEMM_EXPORT(set_call_setting_everywhere, deep_gemm::set_call_setting_everyw
 DEEP_GEMM_EXPORT(get_call_setting, deep_gemm::get_call_setting);
 DEEP_GEMM_EXPORT(set_m_alignment, deep_gemm::set_m_alignment);
 DEEP_GEMM_EXPORT(get_m_alignment, deep_gemm::get_m_alignment);
+DEEP_GEMM_EXPORT(choose_target, deep_gemm::choose_target);
+DEEP_GEMM_EXPORT(chosen_target, deep_gemm::chosen_target);

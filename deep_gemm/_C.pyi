@@ -261,6 +261,12 @@ def set_m_alignment(alignment: int, /) -> None:
 def get_m_alignment() -> int:
     """What `set_m_alignment` set; 128 at first."""
 
+def choose_target(index: int, target: str, /) -> None:
+    """Compile for this target on one GPU, or on each (index -1), from now on; for the GPU's own where it is empty."""
+
+def chosen_target(index: int, /) -> str:
+    """What `choose_target` or DG_TARGET chose for a GPU; empty where it runs as what it is."""
+
 # csrc/jit_api.cpp: settings, compiler, devices.
 
 def initialize(package_dir: str, nvrtc_directories: Sequence[str], /) -> None:

@@ -16,7 +16,7 @@ from ._extension import C
 from ._progress import progress as with_progress
 
 FACTS = "kernel.json"
-IMAGES = {"cubin": "kernel.cubin", "ptx": "kernel.ptx"}
+IMAGES = {"cubin": "kernel.cubin", "ptx": "kernel.ptx", "driver_ptx": "kernel.ptx"}
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,8 @@ def compile_many(
     Args:
         kernels: pairs of name and source text.
         target: what to compile for, as "sm_90a".
-        output: "cubin" for a GPU, "ptx" for the simulator.
+        output: "cubin" for a GPU, "ptx" for the simulator, "driver_ptx" for a newer GPU that stands in for the target
+            (`set_target`).
         workers: kernels compiled at once; by default one for each core that this process may use. They are threads:
             NVRTC compiles programs of one process side by side (two at once on two cores: 1.75 times the speed of one).
         progress: show a progress bar on stderr, if that is a terminal.

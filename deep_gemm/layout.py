@@ -230,7 +230,8 @@ def _arch_major(sf: torch.Tensor) -> int:
     if not stands_in(sf):
         return C.scale_layout_arch_major(sf)
     if sf.is_cuda or (sf.is_meta and torch.cuda.is_available()):
-        return torch.cuda.get_device_capability(sf.device if sf.is_cuda else None)[0]
+        index = sf.device.index if sf.is_cuda else None
+        return int(C.device_facts(False, torch.cuda.current_device() if index is None else index)["arch_major"])
     return int(C.device_facts(True, 0)["arch_major"])
 
 

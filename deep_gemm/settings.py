@@ -3,16 +3,17 @@
 A setting holds for every device of the process, the simulator too, whichever was current when it was set; with
 `device` it holds for that one only (`"cuda:1"`, or `"cpu"` for the simulator), until it is set for all again. Reading
 tells what holds for `device`, else for torch's current CUDA device, or for the simulator where there is no GPU. They
-take effect with the next call, in all threads, and neither setting nor reading them starts CUDA. (Two exceptions:
-`get_num_sms` has to ask the GPU while no limit is set, and `get_theoretical_mk_alignment_for_contiguous_layout` which
-architecture it is.) The alignment of contiguous layouts says how tensors are laid
-out and is no device's: one value holds for the whole process.
+take effect with the next call, in all threads, and neither setting nor reading them starts CUDA. (Three exceptions:
+`get_num_sms` has to ask the GPU while no limit is set, `get_target` while none was chosen, and
+`get_theoretical_mk_alignment_for_contiguous_layout` which architecture it is.) The alignment of contiguous layouts says
+how tensors are laid out and is no device's: one value holds for the whole process.
 """
 
 from __future__ import annotations
 
 import torch
 
+from . import simulator
 from ._extension import C
 from ._numbers import flag, integer
 
@@ -23,6 +24,7 @@ __all__ = [
     "get_mk_alignment_for_contiguous_layout",
     "get_num_sms",
     "get_pdl",
+    "get_target",
     "get_tc_util",
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "set_batch_invariant",
@@ -31,6 +33,7 @@ __all__ = [
     "set_mk_alignment_for_contiguous_layout",
     "set_num_sms",
     "set_pdl",
+    "set_target",
     "set_tc_util",
     "use_deterministic_algorithms",
 ]
@@ -41,6 +44,9 @@ _ALL_OF_THE_TIME = 100  # percent
 
 # Of tokens, on Blackwell, with two accumulators in tensor memory.
 _TILE_STEP, _TALLEST_TILE = 32, 224
+
+_EVERY_GPU = -1
+_SIMULATORS_TARGET = "sm_90a"
 
 
 def _where(device: DeviceLike) -> tuple[bool, int]:
@@ -118,6 +124,40 @@ def set_pdl(enabled: bool, device: DeviceLike = None) -> None:
 def get_pdl(device: DeviceLike = None) -> bool:
     """Whether programmatic dependent launch is on."""
     return bool(_get("pdl", device))
+
+
+def set_target(target: str | None, device: DeviceLike = None) -> None:
+    """Compile for an older GPU than the device is, as "sm_80", so that the kernels of that one run on this one.
+
+    For tests and measurements of kernels whose GPU is not at hand: the device's own target is the fastest. A GPU then
+    says that it is the older one, in everything that depends on that: which formats have kernels, how scales lie, how
+    much shared memory a block may have. SMs and L2 are its own. Code for the older GPU is kept as PTX, which the driver
+    translates when it is loaded (as machine code where the device runs that: sm_80 and sm_86 on sm_89).
+
+    None goes back to the device's own target. Targets that end in a letter (sm_90a) run on their own GPUs only. The
+    environment's DG_TARGET holds until the first call. For the simulator (`"cpu"`, or no `device`), this is
+    `simulator.set_options(target=...)`, which takes any target, and None is "sm_90a"; the last call of either holds,
+    and DG_SIM_TARGET goes before DG_TARGET. Tensors that were laid out for one target (packed weights, transformed
+    scales) may be refused under another.
+
+    Raises:
+        ValueError: there are no kernels for this target, or a GPU in use cannot run its code. Nothing has changed then.
+            A GPU that has not been used yet refuses when it is.
+    """
+    if target is not None and not isinstance(target, str):
+        raise TypeError(f"target must be a name like 'sm_80', or None, but is {target!r}")
+    simulated, index = (True, _EVERY_GPU) if device is None else _where(device)
+    if device is None or not simulated:
+        C.choose_target(index, target or "")
+    if simulated:
+        simulator.set_options(target=target or _SIMULATORS_TARGET)
+
+
+def get_target(device: DeviceLike = None) -> str:
+    """The target that a device's kernels are compiled for: its own, unless `set_target` or DG_TARGET chose another."""
+    simulated, index = _where(device)
+    chosen = "" if simulated else C.chosen_target(index)
+    return chosen or str(C.device_facts(simulated, index)["target"])
 
 
 def set_ignore_compile_dims(ignore: bool, device: DeviceLike = None) -> None:

@@ -73,7 +73,7 @@ bool run_batch_sum(GemmCall&& call) {
     Problem& p = call.problem;
     if (p.m == 0 || p.n == 0) return true;
     if (p.k == 0) return false;
-    Device& device = Device::get(call.device);
+    Device& device = *call.runs_on;
     CallSettings::of(call.device).apply(p, device.facts());
     p.num_groups = parts_of(p);
     if (p.num_groups == 1) return run_checked_gemm(std::move(call), nullptr, Generation::now());

@@ -58,6 +58,7 @@ struct UnpackedWeights {
 struct GemmCall {
     Problem problem = {};
     DeviceId device = {};
+    Device* runs_on = nullptr;              // of the target that was in force when the checks began
     Matrix a = {}, b = {}, d = {}, c = {};  // a [M, K], b [N, K], d [M, N], c like d (null data where there is none)
     Scales scales_a = {}, scales_b = {};
     Scales zeros_b = {};            // words of zero points (Operand::zeros_k), which lie as scales do

@@ -176,7 +176,8 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
     p.grouping = grouping;
-    const DeviceFacts& facts = Device::get(call.device).facts();
+    call.runs_on = &Device::get(call.device);
+    const DeviceFacts& facts = call.runs_on->facts();
     p.arch = arch_of(facts);
     const bool integers = takes_integers(a, b), scaled = a.scaled() || b.packed != nullptr;
     if (integers)

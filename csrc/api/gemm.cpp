@@ -24,7 +24,7 @@ struct Planned {
 };
 
 Planned plan_call(GemmCall& call, uint64_t generation) {
-    Device& device = Device::get(call.device);
+    Device& device = *call.runs_on;
     CallSettings::of(call.device).apply(call.problem, device.facts());
     const LaunchPlan& plan = PlanCache::of(device).get(device, call.problem, generation);
     return {device, current_stream(call.device), plan};

@@ -37,12 +37,9 @@ public:
 private:
     template <typename Render>
     const Kernel& get(Device& device, size_t variant, Render&& render_source) {
-        const DeviceId id = device.id();
-        // The simulator's target, and with it the kernel, can change; the JIT keeps kernels of each.
-        if (id.simulated) return *jit::get_kernel(device, render_source(), 0);
-        require_runtime(id.index >= 0 && id.index < kMaxDevices, "device index ", id.index, " is not below ",
-                        kMaxDevices);
-        std::atomic<const Kernel*>& entry = entries_[id.index][variant];
+        // The simulator has no slots; the JIT keeps kernels of each of its targets.
+        if (device.id().simulated) return *jit::get_kernel(device, render_source(), 0);
+        std::atomic<const Kernel*>& entry = entries_[device.slot()][variant];
         const Kernel* kernel = entry.load(std::memory_order_acquire);
         if (kernel == nullptr) {
             kernel = jit::get_kernel(device, render_source(), 0);
@@ -51,8 +48,7 @@ private:
         return *kernel;
     }
 
-    static constexpr int kMaxDevices = 64;
-    std::array<std::array<std::atomic<const Kernel*>, kVariants>, kMaxDevices> entries_ = {};
+    std::array<std::array<std::atomic<const Kernel*>, kVariants>, Device::kSlots> entries_ = {};
 };
 
 }  // namespace deep_gemm

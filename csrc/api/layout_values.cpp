@@ -68,7 +68,7 @@ bool reads_counts(const GemmCall& call) {
 void check_counts(const GemmCall& call) {
     if (!reads_counts(call) || call.grouped_layout_bytes == 0) return;
     std::vector<int32_t> counts(call.grouped_layout_bytes / sizeof(int32_t));
-    Device& device = Device::get(call.device);
+    Device& device = *call.runs_on;
     void* const stream = current_stream(call.device);
     if (device.is_capturing(stream)) return;
     device.read(counts.data(), call.grouped_layout, call.grouped_layout_bytes, stream);

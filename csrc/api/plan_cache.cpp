@@ -16,8 +16,6 @@
 namespace deep_gemm {
 namespace {
 
-constexpr int kMaxDevices = 64;
-
 /// What was measured to be best; where nothing was, the model's pick, and `untuned` is set if there is a choice.
 Choice find_tuned(const Device& device, const Problem& problem, bool& untuned) {
     const Tuning tuning = make_tuning(device, problem);
@@ -59,11 +57,9 @@ LaunchPlan make_plan(Device& device, const Choice& choice) {
 }
 
 PlanCache& PlanCache::of(const Device& device) {
-    static PlanCache caches[kMaxDevices];
-    const DeviceId id = device.id();
-    if (id.simulated) return of_simulated(device.facts().target);
-    require_runtime(id.index >= 0 && id.index < kMaxDevices, "device index ", id.index, " is not below ", kMaxDevices);
-    return caches[id.index];
+    static PlanCache caches[Device::kSlots];
+    if (device.id().simulated) return of_simulated(device.facts().target);
+    return caches[device.slot()];
 }
 
 const LaunchPlan& PlanCache::get(Device& device, const Problem& problem, uint64_t generation) {

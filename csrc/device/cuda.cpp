@@ -1,5 +1,7 @@
 #include "cuda.hpp"
 
+#include <algorithm>
+
 #include "../util/require.hpp"
 #include "cuda_timing.hpp"
 #include "driver_api.hpp"
@@ -102,8 +104,12 @@ int driver_type(TensorMapType type) {
 
 class CudaDevice final : public Device {
 public:
-    CudaDevice(int index, driver::DeviceHandle handle, driver::Context context, bool starts_early, DeviceFacts facts)
-        : Device({false, index}, std::move(facts)), handle_(handle), context_(context), starts_early_(starts_early) {}
+    CudaDevice(int index, driver::DeviceHandle handle, driver::Context context, bool starts_early, DeviceFacts facts,
+               int slot)
+        : Device({false, index}, std::move(facts), slot),
+          handle_(handle),
+          context_(context),
+          starts_early_(starts_early) {}
 
     EncodedTensorMap encode(const TensorMapSpec& spec) const override {
         check_tensor_map(spec);
@@ -124,7 +130,8 @@ public:
         const CurrentContext current(context_);
         const RelaxedCapture relaxed;
         driver::Library library = nullptr;
-        check(api().LibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+        // PTX must end in a zero, as a string's bytes do.
+        check(api().LibraryLoadData(&library, image.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0),
               "cuLibraryLoadData");
         driver::KernelHandle kernel = nullptr;
         check(api().LibraryGetKernel(&kernel, library, entry), "cuLibraryGetKernel");
@@ -216,13 +223,34 @@ std::string target_of(int major, int minor) {
     return concat("sm_", major, minor, major >= 9 ? "a" : "");
 }
 
+/// Whether machine code for one target runs on a GPU of another one: desktop GPUs of a major number, a newer minor one.
+/// Those of Orin and its like (87, 88) share code with none.
+bool shares_code(int target, int gpu) {
+    constexpr int kSharing[] = {80, 86, 89};
+    return std::ranges::count(kSharing, target) != 0 && std::ranges::count(kSharing, gpu) != 0;
+}
+
+/// Makes a GPU's facts those of an older one: whatever asks is then told so, also which layouts of scales it wants.
+void stand_in(DeviceFacts& facts, const TargetChoice& choice) {
+    if (choice.target.empty() || choice.target == facts.target) return;
+    const int number = facts.arch_major * 10 + facts.arch_minor;
+    const bool specific = choice.target.back() == 'a' || choice.target.back() == 'f';
+    require(!specific, "code for ", choice.target, " runs on no other GPU, and ", facts.name, " is ", facts.target);
+    require(choice.number <= number, "code for ", choice.target, " does not run on ", facts.name, ", which is ",
+            facts.target, ": a chosen target must be an older one");
+    facts.output = shares_code(choice.number, number) ? Output::cubin : Output::driver_ptx;
+    facts.target = choice.target;
+    facts.arch_major = choice.number / 10, facts.arch_minor = choice.number % 10;
+    facts.max_smem_bytes = std::min(facts.max_smem_bytes, choice.max_smem_bytes);
+}
+
 /// Drivers from CUDA 12.3 on keep programmatic dependent launches in a captured graph; older ones may refuse them
 /// there.
 constexpr int kStartsEarly = 12030;
 
 }  // namespace
 
-Device* open_cuda_device(int index) {
+Device* open_cuda_device(int index, const TargetChoice& choice, int slot) {
     const auto [version, count] = cuda_driver_facts();
     require(index >= 0 && index < count, "CUDA device ", index, " does not exist: the driver shows ", count);
     driver::DeviceHandle handle = 0;
@@ -243,10 +271,11 @@ Device* open_cuda_device(int index) {
     facts.num_sms = attribute(driver::kMultiprocessorCount);
     facts.max_smem_bytes = attribute(driver::kMaxSharedMemoryPerBlockOptIn);
     facts.l2_bytes = attribute(driver::kL2CacheBytes);
+    stand_in(facts, choice);
     // The context that torch and the CUDA runtime use. It is never released: kernels live as long as the process.
     driver::Context context = nullptr;
     check(api().DevicePrimaryCtxRetain(&context, handle), "cuDevicePrimaryCtxRetain");
-    return new CudaDevice(index, handle, context, version >= kStartsEarly, std::move(facts));
+    return new CudaDevice(index, handle, context, version >= kStartsEarly, std::move(facts), slot);
 }
 
 CudaDriverFacts cuda_driver_facts() {

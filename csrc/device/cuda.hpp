@@ -5,8 +5,9 @@
 
 namespace deep_gemm {
 
-/// Opens GPU `index` (as torch counts them). `Device::get` calls this once for each device.
-Device* open_cuda_device(int index);
+/// Opens GPU `index` (as torch counts them), for its own target or the chosen one, which it refuses if it cannot run
+/// that one's code. `Device::get` calls this once for each device and target.
+Device* open_cuda_device(int index, const TargetChoice& choice, int slot);
 
 /// What the driver says of itself, for messages and `python -m deep_gemm`. Throws without a driver.
 struct CudaDriverFacts {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "extent.hpp"
+#include "target_choice.hpp"
 #include "tensor_map.hpp"
 
 namespace deep_gemm {
@@ -22,8 +23,9 @@ struct DeviceId {
     bool operator==(const DeviceId&) const = default;
 };
 
-/// What a device loads, and so what the compiler must make.
-enum class Output : uint8_t { cubin, ptx };
+/// What a device loads, and so what the compiler must make: machine code; PTX for the simulator, whose reports name
+/// lines of the source; PTX that the driver translates for a GPU newer than the target.
+enum class Output : uint8_t { cubin, ptx, driver_ptx };
 
 struct DeviceFacts {
     std::string name;
@@ -63,19 +65,34 @@ protected:
     ~Kernel() = default;  // never through a base pointer
 };
 
-/// One object per device for the whole process. All calls are thread-safe.
+/// One object per device and target for the whole process. All calls are thread-safe.
 class Device {
 public:
-    /// The device of this id. The first call for a CUDA device starts the driver; without one it throws and says so.
+    static constexpr int kMaxCudaDevices = 64;
+
+    /// The device of this id, of the target in force. The first call for a CUDA device starts the driver; without one
+    /// it throws and says so. Another thread may choose another target at any time, so a call asks once.
     static Device& get(DeviceId id);
+
+    /// Compile for this target from now on: for one GPU, or for each. GPUs in use must be able to run its code; others
+    /// refuse it when they are used.
+    static void choose_target(int index, const TargetChoice& choice);
+    static void choose_target(const TargetChoice& choice);
+
+    /// What was chosen for a GPU, by a call or by DG_TARGET. Opens no device.
+    static TargetChoice chosen_target(int index);
 
     const DeviceFacts& facts() const { return facts_; }
     DeviceId id() const { return id_; }
 
+    /// The place of a CUDA device of one target in tables of what is kept for each.
+    int slot() const { return slot_; }
+    static constexpr int kSlots = 2 * kMaxCudaDevices;
+
     /// Refuses what the hardware cannot take, with a message that names the broken rule.
     virtual EncodedTensorMap encode(const TensorMapSpec& spec) const = 0;
 
-    /// Load an image (cubin, or PTX text for the simulator) and prepare its entry for `smem_bytes` of dynamic shared
+    /// Load an image (cubin or PTX text, as `facts` say) and prepare its entry for `smem_bytes` of dynamic shared
     /// memory. The kernel is never unloaded, so callers keep it: `jit::get_kernel` does.
     virtual const Kernel* load(const std::string& image, const char* entry, uint32_t smem_bytes) = 0;
 
@@ -105,12 +122,13 @@ public:
     }
 
 protected:
-    Device(DeviceId id, DeviceFacts facts) : id_(id), facts_(std::move(facts)) {}
+    Device(DeviceId id, DeviceFacts facts, int slot = 0) : id_(id), facts_(std::move(facts)), slot_(slot) {}
     ~Device() = default;  // devices live as long as the process
 
 private:
     DeviceId id_;
     DeviceFacts facts_;
+    int slot_;
 };
 
 /// Refuse a tensor map that breaks a rule of cuTensorMapEncodeTiled. Both devices call it before they encode.

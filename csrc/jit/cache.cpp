@@ -68,7 +68,7 @@ std::string facts_json(const CacheEntry& entry, const Compiled& compiled, double
                               {"key", entry.key},
                               {"name", entry.name},
                               {"target", entry.target},
-                              {"output", entry.output == Output::cubin ? "cubin" : "ptx"},
+                              {"output", name(entry.output)},
                               {"compiler", compiler_identity()},
                               {"options", options.substr(1)},
                               {"created", std::string(time)},
@@ -155,10 +155,14 @@ Inspected inspect(const std::string& root, const std::string& name, const std::s
 
 }  // namespace
 
+const char* name(Output output) {
+    return output == Output::cubin ? "cubin" : output == Output::ptx ? "ptx" : "driver_ptx";
+}
+
 std::string cache_key(const KernelSource& source, const std::string& target, Output output) {
     Sha256 digest;
     digest.field(kFormat).field(source.name).field(source.text).field(headers_digest());
-    digest.field(compiler_identity()).field(target).field(output == Output::cubin ? "cubin" : "ptx");
+    digest.field(compiler_identity()).field(target).field(name(output));
     for (const std::string& option : compile_options(target, output)) digest.field(option);
     return digest.hex().substr(0, 32);
 }

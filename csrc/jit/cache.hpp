@@ -18,6 +18,9 @@ namespace deep_gemm::jit {
 /// What a kernel is kept under: digest of source, device headers, compiler, options and target. 32 hexadecimal digits.
 std::string cache_key(const KernelSource& source, const std::string& target, Output output);
 
+/// As kernel.json and Python call it.
+const char* name(Output output);
+
 struct CacheEntry {
     std::string name;
     std::string key;

@@ -68,7 +68,7 @@ const std::string& identity() {
 }
 
 std::vector<std::string> options(const std::string& target, Output output) {
-    const bool ptx = output == Output::ptx;
+    const bool ptx = output != Output::cubin;
     std::vector<std::string> list = {
         ptx ? "--ptx" : "--cubin",
         "--gpu-architecture=" + (ptx ? "compute_" + target.substr(target.find('_') + 1) : target),
@@ -77,7 +77,7 @@ std::vector<std::string> options(const std::string& target, Output output) {
         "--optimize=3",
         "--ptxas-options=--verbose,--register-usage-level=10",
     };
-    if (ptx || settings().with_lineinfo) list.emplace_back("--generate-line-info");
+    if (output == Output::ptx || settings().with_lineinfo) list.emplace_back("--generate-line-info");
     return list;
 }
 
@@ -97,7 +97,7 @@ Compiled compile(const CompileJob& job) {
     const std::string image = work.path + "/image";
     result.log = make(job.output, image);
     result.image = read_output(image, result.log);
-    if (job.output == Output::ptx) {
+    if (job.output != Output::cubin) {
         result.ptx = result.image;
     } else if (job.want_ptx) {
         const std::string ptx = work.path + "/image.ptx";

@@ -208,7 +208,7 @@ const std::string& identity() { return api().identity; }
 std::string library_path() { return api().path; }
 
 std::vector<std::string> options(const std::string& target, Output output) {
-    const bool ptx = output == Output::ptx;
+    const bool ptx = output != Output::cubin;
     std::vector<std::string> list = {
         "--gpu-architecture=" + (ptx ? "compute_" + target.substr(target.find('_') + 1) : target),
         concat("--std=c++", settings().cpp_standard),
@@ -217,7 +217,7 @@ std::vector<std::string> options(const std::string& target, Output output) {
         "--ptxas-options=--register-usage-level=10",
     };
     // The simulator's reports name source lines.
-    if (ptx || settings().with_lineinfo) list.emplace_back("--generate-line-info");
+    if (output == Output::ptx || settings().with_lineinfo) list.emplace_back("--generate-line-info");
     // Textures and the CUDA runtime's device calls are not declared (printf is), and NVRTC keeps no cache of its own
     // beside ours: 5 of 43 ms for a small kernel.
     if (api().major >= 13) list.insert(list.end(), {"--minimal", "--no-cache"});
@@ -245,9 +245,9 @@ Compiled compile(const CompileJob& job) {
     if (status != 0)
         fail(ErrorKind::runtime, identity(), status == kCompilationFailed ? " refused the source" : " failed", " (",
              api().GetErrorString(status), ")\n", result.log);
-    if (job.output == Output::ptx || job.want_ptx)
+    if (job.output != Output::cubin || job.want_ptx)
         result.ptx = without_final_zeros(fetch(owner.program, api().GetPTXSize, api().GetPTX, "nvrtcGetPTX"));
-    result.image = job.output == Output::ptx
+    result.image = job.output != Output::cubin
                        ? result.ptx
                        : fetch(owner.program, api().GetCUBINSize, api().GetCUBIN, "nvrtcGetCUBIN");
     return result;

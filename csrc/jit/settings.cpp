@@ -112,6 +112,7 @@ Settings read_environment() {
     s.with_lineinfo = flag("DG_JIT_WITH_LINEINFO");
     s.ptxas_verbose = flag("DG_JIT_PTXAS_VERBOSE");
     s.ptxas_check = flag("DG_JIT_PTXAS_CHECK");
+    s.target = text_of("DG_TARGET");
     s.autotune = flag("DG_AUTOTUNE");
     s.check_layouts = check_layouts();
     s.debug = flag("DG_JIT_DEBUG");

@@ -13,13 +13,14 @@ from deep_gemm._extension import C
 
 
 def get_arch_major(device: int | torch.device | None = None) -> int:
-    """The major compute capability of a CUDA device (default: the current one): 9 on Hopper, 10 on Blackwell. For the
-    CPU's device: of the GPU that the simulator stands for."""
+    """The major compute capability of a CUDA device (default: the current one): 9 on Hopper, 10 on Blackwell; of the
+    older one where `set_target` chose that. For the CPU's device: of the GPU that the simulator stands for."""
     if isinstance(device, torch.device) and device.type == "cpu":
         return int(C.device_facts(True, 0)["arch_major"])
     if not torch.cuda.is_available():
         raise RuntimeError("get_arch_major: torch sees no CUDA device on this machine")
-    return torch.cuda.get_device_capability(device)[0]
+    index = device.index if isinstance(device, torch.device) else device
+    return int(C.device_facts(False, torch.cuda.current_device() if index is None else index)["arch_major"])
 
 
 def test_filter(condition: Callable[[], bool]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -63,9 +63,10 @@ def lines(program) -> list[str]:
 
 
 def test_calls(lines):
-    assert lines[:11] == [
+    assert lines[:12] == [
         "Fake 0 sm_90a, Fake 1 sm_100f",
         "load on context 0, capture mode 2",
+        "entry some_kernel",
         "kernel attribute 8 = 100000 on device 0",
         "current 1, capture mode 0",
         "launch 1000 on context 0: grid 6 1 1 block 384 1 1 smem 99999 stream abc params 7 8 cluster 2 1 1 dependent 1",

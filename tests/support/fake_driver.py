@@ -6,6 +6,7 @@ Nothing is computed. What a call takes is then our part and tvm-ffi's; what the 
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 import tempfile
@@ -120,9 +121,9 @@ def launches(code: str) -> list[str]:
     return driver_lines(code, "launch ")
 
 
-def driver_lines(code: str, start: str) -> list[str]:
-    """The driver's lines that start so, of `code` run in a process of its own. It has `torch`, `deep_gemm` and
-    `pose_as_cuda`."""
+def driver_lines(code: str, start: str | tuple[str, ...], **environment: str) -> list[str]:
+    """The driver's lines that start so (or with any of these), of `code` run in a process of its own. It has `torch`,
+    `deep_gemm` and `pose_as_cuda`. `FAKE_CAPABILITIES="8.6 9.0"` says which GPUs there are."""
     head = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).resolve().parent)!r})
@@ -130,6 +131,13 @@ from fake_driver import load_fake_driver, pose_as_cuda
 load_fake_driver(silent=False)
 import torch, deep_gemm
 """
-    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", head + code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if line.startswith(start)]

@@ -23,12 +23,13 @@ constexpr size_t kKeptReports = 64;
 std::mutex state_mutex;  // guards the options and the reports
 std::deque<std::pair<std::string, Report>> kept_reports;
 
+std::string read(const char* variable) {
+    const char* value = std::getenv(variable);
+    return value ? value : "";
+}
+
 DeviceOptions from_environment() {
     DeviceOptions options;
-    const auto read = [](const char* variable) {
-        const char* value = std::getenv(variable);
-        return std::string(value ? value : "");
-    };
     const auto number = [&](const char* variable, uint64_t otherwise, uint64_t least, uint64_t most) {
         const std::string text = read(variable);
         if (text.empty()) return otherwise;
@@ -47,7 +48,9 @@ DeviceOptions from_environment() {
             fail(error.kind(), variable, ": ", error.what());
         }
     };
-    checked("DG_SIM_TARGET", [&](const std::string& text) { options.target = parse_target(text).name; });
+    // The simulator is the GPU that it is told to be; told nothing, it is the one that GPUs stand in for.
+    const char* const target = read("DG_SIM_TARGET").empty() ? "DG_TARGET" : "DG_SIM_TARGET";
+    checked(target, [&](const std::string& text) { options.target = parse_target(text).name; });
     checked("DG_SIM_SCHEDULE", [&](const std::string& text) { options.run.schedule = parse_schedule(text); });
     checked("DG_SIM_HAZARDS", [&](const std::string& text) { options.run.hazards = parse_hazard_mode(text); });
     checked("DG_SIM_RULES", [&](const std::string& text) { options.run.rules = parse_rules(text); });

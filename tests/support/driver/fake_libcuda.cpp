@@ -7,7 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "device/driver_api.hpp"
 
@@ -24,7 +27,27 @@ uintptr_t g_events = 0;
 float g_milliseconds[1000];  // when each event was recorded
 float g_now = 0;
 
-constexpr int kCapabilities[][2] = {{9, 0}, {10, 3}, {12, 0}, {9, 0}};
+/// "8.6 9.0": of each device.
+std::vector<std::pair<int, int>> capabilities() {
+    const char* wanted = std::getenv("FAKE_CAPABILITIES");
+    std::istringstream text(wanted != nullptr ? wanted : "9.0 10.3 12.0 9.0");
+    std::vector<std::pair<int, int>> found;
+    char dot = 0;
+    for (int major = 0, minor = 0; text >> major >> dot >> minor;) found.emplace_back(major, minor);
+    return found;
+}
+const std::vector<std::pair<int, int>>& g_capabilities = *new auto(capabilities());
+
+/// " compute_80", of PTX text; the driver reads it to its first zero.
+std::string target_of_text(const char* image) {
+    if (std::strncmp(image, "//", 2) != 0) return "";
+    const char* target = std::strstr(image, ".target sm_");
+    const bool lines = std::strstr(image, "\t.loc\t") != nullptr;
+    return target == nullptr ? ""
+                             : " compute_" + std::string(target + 11, std::strcspn(target + 11, ",\n ")) +
+                                   (lines ? " with lines" : "");
+}
+
 bool g_silent = false;
 size_t g_params_bytes = 16;
 
@@ -58,7 +81,7 @@ Status cuGetErrorName(Status status, const char** text) {
     return *text = status == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_X", 0;
 }
 Status cuGetErrorString(Status, const char** text) { return *text = "what the driver says", 0; }
-Status cuDeviceGetCount(int* count) { return *count = std::size(kCapabilities), 0; }
+Status cuDeviceGetCount(int* count) { return *count = static_cast<int>(g_capabilities.size()), 0; }
 Status cuDeviceGet(DeviceHandle* device, int ordinal) { return *device = ordinal, 0; }
 Status cuDeviceGetName(char* name, int length, DeviceHandle device) {
     return std::snprintf(name, length, "Fake %d", device), 0;
@@ -66,9 +89,9 @@ Status cuDeviceGetName(char* name, int length, DeviceHandle device) {
 Status cuDeviceGetAttribute(int* value, int attribute, DeviceHandle device) {
     switch (attribute) {
         case kComputeCapabilityMajor:
-            return *value = kCapabilities[device][0], 0;
+            return *value = g_capabilities[device].first, 0;
         case kComputeCapabilityMinor:
-            return *value = kCapabilities[device][1], 0;
+            return *value = g_capabilities[device].second, 0;
         case kMultiprocessorCount:
             return *value = DEVICE_SMS, 0;
         case kMaxSharedMemoryPerBlockOptIn:
@@ -88,12 +111,15 @@ Status cuThreadExchangeStreamCaptureMode(int* mode) {
     *mode = previous;
     return 0;
 }
-Status cuLibraryLoadData(Library* library, const void*, void*, void**, unsigned, void*, void**, unsigned) {
-    if (!g_silent) say("load on context %d, capture mode %d\n", fake_current(), g_capture_mode);
+Status cuLibraryLoadData(Library* library, const void* image, void*, void**, unsigned, void*, void**, unsigned) {
+    if (!g_silent)
+        say("load%s on context %d, capture mode %d\n", target_of_text(static_cast<const char*>(image)).c_str(),
+            fake_current(), g_capture_mode);
     return *library = reinterpret_cast<Library>(static_cast<uintptr_t>(++g_libraries)), 0;
 }
 Status cuLibraryGetKernel(KernelHandle* kernel, Library, const char* entry) {
     if (std::strcmp(entry, "another_entry") == 0) return 500;
+    if (!g_silent) say("entry %s\n", entry);
     return *kernel = reinterpret_cast<KernelHandle>(uintptr_t{1}), 0;
 }
 Status cuKernelGetFunction(Function* function, KernelHandle) {

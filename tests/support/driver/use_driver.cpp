@@ -34,8 +34,8 @@ int main() {
     const auto fail_launches = fake<void(int)>("fake_fail_launches");
     const auto capture_mode = fake<int()>("fake_capture_mode");
 
-    Device& first = *open_cuda_device(0);
-    Device& second = *open_cuda_device(1);
+    Device& first = *open_cuda_device(0, {}, 0);
+    Device& second = *open_cuda_device(1, {}, 1);
     std::printf("%s %s, %s %s\n", first.facts().name.c_str(), first.facts().target.c_str(), second.facts().name.c_str(),
                 second.facts().target.c_str());
 
@@ -65,7 +65,7 @@ int main() {
     expect_error([&] { second.launch(*kernel, {.grid = 1, .block = 128}, params, 16, stream, {}); });
     expect_error([&] { first.load("image", "another_entry", 0); });
     expect_error([&] { first.load("image", "some_kernel", 1 << 20); });
-    expect_error([&] { open_cuda_device(4); });
+    expect_error([&] { open_cuda_device(4, {}, 4); });
     fail_launches(700);
     expect_error([&] { launch({.grid = 1, .block = 128}); });
     std::printf("current %d, capture mode %d\n", current(), capture_mode());

@@ -14,7 +14,7 @@ constexpr int32_t scale_rows(const Scaling& scaling, int32_t extent) {
     return scaling.per_row() ? extent : scaling.per_block() ? ceil_div(extent, scaling.rows) : 0;
 }
 constexpr int32_t scale_entries(const GemmConfig& c, const Scaling& scaling) {
-    return scaling.whole_k() || entry_k(scaling) > c.tile.k ? 1 : c.tile.k / entry_k(scaling);
+    return !scaling.any() || scaling.k == kAll || entry_k(scaling) > c.tile.k ? 1 : c.tile.k / entry_k(scaling);
 }
 constexpr int32_t scale_bytes(const GemmConfig& c, const Scaling& scaling, int32_t extent) {
     return scaling.any() && !scaling.whole_k()

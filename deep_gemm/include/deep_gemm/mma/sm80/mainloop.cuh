@@ -23,21 +23,22 @@ public:
     /// Its sums, of the warp's part.
     DG_DEVICE void run(WarpSums<c>& total, const Tile& tile) {
         clear<c>(total);
-#pragma unroll 1
-        for (int32_t left = tile.k_blocks;;) {
-            // All warps have read the stage before this one: the wait was for them too.
+        if (tile.k_blocks == 0) {
             load_.copy_next();
-            if (tile.k_blocks > 0) multiply(total);
             ring_.advance();
-            if (--left <= 0) return;
-            wait();
+            return;
         }
+        StepWords<c> words[2];
+        reader_.load(words[0], ring_.stage, 0);
+#pragma unroll 1
+        for (int32_t left = tile.k_blocks; left > 0; --left) multiply_block(total, words, left > 1);
     }
 
     DG_DEVICE const WarpPlace<c>& place() const { return place_; }
 
 private:
-    static constexpr int32_t kGroups = scale_groups(c), kGroupSteps = StageReader<c>::kSteps / kGroups;
+    static constexpr int32_t kSteps = StageReader<c>::kSteps, kGroupSteps = kSteps / scale_groups(c);
+    static_assert(kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
 
     /// For a stage, which comes in the oldest of the groups of copies that are under way.
     DG_DEVICE void wait() const {
@@ -45,21 +46,36 @@ private:
         __syncthreads();
     }
 
-    DG_DEVICE void multiply(WarpSums<c>& total) const {
-        PackedRows<c> packed(smem_, place_, ring_.stage);
-        if constexpr (c.scaled())
-            multiply_groups<0>(total, packed);
-        else
-            multiply_steps<0, StageReader<c>::kSteps>(total, reader_, packed, ring_.stage);
-    }
-
-    template <int32_t kGroup>
-    DG_DEVICE void multiply_groups(WarpSums<c>& total, PackedRows<c>& packed) const {
+    /// A K block, of which the first step's words are there. Each step is multiplied while the next one's words come:
+    /// at last those of the next block, if there is one.
+    DG_DEVICE void multiply_block(WarpSums<c>& total, StepWords<c> (&words)[2], bool more) {
+        const int32_t stage = ring_.stage;
+        ring_.advance();
+        reader_.begin_block(stage);
         BlockSums<c> partial;
-        clear<c>(partial);
-        multiply_steps<kGroup * kGroupSteps, kGroupSteps>(partial, reader_, packed, ring_.stage);
-        promote<c>(total, partial, StageScales<c>(smem_, place_, ring_.stage, kGroup));
-        if constexpr (kGroup + 1 < kGroups) multiply_groups<kGroup + 1>(total, packed);
+        StageScales<c> scales;
+#pragma unroll
+        for (int32_t i = 0; i < kSteps; ++i) {
+            const bool ends_group = c.scaled() && (i + 1) % kGroupSteps == 0;
+            if constexpr (c.scaled())
+                if (ends_group) scales.load(smem_, place_, stage, i / kGroupSteps);
+            if (i + 1 < kSteps) {
+                reader_.load(words[(i + 1) % 2], stage, i + 1);
+            } else if (more) {
+                wait();
+                reader_.load(words[0], ring_.stage, 0);
+            }
+            reader_.convert(words[i % 2], i);
+            if constexpr (c.scaled()) {
+                if (i % kGroupSteps == 0) clear<c>(partial);
+                multiply_step<c>(partial, words[i % 2]);
+                if (ends_group) promote<c>(total, partial, scales);
+            } else {
+                multiply_step<c>(total, words[i % 2]);
+            }
+            // Into the stage before this one: all warps had read it when they waited for this one.
+            if (i == 0) load_.copy_next();
+        }
     }
 
     const Smem<c>& smem_;

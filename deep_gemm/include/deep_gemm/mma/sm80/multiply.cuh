@@ -7,6 +7,19 @@
 
 namespace deep_gemm::sm80 {
 
+/// Which part of a tile, and of a stage's K, is this warp's.
+template <GemmConfig c>
+struct WarpPlace {
+    int32_t row, col, k;  // first row and column in the tile; which of the warps that split K
+
+    DG_DEVICE WarpPlace() {
+        const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+        row = warp % c.sm80.row_warps * warp_rows(c);
+        col = warp / c.sm80.row_warps % c.sm80.col_warps * warp_cols(c);
+        k = warp / (c.sm80.row_warps * c.sm80.col_warps);
+    }
+};
+
 /// What a warp adds up, by its 16 rows.
 template <GemmConfig c>
 using WarpSums = Sums<c>[row_pieces(c)];
@@ -54,6 +67,15 @@ struct StepWords {
     }
 };
 
+template <GemmConfig c, bool = c.rows_operand().packed()>
+struct SelectRows {
+    using Type = OperandMatrices<c, c.rows_operand(), c.tile.rows, true>;
+};
+template <GemmConfig c>
+struct SelectRows<c, true> {
+    using Type = PackedRows<c>;
+};
+
 template <GemmConfig c>
 class StageReader {
 public:
@@ -62,8 +84,10 @@ public:
     DG_DEVICE StageReader(const Smem<c>& smem, const WarpPlace<c>& place)
         : smem_(smem), rows_(place.row, place.k), cols_(place.col, place.k) {}
 
-    DG_DEVICE void load(StepWords<c>& words, int32_t stage, int32_t step) const {
-        if constexpr (!c.rows_operand().packed()) {
+    DG_DEVICE void load(StepWords<c>& words, int32_t stage, int32_t step) {
+        if constexpr (kPacked) {
+            rows_.load(smem_.rows(stage), step);
+        } else {
 #pragma unroll
             for (int32_t piece = 0; piece < row_pieces(c); ++piece)
                 rows_.load(smem_.rows(stage), piece, step, words.rows[piece]);
@@ -82,28 +106,32 @@ public:
         }
     }
 
+    /// What packed rows are converted by, of all of a stage.
+    DG_DEVICE void begin_block(int32_t stage) {
+        if constexpr (kPacked) rows_.load_conversions(smem_, stage);
+    }
+
+    /// Rows that have come packed.
+    DG_DEVICE void convert(StepWords<c>& words, int32_t step) const {
+        if constexpr (kPacked) rows_.convert(words.rows, step);
+    }
+
 private:
+    static constexpr bool kPacked = c.rows_operand().packed();
+
     const Smem<c>& smem_;
-    OperandMatrices<c, c.rows_operand(), c.tile.rows, true> rows_;
+    typename SelectRows<c>::Type rows_;
     OperandMatrices<c, c.cols_operand(), c.tile.cols, false> cols_;
 };
 
-/// Steps of K from `first` on, into the sums; the next step's words are on their way meanwhile.
-template <int32_t kFirst, int32_t kCount, GemmConfig c, typename Sum>
-DG_DEVICE void multiply_steps(Sum (&sums)[row_pieces(c)][kAccumulators<c>], const StageReader<c>& reader,
-                              PackedRows<c>& packed, int32_t stage) {
-    StepWords<c> words[2];
-    reader.load(words[0], stage, kFirst);
-#pragma unroll
-    for (int32_t i = 0; i < kCount; ++i) {
-        if (i + 1 < kCount) reader.load(words[(i + 1) % 2], stage, kFirst + i + 1);
-        if constexpr (c.rows_operand().packed()) packed.convert(kFirst + i, words[i % 2].rows);
-        if constexpr (converts(c)) {
-            words[i % 2].converted(0).multiply(sums);
-            words[i % 2].converted(1).multiply(sums);
-        } else {
-            words[i % 2].multiply(sums);
-        }
+/// One step of K into the sums.
+template <GemmConfig c, typename Sum>
+DG_DEVICE void multiply_step(Sum (&sums)[row_pieces(c)][kAccumulators<c>], const StepWords<c>& words) {
+    if constexpr (converts(c)) {
+        words.converted(0).multiply(sums);
+        words.converted(1).multiply(sums);
+    } else {
+        words.multiply(sums);
     }
 }
 

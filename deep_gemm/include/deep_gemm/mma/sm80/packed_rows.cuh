@@ -4,7 +4,6 @@
 
 #include <deep_gemm/arch/sm80_smem.cuh>
 #include <deep_gemm/mma/packed_rows.cuh>
-#include <deep_gemm/mma/sm80/place.cuh>
 
 namespace deep_gemm::sm80 {
 
@@ -28,53 +27,50 @@ private:
     DG_DEVICE int32_t before(int32_t entries) const { return k_warp * (entries / c.sm80.k_warps) * c.tile.rows * 4; }
 };
 
-template <GemmConfig c, bool = c.rows_operand().packed()>
+/// While units of 16 bytes a thread are converted, the next ones are on their way.
+template <GemmConfig c>
 class PackedRows {
 public:
-    DG_DEVICE PackedRows(const Smem<c>&, const WarpPlace<c>&, int32_t) {}
-};
-
-/// While a unit of 16 bytes a thread is converted, the next one is on its way, where sums leave registers for it.
-template <GemmConfig c>
-class PackedRows<c, true> {
-public:
-    DG_DEVICE PackedRows(const Smem<c>& smem, const WarpPlace<c>& place, int32_t stage) {
+    DG_DEVICE PackedRows(int32_t first_row, int32_t k_warp) : row_(first_row), k_warp_(k_warp) {
         // Blocks of the same rows follow each other.
-        const int32_t block = place.row / kPackedRows * c.sm80.k_warps + place.k,
-                      piece = place.row % kPackedRows / Fragment16x8::kRows;
-        codes_ =
-            smem.rows(stage) + block * kBlockBytes + piece * Units::kWarpBytes + threadIdx.x % 32 * Units::kThreadBytes;
-        if constexpr (kAhead > 0) load(0);
-#pragma unroll
-        for (int32_t i = 0; i < row_pieces(c); ++i)
-            conversions_[i] = Conversion<c>(BlockOfStage<c>{smem, place.k}, stage, place.row + i * Fragment16x8::kRows);
+        const int32_t block = first_row / kPackedRows * c.sm80.k_warps + k_warp,
+                      piece = first_row % kPackedRows / Fragment16x8::kRows;
+        offset_ = block * kBlockBytes + piece * Units::kWarpBytes + threadIdx.x % 32 * Units::kThreadBytes;
     }
 
-    /// Of all the warp's rows, in the order of K.
-    DG_DEVICE void convert(int32_t step, uint32_t (&to)[row_pieces(c)][4]) {
+    /// Codes of all the warp's rows, of the steps that begin with this one.
+    DG_DEVICE void load(uint32_t stage, int32_t step) {
+        if (step % Units::kSteps != 0) return;
         const int32_t unit = step / Units::kSteps;
-        if (step % Units::kSteps == 0 && unit + kAhead < Units::kCount) load(unit + kAhead);
+#pragma unroll
+        for (int32_t i = 0; i < row_pieces(c); ++i) {
+            const int4 four = ptx::load_shared_int_x4(stage + offset_ + unit * Units::kBytes + i * Units::kWarpBytes);
+            int32_t (&codes)[4] = codes_[unit % 2][i];
+            codes[0] = four.x, codes[1] = four.y, codes[2] = four.z, codes[3] = four.w;
+        }
+    }
+
+    DG_DEVICE void load_conversions(const Smem<c>& smem, int32_t stage) {
 #pragma unroll
         for (int32_t i = 0; i < row_pieces(c); ++i)
-            conversions_[i].run(words_[unit % (kAhead + 1)][i] + step % Units::kSteps * Units::kStepWords, step, to[i]);
+            conversions_[i] = Conversion<c>(BlockOfStage<c>{smem, k_warp_}, stage, row_ + i * Fragment16x8::kRows);
+    }
+
+    DG_DEVICE void convert(uint32_t (&to)[row_pieces(c)][4], int32_t step) const {
+#pragma unroll
+        for (int32_t i = 0; i < row_pieces(c); ++i)
+            conversions_[i].run(codes_[step / Units::kSteps % 2][i] + step % Units::kSteps * Units::kStepWords, step,
+                                to[i]);
     }
 
 private:
     using Units = PackedUnits<c>;
-    static constexpr int32_t kBlockBytes = packed_block_bytes(c.rows_operand().element), kAhead = c.scaled() ? 0 : 1;
-    static_assert(warp_rows(c) <= kPackedRows && kPackedRows % warp_rows(c) == 0, "a warp's rows are of one block");
+    static constexpr int32_t kBlockBytes = packed_block_bytes(c.rows_operand().element);
+    static_assert(Units::kCount % 2 == 0, "a block ends with the codes that the next one does not begin with");
+    static_assert(kPackedRows % warp_rows(c) == 0, "a warp's rows are of one block");
 
-    DG_DEVICE void load(int32_t unit) {
-#pragma unroll
-        for (int32_t i = 0; i < row_pieces(c); ++i) {
-            const int4 four = ptx::load_shared_int_x4(codes_ + unit * Units::kBytes + i * Units::kWarpBytes);
-            int32_t (&words)[4] = words_[unit % (kAhead + 1)][i];
-            words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
-        }
-    }
-
-    uint32_t codes_;
-    int32_t words_[kAhead + 1][row_pieces(c)][4];
+    int32_t row_, k_warp_, offset_;
+    int32_t codes_[2][row_pieces(c)][4];
     Conversion<c> conversions_[row_pieces(c)];
 };
 

@@ -5,58 +5,50 @@
 
 namespace deep_gemm::sm80 {
 
-/// What a thread reads of a stage's scales: of its rows, and of its columns. An operand without scales of a group has
-/// ones.
+/// A thread's scales of a stage: of its rows, and of its columns. An operand without scales of a group has ones.
 template <GemmConfig c>
 class StageScales {
 public:
-    DG_DEVICE StageScales(const Smem<c>& smem, const WarpPlace<c>& place, int32_t stage, int32_t group)
-        : row_scales_(at<c.row_scales(), c.tile.rows>(smem.row_scales(stage), place.row,
-                                                      entry(place, c.row_scales(), group))),
-          col_scales_(at<c.col_scales(), c.tile.cols>(smem.col_scales(stage), place.col,
-                                                      entry(place, c.col_scales(), group))) {}
+    /// Of the `group`th group of the warp's K.
+    DG_DEVICE void load(const Smem<c>& smem, const WarpPlace<c>& place, int32_t stage, int32_t group) {
+        const int32_t lane = threadIdx.x % 32;
+        const uint32_t of_rows = at<c.row_scales(), c.tile.rows>(smem.row_scales(stage), place, place.row, group),
+                       of_cols = at<c.col_scales(), c.tile.cols>(smem.col_scales(stage), place, place.col, group);
+#pragma unroll
+        for (int32_t i = 0; i < kRows; ++i) {
+            rows_[i] = 1;
+            if constexpr (c.row_scales().per_block()) rows_[i] = ptx::load_shared(of_rows);
+            if constexpr (c.row_scales().per_row())
+                rows_[i] = row_scale<c>(of_rows + (i * Fragment16x8::kHalfRows + Fragment16x8::row(lane)) * 4);
+        }
+#pragma unroll
+        for (int32_t i = 0; i < kCols; ++i) {
+            cols_[i] = make_float2(1, 1);
+            if constexpr (c.col_scales().per_block()) cols_[i].x = cols_[i].y = ptx::load_shared(of_cols);
+            if constexpr (c.col_scales().per_row())
+                cols_[i] = ptx::load_shared_x2(of_cols + (i * Fragment16x8::kCols + Fragment16x8::col(lane)) * 4);
+        }
+    }
 
     /// Of the `piece`th 16 rows, a thread's first row or its second.
-    DG_DEVICE float row(int32_t piece, int32_t half) const {
-        const int32_t lane = threadIdx.x % 32;
-        const int32_t row = piece * Fragment16x8::kRows + half * Fragment16x8::kHalfRows + Fragment16x8::row(lane);
-        if constexpr (c.rows_operand().packed() && c.row_scales().per_row())
-            return row_scale<c>(row_scales_ + row * 4);
-        else
-            return load<c.row_scales()>(row_scales_, row);
-    }
-
+    DG_DEVICE float row(int32_t piece, int32_t half) const { return rows_[kRows == 1 ? 0 : piece * 2 + half]; }
     /// Of the `group`th 8 columns, a thread's two.
-    DG_DEVICE float2 cols(int32_t group) const {
-        const int32_t lane = threadIdx.x % 32, first = group * Fragment16x8::kCols + Fragment16x8::col(lane);
-        if constexpr (c.col_scales().per_row()) return ptx::load_shared_x2(col_scales_ + first * 4);
-        const float all = load<c.col_scales()>(col_scales_, first);
-        return make_float2(all, all);
-    }
+    DG_DEVICE float2 cols(int32_t group) const { return cols_[kCols == 1 ? 0 : group]; }
 
 private:
-    /// The `group`th group of the warp's K.
-    static DG_DEVICE int32_t entry(const WarpPlace<c>& place, const Scaling& scaling, int32_t group) {
-        const int32_t entries = scale_entries(c, scaling);
-        return entries == 1
-                   ? 0
-                   : place.k * (entries / c.sm80.k_warps) + group * (entries / c.sm80.k_warps) / scale_groups(c);
-    }
+    static constexpr int32_t kRows = c.row_scales().per_row() ? row_pieces(c) * 2 : 1,
+                             kCols = c.col_scales().per_row() ? StepWords<c>::kGroups : 1;
 
     template <Scaling scaling, int32_t kExtent>
-    static DG_DEVICE uint32_t at(uint32_t scales, int32_t first, int32_t entry) {
-        const int32_t row = scaling.per_block() ? first / scaling.rows : first;
-        return scales + (entry * scale_rows(scaling, kExtent) + row) * 4;
+    static DG_DEVICE uint32_t at(uint32_t scales, const WarpPlace<c>& place, int32_t first, int32_t group) {
+        constexpr int32_t kEntries = scale_entries(c, scaling), kOfWarp = kEntries / c.sm80.k_warps;
+        const int32_t entry = kEntries == 1 ? 0 : place.k * kOfWarp + group * kOfWarp / scale_groups(c);
+        return scales +
+               (entry * scale_rows(scaling, kExtent) + (scaling.per_block() ? first / scaling.rows : first)) * 4;
     }
 
-    template <Scaling scaling>
-    static DG_DEVICE float load(uint32_t scales, int32_t row) {
-        if constexpr (scaling.per_row()) return ptx::load_shared(scales + row * 4);
-        if constexpr (scaling.per_block()) return ptx::load_shared(scales);
-        return 1;
-    }
-
-    uint32_t row_scales_, col_scales_;
+    float rows_[kRows];
+    float2 cols_[kCols];
 };
 
 /// In this order: what conversion took out of operands, rows' scale times columns'.
@@ -71,19 +63,13 @@ DG_DEVICE float undone(float sum) {
 template <GemmConfig c>
 DG_DEVICE void promote(WarpSums<c>& total, const BlockSums<c>& partial, const StageScales<c>& scales) {
 #pragma unroll
-    for (int32_t group = 0; group < StepWords<c>::kGroups; ++group) {
-        const float2 cols = scales.cols(group);
+    for (int32_t piece = 0; piece < row_pieces(c); ++piece) {
 #pragma unroll
-        for (int32_t piece = 0; piece < row_pieces(c); ++piece) {
-#pragma unroll
-            for (int32_t half = 0; half < 2; ++half) {
-                const float row = scales.row(piece, half);
-                const int32_t i = Fragment16x8::pair(group, half);
-                total[piece][i] =
-                    __fmaf_rn(undone<c>(static_cast<float>(partial[piece][i])), row * cols.x, total[piece][i]);
-                total[piece][i + 1] =
-                    __fmaf_rn(undone<c>(static_cast<float>(partial[piece][i + 1])), row * cols.y, total[piece][i + 1]);
-            }
+        for (int32_t i = 0; i < kAccumulators<c>; ++i) {
+            const float2 cols = scales.cols(Fragment16x8::group(i));
+            const float scale =
+                scales.row(piece, Fragment16x8::half(i)) * (Fragment16x8::neighbour(i) ? cols.y : cols.x);
+            total[piece][i] = __fmaf_rn(undone<c>(static_cast<float>(partial[piece][i])), scale, total[piece][i]);
         }
     }
 }
