@@ -28,7 +28,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c) {
     if (p.b.packed() && (!c.swap_ab || c.tile.rows % kPackedRows != 0 || c.tile.rows > kPackedRowsPadded))
         return "packed weights are converted in blocks of 64 rows";
     const int32_t sets = c.scaled() ? 2 : 1;
-    if (warps(c) > kMostWarps || sets * warp_rows(c) * warp_cols(c) > kMostSums)
+    if (warps(c) > kMostWarps || sets * warp_rows(c) * warp_cols(c) > most_sums(p, c.sm80.k_warps))
         return "sums take more registers than a warp has";
     if (c.sm80.k_warps > 1 && p.batch_invariant && c.sum() != Element::s32)
         return "a split K depends on M, and set_batch_invariant forbids that";
