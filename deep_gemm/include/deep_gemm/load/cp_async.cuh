@@ -17,32 +17,49 @@ DG_DEVICE uint32_t chunk_offset(int32_t line, int32_t chunk) {
     return line * kSwizzleBytes + ((chunk ^ (line % kChunks)) * kChunkBytes);
 }
 
-/// A thread's copies of an operand: the same chunk of every so many lines.
+/// A thread's copies of an operand: the same chunk of every so many lines. A K block's copies come one by one, so that
+/// products can stand between them; where a block ends beyond the tensor they come all at once, which takes longer.
 template <GemmConfig c, Operand o, int32_t kExtent, bool = o.packed()>
 class OperandCopies {
+    static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
+                             kSpans = bytes_of(o.element, o.mn_major() ? kExtent : c.tile.k) / kSwizzleBytes,
+                             kCount = kLines * kSpans, kStep = threads(c) / kChunks;
+    static_assert(kLines % kChunks == 0 && kStep % kChunks == 0, "chunks of a line are swapped by its number");
+    static_assert(kLines % kStep == 0 || kStep % kLines == 0);
+
 public:
+    static constexpr int32_t kEach = ceil_div(kCount, kStep);
+
     /// From element `x` of the contiguous dimension and line `y` on.
     DG_DEVICE void place(const PlainMap& map, int32_t x, int32_t y, int32_t group) {
-        const int32_t first_line = line() % kLines, first_byte = chunk() * kChunkBytes;
         stride_ = map.strides_bytes[0];
-        source_ = map.address + group * map.strides_bytes[1] + (y + first_line) * stride_ +
-                  (bytes_of(o.element, x) + first_byte);
+        source_ =
+            map.address + group * map.strides_bytes[1] + y * stride_ + bytes_of(o.element, x) + chunk() * kChunkBytes;
         bytes_left_ = bytes_of(o.element, map.sizes[0] - x), lines_left_ = map.sizes[1] - y;
+        // Of rows beyond the tensor, which reach nothing that is stored, the last one stands for all.
+        if constexpr (!o.mn_major()) source_ += min(line() % kLines, lines_left_ - 1) * stride_;
+        if constexpr (o.mn_major()) source_ += line() % kLines * stride_;
     }
 
-    DG_DEVICE void copy(uint32_t target) const {
-        const uint32_t first = target + chunk_offset(line() % kLines, chunk());
-        if (bytes_left_ >= kSpans * kSwizzleBytes && lines_left_ >= kLines)
-            for_each([&](int32_t lines, int32_t span) {
-                ptx::copy_async_x16(first + offset(lines, span), place_of(lines, span), kChunkBytes);
-            });
-        else
-            for_each([&](int32_t lines, int32_t span) {
-                const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
-                const bool is_line = lines + line() % kLines < lines_left_;
-                ptx::copy_async_x16(first + offset(lines, span), place_of(lines, span),
-                                    is_line ? min(max(bytes, 0), kChunkBytes) : 0);
-            });
+    /// The first of a K block's.
+    DG_DEVICE void begin(uint32_t target) {
+        target_ = target + chunk_offset(line() % kLines, chunk()) + first_span() * kLines * kSwizzleBytes;
+        at_ = source_ + first_span() * kSwizzleBytes;
+        whole_ = bytes_left_ >= kSpans * kSwizzleBytes && (!o.mn_major() || lines_left_ >= kLines);
+        if (!whole_) copy_clipped(target);
+    }
+
+    template <int32_t kIndex>
+    DG_DEVICE void copy() {
+        if (!whole_ || (kCount < kStep && line() >= kCount)) return;
+        constexpr int32_t kLine = kIndex * kStep % kLines,
+                          kSpan = kStep > kLines ? kIndex * (kStep / kLines) : kIndex * kStep / kLines;
+        if constexpr (kLine == 0)
+            at_ = source_ + first_span() * kSwizzleBytes;
+        else if (o.mn_major() || line() % kLines + kLine < lines_left_)
+            at_ += kStep * stride_;
+        ptx::copy_async_x16(target_ + (kSpan * kLines + kLine) * kSwizzleBytes, at_ + kSpan * kSwizzleBytes,
+                            kChunkBytes);
     }
 
     /// On to the next K block.
@@ -54,39 +71,43 @@ public:
     }
 
 private:
-    static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
-                             kSpans = bytes_of(o.element, o.mn_major() ? kExtent : c.tile.k) / kSwizzleBytes,
-                             kCount = kLines * kSpans, kStep = threads(c) / kChunks, kEach = ceil_div(kCount, kStep);
-    static_assert(kLines % kChunks == 0 && kStep % kChunks == 0, "chunks of a line are swapped by its number");
     static DG_DEVICE int32_t chunk() { return threadIdx.x % kChunks; }
     static DG_DEVICE int32_t line() { return threadIdx.x / kChunks; }
+    /// A step may be more lines than there are.
+    static DG_DEVICE int32_t first_span() { return kStep > kLines ? line() / kLines : 0; }
 
-    /// Calls copy(lines, span): how far from the thread's first line.
-    template <typename Copy>
-    static DG_DEVICE void for_each(const Copy& copy) {
-#pragma unroll
-        for (int32_t i = 0; i < kEach; ++i) {
-            if constexpr (kLines % kStep == 0)
-                copy(i * kStep % kLines, i * kStep / kLines);
-            else if (const int32_t at = line() + i * kStep; at < kCount)
-                copy(at % kLines - line() % kLines, at / kLines);
+    /// What lies beyond the tensor along the contiguous dimension, or K, becomes zero.
+    DG_DEVICE void copy_clipped(uint32_t target) const {
+        const int32_t first = line() % kLines;
+#pragma unroll 1
+        for (int32_t i = line(); i < kCount; i += kStep) {
+            const int32_t within = i % kLines, span = i / kLines;
+            const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
+            const int32_t lines =
+                o.mn_major() ? within - first : min(within, lines_left_ - 1) - min(first, lines_left_ - 1);
+            ptx::copy_async_x16(target + span * kLines * kSwizzleBytes + chunk_offset(within, chunk()),
+                                source_ + lines * stride_ + span * kSwizzleBytes,
+                                o.mn_major() && within >= lines_left_ ? 0 : min(max(bytes, 0), kChunkBytes));
         }
     }
 
-    static DG_DEVICE uint32_t offset(int32_t lines, int32_t span) { return (span * kLines + lines) * kSwizzleBytes; }
-    DG_DEVICE const uint8_t* place_of(int32_t lines, int32_t span) const {
-        return source_ + lines * stride_ + span * kSwizzleBytes;
-    }
-
-    const uint8_t* source_;
+    const uint8_t *source_, *at_;
     int64_t stride_;
     int32_t bytes_left_, lines_left_;  // of the tensor, from the K block's start on
+    uint32_t target_;
+    bool whole_;
 };
 
 /// Packed weights: whole blocks of 64 rows by 128 of K, as they lie; those that follow each other along K together.
 template <GemmConfig c, Operand o, int32_t kExtent>
 class OperandCopies<c, o, kExtent, true> {
+    static constexpr int32_t kBlockBytes = packed_block_bytes(o.element), kRunBytes = c.tile.k / kPackedK * kBlockBytes,
+                             kStepBytes = threads(c) * kChunkBytes, kRunSteps = kRunBytes / kStepBytes;
+    static_assert(kExtent % kPackedRows == 0 && c.tile.k % kPackedK == 0 && kRunBytes % kStepBytes == 0);
+
 public:
+    static constexpr int32_t kEach = kExtent / kPackedRows * kRunSteps;
+
     /// From element `k` of K, and the `block`th 64 rows of all matrices.
     DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t block) {
         const int32_t first_byte = k / kPackedK * kBlockBytes + threadIdx.x * kChunkBytes;
@@ -95,25 +116,22 @@ public:
         bytes_left_ = static_cast<int32_t>(stride_) - first_byte;
     }
 
-    DG_DEVICE void copy(uint32_t target) const {
-#pragma unroll
-        for (int32_t i = 0; i < kExtent / kPackedRows; ++i)
-#pragma unroll
-            for (int32_t at = 0; at < kRunBytes; at += kStepBytes)
-                ptx::copy_async_x16(target + i * kRunBytes + at + threadIdx.x * kChunkBytes, source_ + i * stride_ + at,
-                                    at < bytes_left_ ? kChunkBytes : 0);
+    DG_DEVICE void begin(uint32_t target) { target_ = target + threadIdx.x * kChunkBytes; }
+
+    template <int32_t kIndex>
+    DG_DEVICE void copy() const {
+        constexpr int32_t kRun = kIndex / kRunSteps, kAt = kIndex % kRunSteps * kStepBytes;
+        ptx::copy_async_x16(target_ + kRun * kRunBytes + kAt, source_ + kRun * stride_ + kAt,
+                            kAt < bytes_left_ ? kChunkBytes : 0);
     }
 
     DG_DEVICE void advance() { source_ += kRunBytes, bytes_left_ -= kRunBytes; }
 
 private:
-    static constexpr int32_t kBlockBytes = packed_block_bytes(o.element), kRunBytes = c.tile.k / kPackedK * kBlockBytes,
-                             kStepBytes = threads(c) * kChunkBytes;
-    static_assert(kExtent % kPackedRows == 0 && c.tile.k % kPackedK == 0 && kRunBytes % kStepBytes == 0);
-
     const uint8_t* source_;
     int64_t stride_;
     int32_t bytes_left_;
+    uint32_t target_;
 };
 
 /// A thread's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
@@ -176,12 +194,45 @@ public:
     DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
         : smem_(smem), params_(params), tiles_(params, smem.groups()) {}
 
-    /// The next K block into the ring's next stage, which nobody reads any more. A tile without any takes a stage too.
-    DG_DEVICE void copy_next() {
+    /// Copies of the next K block come in so many parts, which stand between products. Into the ring's next stage,
+    /// which nobody reads any more. A tile without K takes a stage too.
+    static constexpr int32_t kCopies =
+        OperandCopies<c, c.rows_operand(), c.tile.rows>::kEach + OperandCopies<c, c.cols_operand(), c.tile.cols>::kEach;
+
+    DG_DEVICE void begin() {
         if (left_ == 0) begin_tile();
-        if (left_ > 0) copy_block();
+        if (left_ == 0) return;
+        rows_.begin(smem_.rows(ring_.stage)), cols_.begin(smem_.cols(ring_.stage));
+        row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
+        zeros_.copy(smem_.zeros(ring_.stage));
+    }
+
+    /// The copies from kFirst up to kEnd.
+    template <int32_t kFirst, int32_t kEnd>
+    DG_DEVICE void copy() {
+        if constexpr (kFirst < kEnd) {
+            constexpr int32_t kOfRows = OperandCopies<c, c.rows_operand(), c.tile.rows>::kEach;
+            if (left_ > 0) {
+                if constexpr (kFirst < kOfRows)
+                    rows_.template copy<kFirst>();
+                else
+                    cols_.template copy<kFirst - kOfRows>();
+            }
+            copy<kFirst + 1, kEnd>();
+        }
+    }
+
+    DG_DEVICE void end() {
+        if (left_ > 0) advance();
         ptx::commit_copies();
         ring_.advance();
+    }
+
+    /// All of it at once.
+    DG_DEVICE void copy_next() {
+        begin();
+        copy<0, kCopies>();
+        end();
     }
 
 private:
@@ -222,10 +273,7 @@ private:
             copies.place(map, o.mn_major() ? start : k, o.mn_major() ? k : start, group);
     }
 
-    DG_DEVICE void copy_block() {
-        rows_.copy(smem_.rows(ring_.stage)), cols_.copy(smem_.cols(ring_.stage));
-        row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
-        zeros_.copy(smem_.zeros(ring_.stage));
+    DG_DEVICE void advance() {
         --left_, ++block_;
         // The sum over a batch comes to other matrices on the way.
         if constexpr (c.grouping == Grouping::batch_sum)
