@@ -25,13 +25,16 @@ inline constexpr WarpGrid kGrids[] = {
     {32, 16, 1, 1, 4},   {32, 8, 1, 1, 4},    {16, 32, 1, 1, 4},   {16, 16, 1, 1, 4},  {16, 8, 1, 1, 4},
 };
 
-/// Sums of a warp, in elements of D: more leave no registers for operands. Where groups within a block are scaled, or K
-/// is divided, what packed weights are converted by takes some, too (ptxas -v, CUDA 13.0).
-inline constexpr int32_t kMostSums = 64 * 64, kMostSumsOfPacked = 64 * 32;
+/// Sums of a warp, in elements of D: more leave no registers for operands. Packed weights that are converted with words
+/// of their rows, or of which groups within a block are scaled, or whose K is divided, leave room for half as many
+/// (ptxas -v, CUDA 13.0).
+inline constexpr int32_t kMostSums = 64 * 64;
 
 constexpr int32_t most_sums(const Problem& p, int32_t k_warps) {
-    const bool few = p.b.packed() && scales_blocks(p) && (p.b.scaling.k < kPackedK || k_warps > 1);
-    return few ? kMostSumsOfPacked : kMostSums;
+    if (!p.b.packed()) return kMostSums;
+    const bool words = p.b.scaling.in_conversion() || p.b.has_zeros() || p.b.element == Element::e2m1x;
+    const bool groups = scales_blocks(p) && (p.b.scaling.k < kPackedK || k_warps > 1);
+    return words || groups ? kMostSums / 2 : kMostSums;
 }
 
 /// How warps divide a tile of this problem: of sums of K blocks that are scaled there are two sets.

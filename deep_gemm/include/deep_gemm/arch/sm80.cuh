@@ -18,9 +18,10 @@ inline constexpr int32_t kMostWarps = 8;   // that have 255 registers a thread
 /// each with all of the K block.
 inline constexpr int32_t kMnBlock = 64;
 
-/// K that a warp multiplies of a stage: a line; beside packed weights their blocks' K.
+/// K that a warp multiplies of a stage: a line; beside packed weights no less than their blocks' K.
 constexpr int32_t stage_k(const Operand& a, const Operand& b) {
-    return b.packed() ? kPackedK : elements_in(a.element, kSwizzleBytes);
+    const int32_t line = elements_in(a.element, kSwizzleBytes);
+    return b.packed() && line < kPackedK ? kPackedK : line;
 }
 
 constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }

@@ -11,8 +11,14 @@
 
 namespace deep_gemm {
 
-/// Steps along K of a block: the instruction multiplies 32 bytes of the other operand's K.
-constexpr int32_t block_steps(const GemmConfig& c) { return bytes_of(c.cols_operand().element, kPackedK) / 32; }
+/// K that a warp converts of a stage: a block's, or that of two which follow each other, where the other operand has
+/// four bits as well.
+constexpr int32_t packed_k(const GemmConfig& c) {
+    return bits(c.cols_operand().element) == 4 ? 2 * kPackedK : kPackedK;
+}
+
+/// Steps along it: the instruction multiplies 32 bytes of the other operand's K.
+constexpr int32_t block_steps(const GemmConfig& c) { return bytes_of(c.cols_operand().element, packed_k(c)) / 32; }
 
 /// Words that a row has in a block, of which each is for so much K.
 constexpr int32_t block_words(int32_t k) { return k == kAll || k > kPackedK ? 1 : kPackedK / k; }
@@ -22,7 +28,7 @@ template <GemmConfig c>
 struct PackedUnits {
     static constexpr int32_t kThreadBytes = 16, kWarpBytes = 32 * kThreadBytes,
                              kBytes = Fragment16x8::kWarps * kWarpBytes,
-                             kCount = packed_block_bytes(c.rows_operand().element) / kBytes,
+                             kCount = packed_k(c) / kPackedK * packed_block_bytes(c.rows_operand().element) / kBytes,
                              kSteps = block_steps(c) / kCount, kStepWords = kThreadBytes / 4 / kSteps;
 };
 
@@ -43,6 +49,9 @@ struct Conversion {
             Way::run(static_cast<uint32_t>(of[0]), to, Way::kOne, Way::kOne);
         } else if constexpr (c.rows_operand().element == Element::s4b) {
             Way::run(static_cast<uint32_t>(of[0]), to);
+        } else if constexpr (bits(c.cols_operand().element) == 4) {
+            Way::run(static_cast<uint32_t>(of[0]), static_cast<uint32_t>(of[1]), to[0], to[1]);
+            Way::run(static_cast<uint32_t>(of[2]), static_cast<uint32_t>(of[3]), to[2], to[3]);
         } else {
             Way::run(static_cast<uint32_t>(of[0]), to[0], to[1]);
             Way::run(static_cast<uint32_t>(of[1]), to[2], to[3]);

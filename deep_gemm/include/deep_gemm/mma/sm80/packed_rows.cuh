@@ -65,7 +65,7 @@ public:
 
 private:
     using Units = PackedUnits<c>;
-    static constexpr int32_t kBlockBytes = packed_block_bytes(c.rows_operand().element);
+    static constexpr int32_t kBlockBytes = packed_k(c) / kPackedK * packed_block_bytes(c.rows_operand().element);
     static_assert(Units::kCount % 2 == 0, "a block ends with the codes that the next one does not begin with");
     static_assert(kPackedRows % warp_rows(c) == 0, "a warp's rows are of one block");
 
