@@ -32,8 +32,8 @@ def packing(timer: Timer, n: int, k: int, device: torch.device) -> list[dict[str
     element = ELEMENT_NUMBERS["s4m"]
     other = torch.empty_like(pairs)
     calls = {
-        "bytes": lambda: C.pack_codes(values, blocks, found, element, -8, False, False),
-        "pairs": lambda: C.pack_codes(pairs, blocks, found, element, -8, False, True),
+        "bytes": lambda: C.pack_codes(values, blocks, found, element, False, -8, False, False),
+        "pairs": lambda: C.pack_codes(pairs, blocks, found, element, False, -8, False, True),
         "copy": lambda: other.copy_(pairs),
     }
     for call in calls.values():

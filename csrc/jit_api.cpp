@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "config/archs.hpp"
+#include "config/fields.hpp"
 #include "device/cuda.hpp"
 #include "device/device.hpp"
 #include "jit/cache.hpp"
@@ -100,8 +102,14 @@ Object cuda_driver() {
 
 Object device_facts(bool simulated, int64_t index) {
     const DeviceFacts& device = Device::get({simulated, static_cast<int>(index)}).facts();
-    return {{"name", device.name},        {"arch_major", device.arch_major}, {"arch_minor", device.arch_minor},
-            {"target", device.target},    {"num_sms", device.num_sms},       {"max_smem_bytes", device.max_smem_bytes},
+    const std::optional<Arch> arch = find_arch(device.target);
+    return {{"name", device.name},
+            {"arch", std::string(arch ? name(*arch) : "")},
+            {"arch_major", device.arch_major},
+            {"arch_minor", device.arch_minor},
+            {"target", device.target},
+            {"num_sms", device.num_sms},
+            {"max_smem_bytes", device.max_smem_bytes},
             {"l2_bytes", device.l2_bytes}};
 }
 

@@ -6,6 +6,8 @@
 #include "api/scale_layout.hpp"
 #include "api/tensors.hpp"
 #include "api/transpose.hpp"
+#include "config/archs.hpp"
+#include "config/fields.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -106,8 +108,10 @@ void pack(const TensorView& sf, const TensorView& out, int64_t rows, int64_t row
     launch_scale_layout(device_of(sf), params, encoding, in_blocks, current_stream(device_of(sf).id()));
 }
 
-/// Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell.
-int64_t arch_major(const TensorView& tensor) { return device_of(tensor).facts().arch_major; }
+/// Of which kernels run on this tensor's device: "sm90".
+std::string scale_layout_arch(const TensorView& tensor) {
+    return std::string(name(arch_of(device_of(tensor).facts())));
+}
 
 void transpose(const TensorView& source, const TensorView& target, const OptionalTensor& ks, int64_t psum_alignment) {
     require_type(source.dtype().bits == 8 && target.dtype().bits == 8, "source and target must have one-byte elements");
@@ -145,15 +149,17 @@ void transpose(const TensorView& source, const TensorView& target, const Optiona
     launch_transpose(Device::get(id), from, to, k_tiles, ks ? &groups : nullptr, current_stream(id));
 }
 
-/// values [G, N, K], int8 or uint8 of codes from `smallest` on, or [G, N, K / 2] of pairs -> codes [G, row blocks,
-/// K blocks, bytes], as weights of `element` lie.
-void pack_codes(const TensorView& values, const TensorView& codes, const TensorView& found, int64_t element,
+/// values [G, N, K], bytes of codes from `smallest` on or of E4M3, or [G, N, K / 2] of pairs -> codes [G, row blocks,
+/// K blocks, bytes], as weights of `element` lie, beside activations of 16 bits if `wide`.
+void pack_codes(const TensorView& values, const TensorView& codes, const TensorView& found, int64_t element, bool wide,
                 int64_t smallest, bool offset, bool pairs) {
     const DeviceId id = device_id_of(values, "values");
     require_device(codes, "codes", id, "values"), require_device(found, "found", id, "values");
     require_type(values.dtype().bits == 8 && codes.dtype().bits == 8 && is_int32(found.dtype()),
                  "values and codes must have one-byte elements, and found must be int32");
-    require(element >= 0 && element < kElementCount && (smallest == 0 || smallest == -8), "unknown kind of weights");
+    require(element >= 0 && element < kElementCount && (smallest == 0 || smallest == -8) &&
+                !(pairs && bits(static_cast<Element>(element)) != 4),
+            "unknown kind of weights");
     const Matrix from = matrix_of(values, "values", true, pairs ? "[G, N, K / 2]" : "[G, N, K]");
     require(from.col_stride == 1 && from.rows > 0 && from.cols > 0, "values must have K contiguous and not be empty");
     const int64_t k_blocks = round_up(from.cols * (pairs ? 2 : 1), kPackedK) / kPackedK;
@@ -165,8 +171,9 @@ void pack_codes(const TensorView& values, const TensorView& codes, const TensorV
                 reinterpret_cast<uintptr_t>(codes.data()) % 16 == 0 && found.ndim() == 1 && found.size(0) == 1,
             "codes must be contiguous [", from.groups, ", ", row_blocks, ", ", k_blocks, ", ", block_bytes,
             "], and found [1], but have the shapes ", describe_shape(codes), " and ", describe_shape(found));
-    launch_pack_codes(Device::get(id), from, codes.data(), words_of<int32_t>(found),
+    launch_pack_codes(Device::get(id), from, codes.data(), {.found = words_of<int32_t>(found)},
                       {.element = static_cast<Element>(element),
+                       .wide = wide,
                        .is_signed = smallest < 0,
                        .offset = offset,
                        .pairs = pairs},
@@ -174,9 +181,9 @@ void pack_codes(const TensorView& values, const TensorView& codes, const TensorV
 }
 
 /// scales [G, N, groups of K], FP32, E8M0 or words of four exponents -> out [G, groups of `kept_k`, padded N], times
-/// `factor`, a power of two. `given_k`: of K that shares one of the given scales.
-void pack_scales(const TensorView& scales, const TensorView& out, int64_t rows, int64_t given_k, int64_t kept_k,
-                 int64_t factor) {
+/// `factor`, a power of two. `row_granularity`, `given_k`: rows, and K, that share one of the given scales.
+void pack_scales(const TensorView& scales, const TensorView& out, int64_t rows, int64_t row_granularity,
+                 int64_t given_k, int64_t kept_k, int64_t factor) {
     const DeviceId id = device_id_of(scales, "scales");
     require_device(out, "out", id, "scales");
     const Element element = element_of(scales.dtype());
@@ -185,8 +192,10 @@ void pack_scales(const TensorView& scales, const TensorView& out, int64_t rows, 
                  describe(scales.dtype()));
     require_type(element_of(out.dtype()) == Element::fp32, "out must be float32");
     require(kept_k > 0 && given_k % kept_k == 0, "groups must be multiples of those that are kept");
+    require(row_granularity > 0, "at least one row must share a scale, but ", row_granularity, " do");
     const Matrix from = matrix_of(scales, "scales", true, "[G, N, groups of K]");
-    require(out.ndim() == 3 && out.size(0) == from.groups && from.rows == rows &&
+    require(out.ndim() == 3 && out.size(0) == from.groups &&
+                from.rows == (rows + row_granularity - 1) / row_granularity &&
                 out.size(2) == round_up(rows, kPackedRowsPadded) &&
                 extent_bytes(out) == static_cast<size_t>(out.size(0) * out.size(1) * out.size(2)) * 4,
             "out must be contiguous [G, groups of K, N up to a multiple of ", kPackedRowsPadded, "], but has shape ",
@@ -203,6 +212,7 @@ void pack_scales(const TensorView& scales, const TensorView& out, int64_t rows, 
                         .k_scales = to_int32(from.cols * per_entry, "the number of scales along K"),
                         .k_groups = to_int32(out.size(1), "the number of groups along K"),
                         .repeat = to_int32(given_k / kept_k, "the number of groups that share a scale"),
+                        .row_repeat = to_int32(row_granularity, "the number of rows that share a scale"),
                         .factor = static_cast<float>(factor)},
                        element, from.groups, extent_bytes(scales), current_stream(id));
 }
@@ -215,5 +225,5 @@ DEEP_GEMM_EXPORT(pack_scales, deep_gemm::pack_scales);
 DEEP_GEMM_EXPORT(scale_layout_transform, deep_gemm::transform);
 DEEP_GEMM_EXPORT(scale_layout_transform_k_grouped, deep_gemm::transform_k_grouped);
 DEEP_GEMM_EXPORT(scale_layout_pack, deep_gemm::pack);
-DEEP_GEMM_EXPORT(scale_layout_arch_major, deep_gemm::arch_major);
+DEEP_GEMM_EXPORT(scale_layout_arch, deep_gemm::scale_layout_arch);
 DEEP_GEMM_EXPORT(transpose, deep_gemm::transpose);

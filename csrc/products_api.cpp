@@ -39,7 +39,7 @@ struct IntegerNumbers {
 /// Weights of functions that call them w; and the public pair of FP4 weights, which theirs call b.
 OperandArgument weights_argument(const TensorView& w, const OptionalTensor& scales, const PackedArgument* packed,
                                  const WholeArgument* whole = nullptr) {
-    if (packed != nullptr && is_unpacked(w)) return {w, scales, packed, whole};
+    if (packed != nullptr && is_fp4_pairs(w)) return {w, scales, packed, whole};
     return {w, scales, packed, whole, "w", "w's scales"};
 }
 

@@ -13,6 +13,7 @@
 #include "api/checks.hpp"
 #include "config/archs.hpp"
 #include "config/explain.hpp"
+#include "config/products_text.hpp"
 #include "config/sm90/clusters.hpp"
 #include "jit/render.hpp"
 #include "util/ffi.hpp"
@@ -217,7 +218,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     if (divides_k(p.grouping)) dims &= ~int64_t{4};
     p.a.element = element, p.b.element = weights == Element::none ? element : weights;
     require(find_pair(p.arch, p.a.element, p.b.element) != nullptr, "there is no product of ", name(element),
-            weights == Element::none ? "" : concat(" and ", name(weights)), " on ", name(p.arch));
+            weights == Element::none ? "" : concat(" and ", name(weights)), " on ", name(p.arch), ", which has ",
+            products_text(p.arch));
     const Pair& pair = pair_of(p);
     p.output = output == Element::none ? pair.outputs[0] : output;
     require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",

@@ -303,7 +303,7 @@ def cuda_driver() -> Mapping[str, int]:
     """`version` and `device_count` of the CUDA driver. Raises RuntimeError, with the reason, where there is none."""
 
 def device_facts(simulated: bool, index: int, /) -> Mapping[str, Any]:
-    """Name, architecture, SM count and memory sizes of a device."""
+    """Name, architecture of the kernels (`arch`, empty where there are none), SM count and memory sizes of a device."""
 
 def jit_launch(
     name: str,
@@ -332,16 +332,19 @@ def raise_last_error() -> None:
 # csrc/layout_api.cpp: scale layouts, packing weights, and the transposing kernel.
 
 def pack_codes(
-    values: Tensor, codes: Tensor, found: Tensor, element: int, smallest: int, offset: bool, pairs: bool, /
+    values: Tensor, codes: Tensor, found: Tensor, element: int, wide: bool, smallest: int, offset: bool, pairs: bool, /
 ) -> None:
     """Codes from `smallest` (-8 or 0) on, [G, N, K] or `pairs` of them [G, N, K / 2], into blocks of `element`.
 
-    `offset`: 8 is subtracted first. `found`, int32 [1], gets bit 0 where a value is no code, and bit 1 where `element`
-    is 's4m' and a code is -8, which it cannot hold.
+    `wide`: as they lie beside activations of 16 bits. `offset`: 8 is subtracted first. `found`, int32 [1], gets bit 0
+    where a value is no code, or NaN, and bit 1 where `element` is 's4m' and a code is -8, which it cannot hold.
     """
 
-def pack_scales(scales: Tensor, out: Tensor, rows: int, given_k: int, kept_k: int, factor: int, /) -> None:
-    """Scales [G, N, K / given_k] in any strides, FP32, E8M0 or words of four exponents, as PackedWeights have them."""
+def pack_scales(
+    scales: Tensor, out: Tensor, rows: int, row_granularity: int, given_k: int, kept_k: int, factor: int, /
+) -> None:
+    """Scales [G, N / row_granularity, K / given_k] in any strides, FP32, E8M0 or words of four exponents, as
+    PackedWeights have them."""
 
 def transpose(source: Tensor, target: Tensor, ks: Tensor | None, psum_alignment: int, /) -> None:
     """One-byte elements: source [G, K, MN], MN contiguous -> target [G, MN, K up to 16], K contiguous. For tests.
@@ -363,8 +366,8 @@ def scale_layout_pack(sf: Tensor, out: Tensor, rows: int, row_granularity: int, 
     `out` is [groups, words, rows and padding], or in blocks of rows [groups, blocks, words, 128].
     """
 
-def scale_layout_arch_major(tensor: Tensor, /) -> int:
-    """Major number of the architecture that work on this tensor's device runs as: 9 is Hopper, 10 Blackwell."""
+def scale_layout_arch(tensor: Tensor, /) -> str:
+    """Whose kernels run on this tensor's device: "sm80", "sm90" or "sm100"."""
 
 # csrc/plans_api.cpp: plans by other ways than selection.
 

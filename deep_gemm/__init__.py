@@ -1,4 +1,4 @@
-"""deep_gemm: JIT-compiled GEMM kernels for Hopper and Blackwell GPUs, and for the CPU through a PTX simulator."""
+"""deep_gemm: JIT-compiled GEMM kernels for NVIDIA GPUs from Ampere on, and for the CPU through a PTX simulator."""
 
 from . import jit, simulator, testing, utils
 from ._precompile import precompile

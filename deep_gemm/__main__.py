@@ -29,7 +29,7 @@ from deep_gemm._demo import (
 )
 from deep_gemm._extension import C
 from deep_gemm._precompile import BIASES, DEFAULT, GROUPINGS, PRODUCTS, Calls, sources_of
-from deep_gemm._targets import GPUS, HOPPER_TARGET
+from deep_gemm._targets import BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
 
 
 def sms_of(arguments: argparse.Namespace) -> int:
@@ -51,7 +51,7 @@ def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
         tokens = {"gran_k_a": 128} if arguments.int8_tokens == "groups" else {}
         return INT8_SCALES[arguments.int8_scales] | tokens | {"asymmetric_a": int(arguments.asymmetric)}
     fields = {f"gran_k_{name}": int(getattr(arguments, f"gran_k_{name}")) for name in "ab"}
-    if arguments.target != HOPPER_TARGET:
+    if arguments.target in BLACKWELL_TARGETS:
         fields |= {f"packs_scales_{name}": int(getattr(arguments, f"scales_{name}") == "fp32") for name in "ab"}
     return fields if arguments.product == "fp8" else {}
 

@@ -14,10 +14,11 @@ import deep_gemm
 
 from . import jit
 from ._extension import C
-from ._targets import BLACKWELL_TARGET, GPUS, HOPPER_TARGET
+from ._targets import AMPERE_TARGET, BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
 GPU_SHAPE = (4096, 7168, 2048)
 SIMULATOR_SHAPE = (64, 256, 512)
+DEMO_TARGETS = (AMPERE_TARGET, HOPPER_TARGET, BLACKWELL_TARGET)
 Scaled = tuple[torch.Tensor, torch.Tensor]  # an FP8 operand and its scales
 LARGEST_DIFFERENCE = 1e-5  # calc_diff of an FP8 product in BF16 against FP64 is about 3e-6
 # Limits measured on an H200, and the launch of a kernel: what `efficiency` is relative to.
@@ -48,9 +49,15 @@ def usable_gpu() -> tuple[bool, str]:
         f"{properties.name}, compute capability {properties.major}.{properties.minor}, "
         f"{properties.multi_processor_count} SMs, {properties.total_memory >> 30} GiB"
     )
-    if (properties.major, properties.minor) not in ((9, 0), (10, 0), (10, 3)):
-        return False, f"{name}: the kernels need Hopper (9.0) or Blackwell (10.0, 10.3)"
-    return True, name
+    try:
+        return True, f"{name}, {kernels_of(torch.cuda.current_device())}"
+    except (RuntimeError, ValueError) as error:
+        return False, f"{name}: {first_line(error)}"
+
+
+def kernels_of(index: int) -> str:
+    facts = C.device_facts(False, index)
+    return f"kernels of {facts['arch']} for {facts['target']}"
 
 
 def doctor() -> bool:
@@ -70,8 +77,10 @@ def doctor() -> bool:
     except RuntimeError as error:
         say("compiler", f"none: {error}")
         compiles = False
-    say("targets", ", ".join(f"{target} ({gpu.names})" for target, gpu in GPUS.items()))
-    say("", "kernels of sm_100 and sm_103 ran on the simulator only, never on hardware")
+    for title, served in zip(["targets", *[""] * len(GPUS)], GPUS.items(), strict=False):
+        say(title, f"{served[0]} ({served[1].names})")
+    say("", "never on hardware of their own: kernels of sm100, which ran on the simulator only,")
+    say("", "and those of sm80 (sm_80 to sm_89, sm_110 to sm_121), which ran on it and on a Hopper that stands in")
     try:
         say("simulator", "{target}, {num_sms} SMs".format(**C.simulator_options()))
     except ValueError as error:
@@ -90,7 +99,7 @@ def quantised(m: int, n: int, k: int, device: torch.device) -> tuple[Scaled, Sca
     from deep_gemm.testing import get_arch_major
     from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
 
-    use_ue8m0 = get_arch_major(device) >= 10  # Blackwell scales by powers of two
+    use_ue8m0 = get_arch_major(device) == 10  # B200 and B300 scale by powers of two
     generator = torch.Generator(device=device).manual_seed(0)
     a = torch.randn(m, k, device=device, generator=generator)
     b = torch.randn(n, k, device=device, generator=generator)
@@ -178,7 +187,9 @@ def print_speed(m: int, n: int, k: int, seconds: float) -> None:
     floor = max(size / MEMORY_BYTES, flops / FP8_FLOPS) + LAUNCH_SECONDS
     say("time", f"{seconds * 1e6:.1f} us on the GPU, from a cold L2")
     say("speed", f"{flops / seconds * 1e-12:.0f} TFLOPS, {size / seconds * 1e-9:.0f} GB/s")
-    say("efficiency", f"{floor / seconds:.2f} of what an H200's memory and matrix units allow ({floor * 1e6:.1f} us)")
+    if deep_gemm.get_target() == HOPPER_TARGET:
+        limits = f"what an H200's memory and matrix units allow ({floor * 1e6:.1f} us)"
+        say("efficiency", f"{floor / seconds:.2f} of {limits}")
 
 
 def compile_kernel(m: int, n: int, k: int, target: str) -> None:
@@ -218,13 +229,11 @@ def demo(shape: tuple[int, int, int] | None = None) -> int:
         print_speed(m, n, k, gpu_seconds(call, device))
         return 0 if right else 1
     right = True
-    for target in (HOPPER_TARGET, BLACKWELL_TARGET):
+    for target in DEMO_TARGETS:
         print(f"\nFP8 GEMM for {GPUS[target].names}, compiled only")
         compile_kernel(*(shape or GPU_SHAPE), target)
         right &= run_simulated(*(shape or SIMULATOR_SHAPE), target)
-    print(
-        f"\nDone: kernels for {HOPPER_TARGET} and {BLACKWELL_TARGET} compiled to machine code; those of a smaller GEMM"
-    )
+    print(f"\nDone: kernels for {', '.join(DEMO_TARGETS)} compiled to machine code; those of a smaller GEMM")
     print("executed instruction by instruction on the CPU, and compared with FP64.")
     print("Not done: nothing ran on a GPU (see above why), so no speed was measured.")
     return 0 if right else 1

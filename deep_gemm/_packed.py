@@ -14,8 +14,9 @@ from ._numbers import integer
 from .gemm import _NT, _write_empty_product
 from .grouped import _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_contiguous_product
+from .utils.math import ceil_div
 from .weights import PackedWeights
-from .weights.formats import ELEMENT_NUMBERS
+from .weights.formats import ELEMENT_NUMBERS, K_BLOCK
 
 ScaledTokens = tuple[torch.Tensor, torch.Tensor | float]
 Activations = ScaledTokens | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]
@@ -59,9 +60,33 @@ class UnpackedFp4:
         return UnpackedFp4(self.codes.new_zeros((*rows, _SOME_K // 2)), scales, _SOME_K)
 
 
+@dataclass(frozen=True)
+class UnpackedFp8:
+    """E4M3 weights with scales of 128x128 blocks, which each call packs likewise."""
+
+    values: torch.Tensor  # float8_e4m3fn [N, K] or [G, N, K]
+    scales: torch.Tensor
+    others = None, None, None
+
+    def told(self) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
+        if self.values.dtype != torch.float8_e4m3fn:
+            dtype = str(self.values.dtype).removeprefix("torch.")
+            raise TypeError(f"w must be PackedWeights or float8_e4m3fn with scales, but is {dtype}")
+        n, k = (*self.values.shape[-2:], 0, 0)[:2]
+        return self.values, self.scales, (ELEMENT_NUMBERS["e4m3p"], n, k, K_BLOCK)
+
+    def with_k(self) -> UnpackedFp8:
+        *groups, n, _ = self.values.shape
+        scales = torch.ones((*groups, ceil_div(n, K_BLOCK), 1), device=self.values.device)
+        return UnpackedFp8(self.values.new_zeros((*groups, n, _SOME_K)), scales)
+
+
+Unpacked = UnpackedFp4 | UnpackedFp8
+
+
 def run(
     a: Activations | torch.Tensor,
-    w: PackedWeights | UnpackedFp4,
+    w: PackedWeights | Unpacked,
     d: torch.Tensor,
     c: torch.Tensor | None,
     bias: torch.Tensor | None,
@@ -79,7 +104,7 @@ def run(
 
 def run_contiguous(
     a: Activations | torch.Tensor,
-    w: PackedWeights | UnpackedFp4,
+    w: PackedWeights | Unpacked,
     d: torch.Tensor,
     grouped_layout: torch.Tensor,
     compiled_dims: str,
@@ -119,7 +144,7 @@ def run_contiguous(
 
 def run_masked(
     a: Activations | torch.Tensor,
-    w: PackedWeights | UnpackedFp4,
+    w: PackedWeights | Unpacked,
     d: torch.Tensor,
     masked_m: torch.Tensor,
     expected_m: int,
@@ -140,7 +165,7 @@ def run_masked(
         run_masked(*_with_k(data, w, takes), d, masked_m, expected_m, compiled_dims, takes, bias)
 
 
-def _with_k(data: torch.Tensor, w: PackedWeights | UnpackedFp4, takes: Takes) -> tuple[Any, UnpackedFp4]:
+def _with_k(data: torch.Tensor, w: PackedWeights | Unpacked, takes: Takes) -> tuple[Any, Unpacked]:
     """Both operands of no K with some, which is zero. (Nothing is packed that has none.)"""
     assert not isinstance(w, PackedWeights)
     zeros = data.new_zeros((*data.shape[:-1], _SOME_K))
@@ -150,9 +175,9 @@ def _with_k(data: torch.Tensor, w: PackedWeights | UnpackedFp4, takes: Takes) ->
 Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
-def _told(a: Activations | torch.Tensor, w: PackedWeights | UnpackedFp4, takes: Takes) -> Told:
+def _told(a: Activations | torch.Tensor, w: PackedWeights | Unpacked, takes: Takes) -> Told:
     """What the runtime takes: the weights' codes and scales, numbers about them, a's data, scales and zero points."""
-    codes, scales, numbers, zeros_k = (*w.told(), 0) if isinstance(w, UnpackedFp4) else _told_packed(w, takes)
+    codes, scales, numbers, zeros_k = _told_packed(w, takes) if isinstance(w, PackedWeights) else (*w.told(), 0)
     pair: Any = (a, 1.0) if takes.activations == "bf16" else a
     data, given = pair[0], pair[1]
     zeros, zero = zero_points(pair)
@@ -177,7 +202,7 @@ def _told_packed(w: PackedWeights, takes: Takes) -> tuple[torch.Tensor, torch.Te
         raise ValueError(f"w must be of {' or '.join(takes.elements)}, but is of {w.element}")
     w.require_inputs_in_order()
     n, k = w.shape[-2:]
-    numbers = (ELEMENT_NUMBERS[w.order], n, k, w.scale_group or 0)
+    numbers = (ELEMENT_NUMBERS[w.converted_from], n, k, w.scale_group or 0)
     return w.codes.view(w.experts, -1), w.scales, numbers, w.zero_group or 0
 
 

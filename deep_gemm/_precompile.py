@@ -11,7 +11,7 @@ from ._numbers import integer
 from ._progress import progress as with_progress
 from ._targets import GPUS, HOPPER_TARGET
 from .settings import get_mk_alignment_for_contiguous_layout
-from .weights.formats import K_BLOCK, packing_of
+from .weights.formats import FOLDED, K_BLOCK, WITH_ZEROS, packing_of
 
 # By what functions' names begin with: operands of one kind, and activations with packed weights.
 _OPERANDS = {"fp8": {}, "bf16": {"bf16": 1}, "fp16": {"fp16": 1}, "int8": {"s8": 1}}
@@ -92,9 +92,9 @@ class Calls:
         packing = packing_of(element, activations)
         size = _GROUP_SIZES[self.product] if self.group_size == DEFAULT else self.group_size
         group = packing.scale_group(None if size is None else integer("group_size", size))
-        order = "u4" if self.zero_points else packing.orders[-1 if self.minus_eight else 0]
+        order = WITH_ZEROS if self.zero_points else packing.orders[-1 if self.minus_eight else 0]
         if packing.folds_exponents and not self.far_exponents:
-            order, group = "e2m1x", K_BLOCK
+            order, group = FOLDED, K_BLOCK
         fields = {**_OPERANDS[activations], order: 1, "token_scales": int(self.token_scales)}
         if activations == "bf16":
             in_conversion = group is not None and group <= packing.converted_group and not self.far_exponents

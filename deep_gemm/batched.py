@@ -76,8 +76,8 @@ def fp8_einsum(
         a, b: float8_e4m3fn with the dimensions that `expr` names, each with scales of as many dimensions, of any of the
             kinds that `deep_gemm.gemm` names. Of `a`, the dimension that is summed over has a scale for each 128; of
             `b` as well, and where the recipe says so, the one that is `d`'s last. Operands in which the summed
-            dimension is not contiguous are read in place on SM100, and transposed into a workspace first on SM90, whose
-            tensor cores read FP8 along it only.
+            dimension is not contiguous are read in place on SM100, and transposed into a workspace first elsewhere,
+            where tensor cores read FP8 along it only.
         d: bfloat16, float32 or float16, its last dimension contiguous. Written.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)

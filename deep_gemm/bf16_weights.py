@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import torch
 
-from ._packed import Takes, run, run_contiguous, run_masked
+from ._packed import Takes, UnpackedFp8, run, run_contiguous, run_masked
 from ._product import product
 from .gemm import Scaled
-from .utils.math import ceil_div
-from .weights import PackedWeights, pack_weights
+from .weights import PackedWeights
 
 __all__ = [
     "bf16_fp4_gemm_nt",
@@ -27,7 +26,6 @@ __all__ = [
     "m_grouped_bf16_int4_gemm_nt_masked",
 ]
 
-_BLOCK = 128  # rows, and K, that share a scale of a pair
 _TAKES_INT4 = Takes("bf16", ("int4", "uint4"))
 _TAKES_FP4 = Takes("bf16", ("e2m1",))
 _TAKES_FP8 = Takes("bf16", ("e4m3",))
@@ -267,6 +265,63 @@ def m_grouped_bf16_packed_fp8_gemm_nt_masked(
     run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_FP8, bias)
 
 
+@product("bf16_fp8_gemm_nt")
+def bf16_unpacked_fp8_gemm_nt(
+    a: torch.Tensor,
+    w: Scaled,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """What `bf16_fp8_gemm_nt` does with a pair."""
+    run(a, UnpackedFp8(*w), d, c, bias, compiled_dims, _TAKES_FP8)
+
+
+@product("m_grouped_bf16_fp8_gemm_nt_contiguous")
+def m_grouped_bf16_unpacked_fp8_gemm_nt_contiguous(
+    a: torch.Tensor,
+    w: Scaled,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """What `m_grouped_bf16_fp8_gemm_nt_contiguous` does with a pair."""
+    run_contiguous(
+        a,
+        UnpackedFp8(*w),
+        d,
+        grouped_layout,
+        compiled_dims,
+        use_psum_layout,
+        ensure_zero_padding,
+        expected_m_for_psum_layout,
+        _TAKES_FP8,
+        bias,
+    )
+
+
+@product("m_grouped_bf16_fp8_gemm_nt_masked")
+def m_grouped_bf16_unpacked_fp8_gemm_nt_masked(
+    a: torch.Tensor,
+    w: Scaled,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    compiled_dims: str = "nk",
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """What `m_grouped_bf16_fp8_gemm_nt_masked` does with a pair."""
+    run_masked(a, UnpackedFp8(*w), d, masked_m, expected_m, compiled_dims, _TAKES_FP8, bias)
+
+
 def bf16_fp8_gemm_nt(
     a: torch.Tensor,
     w: PackedWeights | Scaled,
@@ -280,14 +335,16 @@ def bf16_fp8_gemm_nt(
 
     Args:
         a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
-        w: e4m3 `[N, K]`, packed for 'bf16' activations, groups of any size; or a pair, (float8_e4m3fn `[N, K]`, float32
-            scales of 128x128 blocks), which is packed anew in each call: right but slow, and neither in captured graphs
-            nor where torch records a program.
+        w: e4m3 `[N, K]`, packed for 'bf16' activations, groups of any size; or a pair, (float8_e4m3fn `[N, K]`, K
+            contiguous, with scales of 128x128 blocks, float32 or float8_e8m0fnu in any strides), which each call packs
+            into a workspace: right, NaN included, but it takes longer than reading it.
 
     Raises:
         as `bf16_int4_gemm_nt`.
     """
-    bf16_packed_fp8_gemm_nt(a, _packed(w), d, c, compiled_dims, bias=bias)
+    if isinstance(w, PackedWeights):
+        return bf16_packed_fp8_gemm_nt(a, w, d, c, compiled_dims, bias=bias)
+    return bf16_unpacked_fp8_gemm_nt(a, w, d, c, compiled_dims, bias=bias)
 
 
 def m_grouped_bf16_fp8_gemm_nt_contiguous(
@@ -303,17 +360,10 @@ def m_grouped_bf16_fp8_gemm_nt_contiguous(
     bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`; w may be a pair, `[G, N, K]`."""
-    m_grouped_bf16_packed_fp8_gemm_nt_contiguous(
-        a,
-        _packed(w),
-        d,
-        grouped_layout,
-        compiled_dims,
-        use_psum_layout,
-        ensure_zero_padding,
-        expected_m_for_psum_layout,
-        bias=bias,
-    )
+    options = compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    if isinstance(w, PackedWeights):
+        return m_grouped_bf16_packed_fp8_gemm_nt_contiguous(a, w, d, grouped_layout, *options, bias=bias)
+    return m_grouped_bf16_unpacked_fp8_gemm_nt_contiguous(a, w, d, grouped_layout, *options, bias=bias)
 
 
 def m_grouped_bf16_fp8_gemm_nt_masked(
@@ -327,24 +377,6 @@ def m_grouped_bf16_fp8_gemm_nt_masked(
     bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`; w may be a pair, `[G, N, K]`."""
-    m_grouped_bf16_packed_fp8_gemm_nt_masked(a, _packed(w), d, masked_m, expected_m, compiled_dims, bias=bias)
-
-
-def _packed(w: PackedWeights | Scaled) -> PackedWeights:
-    """A pair with scales of blocks as PackedWeights."""
     if isinstance(w, PackedWeights):
-        return w
-    if not (isinstance(w, (tuple, list)) and len(w) == 2 and all(isinstance(part, torch.Tensor) for part in w)):
-        raise TypeError("w must be PackedWeights, as deep_gemm.pack_weights makes them, or a pair (tensor, scales)")
-    values, scales = w
-    if values.dtype != torch.float8_e4m3fn or values.dim() not in (2, 3) or scales.dtype != torch.float32:
-        raise TypeError(
-            f"w must be a pair of float8_e4m3fn [N, K] or [G, N, K] and float32, but is {values.dtype} of "
-            f"{[*values.shape]} and {scales.dtype}"
-        )
-    *groups, n, k = values.shape
-    wanted = [*groups, ceil_div(n, _BLOCK), ceil_div(k, _BLOCK)]
-    if [*scales.shape] != wanted:
-        raise ValueError(f"w's scales must be {wanted}, one for each 128x128 block, but are {[*scales.shape]}")
-    rows = scales.repeat_interleave(_BLOCK, -2)[..., :n, :]
-    return pack_weights(values, rows, element="e4m3", activations="bf16", group_size=_BLOCK)
+        return m_grouped_bf16_packed_fp8_gemm_nt_masked(a, w, d, masked_m, expected_m, compiled_dims, bias=bias)
+    return m_grouped_bf16_unpacked_fp8_gemm_nt_masked(a, w, d, masked_m, expected_m, compiled_dims, bias=bias)

@@ -4,8 +4,10 @@
 function writes into `d` and returns None. CUDA tensors run on their GPU, on torch's current stream; CPU tensors run on
 the PTX simulator.
 
-Scales. On SM90 they are float32, one for each row (or 128 x 128 block) and 128 of K; float8_e8m0fnu becomes that on
-the way. SM100 multiplies exponents, of powers of two, one for each row and 128 or 32 of K, as the recipe says of each
+SM100 is B200 and B300, SM90 H100 and H200, SM80 every other GPU from compute capability 8.0 on.
+
+Scales. On SM80 and SM90 they are float32, one for each row (or 128 x 128 block) and 128 of K; float8_e8m0fnu becomes
+that on the way. SM100 multiplies exponents, of powers of two, one for each row and 128 or 32 of K, as the recipe says of each
 operand. They may come as
 
 - int32 `[rows, ceil(K / 512)]` (of 32 of K a scale: `ceil(K / 128)`), four exponents each, as
@@ -16,6 +18,10 @@ operand. They may come as
 Float32 scales that are no powers of two are never rounded there, since that would change what the data mean: on CPU
 tensors they are refused, on a GPU, where nobody waits to look at them, they make NaN. Shapes of scales below are those
 of one for each 128 of K that is not packed.
+
+NaN. Where an operand holds E4M3's code for it (0x7f, 0xff), so do the sums that it enters; but not on GPUs of compute
+capability 8.0 to 8.8, which multiply FP8 in FP16: there the code counts as 480, with its sign. Scales and C make NaN of
+NaN everywhere.
 """
 
 from __future__ import annotations
@@ -86,10 +92,11 @@ def fp8_gemm_nt(
 
     Args:
         a: float8_e4m3fn `[M, K]`. K contiguous, rows at multiples of 16 bytes (fastest: of 128): read in place; other
-            rows, of which K must be a multiple of 16 on SM90, are copied into a workspace first. M contiguous: read in
-            place on SM100 where lines start at multiples of 16 bytes; transposed into a workspace on SM90, whose tensor
-            cores read FP8 along K only. With scales `[M, ceil(K / 128)]` in any strides, see above: MN-major ones with
-            columns 16-byte aligned are used as they are, others are brought into that layout first.
+            rows, of which K must be a multiple of 16 but on SM100, are copied into a workspace first. M contiguous:
+            read in place on SM100 where lines start at multiples of 16 bytes; transposed into a workspace elsewhere,
+            where tensor cores read FP8 along K only. NaN codes: see above. With scales `[M, ceil(K / 128)]` in any
+            strides, see above: MN-major ones with columns 16-byte aligned are used as they are, others are brought into
+            that layout first.
         b: float8_e4m3fn `[N, K]`, likewise; with scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N,
             ceil(K / 128)]` with recipe (1, 1, 128). Packed ones are per row always.
         d: bfloat16, float32 or float16 `[M, N]`, N contiguous, any row stride. Written. In float16 what would round to
@@ -100,8 +107,8 @@ def fp8_gemm_nt(
             which is the default where B's scales are packed. On SM100 the last one may be 32.
         recipe_a, recipe_b: the same as pairs for each operand, which on SM100 may differ in K.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
-        disable_ue8m0_cast: float32 scales are to be multiplied as they are. So they always are on SM90; refused on
-            SM100, which has no kernel for it yet.
+        disable_ue8m0_cast: float32 scales are to be multiplied as they are. So they always are on SM80 and SM90;
+            refused on SM100, which has no kernel for it yet.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.

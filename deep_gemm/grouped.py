@@ -184,7 +184,7 @@ def m_grouped_fp8_gemm_nn_contiguous(
 
     Args:
         b: float8_e4m3fn `[G, K, N]` with scales `[G, ceil(K / 128), ceil(N / 128)]`, or per column `[G, ceil(K / 128),
-            N]` with recipe (1, 1, 128). Hopper's tensor cores read FP8 along K only: there weights with N contiguous
+            N]` with recipe (1, 1, 128). Tensor cores but SM100's read FP8 along K only: there weights with N contiguous
             are transposed into a workspace first.
         The others: as for `m_grouped_fp8_gemm_nt_contiguous`.
 

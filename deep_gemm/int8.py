@@ -68,7 +68,7 @@ def int8_gemm_nt(
             there is a third entry: one for all (a number, or an int32 tensor `[]` or `[1]`), or int32 `[M]`, `[M, 1]`
             (not beside scales for 128 of K). K contiguous, rows at multiples of 16 bytes (fastest: of 128): read
             in place; other rows, of which K must be a multiple of 16, are copied into a workspace first. M contiguous,
-            any alignment: transposed into a workspace, because Hopper's tensor cores read integers along K only.
+            any alignment: transposed into a workspace, because tensor cores read integers along K only.
         b: int8 `[N, K]`, likewise, with one scale for all or one for each channel, `[N]` or `[N, 1]`; or with those
             of `recipe`.
         d: bfloat16, float16 or float32 `[M, N]`, N contiguous, any row stride. Written. Or int32, if a and b are plain

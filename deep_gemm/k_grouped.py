@@ -123,7 +123,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
             None, or rounded up to the alignment.
         ks, ks_tensor: older names of `ks_cpu` and `grouped_layout`.
 
-    Hopper's tensor cores read FP8 along K only: both operands are transposed into a workspace first. On SM100 they are
+    On SM80 and SM90 tensor cores read FP8 along K only: both operands are transposed first. On SM100 they are
     read in place, but for the psum layout: there only the device knows where groups end, and the workspace has zeros
     where what lies between them may be anything.
 

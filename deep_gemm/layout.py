@@ -160,26 +160,28 @@ def transform_sf_into_required_layout(
     """Bring the scales of one operand into the layout that the kernels of its device load without further work.
 
     Args:
-        sf: scales of an operand of `mn` rows and `k` columns: FP32, or (on Blackwell) int32 that packs four UE8M0
+        sf: scales of an operand of `mn` rows and `k` columns: FP32, or (on B200 and B300) int32 that packs four UE8M0
             exponents.
         mn, k: extents of the operand (of one group).
         recipe: `(rows of A, rows of B, columns)` that share one scale, and then `is_sfa` says which operand this is;
             or `(rows, columns)` of this operand.
         num_groups: number of groups; `sf` then has a leading dimension of that size.
-        disable_ue8m0_cast: ask for FP32 scales as they are. Refused on Blackwell, where no kernel multiplies such yet.
+        disable_ue8m0_cast: ask for FP32 scales as they are. Refused on B200 and B300, where no kernel multiplies such
+            yet.
         psum_layout: int32 `[experts]`, the `grouped_layout` of the psum call that these rows belong to. Where scales
             are packed, those of rows between experts may hold anything and become zero.
 
     Returns:
-        On Hopper: scales per row as `get_mn_major_tma_aligned_tensor` gives them; scales per block as they came.
-        On Blackwell: packed exponents, scales per block repeated for each row.
+        On B200 and B300: packed exponents, scales per block repeated for each row. On all other GPUs: scales per row as
+        `get_mn_major_tma_aligned_tensor` gives them; scales per block as they came.
 
     Raises:
-        ValueError, TypeError: an argument cannot be right. That includes, on Blackwell, FP32 scales that are no powers
-            of two: rounding them would change what the data mean. (While a CUDA graph is captured they cannot be
+        ValueError, TypeError: an argument cannot be right. That includes, on B200 and B300, FP32 scales that are no
+            powers of two: rounding them would change what the data mean. (While a CUDA graph is captured they cannot be
             looked at, and become NaN.)
     """
-    blackwell = _arch_major(sf) >= 10
+    arch = _arch(sf)
+    blackwell = arch == "sm100"
     rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, (32, 128) if blackwell else (128,))
     mn, k = integer("mn", mn, smallest=0), integer("k", k, smallest=0)
     grouped = num_groups is not None
@@ -187,7 +189,8 @@ def transform_sf_into_required_layout(
     packed = sf.dtype == torch.int32
     if packed and not blackwell:
         raise TypeError(
-            "scales must be float32 on Hopper, but these are int32 (packed UE8M0 exponents, which only Blackwell takes)"
+            f"scales must be float32 on {arch}, but these are int32 (packed UE8M0 exponents, which only B200 and B300 "
+            "take)"
         )
     _require_scales(sf, torch.int32 if packed else torch.float32, dimensions)
 
@@ -225,14 +228,14 @@ def transform_sf_into_required_layout(
     return sf
 
 
-def _arch_major(sf: torch.Tensor) -> int:
-    """Of the device that the scales lie on, or would: those on the meta device, a GPU's where there is one."""
+def _arch(sf: torch.Tensor) -> str:
+    """Whose kernels run where the scales lie, or would: those on the meta device, on a GPU where there is one."""
     if not stands_in(sf):
-        return C.scale_layout_arch_major(sf)
+        return C.scale_layout_arch(sf)
     if sf.is_cuda or (sf.is_meta and torch.cuda.is_available()):
         index = sf.device.index if sf.is_cuda else None
-        return int(C.device_facts(False, torch.cuda.current_device() if index is None else index)["arch_major"])
-    return int(C.device_facts(True, 0)["arch_major"])
+        return str(C.device_facts(False, torch.cuda.current_device() if index is None else index)["arch"])
+    return str(C.device_facts(True, 0)["arch"])
 
 
 def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible_columns: tuple[int, ...]) -> tuple[int, int]:

@@ -42,7 +42,7 @@ DeviceLike = torch.device | str | int | None
 
 _ALL_OF_THE_TIME = 100  # percent
 
-# Of tokens, on Blackwell, with two accumulators in tensor memory.
+# Of tokens, on sm100, with two accumulators in tensor memory.
 _TILE_STEP, _TALLEST_TILE = 32, 224
 
 _EVERY_GPU = -1
@@ -228,7 +228,7 @@ def get_theoretical_mk_alignment_for_contiguous_layout(
 
     With `num_groups`, `expected_m` counts the rows of so many experts together.
 
-    On Hopper 64 where that saves half of the padding, else 128, which has the fastest tiles. On Blackwell the least
+    64 where that saves half of the padding, else 128, which has the fastest tiles; on B200 and B300 the least
     multiple of 32 up to 224 with which an expert's rows fill as few tiles as they can. (Torch's current device is
     asked which of them it is, which starts CUDA.)
     """
@@ -236,7 +236,7 @@ def get_theoretical_mk_alignment_for_contiguous_layout(
     if expected_m is None:
         return 128
     rows = -(-integer("expected_m", expected_m, smallest=0) // groups)
-    if C.device_facts(*_where(None))["arch_major"] == 9:
+    if C.device_facts(*_where(None))["arch"] != "sm100":
         return 64 if rows <= 64 else 128
     tiles = max(-(-rows // _TALLEST_TILE), 1)
     return max(-(-rows // (tiles * _TILE_STEP)), 1) * _TILE_STEP

@@ -20,7 +20,7 @@ from deep_gemm.utils import ceil_to_ue8m0, per_block_cast_to_fp8
 
 def scales_by_exponents(device: torch.device) -> bool:
     """Blackwell multiplies by powers of two."""
-    return get_arch_major(device) >= 10
+    return get_arch_major(device) == 10
 
 
 class Mlp(torch.nn.Module):
@@ -52,7 +52,7 @@ def quantise(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def main() -> None:
-    gpu = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] in (9, 10)
+    gpu = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
     device = torch.device("cuda" if gpu else "cpu")
     layers, tokens, hidden, inner = (8, 64, 4096, 7168) if gpu else (1, 4, 256, 384)
     torch.manual_seed(0)

@@ -38,7 +38,7 @@ class ExpertParallel:
 
     def __init__(self, weights: torch.Tensor, first: int, local: int) -> None:
         """`weights` [experts, out, in] of all experts; the process keeps its own."""
-        self.use_ue8m0 = get_arch_major(weights.device) >= 10  # Blackwell scales by powers of two
+        self.use_ue8m0 = get_arch_major(weights.device) == 10  # B200 and B300 scale by powers of two
         own = [per_block_cast_to_fp8(weight, self.use_ue8m0) for weight in weights[first : first + local]]
         self.weights = torch.stack([data for data, _ in own]), torch.stack([scales for _, scales in own])
         self.local, self.features_out = local, weights.shape[1]

@@ -21,7 +21,7 @@ class Fp8Linear(torch.nn.Module):
     def __init__(self, weight: torch.Tensor) -> None:
         """`weight` is [out features, in features]; one FP32 scale is kept for each 128x128 block of it."""
         super().__init__()
-        self.use_ue8m0 = get_arch_major(weight.device) >= 10  # Blackwell scales by powers of two
+        self.use_ue8m0 = get_arch_major(weight.device) == 10  # B200 and B300 scale by powers of two
         data, scales = per_block_cast_to_fp8(weight.float(), use_ue8m0=self.use_ue8m0)
         self.register_buffer("weight", data)
         self.register_buffer("weight_scales", scales)
@@ -36,7 +36,7 @@ class Fp8Linear(torch.nn.Module):
 
 
 def main() -> None:
-    gpu = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] in (9, 10)
+    gpu = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
     device = torch.device("cuda" if gpu else "cpu")
     batch, tokens, features_in, features_out = (8, 512, 7168, 2048) if gpu else (2, 20, 512, 256)
 

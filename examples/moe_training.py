@@ -53,7 +53,7 @@ class Routing:
 
 def scales_by_exponents(device: torch.device) -> bool:
     """Blackwell multiplies by powers of two."""
-    return get_arch_major(device) >= 10
+    return get_arch_major(device) == 10
 
 
 def quantise_weights(weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -144,7 +144,7 @@ def compare_gradients(layer: MoeLayer, x: torch.Tensor, target: torch.Tensor) ->
 
 
 def main() -> None:
-    gpu = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] in (9, 10)
+    gpu = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
     device = torch.device("cuda" if gpu else "cpu")
     hidden, inner, experts, choices, tokens, steps = (2048, 1408, 32, 4, 4096, 50) if gpu else (128, 128, 3, 2, 40, 4)
 

@@ -49,7 +49,7 @@ struct RowSums {
     size_t bytes = 0;
 };
 
-/// Weights of four bits as the public API has them, two codes a byte, which are packed into a workspace first.
+/// Weights as public APIs have them, FP4 of two codes a byte or E4M3, which are packed into a workspace first.
 struct UnpackedWeights {
     Matrix codes = {};  // bytes; null data where there are none
     Scales scales = {};

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "../config/products_text.hpp"
 #include "call_settings.hpp"
 #include "checks_integer.hpp"
 #include "checks_packed.hpp"
@@ -107,7 +108,7 @@ void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling,
         return;
     }
     require_type(element != Element::s32, name,
-                 " holds packed UE8M0 exponents (int32), which only SM100 takes; SM90 wants float32 scales");
+                 " holds packed UE8M0 exponents (int32), which only SM100 takes; others want float32 scales");
     require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
                  " or float8_e8m0fnu, but is ", describe(type));
 }
@@ -198,7 +199,8 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
                is_packed(pair.b) == (b.packed != nullptr);
     };
     require_type(std::ranges::any_of(kPairs, fits), "there are no kernels for ", facts.target, " that add up in ",
-                 dtype_name(sum), ", as this product of ", describe(type_a), " does");
+                 dtype_name(sum), ", as this product of ", describe(type_a), " does; there are those of ",
+                 products_text(p.arch));
     const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
     require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
                  describe(type_a));

@@ -59,8 +59,9 @@ Scales check_packed_scales(const TensorView& scales, const char* name, const Gem
     return found;
 }
 
-Matrix pairs_of(const OperandArgument& b, const char* name, bool grouped) {
-    return matrix_of(b.data, name, grouped, grouped ? "[G, N, K / 2]" : "[N, K / 2]");
+Matrix unpacked_matrix(const OperandArgument& b, const char* name, bool grouped) {
+    if (is_fp4_pairs(b.data)) return matrix_of(b.data, name, grouped, grouped ? "[G, N, K / 2]" : "[N, K / 2]");
+    return matrix_of(b.data, name, grouped, grouped ? "[G, N, K]" : "[N, K]");
 }
 
 /// Blocks of so many matrices; of which memory, is not said.
@@ -75,18 +76,29 @@ Matrix matrix_of_blocks(Element element, int64_t groups, int64_t rows, int64_t k
             .bytes = static_cast<size_t>(groups * row_blocks * k_blocks * packed_block_bytes(element))};
 }
 
+/// Which scales such weights have: of FP4 for each row and some K, of E4M3 for blocks.
+Granularity unpacked_granularity(const OperandArgument& b) {
+    const int64_t k = b.packed->group_k;
+    if (!is_fp4_pairs(b.data)) return {.rows = kScaleBlockRows, .k = kScaleGroupK};
+    require(k >= kRowScales32.k && k % kRowScales32.k == 0, b.scales_name,
+            " must be for 32 of K, or a multiple of it, but are for ", k);
+    return {.rows = 1, .k = k};
+}
+
 void check_unpacked(GemmCall& call, const OperandArgument& b, bool grouped) {
     Problem& p = call.problem;
     const PackedArgument& packed = *b.packed;
-    const Matrix pairs = pairs_of(b, "b", grouped);
-    require(pairs.col_stride == 1, "b must have K contiguous, but its strides are ", describe_strides(b.data));
-    require(packed.group_k >= kRowScales32.k && packed.group_k % kRowScales32.k == 0,
-            "b's scales must be for 32 of K, or a multiple of it, but are for ", packed.group_k);
-    const Scaling given{Element::ue8m0, 1, to_int32(packed.group_k, "the K that shares a scale")};
-    const Scales scales = check_scales(*b.scales, {"b", "b's scales", pairs.groups, pairs.rows, packed.k, given, 1},
-                                       call, last_axes(grouped));
-    call.unpacked = {pairs, scales};
-    p.b.scaling = kRowScales32;
+    const Matrix codes = unpacked_matrix(b, b.name, grouped);
+    require(codes.col_stride == 1, b.name, " must have K contiguous, but its strides are ", describe_strides(b.data));
+    const auto [rows, k] = unpacked_granularity(b);
+    const bool fp4 = is_fp4_pairs(b.data);
+    const Scaling given{fp4 ? Element::ue8m0 : Element::fp32, static_cast<int32_t>(rows),
+                        to_int32(k, "the K that shares a scale")};
+    const Scales scales =
+        check_scales(*b.scales, {b.name, b.scales_name, codes.groups, codes.rows, packed.k, given, rows}, call,
+                     last_axes(grouped));
+    call.unpacked = {codes, scales};
+    p.b.scaling = fp4 ? kRowScales32 : kRowScales;
     call.scales_b = packed_scales(call, packed, p.b.scaling);
 }
 
@@ -125,8 +137,9 @@ Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grou
     const PackedArgument& packed = *operand.packed;
     const TensorView& codes = operand.data;
     if (is_unpacked(operand.data)) {
-        const Matrix pairs = pairs_of(operand, name, grouped);
-        return matrix_of_blocks(packed.element, pairs.groups, pairs.rows, 2 * pairs.cols);
+        const Matrix given = unpacked_matrix(operand, name, grouped);
+        const int64_t k = given.cols * (is_fp4_pairs(codes) ? 2 : 1);
+        return matrix_of_blocks(packed.element, given.groups, given.rows, k);
     }
     require(packed.rows > 0 && packed.k > 0, name, " must not be empty");
     require(packed.grouped == grouped, name,

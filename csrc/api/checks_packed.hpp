@@ -5,8 +5,13 @@
 
 namespace deep_gemm {
 
-/// Whether codes lie two a byte, [N, K / 2], as the public API has them, and not in blocks, which are uint8.
-inline bool is_unpacked(const TensorView& codes) { return is_dtype(codes.dtype(), kDLInt, 8); }
+/// Whether FP4 codes lie two a byte, [N, K / 2], as the public API has them.
+inline bool is_fp4_pairs(const TensorView& codes) { return is_dtype(codes.dtype(), kDLInt, 8); }
+
+/// Whether weights lie so, or as E4M3 [N, K], and not in blocks, which are uint8.
+inline bool is_unpacked(const TensorView& codes) {
+    return is_fp4_pairs(codes) || is_dtype(codes.dtype(), kDLFloat8_e4m3fn, 8);
+}
 
 /// The weights of that many rows and that much of K, of each group.
 Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grouped);

@@ -8,8 +8,11 @@
 namespace deep_gemm {
 namespace {
 
-/// What codes may lie as in blocks, and scales before they are packed.
-constexpr std::array<Element, 3> kPackedElements = {Element::s4, Element::s4m, Element::e2m1};
+/// What codes may lie as in blocks, beside 8 bits and beside 16, and scales before they are packed.
+constexpr std::array<Element, 5> kNarrowOrders = {Element::s4, Element::s4m, Element::u4, Element::e2m1,
+                                                  Element::e2m1x};
+constexpr std::array<Element, 4> kWideOrders = {Element::s4b, Element::u4, Element::e2m1, Element::e4m3p};
+constexpr size_t kOrders = kNarrowOrders.size() + kWideOrders.size();
 constexpr std::array<Element, 3> kScaleElements = {Element::fp32, Element::ue8m0, Element::s32};
 
 template <size_t kCount>
@@ -19,8 +22,13 @@ size_t index_in(const std::array<Element, kCount>& elements, Element element, co
     return found - elements.begin();
 }
 
-/// What the conversion of E2M1 leaves (convert/weights.cuh), as deep_gemm/weights/formats.py has it.
-constexpr float kE2m1Factor = 64;
+size_t order_index(const PackCodesConfig& config) {
+    if (!config.wide) return index_in(kNarrowOrders, config.element, "weights");
+    return kNarrowOrders.size() + index_in(kWideOrders, config.element, "weights beside 16 bits");
+}
+
+/// What the conversion of weights that calls pack leaves (convert/weights.cuh), as deep_gemm/weights/formats.py has it.
+constexpr float factor_of(Element element) { return element == Element::e4m3p ? 256 : 64; }
 
 const char* text(bool value) { return value ? "true" : "false"; }
 
@@ -35,10 +43,10 @@ jit::KernelSource render(const std::string& entry, const std::string& config, co
 
 jit::KernelSource render(const PackCodesConfig& config) {
     const char* const name = facts(config.element).name;
-    return render(concat("pack_", name, "_from_", config.is_signed ? "signed" : "unsigned",
-                         config.pairs ? "_pairs" : "_bytes", config.offset ? "_offset" : "",
-                         config.aligned ? "" : "_unaligned"),
-                  concat("PackCodesConfig kConfig{.element = Element::", name,
+    return render(concat("pack_", name, config.wide ? "_for_16_bits" : "", "_from_",
+                         config.is_signed ? "signed" : "unsigned", config.pairs ? "_pairs" : "_bytes",
+                         config.offset ? "_offset" : "", config.aligned ? "" : "_unaligned"),
+                  concat("PackCodesConfig kConfig{.element = Element::", name, ", .wide = ", text(config.wide),
                          ", .is_signed = ", text(config.is_signed), ", .offset = ", text(config.offset),
                          ", .pairs = ", text(config.pairs), ", .aligned = ", text(config.aligned), "}"),
                   "PackCodesParams", "run_pack_codes");
@@ -54,13 +62,14 @@ jit::KernelSource render(const PackScalesConfig& config) {
 
 }  // namespace
 
-void launch_pack_codes(Device& device, const Matrix& codes, char* blocks, int32_t* found, PackCodesConfig config,
-                       void* stream) {
-    const size_t element = index_in(kPackedElements, config.element, "weights");
+void launch_pack_codes(Device& device, const Matrix& codes, char* blocks, const CodesNotes& notes,
+                       PackCodesConfig config, void* stream) {
+    const size_t order = order_index(config);
     const int64_t k = codes.cols * (config.pairs ? 2 : 1), k_blocks = round_up(k, kPackedK) / kPackedK;
     PackCodesParams params{.source = reinterpret_cast<const uint8_t*>(codes.data),
                            .target = reinterpret_cast<uint8_t*>(blocks),
-                           .found = found,
+                           .found = notes.found,
+                           .nan_scales = notes.nan_scales,
                            .group_stride = codes.groups == 1 ? 0 : codes.group_stride,
                            .row_stride = codes.rows == 1 ? 0 : codes.row_stride,
                            .rows = to_int32(codes.rows, "N"),
@@ -73,14 +82,18 @@ void launch_pack_codes(Device& device, const Matrix& codes, char* blocks, int32_
                          16 ==
                      0;
     const Blocks grid{int64_t{params.k_tiles} * params.row_blocks * codes.groups, kPackThreads, "weights to pack"};
-    static KernelTable<16 * kPackedElements.size()> table;
+    static KernelTable<16 * kOrders> table;
     const size_t variant =
-        (((element * 2 + config.is_signed) * 2 + config.offset) * 2 + config.pairs) * 2 + config.aligned;
+        (((order * 2 + config.is_signed) * 2 + config.offset) * 2 + config.pairs) * 2 + config.aligned;
     const auto target_bytes =
         static_cast<size_t>(codes.groups * params.row_blocks * k_blocks * packed_block_bytes(config.element));
+    const size_t scale_bytes = notes.nan_scales == nullptr ? 0
+                                                           : static_cast<size_t>(codes.groups * k_blocks) *
+                                                                 params.row_blocks * kPackedRows * sizeof(float);
     const Extent extents[] = {{codes.data, codes.bytes, "codes to pack", false},
                               {blocks, target_bytes, "packed codes", true},
-                              {found, sizeof(int32_t), "what was found", true}};
+                              {notes.found, sizeof(int32_t), "what was found", true},
+                              {notes.nan_scales, scale_bytes, "packed scales", true}};
     table.launch(device, variant, [&] { return render(config); }, grid, params, extents, stream);
 }
 
@@ -102,13 +115,13 @@ void require_packed(Device& device, GemmCall& call, void* stream, Workspace& wor
     if (codes.data == nullptr) return;
     workspace = allocate_bytes(device, static_cast<int64_t>(call.b.bytes + call.scales_b.bytes));
     call.b.data = workspace.data(), call.scales_b.data = workspace.data() + call.b.bytes;
-    launch_pack_codes(device, codes, call.b.data, nullptr,
-                      {.element = call.problem.b.element, .is_signed = false, .pairs = true}, stream);
+    auto* const target = reinterpret_cast<float*>(workspace.data() + call.b.bytes);
     const Scales& packed = call.scales_b;
+    const Element element = call.problem.b.element;
     const int32_t given_k = scales.scaling.k;
     launch_pack_scales(device,
                        {.source = scales.data,
-                        .target = reinterpret_cast<float*>(workspace.data() + call.b.bytes),
+                        .target = target,
                         .group_stride = scales.groups == 1 ? 0 : scales.group_stride,
                         .row_stride = scales.row_stride,
                         .k_stride = scales.k_stride,
@@ -117,8 +130,12 @@ void require_packed(Device& device, GemmCall& call, void* stream, Workspace& wor
                         .k_scales = ceil_div(call.problem.k, given_k),
                         .k_groups = to_int32(packed.k_scales, "the number of groups along K"),
                         .repeat = given_k / packed.scaling.k,
-                        .factor = kE2m1Factor},
+                        .row_repeat = scales.row_granularity,
+                        .factor = factor_of(element)},
                        scales.element, packed.groups, scales.bytes, stream);
+    const bool wide = bits(call.problem.a.element) == 16, bytes = bits(element) == 8;
+    launch_pack_codes(device, codes, call.b.data, {.nan_scales = bytes ? target : nullptr},
+                      {.element = element, .wide = wide, .is_signed = false, .pairs = !bytes}, stream);
 }
 
 }  // namespace deep_gemm

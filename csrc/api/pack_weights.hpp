@@ -1,4 +1,4 @@
-// Launches the kernels that pack weights of four bits.
+// Launches the kernels that pack weights of few bits.
 #pragma once
 
 #include <deep_gemm/kernels/pack_weights_params.cuh>
@@ -8,11 +8,15 @@
 
 namespace deep_gemm {
 
-/// `codes` [groups, rows, bytes]: int8 or uint8, with K contiguous. `blocks` are as many as PackedWeights has, on the
-/// same device. `found`: an int32 there, for kFoundOutOfRange and kFoundMinusEight; null where the config finds
-/// neither.
-void launch_pack_codes(Device& device, const Matrix& codes, char* blocks, int32_t* found, PackCodesConfig config,
-                       void* stream);
+/// Where the kernel that packs codes tells what it found, on the codes' device; null where nobody asks.
+struct CodesNotes {
+    int32_t* found = nullptr;     // kFoundOutOfRange and kFoundMinusEight
+    float* nan_scales = nullptr;  // packed scales of 128 of K, which become NaN where codes of 8 bits are
+};
+
+/// `codes` [groups, rows, bytes], with K contiguous. `blocks` are as many as PackedWeights has, on the same device.
+void launch_pack_codes(Device& device, const Matrix& codes, char* blocks, const CodesNotes& notes,
+                       PackCodesConfig config, void* stream);
 
 /// `scales` in any strides, of one of the elements of PackScalesConfig.
 void launch_pack_scales(Device& device, const PackScalesParams& params, Element element, int64_t groups,

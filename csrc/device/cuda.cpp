@@ -217,12 +217,6 @@ private:
     bool starts_early_;
 };
 
-/// What a compute capability loads. 10.0 and 10.3 are one family, and share images compiled for it.
-std::string target_of(int major, int minor) {
-    if (major == 10 && (minor == 0 || minor == 3)) return "sm_100f";
-    return concat("sm_", major, minor, major >= 9 ? "a" : "");
-}
-
 /// Whether machine code for one target runs on a GPU of another one: desktop GPUs of a major number, a newer minor one.
 /// Those of Orin and its like (87, 88) share code with none.
 bool shares_code(int target, int gpu) {
@@ -266,8 +260,9 @@ Device* open_cuda_device(int index, const TargetChoice& choice, int slot) {
     facts.name = name;
     facts.arch_major = attribute(driver::kComputeCapabilityMajor);
     facts.arch_minor = attribute(driver::kComputeCapabilityMinor);
-    facts.target = target_of(facts.arch_major, facts.arch_minor);
-    facts.output = Output::cubin;
+    const GpuTarget own = target_of_gpu(facts.name, facts.arch_major, facts.arch_minor);
+    facts.target = own.target;
+    facts.output = own.translated ? Output::driver_ptx : Output::cubin;
     facts.num_sms = attribute(driver::kMultiprocessorCount);
     facts.max_smem_bytes = attribute(driver::kMaxSharedMemoryPerBlockOptIn);
     facts.l2_bytes = attribute(driver::kL2CacheBytes);

@@ -1,4 +1,6 @@
-// An older target that a GPU stands in for: kernels of another architecture then run, and are tested and timed, on it.
+// What code for a GPU is compiled for: its own target, or an older one that it stands in for, so that kernels of
+// another architecture run, and are tested and timed, on it. Which targets there are is no device's matter: these are
+// asked.
 #pragma once
 
 #include <string>
@@ -11,6 +13,15 @@ struct TargetChoice {
     int number = 0;           // 80
     int max_smem_bytes = 0;   // that GPUs of this target offer to a block
 };
+
+/// What a GPU loads.
+struct GpuTarget {
+    std::string target;
+    bool translated = false;  // by the driver, from PTX: there is no machine code for this GPU
+};
+
+/// Of a compute capability. Throws where it is older than all that there are kernels for.
+GpuTarget target_of_gpu(const std::string& name, int major, int minor);
 
 /// What DG_TARGET says, which holds until a call says otherwise. Throws where that is no target with kernels.
 TargetChoice target_from_environment();

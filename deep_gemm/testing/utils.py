@@ -13,7 +13,7 @@ from deep_gemm._extension import C
 
 
 def get_arch_major(device: int | torch.device | None = None) -> int:
-    """The major compute capability of a CUDA device (default: the current one): 9 on Hopper, 10 on Blackwell; of the
+    """The major compute capability of a CUDA device (default: the current one): 9 on Hopper, 10 on B200; of the
     older one where `set_target` chose that. For the CPU's device: of the GPU that the simulator stands for."""
     if isinstance(device, torch.device) and device.type == "cpu":
         return int(C.device_facts(True, 0)["arch_major"])

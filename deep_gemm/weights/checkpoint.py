@@ -9,7 +9,8 @@ import torch
 
 from .formats import packing_of
 from .forms import FORMS, Named, Read
-from .pack import Tensors, pack_matrices
+from .matrix import Tensors
+from .pack import pack_matrices
 from .packed import PackedWeights
 
 

@@ -19,6 +19,10 @@ _E2M1: Places = ((6, 7, 8, 15), (3, 4, 5, 12), (0, 1, 2, 9), (11, 13, 14, 10))
 _E4M3: Places = ((4, 5, 6, 7, 8, 9, 10, 15), (0, 1, 2, 3, 12, 13, 14, 11))
 _NIBBLES: Places = ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15))
 
+# Orders beside those of `Packing.orders`: with zero points; the same where groups have integer scales within others;
+# with folded exponents. Before a comma stands what kernels convert from, as the runtime's element table names it.
+WITH_ZEROS, TWO_LEVELS, FOLDED = "u4", "u4, two levels", "e2m1x"
+
 ELEMENTS = ("int4", "uint4", "e2m1", "int8", "e4m3")
 ACTIVATIONS = ("int8", "int4", "fp8", "bf16")
 # By their names in the runtime's element table.
@@ -38,7 +42,7 @@ class Packing:
     # What kernels convert from, as the runtime's element table names it: codes lie as the first of these that can hold
     # all of them. ('s4m', sign and magnitude, cannot hold -8.)
     orders: tuple[str, ...]
-    # The same where zero points are subtracted on the way; None: no other.
+    # The same where zero points are subtracted on the way; None where there are none.
     zeros_factor: float | None
     # Whether groups may have integer scales within one of all of K.
     two_levels: bool
@@ -59,12 +63,21 @@ class Packing:
     partial_group: bool = False
 
     @property
+    def every_order(self) -> tuple[str, ...]:
+        others = ((WITH_ZEROS, self.zeros_factor), (TWO_LEVELS, self.two_levels), (FOLDED, self.folds_exponents))
+        return (*self.orders, *(order for order, is_served in others if is_served))
+
+    @property
     def block_bytes(self) -> int:
         """Of 64 rows by 128 of K."""
         return 4096 if self.places is None else 64 * K_BLOCK * len(self.places[0]) // 8
 
-    def factor(self, subtracts_zeros: bool) -> float:
-        return self.scale_factor if self.zeros_factor is None or not subtracts_zeros else self.zeros_factor
+    def factor(self, order: str) -> float:
+        """What scales of codes in this order are multiplied by."""
+        if order not in (WITH_ZEROS, TWO_LEVELS):
+            return self.scale_factor
+        assert self.zeros_factor is not None
+        return self.zeros_factor
 
     def scale_group(self, group_size: int | None) -> int | None:
         """The K that one row of stored scales, or of zero points, is for. None: all of it."""
@@ -76,11 +89,11 @@ _PACKINGS = {
     ("uint4", "int8"): Packing(0, 15, 8, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
     ("int4", "int4"): Packing(-8, 7, 0, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
     ("uint4", "int4"): Packing(0, 15, 8, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
-    ("int4", "fp8"): Packing(-8, 7, 0, 512.0, ("s4m", "s4"), None, False, K_BLOCK),
-    ("uint4", "fp8"): Packing(0, 15, 8, 512.0, ("s4m", "s4"), None, False, K_BLOCK),
+    ("int4", "fp8"): Packing(-8, 7, 0, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
+    ("uint4", "fp8"): Packing(0, 15, 8, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
     ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, ("e2m1",), None, False, 32, folds_exponents=True),
-    ("int4", "bf16"): Packing(-8, 7, 0, 512.0, ("s4b",), None, False, None, places=_NIBBLES, added=8),
-    ("uint4", "bf16"): Packing(0, 15, 8, 512.0, ("s4b",), None, False, None, places=_NIBBLES, added=8),
+    ("int4", "bf16"): Packing(-8, 7, 0, 512.0, ("s4b",), 512.0, False, None, places=_NIBBLES, added=8),
+    ("uint4", "bf16"): Packing(0, 15, 8, 512.0, ("s4b",), 512.0, False, None, places=_NIBBLES, added=8),
     ("e2m1", "bf16"): Packing(
         0, 15, 0, 1.0, ("e2m1",), None, False, None, places=_E2M1, smallest_group=16, converted_group=32
     ),

@@ -14,7 +14,7 @@ import torch
 
 from ..utils.math import _unpack_codes, ceil_div
 from ..utils.quantize import unpack_int4
-from .pack import Matrix
+from .matrix import Matrix
 
 _CODES_PER_WORD = 8  # of 4 bits in an int32
 _MXFP4_GROUP, _NVFP4_GROUP = 32, 16

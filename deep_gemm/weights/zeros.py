@@ -11,10 +11,16 @@ The factor is 1 but where there are two levels of scales; the offset is factor t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from .formats import Packing
+from .groups import Groups
+from .matrix import Matrix
+
+_SMALLEST_ZERO, _LARGEST_ZERO = -128, 255
 # What a kernel multiplies: s8, magnitudes that E4M3 has at a step of 2^-9, or eight bits of BF16's significand, which
 # hold the offset of such a code, too.
 _LIMITS = {"int8": (-128, 127), "int4": (-128, 127), "fp8": (-16, 16), "bf16": (-240, 240)}
@@ -65,6 +71,46 @@ def steps_of(words: torch.Tensor, activations: str) -> Steps:
         subtracted = (words << 16).view(torch.float32)  # BF16 is the upper half of FP32
         return Steps(torch.ones_like(words), (subtracted / -_STEP).to(torch.int32))
     return Steps(words >> 16, _HALF - (words << 16 >> 16))
+
+
+def steps_of_matrices(matrices: Sequence[Matrix], groups: Groups, packing: Packing) -> list[Steps] | None:
+    """What kernels do to unsigned codes; None where that is what they do to signed ones."""
+    found = [_steps_of(matrix, groups, packing) for matrix in matrices]
+    middle = packing.offset - packing.smallest
+    if matrices[0].second_scales is None and all(bool((steps.offsets == middle).all()) for steps in found):
+        return None
+    return found
+
+
+def _steps_of(matrix: Matrix, groups: Groups, packing: Packing) -> Steps:
+    given = groups.checked("scales", matrix.scales)
+    if matrix.second_scales is not None and given.dtype != torch.int8:
+        raise TypeError(f"scales must be torch.int8 where there are second_scales, but are {given.dtype}")
+    factors = torch.ones_like(given, dtype=torch.int32) if matrix.second_scales is None else given.to(torch.int32)
+    if matrix.scaled_zeros is not None:
+        return Steps(factors, groups.checked("scaled zeros", matrix.scaled_zeros).to(torch.int32))
+    if matrix.zeros is None:
+        return Steps(factors, -packing.smallest * factors)
+    if matrix.zeros.dtype not in (torch.int32, torch.int8, torch.uint8):
+        raise TypeError(f"zeros must be torch.int32, torch.int8 or torch.uint8, but are {matrix.zeros.dtype}")
+    zeros = groups.checked("zeros", matrix.zeros).to(torch.int32)
+    if bool(((zeros < _SMALLEST_ZERO) | (zeros > _LARGEST_ZERO)).any()):
+        raise ValueError(f"zeros must lie within {_SMALLEST_ZERO}..{_LARGEST_ZERO}")
+    return Steps(factors, factors * (zeros - packing.smallest))
+
+
+def stored_words(
+    all_steps: Sequence[Steps], matrices: Sequence[Matrix], groups: Groups, packing: Packing, activations: str
+) -> torch.Tensor:
+    """Words `[matrices, groups of K, N]`."""
+    stored = []
+    for steps, matrix in zip(all_steps, matrices, strict=True):
+        smallest, largest = groups.extreme_codes(matrix, packing)
+        if matrix.scaled_zeros is not None:
+            steps = steps.unwrapped(smallest)
+        steps.check(smallest, largest, activations)
+        stored.append(groups.stored(steps.words(activations)))
+    return torch.stack(stored)
 
 
 def _bits(halves: torch.Tensor) -> torch.Tensor:

@@ -10,39 +10,12 @@ import sys
 
 import pytest
 import torch
-from fake_driver import ROOT, driver_lines
+from fake_driver import ROOT, archs, lines_of
 
 import deep_gemm
 from deep_gemm import simulator
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
-
-# On each fake GPU that a test lists. What is printed by the code itself starts with "here ".
-HEAD = """
-def fp8(*shape): return torch.zeros(*shape).to(torch.float8_e4m3fn)
-def operands(index):
-    tensors = fp8(64, 256), torch.ones(2, 64).T, fp8(128, 256), torch.ones(1, 2), torch.zeros(64, 128).bfloat16()
-    return [pose_as_cuda(tensor, index) for tensor in tensors]
-kept = {}
-def product(index=0):
-    a, sfa, b, sfb, d = kept.setdefault(index, operands(index))
-    deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d)
-def say(*words): print("here", *words, flush=True)
-def refusal(call):
-    try: call()
-    except (ValueError, RuntimeError) as error: return str(error)
-    return "nothing refused"
-"""
-
-
-def lines_of(code: str, capabilities: str, **environment: str) -> list[str]:
-    starts = ("here ", "load", "entry ", "launch ")
-    return driver_lines(HEAD + code, starts, FAKE_CAPABILITIES=capabilities, **environment)
-
-
-def archs(lines: list[str]) -> set[str]:
-    """Of the products' kernels that were loaded."""
-    return {part for line in lines if line.startswith("entry ") for part in line.split("_") if part.startswith("sm")}
 
 
 @needs_compiler

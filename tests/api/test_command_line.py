@@ -19,7 +19,7 @@ from fake_nvcc import fake_nvcc
 import deep_gemm
 from deep_gemm.__main__ import main
 from deep_gemm._precompile import GROUPINGS
-from deep_gemm._targets import BLACKWELL_TARGET, GPUS, HOPPER_TARGET
+from deep_gemm._targets import AMPERE_TARGET, BLACKWELL_TARGET, BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
 
 ROOT = Path(deep_gemm.__file__).resolve().parent.parent
 
@@ -104,11 +104,11 @@ def test_the_default_runs_a_gemm_and_checks_it() -> None:
     assert "right: differs from the FP64 product" in printed
     if why_no_gpu():
         assert "nothing ran on a GPU" in printed
-        for target in (HOPPER_TARGET, BLACKWELL_TARGET):
+        for target in (AMPERE_TARGET, HOPPER_TARGET, BLACKWELL_TARGET):
             assert re.search(rf"kernel +M=4096 N=7168 K=2048 for {target}: ", printed)
             assert f"on the PTX simulator as {target} " in printed
-        assert printed.count("right: differs from the FP64 product") == 2
-        assert printed.count("none found (races") == 2
+        assert printed.count("right: differs from the FP64 product") == 3
+        assert printed.count("none found (races") == 3
     else:
         assert "TFLOPS" in printed
 
@@ -170,13 +170,24 @@ def test_explain_knows_experts_of_fp8() -> None:
     assert "Grouping::masked" in printed
 
 
-@pytest.mark.parametrize("target", [target for target in GPUS if target != HOPPER_TARGET])
+@pytest.mark.parametrize("target", BLACKWELL_TARGETS)
 def test_explain_knows_blackwell(target) -> None:
     printed = succeed("explain", "4096", "7168", "2048", "--target", target, "--gran-k-a", "32")
     assert f", {target} with {GPUS[target].sms} SMs: " in printed
     assert "Arch::sm100" in printed
     assert ".scaling = {.type = Element::ue8m0, .rows = 1, .k = 32}" in printed
     assert ".scaling = {.type = Element::ue8m0, .rows = 1, .k = 128}" in printed
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89", "sm_120"])
+def test_explain_knows_what_the_tensor_cores_of_each_gpu_multiply(target) -> None:
+    """FP8 as it is from sm_89 on, in FP16 before; with FP32 scales on all of them."""
+    printed = succeed("explain", "4096", "7168", "2048", "--target", target)
+    assert f", {target} with {GPUS[target].sms} SMs: " in printed
+    assert "Arch::sm80" in printed
+    assert ("multiplied_as = Element::fp16" in printed) == (target in ("sm_80", "sm_86"))
+    assert ("multiplied_as = Element::e4m3" in printed) == (target in ("sm_89", "sm_120"))
+    assert ".scaling = {.type = Element::fp32, .rows = 128, .k = 128}" in printed
 
 
 def test_explain_knows_who_packs_scales() -> None:
@@ -210,7 +221,10 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
         ),
         (("64", "7168", "2048", "--bf16", "--token-scales"), "token_scales is of products with packed weights"),
         (("64", "7168", "2048", "--experts", "8"), "experts go with a grouping, but the grouping is 'dense'"),
-        (("64", "7168", "2048", "--fp8-int4", "--target", "sm_100f"), "no product of e4m3 and s4m on sm100"),
+        (
+            ("64", "7168", "2048", "--fp8-int4", "--target", "sm_100f"),
+            "no product of e4m3 and s4m on sm100, which has e4m3 x e4m3, ",
+        ),
         (("64", "7168", "2048", "--fp8-int4", "--fp8-fp4"), "not allowed with argument"),
     ],
 )
@@ -257,10 +271,11 @@ deep_gemm.fp8_gemm_nt(a, b, torch.empty(16, 256, dtype=torch.bfloat16))
 """
 
 
-def test_a_call_on_blackwell_gets_a_kernel_that_was_precompiled(cache) -> None:
-    succeed("precompile", "256x512", "--max-m", "16", "--target", BLACKWELL_TARGET, DG_JIT_CACHE_DIR=cache)
+@pytest.mark.parametrize("target", [AMPERE_TARGET, "sm_121", BLACKWELL_TARGET])
+def test_a_call_on_any_gpu_gets_a_kernel_that_was_precompiled(cache, target) -> None:
+    succeed("precompile", "256x512", "--max-m", "16", "--target", target, DG_JIT_CACHE_DIR=cache)
     precompiled = {path.read_text() for path in cache.rglob("kernel.cu")}
-    code = CALL.format(target=BLACKWELL_TARGET, sms=GPUS[BLACKWELL_TARGET].sms)
+    code = CALL.format(target=target, sms=GPUS[target].sms)
     fresh.check(code, DG_JIT_CACHE_DIR=cache)
     called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
     assert len([text for text in called if "GemmConfig" in text]) == 1
@@ -324,7 +339,7 @@ def test_calls_with_packed_weights_get_precompiled_kernels(
         ({"bias": "fp16"}, "bias must be None or one of bf16, fp32, but is 'fp16'"),
         ({"minus_eight": True}, "minus_eight is of products with packed weights"),
         ({"experts": 2}, "experts go with a grouping"),
-        ({"target": "sm_80"}, "target must be one of sm_90a, .*, but is 'sm_80'"),
+        ({"target": "sm_75"}, "target must be one of sm_80, .*, but is 'sm_75'"),
         ({"max_m": 0}, "max_m must be at least 1, but is 0"),
     ],
 )

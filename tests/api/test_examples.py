@@ -1,5 +1,5 @@
 """Every example runs as its own header says, checks itself and exits with zero. Without a GPU: on the simulator, and
-there as a Blackwell GPU too."""
+there as a B200 and an A100 too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
     "where",
     [
         pytest.param({}, marks=pytest.mark.always, id="here"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "", "DG_SIM_TARGET": "sm_100f"}, id="as-blackwell"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "", "DG_SIM_TARGET": "sm_100f"}, id="as-b200"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "", "DG_SIM_TARGET": "sm_80"}, id="as-a100"),
     ],
 )
 def test_example(name: str, where: dict[str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import devices_of, on_simulator
+from devices import BUT_SM100, devices_of, on_simulator
 from inputs import FP8, GuardedOutput, Operand
 from scale_forms import words
 
@@ -178,17 +178,42 @@ def test_operators_hand_disable_ue8m0_cast_on(device) -> None:
         torch.ops.deep_gemm.fp8_gemm_nt(*tensors, *of_b, d, disable_ue8m0_cast=True)
 
 
-@pytest.mark.parametrize("device", devices_of("sm90", "any"), indirect=True)
-def test_hopper_multiplies_fp32_scales_as_they_are_always(device) -> None:
+@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+def test_others_multiply_fp32_scales_as_they_are_always(device) -> None:
     for call in CALLS.values():
         call(device, disable_ue8m0_cast=True)
 
 
-@pytest.mark.parametrize("device", devices_of("sm90", "any"), indirect=True)
-def test_hopper_takes_128_of_k(device) -> None:
+@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+def test_others_take_128_of_k(device) -> None:
     a, b, d = operand(M, ones(M, 20, device=device)), operand(N, ones(2, 20, device=device)), ones(M, N, device=device)
     with pytest.raises(ValueError, match=r"a's scales must be one float32 per row and 128 of K, not one.* 32 of K"):
         deep_gemm.fp8_gemm_nt(a, b, d, recipe=(1, 128, 32))
+
+
+@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+@pytest.mark.parametrize("which", ["a", "b"])
+def test_others_refuse_words_of_exponents(device, which) -> None:
+    scales = {"a": ones(M, 5, device=device), "b": ones(2, 5, device=device)}
+    scales[which] = packed(scales[which].shape[0], 5, device=device)
+    out = GuardedOutput((M, N), torch.float32, device)
+    message = rf"{which}'s scales holds packed UE8M0 exponents \(int32\), which only SM100 takes; others want float32"
+    with pytest.raises(TypeError, match=message):
+        deep_gemm.fp8_gemm_nt(operand(M, scales["a"]), operand(N, scales["b"]), out.tensor)
+    out.assert_untouched()
+
+
+@pytest.mark.parametrize("device", on_simulator("any", arch="sm80"), indirect=True)
+@pytest.mark.parametrize("k", [8, 136, 200])
+def test_bytes_of_k_that_16_does_not_divide_are_refused(device, k) -> None:
+    x = torch.ones((8, k), device=device)
+    out = GuardedOutput((8, 8), torch.float32, device)
+    scales = ones(8, -(-k // 128), device=device)
+    with pytest.raises(ValueError, match=rf"K.*multiple of 16.*{k}"):
+        deep_gemm.fp8_gemm_nt((x.to(FP8), scales), (x.to(FP8), scales), out.tensor, recipe=(1, 1, 128))
+    with pytest.raises(ValueError, match=rf"K.*multiple of 16.*{k}"):
+        deep_gemm.int8_gemm_nt(x.to(torch.int8), x.to(torch.int8), torch.empty((8, 8), dtype=torch.int32))
+    out.assert_untouched()
 
 
 class TestNoPowersOfTwo:

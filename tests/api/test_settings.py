@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from devices import EACH_ARCH, FEW
+from devices import BUT_SM100, EACH_ARCH
 from grouped_inputs import alignment_of, contiguous, masked
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import assert_matches, product_nt
@@ -121,6 +121,9 @@ def test_settings_do_not_start_cuda(monkeypatch) -> None:
     assert deep_gemm.get_tc_util("cuda:1") == 100
     assert deep_gemm.get_pdl()
     assert not deep_gemm.get_batch_invariant()
+    deep_gemm.set_target("sm_80", "cuda")
+    assert deep_gemm.get_target() == "sm_80"
+    deep_gemm.set_target(None, "cuda")
 
 
 COUNTS = {
@@ -237,7 +240,7 @@ def test_wasteful_tiles_serve_where_no_others_are_left(device, multiple) -> None
     case.check(out.tensor)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
 def test_block_sizes_that_no_tile_has(device) -> None:
     deep_gemm.set_block_size_multiple_of(256, 256, device=device)
     with pytest.raises(ValueError, match=r"multiple of 256 and a width that is a multiple of 256.*set_block_size"):
@@ -272,6 +275,8 @@ def test_alignment() -> None:
 
 THEORETICAL = {
     "sm_90a": [(None, 128), (0, 64), (1, 64), (64, 64), (65, 128), (4096, 128)],
+    "sm_80": [(None, 128), (64, 64), (65, 128)],
+    "sm_120": [(33, 64), (200, 128)],
     "sm_100a": [(None, 128), (0, 32), (1, 32), (33, 64), (200, 224), (224, 224), (225, 128), (300, 160), (4096, 224)],
 }
 

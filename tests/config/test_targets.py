@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import deep_gemm
+from deep_gemm import simulator
 from deep_gemm._extension import C
-from deep_gemm._targets import GPUS, HOPPER_SMS, HOPPER_TARGET
+from deep_gemm._targets import BLACKWELL_TARGETS, GPUS, HOPPER_SMS, HOPPER_TARGET
 
 SIZES = {"m": 64, "n": 256, "k": 512, "num_sms": HOPPER_SMS}
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_110", "sm_120", "sm_100f"])
+def test_scales_are_packed_for_b200_and_b300_alone(target) -> None:
+    """Not for other GPUs that are called Blackwell: their tensor cores do not multiply them."""
+    with simulator.options(target=target):
+        scales = deep_gemm.transform_sf_into_required_layout(torch.ones(64, 2), 64, 256, (1, 128, 128), is_sfa=True)
+        assert scales.dtype == (torch.int32 if target == "sm_100f" else torch.float32)
+        assert C.device_facts(True, 0)["arch"] == ("sm100" if target == "sm_100f" else "sm80")
 
 
 def test_problems_are_hoppers_unless_they_name_a_target() -> None:
@@ -24,8 +36,20 @@ def test_a_target_without_kernels_is_refused_with_those_that_have_some(target) -
 
 def test_one_family_one_kernel() -> None:
     """So that an image for sm_100f is what B200 and B300 need."""
-    texts = {C.problem_kernel("dense", SIZES, target)["text"] for target in GPUS if target != HOPPER_TARGET}
+    texts = {C.problem_kernel("dense", SIZES, target)["text"] for target in BLACKWELL_TARGETS}
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize("target", GPUS)
+def test_each_target_has_kernels_that_fit_its_gpus(target) -> None:
+    """Of shared memory, what a block may have; the architecture's name is in the kernel's."""
+    kilobytes = {"sm_80": 163, "sm_87": 163, "sm_110": 227} | dict.fromkeys(["sm_90a", *BLACKWELL_TARGETS], 227)
+    arch = {"sm_90a": "sm90"} | dict.fromkeys(BLACKWELL_TARGETS, "sm100")
+    for sizes in (SIZES, {**SIZES, "m": 8192, "n": 7168}, {**SIZES, "m": 1}):
+        for element in ({}, {"bf16": 1}, {"fp16": 1}):
+            kernel = C.problem_kernel("dense", {**sizes, **element}, target)
+            assert kernel["smem_bytes"] <= kilobytes.get(target, 99) * 1024
+            assert arch.get(target, "sm80") in kernel["name"]
 
 
 @pytest.mark.parametrize("name", ["gran_k_a", "gran_k_b"])
@@ -36,5 +60,7 @@ def test_scales_that_hopper_does_not_multiply_are_refused(name) -> None:
 
 
 def test_integers_are_not_multiplied_on_blackwell() -> None:
-    with pytest.raises(ValueError, match="there is no product of s8 on sm100"):
+    with pytest.raises(
+        ValueError, match=r"there is no product of s8 on sm100, which has e4m3 x e4m3, bf16 x bf16, fp16 x fp16$"
+    ):
         C.problem_kernel("dense", {**SIZES, "s8": 1}, "sm_100a")

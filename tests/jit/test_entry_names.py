@@ -135,14 +135,21 @@ def pack_k_groups() -> None:
 def pack_codes() -> None:
     blocks, found = torch.empty((1, 2, 1, 4096), dtype=torch.uint8), torch.zeros(1, dtype=torch.int32)
     values = torch.zeros((1, 64, 128), dtype=torch.int8)
-    C.pack_codes(values, blocks, found, ELEMENT_NUMBERS["s4m"], -8, False, False)
+    C.pack_codes(values, blocks, found, ELEMENT_NUMBERS["s4m"], False, -8, False, False)
 
 
 def test_what_packs_public_fp4_weights_is_found_by_its_names() -> None:
     a = torch.zeros((16, 128)).to(torch.float8_e4m3fn), torch.ones(16)
     b = torch.zeros((64, 64), dtype=torch.int8), torch.ones((64, 4))
     launched = names(lambda: deep_gemm.fp8_fp4_gemm_nt(a, b, output(16, 64)))
-    assert launched[:2] == ["pack_e2m1_from_unsigned_pairs", "pack_scales_fp32_k_first"]
+    assert launched[:2] == ["pack_scales_fp32_k_first", "pack_e2m1_from_unsigned_pairs"]
+    assert len(launched) == 3
+
+
+def test_what_packs_fp8_weights_in_blocks_is_found_by_its_names() -> None:
+    w = torch.zeros((64, 128)).to(torch.float8_e4m3fn), torch.ones((1, 1))
+    launched = names(lambda: deep_gemm.bf16_fp8_gemm_nt(torch.zeros((16, 128)).bfloat16(), w, output(16, 64)))
+    assert launched[:2] == ["pack_scales_fp32_k_first", "pack_e4m3p_for_16_bits_from_unsigned_bytes"]
     assert len(launched) == 3
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import devices_of, on_simulator
+from devices import BUT_SM100, devices_of, on_simulator
 from fresh import check
 from inputs import FP8, GuardedOutput, Operand, ceil_div, random_values
 from scale_forms import Form, laid_out, words, written
@@ -147,8 +147,8 @@ class TestKGroups:
         with pytest.raises(ValueError, match=message):
             deep_gemm.k_grouped_fp8_gemm_tn_contiguous((data[0], of_a), (data[1], of_b), d, self.KS, groups)
 
-    @pytest.mark.parametrize("device", devices_of("sm90", "any"), indirect=True)
-    def test_hopper_takes_128_of_k(self, device) -> None:
+    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    def test_others_take_128_of_k(self, device) -> None:
         with pytest.raises(ValueError, match=r"a's scales must be one float32 per row and 128 of K, not .* 32 of K"):
             self.run(device, "tn", "fp32", 32)
 

@@ -110,7 +110,7 @@ class TestTransform:
     def test_refusals(self, device) -> None:
         transform = deep_gemm.transform_sf_into_required_layout
         scales = random_scales((33, 5), device)
-        with pytest.raises(TypeError, match=r"int32 \(packed UE8M0 exponents, which only Blackwell takes\)"):
+        with pytest.raises(TypeError, match=r"int32 \(packed UE8M0 exponents, which only B200 and B300 take\)"):
             transform(scales.to(torch.int32), 33, 600, (1, 128))
         with pytest.raises(TypeError, match=r"must be torch.float32, but are torch.bfloat16"):
             transform(scales.bfloat16(), 33, 600, (1, 128))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from devices import EVERY_DEVICE, FEW
@@ -9,66 +11,114 @@ from devices import EVERY_DEVICE, FEW
 from deep_gemm._extension import C
 from deep_gemm.utils import pack_int4
 from deep_gemm.weights import codes as code
+from deep_gemm.weights.formats import Places, packing_of
+from deep_gemm.weights.words import to_words
 
 ELEMENTS = {name: number for number, name in enumerate(C.element_names().split())}
 OUT_OF_RANGE, MINUS_EIGHT = 1, 2
-# Of codes: as what they lie, the smallest that is given, whether they are signed, whether 8 is subtracted.
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of codes."""
+
+    element: str  # as what they lie
+    smallest: int  # that is given
+    signed: bool = False
+    offset: bool = False  # 8 is subtracted
+    places: Places | None = None  # beside activations of 16 bits
+
+    @property
+    def bits(self) -> int:
+        return 8 if self.element == "e4m3p" else 4
+
+
+NIBBLES, E2M1, E4M3 = (packing_of(name, "bf16").places for name in ("int4", "e2m1", "e4m3"))
 KINDS = {
-    "twos_complement": ("s4", -8, True, False),
-    "sign_and_magnitude": ("s4m", -7, True, False),
-    "unsigned": ("s4", 0, False, True),
-    "unsigned_sign_and_magnitude": ("s4m", 1, False, True),
-    "e2m1": ("e2m1", 0, False, False),
+    "twos_complement": Kind("s4", -8, signed=True),
+    "sign_and_magnitude": Kind("s4m", -7, signed=True),
+    "unsigned": Kind("s4", 0, offset=True),
+    "unsigned_sign_and_magnitude": Kind("s4m", 1, offset=True),
+    "with_zeros": Kind("u4", 0, offset=True),
+    "signed_with_zeros": Kind("u4", -8, signed=True),
+    "e2m1": Kind("e2m1", 0),
+    "e2m1_folded": Kind("e2m1x", 0),
+    "wide": Kind("s4b", -8, signed=True, places=NIBBLES),
+    "wide_with_zeros": Kind("u4", 0, offset=True, places=NIBBLES),
+    "wide_e2m1": Kind("e2m1", 0, places=E2M1),
+    "wide_e4m3": Kind("e4m3p", 0, places=E4M3),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+OF_FOUR_BITS = pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.bits == 4])
 SHAPES = [(1, 2), (64, 128), (65, 96), (130, 2880 // 8), (24, 272)]
 
 
-def random_codes(kind: str, shape: tuple[int, ...]) -> torch.Tensor:
-    _, smallest, signed, _ = KINDS[kind]
-    generator = torch.Generator().manual_seed(shape[-1])
-    return torch.randint(smallest, 8 if signed else 16, shape, generator=generator, dtype=torch.int8)
+def random_codes(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """int8, of E4M3 the bits of any numbers."""
+    kind, generator = KINDS[name], torch.Generator().manual_seed(shape[-1])
+    if kind.bits == 8:
+        bits = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        return bits.masked_fill(bits & 127 == 127, 0).view(torch.int8)
+    return torch.randint(kind.smallest, 8 if kind.signed else 16, shape, generator=generator, dtype=torch.int8)
 
 
-def wanted(kind: str, codes: torch.Tensor) -> torch.Tensor:
+def wanted(name: str, codes: torch.Tensor) -> torch.Tensor:
     """By torch, [G, row blocks, K blocks, bytes]."""
-    element, _, _, offset = KINDS[kind]
+    kind = KINDS[name]
     rows, columns = code.padded_shape(*codes.shape[1:])
     padding = (0, columns - codes.shape[2], 0, rows - codes.shape[1])
-    blocks = [code.to_blocks(torch.nn.functional.pad(one - 8 * offset, padding)) for one in codes]
-    return torch.stack([code.to_sign_magnitude(block) if element == "s4m" else block for block in blocks])
+    lying = [torch.nn.functional.pad(one - 8 * kind.offset, padding) for one in codes]
+    if kind.places is not None:
+        added = 8 if kind.element in ("s4b", "u4") else 0
+        return torch.stack([to_words((one + added).view(torch.uint8), kind.places) for one in lying])
+    orders = {"s4m": code.to_sign_magnitude, "u4": lambda blocks: blocks ^ 0x88, "e2m1x": code.to_lookup}
+    blocks = torch.stack([code.to_blocks(one) for one in lying])
+    return orders[kind.element](blocks) if kind.element in orders else blocks
 
 
-def packed(kind: str, values: torch.Tensor, pairs: bool = False) -> tuple[torch.Tensor, int]:
+def packed(name: str, values: torch.Tensor, pairs: bool = False) -> tuple[torch.Tensor, int]:
     """By the kernel, with what it found; nothing behind the blocks is written."""
-    element, _, signed, offset = KINDS[kind]
+    kind = KINDS[name]
     groups, n, k = values.shape
     rows, columns = code.padded_shape(n, 2 * k if pairs else k)
-    shape = (groups, rows // code.BLOCK_ROWS, columns // 128, code.BLOCK_BYTES)
+    shape = (groups, rows // code.BLOCK_ROWS, columns // 128, 64 * 128 * kind.bits // 8)
     size = torch.Size(shape).numel()
     room = torch.full((size + 64,), 0xA5, dtype=torch.uint8, device=values.device)
     found = torch.zeros(1, dtype=torch.int32, device=values.device)
     codes = room[:size].view(shape)
-    C.pack_codes(values, codes, found, ELEMENTS[element], -8 if signed else 0, offset, pairs)
+    smallest = -8 if kind.signed else 0
+    C.pack_codes(values, codes, found, ELEMENTS[kind.element], kind.places is not None, smallest, kind.offset, pairs)
     assert (room[size:] == 0xA5).all()
     return codes.cpu(), int(found)
 
 
 @pytest.mark.parametrize("device", EVERY_DEVICE, indirect=True)
-@pytest.mark.parametrize("pairs", [False, True])
 @EVERY_KIND
-def test_codes_lie_as_torch_packs_them(device, kind, pairs) -> None:
+def test_codes_lie_as_torch_packs_them(device, kind) -> None:
     codes = random_codes(kind, (2, 130, 272))
-    values = pack_int4(codes << 4 >> 4) if pairs else codes
-    blocks, found = packed(kind, values.to(device), pairs)
+    blocks, found = packed(kind, codes.to(device))
+    assert torch.equal(blocks, wanted(kind, codes))
+    assert found == 0
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@OF_FOUR_BITS
+def test_two_codes_a_byte_lie_as_codes_do(device, kind) -> None:
+    codes = random_codes(kind, (2, 130, 272))
+    blocks, found = packed(kind, pack_int4(codes << 4 >> 4).to(device), pairs=True)
     assert torch.equal(blocks, wanted(kind, codes))
     assert found == 0
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("kind", ["sign_and_magnitude", "unsigned"])
+@pytest.mark.parametrize(
+    ("kind", "pairs"),
+    [
+        *((name, pairs) for name in ("sign_and_magnitude", "unsigned", "wide_with_zeros") for pairs in (False, True)),
+        ("wide_e4m3", False),
+    ],
+)
 def test_sizes_that_fill_no_blocks(device, kind, pairs, shape) -> None:
     codes = random_codes(kind, (1, *shape))
     values = pack_int4(codes << 4 >> 4) if pairs else codes
@@ -102,6 +152,10 @@ def test_strides_and_offsets(device, offset, padding) -> None:
         ("unsigned_sign_and_magnitude", 16, OUT_OF_RANGE),
         ("unsigned", -1, OUT_OF_RANGE),
         ("e2m1", 16, OUT_OF_RANGE),
+        ("wide", 8, OUT_OF_RANGE),
+        ("wide_e4m3", 127, OUT_OF_RANGE),
+        ("wide_e4m3", -1, OUT_OF_RANGE),
+        ("wide_e4m3", 126, 0),
     ],
 )
 def test_one_value_that_is_no_code_is_found(device, kind, value, what, place) -> None:
@@ -129,11 +183,23 @@ def test_scales_lie_as_kernels_read_them(device, lying, given, kept) -> None:
     if lying == "rows_first":
         scales = scales.transpose(1, 2).contiguous().transpose(1, 2)
     out = torch.full((groups, k // kept + 1, 256), torch.nan, device=device)
-    C.pack_scales(scales.to(device), out, n, given, kept, 64)
+    C.pack_scales(scales.to(device), out, n, 1, given, kept, 64)
     spread = exact.repeat_interleave(given // kept, -1)[..., : out.shape[1]].transpose(1, 2) * 64
     count = spread.shape[1]
     assert torch.equal(out[:, :count, :n].cpu(), spread)
     assert not out[:, count:].any()
+    assert not out[:, :, n:].any()
+
+
+@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("lying", ["k_first", "rows_first"])
+def test_scales_of_blocks_are_those_of_each_of_their_rows(device, lying) -> None:
+    groups, n, k = 2, 290, 640
+    scales = torch.rand((groups, 3, k // 128), generator=torch.Generator().manual_seed(0))
+    out = torch.full((groups, k // 128, 384), torch.nan, device=device)
+    given = scales.mT.contiguous().mT if lying == "rows_first" else scales
+    C.pack_scales(given.to(device), out, n, 128, 128, 128, 256)
+    assert torch.equal(out[:, :, :n].cpu(), scales.repeat_interleave(128, 1)[:, :n].mT * 256)
     assert not out[:, :, n:].any()
 
 

@@ -164,7 +164,9 @@ def random_call(seed: str, device: torch.device) -> None:
 
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize(
-    "device", [*on_simulator("random"), *on_simulator("random", arch="sm100"), CUDA], indirect=True
+    "device",
+    [*on_simulator("random"), *on_simulator("random", arch="sm80"), *on_simulator("random", arch="sm100"), CUDA],
+    indirect=True,
 )
 @pytest.mark.parametrize("seed", range(60))
 def test_random_call(device, seed) -> None:

@@ -369,3 +369,23 @@ END:"""
     for schedule, seed in SCHEDULES:
         with pytest.raises(RuntimeError, match=r"race|overwrite"):
             per_lane(code, threads=64, shared=".shared .align 16 .b32 data[4];", schedule=schedule, seed=seed)
+
+
+@pytest.mark.parametrize(("stored_by", "kinds"), [(0, ["uninitialised"]), (1, [])])
+def test_a_shuffled_value_is_as_good_as_the_lane_that_it_comes_from(stored_by: int, kinds: list[str]) -> None:
+    """Lane 1 alone reads what nobody wrote; neighbours exchange what they read, and one of them stores it."""
+    body = f"""
+    mov.u32 %r0, data;
+    shl.b32 %r1, %t, 2;
+    add.u32 %r1, %r0, %r1;
+    setp.ne.u32 %p1, %t, 1;
+    mov.u32 %r2, 0;
+    @%p1 st.shared.u32 [%r1], %r2;
+    bar.warp.sync -1;
+    ld.shared.u32 %r3, [%r1];
+    shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1;
+    setp.eq.u32 %p2, %t, {stored_by};
+    @%p2 st.global.u32 [%out], %r4;"""
+    text = kernel(body, shared=".shared .align 16 .b32 data[32];")
+    report = run_kernel(text, torch.zeros(1, dtype=torch.int32), hazards="report")
+    assert [hazard.kind for hazard in report.hazards] == kinds

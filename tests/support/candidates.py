@@ -42,6 +42,15 @@ class Candidate:
         return math.prod(self.cluster_shape)
 
 
+# Of configs that are refused where others serve better, and right nevertheless.
+WASTEFUL = ("would be empty", "rows twice what the problem has")
+
+
+def can_serve(candidate: Candidate) -> bool:
+    """Whether a call may be forced to take it."""
+    return candidate.refusal is None or candidate.refusal.endswith(WASTEFUL)
+
+
 def target_of(device: torch.device) -> str:
     """What a dense problem of this device is selected for."""
     return str(simulator.get_options()["target"]) if device.type == "cpu" else HOPPER_TARGET

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from itertools import islice
 
-from matrix import ADDED_TO, Pair, pairs
+from matrix import ADDED_TO, Pair, Scaling, pairs
 
 Problem = tuple[str, dict[str, int]]  # what C.problem_kernel takes
 
@@ -25,12 +25,20 @@ def width(r: random.Random, least: int, most: int) -> int:
     return extent(r, least, most, r.choice([128, 128, 64, 8, 1]))
 
 
+def scale_fields(r: random.Random, name: str, scaling: Scaling) -> dict[str, int]:
+    fields = {} if scaling.k < 0 else {f"gran_k_{name}": scaling.k}
+    if scaling.element == "ue8m0":
+        return {**fields, f"packs_scales_{name}": r.randrange(2)}
+    return {**fields, "per_row_b": 1} if name == "b" and scaling.rows == 1 else fields
+
+
 def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int]:
     fields = {} if pair.a == "e4m3" else {pair.a: 1}
     if pair.scalings_a:
         for name, scalings in (("a", pair.scalings_a), ("b", pair.scalings_b)):
-            fields[f"gran_k_{name}"] = r.choice(scalings).k
-            fields[f"packs_scales_{name}"] = r.randrange(2)
+            fields |= scale_fields(r, name, r.choice(scalings))
+    if pair.mn_major == "transposed":  # they come K-major
+        return {**fields, "group_maps": r.randrange(2)} if grouping == "k_contiguous" else fields
     if grouping == "k_contiguous":  # both one way: FP8 has a call for each, 16 bits for MN-major only
         mn_major = 1 if pair.a != "e4m3" else r.randrange(2)
         return {**fields, "mn_major_a": mn_major, "mn_major_b": mn_major, "group_maps": r.randrange(2)}
@@ -72,6 +80,8 @@ def drawn_problem(r: random.Random, of_arch: list[Pair], num_sms: int) -> Proble
     pair = r.choice(of_arch)
     grouping, output = r.choice(pair.groupings), r.choice(pair.outputs)
     fields = {**operand_fields(r, pair, grouping), **sizes(r, grouping), f"{output}_output": 1}
+    if pair.a == "s8" and output != "s32" and r.random() < 0.3:
+        fields["bias"] = 1
     if grouping in ADDED_TO and r.random() < 0.5:
         fields |= {"add_c": 1, "in_place": r.randrange(2)}
     if grouping == "dense" and r.random() < 0.1:

@@ -116,6 +116,35 @@ def load_fake_driver(silent: bool) -> None:
         fake.fake_be_silent()
 
 
+# For the code below: products on a fake GPU. What the code says itself starts with "here ".
+PRODUCTS = """
+def fp8(*shape): return torch.zeros(*shape).to(torch.float8_e4m3fn)
+def operands(index):
+    tensors = fp8(64, 256), torch.ones(2, 64).T, fp8(128, 256), torch.ones(1, 2), torch.zeros(64, 128).bfloat16()
+    return [pose_as_cuda(tensor, index) for tensor in tensors]
+kept = {}
+def product(index=0):
+    a, sfa, b, sfb, d = kept.setdefault(index, operands(index))
+    deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d)
+def say(*words): print("here", *words, flush=True)
+def refusal(call):
+    try: call()
+    except (ValueError, RuntimeError) as error: return str(error)
+    return "nothing refused"
+"""
+
+
+def lines_of(code: str, capabilities: str, **environment: str) -> list[str]:
+    """What code that uses `PRODUCTS` says, loads and launches on GPUs of these capabilities ("8.6 9.0")."""
+    starts = ("here ", "load", "entry ", "launch ")
+    return driver_lines(PRODUCTS + code, starts, FAKE_CAPABILITIES=capabilities, **environment)
+
+
+def archs(lines: list[str]) -> set[str]:
+    """Of the products' kernels that were loaded."""
+    return {part for line in lines if line.startswith("entry ") for part in line.split("_") if part.startswith("sm")}
+
+
 def launches(code: str) -> list[str]:
     """The driver's lines of what `code` launches."""
     return driver_lines(code, "launch ")
@@ -123,7 +152,7 @@ def launches(code: str) -> list[str]:
 
 def driver_lines(code: str, start: str | tuple[str, ...], **environment: str) -> list[str]:
     """The driver's lines that start so (or with any of these), of `code` run in a process of its own. It has `torch`,
-    `deep_gemm` and `pose_as_cuda`. `FAKE_CAPABILITIES="8.6 9.0"` says which GPUs there are."""
+    `deep_gemm` and `pose_as_cuda`."""
     head = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).resolve().parent)!r})

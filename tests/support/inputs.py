@@ -16,6 +16,7 @@ FP8 = torch.float8_e4m3fn
 FP8_LARGEST = 448.0
 SCALE_COLUMNS = 128
 BLOCK_ROWS = 128
+CONVERTING_TARGETS = ("sm_80", "sm_86", "sm_87", "sm_88")
 
 
 class Operand(NamedTuple):
@@ -32,6 +33,13 @@ def is_blackwell(device: torch.device | str) -> bool:
     from deep_gemm import simulator
 
     return str(simulator.get_options()["target"]).startswith("sm_10")
+
+
+def converts_e4m3(device: torch.device | str) -> bool:
+    """Whether the simulator is a GPU whose tensor cores take no E4M3."""
+    from deep_gemm import simulator
+
+    return torch.device(device).type == "cpu" and str(simulator.get_options()["target"]) in CONVERTING_TARGETS
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -1,5 +1,5 @@
-// SM80: what a config costs, by the data sheets of its GPUs; where the library runs these kernels on a Hopper, by what
-// was measured there.
+// SM80: what a config costs. Constants were fitted to kernels compiled for sm_80 and run on an H100
+// (docs/performance.md); what GPUs of the targets have is from their data sheets.
 #pragma once
 
 #include <deep_gemm/arch/sm80_memory.cuh>
@@ -13,58 +13,75 @@ namespace deep_gemm::sm80 {
 
 /// Of one SM: multiplications of 16 bits a cycle, and what its share of memory brings it.
 struct SmFacts {
-    double products_per_cycle, memory_bytes_per_cycle, l2_bytes_per_cycle;
+    double products_per_cycle, memory_bytes_per_cycle;
 };
 
 /// A100: 108 SMs at 1.41 GHz, 2 TB/s. The others have half of the tensor cores' rate and less memory.
 constexpr SmFacts sm_facts(int32_t target) {
-    if (target == 80) return {1024, 13, 40};
-    return {512, 5, 30};
+    if (target == 80) return {1024, 13};
+    return {512, 5};
 }
 
 struct CostConstants {
-    double clock_mhz = 1410;
-    double launch_us = 3;
-    double smem_bytes_per_cycle = 128;
-    double first_cycles = 1200;     // until the first stage has come
-    double store_cycles = 0.06;     // an element of a tile
-    double sum_up_cycles = 400;     // warps that split K meet
-    double issue_cycles = 60;       // of a K block: barrier, copies' addresses
-    double promote_cycles = 0.018;  // an element and K block
-    double convert_cycles = 0.02;   // an element that a warp converts
+    double clock_mhz = 1700;
+    double launch_us = 5.3;
+    double l2_bytes_per_cycle = 59;
+    double smem_bytes_per_cycle = 138;
+    double first_cycles = 1750;         // until the first stage has come
+    double store_cycles = 0.29;         // an element of a tile
+    double sum_up_cycles = 350;         // warps that split K meet
+    double issue_cycles = 240;          // of a K block: barrier, copies' addresses
+    double promote_cycles = 0.05;       // an element, and group of scales
+    double convert_cycles = 0.016;      // an element that a warp converts
+    double bytes_under_way = 40 << 10;  // of an SM, that keep memory busy
+    double tail_share = 0.1;            // of the shorter of the two times, that hides behind nothing
 };
 
 struct CostModel : CostConstants {
-    /// Cycles that an SM takes for one K block of all its CTAs.
-    double block_cycles(const GemmConfig& c) const {
-        const double k = c.tile.k, rows = c.tile.rows, cols = c.tile.cols, ctas = c.sm80.ctas_per_sm;
+    /// CTAs that an SM has at once, of so many tiles.
+    static double active_ctas(const Problem& p, const GemmConfig& c, double tiles) {
+        return std::clamp(std::ceil(tiles / p.num_sms), 1.0, static_cast<double>(c.sm80.ctas_per_sm));
+    }
+
+    /// Cycles that an SM takes for one K block of each of these CTAs.
+    double block_cycles(const GemmConfig& c, double ctas) const {
+        const double k = c.tile.k, rows = c.tile.rows, cols = c.tile.cols;
         const double rate = facts.products_per_cycle * 16 / bits(c.sm80.multiplied_as);
         const double tensor = rows * cols * k / rate;
-        const double row_bytes = rows * bytes_of(c.rows_operand().element, k),
-                     col_bytes = cols * bytes_of(c.cols_operand().element, k);
+        const double row_bytes = bytes_of(c.rows_operand().element, k),
+                     col_bytes = bytes_of(c.cols_operand().element, k);
         const double reads = rows * c.sm80.col_warps + cols * c.sm80.row_warps;
-        const double smem =
-            (row_bytes * (1 + c.sm80.col_warps) + col_bytes * (1 + c.sm80.row_warps)) / smem_bytes_per_cycle;
-        const double l2 = (row_bytes + col_bytes) / facts.l2_bytes_per_cycle;
-        const double others = issue_cycles + (c.scaled() ? promote_cycles * scale_groups(c) * rows * cols : 0) +
-                              (c.b.packed() ? convert_cycles * rows * c.sm80.col_warps * k : 0) +
-                              (converts(c) ? convert_cycles * reads * k : 0);
-        return std::max({tensor + others / ctas, smem, l2}) * ctas;
+        const double loaded = rows * row_bytes + cols * col_bytes;
+        const double read = rows * c.sm80.col_warps * row_bytes + cols * c.sm80.row_warps * col_bytes;
+        const double registers = (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) : 0) +
+                                 (c.b.packed() ? convert_cycles * rows * c.sm80.col_warps * k : 0) +
+                                 (converts(c) ? convert_cycles * reads * k : 0);
+        return std::max({std::max(tensor, registers) + issue_cycles / ctas, (loaded + read) / smem_bytes_per_cycle,
+                         loaded / l2_bytes_per_cycle}) *
+               ctas;
+    }
+
+    /// Memory is as busy as what is under way keeps it, and where few tiles leave SMs out, as these do.
+    double memory_us(const Problem& p, const GemmConfig& c, double ctas, double tiles) const {
+        const double rows = expected_rows(p), n = p.n, k = p.k;
+        const double moved = expected_weights(p) * n * bytes_of(p.b.element, k) + rows * bytes_of(p.a.element, k) +
+                             rows * bytes_of(p.output, n) * (p.add_c ? 2 : 1);
+        const double weights =
+            c.swap_ab ? c.tile.rows * row_bytes(c, c.rows_operand()) : c.tile.cols * row_bytes(c, c.cols_operand());
+        const double ahead = ctas * (c.stages - 1) * weights;
+        const double busy = std::min(1.0, ahead / bytes_under_way) * std::min(1.0, tiles / p.num_sms);
+        return moved / (facts.memory_bytes_per_cycle * p.num_sms * clock_mhz) / std::max(busy, 0.05);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
         const ExpectedBlocks blocks = expected_blocks(p, c.tile_m());
         const double tiles = blocks.mean * ceil_div(p.n, c.tile_n());
-        const double waves = expected_waves(tiles / num_ctas, blocks.scatter);
+        const double waves = expected_waves(tiles / num_ctas, blocks.scatter), ctas = active_ctas(p, c, tiles);
         const double store = store_cycles * c.tile.rows * c.tile.cols + (c.sm80.k_warps > 1 ? sum_up_cycles : 0);
         const double compute_us =
-            (waves * (ceil_div(p.k, c.tile.k) * block_cycles(c) + store * c.sm80.ctas_per_sm) + first_cycles) /
-            clock_mhz;
-        const double rows = expected_rows(p), n = p.n, k = p.k;
-        const double moved = expected_weights(p) * n * bytes_of(p.b.element, k) + rows * bytes_of(p.a.element, k) +
-                             rows * bytes_of(p.output, n) * (p.add_c ? 2 : 1);
-        const double memory_us = moved / (facts.memory_bytes_per_cycle * p.num_sms * clock_mhz);
-        return launch_us + std::max(compute_us, memory_us) + 0.1 * std::min(compute_us, memory_us);
+            (waves * (ceil_div(p.k, c.tile.k) * block_cycles(c, ctas) + store * ctas) + first_cycles) / clock_mhz;
+        const double memory = memory_us(p, c, ctas, tiles);
+        return launch_us + std::max(compute_us, memory) + tail_share * std::min(compute_us, memory);
     }
 
     SmFacts facts;

@@ -32,7 +32,7 @@ inline constexpr int32_t kMostSums = 64 * 64;
 
 constexpr int32_t most_sums(const Problem& p, int32_t k_warps) {
     if (!p.b.packed()) return kMostSums;
-    const bool words = p.b.scaling.in_conversion() || p.b.has_zeros() || p.b.element == Element::e2m1x;
+    const bool words = p.b.scaling.in_conversion() || p.b.has_zeros() || folds_exponents(p.b.element);
     const bool groups = scales_blocks(p) && (p.b.scaling.k < kPackedK || k_warps > 1);
     return words || groups ? kMostSums / 2 : kMostSums;
 }

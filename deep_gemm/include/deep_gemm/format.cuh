@@ -83,6 +83,8 @@ inline constexpr int32_t kPackedRowsPadded = 128;
 constexpr bool is_packed(Element element) {
     return (bits(element) == 4 && element != Element::s4i) || element == Element::e4m3p;
 }
+/// Whether a scale holds what conversion multiplies groups of its K by, too (convert/exponents.cuh).
+constexpr bool folds_exponents(Element element) { return element == Element::e2m1x; }
 /// Blocks along the rows of one matrix.
 constexpr int32_t packed_blocks(int32_t rows) { return align_up(rows, kPackedRowsPadded) / kPackedRows; }
 

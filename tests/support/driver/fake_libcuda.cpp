@@ -56,6 +56,7 @@ size_t g_params_bytes = 16;
     va_start(values, format);
     std::vprintf(format, values);
     va_end(values);
+    std::fflush(stdout);  // between lines that Python prints
 }
 }  // namespace
 

@@ -1,5 +1,6 @@
 // Instructions that exchange values between the lanes of a warp.
 #include "../core/execute.hpp"
+#include "../memory/memory.hpp"
 
 namespace deep_gemm::simulator {
 
@@ -12,7 +13,8 @@ Step shfl(Warp& w, const Instruction& in, uint32_t lanes) {
     const auto *b = w.row<uint32_t>(in.b), *c = w.row<uint32_t>(in.c);
     uint32_t values[kLanes];
     __builtin_memcpy(values, w.row<uint32_t>(in.a), sizeof(values));
-    uint32_t valid_lanes = 0;
+    const uint32_t tainted = tainted_lanes(w, in.a), places = tainted_lanes(w, in.b) | tainted_lanes(w, in.c);
+    uint32_t valid_lanes = 0, bad = places & lanes;
     for (uint32_t left = lanes; left; left &= left - 1) {
         const int lane = std::countr_zero(left);
         const int clamp = int(c[lane] & 31), segment = int(c[lane] >> 8 & 31), offset = int(b[lane] & 31);
@@ -42,9 +44,11 @@ Step shfl(Warp& w, const Instruction& in, uint32_t lanes) {
             report(*w.cluster, "convergence", "shfl reads lane " + std::to_string(from) + ", which does not take part",
                    &w);
         d[lane] = values[from];
+        bad |= (tainted >> from & 1) << lane;
         valid_lanes |= uint32_t(valid) << lane;
     }
     if (in.e.present) w.mask(in.e) = (w.mask(in.e) & ~lanes) | valid_lanes;
+    set_tainted(w, in.d, (tainted_lanes(w, in.d) & ~lanes) | bad);
     return Step::next;
 }
 
@@ -72,6 +76,7 @@ void decode_shfl(Decoder& decoder) {
     decoder.out.b = decoder.source(2, Type::b32);
     decoder.out.c = decoder.source(3, Type::b32);
     members(decoder, 4);
+    decoder.out.sets_taint = true;
     decoder.set(shfl);
 }
 

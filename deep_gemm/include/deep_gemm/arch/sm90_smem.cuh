@@ -21,7 +21,7 @@ struct Smem {
     /// Of a word for each of the tile's rows, that of a thread's first row, where its warpgroup's 64 begin at
     /// `first_row`.
     static DG_DEVICE uint32_t thread_row_word(uint32_t words, int32_t first_row) {
-        return words + (first_row + Fragment16x8::warp_row(threadIdx.x / 32) + Fragment16x8::row(threadIdx.x % 32)) * 4;
+        return Fragment16x8::thread_word(words, first_row);
     }
 
     uint32_t base;

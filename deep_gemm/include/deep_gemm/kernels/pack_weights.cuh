@@ -1,11 +1,12 @@
-// Pack weights of four bits: codes into the blocks that products convert in registers, scales into rows of groups.
+// Pack weights of few bits: codes into the blocks that products convert in registers, scales into rows of groups.
 //
 // A block of threads reads 128 bytes of each of 64 rows in 16-byte loads and writes one block (two where a byte holds
 // two codes) in 16-byte stores: both sides move whole lines, and shared memory between them is hit without conflicts.
 //
 //   thread t reads rows t / 8 and t / 8 + 32, the 16-byte chunk t % 8 of each
-//   thread t writes 16 bytes at 16 t, for 64 of K: v = t / 128, and of its warp's 16 rows r and r + 8, r = t % 32 / 4
-//   deep_gemm/weights/codes.py draws which K these bytes are for
+//   thread t writes 16 bytes at 16 t, for 64 of K (32, and then as many at 4096 + 16 t, where codes have 8 bits), of
+//   its warp's 16 rows r and r + 8, r = t % 32 / 4: deep_gemm/weights/codes.py and words.py draw which K these bytes
+//   are for
 #pragma once
 
 #include <deep_gemm/convert/pack.cuh>
@@ -31,24 +32,34 @@ DG_DEVICE void fill_behind(uint32_t (&words)[4], int32_t valid, uint32_t fill) {
     }
 }
 
-/// Not 0 where a byte holds no code.
-template <bool kSigned>
+/// Not 0 where a byte holds no code, or NaN.
+template <PackCodesConfig kConfig>
 DG_DEVICE uint32_t out_of_range(uint32_t codes) {
-    constexpr uint32_t kUpper = 0xf0f0f0f0;
-    return (kSigned ? codes ^ codes << 1 : codes) & kUpper;
+    constexpr uint32_t kUpper = 0xf0f0f0f0, kMagnitudes = 0x7f7f7f7f, kOnes = 0x01010101;
+    if constexpr (bits(kConfig.element) == 8) return ((codes & kMagnitudes) + kOnes) & ~kMagnitudes;
+    return (kConfig.is_signed ? codes ^ codes << 1 : codes) & kUpper;
 }
 
-/// Four neighbours along K, in two's complement in the lower halves of their bytes.
+/// Four neighbours along K; of four bits in two's complement in the lower halves of their bytes.
 template <PackCodesConfig kConfig>
 DG_DEVICE uint32_t load_codes(const uint8_t* tile, int32_t row, int32_t k) {
     constexpr uint32_t kLower = 0x0f0f0f0f, kOffset = kConfig.offset ? kUnsignedOffset * 0x01010101u : 0;
-    if constexpr (kConfig.pairs) {
+    if constexpr (bits(kConfig.element) == 8) {
+        return *reinterpret_cast<const uint32_t*>(tile + packing_tile_byte(row, k));
+    } else if constexpr (kConfig.pairs) {
         const uint32_t pairs = *reinterpret_cast<const uint16_t*>(tile + packing_tile_byte(row, k / 2));
         const uint32_t apart = __byte_perm(pairs, 0, 0x4140);
         return ((apart | apart << 4) & kLower) ^ kOffset;
     } else {
         return (*reinterpret_cast<const uint32_t*>(tile + packing_tile_byte(row, k)) & kLower) ^ kOffset;
     }
+}
+
+/// Sums of a row and K block that have a NaN become NaN. (Their scales lie as those of 128 of K.)
+DG_DEVICE void mark_nan(const PackCodesParams& params, int32_t group, int32_t row, int32_t k_block) {
+    const int32_t padded_rows = params.row_blocks * kPackedRows;
+    const int64_t place = static_cast<int64_t>(group) * params.k_blocks + k_block;
+    params.nan_scales[place * padded_rows + row] = __uint_as_float(0x7fffffff);
 }
 
 /// Reads a tile. Returns what is not 0 where a byte of it holds no code.
@@ -76,9 +87,14 @@ DG_DEVICE uint32_t read_codes(const PackCodesParams& params, uint8_t* tile, int3
         if (kFill != 0 && valid_of(row) < 16) fill_behind(words, valid_of(row), kFill);
         *reinterpret_cast<uint4*>(tile + packing_tile_byte(row, byte)) =
             make_uint4(words[0], words[1], words[2], words[3]);
-        if constexpr (!kConfig.pairs)
+        if constexpr (!kConfig.pairs) {
+            uint32_t wrong = 0;
 #pragma unroll
-            for (const uint32_t word : words) outside |= out_of_range<kConfig.is_signed>(word);
+            for (const uint32_t word : words) wrong |= out_of_range<kConfig>(word);
+            if (bits(kConfig.element) == 8 && wrong != 0 && params.nan_scales != nullptr)
+                mark_nan(params, group, first_row + row, first_byte / kPackedK);
+            outside |= wrong;
+        }
     }
     return outside;
 }
@@ -97,7 +113,7 @@ DG_DEVICE void run_pack_codes(const PackCodesParams& params) {
         __syncthreads();
     } else {
         const bool any_outside = __syncthreads_or(outside != 0) != 0;
-        if (any_outside && thread == 0) atomicOr(params.found, kFoundOutOfRange);
+        if (any_outside && thread == 0 && params.found != nullptr) atomicOr(params.found, kFoundOutOfRange);
     }
 
     uint32_t eights = 0;
@@ -106,17 +122,21 @@ DG_DEVICE void run_pack_codes(const PackCodesParams& params) {
         if constexpr (kFindsMinusEight) eights |= minus_eights(found);
         return found;
     };
-    const int32_t row = thread % 128 / 32 * 16 + thread % 32 / 4, first_k = thread / 128 * 64;
+    constexpr int32_t kUnits = kConfig.block_units(), kUnitK = kPackedK / kUnits, kWordK = kUnitK / 4,
+                      kUnitsAtOnce = kPackThreads * 16 / kPackUnitBytes;
+    const int32_t row = thread % 128 / 32 * 16 + thread % 32 / 4;
 #pragma unroll
-    for (int32_t i = 0; i < kBlocks; ++i) {
+    for (int32_t i = 0; i < kBlocks * kUnits / kUnitsAtOnce; ++i) {
+        const int32_t unit = i * kUnitsAtOnce + thread / 128;  // of all blocks
         uint32_t words[4];
 #pragma unroll
         for (int32_t j = 0; j < 4; ++j)
-            words[j] = Pack<kConfig.element>::run(codes, row, i * kPackedK + first_k + j * 16, thread % 4);
-        const int32_t k_block = k_tile * kBlocks + i;
+            words[j] = Pack<kConfig.element, kConfig.wide>::run(codes, row, unit * kUnitK + j * kWordK, thread % 4);
+        const int32_t k_block = k_tile * kBlocks + unit / kUnits;
         const int64_t place = (static_cast<int64_t>(group) * params.row_blocks + row_block) * params.k_blocks + k_block;
         if (k_block < params.k_blocks)
-            *reinterpret_cast<uint4*>(params.target + place * packed_block_bytes(kConfig.element) + thread * 16) =
+            *reinterpret_cast<uint4*>(params.target + place * packed_block_bytes(kConfig.element) +
+                                      unit % kUnits * kPackUnitBytes + thread % 128 * 16) =
                 make_uint4(words[0], words[1], words[2], words[3]);
     }
     if constexpr (kFindsMinusEight) {
@@ -153,10 +173,10 @@ DG_DEVICE void run_pack_scales(const PackScalesParams& params) {
         const int32_t row = first_row + tile_row, scale = (first_k + tile_k) / params.repeat;
         float value = 0;
         if (row < params.rows && scale < params.k_scales)
-            value = params.factor *
-                    load_scale_as_fp32<kConfig.element>(params.source,
-                                                        group * params.group_stride + row * params.row_stride, scale,
-                                                        params.k_stride);
+            value = params.factor * load_scale_as_fp32<kConfig.element>(params.source,
+                                                                        group * params.group_stride +
+                                                                            row / params.row_repeat * params.row_stride,
+                                                                        scale, params.k_stride);
         tile[tile_k][tile_row] = value;
     }
     __syncthreads();

@@ -6,18 +6,21 @@
 namespace deep_gemm {
 
 inline constexpr int32_t kPackThreads = 256;
-inline constexpr int32_t kPackLineBytes = 128;  // of each of a block's rows, that a block of threads reads
+inline constexpr int32_t kPackLineBytes = 128;       // of each of a block's rows, that a block of threads reads
+inline constexpr int32_t kPackUnitBytes = 128 * 16;  // of a block, which the threads of a warpgroup read at once
 
 /// What is stored is the code less this: unsigned codes with zero points lie as signed ones.
 inline constexpr int32_t kUnsignedOffset = 8;
 
 struct PackCodesConfig {
     Element element = Element::s4;  // as it lies in blocks
+    bool wide = false;              // beside activations of 16 bits
     bool is_signed = true;          // codes are -8..7, else 0..15
     bool offset = false;            // kUnsignedOffset is subtracted
     bool pairs = false;             // two codes a byte, the first one in the lower half
     bool aligned = true;            // rows and matrices start at multiples of 16 bytes
 
+    DG_HOST_DEVICE constexpr int32_t block_units() const { return packed_block_bytes(element) / kPackUnitBytes; }
     DG_HOST_DEVICE constexpr int32_t tile_blocks() const { return kPackLineBytes * (pairs ? 2 : 1) / kPackedK; }
 };
 
@@ -28,7 +31,8 @@ inline constexpr int32_t kFoundOutOfRange = 1, kFoundMinusEight = 2;
 struct PackCodesParams {
     const uint8_t* source;
     uint8_t* target;
-    int32_t* found;                    // bits are added to it
+    int32_t* found;                    // bits are added to it, unless it is null
+    float* nan_scales;                 // of 8-bit codes: packed scales, which become NaN where codes are; or null
     int64_t group_stride, row_stride;  // bytes
     int32_t rows, row_bytes;
     int32_t row_blocks, k_blocks, k_tiles;
@@ -48,7 +52,8 @@ struct PackScalesParams {
     int64_t group_stride, row_stride, k_stride;  // elements
     int32_t rows, padded_rows;
     int32_t k_scales, k_groups;
-    int32_t repeat;  // groups of the target that share a scale
+    int32_t repeat;      // groups of the target that share a scale
+    int32_t row_repeat;  // rows that do
     float factor;
 };
 

@@ -17,8 +17,7 @@ DG_DEVICE uint32_t chunk_offset(int32_t line, int32_t chunk) {
     return line * kSwizzleBytes + ((chunk ^ (line % kChunks)) * kChunkBytes);
 }
 
-/// A thread's copies of an operand: the same chunk of every so many lines. A K block's copies come one by one, so that
-/// products can stand between them; where a block ends beyond the tensor they come all at once, which takes longer.
+/// A thread's copies of an operand: the same chunk of every so many lines.
 template <GemmConfig c, Operand o, int32_t kExtent, bool = o.packed()>
 class OperandCopies {
     static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
@@ -27,39 +26,51 @@ class OperandCopies {
     static_assert(kLines % kChunks == 0 && kStep % kChunks == 0, "chunks of a line are swapped by its number");
     static_assert(kLines % kStep == 0 || kStep % kLines == 0);
 
-public:
     static constexpr int32_t kEach = ceil_div(kCount, kStep);
 
-    /// From element `x` of the contiguous dimension and line `y` on.
+public:
+    /// Ahead of the K block from element `x` of the contiguous dimension and line `y` on.
     DG_DEVICE void place(const PlainMap& map, int32_t x, int32_t y, int32_t group) {
         stride_ = map.strides_bytes[0];
-        source_ =
-            map.address + group * map.strides_bytes[1] + y * stride_ + bytes_of(o.element, x) + chunk() * kChunkBytes;
+        source_ = map.address + group * map.strides_bytes[1] + (y + line() % kLines) * stride_ +
+                  (bytes_of(o.element, x) + first_span() * kSwizzleBytes + chunk() * kChunkBytes);
         bytes_left_ = bytes_of(o.element, map.sizes[0] - x), lines_left_ = map.sizes[1] - y;
-        // Of rows beyond the tensor, which reach nothing that is stored, the last one stands for all.
-        if constexpr (!o.mn_major()) source_ += min(line() % kLines, lines_left_ - 1) * stride_;
-        if constexpr (o.mn_major()) source_ += line() % kLines * stride_;
     }
 
-    /// The first of a K block's.
-    DG_DEVICE void begin(uint32_t target) {
-        target_ = target + chunk_offset(line() % kLines, chunk()) + first_span() * kLines * kSwizzleBytes;
-        at_ = source_ + first_span() * kSwizzleBytes;
-        whole_ = bytes_left_ >= kSpans * kSwizzleBytes && (!o.mn_major() || lines_left_ >= kLines);
-        if (!whole_) copy_clipped(target);
+    /// Whether a K block ends within the tensor.
+    DG_DEVICE bool is_whole() const {
+        return bytes_left_ >= kSpans * kSwizzleBytes && (!o.mn_major() || lines_left_ >= kLines);
     }
 
-    template <int32_t kIndex>
-    DG_DEVICE void copy() {
-        if (!whole_ || (kCount < kStep && line() >= kCount)) return;
-        constexpr int32_t kLine = kIndex * kStep % kLines,
-                          kSpan = kStep > kLines ? kIndex * (kStep / kLines) : kIndex * kStep / kLines;
-        if constexpr (kLine == 0)
-            at_ = source_ + first_span() * kSwizzleBytes;
-        else if (o.mn_major() || line() % kLines + kLine < lines_left_)
-            at_ += kStep * stride_;
-        ptx::copy_async_x16(target_ + (kSpan * kLines + kLine) * kSwizzleBytes, at_ + kSpan * kSwizzleBytes,
-                            kChunkBytes);
+    /// Such a block. Rows beyond the tensor reach nothing that is stored, and are not copied.
+    DG_DEVICE void copy(uint32_t stage) const {
+        const uint32_t target = stage + chunk_offset(line() % kLines, chunk()) + first_span() * kLines * kSwizzleBytes;
+        const uint8_t* source = source_;
+        const int64_t step = kStep * stride_;
+#pragma unroll
+        for (int32_t i = 0; i < kEach; ++i) {
+            if (kCount < kStep && line() >= kCount) break;
+            const int32_t lines = i * kStep % kLines, span = kStep > kLines ? i * (kStep / kLines) : i * kStep / kLines;
+            source = lines == 0 ? source_ : source + step;
+            if (o.mn_major() || line() % kLines + lines < lines_left_)
+                ptx::copy_async_x16(target + (span * kLines + lines) * kSwizzleBytes, source + span * kSwizzleBytes,
+                                    kChunkBytes);
+        }
+    }
+
+    /// Any block: what lies beyond the tensor along the contiguous dimension, or K, becomes zero.
+    DG_DEVICE void copy_clipped(uint32_t stage) const {
+        const uint8_t* const first = source_ - first_span() * kSwizzleBytes;
+#pragma unroll 1
+        for (int32_t i = line(); i < kCount; i += kStep) {
+            const int32_t within = i % kLines, span = i / kLines, lines = within - line() % kLines;
+            const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
+            const bool is_line = within < lines_left_;
+            if (o.mn_major() || is_line)
+                ptx::copy_async_x16(stage + span * kLines * kSwizzleBytes + chunk_offset(within, chunk()),
+                                    first + lines * stride_ + span * kSwizzleBytes,
+                                    is_line ? min(max(bytes, 0), kChunkBytes) : 0);
+        }
     }
 
     /// On to the next K block.
@@ -76,62 +87,51 @@ private:
     /// A step may be more lines than there are.
     static DG_DEVICE int32_t first_span() { return kStep > kLines ? line() / kLines : 0; }
 
-    /// What lies beyond the tensor along the contiguous dimension, or K, becomes zero.
-    DG_DEVICE void copy_clipped(uint32_t target) const {
-        const int32_t first = line() % kLines;
-#pragma unroll 1
-        for (int32_t i = line(); i < kCount; i += kStep) {
-            const int32_t within = i % kLines, span = i / kLines;
-            const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
-            const int32_t lines =
-                o.mn_major() ? within - first : min(within, lines_left_ - 1) - min(first, lines_left_ - 1);
-            ptx::copy_async_x16(target + span * kLines * kSwizzleBytes + chunk_offset(within, chunk()),
-                                source_ + lines * stride_ + span * kSwizzleBytes,
-                                o.mn_major() && within >= lines_left_ ? 0 : min(max(bytes, 0), kChunkBytes));
-        }
-    }
-
-    const uint8_t *source_, *at_;
+    const uint8_t* source_;
     int64_t stride_;
     int32_t bytes_left_, lines_left_;  // of the tensor, from the K block's start on
-    uint32_t target_;
-    bool whole_;
 };
 
 /// Packed weights: whole blocks of 64 rows by 128 of K, as they lie; those that follow each other along K together.
 template <GemmConfig c, Operand o, int32_t kExtent>
 class OperandCopies<c, o, kExtent, true> {
     static constexpr int32_t kBlockBytes = packed_block_bytes(o.element), kRunBytes = c.tile.k / kPackedK * kBlockBytes,
-                             kStepBytes = threads(c) * kChunkBytes, kRunSteps = kRunBytes / kStepBytes;
-    static_assert(kExtent % kPackedRows == 0 && c.tile.k % kPackedK == 0 && kRunBytes % kStepBytes == 0);
+                             kStepBytes = threads(c) * kChunkBytes;
+    static_assert(kExtent % kPackedRows == 0 && c.tile.k % kPackedK == 0 && kBlockBytes % kStepBytes == 0);
 
 public:
-    static constexpr int32_t kEach = kExtent / kPackedRows * kRunSteps;
-
-    /// From element `k` of K, and the `block`th 64 rows of all matrices.
+    /// Ahead of element `k` of K, in the `block`th 64 rows of all matrices.
     DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t block) {
-        const int32_t first_byte = k / kPackedK * kBlockBytes + threadIdx.x * kChunkBytes;
+        const int32_t first_byte = k / kPackedK * kBlockBytes;
         stride_ = map.strides_bytes[1];
-        source_ = map.address + block * stride_ + first_byte;
+        source_ = map.address + block * stride_ + (first_byte + static_cast<int32_t>(threadIdx.x) * kChunkBytes);
         bytes_left_ = static_cast<int32_t>(stride_) - first_byte;
     }
 
-    DG_DEVICE void begin(uint32_t target) { target_ = target + threadIdx.x * kChunkBytes; }
+    DG_DEVICE bool is_whole() const { return bytes_left_ >= kRunBytes; }
 
-    template <int32_t kIndex>
-    DG_DEVICE void copy() const {
-        constexpr int32_t kRun = kIndex / kRunSteps, kAt = kIndex % kRunSteps * kStepBytes;
-        ptx::copy_async_x16(target_ + kRun * kRunBytes + kAt, source_ + kRun * stride_ + kAt,
-                            kAt < bytes_left_ ? kChunkBytes : 0);
-    }
+    DG_DEVICE void copy(uint32_t stage) const { copy_run<false>(stage); }
+
+    /// Blocks beyond K become zero.
+    DG_DEVICE void copy_clipped(uint32_t stage) const { copy_run<true>(stage); }
 
     DG_DEVICE void advance() { source_ += kRunBytes, bytes_left_ -= kRunBytes; }
 
 private:
+    template <bool kClips>
+    DG_DEVICE void copy_run(uint32_t stage) const {
+        const uint32_t target = stage + threadIdx.x * kChunkBytes;
+#pragma unroll
+        for (int32_t i = 0; i < kExtent / kPackedRows; ++i)
+#pragma unroll
+            for (int32_t at = 0; at < kRunBytes; at += kStepBytes)
+                ptx::copy_async_x16(target + i * kRunBytes + at, source_ + i * stride_ + at,
+                                    !kClips || at < bytes_left_ ? kChunkBytes : 0);
+    }
+
     const uint8_t* source_;
     int64_t stride_;
-    int32_t bytes_left_;
-    uint32_t target_;
+    int32_t bytes_left_;  // of K, from the block's start on
 };
 
 /// A thread's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
@@ -194,45 +194,13 @@ public:
     DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
         : smem_(smem), params_(params), tiles_(params, smem.groups()) {}
 
-    /// Copies of the next K block come in so many parts, which stand between products. Into the ring's next stage,
-    /// which nobody reads any more. A tile without K takes a stage too.
-    static constexpr int32_t kCopies =
-        OperandCopies<c, c.rows_operand(), c.tile.rows>::kEach + OperandCopies<c, c.cols_operand(), c.tile.cols>::kEach;
-
-    DG_DEVICE void begin() {
+    /// The next K block into the ring's next stage, which nobody reads any more. A tile without any takes a stage too.
+    /// Its copies come in one run: ptxas (CUDA 13.0) has those that stand between products wait for others.
+    DG_DEVICE void copy_next() {
         if (left_ == 0) begin_tile();
-        if (left_ == 0) return;
-        rows_.begin(smem_.rows(ring_.stage)), cols_.begin(smem_.cols(ring_.stage));
-        row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
-        zeros_.copy(smem_.zeros(ring_.stage));
-    }
-
-    /// The copies from kFirst up to kEnd.
-    template <int32_t kFirst, int32_t kEnd>
-    DG_DEVICE void copy() {
-        if constexpr (kFirst < kEnd) {
-            constexpr int32_t kOfRows = OperandCopies<c, c.rows_operand(), c.tile.rows>::kEach;
-            if (left_ > 0) {
-                if constexpr (kFirst < kOfRows)
-                    rows_.template copy<kFirst>();
-                else
-                    cols_.template copy<kFirst - kOfRows>();
-            }
-            copy<kFirst + 1, kEnd>();
-        }
-    }
-
-    DG_DEVICE void end() {
-        if (left_ > 0) advance();
+        if (left_ > 0) copy_block();
         ptx::commit_copies();
         ring_.advance();
-    }
-
-    /// All of it at once.
-    DG_DEVICE void copy_next() {
-        begin();
-        copy<0, kCopies>();
-        end();
     }
 
 private:
@@ -244,25 +212,26 @@ private:
             tile_.k_blocks = -1;
         if (threadIdx.x == 0) smem_.write_tile(ring_.stage, tile_);
         left_ = max(tile_.k_blocks, 0);
-        block_ = tile_.k_block;
-        if (left_ > 0) place_operands();
+        block_ = tile_.k_block - 1;
+        if (left_ > 0) place_operands(block_);
     }
 
-    DG_DEVICE void place_operands() {
+    /// Of a K block.
+    DG_DEVICE void place_operands(int32_t block) {
         const PlainMap *rows = &plain(params_.rows), *cols = &plain(params_.cols);
         int32_t origin = 0;
         if constexpr (c.group_maps) {
             const auto& group = static_cast<const ParamsFor<c>&>(params_).groups[tile_.group - params_.first_group];
             rows = &plain(group.rows), cols = &plain(group.cols), origin = tile_.k_block;
         }
-        const auto [k, matrix] = place_block<c>(params_, block_ - origin);
+        const auto [k, matrix] = place_block<c>(params_, block - origin);
         place<c.rows_operand()>(rows_, *rows, k, tile_.row, row_group() + matrix);
         place<c.cols_operand()>(cols_, *cols, k, tile_.col, col_group() + matrix);
-        row_scales_.place(params_, params_.row_scales, tile_.row, scale_entry(c.row_scales(), block_, c.tile.k),
+        row_scales_.place(params_, params_.row_scales, tile_.row, scale_entry(c.row_scales(), block, c.tile.k),
                           row_group());
-        col_scales_.place(params_, params_.col_scales, tile_.col, scale_entry(c.col_scales(), block_, c.tile.k),
+        col_scales_.place(params_, params_.col_scales, tile_.col, scale_entry(c.col_scales(), block, c.tile.k),
                           col_group());
-        zeros_.place(params_, params_.zeros, tile_.row, scale_entry(zero_words(c), block_, c.tile.k), row_group());
+        zeros_.place(params_, params_.zeros, tile_.row, scale_entry(zero_words(c), block, c.tile.k), row_group());
     }
 
     template <Operand o, typename Copies>
@@ -273,14 +242,22 @@ private:
             copies.place(map, o.mn_major() ? start : k, o.mn_major() ? k : start, group);
     }
 
-    DG_DEVICE void advance() {
+    /// Moves on first: behind the copies, it would wait until they have read their addresses.
+    DG_DEVICE void copy_block() {
         --left_, ++block_;
         // The sum over a batch comes to other matrices on the way.
         if constexpr (c.grouping == Grouping::batch_sum)
-            place_operands();
+            place_operands(block_);
         else
-            rows_.advance(), cols_.advance();
-        row_scales_.advance(block_), col_scales_.advance(block_), zeros_.advance(block_);
+            rows_.advance(), cols_.advance(), row_scales_.advance(block_), col_scales_.advance(block_),
+                zeros_.advance(block_);
+        const uint32_t rows = smem_.rows(ring_.stage), cols = smem_.cols(ring_.stage);
+        if (rows_.is_whole() && cols_.is_whole())
+            rows_.copy(rows), cols_.copy(cols);
+        else
+            rows_.copy_clipped(rows), cols_.copy_clipped(cols);
+        row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
+        zeros_.copy(smem_.zeros(ring_.stage));
     }
 
     DG_DEVICE int32_t row_group() const { return c.swap_ab ? group_of_b<c>(tile_) : group_of_a<c>(tile_); }
@@ -296,7 +273,7 @@ private:
     ScaleCopies<c, zero_words(c), c.tile.rows, c.rows_operand().has_zeros()> zeros_;
     Ring<c.stages> ring_;
     Tile tile_ = {};
-    int32_t left_ = 0, block_ = 0;
+    int32_t left_ = 0, block_ = 0;  // the last one that was copied
     bool more_ = true;
 };
 

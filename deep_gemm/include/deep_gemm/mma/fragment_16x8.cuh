@@ -39,6 +39,15 @@ struct Fragment16x8 {
         return first + threadIdx.x / 32 % kWarps * kRows + threadIdx.x % 32 / 4;
     }
 
+    /// The address of that row's word, among one of four bytes for each row. Likewise by reference.
+    static DG_DEVICE uint32_t thread_word(const uint32_t& words, const int32_t& first, const int32_t& lane,
+                                          const int32_t& warp) {
+        return words + (first + warp_row(warp) + row(lane)) * 4;
+    }
+    static DG_DEVICE uint32_t thread_word(const uint32_t& words, const int32_t& first) {
+        return thread_word(words, first, threadIdx.x % 32, threadIdx.x / 32);
+    }
+
     /// How far from there a register lies: its group of 8 columns, which of two rows and of two columns, and so in all.
     static DG_DEVICE constexpr int32_t group(int32_t index) { return index / kRegisters; }
     static DG_DEVICE constexpr int32_t half(int32_t index) { return index / 2 % 2; }

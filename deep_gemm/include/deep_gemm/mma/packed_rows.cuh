@@ -148,7 +148,7 @@ struct Conversion<c, Element::e2m1, true> {
 /// What sums are multiplied by of a stored row scale: all of it, or what is left beside exponents of 32 of K.
 template <GemmConfig c>
 DG_DEVICE float row_scale(uint32_t address) {
-    if constexpr (c.rows_operand().element == Element::e2m1x)
+    if constexpr (folds_exponents(c.rows_operand().element))
         return __int_as_float(ptx::load_shared_int(address) & static_cast<int32_t>(kScaleWithoutFields));
     else
         return ptx::load_shared(address);

@@ -39,6 +39,8 @@ DG_DEVICE bool has_chunks(const Fragment<c>& at, const GemmParams& params) {
 
 template <GemmConfig c>
 DG_DEVICE void store_quads(const Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
+    // C may be D: other lanes have read what this one writes.
+    if constexpr (c.add_c) __syncwarp();
     const int32_t lane = threadIdx.x % kQuad;
     const int32_t first_col = at.col - Fragment16x8::col(lane) + lane * Fragment16x8::kCols;
     auto* data =

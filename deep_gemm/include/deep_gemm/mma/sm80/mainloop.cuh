@@ -53,40 +53,29 @@ private:
         ring_.advance();
         reader_.begin_block(stage);
         BlockSums<c> partial;
-        // Into the stage before this one: all warps had read it when they waited for this one.
-        load_.begin();
-        for_each_constant<kSteps>([&]<int32_t i>() {
-            constexpr bool kEndsGroup = c.scaled() && (i + 1) % kGroupSteps == 0;
-            StageScales<c> scales;
-            if constexpr (kEndsGroup) scales.load(smem_, place_, stage, i / kGroupSteps);
-            if constexpr (i + 1 < kSteps) {
+        StageScales<c> scales;
+#pragma unroll
+        for (int32_t i = 0; i < kSteps; ++i) {
+            const bool ends_group = c.scaled() && (i + 1) % kGroupSteps == 0;
+            if constexpr (c.scaled())
+                if (ends_group) scales.load(smem_, place_, stage, i / kGroupSteps);
+            if (i + 1 < kSteps) {
                 reader_.load(words[(i + 1) % 2], stage, i + 1);
-            } else {
-                load_.end();
-                if (more) {
-                    wait();
-                    reader_.load(words[0], ring_.stage, 0);
-                }
+            } else if (more) {
+                wait();
+                reader_.load(words[0], ring_.stage, 0);
             }
             reader_.convert(words[i % 2], i);
-            const auto copy_part = [&]<int32_t kPiece>() { copy_between<i, kPiece>(); };
             if constexpr (c.scaled()) {
-                if constexpr (i % kGroupSteps == 0) clear<c>(partial);
-                multiply_step<c>(partial, words[i % 2], copy_part);
-                if constexpr (kEndsGroup) promote<c>(total, partial, scales);
+                if (i % kGroupSteps == 0) clear<c>(partial);
+                multiply_step<c>(partial, words[i % 2]);
+                if (ends_group) promote<c>(total, partial, scales);
             } else {
-                multiply_step<c>(total, words[i % 2], copy_part);
+                multiply_step<c>(total, words[i % 2]);
             }
-        });
-    }
-
-    /// A K block's copies stand between the products of all steps but the last, some at a time: ptxas (CUDA 13.0) puts
-    /// three instructions that do nothing ahead of those that follow each other.
-    template <int32_t kStep, int32_t kPiece>
-    DG_DEVICE void copy_between() const {
-        constexpr int32_t kParts = kSteps - 1, kCopies = LoadRole<c>::kCopies;
-        if constexpr (kPiece == 0 && kStep < kParts)
-            load_.template copy<kStep * kCopies / kParts, (kStep + 1) * kCopies / kParts>();
+            // Into the stage before this one: all warps had read it when they waited for this one.
+            if (i == 0) load_.copy_next();
+        }
     }
 
     const Smem<c>& smem_;

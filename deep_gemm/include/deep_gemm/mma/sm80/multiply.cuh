@@ -40,13 +40,15 @@ struct StepWords {
     static constexpr int32_t kGroups = warp_cols(c) / Fragment16x8::kCols;
     uint32_t rows[row_pieces(c)][4], cols[kGroups][2];
 
-    /// Of the `piece`th 16 rows.
     template <typename Sum>
-    DG_DEVICE void multiply(Sum (&sums)[kAccumulators<c>], int32_t piece) const {
+    DG_DEVICE void multiply(Sum (&sums)[row_pieces(c)][kAccumulators<c>]) const {
 #pragma unroll
-        for (int32_t group = 0; group < kGroups; ++group)
-            sm80::multiply<c.sm80.multiplied_as>(reinterpret_cast<Sum(&)[4]>(sums[group * Fragment16x8::kRegisters]),
-                                                 rows[piece], cols[group]);
+        for (int32_t piece = 0; piece < row_pieces(c); ++piece)
+#pragma unroll
+            for (int32_t group = 0; group < kGroups; ++group)
+                sm80::multiply<c.sm80.multiplied_as>(
+                    reinterpret_cast<Sum(&)[4]>(sums[piece][group * Fragment16x8::kRegisters]), rows[piece],
+                    cols[group]);
     }
 
     /// Of words as they lie, the first or second half of their K.
@@ -122,35 +124,14 @@ private:
     OperandMatrices<c, c.cols_operand(), c.tile.cols, false> cols_;
 };
 
-/// Products of a step follow each other by 16 rows; what is converted, in two halves.
-constexpr int32_t step_pieces(const GemmConfig& c) { return row_pieces(c) * (converts(c) ? 2 : 1); }
-
-/// Calls each(integral constant) for 0 up to kCount.
-template <int32_t kCount, int32_t kIndex = 0, typename Each>
-DG_DEVICE void for_each_constant(const Each& each) {
-    if constexpr (kIndex < kCount) {
-        each.template operator()<kIndex>();
-        for_each_constant<kCount, kIndex + 1>(each);
-    }
-}
-
-/// One step of K into the sums, and `between.operator()<i>()` behind each of step_pieces.
-template <GemmConfig c, typename Sum, typename Between>
-DG_DEVICE void multiply_step(Sum (&sums)[row_pieces(c)][kAccumulators<c>], const StepWords<c>& words,
-                             const Between& between) {
+/// One step of K into the sums.
+template <GemmConfig c, typename Sum>
+DG_DEVICE void multiply_step(Sum (&sums)[row_pieces(c)][kAccumulators<c>], const StepWords<c>& words) {
     if constexpr (converts(c)) {
-        for_each_constant<2>([&]<int32_t kHalf>() {
-            const StepWords<c> converted = words.converted(kHalf);
-            for_each_constant<row_pieces(c)>([&]<int32_t kPiece>() {
-                converted.multiply(sums[kPiece], kPiece);
-                between.template operator()<kHalf * row_pieces(c) + kPiece>();
-            });
-        });
+        words.converted(0).multiply(sums);
+        words.converted(1).multiply(sums);
     } else {
-        for_each_constant<row_pieces(c)>([&]<int32_t kPiece>() {
-            words.multiply(sums[kPiece], kPiece);
-            between.template operator()<kPiece>();
-        });
+        words.multiply(sums);
     }
 }
 

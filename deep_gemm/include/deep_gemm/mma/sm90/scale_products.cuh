@@ -49,8 +49,7 @@ struct ScaleProducts {
 
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
         const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        const uint32_t mine =
-            smem.row_scales(stage) + (first_row + Fragment16x8::warp_row(warp) + Fragment16x8::row(lane)) * 4;
+        const uint32_t mine = Fragment16x8::thread_word(smem.row_scales(stage), first_row, lane, warp);
         row[0] = ptx::load_shared(mine);
         row[1] = ptx::load_shared(mine + Fragment16x8::kHalfRows * 4);
     }

@@ -58,8 +58,7 @@ struct BlockScales {
             row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
         } else {
             if constexpr (compiler_hints(c).forgets_row) ptx::forget(first_row);
-            const uint32_t mine =
-                smem.row_scales(stage) + (first_row + Fragment16x8::warp_row(warp) + Fragment16x8::row(lane)) * 4;
+            const uint32_t mine = Fragment16x8::thread_word(smem.row_scales(stage), first_row, lane, warp);
             row[0] = row_scale<c>(mine);
             row[1] = row_scale<c>(mine + Fragment16x8::kHalfRows * 4);
         }

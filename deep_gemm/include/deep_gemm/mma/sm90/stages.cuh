@@ -156,10 +156,7 @@ public:
 private:
     /// Of a thread's first row, of the `entry`th along K.
     DG_DEVICE uint32_t my_row_scales(int32_t entry) const {
-        return smem_.row_scales(ring_.stage) +
-               (entry * c.tile.rows + first_row_ + Fragment16x8::warp_row(threadIdx.x / 32) +
-                Fragment16x8::row(threadIdx.x % 32)) *
-                   4;
+        return Fragment16x8::thread_word(smem_.row_scales(ring_.stage), entry * c.tile.rows + first_row_);
     }
 
     DG_DEVICE uint32_t rows(int32_t subtile) const {

@@ -1,0 +1,82 @@
+"""Machine code of GPUs without wgmma, for targets that nothing here can run: no kernel spills, keeps anything in local
+memory, or is warned of."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from candidates import Candidate, can_serve, parse
+from compiled import Compiled, compile_all
+from drawn_problems import Problem, drawn_problems
+from matrix import pairs
+from sampling import SEED
+
+from deep_gemm._extension import C
+
+SMS = {"sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_120": 188}
+# Of every tile: elements, scales, C.
+KINDS = {
+    "bf16": {"bf16": 1},
+    "bf16-c": {"bf16": 1, "fp32_output": 1, "add_c": 1, "in_place": 1},
+    "bf16-tt": {"bf16": 1, "mn_major_a": 1, "mn_major_b": 1},
+    "fp8-blocks": {},
+    "fp8-rows-c": {"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1},
+    "int8": {"s8": 1, "bias": 1},
+    "int8-groups": {"s8": 1, "gran_k_a": 128, "gran_k_b": 128},
+}
+
+
+def compiled(problems: list[Problem], target: str) -> list[Compiled]:
+    return compile_all([str(C.problem_kernel(*problem, target)["text"]) for problem in problems], target)
+
+
+@pytest.mark.parametrize(("target", "count"), [("sm_80", 2), ("sm_86", 1), ("sm_89", 1), ("sm_120", 1)])
+def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig, target, count) -> None:
+    seed = pytestconfig.stash[SEED]
+    problems = list(drawn_problems("sm80", count, seed, SMS[target]))
+    unclean = [pair for pair in zip(problems, compiled(problems, target), strict=True) if not pair[1].is_clean]
+    assert not unclean, f"drawn with seed {seed}: {unclean}"
+
+
+def tiles() -> list:
+    """Every tile of each kind, on a target that converts E4M3 and on one that multiplies it."""
+    sets = []
+    for (name, fields), target in product(KINDS.items(), ("sm_80", "sm_120")):
+        problem = {"m": 4096, "n": 4096, "k": 4096, "num_sms": SMS[target], **fields}
+        for tile in filter(can_serve, parse(C.explain("dense", problem, target))):
+            frame = "swapped" if tile.swapped else "straight"
+            where = f"{target}-{name}-{frame}-{tile.rows}x{tile.cols}x{tile.turns}"
+            sets.append(pytest.param(target, problem, tile, id=where))
+    return sets
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("target", "problem", "tile"), tiles())
+def test_no_tile_spills(target, problem, tile: Candidate) -> None:
+    forced = {"swap_ab": int(tile.swapped), "tile_rows": tile.rows, "tile_cols": tile.cols, "turns": tile.turns}
+    (found,) = compiled([("dense", {**problem, **forced})], target)
+    assert found.is_clean, found
+
+
+def test_large_tiles_are_among_them() -> None:
+    """Those that the speed of large products hangs on, whatever spills."""
+    known = {each.id for each in tiles()}
+    for target, tile in product(("sm_80", "sm_120"), ("128x128x1", "128x256x1", "256x128x1")):
+        for name in ("bf16", "fp8-blocks") if tile == "128x128x1" else ("bf16",):
+            assert f"{target}-{name}-straight-{tile}" in known
+
+
+def test_draws_meet_all_that_the_pair_table_has() -> None:
+    met = set()
+    for grouping, fields in drawn_problems("sm80", 1500, 1, 108):
+        (output,) = (name.removesuffix("_output") for name in fields if name.endswith("_output"))
+        element = next((name for name in ("bf16", "fp16", "s8") if name in fields), "e4m3")
+        met.add((element, grouping, output, "per_row_b" in fields, fields.get("gran_k_a"), fields.get("gran_k_b")))
+    wanted = set()
+    for pair in (pair for pair in pairs() if pair.arch == "sm80"):
+        for a, b in product(pair.scalings_a or (None,), pair.scalings_b or (None,)):
+            grans = [None if x is None or x.k < 0 else x.k for x in (a, b)]
+            rows = b is not None and b.rows == 1
+            wanted |= {(pair.a, *kind, rows, *grans) for kind in product(pair.groupings, pair.outputs)}
+    assert met == wanted
