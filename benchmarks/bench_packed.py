@@ -24,6 +24,7 @@ WEIGHTS = [(4096, 7168), (7168, 16384), (24576, 1536)]
 TOKENS = [1, 16, 64, 256, 4096]
 TINY_TOKENS = 16  # up to which torch's tinygemm is timed, and from which on its product of INT8
 EXPERTS = [(32, 20, 128), (32, 192, 512), (64, 4, 128)]  # how many, tokens of each, rows of their matrices
+KINDS = ["dense", "masked"]
 EXPERT_WEIGHTS = [(4096, 7168), (7168, 2048)]
 MASKED_PEERS = ("int8 x int4", "fp8 x int4", "fp8 x mxfp4", "bf16 x int4", "bf16 x mxfp4")
 DENSE_PEERS = ("int8 x int8", *MASKED_PEERS, "bf16 x fp8")
@@ -197,7 +198,7 @@ def masked_bf16_calls(e: int, m: int, rows: int, k: int, weights: dict[str, deep
     return calls
 
 
-def measure() -> Iterator[dict]:
+def measure(kinds: Sequence[str]) -> Iterator[dict]:
     from timing import Timer
 
     timer = Timer(torch.device(DEVICE), 256 << 20, 15)
@@ -207,14 +208,14 @@ def measure() -> Iterator[dict]:
             call()
         return {name: round(t.median * 1e6, 2) for name, t in zip(calls, timer.time(*calls.values()), strict=True)}
 
-    for n, k in WEIGHTS:
+    for n, k in WEIGHTS if "dense" in kinds else []:
         weights, for_bf16, peers = packed(n, k), packed_for_bf16(n, k), peers_of(DENSE_PEERS, n, k)
         for m in TOKENS:
             calls = dense_calls(m, n, k, weights) | dense_bf16_calls(m, n, k, for_bf16)
             calls |= {"read 4 bits": reader(n * k // 2), "read 8 bits": reader(n * k)}
             calls |= {f"humming {name}": peer.dense(m) for name, peer in peers.items()}
             yield {"case": ["dense", m, n, k], "us": times(calls)}
-    for n, k in EXPERT_WEIGHTS:
+    for n, k in EXPERT_WEIGHTS if "masked" in kinds else []:
         for e, m, rows in EXPERTS:
             weights, peers = packed(n, k, (e,)), peers_of(MASKED_PEERS, n, k, e)
             calls = masked_calls(e, m, rows, n, k, weights)
@@ -247,6 +248,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="the folder of h100_packed.json (by the card's name)")
     parser.add_argument("--commit", help="of the package, where it is no clone")
+    parser.add_argument("--kind", choices=KINDS, help="of cases; those of the others stay as the file has them")
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
     if options.table:
@@ -254,12 +256,15 @@ def main() -> None:
         return
     from machine import describe, write_result
 
-    results, machine = [], describe(options.commit)
-    card = machine["gpu"].split()[1].lower()
-    for row in measure():
+    machine, kinds = describe(options.commit), [options.kind] if options.kind else KINDS
+    file = options.out / f"{machine['gpu'].split()[1].lower()}_packed.json"
+    earlier = json.loads(file.read_text()) if options.kind and file.exists() else {"machine": machine, "results": []}
+    assert earlier["machine"] == machine, "what stays was measured on the same machine"
+    results = [row for row in earlier["results"] if row["case"][0] not in kinds]
+    for row in measure(kinds):
         print(row, flush=True)
         results.append(row)  # written each time: humming-kernels take long to set up, and a session may end
-        write_result(options.out / f"{card}_packed.json", {"machine": machine, "results": results})
+        write_result(file, {"machine": machine, "results": results})
 
 
 if __name__ == "__main__":

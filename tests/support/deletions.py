@@ -33,8 +33,8 @@ import test_matrix
 import torch
 from candidates import forced_tile
 from devices import TARGETS
-from inputs import GuardedOutput, random_blocks, random_rows
-from reference import assert_matches, product_nt
+from inputs import GuardedOutput, random_blocks, random_rows, random_values
+from reference import BF16_TOLERANCES, assert_matches, product_nt
 from tqdm import tqdm
 
 import deep_gemm
@@ -131,6 +131,16 @@ def run_tile(tile: Tile) -> None:
     assert_matches(out.tensor, product_nt(a, b), str(tile))
 
 
+def run_in_place() -> None:
+    """C is D."""
+    m, n, k = SIZE
+    a, b = (random_values((rows, k), CPU, seed).bfloat16() for rows, seed in ((m, 0), (n, 1)))
+    d = random_values((m, n), CPU, 2).bfloat16()
+    expected = product_nt(a, b, d.clone())
+    deep_gemm.bf16_gemm_nt(a, b, d, d)
+    assert_matches(d, expected, "in place", BF16_TOLERANCES)
+
+
 def run_product(name: str) -> None:
     assert products.make(name)().isfinite().all(), f"{name}: D is not finite"
 
@@ -155,6 +165,8 @@ def sample_calls(target: str) -> dict[str, SampleCall]:
             calls[str(case)] = partial(test_matrix.run_case, case, CPU, SIZE)
     for tile in TILES.get(target, []):
         calls[str(tile)] = partial(run_tile, tile)
+    if target == "sm_80":
+        calls["in place"] = run_in_place
     if target == "sm_90a":  # what is done before a product does not depend on the architecture
         calls |= {name: partial(run_product, name) for name in products.PRODUCTS}
         calls |= {"scales": partial(run_layout, False), "packed scales": partial(run_layout, True)}

@@ -18,6 +18,11 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     return p.m_alignment % c.tile_m() == 0 ? "" : "the tile's height does not divide the experts' alignment";
 }
 
+/// By ptxas of CUDA 13.0, 16 bytes: scales of all rows and all columns, beside operands and what they are converted to.
+constexpr bool spills(const GemmConfig& c) {
+    return converts(c) && c.row_scales().per_row() && c.col_scales().per_row() && c.scaled() && warp_cols(c) >= 64;
+}
+
 /// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
 inline std::string_view refusal(const Problem& p, const GemmConfig& c) {
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
@@ -30,6 +35,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c) {
     const int32_t sets = c.scaled() ? 2 : 1;
     if (warps(c) > kMostWarps || sets * warp_rows(c) * warp_cols(c) > most_sums(p, c.sm80.k_warps))
         return "sums take more registers than a warp has";
+    if (spills(c)) return "it would spill registers";
     if (c.sm80.k_warps > 1 && p.batch_invariant && c.sum() != Element::s32)
         return "a split K depends on M, and set_batch_invariant forbids that";
     if (c.sm80.k_warps > 1 && (c.rows_operand().mn_major() || c.cols_operand().mn_major()))

@@ -1,0 +1,205 @@
+"""Speed of the kernels for GPUs without wgmma, on a Hopper.
+
+No such GPU is at hand: they are compiled for sm_80 (PTX, which the driver translates) and run beside mma.sync by itself,
+Triton's matmul for the same target, and a bare read.
+
+python benchmarks/bench_sm80.py --out results         # h100_sm80.json, on an H100
+python benchmarks/bench_sm80.py --table FILE          # the tables that stand in docs/architectures.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+import triton_peer
+from bench_packed import DEVICE, fp8, integers, mn_major, packed, packed_for_bf16, scales
+from tables import table
+
+import deep_gemm
+from deep_gemm._extension import C
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "micro"))
+from harness import constants, kernel_file, num_sms
+
+Calls = dict[str, Callable[[], None]]
+TARGET = "sm_80"
+WEIGHTS = [(4096, 7168), (7168, 16384), (24576, 1536)]
+TOKENS = [1, 16, 64, 256, 4096]
+EXPERTS = (32, 20, 128)  # how many, tokens of each, rows of their matrices
+LARGE = 4096  # tokens from which on rates are told
+BITS = {"bf16 x bf16": 16, "fp8 x fp8": 8, "int8 x int8": 8}
+BITS |= {"bf16 x fp8": 8, "bf16 x int4": 4, "bf16 x mxfp4": 4, "int8 x int4": 4}
+
+
+def read(bits: int, n: int, k: int) -> Callable[[], None]:
+    data = torch.randint(0, 256, (n * k * bits // 8,), dtype=torch.uint8, device=DEVICE)
+    sink = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    text, grid = constants(kUnroll=8) + kernel_file("read.cu"), num_sms(torch.device(DEVICE)) * 2
+    return lambda: C.jit_launch("read", text, grid, 512, 1, 0, False, [data, sink], [data.numel()])
+
+
+def ceiling(integer: bool) -> float:
+    """Of mma.sync: TFLOPS of BF16, or TOPS of int8."""
+    sink, rounds = torch.zeros(1, dtype=torch.int32, device=DEVICE), 20000
+    text, sms = constants(kInteger=integer) + kernel_file("mma_sync.cu"), num_sms(torch.device(DEVICE))
+    seconds = []
+    for _ in range(5):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        C.jit_launch("mma_sync", text, sms, 256, 1, 0, False, [sink], [rounds])
+        end.record()
+        end.synchronize()
+        seconds.append(begin.elapsed_time(end) / 1e3)
+    products = 16 * 8 * (32 if integer else 16) * 16 * rounds * 8 * sms
+    return round(2 * products / statistics.median(seconds) / 1e12, 1)
+
+
+def dense_calls(m: int, n: int, k: int, weights: dict[str, deep_gemm.PackedWeights]) -> Calls:
+    d = torch.empty((m, n), device=DEVICE, dtype=torch.bfloat16)
+    x, y = (torch.randn((rows, k), device=DEVICE, dtype=torch.bfloat16) for rows in (m, n))
+    a, by_group, by_token = fp8(m, k), mn_major(m, k // 128), scales(m)
+    b, i, w = (fp8(n, k), scales(-(-n // 128), k // 128)), integers(m, k), (integers(n, k), scales(n))
+    return {
+        "bf16 x bf16": lambda: deep_gemm.bf16_gemm_nt(x, y, d),
+        "fp8 x fp8": lambda: deep_gemm.fp8_gemm_nt((a, by_group), b, d),
+        "int8 x int8": lambda: deep_gemm.int8_gemm_nt((i, by_token), w, d),
+        "bf16 x fp8": lambda: deep_gemm.bf16_fp8_gemm_nt(x, weights["bf16 x fp8"], d),
+        "bf16 x int4": lambda: deep_gemm.bf16_int4_gemm_nt(x, weights["bf16 x int4"], d),
+        "bf16 x mxfp4": lambda: deep_gemm.bf16_fp4_gemm_nt(x, weights["bf16 x mxfp4"], d),
+        "int8 x int4": lambda: deep_gemm.int8_int4_gemm_nt((i, by_token), weights["int8 x int4"], d),
+    }
+
+
+def masked_calls(e: int, m: int, rows: int, n: int, k: int, weights: dict[str, deep_gemm.PackedWeights]) -> Calls:
+    d = torch.empty((e, rows, n), device=DEVICE, dtype=torch.bfloat16)
+    counts = torch.full((e,), m, dtype=torch.int32, device=DEVICE)
+    x, y = (torch.randn((e, r, k), device=DEVICE, dtype=torch.bfloat16) for r in (rows, n))
+    a, by_group = fp8(e, rows, k), mn_major(e, rows, k // 128)
+    b = (fp8(e, n, k), scales(e, -(-n // 128), k // 128))
+    masked = "m_grouped_{}_gemm_nt_masked"
+    return {
+        "bf16 x bf16": lambda: deep_gemm.m_grouped_bf16_gemm_nt_masked(x, y, d, counts, m),
+        "fp8 x fp8": lambda: deep_gemm.m_grouped_fp8_gemm_nt_masked((a, by_group), b, d, counts, m),
+        "bf16 x int4": lambda: getattr(deep_gemm, masked.format("bf16_int4"))(x, weights["bf16 x int4"], d, counts, m),
+        "bf16 x mxfp4": lambda: getattr(deep_gemm, masked.format("bf16_fp4"))(x, weights["bf16 x mxfp4"], d, counts, m),
+    }
+
+
+def triton_calls(m: int, n: int, k: int) -> Calls:
+    if not triton_peer.installed():
+        return {}
+    x, y = (torch.randn((rows, k), device=DEVICE, dtype=torch.bfloat16) for rows in (m, n))
+    i, j = integers(m, k), integers(n, k)
+    found = triton_peer.candidates(x, y, torch.empty((m, n), device=DEVICE, dtype=torch.bfloat16))
+    exact = triton_peer.candidates(i, j, torch.empty((m, n), device=DEVICE, dtype=torch.int32))
+    return {f"triton bf16, {name}": call for name, call in found.items()} | {
+        f"triton int8, {name}": call for name, call in exact.items()
+    }
+
+
+def best_of_triton(us: dict[str, float]) -> dict[str, float]:
+    """Its tiles' times as the best of each type."""
+    found = {name: time for name, time in us.items() if not name.startswith("triton")}
+    for kind in ("triton bf16", "triton int8"):
+        if times := [time for name, time in us.items() if name.startswith(kind)]:
+            found[kind] = min(times)
+    return found
+
+
+@functools.cache
+def timer():
+    from timing import Timer
+
+    return Timer(torch.device(DEVICE), 256 << 20, 15)
+
+
+def times(calls: Calls) -> dict[str, float]:
+    for call in calls.values():
+        call()
+    return {name: round(t.median * 1e6, 2) for name, t in zip(calls, timer().time(*calls.values()), strict=True)}
+
+
+def measure() -> Iterator[dict]:
+    for n, k in WEIGHTS:
+        weights = packed(n, k) | packed_for_bf16(n, k)
+        reads = {f"read {bits} bits": read(bits, n, k) for bits in (4, 8, 16)}
+        for m in TOKENS:
+            calls = dense_calls(m, n, k, weights) | reads
+            if m >= LARGE:
+                calls |= triton_calls(m, n, k)
+            yield {"case": ["dense", m, n, k], "us": best_of_triton(times(calls))}
+    e, m, rows = EXPERTS
+    n, k = WEIGHTS[0]
+    weights = packed_for_bf16(n, k, (e,))
+    calls = masked_calls(e, m, rows, n, k, weights)
+    calls |= {f"read {bits} bits": read(bits, e * n, k) for bits in (4, 8, 16)}
+    yield {"case": ["masked", e, m, n, k], "us": times(calls)}
+
+
+def rate(case: list, us: float | None) -> str:
+    _, m, n, k = case
+    return "-" if us is None else f"{2 * m * n * k / us / 1e6:.0f}"
+
+
+def tables(document: dict) -> str:
+    rows, peak = document["results"], document["ceilings"]
+    few = [row for row in rows if row["case"][0] == "masked" or row["case"][1] < LARGE]
+    many = [row for row in rows if row not in few]
+    names = list(BITS)
+    header = ["M, N, K", *names, *(f"read {bits} bits" for bits in (16, 8, 4))]
+    lines = [
+        [
+            (f"{row['case'][1]} experts of " if row["case"][0] == "masked" else "")
+            + ", ".join(map(str, row["case"][-3:])),
+            *(f"{row['us'][name]:.1f}" if name in row["us"] else "-" for name in header[1:]),
+        ]
+        for row in few
+    ]
+    text = "Microseconds:\n\n" + table(header, lines)
+    header = ["M, N, K", *names, "triton bf16", "triton int8"]
+    lines = [
+        [", ".join(map(str, row["case"][1:])), *(rate(row["case"], row["us"].get(name)) for name in header[1:])]
+        for row in many
+    ]
+    text += f"\nTFLOPS or TOPS; mma.sync by itself: BF16 {peak['bf16']:.0f}, int8 {peak['int8']:.0f}:\n\n"
+    machine = document["machine"]
+    return (
+        text
+        + table(header, lines)
+        + f"\n{machine['gpu']}, driver {machine['driver']}, {machine['compiler']}, compiled "
+        f"for {document['target']}, commit {machine['commit']}.\n"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="the folder of h100_sm80.json (by the card's name)")
+    parser.add_argument("--commit", help="of the package, where it is no clone")
+    parser.add_argument("--table", type=Path)
+    options = parser.parse_args()
+    if options.table:
+        print(tables(json.loads(options.table.read_text())))
+        return
+    from machine import describe, write_result
+
+    deep_gemm.set_target(TARGET, DEVICE)
+    results, machine = [], describe(options.commit)
+    ceilings = {"bf16": ceiling(False), "int8": ceiling(True)}
+    print(ceilings, flush=True)
+    card = machine["gpu"].split()[1].lower()
+    for row in measure():
+        print(row, flush=True)
+        results.append(row)
+        document = {"machine": machine, "target": TARGET, "ceilings": ceilings, "results": results}
+        write_result(options.out / f"{card}_sm80.json", document)
+
+
+if __name__ == "__main__":
+    main()
