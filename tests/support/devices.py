@@ -59,6 +59,8 @@ EVERY_DEVICE = [*on_simulator(*SCHEDULES), CUDA]
 FEW = [*on_simulator("any"), CUDA]
 # The same where no exponents take the place of FP32 scales, and where there are integers.
 BUT_SM100 = [*FEW[:-1], *on_simulator("any", arch="sm80"), CUDA]
+# Those that multiply packed weights. (sm_89 has sm80's kernels, and multiplies E4M3.)
+TAKE_PACKED = [*BUT_SM100[:-1], *on_simulator("any", arch="sm_89"), CUDA]
 # For behaviours that each architecture has.
 EACH_ARCH = [*on_simulator("any"), *on_simulator("any", arch="sm80"), *on_simulator("any", arch="sm100"), CUDA]
 
