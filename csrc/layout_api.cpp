@@ -109,7 +109,9 @@ void pack(const TensorView& sf, const TensorView& out, int64_t rows, int64_t row
 }
 
 /// Of which kernels run on this tensor's device: "sm90".
-std::string scale_layout_arch(const TensorView& tensor) { return std::string(name(arch_of(device_of(tensor).facts()))); }
+std::string scale_layout_arch(const TensorView& tensor) {
+    return std::string(name(arch_of(device_of(tensor).facts())));
+}
 
 void transpose(const TensorView& source, const TensorView& target, const OptionalTensor& ks, int64_t psum_alignment) {
     require_type(source.dtype().bits == 8 && target.dtype().bits == 8, "source and target must have one-byte elements");

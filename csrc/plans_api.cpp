@@ -31,7 +31,7 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                   .n = to_int32(n, "N"),
                   .k = to_int32(k, "K")};
         CallSettings::of(device.id()).apply(p, device.facts());
-        if (p.arch != pair.arch || !has_tile(p, tiling)) continue;
+        if (!pair.is_of(p.arch) || !has_tile(p, tiling)) continue;
         const Candidate candidate = make_candidate(p, tiling, /*tolerate_waste=*/true);
         if (candidate.refusal.empty()) return PlanCache::of(device).force(tiling);
         refusal = candidate.refusal;

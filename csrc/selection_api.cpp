@@ -94,6 +94,7 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     constexpr Flag kFlags[] = {{"add_c", &Problem::add_c},
                                {"in_place", &Problem::in_place},
                                {"asymmetric_a", &Problem::asymmetric_a},
+                               {"int4_a", &Problem::int4_a},
                                {"group_maps", &Problem::group_maps},
                                {"batch_invariant", &Problem::batch_invariant},
                                {"packs_scales_a", &Problem::packs_scales_a},
@@ -256,7 +257,7 @@ Object problem_kernel(const std::string& grouping, const Object& fields, const T
 
 constexpr const char* kMnMajorNames[] = {"as_it_lies", "transposed", "refused"};
 
-/// The pair table: a pair a line, "key=value" by spaces, values by commas.
+/// The pair table: a pair of an architecture a line, "key=value" by spaces, values by commas.
 std::string pairs() {
     const auto joined = [](const auto& list, const auto& text_of) {
         std::string text;
@@ -269,17 +270,20 @@ std::string pairs() {
     };
     const auto element = [](Element e) { return e == Element::none ? std::string() : concat(name(e)); };
     std::string text;
-    for (const Pair& pair : kPairs) {
+    const auto line = [&](Arch arch, const Pair& pair) {
         std::string groupings;
         for (size_t i = 0; i < std::size(Names<Grouping>::kValues); ++i)
             if (pair.serves(static_cast<Grouping>(i)))
                 groupings += concat(groupings.empty() ? "" : ",", Names<Grouping>::kValues[i]);
         text +=
-            concat("arch=", name(pair.arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
+            concat("arch=", name(arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
                    " mn_major=", kMnMajorNames[static_cast<size_t>(pair.mn_major)],
                    " scalings_a=", joined(pair.scalings_a, scaling), " scalings_b=", joined(pair.scalings_b, scaling),
                    " outputs=", joined(pair.outputs, element), " groupings=", groupings, "\n");
-    }
+    };
+    for (size_t arch = 0; arch < std::size(Names<Arch>::kValues); ++arch)
+        for (const Pair& pair : kPairs)
+            if (pair.is_of(static_cast<Arch>(arch))) line(static_cast<Arch>(arch), pair);
     return text;
 }
 

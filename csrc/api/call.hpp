@@ -65,7 +65,6 @@ struct GemmCall {
     UnpackedWeights unpacked = {};  // what `b` and `scales_b` are made of: they have no memory yet
     Scales second_scales_b = {};    // for sums, where the others are multiplied into B's weights
     Bias bias = {};
-    bool int4_a = false;  // `a` is of bytes that hold two integers along K each: [M, K / 2]
     ZeroPoints zeros_a = {};
     RowSums sums_b = {};
     const int32_t* grouped_layout = nullptr;

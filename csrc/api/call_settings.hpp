@@ -50,11 +50,8 @@ struct CallSettings {
     /// legal.
     void apply(Problem& p, const DeviceFacts& facts) const {
         constexpr auto kRelaxed = std::memory_order_relaxed;
-        p.arch = arch_of(facts);
-        p.num_sms = allowed_sms(facts), p.device_sms = facts.num_sms;
-        set_target(p, {.number = find_target(facts.target)->facts.number,
-                       .smem_bytes = facts.max_smem_bytes,
-                       .l2_mib = static_cast<int32_t>(facts.l2_bytes >> 20)});
+        set_device(p, facts);
+        p.num_sms = allowed_sms(facts);
         p.tensor_core_percent = tensor_core_percent.load(kRelaxed);
         p.block_m_multiple = block_m_multiple.load(kRelaxed), p.block_n_multiple = block_n_multiple.load(kRelaxed);
         p.batch_invariant = batch_invariant.load(kRelaxed);

@@ -192,10 +192,10 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     const Element sum = integers ? Element::s32 : b.packed != nullptr ? sum_of(element_a) : Element::fp32;
     require_type(b.packed == nullptr ||
                      std::ranges::any_of(kPairs,
-                                         [&](const Pair& pair) { return pair.arch == p.arch && is_packed(pair.b); }),
-                 "weights of four bits are multiplied on SM90 only, as yet, but this is ", facts.target);
+                                         [&](const Pair& pair) { return pair.is_of(p.arch) && is_packed(pair.b); }),
+                 "packed weights are multiplied on SM80 to SM90, not on SM100 as yet, but this is ", facts.target);
     const auto fits = [&](const Pair& pair) {
-        return pair.arch == p.arch && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping) &&
+        return pair.is_of(p.arch) && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping) &&
                is_packed(pair.b) == (b.packed != nullptr);
     };
     require_type(std::ranges::any_of(kPairs, fits), "there are no kernels for ", facts.target, " that add up in ",

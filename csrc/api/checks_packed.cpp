@@ -160,8 +160,8 @@ Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grou
 void check_packed_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b) {
     Problem& p = call.problem;
     const PackedArgument& packed = *b.packed;
-    call.int4_a = a.whole != nullptr && a.whole->int4;
-    if (call.int4_a) {
+    p.int4_a = a.whole != nullptr && a.whole->int4;
+    if (p.int4_a) {
         require(call.a.col_stride == 1, "a must have K contiguous, two integers a byte, but its strides are ",
                 describe_strides(a.data));
         p.row_alignment_a = kBestAlignment;

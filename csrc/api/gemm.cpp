@@ -66,8 +66,9 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     Device& device = planned.device;
     Copies copies;
     require_packed(device, call, planned.stream, copies.packed_b);
-    call.a = call.int4_a ? unpack_int4(device, call.a, planned.stream, copies.a)
-                         : require_readable(device, call.a, problem.a, planned.stream, copies.a);
+    call.a = problem.int4_a
+                 ? unpack_int4(device, call.a, planned.plan.choice.config.a.element, planned.stream, copies.a)
+                 : require_readable(device, call.a, problem.a, planned.stream, copies.a);
     call.b = require_readable(device, call.b, problem.b, planned.stream, copies.b);
     require_row_sums(device, call, planned.stream, copies.sums_b);
     ReadyCall ready;

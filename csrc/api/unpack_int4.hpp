@@ -1,4 +1,4 @@
-// Activations of four bits, which Hopper's tensor cores do not multiply -> bytes.
+// Activations of four bits -> what a product's kernel reads: bytes, where the tensor cores multiply no four bits.
 #pragma once
 
 #include "call.hpp"
@@ -6,7 +6,7 @@
 
 namespace deep_gemm {
 
-/// A matrix of bytes that hold two neighbours along K each, as one of a byte for each in `workspace`.
-Matrix unpack_int4(Device& device, const Matrix& matrix, void* stream, Workspace& workspace);
+/// A matrix of bytes that hold two neighbours along K each, as one of this element, s8 or s4i, in `workspace`.
+Matrix unpack_int4(Device& device, const Matrix& matrix, Element element, void* stream, Workspace& workspace);
 
 }  // namespace deep_gemm

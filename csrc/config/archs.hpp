@@ -80,4 +80,12 @@ inline void set_target(Problem& p, const TargetFacts& facts) {
     p.target = facts.number, p.smem_bytes = facts.smem_bytes, p.l2_mib = facts.l2_mib;
 }
 
+/// What a problem knows of the device that runs it.
+inline void set_device(Problem& p, const DeviceFacts& facts) {
+    p.arch = arch_of(facts), p.device_sms = facts.num_sms;
+    set_target(p, {.number = find_target(facts.target)->facts.number,
+                   .smem_bytes = facts.max_smem_bytes,
+                   .l2_mib = static_cast<int32_t>(facts.l2_bytes >> 20)});
+}
+
 }  // namespace deep_gemm

@@ -23,8 +23,14 @@ inline constexpr uint32_t kTokenGroupings =
     groupings_of(Grouping::dense, Grouping::m_contiguous, Grouping::m_psum, Grouping::masked);
 inline constexpr uint32_t kEveryGrouping = kScaledGroupings | groupings_of(Grouping::batch_sum);
 
+/// Architectures, likewise.
+template <typename... Some>
+constexpr uint32_t archs_of(Some... archs) {
+    return ((1u << static_cast<uint32_t>(archs)) | ...);
+}
+
 struct Pair {
-    Arch arch;
+    uint32_t archs;
     Element a, b;
     Element sum;       // of products
     MnMajor mn_major;  // operands: multiplied as they lie, or transposed on the way
@@ -33,6 +39,7 @@ struct Pair {
     uint32_t groupings;
     int32_t zeros_k[4] = {};  // of b, where it has any (Operand::zeros_k)
 
+    constexpr bool is_of(Arch arch) const { return (archs & archs_of(arch)) != 0; }
     constexpr bool serves(Grouping grouping) const { return (groupings & groupings_of(grouping)) != 0; }
     constexpr bool scaled() const { return scalings_a[0].any(); }
     /// Whether operands may come with scales, or without: exact sums are of use without.
@@ -40,7 +47,7 @@ struct Pair {
 };
 
 inline constexpr Pair kPairs[] = {
-    {.arch = Arch::sm80,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::e4m3,
      .b = Element::e4m3,
      .sum = Element::fp32,
@@ -49,7 +56,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kBlockScales, kRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kScaledGroupings},
-    {.arch = Arch::sm80,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::bf16,
      .b = Element::bf16,
      .sum = Element::fp32,
@@ -58,7 +65,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kUnscaled},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kEveryGrouping},
-    {.arch = Arch::sm80,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::fp16,
      .b = Element::fp16,
      .sum = Element::fp32,
@@ -67,7 +74,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kUnscaled},
      .outputs = {Element::fp16, Element::fp32},
      .groupings = kEveryGrouping},
-    {.arch = Arch::sm80,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::s8,
      .b = Element::s8,
      .sum = Element::s32,
@@ -76,43 +83,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kWholeRowScales, kBlockScales, kRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
-     .a = Element::e4m3,
-     .b = Element::e4m3,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::transposed,
-     .scalings_a = {kRowScales},
-     .scalings_b = {kBlockScales, kRowScales},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kScaledGroupings},
-    {.arch = Arch::sm90,
-     .a = Element::bf16,
-     .b = Element::bf16,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::as_it_lies,
-     .scalings_a = {kUnscaled},
-     .scalings_b = {kUnscaled},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kEveryGrouping},
-    {.arch = Arch::sm90,
-     .a = Element::fp16,
-     .b = Element::fp16,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::as_it_lies,
-     .scalings_a = {kUnscaled},
-     .scalings_b = {kUnscaled},
-     .outputs = {Element::fp16, Element::fp32},
-     .groupings = kEveryGrouping},
-    {.arch = Arch::sm90,
-     .a = Element::s8,
-     .b = Element::s8,
-     .sum = Element::s32,
-     .mn_major = MnMajor::transposed,
-     .scalings_a = {kWholeRowScales, kRowScales},
-     .scalings_b = {kWholeRowScales, kBlockScales, kRowScales},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
-     .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::e4m3,
      .b = Element::s4m,
      .sum = Element::fp32,
@@ -121,7 +92,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kRowScales, kRowScales64, kRowScales32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::e4m3,
      .b = Element::s4,
      .sum = Element::fp32,
@@ -130,7 +101,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kRowScales, kRowScales64, kRowScales32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::e4m3,
      .b = Element::e2m1,
      .sum = Element::fp32,
@@ -139,7 +110,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kRowScales32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::e4m3,
      .b = Element::e2m1x,
      .sum = Element::fp32,
@@ -148,7 +119,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::s8,
      .b = Element::s4,
      .sum = Element::s32,
@@ -157,7 +128,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kWholeRowScales, kRowScales, kRowScales64, kRowScales32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::e4m3,
      .b = Element::u4,
      .sum = Element::fp32,
@@ -167,7 +138,7 @@ inline constexpr Pair kPairs[] = {
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings,
      .zeros_k = {128, 64, 32}},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::s8,
      .b = Element::u4,
      .sum = Element::s32,
@@ -177,7 +148,7 @@ inline constexpr Pair kPairs[] = {
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings,
      .zeros_k = {kAll, 128, 64, 32}},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::bf16,
      .b = Element::s4b,
      .sum = Element::fp32,
@@ -186,7 +157,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::bf16,
      .b = Element::u4,
      .sum = Element::fp32,
@@ -196,7 +167,7 @@ inline constexpr Pair kPairs[] = {
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings,
      .zeros_k = {kAll, 128, 64, 32}},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::fp16,
      .b = Element::s4b,
      .sum = Element::fp32,
@@ -205,7 +176,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
      .outputs = {Element::fp16, Element::fp32, Element::bf16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::fp16,
      .b = Element::u4,
      .sum = Element::fp32,
@@ -215,7 +186,7 @@ inline constexpr Pair kPairs[] = {
      .outputs = {Element::fp16, Element::fp32, Element::bf16},
      .groupings = kTokenGroupings,
      .zeros_k = {kAll, 128, 64, 32}},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::bf16,
      .b = Element::e2m1,
      .sum = Element::fp32,
@@ -224,7 +195,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales, kConversionScales32, kConversionScales16},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::fp16,
      .b = Element::e2m1,
      .sum = Element::fp32,
@@ -233,7 +204,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales, kConversionScales32, kConversionScales16},
      .outputs = {Element::fp16, Element::fp32, Element::bf16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::bf16,
      .b = Element::e4m3p,
      .sum = Element::fp32,
@@ -242,7 +213,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm90,
+    {.archs = archs_of(Arch::sm80, Arch::sm90),
      .a = Element::fp16,
      .b = Element::e4m3p,
      .sum = Element::fp32,
@@ -251,7 +222,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kRowScales, kRowScales64, kRowScales32, kWholeRowScales},
      .outputs = {Element::fp16, Element::fp32, Element::bf16},
      .groupings = kTokenGroupings},
-    {.arch = Arch::sm100,
+    {.archs = archs_of(Arch::sm100),
      .a = Element::e4m3,
      .b = Element::e4m3,
      .sum = Element::fp32,
@@ -260,7 +231,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kExponents128, kExponents32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kScaledGroupings},
-    {.arch = Arch::sm100,
+    {.archs = archs_of(Arch::sm100),
      .a = Element::bf16,
      .b = Element::bf16,
      .sum = Element::fp32,
@@ -269,7 +240,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kUnscaled},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kEveryGrouping},
-    {.arch = Arch::sm100,
+    {.archs = archs_of(Arch::sm100),
      .a = Element::fp16,
      .b = Element::fp16,
      .sum = Element::fp32,
@@ -284,7 +255,7 @@ static_assert(std::ranges::all_of(kPairs, [](const Pair& pair) { return pair.sum
 /// The table's row for these elements; none where there is no such product.
 constexpr const Pair* find_pair(Arch arch, Element a, Element b) {
     const auto* const found =
-        std::ranges::find_if(kPairs, [&](const Pair& pair) { return pair.arch == arch && pair.a == a && pair.b == b; });
+        std::ranges::find_if(kPairs, [&](const Pair& pair) { return pair.is_of(arch) && pair.a == a && pair.b == b; });
     return found == std::end(kPairs) ? nullptr : found;
 }
 

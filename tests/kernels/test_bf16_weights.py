@@ -8,7 +8,7 @@ import checkpoints
 import pytest
 import torch
 from candidates import forced_tile, parse, target_of
-from devices import FEW
+from devices import TAKE_PACKED, on_simulator
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div
 
@@ -122,7 +122,7 @@ def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, added: torch.Tensor
 
 
 @pytest.mark.sampled(10)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @OUTPUTS
 @ACTIVATIONS
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -143,7 +143,7 @@ def test_dense(device, kind, added, size, dtype, output) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @ACTIVATIONS
 @EVERY_KIND
 def test_k_of_2880(device, kind, dtype) -> None:
@@ -157,7 +157,7 @@ def test_k_of_2880(device, kind, dtype) -> None:
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @OUTPUTS
 @ACTIVATIONS
 @EVERY_KIND
@@ -173,7 +173,7 @@ def test_bias(device, kind, dtype, output) -> None:
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @OUTPUTS
 @ACTIVATIONS
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
@@ -199,7 +199,7 @@ def test_masked(device, kind, biased, n, k, dtype, output) -> None:
 
 
 @pytest.mark.sampled(10)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @OUTPUTS
 @ACTIVATIONS
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
@@ -233,29 +233,52 @@ def test_contiguous(device, kind, biased, psum, n, k, dtype, output) -> None:
 
 
 @pytest.mark.sampled(10)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @ACTIVATIONS
 @pytest.mark.parametrize("seed", range(4))
 @EVERY_KIND
 def test_every_tile_is_right_and_has_the_same_bits(device, kind, seed, dtype, batch_invariant) -> None:
     """Of each problem the first, the last and some other legal tiles, clusters among them."""
-    m, n, k = [(8, 256, 384), (40, 192, 640), (136, 256, 512), (264, 300, 256)][seed]
+    m, n, k = [(24, 256, 384), (40, 192, 640), (136, 256, 512), (264, 300, 256)][seed]
     generator = torch.Generator().manual_seed(seed)
     a = activations((m, k), dtype, generator)
     w, exact = weights(kind, (n, k), generator)
     name = "bf16" if dtype == torch.bfloat16 else "fp16"
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, "batch_invariant": 1, name: 1}
     legal = [c for c in parse(C.explain("dense", {**fields, **kind.fields()}, target_of(device))) if c.refusal is None]
-    assert len(legal) > 4
+    assert len(legal) > 3
     expected = None
     with simulator.options(num_sms=HOPPER_SMS):
         for c in [legal[0], *legal[1 + seed :: len(legal) // 3], legal[-1]]:
             d = torch.zeros((m, n), device=device)
-            with forced_tile(device, (m, n, k), c.swapped, c.rows, c.cols, c.cluster_shape):
+            with forced_tile(device, (m, n, k), c.swapped, c.rows, c.cols, c.cluster_shape, c.turns):
                 kind.function("{}_gemm_nt")(a.to(device), w.to(device), d)
             check(d, a, exact)
             expected = d if expected is None else expected
             assert torch.equal(d, expected), f"other bits from {c.rows}x{c.cols}"
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("device", on_simulator("any", arch="sm80"), indirect=True)
+@ACTIVATIONS
+@pytest.mark.parametrize("size", [(5, 136, 272), (40, 64, 1152)], ids=str)
+@EVERY_KIND
+def test_warps_that_divide_k_add_up(device, kind, size, dtype) -> None:
+    """Blocks of K that no warp has any more among them."""
+    m, n, k = size
+    generator = torch.Generator().manual_seed(9)
+    a = activations((m, k), dtype, generator)
+    w, exact = weights(kind, (n, k), generator)
+    fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, **kind.fields()}
+    name = "bf16" if dtype == torch.bfloat16 else "fp16"
+    found = parse(C.explain("dense", {name: 1, **fields}, target_of(device)))
+    dividing = [c for c in found if c.turns > 1 and c.refusal is None]
+    assert dividing
+    for c in dividing:
+        d = torch.zeros((m, n))
+        with forced_tile(device, size, c.swapped, c.rows, c.cols, turns=c.turns):
+            kind.function("{}_gemm_nt")(a, w, d)
+        check(d, a, exact)
 
 
 @ACTIVATIONS

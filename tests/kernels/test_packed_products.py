@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import FEW
+from devices import TAKE_PACKED
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div
 from packed_products import (
@@ -28,7 +28,7 @@ from deep_gemm.utils import pack_int4
 
 
 @pytest.mark.sampled(32)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("added", ["nothing", "c", "d"])
@@ -50,7 +50,7 @@ def test_dense(device, kind, added, size, dtype) -> None:
 
 
 @pytest.mark.sampled(9)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @EVERY_KIND
 def test_bias(device, kind, dtype) -> None:
@@ -65,7 +65,7 @@ def test_bias(device, kind, dtype) -> None:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
 @pytest.mark.parametrize("biased", [False, True])
@@ -90,7 +90,7 @@ def test_masked(device, kind, biased, n, k, dtype) -> None:
 
 
 @pytest.mark.sampled(16)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
 @pytest.mark.parametrize("psum", [False, True])

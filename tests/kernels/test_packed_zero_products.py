@@ -5,7 +5,7 @@ from __future__ import annotations
 import checkpoints
 import pytest
 import torch
-from devices import FEW
+from devices import TAKE_PACKED
 from inputs import GuardedOutput
 from packed_products import KINDS, Kind, Tokens, check, weights
 
@@ -53,7 +53,7 @@ CHECKPOINTS = [
 ]
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize(("form", "activations"), CHECKPOINTS)
 def test_checkpoints_with_zero_points_are_multiplied_as_they_were_meant(device, form, activations) -> None:
     generator = torch.Generator().manual_seed(6)

@@ -23,8 +23,23 @@ inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
 /// Whether the chip multiplies E4M3. (SM90 emulates it: the library has wgmma there.)
 constexpr bool multiplies_e4m3(int32_t target) { return target == 89 || target >= 110; }
 
+/// Whether the chip multiplies four bits by four bits, where nothing is scaled or subtracted on the way. (Later ones
+/// emulate it.)
+constexpr bool multiplies_s4(const Problem& p) {
+    return p.int4_a != 0 && p.b.element == Element::s4 && p.target < 90 && p.a.scaling.whole_k() &&
+           p.b.scaling.whole_k();
+}
+
+/// A as the kernel reads it.
+constexpr Operand read_a(const Problem& p) {
+    Operand a = p.a;
+    if (multiplies_s4(p)) a.element = Element::s4i;
+    return a;
+}
+
 /// What the instruction takes of a problem's operands.
 constexpr Element multiplied_as(const Problem& p) {
+    if (multiplies_s4(p)) return Element::s4i;
     if (p.a.element == Element::e4m3) return multiplies_e4m3(p.target) ? Element::e4m3 : Element::fp16;
     return p.a.element;
 }
@@ -33,7 +48,7 @@ constexpr Element multiplied_as(const Problem& p) {
 inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     const WarpGrid grid = divided(p, *find_grid(tiling));
     GemmConfig c{{.grouping = p.grouping,
-                  .a = p.a,
+                  .a = read_a(p),
                   .b = p.b,
                   .output = p.output,
                   .add_c = p.add_c != 0,
@@ -42,7 +57,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .shape = p.compiled,
                   .heads = p.heads},
                  {.swap_ab = tiling.swap_ab,
-                  .tile = {grid.rows, grid.cols, grid.k_warps * stage_k(p.a, p.b)},
+                  .tile = {grid.rows, grid.cols, grid.k_warps * stage_k(read_a(p), p.b)},
                   .stages = 0,
                   .store = {.kind = StoreKind::direct},
                   .group_maps = p.group_maps != 0},

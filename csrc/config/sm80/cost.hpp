@@ -54,6 +54,7 @@ struct CostModel : CostConstants {
         const double loaded = rows * row_bytes + cols * col_bytes;
         const double read = rows * c.sm80.col_warps * row_bytes + cols * c.sm80.row_warps * col_bytes;
         const double registers = (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) : 0) +
+                                 (c.b.packed() ? convert_cycles * rows * c.sm80.col_warps * k : 0) +
                                  (converts(c) ? convert_cycles * reads * k : 0);
         return std::max({std::max(tensor, registers) + issue_cycles / ctas, (loaded + read) / smem_bytes_per_cycle,
                          loaded / l2_bytes_per_cycle}) *

@@ -8,7 +8,8 @@ namespace deep_gemm {
 /// s4m: four bits as sign and magnitude, -7 to 7; s4b: -8 to 7, stored as 0 to 15. u4: four bits from which something
 /// is subtracted (Operand::zeros_k), which lie as s4b beside 16 bits. e2m1x: E2M1 of which each 32 of K have an
 /// exponent of their own, in the scale that 128 of K share (convert/exponents.cuh). e4m3p: E4M3 in packed blocks.
-/// ue5m3: five bits of exponent, biased by 15, and three of mantissa, never 0.
+/// ue5m3: five bits of exponent, biased by 15, and three of mantissa, never 0. s4i: rows of four bits, of each 32 of K
+/// those 16 apart in a byte (kernels/unpack_int4.cuh).
 enum class Element : int32_t {
     none,
     fp32,
@@ -25,9 +26,10 @@ enum class Element : int32_t {
     e2m1x,
     s4b,
     e4m3p,
-    ue5m3
+    ue5m3,
+    s4i
 };
-inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::ue5m3) + 1;
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::s4i) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -63,6 +65,7 @@ constexpr ElementFacts facts(Element element) {
         {Element::s4b, "s4b", 4, NumberKind::integer, TensorMapType::i32},
         {Element::e4m3p, "e4m3p", 8, NumberKind::floating, TensorMapType::i32},
         {Element::ue5m3, "ue5m3", 8, NumberKind::floating, TensorMapType::u8},
+        {Element::s4i, "s4i", 4, NumberKind::integer, TensorMapType::u8},
     };
     return kElements[static_cast<int32_t>(element)];
 }
@@ -77,7 +80,9 @@ constexpr int32_t packed_block_bytes(Element element) { return kPackedRows * kPa
 constexpr int32_t packed_lines(Element element) { return packed_block_bytes(element) / kPackedLineBytes; }
 /// Their rows are padded to multiples of this, so that every tile has whole blocks.
 inline constexpr int32_t kPackedRowsPadded = 128;
-constexpr bool is_packed(Element element) { return bits(element) == 4 || element == Element::e4m3p; }
+constexpr bool is_packed(Element element) {
+    return (bits(element) == 4 && element != Element::s4i) || element == Element::e4m3p;
+}
 /// Whether a scale holds what conversion multiplies groups of its K by, too (convert/exponents.cuh).
 constexpr bool folds_exponents(Element element) { return element == Element::e2m1x; }
 /// Blocks along the rows of one matrix.

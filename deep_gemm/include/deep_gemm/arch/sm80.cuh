@@ -18,9 +18,10 @@ inline constexpr int32_t kMostWarps = 8;   // that have 255 registers a thread
 /// each with all of the K block.
 inline constexpr int32_t kMnBlock = 64;
 
-/// K that a warp multiplies of a stage: a line; beside packed weights their blocks' K.
+/// K that a warp multiplies of a stage: a line; beside packed weights no less than their blocks' K.
 constexpr int32_t stage_k(const Operand& a, const Operand& b) {
-    return b.packed() ? kPackedK : elements_in(a.element, kSwizzleBytes);
+    const int32_t line = elements_in(a.element, kSwizzleBytes);
+    return b.packed() && line < kPackedK ? kPackedK : line;
 }
 
 constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
@@ -33,8 +34,8 @@ constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
 /// Of a warp's rows, those that one instruction multiplies.
 constexpr int32_t row_pieces(const GemmConfig& c) { return warp_rows(c) / Fragment16x8::kRows; }
 
-/// Whether operands are converted in registers, to twice the bits.
-constexpr bool converts(const GemmConfig& c) { return bits(c.sm80.multiplied_as) > bits(c.a.element) && !c.b.packed(); }
+/// Whether operands, packed weights when they are like the others, are converted in registers to twice the bits.
+constexpr bool converts(const GemmConfig& c) { return bits(c.sm80.multiplied_as) > bits(c.a.element); }
 
 /// Groups of scales along the K that a warp has of a stage.
 constexpr int32_t scale_groups(const GemmConfig& c) {

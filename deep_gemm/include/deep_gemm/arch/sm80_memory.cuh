@@ -9,17 +9,26 @@ namespace deep_gemm::sm80 {
 inline constexpr int32_t kSmemAlignment = 128;  // of a line
 
 /// An operand's scales in a stage: for each row, or each block of rows that a tile may have a part of, and for each
-/// group of K.
+/// group of K, or word of groups.
 constexpr int32_t scale_rows(const Scaling& scaling, int32_t extent) {
     return scaling.per_row() ? extent : scaling.per_block() ? ceil_div(extent, scaling.rows) : 0;
 }
 constexpr int32_t scale_entries(const GemmConfig& c, const Scaling& scaling) {
-    return !scaling.any() || scaling.k == kAll || scaling.k > c.tile.k ? 1 : c.tile.k / scaling.k;
+    return !scaling.any() || scaling.k == kAll || entry_k(scaling) > c.tile.k ? 1 : c.tile.k / entry_k(scaling);
 }
 constexpr int32_t scale_bytes(const GemmConfig& c, const Scaling& scaling, int32_t extent) {
     return scaling.any() && !scaling.whole_k()
                ? align_up(scale_rows(scaling, extent) * scale_entries(c, scaling) * 4, kChunkBytes)
                : 0;
+}
+
+/// The rows' words of zero points, as if they were scales.
+constexpr Scaling zero_words(const GemmConfig& c) {
+    const Operand& rows = c.rows_operand();
+    return rows.has_zeros() ? Scaling{Element::s32, 1, rows.zeros_k} : kUnscaled;
+}
+constexpr int32_t zero_entries(const GemmConfig& c) {
+    return c.rows_operand().has_zeros() ? scale_entries(c, zero_words(c)) : 0;
 }
 
 inline constexpr int32_t kTileBytes = 32;  // a tile's coordinates, in the stage of its first K block
@@ -28,9 +37,9 @@ inline constexpr int32_t kTileBytes = 32;  // a tile's coordinates, in the stage
 constexpr int32_t parts_bytes(const GemmConfig& c) { return (c.sm80.k_warps - 1) * c.tile.rows * c.tile.cols * 4; }
 
 struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes;  // of one stage
-    int32_t rows, cols, row_scales, col_scales, tiles, parts, groups;  // offsets
-    int32_t bytes;                                                     // of the launch, alignment slack included
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes;  // of one stage
+    int32_t rows, cols, row_scales, col_scales, zeros, tiles, parts, groups;       // offsets
+    int32_t bytes;  // of the launch, alignment slack included
 };
 
 constexpr SmemPlan plan_smem(const GemmConfig& c) {
@@ -39,12 +48,14 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.cols_bytes = c.tile.cols * row_bytes(c, c.cols_operand());
     p.row_scale_bytes = scale_bytes(c, c.row_scales(), c.tile.rows);
     p.col_scale_bytes = scale_bytes(c, c.col_scales(), c.tile.cols);
+    p.zero_bytes = zero_entries(c) * c.tile.rows * 4;
 
     p.rows = 0;
     p.cols = p.rows + c.stages * p.rows_bytes;
     p.row_scales = p.cols + c.stages * p.cols_bytes;
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
-    p.tiles = p.col_scales + c.stages * p.col_scale_bytes;
+    p.zeros = p.col_scales + c.stages * p.col_scale_bytes;
+    p.tiles = p.zeros + c.stages * p.zero_bytes;
     p.parts = p.tiles + c.stages * kTileBytes;
     p.groups = p.parts + parts_bytes(c);
     p.bytes = p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns it to 16 bytes only

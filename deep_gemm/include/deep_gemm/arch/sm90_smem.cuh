@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_memory.cuh>
+#include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/group_table.cuh>
@@ -16,6 +17,12 @@ struct Smem {
     static_assert(!c.split_k.last_tiles ||
                   shared_pieces(c) / 2 * split_k_part_bytes(c) <= kPlan.row_scales - kPlan.rows);
     static_assert(!c.split_k.parts_in_ring || (c.split_k.warpgroups > 1 && c.cluster.k == 1 && parts_fit_ring(c)));
+
+    /// Of a word for each of the tile's rows, that of a thread's first row, where its warpgroup's 64 begin at
+    /// `first_row`.
+    static DG_DEVICE uint32_t thread_row_word(uint32_t words, int32_t first_row) {
+        return Fragment16x8::thread_word(words, first_row);
+    }
 
     uint32_t base;
 

@@ -24,6 +24,19 @@ struct Convert<Element::s4, Element::s8> {
     }
 };
 
+/// The value, beside s4i: of four words, which are for 64 of K, each of their nibbles is in place. The lower ones of a
+/// byte are the first row's.
+template <>
+struct Convert<Element::s4, Element::s4i> {
+    static constexpr int32_t kOf16 = 16;  // sums are so much less than scales and sums of rows are for
+
+    static DG_DEVICE void run(uint32_t word, uint32_t next_word, uint32_t& first, uint32_t& second) {
+        constexpr uint32_t kLower = 0x0f0f0f0f;
+        first = (word & kLower) | (next_word << 4 & ~kLower);
+        second = (word >> 4 & kLower) | (next_word & ~kLower);
+    }
+};
+
 /// 2^-9 of the value: s0000mmm is a subnormal E4M3. The second magnitudes stand a byte below their signs, so that a
 /// rotation brings both into place.
 template <>

@@ -41,6 +41,8 @@ DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<
         const Fragment<c> at(tile, place.row + piece * Fragment16x8::kRows + Fragment16x8::row(lane),
                              place.col + Fragment16x8::col(lane), params);
         if constexpr (c.finishes_sums()) {
+            if constexpr (c.a.element == Element::s4i)
+                for (auto& sum : total[piece]) sum *= Convert<c.b.element, c.a.element>::kOf16;
             Results<c> results;
             dequantise<c>(results, total[piece], at, params);
             store_results<c>(results, at, tile, params);

@@ -92,48 +92,57 @@ private:
     int32_t bytes_left_, lines_left_;  // of the tensor, from the K block's start on
 };
 
-/// Packed weights: whole blocks of 64 rows by 128 of K, as they lie.
+/// Packed weights: whole blocks of 64 rows by 128 of K, as they lie; those that follow each other along K together.
 template <GemmConfig c, Operand o, int32_t kExtent>
 class OperandCopies<c, o, kExtent, true> {
-    static constexpr int32_t kBlockBytes = packed_block_bytes(o.element), kBlocks = kExtent / kPackedRows,
-                             kCount = kBlocks * kBlockBytes / kChunkBytes;
-    static_assert(kExtent % kPackedRows == 0 && c.tile.k == kPackedK);
+    static constexpr int32_t kBlockBytes = packed_block_bytes(o.element), kRunBytes = c.tile.k / kPackedK * kBlockBytes,
+                             kStepBytes = threads(c) * kChunkBytes;
+    static_assert(kExtent % kPackedRows == 0 && c.tile.k % kPackedK == 0 && kBlockBytes % kStepBytes == 0);
 
 public:
     /// Ahead of element `k` of K, in the `block`th 64 rows of all matrices.
     DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t block) {
-        source_ = map.address + block * map.strides_bytes[1] + k / kPackedK * kBlockBytes + threadIdx.x * kChunkBytes;
+        const int32_t first_byte = k / kPackedK * kBlockBytes;
         stride_ = map.strides_bytes[1];
+        source_ = map.address + block * stride_ + (first_byte + static_cast<int32_t>(threadIdx.x) * kChunkBytes);
+        bytes_left_ = static_cast<int32_t>(stride_) - first_byte;
     }
 
-    /// Blocks are padded.
-    static DG_DEVICE bool is_whole() { return true; }
+    DG_DEVICE bool is_whole() const { return bytes_left_ >= kRunBytes; }
 
-    DG_DEVICE void copy(uint32_t stage) const {
-#pragma unroll
-        for (int32_t i = threadIdx.x; i < kCount; i += threads(c)) {
-            const int32_t block = i * kChunkBytes / kBlockBytes;
-            const int32_t at = (i - static_cast<int32_t>(threadIdx.x)) * kChunkBytes;
-            ptx::copy_async_x16(stage + i * kChunkBytes, source_ + at + block * (stride_ - kBlockBytes), kChunkBytes);
-        }
-    }
-    DG_DEVICE void copy_clipped(uint32_t stage) const { copy(stage); }
+    DG_DEVICE void copy(uint32_t stage) const { copy_run<false>(stage); }
 
-    DG_DEVICE void advance() { source_ += c.tile.k / kPackedK * kBlockBytes; }
+    /// Blocks beyond K become zero.
+    DG_DEVICE void copy_clipped(uint32_t stage) const { copy_run<true>(stage); }
+
+    DG_DEVICE void advance() { source_ += kRunBytes, bytes_left_ -= kRunBytes; }
 
 private:
+    template <bool kClips>
+    DG_DEVICE void copy_run(uint32_t stage) const {
+        const uint32_t target = stage + threadIdx.x * kChunkBytes;
+#pragma unroll
+        for (int32_t i = 0; i < kExtent / kPackedRows; ++i)
+#pragma unroll
+            for (int32_t at = 0; at < kRunBytes; at += kStepBytes)
+                ptx::copy_async_x16(target + i * kRunBytes + at, source_ + i * stride_ + at,
+                                    !kClips || at < bytes_left_ ? kChunkBytes : 0);
+    }
+
     const uint8_t* source_;
     int64_t stride_;
+    int32_t bytes_left_;  // of K, from the block's start on
 };
 
-/// A thread's copies of an operand's scales, four bytes at a time: of each row, MN-major, or of blocks of rows.
-template <GemmConfig c, Scaling scaling, int32_t kExtent>
+/// A thread's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
+/// blocks of rows.
+template <GemmConfig c, Scaling scaling, int32_t kExtent, bool kPerRow = scaling.per_row()>
 class ScaleCopies {
 public:
     /// `first`: the tile's first row; `entry`: of K, the next stage's first.
     DG_DEVICE void place(const GemmParams& params, const TensorMap& opaque, int32_t first, int32_t entry,
                          int32_t group) {
-        if constexpr (scaling.per_row()) {
+        if constexpr (kPerRow) {
             const PlainMap& map = plain(opaque);
             k_stride_ = map.strides_bytes[0];
             source_ = map.address + group * map.strides_bytes[1] + int64_t{first} * 4 + entry * k_stride_;
@@ -170,7 +179,7 @@ public:
     }
 
 private:
-    static constexpr int32_t kRows = scale_rows(scaling, kExtent),
+    static constexpr int32_t kRows = kPerRow ? kExtent : scale_rows(scaling, kExtent),
                              kCount = kRows == 0 ? 0 : kRows * scale_entries(c, scaling);
 
     const uint8_t* source_;
@@ -222,6 +231,7 @@ private:
                           row_group());
         col_scales_.place(params_, params_.col_scales, tile_.col, scale_entry(c.col_scales(), block, c.tile.k),
                           col_group());
+        zeros_.place(params_, params_.zeros, tile_.row, scale_entry(zero_words(c), block, c.tile.k), row_group());
     }
 
     template <Operand o, typename Copies>
@@ -239,13 +249,15 @@ private:
         if constexpr (c.grouping == Grouping::batch_sum)
             place_operands(block_);
         else
-            rows_.advance(), cols_.advance(), row_scales_.advance(block_), col_scales_.advance(block_);
+            rows_.advance(), cols_.advance(), row_scales_.advance(block_), col_scales_.advance(block_),
+                zeros_.advance(block_);
         const uint32_t rows = smem_.rows(ring_.stage), cols = smem_.cols(ring_.stage);
         if (rows_.is_whole() && cols_.is_whole())
             rows_.copy(rows), cols_.copy(cols);
         else
             rows_.copy_clipped(rows), cols_.copy_clipped(cols);
         row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
+        zeros_.copy(smem_.zeros(ring_.stage));
     }
 
     DG_DEVICE int32_t row_group() const { return c.swap_ab ? group_of_b<c>(tile_) : group_of_a<c>(tile_); }
@@ -258,6 +270,7 @@ private:
     OperandCopies<c, c.cols_operand(), c.tile.cols> cols_;
     ScaleCopies<c, c.row_scales(), c.tile.rows> row_scales_;
     ScaleCopies<c, c.col_scales(), c.tile.cols> col_scales_;
+    ScaleCopies<c, zero_words(c), c.tile.rows, c.rows_operand().has_zeros()> zeros_;
     Ring<c.stages> ring_;
     Tile tile_ = {};
     int32_t left_ = 0, block_ = 0;  // the last one that was copied

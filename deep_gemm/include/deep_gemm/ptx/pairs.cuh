@@ -19,11 +19,15 @@ DG_DEVICE uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c) {
     return sum;
 }
 
-/// mul.rn.bf16x2
+/// mul.rn.bf16x2, which begins with sm_90; before it, fma.rn.bf16x2 that adds -0, and no product changes by that.
 DG_DEVICE uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
+#if __CUDA_ARCH__ >= 900
     uint32_t product;
     asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
     return product;
+#else
+    return fma_bf16x2(a, b, 0x80008000);
+#endif
 }
 
 /// mul.rn.f16x2

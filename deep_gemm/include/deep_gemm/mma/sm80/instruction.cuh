@@ -14,6 +14,8 @@ DG_DEVICE void multiply(Sum (&sums)[4], const uint32_t (&rows)[4], const uint32_
         ptx::mma_f16(sums, rows, cols);
     else if constexpr (kElement == Element::e4m3)
         ptx::mma_e4m3(sums, rows, cols);
+    else if constexpr (kElement == Element::s4i)
+        ptx::mma_s4_s4(sums, rows, cols);
     else
         ptx::mma_s8_s8(sums, rows, cols);
 }

@@ -51,6 +51,7 @@ private:
     DG_DEVICE void multiply_block(WarpSums<c>& total, StepWords<c> (&words)[2], bool more) {
         const int32_t stage = ring_.stage;
         ring_.advance();
+        reader_.begin_block(stage);
         BlockSums<c> partial;
         StageScales<c> scales;
 #pragma unroll
@@ -64,6 +65,7 @@ private:
                 wait();
                 reader_.load(words[0], ring_.stage, 0);
             }
+            reader_.convert(words[i % 2], i);
             if constexpr (c.scaled()) {
                 if (i % kGroupSteps == 0) clear<c>(partial);
                 multiply_step<c>(partial, words[i % 2]);

@@ -3,6 +3,7 @@
 
 #include <deep_gemm/mma/sm80/instruction.cuh>
 #include <deep_gemm/mma/sm80/operands.cuh>
+#include <deep_gemm/mma/sm80/packed_rows.cuh>
 
 namespace deep_gemm::sm80 {
 
@@ -66,6 +67,15 @@ struct StepWords {
     }
 };
 
+template <GemmConfig c, bool = c.rows_operand().packed()>
+struct SelectRows {
+    using Type = OperandMatrices<c, c.rows_operand(), c.tile.rows, true>;
+};
+template <GemmConfig c>
+struct SelectRows<c, true> {
+    using Type = PackedRows<c>;
+};
+
 template <GemmConfig c>
 class StageReader {
 public:
@@ -74,10 +84,14 @@ public:
     DG_DEVICE StageReader(const Smem<c>& smem, const WarpPlace<c>& place)
         : smem_(smem), rows_(place.row, place.k), cols_(place.col, place.k) {}
 
-    DG_DEVICE void load(StepWords<c>& words, int32_t stage, int32_t step) const {
+    DG_DEVICE void load(StepWords<c>& words, int32_t stage, int32_t step) {
+        if constexpr (kPacked) {
+            rows_.load(smem_.rows(stage), step);
+        } else {
 #pragma unroll
-        for (int32_t piece = 0; piece < row_pieces(c); ++piece)
-            rows_.load(smem_.rows(stage), piece, step, words.rows[piece]);
+            for (int32_t piece = 0; piece < row_pieces(c); ++piece)
+                rows_.load(smem_.rows(stage), piece, step, words.rows[piece]);
+        }
         constexpr int32_t kGroups = StepWords<c>::kGroups;
 #pragma unroll
         for (int32_t group = 0; group + 1 < kGroups; group += 2) {
@@ -92,9 +106,21 @@ public:
         }
     }
 
+    /// What packed rows are converted by, of all of a stage.
+    DG_DEVICE void begin_block(int32_t stage) {
+        if constexpr (kPacked) rows_.load_conversions(smem_, stage);
+    }
+
+    /// Rows that have come packed.
+    DG_DEVICE void convert(StepWords<c>& words, int32_t step) const {
+        if constexpr (kPacked) rows_.convert(words.rows, step);
+    }
+
 private:
+    static constexpr bool kPacked = c.rows_operand().packed();
+
     const Smem<c>& smem_;
-    OperandMatrices<c, c.rows_operand(), c.tile.rows, true> rows_;
+    typename SelectRows<c>::Type rows_;
     OperandMatrices<c, c.cols_operand(), c.tile.cols, false> cols_;
 };
 

@@ -19,7 +19,7 @@ public:
             rows_[i] = 1;
             if constexpr (c.row_scales().per_block()) rows_[i] = ptx::load_shared(of_rows);
             if constexpr (c.row_scales().per_row())
-                rows_[i] = ptx::load_shared(of_rows + (i * Fragment16x8::kHalfRows + Fragment16x8::row(lane)) * 4);
+                rows_[i] = row_scale<c>(of_rows + (i * Fragment16x8::kHalfRows + Fragment16x8::row(lane)) * 4);
         }
 #pragma unroll
         for (int32_t i = 0; i < kCols; ++i) {

@@ -7,22 +7,13 @@
 
 #include <deep_gemm/arch/sm90_hints.cuh>
 #include <deep_gemm/arch/sm90_smem.cuh>
-#include <deep_gemm/convert/exponents.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
+#include <deep_gemm/mma/packed_rows.cuh>
 #include <deep_gemm/mma/sm90/scale_products.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 
 namespace deep_gemm {
-
-/// What sums are multiplied by of a stored row scale: all of it, or what is left beside exponents of 32 of K.
-template <GemmConfig c>
-DG_DEVICE float row_scale(uint32_t address) {
-    if constexpr (folds_exponents(c.rows_operand().element))
-        return __int_as_float(ptx::load_shared_int(address) & static_cast<int32_t>(kScaleWithoutFields));
-    else
-        return ptx::load_shared(address);
-}
 
 /// Row scale times column scale, of a thread's two rows (8 apart) and of each run of columns that share one.
 template <GemmConfig c, int32_t kRuns>
