@@ -1,7 +1,7 @@
 """Speed of the kernels for GPUs without wgmma, on a Hopper.
 
-No such GPU is at hand: they are compiled for sm_80 (PTX, which the driver translates) and run beside mma.sync by itself,
-Triton's matmul for the same target, and a bare read.
+No such GPU is at hand: they are compiled for sm_80 (PTX, which the driver translates) and run beside mma.sync by
+itself, Triton's matmul for the same target, and a bare read.
 
 python benchmarks/bench_sm80.py --out results         # h100_sm80.json, on an H100
 python benchmarks/bench_sm80.py --table FILE          # the tables that stand in docs/architectures.md

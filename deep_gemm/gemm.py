@@ -7,8 +7,8 @@ the PTX simulator.
 SM100 is B200 and B300, SM90 H100 and H200, SM80 every other GPU from compute capability 8.0 on.
 
 Scales. On SM80 and SM90 they are float32, one for each row (or 128 x 128 block) and 128 of K; float8_e8m0fnu becomes
-that on the way. SM100 multiplies exponents, of powers of two, one for each row and 128 or 32 of K, as the recipe says of each
-operand. They may come as
+that on the way. SM100 multiplies exponents, of powers of two, one for each row and 128 or 32 of K, as the recipe says
+of each operand. They may come as
 
 - int32 `[rows, ceil(K / 512)]` (of 32 of K a scale: `ceil(K / 128)`), four exponents each, as
   `get_mn_major_tma_aligned_packed_ue8m0_tensor` packs them: used as they are where rows are contiguous and columns

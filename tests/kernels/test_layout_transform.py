@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from devices import FEW
-from inputs import mn_major
+from inputs import is_blackwell, mn_major
 from scale_layouts import (
     assert_required_strides,
     on,
@@ -74,7 +74,7 @@ class TestTransform:
 
     @pytest.fixture(params=FEW)
     def device(self, device):
-        if device.type == "cuda" and torch.cuda.get_device_capability()[0] != 9:
+        if is_blackwell(device):
             pytest.skip("the required layout differs on Blackwell")
         return device
 

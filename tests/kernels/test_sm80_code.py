@@ -13,8 +13,8 @@ from matrix import pairs
 from sampling import SEED
 
 from deep_gemm._extension import C
+from deep_gemm._targets import GPUS
 
-SMS = {"sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_120": 188}
 # Of every tile: elements, scales, C.
 KINDS = {
     "bf16": {"bf16": 1},
@@ -34,7 +34,7 @@ def compiled(problems: list[Problem], target: str) -> list[Compiled]:
 @pytest.mark.parametrize(("target", "count"), [("sm_80", 2), ("sm_86", 1), ("sm_89", 1), ("sm_120", 1)])
 def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig, target, count) -> None:
     seed = pytestconfig.stash[SEED]
-    problems = list(drawn_problems("sm80", count, seed, SMS[target]))
+    problems = list(drawn_problems("sm80", count, seed, GPUS[target].sms))
     unclean = [pair for pair in zip(problems, compiled(problems, target), strict=True) if not pair[1].is_clean]
     assert not unclean, f"drawn with seed {seed}: {unclean}"
 
@@ -43,7 +43,7 @@ def tiles() -> list:
     """Every tile of each kind, on a target that converts E4M3 and on one that multiplies it."""
     sets = []
     for (name, fields), target in product(KINDS.items(), ("sm_80", "sm_120")):
-        problem = {"m": 4096, "n": 4096, "k": 4096, "num_sms": SMS[target], **fields}
+        problem = {"m": 4096, "n": 4096, "k": 4096, "num_sms": GPUS[target].sms, **fields}
         for tile in filter(can_serve, parse(C.explain("dense", problem, target))):
             frame = "swapped" if tile.swapped else "straight"
             where = f"{target}-{name}-{frame}-{tile.rows}x{tile.cols}x{tile.turns}"

@@ -28,18 +28,18 @@ class Operand(NamedTuple):
 
 def is_blackwell(device: torch.device | str) -> bool:
     """The GPU, or what the simulator is now."""
-    if torch.device(device).type == "cuda":
-        return torch.cuda.get_device_capability(device)[0] == 10
-    from deep_gemm import simulator
-
-    return str(simulator.get_options()["target"]).startswith("sm_10")
+    return _target(device).startswith("sm_10")
 
 
 def converts_e4m3(device: torch.device | str) -> bool:
-    """Whether the simulator is a GPU whose tensor cores take no E4M3."""
-    from deep_gemm import simulator
+    """Whether this is a GPU whose tensor cores take no E4M3, or stands in for one."""
+    return _target(device) in CONVERTING_TARGETS
 
-    return torch.device(device).type == "cpu" and str(simulator.get_options()["target"]) in CONVERTING_TARGETS
+
+def _target(device: torch.device | str) -> str:
+    import deep_gemm
+
+    return deep_gemm.get_target(device)
 
 
 def ceil_div(a: int, b: int) -> int:
