@@ -18,12 +18,22 @@ _OPERANDS = {"fp8": {}, "bf16": {"bf16": 1}, "fp16": {"fp16": 1}, "int8": {"s8":
 _WEIGHTS = {
     "fp8_int4": ("fp8", "int4"),
     "int8_int4": ("int8", "int4"),
+    "int4": ("int4", "int4"),
     "fp8_fp4": ("fp8", "e2m1"),
     "bf16_int4": ("bf16", "int4"),
     "bf16_fp4": ("bf16", "e2m1"),
     "bf16_fp8": ("bf16", "e4m3"),
 }
-_GROUP_SIZES = {"fp8_int4": 128, "int8_int4": None, "fp8_fp4": 32, "bf16_int4": 128, "bf16_fp4": 32, "bf16_fp8": 128}
+_ACTIVATIONS = {**_OPERANDS, "int4": {"s8": 1, "int4_a": 1}}
+_GROUP_SIZES = {
+    "fp8_int4": 128,
+    "int8_int4": None,
+    "int4": None,
+    "fp8_fp4": 32,
+    "bf16_int4": 128,
+    "bf16_fp4": 32,
+    "bf16_fp8": 128,
+}
 PRODUCTS = (*_OPERANDS, *_WEIGHTS)
 GROUPINGS = {"dense": "dense", "contiguous": "m_contiguous", "psum": "m_psum", "masked": "masked"}
 OUTPUTS = {"bf16": "bf16_output", "fp16": "fp16_output", "fp32": "fp32_output"}
@@ -95,7 +105,7 @@ class Calls:
         order = WITH_ZEROS if self.zero_points else packing.orders[-1 if self.minus_eight else 0]
         if packing.folds_exponents and not self.far_exponents:
             order, group = FOLDED, K_BLOCK
-        fields = {**_OPERANDS[activations], order: 1, "token_scales": int(self.token_scales)}
+        fields = {**_ACTIVATIONS[activations], order: 1, "token_scales": int(self.token_scales)}
         if activations == "bf16":
             in_conversion = group is not None and group <= packing.converted_group and not self.far_exponents
             fields |= {"conversion_scales": int(in_conversion), "channel_scales": int(group is None)}
@@ -155,14 +165,14 @@ def precompile(
 
     Args:
         weights: shapes (N, K).
-        product: what the functions' names begin with: 'fp8', 'bf16', 'fp16', 'int8', 'fp8_int4', 'int8_int4', 'fp8_fp4'
-            (with FP4 weights), 'bf16_int4', 'bf16_fp4' or 'bf16_fp8' (with BF16 activations).
+        product: what the functions' names begin with: 'fp8', 'bf16', 'fp16', 'int8', 'fp8_int4', 'int8_int4', 'int4',
+            'fp8_fp4' (with FP4 weights), 'bf16_int4', 'bf16_fp4' or 'bf16_fp8' (with BF16 activations).
         grouping: 'dense', 'contiguous', 'psum' or 'masked'.
         experts: how many, of a grouping.
         max_m: the most rows of a call; of masked experts, the rows that each has room for.
         expected_m: the hint of psum calls, 0 where they give none. Masked calls are served with every hint.
-        group_size: of packed weights, as `pack_weights` takes it. By default 128, but None of 'int8_int4' and 32 of FP4
-            weights.
+        group_size: of packed weights, as `pack_weights` takes it. By default 128, but None of 'int8_int4' and 'int4',
+            32 of FP4 weights.
         token_scales: calls with packed weights and FP8 activations that have one scale, or one a token, instead of
             one for each 128 of K.
         minus_eight: the packed weights hold -8 (`PackedWeights.holds_minus_eight`).

@@ -1,7 +1,9 @@
 """GEMM calls of int4 activations with int4 weights.
 
-Hopper's tensor cores multiply no integers of four bits: a kernel of its own unpacks activations to INT8 in each call,
-into a workspace, and they are multiplied as `int8_int4_gemm_nt` does.
+The tensor cores of sm_80 to sm_89 multiply integers of four bits, and do so where channels and tokens have one scale
+and weights no zero points: a kernel of its own brings activations into the order of packed weights in each call, in a
+workspace. Others (Hopper's, and those of sm_120, which emulate it), and other scales, have activations unpacked to INT8
+instead, and they are multiplied as `int8_int4_gemm_nt` does. Results are the same to the bit.
 
 `w` is what `deep_gemm.pack_weights` has made for 'int4' activations. `a` is a pair (data, scales), or a triple with
 zero points, in the forms that `deep_gemm.int8_int4` names; data are two integers of -8 to 7 a byte, the first in the

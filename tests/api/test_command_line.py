@@ -137,6 +137,7 @@ PACKED = {
     "--fp8-int4 --zero-points": ("u4", 128),
     "--int8-int4 --zero-points": ("u4", -1),
     "--int8-int4 --group-size 64": ("s4", 64),
+    "--int4": ("s4", -1),
     "--fp8-fp4": ("e2m1x", 128),
     "--fp8-fp4 --far-exponents": ("e2m1", 32),
     "--bf16-int4": ("s4b", 128),
@@ -163,6 +164,26 @@ def test_explain_knows_packed_weights(options, grouping, capsys, monkeypatch) ->
     assert f".k = {group}}}" in weights
     assert f".grouping = Grouping::{GROUPINGS[grouping]}," in printed
     assert (f" of 8 {grouping} experts" in printed) == (grouping != "dense")
+
+
+@pytest.mark.parametrize(
+    ("options", "target", "element"),
+    [
+        ("--int4", "sm_89", "s4i"),
+        ("--int4 --group-size 128", "sm_89", "s8"),
+        ("--int4 --zero-points", "sm_80", "s8"),
+        ("--int4", "sm_120", "s8"),
+        ("--fp8-int4", "sm_89", "e4m3"),
+        ("--fp8-fp4", "sm_86", "fp16"),
+    ],
+)
+def test_explain_says_what_packed_weights_are_multiplied_as(options, target, element, capsys, monkeypatch) -> None:
+    """Four bits by four bits where the chip multiplies them, E4M3 where it does."""
+    monkeypatch.setattr(
+        sys, "argv", ["deep_gemm", "explain", "64", "512", "1024", *options.split(), "--target", target]
+    )
+    assert main() == 0
+    assert f".multiplied_as = Element::{element}}}" in capsys.readouterr().out
 
 
 def test_explain_knows_experts_of_fp8() -> None:
@@ -217,7 +238,7 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
         (("64", "7168", "2048", "--gran-k-b", "32"), "the pair has no scales of b for every 32 of K"),
         (
             ("64", "7168", "2048", "--group-size", "32"),
-            "group_size is of products with packed weights (fp8_int4, int8_int4, fp8_fp4, bf16_int4, ",
+            "group_size is of products with packed weights (fp8_int4, int8_int4, int4, fp8_fp4, bf16_int4, ",
         ),
         (("64", "7168", "2048", "--bf16", "--token-scales"), "token_scales is of products with packed weights"),
         (("64", "7168", "2048", "--experts", "8"), "experts go with a grouping, but the grouping is 'dense'"),
@@ -333,7 +354,7 @@ def test_calls_with_packed_weights_get_precompiled_kernels(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"product": "int4"}, "product must be one of fp8, bf16, fp16, int8, fp8_int4, .*, but is 'int4'"),
+        ({"product": "int2"}, "product must be one of fp8, bf16, fp16, int8, fp8_int4, .*, but is 'int2'"),
         ({"grouping": "m_psum"}, "grouping must be one of dense, contiguous, psum, masked, but is 'm_psum'"),
         ({"output": "fp8"}, "output must be None or one of bf16, fp16, fp32, but is 'fp8'"),
         ({"bias": "fp16"}, "bias must be None or one of bf16, fp32, but is 'fp16'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from candidates import forced_tile
-from devices import BUT_SM100, FEW
+from devices import BUT_SM100, TAKE_PACKED
 from inputs import GuardedOutput, random_values
 from int8_inputs import operands, scales, values, wanted
 from test_int8_grouped import COUNTS, EVERY_GROUPING, Experts
@@ -149,7 +149,7 @@ def packed(group_size: int | None, shape: tuple[int, ...]) -> tuple[PackedWeight
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("group_size", [None, 32, 128])
 @pytest.mark.parametrize("m", [1, 129])
 def test_packed_weights(device, m, group_size) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import FEW
+from devices import TAKE_PACKED
 from inputs import GuardedOutput, ceil_div
 
 import deep_gemm
@@ -29,7 +29,7 @@ class Fp8Pair:
         return self.values.to(device), self.scales.to(device)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("form", ["fp32", "columns", "e8m0"])
 @pytest.mark.parametrize(("n", "k"), [(130, 272), (24, 144)])
 def test_fp8_weights_in_blocks_give_what_packed_ones_give(device, n, k, form) -> None:
@@ -56,7 +56,7 @@ def test_fp8_weights_in_blocks_give_what_packed_ones_give(device, n, k, form) ->
     assert torch.equal(*both)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 def test_fp8_weights_in_blocks_whose_lines_start_anywhere(device) -> None:
     w = Fp8Pair((24, 144))
     room = torch.zeros((24, 150), dtype=torch.uint8, device=device).view(torch.float8_e4m3fn)
@@ -69,7 +69,7 @@ def test_fp8_weights_in_blocks_whose_lines_start_anywhere(device) -> None:
     assert torch.equal(d, wanted)
 
 
-@pytest.mark.parametrize("device", FEW, indirect=True)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 def test_columns_of_nan_weights_in_blocks_are_nan(device) -> None:
     values, scales = Fp8Pair((2, 130, 272)).to(device)
     bits = values.view(torch.uint8)

@@ -23,13 +23,6 @@ inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
 /// Whether the chip multiplies E4M3. (SM90 emulates it: the library has wgmma there.)
 constexpr bool multiplies_e4m3(int32_t target) { return target == 89 || target >= 110; }
 
-/// Whether the chip multiplies four bits by four bits, where nothing is scaled or subtracted on the way. (Later ones
-/// emulate it.)
-constexpr bool multiplies_s4(const Problem& p) {
-    return p.int4_a != 0 && p.b.element == Element::s4 && p.target < 90 && p.a.scaling.whole_k() &&
-           p.b.scaling.whole_k();
-}
-
 /// A as the kernel reads it.
 constexpr Operand read_a(const Problem& p) {
     Operand a = p.a;

@@ -25,16 +25,23 @@ inline constexpr WarpGrid kGrids[] = {
     {32, 16, 1, 1, 4},   {32, 8, 1, 1, 4},    {16, 32, 1, 1, 4},   {16, 16, 1, 1, 4},  {16, 8, 1, 1, 4},
 };
 
+/// Whether the chip multiplies four bits by four bits, where nothing is scaled or subtracted on the way. (Later ones
+/// emulate it.)
+constexpr bool multiplies_s4(const Problem& p) {
+    return p.int4_a != 0 && p.b.element == Element::s4 && p.target < 90 && p.a.scaling.whole_k() &&
+           p.b.scaling.whole_k();
+}
+
 /// Sums of a warp, in elements of D: more leave no registers for operands. Packed weights that are converted with words
-/// of their rows, or of which groups within a block are scaled, or whose K is divided, leave room for half as many
-/// (ptxas -v, CUDA 13.0).
+/// of their rows, or of which groups within a block are scaled, or whose K is divided, or all of a unit at once, leave
+/// room for half as many (ptxas -v, CUDA 13.0).
 inline constexpr int32_t kMostSums = 64 * 64;
 
 constexpr int32_t most_sums(const Problem& p, int32_t k_warps) {
     if (!p.b.packed()) return kMostSums;
     const bool words = p.b.scaling.in_conversion() || p.b.has_zeros() || folds_exponents(p.b.element);
     const bool groups = scales_blocks(p) && (p.b.scaling.k < kPackedK || k_warps > 1);
-    return words || groups ? kMostSums / 2 : kMostSums;
+    return words || groups || multiplies_s4(p) ? kMostSums / 2 : kMostSums;
 }
 
 /// How warps divide a tile of this problem: of sums of K blocks that are scaled there are two sets.
