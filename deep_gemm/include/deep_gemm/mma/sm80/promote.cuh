@@ -75,11 +75,11 @@ DG_DEVICE void promote(WarpSums<c>& total, const BlockSums<c>& partial, const St
 #pragma unroll
     for (int32_t piece = 0; piece < row_pieces(c); ++piece) {
         float rows[2] = {scales.row(piece, 0), scales.row(piece, 1)};
+        // A thread's first sum: where it lies beyond a tensor, all that wait for it do.
         if constexpr (kPerRow)
 #pragma unroll
             for (float& row : rows)
-                row = piece == 0 ? when_summed(row, partial[0][0])
-                                 : when_summed(row, total[piece - 1][kAccumulators<c> - 1]);
+                row = piece == 0 ? when_summed(row, partial[0][0]) : when_summed(row, total[piece - 1][0]);
 #pragma unroll
         for (int32_t i = 0; i < kAccumulators<c>; ++i) {
             const float2 cols = scales.cols(Fragment16x8::group(i));
