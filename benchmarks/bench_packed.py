@@ -235,6 +235,8 @@ def tables(document: dict) -> str:
     text = ""
     for kind, wide in product(("dense", "masked"), (False, True)):
         rows = [row for row in document["results"] if row["case"][0] == kind]
+        if not rows:
+            continue
         names = list(dict.fromkeys(name for row in rows for name in row["us"]))
         names = [name for name in names if ("bf16" in name) == wide and "read" not in name] + ["read 4 bits"]
         header = ["M, N, K" if kind == "dense" else "experts, tokens, N, K", *names]

@@ -197,7 +197,8 @@ def add_product(parser: argparse.ArgumentParser) -> None:
         "--group-size",
         type=group_size,
         default=DEFAULT,
-        help="of K that share a scale of 4-bit weights, or 'channel': 128 of int4 for FP8, channel for INT8 and int4, 32 of FP4",
+        help="of K that share a scale of 4-bit weights, or 'channel': 128 of int4 for FP8, channel for INT8 and int4, "
+        "32 of FP4",
     )
     parser.add_argument("--token-scales", action="store_true", help="FP8 activations have one scale a token, or one")
     parser.add_argument("--minus-eight", action="store_true", help="int4 weights for FP8 hold -8")

@@ -171,8 +171,8 @@ def precompile(
         experts: how many, of a grouping.
         max_m: the most rows of a call; of masked experts, the rows that each has room for.
         expected_m: the hint of psum calls, 0 where they give none. Masked calls are served with every hint.
-        group_size: of packed weights, as `pack_weights` takes it. By default 128, but None of 'int8_int4' and 'int4', 32 of FP4
-            weights.
+        group_size: of packed weights, as `pack_weights` takes it. By default 128, but None of 'int8_int4' and 'int4',
+            32 of FP4 weights.
         token_scales: calls with packed weights and FP8 activations that have one scale, or one a token, instead of
             one for each 128 of K.
         minus_eight: the packed weights hold -8 (`PackedWeights.holds_minus_eight`).

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_tables_are_those_of_the_result(monkeypatch) -> None:
+@pytest.mark.parametrize(("result", "part"), [("h200_packed", "packed"), ("h100_packed", "packed experts")])
+def test_the_tables_are_those_of_the_result(result, part, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import bench_packed
 
-    document = json.loads((ROOT / "benchmarks" / "results" / "h200_packed.json").read_text())
+    document = json.loads((ROOT / "benchmarks" / "results" / f"{result}.json").read_text())
     text = (ROOT / "docs" / "low_precision.md").read_text()
-    shown = text.split("<!-- begin packed -->")[1].split("<!-- end packed -->")[0]
+    shown = text.split(f"<!-- begin {part} -->")[1].split(f"<!-- end {part} -->")[0]
     assert shown.strip() == bench_packed.tables(document).strip()

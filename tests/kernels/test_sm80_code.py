@@ -40,9 +40,10 @@ def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig, target, count) -> 
 
 
 def tiles() -> list:
-    """Every tile of each kind, on a target that converts E4M3 and on one that multiplies it."""
+    """Every tile of each kind, on targets that convert E4M3, of which one has less shared memory, and on one that
+    multiplies it."""
     sets = []
-    for (name, fields), target in product(KINDS.items(), ("sm_80", "sm_120")):
+    for (name, fields), target in product(KINDS.items(), ("sm_80", "sm_86", "sm_120")):
         problem = {"m": 4096, "n": 4096, "k": 4096, "num_sms": GPUS[target].sms, **fields}
         for tile in filter(can_serve, parse(C.explain("dense", problem, target))):
             frame = "swapped" if tile.swapped else "straight"

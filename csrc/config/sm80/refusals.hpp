@@ -18,9 +18,13 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     return p.m_alignment % c.tile_m() == 0 ? "" : "the tile's height does not divide the experts' alignment";
 }
 
-/// By ptxas of CUDA 13.0, 16 bytes: scales of all rows and all columns, beside operands and what they are converted to.
+/// By ptxas of CUDA 13.0, 8 to 72 bytes: where scales of columns, or of both operands' rows, are in registers beside
+/// operands, what they are converted to, and all that a walk over experts needs.
 constexpr bool spills(const GemmConfig& c) {
-    return converts(c) && c.row_scales().per_row() && c.col_scales().per_row() && c.scaled() && warp_cols(c) >= 64;
+    if (!c.scaled() || !converts(c) || warps(c) > 4) return false;
+    const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row();
+    if (warp_cols(c) >= 64) return cols || c.sm80.k_warps > 1;
+    return rows && cols && is_m_grouped(c.grouping) && warp_rows(c) * warp_cols(c) >= 64 * 32;
 }
 
 /// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
