@@ -18,13 +18,14 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     return p.m_alignment % c.tile_m() == 0 ? "" : "the tile's height does not divide the experts' alignment";
 }
 
-/// By ptxas of CUDA 13.0, 8 to 72 bytes: where scales of columns, or of both operands' rows, are in registers beside
-/// operands, what they are converted to, and all that a walk over experts needs.
-constexpr bool spills(const GemmConfig& c) {
-    if (!c.scaled() || !converts(c) || warps(c) > 4) return false;
-    const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row();
-    if (warp_cols(c) >= 64) return cols || c.sm80.k_warps > 1;
-    return rows && cols && is_m_grouped(c.grouping) && warp_rows(c) * warp_cols(c) >= 64 * 32;
+/// By ptxas of CUDA 13.0, 8 to 104 bytes: where scales of columns, or of both operands' rows, are in registers beside
+/// operands, what they are converted to, and all that a walk over experts needs. For sm_120 it takes some more.
+constexpr bool spills(const Problem& p, const GemmConfig& c) {
+    if (!c.scaled() || warps(c) > 4) return false;
+    const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row(), experts = is_m_grouped(c.grouping);
+    if (warp_cols(c) >= 64)
+        return converts(c) ? cols || c.sm80.k_warps > 1 : cols && experts && !c.b.packed() && p.target >= 100;
+    return converts(c) && rows && cols && experts && warp_rows(c) * warp_cols(c) >= 64 * 32;
 }
 
 /// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
@@ -39,7 +40,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c) {
     const int32_t sets = c.scaled() ? 2 : 1;
     if (warps(c) > kMostWarps || sets * warp_rows(c) * warp_cols(c) > most_sums(p, c.sm80.k_warps))
         return "sums take more registers than a warp has";
-    if (spills(c)) return "it would spill registers";
+    if (spills(p, c)) return "it would spill registers";
     if (c.sm80.k_warps > 1 && p.batch_invariant && c.sum() != Element::s32)
         return "a split K depends on M, and set_batch_invariant forbids that";
     if (c.sm80.k_warps > 1 && (c.rows_operand().mn_major() || c.cols_operand().mn_major()))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/mma/sm80/multiply.cuh>
+#include <deep_gemm/ptx/control.cuh>
 
 namespace deep_gemm::sm80 {
 
@@ -60,15 +61,29 @@ DG_DEVICE float undone(float sum) {
         return sum;
 }
 
+/// A row's scale, but only when a sum is there. Products of all rows' scales with all columns' would take a register
+/// each: ptxas (CUDA 13.0) makes them in pairs, and ahead, for GPUs that multiply pairs.
+template <typename Sum>
+DG_DEVICE float when_summed(float scale, const Sum& sum) {
+    static_assert(sizeof(sum) == sizeof(uint32_t));
+    return __uint_as_float(ptx::when_loaded(__float_as_uint(scale), reinterpret_cast<const uint32_t&>(sum)));
+}
+
 template <GemmConfig c>
 DG_DEVICE void promote(WarpSums<c>& total, const BlockSums<c>& partial, const StageScales<c>& scales) {
+    constexpr bool kPerRow = c.row_scales().per_row() && c.col_scales().per_row();
 #pragma unroll
     for (int32_t piece = 0; piece < row_pieces(c); ++piece) {
+        float rows[2] = {scales.row(piece, 0), scales.row(piece, 1)};
+        if constexpr (kPerRow)
+#pragma unroll
+            for (float& row : rows)
+                row = piece == 0 ? when_summed(row, partial[0][0])
+                                 : when_summed(row, total[piece - 1][kAccumulators<c> - 1]);
 #pragma unroll
         for (int32_t i = 0; i < kAccumulators<c>; ++i) {
             const float2 cols = scales.cols(Fragment16x8::group(i));
-            const float scale =
-                scales.row(piece, Fragment16x8::half(i)) * (Fragment16x8::neighbour(i) ? cols.y : cols.x);
+            const float scale = rows[Fragment16x8::half(i)] * (Fragment16x8::neighbour(i) ? cols.y : cols.x);
             total[piece][i] = __fmaf_rn(undone<c>(static_cast<float>(partial[piece][i])), scale, total[piece][i]);
         }
     }
