@@ -24,7 +24,7 @@ struct Toy {
         return c.tile.rows == 64 ? "too low" : "";
     }
     static int32_t resident_ctas(const Problem& p, const GemmConfig&) { return p.num_sms; }
-    static void divide_smem(GemmConfig& c, double) { c.stages = 5; }
+    static void divide_smem(const Problem&, GemmConfig& c, double) { c.stages = 5; }
     static Footprint footprint(const GemmConfig&) { return {.threads = 256, .smem_bytes = 1024}; }
     static std::string_view smem_refusal(const GemmConfig&) { return ""; }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return c.tile.rows > p.m ? "high" : ""; }

@@ -13,7 +13,7 @@ MOST_CYCLES = 2 * 1024  # of a K block of 256x128: twice what the tensor cores t
 KERNEL = """
 #include <deep_gemm/store/staged.cuh>
 using namespace deep_gemm;
-constexpr GemmConfig kConfig{{}, {.tile = {256, 128, 128}}, Arch::sm90, {.math_warpgroups = 2, .look_ahead = true}};
+constexpr GemmConfig kConfig{{}, {.tile = {256, 128, 128}}, Arch::sm90, {}, {.math_warpgroups = 2, .look_ahead = true}};
 struct Params { long* cycles; long between; long blocks; long blocks_after; };
 using Pace = StorePace<kConfig>;
 

@@ -4,6 +4,7 @@
 #include <deep_gemm/arch/sm80_memory.cuh>
 
 #include <algorithm>
+#include <cmath>
 
 #include "../problem.hpp"
 
@@ -31,9 +32,11 @@ inline int32_t stages_within(GemmConfig c, int32_t smem_bytes) {
     return std::clamp((smem_bytes - without) / of_each, 0, kMostStages);
 }
 
-/// As many CTAs as have three stages each; else fewer CTAs.
-inline void divide_smem(GemmConfig& c, int32_t smem_bytes) {
-    for (c.sm80.ctas_per_sm = wanted_ctas(c);; --c.sm80.ctas_per_sm) {
+/// As many CTAs as have three stages each, else fewer; no more than there are tiles for, so that few tiles have deep
+/// rings.
+inline void divide_smem(GemmConfig& c, int32_t smem_bytes, double tiles_per_sm) {
+    const int32_t with_tiles = static_cast<int32_t>(std::clamp(std::ceil(tiles_per_sm), 1.0, 8.0));
+    for (c.sm80.ctas_per_sm = std::min(wanted_ctas(c), with_tiles);; --c.sm80.ctas_per_sm) {
         c.stages = stages_within(c, (smem_bytes + kReservedBytes) / c.sm80.ctas_per_sm - kReservedBytes);
         if (c.stages >= 3 || c.sm80.ctas_per_sm == 1) return;
     }

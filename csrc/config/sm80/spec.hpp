@@ -15,7 +15,9 @@ struct Spec {
     static bool has_tile(const Problem& p, const Tiling& tiling) { return sm80::has_tile(p, tiling); }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm80::configure(p, tiling); }
     static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t) { return sm80::refusal(p, c); }
-    static void divide_smem(const Problem& p, GemmConfig& c, double) { sm80::divide_smem(c, p.smem_bytes); }
+    static void divide_smem(const Problem& p, GemmConfig& c, double tiles_per_sm) {
+        sm80::divide_smem(c, p.smem_bytes, tiles_per_sm);
+    }
     static int32_t resident_ctas(const Problem& p, const GemmConfig& c) { return p.num_sms * c.sm80.ctas_per_sm; }
     static Footprint footprint(const GemmConfig& c) {
         return {.threads = threads(c), .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0};
