@@ -23,9 +23,9 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
 constexpr bool spills(const Problem& p, const GemmConfig& c) {
     if (!c.scaled() || warps(c) > 4) return false;
     const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row(), experts = is_m_grouped(c.grouping);
-    if (warp_cols(c) >= 64)
-        return converts(c) ? cols || c.sm80.k_warps > 1 : cols && experts && !c.b.packed() && p.target >= 100;
-    return converts(c) && rows && cols && experts && warp_rows(c) * warp_cols(c) >= 64 * 32;
+    const bool many_sums = warp_rows(c) * warp_cols(c) >= 64 * 32;
+    if (!converts(c)) return p.target >= 100 && many_sums && experts && (rows || cols) && !c.b.packed();
+    return warp_cols(c) >= 64 ? cols || c.sm80.k_warps > 1 : many_sums && experts && rows && cols;
 }
 
 /// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
