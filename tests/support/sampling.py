@@ -3,9 +3,13 @@
     @pytest.mark.sampled(12)  # of all parameter sets of this test, 12 run
     @pytest.mark.parametrize("tile", [pytest.param(TILE, marks=pytest.mark.always), ...])  # such ones in any case
 
+Tests without that mark all run, but of the simulator's architectures that a `device` goes over one is drawn for each
+set of the other parameters.
+
 Of sets that need a GPU as many are drawn as of others, apart from them. Values of parameters that no drawn set has yet
-come first, so that each occurs where `count` allows it. The seed is printed: `--seed` draws the same again. `--full`
-runs everything, and so does whoever picks tests by name, by `-k` or because they failed (`--last-failed`).
+come first, so that each occurs where `count` allows it. The seed is printed: `--seed` draws the same again. `--times 3`
+draws three times as many of each. `--full` runs everything, and so does whoever picks tests by name, by `-k` or because
+they failed (`--last-failed`).
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ WORKER_INPUT = "sampling_seed"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("sampling")
     group.addoption("--full", action="store_true", help="run all of each matrix of tests, not a drawn sample")
+    group.addoption("--times", type=int, default=1, metavar="N", help="draw N times as many of each matrix")
     group.addoption("--seed", type=int, metavar="N", help="draw the sample of the run that printed this seed")
 
 
@@ -52,7 +57,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def description(config: pytest.Config) -> str:
     if everything(config):
         return "matrices of tests: all of each"
-    return f"matrices of tests: a sample, drawn with --seed {config.stash[SEED]} (all of each: --full)"
+    times = config.option.times
+    drawn_by = f"--seed {config.stash[SEED]}" + (f" --times {times}" if times > 1 else "")
+    return f"matrices of tests: a sample, drawn with {drawn_by} (all of each: --full)"
 
 
 def everything(config: pytest.Config) -> bool:
@@ -69,16 +76,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
             matrix = item.nodeid.partition("[")[0], item.get_closest_marker("gpu") is not None
             matrices.setdefault(matrix, []).append(item)
-    left_out: set[pytest.Item] = set()
+    left_out = of_other_architectures(config, items)
     for (test, _), matrix_items in matrices.items():
         generator = random.Random(f"{config.stash[SEED]} {test}")
-        left_out |= set(matrix_items) - set(drawn(matrix_items, generator))
+        left_out |= set(matrix_items) - set(drawn(matrix_items, generator, config.option.times))
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
 
 
-def drawn(items: list[pytest.Function], generator: random.Random) -> list[pytest.Function]:
+def of_other_architectures(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of each test without the mark, those on other architectures of the simulator than the drawn ones."""
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        device = getattr(item, "callspec", None) and item.callspec.params.get("device")
+        if isinstance(device, str) and device.startswith("sm") and not item.get_closest_marker("sampled"):
+            groups.setdefault(item.nodeid.replace(device, "*", 1), []).append(item)
+    left_out: set[pytest.Item] = set()
+    for test, same in groups.items():
+        of_arch: dict[str, list[pytest.Item]] = {}
+        for item in same:
+            of_arch.setdefault(item.callspec.params["device"].split("-")[0], []).append(item)
+        others = sorted(of_arch)
+        random.Random(f"{config.stash[SEED]} {test}").shuffle(others)
+        left_out.update(item for arch in others[config.option.times :] for item in of_arch[arch])
+    return left_out
+
+
+def drawn(items: list[pytest.Function], generator: random.Random, times: int = 1) -> list[pytest.Function]:
     marker = items[0].get_closest_marker("sampled")
     assert marker is not None
     (count,) = marker.args
@@ -86,7 +111,7 @@ def drawn(items: list[pytest.Function], generator: random.Random) -> list[pytest
     left = [item for item in items if item not in chosen]
     generator.shuffle(left)
     seen = set().union(*map(values, chosen))
-    while left and len(chosen) < count:
+    while left and len(chosen) < count * times:
         best = max(left, key=lambda item: len(values(item) - seen))  # the first of equals
         left.remove(best)
         chosen.append(best)

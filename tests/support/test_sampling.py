@@ -27,6 +27,13 @@ def test_small_matrix(few): pass
 
 def test_plain(): pass
 """
+ARCHITECTURES = """
+import pytest
+
+@pytest.mark.parametrize("device", ["sm80-any", "sm90-any", "sm100-lazy", "sm100-eager", "cuda"])
+@pytest.mark.parametrize("kind", range(20))
+def test_behaviour(device, kind): pass
+"""
 ALWAYS = {f"test_matrix[{kind}-99]" for kind in ("first", "second", "third")}
 
 
@@ -83,6 +90,34 @@ def test_full_runs_all(run) -> None:
     assert len(ran) == 3 * 10 + 8 + 3 + 1
     assert "deselected" not in printed
     assert "all of each" in printed
+
+
+def test_times_draws_so_many_times_the_sample(run) -> None:
+    ran, printed = run("--seed", "1", "--times", "3")
+    assert len(of("test_matrix", ran)) == 15
+    assert set(of("test_matrix", run("--seed", "1")[0])) <= set(of("test_matrix", ran))
+    assert "--seed 1 --times 3" in printed
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_of_architectures_one_is_drawn_or_as_many_as_asked_for(run, times) -> None:
+    ran, _ = run("--seed", "1", "--times", str(times), text=ARCHITECTURES)
+    by_kind: dict[str, set[str]] = {}
+    for name in ran:
+        kind, device = name[name.index("[") + 1 : -1].split("-", 1)
+        by_kind.setdefault(kind, set()).add(device)
+    assert len(by_kind) == 20
+    for found in by_kind.values():
+        assert "cuda" in found
+        assert len({device.split("-")[0] for device in found - {"cuda"}}) == times
+        assert ("sm100-lazy" in found) == ("sm100-eager" in found)
+    assert {device for found in by_kind.values() for device in found} == {
+        "sm80-any",
+        "sm90-any",
+        "sm100-lazy",
+        "sm100-eager",
+        "cuda",
+    }
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ namespace deep_gemm::sm80 {
 
 /// Why groups cannot be served by a config; empty where they can.
 inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
-    if (divides_k(p.grouping) && c.sm80.k_warps > 1) return "groups do not split K";
+    if (c.sm80.k_warps > 1 && (divides_k(p.grouping) || (is_m_grouped(p.grouping) && c.sum() != Element::s32)))
+        return "groups do not split K";  // a row's bits would depend on how many there are
     if (!is_m_grouped(p.grouping) || p.grouping == Grouping::masked) return "";
     // Behind an expert's last rows a tile may hold another's.
     return p.m_alignment % c.tile_m() == 0 ? "" : "the tile's height does not divide the experts' alignment";
