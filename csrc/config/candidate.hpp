@@ -2,9 +2,11 @@
 #pragma once
 
 #include <deep_gemm/params.cuh>
+#include <deep_gemm/tile/group_plan.cuh>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <string>
 #include <string_view>
 
@@ -75,5 +77,14 @@ inline int64_t tile_count(const Problem& p, const GemmConfig& c) {
 
 /// Groups whose tensor maps fit a kernel's argument of 32,764 bytes.
 inline constexpr int32_t kMostGroupMaps = 96;
+
+/// Room in the table of groups: few different ones, so that a model has few kernels. None where the layout itself tells
+/// a tile's expert.
+inline int32_t table_capacity(const Problem& p, const GemmConfig& c) {
+    if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
+    return has_group_table(c) || p.grouping == Grouping::k_contiguous
+               ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
+               : 0;
+}
 
 }  // namespace deep_gemm

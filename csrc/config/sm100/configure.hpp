@@ -3,21 +3,9 @@
 
 #include <deep_gemm/arch/sm100_memory.cuh>
 
-#include <algorithm>
-#include <bit>
-
 #include "../candidate.hpp"
 
 namespace deep_gemm::sm100 {
-
-/// Room in the table of groups: few different ones, so that a model has few kernels. None where the layout itself tells
-/// a tile's expert.
-inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
-    if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
-    return has_group_table(c) || p.grouping == Grouping::k_contiguous
-               ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
-               : 0;
-}
 
 /// Whether no chunk that the copy engine stores has columns on both sides of a gap between heads, and all start at
 /// multiples of 16 bytes.
@@ -58,7 +46,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .group_maps = p.group_maps != 0},
                  Arch::sm100};
     c.store.kind = store_kind(p, c);
-    c.group_capacity = group_capacity(p, c);
+    c.group_capacity = table_capacity(p, c);
     if (has_exponents(c)) {
         const bool a = in_blocks(p.packs_scales_a != 0, c.tile_m(), p, is_m_grouped(p.grouping)),
                    b = in_blocks(p.packs_scales_b != 0, c.tile_n(), p, false);

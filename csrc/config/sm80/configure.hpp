@@ -3,22 +3,10 @@
 
 #include <deep_gemm/arch/sm80_memory.cuh>
 
-#include <algorithm>
-#include <bit>
-
 #include "../candidate.hpp"
 #include "tiles.hpp"
 
 namespace deep_gemm::sm80 {
-
-/// Room in the table of groups: few different ones, so that a model has few kernels. None where the layout itself tells
-/// a tile's expert.
-inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
-    if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
-    return has_group_table(c) || p.grouping == Grouping::k_contiguous
-               ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
-               : 0;
-}
 
 /// Whether the chip multiplies E4M3. (SM90 emulates it: the library has wgmma there.)
 constexpr bool multiplies_e4m3(int32_t target) { return target == 89 || target >= 110; }
@@ -59,7 +47,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .col_warps = grid.col_warps,
                   .k_warps = grid.k_warps,
                   .multiplied_as = multiplied_as(p)}};
-    c.group_capacity = group_capacity(p, c);
+    c.group_capacity = table_capacity(p, c);
     return c;
 }
 

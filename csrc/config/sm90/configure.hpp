@@ -3,9 +3,6 @@
 
 #include <deep_gemm/arch/sm90_memory.cuh>
 
-#include <algorithm>
-#include <bit>
-
 #include "../candidate.hpp"
 #include "clusters.hpp"
 #include "schedule.hpp"
@@ -20,15 +17,12 @@ inline constexpr int32_t kMostRuns = 768;
 /// Room in the table of groups: few different ones, so that a model has few kernels. A run of rows takes at least the
 /// experts' alignment. None where the layout itself tells a tile's expert.
 inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
-    if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
     if (p.grouping == Grouping::m_contiguous) {
         if (c.tile_m() % kWgmmaRows != 0 || p.m_alignment % kWgmmaRows != 0) return 0;
         const int32_t runs = align_up(ceil_div(p.m, p.m_alignment), 256);
         return runs <= kMostRuns ? runs : 0;
     }
-    return has_group_table(c) || p.grouping == Grouping::k_contiguous
-               ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
-               : 0;
+    return table_capacity(p, c);
 }
 
 /// Whether no chunk that the copy engine stores, of any tile, has columns on both sides of a gap, and all start at
