@@ -23,6 +23,8 @@ struct CostConstants {
     double split_us = 1.5;             // CTAs that split K meet,
     double split_cycles = 24;          // and a warp sends and adds up so much longer, for each column of a tile
     double tail_share = 0.15;          // of the memory's time, that hides behind nothing
+    double promoted_cols = 1;          // of 128 rows that FP32 units multiply and add in a cycle, or multiply,
+    double promote_cycles = 300;       // and from products that are over to an accumulator that has been read
 };
 
 struct CostModel : CostConstants {
@@ -31,7 +33,16 @@ struct CostModel : CostConstants {
         const double tensor = tensor_cycles(c);
         const double l2 = (c.tile.rows + own_cols(c)) * static_cast<double>(kSwizzleBytes) / l2_bytes_per_cycle;
         const double late = fetch_cycles / std::max(c.stages - 1, 1);
-        return std::max({tensor, l2, late});
+        return std::max({tensor, l2, late, promotion_cycles(c)});
+    }
+
+    /// Of these, what FP32 units and accumulators that are being read take.
+    double promotion_cycles(const GemmConfig& c) const {
+        if (!promotes(c)) return 0;
+        const int32_t groups = promoted_groups(c);
+        const double arithmetic = c.tile.cols * (c.col_scales().per_row() ? 2 : 1) * groups / promoted_cols;
+        return std::max(arithmetic,
+                        (tensor_cycles(c) + arithmetic + promote_cycles * groups) / c.sm100.accumulators);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
@@ -40,9 +51,10 @@ struct CostModel : CostConstants {
         const double waves = expected_waves(tiles / (num_ctas / c.tile_ctas()), blocks.scatter);
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double split = c.cluster.k > 1 ? split_us + split_cycles * c.tile.cols / clock_mhz : 0;
-        const double store = c.tile.cols * (c.swap_ab ? swapped_store_cycles : store_cycles);
+        const double store = store_cols(c) * (c.swap_ab ? swapped_store_cycles : store_cycles);
         const double multiply = k_blocks * block_cycles(c);
-        const double tile = c.sm100.accumulators > 1 ? std::max(multiply, store) : multiply + store;
+        const bool beside = c.sm100.accumulators > 1 && !promotes(c);  // the next tile's products
+        const double tile = beside ? std::max(multiply, store) : multiply + store;
         const double compute_us = (waves * tile + store + tile_cycles) / clock_mhz;
 
         const double rows = expected_rows(p), n = p.n, k = p.k;
