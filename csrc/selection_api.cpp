@@ -220,8 +220,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     if (p.grouping == Grouping::k_contiguous) p.k = round_up_coarsely(p.k);  // see finish_k_grouped
     if (divides_k(p.grouping)) dims &= ~int64_t{4};
     p.a.element = element, p.b.element = weights == Element::none ? element : weights;
-    const Pair* const found =
-        find_pair(p.arch, p.a.element, p.b.element, fp32_scales ? Element::fp32 : Element::none);
+    const Pair* const found = find_pair(p.arch, p.a.element, p.b.element, fp32_scales ? Element::fp32 : Element::none);
     require(found != nullptr, "there is no product of ", name(element),
             weights == Element::none ? "" : concat(" and ", name(weights)), fp32_scales ? " with FP32 scales" : "",
             " on ", name(p.arch), ", which has ", products_text(p.arch));

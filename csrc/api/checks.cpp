@@ -101,15 +101,16 @@ Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, co
 }
 
 /// What scales may lie as.
-void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling, const char* name) {
+void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling, const char* name, Arch arch) {
     if (multiplies_exponents(scaling)) {
         require_type(element == Element::s32 || element == Element::ue8m0 || element == Element::fp32, name,
                      " must be int32 (packed UE8M0 exponents), float8_e8m0fnu or float32, but is ", describe(type));
         return;
     }
+    require_type(element != Element::s32 || arch != Arch::sm100, name,
+                 " holds packed UE8M0 exponents (int32), but disable_ue8m0_cast=True asks for float32 scales");
     require_type(element != Element::s32, name,
-                 " holds packed UE8M0 exponents (int32), which only SM100 takes, and not with disable_ue8m0_cast: others "
-                 "want float32 scales");
+                 " holds packed UE8M0 exponents (int32), which only SM100 takes; others want float32 scales");
     require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
                  " or float8_e8m0fnu, but is ", describe(type));
 }
@@ -231,8 +232,7 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
 }
 
 const Pair& pair_of(const Problem& problem) {
-    const Pair* const pair =
-        find_pair(problem.arch, problem.a.element, problem.b.element, problem.a.scaling.type);
+    const Pair* const pair = find_pair(problem.arch, problem.a.element, problem.b.element, problem.a.scaling.type);
     require_runtime(pair != nullptr, "a call of no pair of formats (a bug: please report it)");
     return *pair;
 }
@@ -282,7 +282,7 @@ int64_t entry_k(Element lying, const Scaling& scaling) {
 Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const GemmCall& call, const Axes& axes) {
     const char* const name = operand.scales_name;
     const Element element = element_of(sf.dtype());
-    check_scale_dtype(element, sf.dtype(), operand.scaling, name);
+    check_scale_dtype(element, sf.dtype(), operand.scaling, name, call.problem.arch);
     require_device(sf, name, call.device, "a");
     const int64_t granularity = operand.row_granularity, k = entry_k(element, operand.scaling);
     require(element != Element::s32 || granularity == 1, "packed scales must be per row, but the recipe says one per ",

@@ -267,8 +267,8 @@ inline constexpr Pair kPairs[] = {
 };
 static_assert(std::ranges::all_of(kPairs, [](const Pair& pair) { return pair.sum == sum_of(pair.a); }));
 
-/// The table's row for these elements and A's scales, the first one where `scales` are none; none where there is no such
-/// product.
+/// The table's row for these elements and A's scales, the first one where `scales` are none; none where there is no
+/// such product.
 constexpr const Pair* find_pair(Arch arch, Element a, Element b, Element scales = Element::none) {
     const auto* const found = std::ranges::find_if(kPairs, [&](const Pair& pair) {
         return pair.is_of(arch) && pair.a == a && pair.b == b && pair.scales_by(scales);

@@ -99,7 +99,9 @@ class Case:
     @property
     def asks_for_fp32(self) -> bool:
         """Whether FP32 scales must be asked for: others would be taken for powers of two."""
-        first = next(pair for pair in pairs() if (pair.arch, pair.a, pair.b) == (self.pair.arch, self.pair.a, self.pair.b))
+        first = next(
+            pair for pair in pairs() if (pair.arch, pair.a, pair.b) == (self.pair.arch, self.pair.a, self.pair.b)
+        )
         return first.scalings_a != self.pair.scalings_a
 
     def __str__(self) -> str:

@@ -41,8 +41,7 @@ struct CostModel : CostConstants {
         if (!promotes(c)) return 0;
         const int32_t groups = promoted_groups(c);
         const double arithmetic = c.tile.cols * (c.col_scales().per_row() ? 2 : 1) * groups / promoted_cols;
-        return std::max(arithmetic,
-                        (tensor_cycles(c) + arithmetic + promote_cycles * groups) / c.sm100.accumulators);
+        return std::max(arithmetic, (tensor_cycles(c) + arithmetic + promote_cycles * groups) / c.sm100.accumulators);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {

@@ -301,10 +301,7 @@ template <GemmConfig c>
 class StoreRole {
 public:
     DG_DEVICE StoreRole(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)
-        : smem_(smem),
-          params_(params),
-          sums_(tensor_memory + (tensor_warp() * kWarpRows << 16)),
-          end_(smem, params) {}
+        : smem_(smem), params_(params), sums_(tensor_memory + (tensor_warp() * kWarpRows << 16)), end_(smem, params) {}
 
     DG_DEVICE void run() {
         TileScheduler<c> tiles(params_, smem_.groups());

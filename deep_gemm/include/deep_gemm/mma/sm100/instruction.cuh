@@ -63,8 +63,9 @@ DG_DEVICE void commit(uint32_t barrier, const ClusterPosition<c>& position) {
     if constexpr (kCtas == 1)
         ptx::commit_tensor_work<kCtas>(barrier);
     else
-        ptx::commit_tensor_work_multicast<kCtas>(
-            barrier, static_cast<uint16_t>(3 << ClusterPosition<c>::rank(0, position.col, position.k)));
+        ptx::commit_tensor_work_multicast<kCtas>(barrier,
+                                                 static_cast<uint16_t>(3 << ClusterPosition<c>::rank(0, position.col,
+                                                                                                     position.k)));
 }
 
 }  // namespace deep_gemm::sm100
