@@ -3,8 +3,8 @@
     python benchmarks/scale_rounding.py
 
 writes it between the document's `<!-- begin scale rounding` and `<!-- end scale rounding -->`. Weights are E4M3 with an
-FP32 scale for each 128x128 block, as made for Hopper; tokens are cast by the caller. Each way's product is compared with
-FP64's of the tokens before they were cast and the weights that the checkpoint holds, or those that it was made of.
+FP32 scale for each 128x128 block, as made for Hopper; tokens are cast by the caller. Each product is compared
+with FP64's of the tokens before they were cast and the weights that the checkpoint holds, or those that it was made of.
 """
 
 from __future__ import annotations

@@ -79,12 +79,12 @@ std::ostream& operator<<(std::ostream& out, ElementsText text) {
     return out;
 }
 
-/// Elements in one place of the pairs that are wanted.
+/// Elements in one place of the pairs that are wanted, each once.
 template <typename Wanted>
 ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
     ElementsText text;
     for (const Pair& pair : kPairs)
-        if (wanted(pair)) text.elements.push_back(pair.*member);
+        if (wanted(pair) && !lists<Element>(text.elements, pair.*member)) text.elements.push_back(pair.*member);
     return text;
 }
 
