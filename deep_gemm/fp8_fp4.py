@@ -239,16 +239,22 @@ def fp8_fp4_gemm_nt(
     """`fp8_gemm_nt`, or the product with MXFP4 weights.
 
     Args:
-        b: a pair as of `fp8_gemm_nt`, with FP8 data; or (Hopper) FP4 weights, as a pair or as PackedWeights. Of a pair,
-            int8 `[N, K / 2]` of two E2M1 codes a byte, the first one in the low nibble, K contiguous, with scales
+        b: a pair as of `fp8_gemm_nt`, with FP8 data; or FP4 weights, as a pair or as PackedWeights. Of a pair, int8
+            `[N, K / 2]` of two E2M1 codes a byte, the first one in the low nibble, K contiguous, with scales
             `[N, ceil(K / 32)]` in any strides: float32, float8_e8m0fnu, or int32 of four exponents each `[N,
-            ceil(K / 128)]`; each call packs it into a workspace, which takes longer than reading it. PackedWeights of
-            'e2m1' are packed for 'fp8' activations: then recipes are None.
-        a: as for `fp8_gemm_nt`; with FP4 weights its scales may be one for all or one for each token, too.
-        d, c, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+            ceil(K / 128)]`. On SM100 it is read where it lies if K is a multiple of 128 and rows start at multiples of
+            32 bytes, and copied into such rows otherwise; N may be contiguous too, int8 `[N / 2, K]` of codes that
+            follow each other along N (`transpose_packed_fp4(w).T`), which are transposed into a workspace. Elsewhere
+            each call packs it into one, which takes longer than reading it. PackedWeights of 'e2m1' are packed for
+            'fp8' activations: then recipes are None.
+        a: as for `fp8_gemm_nt`; with FP4 weights its scales may be one for all or one for each token, too, but on
+            SM100.
+        d, c, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`. With FP4 weights SM100 refuses
+            `disable_ue8m0_cast`.
         recipe, recipe_a, recipe_b: of FP8 as for `fp8_gemm_nt`. Of FP4 pairs, a has scales for 128 of K (`recipe_a` (1,
-            128)), and b for 32 (`recipe_b` (1, 32), the default) or a multiple of it.
-        bias: with FP4 weights, as for `fp8_int4_gemm_nt`.
+            128)), on SM100 also for 32, and b for 32 (`recipe_b` (1, 32), the default), for 128, or but on SM100 for
+            another multiple of 32.
+        bias: with FP4 weights, as for `fp8_int4_gemm_nt`; refused on SM100.
 
     Raises:
         as `fp8_gemm_nt`, and ValueError where arguments are of the other kind of b.
@@ -281,8 +287,8 @@ def fp8_fp4_gemm_nn(
     """`fp8_gemm_nn`, or on Blackwell (SM100) the product with MXFP4 weights.
 
     Args:
-        b: a pair as of `fp8_gemm_nn`; or FP4 weights as of `fp8_fp4_gemm_nt`:
-            int8 `[K / 2, N]`, or `[K, N / 2]` where N is contiguous (`transpose_packed_fp4`), with scales `[ceil(K / 32), N]`.
+        b: a pair as of `fp8_gemm_nn`; or FP4 weights as of `fp8_fp4_gemm_nt`, int8 `[K / 2, N]` or, where N is
+            contiguous, `[K, N / 2]`, with scales `[ceil(K / 32), N]`.
         a, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, bias: as for `fp8_fp4_gemm_nt`, a and b
             as `fp8_gemm_nn` has them.
 
@@ -313,8 +319,8 @@ def fp8_fp4_gemm_tn(
     """`fp8_gemm_tn`, or on Blackwell (SM100) the product with MXFP4 weights.
 
     Args:
-        b: a pair as of `fp8_gemm_tn`; or FP4 weights as of `fp8_fp4_gemm_nt`:
-            int8 `[K / 2, N]`, or `[K, N / 2]` where N is contiguous (`transpose_packed_fp4`), with scales `[ceil(K / 32), N]`.
+        b: a pair as of `fp8_gemm_tn`; or FP4 weights as of `fp8_fp4_gemm_nt`, int8 `[K / 2, N]` or, where N is
+            contiguous, `[K, N / 2]`, with scales `[ceil(K / 32), N]`.
         a, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, bias: as for `fp8_fp4_gemm_nt`, a and b
             as `fp8_gemm_tn` has them.
 
@@ -345,8 +351,7 @@ def fp8_fp4_gemm_tt(
     """`fp8_gemm_tt`, or on Blackwell (SM100) the product with MXFP4 weights.
 
     Args:
-        b: a pair as of `fp8_gemm_tt`; or FP4 weights as of `fp8_fp4_gemm_nt`:
-            int8 `[N, K / 2]`, or `[N / 2, K]` where N is contiguous, with scales `[N, ceil(K / 32)]`.
+        b: a pair as of `fp8_gemm_tt`, or FP4 weights as of `fp8_fp4_gemm_nt`.
         a, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, bias: as for `fp8_fp4_gemm_nt`, a and b
             as `fp8_gemm_tt` has them.
 

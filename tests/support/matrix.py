@@ -143,7 +143,7 @@ def decoded(element: str, data: torch.Tensor) -> torch.Tensor:
 
 def packed(codes: torch.Tensor) -> torch.Tensor:
     """Two of them a byte along the last dimension, the first one in the low nibble."""
-    return (codes[..., ::2] | codes[..., 1::2] << 4).view(torch.int8)
+    return (codes[..., ::2] | codes[..., 1::2] << 4).contiguous().view(torch.int8)
 
 
 @dataclass
