@@ -48,6 +48,8 @@ struct Pair {
         return type == Element::none || !scaled() ||
                std::ranges::any_of(scalings_a, [&](const Scaling& s) { return s.type == type; });
     }
+    /// Whether calls with PackedWeights multiply it, and those with the public pair of FP4.
+    constexpr bool of_packed_weights() const { return is_packed(b) || comes_spread(b, a); }
     /// Whether operands may come with scales, or without: exact sums are of use without.
     constexpr bool takes(bool scales) const { return scaled() == scales || sum == Element::s32; }
 };
@@ -246,6 +248,15 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kBlockScales, kRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kScaledGroupings},
+    {.archs = archs_of(Arch::sm100),
+     .a = Element::e4m3,
+     .b = Element::e2m1r,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::as_it_lies,
+     .scalings_a = {kExponents128, kExponents32},
+     .scalings_b = {kExponents32, kExponents128},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
     {.archs = archs_of(Arch::sm100),
      .a = Element::bf16,
      .b = Element::bf16,

@@ -28,7 +28,7 @@ inline Choice finish(const Problem&, const Candidate& candidate) {
     Choice choice{candidate};
     choice.copies = {.rows_box = c.tile.rows,
                      .cols_box = own_cols(c),
-                     .mn_box = stage_k(c.a.element),
+                     .mn_box = block_rows(c.a.element),
                      .row_scale_entries = promotes(c) ? std::max(scale_entries(c, c.row_scales()), 1) : 1,
                      .row_scale_box = scale_box(c, c.row_scales(), kRows),
                      .col_scale_box = scale_box(c, c.col_scales(), c.tile.cols),
