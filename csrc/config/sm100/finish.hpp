@@ -18,7 +18,7 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
     return static_cast<int32_t>(std::clamp(square + 0.5, 1.0, std::ceil(most / c.super_tile_m())));
 }
 
-inline Choice finish(const Problem&, const Candidate& candidate) {
+inline Choice finish(const Problem& p, const Candidate& candidate) {
     const GemmConfig& c = candidate.config;
     Choice choice{candidate};
     choice.copies = {.rows_box = c.tile.rows,
@@ -27,6 +27,7 @@ inline Choice finish(const Problem&, const Candidate& candidate) {
                      .row_scale_box = has_exponents(c) ? kScaleRows : 0,
                      .col_scale_box = has_exponents(c) ? align_up(c.tile.cols, kScaleRows) : 0,
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
+    choice.likely_blocks = likely_blocks(p, c.tile_m());
     std::iota(choice.places.begin(), choice.places.end(), uint8_t{0});
     return choice;
 }
