@@ -8,8 +8,12 @@
 #include <numeric>
 
 #include "../candidate.hpp"
+#include "../streaming.hpp"
 
 namespace deep_gemm::sm100 {
+
+/// What the L2 has room for.
+inline constexpr double kL2Bytes = 126e6;
 
 /// Blocks of M walked together: a wave of tiles reads fewest bytes when it covers a square of the output.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
