@@ -15,11 +15,13 @@ struct CostModel : CostConstants {
     /// Cycles that one K block takes in a CTA.
     double block_cycles(const Problem& p, const GemmConfig& c) const {
         const double tensor = tensor_cycles(c);
+        const Element rows = c.rows_operand().element, cols = c.cols_operand().element;
+        const double bytes = c.tile.rows * copied_row_bytes(rows, cols) + own_cols(c) * copied_row_bytes(cols, rows);
         // Few tokens do not fill their box, which the copy engine fills with zeros.
         const int32_t missing = has_fixed_extents(c.grouping) ? std::max(c.tile_m() - p.m, 0) : 0;
         const double beyond = c.swap_ab ? static_cast<double>(missing) / mma_ctas(c) : missing;
         const double l2 =
-            (c.tile.rows + own_cols(c) - beyond) * kSwizzleBytes / l2_bytes_per_cycle + beyond * beyond_cycles;
+            (bytes - beyond * copied_row_bytes(c.a.element, c.b.element)) / l2_bytes_per_cycle + beyond * beyond_cycles;
         const double late = fetch_cycles / std::max(c.stages - 1, 1);
         return std::max({tensor, l2, late});
     }

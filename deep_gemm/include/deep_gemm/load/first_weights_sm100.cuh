@@ -30,7 +30,7 @@ DG_DEVICE bool first_tile(const Smem<c>& smem, const GemmParams& params, Tile& t
 /// Boxes of one K block, as load_operand copies them.
 template <GemmConfig c, int32_t kExtent>
 DG_DEVICE void fetch_weights(const TensorMap& map, int32_t k, int32_t start, int32_t group) {
-    constexpr int32_t kBox = c.b.mn_major() ? stage_k(c.b.element) : kExtent;
+    constexpr int32_t kBox = c.b.mn_major() ? block_rows(c.b.element) : kExtent;
 #pragma unroll
     for (int32_t row = start; row < start + kExtent; row += kBox)
         ptx::prefetch_box(&map, c.b.mn_major() ? row : k, c.b.mn_major() ? k : row, group);
