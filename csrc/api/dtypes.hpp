@@ -31,6 +31,7 @@ inline constexpr Dtype kDtypes[] = {
     {Element::e2m1x, kDLFloat, "PackedWeights of e2m1"},
     {Element::s4b, kDLInt, "PackedWeights of int4"},
     {Element::e4m3p, kDLFloat8_e4m3fn, "PackedWeights of e4m3"},
+    {Element::e2m1r, kDLFloat4_e2m1fn, "int8 (two E2M1 codes a byte)"},
 };
 
 /// Element::none where the library knows no such.

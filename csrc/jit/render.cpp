@@ -36,10 +36,11 @@ std::string render_value(const Value& value) {
 
 /// What functions for operands of this element are called.
 std::string_view family(Element element) {
-    return element == Element::e4m3  ? "fp8"
-           : element == Element::s8  ? "int8"
-           : element == Element::s4i ? "int4"
-                                     : name(element);
+    return element == Element::e4m3    ? "fp8"
+           : element == Element::s8    ? "int8"
+           : element == Element::s4i   ? "int4"
+           : element == Element::e2m1r ? "fp4"
+                                       : name(element);
 }
 
 /// What a grouping is called in names: the sum over a batch as public scripts look for it.

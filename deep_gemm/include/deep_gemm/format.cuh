@@ -9,7 +9,8 @@ namespace deep_gemm {
 /// is subtracted (Operand::zeros_k), which lie as s4b beside 16 bits. e2m1x: E2M1 of which each 32 of K have an
 /// exponent of their own, in the scale that 128 of K share (convert/exponents.cuh). e4m3p: E4M3 in packed blocks.
 /// ue5m3: five bits of exponent, biased by 15, and three of mantissa, never 0. s4i: rows of four bits, of each 32 of K
-/// those 16 apart in a byte (kernels/unpack_int4.cuh).
+/// those 16 apart in a byte (kernels/unpack_int4.cuh). e2m1r: rows of E2M1, two that follow each other along K a byte,
+/// the first one in its low half: as public APIs have them.
 enum class Element : int32_t {
     none,
     fp32,
@@ -27,9 +28,10 @@ enum class Element : int32_t {
     s4b,
     e4m3p,
     ue5m3,
-    s4i
+    s4i,
+    e2m1r
 };
-inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::s4i) + 1;
+inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::e2m1r) + 1;
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
@@ -66,6 +68,7 @@ constexpr ElementFacts facts(Element element) {
         {Element::e4m3p, "e4m3p", 8, NumberKind::floating, TensorMapType::i32},
         {Element::ue5m3, "ue5m3", 8, NumberKind::floating, TensorMapType::u8},
         {Element::s4i, "s4i", 4, NumberKind::integer, TensorMapType::u8},
+        {Element::e2m1r, "e2m1r", 4, NumberKind::floating, TensorMapType::u8},
     };
     return kElements[static_cast<int32_t>(element)];
 }
@@ -80,8 +83,10 @@ constexpr int32_t packed_block_bytes(Element element) { return kPackedRows * kPa
 constexpr int32_t packed_lines(Element element) { return packed_block_bytes(element) / kPackedLineBytes; }
 /// Their rows are padded to multiples of this, so that every tile has whole blocks.
 inline constexpr int32_t kPackedRowsPadded = 128;
+/// Four bits that lie in rows, as other operands do.
+constexpr bool in_rows(Element element) { return element == Element::s4i || element == Element::e2m1r; }
 constexpr bool is_packed(Element element) {
-    return (bits(element) == 4 && element != Element::s4i) || element == Element::e4m3p;
+    return (bits(element) == 4 && !in_rows(element)) || element == Element::e4m3p;
 }
 /// Whether a scale holds what conversion multiplies groups of its K by, too (convert/exponents.cuh).
 constexpr bool folds_exponents(Element element) { return element == Element::e2m1x; }
