@@ -62,7 +62,7 @@ void check_packed_operands(Problem& p) {
     const MnMajor mn_major = pair_of(p).mn_major;
     check_layout(a, p.a, mn_major, "a", "M");
     p.row_alignment_a = row_alignment(a, p.a);
-    if (p.b.packed()) return;
+    if (pair_of(p).of_packed_weights()) return;
     check_layout(b, p.b, mn_major, "b", "N");
     p.row_alignment_b = row_alignment(b, p.b);
 }
@@ -105,10 +105,10 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     return true;
 }
 
-/// "s4m" of packed weights.
+/// "s4m" of packed weights, "e2m1r" of FP4 in rows.
 bool set_weights(Element& weights, std::string_view name, int64_t value) {
     for (const Pair& pair : kPairs) {
-        if (!is_packed(pair.b) || name != facts(pair.b).name) continue;
+        if (!pair.of_packed_weights() || name != facts(pair.b).name) continue;
         if (value != 0) weights = pair.b;
         return true;
     }

@@ -27,12 +27,17 @@ from .bf16_weights import (
     m_grouped_bf16_int4_gemm_nt_masked,
 )
 from .cublaslt import cublaslt_gemm_nn, cublaslt_gemm_nt, cublaslt_gemm_tn, cublaslt_gemm_tt
-from .fp8_fp4 import fp8_fp4_gemm_nt, m_grouped_fp8_fp4_gemm_nt_contiguous, m_grouped_fp8_fp4_gemm_nt_masked
-from .fp8_int4 import fp8_int4_gemm_nt, m_grouped_fp8_int4_gemm_nt_contiguous, m_grouped_fp8_int4_gemm_nt_masked
-from .gemm import (
+from .fp8_fp4 import (
     fp8_fp4_gemm_nn,
+    fp8_fp4_gemm_nt,
     fp8_fp4_gemm_tn,
     fp8_fp4_gemm_tt,
+    m_grouped_fp8_fp4_gemm_nn_contiguous,
+    m_grouped_fp8_fp4_gemm_nt_contiguous,
+    m_grouped_fp8_fp4_gemm_nt_masked,
+)
+from .fp8_int4 import fp8_int4_gemm_nt, m_grouped_fp8_int4_gemm_nt_contiguous, m_grouped_fp8_int4_gemm_nt_masked
+from .gemm import (
     fp8_gemm_nn,
     fp8_gemm_nt,
     fp8_gemm_nt_skip_head_mid,
@@ -41,7 +46,6 @@ from .gemm import (
 )
 from .grouped import (
     fp8_m_grouped_gemm_nt_masked,
-    m_grouped_fp8_fp4_gemm_nn_contiguous,
     m_grouped_fp8_gemm_nn_contiguous,
     m_grouped_fp8_gemm_nt_contiguous,
     m_grouped_fp8_gemm_nt_masked,

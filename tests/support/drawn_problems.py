@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from itertools import islice
 
-from matrix import ADDED_TO, Pair, Scaling, pairs
+from matrix import ADDED_TO, FP4, Pair, Scaling, pairs
 
 Problem = tuple[str, dict[str, int]]  # what C.problem_kernel takes
 
@@ -34,6 +34,8 @@ def scale_fields(r: random.Random, name: str, scaling: Scaling) -> dict[str, int
 
 def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int]:
     fields = {} if pair.a == "e4m3" else {pair.a: 1}
+    if pair.b == FP4:
+        fields[FP4] = 1
     if pair.scalings_a:
         for name, scalings in (("a", pair.scalings_a), ("b", pair.scalings_b)):
             fields |= scale_fields(r, name, r.choice(scalings))
@@ -43,7 +45,7 @@ def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int
         mn_major = 1 if pair.a != "e4m3" else r.randrange(2)
         return {**fields, "mn_major_a": mn_major, "mn_major_b": mn_major, "group_maps": r.randrange(2)}
     mn_major_a = 0 if grouping.startswith("m") else r.randrange(2)  # of experts there are nt and nn
-    return {**fields, "mn_major_a": mn_major_a, "mn_major_b": r.randrange(2)}
+    return {**fields, "mn_major_a": mn_major_a, "mn_major_b": 0 if pair.b == FP4 else r.randrange(2)}
 
 
 def sizes(r: random.Random, grouping: str) -> dict[str, int]:

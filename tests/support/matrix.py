@@ -27,8 +27,10 @@ DTYPES = {
     "s32": torch.int32,
     "s8": torch.int8,
 }
-# What the functions that take such an A are called.
+# What the functions that take such an A are called; with rows of FP4 for B.
 FAMILIES = {"bf16": "bf16", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
+FP4_FAMILY, FP4 = "fp8_fp4", "e2m1r"
+FP4_VALUES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 # Weights that a call takes packed: tests/kernels/test_packed_products.py, test_bf16_weights.py.
 PACKED = ("s4", "s4m", "e2m1", "e2m1x", "u4", "s4b", "e4m3p")
 ALIGNMENT = 128  # of experts' rows
@@ -128,12 +130,25 @@ def cases() -> Iterator[Case]:
 def values(element: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     if element == "s8":
         return torch.randint(-128, 128, shape, generator=generator, dtype=torch.int8)
+    if element == FP4:
+        return torch.randint(0, 16, shape, generator=generator, dtype=torch.uint8)
     return torch.randn(shape, generator=generator).to(DTYPES[element])
+
+
+def decoded(element: str, data: torch.Tensor) -> torch.Tensor:
+    if element != FP4:
+        return data.double()
+    return torch.cat((FP4_VALUES, -FP4_VALUES)).double()[data.long()]
+
+
+def packed(codes: torch.Tensor) -> torch.Tensor:
+    """Two of them a byte along the last dimension, the first one in the low nibble."""
+    return (codes[..., ::2] | codes[..., 1::2] << 4).contiguous().view(torch.int8)
 
 
 @dataclass
 class Quantised:
-    """Data [rows, K] with scales of their own, and both in FP64."""
+    """Data [rows, K] with scales of their own, and both in FP64. Of FP4, codes."""
 
     data: torch.Tensor
     scales: torch.Tensor | None
@@ -143,7 +158,7 @@ class Quantised:
 def quantised(element: str, scaling: Scaling | None, rows: int, k: int, generator: torch.Generator) -> Quantised:
     data = values(element, (rows, k), generator)
     if scaling is None:
-        return Quantised(data, None, data.double())
+        return Quantised(data, None, decoded(element, data))
     shape = scaling.shape(rows, k)
     if scaling.element == "ue8m0":
         scales = torch.exp2(torch.randint(-7, 4, shape, generator=generator).float())
@@ -155,7 +170,7 @@ def quantised(element: str, scaling: Scaling | None, rows: int, k: int, generato
         every = every.repeat_interleave(scaling.rows, 0)[:rows]
     if scaling.k != -1:
         every = every.repeat_interleave(scaling.k, 1)[:, :k]
-    return Quantised(data, scales, data.double() * every)
+    return Quantised(data, scales, decoded(element, data) * every)
 
 
 @dataclass(frozen=True)
@@ -168,9 +183,11 @@ class Call:
     form_b: Form
     recipe: dict[str, tuple[int, ...]]
     padding: int  # elements between rows of operands
+    fp4_mn_major: bool  # codes of FP4 lie two a byte along N, not K
 
     def function(self, name: str) -> Any:
-        return getattr(deep_gemm, name.format(FAMILIES[self.case.pair.a], self.layout))
+        family = FP4_FAMILY if self.case.pair.b == FP4 else FAMILIES[self.case.pair.a]
+        return getattr(deep_gemm, name.format(family, self.layout))
 
 
 # Layouts of the calls of each grouping.
@@ -204,6 +221,9 @@ def default_recipe(case: Case, form_b: Form) -> tuple[int, int, int]:
 def drawn_recipe(case: Case, form_b: Form, generator: torch.Generator) -> dict[str, tuple[int, ...]]:
     """As a call may say it: once, for each operand, or not at all where it is the default."""
     both = case.recipe()
+    if case.pair.b == FP4:
+        is_default = (case.scaling_a.k, case.scaling_b.k) == (128, 32)
+        return draw((both, {}), generator) if is_default else both
     if "recipe" not in both or case.pair.a == "s8":
         return both
     ways = [both]
@@ -218,12 +238,14 @@ def drawn_recipe(case: Case, form_b: Form, generator: torch.Generator) -> dict[s
 def drawn_call(case: Case, generator: torch.Generator) -> Call:
     scaling = case.scaling_b
     takes_blocks = scaling is not None and scaling.element == "ue8m0" and case.grouping != "k_contiguous"
+    takes_blocks = takes_blocks and case.pair.b != FP4
     if takes_blocks and draw((True, False, False), generator):
         # Not in the table, whose kernels want a scale for each row: the calls spread them.
         case = replace(case, scaling_b=replace(scaling, rows=128))
     form_a, form_b = forms(case, generator)
     layout, recipe = draw(layouts(case), generator), drawn_recipe(case, form_b, generator)
-    return Call(case, layout, form_a, form_b, recipe, draw((0, 16, 8, 3), generator))
+    padding, fp4_mn_major = draw((0, 16, 8, 3), generator), draw((False, True), generator)
+    return Call(case, layout, form_a, form_b, recipe, padding, fp4_mn_major)
 
 
 # How the operands of all groups become one tensor.
@@ -257,15 +279,20 @@ class Problem:
         return a @ b.T, a.abs() @ b.abs().T
 
     def handed_a(self, device: torch.device, join: str = "rows", transposed: bool = False) -> Any:
-        return self._handed(self.a, self.call.form_a, device, join, transposed)
+        return self._handed(self.a, self.call.case.pair.a, self.call.form_a, device, join, transposed)
 
     def handed_b(self, device: torch.device, join: str = "groups", transposed: bool = False) -> Any:
-        return self._handed(self.b, self.call.form_b, device, join, transposed)
+        return self._handed(self.b, self.call.case.pair.b, self.call.form_b, device, join, transposed)
 
-    def _handed(self, parts: list[Quantised], form: Form, device: torch.device, join: str, transposed: bool) -> Any:
+    def _handed(
+        self, parts: list[Quantised], element: str, form: Form, device: torch.device, join: str, transposed: bool
+    ) -> Any:
         """What a public function takes. Transposed: [..., K, rows]."""
-        joined = JOINS[join]([x.data for x in parts])
-        data = apart((joined.mT if transposed else joined).to(device), self.call.padding)
+        joined = JOINS[join]([x.data for x in parts]).to(device)
+        mn_major = self.call.fp4_mn_major if element == FP4 else transposed
+        lines = joined.mT if mn_major else joined
+        data = apart(packed(lines) if element == FP4 else lines, self.call.padding)
+        data = data if mn_major == transposed else data.mT
         scales = [written(x.scales, form) for x in parts if x.scales is not None]
         if not scales:
             return data

@@ -23,7 +23,7 @@ inline Choice finish(const Problem&, const Candidate& candidate) {
     Choice choice{candidate};
     choice.copies = {.rows_box = c.tile.rows,
                      .cols_box = own_cols(c),
-                     .mn_box = stage_k(c.a.element),
+                     .mn_box = block_rows(c.a.element),
                      .row_scale_box = has_exponents(c) ? kScaleRows : 0,
                      .col_scale_box = has_exponents(c) ? align_up(c.tile.cols, kScaleRows) : 0,
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};

@@ -8,6 +8,7 @@ namespace deep_gemm::sm100 {
 
 /// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, or of i8.
 constexpr uint32_t format_number(Element element) {
+    if (element == Element::e2m1r) return 5;
     return element == Element::bf16 || element == Element::s8 ? 1 : 0;  // fp16 and e4m3 are 0 each, as u8 would be
 }
 
@@ -38,7 +39,7 @@ struct OperandSteps {
                                     : ptx::tensor_descriptor(address)) {}
 
     DG_DEVICE uint64_t at(int32_t step) const {
-        constexpr int32_t kBytes = kOperand.mn_major() ? step_k(kOperand.element) * kSwizzleBytes : kStepBytes;
+        constexpr int32_t kBytes = kOperand.mn_major() ? step_k(c.a, c.b) * kSwizzleBytes : kStepBytes;
         return first + step * (kBytes >> 4);
     }
 };
@@ -48,7 +49,7 @@ template <GemmConfig c>
 DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t descriptor, uint32_t row_scales,
                          uint32_t col_scales, bool accumulate) {
     constexpr int kCtas = mma_ctas(c);
-    if constexpr (multiplies(c, Element::e4m3, Element::e4m3))
+    if constexpr (multiplies(c, Element::e4m3, Element::e4m3) || multiplies(c, Element::e4m3, Element::e2m1r))
         ptx::tensor_mma_mxf8f6f4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
     else if constexpr (multiplies(c, Element::bf16, Element::bf16) || multiplies(c, Element::fp16, Element::fp16))
         ptx::tensor_mma_f16<kCtas>(sums, rows, cols, descriptor, accumulate);
