@@ -6,10 +6,12 @@
 //   its warp 1                issue products (one lane; of a pair the leader's); first initialise the barriers
 //   its warp 2                allocate tensor memory; bring words of exponents into its order (transposes_words), or
 //                             FP32 scales of blocks into the ring
-//   its warp 3                find rows of padding, and fill blocks of them with zeros (marks_padding)
+//   its warp 3                first, ask the L2 for the first weights (one lane); find rows of padding, and fill blocks
+//                             of them with zeros (marks_padding)
 #pragma once
 
 #include <deep_gemm/load/block_scales.cuh>
+#include <deep_gemm/load/first_weights_sm100.cuh>
 #include <deep_gemm/load/tma_sm100.cuh>
 #include <deep_gemm/mma/sm100/block_sums.cuh>
 #include <deep_gemm/mma/sm100/mainloop.cuh>
@@ -52,10 +54,10 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
-/// All threads of the cluster.
+/// All threads of a CTA, or of a pair, whose instructions use the shared and tensor memory of both.
 template <GemmConfig c>
 DG_DEVICE void sync_threads() {
-    if constexpr (c.cluster.size() == 1) {
+    if constexpr (mma_ctas(c) == 1) {
         __syncthreads();
     } else {
         ptx::cluster_arrive_release();
@@ -63,6 +65,11 @@ DG_DEVICE void sync_threads() {
     }
 }
 
+/// Where CTAs split K: until all have arrived and can be sent parts. Warps that send none wait too, before they leave.
+template <GemmConfig c>
+DG_DEVICE void wait_for_receivers() {
+    if constexpr (c.cluster.k > 1) ptx::cluster_wait();
+}
 /// What stores a tile, and what multiplies.
 template <GemmConfig c, bool = promotes(c)>
 struct SelectRoles {
@@ -87,11 +94,15 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
 
     if (warp == kLoad && ptx::elect_one()) prefetch_tensor_maps<c>(params);
     if (warp == kMultiply && ptx::elect_one()) initialise_barriers<c>(smem);
-    // Nothing that a preceding kernel may write has been touched so far, and no tensor memory been asked for: what it
-    // holds it gives back when it ends.
+    if constexpr (fetches_first_weights(c))
+        if (warp == kPadding && ptx::elect_one()) fetch_first_weights<c>(smem, params);
+    // Nothing that a preceding kernel may write has been read so far, and no tensor memory been asked for: what it
+    // holds it gives back when it ends. The next kernel is not told to start before this one has left: CTAs that get
+    // SMs as they become free lie anywhere (docs/performance.md, "Chains").
     ptx::wait_for_previous_grid();
     smem.groups().template fill<threads(c)>(params);
-    if constexpr (c.cluster.size() > 1) sync_threads<c>();  // the other CTAs are there
+    if constexpr (mma_ctas(c) > 1) sync_threads<c>();  // the other CTA is there
+    if constexpr (c.cluster.k > 1) ptx::cluster_arrive();
     if (warp == kScales) {
         ptx::allocate_tensor_memory<kCtas>(smem.tensor_address(), kColumns);
         ptx::finish_allocating<kCtas>();
@@ -101,6 +112,7 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
 
     if (warp < kLoad) {
         if constexpr (moves_registers(c)) ptx::take_registers<kPromoteRegisters>();
+        wait_for_receivers<c>();
         typename Roles::Store(smem, params, tensor_memory).run();
     } else {
         if constexpr (moves_registers(c)) ptx::give_registers<kOtherRegisters>();
@@ -115,8 +127,10 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
             if (warp == kPadding) find_padding<c>(smem, params);
     }
 
-    // No CTA may leave, nor give tensor memory back, while the others' instructions use what it has.
+    // No CTA may give tensor memory back while its store warps read it, and none of a pair leave while the other's
+    // instructions use what it has. Those that split K need not meet: an owner has waited for what it was sent.
     __syncwarp();
+    if (warp >= kLoad) wait_for_receivers<c>();
     sync_threads<c>();
     if (warp == kScales) ptx::free_tensor_memory<kCtas>(tensor_memory, kColumns);
 }

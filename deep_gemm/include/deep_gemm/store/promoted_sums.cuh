@@ -70,23 +70,26 @@ private:
         end_.begin();
         if constexpr (c.cluster.k > 1) {
 #pragma unroll
-            for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk)
-                if (!end_.owns(chunk)) end_.send(piece_of(totals, tile, chunk), chunk);
+            for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk) {
+                if (end_.owns(chunk)) continue;
+                PieceSums<c> sums;
+                take(sums, totals, chunk);
+                end_.send(sums, chunk);
+            }
         }
 #pragma unroll
         for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk) {
             if (c.cluster.k > 1 && !end_.owns(chunk)) continue;
-            Piece<c> piece = piece_of(totals, tile, chunk);
-            end_.write(piece, tile, chunk);
+            PieceSums<c> sums;
+            take(sums, totals, chunk);
+            end_.write(sums, tile, chunk);
         }
         end_.end();
     }
 
-    DG_DEVICE Piece<c> piece_of(const float (&totals)[kCols], const Tile& tile, int32_t chunk) const {
-        Piece<c> piece(tile, chunk, params_);
+    static DG_DEVICE void take(PieceSums<c>& sums, const float (&totals)[kCols], int32_t chunk) {
 #pragma unroll
-        for (int32_t i = 0; i < Piece<c>::kCols; ++i) piece.values[i] = totals[chunk * Piece<c>::kCols + i];
-        return piece;
+        for (int32_t i = 0; i < chunk_cols(c); ++i) sums[i] = totals[chunk * chunk_cols(c) + i];
     }
 
     const Smem<c>& smem_;
