@@ -194,6 +194,7 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     const Element element_a = element_of(type_a),
                   element_b = b.packed != nullptr ? weights_element(p.arch, element_a, b) : element_of(type_b);
     const Element sum = integers ? Element::s32 : b.packed != nullptr ? sum_of(element_a) : Element::fp32;
+    require_type(find_target(facts, sum) != nullptr, kNoIntegers, facts.target);
     const auto multiplies_b = [&](const Pair& pair) { return pair.is_of(p.arch) && pair.b == element_b; };
     require_type(b.packed == nullptr || std::ranges::any_of(kPairs, multiplies_b),
                  "such packed weights are multiplied on SM80 to SM90, not on SM100 as yet, but this is ", facts.target);

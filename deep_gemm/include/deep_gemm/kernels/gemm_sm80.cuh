@@ -17,7 +17,7 @@ namespace deep_gemm::sm80 {
 template <GemmConfig c>
 DG_DEVICE void clear_padding_rows(Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
     const auto groups = static_cast<uint32_t>(params.num_groups);
-    for_each_along<c, true, Element::s32>(params.grouped_layout, 1, at, [&](int32_t i, int32_t expert) {
+    at.template for_each_along<true, Element::s32>(params.grouped_layout, 1, [&](int32_t i, int32_t expert) {
         if (static_cast<uint32_t>(expert) >= groups) results[i] = 0;
     });
 }
@@ -38,6 +38,8 @@ DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<
     const int32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int32_t piece = 0; piece < row_pieces(c); ++piece) {
+        if constexpr (reads_widened_a(c))
+            for (auto& sum : total[piece]) sum *= Convert<Element::e4m3, Element::fp16>::kAheadUndone;
         const Fragment<c> at(tile, place.row + piece * Fragment16x8::kRows + Fragment16x8::row(lane),
                              place.col + Fragment16x8::col(lane), params);
         if constexpr (c.finishes_sums()) {

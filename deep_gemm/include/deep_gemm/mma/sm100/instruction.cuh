@@ -6,18 +6,22 @@
 
 namespace deep_gemm::sm100 {
 
-/// The element's number in instruction descriptors: of kind f16, or of f8f6f4 and its scaled form.
+/// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, or of i8.
 constexpr uint32_t format_number(Element element) {
-    return element == Element::bf16 ? 1 : element == Element::e2m1r ? 5 : 0;  // fp16 and e4m3 are 0 each
+    if (element == Element::e2m1r) return 5;
+    return element == Element::bf16 || element == Element::s8 ? 1 : 0;  // fp16 and e4m3 are 0 each, as u8 would be
 }
 
 /// PTX ISA, "Instruction descriptor" of tcgen05.mma: without the ids of exponents.
 constexpr uint32_t instruction_descriptor(const GemmConfig& c) {
-    constexpr uint32_t kFp32Sums = 1u << 4, kUe8m0 = 1u << 23;
+    constexpr uint32_t kFp32Sums = 1u << 4, kS32Sums = 2u << 4, kUe8m0 = 1u << 23;
     const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
-    return (has_exponents(c) ? kUe8m0 : kFp32Sums) | format_number(rows.element) << 7 |
-           format_number(cols.element) << 10 | (rows.mn_major() ? 1u : 0u) << 15 | (cols.mn_major() ? 1u : 0u) << 16 |
-           static_cast<uint32_t>(c.tile.cols >> 3) << 17 | static_cast<uint32_t>(kRows * mma_ctas(c) >> 4) << 24;
+    return (has_exponents(c)                ? kUe8m0
+            : c.block_sum() == Element::s32 ? kS32Sums
+                                            : kFp32Sums) |
+           format_number(rows.element) << 7 | format_number(cols.element) << 10 | (rows.mn_major() ? 1u : 0u) << 15 |
+           (cols.mn_major() ? 1u : 0u) << 16 | static_cast<uint32_t>(c.tile.cols >> 3) << 17 |
+           static_cast<uint32_t>(kRows * mma_ctas(c) >> 4) << 24;
 }
 
 /// Which byte of a word rows and columns are scaled by.
@@ -49,6 +53,8 @@ DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t d
         ptx::tensor_mma_mxf8f6f4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
     else if constexpr (multiplies(c, Element::bf16, Element::bf16) || multiplies(c, Element::fp16, Element::fp16))
         ptx::tensor_mma_f16<kCtas>(sums, rows, cols, descriptor, accumulate);
+    else if constexpr (multiplies(c, Element::s8, Element::s8))
+        ptx::tensor_mma_i8<kCtas>(sums, rows, cols, descriptor, accumulate);
     else
         static_assert(kCtas == 0, "no instruction multiplies these elements");
 }
