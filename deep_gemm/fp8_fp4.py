@@ -65,8 +65,7 @@ def fp8_packed_fp4_gemm_nt(
     Sums over 32 of K each are scaled and added up in FP32; on Blackwell (SM100) tensor cores do that.
 
     Args:
-        a, d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`. On SM100 a is that of `fp8_fp4_gemm_nt`, and a bias is
-            refused.
+        a, d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`; on SM100 a is that of `fp8_fp4_gemm_nt`.
         w: e2m1 `[N, K]`, packed for 'fp8' activations with groups of 32 (or of a multiple of it).
         recipe_a: of what a scale of a is for: (1, 128), or on SM100 (1, 32).
         disable_ue8m0_cast: refused on SM100, and without a meaning elsewhere.
@@ -264,7 +263,7 @@ def fp8_fp4_gemm_nt(
         recipe, recipe_a, recipe_b: of FP8 as for `fp8_gemm_nt`. Of FP4 pairs, a has scales for 128 of K (`recipe_a` (1,
             128)), on SM100 also for 32, and b for 32 (`recipe_b` (1, 32), the default), for 128, or but on SM100 for
             another multiple of 32.
-        bias: with FP4 weights, as for `fp8_int4_gemm_nt`; refused on SM100.
+        bias: with FP4 weights, as for `fp8_int4_gemm_nt`.
 
     Raises:
         as `fp8_gemm_nt`, and ValueError where arguments are of the other kind of b.
