@@ -88,7 +88,12 @@ void check_fp4_operands(GemmCall& call, const OperandArgument& a, const OperandA
     const auto axes = [](const OperandArgument& operand, const Matrix& matrix, bool transposed) {
         return last_axes(matrix.groups > 1 || operand.scales->ndim() == 3, transposed);
     };
-    check_scales(call, a, b, given, axes(a, call.a, layout.a_transposed), axes(b, call.b, layout.b_transposed));
+    const Axes axes_a = axes(a, call.a, layout.a_transposed);
+    if (is_fp4_pairs(b.data)) return check_scales(call, a, b, given, axes_a, axes(b, call.b, layout.b_transposed));
+    set_scalings(p, given);
+    call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call, axes_a);
+    call.scales_b = check_packed_scales(*b.scales, "w's scales", call, packed, p.b.scaling);
+    p.packs_scales_a = call.scales_a.element != Element::s32;
 }
 
 }  // namespace deep_gemm
