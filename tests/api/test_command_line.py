@@ -234,6 +234,12 @@ def test_explain_knows_who_packs_scales() -> None:
     assert "row_blocks = false" in succeed(*command, "--scales-a", "packed")
 
 
+def test_explain_knows_fp32_scales_on_blackwell() -> None:
+    command = ("explain", "8", "64", "128", "--target", BLACKWELL_TARGET, "--fp32-scales")
+    assert ".scaling = {.type = Element::fp32, .rows = 128, .k = 128}" in succeed(*command)
+    assert "fp32_scales is of FP8 operands, not of bf16" in refuse(*command, "--bf16")
+
+
 def test_a_reader_that_stops_early_is_no_error() -> None:
     command = [sys.executable, "-m", "deep_gemm", "explain", "512", "2112", "7168", "--all"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -308,12 +314,20 @@ deep_gemm.fp8_gemm_nt(a, b, torch.empty(16, 256, dtype=torch.bfloat16))
 """
 
 
-@pytest.mark.parametrize("target", [AMPERE_TARGET, "sm_121", BLACKWELL_TARGET])
-def test_a_call_on_any_gpu_gets_a_kernel_that_was_precompiled(cache, target) -> None:
-    succeed("precompile", "256x512", "--max-m", "16", "--target", target, DG_JIT_CACHE_DIR=cache)
+@pytest.mark.parametrize(
+    ("target", "options", "environment"),
+    [
+        (AMPERE_TARGET, [], {}),
+        ("sm_121", [], {}),
+        (BLACKWELL_TARGET, [], {}),
+        (BLACKWELL_TARGET, ["--fp32-scales"], {"DG_FP32_SCALES": 1}),
+    ],
+)
+def test_a_call_on_any_gpu_gets_a_kernel_that_was_precompiled(cache, target, options, environment) -> None:
+    succeed("precompile", "256x512", "--max-m", "16", "--target", target, *options, DG_JIT_CACHE_DIR=cache)
     precompiled = {path.read_text() for path in cache.rglob("kernel.cu")}
     code = CALL.format(target=target, sms=GPUS[target].sms)
-    fresh.check(code, DG_JIT_CACHE_DIR=cache)
+    fresh.check(code, DG_JIT_CACHE_DIR=cache, **environment)
     called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
     assert len([text for text in called if "GemmConfig" in text]) == 1
     assert {text for text in called if "GemmConfig" in text} <= precompiled

@@ -24,7 +24,9 @@ def check_configs(device: torch.device, m: int, n: int, k: int, chosen: slice) -
     a, b = random_rows((m, k), device, 0), random_blocks((n, k), device, 1)
     expected: Product = product_nt(a, b)
     wrong = []
-    legal = [candidate for candidate in candidates(m, n, k, HOPPER_SMS, target_of(device)) if candidate.refusal is None]
+    scales = {"fp32_scales": int(deep_gemm.get_fp32_scales(device))}
+    every = candidates(m, n, k, HOPPER_SMS, target_of(device), **scales)
+    legal = [candidate for candidate in every if candidate.refusal is None]
     for candidate in legal[chosen]:
         out = GuardedOutput((m, n), torch.bfloat16, device)
         # CTAs that split K have one tile each; others have several.

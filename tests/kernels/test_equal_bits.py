@@ -45,6 +45,7 @@ def test_every_config_gives_the_same_bits(device, kind, seed, batch_invariant) -
         sizes = [(7, 64, *sizes[0]), (8, *sizes[1]), sizes[2]]
     m, n, k = map(generator.choice, sizes)
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, "batch_invariant": 1, **KINDS[kind]}
+    fields["fp32_scales"] = int(deep_gemm.get_fp32_scales(device))
     legal = list(filter(can_serve, parse(C.explain("dense", fields, target_of(device)))))
     assert len(legal) > (3 if kind == "gradient" else CONFIGS)
     call = call_of(kind, m, n, k, device, seed)

@@ -12,7 +12,7 @@ import fresh
 import pytest
 import torch
 from devices import EACH_ARCH, FEW, devices_of
-from inputs import FP8, Operand
+from inputs import FP8, Operand, mn_major
 
 import deep_gemm
 
@@ -178,6 +178,22 @@ def test_words_of_exponents_are_multiplied_whatever_is_set(device, fp32_scales) 
 def test_the_setting_changes_nothing_on_other_gpus(device, fp32_scales) -> None:
     for call in (*WITH_ARGUMENT.values(), *WITHOUT.values()):
         check(call(device))
+
+
+@SM100
+def test_a_launch_that_is_kept_serves_no_call_that_does_not_ask(device) -> None:
+    """Calls that come again keep their launch, if nothing was copied for them."""
+    a, b, d = operand(device, M, OF_A), blocks_of_b(device), empty(device, M, N)
+    a = Operand(a.data, mn_major(a.scales))
+    for _ in range(3):
+        deep_gemm.fp8_gemm_nt(a, b, d.fill_(torch.nan), disable_ue8m0_cast=True)
+        check(d)
+    if device.type == "cpu":
+        with pytest.raises(ValueError, match="must be powers of two"):
+            deep_gemm.fp8_gemm_nt(a, b, d)
+    else:
+        deep_gemm.fp8_gemm_nt(a, b, d)
+        assert d.isnan().all()
 
 
 FROM_THE_ENVIRONMENT = """

@@ -80,6 +80,22 @@ def test_spills_warnings_and_errors_are_found() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tile", "per_row_b", "columns"), [((128, 224, 2), 0, 112), ((128, 256, 2), 1, 128), ((128, 48, 1), 1, 48)]
+)
+def test_two_sums_are_scaled_and_added_by_an_instruction(tile, per_row_b, columns) -> None:
+    """And no more than that, the scales' products where columns have some, and a load of each column; no sum is moved."""
+    rows, cols, cluster_rows = tile
+    forced = {"tile_rows": rows, "tile_cols": cols, "cluster_rows": cluster_rows}
+    sizes = {"m": 4096, "n": 7168, "k": 2048}
+    code = sass_sm100.of_problem("dense", {**sizes, **forced, "fp32_scales": 1, "per_row_b": per_row_b})
+    block = sass_sm100.promoting(code)
+    assert block[:3] == (columns, columns // 2, per_row_b * columns // 2)
+    assert block.scale_loads == (1 + columns // 4 if per_row_b else 1 + columns // 16)
+    assert block.waits == 2
+    assert block.instructions <= columns + 80
+
+
+@pytest.mark.parametrize(
     ("problem", "scale_copies", "boxes"),
     [
         ({"m": 4096, "n": 7168, "k": 2048, "bf16": 1}, 0, 2),

@@ -62,8 +62,10 @@ def least_rows(device: torch.device) -> int:
     return 128 if target_of(device).startswith("sm_10") else 64
 
 
-def candidates(m: int, n: int, k: int, num_sms: int = HOPPER_SMS, target: str = HOPPER_TARGET) -> list[Candidate]:
-    return parse(C.explain("dense", {"m": m, "n": n, "k": k, "num_sms": num_sms}, target))
+def candidates(
+    m: int, n: int, k: int, num_sms: int = HOPPER_SMS, target: str = HOPPER_TARGET, **fields: int
+) -> list[Candidate]:
+    return parse(C.explain("dense", {"m": m, "n": n, "k": k, "num_sms": num_sms, **fields}, target))
 
 
 def grouped_candidates(

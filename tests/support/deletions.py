@@ -62,6 +62,7 @@ class Tile:
     cluster: tuple[int, int, int] = (1, 1, 1)
     turns: int = 1
     num_sms: int = FEW_SMS
+    fp32_scales: bool = False  # of SM100, multiplied as they are
 
 
 TILES = {
@@ -87,6 +88,8 @@ TILES = {
         Tile((300, 264, 784), False, 128, 128, (2, 1, 1)),
         Tile((300, 264, 784), True, 128, 32, (2, 1, 1)),
         Tile((40, 130, 1552), True, 128, 64, (1, 1, 2), num_sms=8),
+        Tile((300, 264, 784), False, 128, 128, (2, 1, 1), fp32_scales=True),
+        Tile((40, 130, 1552), True, 128, 64, (1, 1, 2), num_sms=8, fp32_scales=True),
     ],
 }
 
@@ -121,6 +124,7 @@ def deletions_of(path: Path) -> Iterator[Deletion]:
 
 
 def run_tile(tile: Tile) -> None:
+    deep_gemm.set_fp32_scales(tile.fp32_scales, CPU)  # these run one after the other
     m, n, k = tile.problem
     a, b = random_rows((m, k), CPU, 0), random_blocks((n, k), CPU, 1)
     out = GuardedOutput((m, n), torch.bfloat16, CPU)

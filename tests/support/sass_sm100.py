@@ -25,6 +25,7 @@ MMA = (0x5EA, 0xDEA)  # UTCHMMA, UTCQMMA, UTCOMMA; and with scales
 UTCCP, UTCBAR = 0x9E7, 0x3E9  # copy to tensor memory; arrival when all that was issued is over
 LDTM, LDTM_COUNT = 0x9EE, 83  # load from tensor memory; the bit from which log2 of its registers stands
 STS = (0x388, 0x988)
+FFMA2, FMUL2 = 0x249, 0x24A
 ELECT, NOP, CCTL = 0x82F, 0x918, 0x98F  # CCTL.IVALL: what the L1 holds is forgotten
 UNIFORM_BRANCH = 0x547
 
@@ -87,8 +88,28 @@ def transposing(code: list[int]) -> KBlock:
     return k_block(loop_with(code, (LDS,), STS, (SYNCS_WAIT,)))
 
 
+class Promotion(NamedTuple):
+    """What stands in the loop over K of a warp that promotes sums."""
+
+    columns: int  # that are read from tensor memory
+    additions: int  # multiplied and added, two elements each
+    multiplications: int  # of scales, likewise
+    scale_loads: int
+    waits: int
+    instructions: int
+
+
+def promoting(code: list[int]) -> Promotion:
+    loop = loop_with(code, (LDTM,), (FFMA2,), (SYNCS_WAIT,))
+    each = (count(loop, opcode) for opcode in (FFMA2, FMUL2, LDS, SYNCS_WAIT))
+    return Promotion(columns_read(loop), *each, issued(loop))
+
+
+def columns_read(loop: list[int]) -> int:
+    return sum(1 << (word >> LDTM_COUNT & 7) for word in loop if word & OPCODE == LDTM)
+
+
 def store_instructions(code: list[int]) -> float:
     """Of a store warp's loop over chunks of a tile, for each element of D that a thread has."""
     loop = loop_with(code, (LDTM,))
-    elements = sum(1 << (word >> LDTM_COUNT & 7) for word in loop if word & OPCODE == LDTM)
-    return issued(loop) / elements
+    return issued(loop) / columns_read(loop)
