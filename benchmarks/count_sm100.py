@@ -1,5 +1,5 @@
 """Counts, in the machine code of a few SM100 kernels, what stands in each role's loop, and prints it as Markdown: the
-table of docs/blackwell.md, "Counted in the machine code". Needs no GPU and no disassembler.
+tables of docs/blackwell.md, "Counted in the machine code". Needs no GPU and no disassembler.
 
     python benchmarks/count_sm100.py
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import paths  # noqa: F401
 import sass_sm100 as sass
+from tables import table
 
 from deep_gemm._extension import C
 from deep_gemm._targets import GPUS
@@ -43,19 +44,55 @@ COLUMNS = [
 ]
 
 
+FP32 = {"fp32_scales": 1}
+FP32_CASES = {
+    "blocks": {**LARGE, **FP32},
+    "rows": {**LARGE, **FP32, "per_row_b": 1},
+    "blocks, tiles of 256 columns": {**LARGE, **FP32, "tile_rows": 128, "tile_cols": 256, "cluster_rows": 2},
+    "blocks, 64 tokens": {**SMALL, **FP32},
+}
+FP32_COLUMNS = [
+    "scales of B",
+    "tile",
+    "products",
+    "commits",
+    "waits",
+    "all",
+    "boxes",
+    "all by who copies",
+    "columns of a warp",
+    "FMAs of two",
+    "products of two scales",
+    "loads of scales",
+    "waits of a warp",
+    "all by a promoting warp",
+]
+
+
+def tile_of(fields: dict[str, int]) -> str:
+    kernel = C.problem_kernel("dense", {"num_sms": GPUS[sass.TARGET].sms, **fields}, sass.TARGET)
+    return str(kernel["name"]).split("_dense_")[1].replace("_", " ")
+
+
+def fp32_row(name: str, fields: dict[str, int]) -> list[object]:
+    code = sass.of_problem("dense", fields)
+    block, copies, promotion = sass.multiplying(code), sass.copying(code), sass.promoting(code)
+    numbers = [block.multiplies, block.commits, block.waits, block.instructions, copies.boxes, copies.instructions]
+    return [name, tile_of(fields), *numbers, *promotion]
+
+
 def row(name: str, fields: dict[str, int]) -> list[object]:
     code = sass.of_problem("dense", fields)
     kernel = C.problem_kernel("dense", {"num_sms": GPUS[sass.TARGET].sms, **fields}, sass.TARGET)
-    tile = str(kernel["name"]).split("_dense_")[1].replace("_", " ")
     block, copies = sass.multiplying(code), sass.copying(code)
     transposes = block.scale_copies > 0 and ".row_blocks = true, .col_blocks = true" not in str(kernel["text"])
     words = sass.transposing(code) if transposes else None
     numbers = [block.multiplies, block.scale_copies, block.commits, block.waits, block.instructions]
     numbers += [copies.boxes, copies.instructions, words.instructions if words else 0]
     fences = block.beyond_cta + copies.beyond_cta + (words.beyond_cta if words else 0)
-    return [name, tile, *numbers, fences, f"{sass.store_instructions(code):.1f}"]
+    return [name, tile_of(fields), *numbers, fences, f"{sass.store_instructions(code):.1f}"]
 
 
 if __name__ == "__main__":
-    for cells in (COLUMNS, ["---"] * len(COLUMNS), *(row(*case) for case in CASES.items())):
-        print(f"| {' | '.join(map(str, cells))} |")
+    print(table(COLUMNS, [list(map(str, row(*case))) for case in CASES.items()]))
+    print(table(FP32_COLUMNS, [list(map(str, fp32_row(*case))) for case in FP32_CASES.items()]))

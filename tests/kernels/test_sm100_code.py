@@ -83,7 +83,7 @@ def test_spills_warnings_and_errors_are_found() -> None:
     ("tile", "per_row_b", "columns"), [((128, 224, 2), 0, 112), ((128, 256, 2), 1, 128), ((128, 48, 1), 1, 48)]
 )
 def test_two_sums_are_scaled_and_added_by_an_instruction(tile, per_row_b, columns) -> None:
-    """And no more than that, the scales' products where columns have some, and a load of each column; no sum is moved."""
+    """With the scales' products where columns have some, and a load of each column, that is all: no sum is moved."""
     rows, cols, cluster_rows = tile
     forced = {"tile_rows": rows, "tile_cols": cols, "cluster_rows": cluster_rows}
     sizes = {"m": 4096, "n": 7168, "k": 2048}
