@@ -116,7 +116,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
             may be replayed with other sizes that take as many rows and scales in all (on SM100 in the psum layout only:
             elsewhere ks_cpu says where each group lies). Refused where it contradicts ks_cpu, if it is on the CPU.
         c: added in FP32; `d`'s shape and dtype, and may be `d` itself.
-        recipe: (1, 1, 128), or (1, 1, 32) on SM100.
+        recipe: (1, 1, 128), or (1, 1, 32) on SM100 but after `set_fp32_scales(True)`.
         compiled_dims: which of M and N are constants of the compiled kernel.
         use_psum_layout: `grouped_layout` holds where each group ends; the next one starts at that value rounded up to
             `get_mk_alignment_for_contiguous_layout()`. Rows between groups are never read. `ks_cpu` may then be
