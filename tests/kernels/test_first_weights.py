@@ -9,6 +9,7 @@ import torch
 from bf16_inputs import lying, operands
 from candidates import forced_tile
 from devices import SCHEDULES, on_simulator
+from fp4_inputs import Fp4Rows, Fp8Rows, matches
 from grouped_inputs import contiguous, masked, run_experts
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import BF16_TOLERANCES, assert_matches, product_nt
@@ -51,6 +52,31 @@ def test_it_is_what_is_copied_first(device, m, swapped, cols, cluster, each, cta
     out.check()
     assert_matches(out.tensor, product_nt(a, b))
     assert asked() == (each * ctas, 0)
+
+
+@ON_SM100
+def test_beside_fp32_scales(device) -> None:
+    """Which are not asked for."""
+    m, n, k = 5, 256, 128 * 20
+    a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
+    out = GuardedOutput((m, n), torch.bfloat16, device)
+    with forced_tile(device, (m, n, k), True, 128, 16):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, disable_ue8m0_cast=True)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b))
+    assert asked() == (2 * 12, 0)
+
+
+@ON_SM100
+def test_weights_of_four_bits(device) -> None:
+    """A word of exponents is for a K block."""
+    m, n, k = 5, 256, 128 * 3
+    a, w = Fp8Rows((m, k)), Fp4Rows((n, k))
+    d = torch.empty((m, n))
+    with forced_tile(device, (m, n, k), True, 128, 16):
+        deep_gemm.fp8_fp4_gemm_nt(a.pair, w.pair, d)
+    matches(d, a, w)
+    assert asked() == (2 * (3 + 3), 0)
 
 
 @ON_SM100
