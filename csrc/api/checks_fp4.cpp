@@ -78,10 +78,6 @@ void check_fp4_operands(GemmCall& call, const OperandArgument& a, const OperandA
     const PackedArgument& packed = *b.packed;
     check_layout(call.a, p.a, pair_of(p).mn_major, "a", "M");
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = kBestAlignment;
-    require(!layout.fp32_scales,
-            "disable_ue8m0_cast=True asks for a kernel that multiplies float32 scales as they are, which Blackwell's "
-            "(SM100) tensor cores do not beside FP4: leave it out, and give scales that are powers of two, as the "
-            "casts of deep_gemm.utils make them with use_ue8m0=True");
     require(a.scales.has_value(),
             "a's scales must be a tensor, one for each row and 128 of K (or 32: recipe_a), beside FP4 weights on "
             "Blackwell (SM100), but are a number");
