@@ -61,6 +61,7 @@ struct OperandArgument {
     const PackedArgument* packed = nullptr;
     const WholeArgument* whole = nullptr;
     const char *name = "b", *scales_name = "b's scales";  // of weights: what the call's function calls them
+    bool fp4 = false;  // int8 of two E2M1 codes each along K, rows of Element::e2m1r
 
     bool scaled() const { return scales.has_value() || (whole != nullptr && whole->scale != kNoNumber); }
 };
@@ -75,7 +76,7 @@ inline bool takes_integers(const OperandArgument& a, const OperandArgument& b) {
     return a.whole != nullptr && b.packed == nullptr;
 }
 
-/// An operand that may be packed: rows, K, and groups before them where there are any.
+/// An operand that may be packed, or have two elements a byte: rows, K, and groups before them where there are any.
 Matrix matrix_of(const OperandArgument& operand, const char* name, bool grouped, const Printed& shape,
                  bool transposed = false);
 

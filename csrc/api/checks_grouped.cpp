@@ -47,7 +47,7 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
                           const ContiguousOptions& options) {
     GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous);
     const bool b_transposed = operand_layout(layout).b_transposed;
-    call.a = matrix_of(a.data, "a", false, "[M, K]");
+    call.a = matrix_of(a, "a", false, "[M, K]");
     call.b = matrix_of(b, b.name, true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
     const int64_t k = k_of(call.a, a);
     require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);
@@ -76,7 +76,7 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                       const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout) {
     GemmCall call = start_call(a, b, Grouping::masked);
-    call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
+    call.a = matrix_of(a, "a", true, "[G, max_m, K]");
     call.b = matrix_of(b, b.name, true, "[G, N, K]");
     const int64_t k = k_of(call.a, a);
     require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);

@@ -62,7 +62,7 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
             // A group without K has nothing to encode; nothing is read through its maps, but they are prefetched, so
             // they must be maps.
             const bool empty = ks[first + i] == 0;
-            const int64_t group_k = empty ? kTmaAlignment : ks[first + i];
+            const int64_t group_k = empty ? elements_in(c.a.element, kTmaAlignment) : ks[first + i];
             if (const int64_t step = call.k_groups.psum_alignment; step > 0)
                 k_before = (k_before + step - 1) / step * step;
             map(rows, empty ? 0 : k_before, group_k, c.rows_operand(), plan.choice.copies.rows_box,

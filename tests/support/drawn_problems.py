@@ -27,16 +27,21 @@ def width(r: random.Random, least: int, most: int) -> int:
 
 def scale_fields(r: random.Random, name: str, scaling: Scaling) -> dict[str, int]:
     fields = {} if scaling.k < 0 else {f"gran_k_{name}": scaling.k}
-    if scaling.element == "ue8m0":
+    if scaling.element in ("ue8m0", "e4m3"):
         return {**fields, f"packs_scales_{name}": r.randrange(2)}
     return {**fields, "per_row_b": 1} if name == "b" and scaling.rows == 1 else fields
 
 
 def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int]:
     fields = {} if pair.a == "e4m3" else {pair.a: 1}
-    if pair.scalings_a:
+    if pair.equal_scalings == "1":
+        scaling = r.choice(pair.scalings_a)
+        fields |= scale_fields(r, "a", scaling) | scale_fields(r, "b", scaling)
+    elif pair.scalings_a:
         for name, scalings in (("a", pair.scalings_a), ("b", pair.scalings_b)):
             fields |= scale_fields(r, name, r.choice(scalings))
+    if pair.a == "e2m1r":  # K-major always
+        return {**fields, "group_maps": 1} if grouping == "k_contiguous" else fields
     if pair.mn_major == "transposed":  # they come K-major
         return {**fields, "group_maps": r.randrange(2)} if grouping == "k_contiguous" else fields
     if grouping == "k_contiguous":  # both one way: FP8 has a call for each, 16 bits for MN-major only

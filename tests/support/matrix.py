@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from inputs import ceil_div
-from scale_forms import LYING, Form, draw, drawn_form, laid_out, written
+from scale_forms import LYING, WRITTEN, Form, draw, drawn_form, laid_out, written
 
 import deep_gemm
 from deep_gemm._extension import C
@@ -28,7 +28,9 @@ DTYPES = {
     "s8": torch.int8,
 }
 # What the functions that take such an A are called.
-FAMILIES = {"bf16": "bf16", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
+FAMILIES = {"bf16": "bf16", "e2m1r": "fp4", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
+E2M1 = torch.cat([E2M1, -E2M1])  # by code
 # Weights that a call takes packed: tests/kernels/test_packed_products.py, test_bf16_weights.py.
 PACKED = ("s4", "s4m", "e2m1", "e2m1x", "u4", "s4b", "e4m3p")
 ALIGNMENT = 128  # of experts' rows
@@ -63,6 +65,7 @@ class Pair:
     mn_major: str
     scalings_a: tuple[Scaling, ...]
     scalings_b: tuple[Scaling, ...]
+    equal_scalings: str  # "1": only alike ones go together
     outputs: tuple[str, ...]
     groupings: tuple[str, ...]
 
@@ -114,7 +117,8 @@ class Case:
 def cases() -> Iterator[Case]:
     for pair in pairs():
         scalings = product(pair.scalings_a or (None,), pair.scalings_b or (None,))
-        for grouping, (a, b), output in product(pair.groupings, list(scalings), pair.outputs):
+        together = [(a, b) for a, b in scalings if a == b or pair.equal_scalings == "0"]
+        for grouping, (a, b), output in product(pair.groupings, together, pair.outputs):
             if output == "s32":
                 a = b = None  # the sum itself
             if grouping in ONE_RECIPE and a is not None and a.k != b.k:
@@ -135,18 +139,25 @@ def values(element: str, shape: tuple[int, ...], generator: torch.Generator) -> 
 class Quantised:
     """Data [rows, K] with scales of their own, and both in FP64."""
 
-    data: torch.Tensor
+    data: torch.Tensor  # of E2M1 [rows, K / 2], two codes a byte
     scales: torch.Tensor | None
     exact: torch.Tensor
 
 
 def quantised(element: str, scaling: Scaling | None, rows: int, k: int, generator: torch.Generator) -> Quantised:
-    data = values(element, (rows, k), generator)
+    if element == "e2m1r":
+        data = torch.randint(-128, 128, (rows, k // 2), generator=generator, dtype=torch.int8)
+        exact = torch.stack([E2M1[(data & 15).long()], E2M1[(data >> 4 & 15).long()]], -1).view(rows, k)
+    else:
+        data = values(element, (rows, k), generator)
+        exact = data.double()
     if scaling is None:
-        return Quantised(data, None, data.double())
+        return Quantised(data, None, exact)
     shape = scaling.shape(rows, k)
     if scaling.element == "ue8m0":
         scales = torch.exp2(torch.randint(-7, 4, shape, generator=generator).float())
+    elif scaling.element == "e4m3":
+        scales = (torch.rand(shape, generator=generator) * 4).to(torch.float8_e4m3fn).float()
     else:
         shrink = 16 if element == "s8" else 1  # products of integers are large, and FP16 is to hold their sums
         scales = (torch.rand(shape, generator=generator) + 0.5) / shrink
@@ -155,7 +166,7 @@ def quantised(element: str, scaling: Scaling | None, rows: int, k: int, generato
         every = every.repeat_interleave(scaling.rows, 0)[:rows]
     if scaling.k != -1:
         every = every.repeat_interleave(scaling.k, 1)[:, :k]
-    return Quantised(data, scales, data.double() * every)
+    return Quantised(data, scales, exact * every)
 
 
 @dataclass(frozen=True)
@@ -179,14 +190,17 @@ LAYOUTS = {"dense": ("nt", "nn", "tn", "tt"), "m_contiguous": ("nt", "nn"), "m_p
 
 def layouts(case: Case) -> tuple[str, ...]:
     if case.grouping == "k_contiguous":
-        return ("tn", "nt") if case.pair.a == "e4m3" else ("tn",)
-    return ("nt",) if case.pair.a == "s8" else LAYOUTS.get(case.grouping, ("nt",))
+        return {"e4m3": ("tn", "nt"), "e2m1r": ("nt",)}.get(case.pair.a, ("tn",))
+    return ("nt",) if case.pair.a in ("s8", "e2m1r") else LAYOUTS.get(case.grouping, ("nt",))
 
 
 def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
     """Of A's and B's scales. Blocks are no words, and neither is E8M0 of K groups taken."""
     if case.scaling_a is None or case.scaling_b is None:
         return Form(), Form()
+    if case.pair.a == "e2m1r":
+        kinds = ("e4m3", "e4m3 words") if case.scaling_a.element == "e4m3" else WRITTEN
+        return drawn_form(generator, kinds), drawn_form(generator, kinds)
     if case.scaling_a.element != "ue8m0":
         return Form(lying=draw(LYING, generator)), Form(lying=draw(LYING, generator))
     if case.grouping == "k_contiguous":
@@ -196,18 +210,20 @@ def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
     return drawn_form(generator), drawn_form(generator, of_b)
 
 
-def default_recipe(case: Case, form_b: Form) -> tuple[int, int, int]:
+def default_recipe(case: Case, form_a: Form, form_b: Form) -> tuple[int, int, int]:
+    if case.pair.a == "e2m1r":
+        return (1, 1, 16 if form_a.written == "e4m3" else 32)
     words = form_b.written == "words" and case.grouping != "batched"  # einsum has one default for all
     return (1, 1 if case.grouping == "k_contiguous" or words else 128, 128)
 
 
-def drawn_recipe(case: Case, form_b: Form, generator: torch.Generator) -> dict[str, tuple[int, ...]]:
+def drawn_recipe(case: Case, form_a: Form, form_b: Form, generator: torch.Generator) -> dict[str, tuple[int, ...]]:
     """As a call may say it: once, for each operand, or not at all where it is the default."""
     both = case.recipe()
     if "recipe" not in both or case.pair.a == "s8":
         return both
     ways = [both]
-    if both["recipe"] == default_recipe(case, form_b):
+    if both["recipe"] == default_recipe(case, form_a, form_b):
         ways.append({})
     if case.grouping not in ONE_RECIPE:
         rows_a, rows_b, k = both["recipe"]
@@ -217,12 +233,12 @@ def drawn_recipe(case: Case, form_b: Form, generator: torch.Generator) -> dict[s
 
 def drawn_call(case: Case, generator: torch.Generator) -> Call:
     scaling = case.scaling_b
-    takes_blocks = scaling is not None and scaling.element == "ue8m0" and case.grouping != "k_contiguous"
+    takes_blocks = case.pair.a == "e4m3" and scaling.element == "ue8m0" and case.grouping != "k_contiguous"
     if takes_blocks and draw((True, False, False), generator):
         # Not in the table, whose kernels want a scale for each row: the calls spread them.
         case = replace(case, scaling_b=replace(scaling, rows=128))
     form_a, form_b = forms(case, generator)
-    layout, recipe = draw(layouts(case), generator), drawn_recipe(case, form_b, generator)
+    layout, recipe = draw(layouts(case), generator), drawn_recipe(case, form_a, form_b, generator)
     return Call(case, layout, form_a, form_b, recipe, draw((0, 16, 8, 3), generator))
 
 

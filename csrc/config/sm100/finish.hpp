@@ -24,6 +24,8 @@ inline Choice finish(const Problem&, const Candidate& candidate) {
     choice.copies = {.rows_box = c.tile.rows,
                      .cols_box = own_cols(c),
                      .mn_box = stage_k(c.a.element),
+                     .row_scale_entries = block_words(c),
+                     .col_scale_entries = block_words(c),
                      .row_scale_box = has_exponents(c) ? kScaleRows : 0,
                      .col_scale_box = has_exponents(c) ? align_up(c.tile.cols, kScaleRows) : 0,
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};

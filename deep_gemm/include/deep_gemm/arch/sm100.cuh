@@ -20,8 +20,12 @@ inline constexpr int32_t kMaxSmemBytes = 232448;
 constexpr int32_t stage_k(Element element) { return elements_in(element, kSwizzleBytes); }
 constexpr int32_t step_k(Element element) { return elements_in(element, kStepBytes); }
 
-/// Whether the instruction multiplies exponents of scales.
-constexpr bool has_exponents(const GemmConfig& c) { return c.a.scaling.type == Element::ue8m0; }
+/// Whether the instruction multiplies scales: exponents, or NVFP4's E4M3.
+constexpr bool has_exponents(const GemmConfig& c) { return c.a.scaling.in_instruction(); }
+
+/// Words of scales that rows of either operand have in a K block, and whether these are several: FP4's are.
+constexpr int32_t block_words(const GemmConfig& c) { return words_per_block(c.a.scaling, c.tile.k); }
+constexpr bool has_several_words(const GemmConfig& c) { return block_words(c) > 1; }
 
 /// CTAs that one instruction is for.
 constexpr int32_t mma_ctas(const GemmConfig& c) { return c.cluster.rows; }
