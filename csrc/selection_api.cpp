@@ -294,6 +294,34 @@ std::string explain_problem(const std::string& grouping, const Object& fields, c
     return explain(request_of(grouping, fields, target).problem);
 }
 
+/// What SM100's cost model goes by, by name.
+Object cost_constants() {
+    Object found;
+    sm100::CostConstants constants;
+    for_each_field(constants, [&](const auto& field, double value) { found.emplace_back(field.name, value); });
+    return found;
+}
+
+/// SM100's legal configs for a problem, by their text, with what they would cost in microseconds if `given` were its
+/// constants.
+Object estimates(const std::string& grouping, const Object& fields, const std::string& target, const Numbers& given) {
+    const Problem p = request_of(grouping, fields, target).problem;
+    require(p.arch == Arch::sm100, "constants can be tried for SM100, not for ", target);
+    sm100::CostConstants constants;
+    for (const auto& [name, number] : given) {
+        bool known = false;
+        for_each_field(constants, [&](const auto& field, double& value) {
+            if (field.name == name) known = true, value = number;
+        });
+        require(known, "SM100's cost model has no constant ", name);
+    }
+    Object found;
+    for (const Candidate& candidate : enumerate(p))
+        if (candidate.refusal.empty())
+            found.emplace_back(tile_text(candidate.tiling), sm100::Spec::cost_us(p, candidate, constants));
+    return found;
+}
+
 /// Where clusters of CTAs begin to walk the tiles, if by GPC.
 std::vector<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
     require(num_sms >= 1 && num_sms <= INT32_MAX, "a device has SMs, not ", num_sms);
@@ -314,4 +342,6 @@ std::vector<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t si
 DEEP_GEMM_EXPORT(places_by_gpc, deep_gemm::places_by_gpc);
 DEEP_GEMM_EXPORT(pairs, deep_gemm::pairs);
 DEEP_GEMM_EXPORT(explain, deep_gemm::explain_problem);
+DEEP_GEMM_EXPORT(cost_constants, deep_gemm::cost_constants);
+DEEP_GEMM_EXPORT(estimates, deep_gemm::estimates);
 DEEP_GEMM_EXPORT(problem_kernel, deep_gemm::problem_kernel);

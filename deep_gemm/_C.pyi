@@ -458,6 +458,15 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 
 # csrc/selection_api.cpp: which kernel a problem gets.
 
+def cost_constants() -> Mapping[str, float]:
+    """What SM100's cost model goes by (csrc/config/sm100/cost_constants.hpp), by name."""
+
+def estimates(
+    grouping: str, fields: Mapping[str, int], target: str, constants: Mapping[str, float], /
+) -> Mapping[str, float]:
+    """SM100's legal configs for a problem as `problem_kernel` takes it, by their text, with what they would cost in
+    microseconds if these were constants of the cost model; those that are not named stay as they are."""
+
 def explain(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> str:
     """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
 

@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE.parent))
 import torch  # noqa: E402
 from machine import describe  # noqa: E402
 
+from deep_gemm import simulator  # noqa: E402
 from deep_gemm._extension import C  # noqa: E402
 from deep_gemm._targets import HOPPER_TARGET  # noqa: E402
 from deep_gemm.jit import compile_many  # noqa: E402
@@ -47,9 +48,17 @@ class Bench:
         measure: Callable[[Any, torch.device], dict],
         show: Callable[[dict], str],
         smaller: Callable[[Any], Any] | None = None,
+        target: str = HOPPER_TARGET,
+        runs_on: Callable[[Any, str], bool] = lambda variant, target: True,
     ) -> None:
+        """`target` is compiled for where there is no GPU, and what the simulator is; `runs_on(variant, target)` says
+        which variants a target has."""
         self.name, self.what, self.variants, self.source = name, what, variants, source
         self.measure, self.show, self.smaller = measure, show, smaller
+        self.target, self.runs_on = target, runs_on
+
+    def of(self, target: str) -> list[Any]:
+        return [variant for variant in self.variants if self.runs_on(variant, target)]
 
     def compile(self, variants: Sequence[Any], target: str, output: str) -> int:
         texts = sorted({self.source(variant) for variant in variants})
@@ -63,17 +72,18 @@ class Bench:
         parser = argparse.ArgumentParser(description=self.what)
         parser.add_argument("--out", type=Path, help=f"directory for {self.name}.json")
         parser.add_argument("--commit", help="commit to record, where there is no .git")
-        parser.add_argument("--compile-only", action="store_true", help="for Hopper, without a GPU")
+        parser.add_argument("--compile-only", action="store_true", help="without a GPU")
         parser.add_argument("--simulate", action="store_true", help="small variants on the simulator: no speed")
         arguments = parser.parse_args()
         if arguments.compile_only:
-            return self.compile(self.variants, HOPPER_TARGET, "cubin")
-        variants = self.variants
+            return self.compile(self.of(self.target), self.target, "cubin")
         if arguments.simulate:
-            variants = list(dict.fromkeys(self.smaller(variant) for variant in variants)) if self.smaller else []
+            simulator.set_options(target=self.target)
+            variants = list(dict.fromkeys(map(self.smaller, self.of(self.target)))) if self.smaller else []
         else:
-            facts = C.device_facts(False, 0)
-            self.compile(variants, str(facts["target"]), "cubin")
+            target = str(C.device_facts(False, 0)["target"])
+            variants = self.of(target)
+            self.compile(variants, target, "cubin")
         device = torch.device("cpu" if arguments.simulate else "cuda")
         document = {"what": self.name, "about": self.what, "machine": describe(arguments.commit), "rows": []}
         for variant in variants:

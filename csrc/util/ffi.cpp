@@ -126,6 +126,14 @@ Object take(const Given& given, int32_t index) {
 }
 
 template <>
+Numbers take(const Given& given, int32_t index) {
+    Numbers numbers;
+    for (const auto& [name, value] : convert<tvm::ffi::Map<tvm::ffi::String, double>>(given, index, "named numbers"))
+        numbers.emplace_back(name, value);
+    return numbers;
+}
+
+template <>
 std::function<double(const std::string&)> take(const Given& given, int32_t index) {
     using Function = tvm::ffi::TypedFunction<double(tvm::ffi::String)>;
     return [call = convert<Function>(given, index, "a function")](const std::string& text) { return call(text); };

@@ -95,6 +95,8 @@ template <>
 Bytes take(const Given& given, int32_t index);
 template <>
 Object take(const Given& given, int32_t index);
+template <>
+Numbers take(const Given& given, int32_t index);
 /// A function of Python's, which may be kept.
 template <>
 std::function<double(const std::string&)> take(const Given& given, int32_t index);

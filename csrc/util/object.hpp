@@ -14,4 +14,6 @@ using Value = std::variant<bool, int64_t, double, std::string>;
 /// In the order in which they were set.
 using Object = std::vector<std::pair<std::string, Value>>;
 
+using Numbers = std::vector<std::pair<std::string, double>>;
+
 }  // namespace deep_gemm

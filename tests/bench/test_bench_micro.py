@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deep_gemm._targets import HOPPER_TARGET
+from deep_gemm._targets import BLACKWELL_TARGET, HOPPER_TARGET
 
 torch = pytest.importorskip("torch")
 
@@ -107,3 +107,19 @@ def test_add_stores_what_it_fetched(micro) -> None:
     stored = [count for name, count in counts.items() if name.startswith("cp.async.bulk.tensor.3d.global")]
     fetched = [count for name, count in counts.items() if name.startswith("cp.async.bulk.tensor.3d.shared")]
     assert stored == fetched == [1024 * 512 * 4 // 2048]  # boxes of 2 KB
+
+
+def test_tensor_rates(micro) -> None:
+    """Every kind, and a pair of CTAs; the simulator would report a hazard."""
+    rates = micro("tensor_rates")
+    variants = [rates.Variant(kind, cols=32, blocks=3) for kind in rates.KINDS]
+    with simulator.options(target=BLACKWELL_TARGET.replace("f", "a")):
+        for variant in [*variants, rates.Variant("mxf8f6f4 e4m3", cols=64, ctas=2, blocks=3)]:
+            assert rates.measure(variant, torch.device("cpu"))["cycles_per_product"] > 0
+
+
+def test_tensor_moves(micro) -> None:
+    moves = micro("tensor_moves")
+    with simulator.options(target=BLACKWELL_TARGET):
+        for variant in (moves.Variant("read and promote", 8, rounds=1), moves.Variant("write", 4, rounds=1)):
+            assert moves.measure(variant, torch.device("cpu"))["cycles_per_column"] > 0

@@ -1,5 +1,4 @@
-// SM100: what a config costs, by published figures of a B200; no measurement of ours stands behind it. Whoever has the
-// hardware replaces the constants.
+// SM100: what a config costs.
 #pragma once
 
 #include <deep_gemm/arch/sm100_memory.cuh>
@@ -8,22 +7,9 @@
 #include <cmath>
 
 #include "../problem.hpp"
+#include "cost_constants.hpp"
 
 namespace deep_gemm::sm100 {
-
-struct CostConstants {
-    double clock_mhz = 1850;
-    double launch_us = 3;              // launch, prologue, first copies
-    double memory_gb_per_s = 7100;     // of 8,000 by the data sheet
-    double l2_bytes_per_cycle = 64;    // into one SM, where all copy
-    double tile_cycles = 1200;         // the way out of the last tile, and of every one with a single accumulator
-    double fetch_cycles = 1400;        // from the request of a stage to its arrival
-    double store_cycles = 20;          // of a warp, for each column of a tile
-    double swapped_store_cycles = 34;  // the same where rows are N, and neighbours of D are in different threads
-    double split_us = 1.5;             // CTAs that split K meet,
-    double split_cycles = 24;          // and a warp sends and adds up so much longer, for each column of a tile
-    double tail_share = 0.15;          // of the memory's time, that hides behind nothing
-};
 
 struct CostModel : CostConstants {
     /// Cycles that one K block takes in a CTA.

@@ -29,10 +29,10 @@ struct Spec {
     static void choose_walk(const Problem& p, Candidate& candidate) {
         candidate.strip_blocks = choose_strip(p, candidate.config, candidate.num_ctas);
     }
-    static double cost_us(const Problem& p, const Candidate& candidate) {
+    static double cost_us(const Problem& p, const Candidate& candidate, const CostConstants& constants = {}) {
         Problem average = p;
         average.k = expected_k(p);
-        return CostModel{}.estimate_us(average, candidate.config, candidate.num_ctas);
+        return CostModel{constants}.estimate_us(average, candidate.config, candidate.num_ctas);
     }
     static Choice finish(const Problem& p, const Candidate& candidate) { return sm100::finish(p, candidate); }
 };
