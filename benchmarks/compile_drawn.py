@@ -67,7 +67,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder for sm100_compiled.json")
     arguments = parser.parse_args()
 
-    problems = list(drawn_problems("sm100", arguments.count, arguments.seed, GPUS[arguments.target].sms))
+    problems = list(
+        drawn_problems("sm100", arguments.count, arguments.seed, GPUS[arguments.target].sms, arguments.target)
+    )
     found = kernels(problems, arguments.target)
     machine = describe()  # before: the commit may be another one when all is compiled
     result = summary(found, compile_in_parts(list(found), arguments.target))

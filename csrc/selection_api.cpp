@@ -222,6 +222,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             weights == Element::none ? "" : concat(" and ", name(weights)), " on ", name(p.arch), ", which has ",
             products_text(p.arch));
     const Pair& pair = pair_of(p);
+    require(!target || pair.sum != Element::s32 || find_target(*target)->facts.multiplies_integers, kNoIntegers,
+            target.value_or(""));
     p.output = output == Element::none ? pair.outputs[0] : output;
     require(lists<Element>(pair.outputs, p.output), "there is no product of ", name(element), " whose D is ",
             name(p.output));

@@ -225,6 +225,7 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
                      std::ranges::any_of(kPairs,
                                          [&](const Pair& pair) { return pair.is_of(p.arch) && is_packed(pair.b); }),
                  "packed weights are multiplied on SM80 to SM90, not on SM100 as yet, but this is ", facts.target);
+    require_type(find_target(facts, sum) != nullptr, kNoIntegers, facts.target);
     const auto fits = [&](const Pair& pair) {
         return pair.is_of(p.arch) && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping) &&
                is_packed(pair.b) == (b.packed != nullptr);

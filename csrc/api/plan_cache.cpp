@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "../config/archs.hpp"
 #include "../config/dispatch.hpp"
 #include "../jit/kernel.hpp"
 #include "../jit/render.hpp"
@@ -52,7 +53,9 @@ LaunchPlan make_plan(Device& device, const Choice& choice) {
                               .block = static_cast<uint32_t>(choice.footprint.threads),
                               .cluster = static_cast<uint32_t>(choice.config.cluster.size()),
                               .smem_bytes = static_cast<uint32_t>(choice.footprint.smem_bytes)}};
-    plan.kernel = jit::get_kernel(device, render(choice), plan.shape.smem_bytes);
+    const TargetRow* const target = find_target(device.facts(), choice.config.block_sum());
+    require_runtime(target != nullptr, kNoIntegers, device.facts().target);
+    plan.kernel = jit::get_kernel(device, render(choice), plan.shape.smem_bytes, std::string(target->target));
     return plan;
 }
 

@@ -20,6 +20,7 @@ struct TargetFacts {
     int32_t number;      // 80 for sm_80
     int32_t smem_bytes;  // that a block may ask for
     int32_t l2_mib;      // of the largest one
+    bool multiplies_integers = true;
 };
 
 /// A target of the compiler. An image for sm_100f runs on compute capability 10.0 and 10.3, and is what devices of
@@ -30,13 +31,18 @@ struct TargetRow {
     TargetFacts facts;
 };
 inline constexpr int32_t kKiB = 1024;
-inline constexpr TargetRow kTargets[] = {
-    {"sm_80", Arch::sm80, {80, 163 * kKiB, 40}},      {"sm_86", Arch::sm80, {86, 99 * kKiB, 6}},
-    {"sm_87", Arch::sm80, {87, 163 * kKiB, 4}},       {"sm_88", Arch::sm80, {88, 99 * kKiB, 4}},
-    {"sm_89", Arch::sm80, {89, 99 * kKiB, 96}},       {"sm_110", Arch::sm80, {110, 227 * kKiB, 32}},
-    {"sm_120", Arch::sm80, {120, 99 * kKiB, 128}},    {"sm_121", Arch::sm80, {121, 99 * kKiB, 24}},
-    {"sm_90a", Arch::sm90, {90, 227 * kKiB, 50}},     {"sm_100a", Arch::sm100, {100, 227 * kKiB, 126}},
-    {"sm_100f", Arch::sm100, {100, 227 * kKiB, 126}}, {"sm_103a", Arch::sm100, {103, 227 * kKiB, 126}}};
+inline constexpr TargetRow kTargets[] = {{"sm_80", Arch::sm80, {80, 163 * kKiB, 40}},
+                                         {"sm_86", Arch::sm80, {86, 99 * kKiB, 6}},
+                                         {"sm_87", Arch::sm80, {87, 163 * kKiB, 4}},
+                                         {"sm_88", Arch::sm80, {88, 99 * kKiB, 4}},
+                                         {"sm_89", Arch::sm80, {89, 99 * kKiB, 96}},
+                                         {"sm_110", Arch::sm80, {110, 227 * kKiB, 32}},
+                                         {"sm_120", Arch::sm80, {120, 99 * kKiB, 128}},
+                                         {"sm_121", Arch::sm80, {121, 99 * kKiB, 24}},
+                                         {"sm_90a", Arch::sm90, {90, 227 * kKiB, 50}},
+                                         {"sm_100a", Arch::sm100, {100, 227 * kKiB, 126}},
+                                         {"sm_100f", Arch::sm100, {100, 227 * kKiB, 126, false}},
+                                         {"sm_103a", Arch::sm100, {103, 227 * kKiB, 126, false}}};
 
 inline const TargetRow* find_target(std::string_view target) {
     const auto* const found = std::ranges::find(kTargets, target, &TargetRow::target);
@@ -67,6 +73,21 @@ inline Arch arch_of(const DeviceFacts& facts) {
     require_runtime(found.has_value(), "GEMMs run on ", targets_text(), ", but ", facts.name, " is an ", facts.target);
     return *found;
 }
+
+/// What kernels that add up in `sum` are compiled for on a device: its own target or, where that is a family's which
+/// does not multiply integers, the one of this GPU alone. None where the GPU does not either.
+inline const TargetRow* find_target(const DeviceFacts& facts, Element sum) {
+    const TargetRow* const own = find_target(facts.target);
+    const auto serves = [&](const TargetRow& row) { return sum != Element::s32 || row.facts.multiplies_integers; };
+    if (own == nullptr || serves(*own)) return own;
+    const int32_t number = facts.arch_major * 10 + facts.arch_minor;
+    const auto* const found =
+        std::ranges::find_if(kTargets, [&](const TargetRow& row) { return row.facts.number == number && serves(row); });
+    return found == std::end(kTargets) ? nullptr : found;
+}
+
+inline constexpr const char* kNoIntegers =
+    "integers are multiplied by B200's tensor cores, in code for sm_100a, not by B300's, but this is ";
 
 /// Whether a kernel for this device can wait for the one before it (griddepcontrol), and so start while that one runs.
 inline bool can_wait_for_grids(const DeviceFacts& facts) {

@@ -260,6 +260,15 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kUnscaled},
      .outputs = {Element::fp16, Element::fp32},
      .groupings = kEveryGrouping},
+    {.archs = archs_of(Arch::sm100),
+     .a = Element::s8,
+     .b = Element::s8,
+     .sum = Element::s32,
+     .mn_major = MnMajor::transposed,
+     .scalings_a = {kWholeRowScales},
+     .scalings_b = {kWholeRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
+     .groupings = kTokenGroupings},
 };
 static_assert(std::ranges::all_of(kPairs, [](const Pair& pair) { return pair.sum == sum_of(pair.a); }));
 

@@ -152,9 +152,13 @@ CacheEntry entry_of(const KernelSource& source, const std::string& target, Outpu
 }  // namespace
 
 const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t smem_bytes) {
+    return get_kernel(device, source, smem_bytes, device.facts().target);
+}
+
+const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t smem_bytes, const std::string& target) {
     using Key = std::tuple<Device*, uint32_t, std::string>;
     static auto& kKernels = *new OnceMap<Key, const Kernel*>;
-    const CacheEntry entry = entry_of(source, device.facts().target, device.facts().output);
+    const CacheEntry entry = entry_of(source, target, device.facts().output);
     return kKernels.get({&device, smem_bytes, entry.key}, [&] {
         const std::string image = image_of(source, entry);
         const auto start = Clock::now();

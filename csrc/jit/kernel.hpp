@@ -14,8 +14,9 @@ struct KernelSource {
 };
 
 /// The loaded kernel of this source, compiled if no cache has it. Blocks until it is there; thread-safe. It hashes the
-/// text, so callers on a warm path keep the pointer.
+/// text, so callers on a warm path keep the pointer. The target is the device's own, or another whose code it runs.
 const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t smem_bytes);
+const Kernel* get_kernel(Device& device, const KernelSource& source, uint32_t smem_bytes, const std::string& target);
 
 /// Compile for a target ("sm_90a") through the disk cache. Needs no device: for precompiling and for tests.
 std::string compile_to_image(const KernelSource& source, const std::string& target, Output output);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import BUT_SM100
+from devices import BUT_SM100, EACH_ARCH, on_simulator
 from inputs import GuardedOutput
 from int8_inputs import operands, scales
 
@@ -23,7 +23,7 @@ class TestErrors:
             deep_gemm.int8_gemm_nt(**arguments)
         out.assert_untouched()
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_wrong_types(self, device) -> None:
         one = torch.ones(1, device=device)
         for error, match, changes in [
@@ -44,7 +44,7 @@ class TestErrors:
         ]:
             self.refused(device, error, match, **changes)
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_wrong_scales_shapes_and_strides(self, device) -> None:
         for match, changes in [
             ("a's scales must be one .* or one a row .M = 16 of them.", {"a": lambda a, *_: (a, scales(7, device, 1))}),
@@ -58,7 +58,6 @@ class TestErrors:
             ),
             ("recipe must be .1, 1, 128. or .1, 128, 128., or None, but is .128, 1", {"recipe": (128, 1, 128)}),
             ("recipe must be .1, 1, 128. or .1, 128, 128., or None, but is .1, 1, 32", {"recipe": (1, 1, 32)}),
-            ("b's scales must be .24, 1. .one float32 per row and 128 of K of b.", {"recipe": (1, 1, 128)}),
             ("b's scales must be a tensor", {"recipe": (1, 1, 128), "b": lambda _, b, __: (b, 1.0)}),
             (
                 "b's scales must be one .* but has shape .1, 24.",
@@ -78,6 +77,25 @@ class TestErrors:
             self.refused(device, ValueError, match, **changes)
 
     @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    def test_wrong_scales_of_groups_of_k(self, device) -> None:
+        match = "b's scales must be .24, 1. .one float32 per row and 128 of K of b."
+        self.refused(device, ValueError, match, recipe=(1, 1, 128))
+
+    @pytest.mark.parametrize("device", on_simulator("any", arch="sm100"), indirect=True)
+    def test_scales_of_groups_of_k_on_blackwell(self, device) -> None:
+        match = "b's scales must be one, or one a row, on SM100"
+        for rows in (1, 128):
+            self.refused(device, ValueError, match, recipe=(1, rows, 128))
+        a, b = operands(16, 24, 256, device)
+        self.refused(
+            device,
+            ValueError,
+            "a's scales must be one, or one a row, on SM100",
+            a=(a, torch.ones(16, 2)),
+            b=(b, 1.0),
+        )
+
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_scales_that_contradict_each_other_or_d_are_refused(self, device) -> None:
         plain_a, plain_b = {"a": lambda a, *_: a}, {"b": lambda _, b, __: b}
         self.refused(device, ValueError, "a must have scales, as b has", **plain_a)
@@ -98,7 +116,7 @@ class TestErrors:
             device, ValueError, "bias must be None where d is int32", torch.int32, **plain_a, **plain_b, bias=bias
         )
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_a_bias_and_scales_apart_from_d(self, device) -> None:
         self.refused(device, ValueError, "d shares memory with bias", bias=lambda _, __, d: d[0])
         self.refused(device, ValueError, "d shares memory with a's scales", a=lambda a, _, d: (a, d[:, 0]))

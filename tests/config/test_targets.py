@@ -59,8 +59,21 @@ def test_scales_that_hopper_does_not_multiply_are_refused(name) -> None:
         C.problem_kernel("dense", {**SIZES, name: 32})
 
 
-def test_integers_are_not_multiplied_on_blackwell() -> None:
-    with pytest.raises(
-        ValueError, match=r"there is no product of s8 on sm100, which has e4m3 x e4m3, bf16 x bf16, fp16 x fp16$"
+@pytest.mark.parametrize("target", ["sm_100f", "sm_103a"])
+def test_integers_are_multiplied_on_b200_alone(target) -> None:
+    assert "int8_gemm_sm100" in C.problem_kernel("dense", {**SIZES, "s8": 1}, "sm_100a")["name"]
+    with pytest.raises(ValueError, match=f"^integers are multiplied by B200's .* not by B300's, but this is {target}$"):
+        C.problem_kernel("dense", {**SIZES, "s8": 1}, target)
+
+
+def test_integers_on_a_b200_are_compiled_for_it_alone() -> None:
+    """Whose other kernels are those of the family; a B300 refuses them in a sentence."""
+    a, d = torch.ones(8, 64, dtype=torch.int8), torch.zeros(8, 8, dtype=torch.int32)
+    with simulator.options(target="sm_100f", hazards="error"):
+        deep_gemm.int8_gemm_nt(a, a, d)
+        assert (d == 64).all()
+    with (
+        simulator.options(target="sm_103a"),
+        pytest.raises(TypeError, match=r"^integers are .* in code for sm_100a, not by B300's, but this is sm_103a$"),
     ):
-        C.problem_kernel("dense", {**SIZES, "s8": 1}, "sm_100a")
+        deep_gemm.int8_gemm_nt(a, a, d)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from candidates import forced_tile
-from devices import BUT_SM100, TAKE_PACKED
+from candidates import forced_tile, least_rows
+from devices import BUT_SM100, EACH_ARCH, TAKE_PACKED
 from inputs import GuardedOutput, random_values
 from int8_inputs import operands, scales, values, wanted
 from test_int8_grouped import COUNTS, EVERY_GROUPING, Experts
@@ -35,7 +35,7 @@ def shifted(a: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("swapped", [False, True])
@@ -46,14 +46,14 @@ def test_dense(device, m, n, k, swapped, form, dtype) -> None:
     scale_a, scale_b = scales(m, device, 1), scales(n, device, 2)
     bias = random_values((n,), device, 3)
     out = GuardedOutput((m, n), dtype, device)
-    with forced_tile(device, (m, n, k), swapped, 64, 32):
+    with forced_tile(device, (m, n, k), swapped, least_rows(device), 32):
         deep_gemm.int8_gemm_nt((a, scale_a, zeros), (b, scale_b), out.tensor, bias=bias)
     out.check()
     assert torch.equal(out.tensor, wanted(shifted(a, every), scale_a, b, scale_b, dtype, bias))
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("lies", ["between_16_bytes", "n_major", "odd_k"])
 def test_weights_lie_anywhere(device, lies) -> None:
     m, n, k = 5, 40, 130 if lies == "odd_k" else 144
@@ -71,7 +71,7 @@ def test_weights_lie_anywhere(device, lies) -> None:
     assert torch.equal(d, wanted(shifted(a, zeros), 0.5, b, 0.25, torch.float32))
 
 
-@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_k_too_long_for_exact_sums_is_split(device) -> None:
     """Of the largest values, whose sum leaves 32 bits."""
     k, first = 65808, 65792
@@ -109,7 +109,7 @@ def test_beside_scales_of_groups_of_k(device, m, n, k, rows) -> None:
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("form", ["number", "each"])
 @EVERY_GROUPING
 def test_experts(device, grouping, form) -> None:

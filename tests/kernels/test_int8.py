@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from candidates import forced_tile
+from candidates import forced_tile, least_rows
 from cases import ODD_K, ODD_M, ODD_N, PUBLIC
-from devices import BUT_SM100, FEW
+from devices import BUT_SM100, EACH_ARCH, FEW, SCHEDULES, on_simulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inputs import GuardedOutput, random_values, with_row_padding
 from int8_inputs import exact, operands, scales, values, wanted
 
 import deep_gemm
+from deep_gemm import simulator
 
 FLOATS = [torch.bfloat16, torch.float16, torch.float32]
 SMALL = [(1, 1, 16), (7, 24, 64), (33, 100, 144), (129, 136, 400), (200, 72, 272), (16, 520, 1024), (300, 264, 640)]
@@ -57,7 +58,7 @@ class TestSums:
     def test_public_shapes(self, cuda, m, n, k) -> None:
         check_exact(*operands(m, n, k, cuda))
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("other", [-128, 127])
     def test_the_largest_sums(self, device, other) -> None:
         """To within 2^14 of what 32 bits hold, and far beyond what FP32 holds exactly."""
@@ -67,7 +68,7 @@ class TestSums:
         b[1, -1] -= 1 if other > 0 else -1
         check_exact(a, b)
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
     @pytest.mark.parametrize("n", [264, 261])
     def test_c_is_added_exactly(self, device, inplace, n) -> None:
@@ -79,7 +80,7 @@ class TestSums:
         out.check()
         assert torch.equal(out.tensor.long(), exact(a, b) + c)
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_a_sum_beyond_32_bits_wraps_around(self, device) -> None:
         a = torch.full((1, 131072), -128, dtype=torch.int8, device=device)
         d = torch.zeros(1, 1, dtype=torch.int32, device=device)
@@ -93,7 +94,7 @@ class TestScales:
     def test_public_shapes(self, cuda, m, n, k) -> None:
         run_and_check(m, n, k, cuda, torch.bfloat16)
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("swapped", [False, True])
     @pytest.mark.parametrize("form", ["number", "integer", "scalar", "one", "one_by_one", "each", "column", "strided"])
     def test_every_form(self, device, form, swapped) -> None:
@@ -113,7 +114,7 @@ class TestScales:
                 "strided": each.repeat_interleave(3)[::3],
             }[form]
 
-        with forced_tile(device, (m, n, k), swapped, 64, 32):
+        with forced_tile(device, (m, n, k), swapped, least_rows(device), 32):
             check_scaled(a, given_scales(m, 1), b, given_scales(n, 2), torch.float32)
             check_scaled(a, scales(m, device, 5), b, given_scales(n, 2), torch.float32)
 
@@ -124,7 +125,7 @@ class TestScales:
         deep_gemm.int8_gemm_nt((a, torch.tensor(0.3)), (b, torch.tensor(0.7)), d)
         assert torch.equal(d, wanted(a, 0.3, b, 0.7, torch.float32))
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("swapped", [False, True])
     @pytest.mark.parametrize("n", [72, 75])
     @pytest.mark.parametrize("bias_type", FLOATS)
@@ -132,10 +133,10 @@ class TestScales:
     def test_bias_is_added(self, device, step, bias_type, n, swapped) -> None:
         a, b = operands(40, n, 80, device)
         bias = (random_values((step * n,), device, 3) * 100).to(bias_type)[::step]
-        with forced_tile(device, (40, n, 80), swapped, 64, 32):
+        with forced_tile(device, (40, n, 80), swapped, least_rows(device), 32):
             check_scaled(a, scales(40, device, 1), b, scales(n, device, 2), torch.float32, bias)
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("dtype", FLOATS)
     @pytest.mark.parametrize("biased", [True, False])
     @pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
@@ -151,7 +152,7 @@ class TestScales:
         out.check()
         assert torch.equal(out.tensor, wanted(a, scale_a, b, scale_b, dtype, bias, c))
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("dtype", FLOATS)
     def test_k_too_long_for_exact_sums_is_split(self, device, dtype) -> None:
         """Of values of one sign, whose sum leaves 32 bits: a scaled part, and what is left, added in FP32."""
@@ -170,7 +171,7 @@ class TestScales:
 
 
 class TestLayouts:
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("lies", ["padded", "between_16_bytes", "m_major", "m_major_odd", "misplaced"])
     def test_operands_lie_anywhere(self, device, lies) -> None:
         m, n, k = 70, 40, 144
@@ -192,7 +193,7 @@ class TestLayouts:
         check_exact(laid(a), laid(b))
         check_exact(a, laid(b))
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     def test_any_k_where_rows_are_padded_or_columns_contiguous(self, device) -> None:
         for k in (1, 15, 17, 130):
             wide = [values((rows, 144), device, seed) for seed, rows in enumerate((20, 24))]
@@ -260,6 +261,40 @@ class TestTiles:
             deep_gemm.set_num_sms(0, device)  # all of them
 
 
+SM100_TILES = [
+    (False, 16, (1, 1, 1)),
+    (False, 80, (1, 1, 1)),
+    (False, 256, (1, 1, 1)),
+    (False, 96, (2, 1, 1)),
+    (False, 64, (1, 1, 4)),
+    (True, 16, (1, 1, 1)),
+    (True, 128, (1, 1, 1)),
+    (True, 64, (2, 1, 1)),
+    (True, 48, (1, 1, 2)),
+    (True, 32, (1, 1, 8)),
+]
+
+
+@pytest.mark.sampled(15)
+@pytest.mark.parametrize("device", on_simulator(*SCHEDULES, arch="sm100"), indirect=True)
+@pytest.mark.parametrize("kind", ["int32", "bf16", "asymmetric"])
+@pytest.mark.parametrize(("swapped", "cols", "cluster"), SM100_TILES)
+def test_every_kind_of_tile_of_blackwell(device, swapped, cols, cluster, kind) -> None:
+    """A cluster that splits K scales a sum, subtracts zero points and adds the bias once."""
+    m, n, k = (70, 272, 1040) if swapped else (150, 270, 1040)
+    a, b = operands(m, n, k, device)
+    with simulator.options(num_sms=96), forced_tile(device, (m, n, k), swapped, 128, cols, cluster):
+        if kind == "int32":
+            return check_exact(a, b)
+        scale_a, scale_b, bias = scales(m, device, 2), scales(n, device, 3), random_values((n,), device, 4) * 100
+        if kind == "bf16":
+            return check_scaled(a, scale_a, b, scale_b, torch.bfloat16, bias)
+        zeros = torch.arange(m, dtype=torch.int32, device=device) - 40
+        d = torch.zeros(m, n, device=device)
+        deep_gemm.int8_gemm_nt((a, scale_a, zeros), (b, scale_b), d, bias=bias)
+        assert torch.equal(d, wanted(a.int() - zeros[:, None], scale_a, b, scale_b, torch.float32, bias))
+
+
 @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
 @pytest.mark.parametrize("recipe", [None, (1, 1, 128), (1, 128, 128)], ids=str)
 @pytest.mark.parametrize("groups", [False, True])
@@ -280,14 +315,14 @@ def test_rows_do_not_depend_on_m(device, groups, recipe, batch_invariant) -> Non
 
 
 class TestNothing:
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize(("m", "n"), [(0, 8), (8, 0), (0, 0)])
     def test_of_m_or_n(self, device, m, n) -> None:
         a, b = operands(m, n, 32, device)
         deep_gemm.int8_gemm_nt(a, b, torch.empty(m, n, dtype=torch.int32, device=device))
         deep_gemm.int8_gemm_nt((a, 1.0), (b, 1.0), torch.empty(m, n, device=device))
 
-    @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("dtype", [*FLOATS, torch.int32])
     def test_of_k(self, device, dtype) -> None:
         a, b = operands(5, 8, 0, device)
@@ -303,7 +338,7 @@ class TestNothing:
                 assert torch.equal(out.tensor, (want + (0 if bias is None else bias.double())).float().to(dtype))
 
 
-@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 def test_calls_that_come_again(device) -> None:
     """Equal arguments are known again: not so another number as a scale, or other values in the same memory."""
     a, b = operands(16, 24, 64, device)

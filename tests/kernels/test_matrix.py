@@ -9,7 +9,7 @@ from itertools import product
 import matrix
 import pytest
 import torch
-from devices import EACH_ARCH, SCHEDULES, devices_of, on_simulator
+from devices import EACH_ARCH, SCHEDULES, devices_of
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
 from matrix import DTYPES, Call, Case, Problem, drawn_call, values
@@ -216,12 +216,3 @@ def test_what_the_pair_table_has_not_is_refused(device) -> None:
         with pytest.raises(TypeError, match="must be"):
             deep_gemm.bf16_gemm_nt(*operands, d.tensor)
         d.assert_untouched()
-
-
-@pytest.mark.parametrize("device", on_simulator("any", arch="sm100"), indirect=True)
-def test_integers_are_refused_where_no_row_has_them(device) -> None:
-    assert "s8" not in {pair.a for pair in matrix.pairs() if pair.arch == "sm100"}
-    d = GuardedOutput((8, 16), torch.int32, device)
-    with pytest.raises(TypeError, match=r"no kernels for sm_100a that add up in int32, .*int8 does; .* fp16 x fp16$"):
-        deep_gemm.int8_gemm_nt(*(torch.ones((rows, 64), dtype=torch.int8, device=device) for rows in (8, 16)), d.tensor)
-    d.assert_untouched()

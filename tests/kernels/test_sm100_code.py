@@ -22,10 +22,10 @@ from deep_gemm._targets import GPUS
 SCALED = {"packs_scales_a": 1, "packs_scales_b": 1}
 
 
-@pytest.mark.parametrize(("target", "count"), [("sm_100a", 6), ("sm_100f", 2), ("sm_103a", 2)])
+@pytest.mark.parametrize(("target", "count"), [("sm_100a", 8), ("sm_100f", 2), ("sm_103a", 2)])
 def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig, target, count) -> None:
     seed = pytestconfig.stash[SEED]
-    problems = list(drawn_problems("sm100", count, seed, GPUS[target].sms))
+    problems = list(drawn_problems("sm100", count, seed, GPUS[target].sms, target))
     texts = [str(C.problem_kernel(*problem, target)["text"]) for problem in problems]
     unclean = [pair for pair in zip(problems, compile_all(texts, target), strict=True) if not pair[1].is_clean]
     assert not unclean, f"drawn with seed {seed}: {unclean}"
@@ -49,7 +49,7 @@ def test_draws_are_repeatable_and_meet_all_that_the_pair_table_has() -> None:
     met = set()
     for grouping, fields in first:
         (output,) = (name.removesuffix("_output") for name in fields if name.endswith("_output"))
-        met.add((next((name for name in ("bf16", "fp16", "e2m1r") if name in fields), "e4m3"), grouping, output))
+        met.add((next((name for name in ("bf16", "fp16", "s8", "e2m1r") if name in fields), "e4m3"), grouping, output))
     assert met == wanted
     scaled = [fields for _, fields in first if "gran_k_a" in fields and "e2m1r" not in fields]
     names = ("gran_k_a", "gran_k_b", "packs_scales_a", "packs_scales_b")

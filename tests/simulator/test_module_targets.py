@@ -20,6 +20,7 @@ KIB = 1024
 SHARED_BYTES = {"sm_80": 163, "sm_86": 99, "sm_87": 163, "sm_88": 99, "sm_89": 99, "sm_90a": 227}
 SHARED_BYTES |= {"sm_100a": 227, "sm_103a": 227, "sm_110a": 227, "sm_120": 99, "sm_121a": 99}
 MMA_FP8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%f0,%f1,%f2,%f3}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%f0,%f1,%f2,%f3};"
+MMA_I8 = "tcgen05.mma.cta_group::1.kind::i8 [%r0], %d1, %d2, %r1, %p1;"
 
 FEATURES = [
     # instruction, a target without it, one that has it, what is said
@@ -44,6 +45,8 @@ FEATURES = [
     ("wgmma.fence.sync.aligned;", "sm_120", "sm_90a", "sm_120 has no wgmma: wgmma needs sm_90a"),
     ("wgmma.fence.sync.aligned;", "sm_100a", "sm_90a", "sm_100a has no wgmma: wgmma needs sm_90a"),
     ("tcgen05.fence::before_thread_sync;", "sm_120a", "sm_100a", "sm_120a has no tcgen05: tcgen05 needs a target from sm_100a to sm_110a"),
+    (MMA_I8, "sm_100f", "sm_100a", "sm_100f has no products of integers: tcgen05 needs sm_100a or sm_110a"),
+    (MMA_I8, "sm_103a", "sm_110a", "sm_103a has no products of integers"),
     (MMA_FP8, "sm_80", "sm_89", "sm_80 has no E4M3 and E5M2: mma needs sm_89 or higher"),
     (MMA_FP8, "sm_87", "sm_120", "sm_87 has no E4M3 and E5M2"),
     ("cvt.rn.f16x2.e4m3x2 %r1, %h0;", "sm_86", "sm_89", "sm_86 has no E4M3 and E5M2: cvt needs sm_89 or higher"),

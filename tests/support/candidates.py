@@ -56,6 +56,11 @@ def target_of(device: torch.device) -> str:
     return str(simulator.get_options()["target"]) if device.type == "cpu" else HOPPER_TARGET
 
 
+def least_rows(device: torch.device) -> int:
+    """Of the tiles of this device's architecture."""
+    return 128 if target_of(device).startswith("sm_10") else 64
+
+
 def candidates(m: int, n: int, k: int, num_sms: int = HOPPER_SMS, target: str = HOPPER_TARGET) -> list[Candidate]:
     return parse(C.explain("dense", {"m": m, "n": n, "k": k, "num_sms": num_sms}, target))
 

@@ -100,7 +100,9 @@ def drawn_problem(r: random.Random, of_arch: list[Pair], num_sms: int) -> Proble
     return grouping, fields
 
 
-def drawn_problems(arch: str, count: int, seed: int, num_sms: int) -> Iterator[Problem]:
-    """`num_sms`: of the GPU; some problems may use fewer."""
+def drawn_problems(arch: str, count: int, seed: int, num_sms: int, target: str = "sm_100a") -> Iterator[Problem]:
+    """`num_sms`: of the GPU; some problems may use fewer. `target`: of those of SM100, which it multiplies."""
     r, of_arch = random.Random(seed), [pair for pair in pairs() if pair.arch == arch]
+    if target in ("sm_100f", "sm_103a"):
+        of_arch = [pair for pair in of_arch if pair.sum != "s32"]
     return islice(iter(lambda: drawn_problem(r, of_arch, num_sms), None), count)

@@ -35,6 +35,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .b = p.b,
                   .output = p.output,
                   .add_c = p.add_c != 0 && !adds_in_place(p),
+                  .asymmetric_a = p.asymmetric_a != 0,
                   .bias = p.bias,
                   .shape = p.compiled,
                   .heads = p.heads},

@@ -105,6 +105,18 @@ constexpr Count elements_in(Element element, Count bytes) {
     return bytes * 8 / bits(element);
 }
 
+/// What holds a sum, or an element of C or D, in a register: FP32 or s32.
+template <Element>
+struct SelectRegister {
+    using Type = float;
+};
+template <>
+struct SelectRegister<Element::s32> {
+    using Type = int32_t;
+};
+template <Element kElement>
+using RegisterOf = typename SelectRegister<kElement>::Type;
+
 /// Of a Scaling: all rows, or all of K, share a scale.
 inline constexpr int32_t kAll = -1;
 

@@ -122,6 +122,10 @@ std::string known_targets() {
     return text;
 }
 
+/// What two chips of their families have, and these do not share.
+constexpr Feature kTensorIntegers = {"tcgen05", {"kind::i8"}, 100, 119, true, "products of integers"};
+bool has_tensor_integers(const Target& target) { return target.name == "sm_100a" || target.name == "sm_110a"; }
+
 constexpr Feature kClusterRegisters = {"", {}, 90, kNewest, false, kClusters};
 constexpr Feature kArrivals = {"mbarrier", {}, 90, kNewest, false, "arrivals by a count but with .noComplete"};
 
@@ -161,6 +165,9 @@ std::string why_not_on(const Target& target, const Statement& statement) {
     };
     for (const Feature& feature : kFeatures)
         if (!has(target, feature) && is_of(feature, statement)) return sentence(feature);
+    if (!has_tensor_integers(target) && is_of(kTensorIntegers, statement))
+        return concat(target.name, " has no ", kTensorIntegers.what, ": ", statement.mnemonic,
+                      " needs sm_100a or sm_110a");
     if (!has(target, kArrivals) && arrives_by_count(statement)) return sentence(kArrivals);
     if (!has(target, kClusterRegisters) && std::ranges::any_of(statement.operands, names_a_cluster))
         return sentence(kClusterRegisters);

@@ -17,7 +17,7 @@ namespace deep_gemm::sm80 {
 template <GemmConfig c>
 DG_DEVICE void clear_padding_rows(Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
     const auto groups = static_cast<uint32_t>(params.num_groups);
-    for_each_along<c, true, Element::s32>(params.grouped_layout, 1, at, [&](int32_t i, int32_t expert) {
+    at.template for_each_along<true, Element::s32>(params.grouped_layout, 1, [&](int32_t i, int32_t expert) {
         if (static_cast<uint32_t>(expert) >= groups) results[i] = 0;
     });
 }

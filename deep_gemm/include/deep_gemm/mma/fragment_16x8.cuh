@@ -70,23 +70,13 @@ struct Fragment16x8 {
 template <GemmConfig c>
 inline constexpr int32_t kAccumulators = Fragment16x8::registers(c.held_cols());
 
-/// FP32 or s32 in a register.
-template <Element>
-struct SelectRegister {
-    using Type = float;
-};
-template <>
-struct SelectRegister<Element::s32> {
-    using Type = int32_t;
-};
-
 /// What the tensor cores add up; complete sums, of which those may be the parts; and what is stored, into which sums
 /// may have been scaled.
 template <GemmConfig c>
-using Accumulators = typename SelectRegister<c.block_sum()>::Type[kAccumulators<c>];
+using Accumulators = RegisterOf<c.block_sum()>[kAccumulators<c>];
 template <GemmConfig c>
-using Sums = typename SelectRegister<c.sum()>::Type[kAccumulators<c>];
+using Sums = RegisterOf<c.sum()>[kAccumulators<c>];
 template <GemmConfig c>
-using Results = typename SelectRegister<c.output>::Type[kAccumulators<c>];
+using Results = RegisterOf<c.output>[kAccumulators<c>];
 
 }  // namespace deep_gemm

@@ -12,6 +12,8 @@ namespace deep_gemm {
 /// registers.
 template <GemmConfig c>
 struct Fragment {
+    static constexpr int32_t kValues = kAccumulators<c>;
+
     int32_t row, col;      // of register 0, in D's own frame: M and N
     int32_t m_end, n_end;  // first elements past D
     int32_t group;
@@ -63,8 +65,39 @@ struct Fragment {
         }
     }
 
+    /// visit(register, value) with values that lie along M of D, or along N.
+    template <bool kAlongM, Element kElement, typename Visit>
+    DG_DEVICE void for_each_along(const StorageOf<kElement>* data, int64_t stride, const Visit& visit) const {
+        using Both = decltype(load_pair<kElement>(data));
+        using One = decltype(Both::x);
+        const int32_t first = kAlongM ? row : col, end = kAlongM ? m_end : n_end;
+        const auto load = [&](int32_t i) { return i < end ? to_register<kElement>(data[i * stride]) : One{}; };
+        if constexpr (kAlongM != c.swap_ab) {  // along the instruction's rows: a thread has two
+            const One of[2] = {load(first), load(first + Fragment16x8::kHalfRows)};
+#pragma unroll
+            for (int32_t i = 0; i < kValues; ++i) visit(i, of[Fragment16x8::half(i)]);
+        } else {
+            const auto each_group = [&](const auto& load_two) {
+#pragma unroll
+                for (int32_t group = 0; group < c.held_cols() / Fragment16x8::kCols; ++group) {
+                    const Both two = load_two(first + group * Fragment16x8::kCols);
+#pragma unroll
+                    for (int32_t i = 0; i < Fragment16x8::kRegisters; ++i)
+                        visit(Fragment16x8::kRegisters * group + i, Fragment16x8::neighbour(i) ? two.y : two.x);
+                }
+            };
+            // Two loops: with the question inside, loads would wait for one another.
+            const bool pairs =
+                stride == 1 && end % 2 == 0 && reinterpret_cast<uint64_t>(data) % (2 * sizeof(*data)) == 0;
+            if (pairs)
+                each_group([&](int32_t i) { return i < end ? load_pair<kElement>(data + i) : Both{}; });
+            else
+                each_group([&](int32_t i) { return Both{load(i), load(i + 1)}; });
+        }
+    }
+
 private:
-    /// The same where neighbours of the product are none of D's. (Apart, or other kernels' code would change.)
+    /// for_each_pair where neighbours of the product are none of D's. (Apart, or other kernels' code would change.)
     template <typename Stored, typename Visit>
     DG_DEVICE void for_each_pair_in_heads(Stored* data, int64_t stride, const Visit& visit) const {
 #pragma unroll

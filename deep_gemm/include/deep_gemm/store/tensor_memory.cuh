@@ -1,5 +1,6 @@
 // The end of a tile on SM100: store warps read sums from tensor memory, a chunk of columns at a time, and D goes out
-// through the copy engine or from registers. A thread has one row of the instruction's frame.
+// through the copy engine or from registers. A thread has one row of the instruction's frame. What is done to complete
+// sums is in dequantise.cuh.
 #pragma once
 
 #include <deep_gemm/arch/sm100_smem.cuh>
@@ -8,6 +9,7 @@
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/tcgen05.cuh>
 #include <deep_gemm/ptx/tma.cuh>
+#include <deep_gemm/store/dequantise.cuh>
 #include <deep_gemm/store/padding_rows.cuh>
 #include <deep_gemm/store/swizzle.cuh>
 #include <deep_gemm/store/tensor_parts.cuh>
@@ -19,27 +21,56 @@ namespace deep_gemm::sm100 {
 template <GemmConfig c>
 using PaddingRows = PaddingRowsOf<c, Smem<c>>;
 
-/// A thread's part of a chunk: `kCols` neighbours along the instruction's columns, in FP32.
+template <Element kElement>
+DG_DEVICE RegisterOf<kElement> from_word(uint32_t word) {
+    if constexpr (kElement == Element::s32)
+        return static_cast<int32_t>(word);
+    else
+        return __uint_as_float(word);
+}
+DG_DEVICE uint32_t to_word(float value) { return __float_as_uint(value); }
+DG_DEVICE uint32_t to_word(int32_t value) { return static_cast<uint32_t>(value); }
+
+/// visit(index, value) of the elements in 16 bytes of memory.
+template <Element kElement, typename Visit>
+DG_DEVICE void for_each_in_words(const uint4& four, const Visit& visit) {
+    const uint32_t words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int32_t i = 0; i < 4; ++i) {
+        if constexpr (bits(kElement) == 32) {
+            visit(i, from_word<kElement>(words[i]));
+        } else {
+            const float2 two = Pack<kElement>::unpack(words[i]);
+            visit(2 * i, two.x), visit(2 * i + 1, two.y);
+        }
+    }
+}
+
+/// A thread's sums of a chunk, as the tensor cores and other CTAs have made them.
+template <GemmConfig c>
+using PieceSums = RegisterOf<c.sum()>[chunk_cols(c)];
+
+/// Where these lie in D, `kCols` neighbours along the instruction's columns, and what is stored of them.
 template <GemmConfig c>
 struct Piece {
-    static constexpr int32_t kCols = chunk_cols(c);
+    static constexpr int32_t kCols = chunk_cols(c), kValues = kCols;
     static constexpr bool kAlongN = !c.swap_ab;  // D's rows are contiguous along the neighbours
     using Stored = StorageOf<c.output>;
 
-    float values[kCols];
+    RegisterOf<c.output> values[kCols];
     int32_t row, col;      // of the first, in D's own frame: M and N
     int32_t m_end, n_end;  // first elements past D
+    int32_t group;
+    int32_t expert;  // whose B it is
 
     DG_DEVICE Piece(const Tile& tile, int32_t chunk, const GemmParams& params)
-        : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)), n_end(extent_n<c>(params)) {
+        : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)),
+          n_end(extent_n<c>(params)),
+          group(group_of_d<c>(tile)),
+          expert(group_of_b<c>(tile)) {
         const int32_t along_rows = tile.row + static_cast<int32_t>(threadIdx.x), along_cols = tile.col + chunk * kCols;
         row = c.swap_ab ? along_cols : along_rows;
         col = c.swap_ab ? along_rows : along_cols;
-    }
-
-    DG_DEVICE void clear() {
-#pragma unroll
-        for (int32_t i = 0; i < kCols; ++i) values[i] = 0;
     }
 
     DG_DEVICE int32_t row_of(int32_t i) const { return row + (kAlongN ? 0 : i); }
@@ -58,34 +89,60 @@ struct Piece {
         return kAlongN && !c.heads.any() && row < m_end && col + kCols <= n_end &&
                reinterpret_cast<uint64_t>(place(data, stride, 0)) % 16 == 0;
     }
+
+    /// visit(neighbour, value) with values that lie along M of D, or along N.
+    template <bool kAlongM, Element kElement, typename Visit>
+    DG_DEVICE void for_each_along(const StorageOf<kElement>* data, int64_t stride, const Visit& visit) const {
+        const int32_t first = kAlongM ? row : col, end = kAlongM ? m_end : n_end;
+        const auto load = [&](int32_t i) {
+            return i < end ? to_register<kElement>(data[i * stride]) : RegisterOf<kElement>{};
+        };
+        if constexpr (kAlongM == kAlongN) {  // along the instruction's rows: a thread has one
+            const RegisterOf<kElement> of_all = load(first);
+#pragma unroll
+            for (int32_t i = 0; i < kCols; ++i) visit(i, of_all);
+            return;
+        }
+        constexpr int32_t kInUnit = elements_in(kElement, 16);
+        // Two loops: with the question inside, loads would wait for one another.
+        if (stride == 1 && first + kCols <= end && reinterpret_cast<uint64_t>(data + first) % 16 == 0) {
+            const auto* line = reinterpret_cast<const uint4*>(data + first);
+#pragma unroll
+            for (int32_t unit = 0; unit < kCols / kInUnit; ++unit)
+                for_each_in_words<kElement>(line[unit], [&](int32_t i, RegisterOf<kElement> value) {
+                    visit(unit * kInUnit + i, value);
+                });
+        } else {
+#pragma unroll
+            for (int32_t i = 0; i < kCols; ++i) visit(i, load(first + i));
+        }
+    }
 };
+
+/// Complete sums as what is stored.
+template <GemmConfig c>
+DG_DEVICE void finish_sums(Piece<c>& piece, const PieceSums<c>& sums, const GemmParams& params) {
+    if constexpr (c.finishes_sums()) {
+        dequantise<c>(piece.values, sums, piece, params);
+    } else {
+#pragma unroll
+        for (int32_t i = 0; i < Piece<c>::kCols; ++i) piece.values[i] = sums[i];
+    }
+}
 
 /// Neighbours that are 16 bytes.
 template <GemmConfig c>
 inline constexpr int32_t kUnit = 16 / bytes_of(c.output, 1);
 
-/// Sixteen bytes of D out of FP32, as four words; and back.
+/// Sixteen bytes of D as four words.
 template <GemmConfig c>
-DG_DEVICE void to_words(const float* values, uint32_t (&words)[4]) {
+DG_DEVICE void to_words(const RegisterOf<c.output>* values, uint32_t (&words)[4]) {
 #pragma unroll
     for (int32_t i = 0; i < 4; ++i) {
         if constexpr (bits(c.output) == 32)
-            words[i] = __float_as_uint(values[i]);
+            words[i] = to_word(values[i]);
         else
             words[i] = Pack<c.output>::pack(values[2 * i], values[2 * i + 1]);
-    }
-}
-template <GemmConfig c>
-DG_DEVICE void add_words(float* values, const uint4& four) {
-    const uint32_t words[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int32_t i = 0; i < 4; ++i) {
-        if constexpr (bits(c.output) == 32) {
-            values[i] += __uint_as_float(words[i]);
-        } else {
-            const float2 two = Pack<c.output>::unpack(words[i]);
-            values[2 * i] += two.x, values[2 * i + 1] += two.y;
-        }
     }
 }
 
@@ -96,7 +153,10 @@ DG_DEVICE void add_c(Piece<c>& piece, const Tile& tile, const GemmParams& params
     if (piece.is_whole(data, params.c_stride)) {
         const auto* line = reinterpret_cast<const uint4*>(piece.place(data, params.c_stride, 0));
 #pragma unroll
-        for (int32_t i = 0; i < Piece<c>::kCols / kUnit<c>; ++i) add_words<c>(piece.values + i * kUnit<c>, line[i]);
+        for (int32_t unit = 0; unit < Piece<c>::kCols / kUnit<c>; ++unit)
+            for_each_in_words<c.output>(line[unit], [&](int32_t i, RegisterOf<c.output> value) {
+                piece.values[unit * kUnit<c> + i] += value;
+            });
     } else {
 #pragma unroll
         for (int32_t i = 0; i < Piece<c>::kCols; ++i)
@@ -280,14 +340,16 @@ private:
             ptx::tensor_fence_after_sync();
         }
         padding_.begin();
-        if constexpr (c.cluster.k > 1) send_parts(tile, empty);
+        if constexpr (c.cluster.k > 1) send_parts(empty);
 #pragma unroll 1
         for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
             if (c.cluster.k > 1 && !parts_.owns(chunk)) continue;
-            Piece<c> piece(tile, chunk, params_);
-            load(piece, chunk, empty);
+            PieceSums<c> sums;
+            load(sums, chunk, empty);
             if (c.cluster.k == 1 && !empty && chunk + 1 == kChunks) release();
-            if constexpr (c.cluster.k > 1) parts_.add(piece.values, chunk);
+            if constexpr (c.cluster.k > 1) parts_.add(sums, chunk);
+            Piece<c> piece(tile, chunk, params_);
+            finish_sums<c>(piece, sums, params_);
             if constexpr (c.add_c) add_c<c>(piece, tile, params_);
             clear_padding<c>(piece, tile, padding_);
             stores_.write(piece, tile, chunk, params_);
@@ -296,18 +358,22 @@ private:
     }
 
     /// To CTAs that own them. (No next tile waits for the accumulator.)
-    DG_DEVICE void send_parts(const Tile& tile, bool empty) const {
+    DG_DEVICE void send_parts(bool empty) const {
 #pragma unroll 1
         for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
             if (parts_.owns(chunk)) continue;
-            Piece<c> piece(tile, chunk, params_);
-            load(piece, chunk, empty);
-            parts_.send(piece.values, chunk);
+            PieceSums<c> sums;
+            load(sums, chunk, empty);
+            parts_.send(sums, chunk);
         }
     }
 
-    DG_DEVICE void load(Piece<c>& piece, int32_t chunk, bool empty) const {
-        if (kMayBeEmpty && empty) return piece.clear();
+    DG_DEVICE void load(PieceSums<c>& sums, int32_t chunk, bool empty) const {
+        if (kMayBeEmpty && empty) {
+#pragma unroll
+            for (auto& sum : sums) sum = 0;
+            return;
+        }
         constexpr int32_t kCols = Piece<c>::kCols, kAtOnce = kCols % 32 == 0 ? 32 : 16;
         const uint32_t address = sums_ + accumulators_.stage * c.tile.cols + chunk * kCols;
         uint32_t words[kCols / kAtOnce][kAtOnce];
@@ -315,7 +381,7 @@ private:
         for (int32_t i = 0; i < kCols / kAtOnce; ++i) ptx::load_tensor_memory(address + i * kAtOnce, words[i]);
         ptx::wait_tensor_loads();
 #pragma unroll
-        for (int32_t i = 0; i < kCols; ++i) piece.values[i] = __uint_as_float(words[i / kAtOnce][i % kAtOnce]);
+        for (int32_t i = 0; i < kCols; ++i) sums[i] = from_word<c.sum()>(words[i / kAtOnce][i % kAtOnce]);
     }
 
     /// All sums of this warp are in registers: the accumulator may be written again.

@@ -29,8 +29,8 @@ public:
     DG_DEVICE bool owns(int32_t chunk) const { return chunk % c.cluster.k == position_.k; }
 
     /// A thread's values of a chunk to its owner: units of four, those of all lanes side by side.
-    template <int32_t kCols>
-    DG_DEVICE void send(const float (&values)[kCols], int32_t chunk) const {
+    template <typename Value, int32_t kCols>
+    DG_DEVICE void send(const Value (&values)[kCols], int32_t chunk) const {
         const int32_t owner = chunk % c.cluster.k, rank = position_.rank(position_.row, position_.col, owner);
         const uint32_t part = ptx::map_to_cta(place(position_.k - (position_.k > owner), chunk), rank),
                        barrier = ptx::map_to_cta(smem_.parts_barrier(warp_), rank);
@@ -41,17 +41,18 @@ public:
     }
 
     /// Adds what the others have sent, in the order of their ranks, the own sums in their turn.
-    template <int32_t kCols>
-    DG_DEVICE void add(float (&values)[kCols], int32_t chunk) const {
+    template <typename Value, int32_t kCols>
+    DG_DEVICE void add(Value (&values)[kCols], int32_t chunk) const {
+        using Four = decltype(load_four(0, Value{}));
         ptx::barrier_wait(smem_.parts_barrier(warp_), 0);
 #pragma unroll
         for (int32_t i = 0; i < kCols; i += 4) {
-            const float4 own = make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
-            float4 sum = make_float4(0, 0, 0, 0);
+            const Four own{values[i], values[i + 1], values[i + 2], values[i + 3]};
+            Four sum{0, 0, 0, 0};
 #pragma unroll
             for (int32_t k = 0; k < c.cluster.k; ++k) {
-                float4 more = own;
-                if (k != position_.k) more = ptx::load_shared_x4(place(k - (k > position_.k), chunk) + i * kUnitStep);
+                Four more = own;
+                if (k != position_.k) more = load_four(place(k - (k > position_.k), chunk) + i * kUnitStep, Value{});
                 sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
             }
             values[i] = sum.x, values[i + 1] = sum.y, values[i + 2] = sum.z, values[i + 3] = sum.w;
@@ -59,6 +60,9 @@ public:
     }
 
 private:
+    static DG_DEVICE float4 load_four(uint32_t address, float) { return ptx::load_shared_x4(address); }
+    static DG_DEVICE int4 load_four(uint32_t address, int32_t) { return ptx::load_shared_int_x4(address); }
+
     static constexpr int32_t kUnitStep = 32 * 16 / 4;  // bytes between values of a thread, by units
 
     DG_DEVICE uint32_t place(int32_t sender, int32_t chunk) const {

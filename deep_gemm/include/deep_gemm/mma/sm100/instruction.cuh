@@ -6,18 +6,25 @@
 
 namespace deep_gemm::sm100 {
 
-/// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, or of mxf4 and mxf4nvf4.
+/// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, of mxf4 and mxf4nvf4, or
+/// of i8.
 constexpr uint32_t format_number(Element element) {
-    return element == Element::bf16 || element == Element::e2m1r ? 1 : 0;  // fp16 and e4m3 are 0 each
+    // fp16 and e4m3 are 0 each, as u8 would be
+    return element == Element::bf16 || element == Element::e2m1r || element == Element::s8 ? 1 : 0;
+}
+
+/// What sums are, or, where there are scales, what these are.
+constexpr uint32_t sums_or_scales(const GemmConfig& c) {
+    constexpr uint32_t kFp32Sums = 1u << 4, kS32Sums = 2u << 4, kUe4m3 = 0, kUe8m0 = 1u << 23;
+    if (has_exponents(c)) return c.a.scaling.type == Element::ue8m0 ? kUe8m0 : kUe4m3;
+    return c.block_sum() == Element::s32 ? kS32Sums : kFp32Sums;
 }
 
 /// PTX ISA, "Instruction descriptor" of tcgen05.mma: without the ids of exponents.
 constexpr uint32_t instruction_descriptor(const GemmConfig& c) {
-    constexpr uint32_t kFp32Sums = 1u << 4, kUe8m0 = 1u << 23;
     const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
-    const uint32_t scales = c.a.scaling.type == Element::ue8m0 ? kUe8m0 : 0;
-    return (has_exponents(c) ? scales : kFp32Sums) | format_number(rows.element) << 7 |
-           format_number(cols.element) << 10 | (rows.mn_major() ? 1u : 0u) << 15 | (cols.mn_major() ? 1u : 0u) << 16 |
+    return sums_or_scales(c) | format_number(rows.element) << 7 | format_number(cols.element) << 10 |
+           (rows.mn_major() ? 1u : 0u) << 15 | (cols.mn_major() ? 1u : 0u) << 16 |
            static_cast<uint32_t>(c.tile.cols >> 3) << 17 | static_cast<uint32_t>(kRows * mma_ctas(c) >> 4) << 24;
 }
 
@@ -54,6 +61,8 @@ DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t d
         ptx::tensor_mma_nvf4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
     else if constexpr (multiplies(c, Element::bf16, Element::bf16) || multiplies(c, Element::fp16, Element::fp16))
         ptx::tensor_mma_f16<kCtas>(sums, rows, cols, descriptor, accumulate);
+    else if constexpr (multiplies(c, Element::s8, Element::s8))
+        ptx::tensor_mma_i8<kCtas>(sums, rows, cols, descriptor, accumulate);
     else
         static_assert(kCtas == 0, "no instruction multiplies these elements");
 }
