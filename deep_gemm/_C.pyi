@@ -253,11 +253,15 @@ def fp4_gemm(
     b_scales: Tensor | None,
     d: Tensor,
     c: Tensor | None,
+    alpha: Tensor | None,
+    alpha_number: int,
     gran_k: int,
     layout: int,
     /,
 ) -> bool:
-    """False where K is 0: nothing is launched, and the caller makes D C or zero."""
+    """Without a tensor `alpha`, the FP32 bits of a number, or -1. False where K is 0: nothing is launched, and the caller
+    makes D C or zero.
+    """
 
 def fp4_m_grouped_gemm_contiguous(
     a: Tensor,
@@ -266,6 +270,8 @@ def fp4_m_grouped_gemm_contiguous(
     b_scales: Tensor | None,
     d: Tensor,
     grouped_layout: Tensor,
+    alpha: Tensor | None,
+    alpha_number: int,
     gran_k: int,
     layout: int,
     psum: bool,
@@ -283,6 +289,8 @@ def fp4_m_grouped_gemm_masked(
     d: Tensor,
     masked_m: Tensor,
     expected_m: int,
+    alpha: Tensor | None,
+    alpha_number: int,
     gran_k: int,
     layout: int,
     /,
@@ -298,6 +306,8 @@ def fp4_k_grouped_gemm(
     ks: Sequence[int],
     grouped_layout: Tensor,
     c: Tensor | None,
+    alpha: Tensor | None,
+    alpha_number: int,
     gran_k: int,
     layout: int,
     psum: bool,

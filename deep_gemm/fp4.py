@@ -21,6 +21,7 @@ FP8 or BF16 activations with FP4 weights are `fp8_fp4_gemm_nt` and `bf16_fp4_gem
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import torch
@@ -40,7 +41,10 @@ __all__ = [
     "m_grouped_fp4_gemm_nt_masked",
 ]
 
+Alpha = torch.Tensor | float | None
+
 _MXFP4_GROUP, _NVFP4_GROUP = 32, 16
+_NO_NUMBER = -1
 _CODES = (torch.uint8, torch.float4_e2m1fn_x2)
 
 
@@ -54,10 +58,11 @@ def fp4_gemm_nt(
     recipe_a: OperandRecipe = None,
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
+    alpha: Alpha = None,
 ) -> None:
     """Dense FP4 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // g] b[n, k] sfb[n, k // g]`.
 
-    `g` is 32 (MXFP4) or 16 (NVFP4).
+    `g` is 32 (MXFP4) or 16 (NVFP4). With `alpha` it is `c[m, n] + alpha * sum_k ...`.
 
     Args:
         a: int8 `[M, K / 2]`, K contiguous, with scales `[M, ceil(K / g)]`: see above.
@@ -67,6 +72,9 @@ def fp4_gemm_nt(
         recipe: (1, 1, g); recipe_a, recipe_b: (1, g) each. By default what a's scales say: 16 where they are
             float8_e4m3fn, else 32.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
+        alpha: an FP32 factor on complete sums, such as the product of NVFP4's global scales: a number, or a float32
+            tensor of one element on `a`'s device, which the kernel reads, so that it may change between replays of a
+            graph. (A CPU tensor without dimensions beside CUDA operands is read as a number.)
 
     Raises:
         ValueError, TypeError: an argument cannot be right, or this is not SM100; nothing was launched or written.
@@ -74,7 +82,7 @@ def fp4_gemm_nt(
     """
     layout = _NT[compiled_dims]
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    if not C.fp4_gemm(*operands, d, c, gran_k, layout):
+    if not C.fp4_gemm(*operands, d, c, *_told_alpha(alpha, d), gran_k, layout):
         _write_empty_product(d, c)
 
 
@@ -91,6 +99,7 @@ def m_grouped_fp4_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    alpha: Alpha = None,
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
@@ -102,6 +111,7 @@ def m_grouped_fp4_gemm_nt_contiguous(
         d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, m_indices:
             as for `m_grouped_fp8_gemm_nt_contiguous`.
         recipe, recipe_a, recipe_b: as for `fp4_gemm_nt`.
+        alpha: as for `fp4_gemm_nt`, or float32 `[G]`, one for each expert.
 
     Raises:
         as `fp4_gemm_nt`.
@@ -110,7 +120,7 @@ def m_grouped_fp4_gemm_nt_contiguous(
     grouped_layout = _one_layout(grouped_layout, m_indices)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
     hint = _hint(expected_m_for_psum_layout)
-    how = (gran_k, layout, use_psum_layout, ensure_zero_padding, hint)
+    how = (*_told_alpha(alpha, d), gran_k, layout, use_psum_layout, ensure_zero_padding, hint)
     if not C.fp4_m_grouped_gemm_contiguous(*operands, d, grouped_layout, *how):
         _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
 
@@ -126,6 +136,7 @@ def m_grouped_fp4_gemm_nt_masked(
     recipe_a: OperandRecipe = None,
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
+    alpha: Alpha = None,
 ) -> None:
     """The first `masked_m[g]` rows of each expert times its weights, as `m_grouped_fp8_gemm_nt_masked`.
 
@@ -134,6 +145,7 @@ def m_grouped_fp4_gemm_nt_masked(
         b: int8 `[G, N, K / 2]`, with scales `[G, N, ceil(K / g)]`.
         d, masked_m, expected_m, compiled_dims: as for `m_grouped_fp8_gemm_nt_masked`.
         recipe, recipe_a, recipe_b: as for `fp4_gemm_nt`.
+        alpha: as for `fp4_gemm_nt`, or float32 `[G]`, one for each expert.
 
     Raises:
         as `fp4_gemm_nt`.
@@ -141,7 +153,8 @@ def m_grouped_fp4_gemm_nt_masked(
     layout = _NT[compiled_dims]
     expected_m = integer("expected_m", expected_m)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, gran_k, layout):
+    how = (*_told_alpha(alpha, d), gran_k, layout)
+    if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, *how):
         _write_empty_masked_product(d, masked_m)
 
 
@@ -156,6 +169,7 @@ def k_grouped_fp4_gemm_nt_contiguous(
     recipe: Recipe = None,
     compiled_dims: str = "mn",
     use_psum_layout: bool = False,
+    alpha: Alpha = None,
     *,
     ks: Sequence[int] | None = None,
     ks_tensor: torch.Tensor | None = None,
@@ -171,7 +185,7 @@ def k_grouped_fp4_gemm_nt_contiguous(
         d: bfloat16, float32 or float16 `[G, M, N]`, N contiguous. Written.
         ks_cpu: each group's K, on the host: multiples of 32, or 0. Such a group gets c, or zero.
         grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor: as for `k_grouped_fp8_gemm_nt_contiguous`.
-        recipe: as for `fp4_gemm_nt`.
+        recipe, alpha: as for `fp4_gemm_nt`.
 
     Raises:
         as `fp4_gemm_nt`.
@@ -179,7 +193,8 @@ def k_grouped_fp4_gemm_nt_contiguous(
     layout = _COMPILED_DIMS[compiled_dims]
     sizes, group_layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
     operands, gran_k = _operands(a, b, recipe, None, None)
-    if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, gran_k, layout, use_psum_layout):
+    how = (*_told_alpha(alpha, d), gran_k, layout, use_psum_layout)
+    if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, *how):
         _write_empty_product(d, c)
 
 
@@ -198,6 +213,21 @@ def _operands(
     a_codes, b_codes = codes
     a_scales, b_scales = scales
     return (a_codes, a_scales, b_codes, b_scales), gran_k
+
+
+def _told_alpha(alpha: Alpha, d: torch.Tensor) -> tuple[torch.Tensor | None, int]:
+    """A tensor, or a number's bits as FP32."""
+    if alpha is None:
+        return None, _NO_NUMBER
+    if isinstance(alpha, torch.Tensor):
+        if alpha.ndim > 0 or alpha.device == d.device or alpha.device.type != "cpu":
+            return alpha, _NO_NUMBER
+        alpha = alpha.item()  # as torch's own operators mix them
+    try:
+        bits: int = struct.unpack("<I", struct.pack("<f", alpha))[0]
+    except OverflowError:
+        raise ValueError(f"alpha must be a number that FP32 can hold, but is {alpha}") from None
+    return None, bits
 
 
 def _gran_k(a_scales: torch.Tensor, recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> int:

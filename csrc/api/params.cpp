@@ -178,7 +178,7 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
 }
 
 void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
-    const bool second = call.scales_b.scaling.in_conversion();
+    const bool second = call.scales_b.scaling.in_conversion() || call.problem.alpha;
     params.scales_a = whole_scales(call.scales_a);
     params.scales_b = whole_scales(second ? call.second_scales_b : call.scales_b);
     params.zeros_a = {.data = static_cast<const int32_t*>(call.zeros_a.data),

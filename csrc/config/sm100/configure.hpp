@@ -36,6 +36,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .output = p.output,
                   .add_c = p.add_c != 0 && !adds_in_place(p),
                   .asymmetric_a = p.asymmetric_a != 0,
+                  .alpha = p.alpha != 0,
                   .bias = p.bias,
                   .shape = p.compiled,
                   .heads = p.heads},
