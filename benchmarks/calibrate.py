@@ -53,7 +53,7 @@ class Compiler:
         if tuple(case) in self.under_way:
             return
         try:
-            kernels = kernels_of(sizes, self.num_sms, chosen)
+            kernels = kernels_of(sizes, self.num_sms, chosen, self.target)
         except Exception as error:  # the calls compile what they need themselves: slower, and nothing else
             print(f"nothing is compiled ahead for {case}: {error}", file=sys.stderr)
             kernels = set()
@@ -79,10 +79,10 @@ class Compiler:
 # Measuring
 
 
-def choose(sizes: Sizes, num_sms: int, within: float, most: int) -> list:
+def choose(sizes: Sizes, num_sms: int, target: str, within: float, most: int) -> list:
     from predict import candidates
 
-    found = candidates(sizes, num_sms)
+    found = candidates(sizes, num_sms, target)
     return [candidate for candidate in found if candidate.estimate_us <= within * found[0].estimate_us][:most]
 
 
@@ -142,9 +142,9 @@ def measure(arguments: argparse.Namespace) -> int:
     device = torch.device(arguments.device)
     on_gpu = device.type == "cuda"
     facts = C.device_facts(not on_gpu, 0)
-    num_sms = facts["num_sms"]
+    num_sms, target = facts["num_sms"], str(facts["target"])
     timer = Timer(device, int(arguments.flush_gb * 1e9), arguments.calls)
-    compiler = Compiler(str(facts["target"]), "cubin" if on_gpu else "ptx", num_sms, arguments.workers)
+    compiler = Compiler(target, "cubin" if on_gpu else "ptx", num_sms, arguments.workers)
     cases = [json.loads(text) for text in arguments.case] or ordered(arguments.kinds.split(","))
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "calibration.json"
@@ -158,7 +158,7 @@ def measure(arguments: argparse.Namespace) -> int:
     totals = {tuple(case): total_of(case) for case in cases}
     sizes_by_case = {tuple(case): sizes_of(case, totals[tuple(case)], arguments.seed) for case in cases}
     chosen_of = {
-        case: choose(sizes, num_sms, arguments.within, arguments.most) for case, sizes in sizes_by_case.items()
+        case: choose(sizes, num_sms, target, arguments.within, arguments.most) for case, sizes in sizes_by_case.items()
     }
     longest, failures = 0.0, 0
     for index, case in enumerate(cases):

@@ -12,7 +12,7 @@ from pathlib import Path
 import paths  # noqa: F401
 from shapes import ALIGNMENT, Sizes, sizes_of
 
-from deep_gemm._targets import HOPPER_SMS
+from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 _LINE = re.compile(
     r"(straight|swapped) (\d+)x(\d+) cluster (\d+)x(\d+)x(\d+) turns (\d+) threads (\d+) stages (\d+) .*strip "
@@ -53,16 +53,16 @@ def fields_of(sizes: Sizes, num_sms: int = HOPPER_SMS) -> tuple[str, dict[str, i
     }[sizes.kind]
 
 
-def explain(sizes: Sizes, num_sms: int = HOPPER_SMS) -> str:
+def explain(sizes: Sizes, num_sms: int = HOPPER_SMS, target: str = HOPPER_TARGET) -> str:
     from deep_gemm._extension import C
 
-    return C.explain(*fields_of(sizes, num_sms))
+    return C.explain(*fields_of(sizes, num_sms), target)
 
 
-def candidates(sizes: Sizes, num_sms: int = HOPPER_SMS) -> list[Candidate]:
+def candidates(sizes: Sizes, num_sms: int = HOPPER_SMS, target: str = HOPPER_TARGET) -> list[Candidate]:
     """Legal configs, cheapest first."""
     found = []
-    for line in explain(sizes, num_sms).splitlines():
+    for line in explain(sizes, num_sms, target).splitlines():
         if match := _LINE.match(line):
             swapped, *numbers, estimate = match.groups()
             *config, turns, threads, stages, strip = map(int, numbers)

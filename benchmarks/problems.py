@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 
+import inputs
 import paths  # noqa: F401
 import torch
-from inputs import FP8, Operand, ceil_div, quantise_blocks, quantise_rows, random_values
+from inputs import FP8, Operand, ceil_div, is_blackwell, random_values
 from reference import product_nt
 from shapes import ALIGNMENT, MASKED_MAX_M, draw
 
 import deep_gemm
 
-# An H200's (summary.KNOWN_GPU).
+# An H200's (summary.KNOWN_GPU): efficiency is given for no other.
 FP8_FLOPS, BF16_FLOPS = 1.5e15, 0.8e15
 MEMORY_BYTES = 4.3e12
 LAUNCH_SECONDS = 2e-6
@@ -64,19 +65,49 @@ def nbytes(*tensors: torch.Tensor) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
+def quantise_rows(x: torch.Tensor) -> Operand:
+    """With scales as the device multiplies them: on a Blackwell, powers of two."""
+    return inputs.quantise_rows(x, is_blackwell(x.device))
+
+
+def quantise_blocks(x: torch.Tensor) -> Operand:
+    return inputs.quantise_blocks(x, is_blackwell(x.device))
+
+
 def aligned_scales(operand: Operand) -> Operand:
-    """Scales as a serving stack holds them: MN-major and padded, so that a call launches one kernel."""
+    """Scales as a serving stack holds them, so that a call launches one kernel: MN-major and padded, on a Blackwell as
+    words of exponents."""
     scales = operand.scales
+    if is_blackwell(scales.device):
+        return Operand(operand.data, deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(scales))
     *groups, mn, k = scales.shape
     padded = torch.zeros((*groups, k, ceil_div(mn, 4) * 4), dtype=scales.dtype, device=scales.device)
     padded[..., :mn] = scales.transpose(-1, -2)
     return Operand(operand.data, padded[..., :mn].transpose(-1, -2))
 
 
+def loaded_weights(b: Operand) -> Operand:
+    """Weights with a scale for each 128x128, as a model keeps them once it is loaded."""
+    if not is_blackwell(b.data.device):
+        return b
+    *groups, n, k = b.data.shape
+    scales = deep_gemm.transform_sf_into_required_layout(b.scales, n, k, (128, 128), *groups)
+    return Operand(b.data, scales)
+
+
 def cublas_block_scaled(a: Operand, b: Operand, d: torch.Tensor) -> Callable[[], None]:
-    """cuBLASLt's own block-scaled FP8 product through torch, where that torch and CUDA have it."""
-    scales_a = a.scales.T.contiguous().T
-    scales_b = b.scales.T
+    """cuBLASLt's own block-scaled FP8 product through torch, where that torch and CUDA have it. A Blackwell's has a
+    power of two for each 32 of K, in its own order; here all are one, and time is all that is compared."""
+    if is_blackwell(d.device):
+        k_scales = ceil_div(a.data.shape[1], 128) * 4
+        scales_a, scales_b = (
+            torch.full((ceil_div(len(x.data), 128) * 128 * k_scales,), 127, dtype=torch.uint8, device=d.device).view(
+                torch.float8_e8m0fnu
+            )
+            for x in (a, b)
+        )
+    else:
+        scales_a, scales_b = a.scales.T.contiguous().T, b.scales.T
 
     def call() -> None:
         torch._scaled_mm(a.data, b.data.T, scale_a=scales_a, scale_b=scales_b, out_dtype=d.dtype, out=d)
@@ -91,7 +122,7 @@ def dense(m: int, n: int, k: int, device: torch.device, seed: int, **_) -> Probl
     a_aligned = aligned_scales(a)
     return Problem(
         "fp8_gemm_nt",
-        (a_aligned, b, d),
+        (a_aligned, loaded_weights(b), d),
         poison=lambda: d.fill_(float("nan")),
         check=lambda: calc_diff(d, product_nt(a, b, magnitude=False).value),
         flops=2 * m * n * k,
@@ -170,7 +201,7 @@ def contiguous(
 
     return Problem(
         "m_grouped_fp8_gemm_nt_contiguous",
-        (a_aligned, b, d, layout),
+        (a_aligned, loaded_weights(b), d, layout),
         poison=lambda: d.fill_(float("nan")),
         check=check,
         flops=2 * rows * n * k,
@@ -208,7 +239,7 @@ def masked(
 
     return Problem(
         "m_grouped_fp8_gemm_nt_masked",
-        ((data, scales), b, d, masked_m, tokens),
+        ((data, scales), loaded_weights(b), d, masked_m, tokens),
         poison=poison,
         check=check,
         flops=2 * rows * n * k,

@@ -9,9 +9,9 @@ def number(value: float | None, digits: int = 3) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+def table(header: list[str], rows: Sequence[Sequence[object]]) -> str:
+    lines: list[Sequence[object]] = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 
 def launch_text(launch: dict) -> str:

@@ -284,7 +284,8 @@ std::string pairs() {
             concat("arch=", name(arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
                    " mn_major=", kMnMajorNames[static_cast<size_t>(pair.mn_major)],
                    " scalings_a=", joined(pair.scalings_a, scaling), " scalings_b=", joined(pair.scalings_b, scaling),
-                   " equal_scalings=", pair.equal_scalings ? 1 : 0, " outputs=", joined(pair.outputs, element), " groupings=", groupings, "\n");
+                   " equal_scalings=", pair.equal_scalings ? 1 : 0, " outputs=", joined(pair.outputs, element),
+                   " groupings=", groupings, "\n");
     };
     for (size_t arch = 0; arch < std::size(Names<Arch>::kValues); ++arch)
         for (const Pair& pair : kPairs)

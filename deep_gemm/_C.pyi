@@ -259,8 +259,9 @@ def fp4_gemm(
     layout: int,
     /,
 ) -> bool:
-    """Without a tensor `alpha`, the FP32 bits of a number, or -1. False where K is 0: nothing is launched, and the caller
-    makes D C or zero.
+    """Without a tensor `alpha`: the FP32 bits of a number, or -1.
+
+    False where K is 0: nothing is launched, and the caller makes D C or zero.
     """
 
 def fp4_m_grouped_gemm_contiguous(

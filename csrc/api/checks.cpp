@@ -303,8 +303,8 @@ Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const Ge
     require(element != Element::s32 || granularity == 1, "packed scales must be per row, but the recipe says one per ",
             granularity, " rows of ", operand.name);
     const int64_t scale_rows = (operand.rows + granularity - 1) / granularity, k_scales = (operand.k + k - 1) / k;
-    const ScalesText wanted{axes, operand.groups, scale_rows, k_scales,
-                            {element, granularity, k, operand.scaling.type}, operand.name};
+    const ScalesText wanted{
+        axes, operand.groups, scale_rows, k_scales, {element, granularity, k, operand.scaling.type}, operand.name};
     const Matrix m = matrix_of(sf, name, axes, wanted);
     require(m.groups == operand.groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
             ", but has shape ", describe_shape(sf));

@@ -236,9 +236,10 @@ KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument&
     const auto each = in_rows(p.a.element) ? int64_t{2} : int64_t{1};  // of K in an element of the tensor
     check_ks(ks, p.num_groups, d, elements_in(p.a.element, kTmaAlignment));
     const int64_t sum_k = k_extent_of(ks, 0);
-    require(k_extent_of(ks, call.k_groups.psum_alignment) == sum_k,
-            "the psum layout leaves gaps between groups here, which operands flattened group by group do not have: use ",
-            each == 1 ? "k_grouped_fp8_gemm_tn_contiguous, or " : "", "an alignment that divides every K");
+    require(
+        k_extent_of(ks, call.k_groups.psum_alignment) == sum_k,
+        "the psum layout leaves gaps between groups here, which operands flattened group by group do not have: use ",
+        each == 1 ? "k_grouped_fp8_gemm_tn_contiguous, or " : "", "an alignment that divides every K");
     const auto flattened = [&](const TensorView& tensor, const char* name, const char* mn, int64_t rows) {
         require(tensor.ndim() == 1 && tensor.size(0) * each == rows * sum_k, name, " must be the groups' matrices [",
                 mn, each == 1 ? ", k_g]" : ", k_g / 2]", " flattened one after the other, ", rows, " * ", sum_k / each,

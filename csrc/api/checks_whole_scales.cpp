@@ -107,8 +107,7 @@ void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
         return;
     }
     const TensorView& given = *alpha.tensor;
-    require_type(element_of(given.dtype()) == Element::fp32, "alpha must be float32, but is ",
-                 describe(given.dtype()));
+    require_type(element_of(given.dtype()) == Element::fp32, "alpha must be float32, but is ", describe(given.dtype()));
     require_device(given, "alpha", call.device, "a");
     const bool of_experts = is_m_grouped(p.grouping) && given.ndim() == 1 && given.size(0) == p.num_groups;
     require(of_experts || given.ndim() == 0 || (given.ndim() == 1 && given.size(0) == 1),

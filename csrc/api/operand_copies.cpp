@@ -36,8 +36,7 @@ Matrix copy_lines(Device& device, const Matrix& source, const Operand& wanted, i
     workspace = allocate_bytes(device, static_cast<int64_t>(copy.bytes));
     copy.data = workspace.data();
 
-    const int64_t pieces = (line_bytes + kCopyLinesPiece - 1) / kCopyLinesPiece,
-                  warps = pieces * lines * source.groups;
+    const int64_t pieces = (line_bytes + kCopyLinesPiece - 1) / kCopyLinesPiece, warps = pieces * lines * source.groups;
     require(warps < (int64_t{1} << 31), "an operand to copy has ", warps,
             " pieces of 512 bytes, more than a launch counts");
     const CopyLinesParams params{.source = reinterpret_cast<const uint8_t*>(source.data),

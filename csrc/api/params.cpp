@@ -8,7 +8,8 @@
 namespace deep_gemm {
 namespace {
 
-/// [groups and blocks of rows, words, rows of a block], a word of scales for each, in boxes of `box_words` of one block.
+/// [groups and blocks of rows, words, rows of a block], a word of scales for each, in boxes of `box_words` of one
+/// block.
 TensorMapSpec scale_block_map(const Scales& s, int32_t box_words) {
     const int64_t blocks = s.groups * ((s.rows + kExponentBlockRows - 1) / kExponentBlockRows);
     return {.address = const_cast<void*>(s.data),

@@ -37,7 +37,7 @@ struct Pair {
     Scaling scalings_a[2], scalings_b[6];
     Element outputs[4];  // s32: of operands without scales
     uint32_t groupings;
-    int32_t zeros_k[4] = {};  // of b, where it has any (Operand::zeros_k)
+    int32_t zeros_k[4] = {};      // of b, where it has any (Operand::zeros_k)
     bool equal_scalings = false;  // an instruction takes those of both operands to be alike
 
     constexpr bool is_of(Arch arch) const { return (archs & archs_of(arch)) != 0; }

@@ -76,7 +76,9 @@ def test_scales_of_padding_do_not_matter(device, kind) -> None:
     counts, n, k = [5, 0, 70], 72, 160
     heights = [128, 0, 128]
     weights = [operand(kind, n, k, seed) for seed in range(3)]
-    b = tuple(torch.stack([x.pair[i].view(torch.uint8) for x in weights]).view((torch.int8, BYTES[kind])[i]) for i in (0, 1))
+    b = tuple(
+        torch.stack([x.pair[i].view(torch.uint8) for x in weights]).view((torch.int8, BYTES[kind])[i]) for i in (0, 1)
+    )
     tokens = [operand(kind, height, k, 10 + height) for height in heights]
     for x, count in zip(tokens, counts, strict=True):
         x.scales[count:] = NAN[kind]
@@ -108,12 +110,15 @@ FEW_SMS, MANY_SMS = 4, 256  # CTAs that split K have one tile each
 
 
 def tiles(kind: str) -> list[tuple]:
-    """Of each cluster, straight and swapped: the narrowest and the widest tile, and the widest that has two accumulators
-    beside several sets of words."""
+    """Of each cluster, straight and swapped: the narrowest and the widest tile, and the widest that always has two
+    accumulators beside several sets of words.
+    """
     m, n, k = SIZES
     size = recipe(kind)[2]
     fields = {"m": m, "n": n, "k": k, "num_sms": MANY_SMS}
-    found = parse(C.explain("dense", {**fields, "e2m1r": 1, "fp32_output": 1, "gran_k_a": size, "gran_k_b": size}, "sm_100a"))
+    found = parse(
+        C.explain("dense", {**fields, "e2m1r": 1, "fp32_output": 1, "gran_k_a": size, "gran_k_b": size}, "sm_100a")
+    )
     by_frame: dict[tuple, list[Candidate]] = {}
     for c in filter(can_serve, found):
         by_frame.setdefault((c.swapped, c.cluster_shape), []).append(c)

@@ -70,7 +70,9 @@ def test_experts_have_one_or_one_each(device, alpha, kind) -> None:
     )
     factors = alpha.tolist() if isinstance(alpha, torch.Tensor) and alpha.ndim == 1 else [float(alpha)] * 2
     masked = GuardedOutput((2, 128, N), torch.float32, device)
-    deep_gemm.m_grouped_fp4_gemm_nt_masked(a, b, masked.tensor, torch.tensor([128, 7], dtype=torch.int32), 60, alpha=alpha)
+    deep_gemm.m_grouped_fp4_gemm_nt_masked(
+        a, b, masked.tensor, torch.tensor([128, 7], dtype=torch.int32), 60, alpha=alpha
+    )
     masked.check(complete=False)
     rows = tuple(x.flatten(0, 1) for x in a)
     layouts = {False: torch.arange(2, dtype=torch.int32).repeat_interleave(128), True: torch.tensor([128, 256]).int()}
@@ -91,7 +93,10 @@ def test_k_groups_share_it(device, alpha) -> None:
     ks = [64, 0, 288]
     operands = {rows: [operand("nvfp4", rows, k, rows + k) for k in ks] for rows in (M, N)}
     a, b = (
-        (torch.cat([x.codes.flatten() for x in group]), torch.cat([x.scales for x in group], 1).view(torch.float8_e4m3fn))
+        (
+            torch.cat([x.codes.flatten() for x in group]),
+            torch.cat([x.scales for x in group], 1).view(torch.float8_e4m3fn),
+        )
         for group in operands.values()
     )
     c = torch.ones((len(ks), M, N))

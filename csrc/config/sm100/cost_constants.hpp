@@ -24,17 +24,17 @@ struct CostConstants {
 }  // namespace sm100
 
 template <>
-inline constexpr auto kFieldsOf<sm100::CostConstants> = std::tuple{
-    Field{"clock_mhz", &sm100::CostConstants::clock_mhz},
-    Field{"launch_us", &sm100::CostConstants::launch_us},
-    Field{"memory_gb_per_s", &sm100::CostConstants::memory_gb_per_s},
-    Field{"l2_bytes_per_cycle", &sm100::CostConstants::l2_bytes_per_cycle},
-    Field{"tile_cycles", &sm100::CostConstants::tile_cycles},
-    Field{"fetch_cycles", &sm100::CostConstants::fetch_cycles},
-    Field{"store_cycles", &sm100::CostConstants::store_cycles},
-    Field{"swapped_store_cycles", &sm100::CostConstants::swapped_store_cycles},
-    Field{"split_us", &sm100::CostConstants::split_us},
-    Field{"split_cycles", &sm100::CostConstants::split_cycles},
-    Field{"tail_share", &sm100::CostConstants::tail_share}};
+inline constexpr auto kFieldsOf<sm100::CostConstants> =
+    std::tuple{Field{"clock_mhz", &sm100::CostConstants::clock_mhz},
+               Field{"launch_us", &sm100::CostConstants::launch_us},
+               Field{"memory_gb_per_s", &sm100::CostConstants::memory_gb_per_s},
+               Field{"l2_bytes_per_cycle", &sm100::CostConstants::l2_bytes_per_cycle},
+               Field{"tile_cycles", &sm100::CostConstants::tile_cycles},
+               Field{"fetch_cycles", &sm100::CostConstants::fetch_cycles},
+               Field{"store_cycles", &sm100::CostConstants::store_cycles},
+               Field{"swapped_store_cycles", &sm100::CostConstants::swapped_store_cycles},
+               Field{"split_us", &sm100::CostConstants::split_us},
+               Field{"split_cycles", &sm100::CostConstants::split_cycles},
+               Field{"tail_share", &sm100::CostConstants::tail_share}};
 
 }  // namespace deep_gemm

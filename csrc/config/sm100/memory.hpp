@@ -19,7 +19,8 @@ inline int32_t most_stages(GemmConfig c) {
     const int32_t smem_each = plan_smem(c).bytes - smem.bytes,
                   tensor_each = plan_tensor_memory(c).columns - tensor.columns;
     int32_t stages = std::min((kMaxSmemBytes - smem.bytes) / smem_each, kMostStages);
-    if (tensor_each > 0 && !has_several_words(c)) stages = std::min(stages, (kTensorColumns - tensor.columns) / tensor_each);
+    if (tensor_each > 0 && !has_several_words(c))
+        stages = std::min(stages, (kTensorColumns - tensor.columns) / tensor_each);
     c.stages = std::max(stages, 0);
     while (c.stages > 0 && plan_smem(c).bytes > kMaxSmemBytes) --c.stages;  // what is rounded up
     return c.stages;

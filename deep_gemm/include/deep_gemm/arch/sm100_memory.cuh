@@ -17,8 +17,8 @@ constexpr bool transposes_words(const GemmConfig& c) {
     return has_exponents(c) && !(c.sm100.row_blocks && c.sm100.col_blocks);
 }
 
-/// Where in a stage the words of a block of 128 rows lie, of those that a K block has of so many blocks: in the order in
-/// which boxes bring them.
+/// Where in a stage the words of a block of 128 rows lie, of those that a K block has of so many blocks: in the order
+/// in which boxes bring them.
 constexpr int32_t word_offset(bool in_blocks, int32_t blocks, int32_t words, int32_t block, int32_t word) {
     return (in_blocks ? block * words + word : word * blocks + block) * kScaleBlockBytes;
 }
@@ -54,13 +54,13 @@ constexpr int32_t parts_bytes_per_warp(const GemmConfig& c) {
 ///
 /// A set may be written again when all products that read it are over. Sets are taken in turn by words, of which each
 /// K block reads one, old or new: between a word's last K block and the first one of the word that takes its place
-/// there are as many K blocks as stages, so the stage that the latter comes in has been let go by the former. With fewer
-/// sets than stages the multiplying warp waits for that (SetsInUse).
+/// there are as many K blocks as stages, so the stage that the latter comes in has been let go by the former. With
+/// fewer sets than stages the multiplying warp waits for that (SetsInUse).
 struct TensorPlan {
     int32_t sums, row_scales, col_scales;          // of the first accumulator, of the first set
     int32_t row_scale_columns, col_scale_columns;  // of a set
     int32_t sets;
-    int32_t columns;                               // in all
+    int32_t columns;  // in all
     int32_t allocated;
 };
 

@@ -122,13 +122,18 @@ private:
         const int32_t row_extent = c.swap_ab ? extent_n<c>(params_) : extent_m<c>(params_),
                       col_extent = c.swap_ab ? extent_m<c>(params_) : extent_n<c>(params_);
         if (row_word)
-            load_words<c, kRows, c.sm100.row_blocks, kWords>(
-                smem_.row_scales(ring_.stage), params_.row_scales, full, tile.row,
-                word_of<c, kRowBlocks, kWords>(tile, block, smem_.groups(), params_), row_group, row_extent);
+            load_words<c, kRows, c.sm100.row_blocks, kWords>(smem_.row_scales(ring_.stage), params_.row_scales, full,
+                                                             tile.row,
+                                                             word_of<c, kRowBlocks, kWords>(tile, block, smem_.groups(),
+                                                                                            params_),
+                                                             row_group, row_extent);
         if (col_word)
-            load_words<c, c.tile.cols, c.sm100.col_blocks, kWords>(
-                smem_.col_scales(ring_.stage), params_.col_scales, full, tile.col,
-                word_of<c, kColBlocks, kWords>(tile, block, smem_.groups(), params_), col_group, col_extent);
+            load_words<c, c.tile.cols, c.sm100.col_blocks, kWords>(smem_.col_scales(ring_.stage), params_.col_scales,
+                                                                   full, tile.col,
+                                                                   word_of<c, kColBlocks, kWords>(tile, block,
+                                                                                                  smem_.groups(),
+                                                                                                  params_),
+                                                                   col_group, col_extent);
     }
 
     /// Until all stages are free again: commits then arrive at this CTA's barriers no more.

@@ -19,9 +19,9 @@ DG_DEVICE void transpose_words(uint32_t words, int32_t kept = -1) {
     ptx::store_shared_int_x4(words + lane * 16, mine[0], mine[1], mine[2], mine[3]);
 }
 
-/// The words that a K block has of `kBlocks` blocks of rows, where it has several. A step takes several scales of a word
-/// at once, of which the last ones may lie behind the end of K and be NaN, which zeros do not make harmless: they become
-/// zero. `k`: from the block's first element to that end.
+/// The words that a K block has of `kBlocks` blocks of rows, where it has several. A step takes several scales of a
+/// word at once, of which the last ones may lie behind the end of K and be NaN, which zeros do not make harmless: they
+/// become zero. `k`: from the block's first element to that end.
 template <GemmConfig c, Scaling kScaling, int32_t kBlocks>
 DG_DEVICE void transpose_block_words(uint32_t words, int32_t k) {
 #pragma unroll

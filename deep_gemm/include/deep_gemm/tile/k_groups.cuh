@@ -32,8 +32,8 @@ DG_DEVICE int32_t sum_up_to_lane(int32_t value, int32_t most) {
 }
 
 /// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock, and words of exponents,
-/// where they are not one a block, of kWordK. Whatever the device's values are, groups lie in [0, k_end), and their blocks
-/// in [0, block_end).
+/// where they are not one a block, of kWordK. Whatever the device's values are, groups lie in [0, k_end), and their
+/// blocks in [0, block_end).
 template <int32_t kBlock = kScaleGroupK, int32_t kWordK = kBlock, typename Visit>
 DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
     const auto value_of = [&](int32_t group) {

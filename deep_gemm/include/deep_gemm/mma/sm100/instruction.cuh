@@ -6,8 +6,8 @@
 
 namespace deep_gemm::sm100 {
 
-/// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, of mxf4 and mxf4nvf4, or
-/// of i8.
+/// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, of mxf4 and mxf4nvf4,
+/// or of i8.
 constexpr uint32_t format_number(Element element) {
     // fp16 and e4m3 are 0 each, as u8 would be
     return element == Element::bf16 || element == Element::e2m1r || element == Element::s8 ? 1 : 0;

@@ -74,8 +74,8 @@ private:
     int32_t set_ = kSets - 1;
 };
 
-/// When the next set may be written: where there are fewer than stages, once the commit of the K block that read it last
-/// has let go its stage.
+/// When the next set may be written: where there are fewer than stages, once the commit of the K block that read it
+/// last has let go its stage.
 template <GemmConfig c, bool = (Smem<c>::kTensor.sets < c.stages)>
 class SetsInUse {
 public:
