@@ -33,6 +33,7 @@ PACKED = {
     "u4": ("int4 with zero points", "int4"),
     "e2m1": ("FP4", "fp4"),
     "e2m1x": ("FP4", "fp4"),
+    "e2m1r": ("FP4", "fp4"),
     "e4m3p": ("E4M3", "fp8"),
 }
 OUTPUTS = {"bf16": "BF16", "fp16": "FP16", "fp32": "FP32", "s32": "INT32"}

@@ -133,7 +133,7 @@ std::string element_names() {
 /// What deep_gemm/_packed.py says of PackedWeights, in this order.
 PackedArgument packed_argument(const ffi::Integers& told, const OptionalTensor& zeros, const OptionalTensor& sums,
                                const OptionalTensor& second_scales, bool grouped) {
-    require(told.size() == 8, "packed weights are told by eight numbers");
+    require(told.size() == 9, "packed weights are told by nine numbers");
     return {.element = static_cast<Element>(told[0]),
             .rows = told[1],
             .k = told[2],
@@ -142,7 +142,8 @@ PackedArgument packed_argument(const ffi::Integers& told, const OptionalTensor& 
             .sums = &sums,
             .second_scales = &second_scales,
             .zeros_k = told[7],
-            .zeros = zeros};
+            .zeros = zeros,
+            .tokens_k = told[8]};
 }
 
 WholeArgument tokens_argument(const ffi::Integers& told, const OptionalTensor& zeros) {
@@ -158,7 +159,7 @@ bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const Tens
     const WholeArgument whole = tokens_argument(told, zeros);
     const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, zeros, sums, w_zeros, w_second,
                       packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
-                      packed.zeros_k, layout);
+                      packed.zeros_k, packed.tokens_k, layout);
     return run_gemm(key, [&] {
         return with_bias(check_dense({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d, c, {},
                                      layout),
@@ -177,7 +178,7 @@ bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor&
     const WholeArgument whole = tokens_argument(told, zeros);
     const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, d, grouped_layout, bias, zeros, sums, w_zeros,
                       w_second, packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero,
-                      whole.int4, packed.zeros_k, layout, psum, zero_padding, expected_m);
+                      whole.int4, packed.zeros_k, packed.tokens_k, layout, psum, zero_padding, expected_m);
     return run_gemm(key, [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
         return with_bias(check_contiguous({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d,
@@ -195,7 +196,7 @@ bool packed_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_s
     const WholeArgument whole = tokens_argument(told, zeros);
     const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, bias, zeros, sums, w_zeros, w_second,
                       packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
-                      packed.zeros_k, expected_m, layout);
+                      packed.zeros_k, packed.tokens_k, expected_m, layout);
     return run_gemm(key, [&] {
         return with_bias(check_masked({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d,
                                       masked_m, expected_m, {}, layout),

@@ -62,7 +62,7 @@ void check_packed_operands(Problem& p) {
     const MnMajor mn_major = pair_of(p).mn_major;
     check_layout(a, p.a, mn_major, "a", "M");
     p.row_alignment_a = row_alignment(a, p.a);
-    if (p.b.packed()) return;
+    if (pair_of(p).of_packed_weights()) return;
     check_layout(b, p.b, mn_major, "b", "N");
     p.row_alignment_b = row_alignment(b, p.b);
 }
@@ -106,10 +106,10 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     return true;
 }
 
-/// "s4m" of packed weights.
+/// "s4m" of packed weights, "e2m1r" of FP4 in rows.
 bool set_weights(Element& weights, std::string_view name, int64_t value) {
     for (const Pair& pair : kPairs) {
-        if (!is_packed(pair.b) || name != facts(pair.b).name) continue;
+        if (!pair.of_packed_weights() || name != facts(pair.b).name) continue;
         if (value != 0) weights = pair.b;
         return true;
     }
@@ -204,6 +204,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
         else if (name == "bias" || name == "fp32_bias")
             p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
+        else if (name == "fp4")  // both operands
+            element = value != 0 ? Element::e2m1r : element;
         else if (name == "zeros_k")
             zeros_k = value == kAll ? kAll : extent(value, "zeros_k");
         else if (name == "token_scales" || name == "channel_scales")

@@ -145,7 +145,8 @@ def packed_gemm(
 ) -> bool:
     """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), the
     bits of A's scale if it is a number (-1: it has a tensor of them), its zero point likewise (2^32), whether A has two
-    integers a byte, and the K that shares a word of the weights' zeros (0: all).
+    integers a byte, the K that shares a word of the weights' zeros (0: all), and that which shares a scale of A's (0:
+    as is usual). `w` may be a pair as public APIs have it, too: FP4 of two codes a byte, or E4M3.
 
     False where K is 0: nothing is launched, and the caller makes D C or zero.
     """

@@ -33,12 +33,17 @@ from .fp4 import (
     m_grouped_fp4_gemm_nt_contiguous,
     m_grouped_fp4_gemm_nt_masked,
 )
-from .fp8_fp4 import fp8_fp4_gemm_nt, m_grouped_fp8_fp4_gemm_nt_contiguous, m_grouped_fp8_fp4_gemm_nt_masked
-from .fp8_int4 import fp8_int4_gemm_nt, m_grouped_fp8_int4_gemm_nt_contiguous, m_grouped_fp8_int4_gemm_nt_masked
-from .gemm import (
+from .fp8_fp4 import (
     fp8_fp4_gemm_nn,
+    fp8_fp4_gemm_nt,
     fp8_fp4_gemm_tn,
     fp8_fp4_gemm_tt,
+    m_grouped_fp8_fp4_gemm_nn_contiguous,
+    m_grouped_fp8_fp4_gemm_nt_contiguous,
+    m_grouped_fp8_fp4_gemm_nt_masked,
+)
+from .fp8_int4 import fp8_int4_gemm_nt, m_grouped_fp8_int4_gemm_nt_contiguous, m_grouped_fp8_int4_gemm_nt_masked
+from .gemm import (
     fp8_gemm_nn,
     fp8_gemm_nt,
     fp8_gemm_nt_skip_head_mid,
@@ -47,7 +52,6 @@ from .gemm import (
 )
 from .grouped import (
     fp8_m_grouped_gemm_nt_masked,
-    m_grouped_fp8_fp4_gemm_nn_contiguous,
     m_grouped_fp8_gemm_nn_contiguous,
     m_grouped_fp8_gemm_nt_contiguous,
     m_grouped_fp8_gemm_nt_masked,

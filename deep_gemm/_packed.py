@@ -40,8 +40,16 @@ class Takes:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What only FP4 calls say beside `compiled_dims`."""
+
+    tokens_k: int = 0  # of K that shares a scale of a; 0: as is usual
+    layout: int = 0  # operands that lie the other way round, and float32 scales as they are
+
+
+@dataclass(frozen=True)
 class UnpackedFp4:
-    """MXFP4 weights as the public API has them; each call packs them into a workspace."""
+    """MXFP4 weights as the public API has them. Before Blackwell each call packs them into a workspace."""
 
     codes: torch.Tensor  # int8 [N, K / 2] or [G, N, K / 2]
     scales: torch.Tensor
@@ -82,6 +90,7 @@ class UnpackedFp8:
 
 
 Unpacked = UnpackedFp4 | UnpackedFp8
+_USUAL = Asked()
 
 
 def run(
@@ -92,9 +101,11 @@ def run(
     bias: torch.Tensor | None,
     compiled_dims: str,
     takes: Takes,
+    asked: Asked = _USUAL,
 ) -> None:
-    codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
-    if C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, told, _NT[compiled_dims]):
+    codes, scales, told, data, data_scales, zeros = _told(a, w, takes, asked)
+    layout = _NT[compiled_dims] | asked.layout
+    if C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, told, layout):
         return
     if bias is None:
         _write_empty_product(d, c)
@@ -113,8 +124,9 @@ def run_contiguous(
     expected_m_for_psum_layout: int | None,
     takes: Takes,
     bias: torch.Tensor | None = None,
+    asked: Asked = _USUAL,
 ) -> None:
-    codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
+    codes, scales, told, data, data_scales, zeros = _told(a, w, takes, asked)
     hint = (
         0 if expected_m_for_psum_layout is None else integer("expected_m_for_psum_layout", expected_m_for_psum_layout)
     )
@@ -129,7 +141,7 @@ def run_contiguous(
         zeros,
         *w.others,
         told,
-        _NT[compiled_dims],
+        _NT[compiled_dims] | asked.layout,
         use_psum_layout,
         ensure_zero_padding,
         hint,
@@ -151,10 +163,11 @@ def run_masked(
     compiled_dims: str,
     takes: Takes,
     bias: torch.Tensor | None = None,
+    asked: Asked = _USUAL,
 ) -> None:
-    codes, scales, told, data, data_scales, zeros = _told(a, w, takes)
+    codes, scales, told, data, data_scales, zeros = _told(a, w, takes, asked)
     expected_m = integer("expected_m", expected_m)
-    layout = _NT[compiled_dims]
+    layout = _NT[compiled_dims] | asked.layout
     if C.packed_m_grouped_gemm_masked(
         data, data_scales, codes, scales, d, masked_m, bias, zeros, *w.others, expected_m, told, layout
     ):
@@ -175,7 +188,7 @@ def _with_k(data: torch.Tensor, w: PackedWeights | Unpacked, takes: Takes) -> tu
 Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
-def _told(a: Activations | torch.Tensor, w: PackedWeights | Unpacked, takes: Takes) -> Told:
+def _told(a: Activations | torch.Tensor, w: PackedWeights | Unpacked, takes: Takes, asked: Asked) -> Told:
     """What the runtime takes: the weights' codes and scales, numbers about them, a's data, scales and zero points."""
     codes, scales, numbers, zeros_k = _told_packed(w, takes) if isinstance(w, PackedWeights) else (*w.told(), 0)
     pair: Any = (a, 1.0) if takes.activations == "bf16" else a
@@ -187,7 +200,7 @@ def _told(a: Activations | torch.Tensor, w: PackedWeights | Unpacked, takes: Tak
         raise TypeError(f"a must be {wanted}, but is {str(data.dtype).removeprefix('torch.')}")
     data_scales = given if isinstance(given, torch.Tensor) else None
     number = NO_NUMBER if data_scales is not None else fp32_bits("a", given)
-    told = (*numbers, number, zero, int(takes.activations == "int4"), zeros_k)
+    told = (*numbers, number, zero, int(takes.activations == "int4"), zeros_k, asked.tokens_k)
     return codes, scales, told, data, data_scales, zeros
 
 

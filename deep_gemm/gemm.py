@@ -35,9 +35,6 @@ from ._extension import C
 from ._product import product
 
 __all__ = [
-    "fp8_fp4_gemm_nn",
-    "fp8_fp4_gemm_tn",
-    "fp8_fp4_gemm_tt",
     "fp8_gemm_nn",
     "fp8_gemm_nt",
     "fp8_gemm_nt_skip_head_mid",
@@ -122,7 +119,7 @@ def fp8_gemm_nt(
         _write_empty_product(d, c)
 
 
-@product("fp8_fp4_gemm_nn")
+@product()
 def fp8_gemm_nn(
     a: Scaled,
     b: Scaled,
@@ -154,7 +151,7 @@ def fp8_gemm_nn(
         _write_empty_product(d, c)
 
 
-@product("fp8_fp4_gemm_tn")
+@product()
 def fp8_gemm_tn(
     a: Scaled,
     b: Scaled,
@@ -186,7 +183,7 @@ def fp8_gemm_tn(
         _write_empty_product(d, c)
 
 
-@product("fp8_fp4_gemm_tt")
+@product()
 def fp8_gemm_tt(
     a: Scaled,
     b: Scaled,
@@ -254,9 +251,6 @@ def fp8_gemm_nt_skip_head_mid(
 
 
 # FP8 is the only kind of operand that these take on Hopper; DeepGEMM has the calls under both names.
-fp8_fp4_gemm_nn = fp8_gemm_nn
-fp8_fp4_gemm_tn = fp8_gemm_tn
-fp8_fp4_gemm_tt = fp8_gemm_tt
 
 
 def _write_empty_product(d: torch.Tensor, c: torch.Tensor | None) -> None:

@@ -18,7 +18,6 @@ from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = [
     "fp8_m_grouped_gemm_nt_masked",
-    "m_grouped_fp8_fp4_gemm_nn_contiguous",
     "m_grouped_fp8_gemm_nn_contiguous",
     "m_grouped_fp8_gemm_nt_contiguous",
     "m_grouped_fp8_gemm_nt_masked",
@@ -163,7 +162,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
     )
 
 
-@product("m_grouped_fp8_fp4_gemm_nn_contiguous")
+@product()
 def m_grouped_fp8_gemm_nn_contiguous(
     a: Scaled,
     b: Scaled,
@@ -264,4 +263,3 @@ def m_grouped_fp8_gemm_nt_masked(
 
 # Names that callers of DeepGEMM use for the same functions.
 fp8_m_grouped_gemm_nt_masked = m_grouped_fp8_gemm_nt_masked
-m_grouped_fp8_fp4_gemm_nn_contiguous = m_grouped_fp8_gemm_nn_contiguous

@@ -7,6 +7,7 @@
 
 #include "../config/products_text.hpp"
 #include "call_settings.hpp"
+#include "checks_fp4.hpp"
 #include "checks_integer.hpp"
 #include "checks_packed.hpp"
 #include "dtypes.hpp"
@@ -174,31 +175,19 @@ int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
     return alignment_as_read(line_distances(matrix, wanted));
 }
 
-namespace {
-
-/// Elements, of which two are a byte.
-Matrix fp4_matrix(const TensorView& codes, const char* name, bool grouped) {
-    Matrix m = matrix_of(codes, name, grouped, grouped ? "[G, rows, K / 2]" : "[rows, K / 2]");
-    const auto step = elements_in<int64_t>(Element::e2m1r, 1);
-    m.cols *= step, m.row_stride *= step, m.group_stride *= step;
-    if (m.col_stride != 1) m.col_stride *= step;
-    return m;
+Matrix matrix_of_a(const OperandArgument& a, bool grouped, const Printed& shape, bool transposed) {
+    if (a.fp4) return rows_of_fp4(a, grouped);
+    return matrix_of(a.data, "a", grouped, shape, transposed);
 }
 
-Element operand_element(const OperandArgument& operand, DLDataType type) {
-    if (!operand.fp4) return element_of(type);
-    require_type(is_dtype(type, kDLInt, 8), operand.name, " must be int8, of two E2M1 codes each, but is ",
-                 describe(type));
-    return Element::e2m1r;
-}
-
-}  // namespace
-
-Matrix matrix_of(const OperandArgument& operand, const char* name, bool grouped, const Printed& shape,
-                 bool transposed) {
-    if (operand.fp4) return fp4_matrix(operand.data, name, grouped);
-    if (operand.packed == nullptr) return matrix_of(operand.data, name, grouped, shape, transposed);
-    return packed_matrix(operand, name, grouped);
+Matrix matrix_of(const OperandArgument& operand, Element element, bool grouped, const Printed& shape, bool transposed) {
+    if (operand.fp4) return rows_of_fp4(operand, grouped);
+    if (operand.packed == nullptr) return matrix_of(operand.data, operand.name, grouped, shape, transposed);
+    if (element == Element::e2m1r) return fp4_rows(operand, operand.name, grouped, transposed);
+    require(!transposed, operand.name,
+            " must have N before K, as functions whose names end with nt take it, where "
+            "this GPU packs FP4 weights");
+    return packed_matrix(operand, operand.name, grouped);
 }
 
 GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping) {
@@ -215,20 +204,19 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     else
         require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
-    const Element element_a = operand_element(a, type_a),
-                  element_b = b.packed != nullptr ? b.packed->element : operand_element(b, type_b);
+    const Element element_a = element_of(a, type_a),
+                  element_b = b.packed != nullptr ? weights_element(p.arch, element_a, b) : element_of(b, type_b);
     require_type(!a.fp4 || find_pair(p.arch, element_a, element_b) != nullptr,
                  "FP4 is multiplied by FP4 on Blackwell's SM100 only, but this is ", facts.target,
                  ": fp8_fp4 and bf16_fp4 functions multiply FP8 or BF16 by FP4 weights there");
     const Element sum = integers ? Element::s32 : b.packed != nullptr ? sum_of(element_a) : Element::fp32;
-    require_type(b.packed == nullptr ||
-                     std::ranges::any_of(kPairs,
-                                         [&](const Pair& pair) { return pair.is_of(p.arch) && is_packed(pair.b); }),
-                 "packed weights are multiplied on SM80 to SM90, not on SM100 as yet, but this is ", facts.target);
     require_type(find_target(facts, sum) != nullptr, kNoIntegers, facts.target);
+    const auto multiplies_b = [&](const Pair& pair) { return pair.is_of(p.arch) && pair.b == element_b; };
+    require_type(b.packed == nullptr || std::ranges::any_of(kPairs, multiplies_b),
+                 "such packed weights are multiplied on SM80 to SM90, not on SM100 as yet, but this is ", facts.target);
     const auto fits = [&](const Pair& pair) {
         return pair.is_of(p.arch) && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping) &&
-               is_packed(pair.b) == (b.packed != nullptr);
+               pair.of_packed_weights() == (b.packed != nullptr);
     };
     require_type(std::ranges::any_of(kPairs, fits), "there are no kernels for ", facts.target, " that add up in ",
                  dtype_name(sum), ", as this product of ", describe(type_a), " does; there are those of ",
@@ -355,6 +343,7 @@ void check_scales(GemmCall& call, const OperandArgument& a, const OperandArgumen
 
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,
                     const OperandLayout& layout) {
+    if (b.packed != nullptr && call.problem.b.element == Element::e2m1r) return check_fp4_operands(call, a, b, layout);
     if (b.packed != nullptr) return check_packed_operands(call, a, b);
     Problem& p = call.problem;
     check_lines(call, b.name);
@@ -385,8 +374,8 @@ HeadSplits check_head_splits(std::span<const int64_t> splits) {
 void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                         const OptionalTensor& c, int64_t layout, const HeadSplits& heads) {
     const OperandLayout lying = operand_layout(layout);
-    call.a = matrix_of(a, "a", false, lying.a_transposed ? "[K, M]" : "[M, K]", lying.a_transposed);
-    call.b = matrix_of(b, b.name, false, lying.b_transposed ? "[K, N]" : "[N, K]", lying.b_transposed);
+    call.a = matrix_of_a(a, false, lying.a_transposed ? "[K, M]" : "[M, K]", lying.a_transposed);
+    call.b = matrix_of(b, call.problem.b.element, false, lying.b_transposed ? "[K, N]" : "[N, K]", lying.b_transposed);
     const int64_t k = k_of(call.a, a);
     require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);
     Problem& p = call.problem;

@@ -39,6 +39,7 @@ struct PackedArgument {
     const OptionalTensor* second_scales = nullptr;
     int64_t zeros_k = 0;  // of K that shares a word of `zeros`; 0: all of it
     OptionalTensor zeros = {};
+    int64_t tokens_k = 0;  // of K that shares a scale of a's, as a recipe says; 0: none does
 };
 
 /// In the place of a number's bits: there is none.
@@ -76,8 +77,11 @@ inline bool takes_integers(const OperandArgument& a, const OperandArgument& b) {
     return a.whole != nullptr && b.packed == nullptr;
 }
 
-/// An operand that may be packed, or have two elements a byte: rows, K, and groups before them where there are any.
-Matrix matrix_of(const OperandArgument& operand, const char* name, bool grouped, const Printed& shape,
+/// A, which may have two elements a byte: rows, K, and groups before them where there are any.
+Matrix matrix_of_a(const OperandArgument& a, bool grouped, const Printed& shape, bool transposed = false);
+
+/// B, which may be packed too.
+Matrix matrix_of(const OperandArgument& operand, Element element, bool grouped, const Printed& shape,
                  bool transposed = false);
 
 /// A call on the device of `a`, of a pair of formats that this device multiplies in such groups.

@@ -47,8 +47,8 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
                           const ContiguousOptions& options) {
     GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous);
     const bool b_transposed = operand_layout(layout).b_transposed;
-    call.a = matrix_of(a, "a", false, "[M, K]");
-    call.b = matrix_of(b, b.name, true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
+    call.a = matrix_of_a(a, false, "[M, K]");
+    call.b = matrix_of(b, call.problem.b.element, true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
     const int64_t k = k_of(call.a, a);
     require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);
     Problem& p = call.problem;
@@ -76,8 +76,8 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                       const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout) {
     GemmCall call = start_call(a, b, Grouping::masked);
-    call.a = matrix_of(a, "a", true, "[G, max_m, K]");
-    call.b = matrix_of(b, b.name, true, "[G, N, K]");
+    call.a = matrix_of_a(a, true, "[G, max_m, K]");
+    call.b = matrix_of(b, call.problem.b.element, true, "[G, N, K]");
     const int64_t k = k_of(call.a, a);
     require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);
     require(call.b.groups == call.a.groups, b.name, " has ", call.b.groups, " experts but a has ", call.a.groups);

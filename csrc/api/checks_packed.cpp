@@ -161,6 +161,9 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
     Problem& p = call.problem;
     const PackedArgument& packed = *b.packed;
     p.int4_a = a.whole != nullptr && a.whole->int4;
+    require(packed.tokens_k == 0 || packed.tokens_k == kScaleGroupK,
+            "with FP4 weights scales of a must be for one row and ", kScaleGroupK,
+            " of K but on Blackwell (SM100), but the recipe says ", packed.tokens_k);
     if (p.int4_a) {
         require(call.a.col_stride == 1, "a must have K contiguous, two integers a byte, but its strides are ",
                 describe_strides(a.data));

@@ -68,8 +68,8 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     require_packed(device, call, planned.stream, copies.packed_b);
     call.a = problem.int4_a
                  ? unpack_int4(device, call.a, planned.plan.choice.config.a.element, planned.stream, copies.a)
-                 : require_readable(device, call.a, problem.a, planned.stream, copies.a);
-    call.b = require_readable(device, call.b, problem.b, planned.stream, copies.b);
+                 : require_readable(device, call.a, problem.a, problem.b.element, planned.stream, copies.a);
+    call.b = require_readable(device, call.b, problem.b, problem.a.element, planned.stream, copies.b);
     require_row_sums(device, call, planned.stream, copies.sums_b);
     ReadyCall ready;
     tune_and_launch(planned, call, [&](GemmCall any_call, const LaunchPlan& plan) {

@@ -98,7 +98,7 @@ void require_readable(Device& device, KGroupedCall& k, void* stream, Workspace& 
         if (!k.group_by_group)
             matrix = align_k_groups(device, matrix, k.call.k_groups, k.k_blocks, stream, copy);
         else if (wanted.mn_major())
-            matrix = require_readable(device, matrix, wanted, stream, copy);
+            matrix = require_readable(device, matrix, wanted, wanted.element, stream, copy);
         else
             require_readable_flat(device, matrix, wanted.element, stream, copy);
     };

@@ -7,6 +7,7 @@
 #include "checks.hpp"
 #include "kernel_table.hpp"
 #include "transpose.hpp"
+#include "transpose_fp4.hpp"
 
 namespace deep_gemm {
 namespace {
@@ -60,10 +61,33 @@ Matrix copy_lines(Device& device, const Matrix& source, const Operand& wanted, i
     return copy;
 }
 
+/// The same rows of two codes a byte as rows of bytes.
+Matrix as_bytes(Matrix codes) {
+    codes.cols /= 2, codes.row_stride /= 2, codes.group_stride /= 2;
+    return codes;
+}
+Matrix as_codes(Matrix bytes) {
+    bytes.cols *= 2, bytes.row_stride *= 2, bytes.group_stride *= 2;
+    return bytes;
+}
+
+/// What lies behind K in a copied row is multiplied by nothing, or by zeros.
+Matrix require_fp4_rows(Device& device, const Matrix& matrix, Element other, void* stream, Workspace& workspace) {
+    const bool spread = comes_spread(Element::e2m1r, other);
+    if (!is_k_major(matrix)) return transpose_fp4(device, matrix, stream, workspace);
+    const Matrix bytes = as_bytes(matrix);
+    const Operand lying{.element = Element::e4m3};
+    const uint64_t places = reinterpret_cast<uintptr_t>(bytes.data) | line_distances(bytes, lying);
+    if (places % (spread ? kSpreadAlignment : kTmaAlignment) == 0 && (!spread || matrix.cols % kSpreadCodes == 0))
+        return matrix;
+    return as_codes(copy_lines(device, bytes, lying, kBestAlignment, stream, workspace));
+}
+
 }  // namespace
 
-Matrix require_readable(Device& device, const Matrix& matrix, const Operand& wanted, void* stream,
+Matrix require_readable(Device& device, const Matrix& matrix, const Operand& wanted, Element other, void* stream,
                         Workspace& workspace) {
+    if (wanted.element == Element::e2m1r) return require_fp4_rows(device, matrix, other, stream, workspace);
     if (is_transposed(matrix, wanted)) return require_k_major(device, matrix, stream, workspace);
     if (is_aligned(matrix, wanted)) return matrix;
     return copy_lines(device, matrix, wanted, kBestAlignment, stream, workspace);

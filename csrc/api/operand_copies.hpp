@@ -7,8 +7,9 @@
 
 namespace deep_gemm {
 
-/// The operand itself, or a copy in `workspace`. Lines of copies start at multiples of 128 bytes.
-Matrix require_readable(Device& device, const Matrix& matrix, const Operand& wanted, void* stream,
+/// The operand itself, or a copy in `workspace`. Lines of copies start at multiples of 128 bytes. `other` is the other
+/// operand's element.
+Matrix require_readable(Device& device, const Matrix& matrix, const Operand& wanted, Element other, void* stream,
                         Workspace& workspace);
 
 /// The same of matrices flattened one after the other, which have no gaps: `matrix` tells where they begin and end.

@@ -106,18 +106,26 @@ TensorMapSpec packed_map(const Matrix& m, Element element, int32_t box_rows) {
 TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
     if (lying.packed()) return packed_map(m, lying.element, box_rows);
     const Element type = lying.element;
+    const bool spread = comes_spread(type, choice.config.a.element) || comes_spread(type, choice.config.b.element);
     const int64_t bytes = bytes_of(type, m.groups * m.rows * m.cols);
     const bool mn_major = lying.mn_major();
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
     constexpr int32_t kSpanBytes = 128;  // of the swizzle
-    const TensorMapType map_type = type == Element::e2m1r ? TensorMapType::u4 : facts(type).map_type;
+    const TensorMapType map_type = spread                   ? TensorMapType::u4_spread
+                                   : type == Element::e2m1r ? TensorMapType::u4
+                                                            : facts(type).map_type;
     return {.address = m.data,
             .type = map_type,
             .rank = 3,
-            .sizes = {extent(mn_major ? m.rows : m.cols), extent(mn_major ? m.cols : m.rows), extent(m.groups)},
+            .sizes = {extent(mn_major ? m.rows
+                             : spread ? round_up(m.cols, kSpreadCodes)
+                                      : m.cols),
+                      extent(mn_major ? m.cols : m.rows), extent(m.groups)},
             .strides_bytes = {bytes_of<uint64_t>(type, mn_major ? m.col_stride : m.row_stride),
                               bytes_of<uint64_t>(type, m.group_stride)},
-            .box = {static_cast<uint32_t>(mn_major ? choice.copies.mn_box : elements_in(type, kSpanBytes)),
+            .box = {static_cast<uint32_t>(mn_major ? choice.copies.mn_box
+                                          : spread ? kSpreadCodes
+                                                   : elements_in(type, kSpanBytes)),
                     static_cast<uint32_t>(mn_major ? choice.config.tile.k : box_rows), 1},
             .swizzle = TensorMapSwizzle::bytes_128,
             .l2_promotion =

@@ -43,6 +43,8 @@ struct Pair {
     constexpr bool is_of(Arch arch) const { return (archs & archs_of(arch)) != 0; }
     constexpr bool serves(Grouping grouping) const { return (groupings & groupings_of(grouping)) != 0; }
     constexpr bool scaled() const { return scalings_a[0].any(); }
+    /// Whether calls with PackedWeights multiply it, and those with the public pair of FP4.
+    constexpr bool of_packed_weights() const { return is_packed(b) || comes_spread(b, a); }
     /// Whether operands may come with scales, or without: exact sums are of use without.
     constexpr bool takes(bool scales) const { return scaled() == scales || sum == Element::s32; }
 };
@@ -242,6 +244,15 @@ inline constexpr Pair kPairs[] = {
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings | groupings_of(Grouping::k_contiguous),
      .equal_scalings = true},
+    {.archs = archs_of(Arch::sm100),
+     .a = Element::e4m3,
+     .b = Element::e2m1r,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::as_it_lies,
+     .scalings_a = {kExponents128, kExponents32},
+     .scalings_b = {kExponents32, kExponents128},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
     {.archs = archs_of(Arch::sm100),
      .a = Element::bf16,
      .b = Element::bf16,

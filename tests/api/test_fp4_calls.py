@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from devices import on_simulator
-from fp4_inputs import assert_near, operand, recipe
+from fp4_operands import assert_near, operand, recipe
 from inputs import GuardedOutput
 
 import deep_gemm

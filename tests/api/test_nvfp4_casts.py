@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from inputs import random_values
-from matrix import E2M1
+from matrix import decoded
 
 from deep_gemm import utils
 
+VALUES = decoded("e2m1r", torch.arange(8)).tolist()
 E4M3_NUMBERS = torch.arange(127, dtype=torch.uint8).view(torch.float8_e4m3fn).double().tolist()
 
 
@@ -31,7 +32,7 @@ def cast(x: list[list[float]], whole: np.float32) -> tuple[list[list[int]], list
             scales[-1].append(nearest(min(wanted, np.float32(448)), E4M3_NUMBERS))
             scale = np.float32(E4M3_NUMBERS[scales[-1][-1]]) * whole
             for value in group:
-                code = nearest(min(abs(value / scale), 6), E2M1[:8].tolist()) if scale > 0 else 0
+                code = nearest(min(abs(value / scale), 6), VALUES) if scale > 0 else 0
                 codes[-1].append(code + 8 * (code > 0 and value < 0))
     return codes, scales
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from candidates import Candidate, can_serve, forced_tile, parse
 from devices import SCHEDULES, on_simulator
-from fp4_inputs import BYTES, NAN, assert_near, operand, recipe
+from fp4_operands import BYTES, NAN, assert_near, operand, recipe
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
-from matrix import E2M1
+from matrix import decoded
 
 import deep_gemm
 from deep_gemm import simulator
@@ -20,6 +20,7 @@ EACH_SCHEDULE = on_simulator(*SCHEDULES, arch="sm100")
 KINDS = ("mxfp4", "nvfp4")
 ONE = {"mxfp4": 127, "nvfp4": 0x38}  # the scale 1
 CODES = torch.arange(16, dtype=torch.int8)
+VALUES = decoded("e2m1r", CODES)
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -35,7 +36,7 @@ def test_each_code_times_each_code_is_exact(device, kind, place) -> None:
     d = GuardedOutput((16, 16), torch.float32, device)
     deep_gemm.fp4_gemm_nt((codes, scales), (codes, scales), d.tensor)
     d.check()
-    assert torch.equal(d.tensor.double(), E2M1[:, None] * E2M1)
+    assert torch.equal(d.tensor.double(), VALUES[:, None] * VALUES)
 
 
 @kinds
@@ -117,7 +118,7 @@ def tiles(kind: str) -> list[tuple]:
     size = recipe(kind)[2]
     fields = {"m": m, "n": n, "k": k, "num_sms": MANY_SMS}
     found = parse(
-        C.explain("dense", {**fields, "e2m1r": 1, "fp32_output": 1, "gran_k_a": size, "gran_k_b": size}, "sm_100a")
+        C.explain("dense", {**fields, "fp4": 1, "fp32_output": 1, "gran_k_a": size, "gran_k_b": size}, "sm_100a")
     )
     by_frame: dict[tuple, list[Candidate]] = {}
     for c in filter(can_serve, found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from devices import on_simulator
-from fp4_inputs import assert_near, operand
+from fp4_operands import assert_near, operand
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
 

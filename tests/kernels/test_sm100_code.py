@@ -13,7 +13,7 @@ import sass
 import sass_sm100
 from compiled import compile_all
 from drawn_problems import drawn_problems
-from matrix import pairs
+from matrix import FP4, pairs
 from sampling import SEED
 
 from deep_gemm._extension import C
@@ -41,7 +41,7 @@ def test_draws_are_repeatable_and_meet_all_that_the_pair_table_has() -> None:
     first = list(drawn_problems("sm100", 1000, 1, 148))
     assert first[:10] == list(drawn_problems("sm100", 10, 1, 148)) != list(drawn_problems("sm100", 10, 2, 148))
     wanted = {
-        (pair.a, grouping, output)
+        (pair.a, pair.b, grouping, output)
         for pair in pairs()
         if pair.arch == "sm100"
         for grouping, output in product(pair.groupings, pair.outputs)
@@ -49,9 +49,10 @@ def test_draws_are_repeatable_and_meet_all_that_the_pair_table_has() -> None:
     met = set()
     for grouping, fields in first:
         (output,) = (name.removesuffix("_output") for name in fields if name.endswith("_output"))
-        met.add((next((name for name in ("bf16", "fp16", "s8", "e2m1r") if name in fields), "e4m3"), grouping, output))
+        a = next((name for name in ("bf16", "fp16", "s8") if name in fields), FP4 if "fp4" in fields else "e4m3")
+        met.add((a, FP4 if FP4 in fields else a, grouping, output))
     assert met == wanted
-    scaled = [fields for _, fields in first if "gran_k_a" in fields and "e2m1r" not in fields]
+    scaled = [fields for _, fields in first if "gran_k_a" in fields and "fp4" not in fields]
     names = ("gran_k_a", "gran_k_b", "packs_scales_a", "packs_scales_b")
     assert len({tuple(fields[name] for name in names) for fields in scaled}) == 16
 
@@ -84,6 +85,7 @@ def test_spills_warnings_and_errors_are_found() -> None:
         ({"m": 64, "n": 7168, "k": 2048, "bf16": 1}, 0, 2),
         ({"m": 4096, "n": 7168, "k": 2048, **SCALED}, 3, 4),  # 128 rows, and 224 columns in blocks of 128
         ({"m": 4096, "n": 7168, "k": 2048, "gran_k_a": 32, "gran_k_b": 32, **SCALED}, 3, 4),
+        ({"m": 4096, "n": 7168, "k": 2048, "e2m1r": 1, **SCALED}, 3, 4),
     ],
 )
 def test_a_k_block_is_a_wait_its_products_and_a_commit(problem, scale_copies, boxes) -> None:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from itertools import islice
 
-from matrix import ADDED_TO, Pair, Scaling, pairs
+from matrix import ADDED_TO, FP4, Pair, Scaling, pairs
 
 Problem = tuple[str, dict[str, int]]  # what C.problem_kernel takes
 
@@ -34,21 +34,23 @@ def scale_fields(r: random.Random, name: str, scaling: Scaling) -> dict[str, int
 
 def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int]:
     fields = {} if pair.a == "e4m3" else {pair.a: 1}
-    if pair.equal_scalings == "1":
+    if pair.a == FP4:
+        fields = {"fp4": 1}
         scaling = r.choice(pair.scalings_a)
         fields |= scale_fields(r, "a", scaling) | scale_fields(r, "b", scaling)
-    elif pair.scalings_a:
+        return {**fields, "group_maps": 1} if grouping == "k_contiguous" else fields
+    if pair.b == FP4:
+        fields[FP4] = 1
+    if pair.scalings_a:
         for name, scalings in (("a", pair.scalings_a), ("b", pair.scalings_b)):
             fields |= scale_fields(r, name, r.choice(scalings))
-    if pair.a == "e2m1r":  # K-major always
-        return {**fields, "group_maps": 1} if grouping == "k_contiguous" else fields
     if pair.mn_major == "transposed":  # they come K-major
         return {**fields, "group_maps": r.randrange(2)} if grouping == "k_contiguous" else fields
     if grouping == "k_contiguous":  # both one way: FP8 has a call for each, 16 bits for MN-major only
         mn_major = 1 if pair.a != "e4m3" else r.randrange(2)
         return {**fields, "mn_major_a": mn_major, "mn_major_b": mn_major, "group_maps": r.randrange(2)}
     mn_major_a = 0 if grouping.startswith("m") else r.randrange(2)  # of experts there are nt and nn
-    return {**fields, "mn_major_a": mn_major_a, "mn_major_b": r.randrange(2)}
+    return {**fields, "mn_major_a": mn_major_a, "mn_major_b": 0 if pair.b == FP4 else r.randrange(2)}
 
 
 def sizes(r: random.Random, grouping: str) -> dict[str, int]:

@@ -27,10 +27,10 @@ DTYPES = {
     "s32": torch.int32,
     "s8": torch.int8,
 }
-# What the functions that take such an A are called.
+# What the functions that take such an A are called; with rows of FP4 for B.
 FAMILIES = {"bf16": "bf16", "e2m1r": "fp4", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
-E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
-E2M1 = torch.cat([E2M1, -E2M1])  # by code
+FP4_FAMILY, FP4 = "fp8_fp4", "e2m1r"
+FP4_VALUES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 # Weights that a call takes packed: tests/kernels/test_packed_products.py, test_bf16_weights.py.
 PACKED = ("s4", "s4m", "e2m1", "e2m1x", "u4", "s4b", "e4m3p")
 ALIGNMENT = 128  # of experts' rows
@@ -68,6 +68,10 @@ class Pair:
     equal_scalings: str  # "1": only alike ones go together
     outputs: tuple[str, ...]
     groupings: tuple[str, ...]
+
+    @property
+    def is_fp8_fp4(self) -> bool:
+        return self.b == FP4 and self.a != FP4
 
 
 def _scalings(text: str) -> tuple[Scaling, ...]:
@@ -132,27 +136,35 @@ def cases() -> Iterator[Case]:
 def values(element: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     if element == "s8":
         return torch.randint(-128, 128, shape, generator=generator, dtype=torch.int8)
+    if element == FP4:
+        return torch.randint(0, 16, shape, generator=generator, dtype=torch.uint8)
     return torch.randn(shape, generator=generator).to(DTYPES[element])
+
+
+def decoded(element: str, data: torch.Tensor) -> torch.Tensor:
+    if element != FP4:
+        return data.double()
+    return torch.cat((FP4_VALUES, -FP4_VALUES)).double()[data.long()]
+
+
+def packed(codes: torch.Tensor) -> torch.Tensor:
+    """Two of them a byte along the last dimension, the first one in the low nibble."""
+    return (codes[..., ::2] | codes[..., 1::2] << 4).contiguous().view(torch.int8)
 
 
 @dataclass
 class Quantised:
-    """Data [rows, K] with scales of their own, and both in FP64."""
+    """Data [rows, K] with scales of their own, and both in FP64. Of FP4, codes."""
 
-    data: torch.Tensor  # of E2M1 [rows, K / 2], two codes a byte
+    data: torch.Tensor
     scales: torch.Tensor | None
     exact: torch.Tensor
 
 
 def quantised(element: str, scaling: Scaling | None, rows: int, k: int, generator: torch.Generator) -> Quantised:
-    if element == "e2m1r":
-        data = torch.randint(-128, 128, (rows, k // 2), generator=generator, dtype=torch.int8)
-        exact = torch.stack([E2M1[(data & 15).long()], E2M1[(data >> 4 & 15).long()]], -1).view(rows, k)
-    else:
-        data = values(element, (rows, k), generator)
-        exact = data.double()
+    data = values(element, (rows, k), generator)
     if scaling is None:
-        return Quantised(data, None, exact)
+        return Quantised(data, None, decoded(element, data))
     shape = scaling.shape(rows, k)
     if scaling.element == "ue8m0":
         scales = torch.exp2(torch.randint(-7, 4, shape, generator=generator).float())
@@ -166,7 +178,7 @@ def quantised(element: str, scaling: Scaling | None, rows: int, k: int, generato
         every = every.repeat_interleave(scaling.rows, 0)[:rows]
     if scaling.k != -1:
         every = every.repeat_interleave(scaling.k, 1)[:, :k]
-    return Quantised(data, scales, exact * every)
+    return Quantised(data, scales, decoded(element, data) * every)
 
 
 @dataclass(frozen=True)
@@ -179,9 +191,11 @@ class Call:
     form_b: Form
     recipe: dict[str, tuple[int, ...]]
     padding: int  # elements between rows of operands
+    fp4_mn_major: bool  # codes of FP4 lie two a byte along N, not K
 
     def function(self, name: str) -> Any:
-        return getattr(deep_gemm, name.format(FAMILIES[self.case.pair.a], self.layout))
+        family = FP4_FAMILY if self.case.pair.is_fp8_fp4 else FAMILIES[self.case.pair.a]
+        return getattr(deep_gemm, name.format(family, self.layout))
 
 
 # Layouts of the calls of each grouping.
@@ -190,15 +204,15 @@ LAYOUTS = {"dense": ("nt", "nn", "tn", "tt"), "m_contiguous": ("nt", "nn"), "m_p
 
 def layouts(case: Case) -> tuple[str, ...]:
     if case.grouping == "k_contiguous":
-        return {"e4m3": ("tn", "nt"), "e2m1r": ("nt",)}.get(case.pair.a, ("tn",))
-    return ("nt",) if case.pair.a in ("s8", "e2m1r") else LAYOUTS.get(case.grouping, ("nt",))
+        return {"e4m3": ("tn", "nt"), FP4: ("nt",)}.get(case.pair.a, ("tn",))
+    return ("nt",) if case.pair.a in ("s8", FP4) else LAYOUTS.get(case.grouping, ("nt",))
 
 
 def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
     """Of A's and B's scales. Blocks are no words, and neither is E8M0 of K groups taken."""
     if case.scaling_a is None or case.scaling_b is None:
         return Form(), Form()
-    if case.pair.a == "e2m1r":
+    if case.pair.a == FP4:
         kinds = ("e4m3", "e4m3 words") if case.scaling_a.element == "e4m3" else WRITTEN
         return drawn_form(generator, kinds), drawn_form(generator, kinds)
     if case.scaling_a.element != "ue8m0":
@@ -211,7 +225,7 @@ def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
 
 
 def default_recipe(case: Case, form_a: Form, form_b: Form) -> tuple[int, int, int]:
-    if case.pair.a == "e2m1r":
+    if case.pair.a == FP4:
         return (1, 1, 16 if form_a.written == "e4m3" else 32)
     words = form_b.written == "words" and case.grouping != "batched"  # einsum has one default for all
     return (1, 1 if case.grouping == "k_contiguous" or words else 128, 128)
@@ -220,6 +234,9 @@ def default_recipe(case: Case, form_a: Form, form_b: Form) -> tuple[int, int, in
 def drawn_recipe(case: Case, form_a: Form, form_b: Form, generator: torch.Generator) -> dict[str, tuple[int, ...]]:
     """As a call may say it: once, for each operand, or not at all where it is the default."""
     both = case.recipe()
+    if case.pair.is_fp8_fp4:
+        is_default = (case.scaling_a.k, case.scaling_b.k) == (128, 32)
+        return draw((both, {}), generator) if is_default else both
     if "recipe" not in both or case.pair.a == "s8":
         return both
     ways = [both]
@@ -233,13 +250,15 @@ def drawn_recipe(case: Case, form_a: Form, form_b: Form, generator: torch.Genera
 
 def drawn_call(case: Case, generator: torch.Generator) -> Call:
     scaling = case.scaling_b
-    takes_blocks = case.pair.a == "e4m3" and scaling.element == "ue8m0" and case.grouping != "k_contiguous"
+    takes_blocks = scaling is not None and scaling.element == "ue8m0" and case.grouping != "k_contiguous"
+    takes_blocks = takes_blocks and case.pair.b != FP4
     if takes_blocks and draw((True, False, False), generator):
         # Not in the table, whose kernels want a scale for each row: the calls spread them.
         case = replace(case, scaling_b=replace(scaling, rows=128))
     form_a, form_b = forms(case, generator)
     layout, recipe = draw(layouts(case), generator), drawn_recipe(case, form_a, form_b, generator)
-    return Call(case, layout, form_a, form_b, recipe, draw((0, 16, 8, 3), generator))
+    padding, mn_major = draw((0, 16, 8, 3), generator), draw((False, True), generator)
+    return Call(case, layout, form_a, form_b, recipe, padding, mn_major and case.pair.is_fp8_fp4)
 
 
 # How the operands of all groups become one tensor.
@@ -273,15 +292,20 @@ class Problem:
         return a @ b.T, a.abs() @ b.abs().T
 
     def handed_a(self, device: torch.device, join: str = "rows", transposed: bool = False) -> Any:
-        return self._handed(self.a, self.call.form_a, device, join, transposed)
+        return self._handed(self.a, self.call.case.pair.a, self.call.form_a, device, join, transposed)
 
     def handed_b(self, device: torch.device, join: str = "groups", transposed: bool = False) -> Any:
-        return self._handed(self.b, self.call.form_b, device, join, transposed)
+        return self._handed(self.b, self.call.case.pair.b, self.call.form_b, device, join, transposed)
 
-    def _handed(self, parts: list[Quantised], form: Form, device: torch.device, join: str, transposed: bool) -> Any:
+    def _handed(
+        self, parts: list[Quantised], element: str, form: Form, device: torch.device, join: str, transposed: bool
+    ) -> Any:
         """What a public function takes. Transposed: [..., K, rows]."""
-        joined = JOINS[join]([x.data for x in parts])
-        data = apart((joined.mT if transposed else joined).to(device), self.call.padding)
+        joined = JOINS[join]([x.data for x in parts]).to(device)
+        mn_major = self.call.fp4_mn_major if element == FP4 else transposed
+        lines = joined.mT if mn_major else joined
+        data = apart(packed(lines) if element == FP4 else lines, self.call.padding)
+        data = data if mn_major == transposed else data.mT
         scales = [written(x.scales, form) for x in parts if x.scales is not None]
         if not scales:
             return data

@@ -15,7 +15,9 @@ struct CostModel : CostConstants {
     /// Cycles that one K block takes in a CTA.
     double block_cycles(const GemmConfig& c) const {
         const double tensor = tensor_cycles(c);
-        const double l2 = (c.tile.rows + own_cols(c)) * static_cast<double>(kSwizzleBytes) / l2_bytes_per_cycle;
+        const Element rows = c.rows_operand().element, cols = c.cols_operand().element;
+        const double l2 = (c.tile.rows * copied_row_bytes(rows, cols) + own_cols(c) * copied_row_bytes(cols, rows)) /
+                          l2_bytes_per_cycle;
         const double late = fetch_cycles / std::max(c.stages - 1, 1);
         return std::max({tensor, l2, late});
     }

@@ -23,7 +23,7 @@ inline Choice finish(const Problem&, const Candidate& candidate) {
     Choice choice{candidate};
     choice.copies = {.rows_box = c.tile.rows,
                      .cols_box = own_cols(c),
-                     .mn_box = stage_k(c.a.element),
+                     .mn_box = block_rows(c.a.element),
                      .row_scale_entries = block_words(c),
                      .col_scale_entries = block_words(c),
                      .row_scale_box = has_exponents(c) ? kScaleRows : 0,

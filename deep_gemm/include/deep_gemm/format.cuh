@@ -90,6 +90,11 @@ constexpr bool is_packed(Element element) {
 }
 /// Whether a scale holds what conversion multiplies groups of its K by, too (convert/exponents.cuh).
 constexpr bool folds_exponents(Element element) { return element == Element::e2m1x; }
+/// Whether the copy engine brings an operand as bytes that it unpacks: 16 codes in the first half of each 16 bytes, as
+/// SM100 multiplies four bits beside eight (TensorMapType::u4_spread). It counts the bytes of memory, which are half.
+constexpr bool comes_spread(Element element, Element other) { return element == Element::e2m1r && bits(other) == 8; }
+/// Codes of a spread line: boxes have so many, lines are whole boxes, and start at multiples of so many bytes.
+inline constexpr int32_t kSpreadCodes = 128, kSpreadAlignment = 32;
 /// Blocks along the rows of one matrix.
 constexpr int32_t packed_blocks(int32_t rows) { return align_up(rows, kPackedRowsPadded) / kPackedRows; }
 

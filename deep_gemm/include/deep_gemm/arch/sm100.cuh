@@ -15,10 +15,23 @@ inline constexpr int32_t kSwizzleBytes = 128;  // a row of a stage
 inline constexpr int32_t kStepBytes = 32;      // of K that one instruction multiplies
 inline constexpr int32_t kMaxSmemBytes = 232448;
 
-/// K that one stage holds. Where an operand is MN-major, a stage holds blocks of so many rows, each with all of the K
-/// block.
-constexpr int32_t stage_k(Element element) { return elements_in(element, kSwizzleBytes); }
-constexpr int32_t step_k(Element element) { return elements_in(element, kStepBytes); }
+/// Bits that an element takes in a stage: those of both operands are the same.
+constexpr int32_t stage_bits(Element element, Element other) {
+    return comes_spread(element, other) ? 8 : bits(element);
+}
+/// Bytes of such a row that the copy engine reads, and counts.
+constexpr int32_t copied_row_bytes(Element element, Element other) {
+    return comes_spread(element, other) ? kSwizzleBytes / 2 : kSwizzleBytes;
+}
+/// K that one stage holds, and that one instruction multiplies.
+constexpr int32_t stage_k(const Operand& a, const Operand& b) {
+    return kSwizzleBytes * 8 / stage_bits(a.element, b.element);
+}
+constexpr int32_t step_k(const Operand& a, const Operand& b) {
+    return kStepBytes * 8 / stage_bits(a.element, b.element);
+}
+/// Where an operand is MN-major, a stage holds blocks of so many rows, each with all of the K block.
+constexpr int32_t block_rows(Element element) { return elements_in(element, kSwizzleBytes); }
 
 /// Whether the instruction multiplies scales: exponents, or NVFP4's E4M3.
 constexpr bool has_exponents(const GemmConfig& c) { return c.a.scaling.in_instruction(); }

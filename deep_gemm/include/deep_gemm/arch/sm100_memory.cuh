@@ -92,7 +92,7 @@ constexpr TensorPlan plan_tensor_memory(const GemmConfig& c) {
 
 /// Rows of a stage that an operand's extent takes: whole boxes.
 constexpr int32_t stage_rows(const Operand& operand, int32_t extent) {
-    return operand.mn_major() ? align_up(extent, stage_k(operand.element)) : extent;
+    return operand.mn_major() ? align_up(extent, block_rows(operand.element)) : extent;
 }
 
 struct SmemPlan {
@@ -130,9 +130,11 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     return p;
 }
 
-/// Bytes that a CTA's copies of operands bring into one stage; words of exponents come on top of them.
+/// Bytes that the copy engine counts of a CTA's operands of one stage; words of exponents come on top of them.
 constexpr int32_t stage_operand_bytes(const GemmConfig& c) {
-    return (stage_rows(c.rows_operand(), c.tile.rows) + stage_rows(c.cols_operand(), own_cols(c))) * kSwizzleBytes;
+    const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
+    return stage_rows(rows, c.tile.rows) * copied_row_bytes(rows.element, cols.element) +
+           stage_rows(cols, own_cols(c)) * copied_row_bytes(cols.element, rows.element);
 }
 
 /// "full": the copying thread; of a pair without a warp that transposes words, the leader's.

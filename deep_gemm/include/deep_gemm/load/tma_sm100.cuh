@@ -27,7 +27,7 @@ template <GemmConfig c, Operand kOperand, int32_t kExtent>
 DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t k, int32_t start,
                             int32_t group, ptx::CacheHint hint) {
     if constexpr (kOperand.mn_major()) {
-        constexpr int32_t kBlock = stage_k(kOperand.element);
+        constexpr int32_t kBlock = block_rows(kOperand.element);
 #pragma unroll
         for (int32_t row = 0; row < kExtent; row += kBlock)
             load_box<c>(destination + row * kSwizzleBytes, map, barrier, start + row, k, group, hint);

@@ -6,11 +6,11 @@
 
 namespace deep_gemm::sm100 {
 
-/// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, of mxf4 and mxf4nvf4,
-/// or of i8.
-constexpr uint32_t format_number(Element element) {
-    // fp16 and e4m3 are 0 each, as u8 would be
-    return element == Element::bf16 || element == Element::e2m1r || element == Element::s8 ? 1 : 0;
+/// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, of mxf4 and mxf4nvf4
+/// (of which it is beside `other`), or of i8.
+constexpr uint32_t format_number(Element element, Element other) {
+    if (element == Element::e2m1r) return comes_spread(element, other) ? 5 : 1;
+    return element == Element::bf16 || element == Element::s8 ? 1 : 0;  // fp16 and e4m3 are 0 each, as u8 would be
 }
 
 /// What sums are, or, where there are scales, what these are.
@@ -23,9 +23,10 @@ constexpr uint32_t sums_or_scales(const GemmConfig& c) {
 /// PTX ISA, "Instruction descriptor" of tcgen05.mma: without the ids of exponents.
 constexpr uint32_t instruction_descriptor(const GemmConfig& c) {
     const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
-    return sums_or_scales(c) | format_number(rows.element) << 7 | format_number(cols.element) << 10 |
-           (rows.mn_major() ? 1u : 0u) << 15 | (cols.mn_major() ? 1u : 0u) << 16 |
-           static_cast<uint32_t>(c.tile.cols >> 3) << 17 | static_cast<uint32_t>(kRows * mma_ctas(c) >> 4) << 24;
+    return sums_or_scales(c) | format_number(rows.element, cols.element) << 7 |
+           format_number(cols.element, rows.element) << 10 | (rows.mn_major() ? 1u : 0u) << 15 |
+           (cols.mn_major() ? 1u : 0u) << 16 | static_cast<uint32_t>(c.tile.cols >> 3) << 17 |
+           static_cast<uint32_t>(kRows * mma_ctas(c) >> 4) << 24;
 }
 
 /// Which byte of a word rows and columns are scaled by.
@@ -43,7 +44,7 @@ struct OperandSteps {
                                     : ptx::tensor_descriptor(address)) {}
 
     DG_DEVICE uint64_t at(int32_t step) const {
-        constexpr int32_t kBytes = kOperand.mn_major() ? step_k(kOperand.element) * kSwizzleBytes : kStepBytes;
+        constexpr int32_t kBytes = kOperand.mn_major() ? step_k(c.a, c.b) * kSwizzleBytes : kStepBytes;
         return first + step * (kBytes >> 4);
     }
 };
@@ -53,7 +54,7 @@ template <GemmConfig c>
 DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t descriptor, uint32_t row_scales,
                          uint32_t col_scales, bool accumulate) {
     constexpr int kCtas = mma_ctas(c);
-    if constexpr (multiplies(c, Element::e4m3, Element::e4m3))
+    if constexpr (multiplies(c, Element::e4m3, Element::e4m3) || multiplies(c, Element::e4m3, Element::e2m1r))
         ptx::tensor_mma_mxf8f6f4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
     else if constexpr (multiplies(c, Element::e2m1r, Element::e2m1r) && c.a.scaling == kExponents32)
         ptx::tensor_mma_mxf4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);

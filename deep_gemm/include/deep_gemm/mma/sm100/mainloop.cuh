@@ -62,7 +62,7 @@ private:
 
     /// Steps of a K block up to K's end: behind it there may be exponents of anything.
     static DG_DEVICE int32_t steps_of(int32_t block, int32_t k_end) {
-        constexpr int32_t kStepK = step_k(c.a.element);
+        constexpr int32_t kStepK = step_k(c.a, c.b);
         return min(kSteps, (k_end - block * c.tile.k + kStepK - 1) / kStepK);
     }
 

@@ -65,7 +65,7 @@ public:
 
 private:
     static constexpr int32_t kSets = Smem<c>::kTensor.sets, kWords = block_words(c), kBlocks = scale_blocks(kExtent),
-                             kStepsPerWord = word_k(kScaling) / step_k(c.a.element);
+                             kStepsPerWord = word_k(kScaling) / step_k(c.a, c.b);
     static_assert(words_per_block(kScaling, c.tile.k) == kWords, "both operands have words for as much of K");
 
     DG_DEVICE uint32_t set() const { return first_ + set_ * kWords * kBlocks * kScaleBlockColumns; }

@@ -1,0 +1,13 @@
+// MN-major FP4 operands -> K-major copies.
+#pragma once
+
+#include "call.hpp"
+#include "workspace.hpp"
+
+namespace deep_gemm {
+
+/// A K-major copy of codes in `workspace`, made on `stream`, in rows of whole tiles that start at multiples of 128
+/// bytes.
+Matrix transpose_fp4(Device& device, const Matrix& codes, void* stream, Workspace& workspace);
+
+}  // namespace deep_gemm
