@@ -166,8 +166,7 @@ void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char
     check_either_major(matrix, operand.element, name, mn);
     operand.major = is_k_major(matrix) ? Major::k : Major::mn;
     require(mn_major != MnMajor::refused || operand.major == Major::k, name, " must have K contiguous, not ", mn,
-            operand.element == Element::e2m1r ? ": two codes that follow each other along K are a byte"
-                                              : ", beside packed weights");
+            ", beside packed weights");
 }
 
 int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {

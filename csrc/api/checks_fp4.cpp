@@ -54,8 +54,9 @@ Element element_of(const OperandArgument& operand, DLDataType type) {
 
 Matrix rows_of_fp4(const OperandArgument& operand, bool grouped) {
     Matrix codes = matrix_of(operand.data, operand.name, grouped, grouped ? "[G, rows, K / 2]" : "[rows, K / 2]");
+    require(is_k_major(codes), operand.name, " must have K contiguous, two codes a byte, but its strides are ",
+            describe_strides(operand.data));
     codes.cols *= 2, codes.row_stride *= 2, codes.group_stride *= 2;
-    if (!is_k_major(codes)) codes.col_stride *= 2;
     return codes;
 }
 
