@@ -334,7 +334,7 @@ def _require_powers_of_two(sf: torch.Tensor, rows_per_scale: int, columns_per_sc
             with_cast = ", with scales that deep_gemm.utils.ceil_to_ue8m0 has rounded up"
         raise ValueError(
             f"scales must be powers of two on Blackwell, but some are not: quantise the data anew{with_cast}, or have "
-            "FP32 scales multiplied as they are: disable_ue8m0_cast=True here and in the calls, or set_fp32_scales(True)"
+            "FP32 scales multiplied as they are: disable_ue8m0_cast=True here and in calls, or set_fp32_scales(True)"
         )
 
 

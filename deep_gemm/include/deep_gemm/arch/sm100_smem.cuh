@@ -12,8 +12,14 @@ namespace deep_gemm::sm100 {
 DG_DEVICE uint32_t in_leader(uint32_t address) { return address & 0xfeffffffu; }
 
 /// Which of the four warps that reach all rows of a CTA, and the row of its tile, a thread of a store warp has.
-DG_DEVICE int32_t tensor_warp() { return static_cast<int32_t>(threadIdx.x) / 32 % 4; }
-DG_DEVICE int32_t thread_row() { return static_cast<int32_t>(threadIdx.x) % kRows; }
+template <GemmConfig c>
+DG_DEVICE int32_t thread_row() {
+    return store_warpgroups(c) == 1 ? static_cast<int32_t>(threadIdx.x) : static_cast<int32_t>(threadIdx.x) % kRows;
+}
+template <GemmConfig c>
+DG_DEVICE int32_t tensor_warp() {
+    return thread_row<c>() / kWarpRows;
+}
 
 /// The first of the tile's columns that its warpgroup has.
 template <GemmConfig c>
@@ -27,6 +33,7 @@ struct Smem {
     static constexpr TensorPlan kTensor = plan_tensor_memory(c);
     static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
     static_assert(kTensor.columns <= kTensorColumns, "tile does not fit tensor memory");
+    static_assert(kTensor.sets > 0, "no room for words of exponents in tensor memory");
 
     uint32_t base;
 

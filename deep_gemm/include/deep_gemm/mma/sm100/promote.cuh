@@ -21,7 +21,7 @@ DG_DEVICE float row_scale(const Smem<c>& smem, int32_t stage, int32_t group) {
         return ptx::load_shared(smem.block_scales(stage));  // a tile has the rows of one block
     else
         return ptx::load_shared(smem.row_scales(stage) +
-                                (scale_entry_of<c>(kScaling, group) * kRows + thread_row()) * 4);
+                                (scale_entry_of<c>(kScaling, group) * kRows + thread_row<c>()) * 4);
 }
 
 /// One group's factors of a thread's sums where columns share scales in runs: all are read at once.
