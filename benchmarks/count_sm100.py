@@ -50,7 +50,6 @@ FP32 = {"fp32_scales": 1}
 FP32_CASES = {
     "blocks": {**LARGE, **FP32},
     "rows": {**LARGE, **FP32, "per_row_b": 1},
-    "blocks, tiles of 256 columns": {**LARGE, **FP32, "tile_rows": 128, "tile_cols": 256, "cluster_rows": 2},
     "blocks, 64 tokens": {**SMALL, **FP32},
 }
 FP32_COLUMNS = [

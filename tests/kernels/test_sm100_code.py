@@ -80,7 +80,7 @@ def test_spills_warnings_and_errors_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tile", "per_row_b", "columns"), [((128, 224, 2), 0, 112), ((128, 256, 2), 1, 128), ((128, 48, 1), 1, 48)]
+    ("tile", "per_row_b", "columns"), [((128, 224, 2), 0, 112), ((128, 192, 2), 1, 96), ((128, 48, 1), 1, 48)]
 )
 def test_two_sums_are_scaled_and_added_by_an_instruction(tile, per_row_b, columns) -> None:
     """With the scales' products where columns have some, and a load of each column, that is all: no sum is moved."""

@@ -60,7 +60,7 @@ constexpr int32_t own_cols(const GemmConfig& c) { return c.tile.cols / mma_ctas(
 
 /// Warpgroups that read sums, the first ones: warp w of a CTA must be w modulo 4 to read lanes 32 w of tensor memory.
 /// Where they add sums up, two divide the columns, so that one computes while the other waits for tensor memory, and a
-/// thread has no more than 128 sums.
+/// thread has no more than half of a tile's sums.
 constexpr int32_t store_warpgroups(const GemmConfig& c) {
     return promotes(c) && c.tile.cols >= 64 && c.tile.cols % 32 == 0 ? 2 : 1;
 }

@@ -70,6 +70,18 @@ template <GemmConfig c>
 DG_DEVICE void wait_for_receivers() {
     if constexpr (c.cluster.k > 1) ptx::cluster_wait();
 }
+/// Of this CTA, equal in all lanes. Read each time.
+DG_DEVICE int32_t warp_number() { return __shfl_sync(0xffffffff, static_cast<int32_t>(threadIdx.x / 32), 0); }
+
+/// The same in a register of its own: one that all roles share would be spilled by totals that are promoted.
+template <GemmConfig c>
+DG_DEVICE Smem<c> apart(Smem<c> smem) {
+    int32_t base = static_cast<int32_t>(smem.base);
+    if constexpr (promotes(c)) ptx::forget(base);
+    smem.base = static_cast<uint32_t>(base);
+    return smem;
+}
+
 /// What stores a tile, and what multiplies.
 template <GemmConfig c, bool = promotes(c)>
 struct SelectRoles {
@@ -90,7 +102,7 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     using Roles = SelectRoles<c>;
     constexpr uint32_t kColumns = plan_tensor_memory(c).allocated;
     const Smem<c> smem(dynamic_smem);
-    const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+    const int32_t warp = warp_number();
 
     if (warp == kLoad && ptx::elect_one()) prefetch_tensor_maps<c>(params);
     if (warp == kMultiply && ptx::elect_one()) initialise_barriers<c>(smem);
@@ -110,29 +122,33 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     sync_threads<c>();
     const uint32_t tensor_memory = ptx::load_shared_int(smem.tensor_address());
 
-    if (warp < kLoad) {
+    const int32_t role = warp_number();
+    if (role < kLoad) {
         if constexpr (moves_registers(c)) ptx::take_registers<kPromoteRegisters>();
         wait_for_receivers<c>();
-        typename Roles::Store(smem, params, tensor_memory).run();
+        const Smem<c> own = apart(smem);
+        typename Roles::Store(own, params, tensor_memory).run();
     } else {
         if constexpr (moves_registers(c)) ptx::give_registers<kOtherRegisters>();
-        if (warp == kLoad) LoadRole<c>(smem, params).run();
-        if (warp == kMultiply && ClusterPosition<c>().row == 0)
+        if (role == kLoad) LoadRole<c>(smem, params).run();
+        if (role == kMultiply && ClusterPosition<c>().row == 0)
             typename Roles::Multiply(smem, params, tensor_memory).run();
         if constexpr (transposes_words(c))
-            if (warp == kScales) transpose_role<c>(smem, params);
+            if (role == kScales) transpose_role<c>(smem, params);
         if constexpr (promotes(c) && c.has_block_scales())
-            if (warp == kScales) load_block_scales<c>(smem, params);
+            if (role == kScales) load_block_scales<c>(smem, params);
         if constexpr (marks_padding(c))
-            if (warp == kPadding) find_padding<c>(smem, params);
+            if (role == kPadding) find_padding<c>(smem, params);
+        __syncwarp();
+        wait_for_receivers<c>();
     }
 
     // No CTA may give tensor memory back while its store warps read it, and none of a pair leave while the other's
     // instructions use what it has. Those that split K need not meet: an owner has waited for what it was sent.
     __syncwarp();
-    if (warp >= kLoad) wait_for_receivers<c>();
     sync_threads<c>();
-    if (warp == kScales) ptx::free_tensor_memory<kCtas>(tensor_memory, kColumns);
+    // Who this is and where tensor memory lies is read anew: roles that need all registers would spill it.
+    if (warp_number() == kScales) ptx::free_tensor_memory<kCtas>(ptx::load_shared_int(smem.tensor_address()), kColumns);
 }
 
 }  // namespace deep_gemm::sm100
