@@ -78,10 +78,6 @@ void check_fp4_operands(GemmCall& call, const OperandArgument& a, const OperandA
     const PackedArgument& packed = *b.packed;
     check_layout(call.a, p.a, pair_of(p).mn_major, "a", "M");
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = kBestAlignment;
-    require(!layout.fp32_scales,
-            "disable_ue8m0_cast=True asks for a kernel that multiplies float32 scales as they are, which Blackwell's "
-            "(SM100) tensor cores do not beside FP4: leave it out, and give scales that are powers of two, as the "
-            "casts of deep_gemm.utils make them with use_ue8m0=True");
     require(a.scales.has_value(),
             "a's scales must be a tensor, one for each row and 128 of K (or 32: recipe_a), beside FP4 weights on "
             "Blackwell (SM100), but are a number");
@@ -92,7 +88,12 @@ void check_fp4_operands(GemmCall& call, const OperandArgument& a, const OperandA
     const auto axes = [](const OperandArgument& operand, const Matrix& matrix, bool transposed) {
         return last_axes(matrix.groups > 1 || operand.scales->ndim() == 3, transposed);
     };
-    check_scales(call, a, b, given, axes(a, call.a, layout.a_transposed), axes(b, call.b, layout.b_transposed));
+    const Axes axes_a = axes(a, call.a, layout.a_transposed);
+    if (is_fp4_pairs(b.data)) return check_scales(call, a, b, given, axes_a, axes(b, call.b, layout.b_transposed));
+    set_scalings(p, given);
+    call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call, axes_a);
+    call.scales_b = check_packed_scales(*b.scales, "w's scales", call, packed, p.b.scaling);
+    p.packs_scales_a = call.scales_a.element != Element::s32;
 }
 
 }  // namespace deep_gemm
