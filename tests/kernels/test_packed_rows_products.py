@@ -111,7 +111,7 @@ def test_it_gives_what_the_public_pair_gives_and_runs_as_an_operator(device) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"disable_ue8m0_cast": True}, "disable_ue8m0_cast=True asks for .* beside FP4"),
+        ({"disable_ue8m0_cast": True}, "disable_ue8m0_cast=True asks for .* none for e4m3 by e2m1r on sm_100a"),
         ({"recipe_a": (128, 128)}, r"scales of a must be for one row, but recipe_a says \(128, 128\)"),
         ({"recipe_b": (1, 32)}, "recipe_b must be None with PackedWeights"),
         ({"recipe_a": (1, 32)}, r"a's scales must be \[3, 4\]"),
