@@ -250,7 +250,7 @@ def drawn_recipe(case: Case, form_a: Form, form_b: Form, generator: torch.Genera
     """As a call may say it: once, for each operand, or not at all where it is the default."""
     both = case.recipe()
     if case.pair.is_fp8_fp4:
-        is_default = (case.scaling_a.k, case.scaling_b.k) == (128, 32)
+        is_default = case.pair.b == FP4 and (case.scaling_a.k, case.scaling_b.k) == (128, 32)
         return draw((both, {}), generator) if is_default else both
     if "recipe" not in both or case.pair.a == "s8":
         return both
