@@ -28,7 +28,7 @@ from deep_gemm._demo import (
     usable_gpu,
 )
 from deep_gemm._extension import C
-from deep_gemm._precompile import BIASES, DEFAULT, GROUPINGS, PRODUCTS, Calls, sources_of
+from deep_gemm._precompile import BIASES, DEFAULT, GROUPINGS, PRODUCTS, Calls, output_for, sources_of
 from deep_gemm._targets import BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
 
 
@@ -112,13 +112,13 @@ def precompile(arguments: argparse.Namespace) -> int:
         calls_of(arguments), arguments.weight, arguments.max_m, arguments.target, sms_of(arguments), progress=True
     )
     print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels for {arguments.target}")
-    return compile_and_tell(sources, arguments.target)
+    return compile_and_tell(sources, arguments.target, output_for(arguments.newer_gpu))
 
 
-def compile_and_tell(sources: list[tuple[str, str]], target: str) -> int:
+def compile_and_tell(sources: list[tuple[str, str]], target: str, output: str = "cubin") -> int:
     """Compile kernels, and say what became of them. 0 where all of them are in the cache for other processes."""
     before = jit.statistics()
-    results = jit.compile_many(sources, target)
+    results = jit.compile_many(sources, target, output=output)
     stored, found = (jit.statistics()[count] - before[count] for count in ("stored", "found_on_disk"))
     errors = [(result.name, result.error) for result in results if result.error is not None]
     for name, error in errors:
@@ -290,6 +290,9 @@ def parse_arguments() -> argparse.Namespace:
     compiled.add_argument("--max-m", type=extent, default=4096, help="the most rows (tokens) of a call")
     add_target(compiled)
     compiled.add_argument("--sms", type=extent, help="SMs of the GPU that will run them")
+    compiled.add_argument(
+        "--newer-gpu", action="store_true", help="for a newer GPU that stands in for the target (DG_TARGET): PTX"
+    )
     output = compiled.add_mutually_exclusive_group()
     for name, dtype, of_fp16 in (("--fp32", "fp32", " (of FP16 operands: FP16)"), ("--fp16-output", "fp16", "")):
         output.add_argument(

@@ -148,6 +148,10 @@ def sources_of(
         return list(dict.fromkeys((str(kernel["name"]), str(kernel["text"])) for kernel in found))
 
 
+def output_for(newer_gpu: bool) -> str:
+    return "driver_ptx" if newer_gpu else "cubin"
+
+
 def precompile(
     weights: Sequence[tuple[int, int]],
     *,
@@ -167,6 +171,7 @@ def precompile(
     bias: str | None = None,
     target: str = HOPPER_TARGET,
     num_sms: int | None = None,
+    newer_gpu: bool = False,
     progress: bool = False,
 ) -> list[jit.CompileResult]:
     """Compile every kernel that calls with these weights can need into the disk cache, with or without a GPU.
@@ -192,6 +197,8 @@ def precompile(
         output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.
         add_c: calls pass c.
         target, num_sms: what to compile for, and SMs that kernels may use: by default all of an H100 or H200.
+        newer_gpu: make what a newer GPU loads that stands in for the target (`set_target`, `DG_TARGET`), or that has no
+            target of its own: PTX, which its driver translates, in the place of machine code.
         progress: show progress bars.
 
     Returns:
@@ -216,4 +223,4 @@ def precompile(
         raise ValueError(f"target must be one of {', '.join(GPUS)}, but is {target!r}")
     sms = GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1)
     sources = sources_of(calls, weights, integer("max_m", max_m, smallest=1), target, sms, progress)
-    return jit.compile_many(sources, target, progress=progress)
+    return jit.compile_many(sources, target, output=output_for(newer_gpu), progress=progress)

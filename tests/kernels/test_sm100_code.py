@@ -80,6 +80,16 @@ def test_spills_warnings_and_errors_are_found() -> None:
     assert 0 < clean.registers < 32
 
 
+def test_a_tile_that_would_spill_is_refused() -> None:
+    """Half of 256 columns a warp beside FP32 scales of blocks; 224, or scales of rows, leave room."""
+    problem = {"m": 4096, "n": 2432, "k": 1536, "fp32_scales": 1, "num_sms": 148, "tile_rows": 128}
+    with pytest.raises(ValueError, match="it would spill registers"):
+        C.problem_kernel("dense", problem | {"tile_cols": 256}, "sm_100a")
+    fit = [problem | {"tile_cols": 224}, problem | {"tile_cols": 256, "per_row_b": 1}]
+    texts = [str(C.problem_kernel("dense", each, "sm_100a")["text"]) for each in fit]
+    assert all(each.is_clean for each in compile_all(texts, "sm_100a"))
+
+
 @pytest.mark.parametrize(
     ("problem", "scale_copies", "boxes"),
     [
