@@ -207,6 +207,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
         else if (name == "fp4")  // both operands
             element = value != 0 ? Element::e2m1r : element;
+        else if (name == "fp4_a")  // beside FP8
+            element = value != 0 ? Element::e2m1r : element, weights = value != 0 ? Element::e4m3 : weights;
         else if (name == "zeros_k")
             zeros_k = value == kAll ? kAll : extent(value, "zeros_k");
         else if (name == "token_scales" || name == "channel_scales")
