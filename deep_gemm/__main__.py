@@ -57,6 +57,8 @@ def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
     if blackwell and arguments.product == "fp8_fp4":
         of_pairs = fields["packs_scales_b"] if arguments.far_exponents else 0  # PackedWeights have words
         return {"gran_k_a": fields["gran_k_a"], "packs_scales_a": fields["packs_scales_a"], "packs_scales_b": of_pairs}
+    if arguments.product == "fp4":
+        return {name: value for name, value in fields.items() if name.startswith("packs")}
     return fields if arguments.product == "fp8" else {}
 
 
@@ -72,6 +74,7 @@ def calls_of(arguments: argparse.Namespace) -> Calls:
         zero_points=arguments.zero_points,
         far_exponents=arguments.far_exponents,
         fp32_scales=arguments.fp32_scales,
+        alpha=arguments.alpha,
         output=getattr(arguments, "output", None),
         add_c=getattr(arguments, "add_c", False),
         bias=getattr(arguments, "bias", None),
@@ -203,7 +206,7 @@ def add_product(parser: argparse.ArgumentParser) -> None:
         type=group_size,
         default=DEFAULT,
         help="of K that share a scale of 4-bit weights, or 'channel': 128 of int4 for FP8, channel for INT8 and int4, "
-        "32 of FP4",
+        "32 of FP4; of FP4 operands 32 (MXFP4) or 16 (NVFP4)",
     )
     parser.add_argument("--token-scales", action="store_true", help="FP8 activations have one scale a token, or one")
     parser.add_argument("--minus-eight", action="store_true", help="int4 weights for FP8 hold -8")
@@ -240,6 +243,7 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="calls on SM100 multiply FP32 scales of FP8 as they are (disable_ue8m0_cast, set_fp32_scales)",
     )
+    parser.add_argument("--alpha", action="store_true", help="calls of FP4 operands have an alpha")
     parser.add_argument(
         "--int8-scales",
         choices=list(INT8_SCALES),

@@ -14,7 +14,8 @@ operands have scales of the same kind, one for each row and
 Scales have any strides, and no other layout: rows of them in tiles, as other libraries swizzle them, must be brought
 into these first. int32 of which rows are contiguous and columns 16-byte aligned are used as they are
 (`get_mn_major_tma_aligned_packed_ue8m0_tensor`); what its bytes hold behind the end of K does not matter. All others
-are packed on the way. K is any even number. See `deep_gemm.gemm` for what the functions have in common.
+are packed on the way, in each call. NVFP4's words, of K a multiple of 64 and rows of 4, are
+`scales.view(torch.int32).mT.contiguous().mT`. K is any even number. See `deep_gemm.gemm` for what the functions have in common.
 
 FP8 or BF16 activations with FP4 weights are `fp8_fp4_gemm_nt` and `bf16_fp4_gemm_nt`.
 """

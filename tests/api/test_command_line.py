@@ -18,7 +18,7 @@ from fake_nvcc import fake_nvcc
 
 import deep_gemm
 from deep_gemm.__main__ import main
-from deep_gemm._precompile import GROUPINGS
+from deep_gemm._precompile import GROUPINGS, Calls
 from deep_gemm._targets import AMPERE_TARGET, BLACKWELL_TARGET, BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
 
 ROOT = Path(deep_gemm.__file__).resolve().parent.parent
@@ -180,6 +180,34 @@ def test_explain_knows_fp4_weights_on_blackwell(options, group_a, row_blocks, ca
     for line, group in ((of_a, group_a), (of_b, 32)):
         assert f".scaling = {{.type = Element::ue8m0, .rows = 1, .k = {group}}}" in line
     assert (".row_blocks = true" in printed) == row_blocks  # weights are rows of so few tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "scaling", "alpha"),
+    [
+        ("", "{.type = Element::ue8m0, .rows = 1, .k = 32}", False),
+        ("--group-size 16 --alpha", "{.type = Element::e4m3, .rows = 1, .k = 16}", True),
+        ("--group-size 16 --scales-a packed --scales-b packed", "{.type = Element::e4m3, .rows = 1, .k = 16}", False),
+    ],
+)
+def test_explain_knows_fp4_operands(options, scaling, alpha, capsys, monkeypatch) -> None:
+    command = ["explain", "4096", "7168", "2048", "--fp4", "--target", "sm_100f", *options.split()]
+    monkeypatch.setattr(sys, "argv", ["deep_gemm", *command])
+    assert main() == 0
+    printed = capsys.readouterr().out
+    of_a, of_b = (line.strip() for line in printed.splitlines() if line.strip().startswith((".a = ", ".b = ")))
+    for line in (of_a, of_b):
+        assert ".element = Element::e2m1r," in line
+        assert f".scaling = {scaling}" in line
+    assert (".alpha = true" in printed) == alpha
+    assert (".row_blocks = true" in printed) == ("packed" not in options)
+
+
+def test_fp4_operands_have_scales_for_32_or_16_of_k() -> None:
+    with pytest.raises(ValueError, match=r"group_size of FP4 operands must be 32 \(MXFP4\) or 16 \(NVFP4\), but is 64"):
+        Calls(product="fp4", group_size=64).fields("sm_100a")
+    with pytest.raises(ValueError, match="alpha is of FP4 operands, not of bf16"):
+        Calls(product="bf16", alpha=True)
 
 
 @pytest.mark.parametrize(
