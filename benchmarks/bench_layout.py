@@ -15,7 +15,7 @@ from timing import Timer
 import deep_gemm
 from deep_gemm._extension import C
 from deep_gemm.utils import pack_int4
-from deep_gemm.weights.formats import ELEMENT_NUMBERS
+from deep_gemm.weights.formats import ELEMENT_NUMBERS, packing_of
 
 # [groups,] rows, scales along K: decode, prefill, weight gradients, experts; and one that fills the chip.
 SHAPES = [(64, 56), (4096, 4), (4096, 16), (4096, 56), (4096, 128), (32768, 56), (32, 1024, 56), (1 << 20, 56)]
@@ -23,22 +23,42 @@ SHAPES = [(64, 56), (4096, 4), (4096, 16), (4096, 56), (4096, 128), (32768, 56),
 WEIGHTS = [(4096, 7168), (7168, 2048), (7168, 16384), (8192, 8192)]
 
 
+# Weights, activations, and the order in which kernels want the codes.
+ORDERS = [
+    ("int4", "fp8", "s4m"),
+    ("int4", "fp8", "s4"),
+    ("uint4", "fp8", "u4"),
+    ("e2m1", "fp8", "e2m1"),
+    ("e2m1", "fp8", "e2m1x"),
+    ("int4", "bf16", "s4b"),
+    ("e2m1", "bf16", "e2m1"),
+    ("e4m3", "bf16", "e4m3p"),
+]
+
+
 def packing(timer: Timer, n: int, k: int, device: torch.device) -> list[dict[str, object]]:
-    """Codes a byte and two a byte into blocks of sign and magnitude, and a copy of as many bytes as these move."""
-    values = torch.randint(-7, 8, (1, n, k), dtype=torch.int8, device=device)
-    pairs = pack_int4(values)
-    blocks = torch.empty((1, -(-n // 128) * 2, -(-k // 128), 4096), dtype=torch.uint8, device=device)
+    """Codes a byte and two a byte into blocks of each order, and a copy of as many bytes as those of two move."""
     found = torch.zeros(1, dtype=torch.int32, device=device)
-    element = ELEMENT_NUMBERS["s4m"]
+    calls, moved = {}, {}
+    for element, activations, order in ORDERS:
+        form = packing_of(element, activations)
+        codes = torch.randint(form.smallest, form.largest + 1, (1, n, k), dtype=torch.int16, device=device)
+        if element == "e4m3":
+            codes = torch.randn((1, n, k), device=device).to(torch.float8_e4m3fn)
+        else:
+            codes = codes.clamp(min=form.smallest + (order == "s4m")).to(torch.int8)
+        given = {"bytes": codes} if element == "e4m3" else {"bytes": codes, "pairs": pack_int4((codes & 15 ^ 8) - 8)}
+        blocks = torch.empty((1, -(-n // 128) * 2, -(-k // 128), form.block_bytes), dtype=torch.uint8, device=device)
+        how = (ELEMENT_NUMBERS[order], form.places is not None, form.smallest, form.offset != 0)
+        for name, values in given.items():
+            what = f"{order} for {activations}, {name}"
+            calls[what] = lambda v=values, b=blocks, how=how, two=name == "pairs": C.pack_codes(v, b, found, *how, two)
+            moved[what] = values.nbytes + blocks.nbytes
+    pairs = torch.zeros((n, k // 2), dtype=torch.uint8, device=device)
     other = torch.empty_like(pairs)
-    calls = {
-        "bytes": lambda: C.pack_codes(values, blocks, found, element, False, -8, False, False),
-        "pairs": lambda: C.pack_codes(pairs, blocks, found, element, False, -8, False, True),
-        "copy": lambda: other.copy_(pairs),
-    }
+    calls["copy"], moved["copy"] = (lambda: other.copy_(pairs)), 2 * pairs.nbytes
     for call in calls.values():
         call()
-    moved = {"bytes": values.nbytes + blocks.nbytes, "pairs": pairs.nbytes + blocks.nbytes, "copy": 2 * pairs.nbytes}
     return [
         {
             "shape": (n, k),

@@ -2,12 +2,14 @@
 
 python benchmarks/bench_packed.py --out results       # h100_packed.json, on an H100
 (humming-kernels 0.1.19 beside them, where it is installed)
+python benchmarks/bench_packed.py --out results --kind rest   # h100_packed_rest.json: forms that the others leave out
 python benchmarks/bench_packed.py --table FILE        # the tables that stand in docs/low_precision.md
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -24,7 +26,7 @@ WEIGHTS = [(4096, 7168), (7168, 16384), (24576, 1536)]
 TOKENS = [1, 16, 64, 256, 4096]
 TINY_TOKENS = 16  # up to which torch's tinygemm is timed, and from which on its product of INT8
 EXPERTS = [(32, 20, 128), (32, 192, 512), (64, 4, 128)]  # how many, tokens of each, rows of their matrices
-KINDS = ["dense", "masked"]
+KINDS = ["dense", "masked", "rest"]
 EXPERT_WEIGHTS = [(4096, 7168), (7168, 2048)]
 MASKED_PEERS = ("int8 x int4", "fp8 x int4", "fp8 x mxfp4", "bf16 x int4", "bf16 x mxfp4")
 DENSE_PEERS = ("int8 x int8", *MASKED_PEERS, "bf16 x fp8")
@@ -198,6 +200,47 @@ def masked_bf16_calls(e: int, m: int, rows: int, k: int, weights: dict[str, deep
     return calls
 
 
+def rest_calls(m: int, n: int, k: int) -> Calls:
+    """Products that are not in the other tables, beside those that each is a form of."""
+    d = torch.empty((m, n), device=DEVICE, dtype=torch.bfloat16)
+    groups = (n, k // 128)
+    values = torch.randint(-8, 8, (n, k), dtype=torch.int8, device=DEVICE)
+    zeros = torch.randint(0, 16, groups, dtype=torch.int32, device=DEVICE)
+    i, by_token, points = integers(m, k), scales(m), torch.randint(-128, 128, (m,), dtype=torch.int32, device=DEVICE)
+    pairs, x = integers(m, k // 2), torch.randn((m, k), device=DEVICE, dtype=torch.bfloat16)
+    w = (integers(n, k), scales(n))
+    blocks = (w[0], scales(-(-n // 128), k // 128))
+    pack = functools.partial(deep_gemm.pack_weights, element="int4")
+    for_int8, for_int4 = (pack(values, scales(n), activations=tokens, group_size=None) for tokens in ("int8", "int4"))
+    for_bf16 = pack(values, scales(*groups), activations="bf16", group_size=128)
+    with_zeros = deep_gemm.pack_weights(
+        values + 8, scales(*groups), zeros, element="uint4", activations="bf16", group_size=128
+    )
+    by_group = mn_major(m, k // 128)
+    return {
+        "int8 x int8": lambda: deep_gemm.int8_gemm_nt((i, by_token), w, d),
+        "int8 with zero points x int8": lambda: deep_gemm.int8_gemm_nt((i, by_token, points), w, d),
+        "int8 x int8, scales per 128": lambda: deep_gemm.int8_gemm_nt((i, by_group), blocks, d, recipe=(1, 128, 128)),
+        "int8 x int4": lambda: deep_gemm.int8_int4_gemm_nt((i, by_token), for_int8, d),
+        "int8 with zero points x int4": lambda: deep_gemm.int8_int4_gemm_nt((i, by_token, points), for_int8, d),
+        "int4 x int4": lambda: deep_gemm.int4_gemm_nt((pairs, by_token), for_int4, d),
+        "bf16 x int4": lambda: deep_gemm.bf16_int4_gemm_nt(x, for_bf16, d),
+        "bf16 x int4, zero points": lambda: deep_gemm.bf16_int4_gemm_nt(x, with_zeros, d),
+    }
+
+
+def rest_experts_calls(e: int, m: int, rows: int, n: int, k: int) -> Calls:
+    d = torch.empty((e, rows, n), device=DEVICE, dtype=torch.bfloat16)
+    counts = torch.full((e,), m, dtype=torch.int32, device=DEVICE)
+    i, by_token, by_group = integers(e, rows, k), scales(e, rows), mn_major(e, rows, k // 128)
+    w, of_rows, of_blocks = integers(e, n, k), scales(e, n), scales(e, -(-n // 128), k // 128)
+    call, keys = deep_gemm.m_grouped_int8_gemm_nt_masked, {"recipe": (1, 128, 128)}
+    return {
+        "int8 x int8": lambda: call((i, by_token), (w, of_rows), d, counts, m),
+        "int8 x int8, scales per 128": lambda: call((i, by_group), (w, of_blocks), d, counts, m, **keys),
+    }
+
+
 def measure(kinds: Sequence[str]) -> Iterator[dict]:
     from timing import Timer
 
@@ -224,6 +267,14 @@ def measure(kinds: Sequence[str]) -> Iterator[dict]:
             calls |= {f"humming {name}": peer.masked(m, rows) for name, peer in peers.items()}
             yield {"case": ["masked", e, m, n, k], "us": times(calls)}
             torch.cuda.empty_cache()
+    if "rest" in kinds:
+        for (n, k), m in product(WEIGHTS, TOKENS):
+            calls = rest_calls(m, n, k) | {"read 4 bits": reader(n * k // 2), "read 8 bits": reader(n * k)}
+            yield {"case": ["rest", m, n, k], "us": times(calls)}
+        for (n, k), (e, m, rows) in product(EXPERT_WEIGHTS, EXPERTS):
+            calls = rest_experts_calls(e, m, rows, n, k) | {"read 8 bits": reader(e * n * k)}
+            yield {"case": ["rest of experts", e, m, n, k], "us": times(calls)}
+            torch.cuda.empty_cache()
 
 
 def cell(us: float | None) -> str:
@@ -233,13 +284,15 @@ def cell(us: float | None) -> str:
 def tables(document: dict) -> str:
     """One for each kind of case, and for activations of 8 and of 16 bits."""
     text = ""
-    for kind, wide in product(("dense", "masked"), (False, True)):
+    for kind, wide in product(("dense", "masked", "rest", "rest of experts"), (False, True)):
         rows = [row for row in document["results"] if row["case"][0] == kind]
-        if not rows:
-            continue
         names = list(dict.fromkeys(name for row in rows for name in row["us"]))
-        names = [name for name in names if ("bf16" in name) == wide and "read" not in name] + ["read 4 bits"]
-        header = ["M, N, K" if kind == "dense" else "experts, tokens, N, K", *names]
+        read = "read 8 bits" if kind == "rest of experts" else "read 4 bits"
+        names = [name for name in names if ("bf16" in name) == wide and "read" not in name]
+        if not names:
+            continue
+        names.append(read)
+        header = ["M, N, K" if len(rows[0]["case"]) == 4 else "experts, tokens, N, K", *names]
         lines = [[", ".join(map(str, row["case"][1:])), *(cell(row["us"].get(name)) for name in names)] for row in rows]
         text += table(header, lines) + "\n"
     machine = document["machine"]
@@ -250,7 +303,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="the folder of h100_packed.json (by the card's name)")
     parser.add_argument("--commit", help="of the package, where it is no clone")
-    parser.add_argument("--kind", choices=KINDS, help="of cases; those of the others stay as the file has them")
+    parser.add_argument("--kind", choices=KINDS, help="of cases; dense and masked ones of a file stay as it has them")
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
     if options.table:
@@ -258,8 +311,9 @@ def main() -> None:
         return
     from machine import describe, write_result
 
-    machine, kinds = describe(options.commit), [options.kind] if options.kind else KINDS
-    file = options.out / f"{machine['gpu'].split()[1].lower()}_packed.json"
+    machine, kinds = describe(options.commit), [options.kind] if options.kind else ["dense", "masked"]
+    part = "_rest" if options.kind == "rest" else ""
+    file = options.out / f"{machine['gpu'].split()[1].lower()}_packed{part}.json"
     earlier = json.loads(file.read_text()) if options.kind and file.exists() else {"machine": machine, "results": []}
     assert earlier["machine"] == machine, "what stays was measured on the same machine"
     results = [row for row in earlier["results"] if row["case"][0] not in kinds]

@@ -12,6 +12,7 @@
 #include "scale_values.hpp"
 #include "scales.hpp"
 #include "unpack_int4.hpp"
+#include "widen.hpp"
 
 namespace deep_gemm {
 namespace {
@@ -32,10 +33,10 @@ Planned plan_call(GemmCall& call, uint64_t generation) {
 
 /// Copies of what the kernel cannot read where it lies; of scales one in each order that some plan wants, blocks last.
 struct Copies {
-    Workspace a = {}, b = {}, packed_b = {}, sums_b = {}, scales_a[2] = {}, scales_b[2] = {};
+    Workspace a = {}, widened_a = {}, b = {}, packed_b = {}, sums_b = {}, scales_a[2] = {}, scales_b[2] = {};
     bool none() const {
-        return !a && !b && !packed_b && !sums_b && !scales_a[false] && !scales_a[true] && !scales_b[false] &&
-               !scales_b[true];
+        return !a && !widened_a && !b && !packed_b && !sums_b && !scales_a[false] && !scales_a[true] &&
+               !scales_b[false] && !scales_b[true];
     }
 };
 
@@ -74,6 +75,8 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     ReadyCall ready;
     tune_and_launch(planned, call, [&](GemmCall any_call, const LaunchPlan& plan) {
         copy_scales(planned, plan, any_call, copies);
+        // Each time, since tuning compares with plans that need none.
+        if (plan.choice.tiling.widens_a) any_call.a = widen_a(device, any_call, planned.stream, copies.widened_a);
         ready.device = &device, ready.kernel = plan.kernel, ready.shape = may_start_early(plan.shape, device);
         fill_params(ready.params, device, any_call, plan);
         const bool scales = plan.choice.config.finishes_sums();

@@ -20,12 +20,13 @@ struct Tiling {
     bool swap_ab = false;
     int32_t tile_rows = 0, tile_cols = 0;
     ClusterShape cluster = {};
-    int32_t turns = 1;  // SplitK::warpgroups
+    int32_t turns = 1;      // SplitK::warpgroups
+    bool widens_a = false;  // a kernel before the product makes of A what the tensor cores multiply
 };
 template <>
 inline constexpr auto kFieldsOf<Tiling> = std::tuple{
     Field{"swap_ab", &Tiling::swap_ab}, Field{"tile_rows", &Tiling::tile_rows}, Field{"tile_cols", &Tiling::tile_cols},
-    Field{"cluster", &Tiling::cluster}, Field{"turns", &Tiling::turns}};
+    Field{"cluster", &Tiling::cluster}, Field{"turns", &Tiling::turns},         Field{"widens_a", &Tiling::widens_a}};
 
 /// What a CTA takes.
 struct Footprint {

@@ -182,6 +182,14 @@ inline ExpectedBlocks expected_blocks(const Problem& p, int32_t height) {
     return {mean * groups, std::sqrt(3 * variance / groups) / mean};  // as if spread evenly to both sides
 }
 
+/// Blocks of this height that a group likely has. Of a contiguous layout, padding included, as groups follow each
+/// other.
+inline int32_t likely_blocks(const Problem& p, int32_t height) {
+    const int32_t rows =
+        p.grouping == Grouping::m_contiguous ? ceil_div(p.m, std::max(p.num_groups, 1)) : expected_group_rows(p);
+    return std::max(1, ceil_div(rows, height));
+}
+
 /// Waves of CTAs that walk this many tiles for each of them. Where the number of tiles scatters, a wave that is just
 /// not full may be two: the mean over it.
 inline double expected_waves(double tiles_per_cta, double scatter) {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from candidates import parse, straight
+from candidates import Candidate, parse, straight
 
 from deep_gemm._extension import C
-from deep_gemm._targets import HOPPER_SMS
+from deep_gemm._targets import GPUS, HOPPER_SMS
+
+SM100 = "sm_100a"
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,21 @@ def test_weights_leave_the_l2_first_if_they_are_not_huge(grouping, fields, strea
 
 
 @pytest.mark.parametrize(
+    ("grouping", "fields", "streams"),
+    [
+        ("dense", {"m": 16, "n": 57344, "k": 8192}, True),  # 470 MB; the L2 is 2.5 times Hopper's
+        ("dense", {"m": 16, "n": 57344, "k": 16384}, False),
+        ("dense", {"m": 4096, "n": 7168, "k": 16384}, False),  # not most of what is moved
+        ("masked", {"m": 4096, "n": 4096, "k": 7168, "groups": 32, "expected_m": 20}, True),  # 940 MB
+        ("masked", {"m": 4096, "n": 7168, "k": 4096, "groups": 64, "expected_m": 20}, False),
+    ],
+)
+def test_so_they_do_on_sm100(grouping, fields, streams) -> None:
+    kernel = C.problem_kernel(grouping, {"num_sms": GPUS[SM100].sms, **fields}, SM100)
+    assert (".stream_b = true" in str(kernel["text"])) == streams
+
+
+@pytest.mark.parametrize(
     ("m", "n", "k", "bf16"),
     [(5, 17984, 24576, 0), (12, 8960, 24320, 0), (3, 6016, 17408, 1), (2, 10176, 15104, 1)],
 )
@@ -49,3 +66,41 @@ def test_a_wave_of_tiles_is_a_wave_though_padding_is_left_out() -> None:
     more, fit = (parse(C.explain("masked", fields | {"n": n})) for n in (4352, 4224))
     assert straight(more, 256, 128).cost > 1.3 * straight(fit, 256, 128).cost
     assert straight(more, 128, 96).cost < straight(more, 256, 128).cost
+
+
+# N and K of weights that models have.
+WEIGHTS = [(2112, 7168), (576, 7168), (24576, 1536), (32768, 512), (7168, 16384), (4096, 7168), (7168, 2048)]
+# At 7.1 TB/s, 1,400 cycles of 1.85 GHz behind each request (csrc/config/sm100/cost_constants.hpp).
+BYTES_IN_FLIGHT = 7.1e12 * 1400 / 1.85e9
+# Clusters that run at once, wherever a B200's missing SMs are (csrc/config/sm100/clusters.hpp).
+AT_ONCE = {1: 148, 2: 74, 3: 46, 4: 34, 5: 26, 6: 22, 7: 16, 8: 16}
+
+
+def sm100_pick(grouping: str, fields: dict[str, int]) -> Candidate:
+    return parse(C.explain(grouping, {"num_sms": GPUS[SM100].sms, **fields}, SM100))[0]
+
+
+@pytest.mark.parametrize("bf16", [0, 1])
+@pytest.mark.parametrize(("n", "k"), WEIGHTS)
+@pytest.mark.parametrize("m", [1, 16, 64])
+def test_few_tokens_on_sm100(m, n, k, bf16) -> None:
+    """They are columns, as many as there are; enough SMs read to take what memory gives, 64 bytes a cycle each; what
+    they have asked for covers its latency, or is all that there is; and no cluster waits for another one to end."""
+    best = sm100_pick("dense", {"m": m, "n": n, "k": k, "bf16": bf16})
+    assert best.swapped
+    assert best.cols <= max(16, m)
+    row_tiles = -(-n // 128)
+    assert best.ctas >= min(100, 8 * row_tiles)
+    k_blocks = -(-k * (1 + bf16) // 128 // best.cluster_shape[2])
+    assert best.ctas * best.stages * 128 * 128 >= BYTES_IN_FLIGHT or best.stages >= k_blocks
+    assert best.ctas // best.cluster <= AT_ONCE[best.cluster]
+
+
+@pytest.mark.parametrize(("experts", "tokens"), [(128, 8), (32, 20), (64, 4)])
+@pytest.mark.parametrize(("n", "k"), [(4096, 7168), (7168, 2048)])
+def test_few_tokens_an_expert_on_sm100(experts, tokens, n, k) -> None:
+    best = sm100_pick("masked", {"m": 1024, "n": n, "k": k, "groups": experts, "expected_m": tokens})
+    assert best.swapped
+    assert best.cols == (16 if tokens <= 16 else 32)
+    assert best.ctas == GPUS[SM100].sms
+    assert best.ctas * best.stages * 128 * 128 >= 4 * BYTES_IN_FLIGHT

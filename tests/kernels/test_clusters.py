@@ -5,18 +5,27 @@ Right results: test_configs.py, test_gemm.py. That no CTA leaves too early is wh
 
 from __future__ import annotations
 
+import pytest
 import sass
+import sass_sm100
 
 from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_TARGET
 
 SPLIT = {"m": 16, "n": 576, "k": 7168, "tile_rows": 64, "tile_cols": 16, "cluster_k": 8, "swap_ab": 1}
+SPLIT_SM100 = SPLIT | {"tile_rows": 128}
 MULTICAST = {"m": 4096, "n": 4096, "k": 7168, "tile_rows": 256, "tile_cols": 128, "cluster_cols": 2}
 
 
-def test_copies_do_not_wait_for_other_ctas() -> None:
+def split_kernel(arch: str) -> list[int]:
+    """Where CTAs split K."""
+    return sass.of_problem("dense", SPLIT) if arch == "sm90" else sass_sm100.of_problem("dense", SPLIT_SM100)
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm100"])
+def test_copies_do_not_wait_for_other_ctas(arch) -> None:
     """Some way leads to a copy without a wait for the cluster."""
-    code = sass.of_problem("dense", SPLIT)
+    code = split_kernel(arch)
     ways, seen = [0], set()
     while ways:
         index = ways.pop()
@@ -33,16 +42,18 @@ def test_multicast_copies_wait_for_the_other_cta() -> None:
     assert code.index(sass.CLUSTER_ARRIVE) < code.index(sass.CLUSTER_WAIT) < code.index(sass.UTMALDG)
 
 
-def test_each_thread_meets_its_cluster_once() -> None:
-    """All arrive at the start, and at the end nobody does. The load warpgroup waits behind its work, math warps before
-    theirs."""
-    code = [word & sass.OPCODE for word in sass.of_problem("dense", SPLIT)]
+@pytest.mark.parametrize("arch", ["sm90", "sm100"])
+def test_each_thread_meets_its_cluster_once(arch) -> None:
+    """All arrive at the start, and at the end nobody does. Warps that send parts wait before their work, the others
+    behind it."""
+    code = [word & sass.OPCODE for word in split_kernel(arch)]
     assert code.count(sass.CLUSTER_ARRIVE) == 1
     assert code.count(sass.CLUSTER_WAIT) == 2
 
 
-def test_nobody_waits_until_other_sms_see_its_writes() -> None:
-    fences = [word for word in sass.of_problem("dense", SPLIT) if word & sass.OPCODE == sass.MEMBAR]
+@pytest.mark.parametrize("arch", ["sm90", "sm100"])
+def test_nobody_waits_until_other_sms_see_its_writes(arch) -> None:
+    fences = [word for word in split_kernel(arch) if word & sass.OPCODE == sass.MEMBAR]
     assert fences
     assert not any(word & sass.BEYOND_CTA for word in fences)
 

@@ -16,7 +16,7 @@ from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 LINE = re.compile(
     r"(?P<frame>straight|swapped) (?P<rows>\d+)x(?P<cols>\d+) "
-    r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) turns (?P<turns>\d+) "
+    r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) turns (?P<turns>\d+)(?P<ahead> widens A)? "
     r"threads (?P<threads>\d+) stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
     r"(?:: (?P<cost>\S+) us|: refused, (?P<refusal>.*))"
 )
@@ -36,6 +36,7 @@ class Candidate:
     strip: int  # blocks of M walked together
     cost: float | None
     refusal: str | None
+    widens_a: bool = False  # a kernel before the product converts A
 
     @property
     def cluster(self) -> int:
@@ -100,6 +101,7 @@ def parse(text: str) -> list[Candidate]:
                 strip=int(part["strip"]),
                 cost=float(part["cost"]) if part["cost"] else None,
                 refusal=part["refusal"],
+                widens_a=part["ahead"] is not None,
             )
         )
     return found
@@ -112,10 +114,11 @@ def with_tile(
     cols: int,
     cluster_shape: tuple[int, int, int] = (1, 1, 1),
     turns: int = 1,
+    widens_a: bool = False,
 ) -> Candidate:
     """The candidate with this tile."""
-    shape = (swapped, rows, cols, cluster_shape, turns)
-    (one,) = (c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns) == shape)
+    shape = (swapped, rows, cols, cluster_shape, turns, widens_a)
+    (one,) = (c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns, c.widens_a) == shape)
     return one
 
 
@@ -134,19 +137,20 @@ def forced_tile(
     cols: int,
     cluster: tuple[int, int, int] = (1, 1, 1),
     turns: int = 1,
+    widens_a: bool = False,
 ) -> Iterator[None]:
     """Serve calls of this M, N and K (of K groups: of 256) on this device with one tile."""
     where = (device.type == "cpu", device.index or 0)
-    C.force_config(*where, *problem, int(swapped), rows, cols, *cluster, turns)
+    C.force_config(*where, *problem, int(swapped), rows, cols, *cluster, turns, int(widens_a))
     try:
         yield
     finally:
-        C.force_config(*where, *problem, 0, 0, 0, 1, 1, 1, 1)
+        C.force_config(*where, *problem, 0, 0, 0, 1, 1, 1, 1, 0)
 
 
 @contextmanager
 def forced(device: torch.device, m: int, n: int, k: int, candidate: Candidate) -> Iterator[None]:
     """The same with the candidate of a problem."""
     tile = (candidate.swapped, candidate.rows, candidate.cols, candidate.cluster_shape, candidate.turns)
-    with forced_tile(device, (m, n, k), *tile):
+    with forced_tile(device, (m, n, k), *tile, candidate.widens_a):
         yield

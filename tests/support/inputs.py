@@ -16,7 +16,7 @@ FP8 = torch.float8_e4m3fn
 FP8_LARGEST = 448.0
 SCALE_COLUMNS = 128
 BLOCK_ROWS = 128
-CONVERTING_TARGETS = ("sm_80", "sm_86", "sm_87", "sm_88")
+CONVERTING_TARGETS = ("sm_80", "sm_86", "sm_87", "sm_88", "sm_110")
 
 
 class Operand(NamedTuple):

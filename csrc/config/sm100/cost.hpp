@@ -13,11 +13,15 @@ namespace deep_gemm::sm100 {
 
 struct CostModel : CostConstants {
     /// Cycles that one K block takes in a CTA.
-    double block_cycles(const GemmConfig& c) const {
+    double block_cycles(const Problem& p, const GemmConfig& c) const {
         const double tensor = tensor_cycles(c);
         const Element rows = c.rows_operand().element, cols = c.cols_operand().element;
-        const double l2 = (c.tile.rows * copied_row_bytes(rows, cols) + own_cols(c) * copied_row_bytes(cols, rows)) /
-                          l2_bytes_per_cycle;
+        const double bytes = c.tile.rows * copied_row_bytes(rows, cols) + own_cols(c) * copied_row_bytes(cols, rows);
+        // Few tokens do not fill their box, which the copy engine fills with zeros.
+        const int32_t missing = has_fixed_extents(c.grouping) ? std::max(c.tile_m() - p.m, 0) : 0;
+        const double beyond = c.swap_ab ? static_cast<double>(missing) / mma_ctas(c) : missing;
+        const double l2 =
+            (bytes - beyond * copied_row_bytes(c.a.element, c.b.element)) / l2_bytes_per_cycle + beyond * beyond_cycles;
         const double late = fetch_cycles / std::max(c.stages - 1, 1);
         return std::max({tensor, l2, late});
     }
@@ -27,9 +31,10 @@ struct CostModel : CostConstants {
         const double tiles = blocks.mean * ceil_div(p.n, c.super_tile_n());
         const double waves = expected_waves(tiles / (num_ctas / c.tile_ctas()), blocks.scatter);
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
-        const double split = c.cluster.k > 1 ? split_us + split_cycles * c.tile.cols / clock_mhz : 0;
+        const double split =
+            c.cluster.k > 1 ? split_us + part_us * (c.cluster.k - 2) + split_cycles * c.tile.cols / clock_mhz : 0;
         const double store = c.tile.cols * (c.swap_ab ? swapped_store_cycles : store_cycles);
-        const double multiply = k_blocks * block_cycles(c);
+        const double multiply = k_blocks * block_cycles(p, c);
         const double tile = c.sm100.accumulators > 1 ? std::max(multiply, store) : multiply + store;
         const double compute_us = (waves * tile + store + tile_cycles) / clock_mhz;
 

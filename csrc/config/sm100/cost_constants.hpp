@@ -16,7 +16,9 @@ struct CostConstants {
     double fetch_cycles = 1400;        // from the request of a stage to its arrival
     double store_cycles = 20;          // of a warp, for each column of a tile
     double swapped_store_cycles = 34;  // the same where rows are N, and neighbours of D are in different threads
-    double split_us = 1.5;             // CTAs that split K meet,
+    double beyond_cycles = 4;          // of the copy engine, for a row of a box beyond the tensor (Hopper's)
+    double split_us = 0.5;             // CTAs that split K meet, two of them
+    double part_us = 0.03;             // and each further one (Hopper's: the exchange is the same),
     double split_cycles = 24;          // and a warp sends and adds up so much longer, for each column of a tile
     double tail_share = 0.15;          // of the memory's time, that hides behind nothing
 };
@@ -33,7 +35,9 @@ inline constexpr auto kFieldsOf<sm100::CostConstants> =
                Field{"fetch_cycles", &sm100::CostConstants::fetch_cycles},
                Field{"store_cycles", &sm100::CostConstants::store_cycles},
                Field{"swapped_store_cycles", &sm100::CostConstants::swapped_store_cycles},
+               Field{"beyond_cycles", &sm100::CostConstants::beyond_cycles},
                Field{"split_us", &sm100::CostConstants::split_us},
+               Field{"part_us", &sm100::CostConstants::part_us},
                Field{"split_cycles", &sm100::CostConstants::split_cycles},
                Field{"tail_share", &sm100::CostConstants::tail_share}};
 

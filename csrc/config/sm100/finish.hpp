@@ -8,8 +8,12 @@
 #include <numeric>
 
 #include "../candidate.hpp"
+#include "../streaming.hpp"
 
 namespace deep_gemm::sm100 {
+
+/// What the L2 has room for.
+inline constexpr double kL2Bytes = 126e6;
 
 /// Blocks of M walked together: a wave of tiles reads fewest bytes when it covers a square of the output.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
@@ -18,7 +22,7 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
     return static_cast<int32_t>(std::clamp(square + 0.5, 1.0, std::ceil(most / c.super_tile_m())));
 }
 
-inline Choice finish(const Problem&, const Candidate& candidate) {
+inline Choice finish(const Problem& p, const Candidate& candidate) {
     const GemmConfig& c = candidate.config;
     Choice choice{candidate};
     choice.copies = {.rows_box = c.tile.rows,
@@ -27,6 +31,7 @@ inline Choice finish(const Problem&, const Candidate& candidate) {
                      .row_scale_box = has_exponents(c) ? kScaleRows : 0,
                      .col_scale_box = has_exponents(c) ? align_up(c.tile.cols, kScaleRows) : 0,
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
+    choice.likely_blocks = likely_blocks(p, c.tile_m());
     std::iota(choice.places.begin(), choice.places.end(), uint8_t{0});
     return choice;
 }

@@ -7,13 +7,14 @@
 #include <string_view>
 
 #include "../problem.hpp"
+#include "clusters.hpp"
 
 namespace deep_gemm::sm100 {
 
 /// CTAs, one an SM, that run at once.
 inline int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
     if (c.cluster.size() == 1) return p.num_sms;
-    return std::min(p.num_sms / c.cluster.size(), kMostClusters) * c.cluster.size();
+    return resident_clusters(p.num_sms, c.cluster.size()) * c.cluster.size();
 }
 
 /// Why groups cannot be served by a config; empty where they can.
@@ -31,7 +32,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     if (c.cluster.k > 1) {
         if (!has_fixed_extents(p.grouping)) return "groups do not split K";
         if (p.batch_invariant) return "a split K depends on M, and set_batch_invariant forbids that";
-        if (tiles * c.cluster.k > resident_ctas(p, c)) return "CTAs that split K have one tile each";
+        if (tiles * c.cluster.k > resident_ctas(p, c)) return "a split K wants all tiles at once";
     }
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";

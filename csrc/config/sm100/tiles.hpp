@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "../candidate.hpp"
+#include "clusters.hpp"
 
 namespace deep_gemm::sm100 {
 
@@ -18,9 +18,6 @@ inline std::vector<int32_t> widths(bool grouped) {
     for (int32_t cols = 32; cols <= 256; cols += 32) all.push_back(cols);
     return all;
 }
-
-/// Single CTAs, pairs, and CTAs that split K.
-inline std::vector<ClusterShape> cluster_shapes() { return {{.rows = 1}, {.rows = 2}, {.k = 2}, {.k = 4}, {.k = 8}}; }
 
 inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;

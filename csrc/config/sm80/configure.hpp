@@ -8,13 +8,11 @@
 
 namespace deep_gemm::sm80 {
 
-/// Whether the chip multiplies E4M3. (SM90 emulates it: the library has wgmma there.)
-constexpr bool multiplies_e4m3(int32_t target) { return target == 89 || target >= 110; }
-
 /// A as the kernel reads it.
-constexpr Operand read_a(const Problem& p) {
+constexpr Operand read_a(const Problem& p, const Tiling& tiling, const WarpGrid& grid) {
     Operand a = p.a;
     if (multiplies_s4(p)) a.element = Element::s4i;
+    if (tiling.widens_a && may_widen_a(p, tiling.swap_ab, grid)) a.element = Element::fp16;
     return a;
 }
 
@@ -28,8 +26,9 @@ constexpr Element multiplied_as(const Problem& p) {
 /// A config without stages.
 inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     const WarpGrid grid = divided(p, *find_grid(tiling));
+    const Operand a = read_a(p, tiling, grid);
     GemmConfig c{{.grouping = p.grouping,
-                  .a = read_a(p),
+                  .a = a,
                   .b = p.b,
                   .output = p.output,
                   .add_c = p.add_c != 0,
@@ -38,7 +37,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .shape = p.compiled,
                   .heads = p.heads},
                  {.swap_ab = tiling.swap_ab,
-                  .tile = {grid.rows, grid.cols, grid.k_warps * stage_k(read_a(p), p.b)},
+                  .tile = {grid.rows, grid.cols, grid.k_warps * stage_k(a, p.b)},
                   .stages = 0,
                   .store = {.kind = StoreKind::direct},
                   .group_maps = p.group_maps != 0},

@@ -25,6 +25,7 @@ constexpr SmFacts sm_facts(int32_t target) {
 struct CostConstants {
     double clock_mhz = 1700;
     double launch_us = 5.3;
+    double widen_us = 3;  // a kernel ahead, beside what its bytes take
     double l2_bytes_per_cycle = 59;
     double smem_bytes_per_cycle = 138;
     double first_cycles = 1750;         // until the first stage has come
@@ -50,12 +51,13 @@ struct CostModel : CostConstants {
         const double tensor = rows * cols * k / rate;
         const double row_bytes = bytes_of(c.rows_operand().element, k),
                      col_bytes = bytes_of(c.cols_operand().element, k);
-        const double reads = rows * c.sm80.col_warps + cols * c.sm80.row_warps;
+        const double widened = (widens(c, c.rows_operand()) ? rows * c.sm80.col_warps : 0) +
+                               (widens(c, c.cols_operand()) ? cols * c.sm80.row_warps : 0);
         const double loaded = rows * row_bytes + cols * col_bytes;
         const double read = rows * c.sm80.col_warps * row_bytes + cols * c.sm80.row_warps * col_bytes;
         const double registers = (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) : 0) +
                                  (c.b.packed() ? convert_cycles * rows * c.sm80.col_warps * k : 0) +
-                                 (converts(c) ? convert_cycles * reads * k : 0);
+                                 convert_cycles * widened * k;
         return std::max({std::max(tensor, registers) + issue_cycles / ctas, (loaded + read) / smem_bytes_per_cycle,
                          loaded / l2_bytes_per_cycle}) *
                ctas;
@@ -64,13 +66,22 @@ struct CostModel : CostConstants {
     /// Memory is as busy as what is under way keeps it, and where few tiles leave SMs out, as these do.
     double memory_us(const Problem& p, const GemmConfig& c, double ctas, double tiles) const {
         const double rows = expected_rows(p), n = p.n, k = p.k;
-        const double moved = expected_weights(p) * n * bytes_of(p.b.element, k) + rows * bytes_of(p.a.element, k) +
+        const double moved = expected_weights(p) * n * bytes_of(p.b.element, k) + rows * bytes_of(c.a.element, k) +
                              rows * bytes_of(p.output, n) * (p.add_c ? 2 : 1);
         const double weights =
             c.swap_ab ? c.tile.rows * row_bytes(c, c.rows_operand()) : c.tile.cols * row_bytes(c, c.cols_operand());
         const double ahead = ctas * (c.stages - 1) * weights;
         const double busy = std::min(1.0, ahead / bytes_under_way) * std::min(1.0, tiles / p.num_sms);
-        return moved / (facts.memory_bytes_per_cycle * p.num_sms * clock_mhz) / std::max(busy, 0.05);
+        return moved / bytes_per_us(p) / std::max(busy, 0.05);
+    }
+
+    double bytes_per_us(const Problem& p) const { return facts.memory_bytes_per_cycle * p.num_sms * clock_mhz; }
+
+    /// What the product waits for.
+    double ahead_us(const Problem& p, const GemmConfig& c) const {
+        if (!reads_widened_a(c)) return 0;
+        const double moved = expected_rows(p) * (bytes_of(p.a.element, p.k) + bytes_of(c.a.element, p.k));
+        return widen_us + moved / bytes_per_us(p);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
@@ -81,7 +92,7 @@ struct CostModel : CostConstants {
         const double compute_us =
             (waves * (ceil_div(p.k, c.tile.k) * block_cycles(c, ctas) + store * ctas) + first_cycles) / clock_mhz;
         const double memory = memory_us(p, c, ctas, tiles);
-        return launch_us + std::max(compute_us, memory) + tail_share * std::min(compute_us, memory);
+        return launch_us + ahead_us(p, c) + std::max(compute_us, memory) + tail_share * std::min(compute_us, memory);
     }
 
     SmFacts facts;

@@ -18,7 +18,7 @@ inline constexpr int32_t kReservedBytes = 1024;
 /// CTAs that an SM has registers for: two of four warps, so that one stores while the other multiplies, or one of
 /// eight.
 constexpr int32_t wanted_ctas(const GemmConfig& c) {
-    const bool many_scales = converts(c) && c.row_scales().per_row() && c.col_scales().per_row();
+    const bool many_scales = widens(c, c.b) && c.row_scales().per_row() && c.col_scales().per_row();
     const int32_t sets = (c.b.packed() || many_scales) && c.scaled() ? 2 : 1;
     const bool few_sums = sets * c.tile.rows * c.tile.cols <= 64 * 64;
     return warps(c) > 4 ? 1 : few_sums ? 3 : 2;

@@ -25,7 +25,7 @@ constexpr bool spills(const Problem& p, const GemmConfig& c) {
     if (!c.scaled() || warps(c) > 4) return false;
     const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row(), experts = is_m_grouped(c.grouping);
     const bool many_sums = warp_rows(c) * warp_cols(c) >= 64 * 32;
-    if (!converts(c)) return p.target >= 100 && many_sums && experts && (rows || cols) && !c.b.packed();
+    if (!widens(c, c.b)) return p.target >= 100 && many_sums && experts && (rows || cols) && !c.b.packed();
     return warp_cols(c) >= 64 ? cols || c.sm80.k_warps > 1 : many_sums && experts && rows && cols;
 }
 

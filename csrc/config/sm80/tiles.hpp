@@ -32,6 +32,18 @@ constexpr bool multiplies_s4(const Problem& p) {
            p.b.scaling.whole_k();
 }
 
+/// Whether the chip multiplies E4M3. Those with wgmma or tcgen05 emulate it, of which 110 is served here.
+constexpr bool multiplies_e4m3(int32_t target) { return target == 89 || target >= 120; }
+
+/// Whether E4M3 of A may be converted by a kernel before the product (kernels/widen.cuh), not by each warp that reads
+/// it: for many tokens. K groups have no such kernel.
+constexpr bool may_widen_a(const Problem& p, bool swap_ab, const WarpGrid& grid) {
+    const bool is_converted =
+        p.a.element == Element::e4m3 && p.b.element == Element::e4m3 && !multiplies_e4m3(p.target);
+    return is_converted && !divides_k(p.grouping) && !swap_ab && grid.k_warps == 1 && grid.rows >= 64 &&
+           grid.cols >= 64;
+}
+
 /// Sums of a warp, in elements of D: more leave no registers for operands. Packed weights that are converted with words
 /// of their rows, or of which groups within a block are scaled, or whose K is divided, or all of a unit at once, leave
 /// room for half as many (ptxas -v, CUDA 13.0).
@@ -59,13 +71,19 @@ inline const WarpGrid* find_grid(const Tiling& tiling) {
     return found == std::end(kGrids) ? nullptr : found;
 }
 
-inline std::vector<Tiling> tilings(const Problem&) {
+inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;
     for (const bool swap_ab : {false, true})
-        for (const WarpGrid& grid : kGrids) found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps});
+        for (const WarpGrid& grid : kGrids)
+            for (const bool widens_a : {false, true})
+                if (!widens_a || may_widen_a(p, swap_ab, grid))
+                    found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps, widens_a});
     return found;
 }
 
-inline bool has_tile(const Problem&, const Tiling& tiling) { return find_grid(tiling) != nullptr; }
+inline bool has_tile(const Problem& p, const Tiling& tiling) {
+    const WarpGrid* const grid = find_grid(tiling);
+    return grid != nullptr && (!tiling.widens_a || may_widen_a(p, tiling.swap_ab, *grid));
+}
 
 }  // namespace deep_gemm::sm80

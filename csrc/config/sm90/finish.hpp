@@ -14,13 +14,6 @@
 
 namespace deep_gemm::sm90 {
 
-/// Of a contiguous layout, padding included, as groups follow each other.
-inline int32_t likely_blocks(const Problem& p, const GemmConfig& c) {
-    const int32_t rows =
-        p.grouping == Grouping::m_contiguous ? ceil_div(p.m, std::max(p.num_groups, 1)) : expected_group_rows(p);
-    return std::max(1, ceil_div(rows, c.tile_m()));
-}
-
 inline Choice finish(const Problem& p, const Candidate& candidate) {
     const GemmConfig& c = candidate.config;
     Choice choice{candidate};
@@ -41,7 +34,7 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
         const int32_t tiles = dense_tiles(c, p.m, p.n);
         choice.first_shared = tiles - shared_tiles(c, tiles, candidate.num_ctas);
     }
-    choice.likely_blocks = likely_blocks(p, c);
+    choice.likely_blocks = likely_blocks(p, c.tile_m());
     choice.fetched_ahead = fetched_ahead(p);
     if (has_places(c))
         choice.places = places_by_gpc(p.device_sms, candidate.num_ctas / c.cluster.size(), c.cluster.size());

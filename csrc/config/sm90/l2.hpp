@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../problem.hpp"
+#include "../streaming.hpp"
 
 namespace deep_gemm::sm90 {
 
@@ -15,13 +15,6 @@ inline constexpr double kKeptBytes = 12 << 20, kKeptBytesOfB = 20 << 20;
 
 /// What the L2 has room for.
 inline constexpr double kL2Bytes = 50e6;
-
-/// Of B in all, up to which it should leave the L2 first: it then makes room for itself, and what others left there
-/// need not be written back. With more bytes that is worth little, and such calls are faster without, the sooner in
-/// straight tiles of experts, of which several read the same (docs/performance.md).
-inline double streamed_bytes(const GemmConfig& c) {
-    return has_fixed_extents(c.grouping) ? 250e6 : c.swap_ab ? 400e6 : 100e6;
-}
 
 /// Stages of a ring that asks far ahead.
 inline constexpr int32_t kDeepRing = 7;
@@ -64,18 +57,6 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
     else if (p.n < rows && p.n * row_bytes <= kKeptBytesOfB)
         blocks = square * std::max(0.5, p.n / rows);
     return static_cast<int32_t>(std::clamp(blocks + 0.5, 1.0, std::ceil(most / block_m)));
-}
-
-/// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all
-/// blocks of M that share a part of it are walked together, so that memory is read once whatever the L2 keeps; and not
-/// where it is many times what the L2 holds (docs/performance.md).
-inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks) {
-    if (divides_k(p.grouping)) return false;
-    if (int64_t{strip_blocks} * c.super_tile_m() < expected_group_rows(p)) return false;
-    const double k = p.k, n = p.n, weights = expected_weights(p) * n * bytes_of(p.b.element, k);
-    const double others = expected_rows(p) * (bytes_of(p.a.element, k) + bytes_of(p.output, n));
-    const bool straight_groups = is_m_grouped(p.grouping) && !c.swap_ab;
-    return weights <= streamed_bytes(c) && weights >= (straight_groups ? 4 : 2.5) * others;
 }
 
 }  // namespace deep_gemm::sm90

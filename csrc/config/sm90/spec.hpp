@@ -32,7 +32,7 @@ struct Spec {
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm90::waste(p, c); }
     static void choose_walk(const Problem& p, Candidate& candidate) {
         candidate.strip_blocks = choose_strip(p, candidate.config, candidate.num_ctas);
-        candidate.config.stream_b = streams_b(p, candidate.config, candidate.strip_blocks);
+        candidate.config.stream_b = streams_b(p, candidate.config, candidate.strip_blocks, kL2Bytes);
     }
     static double cost_us(const Problem& p, const Candidate& candidate) {
         Problem average = p;

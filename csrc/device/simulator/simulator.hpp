@@ -45,6 +45,8 @@ struct Statistics {
     uint64_t tma_load_bytes = 0;
     uint64_t tma_store_bytes = 0;
     uint64_t tma_copies = 0;
+    uint64_t boxes_asked_for = 0;  // of the L2, in advance, of which the next so many its cluster does not copy
+    uint64_t boxes_asked_in_vain = 0;
     uint64_t global_load_bytes = 0;
     uint64_t global_store_bytes = 0;
     uint64_t shared_accesses = 0;

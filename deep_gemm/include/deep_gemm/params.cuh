@@ -79,7 +79,7 @@ struct GemmParams {
     FastDivisor strip_tiles;        // and so many tiles that is, with all of N
     int32_t first_shared;           // tile from which on pairs share them (SplitK::last_tiles)
     uint8_t places[kMostClusters];  // has_places: of each cluster, the place in the walk
-    int32_t likely_blocks;          // likely_k_blocks: blocks of M that a group has, as far as the host knows
+    int32_t likely_blocks;          // blocks of M that a group has, as far as the host knows: likely_first_tile
     int32_t m_alignment;            // psum layout: groups start at multiples of it
     uint16_t zero_padding;          // contiguous layouts: rows of padding are written as zeros
     uint8_t fetched_ahead;          // the L2 is asked for a D that is added to, so many shares of a tile before

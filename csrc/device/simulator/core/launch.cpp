@@ -287,6 +287,7 @@ void Statistics::add(const Statistics& other) {
     for (const auto& [name, count] : other.instructions) instructions[name] += count;
     warp_instructions += other.warp_instructions;
     tma_load_bytes += other.tma_load_bytes, tma_store_bytes += other.tma_store_bytes, tma_copies += other.tma_copies;
+    boxes_asked_for += other.boxes_asked_for, boxes_asked_in_vain += other.boxes_asked_in_vain;
     global_load_bytes += other.global_load_bytes, global_store_bytes += other.global_store_bytes;
     shared_accesses += other.shared_accesses, bank_conflicts += other.bank_conflicts;
     barrier_waits += other.barrier_waits, barrier_waits_blocked += other.barrier_waits_blocked;
@@ -341,6 +342,7 @@ Report collect(const Module& module, const Launch& given, const Options& options
             const std::lock_guard lock(launch.mutex);
             if (!cluster) continue;
             cluster->statistics.blocks = cluster->ctas.size();
+            cluster->statistics.boxes_asked_in_vain = cluster->asked_for.size();
             launch.statistics.add(cluster->statistics);
             for (size_t i = 0; i < counts.size(); ++i) counts[i] += cluster->counts[i];
         }

@@ -1,6 +1,7 @@
 // The simulated machine: warps, blocks, a cluster that runs together, and the launch they belong to.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -295,6 +296,9 @@ struct LaunchState {
     std::atomic<bool> stop{false};
 };
 
+/// A tensor map's address, and where a box of it begins.
+using AskedBox = std::pair<uint64_t, std::array<int32_t, 5>>;
+
 struct Cluster {
     LaunchState* launch = nullptr;
     const Module* module = nullptr;
@@ -313,6 +317,7 @@ struct Cluster {
     std::shared_ptr<Dice> dice;  // of the random schedule
     Statistics statistics;
     std::vector<uint64_t> counts;
+    std::set<AskedBox> asked_for;          // by prefetches, and not copied yet
     std::vector<std::string> agent_names;  // of those behind the lanes
     bool checking = true;
 

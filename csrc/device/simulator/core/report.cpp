@@ -44,6 +44,7 @@ std::string to_json(const Report& report) {
     }
     out << "}, \"warp_instructions\": " << s.warp_instructions << ", \"tma_load_bytes\": " << s.tma_load_bytes
         << ", \"tma_store_bytes\": " << s.tma_store_bytes << ", \"tma_copies\": " << s.tma_copies
+        << ", \"boxes_asked_for\": " << s.boxes_asked_for << ", \"boxes_asked_in_vain\": " << s.boxes_asked_in_vain
         << ", \"global_load_bytes\": " << s.global_load_bytes << ", \"global_store_bytes\": " << s.global_store_bytes
         << ", \"shared_accesses\": " << s.shared_accesses << ", \"bank_conflicts\": " << s.bank_conflicts
         << ", \"barrier_waits\": " << s.barrier_waits << ", \"barrier_waits_blocked\": " << s.barrier_waits_blocked

@@ -44,6 +44,22 @@ void take_spaces(Decoder& decoder, uint32_t& flags) {
     }
 }
 
+/// Which box the L2 is asked for; of plain ranges nothing is kept.
+void decode_bulk_prefetch(Decoder& decoder) {
+    const bool tensor = decoder.mod("tensor");
+    const auto dimension = decoder.one_of({"1d", "2d", "3d", "4d", "5d"});
+    decoder.consume_rest();
+    if (!tensor) {
+        for (size_t i = 0; i < decoder.count(); ++i) decoder.node(i);
+        return decoder.set(nothing);
+    }
+    if (dimension.empty()) decoder.error("no dimension");
+    decoder.out.flags = kTensor | uint32_t(dimension[0] - '0') << kRankOf;
+    decode_coordinates(decoder, decoder.node(0));
+    for (size_t i = 1; i < decoder.count(); ++i) decoder.source(i, Type::b64);
+    decoder.set(tensor_prefetch);
+}
+
 void decode_bulk(Decoder& decoder, bool reduce) {
     Instruction& out = decoder.out;
     if (decoder.mod("commit_group")) return decoder.set(commit_group);
@@ -52,11 +68,7 @@ void decode_bulk(Decoder& decoder, bool reduce) {
         out.displacement = decoder.constant(0);
         return decoder.set(wait_group);
     }
-    if (decoder.mod("prefetch")) {
-        decoder.consume_rest();
-        for (size_t i = 0; i < decoder.count(); ++i) decoder.node(i);
-        return decoder.set(nothing);
-    }
+    if (decoder.mod("prefetch")) return decode_bulk_prefetch(decoder);
     uint32_t flags = reduce ? uint32_t(kReduce) : 0u;
     const bool tensor = decoder.mod("tensor");
     const bool hint = decoder.mod("L2::cache_hint");

@@ -38,6 +38,7 @@ void defer_departure(Warp& w, const Instruction& in, unsigned lane, uint32_t sou
 void check_initialised(Warp* warp, const Instruction* in, Cta& cta, uint32_t offset, uint32_t bytes);
 
 Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes);  // tensor_copy.cpp
+Step tensor_prefetch(Warp& w, const Instruction& in, uint32_t lanes);
 Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes);  // bulk.cpp
 Step commit_group(Warp& w, const Instruction& in, uint32_t lanes);
 Step wait_group(Warp& w, const Instruction& in, uint32_t lanes);

@@ -168,7 +168,24 @@ bool check_type(Warp& w, const Box& box, bool store) {
 
 int32_t coordinate(const Warp& w, const Operand& operand, unsigned lane) { return int32_t(read_any(w, operand, lane)); }
 
+AskedBox asked_box(const Warp& w, const Instruction& in, unsigned lane, uint64_t map_address) {
+    AskedBox box{map_address, {}};
+    for (size_t i = 0; i < in.extra->c.size(); ++i) box.second[i] = coordinate(w, in.extra->c[i], lane);
+    return box;
+}
+
 }  // namespace
+
+Step tensor_prefetch(Warp& w, const Instruction& in, uint32_t lanes) {
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const unsigned lane = std::countr_zero(left);
+        const uint64_t map_address = read_any(w, in.b, lane) + uint64_t(in.displacement2);
+        if (!find_map(w, map_address, in.flags >> kRankOf & 15)) continue;
+        w.cluster->asked_for.insert(asked_box(w, in, lane, map_address));
+        ++w.cluster->statistics.boxes_asked_for;
+    }
+    return Step::next;
+}
 
 Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
     Cluster& cluster = *w.cluster;
@@ -181,6 +198,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
         Box box{*map, {}};
         for (size_t i = 0; i < in.extra->c.size(); ++i) box.at[i] = coordinate(w, in.extra->c[i], lane);
         const bool store = in.flags & kFromShared;
+        if (!store && !cluster.asked_for.empty()) cluster.asked_for.erase(asked_box(w, in, lane, map_address));
         if (!check_type(w, box, store)) continue;
         if (!global_range(cluster, map->address, covered_bytes(*map), store, &w, nullptr)) continue;
         const uint32_t bytes = box.bytes();

@@ -18,10 +18,13 @@ inline constexpr int32_t kMostWarps = 8;   // that have 255 registers a thread
 /// each with all of the K block.
 inline constexpr int32_t kMnBlock = 64;
 
-/// K that a warp multiplies of a stage: a line; beside packed weights no less than their blocks' K.
+/// K that a warp multiplies of a stage: a line of the operand with fewer bits; beside packed weights no less than their
+/// blocks' K.
 constexpr int32_t stage_k(const Operand& a, const Operand& b) {
     const int32_t line = elements_in(a.element, kSwizzleBytes);
-    return b.packed() && line < kPackedK ? kPackedK : line;
+    if (b.packed()) return line < kPackedK ? kPackedK : line;
+    const int32_t line_b = elements_in(b.element, kSwizzleBytes);
+    return line < line_b ? line_b : line;
 }
 
 constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
@@ -34,8 +37,16 @@ constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
 /// Of a warp's rows, those that one instruction multiplies.
 constexpr int32_t row_pieces(const GemmConfig& c) { return warp_rows(c) / Fragment16x8::kRows; }
 
-/// Whether operands, packed weights when they are like the others, are converted in registers to twice the bits.
-constexpr bool converts(const GemmConfig& c) { return bits(c.sm80.multiplied_as) > bits(c.a.element); }
+/// Of its columns, groups of which one instruction multiplies each.
+constexpr int32_t col_groups(const GemmConfig& c) { return warp_cols(c) / Fragment16x8::kCols; }
+
+/// Whether an operand, packed weights when they are like the other one, is converted in registers to twice the bits.
+constexpr bool widens(const GemmConfig& c, const Operand& operand) {
+    return bits(c.sm80.multiplied_as) > bits(operand.packed() ? c.a.element : operand.element);
+}
+constexpr bool widens_both(const GemmConfig& c) { return widens(c, c.a) && widens(c, c.b); }
+/// Whether a kernel before the product has made of A what is multiplied (kernels/widen.cuh).
+constexpr bool reads_widened_a(const GemmConfig& c) { return !widens(c, c.a) && widens(c, c.b); }
 
 /// Groups of scales along the K that a warp has of a stage.
 constexpr int32_t scale_groups(const GemmConfig& c) {

@@ -11,6 +11,9 @@ namespace deep_gemm {
 template <>
 struct Convert<Element::e4m3, Element::fp16> {
     static constexpr float kUndone = 65536;  // of a product of two
+    /// Bits of 2^15: those that are converted ahead become 2^7 of their values, as much as FP16 holds of E4M3, and
+    /// products with the others a half.
+    static constexpr uint32_t kAhead = 0x7800, kAheadUndone = 2;
 
     static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second) {
         // Above each byte, its sign eight times.

@@ -5,9 +5,12 @@
 //   second one, warp 0        copy operands and words of exponents into the ring (one lane copies)
 //   its warp 1                issue products (one lane; of a pair the leader's); first initialise the barriers
 //   its warp 2                allocate tensor memory; bring words of exponents into its order (transposes_words)
-//   its warp 3                find rows of padding, and fill blocks of them with zeros (marks_padding)
+//   its warp 3                first, ask the L2 for the first weights (one lane); find rows of padding, and fill blocks
+//   of
+//                             them with zeros (marks_padding)
 #pragma once
 
+#include <deep_gemm/load/first_weights_sm100.cuh>
 #include <deep_gemm/load/tma_sm100.cuh>
 #include <deep_gemm/mma/sm100/mainloop.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
@@ -49,15 +52,21 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
-/// All threads of the cluster.
+/// All threads of a CTA, or of a pair, whose instructions use the shared and tensor memory of both.
 template <GemmConfig c>
 DG_DEVICE void sync_threads() {
-    if constexpr (c.cluster.size() == 1) {
+    if constexpr (mma_ctas(c) == 1) {
         __syncthreads();
     } else {
         ptx::cluster_arrive_release();
         ptx::cluster_wait();
     }
+}
+
+/// Where CTAs split K: until all have arrived and can be sent parts. Warps that send none wait too, before they leave.
+template <GemmConfig c>
+DG_DEVICE void wait_for_receivers() {
+    if constexpr (c.cluster.k > 1) ptx::cluster_wait();
 }
 
 template <GemmConfig c>
@@ -71,11 +80,15 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
 
     if (warp == kLoad && ptx::elect_one()) prefetch_tensor_maps<c>(params);
     if (warp == kMultiply && ptx::elect_one()) initialise_barriers<c>(smem);
-    // Nothing that a preceding kernel may write has been touched so far, and no tensor memory been asked for: what it
-    // holds it gives back when it ends.
+    if constexpr (fetches_first_weights(c))
+        if (warp == kPadding && ptx::elect_one()) fetch_first_weights<c>(smem, params);
+    // Nothing that a preceding kernel may write has been read so far, and no tensor memory been asked for: what it
+    // holds it gives back when it ends. The next kernel is not told to start before this one has left: CTAs that get
+    // SMs as they become free lie anywhere (docs/performance.md, "Chains").
     ptx::wait_for_previous_grid();
     smem.groups().template fill<threads(c)>(params);
-    if constexpr (c.cluster.size() > 1) sync_threads<c>();  // the other CTAs are there
+    if constexpr (mma_ctas(c) > 1) sync_threads<c>();  // the other CTA is there
+    if constexpr (c.cluster.k > 1) ptx::cluster_arrive();
     if (warp == kTranspose) {
         ptx::allocate_tensor_memory<kCtas>(smem.tensor_address(), kColumns);
         ptx::finish_allocating<kCtas>();
@@ -83,7 +96,10 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     sync_threads<c>();
     const uint32_t tensor_memory = ptx::load_shared_int(smem.tensor_address());
 
-    if (warp < kStoreWarps) StoreRole<c>(smem, params, tensor_memory).run();
+    if (warp < kStoreWarps) {
+        wait_for_receivers<c>();
+        StoreRole<c>(smem, params, tensor_memory).run();
+    }
     if (warp == kLoad) LoadRole<c>(smem, params).run();
     if (warp == kMultiply && ClusterPosition<c>().row == 0) MainLoop<c>(smem, params, tensor_memory).run();
     if constexpr (transposes_words(c))
@@ -91,8 +107,10 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     if constexpr (marks_padding(c))
         if (warp == kPadding) find_padding<c>(smem, params);
 
-    // No CTA may leave, nor give tensor memory back, while the others' instructions use what it has.
+    // No CTA may give tensor memory back while its store warps read it, and none of a pair leave while the other's
+    // instructions use what it has. Those that split K need not meet: an owner has waited for what it was sent.
     __syncwarp();
+    if (warp >= kStoreWarps) wait_for_receivers<c>();
     sync_threads<c>();
     if (warp == kTranspose) ptx::free_tensor_memory<kCtas>(tensor_memory, kColumns);
 }

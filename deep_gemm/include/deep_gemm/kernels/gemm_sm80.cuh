@@ -38,6 +38,8 @@ DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<
     const int32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int32_t piece = 0; piece < row_pieces(c); ++piece) {
+        if constexpr (reads_widened_a(c))
+            for (auto& sum : total[piece]) sum *= Convert<Element::e4m3, Element::fp16>::kAheadUndone;
         const Fragment<c> at(tile, place.row + piece * Fragment16x8::kRows + Fragment16x8::row(lane),
                              place.col + Fragment16x8::col(lane), params);
         if constexpr (c.finishes_sums()) {

@@ -68,10 +68,10 @@ private:
             reader_.convert(words[i % 2], i);
             if constexpr (c.scaled()) {
                 if (i % kGroupSteps == 0) clear<c>(partial);
-                multiply_step<c>(partial, words[i % 2]);
+                words[i % 2].multiply(partial);
                 if (ends_group) promote<c>(total, partial, scales);
             } else {
-                multiply_step<c>(total, words[i % 2]);
+                words[i % 2].multiply(total);
             }
             // Into the stage before this one: all warps had read it when they waited for this one.
             if (i == 0) load_.copy_next();

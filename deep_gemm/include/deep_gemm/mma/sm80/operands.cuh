@@ -2,8 +2,8 @@
 #pragma once
 
 #include <deep_gemm/arch/sm80_smem.cuh>
-#include <deep_gemm/convert/bytes.cuh>
 #include <deep_gemm/load/cp_async.cuh>
+#include <deep_gemm/mma/sm80/warp_place.cuh>
 #include <deep_gemm/ptx/load_matrix.cuh>
 
 namespace deep_gemm::sm80 {
@@ -52,6 +52,54 @@ private:
     }
 
     int32_t line_, chunk_, offset_;
+};
+
+/// A warp's rows of a stage, as they lie.
+template <GemmConfig c>
+class Rows {
+public:
+    using Words = uint32_t[row_pieces(c)][4];
+
+    DG_DEVICE explicit Rows(const WarpPlace<c>& place) : matrices_(place.row, place.k) {}
+
+    DG_DEVICE void load(uint32_t stage, int32_t step, Words& words) const {
+#pragma unroll
+        for (int32_t piece = 0; piece < row_pieces(c); ++piece) matrices_.load(stage, piece, step, words[piece]);
+    }
+    DG_DEVICE void begin_block(const Smem<c>&, int32_t) const {}
+    DG_DEVICE void convert(Words&, int32_t) const {}
+
+private:
+    OperandMatrices<c, c.rows_operand(), c.tile.rows, true> matrices_;
+};
+
+/// Its columns.
+template <GemmConfig c>
+class Cols {
+    static constexpr int32_t kGroups = col_groups(c);
+
+public:
+    using Words = uint32_t[kGroups][2];
+
+    DG_DEVICE explicit Cols(const WarpPlace<c>& place) : matrices_(place.col, place.k) {}
+
+    DG_DEVICE void load(uint32_t stage, int32_t step, Words& words) const {
+#pragma unroll
+        for (int32_t group = 0; group + 1 < kGroups; group += 2) {
+            uint32_t both[4];
+            matrices_.load(stage, group / 2, step, both);
+#pragma unroll
+            for (int32_t i = 0; i < 4; ++i) words[group + i / 2][i % 2] = both[i];
+        }
+        if constexpr (kGroups % 2 == 1) {
+            static_assert(kGroups == 1);
+            matrices_.load(stage, 0, step, words[0]);
+        }
+    }
+    DG_DEVICE void convert(Words&, int32_t) const {}
+
+private:
+    OperandMatrices<c, c.cols_operand(), c.tile.cols, false> matrices_;
 };
 
 }  // namespace deep_gemm::sm80

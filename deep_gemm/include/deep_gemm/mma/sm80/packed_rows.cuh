@@ -4,6 +4,7 @@
 
 #include <deep_gemm/arch/sm80_smem.cuh>
 #include <deep_gemm/mma/packed_rows.cuh>
+#include <deep_gemm/mma/sm80/warp_place.cuh>
 
 namespace deep_gemm::sm80 {
 
@@ -31,15 +32,17 @@ private:
 template <GemmConfig c>
 class PackedRows {
 public:
-    DG_DEVICE PackedRows(int32_t first_row, int32_t k_warp) : row_(first_row), k_warp_(k_warp) {
+    using Words = uint32_t[row_pieces(c)][4];
+
+    DG_DEVICE explicit PackedRows(const WarpPlace<c>& place) : row_(place.row), k_warp_(place.k) {
         // Blocks of the same rows follow each other.
-        const int32_t block = first_row / kPackedRows * c.sm80.k_warps + k_warp,
-                      piece = first_row % kPackedRows / Fragment16x8::kRows;
+        const int32_t block = place.row / kPackedRows * c.sm80.k_warps + place.k,
+                      piece = place.row % kPackedRows / Fragment16x8::kRows;
         offset_ = block * kBlockBytes + piece * Units::kWarpBytes + threadIdx.x % 32 * Units::kThreadBytes;
     }
 
     /// Codes of all the warp's rows, of the steps that begin with this one.
-    DG_DEVICE void load(uint32_t stage, int32_t step) {
+    DG_DEVICE void load(uint32_t stage, int32_t step, Words&) {
         if (step % Units::kSteps != 0) return;
         const int32_t unit = step / Units::kSteps;
 #pragma unroll
@@ -50,13 +53,13 @@ public:
         }
     }
 
-    DG_DEVICE void load_conversions(const Smem<c>& smem, int32_t stage) {
+    DG_DEVICE void begin_block(const Smem<c>& smem, int32_t stage) {
 #pragma unroll
         for (int32_t i = 0; i < row_pieces(c); ++i)
             conversions_[i] = Conversion<c>(BlockOfStage<c>{smem, k_warp_}, stage, row_ + i * Fragment16x8::kRows);
     }
 
-    DG_DEVICE void convert(uint32_t (&to)[row_pieces(c)][4], int32_t step) const {
+    DG_DEVICE void convert(Words& to, int32_t step) const {
 #pragma unroll
         for (int32_t i = 0; i < row_pieces(c); ++i)
             conversions_[i].run(codes_[step / Units::kSteps % 2][i] + step % Units::kSteps * Units::kStepWords, step,

@@ -52,11 +52,11 @@ private:
     float2 cols_[kCols];
 };
 
-/// In this order: what conversion took out of operands, rows' scale times columns'.
+/// In this order: what conversion took out of both operands, rows' scale times columns'.
 template <GemmConfig c>
 DG_DEVICE float undone(float sum) {
-    if constexpr (converts(c))
-        return sum * Convert<c.a.element, c.sm80.multiplied_as>::kUndone;
+    if constexpr (widens_both(c))
+        return sum * Convert<Element::e4m3, Element::fp16>::kUndone;
     else
         return sum;
 }

@@ -1,0 +1,12 @@
+// E4M3 -> FP16 ahead of a product, where its kernel wants it (Tiling::widens_a).
+#pragma once
+
+#include "call.hpp"
+#include "workspace.hpp"
+
+namespace deep_gemm {
+
+/// A as such a kernel reads it, in `workspace`, made on `stream`; of masked experts the rows that they have.
+Matrix widen_a(Device& device, const GemmCall& call, void* stream, Workspace& workspace);
+
+}  // namespace deep_gemm
