@@ -47,6 +47,7 @@ Object jit_settings() {
             {"ptxas_check", s.ptxas_check},
             {"target", s.target},
             {"autotune", s.autotune},
+            {"fp32_scales", s.fp32_scales},
             {"check_layouts", kCheckLayouts[static_cast<int>(s.check_layouts)]},
             {"debug", s.debug},
             {"print_compiler_command", s.print_compiler_command},

@@ -185,6 +185,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     bool token_scales = false;                                             // one a token, where there could be more
     bool channel_scales = false;                                           // one a channel, likewise
     bool conversion_scales = false;                                        // of so many K, multiplied into weights
+    bool fp32_scales = false;                                              // where there are exponents too
     int64_t expected_m = 0, dims = divides_k(p.grouping) ? 1 | 2 : 2 | 4;  // "mn" and "nk"
     const auto set = [&, &p = p, &tiling = tiling](const std::string& name, int64_t value) {
         if (set_number(p, name, value) || set_flag(p, name, value) || set_part(tiling, name, value) ||
@@ -208,6 +209,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             (name == "token_scales" ? token_scales : channel_scales) = value != 0;
         else if (name == "conversion_scales")
             conversion_scales = value != 0;
+        else if (name == "fp32_scales")
+            fp32_scales = value != 0;
         else if (!set_weights(weights, name, value) && !set_element(element, output, name, value))
             fail(ErrorKind::value, "a problem has no field ", name);
     };
@@ -217,10 +220,11 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     if (p.grouping == Grouping::k_contiguous) p.k = round_up_coarsely(p.k);  // see finish_k_grouped
     if (divides_k(p.grouping)) dims &= ~int64_t{4};
     p.a.element = element, p.b.element = weights == Element::none ? element : weights;
-    require(find_pair(p.arch, p.a.element, p.b.element) != nullptr, "there is no product of ", name(element),
-            weights == Element::none ? "" : concat(" and ", name(weights)), " on ", name(p.arch), ", which has ",
-            products_text(p.arch));
-    const Pair& pair = pair_of(p);
+    const Pair* const found = find_pair(p.arch, p.a.element, p.b.element, fp32_scales ? Element::fp32 : Element::none);
+    require(found != nullptr, "there is no product of ", name(element),
+            weights == Element::none ? "" : concat(" and ", name(weights)), fp32_scales ? " with FP32 scales" : "",
+            " on ", name(p.arch), ", which has ", products_text(p.arch));
+    const Pair& pair = *found;
     require(!target || pair.sum != Element::s32 || find_target(*target)->facts.multiplies_integers, kNoIntegers,
             target.value_or(""));
     p.output = output == Element::none ? pair.outputs[0] : output;
@@ -229,6 +233,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");
     if (conversion_scales) scaling_b.type = Element::ue5m3;
     p.b.scaling = scaling_b.among(pair.scalings_b, "b");
+    if (p.a.scaling.type != Element::ue8m0) p.packs_scales_a = p.packs_scales_b = 0;
     if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
     if (channel_scales && lists<Scaling>(pair.scalings_b, kWholeRowScales)) p.b.scaling = kWholeRowScales;
     if (p.b.element == Element::u4) p.b.zeros_k = zeros_k != 0 ? zeros_k : p.b.scaling.k;

@@ -24,6 +24,7 @@ constexpr Setting kSettings[] = {
     {"block_m_multiple_of", &CallSettings::block_m_multiple, 1, 256},
     {"block_n_multiple_of", &CallSettings::block_n_multiple, 1, 256},
     {"batch_invariant", &CallSettings::batch_invariant, 0, 1},
+    {"fp32_scales", &CallSettings::fp32_scales, 0, 1},
 };
 
 const Setting& setting_named(const std::string& name) {
@@ -57,7 +58,9 @@ void set_call_setting_everywhere(const std::string& name, int64_t value) {
 }
 
 int64_t get_call_setting(bool simulated, int64_t index, const std::string& name) {
-    return (settings_of(simulated, index).*setting_named(name).value).load(std::memory_order_relaxed);
+    const CallSettings& settings = settings_of(simulated, index);
+    if (name == "fp32_scales") return settings.prefers_fp32_scales();
+    return (settings.*setting_named(name).value).load(std::memory_order_relaxed);
 }
 
 void set_m_alignment(int64_t alignment) {

@@ -80,6 +80,7 @@ from .planned import (
 )
 from .settings import (
     get_batch_invariant,
+    get_fp32_scales,
     get_k_alignment_for_contiguous_layout,
     get_m_alignment_for_contiguous_layout,
     get_mk_alignment_for_contiguous_layout,
@@ -90,6 +91,7 @@ from .settings import (
     get_theoretical_mk_alignment_for_contiguous_layout,
     set_batch_invariant,
     set_block_size_multiple_of,
+    set_fp32_scales,
     set_ignore_compile_dims,
     set_mk_alignment_for_contiguous_layout,
     set_num_sms,
@@ -161,6 +163,7 @@ __all__ = [
     "fp8_mqa_logits",
     "fp8_paged_mqa_logits",
     "get_batch_invariant",
+    "get_fp32_scales",
     "get_k_alignment_for_contiguous_layout",
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_m_alignment_for_contiguous_layout",
@@ -223,6 +226,7 @@ __all__ = [
     "quantize_to_mxfp4",
     "set_batch_invariant",
     "set_block_size_multiple_of",
+    "set_fp32_scales",
     "set_ignore_compile_dims",
     "set_mk_alignment_for_contiguous_layout",
     "set_num_sms",

@@ -67,6 +67,7 @@ def calls_of(arguments: argparse.Namespace) -> Calls:
         minus_eight=arguments.minus_eight,
         zero_points=arguments.zero_points,
         far_exponents=arguments.far_exponents,
+        fp32_scales=arguments.fp32_scales,
         output=getattr(arguments, "output", None),
         add_c=getattr(arguments, "add_c", False),
         bias=getattr(arguments, "bias", None),
@@ -230,7 +231,11 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
             default="fp32",
             help=f"how calls on SM100 hand over scales of {name.upper()}",
         )
-
+    parser.add_argument(
+        "--fp32-scales",
+        action="store_true",
+        help="calls on SM100 multiply FP32 scales of FP8 as they are (disable_ue8m0_cast, set_fp32_scales)",
+    )
     parser.add_argument(
         "--int8-scales",
         choices=list(INT8_SCALES),

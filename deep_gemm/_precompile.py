@@ -57,6 +57,7 @@ class Calls:
     minus_eight: bool = False
     zero_points: bool = False
     far_exponents: bool = False
+    fp32_scales: bool = False
     output: str | None = None
     add_c: bool = False
     bias: str | None = None
@@ -75,6 +76,8 @@ class Calls:
                 raise ValueError(
                     f"{name} is of products with packed weights ({', '.join(_WEIGHTS)}), not {self.product}"
                 )
+        if self.fp32_scales and self.product != "fp8":
+            raise ValueError(f"fp32_scales is of FP8 operands, not of {self.product}")
         if self.grouping == "dense" and self.experts != 1:
             raise ValueError(f"experts go with a grouping, but the grouping is 'dense' and experts are {self.experts}")
 
@@ -97,7 +100,7 @@ class Calls:
 
     def _operands(self) -> dict[str, int]:
         if self.product in _OPERANDS:
-            return {**_OPERANDS[self.product], **self.scales}
+            return {**_OPERANDS[self.product], **self.scales, **({"fp32_scales": 1} if self.fp32_scales else {})}
         activations, element = _WEIGHTS[self.product]
         packing = packing_of(element, activations)
         size = _GROUP_SIZES[self.product] if self.group_size == DEFAULT else self.group_size
@@ -154,6 +157,7 @@ def precompile(
     minus_eight: bool = False,
     zero_points: bool = False,
     far_exponents: bool = False,
+    fp32_scales: bool = False,
     output: str | None = None,
     add_c: bool = False,
     bias: str | None = None,
@@ -179,6 +183,8 @@ def precompile(
         zero_points: the packed weights have zero points (`PackedWeights.needs_zeros`).
         far_exponents: of FP4 weights, they do not have `PackedWeights.folds_exponents` ('bf16_fp4': `second_scales`),
             or are pairs of the public API.
+        fp32_scales: calls on SM100 multiply FP32 scales of FP8 operands as they are (`disable_ue8m0_cast=True`,
+            `set_fp32_scales`).
         output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.
         add_c: calls pass c.
         target, num_sms: what to compile for, and SMs that kernels may use: by default all of an H100 or H200.
@@ -197,6 +203,7 @@ def precompile(
         minus_eight=minus_eight,
         zero_points=zero_points,
         far_exponents=far_exponents,
+        fp32_scales=fp32_scales,
         output=output,
         add_c=add_c,
         bias=bias,

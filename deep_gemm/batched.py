@@ -82,7 +82,8 @@ def fp8_einsum(
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         recipe: how many of `a`'s rows, of `b`'s rows and of the summed dimension share a scale: (1, 128, 128) or
-            (1, 1, 128), which packed scales of `b` need. On SM100 the last one may be 32.
+            (1, 1, 128), which packed scales of `b` need. On SM100 the last one may be 32, but not after
+            `set_fp32_scales(True)`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.

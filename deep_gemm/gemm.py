@@ -15,9 +15,10 @@ of each operand. They may come as
   16-byte aligned, else brought into that layout first;
 - float8_e8m0fnu or float32, one for each row or for each 128 rows: packed on the way.
 
-Float32 scales that are no powers of two are never rounded there, since that would change what the data mean: on CPU
-tensors they are refused, on a GPU, where nobody waits to look at them, they make NaN. Shapes of scales below are those
-of one for each 128 of K that is not packed.
+Float32 scales that are no powers of two are never rounded there, since that would change what the data mean. With
+`disable_ue8m0_cast=True`, or after `set_fp32_scales(True)`, they are multiplied as they are, one for each 128 of K, as
+on Hopper. Else they are refused on CPU tensors, and on a GPU, where nobody waits to look at them, make NaN. Shapes of
+scales below are those of one for each 128 of K that is not packed.
 
 NaN. Where an operand holds E4M3's code for it (0x7f, 0xff), so do the sums that it enters; but not on GPUs of compute
 capability 8.0 to 8.8, which multiply FP8 in FP16: there the code counts as 480, with its sign. Scales and C make NaN of
@@ -104,8 +105,9 @@ def fp8_gemm_nt(
             which is the default where B's scales are packed. On SM100 the last one may be 32.
         recipe_a, recipe_b: the same as pairs for each operand, which on SM100 may differ in K.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
-        disable_ue8m0_cast: float32 scales are to be multiplied as they are. So they always are on SM80 and SM90;
-            refused on SM100, which has no kernel for it yet.
+        disable_ue8m0_cast: float32 scales are to be multiplied as they are, whatever they are. So they always are on
+            SM80 and SM90. On SM100 another kernel does it, which takes float32 or float8_e8m0fnu scales, A's for each
+            row and 128 of K, B's for 128x128 blocks or each row: it scales sums of 128 of K in registers.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.

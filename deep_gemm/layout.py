@@ -17,7 +17,7 @@ from ._extension import C
 from ._numbers import integer
 from ._product import layout as _layout
 from .operators import stands_in
-from .settings import get_mk_alignment_for_contiguous_layout
+from .settings import get_fp32_scales, get_mk_alignment_for_contiguous_layout
 
 __all__ = [
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
@@ -166,27 +166,29 @@ def transform_sf_into_required_layout(
         recipe: `(rows of A, rows of B, columns)` that share one scale, and then `is_sfa` says which operand this is;
             or `(rows, columns)` of this operand.
         num_groups: number of groups; `sf` then has a leading dimension of that size.
-        disable_ue8m0_cast: ask for FP32 scales as they are. Refused on B200 and B300, where no kernel multiplies such
-            yet.
+        disable_ue8m0_cast: leave FP32 scales what they are, for calls that say so too. `set_fp32_scales` says it for
+            all calls.
         psum_layout: int32 `[experts]`, the `grouped_layout` of the psum call that these rows belong to. Where scales
             are packed, those of rows between experts may hold anything and become zero.
 
     Returns:
-        On B200 and B300: packed exponents, scales per block repeated for each row. On all other GPUs: scales per row as
-        `get_mn_major_tma_aligned_tensor` gives them; scales per block as they came.
+        On B200 and B300: packed exponents, scales per block repeated for each row. On all other GPUs, and where FP32
+        scales stay what they are: scales per row as `get_mn_major_tma_aligned_tensor` gives them; scales per block as
+        they came.
 
     Raises:
-        ValueError, TypeError: an argument cannot be right. That includes, on B200 and B300, FP32 scales that are no
+        ValueError, TypeError: an argument cannot be right. That includes FP32 scales that are to be packed and are no
             powers of two: rounding them would change what the data mean. (While a CUDA graph is captured they cannot be
             looked at, and become NaN.)
     """
     arch = _arch(sf)
     blackwell = arch == "sm100"
-    rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, (32, 128) if blackwell else (128,))
+    packed = sf.dtype == torch.int32
+    packs = blackwell and not packed and not (disable_ue8m0_cast or _fp32_scales_are_set(sf))
+    rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, (32, 128) if packed or packs else (128,))
     mn, k = integer("mn", mn, smallest=0), integer("k", k, smallest=0)
     grouped = num_groups is not None
     dimensions = (3,) if grouped else (2,)
-    packed = sf.dtype == torch.int32
     if packed and not blackwell:
         raise TypeError(
             f"scales must be float32 on {arch}, but these are int32 (packed UE8M0 exponents, which only B200 and B300 "
@@ -213,13 +215,7 @@ def transform_sf_into_required_layout(
         if rows_per_scale != 1:
             raise ValueError(f"packed scales must be per row, but the recipe says one per {rows_per_scale} rows")
         return _as_required(sf)
-    if blackwell:
-        if disable_ue8m0_cast:
-            raise ValueError(
-                "disable_ue8m0_cast=True asks for float32 scales as they are, which no kernel on Blackwell multiplies "
-                "yet: leave it out, and give scales that are powers of two, as the casts of deep_gemm.utils make them "
-                "with use_ue8m0=True"
-            )
+    if packs:
         scales = _rows_of_experts(sf, psum_layout)
         _require_powers_of_two(scales, rows_per_scale, columns_per_scale)
         return _packed(scales, rows=mn, row_granularity=rows_per_scale)
@@ -236,6 +232,10 @@ def _arch(sf: torch.Tensor) -> str:
         index = sf.device.index if sf.is_cuda else None
         return str(C.device_facts(False, torch.cuda.current_device() if index is None else index)["arch"])
     return str(C.device_facts(True, 0)["arch"])
+
+
+def _fp32_scales_are_set(sf: torch.Tensor) -> bool:
+    return get_fp32_scales(None if sf.is_meta else sf.device)
 
 
 def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible_columns: tuple[int, ...]) -> tuple[int, int]:

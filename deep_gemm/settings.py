@@ -19,6 +19,7 @@ from ._numbers import flag, integer
 
 __all__ = [
     "get_batch_invariant",
+    "get_fp32_scales",
     "get_k_alignment_for_contiguous_layout",
     "get_m_alignment_for_contiguous_layout",
     "get_mk_alignment_for_contiguous_layout",
@@ -29,6 +30,7 @@ __all__ = [
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "set_batch_invariant",
     "set_block_size_multiple_of",
+    "set_fp32_scales",
     "set_ignore_compile_dims",
     "set_mk_alignment_for_contiguous_layout",
     "set_num_sms",
@@ -200,6 +202,22 @@ def set_batch_invariant(enabled: bool, device: DeviceLike = None) -> None:
 def get_batch_invariant(device: DeviceLike = None) -> bool:
     """Whether `set_batch_invariant` is on."""
     return bool(_get("batch_invariant", device))
+
+
+def set_fp32_scales(enabled: bool, device: DeviceLike = None) -> None:
+    """On SM100, multiply FP32 scales of FP8 operands as they are, as `disable_ue8m0_cast=True` does for one call.
+
+    For functions that have no such argument too: K-grouped ones and `fp8_einsum`. Such kernels add sums of 128 of K up
+    in registers, as Hopper's do, and take any FP32 scale, for every 128 of K. Off, SM100 wants powers of two, which its
+    tensor cores multiply. Calls with packed exponents (int32) are not touched, nor are other GPUs, which multiply FP32
+    scales always. At first it is what DG_FP32_SCALES says: off.
+    """
+    _set("fp32_scales", flag("enabled", enabled), device)
+
+
+def get_fp32_scales(device: DeviceLike = None) -> bool:
+    """Whether `set_fp32_scales` is on."""
+    return bool(_get("fp32_scales", device))
 
 
 def set_mk_alignment_for_contiguous_layout(alignment: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from cached import compile_once
-from devices import EVERY_DEVICE, simulator_options, why_no_gpu
+from devices import EVERY_DEVICE, WITH_FP32_SCALES, simulator_options, why_no_gpu
 
 pytest_plugins = ["sampling"]
 
@@ -29,10 +29,14 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         yield torch.device("cuda", torch.cuda.current_device())
         torch.cuda.synchronize()
         return
+    import deep_gemm
     from deep_gemm import simulator
 
+    before = deep_gemm.get_fp32_scales("cpu")
+    deep_gemm.set_fp32_scales(request.param.split("-")[0] in WITH_FP32_SCALES, "cpu")
     with simulator.options(**simulator_options(request.param, request.node.name)):
         yield torch.device("cpu")
+    deep_gemm.set_fp32_scales(before, "cpu")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@
 #include "../config/archs.hpp"
 #include "../config/problem.hpp"
 #include "../device/device.hpp"
+#include "../jit/settings.hpp"
 #include "../util/require.hpp"
 
 namespace deep_gemm {
@@ -20,6 +21,7 @@ struct CallSettings {
     std::atomic<int32_t> ignore_compiled_dims = 0;
     std::atomic<int32_t> block_m_multiple = 1, block_n_multiple = 1;
     std::atomic<int32_t> batch_invariant = 0;
+    std::atomic<int32_t> fp32_scales = -1;  // -1: as DG_FP32_SCALES says
 
     static CallSettings& of(DeviceId id) {
         require_runtime(id.simulated || (id.index >= 0 && id.index < kMaxDevices), "device index ", id.index,
@@ -44,6 +46,12 @@ struct CallSettings {
     int32_t allowed_sms(const DeviceFacts& facts) const {
         const int32_t sms = num_sms.load(std::memory_order_relaxed);
         return sms == 0 ? facts.num_sms : std::min(sms, facts.num_sms);
+    }
+
+    /// Whether FP32 scales are multiplied as they are where there are kernels of exponents too.
+    bool prefers_fp32_scales() const {
+        const int32_t chosen = fp32_scales.load(std::memory_order_relaxed);
+        return chosen < 0 ? jit::settings().fp32_scales : chosen != 0;
     }
 
     /// Values set one after the other may be seen half changed by a call that runs at the same time; each of them is

@@ -80,12 +80,12 @@ std::ostream& operator<<(std::ostream& out, ElementsText text) {
     return out;
 }
 
-/// Elements in one place of the pairs that are wanted.
+/// Elements in one place of the pairs that are wanted, each once.
 template <typename Wanted>
 ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
     ElementsText text;
     for (const Pair& pair : kPairs)
-        if (wanted(pair)) text.elements.push_back(pair.*member);
+        if (wanted(pair) && !lists<Element>(text.elements, pair.*member)) text.elements.push_back(pair.*member);
     return text;
 }
 
@@ -102,16 +102,26 @@ Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, co
 }
 
 /// What scales may lie as.
-void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling, const char* name) {
+void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling, const char* name, Arch arch) {
     if (multiplies_exponents(scaling)) {
         require_type(element == Element::s32 || element == Element::ue8m0 || element == Element::fp32, name,
                      " must be int32 (packed UE8M0 exponents), float8_e8m0fnu or float32, but is ", describe(type));
         return;
     }
+    require_type(element != Element::s32 || arch != Arch::sm100, name,
+                 " holds packed UE8M0 exponents (int32), but disable_ue8m0_cast=True asks for float32 scales");
     require_type(element != Element::s32, name,
                  " holds packed UE8M0 exponents (int32), which only SM100 takes; others want float32 scales");
     require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
                  " or float8_e8m0fnu, but is ", describe(type));
+}
+
+/// Whether set_fp32_scales decides for FP32 scales. Words of exponents are none.
+bool prefers_fp32_scales(DeviceId device, const OperandArgument& a, const OperandArgument& b) {
+    const auto words = [](const OperandArgument& operand) {
+        return operand.scales && element_of(operand.scales->dtype()) == Element::s32;
+    };
+    return CallSettings::of(device).prefers_fp32_scales() && !words(a) && !words(b);
 }
 
 /// Columns of a D that is written in heads.
@@ -177,7 +187,7 @@ Matrix matrix_of(const OperandArgument& operand, Element element, bool grouped, 
     return packed_matrix(operand, operand.name, grouped);
 }
 
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping) {
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, bool fp32_scales) {
     GemmCall call{.device = device_id_of(a.data, "a")};
     Problem& p = call.problem;
     p.grouping = grouping;
@@ -208,18 +218,25 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
     require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
                  describe(type_a));
-    const auto* const pair =
+    const auto* pair =
         std::ranges::find_if(kPairs, [&](const Pair& each) { return fits_a(each) && each.b == element_b; });
     require_type(pair != std::end(kPairs), b.name, " must be ", elements_of(&Pair::b, fits_a), ", but is ",
                  describe(type_b));
     require_device(b.data, b.name, call.device, "a");
+    if (scaled && (fp32_scales || prefers_fp32_scales(call.device, a, b))) {
+        const Pair* const exact = find_pair(p.arch, element_a, element_b, Element::fp32);
+        require(exact != nullptr || !fp32_scales,
+                "disable_ue8m0_cast=True asks for float32 scales that are multiplied as they are, which no kernel for ",
+                facts.target, " does with ", describe(type_a), " and ", describe(type_b));
+        if (exact != nullptr) pair = exact;
+    }
     p.a = {.element = pair->a, .scaling = scaled ? pair->scalings_a[0] : kUnscaled};
     p.b = {.element = pair->b, .scaling = scaled ? pair->scalings_b[0] : kUnscaled};
     return call;
 }
 
 const Pair& pair_of(const Problem& problem) {
-    const Pair* const pair = find_pair(problem.arch, problem.a.element, problem.b.element);
+    const Pair* const pair = find_pair(problem.arch, problem.a.element, problem.b.element, problem.a.scaling.type);
     require_runtime(pair != nullptr, "a call of no pair of formats (a bug: please report it)");
     return *pair;
 }
@@ -269,7 +286,7 @@ int64_t entry_k(Element lying, const Scaling& scaling) {
 Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const GemmCall& call, const Axes& axes) {
     const char* const name = operand.scales_name;
     const Element element = element_of(sf.dtype());
-    check_scale_dtype(element, sf.dtype(), operand.scaling, name);
+    check_scale_dtype(element, sf.dtype(), operand.scaling, name, call.problem.arch);
     require_device(sf, name, call.device, "a");
     const int64_t granularity = operand.row_granularity, k = entry_k(element, operand.scaling);
     require(element != Element::s32 || granularity == 1, "packed scales must be per row, but the recipe says one per ",
@@ -332,10 +349,6 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
     check_lines(call, b.name);
     if (takes_integers(a, b)) return check_integer_scales(call, a, b, given);
     if (!pair_of(p).scaled()) return;
-    require(!layout.fp32_scales || !multiplies_exponents(p.a.scaling),
-            "disable_ue8m0_cast=True asks for a kernel that multiplies float32 scales as they are, which there is none "
-            "of on SM100 yet: leave it out, and give scales that are powers of two, as the casts of deep_gemm.utils "
-            "make them with use_ue8m0=True");
     const auto axes = [](const OperandArgument& operand, const Matrix& matrix, bool transposed) {
         return last_axes(matrix.groups > 1 || operand.scales->ndim() == 3, transposed);
     };
@@ -372,7 +385,7 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
 
 GemmCall check_dense(const OperandArgument& a, const OperandArgument& b, const TensorView& d, const OptionalTensor& c,
                      const Granularities& given, int64_t layout, const HeadSplits& heads) {
-    GemmCall call = start_call(a, b, Grouping::dense);
+    GemmCall call = start_call(a, b, Grouping::dense, operand_layout(layout).fp32_scales);
     check_dense_shapes(call, a, b, d, c, layout, heads);
     Problem& p = call.problem;
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;

@@ -80,8 +80,9 @@ inline bool takes_integers(const OperandArgument& a, const OperandArgument& b) {
 Matrix matrix_of(const OperandArgument& operand, Element element, bool grouped, const Printed& shape,
                  bool transposed = false);
 
-/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups.
-GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping);
+/// A call on the device of `a`, of a pair of formats that this device multiplies in such groups. `fp32_scales`: scales
+/// must be multiplied as they are, whatever is set.
+GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping grouping, bool fp32_scales = false);
 
 /// The pair of a call that was started.
 const Pair& pair_of(const Problem& problem);

@@ -45,8 +45,9 @@ void require_disjoint_groups(const Matrix& m, const char* name) {
 GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                           const TensorView& grouped_layout, const Granularities& given, int64_t layout,
                           const ContiguousOptions& options) {
-    GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous);
-    const bool b_transposed = operand_layout(layout).b_transposed;
+    const OperandLayout lying = operand_layout(layout);
+    GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous, lying.fp32_scales);
+    const bool b_transposed = lying.b_transposed;
     call.a = matrix_of(a.data, "a", false, "[M, K]");
     call.b = matrix_of(b, call.problem.b.element, true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
     const int64_t k = k_of(call.a, a);
@@ -75,7 +76,7 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
 
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                       const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout) {
-    GemmCall call = start_call(a, b, Grouping::masked);
+    GemmCall call = start_call(a, b, Grouping::masked, operand_layout(layout).fp32_scales);
     call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
     call.b = matrix_of(b, call.problem.b.element, true, "[G, N, K]");
     const int64_t k = k_of(call.a, a);

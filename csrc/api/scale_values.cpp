@@ -75,7 +75,8 @@ std::string_view cast_of(const Scales& s, const Operand& operand) {
                         "(x, use_ue8m0=True, gran_k=", s.scaling.k, ")")
                : std::string("quantise the data anew, with scales that deep_gemm.utils.ceil_to_ue8m0 has rounded up");
     fail(ErrorKind::value, name, " must be powers of two on Blackwell, but that of row ", row * s.row_granularity,
-         " and K from ", k * s.scaling.k, " is ", value, ": ", advice);
+         " and K from ", k * s.scaling.k, " is ", value, ": ", advice,
+         ", or have FP32 scales multiplied as they are: disable_ue8m0_cast=True, or deep_gemm.set_fp32_scales(True)");
 }
 
 void check_one(const Scales& s, const Operand& operand, const char* name, const std::vector<bool>& counts,

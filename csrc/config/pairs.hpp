@@ -44,6 +44,12 @@ struct Pair {
     constexpr bool scaled() const { return scalings_a[0].any(); }
     /// Whether calls with PackedWeights multiply it, and those with the public pair of FP4.
     constexpr bool of_packed_weights() const { return is_packed(b) || comes_spread(b, a); }
+    /// Whether it has scales of this type, or none is asked for, or there are none: rows of the same elements differ in
+    /// that.
+    constexpr bool scales_by(Element type) const {
+        return type == Element::none || !scaled() ||
+               std::ranges::any_of(scalings_a, [&](const Scaling& s) { return s.type == type; });
+    }
     /// Whether operands may come with scales, or without: exact sums are of use without.
     constexpr bool takes(bool scales) const { return scaled() == scales || sum == Element::s32; }
 };
@@ -243,6 +249,15 @@ inline constexpr Pair kPairs[] = {
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kTokenGroupings},
     {.archs = archs_of(Arch::sm100),
+     .a = Element::e4m3,
+     .b = Element::e4m3,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::as_it_lies,
+     .scalings_a = {kRowScales},
+     .scalings_b = {kBlockScales, kRowScales},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kScaledGroupings},
+    {.archs = archs_of(Arch::sm100),
      .a = Element::bf16,
      .b = Element::bf16,
      .sum = Element::fp32,
@@ -272,10 +287,12 @@ inline constexpr Pair kPairs[] = {
 };
 static_assert(std::ranges::all_of(kPairs, [](const Pair& pair) { return pair.sum == sum_of(pair.a); }));
 
-/// The table's row for these elements; none where there is no such product.
-constexpr const Pair* find_pair(Arch arch, Element a, Element b) {
-    const auto* const found =
-        std::ranges::find_if(kPairs, [&](const Pair& pair) { return pair.is_of(arch) && pair.a == a && pair.b == b; });
+/// The table's row for these elements and A's scales, the first one where `scales` are none; none where there is no
+/// such product.
+constexpr const Pair* find_pair(Arch arch, Element a, Element b, Element scales = Element::none) {
+    const auto* const found = std::ranges::find_if(kPairs, [&](const Pair& pair) {
+        return pair.is_of(arch) && pair.a == a && pair.b == b && pair.scales_by(scales);
+    });
     return found == std::end(kPairs) ? nullptr : found;
 }
 

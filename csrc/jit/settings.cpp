@@ -114,6 +114,7 @@ Settings read_environment() {
     s.ptxas_check = flag("DG_JIT_PTXAS_CHECK");
     s.target = text_of("DG_TARGET");
     s.autotune = flag("DG_AUTOTUNE");
+    s.fp32_scales = flag("DG_FP32_SCALES");
     s.check_layouts = check_layouts();
     s.debug = flag("DG_JIT_DEBUG");
     s.print_compiler_command = flag("DG_JIT_PRINT_COMPILER_COMMAND");

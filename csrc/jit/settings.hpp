@@ -30,6 +30,8 @@ struct Settings {
 
     bool autotune = false;  // DG_AUTOTUNE: measure the cheapest few configs of each new problem
 
+    bool fp32_scales = false;  // DG_FP32_SCALES: see CallSettings
+
     CheckLayouts check_layouts = CheckLayouts::on_cpu;  // DG_CHECK_LAYOUTS
 
     // What to print and keep.

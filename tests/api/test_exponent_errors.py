@@ -96,11 +96,17 @@ WRONG = {
         TypeError,
         r"b's scales must be int32 \(packed UE8M0 exponents\), float8_e8m0fnu or float32, but is bfloat16",
     ),
-    "FP32 scales to be multiplied as they are": (
-        lambda d: (ones(M, 5, device=d), ones(2, 5, device=d)),
+    "words where FP32 scales are asked for": (
+        lambda d: (packed(M, 5, device=d), ones(2, 5, device=d)),
         {"disable_ue8m0_cast": True},
+        TypeError,
+        r"a's scales holds packed UE8M0 exponents \(int32\), but disable_ue8m0_cast=True asks for float32 scales",
+    ),
+    "FP32 scales for 32 of K": (
+        lambda d: (ones(M, 20, device=d), ones(2, 20, device=d)),
+        {"disable_ue8m0_cast": True, "recipe": (1, 128, 32)},
         ValueError,
-        r"disable_ue8m0_cast=True asks for a kernel.*none of on SM100 yet.*use_ue8m0=True",
+        r"a's scales must be one float32 per row and 128 of K, not one float32 per row and 32 of K: see recipe",
     ),
 }
 
@@ -114,74 +120,6 @@ def test_wrong_scales(device, case) -> None:
     with pytest.raises(error, match=message):
         deep_gemm.fp8_gemm_nt(operand(M, of_a), operand(N, of_b), out.tensor, **arguments)
     out.assert_untouched()
-
-
-def call_contiguous(device, **more) -> None:
-    a, b = operand(128, ones(128, 5, device=device)), operand(N, ones(2, 2, 5, device=device), 2)
-    layout = torch.zeros(128, dtype=torch.int32, device=device)
-    deep_gemm.m_grouped_fp8_gemm_nt_contiguous(a, b, ones(128, N, device=device), layout, **more)
-
-
-def call_contiguous_nn(device, **more) -> None:
-    a = operand(128, ones(128, 5, device=device))
-    b = Operand(ones(2, K, N, device=device).to(FP8), ones(2, 5, 2, device=device))
-    layout = torch.zeros(128, dtype=torch.int32, device=device)
-    deep_gemm.m_grouped_fp8_gemm_nn_contiguous(a, b, ones(128, N, device=device), layout, **more)
-
-
-def call_masked(device, **more) -> None:
-    a, b = operand(M, ones(2, M, 5, device=device), 2), operand(N, ones(2, 2, 5, device=device), 2)
-    counts = torch.zeros(2, dtype=torch.int32, device=device)
-    deep_gemm.m_grouped_fp8_gemm_nt_masked(a, b, ones(2, M, N, device=device), counts, 8, **more)
-
-
-def call_in_heads(device, **more) -> None:
-    a, b = operand(M, ones(M, 5, device=device)), operand(N, ones(2, 5, device=device))
-    deep_gemm.fp8_gemm_nt_skip_head_mid(a, b, ones(M, 2 * N, device=device), (68, 68, 0), **more)
-
-
-def call_dense(name: str):
-    def call(device, **more) -> None:
-        a, b = operand(M, ones(M, 5, device=device)), operand(N, ones(2, 5, device=device))
-        a = Operand(a.data.T, a.scales.T) if name[0] == "t" else a
-        b = Operand(b.data.T, b.scales.T) if name[1] == "n" else b
-        getattr(deep_gemm, f"fp8_gemm_{name}")(a, b, ones(M, N, device=device), **more)
-
-    return call
-
-
-CALLS = {
-    **{f"dense {name}": call_dense(name) for name in ("nt", "nn", "tn", "tt")},
-    "in heads": call_in_heads,
-    "contiguous": call_contiguous,
-    "contiguous nn": call_contiguous_nn,
-    "masked": call_masked,
-}
-
-
-@SM100
-@pytest.mark.parametrize("call", CALLS)
-def test_fp32_scales_are_not_multiplied_as_they_are(device, call) -> None:
-    """The same call runs without the argument. An operator of torch hands it on."""
-    CALLS[call](device)
-    with pytest.raises(ValueError, match="disable_ue8m0_cast=True asks for a kernel"):
-        CALLS[call](device, disable_ue8m0_cast=True)
-
-
-@SM100
-def test_operators_hand_disable_ue8m0_cast_on(device) -> None:
-    tensors = ones(M, K, device=device).to(FP8), ones(M, 5, device=device)
-    of_b = ones(N, K, device=device).to(FP8), ones(2, 5, device=device)
-    d = ones(M, N, device=device)
-    torch.ops.deep_gemm.fp8_gemm_nt(*tensors, *of_b, d)
-    with pytest.raises(ValueError, match="disable_ue8m0_cast=True asks for a kernel"):
-        torch.ops.deep_gemm.fp8_gemm_nt(*tensors, *of_b, d, disable_ue8m0_cast=True)
-
-
-@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
-def test_others_multiply_fp32_scales_as_they_are_always(device) -> None:
-    for call in CALLS.values():
-        call(device, disable_ue8m0_cast=True)
 
 
 @pytest.mark.parametrize("device", BUT_SM100, indirect=True)

@@ -22,6 +22,7 @@ DEFAULTS = {
     "block_m_multiple_of": 1,
     "block_n_multiple_of": 1,
     "batch_invariant": 0,
+    "fp32_scales": 0,
     "num_sms": 0,
 }
 
@@ -95,6 +96,7 @@ def test_set_without_a_device_reaches_every_device() -> None:
         (deep_gemm.set_pdl, "pdl", False),
         (deep_gemm.set_ignore_compile_dims, "ignore_compile_dims", True),
         (deep_gemm.set_batch_invariant, "batch_invariant", True),
+        (deep_gemm.set_fp32_scales, "fp32_scales", True),
         (deep_gemm.set_block_size_multiple_of, "block_n_multiple_of", 16),
         (deep_gemm.set_num_sms, "num_sms", 3),
     ]:
@@ -121,6 +123,7 @@ def test_settings_do_not_start_cuda(monkeypatch) -> None:
     assert deep_gemm.get_tc_util("cuda:1") == 100
     assert deep_gemm.get_pdl()
     assert not deep_gemm.get_batch_invariant()
+    assert not deep_gemm.get_fp32_scales()
     deep_gemm.set_target("sm_80", "cuda")
     assert deep_gemm.get_target() == "sm_80"
     deep_gemm.set_target(None, "cuda")
@@ -150,6 +153,7 @@ def test_switches_are_on_or_off(wrong) -> None:
     for setter, name in [
         (deep_gemm.set_pdl, "enabled"),
         (deep_gemm.set_batch_invariant, "enabled"),
+        (deep_gemm.set_fp32_scales, "enabled"),
         (deep_gemm.set_ignore_compile_dims, "ignore"),
         (deep_gemm.use_deterministic_algorithms, "enabled"),
     ]:

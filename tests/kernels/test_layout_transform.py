@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import FEW
-from inputs import is_blackwell, mn_major
+from devices import FEW, on_simulator
+from inputs import is_blackwell, mn_major, takes_powers_of_two
 from scale_layouts import (
     assert_required_strides,
     on,
@@ -63,18 +63,25 @@ class TestTransformForBlackwell:
         result = deep_gemm.transform_sf_into_required_layout(scales, 300, 160, (1, 128, 32), 2, False)
         assert torch.equal(result, packed_reference(scales.repeat_interleave(128, 1)[:, :300]))
 
-    def test_fp32_scales_as_they_are_are_refused(self) -> None:
-        scales = random_scales((33, 5), "cpu", powers_of_two=True)
-        with pytest.raises(ValueError, match=r"disable_ue8m0_cast=True asks for .* no kernel on Blackwell multiplies"):
-            deep_gemm.transform_sf_into_required_layout(scales, 33, 640, (1, 128), disable_ue8m0_cast=True)
+    def test_fp32_scales_stay_what_they_are_where_that_is_asked_for(self) -> None:
+        of_rows, of_blocks = random_scales((33, 5), "cpu"), random_scales((2, 3, 5), "cpu")
+        rows = deep_gemm.transform_sf_into_required_layout(of_rows, 33, 640, (1, 128), disable_ue8m0_cast=True)
+        assert torch.equal(rows, of_rows)
+        assert_required_strides(rows)
+        blocks = deep_gemm.transform_sf_into_required_layout(
+            of_blocks, 300, 640, (1, 128, 128), 2, False, disable_ue8m0_cast=True
+        )
+        assert blocks is of_blocks
+        with pytest.raises(ValueError, match=r"one per 1x128 or 128x128, but the recipe .* says 1x32"):
+            deep_gemm.transform_sf_into_required_layout(of_rows, 33, 160, (1, 32), disable_ue8m0_cast=True)
 
 
 class TestTransform:
-    """transform_sf_into_required_layout on Hopper."""
+    """transform_sf_into_required_layout on Hopper, and on Blackwell after `set_fp32_scales(True)`."""
 
-    @pytest.fixture(params=FEW)
+    @pytest.fixture(params=[*on_simulator("any", arch="sm100fp32"), *FEW])
     def device(self, device):
-        if is_blackwell(device):
+        if takes_powers_of_two(device):
             pytest.skip("the required layout differs on Blackwell")
         return device
 
@@ -110,8 +117,9 @@ class TestTransform:
     def test_refusals(self, device) -> None:
         transform = deep_gemm.transform_sf_into_required_layout
         scales = random_scales((33, 5), device)
-        with pytest.raises(TypeError, match=r"int32 \(packed UE8M0 exponents, which only B200 and B300 take\)"):
-            transform(scales.to(torch.int32), 33, 600, (1, 128))
+        if not is_blackwell(device):
+            with pytest.raises(TypeError, match=r"int32 \(packed UE8M0 exponents, which only B200 and B300 take\)"):
+                transform(scales.to(torch.int32), 33, 600, (1, 128))
         with pytest.raises(TypeError, match=r"must be torch.float32, but are torch.bfloat16"):
             transform(scales.bfloat16(), 33, 600, (1, 128))
         with pytest.raises(ValueError, match=r"must have the shape \(34, 5\), but have \(33, 5\)"):

@@ -12,7 +12,7 @@ import torch
 from devices import EACH_ARCH, SCHEDULES, devices_of
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
-from matrix import DTYPES, Call, Case, Problem, drawn_call, values
+from matrix import DTYPES, Call, Case, Problem, drawn_call, settings_of, values
 from reference import LEAST_ROUNDING, ROUNDING
 from scale_forms import draw
 
@@ -178,11 +178,16 @@ def parameter_sets() -> list:
 
 def run_case(case: Case, device: torch.device, size: tuple[int, int, int], name: str = "") -> None:
     """With numbers drawn by `name`."""
-    m, n, k = size
     generator = torch.Generator().manual_seed(crc32(name.encode()))
     call: Call = drawn_call(case, generator)
     print(f"{call.layout}, {call.case}, scales {call.form_a} and {call.form_b}, {call.recipe}")
-    problem = Problem(call, generator)
+    with settings_of(call, device):
+        run_grouping(Problem(call, generator), device, size)
+
+
+def run_grouping(problem: Problem, device: torch.device, size: tuple[int, int, int]) -> None:
+    m, n, k = size
+    case = problem.call.case
     if case.grouping == "dense":
         run_dense(problem, device, m, n, k)
     elif case.grouping == "masked":

@@ -16,7 +16,9 @@ from deep_gemm._extension import C
 
 SCHEDULES = ("lazy", "eager", "random")
 # Of each architecture of the pair table, what the simulator is.
-TARGETS = {"sm80": "sm_80", "sm90": "sm_90a", "sm100": "sm_100a"}
+TARGETS = {"sm80": "sm_80", "sm90": "sm_90a", "sm100": "sm_100a", "sm100fp32": "sm_100a"}
+# Those of them that multiply FP32 scales as they are where others take powers of two.
+WITH_FP32_SCALES = ("sm100fp32",)
 
 
 def arch_of_gpu() -> str:
@@ -61,8 +63,14 @@ FEW = [*on_simulator("any"), CUDA]
 BUT_SM100 = [*FEW[:-1], *on_simulator("any", arch="sm80"), CUDA]
 # Those that multiply packed weights. (sm_89 has sm80's kernels, and multiplies E4M3.)
 TAKE_PACKED = [*BUT_SM100[:-1], *on_simulator("any", arch="sm_89"), CUDA]
-# For behaviours that each architecture has.
-EACH_ARCH = [*on_simulator("any"), *on_simulator("any", arch="sm80"), *on_simulator("any", arch="sm100"), CUDA]
+# For behaviours that each architecture has, SM100 in both ways of multiplying scales.
+EACH_ARCH = [
+    *on_simulator("any"),
+    *on_simulator("any", arch="sm80"),
+    *on_simulator("any", arch="sm100"),
+    *on_simulator("any", arch="sm100fp32"),
+    CUDA,
+]
 
 
 def devices_of(arch: str, *schedules: str) -> list:

@@ -39,6 +39,8 @@ def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int
     if pair.scalings_a:
         for name, scalings in (("a", pair.scalings_a), ("b", pair.scalings_b)):
             fields |= scale_fields(r, name, r.choice(scalings))
+        if pair.arch == "sm100" and pair.scalings_a[0].element == "fp32":
+            fields["fp32_scales"] = 1
     if pair.mn_major == "transposed":  # they come K-major
         return {**fields, "group_maps": r.randrange(2)} if grouping == "k_contiguous" else fields
     if grouping == "k_contiguous":  # both one way: FP8 has a call for each, 16 bits for MN-major only

@@ -31,6 +31,13 @@ def is_blackwell(device: torch.device | str) -> bool:
     return _target(device).startswith("sm_10")
 
 
+def takes_powers_of_two(device: torch.device | str) -> bool:
+    """Whether scales of FP8 must be some there, as long as a call does not say otherwise."""
+    import deep_gemm
+
+    return is_blackwell(device) and not deep_gemm.get_fp32_scales(device)
+
+
 def converts_e4m3(device: torch.device | str) -> bool:
     """Whether this is a GPU whose tensor cores take no E4M3, or stands in for one."""
     return _target(device) in CONVERTING_TARGETS
@@ -81,12 +88,12 @@ def quantise_blocks(x: torch.Tensor, powers_of_two: bool = False) -> Operand:
 
 
 def random_rows(shape: Sequence[int], device: torch.device | str, seed: int) -> Operand:
-    """With scales as the device multiplies them: on a Blackwell, powers of two."""
-    return quantise_rows(random_values(shape, device, seed), is_blackwell(device))
+    """With scales as the device multiplies them."""
+    return quantise_rows(random_values(shape, device, seed), takes_powers_of_two(device))
 
 
 def random_blocks(shape: Sequence[int], device: torch.device | str, seed: int) -> Operand:
-    return quantise_blocks(random_values(shape, device, seed), is_blackwell(device))
+    return quantise_blocks(random_values(shape, device, seed), takes_powers_of_two(device))
 
 
 def _no_scales(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ compared with is not: inputs, calls and the FP64 reference are made here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -97,6 +98,14 @@ class Case:
     output: str
     added: str  # C: "nothing", "c", "d" (C is D)
 
+    @property
+    def asks_for_fp32(self) -> bool:
+        """Whether FP32 scales must be asked for: others would be taken for powers of two."""
+        first = next(
+            pair for pair in pairs() if (pair.arch, pair.a, pair.b) == (self.pair.arch, self.pair.a, self.pair.b)
+        )
+        return first.scalings_a != self.pair.scalings_a
+
     def __str__(self) -> str:
         scales = "unscaled" if self.scaling_b is None else f"{self.scaling_a}-{self.scaling_b}"
         return f"{self.pair.a}-{self.pair.b}-{self.grouping}-{scales}-{self.output}-{self.added}"
@@ -181,9 +190,10 @@ class Call:
     layout: str
     form_a: Form
     form_b: Form
-    recipe: dict[str, tuple[int, ...]]
+    recipe: dict[str, Any]
     padding: int  # elements between rows of operands
     fp4_mn_major: bool  # codes of FP4 lie two a byte along N, not K
+    sets_fp32_scales: bool = False  # the setting instead of the argument
 
     def function(self, name: str) -> Any:
         family = FP4_FAMILY if self.case.pair.b == FP4 else FAMILIES[self.case.pair.a]
@@ -235,7 +245,24 @@ def drawn_recipe(case: Case, form_b: Form, generator: torch.Generator) -> dict[s
     return draw(tuple(ways), generator)
 
 
+@contextmanager
+def settings_of(call: Call, device: torch.device) -> Iterator[None]:
+    before = deep_gemm.get_fp32_scales(device)
+    deep_gemm.set_fp32_scales(call.sets_fp32_scales, device)
+    yield
+    deep_gemm.set_fp32_scales(before, device)
+
+
 def drawn_call(case: Case, generator: torch.Generator) -> Call:
+    call = drawn_arguments(case, generator)
+    if not case.asks_for_fp32:
+        return call
+    if case.grouping in ONE_RECIPE or draw((True, False), generator):
+        return replace(call, sets_fp32_scales=True)
+    return replace(call, recipe=call.recipe | {"disable_ue8m0_cast": True})
+
+
+def drawn_arguments(case: Case, generator: torch.Generator) -> Call:
     scaling = case.scaling_b
     takes_blocks = scaling is not None and scaling.element == "ue8m0" and case.grouping != "k_contiguous"
     takes_blocks = takes_blocks and case.pair.b != FP4

@@ -23,7 +23,15 @@ struct CostModel : CostConstants {
         const double l2 =
             (bytes - beyond * copied_row_bytes(c.a.element, c.b.element)) / l2_bytes_per_cycle + beyond * beyond_cycles;
         const double late = fetch_cycles / std::max(c.stages - 1, 1);
-        return std::max({tensor, l2, late});
+        return std::max({tensor, l2, late, promotion_cycles(c)});
+    }
+
+    /// Of these, what FP32 units and accumulators that are being read take.
+    double promotion_cycles(const GemmConfig& c) const {
+        if (!promotes(c)) return 0;
+        const int32_t groups = promoted_groups(c);
+        const double arithmetic = c.tile.cols * (c.col_scales().per_row() ? 2 : 1) * groups / promoted_cols;
+        return std::max(arithmetic, (tensor_cycles(c) + arithmetic + promote_cycles * groups) / c.sm100.accumulators);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
@@ -33,9 +41,10 @@ struct CostModel : CostConstants {
         const double k_blocks = std::ceil(static_cast<double>(ceil_div(p.k, c.tile.k)) / c.cluster.k);
         const double split =
             c.cluster.k > 1 ? split_us + part_us * (c.cluster.k - 2) + split_cycles * c.tile.cols / clock_mhz : 0;
-        const double store = c.tile.cols * (c.swap_ab ? swapped_store_cycles : store_cycles);
+        const double store = store_cols(c) * (c.swap_ab ? swapped_store_cycles : store_cycles);
         const double multiply = k_blocks * block_cycles(p, c);
-        const double tile = c.sm100.accumulators > 1 ? std::max(multiply, store) : multiply + store;
+        const bool beside = c.sm100.accumulators > 1 && !promotes(c);  // the next tile's products
+        const double tile = beside ? std::max(multiply, store) : multiply + store;
         const double compute_us = (waves * tile + store + tile_cycles) / clock_mhz;
 
         const double rows = expected_rows(p), n = p.n, k = p.k;

@@ -21,6 +21,8 @@ struct CostConstants {
     double part_us = 0.03;             // and each further one (Hopper's: the exchange is the same),
     double split_cycles = 24;          // and a warp sends and adds up so much longer, for each column of a tile
     double tail_share = 0.15;          // of the memory's time, that hides behind nothing
+    double promoted_cols = 1;          // of 128 rows that FP32 units multiply and add in a cycle, or multiply,
+    double promote_cycles = 300;       // and from products that are over to an accumulator that has been read
 };
 
 }  // namespace sm100
@@ -39,6 +41,8 @@ inline constexpr auto kFieldsOf<sm100::CostConstants> =
                Field{"split_us", &sm100::CostConstants::split_us},
                Field{"part_us", &sm100::CostConstants::part_us},
                Field{"split_cycles", &sm100::CostConstants::split_cycles},
-               Field{"tail_share", &sm100::CostConstants::tail_share}};
+               Field{"tail_share", &sm100::CostConstants::tail_share},
+               Field{"promoted_cols", &sm100::CostConstants::promoted_cols},
+               Field{"promote_cycles", &sm100::CostConstants::promote_cycles}};
 
 }  // namespace deep_gemm

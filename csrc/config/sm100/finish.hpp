@@ -22,14 +22,20 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
     return static_cast<int32_t>(std::clamp(square + 0.5, 1.0, std::ceil(most / c.super_tile_m())));
 }
 
+/// Rows of scales that come at once: words of exponents in whole blocks.
+inline int32_t scale_box(const GemmConfig& c, const Scaling& s, int32_t extent) {
+    return has_exponents(c) ? align_up(extent, kScaleRows) : promotes(c) && s.per_row() ? extent : 0;
+}
+
 inline Choice finish(const Problem& p, const Candidate& candidate) {
     const GemmConfig& c = candidate.config;
     Choice choice{candidate};
     choice.copies = {.rows_box = c.tile.rows,
                      .cols_box = own_cols(c),
                      .mn_box = block_rows(c.a.element),
-                     .row_scale_box = has_exponents(c) ? kScaleRows : 0,
-                     .col_scale_box = has_exponents(c) ? align_up(c.tile.cols, kScaleRows) : 0,
+                     .row_scale_entries = promotes(c) ? std::max(scale_entries(c, c.row_scales()), 1) : 1,
+                     .row_scale_box = scale_box(c, c.row_scales(), kRows),
+                     .col_scale_box = scale_box(c, c.col_scales(), c.tile.cols),
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
     choice.likely_blocks = likely_blocks(p, c.tile_m());
     std::iota(choice.places.begin(), choice.places.end(), uint8_t{0});

@@ -25,9 +25,19 @@ inline int32_t most_stages(GemmConfig c) {
     return c.stages;
 }
 
+/// Of groups along K, in turn: while one is promoted, others are multiplied. More than four buy nothing.
+inline constexpr int32_t kMostGroupSums = 4;
+
+/// Where sums are promoted, as many accumulators as there is room for, and a buffer for D.
+inline void divide_promoting(GemmConfig& c) {
+    c.sm100.accumulators = std::min(kTensorColumns / c.tile.cols, kMostGroupSums), c.store.buffers = 1;
+    c.stages = most_stages(c);
+}
+
 /// Two accumulators and two buffers for D, where they leave stages enough; else one buffer, or one accumulator, or one
 /// of each.
 inline void divide_smem(GemmConfig& c, double) {
+    if (promotes(c)) return divide_promoting(c);
     for (const int32_t accumulators : {2, 1})
         for (const int32_t buffers : {2, 1}) {
             c.sm100.accumulators = accumulators, c.store.buffers = std::min(buffers, store_chunk(c).count);

@@ -36,15 +36,41 @@ constexpr int32_t block_rows(Element element) { return elements_in(element, kSwi
 /// Whether the instruction multiplies exponents of scales.
 constexpr bool has_exponents(const GemmConfig& c) { return c.a.scaling.type == Element::ue8m0; }
 
+/// Whether an operand's scales are multiplied in registers, with sums of so much of K as shares them.
+constexpr bool is_promoted(const Scaling& s) { return s.type == Element::fp32 && GemmTask::scales_blocks(s); }
+constexpr bool promotes(const GemmConfig& c) { return is_promoted(c.a.scaling) || is_promoted(c.b.scaling); }
+
+/// Groups of a stage's K whose sums are promoted each by itself.
+constexpr int32_t promoted_groups(const GemmConfig& c) {
+    int32_t group_k = c.tile.k;
+    if (is_promoted(c.a.scaling) && c.a.scaling.k < group_k) group_k = c.a.scaling.k;
+    if (is_promoted(c.b.scaling) && c.b.scaling.k < group_k) group_k = c.b.scaling.k;
+    return c.tile.k / group_k;
+}
+
 /// CTAs that one instruction is for.
 constexpr int32_t mma_ctas(const GemmConfig& c) { return c.cluster.rows; }
 
 /// Columns of a tile that a CTA brings into its shared memory.
 constexpr int32_t own_cols(const GemmConfig& c) { return c.tile.cols / mma_ctas(c); }
 
-/// The first warpgroup stores: warp w of a CTA must be w modulo 4 to read lanes 32 w of tensor memory.
-inline constexpr int32_t kStoreWarps = 4;
-constexpr int32_t threads(const GemmConfig&) { return 2 * kStoreWarps * 32; }
+/// Warpgroups that read sums, the first ones: warp w of a CTA must be w modulo 4 to read lanes 32 w of tensor memory.
+/// Where they add sums up, two divide the columns, so that one computes while the other waits for tensor memory, and a
+/// thread has no more than 128 sums.
+constexpr int32_t store_warpgroups(const GemmConfig& c) {
+    return promotes(c) && c.tile.cols >= 64 && c.tile.cols % 32 == 0 ? 2 : 1;
+}
+constexpr int32_t store_warps(const GemmConfig& c) { return 4 * store_warpgroups(c); }
+
+/// Columns of a tile that a store warp has.
+constexpr int32_t store_cols(const GemmConfig& c) { return c.tile.cols / store_warpgroups(c); }
+
+/// One warpgroup more has a warp for each of the other roles.
+constexpr int32_t threads(const GemmConfig& c) { return (store_warpgroups(c) + 1) * 128; }
+
+/// Of three warpgroups, the registers of a thread that adds sums up, and what is left to the others of 65,536.
+constexpr bool moves_registers(const GemmConfig& c) { return store_warpgroups(c) > 1; }
+inline constexpr int32_t kPromoteRegisters = 208, kOtherRegisters = 504 - 2 * kPromoteRegisters;
 
 /// Cycles of the tensor cores for one K block: 128 rows x N columns x 32 bytes of K take N / 2.
 constexpr int32_t tensor_cycles(const GemmConfig& c) { return c.tile.cols / 2 * (kSwizzleBytes / kStepBytes); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm100.cuh>
+#include <deep_gemm/scale/runs.cuh>
 #include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm::sm100 {
@@ -17,27 +18,30 @@ constexpr bool transposes_words(const GemmConfig& c) {
     return has_exponents(c) && !(c.sm100.row_blocks && c.sm100.col_blocks);
 }
 
-/// Each store warp stages its 32 rows of D in chunks of one swizzle span.
+/// Each store warp stages its 32 rows of D, of its columns, in chunks of one swizzle span.
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
     const int32_t size = bytes_of(c.output, 1);
     if (c.swap_ab) {
-        const int32_t outer = gcd(c.tile.cols, 32);
+        const int32_t outer = gcd(store_cols(c), 32);
         return {kWarpRows, outer, c.tile.cols / outer, size};
     }
-    const int32_t inner = gcd(c.tile.cols, kSwizzleBytes / size);
+    const int32_t inner = gcd(store_cols(c), kSwizzleBytes / size);
     return {inner, kWarpRows, c.tile.cols / inner, size};
 }
 
 /// Columns of the instruction's frame in a chunk.
 constexpr int32_t chunk_cols(const GemmConfig& c) { return c.tile.cols / store_chunk(c).count; }
 
+/// Chunks of a store warp.
+constexpr int32_t warp_chunks(const GemmConfig& c) { return store_chunk(c).count / store_warpgroups(c); }
+
 constexpr int32_t staging_bytes_per_warp(const GemmConfig& c) {
     return is_staged(c.store) ? c.store.buffers * store_chunk(c).bytes() : 0;
 }
 
-/// Where CTAs of a cluster split K, they add up a tile's chunks in turn: what each of a CTA's store warps is sent of
+/// Where CTAs of a cluster split K, they add up a warp's chunks in turn: what each of a CTA's store warps is sent of
 /// its chunks by the others. A CTA then has one tile in all, so that these places and their barriers serve once.
-constexpr int32_t own_chunks(const GemmConfig& c) { return ceil_div(store_chunk(c).count, c.cluster.k); }
+constexpr int32_t own_chunks(const GemmConfig& c) { return ceil_div(warp_chunks(c), c.cluster.k); }
 constexpr int32_t part_bytes(const GemmConfig& c) { return kWarpRows * chunk_cols(c) * 4; }
 constexpr int32_t parts_bytes_per_warp(const GemmConfig& c) {
     return (c.cluster.k - 1) * own_chunks(c) * part_bytes(c);
@@ -76,32 +80,43 @@ constexpr int32_t stage_rows(const Operand& operand, int32_t extent) {
 }
 
 struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes;  // of one stage
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
     // Offsets.
-    int32_t staging, parts, rows, cols, row_scales, col_scales, barriers, tensor_address, groups, padding;
+    int32_t staging, parts, rows, cols, row_scales, col_scales, block_scales, barriers, tensor_address, groups, padding;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
-/// Barriers of 8 bytes in this order: full, empty and ready of each stage, full and empty of each accumulator, two of
-/// padding, one of the parts that each store warp is sent.
+/// FP32 scales of `extent` rows or columns that have some each: of so many groups of a stage's K.
+constexpr int32_t scale_entries(const GemmConfig& c, const Scaling& s) {
+    return !s.per_row() ? 0 : s.k < c.tile.k ? c.tile.k / s.k : 1;
+}
+constexpr int32_t fp32_scale_bytes(const GemmConfig& c, const Scaling& s, int32_t extent) {
+    return promotes(c) ? scale_entries(c, s) * extent * 4 : 0;
+}
+
+/// Barriers of 8 bytes in this order: full, empty and one of the scales of each stage, full and empty of each
+/// accumulator, two of padding, one of the parts that each store warp is sent.
 constexpr int32_t barriers(const GemmConfig& c) {
-    return 3 * c.stages + 2 * c.sm100.accumulators + 2 + (c.cluster.k > 1 ? kStoreWarps : 0);
+    return 3 * c.stages + 2 * c.sm100.accumulators + 2 + (c.cluster.k > 1 ? store_warps(c) : 0);
 }
 
 constexpr SmemPlan plan_smem(const GemmConfig& c) {
     SmemPlan p{};
     p.rows_bytes = stage_rows(c.rows_operand(), c.tile.rows) * kSwizzleBytes;
     p.cols_bytes = align_up(stage_rows(c.cols_operand(), own_cols(c)) * kSwizzleBytes, kSmemAlignment);
-    p.row_scale_bytes = has_exponents(c) ? kScaleBlockBytes : 0;
-    p.col_scale_bytes = has_exponents(c) ? scale_blocks(c.tile.cols) * kScaleBlockBytes : 0;
+    p.row_scale_bytes = has_exponents(c) ? kScaleBlockBytes : fp32_scale_bytes(c, c.row_scales(), c.tile.rows);
+    p.col_scale_bytes = has_exponents(c) ? scale_blocks(c.tile.cols) * kScaleBlockBytes
+                                         : align_up(fp32_scale_bytes(c, c.col_scales(), c.tile.cols), 128);
+    p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 
     p.staging = 0;
-    p.parts = kStoreWarps * staging_bytes_per_warp(c);
-    p.rows = align_up(p.parts + kStoreWarps * parts_bytes_per_warp(c), kSmemAlignment);
+    p.parts = store_warps(c) * staging_bytes_per_warp(c);
+    p.rows = align_up(p.parts + store_warps(c) * parts_bytes_per_warp(c), kSmemAlignment);
     p.cols = p.rows + c.stages * p.rows_bytes;
     p.row_scales = p.cols + c.stages * p.cols_bytes;
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
-    p.barriers = p.col_scales + c.stages * p.col_scale_bytes;
+    p.block_scales = p.col_scales + c.stages * p.col_scale_bytes;
+    p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
     p.tensor_address = p.barriers + barriers(c) * 8;
     p.groups = align_up(p.tensor_address + 4, 16);
     p.padding = p.groups + group_table_bytes(c);
@@ -119,12 +134,14 @@ constexpr int32_t stage_operand_bytes(const GemmConfig& c) {
 
 /// "full": the copying thread; of a pair without a warp that transposes words, the leader's.
 inline constexpr int32_t kFullArrivals = 1;
-/// "empty": the commit of the products that read the stage.
-inline constexpr int32_t kEmptyArrivals = 1;
+/// "empty": the commit of the products that read the stage, and the warps that read its FP32 scales.
+constexpr int32_t empty_arrivals(const GemmConfig& c) { return 1 + (promotes(c) ? store_warps(c) : 0); }
+/// FP32 scales have come: the copying thread, and the warp that writes those of blocks.
+constexpr int32_t scales_full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }
 /// "ready": the transposing warp of each CTA.
 constexpr int32_t ready_arrivals(const GemmConfig& c) { return mma_ctas(c); }
-/// Sums are full: the commit of the tile's last products. And read: the store warps of each CTA.
+/// Sums are full: the commit of the last products that they are of. And read: the store warps of each CTA.
 inline constexpr int32_t kSumsFullArrivals = 1;
-constexpr int32_t sums_empty_arrivals(const GemmConfig& c) { return mma_ctas(c) * kStoreWarps; }
+constexpr int32_t sums_empty_arrivals(const GemmConfig& c) { return mma_ctas(c) * store_warps(c); }
 
 }  // namespace deep_gemm::sm100

@@ -11,6 +11,16 @@ namespace deep_gemm::sm100 {
 /// Of a shared-memory address of a pair: the same place in the leader. The CTA's rank lies in the bits from 24 on.
 DG_DEVICE uint32_t in_leader(uint32_t address) { return address & 0xfeffffffu; }
 
+/// Which of the four warps that reach all rows of a CTA, and the row of its tile, a thread of a store warp has.
+DG_DEVICE int32_t tensor_warp() { return static_cast<int32_t>(threadIdx.x) / 32 % 4; }
+DG_DEVICE int32_t thread_row() { return static_cast<int32_t>(threadIdx.x) % kRows; }
+
+/// The first of the tile's columns that its warpgroup has.
+template <GemmConfig c>
+DG_DEVICE int32_t first_store_col() {
+    return store_warpgroups(c) == 1 ? 0 : static_cast<int32_t>(threadIdx.x) / 128 * store_cols(c);
+}
+
 template <GemmConfig c>
 struct Smem {
     static constexpr SmemPlan kPlan = plan_smem(c);
@@ -28,12 +38,17 @@ struct Smem {
     DG_DEVICE uint32_t cols(int stage) const { return base + kPlan.cols + stage * kPlan.cols_bytes; }
     DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
     DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
+    DG_DEVICE uint32_t block_scales(int stage) const {
+        return base + kPlan.block_scales + stage * kPlan.block_scale_bytes;
+    }
 
-    /// A stage's operands have come; all products that read it are over; its words are in the order of tensor memory.
+    /// A stage's operands have come; nobody reads it any more; its words are in the order of tensor memory, or its FP32
+    /// scales, which no product waits for, have come.
     DG_DEVICE uint32_t full(int stage) const { return barrier(stage); }
     DG_DEVICE uint32_t empty(int stage) const { return barrier(c.stages + stage); }
     DG_DEVICE uint32_t ready(int stage) const { return barrier(2 * c.stages + stage); }
-    /// An accumulator holds a tile's sums; they have been read.
+    DG_DEVICE uint32_t scales_full(int stage) const { return barrier(2 * c.stages + stage); }
+    /// An accumulator holds sums, of a tile or of a group along K; they have been read.
     DG_DEVICE uint32_t sums_full(int accumulator) const { return barrier(3 * c.stages + accumulator); }
     DG_DEVICE uint32_t sums_empty(int accumulator) const {
         return barrier(3 * c.stages + c.sm100.accumulators + accumulator);

@@ -60,6 +60,8 @@ struct Smem {
     DG_DEVICE uint32_t padding_read() const { return padding_known() + 8; }
     DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * 8; }
     DG_DEVICE uint32_t empty(int stage) const { return base + kPlan.barriers + (c.stages + stage) * 8; }
+    /// Of the warp that writes block scales: they come with the operands.
+    DG_DEVICE uint32_t scales_full(int stage) const { return full(stage); }
 };
 
 }  // namespace deep_gemm

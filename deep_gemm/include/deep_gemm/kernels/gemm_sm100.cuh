@@ -1,20 +1,23 @@
 // The Blackwell GEMM kernel: a persistent grid of warp-specialised CTAs, or of pairs of them.
 //
 //   warps                     role
-//   first warpgroup           read sums from tensor memory, store D
-//   second one, warp 0        copy operands and words of exponents into the ring (one lane copies)
+//   first warpgroup           read sums from tensor memory, store D; where they are promoted, the second one too
+//   last one, warp 0          copy operands and scales into the ring (one lane copies)
 //   its warp 1                issue products (one lane; of a pair the leader's); first initialise the barriers
-//   its warp 2                allocate tensor memory; bring words of exponents into its order (transposes_words)
+//   its warp 2                allocate tensor memory; bring words of exponents into its order (transposes_words), or
+//                             FP32 scales of blocks into the ring
 //   its warp 3                first, ask the L2 for the first weights (one lane); find rows of padding, and fill blocks
-//   of
-//                             them with zeros (marks_padding)
+//                             of them with zeros (marks_padding)
 #pragma once
 
+#include <deep_gemm/load/block_scales.cuh>
 #include <deep_gemm/load/first_weights_sm100.cuh>
 #include <deep_gemm/load/tma_sm100.cuh>
+#include <deep_gemm/mma/sm100/block_sums.cuh>
 #include <deep_gemm/mma/sm100/mainloop.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
 #include <deep_gemm/scale/transpose_words.cuh>
+#include <deep_gemm/store/promoted_sums.cuh>
 #include <deep_gemm/store/tensor_memory.cuh>
 #include <deep_gemm/tile/padding.cuh>
 
@@ -24,8 +27,9 @@ template <GemmConfig c>
 DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
     for (int32_t stage = 0; stage < c.stages; ++stage) {
         ptx::barrier_init(smem.full(stage), kFullArrivals);
-        ptx::barrier_init(smem.empty(stage), kEmptyArrivals);
+        ptx::barrier_init(smem.empty(stage), empty_arrivals(c));
         if constexpr (transposes_words(c)) ptx::barrier_init(smem.ready(stage), ready_arrivals(c));
+        if constexpr (promotes(c)) ptx::barrier_init(smem.scales_full(stage), scales_full_arrivals(c));
     }
     for (int32_t i = 0; i < c.sm100.accumulators; ++i) {
         ptx::barrier_init(smem.sums_full(i), kSumsFullArrivals);
@@ -33,7 +37,7 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
     }
     if constexpr (marks_padding(c)) {
         ptx::barrier_init(smem.padding_known(), 1);
-        ptx::barrier_init(smem.padding_read(), kStoreWarps);
+        ptx::barrier_init(smem.padding_read(), store_warps(c));
     }
     if constexpr (c.cluster.k > 1) expect_parts<c>(smem);
     ptx::fence_barrier_init();
@@ -45,10 +49,8 @@ DG_DEVICE void prefetch_tensor_maps(const GemmParams& params) {
         ptx::prefetch_tensor_map(&params.rows);
         ptx::prefetch_tensor_map(&params.cols);
     }
-    if constexpr (has_exponents(c)) {
-        ptx::prefetch_tensor_map(&params.row_scales);
-        ptx::prefetch_tensor_map(&params.col_scales);
-    }
+    if constexpr (Smem<c>::kPlan.row_scale_bytes > 0) ptx::prefetch_tensor_map(&params.row_scales);
+    if constexpr (Smem<c>::kPlan.col_scale_bytes > 0) ptx::prefetch_tensor_map(&params.col_scales);
     if constexpr (is_staged(c.store)) ptx::prefetch_tensor_map(&params.d);
 }
 
@@ -69,11 +71,24 @@ DG_DEVICE void wait_for_receivers() {
     if constexpr (c.cluster.k > 1) ptx::cluster_wait();
 }
 
+/// What stores a tile, and what multiplies.
+template <GemmConfig c, bool = promotes(c)>
+struct SelectRoles {
+    using Store = StoreRole<c>;
+    using Multiply = MainLoop<c>;
+};
+template <GemmConfig c>
+struct SelectRoles<c, true> {
+    using Store = PromoteRole<c>;
+    using Multiply = BlockSums<c>;
+};
+
 template <GemmConfig c>
 DG_DEVICE void run_gemm(const GemmParams& params) {
     extern __shared__ uint8_t dynamic_smem[];
-    constexpr int32_t kCtas = mma_ctas(c), kLoad = kStoreWarps, kMultiply = kLoad + 1, kTranspose = kLoad + 2,
+    constexpr int32_t kCtas = mma_ctas(c), kLoad = store_warps(c), kMultiply = kLoad + 1, kScales = kLoad + 2,
                       kPadding = kLoad + 3;
+    using Roles = SelectRoles<c>;
     constexpr uint32_t kColumns = plan_tensor_memory(c).allocated;
     const Smem<c> smem(dynamic_smem);
     const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
@@ -89,30 +104,36 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     smem.groups().template fill<threads(c)>(params);
     if constexpr (mma_ctas(c) > 1) sync_threads<c>();  // the other CTA is there
     if constexpr (c.cluster.k > 1) ptx::cluster_arrive();
-    if (warp == kTranspose) {
+    if (warp == kScales) {
         ptx::allocate_tensor_memory<kCtas>(smem.tensor_address(), kColumns);
         ptx::finish_allocating<kCtas>();
     }
     sync_threads<c>();
     const uint32_t tensor_memory = ptx::load_shared_int(smem.tensor_address());
 
-    if (warp < kStoreWarps) {
+    if (warp < kLoad) {
+        if constexpr (moves_registers(c)) ptx::take_registers<kPromoteRegisters>();
         wait_for_receivers<c>();
-        StoreRole<c>(smem, params, tensor_memory).run();
+        typename Roles::Store(smem, params, tensor_memory).run();
+    } else {
+        if constexpr (moves_registers(c)) ptx::give_registers<kOtherRegisters>();
+        if (warp == kLoad) LoadRole<c>(smem, params).run();
+        if (warp == kMultiply && ClusterPosition<c>().row == 0)
+            typename Roles::Multiply(smem, params, tensor_memory).run();
+        if constexpr (transposes_words(c))
+            if (warp == kScales) transpose_role<c>(smem, params);
+        if constexpr (promotes(c) && c.has_block_scales())
+            if (warp == kScales) load_block_scales<c>(smem, params);
+        if constexpr (marks_padding(c))
+            if (warp == kPadding) find_padding<c>(smem, params);
     }
-    if (warp == kLoad) LoadRole<c>(smem, params).run();
-    if (warp == kMultiply && ClusterPosition<c>().row == 0) MainLoop<c>(smem, params, tensor_memory).run();
-    if constexpr (transposes_words(c))
-        if (warp == kTranspose) transpose_role<c>(smem, params);
-    if constexpr (marks_padding(c))
-        if (warp == kPadding) find_padding<c>(smem, params);
 
     // No CTA may give tensor memory back while its store warps read it, and none of a pair leave while the other's
     // instructions use what it has. Those that split K need not meet: an owner has waited for what it was sent.
     __syncwarp();
-    if (warp >= kStoreWarps) wait_for_receivers<c>();
+    if (warp >= kLoad) wait_for_receivers<c>();
     sync_threads<c>();
-    if (warp == kTranspose) ptx::free_tensor_memory<kCtas>(tensor_memory, kColumns);
+    if (warp == kScales) ptx::free_tensor_memory<kCtas>(tensor_memory, kColumns);
 }
 
 }  // namespace deep_gemm::sm100

@@ -1,9 +1,9 @@
 // The role that writes block scales into the ring.
 #pragma once
 
-#include <deep_gemm/arch/sm90_smem.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/scale/runs.cuh>
 #include <deep_gemm/tile/ring.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
@@ -11,8 +11,8 @@ namespace deep_gemm {
 
 /// A warp reads 32 K blocks' scales at once, then each lane in turn hands over its own when the stage is free: one
 /// value for each run of rows or columns, so that the math warps need not know where 128-blocks end.
-template <GemmConfig c>
-DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) {
+template <GemmConfig c, typename Smem>
+DG_DEVICE void load_block_scales(const Smem& smem, const GemmParams& params) {
     constexpr bool kOnRows = c.row_scales().per_block();
     constexpr int32_t kExtent = kOnRows ? c.tile.rows : c.tile.cols, kBlocks = scale_blocks(kExtent);
     const int32_t lane = threadIdx.x % 32;
@@ -49,7 +49,7 @@ DG_DEVICE void load_block_scales(const Smem<c>& smem, const GemmParams& params) 
                         for (int32_t i = 1; i < kBlocks; ++i) value = block >= i ? values[i] : value;
                         ptx::store_shared(smem.block_scales(ring.stage) + run * 4, value);
                     }
-                    ptx::barrier_arrive(smem.full(ring.stage));
+                    ptx::barrier_arrive(smem.scales_full(ring.stage));
                 }
                 __syncwarp();  // a lane that fell a whole ring behind would wait for a phase that is long over
             }

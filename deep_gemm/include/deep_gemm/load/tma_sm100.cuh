@@ -103,6 +103,7 @@ private:
     DG_DEVICE void copy_block(const Tile& tile, const TileSource& source, int32_t block) {
         const bool row_word = has_exponents(c) && begins_word<c, kRowBlocks>(tile, block),
                    col_word = has_exponents(c) && begins_word<c, kColBlocks>(tile, block);
+        if constexpr (promotes(c)) copy_fp32_scales(tile, block);
         const uint32_t bytes = stage_operand_bytes(c) + (row_word ? Smem<c>::kPlan.row_scale_bytes : 0) +
                                (col_word ? Smem<c>::kPlan.col_scale_bytes : 0);
         const uint32_t own = smem_.full(ring_.stage);
@@ -129,6 +130,22 @@ private:
                                                            tile.col,
                                                            word_of<c, kColBlocks>(tile, block, smem_.groups(), params_),
                                                            col_group, col_extent);
+    }
+
+    /// Of each row and column that has some, in each CTA all that it needs, for its own promoting warps.
+    DG_DEVICE void copy_fp32_scales(const Tile& tile, int32_t block) {
+        constexpr auto kHint = ptx::CacheHint::normal;
+        const uint32_t full = smem_.scales_full(ring_.stage);
+        ptx::barrier_arrive_expect(full, fp32_scale_bytes(c, c.row_scales(), kRows) +
+                                             fp32_scale_bytes(c, c.col_scales(), c.tile.cols));
+        if constexpr (scale_entries(c, c.row_scales()) > 0)
+            load_box<c>(smem_.row_scales(ring_.stage), params_.row_scales, full, tile.row,
+                        scale_entry(c.row_scales(), block, c.tile.k),
+                        c.swap_ab ? group_of_b<c>(tile) : group_of_a<c>(tile), kHint);
+        if constexpr (scale_entries(c, c.col_scales()) > 0)
+            load_box<c>(smem_.col_scales(ring_.stage), params_.col_scales, full, tile.col,
+                        scale_entry(c.col_scales(), block, c.tile.k),
+                        c.swap_ab ? group_of_a<c>(tile) : group_of_b<c>(tile), kHint);
     }
 
     /// Until all stages are free again: commits then arrive at this CTA's barriers no more.

@@ -63,12 +63,14 @@ struct Piece {
     int32_t group;
     int32_t expert;  // whose B it is
 
+    /// `chunk` counts the warp's.
     DG_DEVICE Piece(const Tile& tile, int32_t chunk, const GemmParams& params)
         : m_end(c.grouping == Grouping::masked ? tile.m_end : extent_m<c>(params)),
           n_end(extent_n<c>(params)),
           group(group_of_d<c>(tile)),
           expert(group_of_b<c>(tile)) {
-        const int32_t along_rows = tile.row + static_cast<int32_t>(threadIdx.x), along_cols = tile.col + chunk * kCols;
+        const int32_t along_rows = tile.row + thread_row(),
+                      along_cols = tile.col + first_store_col<c>() + chunk * kCols;
         row = c.swap_ab ? along_cols : along_rows;
         col = c.swap_ab ? along_rows : along_cols;
     }
@@ -247,8 +249,8 @@ private:
 
     /// One thread.
     static DG_DEVICE void copy(uint32_t buffer, const Tile& tile, int32_t chunk, const GemmParams& params) {
-        const int32_t row = tile.row + static_cast<int32_t>(threadIdx.x / 32) * kWarpRows,
-                      col = tile.col + chunk * Piece<c>::kCols;
+        const int32_t row = tile.row + tensor_warp() * kWarpRows,
+                      col = tile.col + first_store_col<c>() + chunk * Piece<c>::kCols;
         int32_t x = c.swap_ab ? row : col;
         if constexpr (c.heads.any()) {
             static_assert(c.heads.left % kChunk.inner == 0 && c.heads.right % kChunk.inner == 0,
@@ -310,17 +312,58 @@ struct SelectStores<c, true> {
     using Type = StagedStores<c>;
 };
 
+/// A store warp's end of each tile, whoever brings the sums. Chunks are the warp's.
+template <GemmConfig c>
+class TileEnd {
+public:
+    DG_DEVICE TileEnd(const Smem<c>& smem, const GemmParams& params)
+        : params_(params), stores_(smem), padding_(smem), parts_(smem) {}
+
+    DG_DEVICE void begin() const { padding_.begin(); }
+
+    /// Where CTAs split K: whether this one has the chunk, and what becomes of those that it has not.
+    DG_DEVICE bool owns(int32_t chunk) const { return parts_.owns(chunk); }
+    DG_DEVICE void send(const PieceSums<c>& sums, int32_t chunk) const { parts_.send(sums, chunk); }
+
+    DG_DEVICE void write(PieceSums<c>& sums, const Tile& tile, int32_t chunk) {
+        if constexpr (c.cluster.k > 1) parts_.add(sums, chunk);
+        Piece<c> piece(tile, chunk, params_);
+        finish_sums<c>(piece, sums, params_);
+        if constexpr (c.add_c) add_c<c>(piece, tile, params_);
+        clear_padding<c>(piece, tile, padding_);
+        stores_.write(piece, tile, chunk, params_);
+    }
+
+    DG_DEVICE void end() { padding_.end(); }
+
+    /// Behind the last tile.
+    DG_DEVICE void finish() const { stores_.finish(); }
+
+private:
+    const GemmParams& params_;
+    typename SelectStores<c>::Type stores_;
+    PaddingRows<c> padding_;
+    Parts<c> parts_;
+};
+
+/// All sums of this warp are in registers: the accumulator may be written again.
+template <GemmConfig c>
+DG_DEVICE void release_sums(uint32_t barrier, const ClusterPosition<c>& position) {
+    ptx::tensor_fence_before_sync();
+    __syncwarp();
+    if (ptx::lane() != 0) return;
+    if constexpr (mma_ctas(c) > 1)
+        ptx::barrier_arrive_remote(barrier, ClusterPosition<c>::rank(0, position.col, position.k));
+    else
+        ptx::barrier_arrive(barrier);
+}
+
 /// The store role: four warps of each CTA.
 template <GemmConfig c>
 class StoreRole {
 public:
     DG_DEVICE StoreRole(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)
-        : smem_(smem),
-          params_(params),
-          sums_(tensor_memory + (threadIdx.x / 32 * kWarpRows << 16)),
-          stores_(smem),
-          padding_(smem),
-          parts_(smem) {}
+        : smem_(smem), params_(params), sums_(tensor_memory + (tensor_warp() * kWarpRows << 16)), end_(smem, params) {}
 
     DG_DEVICE void run() {
         TileScheduler<c> tiles(params_, smem_.groups());
@@ -329,7 +372,7 @@ public:
             tiles.place(tile);
             store(tile);
         }
-        stores_.finish();
+        end_.finish();
     }
 
 private:
@@ -339,32 +382,27 @@ private:
             ptx::barrier_wait(smem_.sums_full(accumulators_.stage), accumulators_.phase);
             ptx::tensor_fence_after_sync();
         }
-        padding_.begin();
+        end_.begin();
         if constexpr (c.cluster.k > 1) send_parts(empty);
 #pragma unroll 1
         for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
-            if (c.cluster.k > 1 && !parts_.owns(chunk)) continue;
+            if (c.cluster.k > 1 && !end_.owns(chunk)) continue;
             PieceSums<c> sums;
             load(sums, chunk, empty);
             if (c.cluster.k == 1 && !empty && chunk + 1 == kChunks) release();
-            if constexpr (c.cluster.k > 1) parts_.add(sums, chunk);
-            Piece<c> piece(tile, chunk, params_);
-            finish_sums<c>(piece, sums, params_);
-            if constexpr (c.add_c) add_c<c>(piece, tile, params_);
-            clear_padding<c>(piece, tile, padding_);
-            stores_.write(piece, tile, chunk, params_);
+            end_.write(sums, tile, chunk);
         }
-        padding_.end();
+        end_.end();
     }
 
     /// To CTAs that own them. (No next tile waits for the accumulator.)
     DG_DEVICE void send_parts(bool empty) const {
 #pragma unroll 1
         for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
-            if (parts_.owns(chunk)) continue;
+            if (end_.owns(chunk)) continue;
             PieceSums<c> sums;
             load(sums, chunk, empty);
-            parts_.send(sums, chunk);
+            end_.send(sums, chunk);
         }
     }
 
@@ -384,21 +422,12 @@ private:
         for (int32_t i = 0; i < kCols; ++i) sums[i] = from_word<c.sum()>(words[i / kAtOnce][i % kAtOnce]);
     }
 
-    /// All sums of this warp are in registers: the accumulator may be written again.
     DG_DEVICE void release() {
-        ptx::tensor_fence_before_sync();
-        __syncwarp();
-        if (ptx::lane() == 0) {
-            const uint32_t barrier = smem_.sums_empty(accumulators_.stage);
-            if constexpr (mma_ctas(c) > 1)
-                ptx::barrier_arrive_remote(barrier, ClusterPosition<c>::rank(0, position_.col, position_.k));
-            else
-                ptx::barrier_arrive(barrier);
-        }
+        release_sums<c>(smem_.sums_empty(accumulators_.stage), position_);
         accumulators_.advance();
     }
 
-    static constexpr int32_t kChunks = store_chunk(c).count;
+    static constexpr int32_t kChunks = warp_chunks(c);
     /// Groups without K, blocks of nothing but padding, CTAs that find no K left to share.
     static constexpr bool kMayBeEmpty = divides_k(c.grouping) || c.grouping == Grouping::m_psum || c.cluster.k > 1;
 
@@ -407,9 +436,7 @@ private:
     uint32_t sums_;
     ClusterPosition<c> position_;
     Ring<c.sm100.accumulators> accumulators_;
-    typename SelectStores<c>::Type stores_;
-    PaddingRows<c> padding_;
-    Parts<c> parts_;
+    TileEnd<c> end_;
 };
 
 }  // namespace deep_gemm::sm100

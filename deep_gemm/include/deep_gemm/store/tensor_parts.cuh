@@ -12,10 +12,10 @@ namespace deep_gemm::sm100 {
 /// The bytes of all parts come asynchronously. One thread, before others may send.
 template <GemmConfig c>
 DG_DEVICE void expect_parts(const Smem<c>& smem) {
-    constexpr int32_t kChunks = store_chunk(c).count, kPartBytes = part_bytes(c);
+    constexpr int32_t kChunks = warp_chunks(c), kPartBytes = part_bytes(c);
     const int32_t own = (kChunks - ClusterPosition<c>().k + c.cluster.k - 1) / c.cluster.k;
     const uint32_t bytes = (c.cluster.k - 1) * own * kPartBytes;
-    for (int32_t warp = 0; warp < kStoreWarps; ++warp) {
+    for (int32_t warp = 0; warp < store_warps(c); ++warp) {
         ptx::barrier_init(smem.parts_barrier(warp), 1);
         ptx::barrier_arrive_expect(smem.parts_barrier(warp), bytes);
     }

@@ -3,6 +3,7 @@
 
 #include <deep_gemm/arch/sm100_memory.cuh>
 #include <deep_gemm/ptx/tcgen05.cuh>
+#include <deep_gemm/tile/cluster_position.cuh>
 
 namespace deep_gemm::sm100 {
 
@@ -49,14 +50,28 @@ template <GemmConfig c>
 DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t descriptor, uint32_t row_scales,
                          uint32_t col_scales, bool accumulate) {
     constexpr int kCtas = mma_ctas(c);
-    if constexpr (multiplies(c, Element::e4m3, Element::e4m3) || multiplies(c, Element::e4m3, Element::e2m1r))
+    if constexpr (has_exponents(c))
         ptx::tensor_mma_mxf8f6f4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
+    else if constexpr (multiplies(c, Element::e4m3, Element::e4m3))
+        ptx::tensor_mma_f8f6f4<kCtas>(sums, rows, cols, descriptor, accumulate);
     else if constexpr (multiplies(c, Element::bf16, Element::bf16) || multiplies(c, Element::fp16, Element::fp16))
         ptx::tensor_mma_f16<kCtas>(sums, rows, cols, descriptor, accumulate);
     else if constexpr (multiplies(c, Element::s8, Element::s8))
         ptx::tensor_mma_i8<kCtas>(sums, rows, cols, descriptor, accumulate);
     else
         static_assert(kCtas == 0, "no instruction multiplies these elements");
+}
+
+/// Arrive when all that was issued is over, in each CTA of a pair.
+template <GemmConfig c>
+DG_DEVICE void commit(uint32_t barrier, const ClusterPosition<c>& position) {
+    constexpr int kCtas = mma_ctas(c);
+    if constexpr (kCtas == 1)
+        ptx::commit_tensor_work<kCtas>(barrier);
+    else
+        ptx::commit_tensor_work_multicast<kCtas>(barrier,
+                                                 static_cast<uint16_t>(3 << ClusterPosition<c>::rank(0, position.col,
+                                                                                                     position.k)));
 }
 
 }  // namespace deep_gemm::sm100

@@ -78,9 +78,9 @@ private:
             if (row_word) row_words_.copy(smem_.row_scales(ring_.stage));
             if (col_word) col_words_.copy(smem_.col_scales(ring_.stage));
             multiply_block(block - words_origin<c>(tile), steps_of(block, k_end), block != tile.k_block);
-            commit(smem_.empty(ring_.stage));
+            commit(smem_.empty(ring_.stage), position_);
         }
-        if (ptx::elect_one()) commit(smem_.sums_full(accumulators_.stage));
+        if (ptx::elect_one()) commit(smem_.sums_full(accumulators_.stage), position_);
         __syncwarp();
         accumulators_.advance();
     }
@@ -113,18 +113,6 @@ private:
             issue_mma<c>(sums, rows.at(step), cols.at(step), descriptor, row_words_.address(), col_words_.address(),
                          accumulate || step > 0);
         }
-    }
-
-    /// Arrive when all that was issued is over, in each CTA of a pair.
-    DG_DEVICE void commit(uint32_t barrier) const {
-        constexpr int kCtas = mma_ctas(c);
-        if constexpr (kCtas == 1)
-            ptx::commit_tensor_work<kCtas>(barrier);
-        else
-            ptx::commit_tensor_work_multicast<kCtas>(barrier,
-                                                     static_cast<uint16_t>(3
-                                                                           << ClusterPosition<c>::rank(0, position_.col,
-                                                                                                       position_.k)));
     }
 
     using RowWords = WordSets<c, kRowBlocks, Smem<c>::kTensor.row_scale_columns>;
