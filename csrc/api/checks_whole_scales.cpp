@@ -98,7 +98,6 @@ void check_token_scales(GemmCall& call, const OperandArgument& a) {
 
 void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d) {
     Problem& p = call.problem;
-    require(p.arch != Arch::sm100, "bias must be None on Blackwell (SM100), which adds none as yet");
     p.bias = element_of(bias.dtype());
     const auto fits = [&](Element element) {
         return facts(element).kind == NumberKind::floating && lists<Element>(pair_of(p).outputs, element);

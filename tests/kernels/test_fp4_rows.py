@@ -41,6 +41,18 @@ def test_every_code_of_fp4_is_the_value_that_it_stands_for(device) -> None:
     assert torch.equal(d.double(), w.exact.T)
 
 
+@blackwell
+@pytest.mark.parametrize("m", [3, 130])
+def test_a_bias_is_added_to_complete_sums(device, m) -> None:
+    n, k = 72, 256
+    a, w, bias = Fp8Rows((m, k)), Fp4Rows((n, k)), torch.arange(n, dtype=torch.bfloat16) / 7
+    sums, d = torch.empty((m, n)), GuardedOutput((m, n), torch.float32, device)
+    deep_gemm.fp8_fp4_gemm_nt(a.pair, w.pair, sums)
+    deep_gemm.fp8_fp4_gemm_nt(a.pair, w.pair, d.tensor, bias=bias)
+    d.check()
+    assert torch.equal(d.tensor, sums + bias.float())
+
+
 # K of gpt-oss is 22.5 blocks of 128; others end within a byte's neighbours, and within 32 of K.
 @blackwell
 @pytest.mark.parametrize("k", [2880, 2, 34, 160, 250, 384])
@@ -120,7 +132,6 @@ def test_a_float32_scale_that_is_no_power_of_two_is_refused() -> None:
     ("changes", "error", "message"),
     [
         ({"disable_ue8m0_cast": True}, ValueError, "float32 scales as they are, which .* do not beside FP4"),
-        ({"bias": torch.ones(24)}, ValueError, "bias must be None on Blackwell"),
         ({"a_scales": 1.0}, ValueError, "a's scales must be a tensor, one for each row and 128 of K .* are a number"),
         ({"a_scales": torch.ones(3)}, ValueError, r"a's scales must .*\[3, 1\]"),
         ({"recipe_a": (1, 128), "recipe_b": (1, 64)}, ValueError, "b's scales must be one float8_e8m0fnu per row and"),
