@@ -39,8 +39,8 @@ public:
 #pragma unroll
         for (int32_t i = 0; i < kCount; ++i) {
             const int32_t step = first + i;
-            const int32_t distance = step / kSpanSteps * col_span_bytes(c) + step % kSpanSteps * kStepBytes;
-            issue_converted_mma<c>(sums, rows + step * kStepColumns, cols + (distance >> 4), kDescriptor,
+            const int32_t distance = step / kSpanSteps * c.tile.cols * kSwizzleBytes + step % kSpanSteps * kStepBytes;
+            issue_converted_mma<c>(sums, rows + step * (kStepBytes / 4), cols + (distance >> 4), kDescriptor,
                                    accumulate || i > 0);
         }
     }

@@ -17,10 +17,11 @@ constexpr uint32_t format_number(Element element) {
 constexpr uint32_t instruction_descriptor(const GemmConfig& c) {
     constexpr uint32_t kFp32Sums = 1u << 4, kS32Sums = 2u << 4, kUe8m0 = 1u << 23;
     const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
+    const Element multiplied = converts(c) ? cols.element : rows.element;
     return (has_exponents(c)                ? kUe8m0
             : c.block_sum() == Element::s32 ? kS32Sums
                                             : kFp32Sums) |
-           format_number(rows.element) << 7 | format_number(cols.element) << 10 | (rows.mn_major() ? 1u : 0u) << 15 |
+           format_number(multiplied) << 7 | format_number(cols.element) << 10 | (rows.mn_major() ? 1u : 0u) << 15 |
            (cols.mn_major() ? 1u : 0u) << 16 | static_cast<uint32_t>(c.tile.cols >> 3) << 17 |
            static_cast<uint32_t>(kRows * mma_ctas(c) >> 4) << 24;
 }
@@ -44,6 +45,20 @@ struct OperandSteps {
         return first + step * (kBytes >> 4);
     }
 };
+
+/// The product of rows that were converted to the columns' element.
+template <GemmConfig c>
+DG_DEVICE void issue_converted_mma(uint32_t sums, uint32_t rows, uint64_t cols, uint32_t descriptor, bool accumulate) {
+    constexpr Element kElement = c.cols_operand().element;
+    if constexpr (kElement == Element::e4m3)
+        ptx::tensor_mma_rows_f8f6f4(sums, rows, cols, descriptor, accumulate);
+    else if constexpr (kElement == Element::s8)
+        ptx::tensor_mma_rows_i8(sums, rows, cols, descriptor, accumulate);
+    else if constexpr (bits(kElement) == 16)
+        ptx::tensor_mma_rows_f16(sums, rows, cols, descriptor, accumulate);
+    else
+        static_assert(c.tile.cols == 0, "no instruction multiplies packed weights by these elements");
+}
 
 /// The product of a pair of elements: a line for each of SM100's rows of the pair table (csrc/config/pairs.hpp).
 template <GemmConfig c>
