@@ -26,6 +26,8 @@ CASES = {
     "the same, tiles of 128 columns": {**LARGE, **PACKED_BY_US, "tile_rows": 128, "tile_cols": 128, "cluster_rows": 2},
     "FP8, scales packed by the caller": LARGE,
     "the same, 64 tokens": SMALL,
+    "FP8 by FP4, the public pair": {**LARGE, **PACKED_BY_US, "e2m1r": 1},
+    "FP8 by FP4, PackedWeights, 64 tokens": {**SMALL, "packs_scales_a": 1, "e2m1r": 1},
 }
 COLUMNS = [
     "kernel",

@@ -51,8 +51,12 @@ def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
         tokens = {"gran_k_a": 128} if arguments.int8_tokens == "groups" else {}
         return INT8_SCALES[arguments.int8_scales] | tokens | {"asymmetric_a": int(arguments.asymmetric)}
     fields = {f"gran_k_{name}": int(getattr(arguments, f"gran_k_{name}")) for name in "ab"}
-    if arguments.target in BLACKWELL_TARGETS:
+    blackwell = arguments.target in BLACKWELL_TARGETS
+    if blackwell:
         fields |= {f"packs_scales_{name}": int(getattr(arguments, f"scales_{name}") == "fp32") for name in "ab"}
+    if blackwell and arguments.product == "fp8_fp4":
+        of_pairs = fields["packs_scales_b"] if arguments.far_exponents else 0  # PackedWeights have words
+        return {"gran_k_a": fields["gran_k_a"], "packs_scales_a": fields["packs_scales_a"], "packs_scales_b": of_pairs}
     return fields if arguments.product == "fp8" else {}
 
 
@@ -78,7 +82,7 @@ def calls_of(arguments: argparse.Namespace) -> Calls:
 def explain(arguments: argparse.Namespace) -> int:
     """Candidates, why each was refused, and the choice."""
     calls, sms = calls_of(arguments), sms_of(arguments)
-    fields = {"m": arguments.m, "n": arguments.n, "k": arguments.k, "num_sms": sms, **calls.fields()}
+    fields = {"m": arguments.m, "n": arguments.n, "k": arguments.k, "num_sms": sms, **calls.fields(arguments.target)}
     lines = C.explain(calls.kind, fields, arguments.target).splitlines()
     legal = [line for line in lines if ": refused" not in line]
     refused = [line for line in lines if ": refused" in line]

@@ -61,9 +61,9 @@ class UnpackedFp4:
         n, k = (*self.codes.shape[-2:], 0, 0)[:2]
         return self.codes, self.scales, (ELEMENT_NUMBERS["e2m1"], n, 2 * k, self.group_size)
 
-    def with_k(self) -> UnpackedFp4:
+    def with_k(self, n: int) -> UnpackedFp4:
         """Weights of no K with some, which is zero: their products are the same."""
-        rows = self.codes.shape[:-1]
+        rows = (*self.codes.shape[:-2], n)
         scales = torch.ones((*rows, 1), device=self.codes.device)
         return UnpackedFp4(self.codes.new_zeros((*rows, _SOME_K // 2)), scales, _SOME_K)
 
@@ -83,8 +83,8 @@ class UnpackedFp8:
         n, k = (*self.values.shape[-2:], 0, 0)[:2]
         return self.values, self.scales, (ELEMENT_NUMBERS["e4m3p"], n, k, K_BLOCK)
 
-    def with_k(self) -> UnpackedFp8:
-        *groups, n, _ = self.values.shape
+    def with_k(self, n: int) -> UnpackedFp8:
+        groups = self.values.shape[:-2]
         scales = torch.ones((*groups, ceil_div(n, K_BLOCK), 1), device=self.values.device)
         return UnpackedFp8(self.values.new_zeros((*groups, n, _SOME_K)), scales)
 
@@ -110,7 +110,7 @@ def run(
     if bias is None:
         _write_empty_product(d, c)
     else:
-        run(*_with_k(data, w, takes), d, c, bias, compiled_dims, takes)
+        run(*_with_k(data, w, takes, d), d, c, bias, compiled_dims, takes)
 
 
 def run_contiguous(
@@ -150,7 +150,7 @@ def run_contiguous(
     if bias is None or len(bias) == 0:
         _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
     else:
-        some = _with_k(data, w, takes)
+        some = _with_k(data, w, takes, d)
         run_contiguous(*some, d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, hint, takes, bias)
 
 
@@ -175,14 +175,15 @@ def run_masked(
     if bias is None:
         _write_empty_masked_product(d, masked_m)
     else:
-        run_masked(*_with_k(data, w, takes), d, masked_m, expected_m, compiled_dims, takes, bias)
+        run_masked(*_with_k(data, w, takes, d), d, masked_m, expected_m, compiled_dims, takes, bias)
 
 
-def _with_k(data: torch.Tensor, w: PackedWeights | Unpacked, takes: Takes) -> tuple[Any, Unpacked]:
-    """Both operands of no K with some, which is zero. (Nothing is packed that has none.)"""
+def _with_k(data: torch.Tensor, w: PackedWeights | Unpacked, takes: Takes, d: torch.Tensor) -> tuple[Any, Unpacked]:
+    """Both operands of no K with some, which is zero, K behind d's rows and columns. (Nothing is packed without K.)"""
     assert not isinstance(w, PackedWeights)
-    zeros = data.new_zeros((*data.shape[:-1], _SOME_K))
-    return zeros if takes.activations == "bf16" else (zeros, 1.0), w.with_k()
+    zeros = data.new_zeros((*d.shape[:-1], _SOME_K))
+    scales = torch.ones((*d.shape[:-1], 1), device=d.device)
+    return zeros if takes.activations == "bf16" else (zeros, scales), w.with_k(d.shape[-1])
 
 
 Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]

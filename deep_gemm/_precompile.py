@@ -9,9 +9,9 @@ from . import jit
 from ._extension import C
 from ._numbers import integer
 from ._progress import progress as with_progress
-from ._targets import GPUS, HOPPER_TARGET
+from ._targets import BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
 from .settings import get_mk_alignment_for_contiguous_layout
-from .weights.formats import FOLDED, K_BLOCK, WITH_ZEROS, packing_of
+from .weights.formats import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, WITH_ZEROS, packing_of
 
 # By what functions' names begin with: operands of one kind, and activations with packed weights.
 _OPERANDS = {"fp8": {}, "bf16": {"bf16": 1}, "fp16": {"fp16": 1}, "int8": {"s8": 1}}
@@ -85,9 +85,9 @@ class Calls:
     def kind(self) -> str:
         return GROUPINGS[self.grouping]
 
-    def fields(self) -> dict[str, int]:
+    def fields(self, target: str) -> dict[str, int]:
         """As `C.problem_kernel` takes them, but for sizes."""
-        fields = {"add_c": int(self.add_c), "groups": self.experts, **self._operands()}
+        fields = {"add_c": int(self.add_c), "groups": self.experts, **self._operands(target)}
         if self.output is not None:
             fields[OUTPUTS[self.output]] = 1
         if self.bias is not None:
@@ -98,11 +98,15 @@ class Calls:
             fields["expected_m"] = self.expected_m
         return fields
 
-    def _operands(self) -> dict[str, int]:
+    def _operands(self, target: str) -> dict[str, int]:
         if self.product in _OPERANDS:
             return {**_OPERANDS[self.product], **self.scales, **({"fp32_scales": 1} if self.fp32_scales else {})}
         activations, element = _WEIGHTS[self.product]
         packing = packing_of(element, activations)
+        if packing.in_rows and target in BLACKWELL_TARGETS:
+            if self.token_scales:
+                raise ValueError("token_scales are not multiplied beside FP4 weights on SM100, which takes exponents")
+            return {**_ACTIVATIONS[activations], ROWS: 1, "gran_k_b": SMALLEST_GROUP, **self.scales}
         size = _GROUP_SIZES[self.product] if self.group_size == DEFAULT else self.group_size
         group = packing.scale_group(None if size is None else integer("group_size", size))
         order = WITH_ZEROS if self.zero_points else packing.orders[-1 if self.minus_eight else 0]
@@ -114,9 +118,9 @@ class Calls:
             fields |= {"conversion_scales": int(in_conversion), "channel_scales": int(group is None)}
         return fields if group is None else {**fields, "gran_k_b": group}
 
-    def problems(self, n: int, k: int, max_m: int) -> list[dict[str, int]]:
+    def problems(self, n: int, k: int, max_m: int, target: str) -> list[dict[str, int]]:
         """Of all numbers of rows up to `max_m`, and expected ones of masked experts, as far as kernels may differ."""
-        sizes = {"n": n, "k": k, **self.fields()}
+        sizes = {"n": n, "k": k, **self.fields(target)}
         if self.grouping == "masked":
             return [{"m": max_m, **sizes, "expected_m": rows} for rows in _row_counts(max_m)]
         if self.grouping == "dense":
@@ -135,7 +139,7 @@ def sources_of(
     calls: Calls, weights: Sequence[tuple[int, int]], max_m: int, target: str, num_sms: int, progress: bool = True
 ) -> list[tuple[str, str]]:
     """Name and text of each kernel that calls with weights `(N, K)` can need."""
-    problems = [problem for n, k in weights for problem in calls.problems(n, k, max_m)]
+    problems = [problem for n, k in weights for problem in calls.problems(n, k, max_m, target)]
     with jit.worker_threads() as pool:
         kernels = pool.map(
             lambda fields: C.problem_kernel(calls.kind, {"num_sms": num_sms, **fields}, target), problems
@@ -182,7 +186,7 @@ def precompile(
         minus_eight: the packed weights hold -8 (`PackedWeights.holds_minus_eight`).
         zero_points: the packed weights have zero points (`PackedWeights.needs_zeros`).
         far_exponents: of FP4 weights, they do not have `PackedWeights.folds_exponents` ('bf16_fp4': `second_scales`),
-            or are pairs of the public API.
+            or are pairs of the public API. (Of 'fp8_fp4' on SM100, where both are multiplied alike, of no meaning.)
         fp32_scales: calls on SM100 multiply FP32 scales of FP8 operands as they are (`disable_ue8m0_cast=True`,
             `set_fp32_scales`).
         output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.

@@ -57,19 +57,23 @@ def fp8_packed_fp4_gemm_nt(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    recipe_a: OperandRecipe = None,
+    disable_ue8m0_cast: bool = False,
 ) -> None:
     """FP8 activations, MXFP4 weights: what `fp8_fp4_gemm_nt` does with PackedWeights of 'e2m1'.
 
-    Sums over 32 of K each are scaled and added up in FP32.
+    Sums over 32 of K each are scaled and added up in FP32; on Blackwell (SM100) tensor cores do that.
 
     Args:
-        a, d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`.
+        a, d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`; on SM100 a is that of `fp8_fp4_gemm_nt`.
         w: e2m1 `[N, K]`, packed for 'fp8' activations with groups of 32 (or of a multiple of it).
+        recipe_a: of what a scale of a is for: (1, 128), or on SM100 (1, 32).
+        disable_ue8m0_cast: refused on SM100, and without a meaning elsewhere.
 
     Raises:
         as `fp8_int4_gemm_nt`.
     """
-    run(a, w, d, c, bias, compiled_dims, _TAKES)
+    run(a, w, d, c, bias, compiled_dims, _TAKES, _asked(recipe_a, disable_ue8m0_cast))
 
 
 @product()
@@ -84,6 +88,8 @@ def m_grouped_fp8_packed_fp4_gemm_nt_contiguous(
     expected_m_for_psum_layout: int | None = None,
     *,
     bias: torch.Tensor | None = None,
+    recipe_a: OperandRecipe = None,
+    disable_ue8m0_cast: bool = False,
 ) -> None:
     """`fp8_packed_fp4_gemm_nt` of experts, as `m_grouped_fp8_int4_gemm_nt_contiguous`."""
     run_contiguous(
@@ -97,6 +103,7 @@ def m_grouped_fp8_packed_fp4_gemm_nt_contiguous(
         expected_m_for_psum_layout,
         _TAKES,
         bias,
+        _asked(recipe_a, disable_ue8m0_cast),
     )
 
 
@@ -110,9 +117,11 @@ def m_grouped_fp8_packed_fp4_gemm_nt_masked(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    recipe_a: OperandRecipe = None,
+    disable_ue8m0_cast: bool = False,
 ) -> None:
     """`fp8_packed_fp4_gemm_nt` of experts, as `m_grouped_fp8_int4_gemm_nt_masked`."""
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias)
+    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias, _asked(recipe_a, disable_ue8m0_cast))
 
 
 @product("fp8_fp4_gemm_nt")
@@ -246,7 +255,7 @@ def fp8_fp4_gemm_nt(
             32 bytes, and copied into such rows otherwise; N may be contiguous too, int8 `[N / 2, K]` of codes that
             follow each other along N (`transpose_packed_fp4(w).T`), which are transposed into a workspace. Elsewhere
             each call packs it into one, which takes longer than reading it. PackedWeights of 'e2m1' are packed for
-            'fp8' activations: then recipes are None.
+            'fp8' activations, on SM100 for it: then recipe and recipe_b are None.
         a: as for `fp8_gemm_nt`; with FP4 weights its scales may be one for all or one for each token, too, but on
             SM100.
         d, c, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`. With FP4 weights SM100 refuses
@@ -254,14 +263,16 @@ def fp8_fp4_gemm_nt(
         recipe, recipe_a, recipe_b: of FP8 as for `fp8_gemm_nt`. Of FP4 pairs, a has scales for 128 of K (`recipe_a` (1,
             128)), on SM100 also for 32, and b for 32 (`recipe_b` (1, 32), the default), for 128, or but on SM100 for
             another multiple of 32.
-        bias: with FP4 weights, as for `fp8_int4_gemm_nt`; refused on SM100.
+        bias: with FP4 weights, as for `fp8_int4_gemm_nt`.
 
     Raises:
         as `fp8_gemm_nt`, and ValueError where arguments are of the other kind of b.
     """
     if isinstance(b, PackedWeights):
-        _require_none(recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b)
-        return fp8_packed_fp4_gemm_nt(a, b, d, c, compiled_dims, bias=bias)
+        _require_none(recipe=recipe, recipe_b=recipe_b)
+        return fp8_packed_fp4_gemm_nt(
+            a, b, d, c, compiled_dims, bias=bias, recipe_a=recipe_a, disable_ue8m0_cast=disable_ue8m0_cast
+        )
     if _is_fp4(b):
         return fp8_unpacked_fp4_gemm_nt(
             a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, bias=bias
@@ -394,10 +405,19 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
         as `fp8_fp4_gemm_nt`.
     """
     if isinstance(b, PackedWeights):
-        _require_none(recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b)
-        layout = _one_layout(grouped_layout, m_indices)
+        _require_none(recipe=recipe, recipe_b=recipe_b)
         return m_grouped_fp8_packed_fp4_gemm_nt_contiguous(
-            a, b, d, layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, bias=bias
+            a,
+            b,
+            d,
+            _one_layout(grouped_layout, m_indices),
+            compiled_dims,
+            use_psum_layout,
+            ensure_zero_padding,
+            expected_m_for_psum_layout,
+            bias=bias,
+            recipe_a=recipe_a,
+            disable_ue8m0_cast=disable_ue8m0_cast,
         )
     if _is_fp4(b):
         return m_grouped_fp8_unpacked_fp4_gemm_nt_contiguous(
@@ -522,8 +542,18 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
         as `fp8_fp4_gemm_nt`.
     """
     if isinstance(b, PackedWeights):
-        _require_none(recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b)
-        return m_grouped_fp8_packed_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, compiled_dims, bias=bias)
+        _require_none(recipe=recipe, recipe_b=recipe_b)
+        return m_grouped_fp8_packed_fp4_gemm_nt_masked(
+            a,
+            b,
+            d,
+            masked_m,
+            expected_m,
+            compiled_dims,
+            bias=bias,
+            recipe_a=recipe_a,
+            disable_ue8m0_cast=disable_ue8m0_cast,
+        )
     if _is_fp4(b):
         return m_grouped_fp8_unpacked_fp4_gemm_nt_masked(
             a,
@@ -567,6 +597,13 @@ def _require_no_bias(bias: torch.Tensor | None) -> None:
 def _is_fp4(b: Any) -> bool:
     """Of a pair, or of what is none, which products refuse."""
     return isinstance(b, (tuple, list)) and len(b) == 2 and getattr(b[0], "dtype", None) == torch.int8
+
+
+def _asked(recipe_a: OperandRecipe, disable_ue8m0_cast: bool) -> Asked:
+    """What a call with PackedWeights says of its operands."""
+    if recipe_a is not None and recipe_a[0] != 1:
+        raise ValueError(f"with PackedWeights scales of a must be for one row, but recipe_a says {recipe_a}")
+    return Asked(0 if recipe_a is None else recipe_a[1], _FP32_SCALES if disable_ue8m0_cast else 0)
 
 
 def _pair(

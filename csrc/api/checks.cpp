@@ -205,9 +205,6 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
                   element_b = b.packed != nullptr ? weights_element(p.arch, element_a, b) : element_of(type_b);
     const Element sum = integers ? Element::s32 : b.packed != nullptr ? sum_of(element_a) : Element::fp32;
     require_type(find_target(facts, sum) != nullptr, kNoIntegers, facts.target);
-    const auto multiplies_b = [&](const Pair& pair) { return pair.is_of(p.arch) && pair.b == element_b; };
-    require_type(b.packed == nullptr || std::ranges::any_of(kPairs, multiplies_b),
-                 "such packed weights are multiplied on SM80 to SM90, not on SM100 as yet, but this is ", facts.target);
     const auto fits = [&](const Pair& pair) {
         return pair.is_of(p.arch) && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping) &&
                pair.of_packed_weights() == (b.packed != nullptr);
@@ -225,9 +222,13 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     require_device(b.data, b.name, call.device, "a");
     if (scaled && (fp32_scales || prefers_fp32_scales(call.device, a, b))) {
         const Pair* const exact = find_pair(p.arch, element_a, element_b, Element::fp32);
-        require(exact != nullptr || !fp32_scales,
-                "disable_ue8m0_cast=True asks for float32 scales that are multiplied as they are, which no kernel for ",
-                facts.target, " does with ", describe(type_a), " and ", describe(type_b));
+        require(
+            exact != nullptr || !fp32_scales,
+            "disable_ue8m0_cast=True asks for a kernel that multiplies float32 scales as they are, of which there is "
+            "none for ",
+            name(element_a), " by ", name(element_b), " on ", facts.target,
+            ": leave it out, and give scales that are powers of two, as the casts of deep_gemm.utils make them "
+            "with use_ue8m0=True");
         if (exact != nullptr) pair = exact;
     }
     p.a = {.element = pair->a, .scaling = scaled ? pair->scalings_a[0] : kUnscaled};

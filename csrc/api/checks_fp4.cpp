@@ -49,13 +49,9 @@ Element weights_element(Arch arch, Element a, const OperandArgument& b) {
     const Element told = b.packed->element;
     const bool rows = find_pair(arch, a, Element::e2m1r) != nullptr;
     if (is_fp4_pairs(b.data)) return rows ? Element::e2m1r : told;
-    const bool of_rows = told == Element::e2m1r, of_blocks = told == Element::e2m1 || told == Element::e2m1x;
-    require(rows || !of_rows, b.name,
+    require(rows || told != Element::e2m1r, b.name,
             " was packed in rows, which Blackwell (SM100) multiplies, but this GPU converts blocks of codes: pack it "
             "on the device, or for the target, that multiplies it");
-    require(!rows || !of_blocks, b.name,
-            " was packed in blocks, which GPUs before Blackwell convert, but this one (SM100) multiplies rows of "
-            "codes: pack it on the device, or for the target, that multiplies it");
     return told;
 }
 
@@ -78,10 +74,6 @@ void check_fp4_operands(GemmCall& call, const OperandArgument& a, const OperandA
     const PackedArgument& packed = *b.packed;
     check_layout(call.a, p.a, pair_of(p).mn_major, "a", "M");
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = kBestAlignment;
-    require(!layout.fp32_scales,
-            "disable_ue8m0_cast=True asks for a kernel that multiplies float32 scales as they are, which Blackwell's "
-            "(SM100) tensor cores do not beside FP4: leave it out, and give scales that are powers of two, as the "
-            "casts of deep_gemm.utils make them with use_ue8m0=True");
     require(a.scales.has_value(),
             "a's scales must be a tensor, one for each row and 128 of K (or 32: recipe_a), beside FP4 weights on "
             "Blackwell (SM100), but are a number");
@@ -92,7 +84,12 @@ void check_fp4_operands(GemmCall& call, const OperandArgument& a, const OperandA
     const auto axes = [](const OperandArgument& operand, const Matrix& matrix, bool transposed) {
         return last_axes(matrix.groups > 1 || operand.scales->ndim() == 3, transposed);
     };
-    check_scales(call, a, b, given, axes(a, call.a, layout.a_transposed), axes(b, call.b, layout.b_transposed));
+    const Axes axes_a = axes(a, call.a, layout.a_transposed);
+    if (is_fp4_pairs(b.data)) return check_scales(call, a, b, given, axes_a, axes(b, call.b, layout.b_transposed));
+    set_scalings(p, given);
+    call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call, axes_a);
+    call.scales_b = check_packed_scales(*b.scales, "w's scales", call, packed, p.b.scaling);
+    p.packs_scales_a = call.scales_a.element != Element::s32;
 }
 
 }  // namespace deep_gemm

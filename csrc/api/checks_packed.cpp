@@ -33,7 +33,7 @@ Scales check_second_scales(const OptionalTensor& second, const GemmCall& call, c
 Scales packed_scales(const GemmCall& call, const PackedArgument& packed, const Scaling& scaling) {
     const int64_t rows = padded_rows(packed.rows),
                   k_scales = scaling.whole_k() ? 1 : round_up(packed.k, kPackedK) / entry_k(scaling);
-    return {.element = scaling.in_conversion() ? Element::s32 : scaling.type,
+    return {.element = bits(scaling.type) == 32 ? scaling.type : Element::s32,
             .scaling = scaling,
             .operand_rows = packed.rows,
             .groups = call.b.groups,
@@ -44,6 +44,8 @@ Scales packed_scales(const GemmCall& call, const PackedArgument& packed, const S
             .k_stride = rows,
             .bytes = static_cast<size_t>(call.b.groups * k_scales * rows) * sizeof(float)};
 }
+
+}  // namespace
 
 Scales check_packed_scales(const TensorView& scales, const char* name, const GemmCall& call,
                            const PackedArgument& packed, const Scaling& scaling) {
@@ -58,6 +60,8 @@ Scales check_packed_scales(const TensorView& scales, const char* name, const Gem
     found.data = scales.data();
     return found;
 }
+
+namespace {
 
 Matrix unpacked_matrix(const OperandArgument& b, const char* name, bool grouped) {
     if (is_fp4_pairs(b.data)) return matrix_of(b.data, name, grouped, grouped ? "[G, N, K / 2]" : "[N, K / 2]");

@@ -16,6 +16,10 @@ inline bool is_unpacked(const TensorView& codes) {
 /// The weights of that many rows and that much of K, of each group.
 Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grouped);
 
+/// Scales as packing writes them: [groups, K groups, padded rows].
+Scales check_packed_scales(const TensorView& scales, const char* name, const GemmCall& call,
+                           const PackedArgument& packed, const Scaling& scaling);
+
 /// How activations lie, and the scales of both operands.
 void check_packed_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b);
 

@@ -71,14 +71,20 @@ Matrix as_codes(Matrix bytes) {
     return bytes;
 }
 
-/// What lies behind K in a copied row is multiplied by nothing, or by zeros.
+/// Whether the copy engine, which takes whole lines, reads nothing behind the matrix.
+bool holds_whole_lines(const Matrix& codes) {
+    const int64_t last = (codes.groups - 1) * codes.group_stride + (codes.rows - 1) * codes.row_stride;
+    return (last + round_up(codes.cols, kSpreadCodes)) / 2 <= static_cast<int64_t>(codes.bytes);
+}
+
+/// What lies behind K in a row is multiplied by nothing, or by zeros.
 Matrix require_fp4_rows(Device& device, const Matrix& matrix, Element other, void* stream, Workspace& workspace) {
     const bool spread = comes_spread(Element::e2m1r, other);
     if (!is_k_major(matrix)) return transpose_fp4(device, matrix, stream, workspace);
     const Matrix bytes = as_bytes(matrix);
     const Operand lying{.element = Element::e4m3};
     const uint64_t places = reinterpret_cast<uintptr_t>(bytes.data) | line_distances(bytes, lying);
-    if (places % (spread ? kSpreadAlignment : kTmaAlignment) == 0 && (!spread || matrix.cols % kSpreadCodes == 0))
+    if (places % (spread ? kSpreadAlignment : kTmaAlignment) == 0 && (!spread || holds_whole_lines(matrix)))
         return matrix;
     return as_codes(copy_lines(device, bytes, lying, kBestAlignment, stream, workspace));
 }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "../config/pairs.hpp"
+
 namespace deep_gemm {
 namespace {
 
@@ -67,8 +69,8 @@ std::string_view cast_of(const Scales& s, const Operand& operand) {
     return operand.mn_major() ? "per_channel_cast_to_fp8" : "per_token_cast_to_fp8";
 }
 
-[[noreturn]] void refuse(const Scales& s, const Operand& operand, const char* name, float value, int64_t row,
-                         int64_t k) {
+[[noreturn]] void refuse(const Problem& p, const Scales& s, const Operand& operand, const char* name, float value,
+                         int64_t row, int64_t k) {
     const bool square = s.row_granularity == 1 || s.row_granularity == s.scaling.k;
     const std::string advice =
         square ? concat("quantise the data anew with deep_gemm.utils.", cast_of(s, operand),
@@ -76,11 +78,14 @@ std::string_view cast_of(const Scales& s, const Operand& operand) {
                : std::string("quantise the data anew, with scales that deep_gemm.utils.ceil_to_ue8m0 has rounded up");
     fail(ErrorKind::value, name, " must be powers of two on Blackwell, but that of row ", row * s.row_granularity,
          " and K from ", k * s.scaling.k, " is ", value, ": ", advice,
-         ", or have FP32 scales multiplied as they are: disable_ue8m0_cast=True, or deep_gemm.set_fp32_scales(True)");
+         find_pair(p.arch, p.a.element, p.b.element, Element::fp32) == nullptr
+             ? ""
+             : ", or have FP32 scales multiplied as they are: disable_ue8m0_cast=True, or "
+               "deep_gemm.set_fp32_scales(True)");
 }
 
-void check_one(const Scales& s, const Operand& operand, const char* name, const std::vector<bool>& counts,
-               int64_t k_scales) {
+void check_one(const Problem& p, const Scales& s, const Operand& operand, const char* name,
+               const std::vector<bool>& counts, int64_t k_scales) {
     if (s.scaling.type != Element::ue8m0 || s.element != Element::fp32) return;
     const auto any_counts = [&](int64_t group, int64_t row) {
         if (counts.empty()) return true;
@@ -94,7 +99,7 @@ void check_one(const Scales& s, const Operand& operand, const char* name, const 
             if (!any_counts(group, row)) continue;
             for (int64_t k = 0; k < k_scales; ++k)
                 if (const float value = scale_at(s, group, row, k); !has_exponent(value))
-                    refuse(s, operand, name, value, row, k);
+                    refuse(p, s, operand, name, value, row, k);
         }
 }
 
@@ -103,8 +108,8 @@ void check_one(const Scales& s, const Operand& operand, const char* name, const 
 void check_scale_values(const GemmCall& call) {
     if (!call.device.simulated || call.problem.a.scaling.type != Element::ue8m0) return;
     const Problem& p = call.problem;
-    check_one(call.scales_a, p.a, "a's scales", rows_that_count(call), scales_that_count(call, call.scales_a));
-    check_one(call.scales_b, p.b, "b's scales", {}, scales_that_count(call, call.scales_b));
+    check_one(p, call.scales_a, p.a, "a's scales", rows_that_count(call), scales_that_count(call, call.scales_a));
+    check_one(p, call.scales_b, p.b, "b's scales", {}, scales_that_count(call, call.scales_b));
 }
 
 }  // namespace deep_gemm

@@ -42,14 +42,14 @@ struct Pair {
     constexpr bool is_of(Arch arch) const { return (archs & archs_of(arch)) != 0; }
     constexpr bool serves(Grouping grouping) const { return (groupings & groupings_of(grouping)) != 0; }
     constexpr bool scaled() const { return scalings_a[0].any(); }
-    /// Whether calls with PackedWeights multiply it, and those with the public pair of FP4.
-    constexpr bool of_packed_weights() const { return is_packed(b) || comes_spread(b, a); }
     /// Whether it has scales of this type, or none is asked for, or there are none: rows of the same elements differ in
     /// that.
     constexpr bool scales_by(Element type) const {
         return type == Element::none || !scaled() ||
                std::ranges::any_of(scalings_a, [&](const Scaling& s) { return s.type == type; });
     }
+    /// Whether calls with PackedWeights multiply it, and those with the public pair of FP4.
+    constexpr bool of_packed_weights() const { return is_packed(b) || comes_spread(b, a); }
     /// Whether operands may come with scales, or without: exact sums are of use without.
     constexpr bool takes(bool scales) const { return scaled() == scales || sum == Element::s32; }
 };
@@ -82,7 +82,7 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kUnscaled},
      .outputs = {Element::fp16, Element::fp32},
      .groupings = kEveryGrouping},
-    {.archs = archs_of(Arch::sm80, Arch::sm90),
+    {.archs = archs_of(Arch::sm80, Arch::sm90, Arch::sm100),
      .a = Element::s8,
      .b = Element::s8,
      .sum = Element::s32,
@@ -241,15 +241,6 @@ inline constexpr Pair kPairs[] = {
      .groupings = kScaledGroupings},
     {.archs = archs_of(Arch::sm100),
      .a = Element::e4m3,
-     .b = Element::e2m1r,
-     .sum = Element::fp32,
-     .mn_major = MnMajor::as_it_lies,
-     .scalings_a = {kExponents128, kExponents32},
-     .scalings_b = {kExponents32, kExponents128},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16},
-     .groupings = kTokenGroupings},
-    {.archs = archs_of(Arch::sm100),
-     .a = Element::e4m3,
      .b = Element::e4m3,
      .sum = Element::fp32,
      .mn_major = MnMajor::as_it_lies,
@@ -257,6 +248,15 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kBlockScales, kRowScales},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kScaledGroupings},
+    {.archs = archs_of(Arch::sm100),
+     .a = Element::e4m3,
+     .b = Element::e2m1r,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::as_it_lies,
+     .scalings_a = {kExponents128, kExponents32},
+     .scalings_b = {kExponents32, kExponents128},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings},
     {.archs = archs_of(Arch::sm100),
      .a = Element::bf16,
      .b = Element::bf16,
@@ -275,15 +275,6 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kUnscaled},
      .outputs = {Element::fp16, Element::fp32},
      .groupings = kEveryGrouping},
-    {.archs = archs_of(Arch::sm100),
-     .a = Element::s8,
-     .b = Element::s8,
-     .sum = Element::s32,
-     .mn_major = MnMajor::transposed,
-     .scalings_a = {kWholeRowScales},
-     .scalings_b = {kWholeRowScales},
-     .outputs = {Element::bf16, Element::fp32, Element::fp16, Element::s32},
-     .groupings = kTokenGroupings},
 };
 static_assert(std::ranges::all_of(kPairs, [](const Pair& pair) { return pair.sum == sum_of(pair.a); }));
 

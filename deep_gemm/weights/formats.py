@@ -20,8 +20,9 @@ _E4M3: Places = ((4, 5, 6, 7, 8, 9, 10, 15), (0, 1, 2, 3, 12, 13, 14, 11))
 _NIBBLES: Places = ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15))
 
 # Orders beside those of `Packing.orders`: with zero points; the same where groups have integer scales within others;
-# with folded exponents. Before a comma stands what kernels convert from, as the runtime's element table names it.
-WITH_ZEROS, TWO_LEVELS, FOLDED = "u4", "u4, two levels", "e2m1x"
+# with folded exponents; and rows of codes, as Blackwell multiplies them (rows.py). Before a comma stands what kernels
+# multiply, as the runtime's element table names it.
+WITH_ZEROS, TWO_LEVELS, FOLDED, ROWS = "u4", "u4, two levels", "e2m1x", "e2m1r"
 
 ELEMENTS = ("int4", "uint4", "e2m1", "int8", "e4m3")
 ACTIVATIONS = ("int8", "int4", "fp8", "bf16")
@@ -50,6 +51,8 @@ class Packing:
     largest_scale_group: int | None
     # Whether exponents of groups are multiplied in by the conversion, where they allow it (exponents.py).
     folds_exponents: bool = False
+    # Whether codes lie in rows where they are packed on Blackwell.
+    in_rows: bool = False
     # Activations may have zero points, so that sums of weights are wanted.
     integer_activations: bool = False
     # None: bytes, in the order of codes.py.
@@ -64,8 +67,13 @@ class Packing:
 
     @property
     def every_order(self) -> tuple[str, ...]:
-        others = ((WITH_ZEROS, self.zeros_factor), (TWO_LEVELS, self.two_levels), (FOLDED, self.folds_exponents))
-        return (*self.orders, *(order for order, is_served in others if is_served))
+        others = {
+            WITH_ZEROS: self.zeros_factor,
+            TWO_LEVELS: self.two_levels,
+            FOLDED: self.folds_exponents,
+            ROWS: self.in_rows,
+        }
+        return (*self.orders, *(order for order, is_served in others.items() if is_served))
 
     @property
     def block_bytes(self) -> int:
@@ -74,6 +82,8 @@ class Packing:
 
     def factor(self, order: str) -> float:
         """What scales of codes in this order are multiplied by."""
+        if order == ROWS:
+            return 1.0
         if order not in (WITH_ZEROS, TWO_LEVELS):
             return self.scale_factor
         assert self.zeros_factor is not None
@@ -91,7 +101,7 @@ _PACKINGS = {
     ("uint4", "int4"): Packing(0, 15, 8, 1 / 16, ("s4",), 1.0, True, None, integer_activations=True),
     ("int4", "fp8"): Packing(-8, 7, 0, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
     ("uint4", "fp8"): Packing(0, 15, 8, 512.0, ("s4m", "s4"), 512.0, False, K_BLOCK),
-    ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, ("e2m1",), None, False, 32, folds_exponents=True),
+    ("e2m1", "fp8"): Packing(0, 15, 0, 64.0, ("e2m1",), None, False, 32, folds_exponents=True, in_rows=True),
     ("int4", "bf16"): Packing(-8, 7, 0, 512.0, ("s4b",), 512.0, False, None, places=_NIBBLES, added=8),
     ("uint4", "bf16"): Packing(0, 15, 8, 512.0, ("s4b",), 512.0, False, None, places=_NIBBLES, added=8),
     ("e2m1", "bf16"): Packing(

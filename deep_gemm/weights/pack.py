@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from . import codes as code
-from .formats import FOLDED, K_BLOCK, SMALLEST_GROUP, TWO_LEVELS, WITH_ZEROS, Packing, packing_of
+from .formats import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, WITH_ZEROS, Packing, packing_of
 from .groups import Groups, checked_group
 from .matrix import (
     Matrix,
@@ -19,6 +19,7 @@ from .matrix import (
     stored_permutations,
 )
 from .packed import PackedWeights
+from .rows import are_multiplied_on, pack_rows
 from .stored_scales import all_scales, conversion_scales, folded_scales, without_scale
 from .write_codes import write_codes
 from .zeros import steps_of_matrices, stored_words
@@ -41,12 +42,16 @@ def pack_weights(
     `dequantize()` of the result gives these values back. At most a few thousand rows lie unpacked beside the input and
     the result.
 
+    They lie as kernels of the device read them where `values` are (of CPU tensors, those of the simulator's target):
+    weights of 'e2m1' for 'fp8' activations on Blackwell (SM100) in other ways than elsewhere, and products of the one
+    refuse what was packed for the other.
+
     Args:
         values: the q: int8 `[N, K]` or `[G, N, K]`, -8..7 for 'int4', 0..15 for 'uint4' and codes 0..15 for 'e2m1'
             (both also uint8), or float8_e4m3fn for 'e4m3'; or a sequence of `[N, K]`, one for each expert. Any N and K.
         scales: `[N, K / group_size]`, or `[N]` where `group_size` is None; with G in front, or a sequence, as `values`.
             FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents); int8 with `second_scales` beside
-            'int8' activations.
+            'int8' activations. Powers of two of 'e2m1' for 'fp8' on Blackwell.
         zeros: int32, int8 or uint8, shaped as `scales`; 'uint4' needs them. Between -128 and 255, and such that
             q - zero is within -16..16 for 'fp8', -240..240 for 'bf16', and, times an integer scale, within -128..127
             for 'int8'.
@@ -103,6 +108,19 @@ def pack_matrices(
     for matrix in matrices:
         if (matrix.n, matrix.k) != (n, k):
             raise ValueError(f"matrices of one stack must have one size, but are {[n, k]} and {[matrix.n, matrix.k]}")
+    if packing.in_rows and are_multiplied_on(matrices[0].scales):
+        codes, scales = pack_rows(matrices, packing, element, group_size)
+        return PackedWeights(
+            codes=codes,
+            scales=scales,
+            zeros=None,
+            input_permutation=stored_permutations(matrices, is_stack),
+            shape=(len(matrices), n, k) if is_stack else (n, k),
+            element=element,
+            group_size=group_size,
+            activations=activations,
+            order=ROWS,
+        )
     groups = Groups(n, k, group_size, packing.scale_group(group_size))
     words = conversion_scales(matrices, groups, packing)
     wants_words = has_second and not packing.two_levels

@@ -12,7 +12,8 @@ import torch
 from . import codes as code
 from . import parts
 from .conversion_scales import SCALES_A_WORD
-from .formats import FOLDED, K_BLOCK, TWO_LEVELS, WITH_ZEROS, Packing, packing_of
+from .formats import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, WITH_ZEROS, Packing, packing_of
+from .rows import row_bytes
 from .unpack import sums_of, weights_of
 
 VERSION, _VERSION_OF_FLAGS = 3, 2
@@ -29,11 +30,11 @@ class PackedWeights:
 
     Attributes:
         codes: uint8 `[G, N / 64, K / 128, bytes of a block]`, contiguous (G is 1 for one matrix; N and K rounded up to
-            multiples of 128, with zeros; docs/low_precision.md draws the order).
+            multiples of 128, with zeros; docs/low_precision.md draws the order). In rows `[G, N, K / 2]`, K likewise.
         scales: float32 `[G, K / scale_group, N]`, N contiguous and rounded up to a multiple of 128: the scales times
             `scale_factor`, or the second ones; 0 where there is no row or no K. With `second_scales` int32, words of
             four scales along K, which kernels multiply into weights when they convert them
-            (deep_gemm/weights/conversion_scales.py).
+            (deep_gemm/weights/conversion_scales.py); in rows words of four exponents (deep_gemm/weights/rows.py).
         zeros: int32 `[G, K / zero_group, N]`, N likewise, or None where no weight has a zero point: words that tell
             kernels what to do to a code (weights/zeros.py), integer scales included.
         input_permutation: int64 `[K]` (`[G, K]` of a stack) or None. If there is one, products refuse the weights:
@@ -71,12 +72,16 @@ class PackedWeights:
         if len(self.shape) not in (2, 3):
             raise ValueError(f"shape must be (N, K) or (G, N, K), but is {self.shape}")
         n, k = code.padded_shape(*self.shape[-2:])
+        if self.in_rows:
+            codes_of_rows = (self.experts, self.shape[-2], row_bytes(self.shape[-1]))
+            _require_tensor("codes", self.codes, torch.uint8, codes_of_rows)
         scales, zeros = (
             (self.experts, 1 if group is None else k // group, n) for group in (self.entry_k, self.zero_group)
         )
         blocks = (self.experts, n // code.BLOCK_ROWS, k // K_BLOCK, self.packing.block_bytes)
-        _require_tensor("codes", self.codes, torch.uint8, blocks)
-        words = self.second_scales is not None
+        if not self.in_rows:
+            _require_tensor("codes", self.codes, torch.uint8, blocks)
+        words = self.second_scales is not None or self.in_rows
         _require_tensor("scales", self.scales, torch.int32 if words else torch.float32, scales)
         if self.second_scales is not None:
             _require_tensor("second_scales", self.second_scales, torch.float32, (self.experts, n))
@@ -131,6 +136,11 @@ class PackedWeights:
         return self.order == FOLDED
 
     @property
+    def in_rows(self) -> bool:
+        """For 'e2m1', that codes lie in rows, as Blackwell (SM100) multiplies them, and scales are exponents."""
+        return self.order == ROWS
+
+    @property
     def converted_from(self) -> str:
         """The element that kernels convert, as the runtime's element table names it."""
         return self.order.partition(",")[0]
@@ -140,6 +150,8 @@ class PackedWeights:
         """The K that one stored scale is for. None: one row of `scales` is for all of it."""
         if self.folds_exponents:
             return K_BLOCK
+        if self.in_rows:
+            return SMALLEST_GROUP
         return None if self.two_levels else self.zero_group
 
     @property
@@ -150,7 +162,7 @@ class PackedWeights:
     @property
     def entry_k(self) -> int | None:
         """The K that one row of `scales` is for, where it holds words: those of four groups."""
-        words = SCALES_A_WORD if self.second_scales is not None else 1
+        words = SCALES_A_WORD if self.second_scales is not None or self.in_rows else 1
         return None if self.scale_group is None else words * self.scale_group
 
     @property
@@ -291,9 +303,10 @@ class PackedWeights:
         zeros = ", zero points" if self.needs_zeros else ""
         permuted = ", permuted inputs" if self.input_permutation is not None else ""
         minus_eight = ", holds -8" if self.holds_minus_eight else ""
+        rows = ", in rows" if self.in_rows else ""
         return (
             f"PackedWeights({matrices}{[*self.shape[-2:]]} of {self.element} for {self.activations} activations, "
-            f"a scale for {group}{zeros}{permuted}{minus_eight}, {self.nbytes / 1e6:.1f} MB, {self.device})"
+            f"a scale for {group}{zeros}{permuted}{minus_eight}{rows}, {self.nbytes / 1e6:.1f} MB, {self.device})"
         )
 
     def slice_n(self, start: int, stop: int) -> PackedWeights:

@@ -13,6 +13,7 @@ from ..utils.math import align, ceil_div
 from . import codes as code
 from .exponents import unfold
 from .formats import K_BLOCK
+from .rows import row_bytes
 from .unpack import sums_of
 from .zeros import Steps
 
@@ -25,9 +26,13 @@ def rows_of(w: PackedWeights, start: int, stop: int) -> PackedWeights:
     n = w.shape[-2]
     _require_range("N", start, stop, n, code.BLOCK_ROWS, "blocks of rows are packed together")
     rows = align(stop - start, code.PADDED_ROWS)
-    blocks = slice(start // code.BLOCK_ROWS, ceil_div(stop, code.BLOCK_ROWS))
-    codes = w.codes[:, blocks]
-    padding = rows // code.BLOCK_ROWS - codes.shape[1]
+    if w.in_rows:
+        codes = w.codes[:, start:stop].clone(memory_format=torch.contiguous_format)
+    else:
+        blocks = slice(start // code.BLOCK_ROWS, ceil_div(stop, code.BLOCK_ROWS))
+        codes = w.codes[:, blocks]
+        padding = rows // code.BLOCK_ROWS - codes.shape[1]
+        codes = torch.nn.functional.pad(codes, (0, 0, 0, 0, 0, padding), value=w.packing.added * 17).contiguous()
 
     def columns(tensor: torch.Tensor) -> torch.Tensor:
         part = tensor[:, :, start:stop]
@@ -35,7 +40,7 @@ def rows_of(w: PackedWeights, start: int, stop: int) -> PackedWeights:
 
     return replace(
         w,
-        codes=torch.nn.functional.pad(codes, (0, 0, 0, 0, 0, padding), value=w.packing.added * 17).contiguous(),
+        codes=codes,
         scales=columns(w.scales),
         zeros=None if w.zeros is None else columns(w.zeros),
         sums=None if w.sums is None else columns(w.sums.unsqueeze(1)).squeeze(1),
@@ -51,6 +56,8 @@ def columns_of(w: PackedWeights, start: int, stop: int) -> PackedWeights:
     step = K_BLOCK if w.group_size is None else math.lcm(K_BLOCK, w.group_size)
     _require_range("K", start, stop, w.shape[-1], step, "groups and blocks of 128 stay whole")
     blocks = slice(start // K_BLOCK, ceil_div(stop, K_BLOCK))
+    if w.in_rows:
+        blocks = slice(row_bytes(start), row_bytes(stop))
 
     def rows(tensor: torch.Tensor, group: int | None) -> torch.Tensor:
         kept = tensor if group is None else tensor[:, start // group : align(stop, K_BLOCK) // group]
@@ -105,7 +112,9 @@ def write_expert(w: PackedWeights, index: int, one: PackedWeights) -> None:
     if w.needs_zeros and not one.needs_zeros and w.packing.places is None:
         codes = codes ^ code.UNSIGNED
     w.codes[index].copy_(codes[0])
-    if w.second_scales is not None and one.second_scales is not None:
+    if w.in_rows:
+        w.scales[index].copy_(scales[0])
+    elif w.second_scales is not None and one.second_scales is not None:
         w.scales[index].copy_(scales[0])
         w.second_scales[index].copy_(one.second_scales[0])
     else:
@@ -140,6 +149,9 @@ def _require_same_kind(w: PackedWeights, one: PackedWeights) -> None:
     for name in ("element", "activations", "group_size", "two_levels"):
         if getattr(one, name) != getattr(w, name):
             raise ValueError(f"{name} must be {getattr(w, name)!r}, but is {getattr(one, name)!r}")
+    if one.in_rows != w.in_rows:
+        lie = {True: "in rows, as Blackwell (SM100) multiplies them", False: "in blocks, as other GPUs convert them"}
+        raise ValueError(f"the new weights lie {lie[one.in_rows]}, those that they replace {lie[w.in_rows]}")
     if (one.second_scales is None) != (w.second_scales is None):
         raise ValueError("the new weights' scales are not multiplied as those of the weights that they replace are")
     if one.holds_minus_eight and w.order == "s4m":

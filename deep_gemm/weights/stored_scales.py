@@ -33,7 +33,7 @@ def _stored_scales(matrix: Matrix, groups: Groups, factor: float) -> torch.Tenso
 
 def _times(scales: torch.Tensor, factor: float) -> torch.Tensor:
     """Scales as kernels read them, from which the given ones can be told exactly."""
-    given = _exact_scales(scales)
+    given = exact_scales(scales)
     stored = given * factor
     if not bool(((stored / factor == given) & stored.isfinite()).all()):
         raise ValueError(
@@ -46,7 +46,7 @@ def folded_scales(codes: torch.Tensor, matrices: Sequence[Matrix], groups: Group
     """None where exponents of one of the matrices cannot be multiplied in: then those of none are."""
     folded = []
     for matrix, own_codes in zip(matrices, codes, strict=True):
-        scales = groups.stored(_exact_scales(groups.checked("scales", matrix.scales)))
+        scales = groups.stored(exact_scales(groups.checked("scales", matrix.scales)))
         found = fold(scales, code.used_groups(own_codes))
         if found is None:
             return None
@@ -62,7 +62,7 @@ def conversion_scales(
         return None
     words, seconds = [], []
     for matrix in matrices:
-        scales = _exact_scales(groups.checked("scales", matrix.scales))
+        scales = exact_scales(groups.checked("scales", matrix.scales))
         found = to_bytes(scales)
         if found is None:  # unless scales of zeros alone are far from the others
             found = to_bytes(scales.masked_fill(~_in_use(matrix, groups), 0))
@@ -92,7 +92,7 @@ def _in_use(matrix: Matrix, groups: Groups) -> torch.Tensor:
 
 def without_scale(matrix: Matrix, groups: Groups) -> Matrix:
     """The same, with codes of 0 where scales are 0."""
-    zero = _exact_scales(groups.checked("scales", matrix.scales)) == 0
+    zero = exact_scales(groups.checked("scales", matrix.scales)) == 0
     if not bool(zero.any()):
         return matrix
 
@@ -102,7 +102,7 @@ def without_scale(matrix: Matrix, groups: Groups) -> Matrix:
     return replace(matrix, read=read, read_pairs=None)
 
 
-def _exact_scales(scales: torch.Tensor) -> torch.Tensor:
+def exact_scales(scales: torch.Tensor) -> torch.Tensor:
     """Scales of any type that holds them, in FP32; UE8M0's NaN becomes infinite."""
     if scales.dtype == torch.uint8 or str(scales.dtype) == "torch.float8_e8m0fnu":
         exponents = scales.contiguous().view(torch.uint8).to(torch.int32)

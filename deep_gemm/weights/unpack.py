@@ -8,7 +8,7 @@ import torch
 
 from ..utils.math import ceil_div
 from . import codes as code
-from . import conversion_scales
+from . import conversion_scales, rows
 from .exponents import unfold
 from .formats import SMALLEST_GROUP
 from .words import from_words
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 def weights_of(w: PackedWeights, expert: int, first: int, last: int) -> torch.Tensor:
     """Rows `first` (a multiple of 64) to `last` of one matrix, in FP32."""
+    if w.in_rows:
+        codes = rows.codes_of(w.codes[expert, first:last], w.shape[-1])
+        return _decoded(w, codes) * _spread(w, rows.scales_of(w.scales[expert, :, first:last]), w.scale_group)
     values = integers_of(w, expert, first, last)
     scales = w.scales[expert, :, first:last]
     if w.second_scales is not None:
@@ -81,5 +84,5 @@ def _decoded(w: PackedWeights, values: torch.Tensor) -> torch.Tensor:
 
 def _spread(w: PackedWeights, groups: torch.Tensor, group: int | None) -> torch.Tensor:
     """What is stored for groups of K, `[K groups, rows]`, for each row and K."""
-    rows = groups.T
-    return rows if group is None else rows.repeat_interleave(group, 1)[:, : w.shape[-1]]
+    of_rows = groups.T
+    return of_rows if group is None else of_rows.repeat_interleave(group, 1)[:, : w.shape[-1]]

@@ -26,11 +26,9 @@ def write_codes(
         if found & _OUT_OF_RANGE and element == "e4m3":
             raise ValueError("values of 'e4m3' must not be NaN")
         if found & _OUT_OF_RANGE:
-            smallest, largest = _extremes(matrices)
-            wrong = smallest if smallest < packing.smallest else largest
-            raise ValueError(
-                f"values of {element!r} must lie within {packing.smallest}..{packing.largest}, but one is {wrong}"
-            )
+            for matrix in matrices:
+                for first, last in code.row_chunks(matrix.n, matrix.k):
+                    require_range(matrix.read(first, last), packing, element)
         if not found & _MINUS_EIGHT:
             return order
     raise AssertionError("the last order holds all codes")
@@ -95,10 +93,11 @@ def _blocks(first: int, last: int) -> slice:
     return slice(first // code.BLOCK_ROWS, align(last, code.PADDED_ROWS) // code.BLOCK_ROWS)
 
 
-def _extremes(matrices: Sequence[Matrix]) -> tuple[int, int]:
-    found = [
-        torch.stack(torch.aminmax(matrix.read(first, last))).tolist()
-        for matrix in matrices
-        for first, last in code.row_chunks(matrix.n, matrix.k)
-    ]
-    return min(smallest for smallest, _ in found), max(largest for _, largest in found)
+def require_range(values: torch.Tensor, packing: Packing, element: str) -> None:
+    """Some rows of a matrix."""
+    smallest, largest = (int(extreme) for extreme in torch.aminmax(values))
+    if smallest < packing.smallest or largest > packing.largest:
+        wrong = smallest if smallest < packing.smallest else largest
+        raise ValueError(
+            f"values of {element!r} must lie within {packing.smallest}..{packing.largest}, but one is {wrong}"
+        )

@@ -167,6 +167,22 @@ def test_explain_knows_packed_weights(options, grouping, capsys, monkeypatch) ->
 
 
 @pytest.mark.parametrize(
+    ("options", "group_a", "row_blocks"),
+    [("", 128, False), ("--gran-k-a 32", 32, False), ("--far-exponents", 128, True)],
+)
+def test_explain_knows_fp4_weights_on_blackwell(options, group_a, row_blocks, capsys, monkeypatch) -> None:
+    command = ["explain", "16", "4096", "7168", "--fp8-fp4", "--target", "sm_100f", *options.split()]
+    monkeypatch.setattr(sys, "argv", ["deep_gemm", *command])
+    assert main() == 0
+    printed = capsys.readouterr().out
+    of_a, of_b = (line.strip() for line in printed.splitlines() if line.strip().startswith((".a = ", ".b = ")))
+    assert ".element = Element::e2m1r," in of_b
+    for line, group in ((of_a, group_a), (of_b, 32)):
+        assert f".scaling = {{.type = Element::ue8m0, .rows = 1, .k = {group}}}" in line
+    assert (".row_blocks = true" in printed) == row_blocks  # weights are rows of so few tokens
+
+
+@pytest.mark.parametrize(
     ("options", "target", "element"),
     [
         ("--int4", "sm_89", "s4i"),
@@ -306,13 +322,15 @@ def test_a_call_on_any_gpu_gets_a_kernel_that_was_precompiled(cache, target) -> 
 PACKED_CALLS = """
 import deep_gemm
 from deep_gemm import simulator
-simulator.set_options(target="sm_90a", num_sms=132)
+simulator.set_options(target="{target}", num_sms={sms})
 experts, m, n, k = {experts}, 128, 128, 256
 shape = (experts, m, k) if "{grouping}" == "masked" else (experts * m, k)
 values = torch.full((n, k) if "{grouping}" == "dense" else (experts, n, k), {one}, dtype=torch.int8)
 scales = torch.ones(values.shape)[..., ::{size} or k]
 w = deep_gemm.pack_weights(values, scales, element="{element}", activations="{activations}", group_size={size})
 a = torch.ones(shape).to(torch.int8 if w.activations == "int8" else torch.float8_e4m3fn), torch.ones(shape[:-1])
+if w.order == "e2m1r":
+    a = a[0], deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(torch.ones((*shape[:-1], 2)))
 d = torch.empty((*shape[:-1], n), dtype=torch.bfloat16)
 if "{grouping}" == "dense":
     deep_gemm.{product}_gemm_nt(a, w, d)
@@ -326,27 +344,32 @@ assert bool((d[..., :40, :] == k).all())
 
 
 @pytest.mark.parametrize(
-    ("product", "element", "activations", "size", "grouping", "experts"),
+    ("product", "element", "activations", "size", "grouping", "experts", "target"),
     [
-        ("fp8_int4", "int4", "fp8", 64, "dense", 1),
-        ("int8_int4", "int4", "int8", None, "contiguous", 2),
-        ("fp8_fp4", "e2m1", "fp8", 32, "masked", 2),
+        ("fp8_int4", "int4", "fp8", 64, "dense", 1, "sm_90a"),
+        ("int8_int4", "int4", "int8", None, "contiguous", 2, "sm_90a"),
+        ("fp8_fp4", "e2m1", "fp8", 32, "masked", 2, "sm_90a"),
+        ("fp8_fp4", "e2m1", "fp8", 32, "masked", 2, "sm_100f"),
     ],
 )
 def test_calls_with_packed_weights_get_precompiled_kernels(
-    cache, product, element, activations, size, grouping, experts
+    cache, product, element, activations, size, grouping, experts, target
 ) -> None:
-    names = {"product": product, "grouping": grouping, "experts": experts}
-    arguments = {**names, "group_size": size, "token_scales": activations == "fp8", "max_m": 256}
+    names = {"product": product, "grouping": grouping, "experts": experts, "target": target}
+    arguments = {**names, "group_size": size, "max_m": 256}
+    arguments["token_scales"] = activations == "fp8" and target == "sm_90a"
     code = f"import deep_gemm; result = [r.error for r in deep_gemm.precompile([(128, 256)], **{arguments!r})]"
     errors = fresh.check(code, DG_JIT_CACHE_DIR=cache).result
     precompiled = {path.read_text() for path in cache.rglob("kernel.cu")}
     assert errors == [None] * len(precompiled)
     assert precompiled
     one = 2 if element == "e2m1" else 1  # the code of 1
-    call = PACKED_CALLS.format(**names, element=element, activations=activations, size=size, one=one)
+    call = PACKED_CALLS.format(
+        **names, element=element, activations=activations, size=size, one=one, sms=GPUS[target].sms
+    )
     fresh.check(call, DG_JIT_CACHE_DIR=cache)
     called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
+    called = {text for text in called if "GemmConfig" in text}  # not what packs the scales of this test
     assert len(called) == 1
     assert called <= precompiled
 

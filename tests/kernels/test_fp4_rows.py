@@ -131,7 +131,11 @@ def test_a_float32_scale_that_is_no_power_of_two_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"disable_ue8m0_cast": True}, ValueError, "float32 scales as they are, which .* do not beside FP4"),
+        (
+            {"disable_ue8m0_cast": True},
+            ValueError,
+            "float32 scales as they are, of which there is none for e4m3 by e2m1r",
+        ),
         ({"a_scales": 1.0}, ValueError, "a's scales must be a tensor, one for each row and 128 of K .* are a number"),
         ({"a_scales": torch.ones(3)}, ValueError, r"a's scales must .*\[3, 1\]"),
         ({"recipe_a": (1, 128), "recipe_b": (1, 64)}, ValueError, "b's scales must be one float8_e8m0fnu per row and"),
@@ -178,6 +182,37 @@ def test_a_pair_that_lies_well_is_known_again_and_others_are_copied_each_time() 
         launched = launches(lambda: deep_gemm.fp8_fp4_gemm_nt(a.pair, (codes, w.pair[1]), d))
         assert [name for name in launched if name.startswith("transpose_fp4")]
         matches(d, a, w)
+
+
+@pytest.mark.usefixtures("sm100")
+@pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
+def test_products_without_k_are_c_and_their_bias(layout) -> None:
+    m, n = 5, 24
+    a = torch.empty((0, m) if layout[0] == "t" else (m, 0)).to(torch.float8_e4m3fn), torch.empty((m, 0))
+    b = torch.empty((n, 0), dtype=torch.int8), torch.empty((n, 0))
+    if layout[1] == "n":
+        b = b[0].T, b[1].T
+    d, c, bias = torch.empty((m, n)), torch.randn((m, n)), torch.randn(n)
+    gemm = getattr(deep_gemm, f"fp8_fp4_gemm_{layout}")
+    gemm(a, b, d, c)
+    assert torch.equal(d, c)
+    gemm(a, b, d, c, bias=bias)
+    assert torch.equal(d, c + bias)
+
+
+@pytest.mark.usefixtures("sm100")
+def test_experts_without_k_are_their_bias() -> None:
+    n, bias = 24, torch.randn((2, 24))
+    a = torch.empty((128, 0)).to(torch.float8_e4m3fn), torch.empty((128, 0))
+    b = torch.empty((2, n, 0), dtype=torch.int8), torch.empty((2, n, 0))
+    owners, d = torch.tensor([1] * 5 + [-1] * 123, dtype=torch.int32), torch.empty((128, n))
+    deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(a, b, d, owners, bias=bias)
+    assert torch.equal(d, bias[1] * (owners == 1).unsqueeze(1))
+    masked, counts = torch.full((2, 64, n), 3.0), torch.tensor([3, 64], dtype=torch.int32)
+    halves = a[0].view(2, 64, 0), a[1].view(2, 64, 0)
+    deep_gemm.m_grouped_fp8_fp4_gemm_nt_masked(halves, b, masked, counts, 8, bias=bias)
+    assert torch.equal(masked[0, :3], bias[0].expand(3, n))
+    assert torch.equal(masked[1], bias[1].expand(64, n))
 
 
 @pytest.mark.usefixtures("sm100")

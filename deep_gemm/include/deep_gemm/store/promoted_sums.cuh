@@ -70,8 +70,12 @@ private:
         end_.begin();
         if constexpr (c.cluster.k > 1) {
 #pragma unroll
-            for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk)
-                if (!end_.owns(chunk)) send(totals, chunk);
+            for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk) {
+                if (end_.owns(chunk)) continue;
+                PieceSums<c> sums;
+                take(sums, totals, chunk);
+                end_.send(sums, chunk);
+            }
         }
 #pragma unroll
         for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk) {
@@ -81,12 +85,6 @@ private:
             end_.write(sums, tile, chunk);
         }
         end_.end();
-    }
-
-    DG_DEVICE void send(const float (&totals)[kCols], int32_t chunk) const {
-        PieceSums<c> sums;
-        take(sums, totals, chunk);
-        end_.send(sums, chunk);
     }
 
     static DG_DEVICE void take(PieceSums<c>& sums, const float (&totals)[kCols], int32_t chunk) {

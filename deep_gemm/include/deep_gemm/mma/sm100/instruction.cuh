@@ -65,7 +65,8 @@ template <GemmConfig c>
 DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t descriptor, uint32_t row_scales,
                          uint32_t col_scales, bool accumulate) {
     constexpr int kCtas = mma_ctas(c);
-    if constexpr (has_exponents(c))
+    if constexpr (has_exponents(c) &&
+                  (multiplies(c, Element::e4m3, Element::e4m3) || multiplies(c, Element::e4m3, Element::e2m1r)))
         ptx::tensor_mma_mxf8f6f4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
     else if constexpr (multiplies(c, Element::e4m3, Element::e4m3))
         ptx::tensor_mma_f8f6f4<kCtas>(sums, rows, cols, descriptor, accumulate);
