@@ -239,12 +239,37 @@ def mn_major() -> Picture:
     return p
 
 
+def spread() -> Picture:
+    """A row of FP4 codes in memory and in a stage, beside one of FP8."""
+    p = Picture(800, 250)
+    steps = range(4)
+    p.text(10, 18, "Memory: 128 codes of a row of FP4, 64 bytes", "b")
+    for step in steps:
+        for half in range(2):
+            first = 32 * step + 16 * half
+            p.box(60 + (2 * step + half) * 44, 28, 44, 26, QUARTERS[step], f"K {first}", kind="ms")
+    p.text(430, 46, "two codes a byte, along K: 16 codes in 8 bytes")
+    p.text(10, 88, "The row of the stage, 128 bytes, before the swizzle", "b")
+    for step in steps:
+        for half in range(2):
+            first, x = 32 * step + 16 * half, 60 + (2 * step + half) * 88
+            p.box(x, 98, 44, 26, QUARTERS[step], f"K {first}", kind="ms")
+            p.box(x + 44, 98, 44, 26, "#ffffff", "not read", kind="ms")
+    p.text(10, 158, "The row of FP8 that it is multiplied by, 128 bytes", "b")
+    for step in steps:
+        p.box(60 + step * 176, 168, 176, 26, QUARTERS[step], f"K {32 * step} to {32 * step + 31}", kind="ms")
+    p.text(60, 220, "A step of 32 of K is 32 bytes on in both. The copy engine counts the 64 bytes of memory.")
+    p.text(60, 240, "Colours: what one instruction reads.", "s")
+    return p
+
+
 PICTURES = {
     "sm100_roles": roles,
     "sm100_tensor_memory": tensor_memory,
     "sm100_scales": scales,
     "sm100_pair": pair,
     "sm100_mn_major": mn_major,
+    "sm100_spread": spread,
 }
 
 

@@ -19,7 +19,13 @@ from deep_gemm._extension import C
 README = Path(__file__).resolve().parents[1] / "README.md"
 
 # What the functions that take such an A are called, and what weights packed for it add to that.
-ACTIVATIONS = {"bf16": ("BF16", "bf16"), "fp16": ("FP16", "bf16"), "e4m3": ("E4M3", "fp8"), "s8": ("INT8", "int8")}
+ACTIVATIONS = {
+    "bf16": ("BF16", "bf16"),
+    "fp16": ("FP16", "bf16"),
+    "e4m3": ("E4M3", "fp8"),
+    "s8": ("INT8", "int8"),
+    "e2m1r": ("FP4", "fp4"),
+}
 PACKED = {
     "s4": ("int4", "int4"),
     "s4m": ("int4", "int4"),
@@ -79,7 +85,7 @@ def scaling_name(text: str) -> str:
     element, extents = text.split(":")
     rows, k = extents.split("x")
     shared = "row" if k == "-1" else f"{rows}x{k}"
-    return {"fp32": "", "ue8m0": "2^n ", "ue5m3": "UE5M3 "}[element] + shared
+    return {"fp32": "", "ue8m0": "2^n ", "ue5m3": "UE5M3 ", "e4m3": "E4M3 "}[element] + shared
 
 
 def scalings_name(rows: list[Row], operand: int) -> str:

@@ -93,6 +93,7 @@ bool set_flag(Problem& p, std::string_view name, int64_t value) {
     };
     constexpr Flag kFlags[] = {{"add_c", &Problem::add_c},
                                {"in_place", &Problem::in_place},
+                               {"alpha", &Problem::alpha},
                                {"asymmetric_a", &Problem::asymmetric_a},
                                {"int4_a", &Problem::int4_a},
                                {"group_maps", &Problem::group_maps},
@@ -162,8 +163,9 @@ struct WantedScaling {
 
     Scaling among(std::span<const Scaling> listed, const char* operand) const {
         const auto fits = [&](const Scaling& scaling) {
-            return scaling.any() && scaling.type == (type == Element::none ? listed[0].type : type) &&
-                   (k == 0 || scaling.k == k) && (!per_row || scaling.rows == 1);
+            const bool fits_type = type != Element::none ? scaling.type == type
+                                                         : scaling.type == listed[0].type || scaling.in_instruction();
+            return scaling.any() && fits_type && (k == 0 || scaling.k == k) && (!per_row || scaling.rows == 1);
         };
         const auto found = std::ranges::find_if(listed, fits);
         require(found != listed.end() || k == 0, "the pair has no scales of ", operand, " for every ", k, " of K");
@@ -203,6 +205,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             (name == "mn_major_a" ? p.a : p.b).major = value != 0 ? Major::mn : Major::k;
         else if (name == "bias" || name == "fp32_bias")
             p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
+        else if (name == "fp4")  // both operands
+            element = value != 0 ? Element::e2m1r : element;
         else if (name == "zeros_k")
             zeros_k = value == kAll ? kAll : extent(value, "zeros_k");
         else if (name == "token_scales" || name == "channel_scales")
@@ -239,6 +243,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     if (p.b.element == Element::u4) p.b.zeros_k = zeros_k != 0 ? zeros_k : p.b.scaling.k;
     require(p.b.zeros_k == 0 || lists<int32_t>(pair.zeros_k, p.b.zeros_k), "the pair has no zero points for every ",
             p.b.zeros_k, " of K");
+    require(!pair.equal_scalings || p.a.scaling == p.b.scaling, "scales of a and b are for as much of K in this pair");
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
     require(!p.asymmetric_a || (sum_of(p.a.element) == Element::s32 && p.a.scaling.whole_k()),
             "zero points are of integers whose scales all of K shares");
@@ -286,7 +291,8 @@ std::string pairs() {
             concat("arch=", name(arch), " a=", name(pair.a), " b=", name(pair.b), " sum=", name(pair.sum),
                    " mn_major=", kMnMajorNames[static_cast<size_t>(pair.mn_major)],
                    " scalings_a=", joined(pair.scalings_a, scaling), " scalings_b=", joined(pair.scalings_b, scaling),
-                   " outputs=", joined(pair.outputs, element), " groupings=", groupings, "\n");
+                   " equal_scalings=", pair.equal_scalings ? 1 : 0, " outputs=", joined(pair.outputs, element),
+                   " groupings=", groupings, "\n");
     };
     for (size_t arch = 0; arch < std::size(Names<Arch>::kValues); ++arch)
         for (const Pair& pair : kPairs)

@@ -245,6 +245,78 @@ def k_grouped_gemm(
     False where no group has any K: nothing is launched, and the caller makes D C or zero.
     """
 
+# csrc/fp4_api.cpp: both operands are int8 of two E2M1 codes each, K contiguous; a scale is for `gran_k` of K.
+
+def fp4_gemm(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    c: Tensor | None,
+    alpha: Tensor | None,
+    alpha_number: int,
+    gran_k: int,
+    layout: int,
+    /,
+) -> bool:
+    """Without a tensor `alpha`: the FP32 bits of a number, or -1.
+
+    False where K is 0: nothing is launched, and the caller makes D C or zero.
+    """
+
+def fp4_m_grouped_gemm_contiguous(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    grouped_layout: Tensor,
+    alpha: Tensor | None,
+    alpha_number: int,
+    gran_k: int,
+    layout: int,
+    psum: bool,
+    zero_padding: bool,
+    expected_m: int,
+    /,
+) -> bool:
+    """The same of experts, as `m_grouped_gemm_contiguous`."""
+
+def fp4_m_grouped_gemm_masked(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    masked_m: Tensor,
+    expected_m: int,
+    alpha: Tensor | None,
+    alpha_number: int,
+    gran_k: int,
+    layout: int,
+    /,
+) -> bool:
+    """The same of experts, as `m_grouped_gemm_masked`."""
+
+def fp4_k_grouped_gemm(
+    a: Tensor,
+    a_scales: Tensor | None,
+    b: Tensor,
+    b_scales: Tensor | None,
+    d: Tensor,
+    ks: Sequence[int],
+    grouped_layout: Tensor,
+    c: Tensor | None,
+    alpha: Tensor | None,
+    alpha_number: int,
+    gran_k: int,
+    layout: int,
+    psum: bool,
+    /,
+) -> bool:
+    """The same of K groups, as `k_grouped_gemm` group by group."""
+
 # csrc/settings_api.cpp: what later calls obey.
 
 def set_call_setting(simulated: bool, index: int, name: str, value: int, /) -> None:

@@ -27,6 +27,12 @@ from .bf16_weights import (
     m_grouped_bf16_int4_gemm_nt_masked,
 )
 from .cublaslt import cublaslt_gemm_nn, cublaslt_gemm_nt, cublaslt_gemm_tn, cublaslt_gemm_tt
+from .fp4 import (
+    fp4_gemm_nt,
+    k_grouped_fp4_gemm_nt_contiguous,
+    m_grouped_fp4_gemm_nt_contiguous,
+    m_grouped_fp4_gemm_nt_masked,
+)
 from .fp8_fp4 import (
     fp8_fp4_gemm_nn,
     fp8_fp4_gemm_nt,
@@ -64,7 +70,6 @@ from .layout import (
 from .planned import (
     SymmBuffer,
     bf16_mega_moe,
-    fp4_gemm_nt,
     fp8_fp4_mega_moe,
     fp8_fp4_mqa_logits,
     fp8_fp4_paged_mqa_logits,
@@ -72,9 +77,6 @@ from .planned import (
     fp8_paged_mqa_logits,
     get_paged_mqa_logits_metadata,
     get_symm_buffer_for_mega_moe,
-    k_grouped_fp4_gemm_nt_contiguous,
-    m_grouped_fp4_gemm_nt_contiguous,
-    m_grouped_fp4_gemm_nt_masked,
     tf32_hc_prenorm_gemm,
     transform_weights_for_mega_moe,
 )
@@ -114,6 +116,7 @@ from .utils import (
     per_token_cast_to_fp4,
     per_token_cast_to_fp8,
     per_token_cast_to_int8,
+    per_token_cast_to_nvfp4,
     quantize_to_int4,
     quantize_to_mxfp4,
     transpose_packed_fp4,
@@ -221,6 +224,7 @@ __all__ = [
     "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
     "per_token_cast_to_int8",
+    "per_token_cast_to_nvfp4",
     "precompile",
     "quantize_to_int4",
     "quantize_to_mxfp4",

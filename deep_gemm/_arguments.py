@@ -43,6 +43,10 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or hasattr(value, "__dlpack__")
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _is_pair(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_tensor, value))
 
@@ -50,7 +54,7 @@ def _is_pair(value: Any) -> bool:
 def _is_quantised(value: Any) -> bool:
     """With scales, or a number for them, and perhaps zero points; or without."""
     if isinstance(value, (tuple, list)) and len(value) in (2, 3) and _is_tensor(value[0]):
-        return all(_is_tensor(x) or (isinstance(x, (int, float)) and not isinstance(x, bool)) for x in value[1:])
+        return all(_is_tensor(x) or _is_number(x) for x in value[1:])
     return _is_tensor(value)
 
 
@@ -163,6 +167,14 @@ KINDS = {
         ),
         _packed_parts,
         _packed_weights,
+    ),
+    "Alpha": Kind(
+        "Tensor?",
+        "a number, a tensor of numbers or None",
+        lambda value: value is None or _is_tensor(value) or _is_number(value),
+        (("", "Tensor?"),),
+        lambda value: (torch.tensor(value, dtype=torch.float32) if _is_number(value) else value,),
+        lambda value: value,
     ),
     "Recipe": _or_none(_TRIPLE),
     "OperandRecipe": _or_none(_OPERAND_RECIPE),

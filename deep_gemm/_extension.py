@@ -20,6 +20,10 @@ LIBRARY = PACKAGE_DIRECTORY / "_C.so"
 # Called in every layer of every step: these borrow their tensors (csrc/lending_api.cpp).
 LENDING = (
     "einsum",
+    "fp4_gemm",
+    "fp4_k_grouped_gemm",
+    "fp4_m_grouped_gemm_contiguous",
+    "fp4_m_grouped_gemm_masked",
     "gemm",
     "gemm_in_heads",
     "int8_gemm",

@@ -35,7 +35,7 @@ def schema_of(function: Callable[..., Any]) -> str:
         text = "" if default is parameter.empty else f"={default!r}".replace("(", "[").replace(")", "]")
         text = text.replace("'", '"')
         if kind.parts:
-            parts += [f"{schema} {name}{suffix}" for suffix, schema in kind.parts]
+            parts += [f"{schema} {name}{suffix}{text}" for suffix, schema in kind.parts]
         elif name == _WRITTEN:
             parts.append(f"Tensor(a!) {name}{text}")
         else:
@@ -70,7 +70,7 @@ def define(name: str, function: Callable[..., None]) -> Callable[..., None]:
         flat = {**dict(zip(order, args, strict=False)), **kwargs}
         for name, kind in kinds.items():
             if kind.parts:
-                flat[name] = kind.join(*[flat.pop(part) for part in kind.part_names(name)])
+                flat[name] = kind.join(*[flat.pop(part, None) for part in kind.part_names(name)])
         function(**flat)
 
     def record(*_args: Any, **_kwargs: Any) -> None:

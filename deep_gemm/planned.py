@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 __all__ = [
     "SymmBuffer",
     "bf16_mega_moe",
-    "fp4_gemm_nt",
     "fp8_fp4_mega_moe",
     "fp8_fp4_mqa_logits",
     "fp8_fp4_paged_mqa_logits",
@@ -20,9 +19,6 @@ __all__ = [
     "fp8_paged_mqa_logits",
     "get_paged_mqa_logits_metadata",
     "get_symm_buffer_for_mega_moe",
-    "k_grouped_fp4_gemm_nt_contiguous",
-    "m_grouped_fp4_gemm_nt_contiguous",
-    "m_grouped_fp4_gemm_nt_masked",
     "tf32_hc_prenorm_gemm",
     "transform_weights_for_mega_moe",
 ]
@@ -40,19 +36,6 @@ def _planned(name: str, missing: str, instead: str) -> Callable[..., NoReturn]:
     function.__doc__ = f"Raises NotImplementedError: {missing}. Use {instead}."
     return function
 
-
-_FP4 = "FP4 operands are multiplied by Blackwell's tensor cores, for which there are no kernels"
-_FP8_INSTEAD = "on operands that deep_gemm.utils casts to FP8"
-fp4_gemm_nt = _planned("fp4_gemm_nt", _FP4, f"fp8_gemm_nt {_FP8_INSTEAD}")
-m_grouped_fp4_gemm_nt_contiguous = _planned(
-    "m_grouped_fp4_gemm_nt_contiguous", _FP4, f"m_grouped_fp8_gemm_nt_contiguous {_FP8_INSTEAD}"
-)
-m_grouped_fp4_gemm_nt_masked = _planned(
-    "m_grouped_fp4_gemm_nt_masked", _FP4, f"m_grouped_fp8_gemm_nt_masked {_FP8_INSTEAD}"
-)
-k_grouped_fp4_gemm_nt_contiguous = _planned(
-    "k_grouped_fp4_gemm_nt_contiguous", _FP4, f"k_grouped_fp8_gemm_nt_contiguous {_FP8_INSTEAD}"
-)
 
 _LOGITS = "logits of an indexer's queries have no kernel"
 _LOGITS_INSTEAD = "torch: the sum over heads of weights * relu(q @ kv.T), between each row's bounds"

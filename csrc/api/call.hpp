@@ -63,7 +63,7 @@ struct GemmCall {
     Scales scales_a = {}, scales_b = {};
     Scales zeros_b = {};            // words of zero points (Operand::zeros_k), which lie as scales do
     UnpackedWeights unpacked = {};  // what `b` and `scales_b` are made of: they have no memory yet
-    Scales second_scales_b = {};    // for sums, where the others are multiplied into B's weights
+    Scales second_scales_b = {};    // for sums, where the others are multiplied into B's weights; or alpha
     Bias bias = {};
     ZeroPoints zeros_a = {};
     RowSums sums_b = {};
@@ -82,7 +82,8 @@ inline CallExtents extents_of(const GemmCall& call) {
              {call.scales_a.data, call.scales_a.bytes, "a's scales", false},
              {call.scales_b.data, call.scales_b.bytes, "b's scales", false},
              {call.zeros_b.data, call.zeros_b.bytes, "b's zeros", false},
-             {call.second_scales_b.data, call.second_scales_b.bytes, "b's second scales", false},
+             {call.second_scales_b.data, call.second_scales_b.bytes, call.problem.alpha ? "alpha" : "b's second scales",
+              false},
              {call.d.data, call.d.bytes, "d", true},
              {call.c.data, call.c.bytes, "c", false},
              {call.bias.data, call.bias.bytes, "bias", false},

@@ -39,11 +39,13 @@ void require_lines(const Matrix& matrix, const char* name, const char* mn) {
 struct ScalingText {
     Element element;  // as they lie
     int64_t rows, k;
+    Element in_words = Element::ue8m0;
 };
 
 std::ostream& operator<<(std::ostream& out, const ScalingText& text) {
     out << "one " << dtype_name(text.element);
-    if (text.element == Element::s32) out << " of " << kExponentsPerWord << " exponents";
+    if (text.element == Element::s32)
+        out << " of " << kExponentsPerWord << (text.in_words == Element::ue8m0 ? " exponents" : " scales");
     out << " per ";
     if (text.rows != 1) out << text.rows << " rows";
     return out << (text.rows == 1 ? "row" : "") << " and " << text.k << " of K";
@@ -89,12 +91,11 @@ ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
     return text;
 }
 
-bool multiplies_exponents(const Scaling& scaling) { return scaling.type == Element::ue8m0; }
-
-/// An operand's, of a pair that lists these. Exponents are repeated for each row on the way to the kernel.
+/// An operand's, of a pair that lists these. Those in instructions are repeated for each row on the way to the kernel.
 Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, const char* operand) {
-    const Element type = listed[0].type;
-    const Scaling scaling{type, type == Element::ue8m0 ? 1 : static_cast<int32_t>(given.rows),
+    const auto same_k = std::ranges::find(listed, static_cast<int32_t>(given.k), &Scaling::k);
+    const Scaling& like = same_k == listed.end() ? listed[0] : *same_k;
+    const Scaling scaling{like.type, like.in_instruction() ? 1 : static_cast<int32_t>(given.rows),
                           static_cast<int32_t>(given.k)};
     require(lists(listed, scaling), operand, "'s scales must be ", text_of(listed[0]), ", not ", text_of(scaling),
             ": see recipe");
@@ -103,7 +104,12 @@ Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, co
 
 /// What scales may lie as.
 void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling, const char* name, Arch arch) {
-    if (multiplies_exponents(scaling)) {
+    if (scaling.type == Element::e4m3) {
+        require_type(element == Element::e4m3 || element == Element::s32, name,
+                     " must be float8_e4m3fn, or int32 of four of them each, but is ", describe(type));
+        return;
+    }
+    if (scaling.in_instruction()) {
         require_type(element == Element::s32 || element == Element::ue8m0 || element == Element::fp32, name,
                      " must be int32 (packed UE8M0 exponents), float8_e8m0fnu or float32, but is ", describe(type));
         return;
@@ -178,7 +184,13 @@ int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
     return alignment_as_read(line_distances(matrix, wanted));
 }
 
+Matrix matrix_of_a(const OperandArgument& a, bool grouped, const Printed& shape, bool transposed) {
+    if (a.fp4) return rows_of_fp4(a, grouped);
+    return matrix_of(a.data, "a", grouped, shape, transposed);
+}
+
 Matrix matrix_of(const OperandArgument& operand, Element element, bool grouped, const Printed& shape, bool transposed) {
+    if (operand.fp4) return rows_of_fp4(operand, grouped);
     if (operand.packed == nullptr) return matrix_of(operand.data, operand.name, grouped, shape, transposed);
     if (element == Element::e2m1r) return fp4_rows(operand, operand.name, grouped, transposed);
     require(!transposed, operand.name,
@@ -201,8 +213,11 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     else
         require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
-    const Element element_a = element_of(type_a),
-                  element_b = b.packed != nullptr ? weights_element(p.arch, element_a, b) : element_of(type_b);
+    const Element element_a = element_of(a, type_a),
+                  element_b = b.packed != nullptr ? weights_element(p.arch, element_a, b) : element_of(b, type_b);
+    require_type(!a.fp4 || find_pair(p.arch, element_a, element_b) != nullptr,
+                 "FP4 is multiplied by FP4 on Blackwell's SM100 only, but this is ", facts.target,
+                 ": fp8_fp4 and bf16_fp4 functions multiply FP8 or BF16 by FP4 weights there");
     const Element sum = integers ? Element::s32 : b.packed != nullptr ? sum_of(element_a) : Element::fp32;
     require_type(find_target(facts, sum) != nullptr, kNoIntegers, facts.target);
     const auto fits = [&](const Pair& pair) {
@@ -281,7 +296,7 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
 }
 
 int64_t entry_k(Element lying, const Scaling& scaling) {
-    return lying == Element::s32 && multiplies_exponents(scaling) ? word_k(scaling) : scaling.k;
+    return lying == Element::s32 && scaling.in_instruction() ? word_k(scaling) : scaling.k;
 }
 
 Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const GemmCall& call, const Axes& axes) {
@@ -293,7 +308,8 @@ Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const Ge
     require(element != Element::s32 || granularity == 1, "packed scales must be per row, but the recipe says one per ",
             granularity, " rows of ", operand.name);
     const int64_t scale_rows = (operand.rows + granularity - 1) / granularity, k_scales = (operand.k + k - 1) / k;
-    const ScalesText wanted{axes, operand.groups, scale_rows, k_scales, {element, granularity, k}, operand.name};
+    const ScalesText wanted{
+        axes, operand.groups, scale_rows, k_scales, {element, granularity, k, operand.scaling.type}, operand.name};
     const Matrix m = matrix_of(sf, name, axes, wanted);
     require(m.groups == operand.groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
             ", but has shape ", describe_shape(sf));
@@ -331,20 +347,20 @@ void check_scales(GemmCall& call, const OperandArgument& a, const OperandArgumen
                   const Axes& axes_a, const Axes& axes_b) {
     Problem& p = call.problem;
     Granularities shared = given;
-    const bool words = element_of(b.scales->dtype()) == Element::s32 && multiplies_exponents(p.b.scaling);
+    const bool words = element_of(b.scales->dtype()) == Element::s32 && p.b.scaling.in_instruction();
     if (shared.b.rows == kRowsByDefault) shared.b.rows = words ? 1 : kScaleBlockRows;
     set_scalings(p, shared);
     call.scales_a =
         check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, shared.a.rows}, call, axes_a);
     call.scales_b =
         check_scales(*b.scales, {"b", "b's scales", call.b.groups, p.n, p.k, p.b.scaling, shared.b.rows}, call, axes_b);
-    const auto packed = [](const Scales& s) { return multiplies_exponents(s.scaling) && s.element != Element::s32; };
+    const auto packed = [](const Scales& s) { return s.scaling.in_instruction() && s.element != Element::s32; };
     p.packs_scales_a = packed(call.scales_a), p.packs_scales_b = packed(call.scales_b);
 }
 
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,
                     const OperandLayout& layout) {
-    if (call.problem.b.element == Element::e2m1r) return check_fp4_operands(call, a, b, layout);
+    if (b.packed != nullptr && call.problem.b.element == Element::e2m1r) return check_fp4_operands(call, a, b, layout);
     if (b.packed != nullptr) return check_packed_operands(call, a, b);
     Problem& p = call.problem;
     check_lines(call, b.name);
@@ -371,7 +387,7 @@ HeadSplits check_head_splits(std::span<const int64_t> splits) {
 void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                         const OptionalTensor& c, int64_t layout, const HeadSplits& heads) {
     const OperandLayout lying = operand_layout(layout);
-    call.a = matrix_of(a.data, "a", false, lying.a_transposed ? "[K, M]" : "[M, K]", lying.a_transposed);
+    call.a = matrix_of_a(a, false, lying.a_transposed ? "[K, M]" : "[M, K]", lying.a_transposed);
     call.b = matrix_of(b, call.problem.b.element, false, lying.b_transposed ? "[K, N]" : "[N, K]", lying.b_transposed);
     const int64_t k = k_of(call.a, a);
     require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);

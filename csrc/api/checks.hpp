@@ -62,6 +62,7 @@ struct OperandArgument {
     const PackedArgument* packed = nullptr;
     const WholeArgument* whole = nullptr;
     const char *name = "b", *scales_name = "b's scales";  // of weights: what the call's function calls them
+    bool fp4 = false;                                     // int8 of two E2M1 codes each along K, rows of Element::e2m1r
 
     bool scaled() const { return scales.has_value() || (whole != nullptr && whole->scale != kNoNumber); }
 };
@@ -76,7 +77,10 @@ inline bool takes_integers(const OperandArgument& a, const OperandArgument& b) {
     return a.whole != nullptr && b.packed == nullptr;
 }
 
-/// B, which may be packed: rows, K, and groups before them where there are any.
+/// A, which may have two elements a byte: rows, K, and groups before them where there are any.
+Matrix matrix_of_a(const OperandArgument& a, bool grouped, const Printed& shape, bool transposed = false);
+
+/// B, which may be packed too.
 Matrix matrix_of(const OperandArgument& operand, Element element, bool grouped, const Printed& shape,
                  bool transposed = false);
 

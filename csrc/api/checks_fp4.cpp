@@ -45,6 +45,21 @@ Matrix packed_rows(const OperandArgument& operand, const char* name, bool groupe
 
 }  // namespace
 
+Element element_of(const OperandArgument& operand, DLDataType type) {
+    if (!operand.fp4) return element_of(type);
+    require_type(is_dtype(type, kDLInt, 8), operand.name, " must be int8, of two E2M1 codes each, but is ",
+                 describe(type));
+    return Element::e2m1r;
+}
+
+Matrix rows_of_fp4(const OperandArgument& operand, bool grouped) {
+    Matrix codes = matrix_of(operand.data, operand.name, grouped, grouped ? "[G, rows, K / 2]" : "[rows, K / 2]");
+    require(is_k_major(codes), operand.name, " must have K contiguous, two codes a byte, but its strides are ",
+            describe_strides(operand.data));
+    codes.cols *= 2, codes.row_stride *= 2, codes.group_stride *= 2;
+    return codes;
+}
+
 Element weights_element(Arch arch, Element a, const OperandArgument& b) {
     const Element told = b.packed->element;
     const bool rows = find_pair(arch, a, Element::e2m1r) != nullptr;

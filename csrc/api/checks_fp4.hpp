@@ -1,5 +1,5 @@
-// Products of FP8 with FP4 where FP4 is multiplied as it lies, in rows: the public pair, and PackedWeights of such
-// rows.
+// Products with FP4 where FP4 is multiplied as it lies, in rows: both operands; or weights beside FP8, as the
+// public pair or as PackedWeights of such rows.
 #pragma once
 
 #include "checks.hpp"
@@ -9,6 +9,12 @@ namespace deep_gemm {
 /// The element that weights of four bits are multiplied as beside `a`: of the public pair rows where the architecture
 /// has such a pair, what they are packed as otherwise. Refuses PackedWeights of another architecture's order.
 Element weights_element(Arch arch, Element a, const OperandArgument& b);
+
+/// Of an operand by its dtype; of both operands of FP4 with FP4 rows of codes.
+Element element_of(const OperandArgument& operand, DLDataType type);
+
+/// Codes of FP4 with FP4, two a byte along K.
+Matrix rows_of_fp4(const OperandArgument& operand, bool grouped);
 
 /// Codes of the public pair, two a byte along the dimension that is contiguous, or of PackedWeights.
 Matrix fp4_rows(const OperandArgument& operand, const char* name, bool grouped, bool transposed);

@@ -48,7 +48,7 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
     const OperandLayout lying = operand_layout(layout);
     GemmCall call = start_call(a, b, options.psum ? Grouping::m_psum : Grouping::m_contiguous, lying.fp32_scales);
     const bool b_transposed = lying.b_transposed;
-    call.a = matrix_of(a.data, "a", false, "[M, K]");
+    call.a = matrix_of_a(a, false, "[M, K]");
     call.b = matrix_of(b, call.problem.b.element, true, b_transposed ? "[G, K, N]" : "[G, N, K]", b_transposed);
     const int64_t k = k_of(call.a, a);
     require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);
@@ -77,7 +77,7 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
 GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const TensorView& d,
                       const TensorView& masked_m, int64_t expected_m, const Granularities& given, int64_t layout) {
     GemmCall call = start_call(a, b, Grouping::masked, operand_layout(layout).fp32_scales);
-    call.a = matrix_of(a.data, "a", true, "[G, max_m, K]");
+    call.a = matrix_of_a(a, true, "[G, max_m, K]");
     call.b = matrix_of(b, call.problem.b.element, true, "[G, N, K]");
     const int64_t k = k_of(call.a, a);
     require(call.b.cols == k, b.name, " has K=", call.b.cols, " but a has K=", k);

@@ -233,14 +233,16 @@ KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument&
     GemmCall& call = k.call;
     Problem& p = call.problem;
     p.group_maps = 1;
-    check_ks(ks, p.num_groups, d, kTmaAlignment);
+    const auto each = in_rows(p.a.element) ? int64_t{2} : int64_t{1};  // of K in an element of the tensor
+    check_ks(ks, p.num_groups, d, elements_in(p.a.element, kTmaAlignment));
     const int64_t sum_k = k_extent_of(ks, 0);
-    require(k_extent_of(ks, call.k_groups.psum_alignment) == sum_k,
-            "the psum layout leaves gaps between groups here, which operands flattened group by group do not have: "
-            "use k_grouped_fp8_gemm_tn_contiguous, or an alignment that divides every K");
+    require(
+        k_extent_of(ks, call.k_groups.psum_alignment) == sum_k,
+        "the psum layout leaves gaps between groups here, which operands flattened group by group do not have: use ",
+        each == 1 ? "k_grouped_fp8_gemm_tn_contiguous, or " : "", "an alignment that divides every K");
     const auto flattened = [&](const TensorView& tensor, const char* name, const char* mn, int64_t rows) {
-        require(tensor.ndim() == 1 && tensor.size(0) == rows * sum_k, name, " must be the groups' matrices [", mn,
-                ", k_g] flattened one after the other, ", rows, " * ", sum_k,
+        require(tensor.ndim() == 1 && tensor.size(0) * each == rows * sum_k, name, " must be the groups' matrices [",
+                mn, each == 1 ? ", k_g]" : ", k_g / 2]", " flattened one after the other, ", rows, " * ", sum_k / each,
                 " elements in one dimension, but has shape ", describe_shape(tensor));
         require(tensor.size(0) <= 1 || tensor.stride(0) == 1, name, " must be contiguous, but its stride is ",
                 tensor.stride(0));
@@ -250,7 +252,7 @@ KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument&
     call.b = flattened(b.data, "b", "N", p.n);
     uint64_t strides = 0;
     for (const int64_t group_k : ks) strides |= static_cast<uint64_t>(group_k);
-    p.row_alignment_a = p.row_alignment_b = alignment_of(strides);
+    p.row_alignment_a = p.row_alignment_b = alignment_of(bytes_of(p.a.element, strides));
     finish_k_grouped(k, a, b, d, sum_k, 0, options.layout);
     return k;
 }

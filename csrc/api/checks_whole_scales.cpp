@@ -96,6 +96,29 @@ void check_token_scales(GemmCall& call, const OperandArgument& a) {
     }
 }
 
+void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
+    if (!alpha.tensor && alpha.number == kNoNumber) return;
+    Problem& p = call.problem;
+    p.alpha = 1;
+    Scales& found = call.second_scales_b;
+    found = {.element = Element::fp32, .scaling = kWholeRowScales, .rows = p.n, .k_scales = 1, .row_stride = 0};
+    if (!alpha.tensor) {
+        found.value = std::bit_cast<float>(static_cast<uint32_t>(alpha.number));
+        return;
+    }
+    const TensorView& given = *alpha.tensor;
+    require_type(element_of(given.dtype()) == Element::fp32, "alpha must be float32, but is ", describe(given.dtype()));
+    require_device(given, "alpha", call.device, "a");
+    const bool of_experts = is_m_grouped(p.grouping) && given.ndim() == 1 && given.size(0) == p.num_groups;
+    require(of_experts || given.ndim() == 0 || (given.ndim() == 1 && given.size(0) == 1),
+            "alpha must be a number, or a tensor of one element",
+            is_m_grouped(p.grouping) ? concat(" or of one for each of ", p.num_groups, " experts") : "",
+            ", but has shape ", describe_shape(given));
+    require_apart(d, given, "alpha");
+    found.data = given.data(), found.bytes = extent_bytes(given);
+    if (of_experts && p.num_groups > 1) found.groups = p.num_groups, found.group_stride = given.stride(0);
+}
+
 void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d) {
     Problem& p = call.problem;
     p.bias = element_of(bias.dtype());

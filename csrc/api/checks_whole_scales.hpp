@@ -22,6 +22,13 @@ void check_token_scales(GemmCall& call, const OperandArgument& a);
 /// Zero points of tokens, if they have any.
 void check_zero_points(GemmCall& call, const OperandArgument& a);
 
+/// A factor on complete sums: a number's bits, a tensor of one element, or one of an element for each expert; or none.
+struct Alpha {
+    const OptionalTensor& tensor;
+    int64_t number;
+};
+void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d);
+
 /// [N], or [groups, N] of experts.
 void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d);
 

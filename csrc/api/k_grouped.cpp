@@ -1,6 +1,7 @@
 #include "k_grouped.hpp"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "call_settings.hpp"
@@ -34,13 +35,13 @@ int64_t most_words(const KGroupedCall& k, const Scales& s) {
     return (s.k_scales + k.call.k_groups.num_groups * int64_t{kExponentsPerWord - 1}) / kExponentsPerWord;
 }
 
-}  // namespace
-
-void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCall& call, std::span<const int64_t> ks,
-                           void* stream) {
+template <typename Params>
+void launch_groups(Device& device, const LaunchPlan& plan, const GemmCall& call, std::span<const int64_t> ks,
+                   void* stream) {
     const GemmConfig& c = plan.choice.config;
-    GemmParamsWithMaps<kMostGroupMaps> params;
+    GemmParamsWithMaps<kMostGroupMaps, Params> params;
     fill_params(params, device, call, plan);
+    if constexpr (std::is_same_v<Params, GemmParamsWithScales>) fill_scales(params, call);
     const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, const Operand& lying, int32_t box_rows,
                          TensorMap& target) {
         const bool mn_major = lying.mn_major();
@@ -62,7 +63,7 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
             // A group without K has nothing to encode; nothing is read through its maps, but they are prefetched, so
             // they must be maps.
             const bool empty = ks[first + i] == 0;
-            const int64_t group_k = empty ? kTmaAlignment : ks[first + i];
+            const int64_t group_k = empty ? elements_in(c.a.element, kTmaAlignment) : ks[first + i];
             if (const int64_t step = call.k_groups.psum_alignment; step > 0)
                 k_before = (k_before + step - 1) / step * step;
             map(rows, empty ? 0 : k_before, group_k, c.rows_operand(), plan.choice.copies.rows_box,
@@ -73,8 +74,16 @@ void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCal
         }
         params.first_group = static_cast<int32_t>(first), params.num_groups = static_cast<int32_t>(count);
         device.launch(*plan.kernel, may_start_early(plan.shape, device), &params,
-                      sizeof(GemmParams) + c.group_capacity * sizeof(GroupMaps), stream, extents_of(call));
+                      sizeof(Params) + c.group_capacity * sizeof(GroupMaps), stream, extents_of(call));
     }
+}
+
+}  // namespace
+
+void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCall& call, std::span<const int64_t> ks,
+                           void* stream) {
+    if (plan.choice.config.finishes_sums()) return launch_groups<GemmParamsWithScales>(device, plan, call, ks, stream);
+    launch_groups<GemmParams>(device, plan, call, ks, stream);
 }
 
 void copy_scales(Device& device, KGroupedCall& k, void* stream, Workspace& copy_of_a, Workspace& copy_of_b) {

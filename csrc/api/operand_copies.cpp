@@ -25,27 +25,27 @@ jit::KernelSource render(const CopyLinesConfig& config) {
 /// The same matrix in lines that start at multiples of `line_alignment` bytes, made on `stream`.
 Matrix copy_lines(Device& device, const Matrix& source, const Operand& wanted, int64_t line_alignment, void* stream,
                   Workspace& workspace) {
-    const int64_t size = bytes_of(wanted.element, int64_t{1});
+    const Element type = wanted.element;
     const bool mn_major = wanted.mn_major();
     const int64_t length = mn_major ? source.rows : source.cols, lines = mn_major ? source.cols : source.rows;
-    const int64_t stride = round_up(length * size, line_alignment) / size;
+    const int64_t line_bytes = bytes_of(type, length), stride_bytes = round_up(line_bytes, line_alignment),
+                  stride = elements_in(type, stride_bytes);
     Matrix copy = source;
     (mn_major ? copy.col_stride : copy.row_stride) = stride;
     copy.group_stride = lines * stride;
-    copy.bytes = static_cast<size_t>(source.groups * copy.group_stride * size);
+    copy.bytes = static_cast<size_t>(bytes_of(type, source.groups * copy.group_stride));
     workspace = allocate_bytes(device, static_cast<int64_t>(copy.bytes));
     copy.data = workspace.data();
 
-    const int64_t pieces = (length * size + kCopyLinesPiece - 1) / kCopyLinesPiece,
-                  warps = pieces * lines * source.groups;
+    const int64_t pieces = (line_bytes + kCopyLinesPiece - 1) / kCopyLinesPiece, warps = pieces * lines * source.groups;
     require(warps < (int64_t{1} << 31), "an operand to copy has ", warps,
             " pieces of 512 bytes, more than a launch counts");
     const CopyLinesParams params{.source = reinterpret_cast<const uint8_t*>(source.data),
                                  .target = reinterpret_cast<uint8_t*>(copy.data),
-                                 .source_group_stride = source.group_stride * size,
-                                 .source_stride = (mn_major ? source.col_stride : source.row_stride) * size,
-                                 .target_stride = stride * size,
-                                 .line_bytes = length * size,
+                                 .source_group_stride = bytes_of(type, source.group_stride),
+                                 .source_stride = bytes_of(type, mn_major ? source.col_stride : source.row_stride),
+                                 .target_stride = stride_bytes,
+                                 .line_bytes = line_bytes,
                                  .pieces = static_cast<uint32_t>(pieces),
                                  .lines = static_cast<uint32_t>(lines),
                                  .warps = static_cast<uint32_t>(warps)};

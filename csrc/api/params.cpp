@@ -8,8 +8,9 @@
 namespace deep_gemm {
 namespace {
 
-/// [groups and blocks of rows, words, rows of a block], a word of exponents for each, in boxes of one block's words.
-TensorMapSpec scale_block_map(const Scales& s) {
+/// [groups and blocks of rows, words, rows of a block], a word of scales for each, in boxes of `box_words` of one
+/// block.
+TensorMapSpec scale_block_map(const Scales& s, int32_t box_words) {
     const int64_t blocks = s.groups * ((s.rows + kExponentBlockRows - 1) / kExponentBlockRows);
     return {.address = const_cast<void*>(s.data),
             .type = facts(s.element).map_type,
@@ -17,13 +18,13 @@ TensorMapSpec scale_block_map(const Scales& s) {
             .sizes = {kExponentBlockRows, static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(blocks)},
             .strides_bytes = {bytes_of<uint64_t>(s.element, kExponentBlockRows),
                               bytes_of<uint64_t>(s.element, kExponentBlockRows * s.k_scales)},
-            .box = {kExponentBlockRows, 1, 1}};
+            .box = {kExponentBlockRows, static_cast<uint32_t>(box_words), 1}};
 }
 
 /// [groups, groups along K, rows], an FP32 scale or a word of exponents for each, in boxes of `box_groups` by
 /// `box_rows`.
 TensorMapSpec scale_map(const Scales& s, int32_t box_rows, int32_t box_groups) {
-    if (s.in_blocks) return scale_block_map(s);
+    if (s.in_blocks) return scale_block_map(s, box_groups);
     const uint64_t group_stride = s.groups == 1 ? s.k_scales * s.k_stride : s.group_stride;
     return {
         .address = const_cast<void*>(s.data),
@@ -110,8 +111,11 @@ TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& c
     const bool mn_major = lying.mn_major();
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
     constexpr int32_t kSpanBytes = 128;  // of the swizzle
+    const TensorMapType map_type = spread                   ? TensorMapType::u4_spread
+                                   : type == Element::e2m1r ? TensorMapType::u4
+                                                            : facts(type).map_type;
     return {.address = m.data,
-            .type = spread ? TensorMapType::u4_spread : facts(type).map_type,
+            .type = map_type,
             .rank = 3,
             .sizes = {extent(mn_major ? m.rows
                              : spread ? round_up(m.cols, kSpreadCodes)
@@ -149,7 +153,7 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
         if (box_rows > 0) encode(device, c.arch, scale_map(scales, box_rows, box_groups), map);
     };
     encode_scales(row_scales, choice.copies.row_scale_box, choice.copies.row_scale_entries, params.row_scales);
-    encode_scales(col_scales, choice.copies.col_scale_box, 1, params.col_scales);
+    encode_scales(col_scales, choice.copies.col_scale_box, choice.copies.col_scale_entries, params.col_scales);
     encode_scales(call.zeros_b, choice.copies.zeros_box, choice.copies.zero_groups, params.zeros);
     if (is_staged(c.store)) encode(device, c.arch, output_map(call.d, c.output, choice.copies.d), params.d);
     params.d_data = call.d.data;
@@ -183,7 +187,7 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
 }
 
 void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
-    const bool second = call.scales_b.scaling.in_conversion();
+    const bool second = call.scales_b.scaling.in_conversion() || call.problem.alpha;
     params.scales_a = whole_scales(call.scales_a);
     params.scales_b = whole_scales(second ? call.second_scales_b : call.scales_b);
     params.zeros_a = {.data = static_cast<const int32_t*>(call.zeros_a.data),

@@ -61,7 +61,7 @@ ScaleLayoutConfig choose_scale_layout(const ScaleLayoutParams& params, ScaleEnco
 }
 
 /// Elements of K that may share a scale of K groups.
-constexpr std::array<int32_t, 2> kKGroupedGranularities = {32, 128};
+constexpr std::array<int32_t, 3> kKGroupedGranularities = {16, 32, 128};
 
 }  // namespace
 
@@ -91,7 +91,7 @@ void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutPara
                                    ScaleEncoding encoding, void* stream) {
     static KernelTable<2 * kKGroupedGranularities.size()> table;
     const size_t granularity = std::ranges::find(kKGroupedGranularities, gran_k) - kKGroupedGranularities.begin();
-    require(granularity < kKGroupedGranularities.size(), "scales of K groups are one per 32 or per 128 of K, not per ",
+    require(granularity < kKGroupedGranularities.size(), "scales of K groups are one per 16, 32 or 128 of K, not per ",
             gran_k);
     const size_t variant = granularity * 2 + reads_bytes(encoding);
 

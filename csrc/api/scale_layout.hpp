@@ -11,7 +11,7 @@ namespace deep_gemm {
 void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleEncoding encoding, bool in_blocks,
                          void* stream);
 
-/// `gran_k` elements of K share a scale: 32 or 128. `encoding` packs.
+/// `gran_k` elements of K share a scale: 16, 32 or 128. `encoding` packs.
 void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutParams& params, int32_t gran_k,
                                    ScaleEncoding encoding, void* stream);
 

@@ -65,6 +65,7 @@ bool has_exponent(float value) { return (std::bit_cast<uint32_t>(value) & 0x807f
 
 /// The function that quantises anew.
 std::string_view cast_of(const Scales& s, const Operand& operand) {
+    if (operand.element == Element::e2m1r) return "per_token_cast_to_fp4";
     if (s.row_granularity > 1) return "per_block_cast_to_fp8";
     return operand.mn_major() ? "per_channel_cast_to_fp8" : "per_token_cast_to_fp8";
 }

@@ -7,7 +7,7 @@ namespace {
 
 /// As the kernel reads them.
 Element element_read(const Scales& s) {
-    return s.scaling.type == Element::ue8m0 || s.scaling.in_conversion() ? Element::s32 : s.scaling.type;
+    return s.scaling.in_instruction() || s.scaling.in_conversion() ? Element::s32 : s.scaling.type;
 }
 
 bool is_mn_major_aligned(const Scales& s) {
@@ -19,7 +19,7 @@ bool is_mn_major_aligned(const Scales& s) {
 ScaleEncoding encoding_of(const Scales& s) {
     if (s.element == element_read(s)) return ScaleEncoding::words;
     if (s.scaling.type == Element::fp32) return ScaleEncoding::exponent_bytes;
-    return s.element == Element::ue8m0 ? ScaleEncoding::packed_bytes : ScaleEncoding::exponents_exact;
+    return bits(s.element) == 8 ? ScaleEncoding::packed_bytes : ScaleEncoding::exponents_exact;
 }
 
 /// Where a copy with so many scales or words along K lies in a workspace, which is allocated where it is empty.

@@ -49,10 +49,10 @@ using Places = std::array<uint8_t, kMostClusters>;
 
 /// How the copy engine moves operands, scales and D: what tensor maps say of a config.
 struct CopyPlan {
-    int32_t rows_box = 0, cols_box = 0;            // rows of an operand that one copy brings
-    int32_t mn_box = 0;                            // the same where the operand is MN-major
-    bool last_rows = false, last_cols = false;     // the last tile has a map of its own, of the rows that are left
-    int32_t row_scale_entries = 1;                 // along K in the box of row scales
+    int32_t rows_box = 0, cols_box = 0;         // rows of an operand that one copy brings
+    int32_t mn_box = 0;                         // the same where the operand is MN-major
+    bool last_rows = false, last_cols = false;  // the last tile has a map of its own, of the rows that are left
+    int32_t row_scale_entries = 1, col_scale_entries = 1;  // along K in the box of scales
     int32_t row_scale_box = 0, col_scale_box = 0;  // scales that come with the operands: so many rows of them at once
     int32_t zeros_box = 0, zero_groups = 0;        // the rows' zero points, likewise
     StoreChunk d = {};                             // where D is staged

@@ -37,7 +37,8 @@ struct Pair {
     Scaling scalings_a[2], scalings_b[6];
     Element outputs[4];  // s32: of operands without scales
     uint32_t groupings;
-    int32_t zeros_k[4] = {};  // of b, where it has any (Operand::zeros_k)
+    int32_t zeros_k[4] = {};      // of b, where it has any (Operand::zeros_k)
+    bool equal_scalings = false;  // an instruction takes those of both operands to be alike
 
     constexpr bool is_of(Arch arch) const { return (archs & archs_of(arch)) != 0; }
     constexpr bool serves(Grouping grouping) const { return (groupings & groupings_of(grouping)) != 0; }
@@ -239,6 +240,16 @@ inline constexpr Pair kPairs[] = {
      .scalings_b = {kExponents128, kExponents32},
      .outputs = {Element::bf16, Element::fp32, Element::fp16},
      .groupings = kScaledGroupings},
+    {.archs = archs_of(Arch::sm100),
+     .a = Element::e2m1r,
+     .b = Element::e2m1r,
+     .sum = Element::fp32,
+     .mn_major = MnMajor::refused,
+     .scalings_a = {kExponents32, kE4m3Scales16},
+     .scalings_b = {kExponents32, kE4m3Scales16},
+     .outputs = {Element::bf16, Element::fp32, Element::fp16},
+     .groupings = kTokenGroupings | groupings_of(Grouping::k_contiguous),
+     .equal_scalings = true},
     {.archs = archs_of(Arch::sm100),
      .a = Element::e4m3,
      .b = Element::e4m3,

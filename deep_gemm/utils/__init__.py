@@ -15,6 +15,7 @@ from .math import (
     per_token_cast_to_fp4,
     per_token_cast_to_fp8,
     per_token_cast_to_int8,
+    per_token_cast_to_nvfp4,
     transpose_packed_fp4,
     unpack_ue8m0_from_int,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
     "per_token_cast_to_int8",
+    "per_token_cast_to_nvfp4",
     "quantize_to_int4",
     "quantize_to_mxfp4",
     "transpose_packed_fp4",

@@ -25,6 +25,7 @@ _E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # by code; codes from 8
 _SMALLEST_AMAX = 1e-4
 _FP32_MANTISSA_BITS = 23
 _SCALES_PER_WORD = 4
+_NVFP4_GROUP = 16
 _UE8M0_NAN = 255
 
 
@@ -186,6 +187,36 @@ def per_token_cast_to_fp4(
     codes = _e2m1_codes(groups / sf).view(m, columns)[:, :n]
     sf = sf.squeeze(2)
     return _pack_codes(codes), pack_ue8m0_to_int(sf) if use_packed_ue8m0 else sf
+
+
+def per_token_cast_to_nvfp4(
+    x: torch.Tensor, global_scale: torch.Tensor | float | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`[m, n]`, n even -> packed FP4, int8 `[m, n / 2]`, E4M3 scales `[m, ceil(n / 16)]` and an FP32 scale of all.
+
+    The global scale is `max(|x|) / 2688`, of which 2688 is 6 * 448, or `global_scale`, and magnitudes below 1e-4 count
+    as 1e-4 in the former. The scale of 16 columns is `(max(|x|) / 6) / global`, at most 448, rounded to the nearest
+    E4M3 number, halves to the even one. The code is that of the E2M1 value nearest to `x / (scale * global)`, of two
+    equally near ones the even code; where the scale is 0, that of 0. All steps are in FP32, each rounded once.
+
+    For `fp4_gemm_nt`, whose `alpha` is the product of both operands' global scales.
+    """
+    _require_float(x, 2)
+    if x.shape[1] % 2 != 0:
+        raise ValueError(f"x must have an even number of columns, two to a byte, but its shape is {[*x.shape]}")
+    m, n = x.shape
+    columns = align(n, _NVFP4_GROUP)
+    groups = _padded(x, m, columns).reshape(m, columns // _NVFP4_GROUP, _NVFP4_GROUP).float()
+    if global_scale is None:
+        whole = _scales(groups, (0, 1, 2), _E2M1_MAX * _E4M3_MAX, use_ue8m0=False).view(())
+    else:
+        whole = torch.as_tensor(global_scale, dtype=torch.float32, device=x.device)
+    # Tensor divisors: see _scales.
+    wanted = groups.abs().amax(2) / torch.full((), _E2M1_MAX, device=x.device) / whole
+    scales = wanted.clamp(max=_E4M3_MAX).to(torch.float8_e4m3fn)
+    every = (scales.float() * whole)[..., None]
+    codes = _e2m1_codes(torch.where(every == 0, torch.zeros_like(groups), groups / every)).view(m, columns)[:, :n]
+    return _pack_codes(codes), scales, whole
 
 
 def cast_back_from_fp4(

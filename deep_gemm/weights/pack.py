@@ -109,10 +109,10 @@ def pack_matrices(
         if (matrix.n, matrix.k) != (n, k):
             raise ValueError(f"matrices of one stack must have one size, but are {[n, k]} and {[matrix.n, matrix.k]}")
     if packing.in_rows and are_multiplied_on(matrices[0].scales):
-        codes, scales = pack_rows(matrices, packing, element, group_size)
+        rows, words_of_rows = pack_rows(matrices, packing, element, group_size)
         return PackedWeights(
-            codes=codes,
-            scales=scales,
+            codes=rows,
+            scales=words_of_rows,
             zeros=None,
             input_permutation=stored_permutations(matrices, is_stack),
             shape=(len(matrices), n, k) if is_stack else (n, k),

@@ -55,7 +55,8 @@ def codes_of(rows: torch.Tensor, k: int) -> torch.Tensor:
 
 def scales_of(words: torch.Tensor) -> torch.Tensor:
     """FP32 `[K / 32, rows]` of a matrix's `scales`."""
-    exponents = words.contiguous().view(torch.uint8).unflatten(1, (-1, _EXPONENTS_A_WORD)).permute(0, 2, 1)
+    count, rows = words.shape
+    exponents = words.contiguous().view(torch.uint8).view(count, rows, _EXPONENTS_A_WORD).permute(0, 2, 1)
     bits = exponents.flatten(0, 1).to(torch.int32) << _FP32_MANTISSA_BITS
     return bits.masked_fill(bits == 0, _LEAST_BITS).view(torch.float32)
 
@@ -92,5 +93,5 @@ def _powers(matrix: Matrix, groups: Groups) -> torch.Tensor:
 def _words(scales: torch.Tensor) -> torch.Tensor:
     """FP32 `[K / 32, rows]` of powers of two, or 0 where there is nothing -> int32 `[K / 128, rows]`."""
     exponents = (scales.view(torch.int32) >> _FP32_MANTISSA_BITS).to(torch.uint8)
-    in_words = exponents.unflatten(0, (-1, _EXPONENTS_A_WORD)).permute(0, 2, 1).contiguous()
+    in_words = exponents.view(-1, _EXPONENTS_A_WORD, scales.shape[1]).permute(0, 2, 1).contiguous()
     return in_words.view(torch.int32).squeeze(2)

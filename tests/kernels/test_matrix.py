@@ -20,6 +20,7 @@ import deep_gemm
 
 COUNTS = [5, 0, 130, 1]  # experts' rows
 SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
+LARGEST_CODE = {torch.uint8: 15}  # of FP4
 # Relative to sum |a||b|: of Hopper's FP8, whose tensor cores keep about 13 bits; of others; of the simulator.
 TOLERANCES = {
     ("cuda", "sm90", "e4m3"): 6e-4,
@@ -78,7 +79,7 @@ def add_experts(problem: Problem, n: int, k: int, heights: list[int]) -> None:
     for expert, (count, height) in enumerate(zip(COUNTS, heights, strict=True)):
         problem.add(height, n, k)
         a = problem.a[expert]
-        a.data[count:] = float("nan") if a.data.is_floating_point() else 127
+        a.data[count:] = float("nan") if a.data.is_floating_point() else LARGEST_CODE.get(a.data.dtype, 127)
         problem.a[expert] = replace(a, exact=a.exact[:count])
 
 
@@ -128,7 +129,8 @@ def run_k_grouped(problem: Problem, device: torch.device, m: int, n: int) -> Non
     sizes = torch.tensor(ks, dtype=torch.int32, device=device)
     a, b = problem.handed_a(device, "k", transposed=True), problem.handed_b(device, "k", transposed=True)
     if call.layout == "nt":
-        flat = [torch.cat([x.data.flatten() for x in parts]).to(device) for parts in (problem.a, problem.b)]
+        rows = matrix.packed if call.case.pair.a == matrix.FP4 else torch.Tensor.contiguous
+        flat = [torch.cat([rows(x.data).flatten() for x in parts]).to(device) for parts in (problem.a, problem.b)]
         a, b = ((data, scales) for data, (_, scales) in zip(flat, (a, b), strict=True))
     call.function("k_grouped_{}_gemm_{}_contiguous")(a, b, d.tensor, ks, sizes, c=given, **call.recipe)
     d.check()

@@ -27,13 +27,18 @@ def width(r: random.Random, least: int, most: int) -> int:
 
 def scale_fields(r: random.Random, name: str, scaling: Scaling) -> dict[str, int]:
     fields = {} if scaling.k < 0 else {f"gran_k_{name}": scaling.k}
-    if scaling.element == "ue8m0":
+    if scaling.element in ("ue8m0", "e4m3"):
         return {**fields, f"packs_scales_{name}": r.randrange(2)}
     return {**fields, "per_row_b": 1} if name == "b" and scaling.rows == 1 else fields
 
 
 def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int]:
     fields = {} if pair.a == "e4m3" else {pair.a: 1}
+    if pair.a == FP4:
+        fields = {"fp4": 1}
+        scaling = r.choice(pair.scalings_a)
+        fields |= scale_fields(r, "a", scaling) | scale_fields(r, "b", scaling)
+        return {**fields, "group_maps": 1} if grouping == "k_contiguous" else fields
     if pair.b == FP4:
         fields[FP4] = 1
     if pair.scalings_a:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from inputs import ceil_div
-from scale_forms import LYING, Form, draw, drawn_form, laid_out, written
+from scale_forms import LYING, WRITTEN, Form, draw, drawn_form, laid_out, written
 
 import deep_gemm
 from deep_gemm._extension import C
@@ -29,7 +29,7 @@ DTYPES = {
     "s8": torch.int8,
 }
 # What the functions that take such an A are called; with rows of FP4 for B.
-FAMILIES = {"bf16": "bf16", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
+FAMILIES = {"bf16": "bf16", "e2m1r": "fp4", "e4m3": "fp8", "fp16": "bf16", "s8": "int8"}
 FP4_FAMILY, FP4 = "fp8_fp4", "e2m1r"
 FP4_VALUES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 # Weights that a call takes packed: tests/kernels/test_packed_products.py, test_bf16_weights.py.
@@ -66,8 +66,13 @@ class Pair:
     mn_major: str
     scalings_a: tuple[Scaling, ...]
     scalings_b: tuple[Scaling, ...]
+    equal_scalings: str  # "1": only alike ones go together
     outputs: tuple[str, ...]
     groupings: tuple[str, ...]
+
+    @property
+    def is_fp8_fp4(self) -> bool:
+        return self.b == FP4 and self.a != FP4
 
 
 def _scalings(text: str) -> tuple[Scaling, ...]:
@@ -125,7 +130,8 @@ class Case:
 def cases() -> Iterator[Case]:
     for pair in pairs():
         scalings = product(pair.scalings_a or (None,), pair.scalings_b or (None,))
-        for grouping, (a, b), output in product(pair.groupings, list(scalings), pair.outputs):
+        together = [(a, b) for a, b in scalings if a == b or pair.equal_scalings == "0"]
+        for grouping, (a, b), output in product(pair.groupings, together, pair.outputs):
             if output == "s32":
                 a = b = None  # the sum itself
             if grouping in ONE_RECIPE and a is not None and a.k != b.k:
@@ -171,6 +177,8 @@ def quantised(element: str, scaling: Scaling | None, rows: int, k: int, generato
     shape = scaling.shape(rows, k)
     if scaling.element == "ue8m0":
         scales = torch.exp2(torch.randint(-7, 4, shape, generator=generator).float())
+    elif scaling.element == "e4m3":
+        scales = (torch.rand(shape, generator=generator) * 4).to(torch.float8_e4m3fn).float()
     else:
         shrink = 16 if element == "s8" else 1  # products of integers are large, and FP16 is to hold their sums
         scales = (torch.rand(shape, generator=generator) + 0.5) / shrink
@@ -196,7 +204,7 @@ class Call:
     sets_fp32_scales: bool = False  # the setting instead of the argument
 
     def function(self, name: str) -> Any:
-        family = FP4_FAMILY if self.case.pair.b == FP4 else FAMILIES[self.case.pair.a]
+        family = FP4_FAMILY if self.case.pair.is_fp8_fp4 else FAMILIES[self.case.pair.a]
         return getattr(deep_gemm, name.format(family, self.layout))
 
 
@@ -206,14 +214,17 @@ LAYOUTS = {"dense": ("nt", "nn", "tn", "tt"), "m_contiguous": ("nt", "nn"), "m_p
 
 def layouts(case: Case) -> tuple[str, ...]:
     if case.grouping == "k_contiguous":
-        return ("tn", "nt") if case.pair.a == "e4m3" else ("tn",)
-    return ("nt",) if case.pair.a == "s8" else LAYOUTS.get(case.grouping, ("nt",))
+        return {"e4m3": ("tn", "nt"), FP4: ("nt",)}.get(case.pair.a, ("tn",))
+    return ("nt",) if case.pair.a in ("s8", FP4) else LAYOUTS.get(case.grouping, ("nt",))
 
 
 def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
     """Of A's and B's scales. Blocks are no words, and neither is E8M0 of K groups taken."""
     if case.scaling_a is None or case.scaling_b is None:
         return Form(), Form()
+    if case.pair.a == FP4:
+        kinds = ("e4m3", "e4m3 words") if case.scaling_a.element == "e4m3" else WRITTEN
+        return drawn_form(generator, kinds), drawn_form(generator, kinds)
     if case.scaling_a.element != "ue8m0":
         return Form(lying=draw(LYING, generator)), Form(lying=draw(LYING, generator))
     if case.grouping == "k_contiguous":
@@ -223,21 +234,23 @@ def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
     return drawn_form(generator), drawn_form(generator, of_b)
 
 
-def default_recipe(case: Case, form_b: Form) -> tuple[int, int, int]:
+def default_recipe(case: Case, form_a: Form, form_b: Form) -> tuple[int, int, int]:
+    if case.pair.a == FP4:
+        return (1, 1, 16 if form_a.written == "e4m3" else 32)
     words = form_b.written == "words" and case.grouping != "batched"  # einsum has one default for all
     return (1, 1 if case.grouping == "k_contiguous" or words else 128, 128)
 
 
-def drawn_recipe(case: Case, form_b: Form, generator: torch.Generator) -> dict[str, tuple[int, ...]]:
+def drawn_recipe(case: Case, form_a: Form, form_b: Form, generator: torch.Generator) -> dict[str, tuple[int, ...]]:
     """As a call may say it: once, for each operand, or not at all where it is the default."""
     both = case.recipe()
-    if case.pair.b == FP4:
+    if case.pair.is_fp8_fp4:
         is_default = (case.scaling_a.k, case.scaling_b.k) == (128, 32)
         return draw((both, {}), generator) if is_default else both
     if "recipe" not in both or case.pair.a == "s8":
         return both
     ways = [both]
-    if both["recipe"] == default_recipe(case, form_b):
+    if both["recipe"] == default_recipe(case, form_a, form_b):
         ways.append({})
     if case.grouping not in ONE_RECIPE:
         rows_a, rows_b, k = both["recipe"]
@@ -270,9 +283,9 @@ def drawn_arguments(case: Case, generator: torch.Generator) -> Call:
         # Not in the table, whose kernels want a scale for each row: the calls spread them.
         case = replace(case, scaling_b=replace(scaling, rows=128))
     form_a, form_b = forms(case, generator)
-    layout, recipe = draw(layouts(case), generator), drawn_recipe(case, form_b, generator)
-    padding, fp4_mn_major = draw((0, 16, 8, 3), generator), draw((False, True), generator)
-    return Call(case, layout, form_a, form_b, recipe, padding, fp4_mn_major)
+    layout, recipe = draw(layouts(case), generator), drawn_recipe(case, form_a, form_b, generator)
+    padding, mn_major = draw((0, 16, 8, 3), generator), draw((False, True), generator)
+    return Call(case, layout, form_a, form_b, recipe, padding, mn_major and case.pair.is_fp8_fp4)
 
 
 # How the operands of all groups become one tensor.

@@ -13,6 +13,8 @@ Value = TypeVar("Value")
 E8M0 = torch.float8_e8m0fnu
 EXPONENT_BIAS = 127
 WRITTEN = ("words", "fp32", "e8m0")  # words: int32 of four exponents that follow each other along K
+# And of E4M3: as it is ("e4m3"), or in words likewise ("e4m3 words").
+BYTES = {"e8m0": E8M0, "e4m3": torch.float8_e4m3fn}
 LYING = ("mn_major", "rows", "apart")
 
 
@@ -37,14 +39,21 @@ def exponents(scales: torch.Tensor) -> torch.Tensor:
 
 def words(scales: torch.Tensor) -> torch.Tensor:
     """int32 [..., rows, ceil(blocks / 4)] of FP32 powers of two [..., rows, blocks]; the lowest K in the low byte."""
-    filled = torch.nn.functional.pad(exponents(scales), (0, -scales.shape[-1] % 4))
+    return words_of(exponents(scales))
+
+
+def words_of(parts: torch.Tensor) -> torch.Tensor:
+    filled = torch.nn.functional.pad(parts, (0, -parts.shape[-1] % 4))
     if filled.numel() == 0:  # torch views no empty bytes as words
         return torch.empty((*filled.shape[:-1], filled.shape[-1] // 4), dtype=torch.int32)
     return filled.contiguous().view(torch.int32)
 
 
 def written(scales: torch.Tensor, form: Form) -> torch.Tensor:
-    """E8M0 as bytes: it is joined with others before `laid_out` gives it its type."""
+    """E8M0 and E4M3 as bytes: they are joined with others before `laid_out` gives them their type."""
+    if form.written.startswith("e4m3"):
+        parts = scales.to(torch.float8_e4m3fn).view(torch.uint8)
+        return words_of(parts) if form.written == "e4m3 words" else parts
     if form.written == "words":
         return words(scales)
     return exponents(scales) if form.written == "e8m0" else scales
@@ -56,4 +65,4 @@ def laid_out(scales: torch.Tensor, form: Form) -> torch.Tensor:
         scales = mn_major(scales)
     elif form.lying == "apart":
         scales = with_awkward_strides(scales)
-    return scales.view(E8M0) if form.written == "e8m0" else scales
+    return scales.view(BYTES[form.written]) if form.written in BYTES else scales

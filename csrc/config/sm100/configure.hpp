@@ -21,7 +21,7 @@ inline StoreKind store_kind(const Problem& p, const GemmConfig& c) {
     return staged ? StoreKind::tma : StoreKind::direct;
 }
 
-/// Whether an operand's words of exponents come in blocks of 128 rows: where a kernel of ours packs them, and the tiles
+/// Whether an operand's words of scales come in blocks of 128 rows: where a kernel of ours packs them, and the tiles
 /// of these rows begin with blocks.
 inline bool in_blocks(bool packs, int32_t tile_extent, const Problem& p, bool of_groups) {
     return packs && !divides_k(p.grouping) && tile_extent % kScaleRows == 0 &&
@@ -36,6 +36,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .output = p.output,
                   .add_c = p.add_c != 0 && !adds_in_place(p),
                   .asymmetric_a = p.asymmetric_a != 0,
+                  .alpha = p.alpha != 0,
                   .bias = p.bias,
                   .shape = p.compiled,
                   .heads = p.heads},

@@ -30,7 +30,7 @@ inline int32_t scale_box(const GemmConfig& c, const Scaling& s, int32_t extent) 
 
 inline int32_t row_scale_entries(const GemmConfig& c) {
     if (c.row_scales().in_conversion()) return conversion_scale_words(c);
-    return promotes(c) ? std::max(scale_entries(c, c.row_scales()), 1) : 1;
+    return promotes(c) ? std::max(scale_entries(c, c.row_scales()), 1) : block_words(c);
 }
 
 inline Choice finish(const Problem& p, const Candidate& candidate) {
@@ -40,6 +40,7 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
                      .cols_box = own_cols(c),
                      .mn_box = block_rows(c.a.element),
                      .row_scale_entries = row_scale_entries(c),
+                     .col_scale_entries = block_words(c),
                      .row_scale_box = scale_box(c, c.row_scales(), kRows),
                      .col_scale_box = scale_box(c, c.col_scales(), c.tile.cols),
                      .zeros_box = zero_words(c) > 0 ? kRows : 0,

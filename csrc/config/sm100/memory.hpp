@@ -19,10 +19,16 @@ inline int32_t most_stages(GemmConfig c) {
     const int32_t smem_each = plan_smem(c).bytes - smem.bytes,
                   tensor_each = plan_tensor_memory(c).columns - tensor.columns;
     int32_t stages = std::min((kMaxSmemBytes - smem.bytes) / smem_each, kMostStages);
-    if (tensor_each > 0) stages = std::min(stages, (kTensorColumns - tensor.columns) / tensor_each);
+    if (tensor_each > 0 && !has_several_words(c))
+        stages = std::min(stages, (kTensorColumns - tensor.columns) / tensor_each);
     c.stages = std::max(stages, 0);
     while (c.stages > 0 && plan_smem(c).bytes > kMaxSmemBytes) --c.stages;  // what is rounded up
     return c.stages;
+}
+
+/// Whether words of scales need not wait for products of the K block before.
+inline bool has_word_sets(const GemmConfig& c) {
+    return !has_several_words(c) || plan_tensor_memory(c).sets >= kFewWordSets;
 }
 
 /// Of groups along K, in turn: while one is promoted, others are multiplied. More than four buy nothing.
@@ -43,7 +49,7 @@ inline void divide_smem(GemmConfig& c, double) {
         for (const int32_t buffers : {2, 1}) {
             c.sm100.accumulators = accumulators, c.store.buffers = std::min(buffers, store_chunk(c).count);
             c.stages = most_stages(c);
-            if (c.stages >= kFewStages) return;
+            if (c.stages >= kFewStages && has_word_sets(c)) return;
         }
 }
 

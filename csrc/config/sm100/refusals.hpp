@@ -41,6 +41,8 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
 }
 
 inline std::string_view smem_refusal(const GemmConfig& c) {
+    if (has_several_words(c) && plan_tensor_memory(c).sets == 0)
+        return "sums leave no room for words of scales in tensor memory";
     return c.stages < 2 ? "fewer than two stages fit shared and tensor memory" : "";
 }
 

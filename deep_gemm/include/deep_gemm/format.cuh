@@ -137,6 +137,8 @@ struct Scaling {
     constexpr bool per_block() const { return any() && rows > 1 && k != kAll; }
     /// Multiplied into weights when they are converted; a scale for all of K takes what is left of them.
     constexpr bool in_conversion() const { return type == Element::ue5m3; }
+    /// Bytes that SM100's instructions multiply products by: exponents, or the E4M3 scales of NVFP4.
+    constexpr bool in_instruction() const { return type == Element::ue8m0 || type == Element::e4m3; }
     /// A scale for all of K: sums are scaled when they are complete.
     constexpr bool whole_k() const { return any() && k == kAll; }
 };
@@ -153,6 +155,9 @@ inline constexpr Scaling kRowScales64 = {Element::fp32, 1, 64}, kRowScales32 = {
 inline constexpr Scaling kExponents128 = {Element::ue8m0, 1, 128}, kExponents32 = {Element::ue8m0, 1, 32};
 inline constexpr int32_t kExponentsPerWord = 4;
 
+/// NVFP4's, likewise in words: E4M3, whose sign means nothing.
+inline constexpr Scaling kE4m3Scales16 = {Element::e4m3, 1, 16};
+
 /// Scales that are multiplied into weights, four that follow each other along K in a word.
 inline constexpr Scaling kConversionScales32 = {Element::ue5m3, 1, 32}, kConversionScales16 = {Element::ue5m3, 1, 16};
 
@@ -161,6 +166,11 @@ inline constexpr int32_t kExponentBlockRows = 128;
 
 /// Elements of K that the exponents of one word are for.
 constexpr int32_t word_k(const Scaling& scaling) { return kExponentsPerWord * scaling.k; }
+
+/// Words of a row in a block of so many `k`, where blocks do not share them; else one.
+constexpr int32_t words_per_block(const Scaling& scaling, int32_t k) {
+    return scaling.in_instruction() && word_k(scaling) < k ? k / word_k(scaling) : 1;
+}
 
 /// The group of `group_k` of K that a block of so many `k` is in, counted along K, or the first of its groups.
 constexpr int32_t k_group(int32_t group_k, int32_t block, int32_t k) {

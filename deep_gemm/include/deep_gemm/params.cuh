@@ -92,8 +92,8 @@ struct GroupMaps {
     TensorMap rows, cols;
 };
 
-template <int32_t kGroups>
-struct GemmParamsWithMaps : GemmParams {
+template <int32_t kGroups, typename Params>
+struct GemmParamsWithMaps : Params {
     GroupMaps groups[kGroups];  // counted from first_group
 };
 
@@ -130,7 +130,11 @@ struct SelectParams {
 };
 template <GemmConfig c>
 struct SelectParams<c, true, false> {
-    using Type = GemmParamsWithMaps<c.group_capacity>;
+    using Type = GemmParamsWithMaps<c.group_capacity, GemmParams>;
+};
+template <GemmConfig c>
+struct SelectParams<c, true, true> {
+    using Type = GemmParamsWithMaps<c.group_capacity, GemmParamsWithScales>;
 };
 template <GemmConfig c>
 struct SelectParams<c, false, true> {

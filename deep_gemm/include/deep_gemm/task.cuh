@@ -67,6 +67,7 @@ struct GemmTask {
     Element output = Element::bf16;
     bool add_c = false;
     bool asymmetric_a = false;     // A's integers have zero points
+    bool alpha = false;            // complete sums are multiplied by a factor, of each expert
     Element bias = Element::none;  // a value for each N, added when sums are complete
     CompiledShape shape = {};
     HeadSplits heads = {};
@@ -76,7 +77,7 @@ struct GemmTask {
     constexpr bool scaled() const { return scales_blocks(a.scaling) || scales_blocks(b.scaling); }
     /// Whether sums are scaled, or a bias is added, when they are complete.
     constexpr bool finishes_sums() const { return a.scaling.whole_k() || scales_sums_by_n() || bias != Element::none; }
-    constexpr bool scales_sums_by_n() const { return b.scaling.whole_k() || b.scaling.in_conversion(); }
+    constexpr bool scales_sums_by_n() const { return b.scaling.whole_k() || b.scaling.in_conversion() || alpha; }
     /// What the tensor cores add products up in; and what the sums over K are, where those of K blocks are scaled
     /// first.
     constexpr Element block_sum() const { return sum_of(a.element); }

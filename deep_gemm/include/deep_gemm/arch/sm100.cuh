@@ -44,8 +44,12 @@ constexpr int32_t stage_steps(const GemmConfig& c) {
 }
 constexpr int32_t col_spans(const GemmConfig& c) { return stage_steps(c) * kStepBytes / kSwizzleBytes; }
 
-/// Whether the instruction multiplies exponents of scales.
-constexpr bool has_exponents(const GemmConfig& c) { return c.a.scaling.type == Element::ue8m0; }
+/// Whether the instruction multiplies scales: exponents, or NVFP4's E4M3.
+constexpr bool has_exponents(const GemmConfig& c) { return c.a.scaling.in_instruction(); }
+
+/// Words of scales that rows of either operand have in a K block, and whether these are several: FP4's are.
+constexpr int32_t block_words(const GemmConfig& c) { return words_per_block(c.a.scaling, c.tile.k); }
+constexpr bool has_several_words(const GemmConfig& c) { return block_words(c) > 1; }
 
 /// Whether an operand's scales are multiplied in registers, with sums of so much of K as shares them.
 constexpr bool is_promoted(const Scaling& s) { return s.type == Element::fp32 && GemmTask::scales_blocks(s); }

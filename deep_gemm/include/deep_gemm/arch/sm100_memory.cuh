@@ -18,6 +18,12 @@ constexpr bool transposes_words(const GemmConfig& c) {
     return has_exponents(c) && !(c.sm100.row_blocks && c.sm100.col_blocks);
 }
 
+/// Where in a stage the words of a block of 128 rows lie, of those that a K block has of so many blocks: in the order
+/// in which boxes bring them.
+constexpr int32_t word_offset(bool in_blocks, int32_t blocks, int32_t words, int32_t block, int32_t word) {
+    return (in_blocks ? block * words + word : word * blocks + block) * kScaleBlockBytes;
+}
+
 /// Each store warp stages its 32 rows of D, of its columns, in chunks of one swizzle span.
 constexpr StoreChunk store_chunk(const GemmConfig& c) {
     const int32_t size = bytes_of(c.output, 1);
@@ -51,29 +57,44 @@ constexpr int32_t parts_bytes_per_warp(const GemmConfig& c) {
 inline constexpr int32_t kConvertedBuffers = 3;
 constexpr int32_t converted_columns(const GemmConfig& c) { return converts(c) ? stage_steps(c) * kStepBytes / 4 : 0; }
 
-/// Columns of tensor memory: sums, and behind them words of exponents, a set for each stage, or converted rows.
+/// Columns of tensor memory: sums, and behind them converted rows, or sets of words of exponents. There is a set for
+/// each stage, but where K blocks have several words: then a set is of all of a block, and there may be fewer
+/// (word_sets).
 ///
 /// A set may be written again when all products that read it are over. Sets are taken in turn by words, of which each
 /// K block reads one, old or new: between a word's last K block and the first one of the word that takes its place
-/// there are as many K blocks as stages, so the stage that the latter comes in has been let go by the former.
+/// there are as many K blocks as stages, so the stage that the latter comes in has been let go by the former. With
+/// fewer sets than stages the multiplying warp waits for that (SetsInUse).
 struct TensorPlan {
     int32_t sums, row_scales, col_scales;          // of the first accumulator, of the first set
     int32_t converted;                             // of the first buffer
     int32_t row_scale_columns, col_scale_columns;  // of a set
-    int32_t columns;                               // in all
+    int32_t sets;
+    int32_t columns;  // in all
     int32_t allocated;
 };
 
 inline constexpr int32_t kTensorColumns = 512, kLeastTensorColumns = 32;
+/// With two sets words are copied while the products of the K block before run; more than four buy nothing.
+inline constexpr int32_t kFewWordSets = 2, kMostWordSets = 4;
+
+/// Sets of `columns` each that fit behind `sums` columns.
+constexpr int32_t word_sets(const GemmConfig& c, int32_t sums, int32_t columns) {
+    if (!has_several_words(c)) return c.stages;
+    const int32_t most = c.stages < kMostWordSets ? c.stages : kMostWordSets,
+                  room = sums < kTensorColumns ? (kTensorColumns - sums) / columns : 0;
+    return room < most ? room : most;
+}
 
 constexpr TensorPlan plan_tensor_memory(const GemmConfig& c) {
     TensorPlan p{};
     const bool scales = has_exponents(c);
-    p.row_scale_columns = scales ? kScaleBlockColumns : 0;
-    p.col_scale_columns = scales ? scale_blocks(c.tile.cols) * kScaleBlockColumns : 0;
+    p.row_scale_columns = scales ? block_words(c) * kScaleBlockColumns : 0;
+    p.col_scale_columns = scales ? block_words(c) * scale_blocks(c.tile.cols) * kScaleBlockColumns : 0;
     p.row_scales = c.sm100.accumulators * c.tile.cols;
-    p.col_scales = p.row_scales + c.stages * p.row_scale_columns;
-    p.converted = p.col_scales + c.stages * p.col_scale_columns;
+    p.sets = word_sets(c, p.row_scales, p.row_scale_columns + p.col_scale_columns);
+    p.col_scales = p.row_scales + p.sets * p.row_scale_columns;
+    p.converted = p.col_scales + p.sets * p.col_scale_columns;
     p.columns = p.converted + kConvertedBuffers * converted_columns(c);
     p.allocated = kLeastTensorColumns;
     while (p.allocated < p.columns) p.allocated *= 2;
@@ -124,10 +145,10 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.rows_bytes = converts(c) ? c.tile.rows / kPackedRows * packed_block_bytes(c.rows_operand().element)
                                : stage_rows(c.rows_operand(), c.tile.rows) * kSwizzleBytes;
     p.cols_bytes = align_up(stage_rows(c.cols_operand(), own_cols(c)) * col_spans(c) * kSwizzleBytes, kSmemAlignment);
-    p.row_scale_bytes = has_exponents(c)                ? kScaleBlockBytes
+    p.row_scale_bytes = has_exponents(c)                ? block_words(c) * kScaleBlockBytes
                         : conversion_scale_words(c) > 0 ? conversion_scale_words(c) * c.tile.rows * 4
                                                         : fp32_scale_bytes(c, c.row_scales(), c.tile.rows);
-    p.col_scale_bytes = has_exponents(c) ? scale_blocks(c.tile.cols) * kScaleBlockBytes
+    p.col_scale_bytes = has_exponents(c) ? block_words(c) * scale_blocks(c.tile.cols) * kScaleBlockBytes
                                          : align_up(fp32_scale_bytes(c, c.col_scales(), c.tile.cols), 128);
     p.zero_bytes = zero_words(c) * c.tile.rows * 4;
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);

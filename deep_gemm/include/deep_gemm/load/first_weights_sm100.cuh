@@ -38,7 +38,7 @@ DG_DEVICE void fetch_weights(const TensorMap& map, int32_t k, int32_t start, int
         ptx::prefetch_box(&map, c.b.mn_major() ? row : k, c.b.mn_major() ? k : row, group);
 }
 
-/// Boxes of one word, as load_words copies them.
+/// Boxes of one word, or of as many as a K block has, as load_words copies them.
 template <GemmConfig c, int32_t kExtent>
 DG_DEVICE void fetch_words(const TensorMap& map, int32_t word, int32_t start, int32_t group, int32_t group_rows) {
     if constexpr (c.b_in_blocks()) {
@@ -68,9 +68,9 @@ DG_DEVICE void fetch_first_weights(const Smem<c>& smem, const GemmParams& params
         const int32_t last = (end - 1) / kBlocks;
 #pragma unroll 1
         for (int32_t word = tile.k_block / kBlocks; word <= last; ++word)
-            fetch_words<c, c.swap_ab ? kRows : c.tile.cols>(c.swap_ab ? params.row_scales : params.col_scales, word,
-                                                            c.swap_ab ? tile.row : tile.col, group,
-                                                            extent_n<c>(params));
+            fetch_words<c, c.swap_ab ? kRows : c.tile.cols>(c.swap_ab ? params.row_scales : params.col_scales,
+                                                            word * block_words(c), c.swap_ab ? tile.row : tile.col,
+                                                            group, extent_n<c>(params));
     }
 }
 

@@ -36,8 +36,8 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     }
 }
 
-/// Words of exponents of `kExtent` rows. `in_blocks`: sm100::Schedule.
-template <GemmConfig c, int32_t kExtent, bool kInBlocks>
+/// Words of exponents of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule.
+template <GemmConfig c, int32_t kExtent, bool kInBlocks, int32_t kWords>
 DG_DEVICE void load_words(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t start, int32_t word,
                           int32_t group, int32_t group_rows) {
     constexpr auto kHint = ptx::CacheHint::normal;
@@ -45,7 +45,8 @@ DG_DEVICE void load_words(uint32_t destination, const TensorMap& map, uint32_t b
         const int32_t first = group * ((group_rows + kScaleRows - 1) / kScaleRows) + start / kScaleRows;
 #pragma unroll
         for (int32_t block = 0; block < scale_blocks(kExtent); ++block)
-            load_box<c>(destination + block * kScaleBlockBytes, map, barrier, 0, word, first + block, kHint);
+            load_box<c>(destination + word_offset(true, scale_blocks(kExtent), kWords, block, 0), map, barrier, 0, word,
+                        first + block, kHint);
     } else {
         load_box<c>(destination, map, barrier, start, word, group, kHint);
     }
@@ -126,14 +127,18 @@ private:
         const int32_t row_extent = c.swap_ab ? extent_n<c>(params_) : extent_m<c>(params_),
                       col_extent = c.swap_ab ? extent_m<c>(params_) : extent_n<c>(params_);
         if (row_word)
-            load_words<c, kRows, c.sm100.row_blocks>(smem_.row_scales(ring_.stage), params_.row_scales, full, tile.row,
-                                                     word_of<c, kRowBlocks>(tile, block, smem_.groups(), params_),
-                                                     row_group, row_extent);
+            load_words<c, kRows, c.sm100.row_blocks, kWords>(smem_.row_scales(ring_.stage), params_.row_scales, full,
+                                                             tile.row,
+                                                             word_of<c, kRowBlocks, kWords>(tile, block, smem_.groups(),
+                                                                                            params_),
+                                                             row_group, row_extent);
         if (col_word)
-            load_words<c, c.tile.cols, c.sm100.col_blocks>(smem_.col_scales(ring_.stage), params_.col_scales, full,
-                                                           tile.col,
-                                                           word_of<c, kColBlocks>(tile, block, smem_.groups(), params_),
-                                                           col_group, col_extent);
+            load_words<c, c.tile.cols, c.sm100.col_blocks, kWords>(smem_.col_scales(ring_.stage), params_.col_scales,
+                                                                   full, tile.col,
+                                                                   word_of<c, kColBlocks, kWords>(tile, block,
+                                                                                                  smem_.groups(),
+                                                                                                  params_),
+                                                                   col_group, col_extent);
     }
 
     /// Packed rows, with what they have beside codes for their conversion, and spans of columns.
@@ -185,7 +190,7 @@ private:
 
     static constexpr bool kLeaderCounts = mma_ctas(c) > 1 && !transposes_words(c);
     static constexpr int32_t kRowBlocks = blocks_per_word(c, c.row_scales()),
-                             kColBlocks = blocks_per_word(c, c.col_scales());
+                             kColBlocks = blocks_per_word(c, c.col_scales()), kWords = block_words(c);
     static constexpr ptx::CacheHint kHintA = c.stream_b ? ptx::CacheHint::evict_last : ptx::CacheHint::normal;
     static constexpr ptx::CacheHint kHintB = c.stream_b ? ptx::CacheHint::evict_first : ptx::CacheHint::normal;
 

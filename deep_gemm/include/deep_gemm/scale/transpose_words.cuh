@@ -8,14 +8,30 @@
 
 namespace deep_gemm::sm100 {
 
-/// 128 words of consecutive rows become 32 lines of four: row r goes to line r % 32, place r / 32.
-DG_DEVICE void transpose_words(uint32_t words) {
+/// 128 words of consecutive rows become 32 lines of four: row r goes to line r % 32, place r / 32. Of their bits those
+/// of `kept` stay.
+DG_DEVICE void transpose_words(uint32_t words, int32_t kept = -1) {
     const int32_t lane = ptx::lane();
     int32_t mine[4];
 #pragma unroll
-    for (int32_t i = 0; i < 4; ++i) mine[i] = ptx::load_shared_int(words + (32 * i + lane) * 4);
+    for (int32_t i = 0; i < 4; ++i) mine[i] = ptx::load_shared_int(words + (32 * i + lane) * 4) & kept;
     __syncwarp();
     ptx::store_shared_int_x4(words + lane * 16, mine[0], mine[1], mine[2], mine[3]);
+}
+
+/// The words that a K block has of `kBlocks` blocks of rows, where it has several. A step takes several scales of a
+/// word at once, of which the last ones may lie behind the end of K and be NaN, which zeros do not make harmless: they
+/// become zero. `k`: from the block's first element to that end.
+template <GemmConfig c, Scaling kScaling, int32_t kBlocks>
+DG_DEVICE void transpose_block_words(uint32_t words, int32_t k) {
+#pragma unroll
+    for (int32_t word = 0; word < block_words(c); ++word) {
+        const int32_t scales = (k - word * word_k(kScaling) + kScaling.k - 1) / kScaling.k,
+                      behind = min(max(kExponentsPerWord - scales, 0), kExponentsPerWord);
+        const auto kept = static_cast<int32_t>(uint64_t{0xffffffff} >> 8 * behind);
+#pragma unroll
+        for (int32_t i = 0; i < kBlocks; ++i) transpose_words(words + word_offset(false, kBlocks, 0, i, word), kept);
+    }
 }
 
 /// One warp of each CTA: every stage passes through its hands, and those with new words are worked on.
@@ -29,12 +45,19 @@ DG_DEVICE void transpose_role(const Smem<c>& smem, const GemmParams& params) {
     Tile tile;
     while (tiles.next(tile)) {
         const int32_t end = tile.k_block + tile.k_blocks;
+        const int32_t k_end = has_several_words(c) ? end_of_k<c>(tile, smem.groups(), params) : 0;
 #pragma unroll 1
         for (int32_t block = tile.k_block; block < end; ++block, ring.advance()) {
             ptx::barrier_wait(smem.full(ring.stage), ring.phase);
-            if (!c.sm100.row_blocks && begins_word<c, kRowBlocks>(tile, block))
+            if constexpr (has_several_words(c)) {
+                const int32_t k = k_end - block * c.tile.k;
+                if (!c.sm100.row_blocks) transpose_block_words<c, c.row_scales(), 1>(smem.row_scales(ring.stage), k);
+                if (!c.sm100.col_blocks)
+                    transpose_block_words<c, c.col_scales(), scale_blocks(c.tile.cols)>(smem.col_scales(ring.stage), k);
+            }
+            if (!has_several_words(c) && !c.sm100.row_blocks && begins_word<c, kRowBlocks>(tile, block))
                 transpose_words(smem.row_scales(ring.stage));
-            if (!c.sm100.col_blocks && begins_word<c, kColBlocks>(tile, block)) {
+            if (!has_several_words(c) && !c.sm100.col_blocks && begins_word<c, kColBlocks>(tile, block)) {
 #pragma unroll
                 for (int32_t i = 0; i < scale_blocks(c.tile.cols); ++i)
                     transpose_words(smem.col_scales(ring.stage) + i * kScaleBlockBytes);

@@ -32,9 +32,9 @@ DG_DEVICE int32_t sum_up_to_lane(int32_t value, int32_t most) {
 }
 
 /// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock, and words of exponents,
-/// where there are any, of so many blocks. Whatever the device's values are, groups lie in [0, k_end), and their blocks
-/// in [0, block_end).
-template <int32_t kBlock = kScaleGroupK, int32_t kWordBlocks = 1, typename Visit>
+/// where they are not one a block, of kWordK. Whatever the device's values are, groups lie in [0, k_end), and their
+/// blocks in [0, block_end).
+template <int32_t kBlock = kScaleGroupK, int32_t kWordK = kBlock, typename Visit>
 DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
     const auto value_of = [&](int32_t group) {
         return min(max(ptx::load_global_int(layout.values + group), 0), layout.k_end);
@@ -58,10 +58,12 @@ DG_DEVICE void visit_k_groups(const KGroupLayout& layout, const Visit& visit) {
                           capped_sum(blocks_before, sum_up_to_lane(found.blocks, layout.block_end), layout.block_end);
         if (layout.psum_alignment == 0) found.begin = k_end - found.k;
         found.first_block = blocks_end - found.blocks;
-        if constexpr (kWordBlocks > 1) {
-            const int32_t words = (found.blocks + kWordBlocks - 1) / kWordBlocks,
-                          words_end =
-                              capped_sum(words_before, sum_up_to_lane(words, layout.block_end), layout.block_end);
+        if constexpr (kWordK != kBlock) {
+            constexpr int32_t kWordBlocks = kWordK / kBlock;  // 0: a block has several words
+            const int32_t words = kWordBlocks > 0 ? (found.blocks + kWordBlocks - 1) / kWordBlocks
+                                                  : (found.k - 1) / kWordK + (found.k > 0),
+                          most = kWordBlocks > 0 ? layout.block_end : layout.k_end,
+                          words_end = capped_sum(words_before, sum_up_to_lane(words, most), most);
             found.first_word = words_end - words;
             words_before = __shfl_sync(0xffffffff, words_end, 31);
         }
@@ -77,7 +79,7 @@ struct KBlocks {
 
 /// K blocks that share a word of exponents.
 constexpr int32_t blocks_per_word(const GemmConfig& c, const Scaling& scaling) {
-    return scaling.type == Element::ue8m0 ? word_k(scaling) / c.tile.k : 1;
+    return scaling.in_instruction() && word_k(scaling) > c.tile.k ? word_k(scaling) / c.tile.k : 1;
 }
 
 /// K blocks of a launch's groups, gathered once a CTA into shared memory.
@@ -91,7 +93,7 @@ struct KGroupTable {
         return {v.x, v.y};
     }
 
-    /// The group's first word of exponents that are for several K blocks.
+    /// The group's first word of exponents, where they are not one a K block.
     DG_DEVICE int32_t first_word(int32_t index) const {
         return ptx::load_shared_int(base + index * kGroupEntryBytes + kFirstWord);
     }
@@ -105,7 +107,7 @@ struct KGroupTable {
     template <int32_t kThreads>
     DG_DEVICE void fill(const GemmParams& params) const {
         if (threadIdx.x >= 32) return;
-        visit_k_groups<c.tile.k, kWordBlocks>(params.k_groups, [&](int32_t group, const KGroup& found) {
+        visit_k_groups<c.tile.k, kWordK>(params.k_groups, [&](int32_t group, const KGroup& found) {
             const int32_t index = group - params.first_group;
             if (index >= 0 && index < params.num_groups)
                 ptx::store_shared_int_x4(base + index * kGroupEntryBytes, found.first_block, found.blocks,
@@ -116,7 +118,8 @@ struct KGroupTable {
 private:
     static constexpr uint32_t kFirstWord = 8, kElements = 12;
     static constexpr int32_t kOfA = blocks_per_word(c, c.a.scaling), kOfB = blocks_per_word(c, c.b.scaling),
-                             kWordBlocks = kOfA < kOfB ? kOfB : kOfA;
+                             kWordBlocks = kOfA < kOfB ? kOfB : kOfA,
+                             kWordK = c.tile.k * kWordBlocks / words_per_block(c.a.scaling, c.tile.k);
 };
 
 }  // namespace deep_gemm

@@ -7,21 +7,26 @@
 
 namespace deep_gemm::sm100 {
 
-/// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, or of i8.
-constexpr uint32_t format_number(Element element) {
-    if (element == Element::e2m1r) return 5;
+/// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, of mxf4 and mxf4nvf4
+/// (of which it is beside `other`), or of i8.
+constexpr uint32_t format_number(Element element, Element other) {
+    if (element == Element::e2m1r) return comes_spread(element, other) ? 5 : 1;
     return element == Element::bf16 || element == Element::s8 ? 1 : 0;  // fp16 and e4m3 are 0 each, as u8 would be
+}
+
+/// What sums are, or, where there are scales, what these are.
+constexpr uint32_t sums_or_scales(const GemmConfig& c) {
+    constexpr uint32_t kFp32Sums = 1u << 4, kS32Sums = 2u << 4, kUe4m3 = 0, kUe8m0 = 1u << 23;
+    if (has_exponents(c)) return c.a.scaling.type == Element::ue8m0 ? kUe8m0 : kUe4m3;
+    return c.block_sum() == Element::s32 ? kS32Sums : kFp32Sums;
 }
 
 /// PTX ISA, "Instruction descriptor" of tcgen05.mma: without the ids of exponents.
 constexpr uint32_t instruction_descriptor(const GemmConfig& c) {
-    constexpr uint32_t kFp32Sums = 1u << 4, kS32Sums = 2u << 4, kUe8m0 = 1u << 23;
     const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
     const Element multiplied = converts(c) ? cols.element : rows.element;
-    return (has_exponents(c)                ? kUe8m0
-            : c.block_sum() == Element::s32 ? kS32Sums
-                                            : kFp32Sums) |
-           format_number(multiplied) << 7 | format_number(cols.element) << 10 | (rows.mn_major() ? 1u : 0u) << 15 |
+    return sums_or_scales(c) | format_number(multiplied, cols.element) << 7 |
+           format_number(cols.element, rows.element) << 10 | (rows.mn_major() ? 1u : 0u) << 15 |
            (cols.mn_major() ? 1u : 0u) << 16 | static_cast<uint32_t>(c.tile.cols >> 3) << 17 |
            static_cast<uint32_t>(kRows * mma_ctas(c) >> 4) << 24;
 }
@@ -68,6 +73,10 @@ DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t d
     if constexpr (has_exponents(c) &&
                   (multiplies(c, Element::e4m3, Element::e4m3) || multiplies(c, Element::e4m3, Element::e2m1r)))
         ptx::tensor_mma_mxf8f6f4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
+    else if constexpr (multiplies(c, Element::e2m1r, Element::e2m1r) && c.a.scaling == kExponents32)
+        ptx::tensor_mma_mxf4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
+    else if constexpr (multiplies(c, Element::e2m1r, Element::e2m1r) && c.a.scaling == kE4m3Scales16)
+        ptx::tensor_mma_nvf4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
     else if constexpr (multiplies(c, Element::e4m3, Element::e4m3))
         ptx::tensor_mma_f8f6f4<kCtas>(sums, rows, cols, descriptor, accumulate);
     else if constexpr (multiplies(c, Element::bf16, Element::bf16) || multiplies(c, Element::fp16, Element::fp16))

@@ -3,39 +3,13 @@
 
 #include <deep_gemm/arch/sm100_smem.cuh>
 #include <deep_gemm/mma/sm100/instruction.cuh>
+#include <deep_gemm/mma/sm100/word_sets.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/scale/words.cuh>
 #include <deep_gemm/tile/ring.cuh>
 
 namespace deep_gemm::sm100 {
-
-/// One operand's words of exponents in tensor memory (TensorPlan).
-template <GemmConfig c, int32_t kBlocksPerWord, int32_t kColumns>
-class WordSets {
-public:
-    DG_DEVICE explicit WordSets(uint32_t address) : first_(address) {}
-
-    /// Take the next set, which is copied from shared memory: blocks of 128 rows.
-    DG_DEVICE void advance() { set_ = set_ + 1 == c.stages ? 0 : set_ + 1; }
-    DG_DEVICE void copy(uint32_t words) const {
-#pragma unroll
-        for (int32_t block = 0; block < kColumns / kScaleBlockColumns; ++block)
-            ptx::copy_to_tensor_memory<mma_ctas(c)>(address() + block * kScaleBlockColumns,
-                                                    ptx::tensor_descriptor_of_scales(words + block * kScaleBlockBytes));
-    }
-
-    DG_DEVICE uint32_t address() const { return first_ + set_ * kColumns; }
-
-    /// The byte that a step of a K block, counted from where words are, is scaled by.
-    static DG_DEVICE uint32_t byte(int32_t block, int32_t step) {
-        return kBlocksPerWord == 1 ? step : block % kBlocksPerWord;
-    }
-
-private:
-    uint32_t first_;
-    int32_t set_ = c.stages - 1;
-};
 
 template <GemmConfig c>
 class MainLoop {
@@ -62,7 +36,7 @@ private:
     DG_DEVICE void multiply(const Tile& tile) {
         ptx::barrier_wait(smem_.sums_empty(accumulators_.stage), accumulators_.phase ^ 1);
         ptx::tensor_fence_after_sync();
-        const int32_t end = tile.k_block + tile.k_blocks, k_end = end_of_k(tile);
+        const int32_t end = tile.k_block + tile.k_blocks, k_end = end_of_k<c>(tile, smem_.groups(), params_);
 #pragma unroll 1
         for (int32_t block = tile.k_block; block < end; ++block, ring_.advance()) {
             const bool row_word = has_exponents(c) && begins_word<c, kRowBlocks>(tile, block),
@@ -73,6 +47,7 @@ private:
                 ptx::barrier_wait(smem_.ready(ring_.stage), ring_.phase);
             else
                 ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase);
+            sets_.wait(smem_);
             ptx::tensor_fence_after_sync();
             if (!ptx::elect_one()) continue;
             if (row_word) row_words_.copy(smem_.row_scales(ring_.stage));
@@ -85,15 +60,7 @@ private:
         accumulators_.advance();
     }
 
-    /// Where the tile's K ends, counted as its blocks are.
-    DG_DEVICE int32_t end_of_k(const Tile& tile) const {
-        if constexpr (c.grouping == Grouping::k_contiguous)
-            return tile.k_block * c.tile.k + smem_.groups().k(tile.group - params_.first_group);
-        else
-            return params_.k;
-    }
-
-    /// Steps of a K block up to there: behind it there may be exponents of anything.
+    /// Steps of a K block up to K's end: behind it there may be exponents of anything.
     static DG_DEVICE int32_t steps_of(int32_t block, int32_t k_end) {
         constexpr int32_t kStepK = step_k(c.a, c.b);
         return min(kSteps, (k_end - block * c.tile.k + kStepK - 1) / kStepK);
@@ -110,19 +77,20 @@ private:
             const uint32_t descriptor =
                 has_exponents(c) ? with_exponents(kDescriptor, RowWords::byte(block, step), ColWords::byte(block, step))
                                  : kDescriptor;
-            issue_mma<c>(sums, rows.at(step), cols.at(step), descriptor, row_words_.address(), col_words_.address(),
-                         accumulate || step > 0);
+            issue_mma<c>(sums, rows.at(step), cols.at(step), descriptor, row_words_.address(step),
+                         col_words_.address(step), accumulate || step > 0);
         }
     }
 
-    using RowWords = WordSets<c, kRowBlocks, Smem<c>::kTensor.row_scale_columns>;
-    using ColWords = WordSets<c, kColBlocks, Smem<c>::kTensor.col_scale_columns>;
+    using RowWords = WordSets<c, c.row_scales(), kRows, c.sm100.row_blocks>;
+    using ColWords = WordSets<c, c.col_scales(), c.tile.cols, c.sm100.col_blocks>;
 
     const Smem<c>& smem_;
     const GemmParams& params_;
     uint32_t sums_;
     RowWords row_words_;
     ColWords col_words_;
+    SetsInUse<c> sets_;
     ClusterPosition<c> position_;
     Ring<c.stages> ring_;
     Ring<c.sm100.accumulators> accumulators_;

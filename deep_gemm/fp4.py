@@ -1,0 +1,249 @@
+"""GEMM calls of FP4 with FP4, on Blackwell (SM100) only.
+
+Operands are `(codes, scales)`. Codes are int8 of two E2M1 codes a byte, the first one of K in the low nibble; uint8 and
+float4_e2m1fn_x2 of the same bytes are taken too. K is contiguous, rows lie any number of bytes apart (fastest: a
+multiple of 128; where rows do not start at multiples of 16 bytes, they are copied into a workspace first). Both
+operands have scales of the same kind, one for each row and
+
+- 32 of K (MXFP4): UE8M0, powers of two, as float8_e8m0fnu or uint8 `[rows, ceil(K / 32)]`, as float32 of the same
+  shape, of which others than powers of two are treated as `deep_gemm.gemm` says, or as int32 `[rows, ceil(K / 128)]` of
+  four exponents each;
+- 16 of K (NVFP4): E4M3, of which the sign means nothing, as float8_e4m3fn `[rows, ceil(K / 16)]`, or, with recipe
+  (1, 1, 16), as int32 `[rows, ceil(K / 64)]` of four each, or uint8.
+
+Scales have any strides, and no other layout: rows of them in tiles, as other libraries swizzle them, must be brought
+into these first. int32 of which rows are contiguous and columns 16-byte aligned are used as they are
+(`get_mn_major_tma_aligned_packed_ue8m0_tensor`); what its bytes hold behind the end of K does not matter. All others
+are packed on the way. K is any even number. See `deep_gemm.gemm` for what the functions have in common.
+
+FP8 or BF16 activations with FP4 weights are `fp8_fp4_gemm_nt` and `bf16_fp4_gemm_nt`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import torch
+
+from ._extension import C
+from ._numbers import integer
+from ._product import product
+from .gemm import _COMPILED_DIMS, _NT, OperandRecipe, Recipe, Scaled, _write_empty_product
+from .grouped import _hint, _one_layout, _write_empty_masked_product
+from .grouped import _write_empty_product as _write_empty_contiguous_product
+from .k_grouped import _sizes_and_layout
+
+__all__ = [
+    "fp4_gemm_nt",
+    "k_grouped_fp4_gemm_nt_contiguous",
+    "m_grouped_fp4_gemm_nt_contiguous",
+    "m_grouped_fp4_gemm_nt_masked",
+]
+
+Alpha = torch.Tensor | float | None
+
+_MXFP4_GROUP, _NVFP4_GROUP = 32, 16
+_NO_NUMBER = -1
+_CODES = (torch.uint8, torch.float4_e2m1fn_x2)
+
+
+@product()
+def fp4_gemm_nt(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    alpha: Alpha = None,
+) -> None:
+    """Dense FP4 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // g] b[n, k] sfb[n, k // g]`.
+
+    `g` is 32 (MXFP4) or 16 (NVFP4). With `alpha` it is `c[m, n] + alpha * sum_k ...`.
+
+    Args:
+        a: int8 `[M, K / 2]`, K contiguous, with scales `[M, ceil(K / g)]`: see above.
+        b: int8 `[N, K / 2]`, with scales `[N, ceil(K / g)]`.
+        d: bfloat16, float32 or float16 `[M, N]`, N contiguous, any row stride. Written.
+        c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself.
+        recipe: (1, 1, g); recipe_a, recipe_b: (1, g) each. By default what a's scales say: 16 where they are
+            float8_e4m3fn, else 32.
+        compiled_dims: which of M, N, K are constants of the compiled kernel.
+        alpha: an FP32 factor on complete sums, such as the product of NVFP4's global scales: a number, or a float32
+            tensor of one element on `a`'s device, which the kernel reads, so that it may change between replays of a
+            graph. (A CPU tensor without dimensions beside CUDA operands is read as a number.)
+
+    Raises:
+        ValueError, TypeError: an argument cannot be right, or this is not SM100; nothing was launched or written.
+        RuntimeError: the machine failed: no driver, a compile error, a launch error.
+    """
+    layout = _NT[compiled_dims]
+    operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
+    if not C.fp4_gemm(*operands, d, c, *_told_alpha(alpha, d), gran_k, layout):
+        _write_empty_product(d, c)
+
+
+@product()
+def m_grouped_fp4_gemm_nt_contiguous(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    alpha: Alpha = None,
+    *,
+    m_indices: torch.Tensor | None = None,
+) -> None:
+    """Each row times the weights of its expert, as `m_grouped_fp8_gemm_nt_contiguous`.
+
+    Args:
+        a: int8 `[M, K / 2]`, with scales `[M, ceil(K / g)]`.
+        b: int8 `[G, N, K / 2]`, with scales `[G, N, ceil(K / g)]`.
+        d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, m_indices:
+            as for `m_grouped_fp8_gemm_nt_contiguous`.
+        recipe, recipe_a, recipe_b: as for `fp4_gemm_nt`.
+        alpha: as for `fp4_gemm_nt`, or float32 `[G]`, one for each expert.
+
+    Raises:
+        as `fp4_gemm_nt`.
+    """
+    layout = _NT[compiled_dims]
+    grouped_layout = _one_layout(grouped_layout, m_indices)
+    operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
+    hint = _hint(expected_m_for_psum_layout)
+    how = (*_told_alpha(alpha, d), gran_k, layout, use_psum_layout, ensure_zero_padding, hint)
+    if not C.fp4_m_grouped_gemm_contiguous(*operands, d, grouped_layout, *how):
+        _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
+
+
+@product()
+def m_grouped_fp4_gemm_nt_masked(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    alpha: Alpha = None,
+) -> None:
+    """The first `masked_m[g]` rows of each expert times its weights, as `m_grouped_fp8_gemm_nt_masked`.
+
+    Args:
+        a: int8 `[G, max_m, K / 2]`, with scales `[G, max_m, ceil(K / g)]`.
+        b: int8 `[G, N, K / 2]`, with scales `[G, N, ceil(K / g)]`.
+        d, masked_m, expected_m, compiled_dims: as for `m_grouped_fp8_gemm_nt_masked`.
+        recipe, recipe_a, recipe_b: as for `fp4_gemm_nt`.
+        alpha: as for `fp4_gemm_nt`, or float32 `[G]`, one for each expert.
+
+    Raises:
+        as `fp4_gemm_nt`.
+    """
+    layout = _NT[compiled_dims]
+    expected_m = integer("expected_m", expected_m)
+    operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
+    how = (*_told_alpha(alpha, d), gran_k, layout)
+    if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, *how):
+        _write_empty_masked_product(d, masked_m)
+
+
+@product()
+def k_grouped_fp4_gemm_nt_contiguous(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    ks_cpu: Sequence[int] | None = None,
+    grouped_layout: torch.Tensor | None = None,
+    c: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    compiled_dims: str = "mn",
+    use_psum_layout: bool = False,
+    alpha: Alpha = None,
+    *,
+    ks: Sequence[int] | None = None,
+    ks_tensor: torch.Tensor | None = None,
+) -> None:
+    """`d[g, m, n] = c[g, m, n] + sum over g's K range of a[m, k] b[n, k]`, scaled.
+
+    Args:
+        a: int8, one dimension: the groups' matrices `[M, k_g / 2]` flattened one after the other, with scales
+            `[blocks, M]` or `[M, blocks]`, where `blocks` is the sum of `ceil(k_g / g)`, of words that of
+            `ceil(k_g / (4 g))`: no word is of two groups. They are told apart as those of
+            `k_grouped_fp8_gemm_tn_contiguous`.
+        b: the same of `[N, k_g / 2]`.
+        d: bfloat16, float32 or float16 `[G, M, N]`, N contiguous. Written.
+        ks_cpu: each group's K, on the host: multiples of 32, or 0. Such a group gets c, or zero.
+        grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor: as for `k_grouped_fp8_gemm_nt_contiguous`.
+        recipe, alpha: as for `fp4_gemm_nt`.
+
+    Raises:
+        as `fp4_gemm_nt`.
+    """
+    layout = _COMPILED_DIMS[compiled_dims]
+    sizes, group_layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
+    operands, gran_k = _operands(a, b, recipe, None, None)
+    how = (*_told_alpha(alpha, d), gran_k, layout, use_psum_layout)
+    if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, *how):
+        _write_empty_product(d, c)
+
+
+Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def _operands(
+    a: Scaled, b: Scaled, recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe
+) -> tuple[Operands, int]:
+    """Codes and scales as the runtime takes them, and the K that a scale is for."""
+    (a_codes, a_scales), (b_codes, b_scales) = a, b
+    gran_k = _gran_k(a_scales, recipe, recipe_a, recipe_b)
+    codes = (x.view(torch.int8) if x.dtype in _CODES else x for x in (a_codes, b_codes))
+    scale = torch.float8_e4m3fn if gran_k == _NVFP4_GROUP else torch.float8_e8m0fnu
+    scales = (x.view(scale) if x.dtype == torch.uint8 else x for x in (a_scales, b_scales))
+    a_codes, b_codes = codes
+    a_scales, b_scales = scales
+    return (a_codes, a_scales, b_codes, b_scales), gran_k
+
+
+def _told_alpha(alpha: Alpha, d: torch.Tensor) -> tuple[torch.Tensor | None, int]:
+    """A tensor, or a number's bits as FP32."""
+    if alpha is None:
+        return None, _NO_NUMBER
+    if isinstance(alpha, torch.Tensor):
+        if alpha.ndim > 0 or alpha.device == d.device or alpha.device.type != "cpu":
+            return alpha, _NO_NUMBER
+        alpha = alpha.item()  # as torch's own operators mix them
+    try:
+        bits: int = struct.unpack("<I", struct.pack("<f", alpha))[0]
+    except OverflowError:
+        raise ValueError(f"alpha must be a number that FP32 can hold, but is {alpha}") from None
+    return None, bits
+
+
+def _gran_k(a_scales: torch.Tensor, recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> int:
+    if recipe is not None:
+        if recipe_a is not None or recipe_b is not None:
+            raise ValueError("give either recipe or recipe_a and recipe_b, not both")
+        of_a, of_b = (recipe[0], recipe[2]), (recipe[1], recipe[2])
+    elif recipe_a is None and recipe_b is None:
+        return _NVFP4_GROUP if a_scales.dtype == torch.float8_e4m3fn else _MXFP4_GROUP
+    elif recipe_a is None or recipe_b is None:
+        raise ValueError("recipe_a and recipe_b go together: give both or none")
+    else:
+        of_a, of_b = tuple(recipe_a), tuple(recipe_b)
+    if of_a != of_b or of_a not in ((1, _MXFP4_GROUP), (1, _NVFP4_GROUP)):
+        raise ValueError(
+            f"FP4 operands have a scale for each row and {_MXFP4_GROUP} of K, recipe (1, 1, {_MXFP4_GROUP}), or "
+            f"{_NVFP4_GROUP}, recipe (1, 1, {_NVFP4_GROUP}), both alike, but the recipe says {of_a} and {of_b}"
+        )
+    return of_a[1]
