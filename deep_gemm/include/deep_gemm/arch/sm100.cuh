@@ -83,10 +83,16 @@ constexpr int32_t store_cols(const GemmConfig& c) { return c.tile.cols / store_w
 /// One warpgroup more has a warp for each of the other roles, and the last one converts.
 constexpr int32_t threads(const GemmConfig& c) { return (store_warpgroups(c) + (converts(c) ? 2 : 1)) * 128; }
 
-/// Of three warpgroups, the registers of a thread that adds sums up, and what is left to the others of 65,536. Four
-/// have 128 each, which are enough for the tiles that there are then.
-constexpr bool moves_registers(const GemmConfig& c) { return store_warpgroups(c) > 1 && !converts(c); }
-inline constexpr int32_t kPromoteRegisters = 208, kOtherRegisters = 504 - 2 * kPromoteRegisters;
+/// Registers of a thread that stores, where there are more than two warpgroups, and what is left to the others of
+/// 65,536, which are granted in steps of 8.
+constexpr bool moves_registers(const GemmConfig& c) { return threads(c) > 256; }
+constexpr int32_t store_registers(const GemmConfig& c) {
+    return store_warpgroups(c) == 1 ? 232 : converts(c) ? 168 : 208;
+}
+constexpr int32_t other_registers(const GemmConfig& c) {
+    const int32_t all = 65536 / threads(c) / 8 * 8 * (threads(c) / 128), stores = store_warpgroups(c);
+    return (all - stores * store_registers(c)) / (threads(c) / 128 - stores) / 8 * 8;
+}
 
 /// Cycles of the tensor cores for one K block: 128 rows x N columns x 32 bytes of K take N / 2.
 constexpr int32_t tensor_cycles(const GemmConfig& c) { return c.tile.cols / 2 * stage_steps(c); }

@@ -131,11 +131,11 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     const uint32_t tensor_memory = ptx::load_shared_int(smem.tensor_address());
 
     if (warp < kLoad) {
-        if constexpr (moves_registers(c)) ptx::take_registers<kPromoteRegisters>();
+        if constexpr (moves_registers(c)) ptx::take_registers<store_registers(c)>();
         wait_for_receivers<c>();
         typename Roles::Store(smem, params, tensor_memory).run();
     } else {
-        if constexpr (moves_registers(c)) ptx::give_registers<kOtherRegisters>();
+        if constexpr (moves_registers(c)) ptx::give_registers<other_registers(c)>();
         if (warp == kLoad) LoadRole<c>(smem, params).run();
         if (warp == kMultiply && ClusterPosition<c>().row == 0)
             typename Roles::Multiply(smem, params, tensor_memory).run();

@@ -57,7 +57,7 @@ private:
         if constexpr (folds_exponents(kElement)) ptx::barrier_wait(smem_.scales_full(ring_.stage), ring_.phase);
         ptx::barrier_wait(smem_.converted_empty(buffer_.stage), buffer_.phase ^ 1);
         ptx::tensor_fence_after_sync();
-#pragma unroll
+#pragma unroll 1
         for (int32_t row = 0; row < kWarpRows; row += kFragmentRows) {
             uint32_t words[kWords];
             convert(words, first_row_ + row);
