@@ -80,18 +80,18 @@ def sm100_pick(grouping: str, fields: dict[str, int]) -> Candidate:
     return parse(C.explain(grouping, {"num_sms": GPUS[SM100].sms, **fields}, SM100))[0]
 
 
-@pytest.mark.parametrize("bf16", [0, 1])
+@pytest.mark.parametrize("kind", ["fp8", "fp32_scales", "bf16"])
 @pytest.mark.parametrize(("n", "k"), WEIGHTS)
 @pytest.mark.parametrize("m", [1, 16, 64])
-def test_few_tokens_on_sm100(m, n, k, bf16) -> None:
+def test_few_tokens_on_sm100(m, n, k, kind) -> None:
     """They are columns, as many as there are; enough SMs read to take what memory gives, 64 bytes a cycle each; what
     they have asked for covers its latency, or is all that there is; and no cluster waits for another one to end."""
-    best = sm100_pick("dense", {"m": m, "n": n, "k": k, "bf16": bf16})
+    best = sm100_pick("dense", {"m": m, "n": n, "k": k, **({} if kind == "fp8" else {kind: 1})})
     assert best.swapped
     assert best.cols <= max(16, m)
     row_tiles = -(-n // 128)
     assert best.ctas >= min(100, 8 * row_tiles)
-    k_blocks = -(-k * (1 + bf16) // 128 // best.cluster_shape[2])
+    k_blocks = -(-k * (1 + (kind == "bf16")) // 128 // best.cluster_shape[2])
     assert best.ctas * best.stages * 128 * 128 >= BYTES_IN_FLIGHT or best.stages >= k_blocks
     assert best.ctas // best.cluster <= AT_ONCE[best.cluster]
 

@@ -9,6 +9,8 @@ import torch
 from bf16_inputs import lying, operands
 from candidates import forced_tile
 from devices import SCHEDULES, on_simulator
+from fp4_inputs import Fp4Rows, Fp8Rows, matches
+from fp4_operands import assert_near, operand
 from grouped_inputs import contiguous, masked, run_experts
 from inputs import GuardedOutput, random_blocks, random_rows
 from reference import BF16_TOLERANCES, assert_matches, product_nt
@@ -54,6 +56,44 @@ def test_it_is_what_is_copied_first(device, m, swapped, cols, cluster, each, cta
 
 
 @ON_SM100
+def test_beside_fp32_scales(device) -> None:
+    """Which are not asked for."""
+    m, n, k = 5, 256, 128 * 20
+    a, b = random_rows((m, k), device, 1), random_blocks((n, k), device, 2)
+    out = GuardedOutput((m, n), torch.bfloat16, device)
+    with forced_tile(device, (m, n, k), True, 128, 16):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, disable_ue8m0_cast=True)
+    out.check()
+    assert_matches(out.tensor, product_nt(a, b))
+    assert asked() == (2 * 12, 0)
+
+
+@ON_SM100
+def test_weights_of_four_bits(device) -> None:
+    """A word of exponents is for a K block."""
+    m, n, k = 5, 256, 128 * 3
+    a, w = Fp8Rows((m, k)), Fp4Rows((n, k))
+    d = torch.empty((m, n))
+    with forced_tile(device, (m, n, k), True, 128, 16):
+        deep_gemm.fp8_fp4_gemm_nt(a.pair, w.pair, d)
+    matches(d, a, w)
+    assert asked() == (2 * (3 + 3), 0)
+
+
+@ON_SM100
+@pytest.mark.parametrize("kind", ["mxfp4", "nvfp4"])
+def test_four_bits_by_four_bits(device, kind) -> None:
+    """Words of exponents, two or four a K block of 256, come at once."""
+    m, n, k = 5, 256, 256 * 3
+    a, b = operand(kind, m, k, 1), operand(kind, n, k, 2)
+    d = torch.empty((m, n))
+    with forced_tile(device, (m, n, k), True, 128, 16):
+        deep_gemm.fp4_gemm_nt(a.pair, b.pair, d)
+    assert_near(d, a.exact, b.exact)
+    assert asked() == (2 * (3 + 3), 0)
+
+
+@ON_SM100
 @pytest.mark.parametrize(("cols", "boxes"), [(64, 1), (192, 3)])
 def test_weights_along_n(device, cols, boxes) -> None:
     """In boxes of 64 of them."""
@@ -67,6 +107,7 @@ def test_weights_along_n(device, cols, boxes) -> None:
     assert asked() == (3 * boxes * min(4, n // cols), 0)
 
 
+@pytest.mark.sampled(8)
 @ON_SM100
 @pytest.mark.parametrize("counts", [[16, 16], [0, 16], [0, 0], [300, 1]], ids=str)
 @pytest.mark.parametrize("expected_m", [16, 5000])
@@ -83,6 +124,7 @@ def test_results_are_right_whatever_the_counts_are(device, counts, expected_m) -
     assert in_vain == 0 or (counts, expected_m) != ([16, 16], 16)
 
 
+@pytest.mark.sampled(6)
 @ON_SM100
 @pytest.mark.parametrize("psum", [False, True])
 @pytest.mark.parametrize("counts", [[128, 128], [0, 200], [300, 1]], ids=str)

@@ -50,7 +50,8 @@ def test_draws_are_repeatable_and_meet_all_that_the_pair_table_has() -> None:
     for grouping, fields in first:
         (output,) = (name.removesuffix("_output") for name in fields if name.endswith("_output"))
         a = next((name for name in ("bf16", "fp16", "s8") if name in fields), FP4 if "fp4" in fields else "e4m3")
-        met.add((a, FP4 if FP4 in fields else a, grouping, output))
+        of_two = (FP4, a) if "fp4_a" in fields else (a, FP4 if FP4 in fields else a)
+        met.add((*of_two, grouping, output))
     assert met == wanted
     scaled = [fields for _, fields in first if "gran_k_a" in fields and not {"fp32_scales", "fp4"} & fields.keys()]
     names = ("gran_k_a", "gran_k_b", "packs_scales_a", "packs_scales_b")
@@ -77,6 +78,16 @@ def test_spills_warnings_and_errors_are_found() -> None:
     assert '"y" is undefined' in broken.error
     assert [each.is_clean for each in (spills, warned, broken, clean)] == [False, False, False, True]
     assert 0 < clean.registers < 32
+
+
+def test_a_tile_that_would_spill_is_refused() -> None:
+    """Half of 256 columns a warp beside FP32 scales of blocks; 224, or scales of rows, leave room."""
+    problem = {"m": 4096, "n": 2432, "k": 1536, "fp32_scales": 1, "num_sms": 148, "tile_rows": 128}
+    with pytest.raises(ValueError, match="it would spill registers"):
+        C.problem_kernel("dense", problem | {"tile_cols": 256}, "sm_100a")
+    fit = [problem | {"tile_cols": 224}, problem | {"tile_cols": 256, "per_row_b": 1}]
+    texts = [str(C.problem_kernel("dense", each, "sm_100a")["text"]) for each in fit]
+    assert all(each.is_clean for each in compile_all(texts, "sm_100a"))
 
 
 @pytest.mark.parametrize(

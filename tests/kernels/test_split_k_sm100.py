@@ -19,13 +19,14 @@ ON_SM100 = pytest.mark.parametrize("device", on_simulator(*SCHEDULES, arch="sm10
 @ON_SM100
 @pytest.mark.parametrize(("m", "cols"), [(5, 16), (70, 80)])
 @pytest.mark.parametrize("ctas", range(2, 9))
-def test_any_number_of_ctas(device, ctas, m, cols) -> None:
+@pytest.mark.parametrize("fp32_scales", [False, True])
+def test_any_number_of_ctas(device, ctas, m, cols, fp32_scales) -> None:
     """Chunks of the tile are fewer or more than CTAs; of six K blocks some CTAs have none."""
     n, k = 200, 128 * 6
     a, b = random_rows((m, k), device, ctas), random_blocks((n, k), device, 2)
     out = GuardedOutput((m, n), torch.bfloat16, device)
     with simulator.options(num_sms=2 * ctas), forced_tile(device, (m, n, k), True, 128, cols, (1, 1, ctas)):
-        deep_gemm.fp8_gemm_nt(a, b, out.tensor)
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, disable_ue8m0_cast=fp32_scales)
     out.check()
     assert_matches(out.tensor, product_nt(a, b))
     report = simulator.last_report()

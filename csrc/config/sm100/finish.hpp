@@ -38,7 +38,7 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
     Choice choice{candidate};
     choice.copies = {.rows_box = c.tile.rows,
                      .cols_box = own_cols(c),
-                     .mn_box = block_rows(c.a.element),
+                     .mn_box = block_rows(comes_spread(c.a.element, c.b.element) ? c.b.element : c.a.element),
                      .row_scale_entries = row_scale_entries(c),
                      .col_scale_entries = block_words(c),
                      .row_scale_box = scale_box(c, c.row_scales(), kRows),

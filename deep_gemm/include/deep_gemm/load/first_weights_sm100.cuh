@@ -67,9 +67,9 @@ DG_DEVICE void fetch_first_weights(const Smem<c>& smem, const GemmParams& params
         constexpr int32_t kBlocks = blocks_per_word(c, c.b.scaling);
         const int32_t last = (end - 1) / kBlocks;
 #pragma unroll 1
-        for (int32_t word = tile.k_block / kBlocks; word <= last; ++word)
+        for (int32_t box = tile.k_block / kBlocks; box <= last; ++box)
             fetch_words<c, c.swap_ab ? kRows : c.tile.cols>(c.swap_ab ? params.row_scales : params.col_scales,
-                                                            word * block_words(c), c.swap_ab ? tile.row : tile.col,
+                                                            box * block_words(c), c.swap_ab ? tile.row : tile.col,
                                                             group, extent_n<c>(params));
     }
 }

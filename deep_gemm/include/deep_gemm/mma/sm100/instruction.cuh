@@ -71,7 +71,8 @@ DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t d
                          uint32_t col_scales, bool accumulate) {
     constexpr int kCtas = mma_ctas(c);
     if constexpr (has_exponents(c) &&
-                  (multiplies(c, Element::e4m3, Element::e4m3) || multiplies(c, Element::e4m3, Element::e2m1r)))
+                  (multiplies(c, Element::e4m3, Element::e4m3) || multiplies(c, Element::e4m3, Element::e2m1r) ||
+                   multiplies(c, Element::e2m1r, Element::e4m3)))
         ptx::tensor_mma_mxf8f6f4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
     else if constexpr (multiplies(c, Element::e2m1r, Element::e2m1r) && c.a.scaling == kExponents32)
         ptx::tensor_mma_mxf4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
