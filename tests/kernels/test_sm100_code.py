@@ -106,3 +106,14 @@ def test_a_k_block_is_a_wait_its_products_and_a_commit(problem, scale_copies, bo
     assert (block.multiplies, block.scale_copies) == (4, scale_copies)
     assert (block.waits, block.commits, block.elections) == (1, 1, 1)
     assert (copies.boxes, copies.waits, copies.arrivals) == (boxes, 1, 1)
+
+
+@pytest.mark.parametrize(("group", "words"), [(32, 2), (16, 4)])
+def test_a_k_block_of_fp4_waits_for_its_words_too(group, words) -> None:
+    """256 of K: each word of 128 rows, and of the 192 or 224 columns in two blocks, is a copy, but not a box."""
+    problem = {"m": 4096, "n": 7168, "k": 2048, "fp4": 1, "gran_k_a": group, "gran_k_b": group, **SCALED}
+    code = sass_sm100.of_problem("dense", problem)
+    block, copies = sass_sm100.multiplying(code), sass_sm100.copying(code)
+    assert (block.multiplies, block.scale_copies) == (4, 3 * words)
+    assert (block.waits, block.commits, block.elections) == (2, 1, 1)
+    assert (copies.boxes, copies.waits, copies.arrivals) == (4, 1, 1)
