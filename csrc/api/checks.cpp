@@ -221,9 +221,6 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
                   element_b = b.packed != nullptr ? weights_element(p.arch, element_a, b) : element_of(b, type_b);
     const Element sum = integers ? Element::s32 : b.packed != nullptr ? sum_of(element_a) : Element::fp32;
     require_type(find_target(facts, sum) != nullptr, kNoIntegers, facts.target);
-    const auto multiplies_b = [&](const Pair& pair) { return pair.is_of(p.arch) && pair.b == element_b; };
-    require_type(b.packed == nullptr || std::ranges::any_of(kPairs, multiplies_b),
-                 "such packed weights are multiplied on SM80 to SM90, not on SM100 as yet, but this is ", facts.target);
     const auto fits = [&](const Pair& pair) {
         return pair.is_of(p.arch) && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping) &&
                pair.of_packed_weights() == (b.packed != nullptr);
