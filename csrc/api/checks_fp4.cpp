@@ -73,13 +73,9 @@ Element weights_element(Arch arch, Element a, const OperandArgument& b) {
     const Element told = b.packed->element;
     const bool rows = find_pair(arch, a, Element::e2m1r) != nullptr;
     if (is_fp4_pairs(b.data)) return rows ? Element::e2m1r : told;
-    const bool of_rows = told == Element::e2m1r, of_blocks = told == Element::e2m1 || told == Element::e2m1x;
-    require(rows || !of_rows, b.name,
+    require(rows || told != Element::e2m1r, b.name,
             " was packed in rows, which Blackwell (SM100) multiplies, but this GPU converts blocks of codes: pack it "
             "on the device, or for the target, that multiplies it");
-    require(!rows || !of_blocks, b.name,
-            " was packed in blocks, which GPUs before Blackwell convert, but this one (SM100) multiplies rows of "
-            "codes: pack it on the device, or for the target, that multiplies it");
     return told;
 }
 

@@ -255,6 +255,13 @@ def test_explain_knows_what_the_tensor_cores_of_each_gpu_multiply(target) -> Non
     assert ".scaling = {.type = Element::fp32, .rows = 128, .k = 128}" in printed
 
 
+def test_explain_knows_packed_weights_on_blackwell() -> None:
+    """As rows, whose conversion has a stage of 128 of K."""
+    printed = succeed("explain", "64", "7168", "2048", "--fp8-int4", "--target", BLACKWELL_TARGET)
+    assert "swap_ab = true" in printed
+    assert ".element = Element::s4m" in printed
+
+
 def test_explain_knows_who_packs_scales() -> None:
     """Those that a call packs come as tensor memory wants them."""
     command = ("explain", "4096", "7168", "2048", "--target", BLACKWELL_TARGET)
@@ -287,8 +294,8 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
         (("64", "7168", "2048", "--bf16", "--token-scales"), "token_scales is of products with packed weights"),
         (("64", "7168", "2048", "--experts", "8"), "experts go with a grouping, but the grouping is 'dense'"),
         (
-            ("64", "7168", "2048", "--fp8-int4", "--target", "sm_100f"),
-            "no product of e4m3 and s4m on sm100, which has e4m3 x e4m3, ",
+            ("64", "7168", "2048", "--int8-int4", "--target", "sm_100f"),
+            "integers are multiplied by B200's tensor cores, in code for sm_100a, not by B300's, but this is sm_100f",
         ),
         (("64", "7168", "2048", "--fp8-int4", "--fp8-fp4"), "not allowed with argument"),
     ],

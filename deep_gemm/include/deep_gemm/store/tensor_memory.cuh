@@ -312,7 +312,7 @@ struct SelectStores<c, true> {
     using Type = StagedStores<c>;
 };
 
-/// A store warp's end of each tile, whoever brings the sums of its pieces. Chunks are the warp's.
+/// A store warp's end of each tile, whoever brings the sums. Chunks are the warp's.
 template <GemmConfig c>
 class TileEnd {
 public:
