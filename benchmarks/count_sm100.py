@@ -29,6 +29,8 @@ CASES = {
     "the same, 64 tokens": SMALL,
     "FP8 by FP4, the public pair": {**LARGE, **PACKED_BY_US, "e2m1r": 1},
     "FP8 by FP4, PackedWeights, 64 tokens": {**SMALL, "packs_scales_a": 1, "e2m1r": 1},
+    "FP4 by FP4, MXFP4": {**LARGE, **PACKED_BY_US, **PER_32, "fp4": 1},
+    "FP4 by FP4, NVFP4": {**LARGE, **PACKED_BY_US, "gran_k_a": 16, "gran_k_b": 16, "fp4": 1},
 }
 COLUMNS = [
     "kernel",

@@ -66,6 +66,8 @@ class Row:
 
     @property
     def function(self) -> str:
+        if (self.a, self.b) == ("e2m1r", "e4m3"):
+            return "`fp8_fp4_gemm`"
         names = [ACTIVATIONS[self.a][1], *([PACKED[self.b][1]] if self.b in PACKED else [])]
         return f"`{'_'.join(names)}_gemm`"
 

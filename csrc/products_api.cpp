@@ -19,12 +19,19 @@
 namespace deep_gemm {
 namespace {
 
+/// A of FP8, or of FP4 beside B of FP8: int8 with scales. (Integers have calls of their own.)
+OperandArgument operand_a(const TensorView& a, const OptionalTensor& scales) {
+    OperandArgument operand{.data = a, .scales = scales, .name = "a", .scales_name = "a's scales"};
+    operand.fp4 = operand.either_way = scales && is_fp4_pairs(a);
+    return operand;
+}
+
 bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
           const TensorView& d, const OptionalTensor& c, int64_t layout, const Recipe& recipe, const Recipe& recipe_a,
           const Recipe& recipe_b) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, c, layout, given.number());
-    return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, c, given, layout); });
+    return run_gemm(key, [&] { return check_dense(operand_a(a, a_scales), {b, b_scales}, d, c, given, layout); });
 }
 
 /// What deep_gemm/int8.py says of integer operands beside their tensors, in this order.
@@ -212,7 +219,7 @@ bool m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scal
     const CallKey key(Grouping::m_contiguous, a, a_scales, b, b_scales, d, grouped_layout, layout, psum, zero_padding,
                       expected_m, given.number());
     return run_gemm(key, [&] {
-        return check_contiguous({a, a_scales}, {b, b_scales}, d, grouped_layout, given, layout,
+        return check_contiguous(operand_a(a, a_scales), {b, b_scales}, d, grouped_layout, given, layout,
                                 {.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m});
     });
 }
@@ -223,8 +230,9 @@ bool m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, 
                            const Recipe& recipe_b) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     const CallKey key(Grouping::masked, a, a_scales, b, b_scales, d, masked_m, expected_m, layout, given.number());
-    return run_gemm(key,
-                    [&] { return check_masked({a, a_scales}, {b, b_scales}, d, masked_m, expected_m, given, layout); });
+    return run_gemm(key, [&] {
+        return check_masked(operand_a(a, a_scales), {b, b_scales}, d, masked_m, expected_m, given, layout);
+    });
 }
 
 bool k_grouped_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,

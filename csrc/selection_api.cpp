@@ -207,6 +207,8 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             p.bias = value == 0 ? p.bias : name == "bias" ? Element::bf16 : Element::fp32;
         else if (name == "fp4")  // both operands
             element = value != 0 ? Element::e2m1r : element;
+        else if (name == "fp4_a")  // beside FP8
+            element = value != 0 ? Element::e2m1r : element, weights = value != 0 ? Element::e4m3 : weights;
         else if (name == "zeros_k")
             zeros_k = value == kAll ? kAll : extent(value, "zeros_k");
         else if (name == "token_scales" || name == "channel_scales")
@@ -237,7 +239,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
     p.a.scaling = scaling_a.among(pair.scalings_a, "a");
     if (conversion_scales) scaling_b.type = Element::ue5m3;
     p.b.scaling = scaling_b.among(pair.scalings_b, "b");
-    if (p.a.scaling.type != Element::ue8m0) p.packs_scales_a = p.packs_scales_b = 0;
+    if (!p.a.scaling.in_instruction()) p.packs_scales_a = p.packs_scales_b = 0;
     if (token_scales && lists<Scaling>(pair.scalings_a, kWholeRowScales)) p.a.scaling = kWholeRowScales;
     if (channel_scales && lists<Scaling>(pair.scalings_b, kWholeRowScales)) p.b.scaling = kWholeRowScales;
     if (p.b.element == Element::u4) p.b.zeros_k = zeros_k != 0 ? zeros_k : p.b.scaling.k;

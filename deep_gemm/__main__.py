@@ -28,7 +28,7 @@ from deep_gemm._demo import (
     usable_gpu,
 )
 from deep_gemm._extension import C
-from deep_gemm._precompile import BIASES, DEFAULT, GROUPINGS, PRODUCTS, Calls, sources_of
+from deep_gemm._precompile import BIASES, DEFAULT, GROUPINGS, PRODUCTS, Calls, output_for, sources_of
 from deep_gemm._targets import BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
 
 
@@ -57,6 +57,8 @@ def scale_fields(arguments: argparse.Namespace) -> dict[str, int]:
     if blackwell and arguments.product == "fp8_fp4":
         of_pairs = fields["packs_scales_b"] if arguments.far_exponents else 0  # PackedWeights have words
         return {"gran_k_a": fields["gran_k_a"], "packs_scales_a": fields["packs_scales_a"], "packs_scales_b": of_pairs}
+    if arguments.product == "fp4":
+        return {name: value for name, value in fields.items() if name.startswith("packs")}
     return fields if arguments.product == "fp8" else {}
 
 
@@ -72,6 +74,7 @@ def calls_of(arguments: argparse.Namespace) -> Calls:
         zero_points=arguments.zero_points,
         far_exponents=arguments.far_exponents,
         fp32_scales=arguments.fp32_scales,
+        alpha=arguments.alpha,
         output=getattr(arguments, "output", None),
         add_c=getattr(arguments, "add_c", False),
         bias=getattr(arguments, "bias", None),
@@ -112,13 +115,13 @@ def precompile(arguments: argparse.Namespace) -> int:
         calls_of(arguments), arguments.weight, arguments.max_m, arguments.target, sms_of(arguments), progress=True
     )
     print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels for {arguments.target}")
-    return compile_and_tell(sources, arguments.target)
+    return compile_and_tell(sources, arguments.target, output_for(arguments.newer_gpu))
 
 
-def compile_and_tell(sources: list[tuple[str, str]], target: str) -> int:
+def compile_and_tell(sources: list[tuple[str, str]], target: str, output: str = "cubin") -> int:
     """Compile kernels, and say what became of them. 0 where all of them are in the cache for other processes."""
     before = jit.statistics()
-    results = jit.compile_many(sources, target)
+    results = jit.compile_many(sources, target, output=output)
     stored, found = (jit.statistics()[count] - before[count] for count in ("stored", "found_on_disk"))
     errors = [(result.name, result.error) for result in results if result.error is not None]
     for name, error in errors:
@@ -203,7 +206,7 @@ def add_product(parser: argparse.ArgumentParser) -> None:
         type=group_size,
         default=DEFAULT,
         help="of K that share a scale of 4-bit weights, or 'channel': 128 of int4 for FP8, channel for INT8 and int4, "
-        "32 of FP4",
+        "32 of FP4; of FP4 operands 32 (MXFP4) or 16 (NVFP4)",
     )
     parser.add_argument("--token-scales", action="store_true", help="FP8 activations have one scale a token, or one")
     parser.add_argument("--minus-eight", action="store_true", help="int4 weights for FP8 hold -8")
@@ -240,6 +243,7 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="calls on SM100 multiply FP32 scales of FP8 as they are (disable_ue8m0_cast, set_fp32_scales)",
     )
+    parser.add_argument("--alpha", action="store_true", help="calls of FP4 operands have an alpha")
     parser.add_argument(
         "--int8-scales",
         choices=list(INT8_SCALES),
@@ -290,6 +294,9 @@ def parse_arguments() -> argparse.Namespace:
     compiled.add_argument("--max-m", type=extent, default=4096, help="the most rows (tokens) of a call")
     add_target(compiled)
     compiled.add_argument("--sms", type=extent, help="SMs of the GPU that will run them")
+    compiled.add_argument(
+        "--newer-gpu", action="store_true", help="for a newer GPU that stands in for the target (DG_TARGET): PTX"
+    )
     output = compiled.add_mutually_exclusive_group()
     for name, dtype, of_fp16 in (("--fp32", "fp32", " (of FP16 operands: FP16)"), ("--fp16-output", "fp16", "")):
         output.add_argument(

@@ -14,7 +14,7 @@ from .settings import get_mk_alignment_for_contiguous_layout
 from .weights.formats import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, WITH_ZEROS, packing_of
 
 # By what functions' names begin with: operands of one kind, and activations with packed weights.
-_OPERANDS = {"fp8": {}, "bf16": {"bf16": 1}, "fp16": {"fp16": 1}, "int8": {"s8": 1}}
+_OPERANDS = {"fp8": {}, "bf16": {"bf16": 1}, "fp16": {"fp16": 1}, "int8": {"s8": 1}, "fp4": {"fp4": 1}}
 _WEIGHTS = {
     "fp8_int4": ("fp8", "int4"),
     "int8_int4": ("int8", "int4"),
@@ -33,7 +33,9 @@ _GROUP_SIZES = {
     "bf16_int4": 128,
     "bf16_fp4": 32,
     "bf16_fp8": 128,
+    "fp4": 32,
 }
+_FP4_GROUPS = (32, 16)  # MXFP4, NVFP4
 PRODUCTS = (*_OPERANDS, *_WEIGHTS)
 GROUPINGS = {"dense": "dense", "contiguous": "m_contiguous", "psum": "m_psum", "masked": "masked"}
 OUTPUTS = {"bf16": "bf16_output", "fp16": "fp16_output", "fp32": "fp32_output"}
@@ -58,6 +60,7 @@ class Calls:
     zero_points: bool = False
     far_exponents: bool = False
     fp32_scales: bool = False
+    alpha: bool = False
     output: str | None = None
     add_c: bool = False
     bias: str | None = None
@@ -72,12 +75,14 @@ class Calls:
                 raise ValueError(f"{name} must be None or one of {', '.join(known)}, but is {getattr(self, name)!r}")
         of_packed = {"group_size": DEFAULT} | dict.fromkeys(_PACKED_FLAGS, False)
         for name, default in of_packed.items() if self.product not in _WEIGHTS else ():
-            if getattr(self, name) != default:
+            if getattr(self, name) != default and (name, self.product) != ("group_size", "fp4"):
                 raise ValueError(
                     f"{name} is of products with packed weights ({', '.join(_WEIGHTS)}), not {self.product}"
                 )
         if self.fp32_scales and self.product != "fp8":
             raise ValueError(f"fp32_scales is of FP8 operands, not of {self.product}")
+        if self.alpha and self.product != "fp4":
+            raise ValueError(f"alpha is of FP4 operands, not of {self.product}")
         if self.grouping == "dense" and self.experts != 1:
             raise ValueError(f"experts go with a grouping, but the grouping is 'dense' and experts are {self.experts}")
 
@@ -99,6 +104,8 @@ class Calls:
         return fields
 
     def _operands(self, target: str) -> dict[str, int]:
+        if self.product == "fp4":
+            return self._fp4_operands()
         if self.product in _OPERANDS:
             return {**_OPERANDS[self.product], **self.scales, **({"fp32_scales": 1} if self.fp32_scales else {})}
         activations, element = _WEIGHTS[self.product]
@@ -117,6 +124,14 @@ class Calls:
             in_conversion = group is not None and group <= packing.converted_group and not self.far_exponents
             fields |= {"conversion_scales": int(in_conversion), "channel_scales": int(group is None)}
         return fields if group is None else {**fields, "gran_k_b": group}
+
+    def _fp4_operands(self) -> dict[str, int]:
+        """Scales that a kernel packs, unless `scales` says otherwise."""
+        size = _GROUP_SIZES["fp4"] if self.group_size == DEFAULT else self.group_size
+        if size not in _FP4_GROUPS:
+            raise ValueError(f"group_size of FP4 operands must be 32 (MXFP4) or 16 (NVFP4), but is {size}")
+        fields = {"gran_k_a": int(size), "gran_k_b": int(size), "packs_scales_a": 1, "packs_scales_b": 1}
+        return {**_OPERANDS["fp4"], **fields, **self.scales, "alpha": int(self.alpha)}
 
     def problems(self, n: int, k: int, max_m: int, target: str) -> list[dict[str, int]]:
         """Of all numbers of rows up to `max_m`, and expected ones of masked experts, as far as kernels may differ."""
@@ -148,6 +163,10 @@ def sources_of(
         return list(dict.fromkeys((str(kernel["name"]), str(kernel["text"])) for kernel in found))
 
 
+def output_for(newer_gpu: bool) -> str:
+    return "driver_ptx" if newer_gpu else "cubin"
+
+
 def precompile(
     weights: Sequence[tuple[int, int]],
     *,
@@ -162,11 +181,13 @@ def precompile(
     zero_points: bool = False,
     far_exponents: bool = False,
     fp32_scales: bool = False,
+    alpha: bool = False,
     output: str | None = None,
     add_c: bool = False,
     bias: str | None = None,
     target: str = HOPPER_TARGET,
     num_sms: int | None = None,
+    newer_gpu: bool = False,
     progress: bool = False,
 ) -> list[jit.CompileResult]:
     """Compile every kernel that calls with these weights can need into the disk cache, with or without a GPU.
@@ -174,13 +195,15 @@ def precompile(
     Args:
         weights: shapes (N, K).
         product: what the functions' names begin with: 'fp8', 'bf16', 'fp16', 'int8', 'fp8_int4', 'int8_int4', 'int4',
-            'fp8_fp4' (with FP4 weights), 'bf16_int4', 'bf16_fp4' or 'bf16_fp8' (with BF16 activations).
+            'fp8_fp4' (with FP4 weights), 'fp4' (FP4 operands), 'bf16_int4', 'bf16_fp4' or 'bf16_fp8' (with BF16
+            activations).
         grouping: 'dense', 'contiguous', 'psum' or 'masked'.
         experts: how many, of a grouping.
         max_m: the most rows of a call; of masked experts, the rows that each has room for.
         expected_m: the hint of psum calls, 0 where they give none. Masked calls are served with every hint.
         group_size: of packed weights, as `pack_weights` takes it. By default 128, but None of 'int8_int4' and 'int4',
-            32 of FP4 weights.
+            32 of FP4 weights. Of 'fp4' operands 32
+            (MXFP4) or 16 (NVFP4).
         token_scales: calls with packed weights and FP8 activations that have one scale, or one a token, instead of
             one for each 128 of K.
         minus_eight: the packed weights hold -8 (`PackedWeights.holds_minus_eight`).
@@ -189,9 +212,12 @@ def precompile(
             or are pairs of the public API. (Of 'fp8_fp4' on SM100, where both are multiplied alike, of no meaning.)
         fp32_scales: calls on SM100 multiply FP32 scales of FP8 operands as they are (`disable_ue8m0_cast=True`,
             `set_fp32_scales`).
+        alpha: calls of 'fp4' pass alpha.
         output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.
         add_c: calls pass c.
         target, num_sms: what to compile for, and SMs that kernels may use: by default all of an H100 or H200.
+        newer_gpu: make what a newer GPU loads that stands in for the target (`set_target`, `DG_TARGET`), or that has no
+            target of its own: PTX, which its driver translates, in the place of machine code.
         progress: show progress bars.
 
     Returns:
@@ -208,6 +234,7 @@ def precompile(
         zero_points=zero_points,
         far_exponents=far_exponents,
         fp32_scales=fp32_scales,
+        alpha=alpha,
         output=output,
         add_c=add_c,
         bias=bias,
@@ -216,4 +243,4 @@ def precompile(
         raise ValueError(f"target must be one of {', '.join(GPUS)}, but is {target!r}")
     sms = GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1)
     sources = sources_of(calls, weights, integer("max_m", max_m, smallest=1), target, sms, progress)
-    return jit.compile_many(sources, target, progress=progress)
+    return jit.compile_many(sources, target, output=output_for(newer_gpu), progress=progress)

@@ -14,7 +14,9 @@ operands have scales of the same kind, one for each row and
 Scales have any strides, and no other layout: rows of them in tiles, as other libraries swizzle them, must be brought
 into these first. int32 of which rows are contiguous and columns 16-byte aligned are used as they are
 (`get_mn_major_tma_aligned_packed_ue8m0_tensor`); what its bytes hold behind the end of K does not matter. All others
-are packed on the way. K is any even number. See `deep_gemm.gemm` for what the functions have in common.
+are packed on the way, in each call. NVFP4's words, of K a multiple of 64 and rows of 4, are
+`scales.view(torch.int32).mT.contiguous().mT`. K is any even number. See `deep_gemm.gemm` for what the functions have
+in common.
 
 FP8 or BF16 activations with FP4 weights are `fp8_fp4_gemm_nt` and `bf16_fp4_gemm_nt`.
 """
@@ -82,7 +84,8 @@ def fp4_gemm_nt(
     """
     layout = _NT[compiled_dims]
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    if not C.fp4_gemm(*operands, d, c, *_told_alpha(alpha, d), gran_k, layout):
+    factor, number = _told_alpha(alpha, d)
+    if not C.fp4_gemm(*operands, d, c, factor, number, gran_k, layout):
         _write_empty_product(d, c)
 
 
@@ -119,9 +122,11 @@ def m_grouped_fp4_gemm_nt_contiguous(
     layout = _NT[compiled_dims]
     grouped_layout = _one_layout(grouped_layout, m_indices)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
+    factor, number = _told_alpha(alpha, d)
     hint = _hint(expected_m_for_psum_layout)
-    how = (*_told_alpha(alpha, d), gran_k, layout, use_psum_layout, ensure_zero_padding, hint)
-    if not C.fp4_m_grouped_gemm_contiguous(*operands, d, grouped_layout, *how):
+    if not C.fp4_m_grouped_gemm_contiguous(
+        *operands, d, grouped_layout, factor, number, gran_k, layout, use_psum_layout, ensure_zero_padding, hint
+    ):
         _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
 
 
@@ -153,8 +158,8 @@ def m_grouped_fp4_gemm_nt_masked(
     layout = _NT[compiled_dims]
     expected_m = integer("expected_m", expected_m)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    how = (*_told_alpha(alpha, d), gran_k, layout)
-    if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, *how):
+    factor, number = _told_alpha(alpha, d)
+    if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, factor, number, gran_k, layout):
         _write_empty_masked_product(d, masked_m)
 
 
@@ -193,8 +198,8 @@ def k_grouped_fp4_gemm_nt_contiguous(
     layout = _COMPILED_DIMS[compiled_dims]
     sizes, group_layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
     operands, gran_k = _operands(a, b, recipe, None, None)
-    how = (*_told_alpha(alpha, d), gran_k, layout, use_psum_layout)
-    if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, *how):
+    factor, number = _told_alpha(alpha, d)
+    if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, factor, number, gran_k, layout, use_psum_layout):
         _write_empty_product(d, c)
 
 
@@ -240,7 +245,7 @@ def _gran_k(a_scales: torch.Tensor, recipe: Recipe, recipe_a: OperandRecipe, rec
     elif recipe_a is None or recipe_b is None:
         raise ValueError("recipe_a and recipe_b go together: give both or none")
     else:
-        of_a, of_b = tuple(recipe_a), tuple(recipe_b)
+        of_a, of_b = (recipe_a[0], recipe_a[1]), (recipe_b[0], recipe_b[1])
     if of_a != of_b or of_a not in ((1, _MXFP4_GROUP), (1, _NVFP4_GROUP)):
         raise ValueError(
             f"FP4 operands have a scale for each row and {_MXFP4_GROUP} of K, recipe (1, 1, {_MXFP4_GROUP}), or "

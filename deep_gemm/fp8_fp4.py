@@ -14,6 +14,7 @@ import torch
 
 from ._packed import Asked, ScaledTokens, Takes, UnpackedFp4, run, run_contiguous, run_masked
 from ._product import product
+from .fp4 import fp4_gemm_nt, m_grouped_fp4_gemm_nt_contiguous, m_grouped_fp4_gemm_nt_masked
 from .gemm import (
     _A_TRANSPOSED,
     _B_TRANSPOSED,
@@ -142,6 +143,9 @@ def fp8_unpacked_fp4_gemm_nt(
     if not _is_fp4(b):
         _require_no_bias(bias)
         return fp8_gemm_nt(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast)  # type: ignore[arg-type]
+    if _is_fp4(a):
+        _require_fp4_only(bias, disable_ue8m0_cast)
+        return fp4_gemm_nt(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims)  # type: ignore[arg-type]
     w, asked = _pair(b, recipe, recipe_a, recipe_b, disable_ue8m0_cast)
     run(a, w, d, c, bias, compiled_dims, _TAKES, asked)
 
@@ -181,6 +185,21 @@ def m_grouped_fp8_unpacked_fp4_gemm_nt_contiguous(
             ensure_zero_padding,
             expected_m_for_psum_layout,
             m_indices=m_indices,
+        )
+    if _is_fp4(a):
+        _require_fp4_only(bias, disable_ue8m0_cast)
+        return m_grouped_fp4_gemm_nt_contiguous(
+            a,  # type: ignore[arg-type]
+            b,
+            d,
+            _one_layout(grouped_layout, m_indices),
+            recipe,
+            recipe_a,
+            recipe_b,
+            compiled_dims,
+            use_psum_layout,
+            ensure_zero_padding,
+            expected_m_for_psum_layout,
         )
     w, asked = _pair(b, recipe, recipe_a, recipe_b, disable_ue8m0_cast)
     run_contiguous(
@@ -228,6 +247,19 @@ def m_grouped_fp8_unpacked_fp4_gemm_nt_masked(
             compiled_dims,
             disable_ue8m0_cast,
         )
+    if _is_fp4(a):
+        _require_fp4_only(bias, disable_ue8m0_cast)
+        return m_grouped_fp4_gemm_nt_masked(
+            a,  # type: ignore[arg-type]
+            b,
+            d,
+            masked_m,
+            expected_m,
+            recipe,
+            recipe_a,
+            recipe_b,
+            compiled_dims,
+        )
     w, asked = _pair(b, recipe, recipe_a, recipe_b, disable_ue8m0_cast)
     run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES, bias, asked)
 
@@ -257,7 +289,8 @@ def fp8_fp4_gemm_nt(
             each call packs it into one, which takes longer than reading it. PackedWeights of 'e2m1' are packed for
             'fp8' activations, on SM100 for it: then recipe and recipe_b are None.
         a: as for `fp8_gemm_nt`; with FP4 weights its scales may be one for all or one for each token, too, but on
-            SM100.
+            SM100. There it may be FP4, as b may: beside FP8 with a recipe (`recipe_a` (1, 32)), beside FP4 as for
+            `fp4_gemm_nt`.
         d, c, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`. With FP4 weights SM100 refuses
             `disable_ue8m0_cast`.
         recipe, recipe_a, recipe_b: of FP8 as for `fp8_gemm_nt`. Of FP4 pairs, a has scales for 128 of K (`recipe_a` (1,
@@ -594,9 +627,14 @@ def _require_no_bias(bias: torch.Tensor | None) -> None:
         raise ValueError("bias goes with FP4 weights only")
 
 
-def _is_fp4(b: Any) -> bool:
+def _require_fp4_only(bias: torch.Tensor | None, disable_ue8m0_cast: bool) -> None:
+    if bias is not None or disable_ue8m0_cast:
+        raise ValueError("FP4 by FP4 takes no bias, and no float32 scales as they are (disable_ue8m0_cast)")
+
+
+def _is_fp4(operand: Any) -> bool:
     """Of a pair, or of what is none, which products refuse."""
-    return isinstance(b, (tuple, list)) and len(b) == 2 and getattr(b[0], "dtype", None) == torch.int8
+    return isinstance(operand, (tuple, list)) and len(operand) == 2 and getattr(operand[0], "dtype", None) == torch.int8
 
 
 def _asked(recipe_a: OperandRecipe, disable_ue8m0_cast: bool) -> Asked:

@@ -9,17 +9,36 @@ from pathlib import Path
 import pytest
 import torch
 from cached import compile_once
-from devices import EVERY_DEVICE, WITH_FP32_SCALES, simulator_options, why_no_gpu
+from devices import EVERY_DEVICE, WITH_FP32_SCALES, arch_of_gpu, simulator_options, why_no_gpu
 
 pytest_plugins = ["sampling"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+OTHERS = pytest.StashKey[list[pytest.Item]]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     reason = why_no_gpu()
     if reason is not None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason=reason))
+        return
+    others = config.stash[OTHERS] = [item for item in items if is_of_other_kernels(item)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
+
+
+def is_of_other_kernels(item: pytest.Item) -> bool:
+    """Whether it is about other architectures than the GPU's, which may stand in for an older one (DG_TARGET)."""
+    archs = item.get_closest_marker("kernels_of")
+    return archs is not None and item.get_closest_marker("gpu") is not None and arch_of_gpu() not in archs.args
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if others := config.stash.get(OTHERS, []):
+        terminalreporter.write_line(f"deselected, as the GPU runs kernels of {arch_of_gpu()}: {len(others)} tests")
 
 
 @pytest.fixture(params=EVERY_DEVICE)

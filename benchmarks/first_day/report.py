@@ -105,6 +105,16 @@ def moves(rows: list[dict]) -> str:
     return table(["tensor memory", "columns at once", "cycles a column"], cells)
 
 
+def clusters(rows: list[dict]) -> str:
+    """What csrc/config/sm100/clusters.hpp assumes."""
+    cells = [
+        [row["cluster"], row["clusters_that_fit"], "" if row["us"] is None else f"{row['us']:.2f}"]
+        for row in rows
+        if row["sync"]
+    ]
+    return table(["CTAs of a cluster", "clusters that run at once", "us, each waiting for the others once"], cells)
+
+
 def measured_by_itself(found: dict[str, list[dict]]) -> dict[str, float]:
     """Constants of the cost model that a micro-benchmark measures."""
     values: dict[str, float] = {}
@@ -187,6 +197,7 @@ def main() -> int:
         "compute-sanitizer": hazards(folder),
         "Rates of tcgen05.mma": rates(found["tensor_rates"]) if found.get("tensor_rates") else "missing",
         "Tensor memory": moves(found["tensor_moves"]) if found.get("tensor_moves") else "missing",
+        "Clusters": clusters(found["grid"]) if found.get("grid") else "missing",
         "What the cost model assumes": constants(folder, found),
         "Public cases": gemm(folder),
         "Formats": formats(folder),

@@ -185,7 +185,7 @@ int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
 }
 
 Matrix matrix_of_a(const OperandArgument& a, bool grouped, const Printed& shape, bool transposed) {
-    if (a.fp4) return rows_of_fp4(a, grouped);
+    if (a.fp4) return a.either_way ? fp4_pair(a, grouped, transposed, "M") : rows_of_fp4(a, grouped);
     return matrix_of(a.data, "a", grouped, shape, transposed);
 }
 
@@ -213,16 +213,14 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     else
         require_type(b.scales.has_value() == scaled, "a and b must both have scales, or neither of them");
     const DLDataType type_a = a.data.dtype(), type_b = b.data.dtype();
-    const Element element_a = element_of(a, type_a),
-                  element_b = b.packed != nullptr ? weights_element(p.arch, element_a, b) : element_of(b, type_b);
-    require_type(!a.fp4 || find_pair(p.arch, element_a, element_b) != nullptr,
-                 "FP4 is multiplied by FP4 on Blackwell's SM100 only, but this is ", facts.target,
+    const auto takes_fp4_a = [&](const Pair& pair) { return pair.is_of(p.arch) && pair.a == Element::e2m1r; };
+    const bool fp4_a = std::ranges::any_of(kPairs, takes_fp4_a);
+    require_type(!b.fp4 || fp4_a, "FP4 is multiplied by FP4 on Blackwell's SM100 only, but this is ", facts.target,
                  ": fp8_fp4 and bf16_fp4 functions multiply FP8 or BF16 by FP4 weights there");
+    const Element element_a = fp4_a ? element_of(a, type_a) : element_of(type_a),
+                  element_b = b.packed != nullptr ? weights_element(p.arch, element_a, b) : element_of(b, type_b);
     const Element sum = integers ? Element::s32 : b.packed != nullptr ? sum_of(element_a) : Element::fp32;
     require_type(find_target(facts, sum) != nullptr, kNoIntegers, facts.target);
-    const auto multiplies_b = [&](const Pair& pair) { return pair.is_of(p.arch) && pair.b == element_b; };
-    require_type(b.packed == nullptr || std::ranges::any_of(kPairs, multiplies_b),
-                 "such packed weights are multiplied on SM80 to SM90, not on SM100 as yet, but this is ", facts.target);
     const auto fits = [&](const Pair& pair) {
         return pair.is_of(p.arch) && pair.sum == sum && pair.takes(scaled) && pair.serves(grouping) &&
                pair.of_packed_weights() == (b.packed != nullptr);
@@ -335,9 +333,11 @@ Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const Ge
 void check_lines(GemmCall& call, const char* name_b) {
     Problem& p = call.problem;
     const Pair& pair = pair_of(p);
-    check_layout(call.a, p.a, pair.mn_major, "a", "M");
+    const bool spread = comes_spread(p.a.element, p.b.element);  // a copy is made where it must be: require_readable
+    if (!spread) check_layout(call.a, p.a, pair.mn_major, "a", "M");
     check_layout(call.b, p.b, pair.mn_major, name_b, "N");
-    p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = row_alignment(call.b, p.b);
+    p.row_alignment_a = spread ? kBestAlignment : row_alignment(call.a, p.a);
+    p.row_alignment_b = row_alignment(call.b, p.b);
 }
 
 void set_scalings(Problem& problem, const Granularities& given) {

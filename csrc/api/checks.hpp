@@ -63,6 +63,7 @@ struct OperandArgument {
     const WholeArgument* whole = nullptr;
     const char *name = "b", *scales_name = "b's scales";  // of weights: what the call's function calls them
     bool fp4 = false;                                     // int8 of two E2M1 codes each along K, rows of Element::e2m1r
+    bool either_way = false;                              // of `fp4`: two along M are taken, too
 
     bool scaled() const { return scales.has_value() || (whole != nullptr && whole->scale != kNoNumber); }
 };

@@ -1,15 +1,24 @@
 #include "checks_fp4.hpp"
 
+#include <ostream>
+
 #include "checks_packed.hpp"
 #include "dtypes.hpp"
 
 namespace deep_gemm {
 namespace {
 
-/// [N, K] as the tensor of a public pair has it, in bytes: for errors.
-const char* pair_shape(bool grouped, bool transposed) {
-    if (transposed) return grouped ? "[G, K / 2, N] or [G, K, N / 2]" : "[K / 2, N] or [K, N / 2]";
-    return grouped ? "[G, N, K / 2] or [G, N / 2, K]" : "[N, K / 2] or [N / 2, K]";
+/// The shapes of a public pair's codes: for errors.
+struct PairShape {
+    bool grouped, transposed;
+    const char* mn;
+};
+
+std::ostream& operator<<(std::ostream& out, const PairShape& shape) {
+    const char* const group = shape.grouped ? "[G, " : "[";
+    const char* const mn = shape.mn;
+    if (shape.transposed) return out << group << "K / 2, " << mn << "] or " << group << "K, " << mn << " / 2]";
+    return out << group << mn << ", K / 2] or " << group << mn << " / 2, K]";
 }
 
 /// Bytes of two codes each -> codes.
@@ -64,27 +73,28 @@ Element weights_element(Arch arch, Element a, const OperandArgument& b) {
     const Element told = b.packed->element;
     const bool rows = find_pair(arch, a, Element::e2m1r) != nullptr;
     if (is_fp4_pairs(b.data)) return rows ? Element::e2m1r : told;
-    const bool of_rows = told == Element::e2m1r, of_blocks = told == Element::e2m1 || told == Element::e2m1x;
-    require(rows || !of_rows, b.name,
+    require(rows || told != Element::e2m1r, b.name,
             " was packed in rows, which Blackwell (SM100) multiplies, but this GPU converts blocks of codes: pack it "
             "on the device, or for the target, that multiplies it");
-    require(!rows || !of_blocks, b.name,
-            " was packed in blocks, which GPUs before Blackwell convert, but this one (SM100) multiplies rows of "
-            "codes: pack it on the device, or for the target, that multiplies it");
     return told;
 }
 
-Matrix fp4_rows(const OperandArgument& operand, const char* name, bool grouped, bool transposed) {
-    if (!is_fp4_pairs(operand.data)) return packed_rows(operand, name, grouped);
-    const Matrix bytes = matrix_of(operand.data, name, grouped, pair_shape(grouped, transposed), transposed);
+Matrix fp4_pair(const OperandArgument& operand, bool grouped, bool transposed, const char* mn) {
+    const char* const name = operand.name;
+    const Matrix bytes = matrix_of(operand.data, name, grouped, PairShape{grouped, transposed, mn}, transposed);
     const bool k_major = is_k_major(bytes);
-    require(k_major || bytes.row_stride == 1 || bytes.rows == 1, name,
-            " must have K or N contiguous, two codes a byte, but its strides are ", describe_strides(operand.data));
+    require(k_major || bytes.row_stride == 1 || bytes.rows == 1, name, " must have K or ", mn,
+            " contiguous, two codes a byte, but its strides are ", describe_strides(operand.data));
     const int64_t line = k_major ? bytes.row_stride : bytes.col_stride, length = k_major ? bytes.cols : bytes.rows,
                   lines = k_major ? bytes.rows : bytes.cols;
     require(line >= length || lines <= 1, name, "'s lines overlap: they are ", line, " bytes apart, less than ",
             length);
     return in_codes(bytes);
+}
+
+Matrix fp4_rows(const OperandArgument& operand, const char* name, bool grouped, bool transposed) {
+    if (is_fp4_pairs(operand.data)) return fp4_pair(operand, grouped, transposed, "N");
+    return packed_rows(operand, name, grouped);
 }
 
 void check_fp4_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b,

@@ -16,7 +16,10 @@ Element element_of(const OperandArgument& operand, DLDataType type);
 /// Codes of FP4 with FP4, two a byte along K.
 Matrix rows_of_fp4(const OperandArgument& operand, bool grouped);
 
-/// Codes of the public pair, two a byte along the dimension that is contiguous, or of PackedWeights.
+/// Codes of a public pair, two a byte along the dimension that is contiguous: K, or `mn`.
+Matrix fp4_pair(const OperandArgument& operand, bool grouped, bool transposed, const char* mn);
+
+/// Codes of the public pair of weights, or of PackedWeights.
 Matrix fp4_rows(const OperandArgument& operand, const char* name, bool grouped, bool transposed);
 
 /// How activations lie, and the scales of both operands.

@@ -1,21 +1,9 @@
 #include "checks_integer.hpp"
 
-#include <span>
-
 #include "checks_whole_scales.hpp"
 #include "dtypes.hpp"
 
 namespace deep_gemm {
-
-namespace {
-
-/// Scales of groups of K and of blocks want sums that are promoted.
-void require_listed(const Scaling& scaling, std::span<const Scaling> listed, const char* name) {
-    require(lists(listed, scaling), name,
-            " must be one, or one a row, on SM100, which multiplies none for 128 of K each as yet");
-}
-
-}  // namespace
 
 void require_sums_or_scales(const Problem& problem, const TensorView& d) {
     if (sum_of(problem.a.element) != Element::s32) return;
@@ -32,9 +20,7 @@ void check_integer_scales(GemmCall& call, const OperandArgument& a, const Operan
     const bool whole = given.b.rows == kRowsByDefault;
     require(whole || p.a.scaling.any(), "recipe must be None where operands have no scales");
     if (!p.a.scaling.any()) return;
-    const Pair& pair = pair_of(p);
     check_token_scales(call, a);
-    require_listed(p.a.scaling, pair.scalings_a, "a's scales");
     check_zero_points(call, a);
     if (whole) {
         call.scales_b = check_whole_scales(b,
@@ -50,7 +36,6 @@ void check_integer_scales(GemmCall& call, const OperandArgument& a, const Operan
     require_type(element_of(b.scales->dtype()) == Element::fp32, b.scales_name, " must be float32, but are ",
                  describe(b.scales->dtype()));
     p.b.scaling = {Element::fp32, static_cast<int32_t>(given.b.rows), kScaleGroupK};
-    require_listed(p.b.scaling, pair.scalings_b, b.scales_name);
     call.scales_b = check_scales(*b.scales, {b.name, b.scales_name, call.b.groups, p.n, p.k, p.b.scaling, given.b.rows},
                                  call, last_axes(call.b.groups > 1 || b.scales->ndim() == 3));
 }

@@ -14,6 +14,7 @@ from fake_driver import ROOT, archs, lines_of
 
 import deep_gemm
 from deep_gemm import simulator
+from deep_gemm._targets import HOPPER_SMS
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 
@@ -28,6 +29,20 @@ def test_an_older_target_by_the_environment_is_ptx_for_the_driver() -> None:
     launches = [line for line in lines if line.startswith("launch ")]
     assert launches
     assert not any("dependent" in line or "cluster" in line for line in launches)
+
+
+@needs_compiler
+@pytest.mark.parametrize("newer_gpu", [True, False])
+def test_a_gpu_that_stands_in_finds_what_was_precompiled_for_newer_gpus(newer_gpu, tmp_path) -> None:
+    code = f"""
+done = deep_gemm.precompile([(128, 256)], max_m=64, target="sm_80", num_sms={HOPPER_SMS}, newer_gpu={newer_gpu})
+assert not any(result.error for result in done)
+before = deep_gemm.jit.statistics()["compiled"]
+product()
+say(deep_gemm.jit.statistics()["compiled"] - before)
+"""
+    lines = lines_of(code, "9.0", DG_TARGET="sm_80", DG_JIT_CACHE_DIR=str(tmp_path))
+    assert lines[-1] == f"here {0 if newer_gpu else 1}"
 
 
 @needs_compiler
@@ -239,10 +254,12 @@ def test_a_gpu_runs_the_kernels_of_an_older_one() -> None:
 
 @pytest.mark.gpu
 def test_a_gpu_goes_back_to_its_own_kernels(cuda) -> None:
-    own = deep_gemm.get_target(cuda)
+    chosen = os.environ.get("DG_TARGET")
     a, b = torch.randn(64, 256, device=cuda).bfloat16(), torch.randn(128, 256, device=cuda).bfloat16()
     wanted = a.double() @ b.double().T
     try:
+        deep_gemm.set_target(None, cuda)
+        own = deep_gemm.get_target(cuda)
         for target in ("sm_80", None, "sm_86", None):
             deep_gemm.set_target(target, cuda)
             assert deep_gemm.get_target(cuda) == (target or own)
@@ -250,4 +267,4 @@ def test_a_gpu_goes_back_to_its_own_kernels(cuda) -> None:
             deep_gemm.bf16_gemm_nt(a, b, d)
             assert (d.double() - wanted).abs().max() < 1e-3
     finally:
-        deep_gemm.set_target(None, cuda)
+        deep_gemm.set_target(chosen, cuda)

@@ -18,7 +18,7 @@ from fake_nvcc import fake_nvcc
 
 import deep_gemm
 from deep_gemm.__main__ import main
-from deep_gemm._precompile import GROUPINGS
+from deep_gemm._precompile import GROUPINGS, Calls
 from deep_gemm._targets import AMPERE_TARGET, BLACKWELL_TARGET, BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
 
 ROOT = Path(deep_gemm.__file__).resolve().parent.parent
@@ -183,6 +183,34 @@ def test_explain_knows_fp4_weights_on_blackwell(options, group_a, row_blocks, ca
 
 
 @pytest.mark.parametrize(
+    ("options", "scaling", "alpha"),
+    [
+        ("", "{.type = Element::ue8m0, .rows = 1, .k = 32}", False),
+        ("--group-size 16 --alpha", "{.type = Element::e4m3, .rows = 1, .k = 16}", True),
+        ("--group-size 16 --scales-a packed --scales-b packed", "{.type = Element::e4m3, .rows = 1, .k = 16}", False),
+    ],
+)
+def test_explain_knows_fp4_operands(options, scaling, alpha, capsys, monkeypatch) -> None:
+    command = ["explain", "4096", "7168", "2048", "--fp4", "--target", "sm_100f", *options.split()]
+    monkeypatch.setattr(sys, "argv", ["deep_gemm", *command])
+    assert main() == 0
+    printed = capsys.readouterr().out
+    of_a, of_b = (line.strip() for line in printed.splitlines() if line.strip().startswith((".a = ", ".b = ")))
+    for line in (of_a, of_b):
+        assert ".element = Element::e2m1r," in line
+        assert f".scaling = {scaling}" in line
+    assert (".alpha = true" in printed) == alpha
+    assert (".row_blocks = true" in printed) == ("packed" not in options)
+
+
+def test_fp4_operands_have_scales_for_32_or_16_of_k() -> None:
+    with pytest.raises(ValueError, match=r"group_size of FP4 operands must be 32 \(MXFP4\) or 16 \(NVFP4\), but is 64"):
+        Calls(product="fp4", group_size=64).fields("sm_100a")
+    with pytest.raises(ValueError, match="alpha is of FP4 operands, not of bf16"):
+        Calls(product="bf16", alpha=True)
+
+
+@pytest.mark.parametrize(
     ("options", "target", "element"),
     [
         ("--int4", "sm_89", "s4i"),
@@ -227,6 +255,13 @@ def test_explain_knows_what_the_tensor_cores_of_each_gpu_multiply(target) -> Non
     assert ".scaling = {.type = Element::fp32, .rows = 128, .k = 128}" in printed
 
 
+def test_explain_knows_packed_weights_on_blackwell() -> None:
+    """As rows, whose conversion has a stage of 128 of K."""
+    printed = succeed("explain", "64", "7168", "2048", "--fp8-int4", "--target", BLACKWELL_TARGET)
+    assert "swap_ab = true" in printed
+    assert ".element = Element::s4m" in printed
+
+
 def test_explain_knows_who_packs_scales() -> None:
     """Those that a call packs come as tensor memory wants them."""
     command = ("explain", "4096", "7168", "2048", "--target", BLACKWELL_TARGET)
@@ -265,8 +300,8 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
         (("64", "7168", "2048", "--bf16", "--token-scales"), "token_scales is of products with packed weights"),
         (("64", "7168", "2048", "--experts", "8"), "experts go with a grouping, but the grouping is 'dense'"),
         (
-            ("64", "7168", "2048", "--fp8-int4", "--target", "sm_100f"),
-            "no product of e4m3 and s4m on sm100, which has e4m3 x e4m3, ",
+            ("64", "7168", "2048", "--int8-int4", "--target", "sm_100f"),
+            "integers are multiplied by B200's tensor cores, in code for sm_100a, not by B300's, but this is sm_100f",
         ),
         (("64", "7168", "2048", "--fp8-int4", "--fp8-fp4"), "not allowed with argument"),
     ],

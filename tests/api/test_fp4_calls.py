@@ -106,3 +106,34 @@ def test_no_k_leaves_c_or_zero(device) -> None:
     assert not d.any()
     deep_gemm.fp4_gemm_nt(a.pair, b.pair, d, c, alpha=2.0)
     assert torch.equal(d, c)
+
+
+@pytest.mark.parametrize("alpha", [None, 2.0, torch.tensor(0.5)], ids=str)
+@pytest.mark.parametrize("device", SM100, indirect=True)
+def test_compiled_as_one_graph(device, alpha) -> None:
+    def step(a_codes, a_scales, b_codes, b_scales, alpha):
+        d = torch.empty((M, N))
+        deep_gemm.fp4_gemm_nt((a_codes, a_scales), (b_codes, b_scales), d, alpha=alpha)
+        return d * 2
+
+    a, b = operand("nvfp4", M, K, 1), operand("nvfp4", N, K, 2)
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    assert_near(compiled(*a.pair, *b.pair, alpha), a.exact, b.exact, 2 * (1 if alpha is None else float(alpha)))
+    assert torch.equal(compiled(*a.pair, *b.pair, alpha), step(*a.pair, *b.pair, alpha))
+
+
+@pytest.mark.parametrize("kind", ["mxfp4", "nvfp4"])
+@pytest.mark.parametrize("device", SM100, indirect=True)
+def test_bits_of_a_row_do_not_depend_on_m_where_batch_invariance_is_set(device, kind) -> None:
+    long_k = 2048
+    a, b = operand(kind, 136, long_k, 1), operand(kind, N, long_k, 2)
+    rows = {}
+    deep_gemm.set_batch_invariant(True)
+    try:
+        for m in (1, 40, 136):
+            rows[m] = torch.empty((m, N))
+            deep_gemm.fp4_gemm_nt(tuple(x[:m] for x in a.pair), b.pair, rows[m])
+    finally:
+        deep_gemm.set_batch_invariant(False)
+    assert torch.equal(rows[136][:40], rows[40])
+    assert torch.equal(rows[136][:1], rows[1])

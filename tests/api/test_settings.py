@@ -184,6 +184,7 @@ def test_tc_util(device, percent) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.kernels_of("sm90")
 def test_tc_util_slows_down(cuda) -> None:
     a, b = random_rows((4096, 4096), cuda, 0), random_blocks((4096, 4096), cuda, 1)
     d = torch.empty((4096, 4096), dtype=torch.bfloat16, device=cuda)

@@ -107,5 +107,5 @@ def test_an_empty_folder_has_nothing_that_was_measured(tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, str(FOLDER / "report.py"), str(tmp_path)], capture_output=True, text=True, check=True
     )
-    assert done.stdout.count("\nmissing\n") == 7
+    assert done.stdout.count("\nmissing\n") == 8
     assert "no fit" in done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from candidates import forced_tile, least_rows
-from devices import BUT_SM100, EACH_ARCH, TAKE_PACKED
+from devices import EACH_ARCH, TAKE_PACKED
 from inputs import GuardedOutput, random_values
 from int8_inputs import operands, scales, values, wanted
 from test_int8_grouped import COUNTS, EVERY_GROUPING, Experts
@@ -90,7 +90,7 @@ def check_close(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor, zeros_and
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("rows", [1, 128])
 @pytest.mark.parametrize(("m", "n", "k"), [(7, 136, 400), (129, 75, 272)])
 def test_beside_scales_of_groups_of_k(device, m, n, k, rows) -> None:

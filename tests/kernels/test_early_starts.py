@@ -117,7 +117,12 @@ extern "C" __global__ void slow_copy(const __grid_constant__ Params params) {
 """
 
 
+# Where a kernel may start before the one ahead of it has ended.
+STARTS_EARLY = pytest.mark.kernels_of("sm90", "sm100")
+
+
 @pytest.mark.gpu
+@STARTS_EARLY
 @pytest.mark.parametrize("m", [8, 512])
 def test_waits(cuda, m) -> None:
     """A kernel that starts while its scales are being written would find NaN."""
@@ -147,6 +152,7 @@ def test_waits(cuda, m) -> None:
 
 
 @pytest.mark.gpu
+@STARTS_EARLY
 def test_waits_for_another_stream(cuda) -> None:
     """What the stream waits for between two kernels must have ended too, not only the kernel before."""
     rows, weights = random_rows((8, 1024), cuda, 2), random_blocks((2048, 1024), cuda, 3)

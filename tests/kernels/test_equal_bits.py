@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from candidates import can_serve, forced_tile, parse, target_of
+from candidates import can_serve, forced, parse, target_of
 from devices import EACH_ARCH
 from inputs import random_blocks, random_rows, random_values
 
@@ -53,9 +53,7 @@ def test_every_config_gives_the_same_bits(device, kind, seed, batch_invariant) -
     with simulator.options(num_sms=HOPPER_SMS):
         for candidate in generator.sample(legal, min(CONFIGS, len(legal))):
             d = torch.zeros((m, n), device=device)
-            with forced_tile(
-                device, (m, n, k), candidate.swapped, candidate.rows, candidate.cols, candidate.cluster_shape
-            ):
+            with forced(device, m, n, k, candidate):
                 call(d)
             expected = d if expected is None else expected
             assert torch.equal(d, expected), candidate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from candidates import Candidate, can_serve, forced_tile, parse
+from candidates import can_serve, forced_tile, parse
 from devices import SCHEDULES, on_simulator
 from fp4_operands import BYTES, NAN, assert_near, operand, recipe
 from grouped_inputs import alignment_of
@@ -116,17 +116,18 @@ def tiles(kind: str) -> list[tuple]:
     """
     m, n, k = SIZES
     size = recipe(kind)[2]
-    fields = {"m": m, "n": n, "k": k, "num_sms": MANY_SMS}
-    found = parse(
-        C.explain("dense", {**fields, "fp4": 1, "fp32_output": 1, "gran_k_a": size, "gran_k_b": size}, "sm_100a")
-    )
-    by_frame: dict[tuple, list[Candidate]] = {}
-    for c in filter(can_serve, found):
-        by_frame.setdefault((c.swapped, c.cluster_shape), []).append(c)
+    fields = {"m": m, "n": n, "k": k, "num_sms": MANY_SMS, "fp4": 1, "gran_k_a": size, "gran_k_b": size}
+    legal = [  # `forced_tile` asks of a D in BF16 first
+        {(c.swapped, c.cluster_shape, c.cols) for c in parse(C.explain("dense", each, "sm_100a")) if can_serve(c)}
+        for each in (fields, {**fields, "fp32_output": 1})
+    ]
+    by_frame: dict[tuple, list[int]] = {}
+    for *frame, cols in legal[0] & legal[1]:
+        by_frame.setdefault(tuple(frame), []).append(cols)
     chosen = set()
-    for frame, legal in by_frame.items():
-        columns = sorted(c.cols for c in legal)
-        chosen |= {(*frame, cols) for cols in (columns[0], columns[-1], max(x for x in columns if x <= 192))}
+    for frame, columns in by_frame.items():
+        two_accumulators = max(cols for cols in columns if cols <= 192)
+        chosen |= {(*frame, cols) for cols in (min(columns), max(columns), two_accumulators)}
     return sorted(chosen)
 
 

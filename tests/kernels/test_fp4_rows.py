@@ -117,6 +117,58 @@ def test_scales_of_both_operands_may_be_for_32_or_128_of_k(device) -> None:
             matches(d, a, w)
 
 
+@blackwell
+@pytest.mark.parametrize("along_m", [False, True], ids=["along_k", "along_m"])
+@pytest.mark.parametrize("k", [256, 2880, 34])
+def test_activations_may_be_fp4_beside_fp8(device, along_m, k) -> None:
+    m, n = 10, 72
+    a, b = Fp4Rows((m, k)), Fp8Rows((n, k))
+    d = GuardedOutput((m, n), torch.float32, device)
+    given = a.along_n if along_m else a.pair
+    deep_gemm.fp8_fp4_gemm_nt(given, b.pair, d.tensor, recipe_a=(1, 32), recipe_b=(1, 128))
+    d.check()
+    matches(d.tensor, a, b)
+    transposed = torch.empty((m, n))
+    data, scales = given
+    deep_gemm.fp8_fp4_gemm_tt((data.T, scales.T), b.pair, transposed, recipe_a=(1, 32), recipe_b=(1, 128))
+    assert torch.equal(transposed, d.tensor)
+
+
+@blackwell
+def test_both_operands_may_be_fp4_under_these_names(device) -> None:
+    experts, rows, n, k = 2, 128, 40, 128
+    a, w = Fp4Rows((experts * rows, k)), Fp4Rows((experts, n, k))
+    d, wanted = torch.empty((experts * rows, n)), torch.empty((experts * rows, n))
+    (codes, scales), owners = w.pair, torch.arange(experts, dtype=torch.int32).repeat_interleave(rows)
+    recipes = {"recipe_a": (1, 32), "recipe_b": (1, 32)}
+    deep_gemm.fp4_gemm_nt(a.pair, (codes[0], scales[0]), wanted)
+    deep_gemm.fp8_fp4_gemm_nt(a.pair, (codes[0], scales[0]), d, **recipes)
+    assert torch.equal(d, wanted)
+    with alignment_of(rows):
+        deep_gemm.m_grouped_fp4_gemm_nt_contiguous(a.pair, w.pair, wanted, owners)
+        deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(a.pair, w.pair, d, owners, **recipes)
+    assert torch.equal(d, wanted)
+    halves = tuple(part.view(experts, rows, -1) for part in a.pair)
+    counts = torch.full((experts,), rows, dtype=torch.int32)
+    deep_gemm.m_grouped_fp8_fp4_gemm_nt_masked(halves, w.pair, d.view(experts, rows, n), counts, rows, **recipes)
+    assert torch.equal(d, wanted)
+    with pytest.raises(ValueError, match="FP4 by FP4 takes no bias, and no float32 scales as they are"):
+        deep_gemm.fp8_fp4_gemm_nt(a.pair, (codes[0], scales[0]), d, bias=torch.ones(n))
+
+
+def test_fp4_activations_are_refused_but_on_blackwell() -> None:
+    a, b = Fp4Rows((4, 128)), Fp8Rows((24, 128))
+    d = GuardedOutput((4, 24), torch.float32, "cpu")
+    with pytest.raises(TypeError, match="a must be float8_e4m3fn, but is int8"):
+        deep_gemm.fp8_fp4_gemm_nt(a.pair, b.pair, d.tensor)
+    d.assert_untouched()
+    with (
+        simulator.options(target="sm_100a"),
+        pytest.raises(ValueError, match=r"a must be \[M, K / 2\] or \[M / 2, K\], but has shape \[1, 4, 64\]"),
+    ):
+        deep_gemm.fp8_fp4_gemm_nt((a.pair[0][None], a.pair[1]), b.pair, d.tensor)
+
+
 @pytest.mark.usefixtures("sm100")
 def test_a_float32_scale_that_is_no_power_of_two_is_refused() -> None:
     a, w = Fp8Rows((3, 128)), Fp4Rows((24, 128))

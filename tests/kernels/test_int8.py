@@ -6,7 +6,7 @@ import pytest
 import torch
 from candidates import forced_tile, least_rows
 from cases import ODD_K, ODD_M, ODD_N, PUBLIC
-from devices import BUT_SM100, EACH_ARCH, FEW, SCHEDULES, on_simulator
+from devices import EACH_ARCH, FEW, SCHEDULES, on_simulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inputs import GuardedOutput, random_values, with_row_padding
@@ -295,7 +295,7 @@ def test_every_kind_of_tile_of_blackwell(device, swapped, cols, cluster, kind) -
         assert torch.equal(d, wanted(a.int() - zeros[:, None], scale_a, b, scale_b, torch.float32, bias))
 
 
-@pytest.mark.parametrize("device", BUT_SM100, indirect=True)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("recipe", [None, (1, 1, 128), (1, 128, 128)], ids=str)
 @pytest.mark.parametrize("groups", [False, True])
 def test_rows_do_not_depend_on_m(device, groups, recipe, batch_invariant) -> None:

@@ -144,7 +144,7 @@ def test_zeros_that_do_not_fit_the_codes_are_refused(changed, message) -> None:
     """PackedWeights never have such; who calls the runtime past them learns of it."""
     w, _ = weights(KINDS["fp8-zeros"], (72, 256), torch.Generator())
     zeros = changed.get("zeros", w.zeros)
-    told = (ELEMENT_NUMBERS["u4"], 72, 256, 128, NO_NUMBER, NO_ZERO, 0, changed.get("zeros_k", 128))
+    told = (ELEMENT_NUMBERS["u4"], 72, 256, 128, NO_NUMBER, NO_ZERO, 0, changed.get("zeros_k", 128), 0)
     a, d = torch.zeros((5, 256)).to(torch.float8_e4m3fn), torch.zeros(5, 72)
     with pytest.raises((ValueError, TypeError), match=message):
         C.packed_gemm(a, torch.ones(5), w.codes.view(1, -1), w.scales, d, None, None, None, None, zeros, None, told, 6)

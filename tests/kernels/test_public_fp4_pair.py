@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import TAKE_PACKED
+from devices import PACK_PAIRS
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div
 from packed_products import KINDS, Tokens
@@ -40,7 +40,7 @@ class Fp4Pair:
 FORMS = pytest.mark.parametrize("form", ["fp32", "columns", "e8m0", "words"])
 
 
-@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
+@pytest.mark.parametrize("device", PACK_PAIRS, indirect=True)
 @FORMS
 def test_the_public_pair_of_fp4_gives_what_packed_weights_give(device, form) -> None:
     m, n, k = 9, 136, 288
@@ -59,7 +59,7 @@ def test_the_public_pair_of_fp4_gives_what_packed_weights_give(device, form) -> 
     assert torch.equal(again, wanted)
 
 
-@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
+@pytest.mark.parametrize("device", PACK_PAIRS, indirect=True)
 @pytest.mark.parametrize("recipe", [{"recipe": (1, 1, 128)}, {"recipe_a": (1, 128), "recipe_b": (1, 128)}], ids=str)
 def test_the_public_pair_of_fp4_with_scales_for_128_of_k_and_a_bias(device, recipe) -> None:
     m, n, k = 5, 24, 384
@@ -73,7 +73,7 @@ def test_the_public_pair_of_fp4_with_scales_for_128_of_k_and_a_bias(device, reci
     torch.testing.assert_close(d, wanted, rtol=1e-4, atol=1e-4 * wanted.abs().max())
 
 
-@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
+@pytest.mark.parametrize("device", PACK_PAIRS, indirect=True)
 @FORMS
 def test_experts_of_the_public_pair_give_what_packed_ones_give(device, form) -> None:
     experts, rows, n, k = 2, 128, 72, 160

@@ -170,6 +170,7 @@ def test_which_problems_share() -> None:
     assert ".last_tiles = true" in text
 
 
+@pytest.mark.kernels_of("sm90")
 @pytest.mark.parametrize("device", FEW, indirect=True)
 def test_not_where_bits_must_not_depend_on_m(device, batch_invariant) -> None:
     m, n, k = 520, 100, 768

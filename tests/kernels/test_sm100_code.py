@@ -6,6 +6,7 @@ A few problems are drawn in each run; benchmarks/compile_drawn.py compiles 2,000
 
 from __future__ import annotations
 
+import random
 from itertools import product
 
 import pytest
@@ -13,6 +14,7 @@ import sass
 import sass_sm100
 from compiled import compile_all
 from drawn_problems import drawn_problems
+from every_problem import packed_problems
 from matrix import FP4, pairs
 from sampling import SEED
 
@@ -27,6 +29,21 @@ def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig, target, count) -> 
     seed = pytestconfig.stash[SEED]
     problems = list(drawn_problems("sm100", count, seed, GPUS[target].sms, target))
     texts = [str(C.problem_kernel(*problem, target)["text"]) for problem in problems]
+    unclean = [pair for pair in zip(problems, compile_all(texts, target), strict=True) if not pair[1].is_clean]
+    assert not unclean, f"drawn with seed {seed}: {unclean}"
+
+
+@pytest.mark.parametrize("target", ["sm_100a", "sm_100f"])
+def test_no_kernel_of_packed_weights_spills_or_is_warned_of(pytestconfig, target) -> None:
+    """A few of what tests compile for Hopper."""
+    seed = pytestconfig.stash[SEED]
+    multiplied = [
+        (grouping, fields) for grouping, fields in packed_problems() if target == "sm_100a" or "s8" not in fields
+    ]
+    problems = random.Random(seed).sample(multiplied, 3)
+    texts = [
+        str(C.problem_kernel(g, {"num_sms": GPUS[target].sms, **fields}, target)["text"]) for g, fields in problems
+    ]
     unclean = [pair for pair in zip(problems, compile_all(texts, target), strict=True) if not pair[1].is_clean]
     assert not unclean, f"drawn with seed {seed}: {unclean}"
 
@@ -50,7 +67,8 @@ def test_draws_are_repeatable_and_meet_all_that_the_pair_table_has() -> None:
     for grouping, fields in first:
         (output,) = (name.removesuffix("_output") for name in fields if name.endswith("_output"))
         a = next((name for name in ("bf16", "fp16", "s8") if name in fields), FP4 if "fp4" in fields else "e4m3")
-        met.add((a, FP4 if FP4 in fields else a, grouping, output))
+        of_two = (FP4, a) if "fp4_a" in fields else (a, FP4 if FP4 in fields else a)
+        met.add((*of_two, grouping, output))
     assert met == wanted
     scaled = [fields for _, fields in first if "gran_k_a" in fields and not {"fp32_scales", "fp4"} & fields.keys()]
     names = ("gran_k_a", "gran_k_b", "packs_scales_a", "packs_scales_b")
@@ -77,6 +95,16 @@ def test_spills_warnings_and_errors_are_found() -> None:
     assert '"y" is undefined' in broken.error
     assert [each.is_clean for each in (spills, warned, broken, clean)] == [False, False, False, True]
     assert 0 < clean.registers < 32
+
+
+def test_a_tile_that_would_spill_is_refused() -> None:
+    """Half of 256 columns a warp beside FP32 scales of blocks; 224, or scales of rows, leave room."""
+    problem = {"m": 4096, "n": 2432, "k": 1536, "fp32_scales": 1, "num_sms": 148, "tile_rows": 128}
+    with pytest.raises(ValueError, match="it would spill registers"):
+        C.problem_kernel("dense", problem | {"tile_cols": 256}, "sm_100a")
+    fit = [problem | {"tile_cols": 224}, problem | {"tile_cols": 256, "per_row_b": 1}]
+    texts = [str(C.problem_kernel("dense", each, "sm_100a")["text"]) for each in fit]
+    assert all(each.is_clean for each in compile_all(texts, "sm_100a"))
 
 
 @pytest.mark.parametrize(
@@ -111,3 +139,14 @@ def test_a_k_block_is_a_wait_its_products_and_a_commit(problem, scale_copies, bo
     assert (block.multiplies, block.scale_copies) == (4, scale_copies)
     assert (block.waits, block.commits, block.elections) == (1, 1, 1)
     assert (copies.boxes, copies.waits, copies.arrivals) == (boxes, 1, 1)
+
+
+@pytest.mark.parametrize(("group", "words"), [(32, 2), (16, 4)])
+def test_a_k_block_of_fp4_waits_for_its_words_too(group, words) -> None:
+    """256 of K: each word of 128 rows, and of the 192 or 224 columns in two blocks, is a copy, but not a box."""
+    problem = {"m": 4096, "n": 7168, "k": 2048, "fp4": 1, "gran_k_a": group, "gran_k_b": group, **SCALED}
+    code = sass_sm100.of_problem("dense", problem)
+    block, copies = sass_sm100.multiplying(code), sass_sm100.copying(code)
+    assert (block.multiplies, block.scale_copies) == (4, 3 * words)
+    assert (block.waits, block.commits, block.elections) == (2, 1, 1)
+    assert (copies.boxes, copies.waits, copies.arrivals) == (4, 1, 1)

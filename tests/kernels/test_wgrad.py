@@ -103,6 +103,7 @@ def added(a: Operand, b: Operand, gradient: bool = True) -> torch.Tensor:
     return d
 
 
+@pytest.mark.kernels_of("sm90")
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("gradient", [True, False], ids=["gradient", "forward"])
 def test_batch_invariance(device, gradient, batch_invariant) -> None:
@@ -136,6 +137,7 @@ def test_small_gradients_under_batch_invariance(device, m, n, k, batch_invariant
     assert_matches(out.tensor, product_nt(a, b))
 
 
+@pytest.mark.kernels_of("sm90")
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("multiple", [(1, 48), (1, 192), (192, 1)])
 def test_batch_invariance_with_tiles_of_a_multiple(device, multiple, batch_invariant) -> None:

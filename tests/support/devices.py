@@ -61,8 +61,10 @@ EVERY_DEVICE = [*on_simulator(*SCHEDULES), CUDA]
 FEW = [*on_simulator("any"), CUDA]
 # The same where no exponents take the place of FP32 scales, and where there are integers.
 BUT_SM100 = [*FEW[:-1], *on_simulator("any", arch="sm80"), CUDA]
-# Those that multiply packed weights. (sm_89 has sm80's kernels, and multiplies E4M3.)
-TAKE_PACKED = [*BUT_SM100[:-1], *on_simulator("any", arch="sm_89"), CUDA]
+# Those that pack the public pair of FP4 in each call. (sm_89 has sm80's kernels, and multiplies E4M3.)
+PACK_PAIRS = [*BUT_SM100[:-1], *on_simulator("any", arch="sm_89"), CUDA]
+# Those that convert packed weights.
+TAKE_PACKED = [*PACK_PAIRS[:-1], *on_simulator("any", arch="sm100"), CUDA]
 # For behaviours that each architecture has, SM100 in both ways of multiplying scales.
 EACH_ARCH = [
     *on_simulator("any"),

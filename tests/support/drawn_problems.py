@@ -34,13 +34,13 @@ def scale_fields(r: random.Random, name: str, scaling: Scaling) -> dict[str, int
 
 def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int]:
     fields = {} if pair.a == "e4m3" else {pair.a: 1}
-    if pair.a == FP4:
+    if pair.is_fp4:
         fields = {"fp4": 1}
         scaling = r.choice(pair.scalings_a)
         fields |= scale_fields(r, "a", scaling) | scale_fields(r, "b", scaling)
         return {**fields, "group_maps": 1} if grouping == "k_contiguous" else fields
-    if pair.b == FP4:
-        fields[FP4] = 1
+    if pair.is_fp8_fp4:
+        fields = {FP4 if pair.b == FP4 else "fp4_a": 1}
     if pair.scalings_a:
         for name, scalings in (("a", pair.scalings_a), ("b", pair.scalings_b)):
             fields |= scale_fields(r, name, r.choice(scalings))
@@ -51,7 +51,7 @@ def operand_fields(r: random.Random, pair: Pair, grouping: str) -> dict[str, int
     if grouping == "k_contiguous":  # both one way: FP8 has a call for each, 16 bits for MN-major only
         mn_major = 1 if pair.a != "e4m3" else r.randrange(2)
         return {**fields, "mn_major_a": mn_major, "mn_major_b": mn_major, "group_maps": r.randrange(2)}
-    mn_major_a = 0 if grouping.startswith("m") else r.randrange(2)  # of experts there are nt and nn
+    mn_major_a = 0 if grouping.startswith("m") or pair.a == FP4 else r.randrange(2)  # of experts there are nt and nn
     return {**fields, "mn_major_a": mn_major_a, "mn_major_b": 0 if pair.b == FP4 else r.randrange(2)}
 
 

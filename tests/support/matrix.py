@@ -72,7 +72,12 @@ class Pair:
 
     @property
     def is_fp8_fp4(self) -> bool:
-        return self.b == FP4 and self.a != FP4
+        """Either of them FP4."""
+        return FP4 in (self.a, self.b) and self.a != self.b
+
+    @property
+    def is_fp4(self) -> bool:
+        return self.a == self.b == FP4
 
 
 def _scalings(text: str) -> tuple[Scaling, ...]:
@@ -215,14 +220,14 @@ LAYOUTS = {"dense": ("nt", "nn", "tn", "tt"), "m_contiguous": ("nt", "nn"), "m_p
 def layouts(case: Case) -> tuple[str, ...]:
     if case.grouping == "k_contiguous":
         return {"e4m3": ("tn", "nt"), FP4: ("nt",)}.get(case.pair.a, ("tn",))
-    return ("nt",) if case.pair.a in ("s8", FP4) else LAYOUTS.get(case.grouping, ("nt",))
+    return ("nt",) if case.pair.a == "s8" or case.pair.is_fp4 else LAYOUTS.get(case.grouping, ("nt",))
 
 
 def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
     """Of A's and B's scales. Blocks are no words, and neither is E8M0 of K groups taken."""
     if case.scaling_a is None or case.scaling_b is None:
         return Form(), Form()
-    if case.pair.a == FP4:
+    if case.pair.is_fp4:
         kinds = ("e4m3", "e4m3 words") if case.scaling_a.element == "e4m3" else WRITTEN
         return drawn_form(generator, kinds), drawn_form(generator, kinds)
     if case.scaling_a.element != "ue8m0":
@@ -235,7 +240,7 @@ def forms(case: Case, generator: torch.Generator) -> tuple[Form, Form]:
 
 
 def default_recipe(case: Case, form_a: Form, form_b: Form) -> tuple[int, int, int]:
-    if case.pair.a == FP4:
+    if case.pair.is_fp4:
         return (1, 1, 16 if form_a.written == "e4m3" else 32)
     words = form_b.written == "words" and case.grouping != "batched"  # einsum has one default for all
     return (1, 1 if case.grouping == "k_contiguous" or words else 128, 128)
@@ -245,7 +250,7 @@ def drawn_recipe(case: Case, form_a: Form, form_b: Form, generator: torch.Genera
     """As a call may say it: once, for each operand, or not at all where it is the default."""
     both = case.recipe()
     if case.pair.is_fp8_fp4:
-        is_default = (case.scaling_a.k, case.scaling_b.k) == (128, 32)
+        is_default = case.pair.b == FP4 and (case.scaling_a.k, case.scaling_b.k) == (128, 32)
         return draw((both, {}), generator) if is_default else both
     if "recipe" not in both or case.pair.a == "s8":
         return both
@@ -329,7 +334,7 @@ class Problem:
     ) -> Any:
         """What a public function takes. Transposed: [..., K, rows]."""
         joined = JOINS[join]([x.data for x in parts]).to(device)
-        mn_major = self.call.fp4_mn_major if element == FP4 else transposed
+        mn_major = self.call.fp4_mn_major and joined.shape[-2] % 2 == 0 if element == FP4 else transposed
         lines = joined.mT if mn_major else joined
         data = apart(packed(lines) if element == FP4 else lines, self.call.padding)
         data = data if mn_major == transposed else data.mT

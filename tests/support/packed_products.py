@@ -9,6 +9,7 @@ import torch
 from inputs import ceil_div
 
 import deep_gemm
+from deep_gemm import simulator
 from deep_gemm.utils import pack_int4
 
 COUNTS = [5, 0, 130, 1]  # experts' rows
@@ -139,15 +140,16 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
             zeros[..., 0, 0] = 8
         decoded -= zeros.double().repeat_interleave(size or k, -1)
         zeros = zeros if size else zeros[..., 0]
-    packed = deep_gemm.pack_weights(
-        values,
-        scales if size else scales[..., 0],
-        zeros,
-        element=kind.element,
-        activations=kind.activations,
-        group_size=size,
-        second_scales=second,
-    )
+    with simulator.options(target="sm_90a"):  # in blocks, as all that convert them take them
+        packed = deep_gemm.pack_weights(
+            values,
+            scales if size else scales[..., 0],
+            zeros,
+            element=kind.element,
+            activations=kind.activations,
+            group_size=size,
+            second_scales=second,
+        )
     assert packed.needs_zeros == (kind.zeros is not None or kind.two_levels)
     decoded *= scales.double().repeat_interleave(size or k, -1)
     return packed, decoded if second is None else decoded * second.double().unsqueeze(-1)

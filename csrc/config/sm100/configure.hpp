@@ -41,7 +41,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .shape = p.compiled,
                   .heads = p.heads},
                  {.swap_ab = tiling.swap_ab,
-                  .tile = {tiling.tile_rows, tiling.tile_cols, stage_k(p.a, p.b)},
+                  .tile = {tiling.tile_rows, tiling.tile_cols, stage_k_of(p.a, p.b)},
                   .cluster = tiling.cluster,
                   .stages = 0,
                   .tensor_core_percent = p.tensor_core_percent,

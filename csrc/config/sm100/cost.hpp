@@ -16,14 +16,28 @@ struct CostModel : CostConstants {
     double block_cycles(const Problem& p, const GemmConfig& c) const {
         const double tensor = tensor_cycles(c);
         const Element rows = c.rows_operand().element, cols = c.cols_operand().element;
-        const double bytes = c.tile.rows * copied_row_bytes(rows, cols) + own_cols(c) * copied_row_bytes(cols, rows);
+        const int32_t row_bytes = converts(c) ? plan_smem(c).rows_bytes : c.tile.rows * copied_row_bytes(rows, cols);
+        const double bytes =
+            row_bytes + own_cols(c) * col_spans(c) * copied_row_bytes(cols, rows) + block_word_bytes(c);
         // Few tokens do not fill their box, which the copy engine fills with zeros.
         const int32_t missing = has_fixed_extents(c.grouping) ? std::max(c.tile_m() - p.m, 0) : 0;
         const double beyond = c.swap_ab ? static_cast<double>(missing) / mma_ctas(c) : missing;
         const double l2 =
-            (bytes - beyond * copied_row_bytes(c.a.element, c.b.element)) / l2_bytes_per_cycle + beyond * beyond_cycles;
+            (bytes - beyond * col_spans(c) * copied_row_bytes(c.a.element, c.b.element)) / l2_bytes_per_cycle +
+            beyond * beyond_cycles;
         const double late = fetch_cycles / std::max(c.stages - 1, 1);
-        return std::max({tensor, l2, late, promotion_cycles(c)});
+        return std::max({tensor, l2, late, promotion_cycles(c), conversion_cycles(c)});
+    }
+
+    /// Of these, what warps take that convert packed rows.
+    double conversion_cycles(const GemmConfig& c) const {
+        return converts(c) ? convert_step_cycles * stage_steps(c) : 0;
+    }
+
+    /// Words of scales that a CTA copies with each K block, where they are more than few bytes: FP4's.
+    static double block_word_bytes(const GemmConfig& c) {
+        if (!has_several_words(c)) return 0;
+        return block_words(c) * (1 + scale_blocks(c.tile.cols)) * kScaleBlockBytes;
     }
 
     /// Of these, what FP32 units and accumulators that are being read take.
@@ -48,7 +62,9 @@ struct CostModel : CostConstants {
         const double compute_us = (waves * tile + store + tile_cycles) / clock_mhz;
 
         const double rows = expected_rows(p), n = p.n, k = p.k;
-        const double moved = expected_weights(p) * n * bytes_of(p.b.element, k) + rows * bytes_of(p.a.element, k) +
+        const double scales = has_several_words(c) ? k / c.a.scaling.k : 0;  // of a row, a byte each
+        const double moved = expected_weights(p) * n * (bytes_of(p.b.element, k) + scales) +
+                             rows * (bytes_of(p.a.element, k) + scales) +
                              rows * bytes_of(p.output, n) * (p.add_c ? 2 : 1);
         const double memory_us = moved / memory_gb_per_s / 1e3;
         return launch_us + split + std::max(compute_us, memory_us) + tail_share * std::min(compute_us, memory_us);

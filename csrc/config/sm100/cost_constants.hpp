@@ -23,6 +23,7 @@ struct CostConstants {
     double tail_share = 0.15;          // of the memory's time, that hides behind nothing
     double promoted_cols = 1;          // of 128 rows that FP32 units multiply and add in a cycle, or multiply,
     double promote_cycles = 300;       // and from products that are over to an accumulator that has been read
+    double convert_step_cycles = 60;   // of four warps, from packed words to 32 bytes of K of 128 rows
 };
 
 }  // namespace sm100
@@ -43,6 +44,7 @@ inline constexpr auto kFieldsOf<sm100::CostConstants> =
                Field{"split_cycles", &sm100::CostConstants::split_cycles},
                Field{"tail_share", &sm100::CostConstants::tail_share},
                Field{"promoted_cols", &sm100::CostConstants::promoted_cols},
-               Field{"promote_cycles", &sm100::CostConstants::promote_cycles}};
+               Field{"promote_cycles", &sm100::CostConstants::promote_cycles},
+               Field{"convert_step_cycles", &sm100::CostConstants::convert_step_cycles}};
 
 }  // namespace deep_gemm

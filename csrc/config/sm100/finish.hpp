@@ -24,7 +24,13 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
 
 /// Rows of scales that come at once: words of exponents in whole blocks.
 inline int32_t scale_box(const GemmConfig& c, const Scaling& s, int32_t extent) {
-    return has_exponents(c) ? align_up(extent, kScaleRows) : promotes(c) && s.per_row() ? extent : 0;
+    if (has_exponents(c)) return align_up(extent, kScaleRows);
+    return s.in_conversion() || (promotes(c) && s.per_row()) ? extent : 0;
+}
+
+inline int32_t row_scale_entries(const GemmConfig& c) {
+    if (c.row_scales().in_conversion()) return conversion_scale_words(c);
+    return promotes(c) ? std::max(scale_entries(c, c.row_scales()), 1) : block_words(c);
 }
 
 inline Choice finish(const Problem& p, const Candidate& candidate) {
@@ -32,11 +38,13 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
     Choice choice{candidate};
     choice.copies = {.rows_box = c.tile.rows,
                      .cols_box = own_cols(c),
-                     .mn_box = block_rows(c.a.element),
-                     .row_scale_entries = promotes(c) ? std::max(scale_entries(c, c.row_scales()), 1) : block_words(c),
+                     .mn_box = block_rows(comes_spread(c.a.element, c.b.element) ? c.b.element : c.a.element),
+                     .row_scale_entries = row_scale_entries(c),
                      .col_scale_entries = block_words(c),
                      .row_scale_box = scale_box(c, c.row_scales(), kRows),
                      .col_scale_box = scale_box(c, c.col_scales(), c.tile.cols),
+                     .zeros_box = zero_words(c) > 0 ? kRows : 0,
+                     .zero_groups = zero_words(c),
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
     choice.likely_blocks = likely_blocks(p, c.tile_m());
     std::iota(choice.places.begin(), choice.places.end(), uint8_t{0});

@@ -36,7 +36,8 @@ inline constexpr int32_t kMostGroupSums = 4;
 
 /// Where sums are promoted, as many accumulators as there is room for, and a buffer for D.
 inline void divide_promoting(GemmConfig& c) {
-    c.sm100.accumulators = std::min(kTensorColumns / c.tile.cols, kMostGroupSums), c.store.buffers = 1;
+    const int32_t columns = kTensorColumns - kConvertedBuffers * converted_columns(c);
+    c.sm100.accumulators = std::min(columns / c.tile.cols, kMostGroupSums), c.store.buffers = 1;
     c.stages = most_stages(c);
 }
 

@@ -29,6 +29,12 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
     return p.m_alignment % c.tile_m() == 0 ? "" : "the tile's height does not divide the experts' alignment";
 }
 
+/// Whether promoting takes more registers than a thread has (ptxas -v, CUDA 13.0): a warp's half of 256 columns beside
+/// the columns' block scales.
+inline bool spills(const GemmConfig& c) {
+    return promotes(c) && c.has_block_scales() && !c.swap_ab && c.tile.cols == 256;
+}
+
 /// Why a config cannot serve a problem, whatever its memory holds; empty where it may.
 inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
     if (promotes(c) && store_cols(c) > kMostTotals) return "128 sums a thread leave too few registers";
@@ -41,6 +47,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
     if (c.cluster.rows > 1 && (c.swap_ab ? p.n : p.m) <= c.tile.rows) return "the pair's other CTA has no rows";
+    if (spills(c)) return "it would spill registers";
     return group_refusal(p, c);
 }
 

@@ -19,16 +19,25 @@ inline std::vector<int32_t> widths(bool grouped) {
     return all;
 }
 
+/// Packed weights are rows, in single CTAs, beside no more columns than sums leave registers for: from 64 on those that
+/// two warpgroups divide.
+inline bool serves_packed(const Tiling& tiling) {
+    const int32_t cols = tiling.tile_cols;
+    return tiling.swap_ab && tiling.cluster.rows == 1 && cols <= 128 && (cols < 64 || cols % 32 == 0);
+}
+
 inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;
     for (const bool swap_ab : {false, true})
         for (const int32_t cols : widths(is_m_grouped(p.grouping)))
             for (const ClusterShape& cluster : cluster_shapes())
                 if (cols % (cluster.rows * 16) == 0) found.push_back({swap_ab, kRows, cols, cluster, 1});
+    if (p.b.packed()) std::erase_if(found, [](const Tiling& tiling) { return !serves_packed(tiling); });
     return found;
 }
 
-inline bool has_tile(const Problem&, const Tiling& tiling) {
+inline bool has_tile(const Problem& p, const Tiling& tiling) {
+    if (p.b.packed() && !serves_packed(tiling)) return false;
     const auto has = [&](bool grouped) {
         const std::vector<int32_t> all = widths(grouped);
         return std::ranges::find(all, tiling.tile_cols) != all.end();

@@ -20,8 +20,10 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
 }
 
 /// By ptxas of CUDA 13.0, 8 to 104 bytes: where scales of columns, or of both operands' rows, are in registers beside
-/// operands, what they are converted to, and all that a walk over experts needs. For sm_120 it takes some more.
+/// operands, what they are converted to, and all that a walk over experts needs. For sm_120 it takes some more, and
+/// spills beside many sums where D's columns belong to heads.
 constexpr bool spills(const Problem& p, const GemmConfig& c) {
+    if (c.heads.any() && !c.scaled() && !c.add_c && p.target >= 120) return warp_rows(c) * warp_cols(c) >= 64 * 64;
     if (!c.scaled() || warps(c) > 4) return false;
     const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row(), experts = is_m_grouped(c.grouping);
     const bool many_sums = warp_rows(c) * warp_cols(c) >= 64 * 32;

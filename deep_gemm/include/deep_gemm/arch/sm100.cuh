@@ -33,6 +33,17 @@ constexpr int32_t step_k(const Operand& a, const Operand& b) {
 /// Where an operand is MN-major, a stage holds blocks of so many rows, each with all of the K block.
 constexpr int32_t block_rows(Element element) { return elements_in(element, kSwizzleBytes); }
 
+/// Whether rows are packed weights, which warps convert into tensor memory. (Those on columns stay what they are.)
+constexpr bool converts(const GemmConfig& c) { return c.rows_operand().packed(); }
+/// K of a stage of theirs: that of a block.
+constexpr int32_t stage_k_of(const Operand& a, const Operand& b) { return b.packed() ? kPackedK : stage_k(a, b); }
+
+/// Instructions of a stage; and spans of 128 bytes of K that it has of a column.
+constexpr int32_t stage_steps(const GemmConfig& c) {
+    return (converts(c) ? bytes_of(c.cols_operand().element, kPackedK) : kSwizzleBytes) / kStepBytes;
+}
+constexpr int32_t col_spans(const GemmConfig& c) { return stage_steps(c) * kStepBytes / kSwizzleBytes; }
+
 /// Whether the instruction multiplies scales: exponents, or NVFP4's E4M3.
 constexpr bool has_exponents(const GemmConfig& c) { return c.a.scaling.in_instruction(); }
 
@@ -69,14 +80,21 @@ constexpr int32_t store_warps(const GemmConfig& c) { return 4 * store_warpgroups
 /// Columns of a tile that a store warp has.
 constexpr int32_t store_cols(const GemmConfig& c) { return c.tile.cols / store_warpgroups(c); }
 
-/// One warpgroup more has a warp for each of the other roles.
-constexpr int32_t threads(const GemmConfig& c) { return (store_warpgroups(c) + 1) * 128; }
+/// One warpgroup more has a warp for each of the other roles, and the last one converts.
+constexpr int32_t threads(const GemmConfig& c) { return (store_warpgroups(c) + (converts(c) ? 2 : 1)) * 128; }
 
-/// Of three warpgroups, the registers of a thread that adds sums up, and what is left to the others of 65,536.
-constexpr bool moves_registers(const GemmConfig& c) { return store_warpgroups(c) > 1; }
-inline constexpr int32_t kPromoteRegisters = 208, kOtherRegisters = 504 - 2 * kPromoteRegisters;
+/// Registers of a thread that stores, where there are more than two warpgroups, and what is left to the others of
+/// 65,536, which are granted in steps of 8.
+constexpr bool moves_registers(const GemmConfig& c) { return threads(c) > 256; }
+constexpr int32_t store_registers(const GemmConfig& c) {
+    return store_warpgroups(c) == 1 ? 232 : converts(c) ? 168 : 208;
+}
+constexpr int32_t other_registers(const GemmConfig& c) {
+    const int32_t all = 65536 / threads(c) / 8 * 8 * (threads(c) / 128), stores = store_warpgroups(c);
+    return (all - stores * store_registers(c)) / (threads(c) / 128 - stores) / 8 * 8;
+}
 
 /// Cycles of the tensor cores for one K block: 128 rows x N columns x 32 bytes of K take N / 2.
-constexpr int32_t tensor_cycles(const GemmConfig& c) { return c.tile.cols / 2 * (kSwizzleBytes / kStepBytes); }
+constexpr int32_t tensor_cycles(const GemmConfig& c) { return c.tile.cols / 2 * stage_steps(c); }
 
 }  // namespace deep_gemm::sm100

@@ -53,8 +53,13 @@ constexpr int32_t parts_bytes_per_warp(const GemmConfig& c) {
     return (c.cluster.k - 1) * own_chunks(c) * part_bytes(c);
 }
 
-/// Columns of tensor memory: sums, and behind them sets of words of exponents. There is a set for each stage, but where
-/// K blocks have several words: then a set is of all of a block, and there may be fewer (word_sets).
+/// Rows that were converted: buffers of a K block each, so that one is converted while others are multiplied.
+inline constexpr int32_t kConvertedBuffers = 3;
+constexpr int32_t converted_columns(const GemmConfig& c) { return converts(c) ? stage_steps(c) * kStepBytes / 4 : 0; }
+
+/// Columns of tensor memory: sums, and behind them converted rows, or sets of words of exponents. There is a set for
+/// each stage, but where K blocks have several words: then a set is of all of a block, and there may be fewer
+/// (word_sets).
 ///
 /// A set may be written again when all products that read it are over. Sets are taken in turn by words, of which each
 /// K block reads one, old or new: between a word's last K block and the first one of the word that takes its place
@@ -62,6 +67,7 @@ constexpr int32_t parts_bytes_per_warp(const GemmConfig& c) {
 /// fewer sets than stages the multiplying warp waits for that (SetsInUse).
 struct TensorPlan {
     int32_t sums, row_scales, col_scales;          // of the first accumulator, of the first set
+    int32_t converted;                             // of the first buffer
     int32_t row_scale_columns, col_scale_columns;  // of a set
     int32_t sets;
     int32_t columns;  // in all
@@ -88,7 +94,8 @@ constexpr TensorPlan plan_tensor_memory(const GemmConfig& c) {
     p.row_scales = c.sm100.accumulators * c.tile.cols;
     p.sets = word_sets(c, p.row_scales, p.row_scale_columns + p.col_scale_columns);
     p.col_scales = p.row_scales + p.sets * p.row_scale_columns;
-    p.columns = p.col_scales + p.sets * p.col_scale_columns;
+    p.converted = p.col_scales + p.sets * p.col_scale_columns;
+    p.columns = p.converted + kConvertedBuffers * converted_columns(c);
     p.allocated = kLeastTensorColumns;
     while (p.allocated < p.columns) p.allocated *= 2;
     return p;
@@ -100,9 +107,10 @@ constexpr int32_t stage_rows(const Operand& operand, int32_t extent) {
 }
 
 struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, block_scale_bytes;  // of one stage
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes, block_scale_bytes;  // of one stage
     // Offsets.
-    int32_t staging, parts, rows, cols, row_scales, col_scales, block_scales, barriers, tensor_address, groups, padding;
+    int32_t staging, parts, rows, cols, row_scales, col_scales, zeros, block_scales, barriers, tensor_address, groups,
+        padding;
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -114,20 +122,35 @@ constexpr int32_t fp32_scale_bytes(const GemmConfig& c, const Scaling& s, int32_
     return promotes(c) ? scale_entries(c, s) * extent * 4 : 0;
 }
 
+/// What a stage has for the conversion of each row beside codes: scales that are multiplied in, and zero points.
+constexpr int32_t conversion_scale_words(const GemmConfig& c) {
+    if (!c.row_scales().in_conversion()) return 0;
+    const int32_t k = entry_k(c.row_scales());
+    return k < c.tile.k ? c.tile.k / k : 1;
+}
+constexpr int32_t zero_words(const GemmConfig& c) {
+    const int32_t k = c.rows_operand().zeros_k;
+    return k == 0 ? 0 : k != kAll && k < c.tile.k ? c.tile.k / k : 1;
+}
+
 /// Barriers of 8 bytes in this order: full, empty and one of the scales of each stage, full and empty of each
-/// accumulator, two of padding, one of the parts that each store warp is sent.
+/// accumulator, two of padding, one of the parts that each store warp is sent, full and empty of converted rows.
+constexpr int32_t part_barriers(const GemmConfig& c) { return c.cluster.k > 1 ? store_warps(c) : 0; }
 constexpr int32_t barriers(const GemmConfig& c) {
-    return 3 * c.stages + 2 * c.sm100.accumulators + 2 + (c.cluster.k > 1 ? store_warps(c) : 0);
+    return 3 * c.stages + 2 * c.sm100.accumulators + 2 + part_barriers(c) + (converts(c) ? 2 * kConvertedBuffers : 0);
 }
 
 constexpr SmemPlan plan_smem(const GemmConfig& c) {
     SmemPlan p{};
-    p.rows_bytes = stage_rows(c.rows_operand(), c.tile.rows) * kSwizzleBytes;
-    p.cols_bytes = align_up(stage_rows(c.cols_operand(), own_cols(c)) * kSwizzleBytes, kSmemAlignment);
-    p.row_scale_bytes =
-        has_exponents(c) ? block_words(c) * kScaleBlockBytes : fp32_scale_bytes(c, c.row_scales(), c.tile.rows);
+    p.rows_bytes = converts(c) ? c.tile.rows / kPackedRows * packed_block_bytes(c.rows_operand().element)
+                               : stage_rows(c.rows_operand(), c.tile.rows) * kSwizzleBytes;
+    p.cols_bytes = align_up(stage_rows(c.cols_operand(), own_cols(c)) * col_spans(c) * kSwizzleBytes, kSmemAlignment);
+    p.row_scale_bytes = has_exponents(c)                ? block_words(c) * kScaleBlockBytes
+                        : conversion_scale_words(c) > 0 ? conversion_scale_words(c) * c.tile.rows * 4
+                                                        : fp32_scale_bytes(c, c.row_scales(), c.tile.rows);
     p.col_scale_bytes = has_exponents(c) ? block_words(c) * scale_blocks(c.tile.cols) * kScaleBlockBytes
                                          : align_up(fp32_scale_bytes(c, c.col_scales(), c.tile.cols), 128);
+    p.zero_bytes = zero_words(c) * c.tile.rows * 4;
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 
     p.staging = 0;
@@ -136,7 +159,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.cols = p.rows + c.stages * p.rows_bytes;
     p.row_scales = p.cols + c.stages * p.cols_bytes;
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
-    p.block_scales = p.col_scales + c.stages * p.col_scale_bytes;
+    p.zeros = p.col_scales + c.stages * p.col_scale_bytes;
+    p.block_scales = p.zeros + c.stages * p.zero_bytes;
     p.barriers = p.block_scales + c.stages * p.block_scale_bytes;
     p.tensor_address = p.barriers + barriers(c) * 8;
     p.groups = align_up(p.tensor_address + 4, 16);
@@ -149,6 +173,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
 /// Bytes that the copy engine counts of a CTA's operands of one stage; words of exponents come on top of them.
 constexpr int32_t stage_operand_bytes(const GemmConfig& c) {
     const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
+    if (converts(c)) return plan_smem(c).rows_bytes + c.tile.cols * col_spans(c) * kSwizzleBytes;
     return stage_rows(rows, c.tile.rows) * copied_row_bytes(rows.element, cols.element) +
            stage_rows(cols, own_cols(c)) * copied_row_bytes(cols.element, rows.element);
 }
@@ -159,6 +184,8 @@ inline constexpr int32_t kFullArrivals = 1;
 constexpr int32_t empty_arrivals(const GemmConfig& c) { return 1 + (promotes(c) ? store_warps(c) : 0); }
 /// FP32 scales have come: the copying thread, and the warp that writes those of blocks.
 constexpr int32_t scales_full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }
+/// Converted rows are there: the warps that have each a part of them. And were multiplied: the commit.
+inline constexpr int32_t kConvertWarps = 4, kConvertedEmptyArrivals = 1;
 /// "ready": the transposing warp of each CTA.
 constexpr int32_t ready_arrivals(const GemmConfig& c) { return mma_ctas(c); }
 /// Sums are full: the commit of the last products that they are of. And read: the store warps of each CTA.

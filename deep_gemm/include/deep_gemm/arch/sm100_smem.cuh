@@ -12,14 +12,8 @@ namespace deep_gemm::sm100 {
 DG_DEVICE uint32_t in_leader(uint32_t address) { return address & 0xfeffffffu; }
 
 /// Which of the four warps that reach all rows of a CTA, and the row of its tile, a thread of a store warp has.
-template <GemmConfig c>
-DG_DEVICE int32_t thread_row() {
-    return store_warpgroups(c) == 1 ? static_cast<int32_t>(threadIdx.x) : static_cast<int32_t>(threadIdx.x) % kRows;
-}
-template <GemmConfig c>
-DG_DEVICE int32_t tensor_warp() {
-    return thread_row<c>() / kWarpRows;
-}
+DG_DEVICE int32_t tensor_warp() { return static_cast<int32_t>(threadIdx.x) / 32 % 4; }
+DG_DEVICE int32_t thread_row() { return static_cast<int32_t>(threadIdx.x) % kRows; }
 
 /// The first of the tile's columns that its warpgroup has.
 template <GemmConfig c>
@@ -45,6 +39,7 @@ struct Smem {
     DG_DEVICE uint32_t cols(int stage) const { return base + kPlan.cols + stage * kPlan.cols_bytes; }
     DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
     DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
+    DG_DEVICE uint32_t zeros(int stage) const { return base + kPlan.zeros + stage * kPlan.zero_bytes; }
     DG_DEVICE uint32_t block_scales(int stage) const {
         return base + kPlan.block_scales + stage * kPlan.block_scale_bytes;
     }
@@ -73,6 +68,12 @@ struct Smem {
     DG_DEVICE uint32_t parts_barrier(int warp) const {
         return barrier(3 * c.stages + 2 * c.sm100.accumulators + 2 + warp);
     }
+
+    /// A buffer has a K block's converted rows; they have been multiplied.
+    DG_DEVICE uint32_t converted_full(int buffer) const {
+        return barrier(3 * c.stages + 2 * c.sm100.accumulators + 2 + part_barriers(c) + buffer);
+    }
+    DG_DEVICE uint32_t converted_empty(int buffer) const { return converted_full(kConvertedBuffers + buffer); }
 
     /// Where tensor memory was allocated.
     DG_DEVICE uint32_t tensor_address() const { return base + kPlan.tensor_address; }

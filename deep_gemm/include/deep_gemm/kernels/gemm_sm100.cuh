@@ -8,12 +8,15 @@
 //                             FP32 scales of blocks into the ring
 //   its warp 3                first, ask the L2 for the first weights (one lane); find rows of padding, and fill blocks
 //                             of them with zeros (marks_padding)
+//   one more warpgroup        where weights are packed, convert them into tensor memory
 #pragma once
 
 #include <deep_gemm/load/block_scales.cuh>
 #include <deep_gemm/load/first_weights_sm100.cuh>
 #include <deep_gemm/load/tma_sm100.cuh>
 #include <deep_gemm/mma/sm100/block_sums.cuh>
+#include <deep_gemm/mma/sm100/convert_rows.cuh>
+#include <deep_gemm/mma/sm100/converted.cuh>
 #include <deep_gemm/mma/sm100/mainloop.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
 #include <deep_gemm/scale/transpose_words.cuh>
@@ -34,6 +37,12 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
     for (int32_t i = 0; i < c.sm100.accumulators; ++i) {
         ptx::barrier_init(smem.sums_full(i), kSumsFullArrivals);
         ptx::barrier_init(smem.sums_empty(i), sums_empty_arrivals(c));
+    }
+    if constexpr (converts(c)) {
+        for (int32_t i = 0; i < kConvertedBuffers; ++i) {
+            ptx::barrier_init(smem.converted_full(i), kConvertWarps);
+            ptx::barrier_init(smem.converted_empty(i), kConvertedEmptyArrivals);
+        }
     }
     if constexpr (marks_padding(c)) {
         ptx::barrier_init(smem.padding_known(), 1);
@@ -70,6 +79,7 @@ template <GemmConfig c>
 DG_DEVICE void wait_for_receivers() {
     if constexpr (c.cluster.k > 1) ptx::cluster_wait();
 }
+
 /// Of this CTA, equal in all lanes. Read each time.
 DG_DEVICE int32_t warp_number() { return __shfl_sync(0xffffffff, static_cast<int32_t>(threadIdx.x / 32), 0); }
 
@@ -83,22 +93,32 @@ DG_DEVICE Smem<c> apart(Smem<c> smem) {
 }
 
 /// What stores a tile, and what multiplies.
-template <GemmConfig c, bool = promotes(c)>
+template <GemmConfig c, bool = promotes(c), bool = converts(c)>
 struct SelectRoles {
     using Store = StoreRole<c>;
     using Multiply = MainLoop<c>;
 };
 template <GemmConfig c>
-struct SelectRoles<c, true> {
+struct SelectRoles<c, true, false> {
     using Store = PromoteRole<c>;
     using Multiply = BlockSums<c>;
+};
+template <GemmConfig c>
+struct SelectRoles<c, false, true> {
+    using Store = StoreRole<c>;
+    using Multiply = ConvertedSums<c>;
+};
+template <GemmConfig c>
+struct SelectRoles<c, true, true> {
+    using Store = PromoteRole<c>;
+    using Multiply = ConvertedGroupSums<c>;
 };
 
 template <GemmConfig c>
 DG_DEVICE void run_gemm(const GemmParams& params) {
     extern __shared__ uint8_t dynamic_smem[];
     constexpr int32_t kCtas = mma_ctas(c), kLoad = store_warps(c), kMultiply = kLoad + 1, kScales = kLoad + 2,
-                      kPadding = kLoad + 3;
+                      kPadding = kLoad + 3, kConvert = kLoad + 4;
     using Roles = SelectRoles<c>;
     constexpr uint32_t kColumns = plan_tensor_memory(c).allocated;
     const Smem<c> smem(dynamic_smem);
@@ -124,12 +144,12 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
 
     const int32_t role = warp_number();
     if (role < kLoad) {
-        if constexpr (moves_registers(c)) ptx::take_registers<kPromoteRegisters>();
+        if constexpr (moves_registers(c)) ptx::take_registers<store_registers(c)>();
         wait_for_receivers<c>();
         const Smem<c> own = apart(smem);
         typename Roles::Store(own, params, tensor_memory).run();
     } else {
-        if constexpr (moves_registers(c)) ptx::give_registers<kOtherRegisters>();
+        if constexpr (moves_registers(c)) ptx::give_registers<other_registers(c)>();
         if (role == kLoad) LoadRole<c>(smem, params).run();
         if (role == kMultiply && ClusterPosition<c>().row == 0)
             typename Roles::Multiply(smem, params, tensor_memory).run();
@@ -139,6 +159,8 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
             if (role == kScales) load_block_scales<c>(smem, params);
         if constexpr (marks_padding(c))
             if (role == kPadding) find_padding<c>(smem, params);
+        if constexpr (converts(c))
+            if (role >= kConvert) ConvertRole<c>(smem, params, tensor_memory).run();
         __syncwarp();
         wait_for_receivers<c>();
     }

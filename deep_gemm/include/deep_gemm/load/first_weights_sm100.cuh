@@ -27,9 +27,11 @@ DG_DEVICE bool first_tile(const Smem<c>& smem, const GemmParams& params, Tile& t
     }
 }
 
-/// Boxes of one K block, as load_operand copies them.
+/// Boxes of one K block, as load_operand copies them; of packed weights `group` is its first block of rows.
 template <GemmConfig c, int32_t kExtent>
 DG_DEVICE void fetch_weights(const TensorMap& map, int32_t k, int32_t start, int32_t group) {
+    if constexpr (converts(c))
+        return ptx::prefetch_box(&map, 0, k / kPackedK * packed_lines(c.b.element), group + start / kPackedRows);
     constexpr int32_t kBox = c.b.mn_major() ? block_rows(c.b.element) : kExtent;
 #pragma unroll
     for (int32_t row = start; row < start + kExtent; row += kBox)
@@ -55,11 +57,12 @@ DG_DEVICE void fetch_first_weights(const Smem<c>& smem, const GemmParams& params
     if (!first_tile<c>(smem, params, tile)) return;
     constexpr int32_t kExtent = c.swap_ab ? kRows : own_cols(c);
     const int32_t col = tile.col + ClusterPosition<c>().row * own_cols(c), group = group_of_b<c>(tile);
+    const int32_t first = converts(c) ? group * packed_blocks(extent_n<c>(params)) : group;
     const int32_t end = tile.k_block + min(tile.k_blocks, c.stages);
 #pragma unroll 1
     for (int32_t block = tile.k_block; block < end; ++block)
         fetch_weights<c, kExtent>(c.swap_ab ? params.rows : params.cols, block * c.tile.k, c.swap_ab ? tile.row : col,
-                                  group);
+                                  first);
     if constexpr (has_exponents(c)) {
         constexpr int32_t kBlocks = blocks_per_word(c, c.b.scaling);
         const int32_t last = (end - 1) / kBlocks;

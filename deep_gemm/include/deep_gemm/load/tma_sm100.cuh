@@ -95,7 +95,11 @@ private:
         for (int32_t block = tile.k_block; block < end; ++block, ring_.advance()) {
             ptx::barrier_wait(smem_.empty(ring_.stage), ring_.phase ^ 1);
             pacer_.wait();
-            if (ptx::elect_one()) copy_block(tile, source, block);
+            if (!ptx::elect_one()) continue;
+            if constexpr (converts(c))
+                copy_packed_block(tile, block);
+            else
+                copy_block(tile, source, block);
         }
     }
 
@@ -135,6 +139,30 @@ private:
                                                                                                   smem_.groups(),
                                                                                                   params_),
                                                                    col_group, col_extent);
+    }
+
+    /// Packed rows, with what they have beside codes for their conversion, and spans of columns.
+    DG_DEVICE void copy_packed_block(const Tile& tile, int32_t block) {
+        constexpr auto kHint = ptx::CacheHint::normal;
+        constexpr int32_t kSpanK = elements_in(c.cols_operand().element, kSwizzleBytes);
+        constexpr Element kElement = c.rows_operand().element;
+        if constexpr (promotes(c)) copy_fp32_scales(tile, block);
+        const uint32_t full = smem_.full(ring_.stage);
+        const int32_t group = group_of_b<c>(tile);
+        ptx::barrier_arrive_expect(full, stage_operand_bytes(c) +
+                                             (conversion_scale_words(c) + zero_words(c)) * c.tile.rows * 4);
+        ptx::load_box(smem_.rows(ring_.stage), &params_.rows, full, 0, block * packed_lines(kElement),
+                      group * packed_blocks(extent_n<c>(params_)) + tile.row / kPackedRows, kHintB);
+#pragma unroll
+        for (int32_t span = 0; span < col_spans(c); ++span)
+            ptx::load_box(smem_.cols(ring_.stage) + span * c.tile.cols * kSwizzleBytes, &params_.cols, full,
+                          block * c.tile.k + span * kSpanK, tile.col, group_of_a<c>(tile), kHintA);
+        if constexpr (conversion_scale_words(c) > 0)
+            ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row,
+                          scale_entry(c.row_scales(), block, c.tile.k), group, kHint);
+        if constexpr (zero_words(c) > 0)
+            ptx::load_box(smem_.zeros(ring_.stage), &params_.zeros, full, tile.row,
+                          k_group(c.rows_operand().zeros_k, block, c.tile.k), group, kHint);
     }
 
     /// Of each row and column that has some, in each CTA all that it needs, for its own promoting warps.

@@ -81,6 +81,14 @@ DG_DEVICE void copy_to_tensor_memory(uint32_t address, uint64_t descriptor) {
                      ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(scales_a), "r"(scales_b), "r"(accumulate));      \
     }
 
+/// The same with A in tensor memory: a row a lane, 32 bytes of K in eight columns.
+#define DG_TENSOR_MMA_ROWS(name, kind)                                                                                \
+    DG_DEVICE void name(uint32_t d, uint32_t a, uint64_t b, uint32_t instruction, int accumulate) {                   \
+        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %4, 0;\n tcgen05.mma.cta_group::1.kind::" kind              \
+                     " [%0], [%1], %2, %3, p;\n}\n" ::"r"(d), "r"(a), "l"(b), "r"(instruction), "r"(accumulate)       \
+                     : "memory");                                                                                     \
+    }
+
 DG_TENSOR_MMA(tensor_mma_f16, "f16")
 DG_TENSOR_MMA(tensor_mma_tf32, "tf32")
 DG_TENSOR_MMA(tensor_mma_f8f6f4, "f8f6f4")
@@ -91,6 +99,11 @@ DG_TENSOR_MMA_SCALED(tensor_mma_nvf4, "mxf4nvf4.block_scale.block16")
 // clang-format on
 #undef DG_TENSOR_MMA
 #undef DG_TENSOR_MMA_SCALED
+
+DG_TENSOR_MMA_ROWS(tensor_mma_rows_f16, "f16")
+DG_TENSOR_MMA_ROWS(tensor_mma_rows_f8f6f4, "f8f6f4")
+DG_TENSOR_MMA_ROWS(tensor_mma_rows_i8, "i8")  // sm_100a only
+#undef DG_TENSOR_MMA_ROWS
 
 /// tcgen05.commit: arrive once at a barrier of this CTA when all that this thread has issued so far is over.
 template <int kCtas>
@@ -157,6 +170,31 @@ DG_DEVICE void store_tensor_memory(uint32_t address, const uint32_t (&words)[4])
     asm volatile("tcgen05.st.sync.aligned.32x32b.x4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]),
                  "r"(words[1]), "r"(words[2]), "r"(words[3])
                  : "memory");
+}
+
+/// Of 16 of these lanes: a thread's register r to lane lane / 4 + 8 (r % 2), column lane % 4 + 4 (r / 2).
+DG_DEVICE void store_tensor_memory_16(uint32_t address, const uint32_t (&words)[16]) {
+    asm volatile(
+        "tcgen05.st.sync.aligned.16x128b.x8.b32 [%0], {"
+        "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "
+        "%15, %16};" ::"r"(address),
+        "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(words[4]), "r"(words[5]), "r"(words[6]),
+        "r"(words[7]), "r"(words[8]), "r"(words[9]), "r"(words[10]), "r"(words[11]), "r"(words[12]), "r"(words[13]),
+        "r"(words[14]), "r"(words[15])
+        : "memory");
+}
+DG_DEVICE void store_tensor_memory_16(uint32_t address, const uint32_t (&words)[32]) {
+    asm volatile(
+        "tcgen05.st.sync.aligned.16x128b.x16.b32 [%0], {"
+        "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "
+        "%15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, "
+        "%29, %30, %31, %32};" ::"r"(address),
+        "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(words[4]), "r"(words[5]), "r"(words[6]),
+        "r"(words[7]), "r"(words[8]), "r"(words[9]), "r"(words[10]), "r"(words[11]), "r"(words[12]), "r"(words[13]),
+        "r"(words[14]), "r"(words[15]), "r"(words[16]), "r"(words[17]), "r"(words[18]), "r"(words[19]), "r"(words[20]),
+        "r"(words[21]), "r"(words[22]), "r"(words[23]), "r"(words[24]), "r"(words[25]), "r"(words[26]), "r"(words[27]),
+        "r"(words[28]), "r"(words[29]), "r"(words[30]), "r"(words[31])
+        : "memory");
 }
 
 /// tcgen05.wait::ld

@@ -12,7 +12,7 @@ public:
     DG_DEVICE PromoteRole(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)
         : smem_(smem),
           params_(params),
-          sums_(tensor_memory + (tensor_warp<c>() * kWarpRows << 16) + first_store_col<c>()),
+          sums_(tensor_memory + (tensor_warp() * kWarpRows << 16) + first_store_col<c>()),
           end_(smem, params) {}
 
     DG_DEVICE void run() {

@@ -69,7 +69,7 @@ struct Piece {
           n_end(extent_n<c>(params)),
           group(group_of_d<c>(tile)),
           expert(group_of_b<c>(tile)) {
-        const int32_t along_rows = tile.row + thread_row<c>(),
+        const int32_t along_rows = tile.row + thread_row(),
                       along_cols = tile.col + first_store_col<c>() + chunk * kCols;
         row = c.swap_ab ? along_cols : along_rows;
         col = c.swap_ab ? along_rows : along_cols;
@@ -249,7 +249,7 @@ private:
 
     /// One thread.
     static DG_DEVICE void copy(uint32_t buffer, const Tile& tile, int32_t chunk, const GemmParams& params) {
-        const int32_t row = tile.row + tensor_warp<c>() * kWarpRows,
+        const int32_t row = tile.row + tensor_warp() * kWarpRows,
                       col = tile.col + first_store_col<c>() + chunk * Piece<c>::kCols;
         int32_t x = c.swap_ab ? row : col;
         if constexpr (c.heads.any()) {
@@ -312,7 +312,7 @@ struct SelectStores<c, true> {
     using Type = StagedStores<c>;
 };
 
-/// A store warp's end of each tile, whoever brings the sums of its pieces. Chunks are the warp's.
+/// A store warp's end of each tile, whoever brings the sums. Chunks are the warp's.
 template <GemmConfig c>
 class TileEnd {
 public:
@@ -363,10 +363,7 @@ template <GemmConfig c>
 class StoreRole {
 public:
     DG_DEVICE StoreRole(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)
-        : smem_(smem),
-          params_(params),
-          sums_(tensor_memory + (tensor_warp<c>() * kWarpRows << 16)),
-          end_(smem, params) {}
+        : smem_(smem), params_(params), sums_(tensor_memory + (tensor_warp() * kWarpRows << 16)), end_(smem, params) {}
 
     DG_DEVICE void run() {
         TileScheduler<c> tiles(params_, smem_.groups());

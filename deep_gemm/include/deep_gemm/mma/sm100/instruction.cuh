@@ -24,7 +24,8 @@ constexpr uint32_t sums_or_scales(const GemmConfig& c) {
 /// PTX ISA, "Instruction descriptor" of tcgen05.mma: without the ids of exponents.
 constexpr uint32_t instruction_descriptor(const GemmConfig& c) {
     const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
-    return sums_or_scales(c) | format_number(rows.element, cols.element) << 7 |
+    const Element multiplied = converts(c) ? cols.element : rows.element;
+    return sums_or_scales(c) | format_number(multiplied, cols.element) << 7 |
            format_number(cols.element, rows.element) << 10 | (rows.mn_major() ? 1u : 0u) << 15 |
            (cols.mn_major() ? 1u : 0u) << 16 | static_cast<uint32_t>(c.tile.cols >> 3) << 17 |
            static_cast<uint32_t>(kRows * mma_ctas(c) >> 4) << 24;
@@ -50,13 +51,28 @@ struct OperandSteps {
     }
 };
 
+/// The product of rows that were converted to the columns' element.
+template <GemmConfig c>
+DG_DEVICE void issue_converted_mma(uint32_t sums, uint32_t rows, uint64_t cols, uint32_t descriptor, bool accumulate) {
+    constexpr Element kElement = c.cols_operand().element;
+    if constexpr (kElement == Element::e4m3)
+        ptx::tensor_mma_rows_f8f6f4(sums, rows, cols, descriptor, accumulate);
+    else if constexpr (kElement == Element::s8)
+        ptx::tensor_mma_rows_i8(sums, rows, cols, descriptor, accumulate);
+    else if constexpr (bits(kElement) == 16)
+        ptx::tensor_mma_rows_f16(sums, rows, cols, descriptor, accumulate);
+    else
+        static_assert(c.tile.cols == 0, "no instruction multiplies packed weights by these elements");
+}
+
 /// The product of a pair of elements: a line for each of SM100's rows of the pair table (csrc/config/pairs.hpp).
 template <GemmConfig c>
 DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t descriptor, uint32_t row_scales,
                          uint32_t col_scales, bool accumulate) {
     constexpr int kCtas = mma_ctas(c);
     if constexpr (has_exponents(c) &&
-                  (multiplies(c, Element::e4m3, Element::e4m3) || multiplies(c, Element::e4m3, Element::e2m1r)))
+                  (multiplies(c, Element::e4m3, Element::e4m3) || multiplies(c, Element::e4m3, Element::e2m1r) ||
+                   multiplies(c, Element::e2m1r, Element::e4m3)))
         ptx::tensor_mma_mxf8f6f4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);
     else if constexpr (multiplies(c, Element::e2m1r, Element::e2m1r) && c.a.scaling == kExponents32)
         ptx::tensor_mma_mxf4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);

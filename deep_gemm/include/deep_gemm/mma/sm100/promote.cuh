@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm100_smem.cuh>
+#include <deep_gemm/mma/packed_rows.cuh>
 #include <deep_gemm/ptx/float_pairs.cuh>
 
 namespace deep_gemm::sm100 {
@@ -20,8 +21,8 @@ DG_DEVICE float row_scale(const Smem<c>& smem, int32_t stage, int32_t group) {
     else if constexpr (kScaling.per_block())
         return ptx::load_shared(smem.block_scales(stage));  // a tile has the rows of one block
     else
-        return ptx::load_shared(smem.row_scales(stage) +
-                                (scale_entry_of<c>(kScaling, group) * kRows + thread_row<c>()) * 4);
+        return deep_gemm::row_scale<c>(smem.row_scales(stage) +
+                                       (scale_entry_of<c>(kScaling, group) * kRows + thread_row()) * 4);
 }
 
 /// One group's factors of a thread's sums where columns share scales in runs: all are read at once.
