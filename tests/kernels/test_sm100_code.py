@@ -6,6 +6,7 @@ A few problems are drawn in each run; benchmarks/compile_drawn.py compiles 2,000
 
 from __future__ import annotations
 
+import random
 from itertools import product
 
 import pytest
@@ -13,6 +14,7 @@ import sass
 import sass_sm100
 from compiled import compile_all
 from drawn_problems import drawn_problems
+from every_problem import packed_problems
 from matrix import FP4, pairs
 from sampling import SEED
 
@@ -27,6 +29,21 @@ def test_no_drawn_kernel_spills_or_is_warned_of(pytestconfig, target, count) -> 
     seed = pytestconfig.stash[SEED]
     problems = list(drawn_problems("sm100", count, seed, GPUS[target].sms, target))
     texts = [str(C.problem_kernel(*problem, target)["text"]) for problem in problems]
+    unclean = [pair for pair in zip(problems, compile_all(texts, target), strict=True) if not pair[1].is_clean]
+    assert not unclean, f"drawn with seed {seed}: {unclean}"
+
+
+@pytest.mark.parametrize("target", ["sm_100a", "sm_100f"])
+def test_no_kernel_of_packed_weights_spills_or_is_warned_of(pytestconfig, target) -> None:
+    """A few of what tests compile for Hopper."""
+    seed = pytestconfig.stash[SEED]
+    multiplied = [
+        (grouping, fields) for grouping, fields in packed_problems() if target == "sm_100a" or "s8" not in fields
+    ]
+    problems = random.Random(seed).sample(multiplied, 3)
+    texts = [
+        str(C.problem_kernel(g, {"num_sms": GPUS[target].sms, **fields}, target)["text"]) for g, fields in problems
+    ]
     unclean = [pair for pair in zip(problems, compile_all(texts, target), strict=True) if not pair[1].is_clean]
     assert not unclean, f"drawn with seed {seed}: {unclean}"
 
