@@ -10,7 +10,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(("result", "part"), [("h200_packed", "packed"), ("h100_packed", "packed experts")])
+@pytest.mark.parametrize(
+    ("result", "part"),
+    [("h200_packed", "packed"), ("h100_packed", "packed experts"), ("h100_packed_rest", "packed rest")],
+)
 def test_the_tables_are_those_of_the_result(result, part, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import bench_packed

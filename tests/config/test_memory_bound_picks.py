@@ -104,3 +104,24 @@ def test_few_tokens_an_expert_on_sm100(experts, tokens, n, k) -> None:
     assert best.cols == (16 if tokens <= 16 else 32)
     assert best.ctas == GPUS[SM100].sms
     assert best.ctas * best.stages * 128 * 128 >= 4 * BYTES_IN_FLIGHT
+
+
+MXFP4_BESIDE_BF16 = {"bf16": 1, "e2m1": 1, "conversion_scales": 1, "gran_k_b": 32, "num_sms": HOPPER_SMS}
+
+
+@pytest.mark.parametrize("m", [1, 16, 32, 64])
+def test_one_tile_converts_a_weight_for_few_tokens(m) -> None:
+    pick = parse(C.explain("dense", {"m": m, "n": 4096, "k": 7168, **MXFP4_BESIDE_BF16}, "sm_90a"))[0]
+    assert pick.cols >= m
+    assert (pick.cluster_shape[2], pick.turns) == (2, 2)
+
+
+def test_tiles_that_convert_under_products_have_stages_to_wait_for_none() -> None:
+    pick = parse(C.explain("dense", {"m": 4096, "n": 4096, "k": 7168, **MXFP4_BESIDE_BF16}, "sm_90a"))[0]
+    assert pick.cols <= 192
+
+
+def test_two_ctas_of_an_sm_hide_each_others_promotion_without_wgmma() -> None:
+    fields = {"m": 4096, "n": 4096, "k": 7168, "s8": 1, "gran_k_a": 128, "gran_k_b": 128, "num_sms": HOPPER_SMS}
+    pick = parse(C.explain("dense", fields, "sm_80"))[0]
+    assert (pick.rows, pick.cols) == (64, 128)

@@ -28,14 +28,16 @@ struct CostConstants {
     double widen_us = 3;  // a kernel ahead, beside what its bytes take
     double l2_bytes_per_cycle = 59;
     double smem_bytes_per_cycle = 138;
-    double first_cycles = 1750;         // until the first stage has come
-    double store_cycles = 0.29;         // an element of a tile
-    double sum_up_cycles = 350;         // warps that split K meet
-    double issue_cycles = 240;          // of a K block: barrier, copies' addresses
-    double promote_cycles = 0.05;       // an element, and group of scales
-    double convert_cycles = 0.016;      // an element that a warp converts
-    double bytes_under_way = 40 << 10;  // of an SM, that keep memory busy
-    double tail_share = 0.1;            // of the shorter of the two times, that hides behind nothing
+    double first_cycles = 1750;           // until the first stage has come
+    double store_cycles = 0.29;           // an element of a tile
+    double sum_up_cycles = 350;           // warps that split K meet
+    double issue_cycles = 240;            // of a K block: barrier, copies' addresses
+    double promote_cycles = 0.05;         // an element, and group of scales
+    double alone_cycles = 80;             // of a K block that is promoted, A not converted ahead, in an SM's only CTA
+    double convert_cycles = 0.016;        // an element that a warp converts,
+    double convert_scaled_cycles = 0.03;  // with scales multiplied in
+    double bytes_under_way = 40 << 10;    // of an SM, that keep memory busy
+    double tail_share = 0.1;              // of the shorter of the two times, that hides behind nothing
 };
 
 struct CostModel : CostConstants {
@@ -55,11 +57,13 @@ struct CostModel : CostConstants {
                                (widens(c, c.cols_operand()) ? cols * c.sm80.row_warps : 0);
         const double loaded = rows * row_bytes + cols * col_bytes;
         const double read = rows * c.sm80.col_warps * row_bytes + cols * c.sm80.row_warps * col_bytes;
+        const double packed_cycles = c.b.scaling.in_conversion() ? convert_scaled_cycles : convert_cycles;
+        const double alone = c.scaled() && !reads_widened_a(c) && ctas < 2 ? alone_cycles : 0;
         const double registers = (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) : 0) +
-                                 (c.b.packed() ? convert_cycles * rows * c.sm80.col_warps * k : 0) +
+                                 (c.b.packed() ? packed_cycles * rows * c.sm80.col_warps * k : 0) +
                                  convert_cycles * widened * k;
-        return std::max({std::max(tensor, registers) + issue_cycles / ctas, (loaded + read) / smem_bytes_per_cycle,
-                         loaded / l2_bytes_per_cycle}) *
+        return std::max({std::max(tensor, registers) + issue_cycles / ctas + alone,
+                         (loaded + read) / smem_bytes_per_cycle, loaded / l2_bytes_per_cycle}) *
                ctas;
     }
 

@@ -77,6 +77,30 @@ struct CostModel : CostConstants {
         return row_alignment >= kBestAlignment ? 1 : std::max(1.0, of_l2 * busy);
     }
 
+    /// Cycles that a warpgroup takes to convert 64 packed rows of a K block, in turn with its products.
+    double convert_in_turn(const GemmConfig& c) const {
+        const Operand weights = c.rows_operand();
+        const bool to_bytes = bits(c.cols_operand().element) == 8;
+        if (!weights.packed()) return 0;
+        const double convert = !c.scaled()          ? (to_bytes ? 0 : convert_scaled_cycles)
+                               : overlaps_blocks(c) ? convert_ahead_cycles
+                                                    : convert_cycles;
+        return convert + (weights.has_zeros() && to_bytes ? subtract_cycles : 0);
+    }
+
+    /// Cycles in which an SM converts a K block's packed rows to 16 bits, whichever warpgroups do. To bytes takes fewer
+    /// instructions, which never bind.
+    double convert_on_sm(const GemmConfig& c) const {
+        if (!c.rows_operand().packed() || bits(c.cols_operand().element) == 8) return 0;
+        return c.tile.rows / kWgmmaRows * (c.scaled() ? conversion_cycles : convert_scaled_cycles);
+    }
+
+    /// Stages that a warpgroup holds: that of the block before, too, where the next is multiplied meanwhile.
+    static int32_t held_stages(const GemmConfig& c) {
+        const bool converts_under_wgmma = c.rows_operand().packed() && !c.scaled();
+        return overlaps_blocks(c) || converts_under_wgmma ? 2 : 1;
+    }
+
     /// Cycles that one K block takes in a CTA. `busy`: CTAs over SMs.
     double block_cycles(const Problem& p, const GemmConfig& c, double busy) const {
         const double rows = c.tile.rows, cols = c.tile.cols, multiplies = rows / kWgmmaRows;
@@ -98,18 +122,14 @@ struct CostModel : CostConstants {
                              : !c.sm90.look_ahead              ? chain_cycles
                              : issues_in_order(c)              ? ordered_cycles
                                                                : ahead_cycles;
-        const double convert =
-            (!c.rows_operand().packed() || !c.scaled() ? 0
-             : overlaps_blocks(c)                      ? convert_ahead_cycles
-                                                       : convert_cycles) +
-            (c.rows_operand().has_zeros() && bits(c.cols_operand().element) == 8 ? subtract_cycles : 0);
-        const double chain = subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits + convert);
-        const int32_t held = c.split_k.warpgroups * (overlaps_blocks(c) ? 2 : 1);  // stages, by accumulators
+        const double chain =
+            subtiles * (wgmma_cycles + (c.scaled() ? promotion_cycles(c) : 0) + waits + convert_in_turn(c));
+        const int32_t held = c.split_k.warpgroups * held_stages(c);
         const double late = fetch_cycles / std::max<double>(c.stages - held, 0.5);
         const double hidden = c.split_k.warpgroups > 1 ? hidden_cycles : 0;
         const double pair = !c.multicasts() ? 0 : subtiles > 1 ? multicast_tall_cycles : multicast_cycles;
-        return norm(block_norm, {tensor, smem, l2, chain / c.split_k.warpgroups, late}) - hidden + pair +
-               (c.skips_padding ? padding_cycles : 0) + (c.split_k.last_tiles ? shared_cycles : 0);
+        return norm(block_norm, {tensor, smem, l2, chain / c.split_k.warpgroups, convert_on_sm(c), late}) - hidden +
+               pair + (c.skips_padding ? padding_cycles : 0) + (c.split_k.last_tiles ? shared_cycles : 0);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {

@@ -34,11 +34,13 @@ struct CostConstants {
     double promote_product_cycles = 11.14;  // scales per row and per column, the product of two for each accumulator
     double promote_held_product_cycles = 8.927;  // the same, scales per column in registers
     double promote_wgmma_product_cycles = 2.73;  // the same, products by the tensor cores
-    double integer_cycles = 2;           // an accumulator of integers, which becomes FP32 first (not fitted: I2F)
+    double integer_cycles = 2;                   // an accumulator of integers, which becomes FP32 first (on an H100)
     double run_cycles = 39.13;           // for each run of columns with its own block scale, where there are many
     double convert_cycles = 100;         // to convert 64 rows of packed weights, where sums are promoted (on an H100),
-    double convert_ahead_cycles = 330;   // and where it stands between promotion and the next issue
-    double subtract_cycles = 96;         // more where zero points are subtracted: its instructions, not measured
+    double convert_ahead_cycles = 330;   // where it stands between promotion and the next issue,
+    double convert_scaled_cycles = 450;  // and to 16 bits with scales multiplied in, where nothing is promoted
+    double conversion_cycles = 350;      // of an SM, to convert 64 rows to 16 bits, where sums are promoted
+    double subtract_cycles = 192;        // more where zero points are subtracted (on an H100)
     double chain_cycles = 365.2;         // a K block's waits and issue, in turn
     double ahead_cycles = 118.2;         // the same for each 64 rows, where the next stage is looked for in advance
     double ordered_cycles = 40.46;       // the same, where warpgroups issue one after the other
