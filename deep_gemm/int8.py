@@ -2,7 +2,8 @@
 
 `D = C + A @ B + bias`: products are added up exactly, in 32-bit integers, by the tensor cores, and scaled in FP32 when
 the sum is complete. So a result does not depend on how the sum is cut up, and one scale for a row of A and one for a
-row of B cost nothing on the way. See `deep_gemm.gemm` for what the functions have in common with those of FP8.
+row of B cost nothing on the way. Of Blackwell's SM100, B200 has such tensor cores and B300 has not. See
+`deep_gemm.gemm` for what the functions have in common with those of FP8.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from harness import Bench, clocks, constants, kernel_file, num_sms, timed_launch
 
+import deep_gemm
 from deep_gemm._targets import BLACKWELL_TARGET
 
 FP32_SUMS, S32_SUMS, UE8M0 = 1 << 4, 2 << 4, 1 << 23
@@ -106,6 +107,8 @@ def runs_on(v: Variant, target: str) -> bool:
 
 
 if __name__ == "__main__":
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() == (10, 0):
+        deep_gemm.set_target("sm_100a", "cuda")  # which has all kinds
     bench = Bench(
         "tensor_rates",
         __doc__.splitlines()[0],

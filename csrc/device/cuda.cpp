@@ -224,15 +224,17 @@ bool shares_code(int target, int gpu) {
     return std::ranges::count(kSharing, target) != 0 && std::ranges::count(kSharing, gpu) != 0;
 }
 
-/// Makes a GPU's facts those of an older one: whatever asks is then told so, also which layouts of scales it wants.
+/// Makes a GPU's facts those of an older one: whatever asks is then told so, also which layouts of scales it wants. (Or
+/// of the GPU itself, where its own target is a family's.)
 void stand_in(DeviceFacts& facts, const TargetChoice& choice) {
     if (choice.target.empty() || choice.target == facts.target) return;
     const int number = facts.arch_major * 10 + facts.arch_minor;
     const bool specific = choice.target.back() == 'a' || choice.target.back() == 'f';
-    require(!specific, "code for ", choice.target, " runs on no other GPU, and ", facts.name, " is ", facts.target);
+    require(!specific || choice.number == number, "code for ", choice.target, " runs on no other GPU, and ", facts.name,
+            " is ", facts.target);
     require(choice.number <= number, "code for ", choice.target, " does not run on ", facts.name, ", which is ",
             facts.target, ": a chosen target must be an older one");
-    facts.output = shares_code(choice.number, number) ? Output::cubin : Output::driver_ptx;
+    facts.output = specific || shares_code(choice.number, number) ? Output::cubin : Output::driver_ptx;
     facts.target = choice.target;
     facts.arch_major = choice.number / 10, facts.arch_minor = choice.number % 10;
     facts.max_smem_bytes = std::min(facts.max_smem_bytes, choice.max_smem_bytes);

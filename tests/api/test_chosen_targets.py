@@ -84,6 +84,22 @@ say(deep_gemm.get_target("cuda:0"), deep_gemm.get_target("cuda:1"))
     assert loads == {"load on context 0", "load compute_80 on context 1"}
 
 
+@needs_compiler
+def test_a_gpu_of_a_family_may_have_the_target_of_its_own() -> None:
+    code = """
+for index, target in ((0, "sm_100a"), (1, "sm_103a"), (1, "sm_100a")):
+    say(refusal(lambda: deep_gemm.set_target(target, f"cuda:{index}")))
+    a, b, d = (pose_as_cuda(torch.zeros(64, 64).bfloat16(), index) for _ in range(3))
+    deep_gemm.bf16_gemm_nt(a, b, d)
+    say(deep_gemm.get_target(f"cuda:{index}"))
+"""
+    lines = lines_of(code, "10.0 10.3")
+    said = [line.removeprefix("here ") for line in lines if line.startswith("here ")]
+    assert said[:4] == ["nothing refused", "sm_100a", "nothing refused", "sm_103a"]
+    assert said[4:] == ["code for sm_100a runs on no other GPU, and Fake 1 is sm_100f", "sm_103a"]
+    assert not any(line.startswith("load compute") for line in lines)
+
+
 REFUSALS = [  # on a Hopper, then a Blackwell
     (0, "sm_100f", "code for sm_100f runs on no other GPU, and Fake 0 is sm_90a"),
     (1, "sm_90a", "code for sm_90a runs on no other GPU, and Fake 1 is sm_100f"),

@@ -246,7 +246,7 @@ def test_every_tile_is_right_and_has_the_same_bits(device, kind, seed, dtype, ba
     name = "bf16" if dtype == torch.bfloat16 else "fp16"
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, "batch_invariant": 1, name: 1}
     legal = [c for c in parse(C.explain("dense", {**fields, **kind.fields()}, target_of(device))) if c.refusal is None]
-    assert len(legal) > 3
+    assert len(legal) > 2
     expected = None
     with simulator.options(num_sms=HOPPER_SMS):
         for c in [legal[0], *legal[1 + seed :: len(legal) // 3], legal[-1]]:
