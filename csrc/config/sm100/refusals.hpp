@@ -11,9 +11,6 @@
 
 namespace deep_gemm::sm100 {
 
-/// FP32 sums that a thread adds up in its registers; with 128 ptxas spills some.
-inline constexpr int32_t kMostTotals = 112;
-
 /// CTAs, one an SM, that run at once.
 inline int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
     if (c.cluster.size() == 1) return p.num_sms;
@@ -37,7 +34,6 @@ inline bool spills(const GemmConfig& c) {
 
 /// Why a config cannot serve a problem, whatever its memory holds; empty where it may.
 inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
-    if (promotes(c) && store_cols(c) > kMostTotals) return "128 sums a thread leave too few registers";
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     if (c.cluster.k > 1) {
         if (!has_fixed_extents(p.grouping)) return "groups do not split K";

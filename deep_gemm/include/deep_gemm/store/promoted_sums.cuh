@@ -31,7 +31,7 @@ public:
     }
 
 private:
-    static constexpr int32_t kCols = store_cols(c), kAtOnce = kCols % 32 == 0 ? 32 : 16;
+    static constexpr int32_t kCols = store_cols(c), kAtOnce = kCols % 32 == 0 && kCols < 128 ? 32 : 16;
     using Factors = typename SelectFactors<c>::Type;
 
     DG_DEVICE void add_block(float (&totals)[kCols]) {
