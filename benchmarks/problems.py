@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 
-import inputs
 import paths  # noqa: F401
 import torch
 from inputs import FP8, Operand, ceil_div, is_blackwell, random_values
+from inputs import quantise_blocks as blocks_of
+from inputs import quantise_rows as rows_of
 from reference import product_nt
 from shapes import ALIGNMENT, MASKED_MAX_M, draw
 
@@ -67,11 +68,11 @@ def nbytes(*tensors: torch.Tensor) -> int:
 
 def quantise_rows(x: torch.Tensor) -> Operand:
     """With scales as the device multiplies them: on a Blackwell, powers of two."""
-    return inputs.quantise_rows(x, is_blackwell(x.device))
+    return rows_of(x, is_blackwell(x.device))
 
 
 def quantise_blocks(x: torch.Tensor) -> Operand:
-    return inputs.quantise_blocks(x, is_blackwell(x.device))
+    return blocks_of(x, is_blackwell(x.device))
 
 
 def aligned_scales(operand: Operand) -> Operand:
