@@ -426,7 +426,7 @@ def test_calls_with_packed_weights_get_precompiled_kernels(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"product": "int2"}, "product must be one of fp8, bf16, fp16, int8, fp8_int4, .*, but is 'int2'"),
+        ({"product": "int2"}, "product must be one of fp8, bf16, fp16, int8, fp4, fp8_int4, .*, but is 'int2'"),
         ({"grouping": "m_psum"}, "grouping must be one of dense, contiguous, psum, masked, but is 'm_psum'"),
         ({"output": "fp8"}, "output must be None or one of bf16, fp16, fp32, but is 'fp8'"),
         ({"bias": "fp16"}, "bias must be None or one of bf16, fp32, but is 'fp16'"),

@@ -101,6 +101,6 @@ def test_refusals(device) -> None:
         with pytest.raises(error, match=message):
             case.run(out.tensor)
     case.splits, case.a = (128, 64, 128), Operand(case.a.data.bfloat16(), case.a.scales)
-    with pytest.raises(TypeError, match="a must be float8_e4m3fn, but is bfloat16"):
+    with pytest.raises(TypeError, match=r"a must be float8_e4m3fn.*, but is bfloat16"):
         case.run(out.tensor)
     out.assert_untouched()
