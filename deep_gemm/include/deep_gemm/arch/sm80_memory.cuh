@@ -31,14 +31,15 @@ constexpr int32_t zero_entries(const GemmConfig& c) {
     return c.rows_operand().has_zeros() ? scale_entries(c, zero_words(c)) : 0;
 }
 
-inline constexpr int32_t kTileBytes = 32;  // a tile's coordinates, in the stage of its first K block
+inline constexpr int32_t kTileBytes = 32;    // a tile's coordinates, in the stage of its first K block
+inline constexpr int32_t kBarrierBytes = 8;  // a stage's barrier: its copies have come, the stage before is read
 
 /// What warps that split K send to the first of them.
 constexpr int32_t parts_bytes(const GemmConfig& c) { return (c.sm80.k_warps - 1) * c.tile.rows * c.tile.cols * 4; }
 
 struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes;  // of one stage
-    int32_t rows, cols, row_scales, col_scales, zeros, tiles, parts, groups;       // offsets
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes;        // of one stage
+    int32_t rows, cols, row_scales, col_scales, zeros, tiles, barriers, parts, groups;  // offsets
     int32_t bytes;  // of the launch, alignment slack included
 };
 
@@ -56,7 +57,8 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.col_scales = p.row_scales + c.stages * p.row_scale_bytes;
     p.zeros = p.col_scales + c.stages * p.col_scale_bytes;
     p.tiles = p.zeros + c.stages * p.zero_bytes;
-    p.parts = p.tiles + c.stages * kTileBytes;
+    p.barriers = p.tiles + c.stages * kTileBytes;
+    p.parts = align_up(p.barriers + c.stages * kBarrierBytes, kChunkBytes);
     p.groups = p.parts + parts_bytes(c);
     p.bytes = p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns it to 16 bytes only
     return p;

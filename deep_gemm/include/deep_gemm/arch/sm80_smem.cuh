@@ -23,6 +23,7 @@ struct Smem {
     DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
     DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
     DG_DEVICE uint32_t zeros(int stage) const { return base + kPlan.zeros + stage * kPlan.zero_bytes; }
+    DG_DEVICE uint32_t barrier(int stage) const { return base + kPlan.barriers + stage * kBarrierBytes; }
     DG_DEVICE uint32_t parts() const { return base + kPlan.parts; }
     DG_DEVICE auto groups() const {
         if constexpr (c.grouping == Grouping::k_contiguous)

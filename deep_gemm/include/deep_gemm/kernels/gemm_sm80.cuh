@@ -60,7 +60,8 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     const Smem<c> smem(dynamic_smem);
     ptx::wait_for_previous_grid();
     smem.groups().template fill<threads(c)>(params);
-    if constexpr (TileScheduler<c>::kReadsTable) __syncthreads();
+    if (threadIdx.x == 0) StageBarriers<c>::init(smem);
+    __syncthreads();
     LoadRole<c> load(smem, params);
     MainLoop<c> main_loop(smem, load);
     WarpSums<c> total;

@@ -44,18 +44,10 @@ public:
 
     /// Such a block. Rows beyond the tensor reach nothing that is stored, and are not copied.
     DG_DEVICE void copy(uint32_t stage) const {
-        const uint32_t target = stage + chunk_offset(line() % kLines, chunk()) + first_span() * kLines * kSwizzleBytes;
-        const uint8_t* source = source_;
-        const int64_t step = kStep * stride_;
-#pragma unroll
-        for (int32_t i = 0; i < kEach; ++i) {
-            if (kCount < kStep && line() >= kCount) break;
-            const int32_t lines = i * kStep % kLines, span = kStep > kLines ? i * (kStep / kLines) : i * kStep / kLines;
-            source = lines == 0 ? source_ : source + step;
-            if (o.mn_major() || line() % kLines + lines < lines_left_)
-                ptx::copy_async_x16(target + (span * kLines + lines) * kSwizzleBytes, source + span * kSwizzleBytes,
-                                    kChunkBytes);
-        }
+        if (o.mn_major() || lines_left_ >= kLines)
+            copy_lines<true>(stage);
+        else
+            copy_lines<false>(stage);
     }
 
     /// Any block: what lies beyond the tensor along the contiguous dimension, or K, becomes zero.
@@ -82,6 +74,22 @@ public:
     }
 
 private:
+    template <bool kAllLines>
+    DG_DEVICE void copy_lines(uint32_t stage) const {
+        const uint32_t target = stage + chunk_offset(line() % kLines, chunk()) + first_span() * kLines * kSwizzleBytes;
+        const uint8_t* source = source_;
+        const int64_t step = kStep * stride_;
+#pragma unroll
+        for (int32_t i = 0; i < kEach; ++i) {
+            if (kCount < kStep && line() >= kCount) break;
+            const int32_t lines = i * kStep % kLines, span = kStep > kLines ? i * (kStep / kLines) : i * kStep / kLines;
+            source = lines == 0 ? source_ : source + step;
+            if (kAllLines || line() % kLines + lines < lines_left_)
+                ptx::copy_async_x16(target + (span * kLines + lines) * kSwizzleBytes, source + span * kSwizzleBytes,
+                                    kChunkBytes);
+        }
+    }
+
     static DG_DEVICE int32_t chunk() { return threadIdx.x % kChunks; }
     static DG_DEVICE int32_t line() { return threadIdx.x / kChunks; }
     /// A step may be more lines than there are.

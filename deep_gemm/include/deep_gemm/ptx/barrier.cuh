@@ -47,6 +47,17 @@ DG_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
         : "memory");
 }
 
+/// mbarrier.test_wait.parity, again and again: the same where a GPU has no try_wait.
+DG_DEVICE void barrier_poll(uint32_t barrier, uint32_t parity) {
+    asm volatile(
+        "{\n .reg .pred done;\n"
+        "again:\n mbarrier.test_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        " @done bra finished;\n bra again;\n"
+        "finished:\n}\n" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
+}
+
 /// mbarrier.test_wait.parity: whether the phase of this parity is over, without waiting.
 DG_DEVICE bool barrier_passed(uint32_t barrier, uint32_t parity) {
     uint32_t passed;

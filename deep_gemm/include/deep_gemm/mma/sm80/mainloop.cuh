@@ -2,20 +2,51 @@
 #pragma once
 
 #include <deep_gemm/mma/sm80/promote.cuh>
+#include <deep_gemm/ptx/barrier.cuh>
 
 namespace deep_gemm::sm80 {
+
+/// Whether a stage may be read. A warp announces it once its own copies of it have come and it has read the stage
+/// before, and goes on multiplying; what it waits for later is that all warps have. By then copies may overwrite the
+/// stage before.
+template <GemmConfig c>
+class StageBarriers {
+public:
+    /// By one thread, ahead of a barrier of the CTA.
+    static DG_DEVICE void init(const Smem<c>& smem) {
+#pragma unroll
+        for (int32_t stage = 0; stage < c.stages; ++stage) ptx::barrier_init(smem.barrier(stage), warps(c));
+    }
+
+    DG_DEVICE explicit StageBarriers(const Smem<c>& smem) : smem_(smem) {}
+
+    /// A stage that comes in the oldest of the groups of copies that are under way.
+    DG_DEVICE void announce(int32_t stage) const {
+        ptx::wait_copies<c.stages - 2>();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ptx::barrier_arrive(smem_.barrier(stage));
+    }
+    DG_DEVICE void wait(const Ring<c.stages>& ring) const {
+        ptx::barrier_poll(smem_.barrier(ring.stage), ring.phase);
+    }
+
+private:
+    const Smem<c>& smem_;
+};
 
 template <GemmConfig c>
 class MainLoop {
 public:
-    DG_DEVICE MainLoop(const Smem<c>& smem, LoadRole<c>& load) : smem_(smem), load_(load), reader_(smem, place_) {
+    DG_DEVICE MainLoop(const Smem<c>& smem, LoadRole<c>& load)
+        : smem_(smem), load_(load), barriers_(smem), reader_(smem, place_) {
 #pragma unroll
         for (int32_t i = 0; i + 1 < c.stages; ++i) load_.copy_next();
+        barriers_.announce(0);
     }
 
     /// The next tile; false when there are no more.
     DG_DEVICE bool next(Tile& tile) {
-        wait();
+        barriers_.wait(ring_);
         tile = smem_.read_tile(ring_.stage);
         return tile.k_blocks >= 0;
     }
@@ -26,6 +57,7 @@ public:
         if (tile.k_blocks == 0) {
             load_.copy_next();
             ring_.advance();
+            barriers_.announce(ring_.stage);
             return;
         }
         StepWords<c> words[2];
@@ -39,11 +71,13 @@ public:
 private:
     static constexpr int32_t kSteps = StageReader<c>::kSteps, kGroupSteps = kSteps / scale_groups(c);
     static_assert(kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
+    /// The step by which all of a block is read, scales of its last group too, and the next one is announced.
+    static constexpr int32_t kLastRead = kGroupSteps > 1 ? kSteps - 2 : kSteps - 1;
+    static_assert(kLastRead > 0, "copies of a block are issued in its first step, and counted when the next is announced");
 
-    /// For a stage, which comes in the oldest of the groups of copies that are under way.
-    DG_DEVICE void wait() const {
-        ptx::wait_copies<c.stages - 2>();
-        __syncthreads();
+    /// Scales of a group are loaded a step ahead, if it has two.
+    static constexpr bool loads_scales(int32_t step) {
+        return c.scaled() && (step + (kGroupSteps > 1 ? 2 : 1)) % kGroupSteps == 0;
     }
 
     /// A K block, of which the first step's words are there. Each step is multiplied while the next one's words come:
@@ -56,30 +90,30 @@ private:
         StageScales<c> scales;
 #pragma unroll
         for (int32_t i = 0; i < kSteps; ++i) {
-            const bool ends_group = c.scaled() && (i + 1) % kGroupSteps == 0;
             if constexpr (c.scaled())
-                if (ends_group) scales.load(smem_, place_, stage, i / kGroupSteps);
-            if (i + 1 < kSteps) {
-                reader_.load(words[(i + 1) % 2], stage, i + 1);
-            } else if (more) {
-                wait();
+                if (loads_scales(i)) scales.load(smem_, place_, stage, i / kGroupSteps);
+            if (i + 1 < kSteps) reader_.load(words[(i + 1) % 2], stage, i + 1);
+            if (i == kLastRead) barriers_.announce(ring_.stage);
+            if (i + 1 == kSteps && more) {
+                barriers_.wait(ring_);
                 reader_.load(words[0], ring_.stage, 0);
             }
             reader_.convert(words[i % 2], i);
             if constexpr (c.scaled()) {
                 if (i % kGroupSteps == 0) clear<c>(partial);
                 words[i % 2].multiply(partial);
-                if (ends_group) promote<c>(total, partial, scales);
+                if ((i + 1) % kGroupSteps == 0) promote<c>(total, partial, scales);
             } else {
                 words[i % 2].multiply(total);
             }
-            // Into the stage before this one: all warps had read it when they waited for this one.
+            // Into the stage before this one: all warps had read it when they announced this one.
             if (i == 0) load_.copy_next();
         }
     }
 
     const Smem<c>& smem_;
     LoadRole<c>& load_;
+    StageBarriers<c> barriers_;
     WarpPlace<c> place_;
     StageReader<c> reader_;
     Ring<c.stages> ring_;
@@ -95,6 +129,7 @@ DG_DEVICE bool add_up(WarpSums<c>& total, const Smem<c>& smem, const WarpPlace<c
     const auto part = [&](int32_t sender, int32_t i) {
         return smem.parts() + (((sender - 1) * kWarps + warp) * kRegisters + i) * 128 + lane * 4;
     };
+    __syncthreads();  // the tile's before have been read
     if (place.k > 0) {
 #pragma unroll
         for (int32_t i = 0; i < kRegisters; ++i)

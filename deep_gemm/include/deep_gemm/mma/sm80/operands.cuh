@@ -17,13 +17,11 @@ public:
         // The instruction takes matrices of rows by K in the order (0, 0), (1, 0), (0, 1), (1, 1), columns of which 16
         // are two of its operands, (0, 0), (0, 1), (1, 0), (1, 1).
         const int32_t along = kRows ? one : other, k = kRows ? other : one;
-        if constexpr (o.mn_major()) {
-            line_ = k * 8 + in_matrix, chunk_ = first % kMnBlock / 8 + along;
-            offset_ = first / kMnBlock * c.tile.k * kSwizzleBytes;
-        } else {
-            line_ = first + along * 8 + in_matrix, chunk_ = k;
-            offset_ = k_warp * kWarpSpans * kExtent * kSwizzleBytes;
-        }
+        if constexpr (o.mn_major())
+            first_ = first / kMnBlock * c.tile.k * kSwizzleBytes +
+                     chunk_offset(k * 8 + in_matrix, first % kMnBlock / 8 + along);
+        else
+            first_ = k_warp * kWarpSpans * kExtent * kSwizzleBytes + chunk_offset(first + along * 8 + in_matrix, k);
     }
 
     /// The `piece`th 16 rows or columns.
@@ -40,18 +38,18 @@ private:
     static constexpr int32_t kSpanSteps = kSwizzleBytes / kStepBytes, kPiece = 16,
                              kWarpSpans = row_bytes(c, o) / c.sm80.k_warps / kSwizzleBytes;
 
+    /// Of a line, an even number of chunks further: stages begin with whole lines, and pieces are some lines apart.
     DG_DEVICE uint32_t address(uint32_t stage, int32_t piece, int32_t step) const {
         if constexpr (o.mn_major()) {
             const int32_t block = piece * kPiece / kMnBlock, within = piece % (kMnBlock / kPiece) * (kPiece / 8);
-            return stage + offset_ + (block * c.tile.k + step * kPiece) * kSwizzleBytes +
-                   chunk_offset(line_, chunk_ ^ within);
+            return ((stage + first_) ^ (within * kChunkBytes)) + (block * c.tile.k + step * kPiece) * kSwizzleBytes;
         } else {
-            return stage + offset_ + (step / kSpanSteps * kExtent + piece * kPiece) * kSwizzleBytes +
-                   chunk_offset(line_, chunk_ ^ (step % kSpanSteps * 2));
+            return ((stage + first_) ^ (step % kSpanSteps * kStepBytes)) +
+                   (step / kSpanSteps * kExtent + piece * kPiece) * kSwizzleBytes;
         }
     }
 
-    int32_t line_, chunk_, offset_;
+    uint32_t first_;  // byte of a stage, of the first piece and step
 };
 
 /// A warp's rows of a stage, as they lie.
