@@ -21,7 +21,7 @@ constexpr int32_t wanted_ctas(const GemmConfig& c) {
     const bool many_scales = widens(c, c.b) && c.row_scales().per_row() && c.col_scales().per_row();
     const int32_t sets = (c.b.packed() || many_scales) && c.scaled() ? 2 : 1;
     const bool few_sums = sets * c.tile.rows * c.tile.cols <= 64 * 64;
-    return warps(c) > 4 ? 1 : few_sums ? 3 : 2;
+    return few_sums ? (warps(c) > 4 ? 2 : 3) : (warps(c) > 4 ? 1 : 2);
 }
 
 inline int32_t stages_within(GemmConfig c, int32_t smem_bytes) {

@@ -80,6 +80,8 @@ constexpr int32_t bits(Element element) { return facts(element).bits; }
 /// block.
 inline constexpr int32_t kPackedRows = 64, kPackedK = 128, kPackedLineBytes = 1024;
 constexpr int32_t packed_block_bytes(Element element) { return kPackedRows * kPackedK * bits(element) / 8; }
+/// A block lies in units of 16 bytes a lane, warp by warp: 16 rows each. Bytes of a unit that so many rows have.
+constexpr int32_t packed_unit_bytes(int32_t rows) { return (rows < kPackedRows ? rows : kPackedRows) / 16 * 512; }
 constexpr int32_t packed_lines(Element element) { return packed_block_bytes(element) / kPackedLineBytes; }
 /// Their rows are padded to multiples of this, so that every tile has whole blocks.
 inline constexpr int32_t kPackedRowsPadded = 128;

@@ -100,19 +100,23 @@ private:
     int32_t bytes_left_, lines_left_;  // of the tensor, from the K block's start on
 };
 
-/// Packed weights: whole blocks of 64 rows by 128 of K, as they lie; those that follow each other along K together.
+/// Packed weights: blocks of 64 rows by 128 of K, or of fewer rows in each of a block's units, as they lie; those that
+/// follow each other along K together.
 template <GemmConfig c, Operand o, int32_t kExtent>
 class OperandCopies<c, o, kExtent, true> {
-    static constexpr int32_t kBlockBytes = packed_block_bytes(o.element), kRunBytes = c.tile.k / kPackedK * kBlockBytes,
-                             kStepBytes = threads(c) * kChunkBytes;
-    static_assert(kExtent % kPackedRows == 0 && c.tile.k % kPackedK == 0 && kBlockBytes % kStepBytes == 0);
+    static constexpr int32_t kRunBytes = c.tile.k / kPackedK * packed_block_bytes(o.element),
+                             kUnitBytes = packed_unit_bytes(kPackedRows), kTaken = packed_unit_bytes(kExtent),
+                             kStepBytes = threads(c) * kChunkBytes, kSteps = kRunBytes / kUnitBytes * kTaken / kStepBytes;
+    static_assert(kRunBytes / kUnitBytes * kTaken % kStepBytes == 0 && kStepBytes % kTaken == 0);
 
 public:
-    /// Ahead of element `k` of K, in the `block`th 64 rows of all matrices.
-    DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t block) {
-        const int32_t first_byte = k / kPackedK * kBlockBytes;
+    /// Ahead of element `k` of K, in the rows of all matrices that begin with this one.
+    DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t row) {
+        const int32_t first_byte = k / kPackedK * packed_block_bytes(o.element),
+                      at = static_cast<int32_t>(threadIdx.x) * kChunkBytes;
         stride_ = map.strides_bytes[1];
-        source_ = map.address + block * stride_ + (first_byte + static_cast<int32_t>(threadIdx.x) * kChunkBytes);
+        source_ = map.address + row / kPackedRows * stride_ + packed_unit_bytes(row % kPackedRows) + first_byte +
+                  at / kTaken * kUnitBytes + at % kTaken;
         bytes_left_ = static_cast<int32_t>(stride_) - first_byte;
     }
 
@@ -130,11 +134,13 @@ private:
     DG_DEVICE void copy_run(uint32_t stage) const {
         const uint32_t target = stage + threadIdx.x * kChunkBytes;
 #pragma unroll
-        for (int32_t i = 0; i < kExtent / kPackedRows; ++i)
+        for (int32_t i = 0; i < ceil_div(kExtent, kPackedRows); ++i)
 #pragma unroll
-            for (int32_t at = 0; at < kRunBytes; at += kStepBytes)
-                ptx::copy_async_x16(target + i * kRunBytes + at, source_ + i * stride_ + at,
-                                    !kClips || at < bytes_left_ ? kChunkBytes : 0);
+            for (int32_t step = 0; step < kSteps; ++step) {
+                const int32_t from = step * (kStepBytes / kTaken) * kUnitBytes;
+                ptx::copy_async_x16(target + (i * kSteps + step) * kStepBytes, source_ + i * stride_ + from,
+                                    !kClips || from < bytes_left_ ? kChunkBytes : 0);
+            }
     }
 
     const uint8_t* source_;
@@ -245,7 +251,7 @@ private:
     template <Operand o, typename Copies>
     DG_DEVICE void place(Copies& copies, const PlainMap& map, int32_t k, int32_t start, int32_t group) {
         if constexpr (o.packed())
-            copies.place(map, k, group * packed_blocks(extent_n<c>(params_)) + start / kPackedRows);
+            copies.place(map, k, group * packed_blocks(extent_n<c>(params_)) * kPackedRows + start);
         else
             copies.place(map, o.mn_major() ? start : k, o.mn_major() ? k : start, group);
     }

@@ -26,8 +26,7 @@ constexpr int32_t block_words(int32_t k) { return k == kAll || k > kPackedK ? 1 
 /// A block lies in units of 16 bytes a thread of four warps, each for as many steps: warp by warp, 16 rows each.
 template <GemmConfig c>
 struct PackedUnits {
-    static constexpr int32_t kThreadBytes = 16, kWarpBytes = 32 * kThreadBytes,
-                             kBytes = Fragment16x8::kWarps * kWarpBytes,
+    static constexpr int32_t kThreadBytes = 16, kWarpBytes = 32 * kThreadBytes, kBytes = packed_unit_bytes(kPackedRows),
                              kCount = packed_k(c) / kPackedK * packed_block_bytes(c.rows_operand().element) / kBytes,
                              kSteps = block_steps(c) / kCount, kStepWords = kThreadBytes / 4 / kSteps;
 };

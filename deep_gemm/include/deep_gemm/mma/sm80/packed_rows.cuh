@@ -35,7 +35,7 @@ public:
     using Words = uint32_t[row_pieces(c)][4];
 
     DG_DEVICE explicit PackedRows(const WarpPlace<c>& place) : row_(place.row), k_warp_(place.k) {
-        // Blocks of the same rows follow each other.
+        // Blocks of the same rows follow each other, as far as the tile has their rows.
         const int32_t block = place.row / kPackedRows * c.sm80.k_warps + place.k,
                       piece = place.row % kPackedRows / Fragment16x8::kRows;
         offset_ = block * kBlockBytes + piece * Units::kWarpBytes + threadIdx.x % 32 * Units::kThreadBytes;
@@ -47,7 +47,7 @@ public:
         const int32_t unit = step / Units::kSteps;
 #pragma unroll
         for (int32_t i = 0; i < row_pieces(c); ++i) {
-            const int4 four = ptx::load_shared_int_x4(stage + offset_ + unit * Units::kBytes + i * Units::kWarpBytes);
+            const int4 four = ptx::load_shared_int_x4(stage + offset_ + unit * kUnitBytes + i * Units::kWarpBytes);
             int32_t (&codes)[4] = codes_[unit % 2][i];
             codes[0] = four.x, codes[1] = four.y, codes[2] = four.z, codes[3] = four.w;
         }
@@ -68,7 +68,7 @@ public:
 
 private:
     using Units = PackedUnits<c>;
-    static constexpr int32_t kBlockBytes = packed_k(c) / kPackedK * packed_block_bytes(c.rows_operand().element);
+    static constexpr int32_t kUnitBytes = packed_unit_bytes(c.tile.rows), kBlockBytes = Units::kCount * kUnitBytes;
     static_assert(Units::kCount % 2 == 0, "a block ends with the codes that the next one does not begin with");
     static_assert(kPackedRows % warp_rows(c) == 0, "a warp's rows are of one block");
 
