@@ -33,25 +33,26 @@ DG_DEVICE void store_results(Results<c>& results, const Fragment<c>& at, const T
     store_direct<c>(results, at, params);
 }
 
-template <GemmConfig c>
+/// A tile's pieces of 16 rows, one after the other. A loop over them NVVM (CUDA 13.0) may leave rolled, with all sums in
+/// local memory.
+template <GemmConfig c, int32_t kPiece = 0>
 DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const GemmParams& params) {
     const int32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int32_t piece = 0; piece < row_pieces(c); ++piece) {
-        if constexpr (reads_widened_a(c))
-            for (auto& sum : total[piece]) sum *= Convert<Element::e4m3, Element::fp16>::kAheadUndone;
-        const Fragment<c> at(tile, place.row + piece * Fragment16x8::kRows + Fragment16x8::row(lane),
-                             place.col + Fragment16x8::col(lane), params);
-        if constexpr (c.finishes_sums()) {
-            if constexpr (c.a.element == Element::s4i)
-                for (auto& sum : total[piece]) sum *= Convert<c.b.element, c.a.element>::kOf16;
-            Results<c> results;
-            dequantise<c>(results, total[piece], at, params);
-            store_results<c>(results, at, tile, params);
-        } else {
-            store_results<c>(total[piece], at, tile, params);
-        }
+    Sums<c>& sums = total[kPiece];
+    if constexpr (reads_widened_a(c))
+        for (auto& sum : sums) sum *= Convert<Element::e4m3, Element::fp16>::kAheadUndone;
+    const Fragment<c> at(tile, place.row + kPiece * Fragment16x8::kRows + Fragment16x8::row(lane),
+                         place.col + Fragment16x8::col(lane), params);
+    if constexpr (c.finishes_sums()) {
+        if constexpr (c.a.element == Element::s4i)
+            for (auto& sum : sums) sum *= Convert<c.b.element, c.a.element>::kOf16;
+        Results<c> results;
+        dequantise<c>(results, sums, at, params);
+        store_results<c>(results, at, tile, params);
+    } else {
+        store_results<c>(sums, at, tile, params);
     }
+    if constexpr (kPiece + 1 < row_pieces(c)) store_tile<c, kPiece + 1>(total, tile, place, params);
 }
 
 template <GemmConfig c>

@@ -18,20 +18,21 @@ public:
         for (int32_t stage = 0; stage < c.stages; ++stage) ptx::barrier_init(smem.barrier(stage), warps(c));
     }
 
-    DG_DEVICE explicit StageBarriers(const Smem<c>& smem) : smem_(smem) {}
+    DG_DEVICE explicit StageBarriers(const Smem<c>& smem) : at_(smem.barrier(0)) {}
 
-    /// A stage that comes in the oldest of the groups of copies that are under way.
-    DG_DEVICE void announce(int32_t stage) const {
+    /// From the stage before this one to it.
+    DG_DEVICE void move_to(int32_t stage) { at_ += (stage == 0 ? 1 - c.stages : 1) * kBarrierBytes; }
+
+    /// The stage comes in the oldest of the groups of copies that are under way.
+    DG_DEVICE void announce() const {
         ptx::wait_copies<c.stages - 2>();
         __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::barrier_arrive(smem_.barrier(stage));
+        if (threadIdx.x % 32 == 0) ptx::barrier_arrive(at_);
     }
-    DG_DEVICE void wait(const Ring<c.stages>& ring) const {
-        ptx::barrier_poll(smem_.barrier(ring.stage), ring.phase);
-    }
+    DG_DEVICE void wait(uint32_t phase) const { ptx::barrier_poll(at_, phase); }
 
 private:
-    const Smem<c>& smem_;
+    uint32_t at_;
 };
 
 template <GemmConfig c>
@@ -41,12 +42,12 @@ public:
         : smem_(smem), load_(load), barriers_(smem), reader_(smem, place_) {
 #pragma unroll
         for (int32_t i = 0; i + 1 < c.stages; ++i) load_.copy_next();
-        barriers_.announce(0);
+        barriers_.announce();
     }
 
     /// The next tile; false when there are no more.
     DG_DEVICE bool next(Tile& tile) {
-        barriers_.wait(ring_);
+        barriers_.wait(ring_.phase);
         tile = smem_.read_tile(ring_.stage);
         return tile.k_blocks >= 0;
     }
@@ -56,12 +57,13 @@ public:
         clear<c>(total);
         if (tile.k_blocks == 0) {
             load_.copy_next();
-            ring_.advance();
-            barriers_.announce(ring_.stage);
+            move_on();
+            barriers_.announce();
             return;
         }
         StepWords<c> words[2];
-        reader_.load(words[0], ring_.stage, 0);
+        reader_.move_to(ring_.stage);
+        reader_.load(words[0], 0);
 #pragma unroll 1
         for (int32_t left = tile.k_blocks; left > 0; --left) multiply_block(total, words, left > 1);
     }
@@ -80,23 +82,30 @@ private:
         return c.scaled() && (step + (kGroupSteps > 1 ? 2 : 1)) % kGroupSteps == 0;
     }
 
+    DG_DEVICE void move_on() {
+        ring_.advance();
+        barriers_.move_to(ring_.stage);
+    }
+
     /// A K block, of which the first step's words are there. Each step is multiplied while the next one's words come:
     /// at last those of the next block, if there is one.
     DG_DEVICE void multiply_block(WarpSums<c>& total, StepWords<c> (&words)[2], bool more) {
         const int32_t stage = ring_.stage;
-        ring_.advance();
+        move_on();
         reader_.begin_block(stage);
+        reader_.move_first_to(ring_.stage);
         BlockSums<c> partial;
         StageScales<c> scales;
 #pragma unroll
         for (int32_t i = 0; i < kSteps; ++i) {
             if constexpr (c.scaled())
                 if (loads_scales(i)) scales.load(smem_, place_, stage, i / kGroupSteps);
-            if (i + 1 < kSteps) reader_.load(words[(i + 1) % 2], stage, i + 1);
-            if (i == kLastRead) barriers_.announce(ring_.stage);
+            if (i + 1 < kSteps) reader_.load(words[(i + 1) % 2], i + 1);
+            if (i == kLastRead) barriers_.announce();
             if (i + 1 == kSteps && more) {
-                barriers_.wait(ring_);
-                reader_.load(words[0], ring_.stage, 0);
+                barriers_.wait(ring_.phase);
+                reader_.load(words[0], 0);
+                reader_.turn();
             }
             reader_.convert(words[i % 2], i);
             if constexpr (c.scaled()) {

@@ -24,32 +24,44 @@ public:
             first_ = k_warp * kWarpSpans * kExtent * kSwizzleBytes + chunk_offset(first + along * 8 + in_matrix, k);
     }
 
+    /// To a stage, before its first load.
+    DG_DEVICE void move_to(uint32_t stage) {
+        at_[0] = stage + first_;
+        turn();
+    }
+    /// By so many bytes: what is loaded of the first step, and behind that load, the others. (ptxas of CUDA 13.0 gives
+    /// addresses that come last to registers that it wants again at once, and then waits until loads have read them.)
+    DG_DEVICE void move_first_by(int32_t bytes) { at_[0] += bytes; }
+    DG_DEVICE void turn() {
+#pragma unroll
+        for (int32_t i = 1; i < kTurns; ++i) at_[i] = at_[0] ^ (i * kTurnBytes);
+    }
+
     /// The `piece`th 16 rows or columns.
-    DG_DEVICE void load(uint32_t stage, int32_t piece, int32_t step, uint32_t (&words)[4]) const {
-        ptx::load_matrix_x4<o.mn_major()>(address(stage, piece, step), words);
+    DG_DEVICE void load(int32_t piece, int32_t step, uint32_t (&words)[4]) const {
+        ptx::load_matrix_x4<o.mn_major()>(address(piece, step), words);
     }
 
     /// Eight columns only.
-    DG_DEVICE void load(uint32_t stage, int32_t piece, int32_t step, uint32_t (&words)[2]) const {
-        ptx::load_matrix_x2<o.mn_major()>(address(stage, piece, step), words);
+    DG_DEVICE void load(int32_t piece, int32_t step, uint32_t (&words)[2]) const {
+        ptx::load_matrix_x2<o.mn_major()>(address(piece, step), words);
     }
 
 private:
-    static constexpr int32_t kSpanSteps = kSwizzleBytes / kStepBytes, kPiece = 16,
-                             kWarpSpans = row_bytes(c, o) / c.sm80.k_warps / kSwizzleBytes;
+    static constexpr int32_t kPiece = 16, kWarpSpans = row_bytes(c, o) / c.sm80.k_warps / kSwizzleBytes;
+    /// Of a line's chunks two belong together, and pairs are exchanged: so many pairs are a line.
+    static constexpr int32_t kTurnBytes = 2 * kChunkBytes, kTurns = kSwizzleBytes / kTurnBytes;
+    static_assert(kTurnBytes == kStepBytes);
 
-    /// Of a line, an even number of chunks further: stages begin with whole lines, and pieces are some lines apart.
-    DG_DEVICE uint32_t address(uint32_t stage, int32_t piece, int32_t step) const {
-        if constexpr (o.mn_major()) {
-            const int32_t block = piece * kPiece / kMnBlock, within = piece % (kMnBlock / kPiece) * (kPiece / 8);
-            return ((stage + first_) ^ (within * kChunkBytes)) + (block * c.tile.k + step * kPiece) * kSwizzleBytes;
-        } else {
-            return ((stage + first_) ^ (step % kSpanSteps * kStepBytes)) +
-                   (step / kSpanSteps * kExtent + piece * kPiece) * kSwizzleBytes;
-        }
+    DG_DEVICE uint32_t address(int32_t piece, int32_t step) const {
+        if constexpr (o.mn_major())
+            return at_[piece % kTurns] + (piece / kTurns * c.tile.k + step * kPiece) * kSwizzleBytes;
+        else
+            return at_[step % kTurns] + (step / kTurns * kExtent + piece * kPiece) * kSwizzleBytes;
     }
 
     uint32_t first_;  // byte of a stage, of the first piece and step
+    uint32_t at_[kTurns];
 };
 
 /// A warp's rows of a stage, as they lie.
@@ -60,9 +72,12 @@ public:
 
     DG_DEVICE explicit Rows(const WarpPlace<c>& place) : matrices_(place.row, place.k) {}
 
-    DG_DEVICE void load(uint32_t stage, int32_t step, Words& words) const {
+    DG_DEVICE void move_to(uint32_t stage) { matrices_.move_to(stage); }
+    DG_DEVICE void move_first_by(int32_t bytes) { matrices_.move_first_by(bytes); }
+    DG_DEVICE void turn() { matrices_.turn(); }
+    DG_DEVICE void load(int32_t step, Words& words) const {
 #pragma unroll
-        for (int32_t piece = 0; piece < row_pieces(c); ++piece) matrices_.load(stage, piece, step, words[piece]);
+        for (int32_t piece = 0; piece < row_pieces(c); ++piece) matrices_.load(piece, step, words[piece]);
     }
     DG_DEVICE void begin_block(const Smem<c>&, int32_t) const {}
     DG_DEVICE void convert(Words&, int32_t) const {}
@@ -81,17 +96,20 @@ public:
 
     DG_DEVICE explicit Cols(const WarpPlace<c>& place) : matrices_(place.col, place.k) {}
 
-    DG_DEVICE void load(uint32_t stage, int32_t step, Words& words) const {
+    DG_DEVICE void move_to(uint32_t stage) { matrices_.move_to(stage); }
+    DG_DEVICE void move_first_by(int32_t bytes) { matrices_.move_first_by(bytes); }
+    DG_DEVICE void turn() { matrices_.turn(); }
+    DG_DEVICE void load(int32_t step, Words& words) const {
 #pragma unroll
         for (int32_t group = 0; group + 1 < kGroups; group += 2) {
             uint32_t both[4];
-            matrices_.load(stage, group / 2, step, both);
+            matrices_.load(group / 2, step, both);
 #pragma unroll
             for (int32_t i = 0; i < 4; ++i) words[group + i / 2][i % 2] = both[i];
         }
         if constexpr (kGroups % 2 == 1) {
             static_assert(kGroups == 1);
-            matrices_.load(stage, 0, step, words[0]);
+            matrices_.load(0, step, words[0]);
         }
     }
     DG_DEVICE void convert(Words&, int32_t) const {}

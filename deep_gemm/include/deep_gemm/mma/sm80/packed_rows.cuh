@@ -42,12 +42,15 @@ public:
     }
 
     /// Codes of all the warp's rows, of the steps that begin with this one.
-    DG_DEVICE void load(uint32_t stage, int32_t step, Words&) {
+    DG_DEVICE void move_to(uint32_t stage) { at_ = stage + offset_; }
+    DG_DEVICE void move_first_by(int32_t bytes) { next_ = at_ + bytes; }
+    DG_DEVICE void turn() { at_ = next_; }
+    DG_DEVICE void load(int32_t step, Words&) {
         if (step % Units::kSteps != 0) return;
         const int32_t unit = step / Units::kSteps;
 #pragma unroll
         for (int32_t i = 0; i < row_pieces(c); ++i) {
-            const int4 four = ptx::load_shared_int_x4(stage + offset_ + unit * kUnitBytes + i * Units::kWarpBytes);
+            const int4 four = ptx::load_shared_int_x4(at_ + unit * kUnitBytes + i * Units::kWarpBytes);
             int32_t (&codes)[4] = codes_[unit % 2][i];
             codes[0] = four.x, codes[1] = four.y, codes[2] = four.z, codes[3] = four.w;
         }
@@ -73,6 +76,7 @@ private:
     static_assert(kPackedRows % warp_rows(c) == 0, "a warp's rows are of one block");
 
     int32_t row_, k_warp_, offset_;
+    uint32_t at_, next_;
     int32_t codes_[2][row_pieces(c)][4];
     Conversion<c> conversions_[row_pieces(c)];
 };

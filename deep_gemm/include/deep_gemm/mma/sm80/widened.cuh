@@ -16,8 +16,11 @@ public:
 
     DG_DEVICE explicit Widened(const WarpPlace<c>& place) : narrow_(place) {}
 
-    DG_DEVICE void load(uint32_t stage, int32_t step, Words&) {
-        if (step % 2 == 0) narrow_.load(stage, step / 2, words_[step / 2 % 2]);
+    DG_DEVICE void move_to(uint32_t stage) { narrow_.move_to(stage); }
+    DG_DEVICE void move_first_by(int32_t bytes) { narrow_.move_first_by(bytes); }
+    DG_DEVICE void turn() { narrow_.turn(); }
+    DG_DEVICE void load(int32_t step, Words&) {
+        if (step % 2 == 0) narrow_.load(step / 2, words_[step / 2 % 2]);
     }
     DG_DEVICE void begin_block(const Smem<c>& smem, int32_t stage) { narrow_.begin_block(smem, stage); }
     DG_DEVICE void convert(Words& to, int32_t step) {
