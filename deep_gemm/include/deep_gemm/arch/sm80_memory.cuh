@@ -32,7 +32,7 @@ constexpr int32_t zero_entries(const GemmConfig& c) {
 }
 
 inline constexpr int32_t kTileBytes = 32;    // a tile's coordinates, in the stage of its first K block
-inline constexpr int32_t kBarrierBytes = 8;  // a stage's barrier: its copies have come, the stage before is read
+inline constexpr int32_t kBarrierBytes = 8;  // of each, and a stage has two
 
 /// What warps that split K send to the first of them.
 constexpr int32_t parts_bytes(const GemmConfig& c) { return (c.sm80.k_warps - 1) * c.tile.rows * c.tile.cols * 4; }
@@ -58,7 +58,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.zeros = p.col_scales + c.stages * p.col_scale_bytes;
     p.tiles = p.zeros + c.stages * p.zero_bytes;
     p.barriers = p.tiles + c.stages * kTileBytes;
-    p.parts = align_up(p.barriers + c.stages * kBarrierBytes, kChunkBytes);
+    p.parts = p.barriers + 2 * c.stages * kBarrierBytes;
     p.groups = p.parts + parts_bytes(c);
     p.bytes = p.groups + group_table_bytes(c) + kSmemAlignment;  // the driver aligns it to 16 bytes only
     return p;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm80_memory.cuh>
+#include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/group_table.cuh>
 #include <deep_gemm/tile/k_groups.cuh>
@@ -23,7 +24,14 @@ struct Smem {
     DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
     DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
     DG_DEVICE uint32_t zeros(int stage) const { return base + kPlan.zeros + stage * kPlan.zero_bytes; }
-    DG_DEVICE uint32_t barrier(int stage) const { return base + kPlan.barriers + stage * kBarrierBytes; }
+    DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * kBarrierBytes; }
+    DG_DEVICE uint32_t empty(int stage) const { return full(c.stages + stage); }
+
+    /// By one thread, ahead of a barrier of the CTA: each warp arrives once.
+    DG_DEVICE void init_barriers() const {
+#pragma unroll
+        for (int32_t i = 0; i < 2 * c.stages; ++i) ptx::barrier_init(full(i), warps(c));
+    }
     DG_DEVICE uint32_t parts() const { return base + kPlan.parts; }
     DG_DEVICE auto groups() const {
         if constexpr (c.grouping == Grouping::k_contiguous)

@@ -61,7 +61,7 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     const Smem<c> smem(dynamic_smem);
     ptx::wait_for_previous_grid();
     smem.groups().template fill<threads(c)>(params);
-    if (threadIdx.x == 0) StageBarriers<c>::init(smem);
+    if (threadIdx.x == 0) smem.init_barriers();
     __syncthreads();
     LoadRole<c> load(smem, params);
     MainLoop<c> main_loop(smem, load);

@@ -208,9 +208,11 @@ public:
     DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
         : smem_(smem), params_(params), tiles_(params, smem.groups()) {}
 
-    /// The next K block into the ring's next stage, which nobody reads any more. A tile without any takes a stage too.
+    /// The next K block into the ring's next stage, once all warps have read what it had. A tile without any takes a stage
+    /// too.
     /// Its copies come in one run: ptxas (CUDA 13.0) has those that stand between products wait for others.
     DG_DEVICE void copy_next() {
+        ptx::barrier_poll(smem_.empty(ring_.stage), ring_.phase ^ 1);
         if (left_ == 0) begin_tile();
         if (left_ > 0) copy_block();
         ptx::commit_copies();

@@ -6,48 +6,26 @@
 
 namespace deep_gemm::sm80 {
 
-/// Whether a stage may be read. A warp announces it once its own copies of it have come and it has read the stage
-/// before, and goes on multiplying; what it waits for later is that all warps have. By then copies may overwrite the
-/// stage before.
-template <GemmConfig c>
-class StageBarriers {
-public:
-    /// By one thread, ahead of a barrier of the CTA.
-    static DG_DEVICE void init(const Smem<c>& smem) {
-#pragma unroll
-        for (int32_t stage = 0; stage < c.stages; ++stage) ptx::barrier_init(smem.barrier(stage), warps(c));
-    }
+/// Once each of a warp's lanes has come here.
+DG_DEVICE void arrive_as_warp(uint32_t barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::barrier_arrive(barrier);
+}
 
-    DG_DEVICE explicit StageBarriers(const Smem<c>& smem) : at_(smem.barrier(0)) {}
-
-    /// From the stage before this one to it.
-    DG_DEVICE void move_to(int32_t stage) { at_ += (stage == 0 ? 1 - c.stages : 1) * kBarrierBytes; }
-
-    /// The stage comes in the oldest of the groups of copies that are under way.
-    DG_DEVICE void announce() const {
-        ptx::wait_copies<c.stages - 2>();
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::barrier_arrive(at_);
-    }
-    DG_DEVICE void wait(uint32_t phase) const { ptx::barrier_poll(at_, phase); }
-
-private:
-    uint32_t at_;
-};
-
+/// All warps copy, and each multiplies what all have copied. What a warp has done for the others it says some steps before
+/// they ask for it, so that warps drift apart: while one copies, another multiplies.
 template <GemmConfig c>
 class MainLoop {
 public:
-    DG_DEVICE MainLoop(const Smem<c>& smem, LoadRole<c>& load)
-        : smem_(smem), load_(load), barriers_(smem), reader_(smem, place_) {
+    DG_DEVICE MainLoop(const Smem<c>& smem, LoadRole<c>& load) : smem_(smem), load_(load), reader_(smem, place_) {
 #pragma unroll
         for (int32_t i = 0; i + 1 < c.stages; ++i) load_.copy_next();
-        barriers_.announce();
+        announce_copies<c.stages - 2>(0);
     }
 
     /// The next tile; false when there are no more.
     DG_DEVICE bool next(Tile& tile) {
-        barriers_.wait(ring_.phase);
+        wait();
         tile = smem_.read_tile(ring_.stage);
         return tile.k_blocks >= 0;
     }
@@ -55,12 +33,7 @@ public:
     /// Its sums, of the warp's part.
     DG_DEVICE void run(WarpSums<c>& total, const Tile& tile) {
         clear<c>(total);
-        if (tile.k_blocks == 0) {
-            load_.copy_next();
-            move_on();
-            barriers_.announce();
-            return;
-        }
+        if (tile.k_blocks == 0) return pass_stage();
         StepWords<c> words[2];
         reader_.move_to(ring_.stage);
         reader_.load(words[0], 0);
@@ -72,26 +45,42 @@ public:
 
 private:
     static constexpr int32_t kSteps = StageReader<c>::kSteps, kGroupSteps = kSteps / scale_groups(c);
-    static_assert(kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
-    /// The step by which all of a block is read, scales of its last group too, and the next one is announced.
+    static_assert(kSteps >= 4 && kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
+    /// The step by which all of a block is read, scales of its last group too.
     static constexpr int32_t kLastRead = kGroupSteps > 1 ? kSteps - 2 : kSteps - 1;
-    static_assert(kLastRead > 0, "copies of a block are issued in its first step, and counted when the next is announced");
+    /// The step behind which a block is copied, and that in which the next one's copies, issued a block ago or more, are
+    /// waited for. Of two stages the next one's have only just been issued.
+    static constexpr int32_t kCopy = kSteps / 2, kCopied = c.stages > 2 ? kSteps / 4 : kSteps - 1,
+                             kPending = c.stages > 2 ? c.stages - 3 : 0;
 
     /// Scales of a group are loaded a step ahead, if it has two.
     static constexpr bool loads_scales(int32_t step) {
         return c.scaled() && (step + (kGroupSteps > 1 ? 2 : 1)) % kGroupSteps == 0;
     }
 
-    DG_DEVICE void move_on() {
+    DG_DEVICE void wait() const { ptx::barrier_poll(smem_.full(ring_.stage), ring_.phase); }
+
+    /// The warp's copies of a stage have come, those behind it may be under way.
+    template <int32_t kUnderWay>
+    DG_DEVICE void announce_copies(int32_t stage) const {
+        ptx::wait_copies<kUnderWay>();
+        arrive_as_warp(smem_.full(stage));
+    }
+
+    /// A tile without K has a stage of nothing.
+    DG_DEVICE void pass_stage() {
+        arrive_as_warp(smem_.empty(ring_.stage));
+        if constexpr (c.stages > 2) announce_copies<kPending>((ring_.stage + 1) % c.stages);
+        load_.copy_next();
         ring_.advance();
-        barriers_.move_to(ring_.stage);
+        if constexpr (c.stages == 2) announce_copies<kPending>(ring_.stage);
     }
 
     /// A K block, of which the first step's words are there. Each step is multiplied while the next one's words come:
     /// at last those of the next block, if there is one.
     DG_DEVICE void multiply_block(WarpSums<c>& total, StepWords<c> (&words)[2], bool more) {
         const int32_t stage = ring_.stage;
-        move_on();
+        ring_.advance();
         reader_.begin_block(stage);
         reader_.move_first_to(ring_.stage);
         BlockSums<c> partial;
@@ -101,9 +90,10 @@ private:
             if constexpr (c.scaled())
                 if (loads_scales(i)) scales.load(smem_, place_, stage, i / kGroupSteps);
             if (i + 1 < kSteps) reader_.load(words[(i + 1) % 2], i + 1);
-            if (i == kLastRead) barriers_.announce();
+            if (i == kCopied) announce_copies<kPending>(ring_.stage);
+            if (i == kLastRead) arrive_as_warp(smem_.empty(stage));
             if (i + 1 == kSteps && more) {
-                barriers_.wait(ring_.phase);
+                wait();
                 reader_.load(words[0], 0);
                 reader_.turn();
             }
@@ -115,14 +105,12 @@ private:
             } else {
                 words[i % 2].multiply(total);
             }
-            // Into the stage before this one: all warps had read it when they announced this one.
-            if (i == 0) load_.copy_next();
+            if (i == kCopy) load_.copy_next();
         }
     }
 
     const Smem<c>& smem_;
     LoadRole<c>& load_;
-    StageBarriers<c> barriers_;
     WarpPlace<c> place_;
     StageReader<c> reader_;
     Ring<c.stages> ring_;
