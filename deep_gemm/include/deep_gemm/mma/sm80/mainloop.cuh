@@ -35,7 +35,8 @@ public:
         clear<c>(total);
         if (tile.k_blocks == 0) return pass_stage();
         StepWords<c> words[2];
-        reader_.move_to(ring_.stage);
+        reader_.look_at(ring_.stage);
+        reader_.enter();
         reader_.load(words[0], 0);
 #pragma unroll 1
         for (int32_t left = tile.k_blocks; left > 0; --left) multiply_block(total, words, left > 1);
@@ -82,7 +83,7 @@ private:
         const int32_t stage = ring_.stage;
         ring_.advance();
         reader_.begin_block(stage);
-        reader_.move_first_to(ring_.stage);
+        reader_.look_ahead(ring_.stage);
         BlockSums<c> partial;
         StageScales<c> scales;
 #pragma unroll
@@ -94,8 +95,8 @@ private:
             if (i == kLastRead) arrive_as_warp(smem_.empty(stage));
             if (i + 1 == kSteps && more) {
                 wait();
+                reader_.enter();
                 reader_.load(words[0], 0);
-                reader_.turn();
             }
             reader_.convert(words[i % 2], i);
             if constexpr (c.scaled()) {

@@ -65,19 +65,19 @@ public:
 
     DG_DEVICE StageReader(const Smem<c>& smem, const WarpPlace<c>& place) : smem_(smem), rows_(place), cols_(place) {}
 
-    /// To a stage, before its first step is loaded.
-    DG_DEVICE void move_to(int32_t stage) {
-        rows_.move_to(smem_.rows(stage));
-        cols_.move_to(smem_.cols(stage));
+    /// The stage that is read next, and the one behind it.
+    DG_DEVICE void look_at(int32_t stage) {
+        rows_.look_at(smem_.rows(stage));
+        cols_.look_at(smem_.cols(stage));
     }
-    /// First steps are those of this stage from now on, the one behind that which is read; others when it is turned to.
-    DG_DEVICE void move_first_to(int32_t stage) {
+    DG_DEVICE void look_ahead(int32_t stage) {
         constexpr int32_t kBack = 1 - c.stages;
         const int32_t stages = stage == 0 ? kBack : 1;
-        rows_.move_first_by(stages * Smem<c>::kPlan.rows_bytes);
-        cols_.move_first_by(stages * Smem<c>::kPlan.cols_bytes);
+        rows_.look_ahead(stages * Smem<c>::kPlan.rows_bytes);
+        cols_.look_ahead(stages * Smem<c>::kPlan.cols_bytes);
     }
-    DG_DEVICE void turn() { rows_.turn(), cols_.turn(); }
+    /// Before its first step is loaded.
+    DG_DEVICE void enter() { rows_.enter(), cols_.enter(); }
 
     /// The first products want all columns, and the first rows.
     DG_DEVICE void load(StepWords<c>& words, int32_t step) {

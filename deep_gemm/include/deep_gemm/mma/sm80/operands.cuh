@@ -18,23 +18,20 @@ public:
         // are two of its operands, (0, 0), (0, 1), (1, 0), (1, 1).
         const int32_t along = kRows ? one : other, k = kRows ? other : one;
         if constexpr (o.mn_major())
-            first_ = first / kMnBlock * c.tile.k * kSwizzleBytes +
+            offset_ = first / kMnBlock * c.tile.k * kSwizzleBytes +
                      chunk_offset(k * 8 + in_matrix, first % kMnBlock / 8 + along);
         else
-            first_ = k_warp * kWarpSpans * kExtent * kSwizzleBytes + chunk_offset(first + along * 8 + in_matrix, k);
+            offset_ = k_warp * kWarpSpans * kExtent * kSwizzleBytes + chunk_offset(first + along * 8 + in_matrix, k);
     }
 
-    /// To a stage, before its first load.
-    DG_DEVICE void move_to(uint32_t stage) {
-        at_[0] = stage + first_;
-        turn();
-    }
-    /// By so many bytes: what is loaded of the first step, and behind that load, the others. (ptxas of CUDA 13.0 gives
-    /// addresses that come last to registers that it wants again at once, and then waits until loads have read them.)
-    DG_DEVICE void move_first_by(int32_t bytes) { at_[0] += bytes; }
-    DG_DEVICE void turn() {
+    /// A stage is named ahead of its first load, as an address and then as a distance from it, and entered with that load.
+    /// Addresses that are made where they are wanted ptxas (CUDA 13.0) puts into registers that it wants again at once,
+    /// and products wait until loads have read them.
+    DG_DEVICE void look_at(uint32_t stage) { next_ = stage + offset_; }
+    DG_DEVICE void look_ahead(int32_t bytes) { next_ += bytes; }
+    DG_DEVICE void enter() {
 #pragma unroll
-        for (int32_t i = 1; i < kTurns; ++i) at_[i] = at_[0] ^ (i * kTurnBytes);
+        for (int32_t i = 0; i < kTurns; ++i) at_[i] = next_ ^ (i * kTurnBytes);
     }
 
     /// The `piece`th 16 rows or columns.
@@ -60,8 +57,8 @@ private:
             return at_[step % kTurns] + (step / kTurns * kExtent + piece * kPiece) * kSwizzleBytes;
     }
 
-    uint32_t first_;  // byte of a stage, of the first piece and step
-    uint32_t at_[kTurns];
+    int32_t offset_;  // of the first piece and step
+    uint32_t next_, at_[kTurns];
 };
 
 /// A warp's rows of a stage, as they lie.
@@ -72,9 +69,9 @@ public:
 
     DG_DEVICE explicit Rows(const WarpPlace<c>& place) : matrices_(place.row, place.k) {}
 
-    DG_DEVICE void move_to(uint32_t stage) { matrices_.move_to(stage); }
-    DG_DEVICE void move_first_by(int32_t bytes) { matrices_.move_first_by(bytes); }
-    DG_DEVICE void turn() { matrices_.turn(); }
+    DG_DEVICE void look_at(uint32_t stage) { matrices_.look_at(stage); }
+    DG_DEVICE void look_ahead(int32_t bytes) { matrices_.look_ahead(bytes); }
+    DG_DEVICE void enter() { matrices_.enter(); }
     DG_DEVICE void load(int32_t step, Words& words) const {
 #pragma unroll
         for (int32_t piece = 0; piece < row_pieces(c); ++piece) matrices_.load(piece, step, words[piece]);
@@ -96,9 +93,9 @@ public:
 
     DG_DEVICE explicit Cols(const WarpPlace<c>& place) : matrices_(place.col, place.k) {}
 
-    DG_DEVICE void move_to(uint32_t stage) { matrices_.move_to(stage); }
-    DG_DEVICE void move_first_by(int32_t bytes) { matrices_.move_first_by(bytes); }
-    DG_DEVICE void turn() { matrices_.turn(); }
+    DG_DEVICE void look_at(uint32_t stage) { matrices_.look_at(stage); }
+    DG_DEVICE void look_ahead(int32_t bytes) { matrices_.look_ahead(bytes); }
+    DG_DEVICE void enter() { matrices_.enter(); }
     DG_DEVICE void load(int32_t step, Words& words) const {
 #pragma unroll
         for (int32_t group = 0; group + 1 < kGroups; group += 2) {

@@ -42,9 +42,9 @@ public:
     }
 
     /// Codes of all the warp's rows, of the steps that begin with this one.
-    DG_DEVICE void move_to(uint32_t stage) { at_ = stage + offset_; }
-    DG_DEVICE void move_first_by(int32_t bytes) { next_ = at_ + bytes; }
-    DG_DEVICE void turn() { at_ = next_; }
+    DG_DEVICE void look_at(uint32_t stage) { next_ = stage + offset_; }
+    DG_DEVICE void look_ahead(int32_t bytes) { next_ += bytes; }
+    DG_DEVICE void enter() { at_ = next_; }
     DG_DEVICE void load(int32_t step, Words&) {
         if (step % Units::kSteps != 0) return;
         const int32_t unit = step / Units::kSteps;
@@ -76,7 +76,7 @@ private:
     static_assert(kPackedRows % warp_rows(c) == 0, "a warp's rows are of one block");
 
     int32_t row_, k_warp_, offset_;
-    uint32_t at_, next_;
+    uint32_t next_, at_;
     int32_t codes_[2][row_pieces(c)][4];
     Conversion<c> conversions_[row_pieces(c)];
 };

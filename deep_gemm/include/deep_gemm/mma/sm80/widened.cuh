@@ -16,9 +16,9 @@ public:
 
     DG_DEVICE explicit Widened(const WarpPlace<c>& place) : narrow_(place) {}
 
-    DG_DEVICE void move_to(uint32_t stage) { narrow_.move_to(stage); }
-    DG_DEVICE void move_first_by(int32_t bytes) { narrow_.move_first_by(bytes); }
-    DG_DEVICE void turn() { narrow_.turn(); }
+    DG_DEVICE void look_at(uint32_t stage) { narrow_.look_at(stage); }
+    DG_DEVICE void look_ahead(int32_t bytes) { narrow_.look_ahead(bytes); }
+    DG_DEVICE void enter() { narrow_.enter(); }
     DG_DEVICE void load(int32_t step, Words&) {
         if (step % 2 == 0) narrow_.load(step / 2, words_[step / 2 % 2]);
     }
