@@ -12,7 +12,7 @@ import torch
 from cached import compile_once
 from devices import EVERY_DEVICE, WITH_FP32_SCALES, arch_of_gpu, simulator_options, why_no_gpu
 
-pytest_plugins = ["sampling"]
+pytest_plugins = ["sampling", "checkpoint_inputs"]  # the second for its fixture
 
 
 OTHERS = pytest.StashKey[list[pytest.Item]]()
