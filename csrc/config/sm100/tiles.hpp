@@ -19,11 +19,11 @@ inline std::vector<int32_t> widths(bool grouped) {
     return all;
 }
 
-/// Packed weights are rows, in single CTAs, beside no more columns than sums leave registers for: from 64 on those that
-/// two warpgroups divide.
+/// Packed weights are rows, beside no more columns than sums leave registers for: from 64 on those that two warpgroups
+/// divide.
 inline bool serves_packed(const Tiling& tiling) {
     const int32_t cols = tiling.tile_cols;
-    return tiling.swap_ab && tiling.cluster.rows == 1 && cols <= 128 && (cols < 64 || cols % 32 == 0);
+    return tiling.swap_ab && cols <= 128 && (cols < 64 || cols % 32 == 0);
 }
 
 inline std::vector<Tiling> tilings(const Problem& p) {

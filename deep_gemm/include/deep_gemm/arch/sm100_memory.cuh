@@ -173,7 +173,7 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
 /// Bytes that the copy engine counts of a CTA's operands of one stage; words of scales come on top of them.
 constexpr int32_t stage_operand_bytes(const GemmConfig& c) {
     const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
-    if (converts(c)) return plan_smem(c).rows_bytes + c.tile.cols * col_spans(c) * kSwizzleBytes;
+    if (converts(c)) return plan_smem(c).rows_bytes + own_cols(c) * col_spans(c) * kSwizzleBytes;
     return stage_rows(rows, c.tile.rows) * copied_row_bytes(rows.element, cols.element) +
            stage_rows(cols, own_cols(c)) * copied_row_bytes(cols.element, rows.element);
 }
@@ -184,8 +184,9 @@ inline constexpr int32_t kFullArrivals = 1;
 constexpr int32_t empty_arrivals(const GemmConfig& c) { return 1 + (promotes(c) ? store_warps(c) : 0); }
 /// FP32 scales have come: the copying thread, and the warp that writes those of blocks.
 constexpr int32_t scales_full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }
-/// Converted rows are there: the warps that have each a part of them. And were multiplied: the commit.
+/// Converted rows are there: the warps of each CTA that have each a part of them. And were multiplied: the commit.
 inline constexpr int32_t kConvertWarps = 4, kConvertedEmptyArrivals = 1;
+constexpr int32_t converted_full_arrivals(const GemmConfig& c) { return mma_ctas(c) * kConvertWarps; }
 /// "ready": the transposing warp of each CTA.
 constexpr int32_t ready_arrivals(const GemmConfig& c) { return mma_ctas(c); }
 /// Sums are full: the commit of the last products that they are of. And read: the store warps of each CTA.

@@ -40,7 +40,7 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
     }
     if constexpr (converts(c)) {
         for (int32_t i = 0; i < kConvertedBuffers; ++i) {
-            ptx::barrier_init(smem.converted_full(i), kConvertWarps);
+            ptx::barrier_init(smem.converted_full(i), converted_full_arrivals(c));
             ptx::barrier_init(smem.converted_empty(i), kConvertedEmptyArrivals);
         }
     }

@@ -55,12 +55,13 @@ struct OperandSteps {
 template <GemmConfig c>
 DG_DEVICE void issue_converted_mma(uint32_t sums, uint32_t rows, uint64_t cols, uint32_t descriptor, bool accumulate) {
     constexpr Element kElement = c.cols_operand().element;
+    constexpr int kCtas = mma_ctas(c);
     if constexpr (kElement == Element::e4m3)
-        ptx::tensor_mma_rows_f8f6f4(sums, rows, cols, descriptor, accumulate);
+        ptx::tensor_mma_rows_f8f6f4<kCtas>(sums, rows, cols, descriptor, accumulate);
     else if constexpr (kElement == Element::s8)
-        ptx::tensor_mma_rows_i8(sums, rows, cols, descriptor, accumulate);
+        ptx::tensor_mma_rows_i8<kCtas>(sums, rows, cols, descriptor, accumulate);
     else if constexpr (bits(kElement) == 16)
-        ptx::tensor_mma_rows_f16(sums, rows, cols, descriptor, accumulate);
+        ptx::tensor_mma_rows_f16<kCtas>(sums, rows, cols, descriptor, accumulate);
     else
         static_assert(c.tile.cols == 0, "no instruction multiplies packed weights by these elements");
 }
