@@ -45,7 +45,7 @@ struct ScalingText {
 std::ostream& operator<<(std::ostream& out, const ScalingText& text) {
     out << "one " << dtype_name(text.element);
     if (text.element == Element::s32)
-        out << " of " << kExponentsPerWord << (text.in_words == Element::ue8m0 ? " exponents" : " scales");
+        out << " of " << kScalesPerWord << (text.in_words == Element::ue8m0 ? " exponents" : " scales");
     out << " per ";
     if (text.rows != 1) out << text.rows << " rows";
     return out << (text.rows == 1 ? "row" : "") << " and " << text.k << " of K";
@@ -103,7 +103,7 @@ Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, co
 }
 
 /// What scales may lie as.
-void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling, const char* name, Arch arch) {
+void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling, const char* name, const Problem& p) {
     if (scaling.type == Element::e4m3) {
         require_type(element == Element::e4m3 || element == Element::s32, name,
                      " must be float8_e4m3fn, or int32 of four of them each, but is ", describe(type));
@@ -114,10 +114,12 @@ void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling,
                      " must be int32 (packed UE8M0 exponents), float8_e8m0fnu or float32, but is ", describe(type));
         return;
     }
-    require_type(element != Element::s32 || arch != Arch::sm100, name,
+    const bool takes_exponents = find_pair(p.arch, p.a.element, p.b.element, Element::ue8m0) != nullptr;
+    require_type(element != Element::s32 || !takes_exponents, name,
                  " holds packed UE8M0 exponents (int32), but disable_ue8m0_cast=True asks for float32 scales");
-    require_type(element != Element::s32, name,
-                 " holds packed UE8M0 exponents (int32), which only SM100 takes; others want float32 scales");
+    require_type(
+        element != Element::s32, name,
+        " holds packed UE8M0 exponents (int32), which only FP8 and FP4 on SM100 take; others want float32 scales");
     require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
                  " or float8_e8m0fnu, but is ", describe(type));
 }
@@ -303,7 +305,7 @@ int64_t entry_k(Element lying, const Scaling& scaling) {
 Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const GemmCall& call, const Axes& axes) {
     const char* const name = operand.scales_name;
     const Element element = element_of(sf.dtype());
-    check_scale_dtype(element, sf.dtype(), operand.scaling, name, call.problem.arch);
+    check_scale_dtype(element, sf.dtype(), operand.scaling, name, call.problem);
     require_device(sf, name, call.device, "a");
     const int64_t granularity = operand.row_granularity, k = entry_k(element, operand.scaling);
     require(element != Element::s32 || granularity == 1, "packed scales must be per row, but the recipe says one per ",

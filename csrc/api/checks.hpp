@@ -97,7 +97,7 @@ struct Granularity {
     int64_t rows = 1, k = kScaleGroupK;
 };
 
-/// B's scales say themselves how many rows share one: words of exponents are per row, others per block.
+/// B's scales say themselves how many rows share one: words of them are per row, others per block.
 inline constexpr int64_t kRowsByDefault = 0;
 
 struct Granularities {

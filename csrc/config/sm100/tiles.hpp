@@ -36,13 +36,13 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     return found;
 }
 
-inline bool has_tile(const Problem& p, const Tiling& tiling) {
+inline bool has_tiling(const Problem& p, const Tiling& tiling) {
     if (p.b.packed() && !serves_packed(tiling)) return false;
     const auto has = [&](bool grouped) {
         const std::vector<int32_t> all = widths(grouped);
         return std::ranges::find(all, tiling.tile_cols) != all.end();
     };
-    return tiling.tile_rows == kRows && tiling.turns == 1 && (has(false) || has(true));
+    return tiling.tile_rows == kRows && tiling.turns == 1 && !tiling.widens_a && (has(false) || has(true));
 }
 
 }  // namespace deep_gemm::sm100

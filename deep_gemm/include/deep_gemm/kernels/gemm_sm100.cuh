@@ -4,7 +4,7 @@
 //   first warpgroup           read sums from tensor memory, store D; where they are promoted, the second one too
 //   last one, warp 0          copy operands and scales into the ring (one lane copies)
 //   its warp 1                issue products (one lane; of a pair the leader's); first initialise the barriers
-//   its warp 2                allocate tensor memory; bring words of exponents into its order (transposes_words), or
+//   its warp 2                allocate tensor memory; bring words of scales into its order (transposes_words), or
 //                             FP32 scales of blocks into the ring
 //   its warp 3                first, ask the L2 for the first weights (one lane); find rows of padding, and fill blocks
 //                             of them with zeros (marks_padding)

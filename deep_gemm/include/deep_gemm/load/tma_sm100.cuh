@@ -36,7 +36,7 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     }
 }
 
-/// Words of exponents of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule.
+/// Words of scales of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule.
 template <GemmConfig c, int32_t kExtent, bool kInBlocks, int32_t kWords>
 DG_DEVICE void load_words(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t start, int32_t word,
                           int32_t group, int32_t group_rows) {
@@ -106,8 +106,8 @@ private:
     /// Who waits for a stage counts its bytes: where a warp of each CTA transposes words, each CTA its own; otherwise
     /// the pair's leader those of both.
     DG_DEVICE void copy_block(const Tile& tile, const TileSource& source, int32_t block) {
-        const bool row_word = has_exponents(c) && begins_word<c, kRowBlocks>(tile, block),
-                   col_word = has_exponents(c) && begins_word<c, kColBlocks>(tile, block);
+        const bool row_word = scales_in_instruction(c) && begins_word<c, kRowBlocks>(tile, block),
+                   col_word = scales_in_instruction(c) && begins_word<c, kColBlocks>(tile, block);
         if constexpr (promotes(c)) copy_fp32_scales(tile, block);
         const uint32_t bytes = stage_operand_bytes(c) + (row_word ? Smem<c>::kPlan.row_scale_bytes : 0) +
                                (col_word ? Smem<c>::kPlan.col_scale_bytes : 0);
