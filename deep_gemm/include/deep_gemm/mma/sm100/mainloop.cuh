@@ -35,7 +35,6 @@ private:
 
     DG_DEVICE void multiply(const Tile& tile) {
         ptx::barrier_wait(smem_.sums_empty(accumulators_.stage), accumulators_.phase ^ 1);
-        ptx::tensor_fence_after_sync();
         const int32_t end = tile.k_block + tile.k_blocks, k_end = end_of_k<c>(tile, smem_.groups(), params_);
 #pragma unroll 1
         for (int32_t block = tile.k_block; block < end; ++block, ring_.advance()) {
