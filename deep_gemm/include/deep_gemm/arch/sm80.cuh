@@ -1,7 +1,6 @@
 // SM80 and what follows it without wgmma: warps, a stage, the matrix instruction.
 //
-// All warps of a CTA do the same: copy their share of a K block that is wanted some stages later, multiply, and at the
-// end of a tile store what they hold of it.
+// One warp of a CTA copies, K blocks ahead; all others multiply, and at the end of a tile store what they hold of it.
 #pragma once
 
 #include <deep_gemm/config.cuh>
@@ -12,7 +11,7 @@ namespace deep_gemm::sm80 {
 inline constexpr int32_t kSwizzleBytes = 128, kChunkBytes = 16;  // a line of a stage, and what one thread copies
 inline constexpr int32_t kChunks = kSwizzleBytes / kChunkBytes;
 inline constexpr int32_t kStepBytes = 32;  // of K that two loads of 8x8 matrices bring
-inline constexpr int32_t kMostWarps = 8;   // that have 255 registers a thread
+inline constexpr int32_t kMostWarps = 8;   // that multiply: beside one that copies they have 224 registers a thread
 
 /// Neighbours along M or N that lie together where an operand is MN-major, of 16 bits: a stage holds blocks of so many,
 /// each with all of the K block.
@@ -29,8 +28,10 @@ constexpr int32_t stage_k(const Operand& a, const Operand& b) {
 
 constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
 
+/// That multiply. The one behind them copies.
 constexpr int32_t warps(const GemmConfig& c) { return c.sm80.row_warps * c.col_warps * c.sm80.k_warps; }
-constexpr int32_t threads(const GemmConfig& c) { return warps(c) * 32; }
+constexpr int32_t math_threads(const GemmConfig& c) { return warps(c) * 32; }
+constexpr int32_t threads(const GemmConfig& c) { return math_threads(c) + 32; }
 constexpr int32_t warp_rows(const GemmConfig& c) { return c.tile.rows / c.sm80.row_warps; }
 constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
 

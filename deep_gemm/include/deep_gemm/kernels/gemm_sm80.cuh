@@ -1,10 +1,12 @@
-// The GEMM kernel of GPUs without wgmma: a persistent grid of CTAs, whose warps all do the same.
+// The GEMM kernel of GPUs without wgmma: a persistent grid of CTAs, in which
 //
-//   copy        16 bytes a thread at a time, into the ring, K blocks that are wanted later (load/sm80/cp_async.cuh)
-//   multiply    a warp's rows and columns of a tile, or its part of their K (mma/sm80/)
-//   store       scale, add C, clear padding, write D from registers; blocks of nothing but padding at the end
+//   one warp        copies 16 bytes a lane at a time into the ring, K blocks ahead (load/sm80/cp_async.cuh)
+//   math warps      multiply their rows and columns of a tile, or their part of its K (mma/sm80/), and store them from
+//                   registers: scale, add C, clear padding
+//   all warps       fill blocks of nothing but padding at the end
 #pragma once
 
+#include <deep_gemm/load/sm80/cp_async.cuh>
 #include <deep_gemm/mma/sm80/mainloop.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/store/dequantise.cuh>
@@ -56,6 +58,17 @@ DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<
 }
 
 template <GemmConfig c>
+DG_DEVICE void run_math(const Smem<c>& smem, const GemmParams& params) {
+    MainLoop<c> main_loop(smem);
+    WarpSums<c> total;
+    Tile tile;
+    while (main_loop.next(tile)) {
+        main_loop.run(total, tile);
+        if (add_up<c>(total, smem, main_loop.place())) store_tile<c>(total, tile, main_loop.place(), params);
+    }
+}
+
+template <GemmConfig c>
 DG_DEVICE void run_gemm(const GemmParams& params) {
     extern __shared__ uint8_t dynamic_smem[];
     const Smem<c> smem(dynamic_smem);
@@ -63,15 +76,11 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     smem.groups().template fill<threads(c)>(params);
     if (threadIdx.x == 0) smem.init_barriers();
     __syncthreads();
-    LoadRole<c> load(smem, params);
-    MainLoop<c> main_loop(smem, load);
-    WarpSums<c> total;
-    Tile tile;
-    while (main_loop.next(tile)) {
-        main_loop.run(total, tile);
-        if (add_up<c>(total, smem, main_loop.place())) store_tile<c>(total, tile, main_loop.place(), params);
-    }
-    if constexpr (marks_padding(c)) fill_padding_blocks<c>(params, threadIdx.x / 32, warps(c));
+    if (threadIdx.x < math_threads(c))
+        run_math<c>(smem, params);
+    else
+        LoadRole<c>(smem, params).run();
+    if constexpr (marks_padding(c)) fill_padding_blocks<c>(params, threadIdx.x / 32, threads(c) / 32);
 }
 
 }  // namespace deep_gemm::sm80

@@ -1,4 +1,4 @@
-// The load role without a copy engine: all threads of a CTA copy 16 bytes at a time, several K blocks ahead.
+// The load role without a copy engine: a warp copies 16 bytes a lane at a time, as far ahead as there are stages.
 //
 // A stage holds an operand in lines of 128 bytes: K-major, a line for each row and span of K; MN-major, one for each of
 // K and block of 64 rows. The 16-byte chunks of a line are swapped by the line's number, so that matrices of eight
@@ -17,51 +17,47 @@ DG_DEVICE uint32_t chunk_offset(int32_t line, int32_t chunk) {
     return line * kSwizzleBytes + ((chunk ^ (line % kChunks)) * kChunkBytes);
 }
 
-/// A thread's copies of an operand: the same chunk of every so many lines.
+/// A lane's copies of an operand: the same chunk of every fourth line.
 template <GemmConfig c, Operand o, int32_t kExtent, bool = o.packed()>
 class OperandCopies {
     static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
                              kSpans = bytes_of(o.element, o.mn_major() ? kExtent : c.tile.k) / kSwizzleBytes,
-                             kCount = kLines * kSpans, kStep = threads(c) / kChunks;
-    static_assert(kLines % kChunks == 0 && kStep % kChunks == 0, "chunks of a line are swapped by its number");
-    static_assert(kLines % kStep == 0 || kStep % kLines == 0);
-
-    static constexpr int32_t kEach = ceil_div(kCount, kStep);
+                             kStep = 32 / kChunks;
+    static_assert(kLines % kChunks == 0 && kChunks % kStep == 0, "chunks of a line are swapped by its number");
 
 public:
     /// Ahead of the K block from element `x` of the contiguous dimension and line `y` on.
     DG_DEVICE void place(const PlainMap& map, int32_t x, int32_t y, int32_t group) {
         stride_ = map.strides_bytes[0];
-        source_ = map.address + group * map.strides_bytes[1] + (y + line() % kLines) * stride_ +
-                  (bytes_of(o.element, x) + first_span() * kSwizzleBytes + chunk() * kChunkBytes);
+        source_ = map.address + group * map.strides_bytes[1] + (y + line()) * stride_ +
+                  (bytes_of(o.element, x) + chunk() * kChunkBytes);
         bytes_left_ = bytes_of(o.element, map.sizes[0] - x), lines_left_ = map.sizes[1] - y;
     }
 
-    /// Whether a K block ends within the tensor.
+    /// Whether a K block ends within the tensor. Rows beyond it reach nothing that is stored, and are not copied.
     DG_DEVICE bool is_whole() const {
         return bytes_left_ >= kSpans * kSwizzleBytes && (!o.mn_major() || lines_left_ >= kLines);
     }
 
-    /// Such a block. Rows beyond the tensor reach nothing that is stored, and are not copied.
+    /// Clipped: what lies beyond the tensor along the contiguous dimension, or K, becomes zero.
+    template <bool kClips>
     DG_DEVICE void copy(uint32_t stage) const {
-        if (o.mn_major() || lines_left_ >= kLines)
-            copy_lines<true>(stage);
-        else
-            copy_lines<false>(stage);
-    }
-
-    /// Any block: what lies beyond the tensor along the contiguous dimension, or K, becomes zero.
-    DG_DEVICE void copy_clipped(uint32_t stage) const {
-        const uint8_t* const first = source_ - first_span() * kSwizzleBytes;
-#pragma unroll 1
-        for (int32_t i = line(); i < kCount; i += kStep) {
-            const int32_t within = i % kLines, span = i / kLines, lines = within - line() % kLines;
-            const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
-            const bool is_line = within < lines_left_;
-            if (o.mn_major() || is_line)
-                ptx::copy_async_x16(stage + span * kLines * kSwizzleBytes + chunk_offset(within, chunk()),
-                                    first + lines * stride_ + span * kSwizzleBytes,
-                                    is_line ? min(max(bytes, 0), kChunkBytes) : 0);
+        const uint8_t* source = source_;
+        const int64_t step = kStep * stride_;
+#pragma unroll(16 / kSpans)
+        for (int32_t first = 0; first < kLines; first += kStep) {
+            const bool is_line = first + line() < lines_left_;
+            // A line's number, modulo eight, is the lane's or four more.
+            const uint32_t target = stage + chunk_offset(line() + first % kChunks, chunk()) +
+                                    first / kChunks * kChunks * kSwizzleBytes;
+#pragma unroll
+            for (int32_t span = 0; span < kSpans; ++span)
+                if (o.mn_major() || is_line) {
+                    const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
+                    ptx::copy_async_x16(target + span * kLines * kSwizzleBytes, source + span * kSwizzleBytes,
+                                        !kClips ? kChunkBytes : is_line ? min(max(bytes, 0), kChunkBytes) : 0);
+                }
+            source += step;
         }
     }
 
@@ -74,26 +70,8 @@ public:
     }
 
 private:
-    template <bool kAllLines>
-    DG_DEVICE void copy_lines(uint32_t stage) const {
-        const uint32_t target = stage + chunk_offset(line() % kLines, chunk()) + first_span() * kLines * kSwizzleBytes;
-        const uint8_t* source = source_;
-        const int64_t step = kStep * stride_;
-#pragma unroll
-        for (int32_t i = 0; i < kEach; ++i) {
-            if (kCount < kStep && line() >= kCount) break;
-            const int32_t lines = i * kStep % kLines, span = kStep > kLines ? i * (kStep / kLines) : i * kStep / kLines;
-            source = lines == 0 ? source_ : source + step;
-            if (kAllLines || line() % kLines + lines < lines_left_)
-                ptx::copy_async_x16(target + (span * kLines + lines) * kSwizzleBytes, source + span * kSwizzleBytes,
-                                    kChunkBytes);
-        }
-    }
-
     static DG_DEVICE int32_t chunk() { return threadIdx.x % kChunks; }
-    static DG_DEVICE int32_t line() { return threadIdx.x / kChunks; }
-    /// A step may be more lines than there are.
-    static DG_DEVICE int32_t first_span() { return kStep > kLines ? line() / kLines : 0; }
+    static DG_DEVICE int32_t line() { return threadIdx.x % 32 / kChunks; }
 
     const uint8_t* source_;
     int64_t stride_;
@@ -104,51 +82,48 @@ private:
 /// follow each other along K together.
 template <GemmConfig c, Operand o, int32_t kExtent>
 class OperandCopies<c, o, kExtent, true> {
-    static constexpr int32_t kRunBytes = c.tile.k / kPackedK * packed_block_bytes(o.element),
-                             kUnitBytes = packed_unit_bytes(kPackedRows), kTaken = packed_unit_bytes(kExtent),
-                             kStepBytes = threads(c) * kChunkBytes, kSteps = kRunBytes / kUnitBytes * kTaken / kStepBytes;
-    static_assert(kRunBytes / kUnitBytes * kTaken % kStepBytes == 0 && kStepBytes % kTaken == 0);
+    static constexpr int32_t kUnitBytes = packed_unit_bytes(kPackedRows), kTaken = packed_unit_bytes(kExtent),
+                             kRunBytes = c.tile.k / kPackedK * packed_block_bytes(o.element), kStepBytes = 32 * kChunkBytes;
+    static_assert(kRunBytes % kUnitBytes == 0 && kTaken % kStepBytes == 0);
 
 public:
     /// Ahead of element `k` of K, in the rows of all matrices that begin with this one.
     DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t row) {
-        const int32_t first_byte = k / kPackedK * packed_block_bytes(o.element),
-                      at = static_cast<int32_t>(threadIdx.x) * kChunkBytes;
+        const int32_t first_byte = k / kPackedK * packed_block_bytes(o.element);
         stride_ = map.strides_bytes[1];
         source_ = map.address + row / kPackedRows * stride_ + packed_unit_bytes(row % kPackedRows) + first_byte +
-                  at / kTaken * kUnitBytes + at % kTaken;
+                  threadIdx.x % 32 * kChunkBytes;
         bytes_left_ = static_cast<int32_t>(stride_) - first_byte;
     }
 
     DG_DEVICE bool is_whole() const { return bytes_left_ >= kRunBytes; }
 
-    DG_DEVICE void copy(uint32_t stage) const { copy_run<false>(stage); }
-
-    /// Blocks beyond K become zero.
-    DG_DEVICE void copy_clipped(uint32_t stage) const { copy_run<true>(stage); }
+    /// Clipped: blocks beyond K become zero.
+    template <bool kClips>
+    DG_DEVICE void copy(uint32_t stage) const {
+        uint32_t target = stage + threadIdx.x % 32 * kChunkBytes;
+#pragma unroll
+        for (int32_t block = 0; block < ceil_div(kExtent, kPackedRows); ++block) {
+            const uint8_t* source = source_ + block * stride_;
+#pragma unroll(16 / (kTaken / kStepBytes))
+            for (int32_t from = 0; from < kRunBytes; from += kUnitBytes) {
+#pragma unroll
+                for (int32_t i = 0; i < kTaken; i += kStepBytes)
+                    ptx::copy_async_x16(target + i, source + from + i, !kClips || from < bytes_left_ ? kChunkBytes : 0);
+                target += kTaken;
+            }
+        }
+    }
 
     DG_DEVICE void advance() { source_ += kRunBytes, bytes_left_ -= kRunBytes; }
 
 private:
-    template <bool kClips>
-    DG_DEVICE void copy_run(uint32_t stage) const {
-        const uint32_t target = stage + threadIdx.x * kChunkBytes;
-#pragma unroll
-        for (int32_t i = 0; i < ceil_div(kExtent, kPackedRows); ++i)
-#pragma unroll
-            for (int32_t step = 0; step < kSteps; ++step) {
-                const int32_t from = step * (kStepBytes / kTaken) * kUnitBytes;
-                ptx::copy_async_x16(target + (i * kSteps + step) * kStepBytes, source_ + i * stride_ + from,
-                                    !kClips || from < bytes_left_ ? kChunkBytes : 0);
-            }
-    }
-
     const uint8_t* source_;
     int64_t stride_;
     int32_t bytes_left_;  // of K, from the block's start on
 };
 
-/// A thread's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
+/// A lane's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
 /// blocks of rows.
 template <GemmConfig c, Scaling scaling, int32_t kExtent, bool kPerRow = scaling.per_row()>
 class ScaleCopies {
@@ -175,9 +150,8 @@ public:
     DG_DEVICE void copy(uint32_t target) const {
         if constexpr (kCount > 0) {
 #pragma unroll
-            for (int32_t i = 0; i < ceil_div(kCount, threads(c)); ++i) {
-                const int32_t at = static_cast<int32_t>(threadIdx.x) + i * threads(c), row = at % kRows,
-                              entry = at / kRows;
+            for (int32_t i = 0; i < ceil_div(kCount, 32); ++i) {
+                const int32_t at = static_cast<int32_t>(threadIdx.x) % 32 + i * 32, row = at % kRows, entry = at / kRows;
                 if (at < kCount)
                     ptx::copy_async<4>(target + at * 4, source_ + row * row_stride_ + entry * k_stride_,
                                        row < rows_left_ && entry < entries_left_ ? 4 : 0);
@@ -208,25 +182,28 @@ public:
     DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
         : smem_(smem), params_(params), tiles_(params, smem.groups()) {}
 
-    /// The next K block into the ring's next stage, once all warps have read what it had. A tile without any takes a stage
-    /// too.
-    /// Its copies come in one run: ptxas (CUDA 13.0) has those that stand between products wait for others.
-    DG_DEVICE void copy_next() {
-        ptx::barrier_poll(smem_.empty(ring_.stage), ring_.phase ^ 1);
-        if (left_ == 0) begin_tile();
-        if (left_ > 0) copy_block();
-        ptx::commit_copies();
-        ring_.advance();
+    /// All tiles, each of at least one stage, and one that says that there are no more.
+    DG_DEVICE void run() {
+        while (more_) {
+            ptx::barrier_poll(smem_.empty(ring_.stage), ring_.phase ^ 1);
+            if (left_ == 0) begin_tile();
+            if (left_ > 0) copy_block();
+            const uint32_t full = smem_.full(ring_.stage);
+            ptx::barrier_arrive_after_copies(full);
+            if (threadIdx.x % 32 == 0) ptx::barrier_arrive(full);
+            ring_.advance();
+        }
+        ptx::wait_all_copies();
     }
 
 private:
     DG_DEVICE void begin_tile() {
-        more_ = more_ && tiles_.next(tile_);
+        more_ = tiles_.next(tile_);
         if (more_)
             tiles_.place(tile_);
         else
             tile_.k_blocks = -1;
-        if (threadIdx.x == 0) smem_.write_tile(ring_.stage, tile_);
+        if (threadIdx.x % 32 == 0) smem_.write_tile(ring_.stage, tile_);
         left_ = max(tile_.k_blocks, 0);
         block_ = tile_.k_block - 1;
         if (left_ > 0) place_operands(block_);
@@ -269,9 +246,9 @@ private:
                 zeros_.advance(block_);
         const uint32_t rows = smem_.rows(ring_.stage), cols = smem_.cols(ring_.stage);
         if (rows_.is_whole() && cols_.is_whole())
-            rows_.copy(rows), cols_.copy(cols);
+            rows_.template copy<false>(rows), cols_.template copy<false>(cols);
         else
-            rows_.copy_clipped(rows), cols_.copy_clipped(cols);
+            rows_.template copy<true>(rows), cols_.template copy<true>(cols);
         row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
         zeros_.copy(smem_.zeros(ring_.stage));
     }

@@ -6,22 +6,10 @@
 
 namespace deep_gemm::sm80 {
 
-/// Once each of a warp's lanes has come here.
-DG_DEVICE void arrive_as_warp(uint32_t barrier) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::barrier_arrive(barrier);
-}
-
-/// All warps copy, and each multiplies what all have copied. What a warp has done for the others it says some steps before
-/// they ask for it, so that warps drift apart: while one copies, another multiplies.
 template <GemmConfig c>
 class MainLoop {
 public:
-    DG_DEVICE MainLoop(const Smem<c>& smem, LoadRole<c>& load) : smem_(smem), load_(load), reader_(smem, place_) {
-#pragma unroll
-        for (int32_t i = 0; i + 1 < c.stages; ++i) load_.copy_next();
-        announce_copies<c.stages - 2>(0);
-    }
+    DG_DEVICE explicit MainLoop(const Smem<c>& smem) : smem_(smem), reader_(smem, place_) {}
 
     /// The next tile; false when there are no more.
     DG_DEVICE bool next(Tile& tile) {
@@ -33,7 +21,11 @@ public:
     /// Its sums, of the warp's part.
     DG_DEVICE void run(WarpSums<c>& total, const Tile& tile) {
         clear<c>(total);
-        if (tile.k_blocks == 0) return pass_stage();
+        if (tile.k_blocks == 0) {
+            release(ring_.stage);
+            ring_.advance();
+            return;
+        }
         StepWords<c> words[2];
         reader_.look_at(ring_.stage);
         reader_.enter();
@@ -46,35 +38,19 @@ public:
 
 private:
     static constexpr int32_t kSteps = StageReader<c>::kSteps, kGroupSteps = kSteps / scale_groups(c);
-    static_assert(kSteps >= 4 && kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
-    /// The step by which all of a block is read, scales of its last group too.
+    static_assert(kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
+    /// The step by which all of a block is read, scales of its last group too, which are loaded a step ahead.
     static constexpr int32_t kLastRead = kGroupSteps > 1 ? kSteps - 2 : kSteps - 1;
-    /// The step behind which a block is copied, and that in which the next one's copies, issued a block ago or more, are
-    /// waited for. Of two stages the next one's have only just been issued.
-    static constexpr int32_t kCopy = kSteps / 2, kCopied = c.stages > 2 ? kSteps / 4 : kSteps - 1,
-                             kPending = c.stages > 2 ? c.stages - 3 : 0;
 
-    /// Scales of a group are loaded a step ahead, if it has two.
     static constexpr bool loads_scales(int32_t step) {
         return c.scaled() && (step + (kGroupSteps > 1 ? 2 : 1)) % kGroupSteps == 0;
     }
 
     DG_DEVICE void wait() const { ptx::barrier_poll(smem_.full(ring_.stage), ring_.phase); }
 
-    /// The warp's copies of a stage have come, those behind it may be under way.
-    template <int32_t kUnderWay>
-    DG_DEVICE void announce_copies(int32_t stage) const {
-        ptx::wait_copies<kUnderWay>();
-        arrive_as_warp(smem_.full(stage));
-    }
-
-    /// A tile without K has a stage of nothing.
-    DG_DEVICE void pass_stage() {
-        arrive_as_warp(smem_.empty(ring_.stage));
-        if constexpr (c.stages > 2) announce_copies<kPending>((ring_.stage + 1) % c.stages);
-        load_.copy_next();
-        ring_.advance();
-        if constexpr (c.stages == 2) announce_copies<kPending>(ring_.stage);
+    DG_DEVICE void release(int32_t stage) const {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ptx::barrier_arrive(smem_.empty(stage));
     }
 
     /// A K block, of which the first step's words are there. Each step is multiplied while the next one's words come:
@@ -91,8 +67,7 @@ private:
             if constexpr (c.scaled())
                 if (loads_scales(i)) scales.load(smem_, place_, stage, i / kGroupSteps);
             if (i + 1 < kSteps) reader_.load(words[(i + 1) % 2], i + 1);
-            if (i == kCopied) announce_copies<kPending>(ring_.stage);
-            if (i == kLastRead) arrive_as_warp(smem_.empty(stage));
+            if (i == kLastRead) release(stage);
             if (i + 1 == kSteps && more) {
                 wait();
                 reader_.enter();
@@ -106,16 +81,20 @@ private:
             } else {
                 words[i % 2].multiply(total);
             }
-            if (i == kCopy) load_.copy_next();
         }
     }
 
     const Smem<c>& smem_;
-    LoadRole<c>& load_;
     WarpPlace<c> place_;
     StageReader<c> reader_;
     Ring<c.stages> ring_;
 };
+
+template <GemmConfig c>
+DG_DEVICE void sync_math_warps() {
+    constexpr int32_t kBarrier = 1;
+    ptx::named_barrier_wait(kBarrier, math_threads(c));
+}
 
 /// Warps that split K send their sums to the first of them. Whether this one is to store.
 template <GemmConfig c>
@@ -127,13 +106,13 @@ DG_DEVICE bool add_up(WarpSums<c>& total, const Smem<c>& smem, const WarpPlace<c
     const auto part = [&](int32_t sender, int32_t i) {
         return smem.parts() + (((sender - 1) * kWarps + warp) * kRegisters + i) * 128 + lane * 4;
     };
-    __syncthreads();  // the tile's before have been read
+    sync_math_warps<c>();  // the tile's before have been read
     if (place.k > 0) {
 #pragma unroll
         for (int32_t i = 0; i < kRegisters; ++i)
             ptx::store_shared(part(place.k, i), total[i / kAccumulators<c>][i % kAccumulators<c>]);
     }
-    __syncthreads();
+    sync_math_warps<c>();
     if (place.k > 0) return false;
 #pragma unroll
     for (int32_t sender = 1; sender < c.sm80.k_warps; ++sender)
