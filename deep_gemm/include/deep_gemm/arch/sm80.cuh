@@ -1,6 +1,7 @@
 // SM80 and what follows it without wgmma: warps, a stage, the matrix instruction.
 //
-// One warp of a CTA copies, K blocks ahead; all others multiply, and at the end of a tile store what they hold of it.
+// Warps multiply, and at the end of a tile store what they hold of it. What they multiply is copied some K blocks ahead:
+// by a warp of its own where sums are few, else by four of them at a time, in turn.
 #pragma once
 
 #include <deep_gemm/config.cuh>
@@ -11,7 +12,7 @@ namespace deep_gemm::sm80 {
 inline constexpr int32_t kSwizzleBytes = 128, kChunkBytes = 16;  // a line of a stage, and what one thread copies
 inline constexpr int32_t kChunks = kSwizzleBytes / kChunkBytes;
 inline constexpr int32_t kStepBytes = 32;  // of K that two loads of 8x8 matrices bring
-inline constexpr int32_t kMostWarps = 8;   // that multiply: beside one that copies they have 224 registers a thread
+inline constexpr int32_t kMostWarps = 8;   // that have 255 registers a thread
 
 /// Neighbours along M or N that lie together where an operand is MN-major, of 16 bits: a stage holds blocks of so many,
 /// each with all of the K block.
@@ -28,10 +29,19 @@ constexpr int32_t stage_k(const Operand& a, const Operand& b) {
 
 constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
 
-/// That multiply. The one behind them copies.
+/// That multiply.
 constexpr int32_t warps(const GemmConfig& c) { return c.sm80.row_warps * c.col_warps * c.sm80.k_warps; }
 constexpr int32_t math_threads(const GemmConfig& c) { return warps(c) * 32; }
-constexpr int32_t threads(const GemmConfig& c) { return math_threads(c) + 32; }
+
+/// Whether a warp of its own copies: of registers a quarter of an SM has as many as two warps of many sums take.
+constexpr bool has_copy_warp(const GemmConfig& c) {
+    const int32_t sets = c.scaled() ? 2 : 1;
+    return sets * c.tile.rows / c.sm80.row_warps * c.tile.cols / c.col_warps <= 64 * 16;
+}
+constexpr int32_t threads(const GemmConfig& c) { return math_threads(c) + (has_copy_warp(c) ? 32 : 0); }
+/// That copy a stage, and how many times as many take turns.
+constexpr int32_t copy_threads(const GemmConfig& c) { return has_copy_warp(c) ? 32 : 128; }
+constexpr int32_t copy_turns(const GemmConfig& c) { return has_copy_warp(c) ? 1 : math_threads(c) / copy_threads(c); }
 constexpr int32_t warp_rows(const GemmConfig& c) { return c.tile.rows / c.sm80.row_warps; }
 constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
 

@@ -24,7 +24,7 @@ struct Smem {
     DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
     DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
     DG_DEVICE uint32_t zeros(int stage) const { return base + kPlan.zeros + stage * kPlan.zero_bytes; }
-    /// A stage has been copied: each lane of the copying warp arrives when its copies have come, and the first when it has
+    /// A stage has been copied: each thread that copies arrives when its copies have come, and the first when it has
     /// written what tile it is.
     DG_DEVICE uint32_t full(int stage) const { return base + kPlan.barriers + stage * kBarrierBytes; }
     /// It has been read: each warp that multiplies arrives.
@@ -34,7 +34,7 @@ struct Smem {
     DG_DEVICE void init_barriers() const {
 #pragma unroll
         for (int32_t i = 0; i < c.stages; ++i) {
-            ptx::barrier_init(full(i), 32 + 1);
+            ptx::barrier_init(full(i), copy_threads(c) + 1);
             ptx::barrier_init(empty(i), warps(c));
         }
     }

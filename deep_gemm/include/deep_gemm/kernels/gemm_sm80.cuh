@@ -1,9 +1,9 @@
-// The GEMM kernel of GPUs without wgmma: a persistent grid of CTAs, in which
+// The GEMM kernel of GPUs without wgmma: a persistent grid of CTAs.
 //
-//   one warp        copies 16 bytes a lane at a time into the ring, K blocks ahead (load/sm80/cp_async.cuh)
-//   math warps      multiply their rows and columns of a tile, or their part of its K (mma/sm80/), and store them from
-//                   registers: scale, add C, clear padding
-//   all warps       fill blocks of nothing but padding at the end
+//   copy        16 bytes a thread at a time, into the ring, K blocks that are wanted later (load/sm80/cp_async.cuh): a warp
+//               of its own, or the others in turn
+//   multiply    a warp's rows and columns of a tile, or its part of their K (mma/sm80/)
+//   store       scale, add C, clear padding, write D from registers; blocks of nothing but padding at the end
 #pragma once
 
 #include <deep_gemm/load/sm80/cp_async.cuh>
@@ -59,7 +59,7 @@ DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<
 
 template <GemmConfig c>
 DG_DEVICE void run_math(const Smem<c>& smem, const GemmParams& params) {
-    MainLoop<c> main_loop(smem);
+    MainLoop<c> main_loop(smem, params);
     WarpSums<c> total;
     Tile tile;
     while (main_loop.next(tile)) {
@@ -76,10 +76,11 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
     smem.groups().template fill<threads(c)>(params);
     if (threadIdx.x == 0) smem.init_barriers();
     __syncthreads();
-    if (threadIdx.x < math_threads(c))
+    if (!has_copy_warp(c) || threadIdx.x < math_threads(c))
         run_math<c>(smem, params);
     else
         LoadRole<c>(smem, params).run();
+    ptx::wait_all_copies();
     if constexpr (marks_padding(c)) fill_padding_blocks<c>(params, threadIdx.x / 32, threads(c) / 32);
 }
 

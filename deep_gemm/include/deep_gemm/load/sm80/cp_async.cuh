@@ -1,4 +1,4 @@
-// The load role without a copy engine: a warp copies 16 bytes a lane at a time, as far ahead as there are stages.
+// The load role without a copy engine: threads copy 16 bytes at a time, as far ahead as there are stages.
 //
 // A stage holds an operand in lines of 128 bytes: K-major, a line for each row and span of K; MN-major, one for each of
 // K and block of 64 rows. The 16-byte chunks of a line are swapped by the line's number, so that matrices of eight
@@ -17,13 +17,20 @@ DG_DEVICE uint32_t chunk_offset(int32_t line, int32_t chunk) {
     return line * kSwizzleBytes + ((chunk ^ (line % kChunks)) * kChunkBytes);
 }
 
-/// A lane's copies of an operand: the same chunk of every fourth line.
+/// Of the threads that copy a stage, which is this one.
+template <GemmConfig c>
+DG_DEVICE int32_t copy_thread() {
+    return threadIdx.x % copy_threads(c);
+}
+
+/// A thread's copies of an operand: the same chunk of every so many lines.
 template <GemmConfig c, Operand o, int32_t kExtent, bool = o.packed()>
 class OperandCopies {
     static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
                              kSpans = bytes_of(o.element, o.mn_major() ? kExtent : c.tile.k) / kSwizzleBytes,
-                             kStep = 32 / kChunks;
-    static_assert(kLines % kChunks == 0 && kChunks % kStep == 0, "chunks of a line are swapped by its number");
+                             kStep = copy_threads(c) / kChunks, kUnroll = 16 / kSpans;
+    static_assert(kLines % kChunks == 0, "chunks of a line are swapped by its number");
+    static_assert(kChunks % kStep == 0 || kStep % kChunks == 0);
 
 public:
     /// Ahead of the K block from element `x` of the contiguous dimension and line `y` on.
@@ -34,32 +41,21 @@ public:
         bytes_left_ = bytes_of(o.element, map.sizes[0] - x), lines_left_ = map.sizes[1] - y;
     }
 
-    /// Whether a K block ends within the tensor. Rows beyond it reach nothing that is stored, and are not copied.
+    /// Whether a K block ends within the tensor.
     DG_DEVICE bool is_whole() const {
         return bytes_left_ >= kSpans * kSwizzleBytes && (!o.mn_major() || lines_left_ >= kLines);
     }
 
-    /// Clipped: what lies beyond the tensor along the contiguous dimension, or K, becomes zero.
-    template <bool kClips>
+    /// Such a block. Rows beyond the tensor reach nothing that is stored, and are not copied.
     DG_DEVICE void copy(uint32_t stage) const {
-        const uint8_t* source = source_;
-        const int64_t step = kStep * stride_;
-#pragma unroll(16 / kSpans)
-        for (int32_t first = 0; first < kLines; first += kStep) {
-            const bool is_line = first + line() < lines_left_;
-            // A line's number, modulo eight, is the lane's or four more.
-            const uint32_t target = stage + chunk_offset(line() + first % kChunks, chunk()) +
-                                    first / kChunks * kChunks * kSwizzleBytes;
-#pragma unroll
-            for (int32_t span = 0; span < kSpans; ++span)
-                if (o.mn_major() || is_line) {
-                    const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
-                    ptx::copy_async_x16(target + span * kLines * kSwizzleBytes, source + span * kSwizzleBytes,
-                                        !kClips ? kChunkBytes : is_line ? min(max(bytes, 0), kChunkBytes) : 0);
-                }
-            source += step;
-        }
+        if (o.mn_major() || lines_left_ >= kLines)
+            copy_lines<true, false>(stage);
+        else
+            copy_lines<false, false>(stage);
     }
+
+    /// Any block: what lies beyond the tensor along the contiguous dimension, or K, becomes zero.
+    DG_DEVICE void copy_clipped(uint32_t stage) const { copy_lines<false, true>(stage); }
 
     /// On to the next K block.
     DG_DEVICE void advance() {
@@ -70,8 +66,29 @@ public:
     }
 
 private:
+    template <bool kAllLines, bool kClips>
+    DG_DEVICE void copy_lines(uint32_t stage) const {
+        const uint8_t* source = source_;
+        const int64_t step = kStep * stride_;
+#pragma unroll(kClips ? 1 : kUnroll)
+        for (int32_t first = 0; first < kLines; first += kStep, source += step) {
+            const int32_t at = first + line();
+            if (kStep > kLines && at >= kLines) break;
+            const bool is_line = kAllLines || at < lines_left_;
+            if (!o.mn_major() && !is_line) continue;
+            const uint32_t target = stage + (kStep < kChunks ? chunk_offset(at % kChunks, chunk()) + at / kChunks * kChunks * kSwizzleBytes
+                                                             : chunk_offset(line(), chunk()) + first * kSwizzleBytes);
+#pragma unroll
+            for (int32_t span = 0; span < kSpans; ++span) {
+                const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
+                ptx::copy_async_x16(target + span * kLines * kSwizzleBytes, source + span * kSwizzleBytes,
+                                    !kClips ? kChunkBytes : is_line ? min(max(bytes, 0), kChunkBytes) : 0);
+            }
+        }
+    }
+
     static DG_DEVICE int32_t chunk() { return threadIdx.x % kChunks; }
-    static DG_DEVICE int32_t line() { return threadIdx.x % 32 / kChunks; }
+    static DG_DEVICE int32_t line() { return copy_thread<c>() / kChunks; }
 
     const uint8_t* source_;
     int64_t stride_;
@@ -83,8 +100,9 @@ private:
 template <GemmConfig c, Operand o, int32_t kExtent>
 class OperandCopies<c, o, kExtent, true> {
     static constexpr int32_t kUnitBytes = packed_unit_bytes(kPackedRows), kTaken = packed_unit_bytes(kExtent),
-                             kRunBytes = c.tile.k / kPackedK * packed_block_bytes(o.element), kStepBytes = 32 * kChunkBytes;
-    static_assert(kRunBytes % kUnitBytes == 0 && kTaken % kStepBytes == 0);
+                             kRunBytes = c.tile.k / kPackedK * packed_block_bytes(o.element),
+                             kTakenOfRun = kRunBytes / kUnitBytes * kTaken, kStepBytes = copy_threads(c) * kChunkBytes;
+    static_assert(kTakenOfRun % kStepBytes == 0 && (kStepBytes % kTaken == 0 || kTaken % kStepBytes == 0));
 
 public:
     /// Ahead of element `k` of K, in the rows of all matrices that begin with this one.
@@ -92,38 +110,42 @@ public:
         const int32_t first_byte = k / kPackedK * packed_block_bytes(o.element);
         stride_ = map.strides_bytes[1];
         source_ = map.address + row / kPackedRows * stride_ + packed_unit_bytes(row % kPackedRows) + first_byte +
-                  threadIdx.x % 32 * kChunkBytes;
+                  from(copy_thread<c>() * kChunkBytes);
         bytes_left_ = static_cast<int32_t>(stride_) - first_byte;
     }
 
     DG_DEVICE bool is_whole() const { return bytes_left_ >= kRunBytes; }
 
-    /// Clipped: blocks beyond K become zero.
-    template <bool kClips>
-    DG_DEVICE void copy(uint32_t stage) const {
-        uint32_t target = stage + threadIdx.x % 32 * kChunkBytes;
-#pragma unroll
-        for (int32_t block = 0; block < ceil_div(kExtent, kPackedRows); ++block) {
-            const uint8_t* source = source_ + block * stride_;
-#pragma unroll(16 / (kTaken / kStepBytes))
-            for (int32_t from = 0; from < kRunBytes; from += kUnitBytes) {
-#pragma unroll
-                for (int32_t i = 0; i < kTaken; i += kStepBytes)
-                    ptx::copy_async_x16(target + i, source + from + i, !kClips || from < bytes_left_ ? kChunkBytes : 0);
-                target += kTaken;
-            }
-        }
-    }
+    DG_DEVICE void copy(uint32_t stage) const { copy_run<false>(stage); }
+
+    /// Blocks beyond K become zero.
+    DG_DEVICE void copy_clipped(uint32_t stage) const { copy_run<true>(stage); }
 
     DG_DEVICE void advance() { source_ += kRunBytes, bytes_left_ -= kRunBytes; }
 
 private:
+    /// Where a byte of what is taken of a run lies in it.
+    static DG_DEVICE int32_t from(int32_t byte) { return byte / kTaken * kUnitBytes + byte % kTaken; }
+
+    template <bool kClips>
+    DG_DEVICE void copy_run(uint32_t stage) const {
+        uint32_t target = stage + copy_thread<c>() * kChunkBytes;
+#pragma unroll
+        for (int32_t block = 0; block < ceil_div(kExtent, kPackedRows); ++block) {
+#pragma unroll
+            for (int32_t i = 0; i < kTakenOfRun; i += kStepBytes)
+                ptx::copy_async_x16(target + i, source_ + block * stride_ + from(i),
+                                    !kClips || from(i) < bytes_left_ ? kChunkBytes : 0);
+            target += kTakenOfRun;
+        }
+    }
+
     const uint8_t* source_;
     int64_t stride_;
     int32_t bytes_left_;  // of K, from the block's start on
 };
 
-/// A lane's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
+/// A thread's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
 /// blocks of rows.
 template <GemmConfig c, Scaling scaling, int32_t kExtent, bool kPerRow = scaling.per_row()>
 class ScaleCopies {
@@ -150,8 +172,8 @@ public:
     DG_DEVICE void copy(uint32_t target) const {
         if constexpr (kCount > 0) {
 #pragma unroll
-            for (int32_t i = 0; i < ceil_div(kCount, 32); ++i) {
-                const int32_t at = static_cast<int32_t>(threadIdx.x) % 32 + i * 32, row = at % kRows, entry = at / kRows;
+            for (int32_t i = 0; i < ceil_div(kCount, copy_threads(c)); ++i) {
+                const int32_t at = copy_thread<c>() + i * copy_threads(c), row = at % kRows, entry = at / kRows;
                 if (at < kCount)
                     ptx::copy_async<4>(target + at * 4, source_ + row * row_stride_ + entry * k_stride_,
                                        row < rows_left_ && entry < entries_left_ ? 4 : 0);
@@ -175,35 +197,44 @@ private:
     int32_t rows_left_, entries_left_;
 };
 
-/// Walks the tiles ahead of those that are multiplied, a K block at a time.
+/// Walks the tiles ahead of those that are multiplied, a stage at a time: a K block, or a tile without any, or that there
+/// are no more.
 template <GemmConfig c>
 class LoadRole {
 public:
     DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
         : smem_(smem), params_(params), tiles_(params, smem.groups()) {}
 
-    /// All tiles, each of at least one stage, and one that says that there are no more.
-    DG_DEVICE void run() {
-        while (more_) {
-            ptx::barrier_poll(smem_.empty(ring_.stage), ring_.phase ^ 1);
-            if (left_ == 0) begin_tile();
+    /// The next stage, once all warps have read what it had: copied, if it is the thread's turn.
+    DG_DEVICE void next() {
+        const bool copies = copy_turns(c) == 1 || turn_ == 0;
+        if (copies) ptx::barrier_poll(smem_.empty(ring_.stage), ring_.phase ^ 1);
+        if (left_ == 0) begin_tile(copies);
+        if (left_ > 0) begin_block();
+        if (copies) {
             if (left_ > 0) copy_block();
             const uint32_t full = smem_.full(ring_.stage);
             ptx::barrier_arrive_after_copies(full);
-            if (threadIdx.x % 32 == 0) ptx::barrier_arrive(full);
-            ring_.advance();
+            if (copy_thread<c>() == 0) ptx::barrier_arrive(full);
         }
-        ptx::wait_all_copies();
+        left_ = max(left_ - 1, 0);
+        ring_.advance();
+        if (copy_turns(c) > 1) turn_ ^= 1;
+    }
+
+    /// All of them.
+    DG_DEVICE void run() {
+        while (more_) next();
     }
 
 private:
-    DG_DEVICE void begin_tile() {
-        more_ = tiles_.next(tile_);
+    DG_DEVICE void begin_tile(bool copies) {
+        more_ = more_ && tiles_.next(tile_);
         if (more_)
             tiles_.place(tile_);
         else
             tile_.k_blocks = -1;
-        if (threadIdx.x % 32 == 0) smem_.write_tile(ring_.stage, tile_);
+        if (copies && copy_thread<c>() == 0) smem_.write_tile(ring_.stage, tile_);
         left_ = max(tile_.k_blocks, 0);
         block_ = tile_.k_block - 1;
         if (left_ > 0) place_operands(block_);
@@ -235,20 +266,23 @@ private:
             copies.place(map, o.mn_major() ? start : k, o.mn_major() ? k : start, group);
     }
 
-    /// Moves on first: behind the copies, it would wait until they have read their addresses.
-    DG_DEVICE void copy_block() {
-        --left_, ++block_;
+    /// Ahead of its copies: behind them, it would wait until they have read their addresses.
+    DG_DEVICE void begin_block() {
+        ++block_;
         // The sum over a batch comes to other matrices on the way.
         if constexpr (c.grouping == Grouping::batch_sum)
             place_operands(block_);
         else
             rows_.advance(), cols_.advance(), row_scales_.advance(block_), col_scales_.advance(block_),
                 zeros_.advance(block_);
+    }
+
+    DG_DEVICE void copy_block() const {
         const uint32_t rows = smem_.rows(ring_.stage), cols = smem_.cols(ring_.stage);
         if (rows_.is_whole() && cols_.is_whole())
-            rows_.template copy<false>(rows), cols_.template copy<false>(cols);
+            rows_.copy(rows), cols_.copy(cols);
         else
-            rows_.template copy<true>(rows), cols_.template copy<true>(cols);
+            rows_.copy_clipped(rows), cols_.copy_clipped(cols);
         row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
         zeros_.copy(smem_.zeros(ring_.stage));
     }
@@ -267,6 +301,7 @@ private:
     Ring<c.stages> ring_;
     Tile tile_ = {};
     int32_t left_ = 0, block_ = 0;  // the last one that was copied
+    int32_t turn_ = threadIdx.x / copy_threads(c) % copy_turns(c);
     bool more_ = true;
 };
 

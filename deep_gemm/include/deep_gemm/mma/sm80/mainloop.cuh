@@ -6,10 +6,33 @@
 
 namespace deep_gemm::sm80 {
 
+/// What warps that multiply do for copies: their share, a stage for each that has been read.
+template <GemmConfig c, bool = has_copy_warp(c)>
+class CopyShare {
+public:
+    DG_DEVICE CopyShare(const Smem<c>& smem, const GemmParams& params) : load_(smem, params) {
+#pragma unroll 1
+        for (int32_t i = 0; i + 1 < c.stages; ++i) load_.next();
+    }
+    DG_DEVICE void next() { load_.next(); }
+
+private:
+    LoadRole<c> load_;
+};
+
+/// Nothing, where another warp copies.
+template <GemmConfig c>
+class CopyShare<c, true> {
+public:
+    DG_DEVICE CopyShare(const Smem<c>&, const GemmParams&) {}
+    DG_DEVICE void next() {}
+};
+
 template <GemmConfig c>
 class MainLoop {
 public:
-    DG_DEVICE explicit MainLoop(const Smem<c>& smem) : smem_(smem), reader_(smem, place_) {}
+    DG_DEVICE MainLoop(const Smem<c>& smem, const GemmParams& params)
+        : smem_(smem), copies_(smem, params), reader_(smem, place_) {}
 
     /// The next tile; false when there are no more.
     DG_DEVICE bool next(Tile& tile) {
@@ -23,6 +46,7 @@ public:
         clear<c>(total);
         if (tile.k_blocks == 0) {
             release(ring_.stage);
+            copies_.next();
             ring_.advance();
             return;
         }
@@ -41,6 +65,9 @@ private:
     static_assert(kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
     /// The step by which all of a block is read, scales of its last group too, which are loaded a step ahead.
     static constexpr int32_t kLastRead = kGroupSteps > 1 ? kSteps - 2 : kSteps - 1;
+    /// The step behind which the next stage is copied, into that of the block before: not so early that warps wait until
+    /// the last one has read it, nor so late that copies come too late.
+    static constexpr int32_t kCopy = kSteps / 4;
 
     static constexpr bool loads_scales(int32_t step) {
         return c.scaled() && (step + (kGroupSteps > 1 ? 2 : 1)) % kGroupSteps == 0;
@@ -81,10 +108,12 @@ private:
             } else {
                 words[i % 2].multiply(total);
             }
+            if (i == kCopy) copies_.next();
         }
     }
 
     const Smem<c>& smem_;
+    CopyShare<c> copies_;
     WarpPlace<c> place_;
     StageReader<c> reader_;
     Ring<c.stages> ring_;
