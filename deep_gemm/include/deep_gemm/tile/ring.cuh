@@ -17,6 +17,12 @@ struct Ring {
         }
     }
 
+    /// So many stages ago, as many as there are at most.
+    DG_DEVICE Ring back(int32_t stages) const {
+        const int32_t found = stage - stages;
+        return {found < 0 ? found + kStages : found, found < 0 ? phase ^ 1 : phase};
+    }
+
     /// Over several stages at once.
     DG_DEVICE void advance(int32_t stages) {
         stage += stages;

@@ -28,59 +28,57 @@ template <GemmConfig c, Operand o, int32_t kExtent, bool = o.packed()>
 class OperandCopies {
     static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
                              kSpans = bytes_of(o.element, o.mn_major() ? kExtent : c.tile.k) / kSwizzleBytes,
-                             kStep = copy_threads(c) / kChunks, kUnroll = 16 / kSpans;
+                             kStep = copy_threads(c) / kChunks, kUnroll = (c.scaled() ? 4 : 8) / kSpans;
     static_assert(kLines % kChunks == 0, "chunks of a line are swapped by its number");
     static_assert(kChunks % kStep == 0 || kStep % kChunks == 0);
 
 public:
-    /// Ahead of the K block from element `x` of the contiguous dimension and line `y` on.
-    DG_DEVICE void place(const PlainMap& map, int32_t x, int32_t y, int32_t group) {
+    /// Ahead of the K block that begins at `k`, in the rows that begin with this one.
+    DG_DEVICE void place(const PlainMap& map, int32_t k, int32_t row, int32_t group) {
+        const int32_t x = o.mn_major() ? row : k, y = o.mn_major() ? k : row;
         stride_ = map.strides_bytes[0];
         source_ = map.address + group * map.strides_bytes[1] + (y + line()) * stride_ +
                   (bytes_of(o.element, x) + chunk() * kChunkBytes);
-        bytes_left_ = bytes_of(o.element, map.sizes[0] - x), lines_left_ = map.sizes[1] - y;
+        rows_left_ = map.sizes[o.mn_major() ? 0 : 1] - row;
     }
 
-    /// Whether a K block ends within the tensor.
-    DG_DEVICE bool is_whole() const {
-        return bytes_left_ >= kSpans * kSwizzleBytes && (!o.mn_major() || lines_left_ >= kLines);
+    /// Whether a block of which so much K is left ends within the tensor, but for rows of K-major ones.
+    DG_DEVICE bool is_whole(int32_t k_left) const {
+        return k_left >= c.tile.k && (!o.mn_major() || rows_left_ >= kExtent);
     }
 
     /// Such a block. Rows beyond the tensor reach nothing that is stored, and are not copied.
     DG_DEVICE void copy(uint32_t stage) const {
-        if (o.mn_major() || lines_left_ >= kLines)
-            copy_lines<true, false>(stage);
+        if (o.mn_major() || rows_left_ >= kLines)
+            copy_lines<true, false>(stage, c.tile.k);
         else
-            copy_lines<false, false>(stage);
+            copy_lines<false, false>(stage, c.tile.k);
     }
 
     /// Any block: what lies beyond the tensor along the contiguous dimension, or K, becomes zero.
-    DG_DEVICE void copy_clipped(uint32_t stage) const { copy_lines<false, true>(stage); }
+    DG_DEVICE void copy_clipped(uint32_t stage, int32_t k_left) const { copy_lines<false, true>(stage, k_left); }
 
     /// On to the next K block.
-    DG_DEVICE void advance() {
-        if constexpr (o.mn_major())
-            source_ += c.tile.k * stride_, lines_left_ -= c.tile.k;
-        else
-            source_ += row_bytes(c, o), bytes_left_ -= row_bytes(c, o);
-    }
+    DG_DEVICE void advance() { source_ += o.mn_major() ? c.tile.k * stride_ : row_bytes(c, o); }
 
 private:
     template <bool kAllLines, bool kClips>
-    DG_DEVICE void copy_lines(uint32_t stage) const {
+    DG_DEVICE void copy_lines(uint32_t stage, int32_t k_left) const {
+        const int32_t lines_left = o.mn_major() ? k_left : rows_left_,
+                      bytes_left = bytes_of(o.element, o.mn_major() ? rows_left_ : k_left);
         const uint8_t* source = source_;
         const int64_t step = kStep * stride_;
 #pragma unroll(kClips ? 1 : kUnroll)
         for (int32_t first = 0; first < kLines; first += kStep, source += step) {
             const int32_t at = first + line();
             if (kStep > kLines && at >= kLines) break;
-            const bool is_line = kAllLines || at < lines_left_;
+            const bool is_line = kAllLines || at < lines_left;
             if (!o.mn_major() && !is_line) continue;
             const uint32_t target = stage + (kStep < kChunks ? chunk_offset(at % kChunks, chunk()) + at / kChunks * kChunks * kSwizzleBytes
                                                              : chunk_offset(line(), chunk()) + first * kSwizzleBytes);
 #pragma unroll
             for (int32_t span = 0; span < kSpans; ++span) {
-                const int32_t bytes = bytes_left_ - span * kSwizzleBytes - chunk() * kChunkBytes;
+                const int32_t bytes = bytes_left - span * kSwizzleBytes - chunk() * kChunkBytes;
                 ptx::copy_async_x16(target + span * kLines * kSwizzleBytes, source + span * kSwizzleBytes,
                                     !kClips ? kChunkBytes : is_line ? min(max(bytes, 0), kChunkBytes) : 0);
             }
@@ -92,7 +90,7 @@ private:
 
     const uint8_t* source_;
     int64_t stride_;
-    int32_t bytes_left_, lines_left_;  // of the tensor, from the K block's start on
+    int32_t rows_left_;  // of the tensor, from the tile's first on
 };
 
 /// Packed weights: blocks of 64 rows by 128 of K, or of fewer rows in each of a block's units, as they lie; those that
@@ -111,38 +109,37 @@ public:
         stride_ = map.strides_bytes[1];
         source_ = map.address + row / kPackedRows * stride_ + packed_unit_bytes(row % kPackedRows) + first_byte +
                   from(copy_thread<c>() * kChunkBytes);
-        bytes_left_ = static_cast<int32_t>(stride_) - first_byte;
     }
 
-    DG_DEVICE bool is_whole() const { return bytes_left_ >= kRunBytes; }
+    DG_DEVICE bool is_whole(int32_t k_left) const { return k_left > c.tile.k - kPackedK; }
 
-    DG_DEVICE void copy(uint32_t stage) const { copy_run<false>(stage); }
+    DG_DEVICE void copy(uint32_t stage) const { copy_run<false>(stage, c.tile.k); }
 
     /// Blocks beyond K become zero.
-    DG_DEVICE void copy_clipped(uint32_t stage) const { copy_run<true>(stage); }
+    DG_DEVICE void copy_clipped(uint32_t stage, int32_t k_left) const { copy_run<true>(stage, k_left); }
 
-    DG_DEVICE void advance() { source_ += kRunBytes, bytes_left_ -= kRunBytes; }
+    DG_DEVICE void advance() { source_ += kRunBytes; }
 
 private:
     /// Where a byte of what is taken of a run lies in it.
     static DG_DEVICE int32_t from(int32_t byte) { return byte / kTaken * kUnitBytes + byte % kTaken; }
 
     template <bool kClips>
-    DG_DEVICE void copy_run(uint32_t stage) const {
+    DG_DEVICE void copy_run(uint32_t stage, int32_t k_left) const {
+        const int32_t bytes_left = ceil_div(k_left, kPackedK) * packed_block_bytes(o.element);
         uint32_t target = stage + copy_thread<c>() * kChunkBytes;
 #pragma unroll
         for (int32_t block = 0; block < ceil_div(kExtent, kPackedRows); ++block) {
 #pragma unroll
             for (int32_t i = 0; i < kTakenOfRun; i += kStepBytes)
                 ptx::copy_async_x16(target + i, source_ + block * stride_ + from(i),
-                                    !kClips || from(i) < bytes_left_ ? kChunkBytes : 0);
+                                    !kClips || from(i) < bytes_left ? kChunkBytes : 0);
             target += kTakenOfRun;
         }
     }
 
     const uint8_t* source_;
     int64_t stride_;
-    int32_t bytes_left_;  // of K, from the block's start on
 };
 
 /// A thread's copies of an operand's scales, or words like them, four bytes at a time: of each row, MN-major, or of
@@ -157,26 +154,25 @@ public:
             const PlainMap& map = plain(opaque);
             k_stride_ = map.strides_bytes[0];
             source_ = map.address + group * map.strides_bytes[1] + int64_t{first} * 4 + entry * k_stride_;
-            row_stride_ = 4, rows_left_ = map.sizes[0] - first, entries_left_ = map.sizes[1] - entry;
+            row_stride_ = 4, rows_left_ = map.sizes[0] - first;
         } else if constexpr (scaling.per_block()) {
             static_assert(scaling == c.b.scaling);
-            const int32_t blocks = (extent_n<c>(params) + scaling.rows - 1) / scaling.rows,
-                          entries = (params.k + scaling.k - 1) / scaling.k, block = first / scaling.rows;
+            const int32_t blocks = (extent_n<c>(params) + scaling.rows - 1) / scaling.rows, block = first / scaling.rows;
             k_stride_ = params.block_scale_k_stride * 4, row_stride_ = params.block_scale_stride * 4;
             source_ = reinterpret_cast<const uint8_t*>(params.block_scales + group * params.block_scale_group_stride) +
                       block * row_stride_ + entry * k_stride_;
-            rows_left_ = blocks - block, entries_left_ = entries - entry;
+            rows_left_ = blocks - block;
         }
     }
 
-    DG_DEVICE void copy(uint32_t target) const {
+    DG_DEVICE void copy(uint32_t target, int32_t k_left) const {
         if constexpr (kCount > 0) {
 #pragma unroll
             for (int32_t i = 0; i < ceil_div(kCount, copy_threads(c)); ++i) {
                 const int32_t at = copy_thread<c>() + i * copy_threads(c), row = at % kRows, entry = at / kRows;
                 if (at < kCount)
                     ptx::copy_async<4>(target + at * 4, source_ + row * row_stride_ + entry * k_stride_,
-                                       row < rows_left_ && entry < entries_left_ ? 4 : 0);
+                                       row < rows_left_ && entry * entry_k(scaling) < k_left ? 4 : 0);
             }
         }
     }
@@ -185,7 +181,7 @@ public:
     DG_DEVICE void advance(int32_t next) {
         if constexpr (kCount == 0) return;
         const int32_t entries = scale_entry(scaling, next, c.tile.k) - scale_entry(scaling, next - 1, c.tile.k);
-        source_ += entries * k_stride_, entries_left_ -= entries;
+        source_ += entries * k_stride_;
     }
 
 private:
@@ -194,7 +190,7 @@ private:
 
     const uint8_t* source_;
     int64_t row_stride_, k_stride_;
-    int32_t rows_left_, entries_left_;
+    int32_t rows_left_;
 };
 
 /// Walks the tiles ahead of those that are multiplied, a stage at a time: a K block, or a tile without any, or that there
@@ -205,36 +201,43 @@ public:
     DG_DEVICE LoadRole(const Smem<c>& smem, const GemmParams& params)
         : smem_(smem), params_(params), tiles_(params, smem.groups()) {}
 
-    /// The next stage, once all warps have read what it had: copied, if it is the thread's turn.
-    DG_DEVICE void next() {
-        const bool copies = copy_turns(c) == 1 || turn_ == 0;
-        if (copies) ptx::barrier_poll(smem_.empty(ring_.stage), ring_.phase ^ 1);
-        if (left_ == 0) begin_tile(copies);
+    /// What comes next, into this stage of the ring once all warps have read what it had: copied, if it is the thread's
+    /// turn.
+    DG_DEVICE void next(const Ring<c.stages>& ring) {
+        const bool copies = is_turn(ring);
+        if (copies) ptx::barrier_poll(smem_.empty(ring.stage), ring.phase ^ 1);
+        if (left_ == 0) begin_tile(ring.stage, copies);
         if (left_ > 0) begin_block();
         if (copies) {
-            if (left_ > 0) copy_block();
-            const uint32_t full = smem_.full(ring_.stage);
+            if (left_ > 0) copy_block(ring.stage);
+            const uint32_t full = smem_.full(ring.stage);
             ptx::barrier_arrive_after_copies(full);
             if (copy_thread<c>() == 0) ptx::barrier_arrive(full);
         }
         left_ = max(left_ - 1, 0);
-        ring_.advance();
-        if (copy_turns(c) > 1) turn_ ^= 1;
     }
 
     /// All of them.
     DG_DEVICE void run() {
-        while (more_) next();
+        for (Ring<c.stages> ring; more(); ring.advance()) next(ring);
     }
 
 private:
-    DG_DEVICE void begin_tile(bool copies) {
-        more_ = more_ && tiles_.next(tile_);
-        if (more_)
+    DG_DEVICE bool more() const { return tile_.k_blocks >= 0; }
+
+    /// Of two sets of threads, every other stage is a thread's.
+    static DG_DEVICE bool is_turn(const Ring<c.stages>& ring) {
+        static_assert(copy_turns(c) <= 2);
+        const int32_t stages = ring.stage + c.stages % 2 * ring.phase;  // in two passes: odd or even
+        return copy_turns(c) == 1 || stages % 2 == static_cast<int32_t>(threadIdx.x) / copy_threads(c);
+    }
+
+    DG_DEVICE void begin_tile(int32_t stage, bool copies) {
+        if (more() && tiles_.next(tile_))
             tiles_.place(tile_);
         else
             tile_.k_blocks = -1;
-        if (copies && copy_thread<c>() == 0) smem_.write_tile(ring_.stage, tile_);
+        if (copies && copy_thread<c>() == 0) smem_.write_tile(stage, tile_);
         left_ = max(tile_.k_blocks, 0);
         block_ = tile_.k_block - 1;
         if (left_ > 0) place_operands(block_);
@@ -249,6 +252,7 @@ private:
             rows = &plain(group.rows), cols = &plain(group.cols), origin = tile_.k_block;
         }
         const auto [k, matrix] = place_block<c>(params_, block - origin);
+        k_left_ = cols->sizes[c.cols_operand().mn_major() ? 1 : 0] - k;
         place<c.rows_operand()>(rows_, *rows, k, tile_.row, row_group() + matrix);
         place<c.cols_operand()>(cols_, *cols, k, tile_.col, col_group() + matrix);
         row_scales_.place(params_, params_.row_scales, tile_.row, scale_entry(c.row_scales(), block, c.tile.k),
@@ -263,7 +267,7 @@ private:
         if constexpr (o.packed())
             copies.place(map, k, group * packed_blocks(extent_n<c>(params_)) * kPackedRows + start);
         else
-            copies.place(map, o.mn_major() ? start : k, o.mn_major() ? k : start, group);
+            copies.place(map, k, start, group);
     }
 
     /// Ahead of its copies: behind them, it would wait until they have read their addresses.
@@ -273,18 +277,18 @@ private:
         if constexpr (c.grouping == Grouping::batch_sum)
             place_operands(block_);
         else
-            rows_.advance(), cols_.advance(), row_scales_.advance(block_), col_scales_.advance(block_),
+            k_left_ -= c.tile.k, rows_.advance(), cols_.advance(), row_scales_.advance(block_), col_scales_.advance(block_),
                 zeros_.advance(block_);
     }
 
-    DG_DEVICE void copy_block() const {
-        const uint32_t rows = smem_.rows(ring_.stage), cols = smem_.cols(ring_.stage);
-        if (rows_.is_whole() && cols_.is_whole())
+    DG_DEVICE void copy_block(int32_t stage) const {
+        const uint32_t rows = smem_.rows(stage), cols = smem_.cols(stage);
+        if (rows_.is_whole(k_left_) && cols_.is_whole(k_left_))
             rows_.copy(rows), cols_.copy(cols);
         else
-            rows_.copy_clipped(rows), cols_.copy_clipped(cols);
-        row_scales_.copy(smem_.row_scales(ring_.stage)), col_scales_.copy(smem_.col_scales(ring_.stage));
-        zeros_.copy(smem_.zeros(ring_.stage));
+            rows_.copy_clipped(rows, k_left_), cols_.copy_clipped(cols, k_left_);
+        row_scales_.copy(smem_.row_scales(stage), k_left_), col_scales_.copy(smem_.col_scales(stage), k_left_);
+        zeros_.copy(smem_.zeros(stage), k_left_);
     }
 
     DG_DEVICE int32_t row_group() const { return c.swap_ab ? group_of_b<c>(tile_) : group_of_a<c>(tile_); }
@@ -298,11 +302,9 @@ private:
     ScaleCopies<c, c.row_scales(), c.tile.rows> row_scales_;
     ScaleCopies<c, c.col_scales(), c.tile.cols> col_scales_;
     ScaleCopies<c, zero_words(c), c.tile.rows, c.rows_operand().has_zeros()> zeros_;
-    Ring<c.stages> ring_;
     Tile tile_ = {};
     int32_t left_ = 0, block_ = 0;  // the last one that was copied
-    int32_t turn_ = threadIdx.x / copy_threads(c) % copy_turns(c);
-    bool more_ = true;
+    int32_t k_left_ = 0;            // from its start on
 };
 
 }  // namespace deep_gemm::sm80

@@ -12,9 +12,14 @@ class CopyShare {
 public:
     DG_DEVICE CopyShare(const Smem<c>& smem, const GemmParams& params) : load_(smem, params) {
 #pragma unroll 1
-        for (int32_t i = 0; i + 1 < c.stages; ++i) load_.next();
+        for (Ring<c.stages> ring; ring.stage + 1 < c.stages; ring.advance()) load_.next(ring);
     }
-    DG_DEVICE void next() { load_.next(); }
+    /// Into the stage ahead of that which is read, and two ahead of this one, which will be.
+    DG_DEVICE void next(const Ring<c.stages>& ring) {
+        Ring<c.stages> copied = ring.back(2);
+        copied.phase ^= 1;  // one pass later
+        load_.next(copied);
+    }
 
 private:
     LoadRole<c> load_;
@@ -25,7 +30,7 @@ template <GemmConfig c>
 class CopyShare<c, true> {
 public:
     DG_DEVICE CopyShare(const Smem<c>&, const GemmParams&) {}
-    DG_DEVICE void next() {}
+    DG_DEVICE void next(const Ring<c.stages>&) {}
 };
 
 template <GemmConfig c>
@@ -46,8 +51,8 @@ public:
         clear<c>(total);
         if (tile.k_blocks == 0) {
             release(ring_.stage);
-            copies_.next();
             ring_.advance();
+            copies_.next(ring_);
             return;
         }
         StepWords<c> words[2];
@@ -63,14 +68,16 @@ public:
 private:
     static constexpr int32_t kSteps = StageReader<c>::kSteps, kGroupSteps = kSteps / scale_groups(c);
     static_assert(kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
-    /// The step by which all of a block is read, scales of its last group too, which are loaded a step ahead.
-    static constexpr int32_t kLastRead = kGroupSteps > 1 ? kSteps - 2 : kSteps - 1;
+    /// Scales of a group are loaded a step before its last, if it has two and few scales.
+    static constexpr bool kScalesAhead = kGroupSteps > 1 && !(c.row_scales().per_row() && c.col_scales().per_row());
+    /// The step by which all of a block is read.
+    static constexpr int32_t kLastRead = !c.scaled() || kScalesAhead ? kSteps - 2 : kSteps - 1;
     /// The step behind which the next stage is copied, into that of the block before: not so early that warps wait until
     /// the last one has read it, nor so late that copies come too late.
     static constexpr int32_t kCopy = kSteps / 4;
 
     static constexpr bool loads_scales(int32_t step) {
-        return c.scaled() && (step + (kGroupSteps > 1 ? 2 : 1)) % kGroupSteps == 0;
+        return c.scaled() && (step + (kScalesAhead ? 2 : 1)) % kGroupSteps == 0;
     }
 
     DG_DEVICE void wait() const { ptx::barrier_poll(smem_.full(ring_.stage), ring_.phase); }
@@ -108,7 +115,7 @@ private:
             } else {
                 words[i % 2].multiply(total);
             }
-            if (i == kCopy) copies_.next();
+            if (i == kCopy) copies_.next(ring_);
         }
     }
 
