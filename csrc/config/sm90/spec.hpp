@@ -14,7 +14,7 @@ namespace deep_gemm::sm90 {
 
 struct Spec {
     static std::vector<Tiling> tilings(const Problem& p) { return sm90::tilings(p); }
-    static bool has_tile(const Problem& p, const Tiling& tiling) { return sm90::has_tile(p, tiling); }
+    static bool has_tiling(const Problem& p, const Tiling& tiling) { return sm90::has_tiling(p, tiling); }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm90::configure(p, tiling); }
     static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
         return sm90::refusal(p, c, tiles);
