@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "api/checks.hpp"
+#include "api/checks_lines.hpp"
 #include "config/archs.hpp"
 #include "config/explain.hpp"
 #include "config/products_text.hpp"

@@ -4,6 +4,7 @@
 
 #include "call_settings.hpp"
 #include "checks_grouped.hpp"
+#include "checks_lines.hpp"
 #include "dtypes.hpp"
 #include "overlap.hpp"
 

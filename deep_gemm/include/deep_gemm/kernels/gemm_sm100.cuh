@@ -12,16 +12,16 @@
 #pragma once
 
 #include <deep_gemm/load/block_scales.cuh>
-#include <deep_gemm/load/first_weights_sm100.cuh>
-#include <deep_gemm/load/tma_sm100.cuh>
+#include <deep_gemm/load/sm100/first_weights.cuh>
+#include <deep_gemm/load/sm100/tma.cuh>
 #include <deep_gemm/mma/sm100/block_sums.cuh>
 #include <deep_gemm/mma/sm100/convert_rows.cuh>
 #include <deep_gemm/mma/sm100/converted.cuh>
 #include <deep_gemm/mma/sm100/mainloop.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
-#include <deep_gemm/scale/transpose_words.cuh>
-#include <deep_gemm/store/promoted_sums.cuh>
-#include <deep_gemm/store/tensor_memory.cuh>
+#include <deep_gemm/scale/sm100/transpose_words.cuh>
+#include <deep_gemm/store/sm100/promote_role.cuh>
+#include <deep_gemm/store/sm100/store_role.cuh>
 #include <deep_gemm/tile/padding.cuh>
 
 namespace deep_gemm::sm100 {
