@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from candidates import forced_tile, least_rows
-from devices import EACH_ARCH, TAKE_PACKED
+from devices import ONE_OF_EACH_ARCH, TAKE_PACKED
 from inputs import GuardedOutput, random_values
 from int8_inputs import operands, scales, values, wanted
 from test_int8_grouped import COUNTS, EVERY_GROUPING, Experts
@@ -35,7 +35,7 @@ def shifted(a: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("swapped", [False, True])
@@ -53,7 +53,7 @@ def test_dense(device, m, n, k, swapped, form, dtype) -> None:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("lies", ["between_16_bytes", "n_major", "odd_k"])
 def test_weights_lie_anywhere(device, lies) -> None:
     m, n, k = 5, 40, 130 if lies == "odd_k" else 144
@@ -71,7 +71,7 @@ def test_weights_lie_anywhere(device, lies) -> None:
     assert torch.equal(d, wanted(shifted(a, zeros), 0.5, b, 0.25, torch.float32))
 
 
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 def test_k_too_long_for_exact_sums_is_split(device) -> None:
     """Of the largest values, whose sum leaves 32 bits."""
     k, first = 65808, 65792
@@ -90,7 +90,7 @@ def check_close(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor, zeros_and
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("rows", [1, 128])
 @pytest.mark.parametrize(("m", "n", "k"), [(7, 136, 400), (129, 75, 272)])
 def test_beside_scales_of_groups_of_k(device, m, n, k, rows) -> None:
@@ -109,7 +109,7 @@ def test_beside_scales_of_groups_of_k(device, m, n, k, rows) -> None:
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("form", ["number", "each"])
 @EVERY_GROUPING
 def test_experts(device, grouping, form) -> None:
