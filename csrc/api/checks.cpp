@@ -294,6 +294,7 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
     require_apart(d, b.data, b.name);
     if (a.scales) require_apart(d, *a.scales, "a's scales");
     if (b.scales) require_apart(d, *b.scales, b.scales_name);
+    if (b.sums() != nullptr) require_apart(d, *b.sums(), b.sums_name);
 }
 
 int64_t entry_k(Element lying, const Scaling& scaling) {
