@@ -49,7 +49,7 @@ case $action in
         exec "$python" -m deep_gemm "$@"
         ;;
     test)
-        install_requirements requirements-test.txt
+        install_requirements requirements-test.txt requirements-benchmarks.txt
         build
         exec "$python" -m pytest --numprocesses auto --maxprocesses 8 "$@" # of which the last counts: -n 0 for a debugger
         ;;

@@ -38,7 +38,7 @@ run() {
 if [ -z "$rehearsal" ]; then
     # What tests need is installed with them; and what the cost model's measurement needs.
     run setup 1200 bash -c './develop.sh test --numprocesses 0 --collect-only -q tests/support/test_sampling.py &&
-        source third_party/environment.sh && choose_python && "$python" -m pip install --quiet numpy'
+        source third_party/environment.sh && choose_python && install_requirements requirements-benchmarks.txt'
     [ -x "$root/.venv/bin/python" ] && [ -z "${PYTHON:-}" ] && python=$root/.venv/bin/python
     simulate='' pick='-m gpu' files='' cases='' small_fit=240 tool_seconds=900 device=cuda
 else

@@ -13,7 +13,6 @@ import pytest
 
 from deep_gemm._targets import HOPPER_SMS
 
-pytest.importorskip("numpy")
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 SMALL = [
     ["dense", 16, 256, 512],

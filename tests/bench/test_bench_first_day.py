@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -20,6 +22,11 @@ CASES = [["dense", 16, 7168, 16384], ["dense", 4096, 4096, 7168], ["masked", 32,
 FOLDER = BENCHMARKS / "first_day"
 
 
+def executable(path: Path, *lines: str) -> None:
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
 @pytest.fixture
 def part(monkeypatch):
     before = set(sys.modules)
@@ -32,7 +39,6 @@ def part(monkeypatch):
 
 
 def test_a_rehearsal_ends_with_a_report(tmp_path) -> None:
-    pytest.importorskip("numpy")  # which calibration needs
     out = tmp_path / "day"
     environment = os.environ | {"FIRST_DAY": "rehearsal", "PARTS": "formats calibrate fit", "PYTHON": sys.executable}
     command = [str(BENCHMARKS / "blackwell_first_day.sh"), str(out), "abc123"]
@@ -50,6 +56,25 @@ def test_a_rehearsal_ends_with_a_report(tmp_path) -> None:
     assert all(f"| {name} |" in report for name in C.cost_constants())
     assert "## Public cases\n\nmissing" in report
     assert out.with_suffix(".tar.gz").stat().st_size > 0
+
+
+def test_its_setup_installs_what_the_fit_needs_at_its_pin(tmp_path) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / "third_party", clone / "third_party")
+    (clone / "benchmarks").symlink_to(BENCHMARKS)
+    (clone / "third_party" / "requirements-benchmarks.txt").write_text("no-such-package-of-ours>=1\n")
+    pip = 'case "$*" in "-m pip install "*) echo "installed: $*"; exit 0 ;; esac'
+    executable(clone / "develop.sh", 'echo "develop.sh $*"')
+    executable(clone / "python", pip, f'exec {sys.executable} "$@"')
+    environment = os.environ | {"PARTS": "setup", "PYTHON": str(clone / "python")}
+    environment.pop("FIRST_DAY", None)
+    script = str(clone / "benchmarks" / "blackwell_first_day.sh")
+    subprocess.run([script, str(tmp_path / "day"), "abc123"], env=environment, capture_output=True, check=True)
+    log = (tmp_path / "day" / "setup.log").read_text()
+    assert "develop.sh test " in log
+    assert re.search(
+        "installed: .*--constraint third_party/constraints.txt no-such-package-of-ours>=1$", log, re.MULTILINE
+    )
 
 
 def test_a_fit_finds_the_constants_that_made_the_times(part, tmp_path) -> None:
@@ -95,10 +120,8 @@ def test_failed_tests_are_told_and_run_again_alone(part, tmp_path, monkeypatch) 
 )
 def test_reports_of_a_sanitizer_are_counted(part, tmp_path, line, reported) -> None:
     program = tmp_path / "compute-sanitizer"
-    program.write_text(
-        f"#!/bin/sh\necho '========= COMPUTE-SANITIZER'\necho '========= {line}'\necho '5 passed in 1s'\n"
-    )
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    says = ("========= COMPUTE-SANITIZER", f"========= {line}", "5 passed in 1s")
+    executable(program, *(f"echo '{each}'" for each in says))
     row = part("hazards").run(str(program), "memcheck", 1, 20)
     assert row["reported"] == reported
     assert row["tests"] == "5 passed in 1s"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("numpy")
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
