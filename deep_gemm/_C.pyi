@@ -464,6 +464,7 @@ def force_config(
     cluster_k: int,
     k_warpgroups: int,
     widens_a: int,
+    unpacks_b: int,
     /,
 ) -> None:
     """Serve all calls on a device with this config (rows = 0: select again). For tuning and tests."""

@@ -32,8 +32,9 @@ Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_w
     Candidate candidate{.tiling = tiling, .config = Spec::configure(p, tiling)};
     GemmConfig& c = candidate.config;
     const int64_t tiles = tile_count(p, c);
-    candidate.refusal = tiling.widens_a && c.a.element == p.a.element ? "nothing converts A ahead of this product"
-                                                                      : Spec::refusal(p, c, tiles);
+    candidate.refusal = tiling.widens_a && c.a.element == p.a.element    ? "nothing converts A ahead of this product"
+                        : tiling.unpacks_b && c.b.element == p.b.element ? "nothing unpacks B ahead of this product"
+                                                                         : Spec::refusal(p, c, tiles);
     if (!candidate.refusal.empty()) return candidate;
     Spec::divide_smem(p, c, static_cast<double>(tiles * c.k_ctas()) / Spec::resident_ctas(p, c));
     candidate.footprint = Spec::footprint(c);
