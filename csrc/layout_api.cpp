@@ -86,9 +86,9 @@ void pack(const TensorView& sf, const TensorView& out, int64_t rows, int64_t row
                  "sf must be float32, float8_e8m0fnu or int32, and out int32");
     require(sf.ndim() == 3 && (in_blocks || out.ndim() == 3), "sf and out have the wrong number of dimensions");
     const int64_t k_words = words ? sf.size(2) : (sf.size(2) + kScalesPerWord - 1) / kScalesPerWord;
-    const int64_t padded_rows = in_blocks ? out.size(1) * kExponentBlockRows : out.size(2);
+    const int64_t padded_rows = in_blocks ? out.size(1) * kWordBlockRows : out.size(2);
     require(out.size(0) == sf.size(0) && out.size(in_blocks ? 2 : 1) == k_words && padded_rows >= rows &&
-                (!in_blocks || out.size(3) == kExponentBlockRows) && row_granularity >= 1 &&
+                (!in_blocks || out.size(3) == kWordBlockRows) && row_granularity >= 1 &&
                 (rows + row_granularity - 1) / row_granularity == sf.size(1),
             "packed scales have the wrong shape");
     const ScaleLayoutParams params{.source = words_of<const uint32_t>(sf),

@@ -26,7 +26,7 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                         .turns = narrow(k_warpgroups),
                         .widens_a = widens_a != 0,
                         .unpacks_b = unpacks_b != 0};
-    std::string_view refusal = "selection knows no such config";
+    std::string_view refusal = kUnknownTiling;
     for (const Pair& pair : kPairs) {
         Problem p{.a = {.element = pair.a, .scaling = pair.scalings_a[0]},
                   .b = {.element = pair.b, .scaling = pair.scalings_b[0]},
@@ -34,10 +34,10 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                   .n = to_int32(n, "N"),
                   .k = to_int32(k, "K")};
         CallSettings::of(device.id()).apply(p, device.facts());
-        if (!pair.is_of(p.arch) || !has_tile(p, tiling)) continue;
-        const Candidate candidate = make_candidate(p, tiling, /*tolerate_waste=*/true);
+        if (!pair.is_of(p.arch)) continue;
+        const Candidate candidate = make_candidate(p, tiling);
         if (candidate.refusal.empty()) return PlanCache::of(device).force(tiling);
-        refusal = candidate.refusal;
+        if (candidate.refusal != kUnknownTiling) refusal = candidate.refusal;
     }
     fail(ErrorKind::value, "this config is refused for the problem: ", refusal);
 }

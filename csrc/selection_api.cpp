@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "api/checks.hpp"
+#include "api/checks_lines.hpp"
 #include "config/archs.hpp"
 #include "config/explain.hpp"
 #include "config/products_text.hpp"
@@ -264,7 +265,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
 Object problem_kernel(const std::string& grouping, const Object& fields, const Target& target) {
     const Request r = request_of(grouping, fields, target);
     if (r.tiling.tile_rows == 0) return kernel_of(select(r.problem));
-    const Candidate forced = make_candidate(r.problem, r.tiling, /*tolerate_waste=*/true);
+    const Candidate forced = make_candidate(r.problem, r.tiling);
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
     return kernel_of(finish(r.problem, forced));
 }
@@ -296,7 +297,7 @@ std::string pairs() {
                    " equal_scalings=", pair.equal_scalings ? 1 : 0, " outputs=", joined(pair.outputs, element),
                    " groupings=", groupings, "\n");
     };
-    for (size_t arch = 0; arch < std::size(Names<Arch>::kValues); ++arch)
+    for (int32_t arch = 0; arch < kArchCount; ++arch)
         for (const Pair& pair : kPairs)
             if (pair.is_of(static_cast<Arch>(arch))) line(static_cast<Arch>(arch), pair);
     return text;

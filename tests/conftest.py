@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from cached import compile_once
 from devices import EVERY_DEVICE, WITH_FP32_SCALES, arch_of_gpu, simulator_options, why_no_gpu
 
-pytest_plugins = ["sampling"]
+pytest_plugins = ["sampling", "checkpoint_inputs"]  # the second for its fixture
 
 
 OTHERS = pytest.StashKey[list[pytest.Item]]()
@@ -28,6 +29,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected, tens of thousands of objects, stays to the end: no search for garbage in it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def is_of_other_kernels(item: pytest.Item) -> bool:

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "../config/explain.hpp"
-#include "../jit/cache.hpp"
 #include "../jit/compile.hpp"
 #include "../jit/render.hpp"
 #include "../jit/settings.hpp"

@@ -16,11 +16,11 @@ inline constexpr int64_t kTmaAlignment = 16;
 /// distances in elements.
 struct Scales {
     const void* data = nullptr;
-    Element element = Element::none;  // s32: words of kExponentsPerWord exponents along K
+    Element element = Element::none;  // s32: words of kScalesPerWord scales along K
     Scaling scaling = {};             // as the kernel wants them
     int64_t operand_rows = 0;
     int32_t row_granularity = 1;  // rows of the operand that share one
-    bool in_blocks = false;       // words of kExponentBlockRows rows lie together, and strides say nothing
+    bool in_blocks = false;       // words of kWordBlockRows rows lie together, and strides say nothing
     int64_t groups = 1, rows = 0, k_scales = 0;
     int64_t group_stride = 0, row_stride = 1, k_stride = 0;
     size_t bytes = 0;

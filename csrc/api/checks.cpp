@@ -9,66 +9,13 @@
 #include "call_settings.hpp"
 #include "checks_fp4.hpp"
 #include "checks_integer.hpp"
+#include "checks_lines.hpp"
 #include "checks_packed.hpp"
 #include "dtypes.hpp"
 #include "overlap.hpp"
 
 namespace deep_gemm {
 namespace {
-
-void require_k(int64_t k, Element type) {
-    const int64_t step = elements_in(type, kTmaAlignment);
-    require(k % step == 0, "K must be a multiple of ", step, ", but is ", k,
-            ": pad A and B with zeros to K=", round_up(k, step));
-}
-
-/// K or `mn` contiguous, in lines that do not overlap.
-void require_lines(const Matrix& matrix, const char* name, const char* mn) {
-    if (is_k_major(matrix)) {
-        require(matrix.row_stride >= matrix.cols || matrix.rows <= 1, name, "'s rows overlap: row stride ",
-                matrix.row_stride, " is less than K=", matrix.cols);
-        return;
-    }
-    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn,
-            " contiguous, but its strides along ", mn, " and K are (", matrix.row_stride, ", ", matrix.col_stride, ")");
-    require(matrix.col_stride >= matrix.rows, name, "'s lines along ", mn, " overlap: they are ", matrix.col_stride,
-            " elements apart, less than ", mn, "=", matrix.rows);
-}
-
-/// How scales are shared, for errors: "one float32 per row and 128 of K".
-struct ScalingText {
-    Element element;  // as they lie
-    int64_t rows, k;
-    Element in_words = Element::ue8m0;
-};
-
-std::ostream& operator<<(std::ostream& out, const ScalingText& text) {
-    out << "one " << dtype_name(text.element);
-    if (text.element == Element::s32)
-        out << " of " << kExponentsPerWord << (text.in_words == Element::ue8m0 ? " exponents" : " scales");
-    out << " per ";
-    if (text.rows != 1) out << text.rows << " rows";
-    return out << (text.rows == 1 ? "row" : "") << " and " << text.k << " of K";
-}
-
-ScalingText text_of(const Scaling& scaling) { return {scaling.type, scaling.rows, scaling.k}; }
-
-/// The scales that an operand wants, for errors.
-struct ScalesText {
-    Axes axes;
-    int64_t groups, rows, k_scales;
-    ScalingText scaling;
-    const char* operand;
-};
-
-std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
-    for (int i = 0; i < text.axes.count(); ++i)
-        out << (i == 0 ? "[" : ", ")
-            << (i == text.axes.group ? text.groups
-                : i == text.axes.row ? text.rows
-                                     : text.k_scales);
-    return out << "] (" << text.scaling << " of " << text.operand << ")";
-}
 
 /// Elements of a list without its unused places, for errors: "bfloat16, float32 or float16".
 struct ElementsText {
@@ -91,37 +38,6 @@ ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
     return text;
 }
 
-/// An operand's, of a pair that lists these. Those in instructions are repeated for each row on the way to the kernel.
-Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, const char* operand) {
-    const auto same_k = std::ranges::find(listed, static_cast<int32_t>(given.k), &Scaling::k);
-    const Scaling& like = same_k == listed.end() ? listed[0] : *same_k;
-    const Scaling scaling{like.type, like.in_instruction() ? 1 : static_cast<int32_t>(given.rows),
-                          static_cast<int32_t>(given.k)};
-    require(lists(listed, scaling), operand, "'s scales must be ", text_of(listed[0]), ", not ", text_of(scaling),
-            ": see recipe");
-    return scaling;
-}
-
-/// What scales may lie as.
-void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling, const char* name, Arch arch) {
-    if (scaling.type == Element::e4m3) {
-        require_type(element == Element::e4m3 || element == Element::s32, name,
-                     " must be float8_e4m3fn, or int32 of four of them each, but is ", describe(type));
-        return;
-    }
-    if (scaling.in_instruction()) {
-        require_type(element == Element::s32 || element == Element::ue8m0 || element == Element::fp32, name,
-                     " must be int32 (packed UE8M0 exponents), float8_e8m0fnu or float32, but is ", describe(type));
-        return;
-    }
-    require_type(element != Element::s32 || arch != Arch::sm100, name,
-                 " holds packed UE8M0 exponents (int32), but disable_ue8m0_cast=True asks for float32 scales");
-    require_type(element != Element::s32, name,
-                 " holds packed UE8M0 exponents (int32), which only SM100 takes; others want float32 scales");
-    require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
-                 " or float8_e8m0fnu, but is ", describe(type));
-}
-
 /// Whether set_fp32_scales decides for FP32 scales. Words of exponents are none.
 bool prefers_fp32_scales(DeviceId device, const OperandArgument& a, const OperandArgument& b) {
     const auto words = [](const OperandArgument& operand) {
@@ -138,51 +54,7 @@ int64_t columns_of_d(int64_t n, const HeadSplits& heads) {
     return n + n / heads.written() * int64_t{heads.skipped};
 }
 
-/// Which the kernel reads K-major: any K-major lines, or MN-major ones, which are transposed on the way and take any K.
-/// So do rows that start at multiples of 16 bytes.
-void check_transposable(Matrix& matrix, Element type, const char* name, const char* mn) {
-    if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1) matrix.col_stride = matrix.rows;
-    require_lines(matrix, name, mn);
-    if (is_k_major(matrix) && bytes_of(type, matrix.row_stride) % kTmaAlignment != 0) require_k(matrix.cols, type);
-}
-
-/// Which the kernel reads as it lies.
-void check_either_major(Matrix& matrix, Element type, const char* name, const char* mn) {
-    const int64_t step = elements_in(type, kTmaAlignment);
-    if (matrix.cols == 1 && matrix.row_stride == 1 && matrix.rows > 1)  // a single line along M or N
-        matrix.col_stride = round_up(matrix.rows, step);
-    const bool k_major = is_k_major(matrix);
-    if (k_major && matrix.rows == 1) matrix.row_stride = round_up(matrix.cols, step);  // a single line along K
-    require_lines(matrix, name, mn);
-    if (matrix.groups == 1)
-        matrix.group_stride = k_major ? matrix.rows * matrix.row_stride : matrix.cols * matrix.col_stride;
-}
-
 }  // namespace
-
-uint64_t line_distances(const Matrix& matrix, const Operand& lying) {
-    const bool mn_major = lying.mn_major();
-    const int64_t line = mn_major ? matrix.col_stride : matrix.row_stride, lines = mn_major ? matrix.cols : matrix.rows;
-    return bytes_of(lying.element, static_cast<uint64_t>(lines > 1 ? line : 0) |
-                                       static_cast<uint64_t>(matrix.groups > 1 ? matrix.group_stride : 0));
-}
-
-bool is_aligned(const Matrix& matrix, const Operand& lying) {
-    return (reinterpret_cast<uintptr_t>(matrix.data) | line_distances(matrix, lying)) % kTmaAlignment == 0;
-}
-
-void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char* name, const char* mn) {
-    if (mn_major == MnMajor::transposed) return check_transposable(matrix, operand.element, name, mn);
-    check_either_major(matrix, operand.element, name, mn);
-    operand.major = is_k_major(matrix) ? Major::k : Major::mn;
-    require(mn_major != MnMajor::refused || operand.major == Major::k, name, " must have K contiguous, not ", mn,
-            ", beside packed weights");
-}
-
-int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
-    if (is_transposed(matrix, wanted)) return kBestAlignment;
-    return alignment_as_read(line_distances(matrix, wanted));
-}
 
 Matrix matrix_of_a(const OperandArgument& a, bool grouped, const Printed& shape, bool transposed) {
     if (a.fp4) return a.either_way ? fp4_pair(a, grouped, transposed, "M") : rows_of_fp4(a, grouped);
@@ -295,71 +167,6 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
     if (a.scales) require_apart(d, *a.scales, "a's scales");
     if (b.scales) require_apart(d, *b.scales, b.scales_name);
     if (b.sums() != nullptr) require_apart(d, *b.sums(), b.sums_name);
-}
-
-int64_t entry_k(Element lying, const Scaling& scaling) {
-    return lying == Element::s32 && scaling.in_instruction() ? word_k(scaling) : scaling.k;
-}
-
-Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const GemmCall& call, const Axes& axes) {
-    const char* const name = operand.scales_name;
-    const Element element = element_of(sf.dtype());
-    check_scale_dtype(element, sf.dtype(), operand.scaling, name, call.problem.arch);
-    require_device(sf, name, call.device, "a");
-    const int64_t granularity = operand.row_granularity, k = entry_k(element, operand.scaling);
-    require(element != Element::s32 || granularity == 1, "packed scales must be per row, but the recipe says one per ",
-            granularity, " rows of ", operand.name);
-    const int64_t scale_rows = (operand.rows + granularity - 1) / granularity, k_scales = (operand.k + k - 1) / k;
-    const ScalesText wanted{
-        axes, operand.groups, scale_rows, k_scales, {element, granularity, k, operand.scaling.type}, operand.name};
-    const Matrix m = matrix_of(sf, name, axes, wanted);
-    require(m.groups == operand.groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
-            ", but has shape ", describe_shape(sf));
-    require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
-            describe_strides(sf));
-    return {.data = m.data,
-            .element = element,
-            .scaling = operand.scaling,
-            .operand_rows = operand.rows,
-            .row_granularity = static_cast<int32_t>(granularity),
-            .groups = operand.groups,
-            .rows = scale_rows,
-            .k_scales = k_scales,
-            .group_stride = axes.group < 0 ? 0 : sf.stride(axes.group),
-            .row_stride = m.row_stride,
-            .k_stride = m.col_stride,
-            .bytes = m.bytes};
-}
-
-void check_lines(GemmCall& call, const char* name_b) {
-    Problem& p = call.problem;
-    const Pair& pair = pair_of(p);
-    const bool spread = comes_spread(p.a.element, p.b.element);  // a copy is made where it must be: require_readable
-    if (!spread) check_layout(call.a, p.a, pair.mn_major, "a", "M");
-    check_layout(call.b, p.b, pair.mn_major, name_b, "N");
-    p.row_alignment_a = spread ? kBestAlignment : row_alignment(call.a, p.a);
-    p.row_alignment_b = row_alignment(call.b, p.b);
-}
-
-void set_scalings(Problem& problem, const Granularities& given) {
-    const Pair& pair = pair_of(problem);
-    problem.a.scaling = scaling_of(pair.scalings_a, given.a, "a");
-    problem.b.scaling = scaling_of(pair.scalings_b, given.b, "b");
-}
-
-void check_scales(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,
-                  const Axes& axes_a, const Axes& axes_b) {
-    Problem& p = call.problem;
-    Granularities shared = given;
-    const bool words = element_of(b.scales->dtype()) == Element::s32 && p.b.scaling.in_instruction();
-    if (shared.b.rows == kRowsByDefault) shared.b.rows = words ? 1 : kScaleBlockRows;
-    set_scalings(p, shared);
-    call.scales_a =
-        check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, shared.a.rows}, call, axes_a);
-    call.scales_b =
-        check_scales(*b.scales, {"b", "b's scales", call.b.groups, p.n, p.k, p.b.scaling, shared.b.rows}, call, axes_b);
-    const auto packed = [](const Scales& s) { return s.scaling.in_instruction() && s.element != Element::s32; };
-    p.packs_scales_a = packed(call.scales_a), p.packs_scales_b = packed(call.scales_b);
 }
 
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,

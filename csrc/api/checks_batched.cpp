@@ -1,6 +1,7 @@
 #include "checks_batched.hpp"
 
 #include "checks_grouped.hpp"
+#include "checks_lines.hpp"
 #include "overlap.hpp"
 
 namespace deep_gemm {

@@ -2,6 +2,7 @@
 
 #include <ostream>
 
+#include "checks_lines.hpp"
 #include "checks_packed.hpp"
 #include "dtypes.hpp"
 

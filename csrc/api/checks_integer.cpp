@@ -1,6 +1,7 @@
 #include "checks_integer.hpp"
 
 #include "../config/archs.hpp"
+#include "checks_lines.hpp"
 #include "checks_whole_scales.hpp"
 #include "dtypes.hpp"
 

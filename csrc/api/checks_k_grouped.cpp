@@ -4,6 +4,7 @@
 
 #include "call_settings.hpp"
 #include "checks_grouped.hpp"
+#include "checks_lines.hpp"
 #include "dtypes.hpp"
 #include "overlap.hpp"
 
@@ -43,7 +44,7 @@ bool blocks_come_first(const TensorView& sf, int64_t rows) {
     return sf.size(0) != rows || sf.stride(0) != 1 || sf.stride(1) == 1;
 }
 
-/// Scales of an operand along K, or words of exponents.
+/// Scales of an operand along K, or words of them.
 struct Entries {
     int64_t k = kScaleGroupK;  // elements of K for each
     int64_t count = 0;         // of all groups together, ceil for each group

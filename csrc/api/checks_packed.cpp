@@ -1,5 +1,6 @@
 #include "checks_packed.hpp"
 
+#include "checks_lines.hpp"
 #include "dtypes.hpp"
 
 namespace deep_gemm {

@@ -43,7 +43,7 @@ struct Copies {
 };
 
 void copy_scales(const Planned& planned, const LaunchPlan& plan, GemmCall& call, Copies& copies) {
-    const bool a_in_blocks = plan.choice.config.a_in_blocks(), b_in_blocks = plan.choice.config.b_in_blocks();
+    const bool a_in_blocks = plan.choice.copies.a_in_blocks, b_in_blocks = plan.choice.copies.b_in_blocks;
     require_layout(planned.device, call.scales_a, a_in_blocks, planned.stream, copies.scales_a[a_in_blocks]);
     require_layout(planned.device, call.scales_b, b_in_blocks, planned.stream, copies.scales_b[b_in_blocks]);
 }

@@ -32,7 +32,7 @@ Matrix align_k_groups(Device& device, const Matrix& matrix, const KGroupLayout& 
 /// Words that a packed copy of scales can have: no word is of two groups.
 int64_t most_words(const KGroupedCall& k, const Scales& s) {
     if (!k.ks.empty()) return entries_of(k.ks, word_k(s.scaling));
-    return (s.k_scales + k.call.k_groups.num_groups * int64_t{kExponentsPerWord - 1}) / kExponentsPerWord;
+    return (s.k_scales + k.call.k_groups.num_groups * int64_t{kScalesPerWord - 1}) / kScalesPerWord;
 }
 
 template <typename Params>

@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "checks.hpp"
+#include "checks_lines.hpp"
 #include "kernel_table.hpp"
 #include "transpose.hpp"
 #include "transpose_fp4.hpp"

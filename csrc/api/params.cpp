@@ -11,17 +11,17 @@ namespace {
 /// [groups and blocks of rows, words, rows of a block], a word of scales for each, in boxes of `box_words` of one
 /// block.
 TensorMapSpec scale_block_map(const Scales& s, int32_t box_words) {
-    const int64_t blocks = s.groups * ((s.rows + kExponentBlockRows - 1) / kExponentBlockRows);
+    const int64_t blocks = s.groups * ((s.rows + kWordBlockRows - 1) / kWordBlockRows);
     return {.address = const_cast<void*>(s.data),
             .type = facts(s.element).map_type,
             .rank = 3,
-            .sizes = {kExponentBlockRows, static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(blocks)},
-            .strides_bytes = {bytes_of<uint64_t>(s.element, kExponentBlockRows),
-                              bytes_of<uint64_t>(s.element, kExponentBlockRows * s.k_scales)},
-            .box = {kExponentBlockRows, static_cast<uint32_t>(box_words), 1}};
+            .sizes = {kWordBlockRows, static_cast<uint64_t>(s.k_scales), static_cast<uint64_t>(blocks)},
+            .strides_bytes = {bytes_of<uint64_t>(s.element, kWordBlockRows),
+                              bytes_of<uint64_t>(s.element, kWordBlockRows * s.k_scales)},
+            .box = {kWordBlockRows, static_cast<uint32_t>(box_words), 1}};
 }
 
-/// [groups, groups along K, rows], an FP32 scale or a word of exponents for each, in boxes of `box_groups` by
+/// [groups, groups along K, rows], an FP32 scale or a word of them for each, in boxes of `box_groups` by
 /// `box_rows`.
 TensorMapSpec scale_map(const Scales& s, int32_t box_rows, int32_t box_groups) {
     if (s.in_blocks) return scale_block_map(s, box_groups);
@@ -69,7 +69,7 @@ void write_plain(const TensorMapSpec& spec, TensorMap& map) {
 }
 
 void encode(const Device& device, Arch arch, const TensorMapSpec& spec, TensorMap& map) {
-    if (!has_copy_engine(arch)) return write_plain(spec, map);
+    if (!facts(arch).copy_engine) return write_plain(spec, map);
     static_assert(sizeof(TensorMap) == sizeof(EncodedTensorMap));
     struct Entry {
         const Device* device = nullptr;

@@ -35,7 +35,7 @@ PlanCache& of_simulated(const std::string& target) {
 }
 
 Choice serve_with(const Tiling& forced, const Problem& problem) {
-    const Candidate candidate = make_candidate(problem, forced, /*tolerate_waste=*/true);
+    const Candidate candidate = make_candidate(problem, forced);
     require(candidate.refusal.empty(), "the forced config cannot serve this problem: ", candidate.refusal);
     return finish(problem, candidate);
 }

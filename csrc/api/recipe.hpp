@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "../util/ffi.hpp"
-#include "checks.hpp"
+#include "checks_scales.hpp"
 
 namespace deep_gemm {
 

@@ -7,7 +7,7 @@
 
 namespace deep_gemm {
 
-/// `in_blocks`: of kExponentBlockRows, of which `padded_rows` is a multiple then.
+/// `in_blocks`: of kWordBlockRows, of which `padded_rows` is a multiple then.
 void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleEncoding encoding, bool in_blocks,
                          void* stream);
 

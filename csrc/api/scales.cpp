@@ -27,7 +27,7 @@ Scales copy_of(const Device& device, const Scales& s, int64_t k_scales, bool in_
     Scales copy = s;
     copy.element = element_read(s), copy.row_granularity = s.scaling.rows, copy.in_blocks = in_blocks;
     copy.rows = (s.operand_rows + s.scaling.rows - 1) / s.scaling.rows, copy.k_scales = k_scales;
-    copy.row_stride = 1, copy.k_stride = round_up(copy.rows, in_blocks ? kExponentBlockRows : kTmaAlignment / 4);
+    copy.row_stride = 1, copy.k_stride = round_up(copy.rows, in_blocks ? kWordBlockRows : kTmaAlignment / 4);
     copy.group_stride = k_scales * copy.k_stride;
     copy.bytes = static_cast<size_t>(bytes_of(copy.element, s.groups * copy.group_stride));
     if (!workspace) workspace = allocate_bytes(device, static_cast<int64_t>(copy.bytes));

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "../config/shortlist.hpp"
-#include "../jit/cache.hpp"
+#include "../jit/cache_entry.hpp"
 #include "../jit/render.hpp"
 #include "../jit/winners.hpp"
 #include "../util/hash.hpp"

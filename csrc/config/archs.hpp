@@ -95,9 +95,8 @@ inline bool can_wait_for_grids(const DeviceFacts& facts) {
     return found != nullptr && found->facts.number >= 90;
 }
 
-/// What a problem knows of its GPU, where those of an architecture differ.
+/// What a problem knows of its GPU, as those of an architecture may differ.
 inline void set_target(Problem& p, const TargetFacts& facts) {
-    if (p.arch != Arch::sm80) return;
     p.target = facts.number, p.smem_bytes = facts.smem_bytes, p.l2_mib = facts.l2_mib;
 }
 

@@ -34,6 +34,7 @@ inline constexpr auto kFieldsOf<Tiling> =
 /// What a CTA takes.
 struct Footprint {
     int32_t threads = 0, smem_bytes = 0;
+    int32_t ctas_per_sm = 1;  // so many must fit an SM's registers
 };
 
 /// A config with what its launch needs and what selection thinks of it.
@@ -56,9 +57,10 @@ struct CopyPlan {
     int32_t mn_box = 0;                         // the same where the operand is MN-major
     bool last_rows = false, last_cols = false;  // the last tile has a map of its own, of the rows that are left
     int32_t row_scale_entries = 1, col_scale_entries = 1;  // along K in the box of scales
-    int32_t row_scale_box = 0, col_scale_box = 0;  // scales that come with the operands: so many rows of them at once
-    int32_t zeros_box = 0, zero_groups = 0;        // the rows' zero points, likewise
-    StoreChunk d = {};                             // where D is staged
+    int32_t row_scale_box = 0, col_scale_box = 0;   // scales that come with the operands: so many rows of them at once
+    int32_t zeros_box = 0, zero_groups = 0;         // the rows' zero points, likewise
+    bool a_in_blocks = false, b_in_blocks = false;  // words of scales come in blocks of kWordBlockRows
+    StoreChunk d = {};                              // where D is staged
 };
 
 /// A legal candidate, with all else that its kernel's text and argument say and no call decides. GemmParams explains

@@ -16,13 +16,15 @@ auto with_spec(const Problem& p, const Use& use) {
     return use(sm90::Spec{});
 }
 
-/// Whether selection knows this tile, whatever the problem.
-inline bool has_tile(const Problem& p, const Tiling& tiling) {
-    return with_spec(p, [&]<typename Spec>(Spec) { return Spec::has_tile(p, tiling); });
-}
+/// The refusal of a tiling that no problem with these operands is offered.
+inline constexpr std::string_view kUnknownTiling = "selection knows no such config";
 
-inline Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste = false) {
-    return with_spec(p, [&]<typename Spec>(Spec) { return make_candidate<Spec>(p, tiling, tolerate_waste); });
+/// What becomes of a tiling that somebody names, whatever it wastes.
+inline Candidate make_candidate(const Problem& p, const Tiling& tiling) {
+    return with_spec(p, [&]<typename Spec>(Spec) {
+        return Spec::has_tiling(p, tiling) ? make_candidate<Spec>(p, tiling, /*tolerate_waste=*/true)
+                                           : Candidate{.tiling = tiling, .refusal = kUnknownTiling};
+    });
 }
 
 inline std::vector<Candidate> enumerate(const Problem& p) {

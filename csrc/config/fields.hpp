@@ -16,10 +16,6 @@ namespace deep_gemm {
 template <typename Enum>
 struct Names;
 template <>
-struct Names<Arch> {
-    static constexpr std::string_view kType = "Arch", kValues[] = {"sm80", "sm90", "sm100"};
-};
-template <>
 struct Names<Major> {
     static constexpr std::string_view kType = "Major", kValues[] = {"k", "mn"};
 };
@@ -41,12 +37,17 @@ constexpr std::string_view name(Enum value)
     return Names<Enum>::kValues[static_cast<size_t>(value)];
 }
 
-/// Elements have theirs in the element table.
+/// Elements and architectures have theirs among their facts.
 template <>
 struct Names<Element> {
     static constexpr std::string_view kType = "Element";
 };
+template <>
+struct Names<Arch> {
+    static constexpr std::string_view kType = "Arch";
+};
 constexpr std::string_view name(Element element) { return facts(element).name; }
+constexpr std::string_view name(Arch arch) { return facts(arch).name; }
 
 template <typename Struct, typename Value>
 struct Field {
@@ -120,6 +121,7 @@ inline constexpr auto kFieldsOf<TilePlan> = std::tuple{
     Field{"swap_ab", &TilePlan::swap_ab},
     Field{"tile", &TilePlan::tile, true},
     Field{"cluster", &TilePlan::cluster, true},
+    Field{"col_warps", &TilePlan::col_warps},
     Field{"split_k", &TilePlan::split_k},
     Field{"stages", &TilePlan::stages, true},
     Field{"store", &TilePlan::store},
@@ -132,7 +134,6 @@ inline constexpr auto kFieldsOf<TilePlan> = std::tuple{
 template <>
 inline constexpr auto kFieldsOf<sm80::Schedule> = std::tuple{
     Field{"row_warps", &sm80::Schedule::row_warps},
-    Field{"col_warps", &sm80::Schedule::col_warps},
     Field{"k_warps", &sm80::Schedule::k_warps},
     Field{"ctas_per_sm", &sm80::Schedule::ctas_per_sm},
     Field{"multiplied_as", &sm80::Schedule::multiplied_as},

@@ -47,7 +47,7 @@ struct Problem {
     int32_t aligned_store = 1;  // D's base and rows start at multiples of 16 bytes
     // Bytes, see alignment_of; of an MN-major operand, between lines along M or N.
     int32_t row_alignment_a = kBestAlignment, row_alignment_b = kBestAlignment;
-    // Scales come through a kernel that packs them, which can write words in any order (sm100::Schedule::row_blocks).
+    // Scales come through a kernel that packs them, which can write words in any order (CopyPlan::a_in_blocks).
     int32_t packs_scales_a = 0, packs_scales_b = 0;
     HeadSplits heads = {};        // of D's columns, where some between them are left out
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
@@ -55,8 +55,8 @@ struct Problem {
     // The device's, and what the caller set for it (csrc/api/call_settings.hpp).
     int32_t num_sms = 0;     // the grid must not be larger
     int32_t device_sms = 0;  // all of the device: clusters are dealt out to them
-    // Of an architecture whose GPUs differ (sm80): the target's number, which tells instructions; shared memory that a
-    // block may ask for; the L2.
+    // Of these, GPUs of one architecture may differ: the target's number, which tells instructions; shared memory that
+    // a block may ask for; the L2.
     int32_t target = 0, smem_bytes = 0, l2_mib = 0;
     int32_t batch_invariant = 0;  // a row's result must not depend on M: no sum may be cut up differently because of it
     int32_t tensor_core_percent = 100;

@@ -15,6 +15,7 @@ template <typename Spec>
 concept ArchSpec =
     requires(const Problem& p, const Tiling& tiling, GemmConfig& c, Candidate& candidate, int64_t tiles) {
         { Spec::tilings(p) } -> std::same_as<std::vector<Tiling>>;
+        { Spec::has_tiling(p, tiling) } -> std::same_as<bool>;       // among those of any problem with these operands
         { Spec::configure(p, tiling) } -> std::same_as<GemmConfig>;  // all but stages
         { Spec::refusal(p, c, tiles) } -> std::same_as<std::string_view>;
         { Spec::resident_ctas(p, c) } -> std::same_as<int32_t>;
@@ -28,13 +29,11 @@ concept ArchSpec =
     };
 
 template <ArchSpec Spec>
-Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste = false) {
+Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste) {
     Candidate candidate{.tiling = tiling, .config = Spec::configure(p, tiling)};
     GemmConfig& c = candidate.config;
     const int64_t tiles = tile_count(p, c);
-    candidate.refusal = tiling.widens_a && c.a.element == p.a.element    ? "nothing converts A ahead of this product"
-                        : tiling.unpacks_b && c.b.element == p.b.element ? "nothing unpacks B ahead of this product"
-                                                                         : Spec::refusal(p, c, tiles);
+    candidate.refusal = Spec::refusal(p, c, tiles);
     if (!candidate.refusal.empty()) return candidate;
     Spec::divide_smem(p, c, static_cast<double>(tiles * c.k_ctas()) / Spec::resident_ctas(p, c));
     candidate.footprint = Spec::footprint(c);

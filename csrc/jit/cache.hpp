@@ -9,24 +9,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "compile.hpp"
+#include "cache_entry.hpp"
 
 namespace deep_gemm::jit {
-
-/// What a kernel is kept under: digest of source, device headers, compiler, options and target. 32 hexadecimal digits.
-std::string cache_key(const KernelSource& source, const std::string& target, Output output);
-
-/// As kernel.json and Python call it.
-const char* name(Output output);
-
-struct CacheEntry {
-    std::string name;
-    std::string key;
-    std::string target;
-    Output output = Output::cubin;
-};
 
 struct CachedImage {
     std::string image;

@@ -59,9 +59,6 @@ std::string kernel_name(const Choice& choice) {
                   choice.tiling.widens_a ? "_widened" : "", c.heads.any() ? "_heads" : "");
 }
 
-/// So many must fit an SM's registers.
-int32_t ctas_per_sm(const GemmConfig& c) { return c.arch == Arch::sm80 ? c.sm80.ctas_per_sm : 1; }
-
 }  // namespace
 
 std::string config_text(const GemmConfig& config) { return render_value(config); }
@@ -72,8 +69,9 @@ jit::KernelSource render(const Choice& choice) {
     return {.name = entry,
             .text = concat("#include <deep_gemm/kernels/", header, ".cuh>\n\nusing namespace deep_gemm;\n\n",
                            choice.hint, "constexpr GemmConfig kConfig", render_value(config), ";\n\n",
-                           "extern \"C\" __global__ void __launch_bounds__(threads(kConfig), ", ctas_per_sm(config),
-                           ")\n", entry, "(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", header,
+                           "extern \"C\" __global__ void __launch_bounds__(threads(kConfig), ",
+                           choice.footprint.ctas_per_sm, ")\n", entry,
+                           "(const __grid_constant__ ParamsFor<kConfig> params) {\n    run_", header,
                            "<kConfig>(params);\n}\n")};
 }
 

@@ -135,9 +135,20 @@ def test_others_refuse_words_of_exponents(device, which) -> None:
     scales = {"a": ones(M, 5, device=device), "b": ones(2, 5, device=device)}
     scales[which] = packed(scales[which].shape[0], 5, device=device)
     out = GuardedOutput((M, N), torch.float32, device)
-    message = rf"{which}'s scales holds packed UE8M0 exponents \(int32\), which only SM100 takes; others want float32"
+    message = rf"{which}'s scales holds packed UE8M0 exponents \(int32\), which only FP8 and FP4 on SM100 take; others"
     with pytest.raises(TypeError, match=message):
         deep_gemm.fp8_gemm_nt(operand(M, scales["a"]), operand(N, scales["b"]), out.tensor)
+    out.assert_untouched()
+
+
+@SM100_ON_THE_CPU
+def test_scales_of_integers_are_not_words_of_exponents_where_those_of_fp8_are(device) -> None:
+    values, scales = torch.ones((M, K), device=device).to(torch.int8), ones(M, 5, device=device).to(torch.int32)
+    out = GuardedOutput((M, M), torch.float32, device)
+    with pytest.raises(
+        TypeError, match=r"a's scales holds .* which only FP8 and FP4 on SM100 take; others want float32"
+    ):
+        deep_gemm.int8_gemm_nt((values, scales), (values, 1.0), out.tensor)
     out.assert_untouched()
 
 

@@ -100,7 +100,7 @@ ANY: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "scales of a are packed": (
         lambda x: x.set(sfa=x.a.scales.to(torch.int32)),
         TypeError,
-        r"a's scales holds packed UE8M0 exponents \(int32\), which only SM100 takes",
+        r"a's scales holds packed UE8M0 exponents \(int32\), which only FP8 and FP4 on SM100 take",
     ),
     "scales of b are bf16": (
         lambda x: x.set(sfb=x.b.scales.bfloat16()),

@@ -401,6 +401,11 @@ class TestKernelOfAConfig:
         with pytest.raises(ValueError, match="both tile_rows and tile_cols"):
             C.problem_kernel("dense", SIZES | {"tile_rows": 64})
 
+    @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+    def test_of_no_tile_that_there_is(self, target) -> None:
+        with pytest.raises(ValueError, match="cannot serve the problem: selection knows no such config"):
+            C.problem_kernel("dense", SIZES | {"tile_rows": 3, "tile_cols": 5}, target)
+
     def test_that_cannot_serve(self) -> None:
         with pytest.raises(ValueError, match="cannot serve the problem: groups do not split K"):
             C.problem_kernel("masked", SIZES | {"groups": 4, "tile_rows": 64, "tile_cols": 64, "cluster_k": 2})

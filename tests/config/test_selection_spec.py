@@ -17,6 +17,7 @@ using namespace deep_gemm;
 /// Three heights, of which the lowest is cheapest but refused, and the highest wasteful.
 struct Toy {
     static std::vector<Tiling> tilings(const Problem&) { return {{false, 64, 64}, {false, 256, 64}, {false, 128, 64}}; }
+    static bool has_tiling(const Problem&, const Tiling&) { return true; }
     static GemmConfig configure(const Problem&, const Tiling& tiling) {
         return {{}, {.tile = {tiling.tile_rows, tiling.tile_cols, 128}, .stages = 0}, Arch::sm100};
     }

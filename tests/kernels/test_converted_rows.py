@@ -11,6 +11,8 @@ from packed_products import KINDS, Tokens, check, weights
 
 import deep_gemm
 from deep_gemm import simulator
+from deep_gemm._extension import C
+from deep_gemm._targets import GPUS
 from deep_gemm.utils import pack_int4
 
 
@@ -41,3 +43,51 @@ def test_int4_by_int4(device) -> None:
     deep_gemm.int4_gemm_nt((pack_int4(a), 0.5), packed, d.tensor)
     d.check()
     assert torch.equal(d.tensor.double(), 0.5 * (a.double() @ w.double().T))
+
+
+BY_PAIRS = [
+    ("int8", 100, 128),
+    ("int8-groups-of-32", 20, 32),
+    ("fp8-zeros", 100, 128),
+    ("mxfp4-near-exponents", 20, 64),
+]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("device", on_simulator(*SCHEDULES, arch="sm100"), indirect=True)
+@pytest.mark.parametrize(("name", "m", "cols"), BY_PAIRS)
+def test_pairs_convert_each_its_own_rows(device, name, m, cols) -> None:
+    """Of the second pair the other CTA has few rows, and both pairs are one's after the other."""
+    kind, generator, (n, k) = KINDS[name], torch.Generator().manual_seed(m), (400, 896)
+    a = Tokens(kind, (m, k), generator)
+    w, exact = weights(kind, (n, k), generator)
+    d = GuardedOutput((m, n), torch.float32, device)
+    with simulator.options(num_sms=2), forced_tile(device, (m, n, k), True, 128, cols, (2, 1, 1)):
+        kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor)
+    d.check()
+    check(d.tensor, a.exact, exact, kind.activations)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("device", on_simulator(*SCHEDULES, arch="sm100"), indirect=True)
+@pytest.mark.parametrize("group_size", [None, 128])
+def test_pairs_beside_16_bits(device, group_size) -> None:
+    """A stage has two spans of each token."""
+    generator, (m, n, k) = torch.Generator().manual_seed(2), (90, 400, 896)
+    a = torch.randn((m, k), generator=generator).bfloat16()
+    codes = torch.randint(-8, 8, (n, k), generator=generator, dtype=torch.int8)
+    scales = torch.rand((n, k // group_size) if group_size else (n,), generator=generator) + 0.5
+    w = deep_gemm.pack_weights(codes, scales, element="int4", activations="bf16", group_size=group_size)
+    exact = codes.double() * (scales.double().repeat_interleave(group_size, 1) if group_size else scales[:, None])
+    d = GuardedOutput((m, n), torch.float32, device)
+    with simulator.options(num_sms=2), forced_tile(device, (m, n, k), True, 128, 96, (2, 1, 1)):
+        deep_gemm.bf16_int4_gemm_nt(a, w, d.tensor)
+    d.check()
+    check(d.tensor, a.double(), exact, "int4")
+
+
+@pytest.mark.parametrize("target", ["sm_100a", "sm_100f"])
+def test_many_tokens_are_multiplied_by_pairs(target) -> None:
+    """Tokens are copied once for 256 rows of weights."""
+    problem = {"m": 4096, "n": 7168, "k": 2048, "s4": 1, "num_sms": GPUS[target].sms}
+    assert "cluster2x1x1" in str(C.problem_kernel("dense", problem, target)["name"])

@@ -15,7 +15,7 @@ from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 FETCHED = "cp.async.bulk.prefetch.tensor.3d.L2.global"
 # A CTA's first tile by the table of groups, and the likely one: group, row, col of each; -1 for none.
 KERNEL = """
-#include <deep_gemm/load/likely_tile.cuh>
+#include <deep_gemm/load/sm90/likely_tile.cuh>
 using namespace deep_gemm;
 constexpr GemmConfig kConfig{{.grouping = Grouping::KIND},
                              {.swap_ab = SWAPPED, .tile = {128, 32, 128}, .group_capacity = 32}};

@@ -11,7 +11,7 @@ from deep_gemm._extension import C  # noqa: E402
 BLOCKS = 16  # K blocks of each tile but the one that comes next
 MOST_CYCLES = 2 * 1024  # of a K block of 256x128: twice what the tensor cores take
 KERNEL = """
-#include <deep_gemm/store/staged.cuh>
+#include <deep_gemm/store/sm90/store_role.cuh>
 using namespace deep_gemm;
 constexpr GemmConfig kConfig{{}, {.tile = {256, 128, 128}}, Arch::sm90, {}, {.math_warpgroups = 2, .look_ahead = true}};
 struct Params { long* cycles; long between; long blocks; long blocks_after; };

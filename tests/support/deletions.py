@@ -29,11 +29,14 @@ from pathlib import Path
 
 import matrix
 import products
+import test_bf16_weights
 import test_matrix
+import test_packed_products
 import torch
 from candidates import forced_tile
 from devices import TARGETS
 from inputs import GuardedOutput, random_blocks, random_rows, random_values
+from packed_products import KINDS, Tokens, check, weights
 from reference import BF16_TOLERANCES, assert_matches, product_nt
 from tqdm import tqdm
 
@@ -44,9 +47,11 @@ from deep_gemm._nvrtc import nvrtc_directories
 
 HEADERS = Path(__file__).resolve().parents[2] / "deep_gemm" / "include"
 WORDS = "fence|wait|arrive|commit|(?<!a)sync"
-CALL = re.compile(rf"__sync(?:warp|threads)\(|ptx::\w*(?:{WORDS})\w*(?:<[^;()]*>)?\(")
+# Of ptx/, or what chooses between two of these.
+CALL = re.compile(rf"__sync(?:warp|threads)\(|ptx::\w*(?:{WORDS})\w*(?:<[^;()]*>)?\(|(?<![\w.:])(?:commit|arrive)\(")
 SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 1), ("random", 2)]
 SIZE = (129, 280, 1552)  # more K blocks than stages, and a tail
+PACKED_SIZE = (129, 280, 1664)  # whose K groups divide
 FEW_SMS = 2  # several tiles to each
 MOST_SECONDS = 600
 MOST_CALLS = 10  # of those that run a statement
@@ -63,6 +68,7 @@ class Tile:
     turns: int = 1
     num_sms: int = FEW_SMS
     fp32_scales: bool = False  # of SM100, multiplied as they are
+    packed: str = ""  # weights of that kind
 
 
 TILES = {
@@ -90,6 +96,10 @@ TILES = {
         Tile((40, 130, 1552), True, 128, 64, (1, 1, 2), num_sms=8),
         Tile((300, 264, 784), False, 128, 128, (2, 1, 1), fp32_scales=True),
         Tile((40, 130, 1552), True, 128, 64, (1, 1, 2), num_sms=8, fp32_scales=True),
+        Tile((40, 130, 1664), True, 128, 64, (1, 1, 2), num_sms=8, packed="int8"),
+        Tile((100, 300, 1664), True, 128, 128, packed="fp8"),
+        Tile((100, 300, 1664), True, 128, 128, (2, 1, 1), packed="fp8"),
+        Tile((40, 300, 1664), True, 128, 64, (2, 1, 1), packed="int8"),
     ],
 }
 
@@ -123,7 +133,14 @@ def deletions_of(path: Path) -> Iterator[Deletion]:
         yield Deletion(str(path.relative_to(HEADERS)), *lines, match.start(), end, statement)
 
 
+# Of SM100, where a role of its own converts packed weights: kinds of weights, each a dense product.
+PACKED = ("int8", "int8-groups-of-32", "fp8", "fp8-zeros", "mxfp4-near-exponents")
+PACKED_BESIDE_BF16 = ("int4-zeros", "fp4-channels", "nvfp4")
+
+
 def run_tile(tile: Tile) -> None:
+    if tile.packed:
+        return run_packed_tile(tile)
     deep_gemm.set_fp32_scales(tile.fp32_scales, CPU)  # these run one after the other
     m, n, k = tile.problem
     a, b = random_rows((m, k), CPU, 0), random_blocks((n, k), CPU, 1)
@@ -133,6 +150,18 @@ def run_tile(tile: Tile) -> None:
         deep_gemm.fp8_gemm_nt(a, b, out.tensor)
     out.check()
     assert_matches(out.tensor, product_nt(a, b), str(tile))
+
+
+def run_packed_tile(tile: Tile) -> None:
+    kind, generator = KINDS[tile.packed], torch.Generator().manual_seed(0)
+    m, n, k = tile.problem
+    a, (w, exact) = Tokens(kind, (m, k), generator), weights(kind, (n, k), generator)
+    out = GuardedOutput((m, n), torch.float32, CPU)
+    some = simulator.options(num_sms=tile.num_sms)
+    with some, forced_tile(CPU, tile.problem, tile.swapped, tile.rows, tile.cols, tile.cluster, tile.turns):
+        kind.function("{}_gemm_nt")(a.to(CPU), w, out.tensor)
+    out.check()
+    check(out.tensor, a.exact, exact, kind.activations)
 
 
 def run_in_place() -> None:
@@ -159,6 +188,19 @@ def run_layout(packed: bool) -> None:
         assert torch.equal(deep_gemm.get_mn_major_tma_aligned_tensor(scales), scales), "scales are moved wrong"
 
 
+def packed_calls() -> dict[str, SampleCall]:
+    fp8, bf16 = test_packed_products, test_bf16_weights
+    arguments = (torch.bfloat16, torch.float32)
+    calls = {name: partial(fp8.test_dense, CPU, KINDS[name], "nothing", PACKED_SIZE, torch.float32) for name in PACKED}
+    calls |= {
+        f"bf16 {name}": partial(bf16.test_dense, CPU, bf16.KINDS[name], "nothing", PACKED_SIZE, *arguments)
+        for name in PACKED_BESIDE_BF16
+    }
+    calls["fp8 masked"] = partial(fp8.test_masked, CPU, KINDS["fp8"], False, 136, 272, torch.bfloat16)
+    calls["int8 contiguous"] = partial(fp8.test_contiguous, CPU, KINDS["int8"], True, False, 136, 272, torch.bfloat16)
+    return calls
+
+
 def sample_calls(target: str) -> dict[str, SampleCall]:
     calls: dict[str, SampleCall] = {}
     of_kind: set[tuple] = set()
@@ -169,6 +211,8 @@ def sample_calls(target: str) -> dict[str, SampleCall]:
             calls[str(case)] = partial(test_matrix.run_case, case, CPU, SIZE)
     for tile in TILES.get(target, []):
         calls[str(tile)] = partial(run_tile, tile)
+    if target == "sm_100a":
+        calls |= packed_calls()
     if target == "sm_80":
         calls["in place"] = run_in_place
     if target == "sm_90a":  # what is done before a product does not depend on the architecture
@@ -191,6 +235,7 @@ def use_headers(package: Path, cache: Path) -> None:
     os.environ.update(DG_JIT_CACHE_DIR=str(cache))
     C.initialize(str(package), nvrtc_directories())
     torch.set_num_threads(1)
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  calls say what they are
     signal.signal(signal.SIGALRM, stop)
     signal.alarm(MOST_SECONDS)
 

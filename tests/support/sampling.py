@@ -107,18 +107,26 @@ def drawn(items: list[pytest.Function], generator: random.Random, times: int = 1
     marker = items[0].get_closest_marker("sampled")
     assert marker is not None
     (count,) = marker.args
+    values = values_of(items)
     chosen = [item for item in items if item.get_closest_marker("always")]
     left = [item for item in items if item not in chosen]
     generator.shuffle(left)
-    seen = set().union(*map(values, chosen))
+    seen = set().union(*(values[item] for item in chosen))
     while left and len(chosen) < count * times:
-        best = max(left, key=lambda item: len(values(item) - seen))  # the first of equals
+        best = max(left, key=lambda item: len(values[item] - seen))  # the first of equals
         left.remove(best)
         chosen.append(best)
-        seen |= values(best)
+        seen |= values[best]
     return chosen
 
 
-def values(item: pytest.Function) -> set[tuple[str, str]]:
-    """The values of an item's parameters. As text: not every value can be in a set."""
-    return {(name, repr(value)) for name, value in item.callspec.params.items()}
+def values_of(items: list[pytest.Function]) -> dict[pytest.Function, set[tuple[str, str]]]:
+    """The values of parameters of each item of one test. As text: not every value can be in a set."""
+    texts: dict[int, str] = {}  # by identity: thousands of items share each value
+
+    def text(value: object) -> str:
+        if id(value) not in texts:
+            texts[id(value)] = repr(value)
+        return texts[id(value)]
+
+    return {item: {(name, text(value)) for name, value in item.callspec.params.items()} for item in items}

@@ -22,9 +22,9 @@ inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_c
     return static_cast<int32_t>(std::clamp(square + 0.5, 1.0, std::ceil(most / c.super_tile_m())));
 }
 
-/// Rows of scales that come at once: words of exponents in whole blocks.
+/// Rows of scales that come at once: those in the instruction in whole blocks.
 inline int32_t scale_box(const GemmConfig& c, const Scaling& s, int32_t extent) {
-    if (has_exponents(c)) return align_up(extent, kScaleRows);
+    if (scales_in_instruction(c)) return align_up(extent, kScaleRows);
     return s.in_conversion() || (promotes(c) && s.per_row()) ? extent : 0;
 }
 
@@ -45,6 +45,8 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
                      .col_scale_box = scale_box(c, c.col_scales(), c.tile.cols),
                      .zeros_box = zero_words(c) > 0 ? kRows : 0,
                      .zero_groups = zero_words(c),
+                     .a_in_blocks = a_in_blocks(c),
+                     .b_in_blocks = b_in_blocks(c),
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
     choice.likely_blocks = likely_blocks(p, c.tile_m());
     std::iota(choice.places.begin(), choice.places.end(), uint8_t{0});

@@ -1,4 +1,4 @@
-// SM100: how shared memory is divided between stages and buffers for D, and tensor memory between sums and exponents.
+// SM100: how shared memory is divided between stages and buffers for D, and tensor memory between sums and scales.
 #pragma once
 
 #include <deep_gemm/arch/sm100_memory.cuh>

@@ -12,7 +12,7 @@ namespace deep_gemm::sm100 {
 
 struct Spec {
     static std::vector<Tiling> tilings(const Problem& p) { return sm100::tilings(p); }
-    static bool has_tile(const Problem& p, const Tiling& tiling) { return sm100::has_tile(p, tiling); }
+    static bool has_tiling(const Problem& p, const Tiling& tiling) { return sm100::has_tiling(p, tiling); }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm100::configure(p, tiling); }
     static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
         return sm100::refusal(p, c, tiles);

@@ -19,11 +19,11 @@ inline std::vector<int32_t> widths(bool grouped) {
     return all;
 }
 
-/// Packed weights are rows, in single CTAs, beside no more columns than sums leave registers for: from 64 on those that
-/// two warpgroups divide.
+/// Packed weights are rows, beside no more columns than sums leave registers for: from 64 on those that two warpgroups
+/// divide.
 inline bool serves_packed(const Tiling& tiling) {
     const int32_t cols = tiling.tile_cols;
-    return tiling.swap_ab && tiling.cluster.rows == 1 && cols <= 128 && (cols < 64 || cols % 32 == 0);
+    return tiling.swap_ab && cols <= 128 && (cols < 64 || cols % 32 == 0);
 }
 
 inline std::vector<Tiling> tilings(const Problem& p) {
@@ -36,13 +36,13 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     return found;
 }
 
-inline bool has_tile(const Problem& p, const Tiling& tiling) {
+inline bool has_tiling(const Problem& p, const Tiling& tiling) {
     if (p.b.packed() && !serves_packed(tiling)) return false;
     const auto has = [&](bool grouped) {
         const std::vector<int32_t> all = widths(grouped);
         return std::ranges::find(all, tiling.tile_cols) != all.end();
     };
-    return tiling.tile_rows == kRows && tiling.turns == 1 && (has(false) || has(true));
+    return tiling.tile_rows == kRows && tiling.turns == 1 && !tiling.widens_a && !tiling.unpacks_b && (has(false) || has(true));
 }
 
 }  // namespace deep_gemm::sm100

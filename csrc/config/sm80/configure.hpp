@@ -38,14 +38,12 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .heads = p.heads},
                  {.swap_ab = tiling.swap_ab,
                   .tile = {grid.rows, grid.cols, grid.k_warps * stage_k(a, p.b)},
+                  .col_warps = grid.col_warps,
                   .stages = 0,
                   .store = {.kind = StoreKind::direct},
                   .group_maps = p.group_maps != 0},
                  Arch::sm80,
-                 {.row_warps = grid.row_warps,
-                  .col_warps = grid.col_warps,
-                  .k_warps = grid.k_warps,
-                  .multiplied_as = multiplied_as(p)}};
+                 {.row_warps = grid.row_warps, .k_warps = grid.k_warps, .multiplied_as = multiplied_as(p)}};
     c.group_capacity = table_capacity(p, c);
     return c;
 }

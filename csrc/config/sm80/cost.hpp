@@ -53,14 +53,14 @@ struct CostModel : CostConstants {
         const double tensor = rows * cols * k / rate;
         const double row_bytes = bytes_of(c.rows_operand().element, k),
                      col_bytes = bytes_of(c.cols_operand().element, k);
-        const double widened = (widens(c, c.rows_operand()) ? rows * c.sm80.col_warps : 0) +
+        const double widened = (widens(c, c.rows_operand()) ? rows * c.col_warps : 0) +
                                (widens(c, c.cols_operand()) ? cols * c.sm80.row_warps : 0);
         const double loaded = rows * row_bytes + cols * col_bytes;
-        const double read = rows * c.sm80.col_warps * row_bytes + cols * c.sm80.row_warps * col_bytes;
+        const double read = rows * c.col_warps * row_bytes + cols * c.sm80.row_warps * col_bytes;
         const double packed_cycles = c.b.scaling.in_conversion() ? convert_scaled_cycles : convert_cycles;
         const double alone = c.scaled() && !reads_widened_a(c) && ctas < 2 ? alone_cycles : 0;
         const double registers = (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) : 0) +
-                                 (c.b.packed() ? packed_cycles * rows * c.sm80.col_warps * k : 0) +
+                                 (c.b.packed() ? packed_cycles * rows * c.col_warps * k : 0) +
                                  convert_cycles * widened * k;
         return std::max({std::max(tensor, registers) + issue_cycles / ctas + alone,
                          (loaded + read) / smem_bytes_per_cycle, loaded / l2_bytes_per_cycle}) *

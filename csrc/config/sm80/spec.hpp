@@ -12,7 +12,7 @@ namespace deep_gemm::sm80 {
 
 struct Spec {
     static std::vector<Tiling> tilings(const Problem& p) { return sm80::tilings(p); }
-    static bool has_tile(const Problem& p, const Tiling& tiling) { return sm80::has_tile(p, tiling); }
+    static bool has_tiling(const Problem& p, const Tiling& tiling) { return sm80::has_tiling(p, tiling); }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm80::configure(p, tiling); }
     static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t) { return sm80::refusal(p, c); }
     static void divide_smem(const Problem& p, GemmConfig& c, double tiles_per_sm) {
@@ -20,7 +20,9 @@ struct Spec {
     }
     static int32_t resident_ctas(const Problem& p, const GemmConfig& c) { return p.num_sms * c.sm80.ctas_per_sm; }
     static Footprint footprint(const GemmConfig& c) {
-        return {.threads = threads(c), .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0};
+        return {.threads = threads(c),
+                .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0,
+                .ctas_per_sm = c.sm80.ctas_per_sm};
     }
     static std::string_view smem_refusal(const GemmConfig& c) { return sm80::smem_refusal(c); }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm80::waste(p, c); }

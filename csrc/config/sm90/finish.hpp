@@ -2,7 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_memory.cuh>
-#include <deep_gemm/load/boxes.cuh>
+#include <deep_gemm/load/sm90/boxes.cuh>
 
 #include <algorithm>
 

@@ -11,11 +11,12 @@
 
 namespace deep_gemm::sm90 {
 
-/// Most columns, of all 64 rows of a warpgroup together, of sums that zero points are taken out of: C, experts and bias
-/// keep registers of their own.
+/// Most columns, of all 64 rows of a warpgroup together, of sums that zero points are taken out of: C, experts, bias
+/// and shared tiles keep registers of their own, and packed weights beside any of these.
 inline int32_t most_asymmetric_cols(const GemmConfig& c) {
-    const int32_t more = c.add_c + !has_fixed_extents(c.grouping) + (c.bias != Element::none);
-    return more == 0 ? 256 : more == 1 ? 208 : 160;
+    if (c.scaled()) return warpgroup_rows(c) > kWgmmaRows ? 0 : 128;
+    const int32_t more = c.add_c + !has_fixed_extents(c.grouping) + (c.bias != Element::none) + c.split_k.last_tiles;
+    return more == 0 ? 256 : more == 1 && !c.rows_operand().packed() ? 208 : 160;
 }
 
 /// Whether loads of C beside both accumulators, or what FP32 stores, group tables, pairs and shared tiles keep, take

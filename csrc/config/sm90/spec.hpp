@@ -23,11 +23,12 @@ struct Spec {
         }
         return found;
     }
-    static bool has_tile(const Problem& p, const Tiling& tiling) {
-        return tiling.unpacks_b ? may_unpack_b(p) && sm90::has_tile(unpacked(p), tiling) : sm90::has_tile(p, tiling);
+    static bool has_tiling(const Problem& p, const Tiling& tiling) {
+        return tiling.unpacks_b ? may_unpack_b(p) && sm90::has_tiling(unpacked(p), tiling)
+                                : sm90::has_tiling(p, tiling);
     }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) {
-        return sm90::configure(tiling.unpacks_b && may_unpack_b(p) ? unpacked(p) : p, tiling);
+        return sm90::configure(tiling.unpacks_b ? unpacked(p) : p, tiling);
     }
     static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
         return sm90::refusal(seen_by(p, c), c, tiles);

@@ -5,6 +5,7 @@
 // kernels.
 #pragma once
 
+#include <deep_gemm/arch/facts.cuh>
 #include <deep_gemm/arch/sm100_schedule.cuh>
 #include <deep_gemm/arch/sm80_schedule.cuh>
 #include <deep_gemm/arch/sm90_schedule.cuh>
@@ -12,11 +13,6 @@
 #include <deep_gemm/tile.cuh>
 
 namespace deep_gemm {
-
-enum class Arch : int32_t { sm80, sm90, sm100 };
-
-/// Whether tensor maps tell a copy engine what lies where. Else threads copy (PlainMap).
-constexpr bool has_copy_engine(Arch arch) { return arch != Arch::sm80; }
 
 /// What is computed, how it is cut up, and what only one architecture has to say of that.
 struct GemmConfig : GemmTask, TilePlan {
@@ -34,11 +30,7 @@ struct GemmConfig : GemmTask, TilePlan {
     constexpr const Scaling& col_scales() const { return cols_operand().scaling; }
 
     /// Columns of a tile that a warp holds of 16 of its rows, where warps hold sums in registers.
-    constexpr int32_t held_cols() const { return arch == Arch::sm80 ? tile.cols / sm80.col_warps : tile.cols; }
-
-    // Whether words of A's and of B's exponents lie in blocks of kExponentBlockRows.
-    constexpr bool a_in_blocks() const { return swap_ab ? sm100.col_blocks : sm100.row_blocks; }
-    constexpr bool b_in_blocks() const { return swap_ab ? sm100.row_blocks : sm100.col_blocks; }
+    constexpr int32_t held_cols() const { return tile.cols / col_warps; }
 };
 
 }  // namespace deep_gemm

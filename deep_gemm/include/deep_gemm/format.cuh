@@ -35,9 +35,9 @@ inline constexpr int32_t kElementCount = static_cast<int32_t>(Element::e2m1r) + 
 
 enum class NumberKind : int32_t { none, floating, integer, exponent };
 
-/// How the copy engine names an element. It moves those that it has no name for as bytes. The last three are of SM100:
-/// `u4` is packed two a byte everywhere; `u4_spread` and `u6_spread` are packed in memory and come 16 to each 16 bytes
-/// of shared memory, of which they fill the first 8 or 12.
+/// How the copy engine names an element. It moves those that it has no name for as bytes. The last three not every
+/// engine has: `u4` is packed two a byte everywhere; `u4_spread` and `u6_spread` are packed in memory and come 16 to
+/// each 16 bytes of shared memory, of which they fill the first 8 or 12.
 enum class TensorMapType : int32_t { u8, bf16, f16, f32, i32, u4, u4_spread, u6_spread };
 
 struct ElementFacts {
@@ -91,7 +91,8 @@ constexpr bool is_packed(Element element) {
 /// Whether a scale holds what conversion multiplies groups of its K by, too (convert/exponents.cuh).
 constexpr bool folds_exponents(Element element) { return element == Element::e2m1x; }
 /// Whether the copy engine brings an operand as bytes that it unpacks: 16 codes in the first half of each 16 bytes, as
-/// SM100 multiplies four bits beside eight (TensorMapType::u4_spread). It counts the bytes of memory, which are half.
+/// tensor cores multiply rows of four bits beside eight (TensorMapType::u4_spread). It counts the bytes of memory,
+/// which are half.
 constexpr bool comes_spread(Element element, Element other) { return element == Element::e2m1r && bits(other) == 8; }
 /// Codes of a spread line: boxes have so many, lines are whole boxes, and start at multiples of so many bytes.
 inline constexpr int32_t kSpreadCodes = 128, kSpreadAlignment = 32;
@@ -137,7 +138,7 @@ struct Scaling {
     constexpr bool per_block() const { return any() && rows > 1 && k != kAll; }
     /// Multiplied into weights when they are converted; a scale for all of K takes what is left of them.
     constexpr bool in_conversion() const { return type == Element::ue5m3; }
-    /// Bytes that SM100's instructions multiply products by: exponents, or the E4M3 scales of NVFP4.
+    /// Bytes that the tensor cores multiply products by: exponents, or the E4M3 scales of NVFP4.
     constexpr bool in_instruction() const { return type == Element::ue8m0 || type == Element::e4m3; }
     /// A scale for all of K: sums are scaled when they are complete.
     constexpr bool whole_k() const { return any() && k == kAll; }
@@ -151,21 +152,23 @@ inline constexpr Scaling kUnscaled = {}, kRowScales = {Element::fp32, 1, kScaleG
 /// The same of weights, in smaller groups.
 inline constexpr Scaling kRowScales64 = {Element::fp32, 1, 64}, kRowScales32 = {Element::fp32, 1, 32};
 
-/// Exponents of powers of two, as SM100 multiplies them: four that follow each other along K are one word.
-inline constexpr Scaling kExponents128 = {Element::ue8m0, 1, 128}, kExponents32 = {Element::ue8m0, 1, 32};
-inline constexpr int32_t kExponentsPerWord = 4;
+/// Scales of a byte are in words: four that follow each other along K.
+inline constexpr int32_t kScalesPerWord = 4;
 
-/// NVFP4's, likewise in words: E4M3, whose sign means nothing.
+/// Exponents of powers of two, as the tensor cores multiply them.
+inline constexpr Scaling kExponents128 = {Element::ue8m0, 1, 128}, kExponents32 = {Element::ue8m0, 1, 32};
+
+/// NVFP4's: E4M3, whose sign means nothing.
 inline constexpr Scaling kE4m3Scales16 = {Element::e4m3, 1, 16};
 
-/// Scales that are multiplied into weights, four that follow each other along K in a word.
+/// Scales that are multiplied into weights.
 inline constexpr Scaling kConversionScales32 = {Element::ue5m3, 1, 32}, kConversionScales16 = {Element::ue5m3, 1, 16};
 
-/// Words in blocks of so many rows, as SM100's tensor memory takes them: row r of a block is at r % 32 * 4 + r / 32.
-inline constexpr int32_t kExponentBlockRows = 128;
+/// Words in blocks of so many rows, as they lie in tensor memory: row r of a block is at r % 32 * 4 + r / 32.
+inline constexpr int32_t kWordBlockRows = 128;
 
-/// Elements of K that the exponents of one word are for.
-constexpr int32_t word_k(const Scaling& scaling) { return kExponentsPerWord * scaling.k; }
+/// Elements of K that the scales of one word are for.
+constexpr int32_t word_k(const Scaling& scaling) { return kScalesPerWord * scaling.k; }
 
 /// Words of a row in a block of so many `k`, where blocks do not share them; else one.
 constexpr int32_t words_per_block(const Scaling& scaling, int32_t k) {

@@ -55,6 +55,7 @@ struct TilePlan {
         false;  // false: rows are A's (tokens), cols are B's (weights). true: the other way round, D stored transposed
     TileShape tile = {128, 128, 128};
     ClusterShape cluster = {};
+    int32_t col_warps = 1;  // of a CTA, that divide a tile's columns, where warps hold sums in registers
     SplitK split_k = {};
     int32_t stages = 4;  // of the ring
     StorePlan store = {};

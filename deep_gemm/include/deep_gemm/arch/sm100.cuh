@@ -44,8 +44,12 @@ constexpr int32_t stage_steps(const GemmConfig& c) {
 }
 constexpr int32_t col_spans(const GemmConfig& c) { return stage_steps(c) * kStepBytes / kSwizzleBytes; }
 
-/// Whether the instruction multiplies scales: exponents, or NVFP4's E4M3.
-constexpr bool has_exponents(const GemmConfig& c) { return c.a.scaling.in_instruction(); }
+/// Whether the instruction multiplies scales too: exponents, or NVFP4's E4M3.
+constexpr bool scales_in_instruction(const GemmConfig& c) { return c.a.scaling.in_instruction(); }
+
+/// Whether words of A's and of B's scales come in blocks of rows.
+constexpr bool a_in_blocks(const GemmConfig& c) { return c.swap_ab ? c.sm100.col_blocks : c.sm100.row_blocks; }
+constexpr bool b_in_blocks(const GemmConfig& c) { return c.swap_ab ? c.sm100.row_blocks : c.sm100.col_blocks; }
 
 /// Words of scales that rows of either operand have in a K block, and whether these are several: FP4's are.
 constexpr int32_t block_words(const GemmConfig& c) { return words_per_block(c.a.scaling, c.tile.k); }

@@ -13,9 +13,9 @@ inline constexpr int32_t kSmemAlignment = 1024;  // of a 128-byte-swizzled stage
 inline constexpr int32_t kScaleRows = 128, kScaleBlockColumns = 4, kScaleBlockBytes = kScaleRows * 4;
 constexpr int32_t scale_blocks(int32_t extent) { return ceil_div(extent, kScaleRows); }
 
-/// Whether a warp brings words of exponents into the order of tensor memory.
+/// Whether a warp brings words of scales into the order of tensor memory.
 constexpr bool transposes_words(const GemmConfig& c) {
-    return has_exponents(c) && !(c.sm100.row_blocks && c.sm100.col_blocks);
+    return scales_in_instruction(c) && !(c.sm100.row_blocks && c.sm100.col_blocks);
 }
 
 /// Where in a stage the words of a block of 128 rows lie, of those that a K block has of so many blocks: in the order
@@ -57,7 +57,7 @@ constexpr int32_t parts_bytes_per_warp(const GemmConfig& c) {
 inline constexpr int32_t kConvertedBuffers = 3;
 constexpr int32_t converted_columns(const GemmConfig& c) { return converts(c) ? stage_steps(c) * kStepBytes / 4 : 0; }
 
-/// Columns of tensor memory: sums, and behind them converted rows, or sets of words of exponents. There is a set for
+/// Columns of tensor memory: sums, and behind them converted rows, or sets of words of scales. There is a set for
 /// each stage, but where K blocks have several words: then a set is of all of a block, and there may be fewer
 /// (word_sets).
 ///
@@ -88,7 +88,7 @@ constexpr int32_t word_sets(const GemmConfig& c, int32_t sums, int32_t columns) 
 
 constexpr TensorPlan plan_tensor_memory(const GemmConfig& c) {
     TensorPlan p{};
-    const bool scales = has_exponents(c);
+    const bool scales = scales_in_instruction(c);
     p.row_scale_columns = scales ? block_words(c) * kScaleBlockColumns : 0;
     p.col_scale_columns = scales ? block_words(c) * scale_blocks(c.tile.cols) * kScaleBlockColumns : 0;
     p.row_scales = c.sm100.accumulators * c.tile.cols;
@@ -145,11 +145,11 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     p.rows_bytes = converts(c) ? c.tile.rows / kPackedRows * packed_block_bytes(c.rows_operand().element)
                                : stage_rows(c.rows_operand(), c.tile.rows) * kSwizzleBytes;
     p.cols_bytes = align_up(stage_rows(c.cols_operand(), own_cols(c)) * col_spans(c) * kSwizzleBytes, kSmemAlignment);
-    p.row_scale_bytes = has_exponents(c)                ? block_words(c) * kScaleBlockBytes
+    p.row_scale_bytes = scales_in_instruction(c)        ? block_words(c) * kScaleBlockBytes
                         : conversion_scale_words(c) > 0 ? conversion_scale_words(c) * c.tile.rows * 4
                                                         : fp32_scale_bytes(c, c.row_scales(), c.tile.rows);
-    p.col_scale_bytes = has_exponents(c) ? block_words(c) * scale_blocks(c.tile.cols) * kScaleBlockBytes
-                                         : align_up(fp32_scale_bytes(c, c.col_scales(), c.tile.cols), 128);
+    p.col_scale_bytes = scales_in_instruction(c) ? block_words(c) * scale_blocks(c.tile.cols) * kScaleBlockBytes
+                                                 : align_up(fp32_scale_bytes(c, c.col_scales(), c.tile.cols), 128);
     p.zero_bytes = zero_words(c) * c.tile.rows * 4;
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
 
@@ -170,10 +170,10 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     return p;
 }
 
-/// Bytes that the copy engine counts of a CTA's operands of one stage; words of exponents come on top of them.
+/// Bytes that the copy engine counts of a CTA's operands of one stage; words of scales come on top of them.
 constexpr int32_t stage_operand_bytes(const GemmConfig& c) {
     const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
-    if (converts(c)) return plan_smem(c).rows_bytes + c.tile.cols * col_spans(c) * kSwizzleBytes;
+    if (converts(c)) return plan_smem(c).rows_bytes + own_cols(c) * col_spans(c) * kSwizzleBytes;
     return stage_rows(rows, c.tile.rows) * copied_row_bytes(rows.element, cols.element) +
            stage_rows(cols, own_cols(c)) * copied_row_bytes(cols.element, rows.element);
 }
@@ -184,8 +184,9 @@ inline constexpr int32_t kFullArrivals = 1;
 constexpr int32_t empty_arrivals(const GemmConfig& c) { return 1 + (promotes(c) ? store_warps(c) : 0); }
 /// FP32 scales have come: the copying thread, and the warp that writes those of blocks.
 constexpr int32_t scales_full_arrivals(const GemmConfig& c) { return 1 + (c.has_block_scales() ? 1 : 0); }
-/// Converted rows are there: the warps that have each a part of them. And were multiplied: the commit.
+/// Converted rows are there: the warps of each CTA that have each a part of them. And were multiplied: the commit.
 inline constexpr int32_t kConvertWarps = 4, kConvertedEmptyArrivals = 1;
+constexpr int32_t converted_full_arrivals(const GemmConfig& c) { return mma_ctas(c) * kConvertWarps; }
 /// "ready": the transposing warp of each CTA.
 constexpr int32_t ready_arrivals(const GemmConfig& c) { return mma_ctas(c); }
 /// Sums are full: the commit of the last products that they are of. And read: the store warps of each CTA.

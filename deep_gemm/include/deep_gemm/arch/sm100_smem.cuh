@@ -27,7 +27,7 @@ struct Smem {
     static constexpr TensorPlan kTensor = plan_tensor_memory(c);
     static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
     static_assert(kTensor.columns <= kTensorColumns, "tile does not fit tensor memory");
-    static_assert(kTensor.sets > 0, "no room for words of exponents in tensor memory");
+    static_assert(kTensor.sets > 0, "no room for words of scales in tensor memory");
 
     uint32_t base;
 

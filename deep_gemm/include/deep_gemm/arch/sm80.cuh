@@ -29,7 +29,7 @@ constexpr int32_t stage_k(const Operand& a, const Operand& b) {
 
 constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { return bytes_of(operand.element, c.tile.k); }
 
-constexpr int32_t warps(const GemmConfig& c) { return c.sm80.row_warps * c.sm80.col_warps * c.sm80.k_warps; }
+constexpr int32_t warps(const GemmConfig& c) { return c.sm80.row_warps * c.col_warps * c.sm80.k_warps; }
 constexpr int32_t threads(const GemmConfig& c) { return warps(c) * 32; }
 constexpr int32_t warp_rows(const GemmConfig& c) { return c.tile.rows / c.sm80.row_warps; }
 constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }

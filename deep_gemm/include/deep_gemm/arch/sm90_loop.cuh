@@ -3,8 +3,8 @@
 
 #include <deep_gemm/arch/sm90.cuh>
 #include <deep_gemm/scale/runs.cuh>
-#include <deep_gemm/store/chunks.cuh>
-#include <deep_gemm/store/part_plan.cuh>
+#include <deep_gemm/store/sm90/chunks.cuh>
+#include <deep_gemm/store/sm90/part_plan.cuh>
 #include <deep_gemm/tile/group_plan.cuh>
 
 namespace deep_gemm {

@@ -4,7 +4,7 @@
 //   first warpgroup           read sums from tensor memory, store D; where they are promoted, the second one too
 //   last one, warp 0          copy operands and scales into the ring (one lane copies)
 //   its warp 1                issue products (one lane; of a pair the leader's); first initialise the barriers
-//   its warp 2                allocate tensor memory; bring words of exponents into its order (transposes_words), or
+//   its warp 2                allocate tensor memory; bring words of scales into its order (transposes_words), or
 //                             FP32 scales of blocks into the ring
 //   its warp 3                first, ask the L2 for the first weights (one lane); find rows of padding, and fill blocks
 //                             of them with zeros (marks_padding)
@@ -12,16 +12,16 @@
 #pragma once
 
 #include <deep_gemm/load/block_scales.cuh>
-#include <deep_gemm/load/first_weights_sm100.cuh>
-#include <deep_gemm/load/tma_sm100.cuh>
+#include <deep_gemm/load/sm100/first_weights.cuh>
+#include <deep_gemm/load/sm100/tma.cuh>
 #include <deep_gemm/mma/sm100/block_sums.cuh>
 #include <deep_gemm/mma/sm100/convert_rows.cuh>
 #include <deep_gemm/mma/sm100/converted.cuh>
 #include <deep_gemm/mma/sm100/mainloop.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
-#include <deep_gemm/scale/transpose_words.cuh>
-#include <deep_gemm/store/promoted_sums.cuh>
-#include <deep_gemm/store/tensor_memory.cuh>
+#include <deep_gemm/scale/sm100/transpose_words.cuh>
+#include <deep_gemm/store/sm100/promote_role.cuh>
+#include <deep_gemm/store/sm100/store_role.cuh>
 #include <deep_gemm/tile/padding.cuh>
 
 namespace deep_gemm::sm100 {
@@ -40,7 +40,7 @@ DG_DEVICE void initialise_barriers(const Smem<c>& smem) {
     }
     if constexpr (converts(c)) {
         for (int32_t i = 0; i < kConvertedBuffers; ++i) {
-            ptx::barrier_init(smem.converted_full(i), kConvertWarps);
+            ptx::barrier_init(smem.converted_full(i), converted_full_arrivals(c));
             ptx::barrier_init(smem.converted_empty(i), kConvertedEmptyArrivals);
         }
     }

@@ -1,6 +1,6 @@
 // The GEMM kernel of GPUs without wgmma: a persistent grid of CTAs, whose warps all do the same.
 //
-//   copy        16 bytes a thread at a time, into the ring, K blocks that are wanted later (load/cp_async.cuh)
+//   copy        16 bytes a thread at a time, into the ring, K blocks that are wanted later (load/sm80/cp_async.cuh)
 //   multiply    a warp's rows and columns of a tile, or its part of their K (mma/sm80/)
 //   store       scale, add C, clear padding, write D from registers; blocks of nothing but padding at the end
 #pragma once
@@ -8,7 +8,7 @@
 #include <deep_gemm/mma/sm80/mainloop.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/store/dequantise.cuh>
-#include <deep_gemm/store/quads.cuh>
+#include <deep_gemm/store/sm80/quads.cuh>
 #include <deep_gemm/tile/padding.cuh>
 
 namespace deep_gemm::sm80 {

@@ -12,15 +12,16 @@
 #pragma once
 
 #include <deep_gemm/load/block_scales.cuh>
-#include <deep_gemm/load/likely_tile.cuh>
-#include <deep_gemm/load/tma.cuh>
+#include <deep_gemm/load/sm90/likely_tile.cuh>
+#include <deep_gemm/load/sm90/tma.cuh>
 #include <deep_gemm/mma/sm90/mainloop.cuh>
 #include <deep_gemm/mma/sm90/scale_products.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/store/dequantise.cuh>
-#include <deep_gemm/store/direct.cuh>
-#include <deep_gemm/store/split_k.cuh>
-#include <deep_gemm/store/staged.cuh>
+#include <deep_gemm/store/sm90/direct.cuh>
+#include <deep_gemm/store/sm90/split_k.cuh>
+#include <deep_gemm/store/sm90/staged.cuh>
+#include <deep_gemm/store/sm90/store_role.cuh>
 #include <deep_gemm/tile/padding.cuh>
 
 namespace deep_gemm {

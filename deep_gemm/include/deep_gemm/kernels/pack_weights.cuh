@@ -153,8 +153,8 @@ DG_DEVICE float load_scale_as_fp32(const void* source, int64_t row, int32_t scal
     } else if constexpr (kElement == Element::ue8m0) {
         return __uint_as_float(from_ue8m0(static_cast<const uint8_t*>(source)[row + scale * k_stride]));
     } else {
-        const uint32_t word = static_cast<const uint32_t*>(source)[row + scale / kExponentsPerWord * k_stride];
-        return __uint_as_float(from_ue8m0(word >> 8 * (scale % kExponentsPerWord) & 0xff));
+        const uint32_t word = static_cast<const uint32_t*>(source)[row + scale / kScalesPerWord * k_stride];
+        return __uint_as_float(from_ue8m0(word >> 8 * (scale % kScalesPerWord) & 0xff));
     }
 }
 

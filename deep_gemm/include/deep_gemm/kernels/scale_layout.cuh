@@ -26,7 +26,7 @@ DG_DEVICE uint32_t load_scale(const uint32_t* source, int64_t index) {
 template <ScaleLayoutConfig kConfig>
 DG_DEVICE int32_t row_at(int32_t place) {
     if constexpr (!kConfig.in_blocks) return place;
-    const int32_t in_block = place % kExponentBlockRows;
+    const int32_t in_block = place % kWordBlockRows;
     return place - in_block + in_block % 4 * 32 + in_block / 4;
 }
 
@@ -34,9 +34,9 @@ template <ScaleLayoutConfig kConfig>
 DG_DEVICE int64_t target_index(const ScaleLayoutParams& params, int32_t group, int32_t word, int32_t place) {
     if constexpr (!kConfig.in_blocks)
         return (static_cast<int64_t>(group) * params.k_words + word) * params.padded_rows + place;
-    const int32_t blocks = params.padded_rows / kExponentBlockRows, block = place / kExponentBlockRows;
-    return ((static_cast<int64_t>(group) * blocks + block) * params.k_words + word) * kExponentBlockRows +
-           place % kExponentBlockRows;
+    const int32_t blocks = params.padded_rows / kWordBlockRows, block = place / kWordBlockRows;
+    return ((static_cast<int64_t>(group) * blocks + block) * params.k_words + word) * kWordBlockRows +
+           place % kWordBlockRows;
 }
 
 template <ScaleLayoutConfig kConfig>

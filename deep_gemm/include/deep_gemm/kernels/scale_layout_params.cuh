@@ -20,7 +20,6 @@ DG_HOST_DEVICE constexpr bool packs(ScaleEncoding encoding) {
     return encoding == ScaleEncoding::exponents_exact || encoding == ScaleEncoding::packed_bytes;
 }
 
-inline constexpr int32_t kScalesPerWord = kExponentsPerWord;  // lowest K in the low byte
 inline constexpr int32_t kScaleLayoutThreads = 256;
 inline constexpr int32_t kScaleTileRows = 32;  // 32 words side by side: whole 128-byte lines are written
 
@@ -28,7 +27,7 @@ struct ScaleLayoutConfig {
     ScaleEncoding encoding = ScaleEncoding::words;
     bool rows_first = false;  // neighbouring threads read neighbouring rows; otherwise neighbours along K
     int32_t tile_k = 64;      // scales along K that a block reads; a multiple of 4
-    bool in_blocks = false;   // of kExponentBlockRows
+    bool in_blocks = false;   // of kWordBlockRows
 
     constexpr bool operator==(const ScaleLayoutConfig&) const = default;
     DG_HOST_DEVICE constexpr bool packs() const { return deep_gemm::packs(encoding); }

@@ -137,10 +137,9 @@ struct Conversion<c, Element::e2m1, true> {
     }
 
     DG_DEVICE void run(const int32_t* of, int32_t step, uint32_t (&to)[4]) const {
-        const int32_t group = step * kStepK / c.row_scales().k, byte = group % kExponentsPerWord;
-        const uint32_t both =
-            Way::scales(__byte_perm(row[group / kExponentsPerWord], next_row[group / kExponentsPerWord],
-                                    (4 + byte) << 12 | byte << 4));
+        const int32_t group = step * kStepK / c.row_scales().k, byte = group % kScalesPerWord;
+        const uint32_t both = Way::scales(__byte_perm(row[group / kScalesPerWord], next_row[group / kScalesPerWord],
+                                                      (4 + byte) << 12 | byte << 4));
         Way::run(static_cast<uint32_t>(of[0]), to, __byte_perm(both, both, 0x1010), __byte_perm(both, both, 0x3232));
     }
 };

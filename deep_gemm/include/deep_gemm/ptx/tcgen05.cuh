@@ -81,12 +81,13 @@ DG_DEVICE void copy_to_tensor_memory(uint32_t address, uint64_t descriptor) {
                      ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(scales_a), "r"(scales_b), "r"(accumulate));      \
     }
 
-/// The same with A in tensor memory: a row a lane, 32 bytes of K in eight columns.
+/// The same with A in tensor memory, at the same place in each CTA: a row a lane, 32 bytes of K in eight columns.
 #define DG_TENSOR_MMA_ROWS(name, kind)                                                                                \
+    template <int kCtas>                                                                                              \
     DG_DEVICE void name(uint32_t d, uint32_t a, uint64_t b, uint32_t instruction, int accumulate) {                   \
-        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %4, 0;\n tcgen05.mma.cta_group::1.kind::" kind              \
-                     " [%0], [%1], %2, %3, p;\n}\n" ::"r"(d), "r"(a), "l"(b), "r"(instruction), "r"(accumulate)       \
-                     : "memory");                                                                                     \
+        DG_CTA_GROUP("{\n .reg .pred p;\n setp.ne.b32 p, %4, 0;\n tcgen05.mma.",                                      \
+                     ".kind::" kind " [%0], [%1], %2, %3, p;\n}\n",                                                   \
+                     ::"r"(d), "r"(a), "l"(b), "r"(instruction), "r"(accumulate));                                    \
     }
 
 DG_TENSOR_MMA(tensor_mma_f16, "f16")

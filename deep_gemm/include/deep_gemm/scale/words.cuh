@@ -1,4 +1,4 @@
-// Words of exponents: which of them a K block reads, and when a new one comes.
+// Words of scales: which of them a K block reads, and when a new one comes.
 #pragma once
 
 #include <deep_gemm/tile/scheduler.cuh>

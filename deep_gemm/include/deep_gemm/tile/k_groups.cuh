@@ -13,7 +13,7 @@ namespace deep_gemm {
 struct KGroup {
     int32_t begin, k;  // first element of K in the caller's operands, and number of elements
     int32_t first_block, blocks;
-    int32_t first_word;  // of exponents: no word is for two groups
+    int32_t first_word;  // of scales: no word is for two groups
 };
 
 /// Of values from 0 to `most`, which the sum does not exceed either: counts that make no sense must not overflow.
@@ -31,7 +31,7 @@ DG_DEVICE int32_t sum_up_to_lane(int32_t value, int32_t most) {
     return value;
 }
 
-/// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock, and words of exponents,
+/// One warp: `visit(group, KGroup)` for each group, by one lane each. Blocks are of kBlock, and words of scales,
 /// where they are not one a block, of kWordK. Whatever the device's values are, groups lie in [0, k_end), and their
 /// blocks in [0, block_end).
 template <int32_t kBlock = kScaleGroupK, int32_t kWordK = kBlock, typename Visit>
@@ -77,7 +77,7 @@ struct KBlocks {
     int32_t first, count;
 };
 
-/// K blocks that share a word of exponents.
+/// K blocks that share a word of scales.
 constexpr int32_t blocks_per_word(const GemmConfig& c, const Scaling& scaling) {
     return scaling.in_instruction() && word_k(scaling) > c.tile.k ? word_k(scaling) / c.tile.k : 1;
 }
@@ -93,7 +93,7 @@ struct KGroupTable {
         return {v.x, v.y};
     }
 
-    /// The group's first word of exponents, where they are not one a K block.
+    /// The group's first word of scales, where they are not one a K block.
     DG_DEVICE int32_t first_word(int32_t index) const {
         return ptx::load_shared_int(base + index * kGroupEntryBytes + kFirstWord);
     }

@@ -11,6 +11,7 @@
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/tcgen05.cuh>
+#include <deep_gemm/tile/cluster_position.cuh>
 #include <deep_gemm/tile/ring.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
@@ -29,7 +30,7 @@ struct RowWords {
     }
 };
 
-/// Four warps, each for the lanes of tensor memory that it reaches: two fragments of 16 rows.
+/// Four warps of each CTA, each for the lanes of tensor memory that it reaches: two fragments of 16 rows.
 template <GemmConfig c>
 class ConvertRole {
 public:
@@ -45,6 +46,7 @@ public:
         while (tiles.next(tile))
 #pragma unroll 1
             for (int32_t i = 0; i < tile.k_blocks; ++i, ring_.advance(), buffer_.advance()) convert_block();
+        if constexpr (mma_ctas(c) > 1) drain();
     }
 
 private:
@@ -66,7 +68,22 @@ private:
         ptx::wait_tensor_stores();
         ptx::tensor_fence_before_sync();
         __syncwarp();
-        if (ptx::lane() == 0) ptx::barrier_arrive(smem_.converted_full(buffer_.stage));
+        if (ptx::lane() == 0) arrive(smem_.converted_full(buffer_.stage));
+    }
+
+    /// At this CTA's barrier, or that of the pair's leader, which multiplies.
+    DG_DEVICE void arrive(uint32_t barrier) const {
+        if constexpr (mma_ctas(c) > 1)
+            ptx::barrier_arrive_remote(barrier, ClusterPosition<c>::rank(0, position_.col, position_.k));
+        else
+            ptx::barrier_arrive(barrier);
+    }
+
+    /// Until all buffers are free again: commits then arrive at this CTA's barriers no more.
+    DG_DEVICE void drain() {
+#pragma unroll 1
+        for (int32_t i = 0; i < kConvertedBuffers; ++i, buffer_.advance())
+            ptx::barrier_wait(smem_.converted_empty(buffer_.stage), buffer_.phase ^ 1);
     }
 
     /// 16 rows of the tile, from `row` on.
@@ -93,6 +110,7 @@ private:
     const GemmParams& params_;
     int32_t first_row_;
     uint32_t buffers_;
+    ClusterPosition<c> position_;
     Ring<c.stages> ring_;
     Ring<kConvertedBuffers> buffer_;
 };

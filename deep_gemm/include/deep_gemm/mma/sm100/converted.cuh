@@ -19,12 +19,10 @@ public:
     static constexpr int32_t kSteps = block_steps(c);
 
     DG_DEVICE ConvertedBlocks(const Smem<c>& smem, uint32_t tensor_memory)
-        : smem_(smem), rows_(tensor_memory + Smem<c>::kTensor.converted) {
-        static_assert(mma_ctas(c) == 1, "each CTA converts and multiplies its own rows");
-    }
+        : smem_(smem), rows_(tensor_memory + Smem<c>::kTensor.converted) {}
 
+    /// Warps that convert have waited for the stage, each for that of its CTA, so that its columns are there too.
     DG_DEVICE void wait() const {
-        ptx::barrier_wait(smem_.full(ring_.stage), ring_.phase);
         ptx::barrier_wait(smem_.converted_full(buffer_.stage), buffer_.phase);
         ptx::tensor_fence_after_sync();
     }
@@ -39,7 +37,7 @@ public:
 #pragma unroll
         for (int32_t i = 0; i < kCount; ++i) {
             const int32_t step = first + i;
-            const int32_t distance = step / kSpanSteps * c.tile.cols * kSwizzleBytes + step % kSpanSteps * kStepBytes;
+            const int32_t distance = step / kSpanSteps * own_cols(c) * kSwizzleBytes + step % kSpanSteps * kStepBytes;
             issue_converted_mma<c>(sums, rows + step * (kStepBytes / 4), cols + (distance >> 4), kDescriptor,
                                    accumulate || i > 0);
         }
@@ -47,15 +45,17 @@ public:
 
     /// The thread that has multiplied.
     DG_DEVICE void let_go() const {
-        ptx::commit_tensor_work<1>(smem_.converted_empty(buffer_.stage));
-        ptx::commit_tensor_work<1>(smem_.empty(ring_.stage));
+        commit(smem_.converted_empty(buffer_.stage), position_);
+        commit(smem_.empty(ring_.stage), position_);
     }
+    DG_DEVICE void hand_over(uint32_t sums_full) const { commit(sums_full, position_); }
 
     DG_DEVICE void advance() { ring_.advance(), buffer_.advance(); }
 
 private:
     const Smem<c>& smem_;
     uint32_t rows_;
+    ClusterPosition<c> position_;
     Ring<c.stages> ring_;
     Ring<kConvertedBuffers> buffer_;
 };
@@ -85,7 +85,7 @@ private:
             blocks_.template multiply<ConvertedBlocks<c>::kSteps>(sums, 0, i > 0);
             blocks_.let_go();
         }
-        if (ptx::elect_one()) ptx::commit_tensor_work<1>(smem_.sums_full(accumulators_.stage));
+        if (ptx::elect_one()) blocks_.hand_over(smem_.sums_full(accumulators_.stage));
         __syncwarp();
         accumulators_.advance();
     }
@@ -125,7 +125,7 @@ private:
             if (!ptx::elect_one()) continue;
             blocks_.template multiply<kSteps>(sums_ + accumulators_.stage * c.tile.cols, group * kSteps, false);
             if (group + 1 == kGroups) blocks_.let_go();
-            ptx::commit_tensor_work<1>(smem_.sums_full(accumulators_.stage));
+            blocks_.hand_over(smem_.sums_full(accumulators_.stage));
         }
         __syncwarp();
     }

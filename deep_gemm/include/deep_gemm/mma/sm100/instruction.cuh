@@ -17,11 +17,11 @@ constexpr uint32_t format_number(Element element, Element other) {
 /// What sums are, or, where there are scales, what these are.
 constexpr uint32_t sums_or_scales(const GemmConfig& c) {
     constexpr uint32_t kFp32Sums = 1u << 4, kS32Sums = 2u << 4, kUe4m3 = 0, kUe8m0 = 1u << 23;
-    if (has_exponents(c)) return c.a.scaling.type == Element::ue8m0 ? kUe8m0 : kUe4m3;
+    if (scales_in_instruction(c)) return c.a.scaling.type == Element::ue8m0 ? kUe8m0 : kUe4m3;
     return c.block_sum() == Element::s32 ? kS32Sums : kFp32Sums;
 }
 
-/// PTX ISA, "Instruction descriptor" of tcgen05.mma: without the ids of exponents.
+/// PTX ISA, "Instruction descriptor" of tcgen05.mma: without the bytes of scales.
 constexpr uint32_t instruction_descriptor(const GemmConfig& c) {
     const Operand &rows = c.rows_operand(), &cols = c.cols_operand();
     const Element multiplied = converts(c) ? cols.element : rows.element;
@@ -32,7 +32,7 @@ constexpr uint32_t instruction_descriptor(const GemmConfig& c) {
 }
 
 /// Which byte of a word rows and columns are scaled by.
-DG_DEVICE constexpr uint32_t with_exponents(uint32_t descriptor, uint32_t row_byte, uint32_t col_byte) {
+DG_DEVICE constexpr uint32_t with_scale_bytes(uint32_t descriptor, uint32_t row_byte, uint32_t col_byte) {
     return descriptor | row_byte << 29 | col_byte << 4;
 }
 
@@ -55,12 +55,13 @@ struct OperandSteps {
 template <GemmConfig c>
 DG_DEVICE void issue_converted_mma(uint32_t sums, uint32_t rows, uint64_t cols, uint32_t descriptor, bool accumulate) {
     constexpr Element kElement = c.cols_operand().element;
+    constexpr int kCtas = mma_ctas(c);
     if constexpr (kElement == Element::e4m3)
-        ptx::tensor_mma_rows_f8f6f4(sums, rows, cols, descriptor, accumulate);
+        ptx::tensor_mma_rows_f8f6f4<kCtas>(sums, rows, cols, descriptor, accumulate);
     else if constexpr (kElement == Element::s8)
-        ptx::tensor_mma_rows_i8(sums, rows, cols, descriptor, accumulate);
+        ptx::tensor_mma_rows_i8<kCtas>(sums, rows, cols, descriptor, accumulate);
     else if constexpr (bits(kElement) == 16)
-        ptx::tensor_mma_rows_f16(sums, rows, cols, descriptor, accumulate);
+        ptx::tensor_mma_rows_f16<kCtas>(sums, rows, cols, descriptor, accumulate);
     else
         static_assert(c.tile.cols == 0, "no instruction multiplies packed weights by these elements");
 }
@@ -70,7 +71,7 @@ template <GemmConfig c>
 DG_DEVICE void issue_mma(uint32_t sums, uint64_t rows, uint64_t cols, uint32_t descriptor, uint32_t row_scales,
                          uint32_t col_scales, bool accumulate) {
     constexpr int kCtas = mma_ctas(c);
-    if constexpr (has_exponents(c) &&
+    if constexpr (scales_in_instruction(c) &&
                   (multiplies(c, Element::e4m3, Element::e4m3) || multiplies(c, Element::e4m3, Element::e2m1r) ||
                    multiplies(c, Element::e2m1r, Element::e4m3)))
         ptx::tensor_mma_mxf8f6f4<kCtas>(sums, rows, cols, descriptor, row_scales, col_scales, accumulate);

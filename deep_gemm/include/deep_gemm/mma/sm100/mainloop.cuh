@@ -35,12 +35,11 @@ private:
 
     DG_DEVICE void multiply(const Tile& tile) {
         ptx::barrier_wait(smem_.sums_empty(accumulators_.stage), accumulators_.phase ^ 1);
-        ptx::tensor_fence_after_sync();
         const int32_t end = tile.k_block + tile.k_blocks, k_end = end_of_k<c>(tile, smem_.groups(), params_);
 #pragma unroll 1
         for (int32_t block = tile.k_block; block < end; ++block, ring_.advance()) {
-            const bool row_word = has_exponents(c) && begins_word<c, kRowBlocks>(tile, block),
-                       col_word = has_exponents(c) && begins_word<c, kColBlocks>(tile, block);
+            const bool row_word = scales_in_instruction(c) && begins_word<c, kRowBlocks>(tile, block),
+                       col_word = scales_in_instruction(c) && begins_word<c, kColBlocks>(tile, block);
             if (row_word) row_words_.advance();
             if (col_word) col_words_.advance();
             if constexpr (transposes_words(c))
@@ -75,8 +74,9 @@ private:
             if (step >= steps) break;
             constexpr uint32_t kDescriptor = instruction_descriptor(c);
             const uint32_t descriptor =
-                has_exponents(c) ? with_exponents(kDescriptor, RowWords::byte(block, step), ColWords::byte(block, step))
-                                 : kDescriptor;
+                scales_in_instruction(c)
+                    ? with_scale_bytes(kDescriptor, RowWords::byte(block, step), ColWords::byte(block, step))
+                    : kDescriptor;
             issue_mma<c>(sums, rows.at(step), cols.at(step), descriptor, row_words_.address(step),
                          col_words_.address(step), accumulate || step > 0);
         }

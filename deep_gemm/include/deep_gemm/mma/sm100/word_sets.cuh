@@ -59,7 +59,7 @@ public:
 
     /// The first of the bytes.
     static DG_DEVICE uint32_t byte(int32_t, int32_t step) {
-        constexpr int32_t kBytes = kExponentsPerWord / kStepsPerWord;
+        constexpr int32_t kBytes = kScalesPerWord / kStepsPerWord;
         return step % kStepsPerWord * kBytes;
     }
 

@@ -89,7 +89,7 @@ private:
 template <GemmConfig c>
 DG_DEVICE bool add_up(WarpSums<c>& total, const Smem<c>& smem, const WarpPlace<c>& place) {
     if constexpr (c.sm80.k_warps == 1) return true;
-    constexpr int32_t kRegisters = row_pieces(c) * kAccumulators<c>, kWarps = c.sm80.row_warps * c.sm80.col_warps;
+    constexpr int32_t kRegisters = row_pieces(c) * kAccumulators<c>, kWarps = c.sm80.row_warps * c.col_warps;
     const int32_t warp = threadIdx.x / 32 % kWarps, lane = threadIdx.x % 32;
     // A register of all lanes of a warp lies together.
     const auto part = [&](int32_t sender, int32_t i) {

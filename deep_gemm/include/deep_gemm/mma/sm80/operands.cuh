@@ -2,7 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm80_smem.cuh>
-#include <deep_gemm/load/cp_async.cuh>
+#include <deep_gemm/load/sm80/cp_async.cuh>
 #include <deep_gemm/mma/sm80/warp_place.cuh>
 #include <deep_gemm/ptx/load_matrix.cuh>
 

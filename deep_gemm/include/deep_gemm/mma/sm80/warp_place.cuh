@@ -12,8 +12,8 @@ struct WarpPlace {
     DG_DEVICE WarpPlace() {
         const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
         row = warp % c.sm80.row_warps * warp_rows(c);
-        col = warp / c.sm80.row_warps % c.sm80.col_warps * warp_cols(c);
-        k = warp / (c.sm80.row_warps * c.sm80.col_warps);
+        col = warp / c.sm80.row_warps % c.col_warps * warp_cols(c);
+        k = warp / (c.sm80.row_warps * c.col_warps);
     }
 };
 

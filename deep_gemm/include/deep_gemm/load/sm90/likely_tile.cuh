@@ -2,7 +2,7 @@
 // the L2 for the tile that it will likely begin with. What is asked for in vain, another CTA mostly begins with.
 #pragma once
 
-#include <deep_gemm/load/boxes.cuh>
+#include <deep_gemm/load/sm90/boxes.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/ptx/tma.cuh>
 #include <deep_gemm/tile/likely_tile.cuh>

@@ -41,7 +41,7 @@ DG_DEVICE void fetch_weights(const TensorMap& map, int32_t k, int32_t start, int
 /// Boxes of one word, or of as many as a K block has, as load_words copies them.
 template <GemmConfig c, int32_t kExtent>
 DG_DEVICE void fetch_words(const TensorMap& map, int32_t word, int32_t start, int32_t group, int32_t group_rows) {
-    if constexpr (c.b_in_blocks()) {
+    if constexpr (b_in_blocks(c)) {
         const int32_t first = group * scale_blocks(group_rows) + start / kScaleRows;
 #pragma unroll
         for (int32_t block = 0; block < scale_blocks(kExtent); ++block) ptx::prefetch_box(&map, 0, word, first + block);
@@ -63,7 +63,7 @@ DG_DEVICE void fetch_first_weights(const Smem<c>& smem, const GemmParams& params
     for (int32_t block = tile.k_block; block < end; ++block)
         fetch_weights<c, kExtent>(c.swap_ab ? params.rows : params.cols, block * c.tile.k, c.swap_ab ? tile.row : col,
                                   first);
-    if constexpr (has_exponents(c)) {
+    if constexpr (scales_in_instruction(c)) {
         constexpr int32_t kBlocks = blocks_per_word(c, c.b.scaling);
         const int32_t last = (end - 1) / kBlocks;
 #pragma unroll 1

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_smem.cuh>
-#include <deep_gemm/load/boxes.cuh>
 #include <deep_gemm/load/pacer.cuh>
+#include <deep_gemm/load/sm90/boxes.cuh>
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/tma.cuh>

@@ -1,4 +1,4 @@
-// The role that brings words of exponents into the order of tensor memory.
+// The role that brings words of scales into the order of tensor memory.
 #pragma once
 
 #include <deep_gemm/arch/sm100_smem.cuh>
@@ -27,7 +27,7 @@ DG_DEVICE void transpose_block_words(uint32_t words, int32_t k) {
 #pragma unroll
     for (int32_t word = 0; word < block_words(c); ++word) {
         const int32_t scales = (k - word * word_k(kScaling) + kScaling.k - 1) / kScaling.k,
-                      behind = min(max(kExponentsPerWord - scales, 0), kExponentsPerWord);
+                      behind = min(max(kScalesPerWord - scales, 0), kScalesPerWord);
         const auto kept = static_cast<int32_t>(uint64_t{0xffffffff} >> 8 * behind);
 #pragma unroll
         for (int32_t i = 0; i < kBlocks; ++i) transpose_words(words + word_offset(false, kBlocks, 0, i, word), kept);

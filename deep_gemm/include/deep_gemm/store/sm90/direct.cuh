@@ -54,7 +54,7 @@ DG_DEVICE void clear_padding(Results<c>& total, const Fragment<c>& at, const Til
 }
 
 /// A math warp's part where D goes out from registers: the same interface as OwnStores and HandedStores
-/// (store/staged.cuh).
+/// (store/sm90/staged.cuh).
 template <GemmConfig c>
 struct DirectStores {
     DG_DEVICE explicit DirectStores(const Smem<c>&) {}

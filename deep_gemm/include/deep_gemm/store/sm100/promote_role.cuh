@@ -2,7 +2,9 @@
 #pragma once
 
 #include <deep_gemm/mma/sm100/promote.cuh>
-#include <deep_gemm/store/tensor_memory.cuh>
+#include <deep_gemm/store/sm100/release_sums.cuh>
+#include <deep_gemm/store/sm100/tile_end.cuh>
+#include <deep_gemm/tile/ring.cuh>
 
 namespace deep_gemm::sm100 {
 

@@ -36,7 +36,7 @@ DG_DEVICE void load_operand(uint32_t destination, const TensorMap& map, uint32_t
     }
 }
 
-/// Words of exponents of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule.
+/// Words of scales of `kExtent` rows, kWords from `word` on. `in_blocks`: sm100::Schedule.
 template <GemmConfig c, int32_t kExtent, bool kInBlocks, int32_t kWords>
 DG_DEVICE void load_words(uint32_t destination, const TensorMap& map, uint32_t barrier, int32_t start, int32_t word,
                           int32_t group, int32_t group_rows) {
@@ -106,8 +106,8 @@ private:
     /// Who waits for a stage counts its bytes: where a warp of each CTA transposes words, each CTA its own; otherwise
     /// the pair's leader those of both.
     DG_DEVICE void copy_block(const Tile& tile, const TileSource& source, int32_t block) {
-        const bool row_word = has_exponents(c) && begins_word<c, kRowBlocks>(tile, block),
-                   col_word = has_exponents(c) && begins_word<c, kColBlocks>(tile, block);
+        const bool row_word = scales_in_instruction(c) && begins_word<c, kRowBlocks>(tile, block),
+                   col_word = scales_in_instruction(c) && begins_word<c, kColBlocks>(tile, block);
         if constexpr (promotes(c)) copy_fp32_scales(tile, block);
         const uint32_t bytes = stage_operand_bytes(c) + (row_word ? Smem<c>::kPlan.row_scale_bytes : 0) +
                                (col_word ? Smem<c>::kPlan.col_scale_bytes : 0);
@@ -141,7 +141,8 @@ private:
                                                                    col_group, col_extent);
     }
 
-    /// Packed rows, with what they have beside codes for their conversion, and spans of columns.
+    /// Packed rows, with what they have beside codes for their conversion, and spans of columns. Each CTA of a pair
+    /// counts its own bytes, for the warps that convert its rows.
     DG_DEVICE void copy_packed_block(const Tile& tile, int32_t block) {
         constexpr auto kHint = ptx::CacheHint::normal;
         constexpr int32_t kSpanK = elements_in(c.cols_operand().element, kSwizzleBytes);
@@ -151,18 +152,19 @@ private:
         const int32_t group = group_of_b<c>(tile);
         ptx::barrier_arrive_expect(full, stage_operand_bytes(c) +
                                              (conversion_scale_words(c) + zero_words(c)) * c.tile.rows * 4);
-        ptx::load_box(smem_.rows(ring_.stage), &params_.rows, full, 0, block * packed_lines(kElement),
-                      group * packed_blocks(extent_n<c>(params_)) + tile.row / kPackedRows, kHintB);
+        load_box<c>(smem_.rows(ring_.stage), params_.rows, full, 0, block * packed_lines(kElement),
+                    group * packed_blocks(extent_n<c>(params_)) + tile.row / kPackedRows, kHintB);
 #pragma unroll
         for (int32_t span = 0; span < col_spans(c); ++span)
-            ptx::load_box(smem_.cols(ring_.stage) + span * c.tile.cols * kSwizzleBytes, &params_.cols, full,
-                          block * c.tile.k + span * kSpanK, tile.col, group_of_a<c>(tile), kHintA);
+            load_box<c>(smem_.cols(ring_.stage) + span * own_cols(c) * kSwizzleBytes, params_.cols, full,
+                        block * c.tile.k + span * kSpanK, tile.col + position_.row * own_cols(c), group_of_a<c>(tile),
+                        kHintA);
         if constexpr (conversion_scale_words(c) > 0)
-            ptx::load_box(smem_.row_scales(ring_.stage), &params_.row_scales, full, tile.row,
-                          scale_entry(c.row_scales(), block, c.tile.k), group, kHint);
+            load_box<c>(smem_.row_scales(ring_.stage), params_.row_scales, full, tile.row,
+                        scale_entry(c.row_scales(), block, c.tile.k), group, kHint);
         if constexpr (zero_words(c) > 0)
-            ptx::load_box(smem_.zeros(ring_.stage), &params_.zeros, full, tile.row,
-                          k_group(c.rows_operand().zeros_k, block, c.tile.k), group, kHint);
+            load_box<c>(smem_.zeros(ring_.stage), params_.zeros, full, tile.row,
+                        k_group(c.rows_operand().zeros_k, block, c.tile.k), group, kHint);
     }
 
     /// Of each row and column that has some, in each CTA all that it needs, for its own promoting warps.

@@ -1,0 +1,54 @@
+// The end of a tile, whichever role has its sums: a chunk of columns at a time, D goes out through the copy engine or
+// from registers.
+#pragma once
+
+#include <deep_gemm/store/sm100/direct.cuh>
+#include <deep_gemm/store/sm100/parts.cuh>
+#include <deep_gemm/store/sm100/staged.cuh>
+
+namespace deep_gemm::sm100 {
+
+template <GemmConfig c, bool = is_staged(c.store)>
+struct SelectStores {
+    using Type = DirectStores<c>;
+};
+template <GemmConfig c>
+struct SelectStores<c, true> {
+    using Type = StagedStores<c>;
+};
+
+/// A store warp's end of each tile, whoever brings the sums. Chunks are the warp's.
+template <GemmConfig c>
+class TileEnd {
+public:
+    DG_DEVICE TileEnd(const Smem<c>& smem, const GemmParams& params)
+        : params_(params), stores_(smem), padding_(smem), parts_(smem) {}
+
+    DG_DEVICE void begin() const { padding_.begin(); }
+
+    /// Where CTAs split K: whether this one has the chunk, and what becomes of those that it has not.
+    DG_DEVICE bool owns(int32_t chunk) const { return parts_.owns(chunk); }
+    DG_DEVICE void send(const PieceSums<c>& sums, int32_t chunk) const { parts_.send(sums, chunk); }
+
+    DG_DEVICE void write(PieceSums<c>& sums, const Tile& tile, int32_t chunk) {
+        if constexpr (c.cluster.k > 1) parts_.add(sums, chunk);
+        Piece<c> piece(tile, chunk, params_);
+        finish_sums<c>(piece, sums, params_);
+        if constexpr (c.add_c) add_c<c>(piece, tile, params_);
+        clear_padding<c>(piece, tile, padding_);
+        stores_.write(piece, tile, chunk, params_);
+    }
+
+    DG_DEVICE void end() { padding_.end(); }
+
+    /// Behind the last tile.
+    DG_DEVICE void finish() const { stores_.finish(); }
+
+private:
+    const GemmParams& params_;
+    typename SelectStores<c>::Type stores_;
+    PaddingRows<c> padding_;
+    Parts<c> parts_;
+};
+
+}  // namespace deep_gemm::sm100

@@ -1,0 +1,189 @@
+"""python -m deep_gemm precompile, and deep_gemm.precompile: what is stored, and that calls find it."""
+
+from __future__ import annotations
+
+import re
+
+import fresh
+import pytest
+from command_line import refuse, run, succeed
+from fake_nvcc import fake_nvcc
+
+import deep_gemm
+from deep_gemm._targets import AMPERE_TARGET, BLACKWELL_TARGET, GPUS, HOPPER_TARGET
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--bf16"],
+        ["--fp16"],
+        ["--fp16-output"],
+        ["--int8", "--bias", "bf16"],
+        ["--int8", "--int8-scales", "blocks", "--int8-tokens", "groups"],
+        ["--int8", "--asymmetric"],
+        ["--fp8-int4", "--token-scales"],
+        ["--fp8-fp4", "--far-exponents"],
+        ["--bf16-fp4"],
+    ],
+    ids=" ".join,
+)
+def test_precompile_needs_no_gpu_and_says_what_it_stored(cache, options) -> None:
+    command = ("precompile", "256x512", "--max-m", "16", *options)
+    printed = succeed(*command, DG_JIT_CACHE_DIR=cache)
+    images = len(list(cache.rglob("*.cubin")))
+    assert f": {images} kernels for {HOPPER_TARGET}" in printed
+    assert re.search(rf"compiled +{images}\n +found +0 .*\n +failed +0\n", printed)
+    assert f"{images} of {images} ({cache})" in printed
+    printed = succeed(*command, DG_JIT_CACHE_DIR=cache)
+    assert re.search(rf"compiled +0\n +found +{images} compiled earlier\n", printed)
+    assert f"{images} of {images} ({cache})" in printed
+
+
+CALL = """
+from deep_gemm import simulator
+simulator.set_options(target={target!r}, num_sms={sms})
+from deep_gemm.utils import per_block_cast_to_fp8, per_token_cast_to_fp8
+a = per_token_cast_to_fp8(torch.randn(16, 512), use_ue8m0=True)
+b = per_block_cast_to_fp8(torch.randn(256, 512), use_ue8m0=True)
+import deep_gemm
+deep_gemm.fp8_gemm_nt(a, b, torch.empty(16, 256, dtype=torch.bfloat16))
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "environment"),
+    [
+        (AMPERE_TARGET, [], {}),
+        ("sm_121", [], {}),
+        (BLACKWELL_TARGET, [], {}),
+        (BLACKWELL_TARGET, ["--fp32-scales"], {"DG_FP32_SCALES": 1}),
+    ],
+)
+def test_a_call_on_any_gpu_gets_a_kernel_that_was_precompiled(cache, target, options, environment) -> None:
+    succeed("precompile", "256x512", "--max-m", "16", "--target", target, *options, DG_JIT_CACHE_DIR=cache)
+    precompiled = {path.read_text() for path in cache.rglob("kernel.cu")}
+    code = CALL.format(target=target, sms=GPUS[target].sms)
+    fresh.check(code, DG_JIT_CACHE_DIR=cache, **environment)
+    called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
+    assert len([text for text in called if "GemmConfig" in text]) == 1
+    assert {text for text in called if "GemmConfig" in text} <= precompiled
+
+
+PACKED_CALLS = """
+import deep_gemm
+from deep_gemm import simulator
+simulator.set_options(target="{target}", num_sms={sms})
+experts, m, n, k = {experts}, 128, 128, 256
+shape = (experts, m, k) if "{grouping}" == "masked" else (experts * m, k)
+values = torch.full((n, k) if "{grouping}" == "dense" else (experts, n, k), {one}, dtype=torch.int8)
+values = values.to(torch.float8_e4m3fn) if "{element}" == "e4m3" else values
+scales = torch.ones(values.shape)[..., ::{size} or k]
+w = deep_gemm.pack_weights(values, scales, element="{element}", activations="{activations}", group_size={size})
+a = torch.ones(shape).to({{"int8": torch.int8, "fp8": torch.float8_e4m3fn, "bf16": torch.bfloat16}}[w.activations])
+a = a if w.activations == "bf16" else (a, torch.ones(shape[:-1]))
+if w.order == "e2m1r":
+    a = a[0], deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(torch.ones((*shape[:-1], 2)))
+d = torch.empty((*shape[:-1], n), dtype=torch.bfloat16)
+if "{grouping}" == "dense":
+    deep_gemm.{product}_gemm_nt(a, w, d)
+elif "{grouping}" == "masked":
+    deep_gemm.m_grouped_{product}_gemm_nt_masked(a, w, d, torch.full((experts,), 40, dtype=torch.int32), 40)
+else:
+    layout = torch.arange(experts, dtype=torch.int32).repeat_interleave(m)
+    deep_gemm.m_grouped_{product}_gemm_nt_contiguous(a, w, d, layout)
+assert bool((d[..., :40, :] == k).all())
+"""
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    ("product", "element", "activations", "size", "grouping", "experts", "target"),
+    [
+        ("fp8_int4", "int4", "fp8", 64, "dense", 1, "sm_90a"),
+        ("int8_int4", "int4", "int8", None, "contiguous", 2, "sm_90a"),
+        ("fp8_fp4", "e2m1", "fp8", 32, "masked", 2, "sm_90a"),
+        ("fp8_fp4", "e2m1", "fp8", 32, "masked", 2, "sm_100f"),
+        ("fp8_fp4", "e2m1", "fp8", 32, "contiguous", 2, "sm_100a"),
+        ("fp8_int4", "int4", "fp8", 64, "dense", 1, "sm_100a"),
+        ("int8_int4", "int4", "int8", None, "contiguous", 2, "sm_100a"),
+        ("bf16_int4", "int4", "bf16", 128, "masked", 2, "sm_103a"),
+        ("bf16_fp4", "e2m1", "bf16", 32, "dense", 1, "sm_100f"),
+        ("bf16_fp8", "e4m3", "bf16", 128, "contiguous", 2, "sm_100a"),
+    ],
+)
+def test_calls_with_packed_weights_get_precompiled_kernels(
+    cache, product, element, activations, size, grouping, experts, target
+) -> None:
+    names = {"product": product, "grouping": grouping, "experts": experts, "target": target}
+    arguments = {**names, "group_size": size, "max_m": 256}
+    arguments["token_scales"] = activations == "fp8" and (target == "sm_90a" or element != "e2m1")
+    code = f"import deep_gemm; result = [r.error for r in deep_gemm.precompile([(128, 256)], **{arguments!r})]"
+    errors = fresh.check(code, DG_JIT_CACHE_DIR=cache).result
+    precompiled = {path.read_text() for path in cache.rglob("kernel.cu")}
+    assert errors == [None] * len(precompiled)
+    assert precompiled
+    one = 2 if element == "e2m1" else 1  # the code of 1
+    call = PACKED_CALLS.format(
+        **names, element=element, activations=activations, size=size, one=one, sms=GPUS[target].sms
+    )
+    fresh.check(call, DG_JIT_CACHE_DIR=cache)
+    called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
+    called = {text for text in called if "GemmConfig" in text}  # not what packs the scales of this test
+    assert len(called) == 1
+    assert called <= precompiled
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"product": "int2"}, "product must be one of fp8, bf16, fp16, int8, fp4, fp8_int4, .*, but is 'int2'"),
+        ({"grouping": "m_psum"}, "grouping must be one of dense, contiguous, psum, masked, but is 'm_psum'"),
+        ({"output": "fp8"}, "output must be None or one of bf16, fp16, fp32, but is 'fp8'"),
+        ({"bias": "fp16"}, "bias must be None or one of bf16, fp32, but is 'fp16'"),
+        ({"minus_eight": True}, "minus_eight is of products with packed weights"),
+        ({"experts": 2}, "experts go with a grouping"),
+        ({"target": "sm_75"}, "target must be one of sm_80, .*, but is 'sm_75'"),
+        ({"max_m": 0}, "max_m must be at least 1, but is 0"),
+    ],
+)
+def test_precompile_of_calls_that_there_are_none_of_is_refused(changes, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        deep_gemm.precompile([(128, 256)], **changes)
+
+
+@pytest.mark.parametrize("place", ["below a file", "nowhere"])
+def test_precompile_says_that_nothing_could_be_stored(tmp_path, place) -> None:
+    (tmp_path / "file").touch()
+    directory = tmp_path / "file" / "cache" if place == "below a file" else ""
+    status, printed = run("precompile", "256x512", "--max-m", "16", DG_JIT_CACHE_DIR=directory, HOME=None)
+    assert status == 1
+    assert re.search(r"compiled +1\n", printed)
+    assert re.search(r"in the cache +0 of 1 \(", printed)
+    assert re.search(r"not stored +1, which end with this process", printed)
+
+
+def test_precompile_says_what_failed(cache, tmp_path) -> None:
+    compiler = {"DG_JIT_USE_NVRTC": 0, "DG_JIT_NVCC_COMPILER": fake_nvcc(tmp_path, "exit 1")}
+    status, printed = run("precompile", "256x512", "--max-m", "16", DG_JIT_CACHE_DIR=cache, **compiler)
+    assert status == 1
+    assert "failed: fp8_gemm_sm90_dense_swapped_64x8: " in printed
+    assert re.search(r"compiled +0\n", printed)
+    assert re.search(r"in the cache +0 of 1 \(", printed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("7168x2047",), "K must be a multiple of 16, but is 2047: pad A and B with zeros to K=2048"),
+        (("7168x2048", "--max-m", "0"), "--max-m: a whole number from 1 up is wanted, not '0'"),
+        (("7168x2048", "--sms", "-1"), "--sms: a whole number from 1 up is wanted, not '-1'"),
+        (("7168*2048",), "a weight's shape is NxK, as 7168x2048, not '7168*2048'"),
+        (("7168x2048x1",), "a weight's shape is NxK, as 7168x2048, not '7168x2048x1'"),
+        (("0x2048",), "a weight's shape is NxK, as 7168x2048, not '0x2048'"),
+    ],
+)
+def test_precompile_refuses_what_calls_refuse(cache, arguments, said) -> None:
+    assert said in refuse("precompile", *arguments, DG_JIT_CACHE_DIR=cache)
+    assert not cache.exists()

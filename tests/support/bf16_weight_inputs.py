@@ -1,0 +1,110 @@
+"""Packed weights beside BF16 and FP16 activations, and what they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import deep_gemm
+
+TOLERANCE = {"cuda": 1e-5, "cpu": 4e-7}  # relative to sum |a||w|
+ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-23}
+ACTIVATIONS = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+OUTPUTS = pytest.mark.parametrize("output", [*ROUNDING], ids=str)
+
+
+@dataclass(frozen=True)
+class Kind:
+    weights: str  # as functions are named
+    element: str
+    group: int | None
+    config: str  # what `explain` calls it
+    scales: str = "fp32"
+    zeros: tuple[int, int] | None = None  # the least and the largest
+
+    def function(self, name: str):
+        return getattr(deep_gemm, name.format(f"bf16_{self.weights}"))
+
+    def fields(self) -> dict[str, int]:
+        size = {"channel_scales": 1} if self.group is None else {"gran_k_b": self.group}
+        return {self.config: 1, **size, **({} if self.scales == "fp32" else {"conversion_scales": 1})}
+
+
+KINDS = {
+    "int4": Kind("int4", "int4", 128, "s4b"),
+    "int4-groups-of-64": Kind("int4", "int4", 64, "s4b"),
+    "int4-groups-of-32": Kind("int4", "int4", 32, "s4b"),
+    "int4-channels": Kind("int4", "int4", None, "s4b"),
+    "int4-zeros": Kind("int4", "uint4", 128, "u4", zeros=(-1, 16)),
+    "int4-zeros-groups-of-64": Kind("int4", "uint4", 64, "u4", zeros=(0, 15)),
+    "int4-signed-zeros-groups-of-32": Kind("int4", "int4", 32, "u4", zeros=(-128, 127)),
+    "int4-zeros-channels": Kind("int4", "uint4", None, "u4", zeros=(-1, 16)),
+    "mxfp4": Kind("fp4", "e2m1", 32, "e2m1", scales="powers of two"),
+    "nvfp4": Kind("fp4", "e2m1", 16, "e2m1", scales="e4m3"),
+    "fp4-groups-of-32": Kind("fp4", "e2m1", 32, "e2m1"),
+    "fp4-channels": Kind("fp4", "e2m1", None, "e2m1"),
+    "fp8": Kind("fp8", "e4m3", 128, "e4m3p"),
+    "fp8-channels": Kind("fp8", "e4m3", None, "e4m3p"),
+}
+E2M1 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def activations(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
+    """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed."""
+    *groups, n, k = shape
+    size = kind.group if kind.group and k % kind.group == 0 else None  # groups divide K
+    count = (*groups, n, k // size if size else 1)
+    second = None
+    if kind.scales == "powers of two":
+        scales = torch.exp2(torch.randint(-12, -3, count, generator=generator).float())
+    elif kind.scales == "e4m3":
+        second = torch.rand((*groups, n) if groups else (), generator=generator) / 64 + 1e-4
+        scales = torch.exp2(torch.randint(-9, 9, count, generator=generator).float()).to(torch.float8_e4m3fn)
+        scales.view(torch.uint8)[..., 1::2] |= 5  # other mantissas, and subnormal numbers of them
+    else:
+        scales = (torch.rand(count, generator=generator) + 0.5) / 16
+    zeros = None
+    if kind.element in ("int4", "uint4"):
+        low, high = (-8, 8) if kind.element == "int4" else (0, 16)
+        values = torch.randint(low, high, shape, generator=generator, dtype=torch.int8)
+        decoded = values.double()
+        if kind.zeros is not None:
+            zeros = torch.randint(kind.zeros[0], kind.zeros[1] + 1, count, generator=generator, dtype=torch.int32)
+            decoded -= zeros.double().repeat_interleave(size or k, -1)
+            zeros = zeros if size else zeros[..., 0]
+    elif kind.element == "e2m1":
+        values = torch.randint(0, 16, shape, generator=generator, dtype=torch.uint8)
+        decoded = E2M1[values.long()].double()
+    else:
+        codes = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        values = codes.masked_fill(codes & 127 == 127, 0).view(torch.float8_e4m3fn)
+        decoded = values.double()
+    packed = deep_gemm.pack_weights(
+        values,
+        scales if size else scales[..., 0],
+        zeros,
+        element=kind.element,
+        activations="bf16",
+        group_size=size,
+        second_scales=second,
+    )
+    assert packed.needs_zeros == (kind.zeros is not None)
+    assert (packed.second_scales is not None) == (kind.scales != "fp32" and size is not None)
+    factor = 1 if second is None else second.double().reshape(*groups, -1, 1)
+    return packed, decoded * scales.double().repeat_interleave(size or k, -1) * factor
+
+
+def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, added: torch.Tensor | float = 0) -> None:
+    a = a.double()
+    expected, magnitude = a @ w.mT + added, a.abs() @ w.abs().mT
+    allowed = TOLERANCE[d.device.type] * magnitude + ROUNDING[d.dtype] * expected.abs() + 1e-6
+    found = d.double().cpu()
+    wrong = ((found - expected).abs() > allowed) | ~found.isfinite()
+    assert not wrong.any(), f"{wrong.sum().item()} of {wrong.numel()} elements are wrong"
