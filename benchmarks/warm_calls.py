@@ -163,9 +163,9 @@ def warm_calls(device: torch.device) -> dict[str, dict[str, float]]:
     else:
         timed = calls_without_launch(device)
         if shutil.which("g++"):
-            from fake_driver import load_fake_driver, pose_as_cuda
+            from fake_driver import built_driver, load_fake_driver, pose_as_cuda
 
-            load_fake_driver(silent=True)
+            load_fake_driver(built_driver(), silent=True)
             timed |= {f"fake driver: {name}": call for name, call in calls(device, pose_as_cuda).items()}
 
         def synchronise() -> None:

@@ -33,11 +33,8 @@ from .fp4 import (
     m_grouped_fp4_gemm_nt_contiguous,
     m_grouped_fp4_gemm_nt_masked,
 )
-from .fp8_fp4 import (
-    fp8_fp4_gemm_nn,
-    fp8_fp4_gemm_nt,
-    fp8_fp4_gemm_tn,
-    fp8_fp4_gemm_tt,
+from .fp8_fp4 import fp8_fp4_gemm_nn, fp8_fp4_gemm_nt, fp8_fp4_gemm_tn, fp8_fp4_gemm_tt
+from .fp8_fp4_grouped import (
     m_grouped_fp8_fp4_gemm_nn_contiguous,
     m_grouped_fp8_fp4_gemm_nt_contiguous,
     m_grouped_fp8_fp4_gemm_nt_masked,

@@ -11,7 +11,7 @@ import inspect
 import json
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ class Kind:
     parts: tuple[tuple[str, str], ...] = ()
     split: Callable[[Any], tuple[Any, ...]] = tuple
     join: Callable[..., Any] = lambda data, scales: data if scales is None else (data, scales)
+    packed: Kind | None = None  # that of PackedWeights, which may come instead
 
     def part_names(self, name: str) -> list[str]:
         return [name + suffix for suffix, _ in self.parts]
@@ -113,16 +114,42 @@ def _or_none(kind: Kind) -> Kind:
     return Kind(f"{kind.schema}?", f"{kind.wanted} or None", lambda value: value is None or kind.accepts(value))
 
 
+def _or_packed(kind: Kind, packed: Kind) -> Kind:
+    return replace(
+        kind,
+        wanted=f"{kind.wanted} or PackedWeights",
+        accepts=lambda value: kind.accepts(value) or packed.accepts(value),
+        packed=packed,
+    )
+
+
 _TENSOR = Kind("Tensor", "a tensor", _is_tensor)
 _INTEGER = Kind("SymInt", "an integer", _is_integer)
 _INTEGERS = Kind("SymInt[]", "a sequence of integers", _are_integers())
 _BOOLEAN = Kind("bool", "True or False", lambda value: isinstance(value, (bool, int)))
 _TRIPLE = Kind("int[]", "three integers (rows of a, rows of b, K)", _are_integers(3))
 _OPERAND_RECIPE = Kind("int[]", "two integers (rows, K)", _are_integers(2))
+_SCALED = Kind("Tensor", "a pair (tensor, scales)", _is_pair, (("", "Tensor"), ("_scales", "Tensor")))
+_PACKED = Kind(
+    "Tensor",
+    "PackedWeights, as deep_gemm.pack_weights makes them",
+    lambda value: isinstance(value, PackedWeights),
+    (
+        ("", "Tensor"),
+        ("_scales", "Tensor"),
+        ("_zeros", "Tensor?"),
+        ("_sums", "Tensor?"),
+        ("_second_scales", "Tensor?"),
+        ("_form", "str"),
+    ),
+    _packed_parts,
+    _packed_weights,
+)
 KINDS = {
     "torch.Tensor": _TENSOR,
     "torch.Tensor | None": _or_none(_TENSOR),
-    "Scaled": Kind("Tensor", "a pair (tensor, scales)", _is_pair, (("", "Tensor"), ("_scales", "Tensor"))),
+    "Scaled": _SCALED,
+    "Scaled | PackedWeights": _or_packed(_SCALED, _PACKED),
     "Quantised": Kind(
         "Tensor",
         "a pair (tensor, scales) or a tensor",
@@ -153,21 +180,7 @@ KINDS = {
         _asymmetric_parts,
         _asymmetric,
     ),
-    "PackedWeights": Kind(
-        "Tensor",
-        "PackedWeights, as deep_gemm.pack_weights makes them",
-        lambda value: isinstance(value, PackedWeights),
-        (
-            ("", "Tensor"),
-            ("_scales", "Tensor"),
-            ("_zeros", "Tensor?"),
-            ("_sums", "Tensor?"),
-            ("_second_scales", "Tensor?"),
-            ("_form", "str"),
-        ),
-        _packed_parts,
-        _packed_weights,
-    ),
+    "PackedWeights": _PACKED,
     "Alpha": Kind(
         "Tensor?",
         "a number, a tensor of numbers or None",

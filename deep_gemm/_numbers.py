@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import operator
+import struct
 from typing import Any
+
+NO_NUMBER = -1  # as the runtime takes the bits of an FP32 number that a tensor holds instead
 
 
 def integer(name: str, value: Any, smallest: int | None = None) -> int:
@@ -19,6 +22,15 @@ def integer(name: str, value: Any, smallest: int | None = None) -> int:
     if smallest is not None and number < smallest:
         raise ValueError(f"{name} must be at least {smallest}, but is {number}")
     return number
+
+
+def fp32_bits(name: str, value: Any) -> int:
+    """The bits of `value` as FP32."""
+    try:
+        bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    except OverflowError:
+        raise ValueError(f"{name} must be a number that FP32 can hold, but is {value}") from None
+    return bits
 
 
 def flag(name: str, value: Any) -> int:

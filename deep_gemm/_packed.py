@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import torch
 
 from ._extension import C
-from ._numbers import integer
+from ._numbers import NO_NUMBER, fp32_bits, integer
 from .gemm import _NT, _write_empty_product
-from .grouped import _write_empty_masked_product
+from .grouped import _hint, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_contiguous_product
 from .utils.math import ceil_div
 from .weights import PackedWeights
@@ -21,7 +20,7 @@ from .weights.formats import ELEMENT_NUMBERS, K_BLOCK
 ScaledTokens = tuple[torch.Tensor, torch.Tensor | float]
 Activations = ScaledTokens | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]
 
-NO_NUMBER, NO_ZERO = -1, 1 << 32
+NO_ZERO = 1 << 32
 _SOME_K = 128
 _DTYPES = {
     "fp8": (torch.float8_e4m3fn,),
@@ -90,6 +89,7 @@ class UnpackedFp8:
 
 
 Unpacked = UnpackedFp4 | UnpackedFp8
+Rows = tuple[bool, bool, int | None]  # use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
 _USUAL = Asked()
 
 
@@ -119,17 +119,13 @@ def run_contiguous(
     d: torch.Tensor,
     grouped_layout: torch.Tensor,
     compiled_dims: str,
-    use_psum_layout: bool,
-    ensure_zero_padding: bool,
-    expected_m_for_psum_layout: int | None,
+    rows: Rows,
     takes: Takes,
     bias: torch.Tensor | None = None,
     asked: Asked = _USUAL,
 ) -> None:
     codes, scales, told, data, data_scales, zeros = _told(a, w, takes, asked)
-    hint = (
-        0 if expected_m_for_psum_layout is None else integer("expected_m_for_psum_layout", expected_m_for_psum_layout)
-    )
+    use_psum_layout, ensure_zero_padding, expected_m = rows
     if C.packed_m_grouped_gemm_contiguous(
         data,
         data_scales,
@@ -144,14 +140,13 @@ def run_contiguous(
         _NT[compiled_dims] | asked.layout,
         use_psum_layout,
         ensure_zero_padding,
-        hint,
+        _hint(expected_m),
     ):
         return
     if bias is None or len(bias) == 0:
         _write_empty_contiguous_product(d, grouped_layout if use_psum_layout else None)
     else:
-        some = _with_k(data, w, takes, d)
-        run_contiguous(*some, d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, hint, takes, bias)
+        run_contiguous(*_with_k(data, w, takes, d), d, grouped_layout, compiled_dims, rows, takes, bias)
 
 
 def run_masked(
@@ -200,7 +195,7 @@ def _told(a: Activations | torch.Tensor, w: PackedWeights | Unpacked, takes: Tak
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES[takes.activations])
         raise TypeError(f"a must be {wanted}, but is {str(data.dtype).removeprefix('torch.')}")
     data_scales = given if isinstance(given, torch.Tensor) else None
-    number = NO_NUMBER if data_scales is not None else fp32_bits("a", given)
+    number = NO_NUMBER if data_scales is not None else fp32_bits("a's scale", given)
     told = (*numbers, number, zero, int(takes.activations == "int4"), zeros_k, asked.tokens_k)
     return codes, scales, told, data, data_scales, zeros
 
@@ -237,11 +232,3 @@ def _zero(name: str, number: Any) -> int:
     if not -(2**31) <= zero < 2**31:
         raise ValueError(f"{name} must be int32, or a number that int32 can hold, but is {number}")
     return zero
-
-
-def fp32_bits(name: str, number: Any) -> int:
-    try:
-        bits: int = struct.unpack("<I", struct.pack("<f", number))[0]
-    except OverflowError:
-        raise ValueError(f"{name}'s scale must be a number that FP32 can hold, but is {number}") from None
-    return bits

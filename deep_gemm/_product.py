@@ -16,6 +16,7 @@ from torch.compiler import is_dynamo_compiling
 
 from . import operators
 from ._arguments import kinds_of, no_memory, tensors_of, wrong_kind
+from .weights import PackedWeights
 
 Parameters = ParamSpec("Parameters")
 
@@ -35,15 +36,29 @@ def {name}{signature}:
 
 
 def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callable[Parameters, None]]:
-    """Decorate a function that writes `d`: an operator of torch under its name (and others), refusals in sentences."""
+    """Decorate a function that writes `d`: an operator of torch under its name (and others), refusals in sentences.
+
+    Where PackedWeights may come in the place of a pair, they have an operator of their own, `NAME_packed`.
+    """
 
     def decorate(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
         signature = inspect.signature(function)
         kinds = kinds_of(function)
-        operator, *_ = [operators.define(name, function) for name in (function.__name__, *other_names)]
+        operator, *_ = [operators.define(name, function, kinds) for name in (function.__name__, *other_names)]
+        packed_kinds = {name: kind.packed or kind for name, kind in kinds.items()}
+        packed_operator = operator
+        if packed_kinds != kinds:
+            packed_operator = operators.define(f"{function.__name__}_packed", function, packed_kinds)
+
+        def as_operator(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Callable[..., None], dict[str, Any]]:
+            """The operator that a call wants, and its arguments."""
+            if any(isinstance(value, PackedWeights) for value in (*args, *kwargs.values())):
+                return packed_operator, operators.flat_arguments(packed_kinds, args, kwargs)
+            return operator, operators.flat_arguments(kinds, args, kwargs)
 
         def trace(*args: Any, **kwargs: Any) -> None:
-            operator(**operators.flat_arguments(kinds, args, kwargs))
+            called, flat = as_operator(args, kwargs)
+            called(**flat)
 
         def settle(error: Exception, *args: Any, **kwargs: Any) -> Exception | None:
             """None where the call was served after all."""
@@ -53,7 +68,7 @@ def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callabl
             if refusal is not None:
                 return refusal
             if operators.is_traced([tensor for _, tensor in tensors]):
-                operators.serve_traced(operator, operators.flat_arguments(kinds, args, kwargs))
+                operators.serve_traced(*as_operator(args, kwargs))
             elif any(tensor.is_neg() for _, tensor in tensors):
                 _run_resolved(function, arguments)
             else:

@@ -88,18 +88,8 @@ def m_grouped_bf16_int4_gemm_nt_contiguous(
     Raises:
         as `bf16_int4_gemm_nt`.
     """
-    run_contiguous(
-        a,
-        w,
-        d,
-        grouped_layout,
-        compiled_dims,
-        use_psum_layout,
-        ensure_zero_padding,
-        expected_m_for_psum_layout,
-        _TAKES_INT4,
-        bias,
-    )
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES_INT4, bias)
 
 
 @product()
@@ -169,18 +159,8 @@ def m_grouped_bf16_fp4_gemm_nt_contiguous(
     bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_fp4_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`."""
-    run_contiguous(
-        a,
-        w,
-        d,
-        grouped_layout,
-        compiled_dims,
-        use_psum_layout,
-        ensure_zero_padding,
-        expected_m_for_psum_layout,
-        _TAKES_FP4,
-        bias,
-    )
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES_FP4, bias)
 
 
 @product()
@@ -199,132 +179,9 @@ def m_grouped_bf16_fp4_gemm_nt_masked(
 
 
 @product()
-def bf16_packed_fp8_gemm_nt(
-    a: torch.Tensor,
-    w: PackedWeights,
-    d: torch.Tensor,
-    c: torch.Tensor | None = None,
-    compiled_dims: str = "nk",
-    *,
-    bias: torch.Tensor | None = None,
-) -> None:
-    """What `bf16_fp8_gemm_nt` does with PackedWeights: `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
-
-    Values are exact in the tensor cores; the sums of each group of K, of up to 128, are scaled in FP32.
-
-    Args:
-        a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
-        w: e4m3 `[N, K]`, packed for 'bf16' activations, groups of any size.
-
-    Raises:
-        as `bf16_int4_gemm_nt`.
-    """
-    run(a, w, d, c, bias, compiled_dims, _TAKES_FP8)
-
-
-@product()
-def m_grouped_bf16_packed_fp8_gemm_nt_contiguous(
-    a: torch.Tensor,
-    w: PackedWeights,
-    d: torch.Tensor,
-    grouped_layout: torch.Tensor,
-    compiled_dims: str = "nk",
-    use_psum_layout: bool = False,
-    ensure_zero_padding: bool = True,
-    expected_m_for_psum_layout: int | None = None,
-    *,
-    bias: torch.Tensor | None = None,
-) -> None:
-    """`bf16_packed_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`."""
-    run_contiguous(
-        a,
-        w,
-        d,
-        grouped_layout,
-        compiled_dims,
-        use_psum_layout,
-        ensure_zero_padding,
-        expected_m_for_psum_layout,
-        _TAKES_FP8,
-        bias,
-    )
-
-
-@product()
-def m_grouped_bf16_packed_fp8_gemm_nt_masked(
-    a: torch.Tensor,
-    w: PackedWeights,
-    d: torch.Tensor,
-    masked_m: torch.Tensor,
-    expected_m: int,
-    compiled_dims: str = "nk",
-    *,
-    bias: torch.Tensor | None = None,
-) -> None:
-    """`bf16_packed_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`."""
-    run_masked(a, w, d, masked_m, expected_m, compiled_dims, _TAKES_FP8, bias)
-
-
-@product("bf16_fp8_gemm_nt")
-def bf16_unpacked_fp8_gemm_nt(
-    a: torch.Tensor,
-    w: Scaled,
-    d: torch.Tensor,
-    c: torch.Tensor | None = None,
-    compiled_dims: str = "nk",
-    *,
-    bias: torch.Tensor | None = None,
-) -> None:
-    """What `bf16_fp8_gemm_nt` does with a pair."""
-    run(a, UnpackedFp8(*w), d, c, bias, compiled_dims, _TAKES_FP8)
-
-
-@product("m_grouped_bf16_fp8_gemm_nt_contiguous")
-def m_grouped_bf16_unpacked_fp8_gemm_nt_contiguous(
-    a: torch.Tensor,
-    w: Scaled,
-    d: torch.Tensor,
-    grouped_layout: torch.Tensor,
-    compiled_dims: str = "nk",
-    use_psum_layout: bool = False,
-    ensure_zero_padding: bool = True,
-    expected_m_for_psum_layout: int | None = None,
-    *,
-    bias: torch.Tensor | None = None,
-) -> None:
-    """What `m_grouped_bf16_fp8_gemm_nt_contiguous` does with a pair."""
-    run_contiguous(
-        a,
-        UnpackedFp8(*w),
-        d,
-        grouped_layout,
-        compiled_dims,
-        use_psum_layout,
-        ensure_zero_padding,
-        expected_m_for_psum_layout,
-        _TAKES_FP8,
-        bias,
-    )
-
-
-@product("m_grouped_bf16_fp8_gemm_nt_masked")
-def m_grouped_bf16_unpacked_fp8_gemm_nt_masked(
-    a: torch.Tensor,
-    w: Scaled,
-    d: torch.Tensor,
-    masked_m: torch.Tensor,
-    expected_m: int,
-    compiled_dims: str = "nk",
-    *,
-    bias: torch.Tensor | None = None,
-) -> None:
-    """What `m_grouped_bf16_fp8_gemm_nt_masked` does with a pair."""
-    run_masked(a, UnpackedFp8(*w), d, masked_m, expected_m, compiled_dims, _TAKES_FP8, bias)
-
-
 def bf16_fp8_gemm_nt(
     a: torch.Tensor,
-    w: PackedWeights | Scaled,
+    w: Scaled | PackedWeights,
     d: torch.Tensor,
     c: torch.Tensor | None = None,
     compiled_dims: str = "nk",
@@ -332,6 +189,8 @@ def bf16_fp8_gemm_nt(
     bias: torch.Tensor | None = None,
 ) -> None:
     """BF16 or FP16 activations, E4M3 weights: `d[m, n] = c[m, n] + sum_k a[m, k] w[n, k] + bias[n]`.
+
+    Values are exact in the tensor cores; the sums of each group of K, of up to 128, are scaled in FP32.
 
     Args:
         a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
@@ -342,14 +201,13 @@ def bf16_fp8_gemm_nt(
     Raises:
         as `bf16_int4_gemm_nt`.
     """
-    if isinstance(w, PackedWeights):
-        return bf16_packed_fp8_gemm_nt(a, w, d, c, compiled_dims, bias=bias)
-    return bf16_unpacked_fp8_gemm_nt(a, w, d, c, compiled_dims, bias=bias)
+    run(a, _fp8_weights(w), d, c, bias, compiled_dims, _TAKES_FP8)
 
 
+@product()
 def m_grouped_bf16_fp8_gemm_nt_contiguous(
     a: torch.Tensor,
-    w: PackedWeights | Scaled,
+    w: Scaled | PackedWeights,
     d: torch.Tensor,
     grouped_layout: torch.Tensor,
     compiled_dims: str = "nk",
@@ -360,15 +218,14 @@ def m_grouped_bf16_fp8_gemm_nt_contiguous(
     bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_contiguous`; w may be a pair, `[G, N, K]`."""
-    options = compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
-    if isinstance(w, PackedWeights):
-        return m_grouped_bf16_packed_fp8_gemm_nt_contiguous(a, w, d, grouped_layout, *options, bias=bias)
-    return m_grouped_bf16_unpacked_fp8_gemm_nt_contiguous(a, w, d, grouped_layout, *options, bias=bias)
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    run_contiguous(a, _fp8_weights(w), d, grouped_layout, compiled_dims, rows, _TAKES_FP8, bias)
 
 
+@product()
 def m_grouped_bf16_fp8_gemm_nt_masked(
     a: torch.Tensor,
-    w: PackedWeights | Scaled,
+    w: Scaled | PackedWeights,
     d: torch.Tensor,
     masked_m: torch.Tensor,
     expected_m: int,
@@ -377,6 +234,8 @@ def m_grouped_bf16_fp8_gemm_nt_masked(
     bias: torch.Tensor | None = None,
 ) -> None:
     """`bf16_fp8_gemm_nt` of experts, as `m_grouped_bf16_int4_gemm_nt_masked`; w may be a pair, `[G, N, K]`."""
-    if isinstance(w, PackedWeights):
-        return m_grouped_bf16_packed_fp8_gemm_nt_masked(a, w, d, masked_m, expected_m, compiled_dims, bias=bias)
-    return m_grouped_bf16_unpacked_fp8_gemm_nt_masked(a, w, d, masked_m, expected_m, compiled_dims, bias=bias)
+    run_masked(a, _fp8_weights(w), d, masked_m, expected_m, compiled_dims, _TAKES_FP8, bias)
+
+
+def _fp8_weights(w: Scaled | PackedWeights) -> UnpackedFp8 | PackedWeights:
+    return w if isinstance(w, PackedWeights) else UnpackedFp8(*w)

@@ -23,15 +23,14 @@ FP8 or BF16 activations with FP4 weights are `fp8_fp4_gemm_nt` and `bf16_fp4_gem
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 import torch
 
 from ._extension import C
-from ._numbers import integer
+from ._numbers import NO_NUMBER, fp32_bits, integer
 from ._product import product
-from .gemm import _COMPILED_DIMS, _NT, OperandRecipe, Recipe, Scaled, _write_empty_product
+from .gemm import _COMPILED_DIMS, _NT, OperandRecipe, Recipe, Scaled, _operand_recipes, _write_empty_product
 from .grouped import _hint, _one_layout, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_contiguous_product
 from .k_grouped import _sizes_and_layout
@@ -46,7 +45,6 @@ __all__ = [
 Alpha = torch.Tensor | float | None
 
 _MXFP4_GROUP, _NVFP4_GROUP = 32, 16
-_NO_NUMBER = -1
 _CODES = (torch.uint8, torch.float4_e2m1fn_x2)
 
 
@@ -223,29 +221,19 @@ def _operands(
 def _told_alpha(alpha: Alpha, d: torch.Tensor) -> tuple[torch.Tensor | None, int]:
     """A tensor, or a number's bits as FP32."""
     if alpha is None:
-        return None, _NO_NUMBER
+        return None, NO_NUMBER
     if isinstance(alpha, torch.Tensor):
         if alpha.ndim > 0 or alpha.device == d.device or alpha.device.type != "cpu":
-            return alpha, _NO_NUMBER
+            return alpha, NO_NUMBER
         alpha = alpha.item()  # as torch's own operators mix them
-    try:
-        bits: int = struct.unpack("<I", struct.pack("<f", alpha))[0]
-    except OverflowError:
-        raise ValueError(f"alpha must be a number that FP32 can hold, but is {alpha}") from None
-    return None, bits
+    return None, fp32_bits("alpha", alpha)
 
 
 def _gran_k(a_scales: torch.Tensor, recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> int:
-    if recipe is not None:
-        if recipe_a is not None or recipe_b is not None:
-            raise ValueError("give either recipe or recipe_a and recipe_b, not both")
-        of_a, of_b = (recipe[0], recipe[2]), (recipe[1], recipe[2])
-    elif recipe_a is None and recipe_b is None:
+    recipes = _operand_recipes(recipe, recipe_a, recipe_b)
+    if recipes is None:
         return _NVFP4_GROUP if a_scales.dtype == torch.float8_e4m3fn else _MXFP4_GROUP
-    elif recipe_a is None or recipe_b is None:
-        raise ValueError("recipe_a and recipe_b go together: give both or none")
-    else:
-        of_a, of_b = (recipe_a[0], recipe_a[1]), (recipe_b[0], recipe_b[1])
+    of_a, of_b = recipes
     if of_a != of_b or of_a not in ((1, _MXFP4_GROUP), (1, _NVFP4_GROUP)):
         raise ValueError(
             f"FP4 operands have a scale for each row and {_MXFP4_GROUP} of K, recipe (1, 1, {_MXFP4_GROUP}), or "

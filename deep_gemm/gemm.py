@@ -252,7 +252,19 @@ def fp8_gemm_nt_skip_head_mid(
         heads[..., left + mid :].zero_()
 
 
-# FP8 is the only kind of operand that these take on Hopper; DeepGEMM has the calls under both names.
+def _operand_recipes(
+    recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe
+) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """The rows and the K that share a scale of a, and of b, where a call says so."""
+    if recipe is not None:
+        if recipe_a is not None or recipe_b is not None:
+            raise ValueError("give either recipe or recipe_a and recipe_b, not both")
+        return (recipe[0], recipe[2]), (recipe[1], recipe[2])
+    if recipe_a is None and recipe_b is None:
+        return None
+    if recipe_a is None or recipe_b is None:
+        raise ValueError("recipe_a and recipe_b go together: give both or none")
+    return (recipe_a[0], recipe_a[1]), (recipe_b[0], recipe_b[1])
 
 
 def _write_empty_product(d: torch.Tensor, c: torch.Tensor | None) -> None:

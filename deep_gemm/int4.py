@@ -75,18 +75,8 @@ def m_grouped_int4_gemm_nt_contiguous(
     Raises:
         as `int4_gemm_nt`.
     """
-    run_contiguous(
-        a,
-        w,
-        d,
-        grouped_layout,
-        compiled_dims,
-        use_psum_layout,
-        ensure_zero_padding,
-        expected_m_for_psum_layout,
-        _TAKES,
-        bias,
-    )
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, _TAKES, bias)
 
 
 @product()

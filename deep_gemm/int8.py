@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from ._extension import C
-from ._numbers import integer
-from ._packed import NO_NUMBER, fp32_bits, zero_points
+from ._numbers import NO_NUMBER, fp32_bits, integer
+from ._packed import zero_points
 from ._product import layout as _layout
 from ._product import product
 from .gemm import _NT, Recipe, _write_empty_product
@@ -247,9 +247,9 @@ def _parts(name: str, operand: Any) -> tuple[torch.Tensor, torch.Tensor | None, 
         return operand, None, NO_NUMBER
     data, scales = operand[0], operand[1]
     if isinstance(scales, (float, int)):
-        return data, None, fp32_bits(name, scales)
+        return data, None, fp32_bits(f"{name}'s scale", scales)
     if scales.ndim == 0 and scales.device != data.device and scales.device.type == "cpu":
-        return data, None, fp32_bits(name, scales.item())  # as torch's own operators mix them
+        return data, None, fp32_bits(f"{name}'s scale", scales.item())  # as torch's own operators mix them
     return data, scales, NO_NUMBER
 
 

@@ -17,16 +17,16 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ._arguments import OLDER_NAMES, kinds_of
+from ._arguments import OLDER_NAMES, Kind, kinds_of
 
 _NAMESPACE = "deep_gemm"
 _WRITTEN = "d"
 _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 
-def schema_of(function: Callable[..., Any]) -> str:
+def schema_of(function: Callable[..., Any], kinds: Mapping[str, Kind]) -> str:
     """The arguments of a function's operator in torch's schema language."""
-    parts, kinds = [], kinds_of(function)
+    parts = []
     for name, parameter in inspect.signature(function).parameters.items():
         if name in OLDER_NAMES:
             continue
@@ -43,7 +43,7 @@ def schema_of(function: Callable[..., Any]) -> str:
     return ", ".join(parts)
 
 
-def flat_arguments(kinds: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def flat_arguments(kinds: Mapping[str, Kind], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """A call's arguments as its operator takes them. Dynamo traces this."""
     named = dict(zip(kinds, args))  # noqa: B905  too many arguments are refused elsewhere
     named.update(kwargs)
@@ -62,9 +62,10 @@ def flat_arguments(kinds: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapp
     return flat
 
 
-def define(name: str, function: Callable[..., None]) -> Callable[..., None]:
+def define(name: str, function: Callable[..., None], kinds: Mapping[str, Kind]) -> Callable[..., None]:
     """Make a product known to torch under a name. Returns the operator."""
-    kinds, order = kinds_of(function), _names_in(schema_of(function))
+    schema = schema_of(function, kinds)
+    order = _names_in(schema)
 
     def run(*args: Any, **kwargs: Any) -> None:
         flat = {**dict(zip(order, args, strict=False)), **kwargs}
@@ -83,15 +84,16 @@ def define(name: str, function: Callable[..., None]) -> Callable[..., None]:
             operator(*_selected(i, in_dims, args))
         return None, None
 
-    operator: Callable[..., None] = _register(f"{name}({schema_of(function)}) -> ()", run, record, run_each)
+    operator: Callable[..., None] = _register(f"{name}({schema}) -> ()", run, record, run_each)
     return operator
 
 
 def define_layout(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Make a scale layout known to torch. `function` must take tensors that stand for others too: see `stands_in`."""
     name = function.__name__
-    names = [*kinds_of(function)]
-    order = _names_in(schema_of(function))
+    kinds = kinds_of(function)
+    names, schema = [*kinds], schema_of(function, kinds)
+    order = _names_in(schema)
 
     def run(*args: Any, **kwargs: Any) -> torch.Tensor:
         arguments = {**dict(zip(order, args, strict=False)), **kwargs}
@@ -102,7 +104,7 @@ def define_layout(function: Callable[..., torch.Tensor]) -> Callable[..., torch.
     def run_each(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
         return torch.stack([operator(*_selected(i, in_dims, args)) for i in range(info.batch_size)]), 0
 
-    operator = _register(f"{name}({schema_of(function)}) -> Tensor", run, run, run_each)
+    operator = _register(f"{name}({schema}) -> Tensor", run, run, run_each)
 
     def call(*args: Any, **kwargs: Any) -> torch.Tensor:
         named = {**dict(zip(names, args, strict=False)), **kwargs}

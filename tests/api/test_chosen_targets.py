@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import fresh
 import pytest
 import torch
 from fake_driver import ROOT, archs, lines_of
@@ -180,11 +181,7 @@ def test_the_simulator_becomes_what_is_chosen() -> None:
     ],
 )
 def test_the_simulator_starts_as_the_environment_says(environment, target) -> None:
-    code = "import deep_gemm; print(deep_gemm.get_target('cpu'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **environment}
-    )
-    assert done.stdout.split() == [target]
+    assert fresh.check("import deep_gemm; result = deep_gemm.get_target('cpu')", **environment).result == target
 
 
 def test_a_target_is_a_name() -> None:

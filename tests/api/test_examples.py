@@ -3,11 +3,9 @@ there as a B200 and an A100 too."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -25,12 +23,7 @@ NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
     ],
 )
 def test_example(name: str, where: dict[str, str]) -> None:
-    command = [sys.executable, "-m", f"examples.{name}"]
-    done = subprocess.run(
-        command, cwd=EXAMPLES.parent, env=os.environ | where, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.strip(), "an example says what it did"
+    assert fresh.program(EXAMPLES / f"{name}.py", **where).strip(), "an example says what it did"
 
 
 def test_all_are_listed() -> None:

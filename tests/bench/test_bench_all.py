@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh
 import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -19,8 +18,6 @@ def test_runs_are_found() -> None:
 
 @pytest.mark.parametrize(("program", "arguments"), [run[1:] for run in RUNS], ids=[run[0] for run in RUNS])
 def test_options_are_known(program: str, arguments: str) -> None:
-    shown = subprocess.run(
-        [sys.executable, str(BENCHMARKS / program), "--help"], capture_output=True, text=True, check=True
-    ).stdout
+    shown = fresh.program(BENCHMARKS / program, "--help")
     for option in ["--out", "--commit", *re.findall(r"--[\w-]+", arguments)]:
         assert re.search(rf"{option}\b", shown), f"{program} has no {option}"

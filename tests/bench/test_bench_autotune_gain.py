@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh
 import pytest
 
 PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "autotune_gain.py"
@@ -22,11 +20,10 @@ PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "autotune_gain.py
     ids=["named", "drawn"],
 )
 def test_both_are_timed_by_class(cases, name, tmp_path) -> None:
-    command = [sys.executable, str(PROGRAM), "--device", "cpu", "--calls", "1", "--out", str(tmp_path), *cases]
+    arguments = ["--device", "cpu", "--calls", "1", "--out", str(tmp_path), *cases]
     # Of a drawn case none is timed: they are too large for the simulator.
-    command += ["--seconds", "0"] if "--draw" in cases else []
-    environment = os.environ | {"DG_JIT_CACHE_DIR": str(tmp_path / "cache")}
-    subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    arguments += ["--seconds", "0"] if "--draw" in cases else []
+    fresh.program(PROGRAM, *arguments, DG_JIT_CACHE_DIR=tmp_path / "cache")
     rows = json.loads((tmp_path / "autotune.json").read_text())["rows"]
     assert rows
     assert {row["class"] for row in rows} == {name}

@@ -51,6 +51,20 @@ def asked_for(cache: Path, code: str, calls: str = "product()", **environment) -
     return check(f"{code}\n{calls}\nresult = asked", **environment).result
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> Path:
+    """A cache that has the small product's kernels, and no winner."""
+    cache = tmp_path_factory.mktemp("compiled")
+    asked_for(cache, SLOWER)
+    shutil.rmtree(cache / "tuned")
+    return cache
+
+
+@pytest.fixture
+def cache(compiled: Path, cache: Path) -> Path:
+    return Path(shutil.copytree(compiled, cache))
+
+
 def tile(candidate) -> str:
     frame = "swapped" if candidate.swapped else "straight"
     cluster = "x".join(map(str, candidate.cluster_shape))

@@ -118,7 +118,7 @@ E4M3_ZEROS = torch.zeros(16, 128).to(torch.float8_e4m3fn)
         ((E4M3_ZEROS.T.contiguous().T, torch.zeros(1, 1)), ValueError, "w must have K contiguous"),
         ((E4M3_ZEROS[:, :64], torch.zeros(1, 1)), ValueError, "w has K=64 but a has K=128"),
         ((E4M3_ZEROS[None], torch.zeros(1, 1, 1)), ValueError, r"w must be \[N, K\]|w must have 2 dimensions"),
-        (torch.zeros(16, 128), TypeError, r"w must be a pair \(tensor, scales\), but is .*: its scales are missing"),
+        (torch.zeros(16, 128), TypeError, r"w must be a pair .* or PackedWeights, but is .*: its scales are missing"),
     ],
 )
 def test_pairs_of_fp8_weights_that_cannot_be_are_refused(w, error, message) -> None:

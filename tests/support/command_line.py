@@ -14,7 +14,6 @@ try:
     result = main()
 except SystemExit as left:
     result = left.code
-sys.stdout.flush()
 """
 
 

@@ -5,13 +5,16 @@ Nothing is computed. What a call takes is then our part and tvm-ffi's; what the 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import functools
 import os
+import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+import fresh
 import torch
 import tvm_ffi
 
@@ -90,12 +93,11 @@ def running_backwards(tensor: torch.Tensor) -> tvm_ffi.Tensor:
     return tvm_ffi.from_dlpack(capsule)
 
 
-def load_fake_driver(silent: bool) -> None:
-    """Make tests/support/driver/fake_libcuda.cpp this process's libcuda.so.1, before anything looks for that.
-
-    It takes kernels of any parameters, and unless `silent` prints a line for each call of the driver.
-    """
+@functools.cache
+def built_driver() -> Path:
+    """tests/support/driver/fake_libcuda.cpp as a library."""
     folder = Path(tempfile.mkdtemp(prefix="deep_gemm_driver_"))
+    atexit.register(shutil.rmtree, folder)
     library = folder / "libcuda.so.1"
     source = Path(__file__).resolve().parent / "driver" / "fake_libcuda.cpp"
     command = [
@@ -109,6 +111,14 @@ def load_fake_driver(silent: bool) -> None:
         "-Wl,-soname,libcuda.so.1",
     ]
     subprocess.run([*command, f"-DDEVICE_SMS={HOPPER_SMS}", str(source), "-o", str(library)], check=True)
+    return library
+
+
+def load_fake_driver(library: Path | str, silent: bool) -> None:
+    """Make `built_driver()` this process's libcuda.so.1, before anything looks for that.
+
+    It takes kernels of any parameters, and unless `silent` prints a line for each call of the driver.
+    """
     # A later dlopen("libcuda.so.1") finds a library of that name already loaded.
     fake = ctypes.CDLL(str(library))
     fake.fake_take_any_parameters()
@@ -154,19 +164,9 @@ def driver_lines(code: str, start: str | tuple[str, ...], **environment: str) ->
     """The driver's lines that start so (or with any of these), of `code` run in a process of its own. It has `torch`,
     `deep_gemm` and `pose_as_cuda`."""
     head = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).resolve().parent)!r})
+import deep_gemm
 from fake_driver import load_fake_driver, pose_as_cuda
-load_fake_driver(silent=False)
-import torch, deep_gemm
+load_fake_driver({str(built_driver())!r}, silent=False)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", head + code],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, done.stderr
-    return [line for line in done.stdout.splitlines() if line.startswith(start)]
+    done = fresh.check(head + code, **{"DG_JIT_CACHE_DIR": os.environ.get("DG_JIT_CACHE_DIR"), **environment})
+    return [line for line in done.stderr.splitlines() if line.startswith(start)]

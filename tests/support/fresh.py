@@ -26,7 +26,7 @@ VARIABLES = ("DG_", "CUDA_HOME", "CUDA_PATH")  # what may decide how the runtime
 class Outcome:
     status: int  # 0: the code ran to its end; -9: killed by signal 9
     result: Any  # what the code left in `result`
-    stderr: str
+    stderr: str  # and what was printed
 
 
 @dataclass
@@ -95,6 +95,17 @@ def check(code: str, **environment: Any) -> Outcome:
     return outcome
 
 
+def program(path: Path, *arguments: str, **environment: Any) -> str:
+    """What `python PATH ARGUMENTS` prints, which must not fail. It has this process's kernel cache."""
+    code = f"""
+import runpy, sys
+sys.argv = {[str(path), *arguments]!r}
+sys.path.insert(0, {str(path.parent)!r})
+runpy.run_path({str(path)!r}, run_name="__main__")
+"""
+    return check(code, **{"DG_JIT_CACHE_DIR": os.environ.get("DG_JIT_CACHE_DIR"), **environment}).stderr
+
+
 def copied_package(target: Path) -> str:
     """Code that makes the runtime use a copy of the device headers."""
     return f"""
@@ -123,10 +134,15 @@ def _child(request: dict[str, Any], names: dict[str, Any]) -> None:
         if "result" in scope:
             (folder / "result").write_text(json.dumps(scope["result"]))
         status = 0
+    except SystemExit as left:
+        if isinstance(left.code, str):
+            print(left.code, file=sys.stderr)
+        status = left.code if isinstance(left.code, int) else int(left.code is not None)
     except BaseException:
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
+            sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
 

@@ -1,0 +1,67 @@
+"""What the calls under `fp8_fp4` names say of their operands, dense or of experts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._packed import Asked, Takes, UnpackedFp4
+from .gemm import _FP32_SCALES, OperandRecipe, Recipe, Scaled, _operand_recipes
+
+TAKES = Takes("fp8", ("e2m1",))
+_MXFP4_GROUP, _ACTIVATION_GROUP = 32, 128
+
+
+def is_fp4(operand: Any) -> bool:
+    """Of a pair, or of what is none, which products refuse."""
+    return isinstance(operand, (tuple, list)) and len(operand) == 2 and getattr(operand[0], "dtype", None) == torch.int8
+
+
+def require_no_bias(bias: torch.Tensor | None) -> None:
+    if bias is not None:
+        raise ValueError("bias goes with FP4 weights only")
+
+
+def require_fp4_only(bias: torch.Tensor | None, disable_ue8m0_cast: bool) -> None:
+    if bias is not None or disable_ue8m0_cast:
+        raise ValueError("FP4 by FP4 takes no bias, and no float32 scales as they are (disable_ue8m0_cast)")
+
+
+def asked_of_packed(
+    recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe, disable_ue8m0_cast: bool
+) -> Asked:
+    """What a call with PackedWeights says of its operands."""
+    for name, given in (("recipe", recipe), ("recipe_b", recipe_b)):
+        if given is not None:
+            raise ValueError(f"{name} must be None with PackedWeights, which know their groups, but is {given}")
+    if recipe_a is not None and recipe_a[0] != 1:
+        raise ValueError(f"with PackedWeights scales of a must be for one row, but recipe_a says {recipe_a}")
+    return Asked(0 if recipe_a is None else recipe_a[1], _FP32_SCALES if disable_ue8m0_cast else 0)
+
+
+def unpacked_pair(
+    b: Scaled,
+    recipe: Recipe,
+    recipe_a: OperandRecipe,
+    recipe_b: OperandRecipe,
+    disable_ue8m0_cast: bool,
+    transposed: int = 0,
+) -> tuple[UnpackedFp4, Asked]:
+    """A pair of FP4 weights, and what a call says of its operands."""
+    of_a, of_b = _groups(recipe, recipe_a, recipe_b)
+    return UnpackedFp4(*b, of_b), Asked(of_a, transposed | (_FP32_SCALES if disable_ue8m0_cast else 0))
+
+
+def _groups(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> tuple[int, int]:
+    """The K that a scale of a, and of b, is for."""
+    recipes = _operand_recipes(recipe, recipe_a, recipe_b)
+    if recipes is None:
+        return _ACTIVATION_GROUP, _MXFP4_GROUP
+    of_a, of_b = recipes
+    if of_a[0] != 1 or of_b[0] != 1:
+        raise ValueError(
+            f"with FP4 weights scales of a and those of b must be for one row (recipe_a=(1, {_ACTIVATION_GROUP}), "
+            f"recipe_b=(1, {_MXFP4_GROUP})), but the recipe says {of_a} and {of_b}"
+        )
+    return of_a[1], of_b[1]

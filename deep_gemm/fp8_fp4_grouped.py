@@ -1,0 +1,164 @@
+"""GEMM calls of experts, of FP8 activations with FP4 weights: the public names, which take FP8 pairs too.
+
+See `deep_gemm.fp8_fp4` for how weights come, and `deep_gemm.grouped` for how rows of experts lie.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ._fp4_pairs import TAKES, asked_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
+from ._packed import ScaledTokens, run_contiguous, run_masked
+from ._product import product
+from .fp4 import m_grouped_fp4_gemm_nt_contiguous, m_grouped_fp4_gemm_nt_masked
+from .gemm import _B_TRANSPOSED, OperandRecipe, Recipe, Scaled
+from .grouped import (
+    _one_layout,
+    m_grouped_fp8_gemm_nn_contiguous,
+    m_grouped_fp8_gemm_nt_contiguous,
+    m_grouped_fp8_gemm_nt_masked,
+)
+from .weights import PackedWeights
+
+__all__ = [
+    "m_grouped_fp8_fp4_gemm_nn_contiguous",
+    "m_grouped_fp8_fp4_gemm_nt_contiguous",
+    "m_grouped_fp8_fp4_gemm_nt_masked",
+]
+
+
+@product()
+def m_grouped_fp8_fp4_gemm_nt_contiguous(
+    a: ScaledTokens,
+    b: Scaled | PackedWeights,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    *,
+    m_indices: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """`m_grouped_fp8_gemm_nt_contiguous`, or the same with MXFP4 weights.
+
+    Args:
+        b: a pair as of `m_grouped_fp8_gemm_nt_contiguous`; or FP4 weights as of `fp8_fp4_gemm_nt`, with G in front.
+        a, d, grouped_layout, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, use_psum_layout,
+        ensure_zero_padding, expected_m_for_psum_layout, m_indices: as for `m_grouped_fp8_gemm_nt_contiguous`.
+        bias: with FP4 weights, bfloat16, float16 or float32 `[G, N]`, added in FP32.
+
+    Raises:
+        as `fp8_fp4_gemm_nt`.
+    """
+    recipes = recipe, recipe_a, recipe_b
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    grouped_layout = _one_layout(grouped_layout, m_indices)
+    if isinstance(b, PackedWeights):
+        asked = asked_of_packed(*recipes, disable_ue8m0_cast)
+        run_contiguous(a, b, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
+    elif not is_fp4(b):
+        require_no_bias(bias)
+        m_grouped_fp8_gemm_nt_contiguous(
+            a,  # type: ignore[arg-type]
+            b,
+            d,
+            grouped_layout,
+            *recipes,
+            compiled_dims,
+            disable_ue8m0_cast,
+            *rows,
+        )
+    elif is_fp4(a):
+        require_fp4_only(bias, disable_ue8m0_cast)
+        m_grouped_fp4_gemm_nt_contiguous(a, b, d, grouped_layout, *recipes, compiled_dims, *rows)  # type: ignore[arg-type]
+    else:
+        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast)
+        run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
+
+
+@product()
+def m_grouped_fp8_fp4_gemm_nn_contiguous(
+    a: Scaled,
+    b: Scaled,
+    d: torch.Tensor,
+    grouped_layout: torch.Tensor | None = None,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    *,
+    m_indices: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """`m_grouped_fp8_gemm_nn_contiguous`, or on Blackwell (SM100) the same with MXFP4 weights.
+
+    Args:
+        b: a pair as of `m_grouped_fp8_gemm_nn_contiguous`; or FP4 weights as of `fp8_fp4_gemm_nn`, with G in front.
+        a, d, grouped_layout, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, use_psum_layout,
+        ensure_zero_padding, expected_m_for_psum_layout, m_indices, bias: as for
+            `m_grouped_fp8_fp4_gemm_nt_contiguous`.
+
+    Raises:
+        as `fp8_fp4_gemm_nt`.
+    """
+    recipes = recipe, recipe_a, recipe_b
+    rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
+    grouped_layout = _one_layout(grouped_layout, m_indices)
+    if not is_fp4(b):
+        require_no_bias(bias)
+        return m_grouped_fp8_gemm_nn_contiguous(
+            a, b, d, grouped_layout, *recipes, compiled_dims, disable_ue8m0_cast, *rows
+        )
+    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, _B_TRANSPOSED)
+    run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
+
+
+@product()
+def m_grouped_fp8_fp4_gemm_nt_masked(
+    a: ScaledTokens,
+    b: Scaled | PackedWeights,
+    d: torch.Tensor,
+    masked_m: torch.Tensor,
+    expected_m: int,
+    recipe: Recipe = None,
+    recipe_a: OperandRecipe = None,
+    recipe_b: OperandRecipe = None,
+    compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """`m_grouped_fp8_gemm_nt_masked`, or the same with MXFP4 weights.
+
+    Args:
+        b: a pair as of `m_grouped_fp8_gemm_nt_masked`; or FP4 weights as of `fp8_fp4_gemm_nt`, with G in front.
+        a, d, masked_m, expected_m, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for
+            `m_grouped_fp8_gemm_nt_masked`.
+        bias: with FP4 weights, bfloat16, float16 or float32 `[G, N]`, added in FP32.
+
+    Raises:
+        as `fp8_fp4_gemm_nt`.
+    """
+    recipes = recipe, recipe_a, recipe_b
+    if isinstance(b, PackedWeights):
+        asked = asked_of_packed(*recipes, disable_ue8m0_cast)
+        run_masked(a, b, d, masked_m, expected_m, compiled_dims, TAKES, bias, asked)
+    elif not is_fp4(b):
+        require_no_bias(bias)
+        m_grouped_fp8_gemm_nt_masked(a, b, d, masked_m, expected_m, *recipes, compiled_dims, disable_ue8m0_cast)  # type: ignore[arg-type]
+    elif is_fp4(a):
+        require_fp4_only(bias, disable_ue8m0_cast)
+        m_grouped_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, *recipes, compiled_dims)  # type: ignore[arg-type]
+    else:
+        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast)
+        run_masked(a, w, d, masked_m, expected_m, compiled_dims, TAKES, bias, asked)
