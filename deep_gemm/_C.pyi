@@ -448,6 +448,20 @@ def scale_layout_pack(sf: Tensor, out: Tensor, rows: int, row_granularity: int, 
 def scale_layout_arch(tensor: Tensor, /) -> str:
     """Whose kernels run on this tensor's device: "sm80", "sm90" or "sm100"."""
 
+# csrc/models_api.cpp: what selection believes of single architectures.
+
+def cost_constants() -> Mapping[str, float]:
+    """What SM100's cost model goes by (csrc/config/sm100/cost_constants.hpp), by name."""
+
+def estimates(
+    grouping: str, fields: Mapping[str, int], target: str, constants: Mapping[str, float], /
+) -> Mapping[str, float]:
+    """SM100's legal configs for a problem as `problem_kernel` takes it, by their text, with what they would cost in
+    microseconds if these were constants of the cost model; those that are not named stay as they are."""
+
+def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
+    """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
+
 # csrc/plans_api.cpp: plans by other ways than selection.
 
 def force_config(
@@ -478,23 +492,11 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 
 # csrc/selection_api.cpp: which kernel a problem gets.
 
-def cost_constants() -> Mapping[str, float]:
-    """What SM100's cost model goes by (csrc/config/sm100/cost_constants.hpp), by name."""
-
-def estimates(
-    grouping: str, fields: Mapping[str, int], target: str, constants: Mapping[str, float], /
-) -> Mapping[str, float]:
-    """SM100's legal configs for a problem as `problem_kernel` takes it, by their text, with what they would cost in
-    microseconds if these were constants of the cost model; those that are not named stay as they are."""
-
 def explain(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> str:
     """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
 
 def pairs() -> str:
     """The pair table (csrc/config/pairs.hpp): a pair a line, "key=value" by spaces, values by commas."""
-
-def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
-    """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
 
 def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> Mapping[str, Any]:
     """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
@@ -507,7 +509,7 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None 
     fp16_output, s32_output of s8 without scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or
     fp32_bias. Scales on Hopper: per_row_b. On SM100: gran_k_a and gran_k_b (128, which is the default, or 32 of K for
     each exponent), packs_scales_a and packs_scales_b (FP32, which a kernel of ours packs before). A config instead of
-    the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns.
+    the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns, widens_a.
     """
 
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.

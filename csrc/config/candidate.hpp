@@ -75,6 +75,20 @@ struct Choice : Candidate {
     Places places = {};
 };
 
+/// What a kernel computes of a problem, as calls give it.
+inline GemmTask task_of(const Problem& p) {
+    return {.grouping = p.grouping,
+            .a = p.a,
+            .b = p.b,
+            .output = p.output,
+            .add_c = p.add_c != 0,
+            .asymmetric_a = p.asymmetric_a != 0,
+            .alpha = p.alpha != 0,
+            .bias = p.bias,
+            .shape = p.compiled,
+            .heads = p.heads};
+}
+
 /// Tiles of all clusters, the last ones included that only fill them up.
 inline int64_t tile_count(const Problem& p, const GemmConfig& c) {
     const int64_t m_blocks = (most_blocks(p, c.tile_m()) + c.cluster_m() - 1) / c.cluster_m() * c.cluster_m();

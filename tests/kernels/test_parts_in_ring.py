@@ -62,7 +62,7 @@ result = d.float().unique().tolist()
 @pytest.mark.parametrize("kept", [True, False])
 def test_parts_sent_while_others_multiply_are_found(tmp_path, kept) -> None:
     """The same call with the meeting taken out of the kernel."""
-    header = tmp_path / "package" / "include" / "deep_gemm" / "store" / "split_k.cuh"
+    header = tmp_path / "package" / "include" / "deep_gemm" / "store" / "sm90" / "split_k.cuh"
     edit = f"""
 text = open({str(header)!r}).read()
 assert text.count({MEETING!r}) == 1

@@ -143,7 +143,7 @@ MEETING = "ptx::barrier_wait(smem.ring_done(), 0);"
 @pytest.mark.parametrize("kept", [True, False])
 def test_parts_wait_until_nothing_is_multiplied(tmp_path, rows, kept) -> None:
     """Equal bits on every schedule; and the same with that wait taken out of the kernel."""
-    header = tmp_path / "package" / "include" / "deep_gemm" / "store" / "shared_tile.cuh"
+    header = tmp_path / "package" / "include" / "deep_gemm" / "store" / "sm90" / "shared_tile.cuh"
     edit = f"""
 text = open({str(header)!r}).read()
 assert text.count({MEETING!r}) == 1

@@ -2,7 +2,7 @@
 // a row of A, times that of a row of B, plus bias. In this order in every tile and on every architecture, so that an
 // element has the same bits however operands and tiles lie.
 //
-// `At` says where a thread's values lie in D: Fragment, or SM100's Piece.
+// `At` says where a thread's values lie in D: Fragment (fragment.cuh), or what an architecture has in its place.
 #pragma once
 
 #include <deep_gemm/element.cuh>
