@@ -78,14 +78,15 @@ def int8_gemm(
     c: Tensor | None,
     bias: Tensor | None,
     zeros: Tensor | None,
+    sums: Tensor | None,
     told: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
     /,
 ) -> bool:
     """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
-    number; or of neither, and D int32. `told`: these bits of a's and of b's scale (-1: it is no number), and a's zero
-    point (2^32: it is no number).
+    number; or of neither, and D int32. `sums`: of b's rows, where a has zero points; None: they are computed. `told`:
+    these bits of a's and of b's scale (-1: it is no number), and a's zero point (2^32: it is no number).
 
     False where K is 0, and where scaled sums of so much would not be exact: nothing is launched, and the caller makes
     D C plus bias, or calls again with parts of K.
@@ -100,6 +101,7 @@ def int8_m_grouped_gemm_contiguous(
     grouped_layout: Tensor,
     bias: Tensor | None,
     zeros: Tensor | None,
+    sums: Tensor | None,
     told: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
@@ -119,6 +121,7 @@ def int8_m_grouped_gemm_masked(
     masked_m: Tensor,
     bias: Tensor | None,
     zeros: Tensor | None,
+    sums: Tensor | None,
     expected_m: int,
     told: Sequence[int],
     recipe: Sequence[int] | None,
@@ -126,6 +129,9 @@ def int8_m_grouped_gemm_masked(
     /,
 ) -> bool:
     """The same of experts with matrices of their own, as `m_grouped_gemm_masked`."""
+
+def int8_row_sums(b: Tensor, scales: Tensor | None, sums: Tensor, recipe: Sequence[int] | None, /) -> None:
+    """Sums of the rows of INT8 [N, K] or [G, N, K]: int32, or float32, times scales, where there is a recipe."""
 
 def packed_gemm(
     a: Tensor,
@@ -442,6 +448,20 @@ def scale_layout_pack(sf: Tensor, out: Tensor, rows: int, row_granularity: int, 
 def scale_layout_arch(tensor: Tensor, /) -> str:
     """Whose kernels run on this tensor's device: "sm80", "sm90" or "sm100"."""
 
+# csrc/models_api.cpp: what selection believes of single architectures.
+
+def cost_constants() -> Mapping[str, float]:
+    """What SM100's cost model goes by (csrc/config/sm100/cost_constants.hpp), by name."""
+
+def estimates(
+    grouping: str, fields: Mapping[str, int], target: str, constants: Mapping[str, float], /
+) -> Mapping[str, float]:
+    """SM100's legal configs for a problem as `problem_kernel` takes it, by their text, with what they would cost in
+    microseconds if these were constants of the cost model; those that are not named stay as they are."""
+
+def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
+    """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
+
 # csrc/plans_api.cpp: plans by other ways than selection.
 
 def force_config(
@@ -458,6 +478,7 @@ def force_config(
     cluster_k: int,
     k_warpgroups: int,
     widens_a: int,
+    unpacks_b: int,
     /,
 ) -> None:
     """Serve all calls on a device with this config (rows = 0: select again). For tuning and tests."""
@@ -471,23 +492,11 @@ def set_autotune(simulated: bool, index: int, on: bool, measure: Callable[[str],
 
 # csrc/selection_api.cpp: which kernel a problem gets.
 
-def cost_constants() -> Mapping[str, float]:
-    """What SM100's cost model goes by (csrc/config/sm100/cost_constants.hpp), by name."""
-
-def estimates(
-    grouping: str, fields: Mapping[str, int], target: str, constants: Mapping[str, float], /
-) -> Mapping[str, float]:
-    """SM100's legal configs for a problem as `problem_kernel` takes it, by their text, with what they would cost in
-    microseconds if these were constants of the cost model; those that are not named stay as they are."""
-
 def explain(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> str:
     """Every candidate for a problem as `problem_kernel` takes it, cheapest first, refused ones last, one a line."""
 
 def pairs() -> str:
     """The pair table (csrc/config/pairs.hpp): a pair a line, "key=value" by spaces, values by commas."""
-
-def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
-    """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
 
 def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> Mapping[str, Any]:
     """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
@@ -500,7 +509,7 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None 
     fp16_output, s32_output of s8 without scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or
     fp32_bias. Scales on Hopper: per_row_b. On SM100: gran_k_a and gran_k_b (128, which is the default, or 32 of K for
     each exponent), packs_scales_a and packs_scales_b (FP32, which a kernel of ours packs before). A config instead of
-    the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns.
+    the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns, widens_a.
     """
 
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.

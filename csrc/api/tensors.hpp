@@ -7,7 +7,7 @@
 
 #include "../device/device.hpp"
 #include "../util/require.hpp"
-#include "tensor_view.hpp"
+#include "../util/tensor_view.hpp"
 
 namespace deep_gemm {
 

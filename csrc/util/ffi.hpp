@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "../api/tensor_view.hpp"
 #include "object.hpp"
+#include "tensor_view.hpp"
 
 namespace deep_gemm::ffi {
 

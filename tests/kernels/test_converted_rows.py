@@ -68,6 +68,17 @@ def test_pairs_convert_each_its_own_rows(device, name, m, cols) -> None:
     check(d.tensor, a.exact, exact, kind.activations)
 
 
+@pytest.mark.parametrize("device", on_simulator("any", arch="sm100"), indirect=True)
+def test_pairs_ask_the_l2_for_what_they_copy(device) -> None:
+    kind, generator, (m, n, k) = KINDS["int8"], torch.Generator().manual_seed(3), (20, 512, 256)
+    a, (w, _) = Tokens(kind, (m, k), generator), weights(kind, (n, k), generator)
+    d = torch.zeros(m, n)
+    with simulator.options(num_sms=4), forced_tile(device, (m, n, k), True, 128, 32, (2, 1, 1)):
+        kind.function("{}_gemm_nt")(a.to(device), w.to(device), d)
+    asked = simulator.last_report().statistics
+    assert (asked["boxes_asked_for"], asked["boxes_asked_in_vain"]) == (8, 0)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("device", on_simulator(*SCHEDULES, arch="sm100"), indirect=True)
 @pytest.mark.parametrize("group_size", [None, 128])

@@ -126,7 +126,7 @@ from deep_gemm import simulator
 def rows(m, seed):
     g = torch.Generator().manual_seed(seed)
     return torch.randn(m, 768, generator=g).to(torch.float8_e4m3fn)
-C.force_config(True, 0, 520, 100, 768, 0, ROWS, 128, 1, 1, 2, 1, 0)
+C.force_config(True, 0, 520, 100, 768, 0, ROWS, 128, 1, 1, 2, 1, 0, 0)
 a, b = (rows(M, 1), torch.ones(M, 6)), (rows(100, 2), torch.ones(1, 6))
 result = []
 for options in ({"schedule": "lazy"}, {"schedule": "eager"}, *({"schedule": "random", "seed": i} for i in range(4))):
@@ -143,7 +143,7 @@ MEETING = "ptx::barrier_wait(smem.ring_done(), 0);"
 @pytest.mark.parametrize("kept", [True, False])
 def test_parts_wait_until_nothing_is_multiplied(tmp_path, rows, kept) -> None:
     """Equal bits on every schedule; and the same with that wait taken out of the kernel."""
-    header = tmp_path / "package" / "include" / "deep_gemm" / "store" / "shared_tile.cuh"
+    header = tmp_path / "package" / "include" / "deep_gemm" / "store" / "sm90" / "shared_tile.cuh"
     edit = f"""
 text = open({str(header)!r}).read()
 assert text.count({MEETING!r}) == 1

@@ -4,23 +4,14 @@
 #include <deep_gemm/arch/sm100_memory.cuh>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "../candidate.hpp"
-#include "../streaming.hpp"
 
 namespace deep_gemm::sm100 {
 
 /// What the L2 has room for.
 inline constexpr double kL2Bytes = 126e6;
-
-/// Blocks of M walked together: a wave of tiles reads fewest bytes when it covers a square of the output.
-inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
-    const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols) / c.super_tile_m();
-    const double most = p.grouping == Grouping::m_contiguous ? p.m : expected_group_rows(p);
-    return static_cast<int32_t>(std::clamp(square + 0.5, 1.0, std::ceil(most / c.super_tile_m())));
-}
 
 /// Rows of scales that come at once: those in the instruction in whole blocks.
 inline int32_t scale_box(const GemmConfig& c, const Scaling& s, int32_t extent) {

@@ -27,15 +27,7 @@ constexpr Element multiplied_as(const Problem& p) {
 inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     const WarpGrid grid = divided(p, *find_grid(tiling));
     const Operand a = read_a(p, tiling, grid);
-    GemmConfig c{{.grouping = p.grouping,
-                  .a = a,
-                  .b = p.b,
-                  .output = p.output,
-                  .add_c = p.add_c != 0,
-                  .asymmetric_a = p.asymmetric_a != 0,
-                  .bias = p.bias,
-                  .shape = p.compiled,
-                  .heads = p.heads},
+    GemmConfig c{task_of(p),
                  {.swap_ab = tiling.swap_ab,
                   .tile = {grid.rows, grid.cols, grid.k_warps * stage_k(a, p.b)},
                   .col_warps = grid.col_warps,
@@ -44,6 +36,7 @@ inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
                   .group_maps = p.group_maps != 0},
                  Arch::sm80,
                  {.row_warps = grid.row_warps, .k_warps = grid.k_warps, .multiplied_as = multiplied_as(p)}};
+    c.a = a;
     c.group_capacity = table_capacity(p, c);
     return c;
 }

@@ -3,19 +3,9 @@
 
 #include <deep_gemm/arch/sm80_memory.cuh>
 
-#include <algorithm>
-#include <cmath>
-
 #include "../candidate.hpp"
 
 namespace deep_gemm::sm80 {
-
-/// Blocks of M walked together: a wave of tiles reads fewest bytes when it covers a square of the output.
-inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
-    const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols) / c.tile_m();
-    const double most = p.grouping == Grouping::m_contiguous ? p.m : expected_group_rows(p);
-    return static_cast<int32_t>(std::clamp(square + 0.5, 1.0, std::max(1.0, std::ceil(most / c.tile_m()))));
-}
 
 /// Boxes say only which tensors there are: threads copy what they need of them.
 inline Choice finish(const Problem&, const Candidate& candidate) {

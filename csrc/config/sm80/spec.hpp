@@ -1,6 +1,7 @@
 // SM80 as selection sees it (ArchSpec, csrc/config/select.hpp).
 #pragma once
 
+#include "../walk.hpp"
 #include "configure.hpp"
 #include "cost.hpp"
 #include "finish.hpp"
@@ -27,7 +28,7 @@ struct Spec {
     static std::string_view smem_refusal(const GemmConfig& c) { return sm80::smem_refusal(c); }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm80::waste(p, c); }
     static void choose_walk(const Problem& p, Candidate& candidate) {
-        candidate.strip_blocks = choose_strip(p, candidate.config, candidate.num_ctas);
+        candidate.strip_blocks = square_strip(p, candidate.config, candidate.num_ctas);
     }
     static double cost_us(const Problem& p, const Candidate& candidate) {
         return sm80::cost_us(p, candidate.config, candidate.num_ctas);

@@ -4,6 +4,7 @@
 #include <deep_gemm/arch/sm90_memory.cuh>
 
 #include "../candidate.hpp"
+#include "../staging.hpp"
 #include "clusters.hpp"
 #include "schedule.hpp"
 #include "tiles.hpp"
@@ -25,21 +26,6 @@ inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
     return table_capacity(p, c);
 }
 
-/// Whether no chunk that the copy engine stores, of any tile, has columns on both sides of a gap, and all start at
-/// multiples of 16 bytes.
-inline bool fits_chunks(const HeadSplits& heads, Element output) {
-    const int32_t columns = elements_in(output, kSwizzleBytes);
-    return (heads.left | heads.right) % columns == 0 && bytes_of(output, heads.skipped) % 16 == 0;
-}
-
-/// FP32 of M groups is written row by row, so that a masked D keeps what is behind its groups' rows.
-inline StoreKind store_kind(const Problem& p) {
-    const bool staged =
-        p.aligned_store && fits_chunks(p.heads, p.output) && (bits(p.output) == 16 || !is_m_grouped(p.grouping));
-    if (adds_in_place(p)) return staged ? StoreKind::tma_add : StoreKind::direct_add;
-    return staged ? StoreKind::tma : StoreKind::direct;
-}
-
 /// Whether pairs split K of the last tiles only.
 inline bool shares_last(const Problem& p, const GemmConfig& c) {
     return c.grouping == Grouping::dense && c.cluster.k == 2 && c.split_k.warpgroups == 1 &&
@@ -49,26 +35,20 @@ inline bool shares_last(const Problem& p, const GemmConfig& c) {
 /// A config without stages.
 inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
     const TileShape tile{tiling.tile_rows, tiling.tile_cols, stage_k(p.a, p.b)};
-    GemmConfig c{{.grouping = p.grouping,
-                  .a = p.a,
-                  .b = p.b,
-                  .output = p.output,
-                  .add_c = p.add_c != 0 && !adds_in_place(p),
-                  .asymmetric_a = p.asymmetric_a != 0,
-                  .bias = p.bias,
-                  .shape = p.compiled,
-                  .heads = p.heads},
-                 {.swap_ab = tiling.swap_ab,
-                  .tile = tile,
-                  .cluster = tiling.cluster,
-                  .split_k = {.warpgroups = tiling.turns},
-                  .stages = 0,
-                  .store = {.kind = store_kind(p)},
-                  .tensor_core_percent = p.tensor_core_percent,
-                  .group_maps = p.group_maps != 0},
-                 Arch::sm90,
-                 {},
-                 {.math_warpgroups = row_warpgroups(tile) * tiling.turns}};
+    GemmConfig c{
+        task_of(p),
+        {.swap_ab = tiling.swap_ab,
+         .tile = tile,
+         .cluster = tiling.cluster,
+         .split_k = {.warpgroups = tiling.turns},
+         .stages = 0,
+         .store = {.kind = store_kind(p, elements_in(p.output, kSwizzleBytes))},  // the widest chunks of any tile
+         .tensor_core_percent = p.tensor_core_percent,
+         .group_maps = p.group_maps != 0},
+        Arch::sm90,
+        {},
+        {.math_warpgroups = row_warpgroups(tile) * tiling.turns}};
+    if (adds_to_memory(c.store)) c.add_c = false;
     c.group_capacity = group_capacity(p, c);
     c.split_k.last_tiles = shares_last(p, c);
     c.sm90.wgmma_products = multiplies_scales(p, c);

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "../../jit/sm90/ffma_yields.hpp"
 #include "../candidate.hpp"
 #include "clusters.hpp"
+#include "ffma_line.hpp"
 #include "l2.hpp"
 #include "schedule.hpp"
 
@@ -28,7 +28,7 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
                      .zeros_box = c.rows_operand().has_zeros() ? c.tile.rows : 0,
                      .zero_groups = zero_groups(c),
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
-    if (const std::optional<int32_t> every = ffma_yields(c)) choice.hint = jit::sm90::ffma_yields_line(*every);
+    if (const std::optional<int32_t> every = ffma_yields(c)) choice.hint = ffma_yields_line(*every);
     choice.lines_below_bytes = lines_below_bytes(c);
     if (c.split_k.last_tiles) {
         const int32_t tiles = dense_tiles(c, p.m, p.n);

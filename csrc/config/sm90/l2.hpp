@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../streaming.hpp"
+#include "../walk.hpp"
 
 namespace deep_gemm::sm90 {
 

@@ -6,13 +6,13 @@
 #include <optional>
 #include <string_view>
 
+#include "../../config/sm90/ffma_line.hpp"
 #include "../../util/require.hpp"
 
 namespace deep_gemm::jit::sm90 {
 namespace {
 
-constexpr std::string_view kMark = "// FFMA yield: ", kOneOf = "1 of ", kNone = "none";
-
+using deep_gemm::sm90::kFfmaMark, deep_gemm::sm90::kFfmaNone, deep_gemm::sm90::kFfmaOneOf;
 // An instruction is two words of 64 bits (as nvdisasm lists them, CUDA 13.0).
 struct Instruction {
     uint64_t low, high;
@@ -62,13 +62,13 @@ void set_yields_of_code(std::string& cubin, size_t begin, size_t end, int every)
 
 /// Nothing: as ptxas has it.
 std::optional<int> yields_of(const std::string& source) {
-    const size_t mark = source.find(kMark);
+    const size_t mark = source.find(kFfmaMark);
     if (mark == std::string::npos) return std::nullopt;
-    const std::string_view asked = std::string_view(source).substr(mark + kMark.size());
-    if (asked.starts_with(kNone)) return 0;
-    const int every = asked.starts_with(kOneOf) ? std::atoi(asked.data() + kOneOf.size()) : 0;
-    require(every > 0, "a line of the source that begins with \"", kMark, "\" goes on with \"", kNone, "\" or with \"",
-            kOneOf, "\" and a number");
+    const std::string_view asked = std::string_view(source).substr(mark + kFfmaMark.size());
+    if (asked.starts_with(kFfmaNone)) return 0;
+    const int every = asked.starts_with(kFfmaOneOf) ? std::atoi(asked.data() + kFfmaOneOf.size()) : 0;
+    require(every > 0, "a line of the source that begins with \"", kFfmaMark, "\" goes on with \"", kFfmaNone,
+            "\" or with \"", kFfmaOneOf, "\" and a number");
     return every;
 }
 
@@ -89,10 +89,6 @@ void set_yields(std::string& cubin, int every) {
 }
 
 }  // namespace
-
-std::string ffma_yields_line(int every) {
-    return every == 0 ? concat(kMark, kNone, "\n") : concat(kMark, kOneOf, every, "\n");
-}
 
 void finish_ffma_yields(const std::string& source, std::string& cubin) {
     if (const std::optional<int> every = yields_of(source)) set_yields(cubin, *every);

@@ -9,15 +9,13 @@
 //
 //     // FFMA yield: 1 of 8
 //
+// (config/sm90/ffma_line.hpp.)
 // Both bits are hints: whatever they say, results are the same.
 #pragma once
 
 #include <string>
 
 namespace deep_gemm::jit::sm90 {
-
-/// The line of a source whose every `every`th FFMA is to yield; 0: none.
-std::string ffma_yields_line(int every);
 
 /// Makes every `every`th FFMA of a run yield where the source asks for it, and the others keep operands that the next
 /// one reads again. A run ends where something is multiplied, waited for or jumped to. Throws where nobody can tell

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm100_memory.cuh>
-#include <deep_gemm/ptx/memory.cuh>
-#include <deep_gemm/tile/group_table.cuh>
-#include <deep_gemm/tile/k_groups.cuh>
+#include <deep_gemm/arch/stage_smem.cuh>
 
 namespace deep_gemm::sm100 {
 
@@ -22,24 +20,16 @@ DG_DEVICE int32_t first_store_col() {
 }
 
 template <GemmConfig c>
-struct Smem {
-    static constexpr SmemPlan kPlan = plan_smem(c);
+struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
+    using Base = typename Smem::StageSmem;
+    using Base::Base, Base::base, Base::kPlan;
+
     static constexpr TensorPlan kTensor = plan_tensor_memory(c);
     static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
     static_assert(kTensor.columns <= kTensorColumns, "tile does not fit tensor memory");
     static_assert(kTensor.sets > 0, "no room for words of scales in tensor memory");
 
-    uint32_t base;
-
-    DG_DEVICE explicit Smem(const void* dynamic)
-        : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {}
-
     DG_DEVICE uint32_t staging(int warp) const { return base + kPlan.staging + warp * staging_bytes_per_warp(c); }
-    DG_DEVICE uint32_t rows(int stage) const { return base + kPlan.rows + stage * kPlan.rows_bytes; }
-    DG_DEVICE uint32_t cols(int stage) const { return base + kPlan.cols + stage * kPlan.cols_bytes; }
-    DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
-    DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
-    DG_DEVICE uint32_t zeros(int stage) const { return base + kPlan.zeros + stage * kPlan.zero_bytes; }
     DG_DEVICE uint32_t block_scales(int stage) const {
         return base + kPlan.block_scales + stage * kPlan.block_scale_bytes;
     }
@@ -77,13 +67,6 @@ struct Smem {
 
     /// Where tensor memory was allocated.
     DG_DEVICE uint32_t tensor_address() const { return base + kPlan.tensor_address; }
-
-    DG_DEVICE auto groups() const {
-        if constexpr (c.grouping == Grouping::k_contiguous)
-            return KGroupTable<c>{base + kPlan.groups};
-        else
-            return GroupTable<c>{base + kPlan.groups};
-    }
 
 private:
     DG_DEVICE uint32_t barrier(int index) const { return base + kPlan.barriers + index * 8; }

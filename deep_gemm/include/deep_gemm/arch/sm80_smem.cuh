@@ -2,34 +2,17 @@
 #pragma once
 
 #include <deep_gemm/arch/sm80_memory.cuh>
-#include <deep_gemm/ptx/memory.cuh>
-#include <deep_gemm/tile/group_table.cuh>
-#include <deep_gemm/tile/k_groups.cuh>
+#include <deep_gemm/arch/stage_smem.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
 namespace deep_gemm::sm80 {
 
 template <GemmConfig c>
-struct Smem {
-    static constexpr SmemPlan kPlan = plan_smem(c);
+struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
+    using Base = typename Smem::StageSmem;
+    using Base::Base, Base::base, Base::kPlan;
 
-    uint32_t base;
-
-    DG_DEVICE explicit Smem(const void* dynamic)
-        : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {}
-
-    DG_DEVICE uint32_t rows(int stage) const { return base + kPlan.rows + stage * kPlan.rows_bytes; }
-    DG_DEVICE uint32_t cols(int stage) const { return base + kPlan.cols + stage * kPlan.cols_bytes; }
-    DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
-    DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
-    DG_DEVICE uint32_t zeros(int stage) const { return base + kPlan.zeros + stage * kPlan.zero_bytes; }
     DG_DEVICE uint32_t parts() const { return base + kPlan.parts; }
-    DG_DEVICE auto groups() const {
-        if constexpr (c.grouping == Grouping::k_contiguous)
-            return KGroupTable<c>{base + kPlan.groups};
-        else
-            return GroupTable<c>{base + kPlan.groups};
-    }
 
     /// The tile whose first K block a stage holds. Fewer than no K blocks: there are no more tiles.
     DG_DEVICE void write_tile(int stage, const Tile& tile) const {

@@ -2,17 +2,17 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_memory.cuh>
+#include <deep_gemm/arch/stage_smem.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
 #include <deep_gemm/ptx/control.cuh>
-#include <deep_gemm/ptx/memory.cuh>
-#include <deep_gemm/tile/group_table.cuh>
-#include <deep_gemm/tile/k_groups.cuh>
 
 namespace deep_gemm {
 
 template <GemmConfig c>
-struct Smem {
-    static constexpr SmemPlan kPlan = plan_smem(c);
+struct Smem : StageSmem<c, plan_smem(c), kSmemAlignment> {
+    using Base = typename Smem::StageSmem;
+    using Base::Base, Base::base, Base::kPlan;
+
     static_assert(kPlan.bytes <= kMaxSmemBytes, "tile does not fit shared memory");
     static_assert(!c.split_k.last_tiles ||
                   shared_pieces(c) / 2 * split_k_part_bytes(c) <= kPlan.row_scales - kPlan.rows);
@@ -24,17 +24,7 @@ struct Smem {
         return Fragment16x8::thread_word(words, first_row);
     }
 
-    uint32_t base;
-
-    DG_DEVICE explicit Smem(const void* dynamic)
-        : base((ptx::shared_address(dynamic) + kSmemAlignment - 1) & ~(kSmemAlignment - 1)) {}
-
     DG_DEVICE uint32_t staging(int warp) const { return base + kPlan.staging + warp * staging_bytes_per_warp(c); }
-    DG_DEVICE uint32_t rows(int stage) const { return base + kPlan.rows + stage * kPlan.rows_bytes; }
-    DG_DEVICE uint32_t cols(int stage) const { return base + kPlan.cols + stage * kPlan.cols_bytes; }
-    DG_DEVICE uint32_t row_scales(int stage) const { return base + kPlan.row_scales + stage * kPlan.row_scale_bytes; }
-    DG_DEVICE uint32_t col_scales(int stage) const { return base + kPlan.col_scales + stage * kPlan.col_scale_bytes; }
-    DG_DEVICE uint32_t zeros(int stage) const { return base + kPlan.zeros + stage * kPlan.zero_bytes; }
     DG_DEVICE uint32_t block_scales(int stage) const {
         return base + kPlan.block_scales + stage * kPlan.block_scale_bytes;
     }
@@ -45,12 +35,6 @@ struct Smem {
     DG_DEVICE uint32_t parts_barrier(int slot) const { return base + kPlan.part_barriers + slot * 8; }
     /// Nothing of the other CTA's ring will be read any more (SplitK::last_tiles).
     DG_DEVICE uint32_t ring_done() const { return parts_barrier(shared_pieces(c) / 2); }
-    DG_DEVICE auto groups() const {
-        if constexpr (c.grouping == Grouping::k_contiguous)
-            return KGroupTable<c>{base + kPlan.groups};
-        else
-            return GroupTable<c>{base + kPlan.groups};
-    }
     /// A tile's D lies in the staging buffers; and it has been copied away (has_store_warp).
     DG_DEVICE uint32_t staged() const { return base + kPlan.barriers + 2 * c.stages * 8; }
     DG_DEVICE uint32_t drained() const { return staged() + 8; }

@@ -1,9 +1,19 @@
-// Weights that pass through the L2 and leave room for the rest, on any architecture with a copy engine.
+// How the walk over tiles uses the L2.
 #pragma once
+
+#include <algorithm>
+#include <cmath>
 
 #include "problem.hpp"
 
 namespace deep_gemm {
+
+/// Blocks of M walked together: a wave of tiles reads fewest bytes when it covers a square of the output.
+inline int32_t square_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
+    const double square = std::sqrt(static_cast<double>(num_ctas) * c.tile.rows * c.tile.cols) / c.super_tile_m();
+    const double most = p.grouping == Grouping::m_contiguous ? p.m : expected_group_rows(p);
+    return static_cast<int32_t>(std::clamp(square + 0.5, 1.0, std::max(1.0, std::ceil(most / c.super_tile_m()))));
+}
 
 /// Of B in all, up to which it should leave the L2 first: it then makes room for itself, and what others left there
 /// need not be written back. With more bytes that is worth little, and such calls are faster without, the sooner in

@@ -1,0 +1,62 @@
+// What selection believes of single architectures: for benchmarks that fit its constants, and for tests. Bindings only.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "api/request.hpp"
+#include "config/explain.hpp"
+#include "config/sm90/clusters.hpp"
+#include "util/ffi.hpp"
+
+namespace deep_gemm {
+namespace {
+
+/// What SM100's cost model goes by, by name.
+Object cost_constants() {
+    Object found;
+    sm100::CostConstants constants;
+    for_each_field(constants, [&](const auto& field, double value) { found.emplace_back(field.name, value); });
+    return found;
+}
+
+/// SM100's legal configs for a problem, by their text, with what they would cost in microseconds if `given` were its
+/// constants.
+Object estimates(const std::string& grouping, const Object& fields, const std::string& target, const Numbers& given) {
+    const Problem p = request_of(grouping, fields, target).problem;
+    require(p.arch == Arch::sm100, "constants can be tried for SM100, not for ", target);
+    sm100::CostConstants constants;
+    for (const auto& [name, number] : given) {
+        bool known = false;
+        for_each_field(constants, [&](const auto& field, double& value) {
+            if (field.name == name) known = true, value = number;
+        });
+        require(known, "SM100's cost model has no constant ", name);
+    }
+    Object found;
+    for (const Candidate& candidate : enumerate(p))
+        if (candidate.refusal.empty())
+            found.emplace_back(tile_text(candidate.tiling), sm100::Spec::cost_us(p, candidate, constants));
+    return found;
+}
+
+/// Where clusters of CTAs begin to walk the tiles, if by GPC.
+std::vector<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
+    require(num_sms >= 1 && num_sms <= INT32_MAX, "a device has SMs, not ", num_sms);
+    require(clusters >= 0 && clusters <= kMostClusters, "up to ", kMostClusters, " clusters have places, not ",
+            clusters);
+    require(std::ranges::any_of(sm90::cluster_shapes(), [&](const ClusterShape& c) { return c.size() == size; }),
+            "no cluster has ", size, " CTAs");
+    const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
+    const Places places = sm90::places_by_gpc(narrow(num_sms), narrow(clusters), narrow(size));
+    std::vector<int64_t> result;
+    for (int64_t cluster = 0; cluster < clusters; ++cluster) result.push_back(places[cluster]);
+    return result;
+}
+
+}  // namespace
+}  // namespace deep_gemm
+
+DEEP_GEMM_EXPORT(places_by_gpc, deep_gemm::places_by_gpc);
+DEEP_GEMM_EXPORT(cost_constants, deep_gemm::cost_constants);
+DEEP_GEMM_EXPORT(estimates, deep_gemm::estimates);
