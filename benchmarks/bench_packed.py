@@ -209,6 +209,7 @@ def rest_calls(m: int, n: int, k: int) -> Calls:
     i, by_token, points = integers(m, k), scales(m), torch.randint(-128, 128, (m,), dtype=torch.int32, device=DEVICE)
     pairs, x = integers(m, k // 2), torch.randn((m, k), device=DEVICE, dtype=torch.bfloat16)
     w = (integers(n, k), scales(n))
+    sums = deep_gemm.int8_row_sums(w[0])
     blocks = (w[0], scales(-(-n // 128), k // 128))
     pack = functools.partial(deep_gemm.pack_weights, element="int4")
     for_int8, for_int4 = (pack(values, scales(n), activations=tokens, group_size=None) for tokens in ("int8", "int4"))
@@ -219,7 +220,9 @@ def rest_calls(m: int, n: int, k: int) -> Calls:
     by_group = mn_major(m, k // 128)
     return {
         "int8 x int8": lambda: deep_gemm.int8_gemm_nt((i, by_token), w, d),
-        "int8 with zero points x int8": lambda: deep_gemm.int8_gemm_nt((i, by_token, points), w, d),
+        "int8 with zero points x int8": lambda: deep_gemm.int8_gemm_nt((i, by_token, points), w, d, b_sums=sums),
+        "the same without sums of rows": lambda: deep_gemm.int8_gemm_nt((i, by_token, points), w, d),
+        "sums of rows": lambda: deep_gemm.int8_row_sums(w[0]),
         "int8 x int8, scales per 128": lambda: deep_gemm.int8_gemm_nt((i, by_group), blocks, d, recipe=(1, 128, 128)),
         "int8 x int4": lambda: deep_gemm.int8_int4_gemm_nt((i, by_token), for_int8, d),
         "int8 with zero points x int4": lambda: deep_gemm.int8_int4_gemm_nt((i, by_token, points), for_int8, d),

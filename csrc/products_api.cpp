@@ -14,6 +14,7 @@
 #include "api/gemm.hpp"
 #include "api/lender.hpp"
 #include "api/recipe.hpp"
+#include "api/row_sums.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {
@@ -37,9 +38,9 @@ bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView&
 /// What deep_gemm/int8.py says of integer operands beside their tensors, in this order.
 struct IntegerNumbers {
     WholeArgument a, b;
-    IntegerNumbers(const ffi::Integers& told, const OptionalTensor& zeros) {
+    IntegerNumbers(const ffi::Integers& told, const OptionalTensor& zeros, const OptionalTensor& sums) {
         require(told.size() == 3, "integer operands are told by three numbers");
-        a = {.scale = told[0], .zero = told[2], .zeros = &zeros}, b.scale = told[1];
+        a = {.scale = told[0], .zero = told[2], .zeros = &zeros}, b = {.scale = told[1], .sums = &sums};
     }
 };
 
@@ -47,7 +48,7 @@ struct IntegerNumbers {
 OperandArgument weights_argument(const TensorView& w, const OptionalTensor& scales, const PackedArgument* packed,
                                  const WholeArgument* whole = nullptr) {
     if (packed != nullptr && is_fp4_pairs(w)) return {w, scales, packed, whole};
-    return {w, scales, packed, whole, "w", "w's scales"};
+    return {w, scales, packed, whole, "w", "w's scales", "w_sums"};
 }
 
 GemmCall with_bias(GemmCall call, const OptionalTensor& bias, const TensorView& d) {
@@ -57,11 +58,11 @@ GemmCall with_bias(GemmCall call, const OptionalTensor& bias, const TensorView& 
 
 bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
                const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, const OptionalTensor& zeros,
-               const ffi::Integers& told, const Recipe& recipe, int64_t layout) {
-    const IntegerNumbers numbers(told, zeros);
+               const OptionalTensor& sums, const ffi::Integers& told, const Recipe& recipe, int64_t layout) {
+    const IntegerNumbers numbers(told, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
     const CallKey key(Grouping::dense, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, b, b_scales,
-                      numbers.b.scale, d, c, bias, layout, given.number());
+                      numbers.b.scale, sums, d, c, bias, layout, given.number());
     return run_gemm(key, [&] {
         const OperandArgument of_a{a, a_scales, nullptr, &numbers.a}, of_b{b, b_scales, nullptr, &numbers.b};
         return with_bias(check_dense(of_a, of_b, d, c, given, layout), bias, d);
@@ -71,12 +72,14 @@ bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const Tensor
 bool int8_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                     const OptionalTensor& w_scales, const TensorView& d,
                                     const TensorView& grouped_layout, const OptionalTensor& bias,
-                                    const OptionalTensor& zeros, const ffi::Integers& told, const Recipe& recipe,
-                                    int64_t layout, bool psum, bool zero_padding, int64_t expected_m) {
-    const IntegerNumbers numbers(told, zeros);
+                                    const OptionalTensor& zeros, const OptionalTensor& sums, const ffi::Integers& told,
+                                    const Recipe& recipe, int64_t layout, bool psum, bool zero_padding,
+                                    int64_t expected_m) {
+    const IntegerNumbers numbers(told, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
     const CallKey key(Grouping::m_contiguous, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, w, w_scales,
-                      numbers.b.scale, d, grouped_layout, bias, layout, psum, zero_padding, expected_m, given.number());
+                      numbers.b.scale, sums, d, grouped_layout, bias, layout, psum, zero_padding, expected_m,
+                      given.number());
     return run_gemm(key, [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &numbers.a};
         const OperandArgument weights = weights_argument(w, w_scales, nullptr, &numbers.b);
@@ -87,17 +90,24 @@ bool int8_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a
 
 bool int8_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                 const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
-                                const OptionalTensor& bias, const OptionalTensor& zeros, int64_t expected_m,
-                                const ffi::Integers& told, const Recipe& recipe, int64_t layout) {
-    const IntegerNumbers numbers(told, zeros);
+                                const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
+                                int64_t expected_m, const ffi::Integers& told, const Recipe& recipe, int64_t layout) {
+    const IntegerNumbers numbers(told, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
     const CallKey key(Grouping::masked, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, w, w_scales,
-                      numbers.b.scale, d, masked_m, bias, expected_m, layout, given.number());
+                      numbers.b.scale, sums, d, masked_m, bias, expected_m, layout, given.number());
     return run_gemm(key, [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &numbers.a};
         const OperandArgument weights = weights_argument(w, w_scales, nullptr, &numbers.b);
         return with_bias(check_masked(tokens, weights, d, masked_m, expected_m, given, layout), bias, d);
     });
+}
+
+/// Sums of the rows of [N, K] or [G, N, K], which callers keep: int32, or float32 times scales of groups of K.
+void int8_row_sums(const TensorView& b, const OptionalTensor& scales, const TensorView& sums, const Recipe& recipe) {
+    const RowsToSum rows = check_rows_to_sum(b, scales, granularities_of(recipe, {}, {}));
+    make_row_sums(Device::get(rows.device), rows.b, rows.scales ? &*rows.scales : nullptr, sums.data(),
+                  current_stream(rows.device));
 }
 
 /// D in heads, of each of which the middle columns stay as they are.
@@ -254,6 +264,7 @@ DEEP_GEMM_EXPORT(batched_forms, deep_gemm::batched_forms);
 DEEP_GEMM_EXPORT(int8_gemm, deep_gemm::int8_gemm);
 DEEP_GEMM_EXPORT(int8_m_grouped_gemm_contiguous, deep_gemm::int8_m_grouped_gemm_contiguous);
 DEEP_GEMM_EXPORT(int8_m_grouped_gemm_masked, deep_gemm::int8_m_grouped_gemm_masked);
+DEEP_GEMM_EXPORT(int8_row_sums, deep_gemm::int8_row_sums);
 DEEP_GEMM_EXPORT(element_names, deep_gemm::element_names);
 DEEP_GEMM_EXPORT(packed_gemm, deep_gemm::packed_gemm);
 DEEP_GEMM_EXPORT(packed_m_grouped_gemm_contiguous, deep_gemm::packed_m_grouped_gemm_contiguous);

@@ -78,14 +78,15 @@ def int8_gemm(
     c: Tensor | None,
     bias: Tensor | None,
     zeros: Tensor | None,
+    sums: Tensor | None,
     told: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
     /,
 ) -> bool:
     """D = C + A B^T + bias of INT8 operands, with scales that all of K shares, as tensors or as the bits of an FP32
-    number; or of neither, and D int32. `told`: these bits of a's and of b's scale (-1: it is no number), and a's zero
-    point (2^32: it is no number).
+    number; or of neither, and D int32. `sums`: of b's rows, where a has zero points; None: they are computed. `told`:
+    these bits of a's and of b's scale (-1: it is no number), and a's zero point (2^32: it is no number).
 
     False where K is 0, and where scaled sums of so much would not be exact: nothing is launched, and the caller makes
     D C plus bias, or calls again with parts of K.
@@ -100,6 +101,7 @@ def int8_m_grouped_gemm_contiguous(
     grouped_layout: Tensor,
     bias: Tensor | None,
     zeros: Tensor | None,
+    sums: Tensor | None,
     told: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
@@ -119,6 +121,7 @@ def int8_m_grouped_gemm_masked(
     masked_m: Tensor,
     bias: Tensor | None,
     zeros: Tensor | None,
+    sums: Tensor | None,
     expected_m: int,
     told: Sequence[int],
     recipe: Sequence[int] | None,
@@ -126,6 +129,9 @@ def int8_m_grouped_gemm_masked(
     /,
 ) -> bool:
     """The same of experts with matrices of their own, as `m_grouped_gemm_masked`."""
+
+def int8_row_sums(b: Tensor, scales: Tensor | None, sums: Tensor, recipe: Sequence[int] | None, /) -> None:
+    """Sums of the rows of INT8 [N, K] or [G, N, K]: int32, or float32, times scales, where there is a recipe."""
 
 def packed_gemm(
     a: Tensor,
@@ -472,6 +478,7 @@ def force_config(
     cluster_k: int,
     k_warpgroups: int,
     widens_a: int,
+    unpacks_b: int,
     /,
 ) -> None:
     """Serve all calls on a device with this config (rows = 0: select again). For tuning and tests."""

@@ -54,7 +54,7 @@ from .grouped import (
     m_grouped_fp8_gemm_nt_masked,
 )
 from .int4 import int4_gemm_nt, m_grouped_int4_gemm_nt_contiguous, m_grouped_int4_gemm_nt_masked
-from .int8 import int8_gemm_nt, m_grouped_int8_gemm_nt_contiguous, m_grouped_int8_gemm_nt_masked
+from .int8 import int8_gemm_nt, int8_row_sums, m_grouped_int8_gemm_nt_contiguous, m_grouped_int8_gemm_nt_masked
 from .int8_int4 import int8_int4_gemm_nt, m_grouped_int8_int4_gemm_nt_contiguous, m_grouped_int8_int4_gemm_nt_masked
 from .k_grouped import k_grouped_fp8_gemm_nt_contiguous, k_grouped_fp8_gemm_tn_contiguous
 from .layout import (
@@ -181,6 +181,7 @@ __all__ = [
     "int4_gemm_nt",
     "int8_gemm_nt",
     "int8_int4_gemm_nt",
+    "int8_row_sums",
     "jit",
     "k_grouped_bf16_gemm_tn_contiguous",
     "k_grouped_fp4_gemm_nt_contiguous",

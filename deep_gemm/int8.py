@@ -15,11 +15,13 @@ import torch
 from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
 from ._packed import zero_points
+from ._product import layout as _layout
 from ._product import product
 from .gemm import _NT, Recipe, _write_empty_product
 from .grouped import _hint
+from .operators import stands_in
 
-__all__ = ["int8_gemm_nt", "m_grouped_int8_gemm_nt_contiguous", "m_grouped_int8_gemm_nt_masked"]
+__all__ = ["int8_gemm_nt", "int8_row_sums", "m_grouped_int8_gemm_nt_contiguous", "m_grouped_int8_gemm_nt_masked"]
 
 Quantised = torch.Tensor | tuple[torch.Tensor, torch.Tensor | float]
 Tokens = Quantised | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]
@@ -46,6 +48,7 @@ def int8_gemm_nt(
     compiled_dims: str = "nk",
     *,
     bias: torch.Tensor | None = None,
+    b_sums: torch.Tensor | None = None,
 ) -> None:
     """Dense INT8 GEMM: `d[m, n] = c[m, n] + float(sum_k a[m, k] b[n, k]) sfa[m] sfb[n] + bias[n]`.
 
@@ -59,8 +62,9 @@ def int8_gemm_nt(
 
     Where a has zero points, its values are `sfa[m] (a[m, k] - zero[m])`: `zero[m] sum_k b[n, k]` is subtracted from the
     sum, in integers, before that is scaled. Sums are then exact up to K = 65793 (more K is split, as above), for zero
-    points from -128 to 127. With scales of b for groups along K, the sum of b's values is FP32's. Either is computed in
-    each call, into a workspace: right, but slower than without zero points by a kernel that reads b.
+    points from -128 to 127. With scales of b for groups along K, the sum of b's values is FP32's. `b_sums` are these
+    sums, as `int8_row_sums` makes them once for weights that stay. Without them a kernel reads b and adds up its rows
+    in each call, into a workspace: the same bits, but it takes up to three times as long for few tokens.
 
     Args:
         a: int8 `[M, K]` with float32 scales: one for all (a Python number, or a tensor `[]` or `[1]`), one for each
@@ -81,6 +85,9 @@ def int8_gemm_nt(
             (1, 1, 128) for `[N, ceil(K / 128)]`. None: b's scales are for all of K. a's are told by their shape.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         bias: bfloat16, float16 or float32 `[N]`, added in FP32. None where d is int32.
+        b_sums: `int8_row_sums(b[0])`, or `int8_row_sums(*b, recipe)` where there is a recipe: int32 or float32 `[N]`,
+            N contiguous. They must be those of b as it is when the product runs. Read only where a has zero points,
+            and not where K is split.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -90,7 +97,8 @@ def int8_gemm_nt(
     b_data, b_scales, b_scale = _parts("b", b)
     zeros, zero = zero_points(a)
     numbers = (a_scale, b_scale, zero)
-    if not _int8_gemm(a_data, a_scales, b_data, b_scales, d, c, bias, zeros, numbers, recipe, _NT[compiled_dims]):
+    layout = _NT[compiled_dims]
+    if not _int8_gemm(a_data, a_scales, b_data, b_scales, d, c, bias, zeros, b_sums, numbers, recipe, layout):
         _finish(a, b, d, c, compiled_dims, bias)
 
 
@@ -107,6 +115,7 @@ def m_grouped_int8_gemm_nt_contiguous(
     *,
     recipe: Recipe = None,
     bias: torch.Tensor | None = None,
+    w_sums: torch.Tensor | None = None,
 ) -> None:
     """`int8_gemm_nt` of experts whose rows follow each other: `d[rows of g] = a[rows of g] @ w[g].T + bias[g]`.
 
@@ -120,6 +129,7 @@ def m_grouped_int8_gemm_nt_contiguous(
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         recipe: as for `int8_gemm_nt`.
         bias: bfloat16, float16 or float32 `[G, N]`, added in FP32. None where d is int32.
+        w_sums: as `b_sums` of `int8_gemm_nt`, `[G, N]`, N contiguous.
 
     Raises:
         as `int8_gemm_nt`.
@@ -136,6 +146,7 @@ def m_grouped_int8_gemm_nt_contiguous(
         grouped_layout,
         bias,
         zeros,
+        w_sums,
         (a_scale, w_scale, zero),
         recipe,
         _NT[compiled_dims],
@@ -170,6 +181,7 @@ def m_grouped_int8_gemm_nt_masked(
     *,
     recipe: Recipe = None,
     bias: torch.Tensor | None = None,
+    w_sums: torch.Tensor | None = None,
 ) -> None:
     """`int8_gemm_nt` of experts with matrices of their own: `d[g] = a[g] @ w[g].T + bias[g]`, of masked_m[g] rows.
 
@@ -177,7 +189,7 @@ def m_grouped_int8_gemm_nt_masked(
         a: int8 `[G, max_m, K]` with one scale for all, one for each row, `[G, max_m]` or `[G, max_m, 1]`, or one for
             each row and 128 of K; and perhaps with zero points, in the same shapes; rows from masked_m[g] on may hold
             anything.
-        w, recipe, bias: as for `m_grouped_int8_gemm_nt_contiguous`.
+        w, recipe, bias, w_sums: as for `m_grouped_int8_gemm_nt_contiguous`.
         d: bfloat16, float16 or float32 `[G, max_m, N]`; or int32, if a and w are plain tensors without scales.
         masked_m, expected_m: as for `m_grouped_fp8_gemm_nt_masked`.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
@@ -189,9 +201,44 @@ def m_grouped_int8_gemm_nt_masked(
     w_data, w_scales, w_scale = _parts("w", w)
     expected_m = integer("expected_m", expected_m)
     zeros, zero = zero_points(a)
-    numbers, layout = (a_scale, w_scale, zero), _NT[compiled_dims]
-    if not _masked(a_data, a_scales, w_data, w_scales, d, masked_m, bias, zeros, expected_m, numbers, recipe, layout):
+    if not _masked(
+        a_data,
+        a_scales,
+        w_data,
+        w_scales,
+        d,
+        masked_m,
+        bias,
+        zeros,
+        w_sums,
+        expected_m,
+        (a_scale, w_scale, zero),
+        recipe,
+        _NT[compiled_dims],
+    ):
         m_grouped_int8_gemm_nt_masked(_with_k(a), _with_k(w), d, masked_m, expected_m, compiled_dims, bias=bias)
+
+
+@_layout
+def int8_row_sums(b: torch.Tensor, scales: torch.Tensor | None = None, recipe: Recipe = None) -> torch.Tensor:
+    """The sum of each row of weights, which zero points of activations are multiplied by.
+
+    Make them once, when a model is loaded, and hand them to products as `b_sums` or `w_sums`. They have the bits that a
+    product without them computes in each call. May be captured in a graph, which then follows weights that change.
+
+    Args:
+        b: int8 `[N, K]`, or `[G, N, K]` of experts, lying as it may lie for `int8_gemm_nt`.
+        scales, recipe: those of b's groups of K or blocks, as `int8_gemm_nt` takes them, both or neither.
+
+    Returns:
+        int32 `[N]` or `[G, N]`, exact up to a K of 16777215; float32, times scales, where there are some.
+    """
+    sums = torch.empty(b.shape[:-1], dtype=torch.int32 if recipe is None else torch.float32, device=b.device)
+    if b.numel() == 0:
+        return sums.zero_()
+    if not stands_in(b):
+        C.int8_row_sums(b, scales, sums, recipe)
+    return sums
 
 
 def _parts(name: str, operand: Any) -> tuple[torch.Tensor, torch.Tensor | None, int]:

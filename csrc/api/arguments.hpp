@@ -26,7 +26,8 @@ inline constexpr int64_t kNoNumber = -1, kNoZero = int64_t{1} << 32;
 struct WholeArgument {
     int64_t scale = kNoNumber, zero = kNoZero;
     const OptionalTensor* zeros = nullptr;
-    bool int4 = false;  // two integers a byte
+    const OptionalTensor* sums = nullptr;  // of B's rows, which zero points of A are multiplied by
+    bool int4 = false;                     // two integers a byte
 
     bool asymmetric() const { return zero != kNoZero || (zeros != nullptr && zeros->has_value()); }
 };
@@ -37,11 +38,14 @@ struct OperandArgument {
     const OptionalTensor& scales;
     const PackedArgument* packed = nullptr;
     const WholeArgument* whole = nullptr;
-    const char *name = "b", *scales_name = "b's scales";  // of weights: what the call's function calls them
-    bool fp4 = false;                                     // int8 of two E2M1 codes each along K, rows of Element::e2m1r
-    bool either_way = false;                              // of `fp4`: two along M are taken, too
+    const char *name = "b", *scales_name = "b's scales", *sums_name = "b_sums";  // as the call's function calls them
+    bool fp4 = false;         // int8 of two E2M1 codes each along K, rows of Element::e2m1r
+    bool either_way = false;  // of `fp4`: two along M are taken, too
 
     bool scaled() const { return scales.has_value() || (whole != nullptr && whole->scale != kNoNumber); }
+    const TensorView* sums() const {
+        return whole == nullptr || whole->sums == nullptr || !*whole->sums ? nullptr : &**whole->sums;
+    }
 };
 
 /// K as the data of activations have it.

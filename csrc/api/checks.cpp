@@ -166,6 +166,7 @@ void require_operands_apart(const TensorView& d, const OperandArgument& a, const
     require_apart(d, b.data, b.name);
     if (a.scales) require_apart(d, *a.scales, "a's scales");
     if (b.scales) require_apart(d, *b.scales, b.scales_name);
+    if (b.sums() != nullptr) require_apart(d, *b.sums(), b.sums_name);
 }
 
 void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgument& b, const Granularities& given,

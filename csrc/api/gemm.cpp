@@ -12,6 +12,7 @@
 #include "scale_values.hpp"
 #include "scales.hpp"
 #include "unpack_int4.hpp"
+#include "unpack_weights.hpp"
 #include "widen.hpp"
 
 namespace deep_gemm {
@@ -33,9 +34,10 @@ Planned plan_call(GemmCall& call, uint64_t generation) {
 
 /// Copies of what the kernel cannot read where it lies; of scales one in each order that some plan wants, blocks last.
 struct Copies {
-    Workspace a = {}, widened_a = {}, b = {}, packed_b = {}, sums_b = {}, scales_a[2] = {}, scales_b[2] = {};
+    Workspace a = {}, widened_a = {}, b = {}, packed_b = {}, unpacked_b = {}, sums_b = {}, scales_a[2] = {},
+              scales_b[2] = {};
     bool none() const {
-        return !a && !widened_a && !b && !packed_b && !sums_b && !scales_a[false] && !scales_a[true] &&
+        return !a && !widened_a && !b && !packed_b && !unpacked_b && !sums_b && !scales_a[false] && !scales_a[true] &&
                !scales_b[false] && !scales_b[true];
     }
 };
@@ -74,6 +76,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     require_row_sums(device, call, planned.stream, copies.sums_b);
     ReadyCall ready;
     tune_and_launch(planned, call, [&](GemmCall any_call, const LaunchPlan& plan) {
+        if (plan.choice.tiling.unpacks_b) unpack_b(device, any_call, planned.stream, copies.unpacked_b);
         copy_scales(planned, plan, any_call, copies);
         // Each time, since tuning compares with plans that need none.
         if (plan.choice.tiling.widens_a) any_call.a = widen_a(device, any_call, planned.stream, copies.widened_a);

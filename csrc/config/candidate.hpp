@@ -20,13 +20,16 @@ struct Tiling {
     bool swap_ab = false;
     int32_t tile_rows = 0, tile_cols = 0;
     ClusterShape cluster = {};
-    int32_t turns = 1;      // SplitK::warpgroups
-    bool widens_a = false;  // a kernel before the product makes of A what the tensor cores multiply
+    int32_t turns = 1;       // SplitK::warpgroups
+    bool widens_a = false;   // a kernel before the product makes of A what the tensor cores multiply
+    bool unpacks_b = false;  // or of packed B
 };
 template <>
-inline constexpr auto kFieldsOf<Tiling> = std::tuple{
-    Field{"swap_ab", &Tiling::swap_ab}, Field{"tile_rows", &Tiling::tile_rows}, Field{"tile_cols", &Tiling::tile_cols},
-    Field{"cluster", &Tiling::cluster}, Field{"turns", &Tiling::turns},         Field{"widens_a", &Tiling::widens_a}};
+inline constexpr auto kFieldsOf<Tiling> =
+    std::tuple{Field{"swap_ab", &Tiling::swap_ab},     Field{"tile_rows", &Tiling::tile_rows},
+               Field{"tile_cols", &Tiling::tile_cols}, Field{"cluster", &Tiling::cluster},
+               Field{"turns", &Tiling::turns},         Field{"widens_a", &Tiling::widens_a},
+               Field{"unpacks_b", &Tiling::unpacks_b}};
 
 /// What a CTA takes.
 struct Footprint {

@@ -87,6 +87,11 @@ inline constexpr int32_t kMostExactK = 131071, kMostExactAsymmetricK = 65793;
 
 constexpr int32_t most_exact_k(const Problem& p) { return p.asymmetric_a ? kMostExactAsymmetricK : kMostExactK; }
 
+/// What sums of B's rows are: exact, or FP32 where groups along K have scales.
+constexpr Element row_sums_element(const Scaling& of_b) {
+    return GemmTask::scales_blocks(of_b) ? Element::fp32 : Element::s32;
+}
+
 /// Whether sums of K blocks are scaled before they are added up.
 constexpr bool scales_blocks(const Problem& p) {
     return GemmTask::scales_blocks(p.a.scaling) || GemmTask::scales_blocks(p.b.scaling);

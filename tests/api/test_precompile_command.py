@@ -78,9 +78,11 @@ simulator.set_options(target="{target}", num_sms={sms})
 experts, m, n, k = {experts}, 128, 128, 256
 shape = (experts, m, k) if "{grouping}" == "masked" else (experts * m, k)
 values = torch.full((n, k) if "{grouping}" == "dense" else (experts, n, k), {one}, dtype=torch.int8)
+values = values.to(torch.float8_e4m3fn) if "{element}" == "e4m3" else values
 scales = torch.ones(values.shape)[..., ::{size} or k]
 w = deep_gemm.pack_weights(values, scales, element="{element}", activations="{activations}", group_size={size})
-a = torch.ones(shape).to(torch.int8 if w.activations == "int8" else torch.float8_e4m3fn), torch.ones(shape[:-1])
+a = torch.ones(shape).to({{"int8": torch.int8, "fp8": torch.float8_e4m3fn, "bf16": torch.bfloat16}}[w.activations])
+a = a if w.activations == "bf16" else (a, torch.ones(shape[:-1]))
 if w.order == "e2m1r":
     a = a[0], deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(torch.ones((*shape[:-1], 2)))
 d = torch.empty((*shape[:-1], n), dtype=torch.bfloat16)
@@ -95,6 +97,7 @@ assert bool((d[..., :40, :] == k).all())
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("product", "element", "activations", "size", "grouping", "experts", "target"),
     [
@@ -102,6 +105,12 @@ assert bool((d[..., :40, :] == k).all())
         ("int8_int4", "int4", "int8", None, "contiguous", 2, "sm_90a"),
         ("fp8_fp4", "e2m1", "fp8", 32, "masked", 2, "sm_90a"),
         ("fp8_fp4", "e2m1", "fp8", 32, "masked", 2, "sm_100f"),
+        ("fp8_fp4", "e2m1", "fp8", 32, "contiguous", 2, "sm_100a"),
+        ("fp8_int4", "int4", "fp8", 64, "dense", 1, "sm_100a"),
+        ("int8_int4", "int4", "int8", None, "contiguous", 2, "sm_100a"),
+        ("bf16_int4", "int4", "bf16", 128, "masked", 2, "sm_103a"),
+        ("bf16_fp4", "e2m1", "bf16", 32, "dense", 1, "sm_100f"),
+        ("bf16_fp8", "e4m3", "bf16", 128, "contiguous", 2, "sm_100a"),
     ],
 )
 def test_calls_with_packed_weights_get_precompiled_kernels(
@@ -109,7 +118,7 @@ def test_calls_with_packed_weights_get_precompiled_kernels(
 ) -> None:
     names = {"product": product, "grouping": grouping, "experts": experts, "target": target}
     arguments = {**names, "group_size": size, "max_m": 256}
-    arguments["token_scales"] = activations == "fp8" and target == "sm_90a"
+    arguments["token_scales"] = activations == "fp8" and (target == "sm_90a" or element != "e2m1")
     code = f"import deep_gemm; result = [r.error for r in deep_gemm.precompile([(128, 256)], **{arguments!r})]"
     errors = fresh.check(code, DG_JIT_CACHE_DIR=cache).result
     precompiled = {path.read_text() for path in cache.rglob("kernel.cu")}

@@ -338,6 +338,21 @@ def test_256_rows_want_scales_that_are_uniform_along_columns() -> None:
         assert (straight(parse(C.explain("dense", sizes)), 256, cols).refusal is None) == serves, (per_row_b, cols)
 
 
+def test_256_rows_of_integers_want_them_too() -> None:
+    sizes = {"m": 4096, "n": 4096, "k": 4096, "num_sms": HOPPER_SMS, "s8": 1, "token_scales": 1, "gran_k_b": 128}
+    for per_row_b in (0, 1):
+        found = parse(C.explain("dense", {**sizes, "per_row_b": per_row_b}))
+        tall = [c for c in found if c.rows == 256 and not c.swapped and c.refusal is None]
+        assert bool(tall) == (per_row_b == 0)
+
+
+def test_zero_points_leave_many_tokens_their_tile() -> None:
+    sizes = {"n": 7168, "k": 16384, "num_sms": HOPPER_SMS, "s8": 1, "token_scales": 1, "channel_scales": 1}
+    picks = [parse(C.explain("dense", {"m": 4096, **sizes, "asymmetric_a": zeros}))[0] for zeros in (0, 1)]
+    assert picks[0] == picks[1]
+    assert picks[0].cols == 256
+
+
 class TestKernelOfAConfig:
     """C.problem_kernel with a config instead of the selected one, which calibration compiles ahead."""
 

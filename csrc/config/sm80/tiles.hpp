@@ -85,7 +85,7 @@ inline std::vector<Tiling> tilings(const Problem& p) {
 
 inline bool has_tiling(const Problem& p, const Tiling& tiling) {
     const WarpGrid* const grid = find_grid(tiling);
-    return grid != nullptr && (!tiling.widens_a || may_widen_a(p, tiling.swap_ab, *grid));
+    return grid != nullptr && !tiling.unpacks_b && (!tiling.widens_a || may_widen_a(p, tiling.swap_ab, *grid));
 }
 
 }  // namespace deep_gemm::sm80

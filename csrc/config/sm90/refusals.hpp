@@ -11,6 +11,14 @@
 
 namespace deep_gemm::sm90 {
 
+/// Most columns, of all 64 rows of a warpgroup together, of sums that zero points are taken out of: C, experts, bias
+/// and shared tiles keep registers of their own, and packed weights beside any of these.
+inline int32_t most_asymmetric_cols(const GemmConfig& c) {
+    if (c.scaled()) return warpgroup_rows(c) > kWgmmaRows ? 0 : 128;
+    const int32_t more = c.add_c + !has_fixed_extents(c.grouping) + (c.bias != Element::none) + c.split_k.last_tiles;
+    return more == 0 ? 256 : more == 1 && !c.rows_operand().packed() ? 208 : 160;
+}
+
 /// Whether loads of C beside both accumulators, or what FP32 stores, group tables, pairs and shared tiles keep, take
 /// more registers than a thread has (ptxas -v, CUDA 13.0, scales per row). Where twice 64 rows a warpgroup meet scales
 /// per row of more than 64 columns, some do and the others move descriptors. Three warpgroups of K groups spill where D
@@ -21,7 +29,7 @@ inline bool spills(const GemmConfig& c) {
         ((c.split_k.last_tiles && c.tile.cols >= 160) ||
          ((!has_fixed_extents(c.grouping) || bits(c.cols_operand().element) == 16) && c.tile.cols > 160)))
         return true;
-    if (c.asymmetric_a && (tall || c.tile.cols > 128)) return true;
+    if (c.asymmetric_a && warpgroup_rows(c) / kWgmmaRows * c.tile.cols > most_asymmetric_cols(c)) return true;
     if (!c.scaled())
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
                (tall && c.split_k.last_tiles && c.tile.cols == 112) ||
@@ -73,8 +81,10 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
         return "sums of each group of scales take more registers";
     if (const std::string_view reason = group_refusal(p, c); !reason.empty()) return reason;
     if (spills(c)) return "it would spill registers";
-    if (c.scaled() && c.block_sum() == Element::s32 && c.swap_ab && warpgroup_rows(c) > kWgmmaRows)
-        return "it would move wgmma's descriptors";
+    if (c.scaled() && c.block_sum() == Element::s32 && warpgroup_rows(c) > kWgmmaRows) {
+        if (c.swap_ab) return "it would move wgmma's descriptors";
+        if (c.col_scales().per_row()) return "sums of integers times scales per row want one accumulator a warpgroup";
+    }
     const int32_t rows = c.swap_ab ? p.n : p.m, cols = c.swap_ab ? p.m : p.n;
     if (c.cluster.rows > 1 && ceil_div(rows, c.tile.rows) % c.cluster.rows != 0)
         return "row blocks do not divide into clusters";

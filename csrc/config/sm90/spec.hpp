@@ -9,15 +9,29 @@
 #include "refusals.hpp"
 #include "stages.hpp"
 #include "tiles.hpp"
+#include "unpacked.hpp"
 
 namespace deep_gemm::sm90 {
 
 struct Spec {
-    static std::vector<Tiling> tilings(const Problem& p) { return sm90::tilings(p); }
-    static bool has_tiling(const Problem& p, const Tiling& tiling) { return sm90::has_tiling(p, tiling); }
-    static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm90::configure(p, tiling); }
+    static std::vector<Tiling> tilings(const Problem& p) {
+        std::vector<Tiling> found = sm90::tilings(p);
+        if (!may_unpack_b(p) || p.m < kLeastUnpackedM) return found;
+        for (Tiling& tiling : sm90::tilings(unpacked(p))) {
+            tiling.unpacks_b = true;
+            found.push_back(tiling);
+        }
+        return found;
+    }
+    static bool has_tiling(const Problem& p, const Tiling& tiling) {
+        return tiling.unpacks_b ? may_unpack_b(p) && sm90::has_tiling(unpacked(p), tiling)
+                                : sm90::has_tiling(p, tiling);
+    }
+    static GemmConfig configure(const Problem& p, const Tiling& tiling) {
+        return sm90::configure(tiling.unpacks_b ? unpacked(p) : p, tiling);
+    }
     static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
-        return sm90::refusal(p, c, tiles);
+        return sm90::refusal(seen_by(p, c), c, tiles);
     }
     static int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
         return sm90::resident_ctas(p.num_sms, c.cluster.size());
@@ -35,12 +49,15 @@ struct Spec {
         candidate.config.stream_b = streams_b(p, candidate.config, candidate.strip_blocks, kL2Bytes);
     }
     static double cost_us(const Problem& p, const Candidate& candidate) {
-        Problem average = p;
+        Problem average = seen_by(p, candidate.config);
         average.k = expected_k(p);
         return CostModel{CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p))}
-            .estimate_us(average, candidate.config, candidate.num_ctas);
+                   .estimate_us(average, candidate.config, candidate.num_ctas) +
+               (candidate.tiling.unpacks_b ? unpack_us(p) : 0);
     }
-    static Choice finish(const Problem& p, const Candidate& candidate) { return sm90::finish(p, candidate); }
+    static Choice finish(const Problem& p, const Candidate& candidate) {
+        return sm90::finish(seen_by(p, candidate.config), candidate);
+    }
 };
 
 }  // namespace deep_gemm::sm90

@@ -31,14 +31,23 @@ DG_DEVICE void subtract_zero_points(Result (&results)[At::kValues], const Sum (&
                                     const GemmParamsWithScales& params) {
     constexpr Element kSum = c.sum();  // FP32 where groups of K have scales: sums of B's rows have them too
     const auto* sums = static_cast<const StorageOf<kSum>*>(params.sums_b) + at.expert * params.sums_group_stride;
-    Sum of_row[At::kValues];
-    at.template for_each_along<false, kSum>(sums, 1, [&](int32_t i, Sum sum) { of_row[i] = sum; });
-    for_each_of<true, Element::s32>(params.zeros_a, at, [&](int32_t i, int32_t zero) {
+    const auto subtract = [&](int32_t i, int32_t zero, Sum of_row) {
         if constexpr (kSum == Element::s32)
-            results[i] = static_cast<float>(total[i] - zero * of_row[i]);
+            results[i] = static_cast<float>(total[i] - zero * of_row);
         else
-            results[i] = __fmaf_rn(-static_cast<float>(zero), of_row[i], total[i]);
-    });
+            results[i] = __fmaf_rn(-static_cast<float>(zero), of_row, total[i]);
+    };
+    // First those along the instruction's rows, of which a thread has few: they stay in registers.
+    if constexpr (c.swap_ab) {
+        Sum of_row[At::kValues];
+        at.template for_each_along<false, kSum>(sums, 1, [&](int32_t i, Sum sum) { of_row[i] = sum; });
+        for_each_of<true, Element::s32>(params.zeros_a, at,
+                                        [&](int32_t i, int32_t zero) { subtract(i, zero, of_row[i]); });
+    } else {
+        int32_t zeros[At::kValues];
+        for_each_of<true, Element::s32>(params.zeros_a, at, [&](int32_t i, int32_t zero) { zeros[i] = zero; });
+        at.template for_each_along<false, kSum>(sums, 1, [&](int32_t i, Sum sum) { subtract(i, zeros[i], sum); });
+    }
 }
 
 template <GemmConfig c, typename At, typename Result, typename Sum>

@@ -1,0 +1,12 @@
+// Packed weights -> E4M3 ahead of a product, where its kernel wants them (Tiling::unpacks_b).
+#pragma once
+
+#include "call.hpp"
+#include "workspace.hpp"
+
+namespace deep_gemm {
+
+/// B, and its scales, as such a kernel reads them, in `workspace`, made on `stream`.
+void unpack_b(Device& device, GemmCall& call, void* stream, Workspace& workspace);
+
+}  // namespace deep_gemm

@@ -1,0 +1,39 @@
+// Hopper: packed weights that a kernel makes E4M3 of, once for each call, ahead of a product of FP8.
+//
+// With many tokens each tile along M converts all weights again, in turn with its products. E4M3 holds what conversion
+// makes of them, and FP8's kernels multiply scales for each row and 128 of K.
+#pragma once
+
+#include "../problem.hpp"
+
+namespace deep_gemm::sm90 {
+
+/// Fewer tokens are not worth a second kernel. Fitted to an H100.
+inline constexpr int32_t kLeastUnpackedM = 512;
+
+/// Whether such a product is one of the problem's. Its last bits are not those of converting in the product, and which
+/// is taken depends on M. The workspace is as large as the weights in FP8: not of a stack of experts.
+inline bool may_unpack_b(const Problem& p) {
+    return p.b.packed() && p.a.element == Element::e4m3 && p.b.scaling == kRowScales && p.grouping == Grouping::dense &&
+           !p.batch_invariant;
+}
+
+/// The problem that is left.
+inline Problem unpacked(const Problem& p) {
+    Problem left = p;
+    left.b = {.element = Element::e4m3, .scaling = p.b.scaling};
+    return left;
+}
+
+/// A problem as the kernel of a config sees it.
+inline Problem seen_by(const Problem& p, const GemmConfig& c) {
+    return p.b.packed() && !c.b.packed() ? unpacked(p) : p;
+}
+
+/// Microseconds of unpacking: half a byte read and one written for each weight.
+inline double unpack_us(const Problem& p) {
+    constexpr double kLaunchUs = 3, kBytesPerUs = 2.4e6;
+    return kLaunchUs + 1.5 * p.n * p.k / kBytesPerUs;
+}
+
+}  // namespace deep_gemm::sm90
