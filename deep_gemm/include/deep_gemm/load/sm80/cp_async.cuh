@@ -28,7 +28,7 @@ template <GemmConfig c, Operand o, int32_t kExtent, bool = o.packed()>
 class OperandCopies {
     static constexpr int32_t kLines = o.mn_major() ? c.tile.k : kExtent,
                              kSpans = bytes_of(o.element, o.mn_major() ? kExtent : c.tile.k) / kSwizzleBytes,
-                             kStep = copy_threads(c) / kChunks, kUnroll = (c.scaled() ? 4 : 8) / kSpans;
+                             kStep = copy_threads(c) / kChunks, kUnroll = ceil_div(c.scaled() ? 4 : 8, kSpans);
     static_assert(kLines % kChunks == 0, "chunks of a line are swapped by its number");
     static_assert(kChunks % kStep == 0 || kStep % kChunks == 0);
 
