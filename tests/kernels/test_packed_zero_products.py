@@ -94,16 +94,17 @@ def test_zero_points_that_are_written_are_those_of_the_next_call(name) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_ZEROS)
-def test_bits_of_rows_do_not_depend_on_how_many_there_are(name, batch_invariant) -> None:
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
+def test_bits_of_rows_do_not_depend_on_how_many_there_are(name, device, batch_invariant) -> None:
     generator = torch.Generator().manual_seed(8)
     kind = KINDS[name]
-    a = Tokens(kind, (130, 640), generator)
-    w, _ = weights(kind, (136, 640), generator)
-    d = torch.zeros(130, 136)
+    data, scales = Tokens(kind, (130, 640), generator).to(device)
+    w = weights(kind, (136, 640), generator)[0].to(device)
+    d = torch.zeros(130, 136, device=device)
     with simulator.options(num_sms=8):
         for rows in (130, 7, 1):
-            part = torch.zeros(rows, 136)
-            kind.function("{}_gemm_nt")((a.data[:rows], a.scales[:rows]), w, part)
+            part = torch.zeros(rows, 136, device=device)
+            kind.function("{}_gemm_nt")((data[:rows], scales[:rows]), w, part)
             d = part if rows == 130 else d
             assert torch.equal(part, d[:rows])
 

@@ -24,9 +24,10 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
 /// spills beside many sums where D's columns belong to heads.
 constexpr bool spills(const Problem& p, const GemmConfig& c) {
     if (c.heads.any() && !c.scaled() && !c.add_c && p.target >= 120) return warp_rows(c) * warp_cols(c) >= 64 * 64;
-    if (!c.scaled() || warps(c) > 4) return false;
+    if (!c.scaled()) return false;
     const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row(), experts = is_m_grouped(c.grouping);
     const bool many_sums = warp_rows(c) * warp_cols(c) >= 64 * 32;
+    if (warps(c) > 4) return many_sums && experts && (widens_both(c) || (rows && cols));
     if (!widens(c, c.b)) return p.target >= 100 && many_sums && experts && (rows || cols) && !c.b.packed();
     return warp_cols(c) >= 64 ? cols || c.sm80.k_warps > 1 : many_sums && experts && rows && cols;
 }

@@ -47,6 +47,9 @@ public:
         return k_left >= c.tile.k && (!o.mn_major() || rows_left_ >= kExtent);
     }
 
+    /// Rows of the tile that the tensor has, and those behind them.
+    DG_DEVICE int32_t rows_left(const GemmParams&, const Tile&) const { return rows_left_; }
+
     /// Such a block. Rows beyond the tensor reach nothing that is stored, and are not copied.
     DG_DEVICE void copy(uint32_t stage) const {
         if (o.mn_major() || rows_left_ >= kLines)
@@ -113,6 +116,11 @@ public:
 
     DG_DEVICE bool is_whole(int32_t k_left) const { return k_left > c.tile.k - kPackedK; }
 
+    /// They have padding, what they are scaled by has none.
+    DG_DEVICE static int32_t rows_left(const GemmParams& params, const Tile& tile) {
+        return extent_n<c>(params) - tile.row;
+    }
+
     DG_DEVICE void copy(uint32_t stage) const { copy_run<false>(stage, c.tile.k); }
 
     /// Blocks beyond K become zero.
@@ -154,25 +162,27 @@ public:
             const PlainMap& map = plain(opaque);
             k_stride_ = map.strides_bytes[0];
             source_ = map.address + group * map.strides_bytes[1] + int64_t{first} * 4 + entry * k_stride_;
-            row_stride_ = 4, rows_left_ = map.sizes[0] - first;
+            row_stride_ = 4;
         } else if constexpr (scaling.per_block()) {
             static_assert(scaling == c.b.scaling);
             const int32_t blocks = (extent_n<c>(params) + scaling.rows - 1) / scaling.rows, block = first / scaling.rows;
             k_stride_ = params.block_scale_k_stride * 4, row_stride_ = params.block_scale_stride * 4;
             source_ = reinterpret_cast<const uint8_t*>(params.block_scales + group * params.block_scale_group_stride) +
                       block * row_stride_ + entry * k_stride_;
-            rows_left_ = blocks - block;
+            blocks_left_ = blocks - block;
         }
     }
 
-    DG_DEVICE void copy(uint32_t target, int32_t k_left) const {
+    /// Of the operand so many rows and so much K are left.
+    DG_DEVICE void copy(uint32_t target, int32_t operand_rows, int32_t k_left) const {
         if constexpr (kCount > 0) {
+            const int32_t rows_left = kPerRow ? operand_rows : blocks_left_;
 #pragma unroll
             for (int32_t i = 0; i < ceil_div(kCount, copy_threads(c)); ++i) {
                 const int32_t at = copy_thread<c>() + i * copy_threads(c), row = at % kRows, entry = at / kRows;
                 if (at < kCount)
                     ptx::copy_async<4>(target + at * 4, source_ + row * row_stride_ + entry * k_stride_,
-                                       row < rows_left_ && entry * entry_k(scaling) < k_left ? 4 : 0);
+                                       row < rows_left && entry * entry_k(scaling) < k_left ? 4 : 0);
             }
         }
     }
@@ -190,7 +200,7 @@ private:
 
     const uint8_t* source_;
     int64_t row_stride_, k_stride_;
-    int32_t rows_left_;
+    int32_t blocks_left_;
 };
 
 /// Walks the tiles ahead of those that are multiplied, a stage at a time: a K block, or a tile without any, or that there
@@ -287,8 +297,10 @@ private:
             rows_.copy(rows), cols_.copy(cols);
         else
             rows_.copy_clipped(rows, k_left_), cols_.copy_clipped(cols, k_left_);
-        row_scales_.copy(smem_.row_scales(stage), k_left_), col_scales_.copy(smem_.col_scales(stage), k_left_);
-        zeros_.copy(smem_.zeros(stage), k_left_);
+        const int32_t rows_left = rows_.rows_left(params_, tile_), cols_left = cols_.rows_left(params_, tile_);
+        row_scales_.copy(smem_.row_scales(stage), rows_left, k_left_);
+        col_scales_.copy(smem_.col_scales(stage), cols_left, k_left_);
+        zeros_.copy(smem_.zeros(stage), rows_left, k_left_);
     }
 
     DG_DEVICE int32_t row_group() const { return c.swap_ab ? group_of_b<c>(tile_) : group_of_a<c>(tile_); }

@@ -51,12 +51,11 @@ public:
         clear<c>(total);
         if (tile.k_blocks == 0) {
             release(ring_.stage);
-            ring_.advance();
+            advance();
             copies_.next(ring_);
             return;
         }
         StepWords<c> words[2];
-        reader_.look_at(ring_.stage);
         reader_.enter();
         reader_.load(words[0], 0);
 #pragma unroll 1
@@ -80,6 +79,11 @@ private:
         return c.scaled() && (step + (kScalesAhead ? 2 : 1)) % kGroupSteps == 0;
     }
 
+    DG_DEVICE void advance() {
+        ring_.advance();
+        reader_.look_ahead(ring_.stage);
+    }
+
     DG_DEVICE void wait() const { ptx::barrier_poll(smem_.full(ring_.stage), ring_.phase); }
 
     DG_DEVICE void release(int32_t stage) const {
@@ -91,9 +95,8 @@ private:
     /// at last those of the next block, if there is one.
     DG_DEVICE void multiply_block(WarpSums<c>& total, StepWords<c> (&words)[2], bool more) {
         const int32_t stage = ring_.stage;
-        ring_.advance();
+        advance();
         reader_.begin_block(stage);
-        reader_.look_ahead(ring_.stage);
         BlockSums<c> partial;
         StageScales<c> scales;
 #pragma unroll

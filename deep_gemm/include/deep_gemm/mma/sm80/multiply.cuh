@@ -63,13 +63,9 @@ class StageReader {
 public:
     static constexpr int32_t kSteps = bytes_of(c.sm80.multiplied_as, c.tile.k) / c.sm80.k_warps / kStepBytes;
 
-    DG_DEVICE StageReader(const Smem<c>& smem, const WarpPlace<c>& place) : smem_(smem), rows_(place), cols_(place) {}
+    DG_DEVICE StageReader(const Smem<c>& smem, const WarpPlace<c>& place) : smem_(smem), rows_(smem.rows(0), place), cols_(smem.cols(0), place) {}
 
-    /// The stage that is read next, and the one behind it.
-    DG_DEVICE void look_at(int32_t stage) {
-        rows_.look_at(smem_.rows(stage));
-        cols_.look_at(smem_.cols(stage));
-    }
+    /// At the stage behind that which is looked at.
     DG_DEVICE void look_ahead(int32_t stage) {
         constexpr int32_t kBack = 1 - c.stages;
         const int32_t stages = stage == 0 ? kBack : 1;

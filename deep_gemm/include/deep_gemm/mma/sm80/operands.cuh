@@ -12,22 +12,22 @@ namespace deep_gemm::sm80 {
 template <GemmConfig c, Operand o, int32_t kExtent, bool kRows>
 class OperandMatrices {
 public:
-    DG_DEVICE OperandMatrices(int32_t first, int32_t k_warp) {
+    /// Of the ring's first stage, which is looked at first.
+    DG_DEVICE OperandMatrices(uint32_t stage, int32_t first, int32_t k_warp) {
         const int32_t lane = threadIdx.x % 32, in_matrix = lane % 8, one = lane / 8 % 2, other = lane / 16;
         // The instruction takes matrices of rows by K in the order (0, 0), (1, 0), (0, 1), (1, 1), columns of which 16
         // are two of its operands, (0, 0), (0, 1), (1, 0), (1, 1).
         const int32_t along = kRows ? one : other, k = kRows ? other : one;
         if constexpr (o.mn_major())
-            offset_ = first / kMnBlock * c.tile.k * kSwizzleBytes +
+            next_ = stage + first / kMnBlock * c.tile.k * kSwizzleBytes +
                      chunk_offset(k * 8 + in_matrix, first % kMnBlock / 8 + along);
         else
-            offset_ = k_warp * kWarpSpans * kExtent * kSwizzleBytes + chunk_offset(first + along * 8 + in_matrix, k);
+            next_ = stage + k_warp * kWarpSpans * kExtent * kSwizzleBytes + chunk_offset(first + along * 8 + in_matrix, k);
     }
 
-    /// A stage is named ahead of its first load, as an address and then as a distance from it, and entered with that load.
+    /// A stage is looked at ahead of its first load, by its distance from the one before, and entered with that load.
     /// Addresses that are made where they are wanted ptxas (CUDA 13.0) puts into registers that it wants again at once,
     /// and products wait until loads have read them.
-    DG_DEVICE void look_at(uint32_t stage) { next_ = stage + offset_; }
     DG_DEVICE void look_ahead(int32_t bytes) { next_ += bytes; }
     DG_DEVICE void enter() {
 #pragma unroll
@@ -57,8 +57,7 @@ private:
             return at_[step % kTurns] + (step / kTurns * kExtent + piece * kPiece) * kSwizzleBytes;
     }
 
-    int32_t offset_;  // of the first piece and step
-    uint32_t next_, at_[kTurns];
+    uint32_t next_, at_[kTurns];  // of the first piece and step
 };
 
 /// A warp's rows of a stage, as they lie.
@@ -67,9 +66,8 @@ class Rows {
 public:
     using Words = uint32_t[row_pieces(c)][4];
 
-    DG_DEVICE explicit Rows(const WarpPlace<c>& place) : matrices_(place.row, place.k) {}
+    DG_DEVICE Rows(uint32_t stage, const WarpPlace<c>& place) : matrices_(stage, place.row, place.k) {}
 
-    DG_DEVICE void look_at(uint32_t stage) { matrices_.look_at(stage); }
     DG_DEVICE void look_ahead(int32_t bytes) { matrices_.look_ahead(bytes); }
     DG_DEVICE void enter() { matrices_.enter(); }
     DG_DEVICE void load(int32_t step, Words& words) const {
@@ -91,9 +89,8 @@ class Cols {
 public:
     using Words = uint32_t[kGroups][2];
 
-    DG_DEVICE explicit Cols(const WarpPlace<c>& place) : matrices_(place.col, place.k) {}
+    DG_DEVICE Cols(uint32_t stage, const WarpPlace<c>& place) : matrices_(stage, place.col, place.k) {}
 
-    DG_DEVICE void look_at(uint32_t stage) { matrices_.look_at(stage); }
     DG_DEVICE void look_ahead(int32_t bytes) { matrices_.look_ahead(bytes); }
     DG_DEVICE void enter() { matrices_.enter(); }
     DG_DEVICE void load(int32_t step, Words& words) const {

@@ -34,15 +34,14 @@ class PackedRows {
 public:
     using Words = uint32_t[row_pieces(c)][4];
 
-    DG_DEVICE explicit PackedRows(const WarpPlace<c>& place) : row_(place.row), k_warp_(place.k) {
+    DG_DEVICE PackedRows(uint32_t stage, const WarpPlace<c>& place) : row_(place.row), k_warp_(place.k) {
         // Blocks of the same rows follow each other, as far as the tile has their rows.
         const int32_t block = place.row / kPackedRows * c.sm80.k_warps + place.k,
                       piece = place.row % kPackedRows / Fragment16x8::kRows;
-        offset_ = block * kBlockBytes + piece * Units::kWarpBytes + threadIdx.x % 32 * Units::kThreadBytes;
+        next_ = stage + block * kBlockBytes + piece * Units::kWarpBytes + threadIdx.x % 32 * Units::kThreadBytes;
     }
 
     /// Codes of all the warp's rows, of the steps that begin with this one.
-    DG_DEVICE void look_at(uint32_t stage) { next_ = stage + offset_; }
     DG_DEVICE void look_ahead(int32_t bytes) { next_ += bytes; }
     DG_DEVICE void enter() { at_ = next_; }
     DG_DEVICE void load(int32_t step, Words&) {
@@ -75,7 +74,7 @@ private:
     static_assert(Units::kCount % 2 == 0, "a block ends with the codes that the next one does not begin with");
     static_assert(kPackedRows % warp_rows(c) == 0, "a warp's rows are of one block");
 
-    int32_t row_, k_warp_, offset_;
+    int32_t row_, k_warp_;
     uint32_t next_, at_;
     int32_t codes_[2][row_pieces(c)][4];
     Conversion<c> conversions_[row_pieces(c)];

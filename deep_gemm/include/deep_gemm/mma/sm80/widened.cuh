@@ -14,9 +14,8 @@ class Widened {
 public:
     using Words = typename Narrow::Words;
 
-    DG_DEVICE explicit Widened(const WarpPlace<c>& place) : narrow_(place) {}
+    DG_DEVICE Widened(uint32_t stage, const WarpPlace<c>& place) : narrow_(stage, place) {}
 
-    DG_DEVICE void look_at(uint32_t stage) { narrow_.look_at(stage); }
     DG_DEVICE void look_ahead(int32_t bytes) { narrow_.look_ahead(bytes); }
     DG_DEVICE void enter() { narrow_.enter(); }
     DG_DEVICE void load(int32_t step, Words&) {
