@@ -1,4 +1,5 @@
-"""Packed weights beside FP8 activations and many tokens on Hopper: converted in the product, and unpacked ahead of it.
+"""Packed weights beside FP8 activations with scales for 128 of K, many tokens, on Hopper: converted in the product, and
+unpacked ahead of it.
 
 python benchmarks/bench_unpacked.py --out results   # h100_unpacked.json, on an H100
 python benchmarks/bench_unpacked.py --table FILE    # the table that stands in docs/low_precision.md
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 
 import paths  # noqa: F401
@@ -30,7 +30,6 @@ KINDS: dict[str, tuple[str, int, dict[str, int]]] = {
     "int4, zero points": ("uint4", 128, {"u4": 1}),
     "mxfp4": ("e2m1", 32, {"e2m1x": 1, "gran_k_b": 128}),
 }
-SCALES: dict[str, dict[str, int]] = {"token": {"token_scales": 1}, "per 128": {}}
 WAYS = ("converted", "unpacked")
 DEVICE = "cuda"
 
@@ -56,43 +55,41 @@ def picks(sizes: tuple[int, int, int], fields: dict[str, int], target: str, num_
 def calls_of(m: int, n: int, k: int, weights: dict[str, deep_gemm.PackedWeights]) -> dict[str, Callable[[], None]]:
     facts = C.device_facts(False, torch.cuda.current_device())
     device, d = torch.device(DEVICE), torch.empty((m, n), device=DEVICE, dtype=torch.bfloat16)
-    a, by_token, by_group = fp8(m, k), scales(m), mn_major(m, k // 128)
+    a, by_group = fp8(m, k), mn_major(m, k // 128)
     b, of_blocks, of_rows = fp8(n, k), scales(-(-n // 128), k // 128), mn_major(n, k // 128)
     calls: dict[str, Callable[[], None]] = {
         "fp8 x fp8": lambda: deep_gemm.fp8_gemm_nt((a, by_group), (b, of_blocks), d),
         "fp8 x fp8, rows": lambda: deep_gemm.fp8_gemm_nt((a, by_group), (b, of_rows), d, recipe=(1, 1, 128)),
     }
-    for kind, way in product(KINDS, SCALES):
+    for kind, (_, _, fields) in KINDS.items():
         call = deep_gemm.fp8_fp4_gemm_nt if kind == "mxfp4" else deep_gemm.fp8_int4_gemm_nt
-        tokens = (a, by_token if way == "token" else by_group)
-        configs = picks((m, n, k), KINDS[kind][2] | SCALES[way], str(facts["target"]), int(facts["num_sms"]))
+        configs = picks((m, n, k), fields, str(facts["target"]), int(facts["num_sms"]))
         for name, config in zip(WAYS, configs, strict=True):
 
-            def run(call=call, tokens=tokens, w=weights[kind], config=config) -> None:
+            def run(call=call, w=weights[kind], config=config) -> None:
                 with forced(device, m, n, k, config):
-                    call(tokens, w, d)
+                    call((a, by_group), w, d)
 
-            calls[f"fp8 x {kind}, {way}, {name}"] = run
+            calls[f"fp8 x {kind}, per 128, {name}"] = run
     return calls
 
 
 def tables(document: dict) -> str:
-    def cell(us: dict[str, float], name: str) -> str:
-        return " / ".join(f"{us[f'fp8 x {name}, {way}']:.1f}" for way in WAYS)
-
-    names = [f"{kind}, {way}" for kind, way in product(KINDS, SCALES)]
-    header = ["M, N, K", "fp8 x fp8", "scales per row", *names]
+    """Of weights, both ways. (The kept file has tokens with one scale each, too, which are no longer unpacked for.)"""
+    results = document["results"]
+    names = [name.removesuffix(", converted") for name in results[0]["us"] if name.endswith("converted")]
+    fp8_names = ["fp8 x fp8", "fp8 x fp8, rows"]
     lines = [
         [
             ", ".join(map(str, row["case"])),
-            *(f"{row['us'][name]:.1f}" for name in ("fp8 x fp8", "fp8 x fp8, rows")),
-            *(cell(row["us"], name) for name in names),
+            *(f"{row['us'][name]:.1f}" for name in fp8_names),
+            *(" / ".join(f"{row['us'][f'{name}, {way}']:.1f}" for way in WAYS) for name in names),
         ]
-        for row in document["results"]
+        for row in results
     ]
     machine = document["machine"]
     where = f"{machine['gpu']}, driver {machine['driver']}, {machine['compiler']}, commit {machine['commit']}.\n"
-    return table(header, lines) + "\n" + where
+    return table(["M, N, K", *fp8_names, *names], lines) + "\n" + where
 
 
 def main() -> None:
