@@ -55,10 +55,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sustained", type=float, default=0, help="also replay each case for so many seconds")
     parser.add_argument("--no-check", action="store_true", help="time without comparing with FP64")
     parser.add_argument("--method", choices=["auto", "profiler", "events", "host"], default="auto")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default="cuda", help="cpu: small cases, named by --case, on the simulator")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=480, help="stop starting cases after this long")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error("nothing was measured: there is no GPU (--device cpu --case dense,16,256,512 tries the simulator)")
+    return arguments
 
 
 def parse_case(text: str) -> list:

@@ -11,9 +11,15 @@ namespace deep_gemm {
 /// Calls `use` with what a problem's architecture brings to selection.
 template <typename Use>
 auto with_spec(const Problem& p, const Use& use) {
-    if (p.arch == Arch::sm100) return use(sm100::Spec{});
-    if (p.arch == Arch::sm80) return use(sm80::Spec{});
-    return use(sm90::Spec{});
+    switch (p.arch) {  // one that is forgotten does not compile: -Wswitch
+        case Arch::sm80:
+            return use(sm80::Spec{});
+        case Arch::sm90:
+            return use(sm90::Spec{});
+        case Arch::sm100:
+            return use(sm100::Spec{});
+    }
+    fail(ErrorKind::runtime, "an architecture without a row in with_spec (a bug: please report it)");
 }
 
 /// The refusal of a tiling that no problem with these operands is offered.

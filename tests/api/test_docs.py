@@ -13,6 +13,7 @@ DOCUMENTS = sorted(
     path for path in ROOT.rglob("*.md") if not any(part[0] == "." for part in path.relative_to(ROOT).parts)
 )
 SOURCES = [path for folder in ("csrc", "deep_gemm", "benchmarks") for path in (ROOT / folder).rglob("*.*")]
+ALL_SOURCES = [*SOURCES, *(ROOT / "tests").rglob("*.cpp")]
 CITING = DOCUMENTS + sorted(path for path in SOURCES if path.suffix in (".py", ".pyi", ".cuh", ".hpp", ".cpp"))
 TESTS = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
 
@@ -42,3 +43,13 @@ def test_cited_tests_are_there() -> None:
         wrong += [(document.name, path) for path in paths if not (ROOT / path).exists() and "test_x.py" not in path]
         wrong += [(document.name, name) for name in names if name not in TESTS]
     assert wrong == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_named_sources_are_there(document) -> None:
+    """By the end of their path; ARCH in it stands for each architecture."""
+    named = set(re.findall(r"(?<![\w/*])\w[\w/]*\.(?:cuh|hpp|cpp)\b", document.read_text()))
+    each = {name.replace("ARCH", arch) for name in named for arch in ("sm80", "sm90", "sm100")}
+    assert {
+        name for name in each if not any(f"/{path.as_posix()}".endswith(f"/{name}") for path in ALL_SOURCES)
+    } == set()

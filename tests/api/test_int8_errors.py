@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import EACH_ARCH
+from devices import ONE_OF_EACH_ARCH
 from inputs import GuardedOutput
 from int8_inputs import operands, scales
 
@@ -23,7 +23,7 @@ class TestErrors:
             deep_gemm.int8_gemm_nt(**arguments)
         out.assert_untouched()
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     def test_wrong_types(self, device) -> None:
         one = torch.ones(1, device=device)
         for error, match, changes in [
@@ -44,7 +44,7 @@ class TestErrors:
         ]:
             self.refused(device, error, match, **changes)
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     def test_wrong_scales_shapes_and_strides(self, device) -> None:
         for match, changes in [
             ("a's scales must be one .* or one a row .M = 16 of them.", {"a": lambda a, *_: (a, scales(7, device, 1))}),
@@ -76,12 +76,12 @@ class TestErrors:
         ]:
             self.refused(device, ValueError, match, **changes)
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     def test_wrong_scales_of_groups_of_k(self, device) -> None:
         match = "b's scales must be .24, 1. .one float32 per row and 128 of K of b."
         self.refused(device, ValueError, match, recipe=(1, 1, 128))
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     def test_scales_that_contradict_each_other_or_d_are_refused(self, device) -> None:
         plain_a, plain_b = {"a": lambda a, *_: a}, {"b": lambda _, b, __: b}
         self.refused(device, ValueError, "a must have scales, as b has", **plain_a)
@@ -102,7 +102,7 @@ class TestErrors:
             device, ValueError, "bias must be None where d is int32", torch.int32, **plain_a, **plain_b, bias=bias
         )
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     def test_a_bias_and_scales_apart_from_d(self, device) -> None:
         self.refused(device, ValueError, "d shares memory with bias", bias=lambda _, __, d: d[0])
         self.refused(device, ValueError, "d shares memory with a's scales", a=lambda a, _, d: (a, d[:, 0]))

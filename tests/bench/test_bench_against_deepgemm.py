@@ -59,6 +59,19 @@ def test_what_it_lacks_is_told(results) -> None:
     assert results["bf16"]["deepgemm_status"] == "their_deep_gemm has no bf16_gemm_nt"
 
 
+def test_without_a_gpu_nothing_is_measured_unless_the_simulator_is_asked_for(monkeypatch, capsys) -> None:
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    import bench_gemm
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("sys.argv", ["bench_gemm.py", "--against-cublas"])
+    with pytest.raises(SystemExit):
+        bench_gemm.parse_arguments()
+    assert "nothing was measured: there is no GPU" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["bench_gemm.py", "--device", "cpu"])
+    assert bench_gemm.parse_arguments().device == "cpu"
+
+
 # Leaves a file for each call, as a JIT leaves kernels; what has 24 rows does not compile.
 LEAVES_FILES = """
 from pathlib import Path

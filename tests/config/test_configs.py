@@ -51,7 +51,7 @@ def test_on_the_gpu(cuda, m, n, k) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("device", EACH_ARCH[:-1], indirect=True)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize(("m", "n", "k"), SIMULATOR_PROBLEMS)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.fx.experimental.proxy_tensor
 from candidates import forced_tile, least_rows
-from devices import EACH_ARCH, TAKE_PACKED
+from devices import ONE_OF_EACH_ARCH, TAKE_PACKED
 from inputs import GuardedOutput, random_values
 from int8_inputs import operands, scales, values, wanted
 from test_int8_grouped import COUNTS, EVERY_GROUPING, Experts
@@ -36,7 +36,7 @@ def shifted(a: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("swapped", [False, True])
@@ -54,7 +54,7 @@ def test_dense(device, m, n, k, swapped, form, dtype) -> None:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("lies", ["between_16_bytes", "n_major", "odd_k"])
 def test_weights_lie_anywhere(device, lies) -> None:
     m, n, k = 5, 40, 130 if lies == "odd_k" else 144
@@ -72,7 +72,7 @@ def test_weights_lie_anywhere(device, lies) -> None:
     assert torch.equal(d, wanted(shifted(a, zeros), 0.5, b, 0.25, torch.float32))
 
 
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 def test_k_too_long_for_exact_sums_is_split(device) -> None:
     """Of the largest values, whose sum leaves 32 bits."""
     k, first = 65808, 65792
@@ -91,7 +91,7 @@ def check_close(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor, zeros_and
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("rows", [1, 128])
 @pytest.mark.parametrize(("m", "n", "k"), [(7, 136, 400), (129, 75, 272)])
 def test_beside_scales_of_groups_of_k(device, m, n, k, rows) -> None:
@@ -110,7 +110,7 @@ def test_beside_scales_of_groups_of_k(device, m, n, k, rows) -> None:
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("form", ["number", "each"])
 @EVERY_GROUPING
 def test_experts(device, grouping, form) -> None:
@@ -137,7 +137,7 @@ class TestSumsMadeAhead:
     """`b_sums` and `w_sums`: products read them, and no longer add up the weights' rows."""
 
     @pytest.mark.sampled(5)
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("lies", ["rows", "between_16_bytes", "n_major", "experts", "expert_columns"])
     @pytest.mark.parametrize(("n", "k"), [(9, 2704), (75, 400), (130, 21)])
     def test_are_exact(self, device, lies, n, k) -> None:
@@ -153,7 +153,7 @@ class TestSumsMadeAhead:
         assert torch.equal(sums, b.sum(-1, dtype=torch.int32))
 
     @pytest.mark.sampled(4)
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("k", [16, 130, 2064])
     def test_of_part_of_a_row(self, device, k) -> None:
         """Nothing behind K is read, nor between rows."""
@@ -162,7 +162,7 @@ class TestSumsMadeAhead:
         assert torch.equal(deep_gemm.int8_row_sums(b), b.sum(-1, dtype=torch.int32))
 
     @pytest.mark.sampled(4)
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("rows", [1, 128])
     @pytest.mark.parametrize("experts", [False, True])
     @pytest.mark.parametrize("k", [130, 2704])
@@ -184,7 +184,7 @@ class TestSumsMadeAhead:
         assert deep_gemm.int8_row_sums(torch.empty(2, 0, 16, dtype=torch.int8)).shape == (2, 0)
 
     @pytest.mark.sampled(5)
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize(("m", "n", "k"), [(1, 75, 400), (129, 136, 272)])
     @pytest.mark.parametrize("swapped", [False, True])
     def test_are_what_a_product_subtracts(self, device, m, n, k, swapped) -> None:
@@ -203,7 +203,7 @@ class TestSumsMadeAhead:
         assert torch.equal(out.tensor, wanted(one_more[0], scale_a, one_more[1], scale_b, torch.float32))
 
     @pytest.mark.sampled(3)
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("rows", [None, 1, 128])
     def test_leave_the_same_bits(self, device, rows) -> None:
         m, n, k = 7, 136, 400
@@ -219,7 +219,7 @@ class TestSumsMadeAhead:
         assert torch.equal(found, want)
 
     @pytest.mark.sampled(3)
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @EVERY_GROUPING
     def test_of_experts(self, device, grouping) -> None:
         n, k = 75, 272

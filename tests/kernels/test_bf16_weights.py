@@ -186,6 +186,7 @@ def test_rows_that_do_not_start_at_multiples_of_16_bytes(dtype) -> None:
     check(d.tensor, a, exact)
 
 
+@pytest.mark.sampled(8)
 @ACTIVATIONS
 @EVERY_KIND
 def test_operators_do_what_functions_do(kind, dtype) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from candidates import forced_tile, least_rows
 from cases import ODD_K, ODD_M, ODD_N, PUBLIC
-from devices import EACH_ARCH, FEW, SCHEDULES, on_simulator
+from devices import FEW, ONE_OF_EACH_ARCH, SCHEDULES, on_simulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inputs import GuardedOutput, random_values, with_row_padding
@@ -58,7 +58,7 @@ class TestSums:
     def test_public_shapes(self, cuda, m, n, k) -> None:
         check_exact(*operands(m, n, k, cuda))
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("other", [-128, 127])
     def test_the_largest_sums(self, device, other) -> None:
         """To within 2^14 of what 32 bits hold, and far beyond what FP32 holds exactly."""
@@ -68,7 +68,7 @@ class TestSums:
         b[1, -1] -= 1 if other > 0 else -1
         check_exact(a, b)
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
     @pytest.mark.parametrize("n", [264, 261])
     def test_c_is_added_exactly(self, device, inplace, n) -> None:
@@ -80,7 +80,7 @@ class TestSums:
         out.check()
         assert torch.equal(out.tensor.long(), exact(a, b) + c)
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     def test_a_sum_beyond_32_bits_wraps_around(self, device) -> None:
         a = torch.full((1, 131072), -128, dtype=torch.int8, device=device)
         d = torch.zeros(1, 1, dtype=torch.int32, device=device)
@@ -94,7 +94,7 @@ class TestScales:
     def test_public_shapes(self, cuda, m, n, k) -> None:
         run_and_check(m, n, k, cuda, torch.bfloat16)
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("swapped", [False, True])
     @pytest.mark.parametrize("form", ["number", "integer", "scalar", "one", "one_by_one", "each", "column", "strided"])
     def test_every_form(self, device, form, swapped) -> None:
@@ -125,7 +125,7 @@ class TestScales:
         deep_gemm.int8_gemm_nt((a, torch.tensor(0.3)), (b, torch.tensor(0.7)), d)
         assert torch.equal(d, wanted(a, 0.3, b, 0.7, torch.float32))
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("swapped", [False, True])
     @pytest.mark.parametrize("n", [72, 75])
     @pytest.mark.parametrize("bias_type", FLOATS)
@@ -136,7 +136,7 @@ class TestScales:
         with forced_tile(device, (40, n, 80), swapped, least_rows(device), 32):
             check_scaled(a, scales(40, device, 1), b, scales(n, device, 2), torch.float32, bias)
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("dtype", FLOATS)
     @pytest.mark.parametrize("biased", [True, False])
     @pytest.mark.parametrize("inplace", [True, False], ids=["c_is_d", "c_separate"])
@@ -152,7 +152,7 @@ class TestScales:
         out.check()
         assert torch.equal(out.tensor, wanted(a, scale_a, b, scale_b, dtype, bias, c))
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("dtype", FLOATS)
     def test_k_too_long_for_exact_sums_is_split(self, device, dtype) -> None:
         """Of values of one sign, whose sum leaves 32 bits: a scaled part, and what is left, added in FP32."""
@@ -171,7 +171,7 @@ class TestScales:
 
 
 class TestLayouts:
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("lies", ["padded", "between_16_bytes", "m_major", "m_major_odd", "misplaced"])
     def test_operands_lie_anywhere(self, device, lies) -> None:
         m, n, k = 70, 40, 144
@@ -193,7 +193,7 @@ class TestLayouts:
         check_exact(laid(a), laid(b))
         check_exact(a, laid(b))
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     def test_any_k_where_rows_are_padded_or_columns_contiguous(self, device) -> None:
         for k in (1, 15, 17, 130):
             wide = [values((rows, 144), device, seed) for seed, rows in enumerate((20, 24))]
@@ -295,7 +295,7 @@ def test_every_kind_of_tile_of_blackwell(device, swapped, cols, cluster, kind) -
         assert torch.equal(d, wanted(a.int() - zeros[:, None], scale_a, b, scale_b, torch.float32, bias))
 
 
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("recipe", [None, (1, 1, 128), (1, 128, 128)], ids=str)
 @pytest.mark.parametrize("groups", [False, True])
 def test_rows_do_not_depend_on_m(device, groups, recipe, batch_invariant) -> None:
@@ -315,14 +315,14 @@ def test_rows_do_not_depend_on_m(device, groups, recipe, batch_invariant) -> Non
 
 
 class TestNothing:
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize(("m", "n"), [(0, 8), (8, 0), (0, 0)])
     def test_of_m_or_n(self, device, m, n) -> None:
         a, b = operands(m, n, 32, device)
         deep_gemm.int8_gemm_nt(a, b, torch.empty(m, n, dtype=torch.int32, device=device))
         deep_gemm.int8_gemm_nt((a, 1.0), (b, 1.0), torch.empty(m, n, device=device))
 
-    @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+    @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("dtype", [*FLOATS, torch.int32])
     def test_of_k(self, device, dtype) -> None:
         a, b = operands(5, 8, 0, device)
@@ -338,7 +338,7 @@ class TestNothing:
                 assert torch.equal(out.tensor, (want + (0 if bias is None else bias.double())).float().to(dtype))
 
 
-@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 def test_calls_that_come_again(device) -> None:
     """Equal arguments are known again: not so another number as a scale, or other values in the same memory."""
     a, b = operands(16, 24, 64, device)

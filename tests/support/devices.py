@@ -73,6 +73,8 @@ EACH_ARCH = [
     *on_simulator("any", arch="sm100fp32"),
     CUDA,
 ]
+# The same for products that SM100 has one way of: BF16's and integers'.
+ONE_OF_EACH_ARCH = [device for device in EACH_ARCH if device.id != "sm100fp32-any"]
 
 
 def devices_of(arch: str, *schedules: str) -> list:
