@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -11,14 +12,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    ("result", "part"),
-    [("h200_packed", "packed"), ("h100_packed", "packed experts"), ("h100_packed_rest", "packed rest")],
+    ("result", "part", "program"),
+    [
+        ("h200_packed", "packed", "bench_packed"),
+        ("h100_packed", "packed experts", "bench_packed"),
+        ("h100_packed_rest", "packed rest", "bench_packed"),
+        ("h100_unpacked", "unpacked", "bench_unpacked"),
+    ],
 )
-def test_the_tables_are_those_of_the_result(result, part, monkeypatch) -> None:
+def test_the_tables_are_those_of_the_result(result, part, program, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import bench_packed
+    tables = importlib.import_module(program).tables
 
     document = json.loads((ROOT / "benchmarks" / "results" / f"{result}.json").read_text())
     text = (ROOT / "docs" / "low_precision.md").read_text()
     shown = text.split(f"<!-- begin {part} -->")[1].split(f"<!-- end {part} -->")[0]
-    assert shown.strip() == bench_packed.tables(document).strip()
+    assert shown.strip() == tables(document).strip()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from candidates import forced_tile, parse
@@ -14,18 +16,16 @@ from deep_gemm import simulator
 from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
-UNPACKED = [
+NAMES = [
     "fp8",
-    "fp8-token-scales",
     "fp8-with-minus-eight",
     "fp8-channels",
     "fp8-zeros",
-    "fp8-zeros-token-scales",
     "fp8-signed-zeros",
     "fp8-zeros-channels",
     "mxfp4-near-exponents",
-    "mxfp4-near-exponents-k-groups",
 ]
+UNPACKED = {name: replace(KINDS[name], scales="k_groups") for name in NAMES}
 DEVICES = pytest.mark.parametrize("device", FEW, indirect=True)
 # The frame, rows and columns of a tile: those that promote in each way that FP8's kernels have.
 TILES = [(False, 64, 64), (False, 128, 128), (False, 128, 144), (True, 128, 32)]
@@ -36,9 +36,9 @@ TILES = [(False, 64, 64), (False, 128, 128), (False, 128, 144), (True, 128, 32)]
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize(("m", "n", "k"), [(70, 136, 272), (130, 72, 1168)])
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("name", UNPACKED)
-def test_products_are_those_of_the_weights(device, name, biased, m, n, k, tile) -> None:
-    kind, generator = KINDS[name], torch.Generator().manual_seed(m)
+@pytest.mark.parametrize("kind", UNPACKED.values(), ids=UNPACKED)
+def test_products_are_those_of_the_weights(device, kind, biased, m, n, k, tile) -> None:
+    generator = torch.Generator().manual_seed(m)
     a = Tokens(kind, (m, k), generator)
     w, exact = weights(kind, (n, k), generator)
     bias = torch.randn(n, generator=generator) if biased else None
@@ -53,13 +53,13 @@ def test_products_are_those_of_the_weights(device, name, biased, m, n, k, tile) 
 @DEVICES
 def test_weights_are_unpacked_anew_in_each_call(device) -> None:
     kind, generator = KINDS["fp8"], torch.Generator().manual_seed(0)
-    a = Tokens(kind, (64, 128), generator)
-    w, _ = weights(kind, (1, 64, 128), generator)
+    a = Tokens(kind, (64, 256), generator)
+    w, _ = weights(kind, (1, 64, 256), generator)
     d = torch.empty((64, 64), device=device)
     w = w.to(device)
-    with forced_tile(device, (64, 64, 128), False, 64, 64, unpacks_b=True):
+    with forced_tile(device, (64, 64, 256), False, 64, 64, unpacks_b=True):
         for _ in range(3):
-            other, exact = weights(kind, (64, 128), generator)
+            other, exact = weights(kind, (64, 256), generator)
             w[0] = other.to(device)
             deep_gemm.fp8_int4_gemm_nt(a.to(device), w[0], d)
             check(d, a.exact, exact, kind.activations)
@@ -86,6 +86,7 @@ def test_of_many_tokens_with_scales_of_groups_of_k(weights) -> None:
 
 def test_not_where_fp8_kernels_do_not_multiply_such_scales_nor_of_experts() -> None:
     assert not unpacks(4096, s4m=1, gran_k_b=32)
+    assert not unpacks(4096, s4m=1, token_scales=1)
     assert not unpacks(4096, "masked", s4m=1, groups=4, expected_m=2048)
     assert not unpacks(4096, s8=1, s4=1)
     assert not unpacks(4096, target="sm_80", s4m=1)

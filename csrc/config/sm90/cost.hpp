@@ -85,7 +85,9 @@ struct CostModel : CostConstants {
         const double convert = !c.scaled()          ? (to_bytes ? 0 : convert_scaled_cycles)
                                : overlaps_blocks(c) ? convert_ahead_cycles
                                                     : convert_cycles;
-        return convert + (weights.has_zeros() && to_bytes ? subtract_cycles : 0);
+        // Folded exponents are looked up in as many cycles.
+        const bool more = weights.has_zeros() || folds_exponents(weights.element);
+        return convert + (more && to_bytes ? subtract_cycles : 0);
     }
 
     /// Cycles in which an SM converts a K block's packed rows to 16 bits, whichever warpgroups do. To bytes takes fewer

@@ -51,9 +51,12 @@ struct Spec {
     static double cost_us(const Problem& p, const Candidate& candidate) {
         Problem average = seen_by(p, candidate.config);
         average.k = expected_k(p);
-        return CostModel{CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p))}
-                   .estimate_us(average, candidate.config, candidate.num_ctas) +
-               (candidate.tiling.unpacks_b ? unpack_us(p) : 0);
+        const double us =
+            CostModel{CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p))}.estimate_us(average,
+                                                                                                    candidate.config,
+                                                                                                    candidate.num_ctas);
+        if (candidate.tiling.unpacks_b) return us + unpack_us(p);
+        return has_scale_products(p) ? us * kConvertedShare : us;
     }
     static Choice finish(const Problem& p, const Candidate& candidate) {
         return sm90::finish(seen_by(p, candidate.config), candidate);
