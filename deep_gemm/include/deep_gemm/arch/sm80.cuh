@@ -1,7 +1,7 @@
 // SM80 and what follows it without wgmma: warps, a stage, the matrix instruction.
 //
-// Warps multiply, and at the end of a tile store what they hold of it. What they multiply is copied some K blocks ahead:
-// by a warp of its own where sums are few, else by four of them at a time, in turn.
+// Warps multiply, and at the end of a tile store what they hold of it. What they multiply is copied some K blocks
+// ahead: by a warp of its own where sums are few, else by four of them at a time, in turn.
 #pragma once
 
 #include <deep_gemm/config.cuh>

@@ -38,7 +38,7 @@ inline constexpr int32_t kBarrierBytes = 8;  // of each, and a stage has two
 constexpr int32_t parts_bytes(const GemmConfig& c) { return (c.sm80.k_warps - 1) * c.tile.rows * c.tile.cols * 4; }
 
 struct SmemPlan {
-    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes;        // of one stage
+    int32_t rows_bytes, cols_bytes, row_scale_bytes, col_scale_bytes, zero_bytes;       // of one stage
     int32_t rows, cols, row_scales, col_scales, zeros, tiles, barriers, parts, groups;  // offsets
     int32_t bytes;  // of the launch, alignment slack included
 };

@@ -1,6 +1,7 @@
 // The GEMM kernel of GPUs without wgmma: a persistent grid of CTAs.
 //
-//   copy        16 bytes a thread at a time, into the ring, K blocks that are wanted later (load/sm80/cp_async.cuh): a warp
+//   copy        16 bytes a thread at a time, into the ring, K blocks that are wanted later (load/sm80/cp_async.cuh): a
+//   warp
 //               of its own, or the others in turn
 //   multiply    a warp's rows and columns of a tile, or its part of their K (mma/sm80/)
 //   store       scale, add C, clear padding, write D from registers; blocks of nothing but padding at the end
@@ -35,8 +36,8 @@ DG_DEVICE void store_results(Results<c>& results, const Fragment<c>& at, const T
     store_direct<c>(results, at, params);
 }
 
-/// A tile's pieces of 16 rows, one after the other. A loop over them NVVM (CUDA 13.0) may leave rolled, with all sums in
-/// local memory.
+/// A tile's pieces of 16 rows, one after the other. A loop over them NVVM (CUDA 13.0) may leave rolled, with all sums
+/// in local memory.
 template <GemmConfig c, int32_t kPiece = 0>
 DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<c>& place, const GemmParams& params) {
     const int32_t lane = threadIdx.x % 32;

@@ -77,13 +77,16 @@ private:
             if (kStep > kLines && at >= kLines) break;
             const bool is_line = kAllLines || at < lines_left;
             if (!o.mn_major() && !is_line) continue;
-            const uint32_t target = stage + (kStep < kChunks ? chunk_offset(at % kChunks, chunk()) + at / kChunks * kChunks * kSwizzleBytes
-                                                             : chunk_offset(line(), chunk()) + first * kSwizzleBytes);
+            const uint32_t target =
+                stage + (kStep < kChunks ? chunk_offset(at % kChunks, chunk()) + at / kChunks * kChunks * kSwizzleBytes
+                                         : chunk_offset(line(), chunk()) + first * kSwizzleBytes);
 #pragma unroll
             for (int32_t span = 0; span < kSpans; ++span) {
                 const int32_t bytes = bytes_left - span * kSwizzleBytes - chunk() * kChunkBytes;
                 ptx::copy_async_x16(target + span * kLines * kSwizzleBytes, source + span * kSwizzleBytes,
-                                    !kClips ? kChunkBytes : is_line ? min(max(bytes, 0), kChunkBytes) : 0);
+                                    !kClips   ? kChunkBytes
+                                    : is_line ? min(max(bytes, 0), kChunkBytes)
+                                              : 0);
             }
         }
     }
@@ -165,7 +168,8 @@ public:
             row_stride_ = 4;
         } else if constexpr (scaling.per_block()) {
             static_assert(scaling == c.b.scaling);
-            const int32_t blocks = (extent_n<c>(params) + scaling.rows - 1) / scaling.rows, block = first / scaling.rows;
+            const int32_t blocks = (extent_n<c>(params) + scaling.rows - 1) / scaling.rows,
+                          block = first / scaling.rows;
             k_stride_ = params.block_scale_k_stride * 4, row_stride_ = params.block_scale_stride * 4;
             source_ = reinterpret_cast<const uint8_t*>(params.block_scales + group * params.block_scale_group_stride) +
                       block * row_stride_ + entry * k_stride_;
@@ -203,8 +207,8 @@ private:
     int32_t blocks_left_;
 };
 
-/// Walks the tiles ahead of those that are multiplied, a stage at a time: a K block, or a tile without any, or that there
-/// are no more.
+/// Walks the tiles ahead of those that are multiplied, a stage at a time: a K block, or a tile without any, or that
+/// there are no more.
 template <GemmConfig c>
 class LoadRole {
 public:
@@ -287,8 +291,8 @@ private:
         if constexpr (c.grouping == Grouping::batch_sum)
             place_operands(block_);
         else
-            k_left_ -= c.tile.k, rows_.advance(), cols_.advance(), row_scales_.advance(block_), col_scales_.advance(block_),
-                zeros_.advance(block_);
+            k_left_ -= c.tile.k, rows_.advance(), cols_.advance(), row_scales_.advance(block_),
+                col_scales_.advance(block_), zeros_.advance(block_);
     }
 
     DG_DEVICE void copy_block(int32_t stage) const {

@@ -63,7 +63,8 @@ class StageReader {
 public:
     static constexpr int32_t kSteps = bytes_of(c.sm80.multiplied_as, c.tile.k) / c.sm80.k_warps / kStepBytes;
 
-    DG_DEVICE StageReader(const Smem<c>& smem, const WarpPlace<c>& place) : smem_(smem), rows_(smem.rows(0), place), cols_(smem.cols(0), place) {}
+    DG_DEVICE StageReader(const Smem<c>& smem, const WarpPlace<c>& place)
+        : smem_(smem), rows_(smem.rows(0), place), cols_(smem.cols(0), place) {}
 
     /// At the stage behind that which is looked at.
     DG_DEVICE void look_ahead(int32_t stage) {

@@ -20,9 +20,10 @@ public:
         const int32_t along = kRows ? one : other, k = kRows ? other : one;
         if constexpr (o.mn_major())
             next_ = stage + first / kMnBlock * c.tile.k * kSwizzleBytes +
-                     chunk_offset(k * 8 + in_matrix, first % kMnBlock / 8 + along);
+                    chunk_offset(k * 8 + in_matrix, first % kMnBlock / 8 + along);
         else
-            next_ = stage + k_warp * kWarpSpans * kExtent * kSwizzleBytes + chunk_offset(first + along * 8 + in_matrix, k);
+            next_ =
+                stage + k_warp * kWarpSpans * kExtent * kSwizzleBytes + chunk_offset(first + along * 8 + in_matrix, k);
     }
 
     /// A stage is looked at ahead of its first load, by its distance from the one before, and entered with that load.
