@@ -14,7 +14,7 @@ public:
 #pragma unroll 1
         for (Ring<c.stages> ring; ring.stage + 1 < c.stages; ring.advance()) load_.next(ring);
     }
-    /// Into the stage ahead of that which is read, and two ahead of this one, which will be.
+    /// This stage is read next. What is copied takes the place, two stages back, of the block before that under way.
     DG_DEVICE void next(const Ring<c.stages>& ring) {
         Ring<c.stages> copied = ring.back(2);
         copied.phase ^= 1;  // one pass later
