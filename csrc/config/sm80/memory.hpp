@@ -15,13 +15,13 @@ inline constexpr int32_t kMostStages = 8;
 /// What an SM keeps of its shared memory for each CTA.
 inline constexpr int32_t kReservedBytes = 1024;
 
-/// CTAs that an SM has registers for: two of four warps, so that one stores while the other multiplies, or one of
-/// eight.
+/// CTAs that an SM has registers for: of four warps with many sums two, so that one stores while the other multiplies,
+/// of eight one; with few sums one more.
 constexpr int32_t wanted_ctas(const GemmConfig& c) {
     const bool many_scales = widens(c, c.b) && c.row_scales().per_row() && c.col_scales().per_row();
     const int32_t sets = (c.b.packed() || many_scales) && c.scaled() ? 2 : 1;
     const bool few_sums = sets * c.tile.rows * c.tile.cols <= 64 * 64;
-    return few_sums ? (warps(c) > 4 ? 2 : 3) : (warps(c) > 4 ? 1 : 2);
+    return (warps(c) > 4 ? 1 : 2) + few_sums;
 }
 
 inline int32_t stages_within(GemmConfig c, int32_t smem_bytes) {

@@ -1,8 +1,7 @@
 // The GEMM kernel of GPUs without wgmma: a persistent grid of CTAs.
 //
-//   copy        16 bytes a thread at a time, into the ring, K blocks that are wanted later (load/sm80/cp_async.cuh): a
-//   warp
-//               of its own, or the others in turn
+//   copy        16 bytes a thread at a time, into the ring, K blocks that are wanted later (load/sm80/cp_async.cuh):
+//               by a warp of its own, or by the others in turn
 //   multiply    a warp's rows and columns of a tile, or its part of their K (mma/sm80/)
 //   store       scale, add C, clear padding, write D from registers; blocks of nothing but padding at the end
 #pragma once
