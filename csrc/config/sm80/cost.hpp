@@ -33,7 +33,7 @@ struct CostConstants {
     double sum_up_cycles = 350;           // warps that split K meet
     double issue_cycles = 240;            // of a K block: barrier, copies' addresses
     double promote_cycles = 0.05;         // an element, and group of scales
-    double copy_share = 1.5;              // of the products' cycles, where warps that divide K copy too
+    double copy_share = 1.5;              // of the products' cycles, where warps that divide K of large tiles copy too
     double alone_cycles = 80;             // of a K block that is promoted, A not converted ahead, in an SM's only CTA
     double convert_cycles = 0.016;        // an element that a warp converts,
     double convert_scaled_cycles = 0.03;  // with scales multiplied in
@@ -63,8 +63,8 @@ struct CostModel : CostConstants {
         const double registers = (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) : 0) +
                                  (c.b.packed() ? packed_cycles * rows * c.col_warps * k : 0) +
                                  convert_cycles * widened * k;
-        const double copies = c.sm80.k_warps > 2 && !has_copy_warp(c) ? copy_share : 1;
-        return std::max({std::max(tensor, registers) * copies + issue_cycles / ctas + alone,
+        const bool copies = c.sm80.k_warps > 2 && !has_copy_warp(c) && rows * cols >= 64 * 32;
+        return std::max({std::max(tensor, registers) * (copies ? copy_share : 1) + issue_cycles / ctas + alone,
                          (loaded + read) / smem_bytes_per_cycle, loaded / l2_bytes_per_cycle}) *
                ctas;
     }
