@@ -80,7 +80,6 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
         run_math<c>(smem, params);
     else
         LoadRole<c>(smem, params).run();
-    ptx::wait_all_copies();
     if constexpr (marks_padding(c)) fill_padding_blocks<c>(params, threadIdx.x / 32, threads(c) / 32);
 }
 

@@ -48,7 +48,7 @@ DG_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
 }
 
 /// mbarrier.test_wait.parity, again and again: the same where a GPU has no try_wait.
-DG_DEVICE void barrier_poll(uint32_t barrier, uint32_t parity) {
+DG_DEVICE void barrier_wait_polling(uint32_t barrier, uint32_t parity) {
     asm volatile(
         "{\n .reg .pred done;\n"
         "again:\n mbarrier.test_wait.parity.shared::cta.b64 done, [%0], %1;\n"

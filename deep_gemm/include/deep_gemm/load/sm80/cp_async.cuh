@@ -219,7 +219,7 @@ public:
     /// turn.
     DG_DEVICE void next(const Ring<c.stages>& ring) {
         const bool copies = is_turn(ring);
-        if (copies) ptx::barrier_poll(smem_.empty(ring.stage), ring.phase ^ 1);
+        if (copies) ptx::barrier_wait_polling(smem_.empty(ring.stage), ring.phase ^ 1);
         if (left_ == 0) begin_tile(ring.stage, copies);
         if (left_ > 0) begin_block();
         if (copies) {

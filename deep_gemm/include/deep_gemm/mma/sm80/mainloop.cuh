@@ -84,7 +84,7 @@ private:
         reader_.look_ahead(ring_.stage);
     }
 
-    DG_DEVICE void wait() const { ptx::barrier_poll(smem_.full(ring_.stage), ring_.phase); }
+    DG_DEVICE void wait() const { ptx::barrier_wait_polling(smem_.full(ring_.stage), ring_.phase); }
 
     DG_DEVICE void release(int32_t stage) const {
         __syncwarp();
