@@ -4,7 +4,7 @@ No such GPU is at hand: they are compiled for sm_80 (PTX, which the driver trans
 itself, Triton's matmul for the same target, and a bare read.
 
 python benchmarks/bench_sm80.py --out results         # h100_sm80.json, on an H100
-python benchmarks/bench_sm80.py --table FILE          # the tables that stand in docs/architectures.md
+python benchmarks/bench_sm80.py --table FILE          # the tables that stand in docs/architectures.md, performance.md
 """
 
 from __future__ import annotations
@@ -178,6 +178,22 @@ def tables(document: dict) -> str:
     )
 
 
+def two_commits(document: dict) -> str:
+    """Times of one run with the picks of two commits, and what the later one gains."""
+    names = list(BITS)
+    lines = []
+    for row in document["results"]:
+        pairs = [row["us"].get(name) for name in names]
+        cells = ["-" if pair is None else f"{pair[0]:.1f} to {pair[1]:.1f} ({pair[1] / pair[0]:.2f})" for pair in pairs]
+        lines.append([", ".join(map(str, row["case"])), *cells])
+    machine, (before, after) = document["machine"], document["commits"]
+    return (
+        table(["M, N, K", *names], lines)
+        + f"\n{machine['gpu']}, driver {machine['driver']}, {machine['compiler']}, compiled for {document['target']}, "
+        f"commits {before} and {after}, in microseconds.\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="the folder of h100_sm80.json (by the card's name)")
@@ -185,7 +201,8 @@ def main() -> None:
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
     if options.table:
-        print(tables(json.loads(options.table.read_text())))
+        document = json.loads(options.table.read_text())
+        print(two_commits(document) if "commits" in document else tables(document))
         return
     from machine import describe, write_result
 

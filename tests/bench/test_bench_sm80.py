@@ -1,18 +1,25 @@
-"""The tables of kernels compiled for sm_80 that docs/architectures.md shows are those of the measured file."""
+"""The tables of kernels compiled for sm_80 that documents show are those of the measured files."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+SHOWN = [
+    ("h100_sm80.json", "architectures.md", "sm80", "tables"),
+    ("h100_sm80_copies.json", "performance.md", "sm80 copies", "two_commits"),
+]
 
 
-def test_the_tables_are_those_of_the_result(monkeypatch) -> None:
+@pytest.mark.parametrize(("result", "page", "name", "made_by"), SHOWN)
+def test_the_tables_are_those_of_the_result(monkeypatch, result, page, name, made_by) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import bench_sm80
 
-    document = json.loads((ROOT / "benchmarks" / "results" / "h100_sm80.json").read_text())
-    text = (ROOT / "docs" / "architectures.md").read_text()
-    shown = text.split("<!-- begin sm80 -->")[1].split("<!-- end sm80 -->")[0]
-    assert shown.strip() == bench_sm80.tables(document).strip()
+    document = json.loads((ROOT / "benchmarks" / "results" / result).read_text())
+    text = (ROOT / "docs" / page).read_text()
+    shown = text.split(f"<!-- begin {name} -->")[1].split(f"<!-- end {name} -->")[0]
+    assert shown.strip() == getattr(bench_sm80, made_by)(document).strip()

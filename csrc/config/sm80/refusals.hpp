@@ -41,8 +41,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c) {
         return "an MN-major operand is copied in blocks of 64";
     if (p.b.packed() && (!c.swap_ab || c.tile.rows > kPackedRowsPadded))
         return "packed weights are rows of a tile, up to 128";
-    const int32_t sets = c.scaled() ? 2 : 1;
-    if (warps(c) > kMostWarps || sets * warp_rows(c) * warp_cols(c) > most_sums(p, c.sm80.k_warps))
+    if (warps(c) > kMostWarps || warp_sums(c) > most_sums(p, c.sm80.k_warps))
         return "sums take more registers than a warp has";
     if (spills(p, c)) return "it would spill registers";
     if (c.sm80.k_warps > 1 && p.batch_invariant && c.sum() != Element::s32)

@@ -33,18 +33,18 @@ constexpr int32_t row_bytes(const GemmConfig& c, const Operand& operand) { retur
 constexpr int32_t warps(const GemmConfig& c) { return c.sm80.row_warps * c.col_warps * c.sm80.k_warps; }
 constexpr int32_t math_threads(const GemmConfig& c) { return warps(c) * 32; }
 
+constexpr int32_t warp_rows(const GemmConfig& c) { return c.tile.rows / c.sm80.row_warps; }
+constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
+
+/// A warp's sums, of K blocks that are scaled those of a block too.
+constexpr int32_t warp_sums(const GemmConfig& c) { return (c.scaled() ? 2 : 1) * warp_rows(c) * warp_cols(c); }
+
 /// Whether a warp of its own copies. Where sums are many, the registers of a quarter of an SM are those of two warps.
-constexpr bool has_copy_warp(const GemmConfig& c) {
-    const int32_t sets = c.scaled() ? 2 : 1;
-    return sets * c.tile.rows / c.sm80.row_warps * c.tile.cols / c.col_warps <= 64 * 16;
-}
+constexpr bool has_copy_warp(const GemmConfig& c) { return warp_sums(c) <= 64 * 16; }
 constexpr int32_t threads(const GemmConfig& c) { return math_threads(c) + (has_copy_warp(c) ? 32 : 0); }
 /// That copy a stage, and how many such sets take turns.
 constexpr int32_t copy_threads(const GemmConfig& c) { return has_copy_warp(c) ? 32 : 128; }
 constexpr int32_t copy_turns(const GemmConfig& c) { return has_copy_warp(c) ? 1 : math_threads(c) / copy_threads(c); }
-constexpr int32_t warp_rows(const GemmConfig& c) { return c.tile.rows / c.sm80.row_warps; }
-constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
-
 /// Of a warp's rows, those that one instruction multiplies.
 constexpr int32_t row_pieces(const GemmConfig& c) { return warp_rows(c) / Fragment16x8::kRows; }
 

@@ -6,8 +6,8 @@
 namespace deep_gemm {
 
 inline constexpr int32_t kPackThreads = 256;
-inline constexpr int32_t kPackLineBytes = 128;       // of each of a block's rows, that a block of threads reads
-inline constexpr int32_t kPackUnitBytes = 128 * 16;  // of a block, which the threads of a warpgroup read at once
+inline constexpr int32_t kPackLineBytes = 128;  // of each of a block's rows, that a block of threads reads
+inline constexpr int32_t kPackUnitBytes = packed_unit_bytes(kPackedRows);  // that a warpgroup reads at once
 
 /// What is stored is the code less this: unsigned codes with zero points lie as signed ones.
 inline constexpr int32_t kUnsignedOffset = 8;
