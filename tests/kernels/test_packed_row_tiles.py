@@ -1,4 +1,4 @@
-"""GPUs without wgmma multiply packed weights by tiles of a part of a block's 64 rows, where whole blocks leave SMs out."""
+"""GPUs without wgmma multiply packed weights by a part of a block's 64 rows, where whole blocks leave SMs out."""
 
 from __future__ import annotations
 
