@@ -91,7 +91,7 @@ def force(on_gpu: bool, sizes: Sizes | None, config: tuple[int, ...] = (0,) * 7)
 
     # For a dense problem of these sizes; the call's own problem is then checked by itself.
     extents = (0, 0, 0) if sizes is None else (sizes.m, sizes.n, sizes.k)
-    C.force_config(not on_gpu, 0, *extents, *config, 0, 0)
+    C.force_config(not on_gpu, 0, *extents, *config, 0)
 
 
 def time_problem(case: list, sizes: Sizes, total: int | None, chosen: list, timer, seed: int) -> dict:

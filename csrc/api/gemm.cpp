@@ -34,11 +34,11 @@ Planned plan_call(GemmCall& call, uint64_t generation) {
 
 /// Copies of what the kernel cannot read where it lies; of scales one in each order that some plan wants, blocks last.
 struct Copies {
-    Workspace a = {}, widened_a = {}, b = {}, packed_b = {}, unpacked_b = {}, sums_b = {}, scales_a[2] = {},
+    Workspace a = {}, converted_a = {}, b = {}, packed_b = {}, converted_b = {}, sums_b = {}, scales_a[2] = {},
               scales_b[2] = {};
     bool none() const {
-        return !a && !widened_a && !b && !packed_b && !unpacked_b && !sums_b && !scales_a[false] && !scales_a[true] &&
-               !scales_b[false] && !scales_b[true];
+        return !a && !converted_a && !b && !packed_b && !converted_b && !sums_b && !scales_a[false] &&
+               !scales_a[true] && !scales_b[false] && !scales_b[true];
     }
 };
 
@@ -46,6 +46,12 @@ void copy_scales(const Planned& planned, const LaunchPlan& plan, GemmCall& call,
     const bool a_in_blocks = plan.choice.copies.a_in_blocks, b_in_blocks = plan.choice.copies.b_in_blocks;
     require_layout(planned.device, call.scales_a, a_in_blocks, planned.stream, copies.scales_a[a_in_blocks]);
     require_layout(planned.device, call.scales_b, b_in_blocks, planned.stream, copies.scales_b[b_in_blocks]);
+}
+
+void convert_ahead(const Planned& planned, Ahead ahead, GemmCall& call, Copies& copies) {
+    if (converts_a(ahead)) call.a = widen_a(planned.device, call, planned.stream, copies.converted_a);
+    if (ahead == Ahead::both) call.b = widen_b(planned.device, call, planned.stream, copies.converted_b);
+    if (ahead == Ahead::b) unpack_b(planned.device, call, planned.stream, copies.converted_b);
 }
 
 /// `launch` puts a call on the stream with a plan: this call, and before it others that measure plans for it.
@@ -76,10 +82,9 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     require_row_sums(device, call, planned.stream, copies.sums_b);
     ReadyCall ready;
     tune_and_launch(planned, call, [&](GemmCall any_call, const LaunchPlan& plan) {
-        if (plan.choice.tiling.unpacks_b) unpack_b(device, any_call, planned.stream, copies.unpacked_b);
-        copy_scales(planned, plan, any_call, copies);
         // Each time, since tuning compares with plans that need none.
-        if (plan.choice.tiling.widens_a) any_call.a = widen_a(device, any_call, planned.stream, copies.widened_a);
+        convert_ahead(planned, plan.choice.tiling.ahead, any_call, copies);
+        copy_scales(planned, plan, any_call, copies);
         ready.device = &device, ready.kernel = plan.kernel, ready.shape = may_start_early(plan.shape, device);
         fill_params(ready.params, device, any_call, plan);
         const bool scales = plan.choice.config.finishes_sums();

@@ -122,8 +122,11 @@ bool set_part(Tiling& tiling, std::string_view name, int64_t value) {
     for_each_number(tiling, [&](const std::string& part, auto& number) {
         if (part != name) return;
         found = true;
-        if constexpr (std::is_same_v<decltype(number), bool&>)
+        using Number = std::remove_cvref_t<decltype(number)>;
+        if constexpr (std::is_same_v<Number, bool>)
             number = value != 0;
+        else if constexpr (std::is_enum_v<Number>)
+            number = value_at<Number>(value, part);
         else
             number = extent(value, part.c_str());
     });

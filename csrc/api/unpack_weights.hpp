@@ -1,4 +1,4 @@
-// Packed weights -> E4M3 ahead of a product, where its kernel wants them (Tiling::unpacks_b).
+// Packed weights -> E4M3 ahead of a product, where its kernel wants them (Tiling::ahead).
 #pragma once
 
 #include "call.hpp"

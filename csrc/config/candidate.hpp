@@ -7,29 +7,45 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
 #include <string>
 #include <string_view>
 
+#include "../util/require.hpp"
 #include "fields.hpp"
 #include "problem.hpp"
 
 namespace deep_gemm {
+
+/// Operands of which kernels ahead of the product make what its tensor cores multiply.
+enum class Ahead : int32_t { none, a, b, both };
+template <>
+struct Names<Ahead> {
+    static constexpr std::string_view kType = "Ahead", kValues[] = {"none", "a", "b", "both"};
+};
+constexpr bool converts_a(Ahead ahead) { return ahead == Ahead::a || ahead == Ahead::both; }
+constexpr bool converts_b(Ahead ahead) { return ahead == Ahead::b || ahead == Ahead::both; }
+
+/// The value of this place among an enumeration's names.
+template <typename Enum>
+Enum value_at(int64_t place, std::string_view what) {
+    require(place >= 0 && place < std::ssize(Names<Enum>::kValues), what, " must be 0 to ",
+            std::ssize(Names<Enum>::kValues) - 1, ", but is ", place);
+    return static_cast<Enum>(place);
+}
 
 /// What candidates of a problem differ in; all else of a config follows from it and the problem.
 struct Tiling {
     bool swap_ab = false;
     int32_t tile_rows = 0, tile_cols = 0;
     ClusterShape cluster = {};
-    int32_t turns = 1;       // SplitK::warpgroups
-    bool widens_a = false;   // a kernel before the product makes of A what the tensor cores multiply
-    bool unpacks_b = false;  // or of packed B
+    int32_t turns = 1;  // SplitK::warpgroups
+    Ahead ahead = Ahead::none;
 };
 template <>
-inline constexpr auto kFieldsOf<Tiling> =
-    std::tuple{Field{"swap_ab", &Tiling::swap_ab},     Field{"tile_rows", &Tiling::tile_rows},
-               Field{"tile_cols", &Tiling::tile_cols}, Field{"cluster", &Tiling::cluster},
-               Field{"turns", &Tiling::turns},         Field{"widens_a", &Tiling::widens_a},
-               Field{"unpacks_b", &Tiling::unpacks_b}};
+inline constexpr auto kFieldsOf<Tiling> = std::tuple{
+    Field{"swap_ab", &Tiling::swap_ab}, Field{"tile_rows", &Tiling::tile_rows}, Field{"tile_cols", &Tiling::tile_cols},
+    Field{"cluster", &Tiling::cluster}, Field{"turns", &Tiling::turns},         Field{"ahead", &Tiling::ahead}};
 
 /// What a CTA takes.
 struct Footprint {
@@ -87,6 +103,13 @@ inline GemmTask task_of(const Problem& p) {
             .bias = p.bias,
             .shape = p.compiled,
             .heads = p.heads};
+}
+
+/// A problem as the kernel of a config sees it, whatever has been converted ahead.
+inline Problem seen_by(const Problem& p, const GemmConfig& c) {
+    Problem seen = p;
+    seen.a = c.a, seen.b = c.b;
+    return seen;
 }
 
 /// Tiles of all clusters, the last ones included that only fill them up.

@@ -113,7 +113,7 @@ def parameter_sets() -> list:
         for number, candidate in enumerate(filter(can_serve, found)):
             (device,) = on_simulator(SCHEDULES[number % len(SCHEDULES)], arch="sm80")
             frame = "swapped" if candidate.swapped else "straight"
-            tile = f"{frame}-{candidate.rows}x{candidate.cols}x{candidate.turns}{'-widened' * candidate.widens_a}"
+            tile = f"{frame}-{candidate.rows}x{candidate.cols}x{candidate.turns}-{candidate.ahead}"
             sets.append(pytest.param(device.values[0], candidate, name, id=f"{name}-{tile}"))
     return sets
 

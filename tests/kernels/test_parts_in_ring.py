@@ -51,7 +51,7 @@ MEETING = "if constexpr (c.split_k.parts_in_ring) ptx::named_barrier_wait(kRingD
 CALL = """
 import deep_gemm
 from deep_gemm import simulator
-C.force_config(True, 0, 64, 64, 1280, 0, 64, 64, 1, 1, 1, 2, 0, 0)
+C.force_config(True, 0, 64, 64, 1280, 0, 64, 64, 1, 1, 1, 2, 0)
 a, b = torch.ones(64, 1280).to(torch.float8_e4m3fn), torch.ones(64, 1280).to(torch.float8_e4m3fn)
 d = torch.empty(64, 64, dtype=torch.bfloat16)
 deep_gemm.fp8_gemm_nt((a, torch.ones(64, 10)), (b, torch.ones(1, 10)), d)

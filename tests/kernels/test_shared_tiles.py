@@ -126,7 +126,7 @@ from deep_gemm import simulator
 def rows(m, seed):
     g = torch.Generator().manual_seed(seed)
     return torch.randn(m, 768, generator=g).to(torch.float8_e4m3fn)
-C.force_config(True, 0, 520, 100, 768, 0, ROWS, 128, 1, 1, 2, 1, 0, 0)
+C.force_config(True, 0, 520, 100, 768, 0, ROWS, 128, 1, 1, 2, 1, 0)
 a, b = (rows(M, 1), torch.ones(M, 6)), (rows(100, 2), torch.ones(1, 6))
 result = []
 for options in ({"schedule": "lazy"}, {"schedule": "eager"}, *({"schedule": "random", "seed": i} for i in range(4))):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from candidates import Candidate, can_serve, parse
+from candidates import AHEAD, Candidate, can_serve, parse
 from compiled import Compiled, compile_all
 from drawn_problems import Problem, drawn_problems
 from matrix import pairs
@@ -47,7 +47,7 @@ def tiles() -> list:
         problem = {"m": 4096, "n": 4096, "k": 4096, "num_sms": GPUS[target].sms, **fields}
         for tile in filter(can_serve, parse(C.explain("dense", problem, target))):
             frame = "swapped" if tile.swapped else "straight"
-            where = f"{target}-{name}-{frame}-{tile.rows}x{tile.cols}x{tile.turns}{'-widened' * tile.widens_a}"
+            where = f"{target}-{name}-{frame}-{tile.rows}x{tile.cols}x{tile.turns}-{tile.ahead}"
             sets.append(pytest.param(target, problem, tile, id=where))
     return sets
 
@@ -56,7 +56,7 @@ def tiles() -> list:
 @pytest.mark.parametrize(("target", "problem", "tile"), tiles())
 def test_no_tile_spills(target, problem, tile: Candidate) -> None:
     forced = {"swap_ab": int(tile.swapped), "tile_rows": tile.rows, "tile_cols": tile.cols, "turns": tile.turns}
-    forced |= {"widens_a": int(tile.widens_a)}
+    forced |= {"ahead": AHEAD.index(tile.ahead)}
     (found,) = compiled([("dense", {**problem, **forced})], target)
     assert found.is_clean, found
 
@@ -66,8 +66,8 @@ def test_large_tiles_are_among_them() -> None:
     known = {each.id for each in tiles()}
     for target, tile in product(("sm_80", "sm_120"), ("128x128x1", "128x256x1", "256x128x1")):
         for name in ("bf16", "fp8-blocks") if tile == "128x128x1" else ("bf16",):
-            assert f"{target}-{name}-straight-{tile}" in known
-    assert "sm_80-fp8-blocks-straight-128x128x1-widened" in known
+            assert f"{target}-{name}-straight-{tile}-none" in known
+    assert {f"sm_80-fp8-blocks-straight-128x128x1-{ahead}" for ahead in ("a", "both")} <= known
 
 
 def test_draws_meet_all_that_the_pair_table_has() -> None:

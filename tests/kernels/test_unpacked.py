@@ -43,7 +43,7 @@ def test_products_are_those_of_the_weights(device, kind, biased, m, n, k, tile) 
     w, exact = weights(kind, (n, k), generator)
     bias = torch.randn(n, generator=generator) if biased else None
     d = GuardedOutput((m, n), torch.float32, device)
-    with forced_tile(device, (m, n, k), *tile, unpacks_b=True):
+    with forced_tile(device, (m, n, k), *tile, ahead="b"):
         on_device = None if bias is None else bias.to(device)
         kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, bias=on_device)
     d.check()
@@ -57,7 +57,7 @@ def test_weights_are_unpacked_anew_in_each_call(device) -> None:
     w, _ = weights(kind, (1, 64, 256), generator)
     d = torch.empty((64, 64), device=device)
     w = w.to(device)
-    with forced_tile(device, (64, 64, 256), False, 64, 64, unpacks_b=True):
+    with forced_tile(device, (64, 64, 256), False, 64, 64, ahead="b"):
         for _ in range(3):
             other, exact = weights(kind, (64, 256), generator)
             w[0] = other.to(device)
@@ -75,7 +75,7 @@ FIELDS = {
 
 def unpacks(m: int, grouping: str = "dense", target: str = HOPPER_TARGET, **fields: int) -> bool:
     problem = {"m": m, "n": 4096, "k": 7168, "num_sms": HOPPER_SMS, **fields}
-    return parse(C.explain(grouping, problem, target))[0].unpacks_b
+    return parse(C.explain(grouping, problem, target))[0].ahead == "b"
 
 
 @pytest.mark.parametrize("weights", FIELDS)
@@ -100,7 +100,7 @@ def test_its_product_is_an_fp8_kernel() -> None:
     """The same as of FP8 weights with scales for each row and 128 of K."""
     tile = {"m": 4096, "n": 256, "k": 256, "num_sms": HOPPER_SMS, "tile_rows": 128, "tile_cols": 128}
     of_packed, of_fp8 = (
-        C.problem_kernel("dense", tile | more, HOPPER_TARGET) for more in ({"s4m": 1, "unpacks_b": 1}, {"per_row_b": 1})
+        C.problem_kernel("dense", tile | more, HOPPER_TARGET) for more in ({"s4m": 1, "ahead": 2}, {"per_row_b": 1})
     )
     assert str(of_packed["text"]) == str(of_fp8["text"])
 

@@ -18,11 +18,13 @@ from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
 
 LINE = re.compile(
     r"(?P<frame>straight|swapped) (?P<rows>\d+)x(?P<cols>\d+) "
-    r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) turns (?P<turns>\d+)(?P<widens> widens A)?"
-    r"(?P<unpacks> unpacks B)? "
-    r"threads (?P<threads>\d+) stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
+    r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) turns (?P<turns>\d+)"
+    r"(?: ahead (?P<ahead>\w+))? threads (?P<threads>\d+) "
+    r"stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
     r"(?:: (?P<cost>\S+) us|: refused, (?P<refusal>.*))"
 )
+
+AHEAD = ["none", "a", "b", "both"]  # as selection counts them
 
 
 @dataclass
@@ -39,8 +41,7 @@ class Candidate:
     strip: int  # blocks of M walked together
     cost: float | None
     refusal: str | None
-    widens_a: bool = False  # a kernel before the product converts A
-    unpacks_b: bool = False  # or packed B
+    ahead: str = "none"  # operands that kernels before the product convert: one of AHEAD
 
     @property
     def cluster(self) -> int:
@@ -107,8 +108,7 @@ def parse(text: str) -> list[Candidate]:
                 strip=int(part["strip"]),
                 cost=float(part["cost"]) if part["cost"] else None,
                 refusal=part["refusal"],
-                widens_a=part["widens"] is not None,
-                unpacks_b=part["unpacks"] is not None,
+                ahead=part["ahead"] or "none",
             )
         )
     return found
@@ -121,14 +121,11 @@ def with_tile(
     cols: int,
     cluster_shape: tuple[int, int, int] = (1, 1, 1),
     turns: int = 1,
-    widens_a: bool = False,
-    unpacks_b: bool = False,
+    ahead: str = "none",
 ) -> Candidate:
     """The candidate with this tile."""
-    shape = (swapped, rows, cols, cluster_shape, turns, widens_a, unpacks_b)
-    (one,) = (
-        c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns, c.widens_a, c.unpacks_b) == shape
-    )
+    shape = (swapped, rows, cols, cluster_shape, turns, ahead)
+    (one,) = (c for c in found if (c.swapped, c.rows, c.cols, c.cluster_shape, c.turns, c.ahead) == shape)
     return one
 
 
@@ -152,8 +149,7 @@ def forced_tile(
     cols: int,
     cluster: tuple[int, int, int] = (1, 1, 1),
     turns: int = 1,
-    widens_a: bool = False,
-    unpacks_b: bool = False,
+    ahead: str = "none",
 ) -> Iterator[None]:
     """Serve calls of this M, N and K (of K groups: of 256) on this device with one tile.
 
@@ -161,19 +157,19 @@ def forced_tile(
     """
     where = (device.type == "cpu", device.index or 0)
     try:
-        C.force_config(*where, *problem, int(swapped), rows, cols, *cluster, turns, int(widens_a), int(unpacks_b))
+        C.force_config(*where, *problem, int(swapped), rows, cols, *cluster, turns, AHEAD.index(ahead))
         yield
     except ValueError as error:
         if stands_in(device) and re.search("selection knows no such config|forced config cannot serve", str(error)):
             pytest.skip(f"{rows}x{cols} is a tile of Hopper's, and the GPU runs kernels of {arch_of_gpu()}: {error}")
         raise
     finally:
-        C.force_config(*where, *problem, 0, 0, 0, 1, 1, 1, 1, 0, 0)
+        C.force_config(*where, *problem, 0, 0, 0, 1, 1, 1, 1, 0)
 
 
 @contextmanager
 def forced(device: torch.device, m: int, n: int, k: int, candidate: Candidate) -> Iterator[None]:
     """The same with the candidate of a problem."""
     tile = (candidate.swapped, candidate.rows, candidate.cols, candidate.cluster_shape, candidate.turns)
-    with forced_tile(device, (m, n, k), *tile, candidate.widens_a, candidate.unpacks_b):
+    with forced_tile(device, (m, n, k), *tile, candidate.ahead):
         yield

@@ -8,14 +8,6 @@
 
 namespace deep_gemm::sm80 {
 
-/// A as the kernel reads it.
-constexpr Operand read_a(const Problem& p, const Tiling& tiling, const WarpGrid& grid) {
-    Operand a = p.a;
-    if (multiplies_s4(p)) a.element = Element::s4i;
-    if (tiling.widens_a && may_widen_a(p, tiling.swap_ab, grid)) a.element = Element::fp16;
-    return a;
-}
-
 /// What the instruction takes of a problem's operands.
 constexpr Element multiplied_as(const Problem& p) {
     if (multiplies_s4(p)) return Element::s4i;
@@ -24,9 +16,11 @@ constexpr Element multiplied_as(const Problem& p) {
 }
 
 /// A config without stages.
-inline GemmConfig configure(const Problem& p, const Tiling& tiling) {
+inline GemmConfig configure(const Problem& given, const Tiling& tiling) {
+    const Problem p = converted(given, tiling.ahead);
     const WarpGrid grid = divided(p, *find_grid(tiling));
-    const Operand a = read_a(p, tiling, grid);
+    Operand a = p.a;
+    if (multiplies_s4(p)) a.element = Element::s4i;
     GemmConfig c{task_of(p),
                  {.swap_ab = tiling.swap_ab,
                   .tile = {grid.rows, grid.cols, grid.k_warps * stage_k(a, p.b)},

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../problem.hpp"
+#include "../candidate.hpp"
 
 namespace deep_gemm::sm80 {
 
@@ -60,9 +60,9 @@ struct CostModel : CostConstants {
         const double read = rows * c.col_warps * row_bytes + cols * c.sm80.row_warps * col_bytes;
         const double packed_cycles = c.b.scaling.in_conversion() ? convert_scaled_cycles : convert_cycles;
         const double alone = c.scaled() && !reads_widened_a(c) && ctas < 2 ? alone_cycles : 0;
-        const double registers = (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) : 0) +
-                                 (c.b.packed() ? packed_cycles * rows * c.col_warps * k : 0) +
-                                 convert_cycles * widened * k;
+        const double registers =
+            (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) / group_stages(c) : 0) +
+            (c.b.packed() ? packed_cycles * rows * c.col_warps * k : 0) + convert_cycles * widened * k;
         const bool copies = c.sm80.k_warps > 2 && !has_copy_warp(c) && rows * cols >= 64 * 32;
         return std::max({std::max(tensor, registers) * (copies ? copy_share : 1) + issue_cycles / ctas + alone,
                          (loaded + read) / smem_bytes_per_cycle, loaded / l2_bytes_per_cycle}) *
@@ -83,11 +83,14 @@ struct CostModel : CostConstants {
 
     double bytes_per_us(const Problem& p) const { return facts.memory_bytes_per_cycle * p.num_sms * clock_mhz; }
 
-    /// What the product waits for.
-    double ahead_us(const Problem& p, const GemmConfig& c) const {
-        if (!reads_widened_a(c)) return 0;
-        const double moved = expected_rows(p) * (bytes_of(p.a.element, p.k) + bytes_of(c.a.element, p.k));
-        return widen_us + moved / bytes_per_us(p);
+    /// What the product waits for: operands that are read, and written with other bits.
+    double ahead_us(const Problem& p, const Candidate& candidate) const {
+        const GemmConfig& c = candidate.config;
+        const auto us = [&](double rows, const Operand& from, const Operand& to) {
+            return widen_us + rows * (bytes_of(from.element, p.k) + bytes_of(to.element, p.k)) / bytes_per_us(p);
+        };
+        return (converts_a(candidate.tiling.ahead) ? us(expected_rows(p), p.a, c.a) : 0) +
+               (converts_b(candidate.tiling.ahead) ? us(p.n, p.b, c.b) : 0);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {
@@ -98,18 +101,19 @@ struct CostModel : CostConstants {
         const double compute_us =
             (waves * (ceil_div(p.k, c.tile.k) * block_cycles(c, ctas) + store * ctas) + first_cycles) / clock_mhz;
         const double memory = memory_us(p, c, ctas, tiles);
-        return launch_us + ahead_us(p, c) + std::max(compute_us, memory) + tail_share * std::min(compute_us, memory);
+        return launch_us + std::max(compute_us, memory) + tail_share * std::min(compute_us, memory);
     }
 
     SmFacts facts;
 };
 
-inline double cost_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
+inline double cost_us(const Problem& p, const Candidate& candidate) {
     Problem average = p;
     average.k = expected_k(p);
     CostModel model;
     model.facts = sm_facts(p.target);
-    return model.estimate_us(average, c, num_ctas);
+    return model.ahead_us(average, candidate) +
+           model.estimate_us(seen_by(average, candidate.config), candidate.config, candidate.num_ctas);
 }
 
 }  // namespace deep_gemm::sm80

@@ -15,7 +15,9 @@ struct Spec {
     static std::vector<Tiling> tilings(const Problem& p) { return sm80::tilings(p); }
     static bool has_tiling(const Problem& p, const Tiling& tiling) { return sm80::has_tiling(p, tiling); }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm80::configure(p, tiling); }
-    static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t) { return sm80::refusal(p, c); }
+    static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t) {
+        return sm80::refusal(seen_by(p, c), c);
+    }
     static void divide_smem(const Problem& p, GemmConfig& c, double tiles_per_sm) {
         sm80::divide_smem(c, p.smem_bytes, tiles_per_sm);
     }
@@ -30,9 +32,7 @@ struct Spec {
     static void choose_walk(const Problem& p, Candidate& candidate) {
         candidate.strip_blocks = square_strip(p, candidate.config, candidate.num_ctas);
     }
-    static double cost_us(const Problem& p, const Candidate& candidate) {
-        return sm80::cost_us(p, candidate.config, candidate.num_ctas);
-    }
+    static double cost_us(const Problem& p, const Candidate& candidate) { return sm80::cost_us(p, candidate); }
     static Choice finish(const Problem& p, const Candidate& candidate) { return sm80::finish(p, candidate); }
 };
 

@@ -35,13 +35,23 @@ constexpr bool multiplies_s4(const Problem& p) {
 /// Whether the chip multiplies E4M3. Those with wgmma or tcgen05 emulate it, of which 110 is served here.
 constexpr bool multiplies_e4m3(int32_t target) { return target == 89 || target >= 120; }
 
-/// Whether E4M3 of A may be converted by a kernel before the product (kernels/widen.cuh), not by each warp that reads
-/// it: for many tokens. K groups have no such kernel.
-constexpr bool may_widen_a(const Problem& p, bool swap_ab, const WarpGrid& grid) {
-    const bool is_converted =
-        p.a.element == Element::e4m3 && p.b.element == Element::e4m3 && !multiplies_e4m3(p.target);
-    return is_converted && !divides_k(p.grouping) && !swap_ab && grid.k_warps == 1 && grid.rows >= 64 &&
-           grid.cols >= 64;
+/// Whether operands may be converted by kernels before the product, not by each warp that reads them, for many tokens:
+/// A of E4M3, and B with it (kernels/widen.cuh). K groups have no such kernels; and of a stack of experts FP16 would be
+/// too large.
+constexpr bool may_convert(const Problem& p, Ahead ahead, bool swap_ab, const WarpGrid& grid) {
+    if (ahead == Ahead::none) return true;
+    if (swap_ab || grid.k_warps > 1 || grid.rows < 64 || grid.cols < 64) return false;
+    const bool widens = p.a.element == Element::e4m3 && p.b.element == Element::e4m3 && !multiplies_e4m3(p.target);
+    if (ahead == Ahead::a) return widens && !divides_k(p.grouping);
+    return ahead == Ahead::both && widens && p.grouping == Grouping::dense;
+}
+
+/// The problem that is left.
+inline Problem converted(const Problem& p, Ahead ahead) {
+    Problem left = p;
+    if (converts_a(ahead)) left.a.element = Element::fp16;
+    if (ahead == Ahead::both) left.b.element = Element::fp16;
+    return left;
 }
 
 /// Sums of a warp, in elements of D: more leave no registers for operands. Packed weights that are converted with words
@@ -77,15 +87,15 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;
     for (const bool swap_ab : {false, true})
         for (const WarpGrid& grid : kGrids)
-            for (const bool widens_a : {false, true})
-                if (!widens_a || may_widen_a(p, swap_ab, grid))
-                    found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps, widens_a});
+            for (const Ahead ahead : {Ahead::none, Ahead::a, Ahead::b, Ahead::both})
+                if (may_convert(p, ahead, swap_ab, grid))
+                    found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps, ahead});
     return found;
 }
 
 inline bool has_tiling(const Problem& p, const Tiling& tiling) {
     const WarpGrid* const grid = find_grid(tiling);
-    return grid != nullptr && !tiling.unpacks_b && (!tiling.widens_a || may_widen_a(p, tiling.swap_ab, *grid));
+    return grid != nullptr && may_convert(p, tiling.ahead, tiling.swap_ab, *grid);
 }
 
 }  // namespace deep_gemm::sm80

@@ -18,17 +18,17 @@ struct Spec {
         std::vector<Tiling> found = sm90::tilings(p);
         if (!may_unpack_b(p) || p.m < kLeastUnpackedM) return found;
         for (Tiling& tiling : sm90::tilings(unpacked(p))) {
-            tiling.unpacks_b = true;
+            tiling.ahead = Ahead::b;
             found.push_back(tiling);
         }
         return found;
     }
     static bool has_tiling(const Problem& p, const Tiling& tiling) {
-        return tiling.unpacks_b ? may_unpack_b(p) && sm90::has_tiling(unpacked(p), tiling)
-                                : sm90::has_tiling(p, tiling);
+        return converts_b(tiling.ahead) ? may_unpack_b(p) && sm90::has_tiling(unpacked(p), tiling)
+                                        : sm90::has_tiling(p, tiling);
     }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) {
-        return sm90::configure(tiling.unpacks_b ? unpacked(p) : p, tiling);
+        return sm90::configure(converts_b(tiling.ahead) ? unpacked(p) : p, tiling);
     }
     static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
         return sm90::refusal(seen_by(p, c), c, tiles);
@@ -55,7 +55,7 @@ struct Spec {
             CostModel{CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p))}.estimate_us(average,
                                                                                                     candidate.config,
                                                                                                     candidate.num_ctas);
-        if (candidate.tiling.unpacks_b) return us + unpack_us(p);
+        if (converts_b(candidate.tiling.ahead)) return us + unpack_us(p);
         return has_scale_products(p) ? us * kConvertedShare : us;
     }
     static Choice finish(const Problem& p, const Candidate& candidate) {

@@ -30,11 +30,6 @@ inline Problem unpacked(const Problem& p) {
     return left;
 }
 
-/// A problem as the kernel of a config sees it.
-inline Problem seen_by(const Problem& p, const GemmConfig& c) {
-    return p.b.packed() && !c.b.packed() ? unpacked(p) : p;
-}
-
 /// Microseconds of unpacking: half a byte read and one written for each weight.
 inline double unpack_us(const Problem& p) {
     constexpr double kLaunchUs = 1, kBytesPerUs = 3.1e6;

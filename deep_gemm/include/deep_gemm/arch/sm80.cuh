@@ -56,14 +56,22 @@ constexpr bool widens(const GemmConfig& c, const Operand& operand) {
     return bits(c.sm80.multiplied_as) > bits(operand.packed() ? c.a.element : operand.element);
 }
 constexpr bool widens_both(const GemmConfig& c) { return widens(c, c.a) && widens(c, c.b); }
-/// Whether a kernel before the product has made of A what is multiplied (kernels/widen.cuh).
-constexpr bool reads_widened_a(const GemmConfig& c) { return !widens(c, c.a) && widens(c, c.b); }
+/// Whether a kernel before the product has made FP16 of an A of E4M3 (kernels/widen.cuh): no other FP16 has scales of
+/// groups.
+constexpr bool reads_widened_a(const GemmConfig& c) { return c.a.element == Element::fp16 && c.a.scaling.per_row(); }
 
+/// Of K that a scale is for, where sums of blocks are scaled.
+constexpr int32_t scaled_k(const GemmConfig& c) {
+    return GemmTask::scales_blocks(c.row_scales()) ? c.row_scales().k : c.col_scales().k;
+}
 /// Groups of scales along the K that a warp has of a stage.
 constexpr int32_t scale_groups(const GemmConfig& c) {
     const int32_t k = c.tile.k / c.sm80.k_warps;
-    const Scaling& scaling = c.row_scales().any() ? c.row_scales() : c.col_scales();
-    return c.scaled() && scaling.k != kAll && scaling.k < k ? k / scaling.k : 1;
+    return c.scaled() && scaled_k(c) < k ? k / scaled_k(c) : 1;
+}
+/// Stages that make up a group, where they are the shorter ones.
+constexpr int32_t group_stages(const GemmConfig& c) {
+    return c.scaled() && scaled_k(c) > c.tile.k ? scaled_k(c) / c.tile.k : 1;
 }
 
 }  // namespace deep_gemm::sm80

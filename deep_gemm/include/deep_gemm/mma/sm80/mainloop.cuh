@@ -56,10 +56,12 @@ public:
             return;
         }
         StepWords<c> words[2];
+        BlockSums<c> partial;
         reader_.enter();
         reader_.load(words[0], 0);
+        in_group_ = 0;
 #pragma unroll 1
-        for (int32_t left = tile.k_blocks; left > 0; --left) multiply_block(total, words, left > 1);
+        for (int32_t left = tile.k_blocks; left > 0; --left) multiply_block(total, partial, words, left > 1);
     }
 
     DG_DEVICE const WarpPlace<c>& place() const { return place_; }
@@ -92,17 +94,19 @@ private:
     }
 
     /// A K block, of which the first step's words are there. Each step is multiplied while the next one's words come:
-    /// at last those of the next block, if there is one.
-    DG_DEVICE void multiply_block(WarpSums<c>& total, StepWords<c> (&words)[2], bool more) {
+    /// at last those of the next block, if there is one. `partial` goes on where a group has several blocks.
+    DG_DEVICE void multiply_block(WarpSums<c>& total, BlockSums<c>& partial, StepWords<c> (&words)[2], bool more) {
         const int32_t stage = ring_.stage;
+        const bool begins = group_stages(c) == 1 || in_group_ == 0,
+                   ends = group_stages(c) == 1 || !more || in_group_ + 1 == group_stages(c);
+        in_group_ = ends ? 0 : in_group_ + 1;
         advance();
         reader_.begin_block(stage);
-        BlockSums<c> partial;
         StageScales<c> scales;
 #pragma unroll
         for (int32_t i = 0; i < kSteps; ++i) {
             if constexpr (c.scaled())
-                if (loads_scales(i)) scales.load(smem_, place_, stage, i / kGroupSteps);
+                if (loads_scales(i) && ends) scales.load(smem_, place_, stage, i / kGroupSteps);
             if (i + 1 < kSteps) reader_.load(words[(i + 1) % 2], i + 1);
             if (i == kLastRead) release(stage);
             if (i + 1 == kSteps && more) {
@@ -112,9 +116,9 @@ private:
             }
             reader_.convert(words[i % 2], i);
             if constexpr (c.scaled()) {
-                if (i % kGroupSteps == 0) clear<c>(partial);
+                if (i % kGroupSteps == 0 && begins) clear<c>(partial);
                 words[i % 2].multiply(partial);
-                if ((i + 1) % kGroupSteps == 0) promote<c>(total, partial, scales);
+                if ((i + 1) % kGroupSteps == 0 && ends) promote<c>(total, partial, scales);
             } else {
                 words[i % 2].multiply(total);
             }
@@ -127,6 +131,7 @@ private:
     WarpPlace<c> place_;
     StageReader<c> reader_;
     Ring<c.stages> ring_;
+    int32_t in_group_ = 0;  // blocks of the next one's group that came before it
 };
 
 template <GemmConfig c>
