@@ -60,12 +60,13 @@ public:
         reader_.enter();
         reader_.load(words[0], 0);
         int32_t left = tile.k_blocks;
-        if constexpr (group_stages(c) == 2)
+        if constexpr (group_stages(c) == 2) {
 #pragma unroll 1
             for (; left > 1; left -= 2) {
                 multiply_block<true, false>(total, partial, words, true);
                 multiply_block<false, true>(total, partial, words, left > 2);
             }
+        }
 #pragma unroll 1
         for (; left > 0; --left) multiply_block<true, true>(total, partial, words, left > 1);
     }
