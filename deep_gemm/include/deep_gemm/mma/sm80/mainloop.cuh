@@ -59,15 +59,23 @@ public:
         BlockSums<c> partial;
         reader_.enter();
         reader_.load(words[0], 0);
-        in_group_ = 0;
+        int32_t left = tile.k_blocks;
+        if constexpr (group_stages(c) == 2) {
 #pragma unroll 1
-        for (int32_t left = tile.k_blocks; left > 0; --left) multiply_block(total, partial, words, left > 1);
+            for (; left > 1; left -= 2) {
+                multiply_block<true, false>(total, partial, words, true);
+                multiply_block<false, true>(total, partial, words, left > 2);
+            }
+        }
+#pragma unroll 1
+        for (; left > 0; --left) multiply_block<true, true>(total, partial, words, left > 1);
     }
 
     DG_DEVICE const WarpPlace<c>& place() const { return place_; }
 
 private:
     static constexpr int32_t kSteps = StageReader<c>::kSteps, kGroupSteps = kSteps / scale_groups(c);
+    static_assert(group_stages(c) <= 2);
     static_assert(kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
     /// Scales of a group are loaded a step before its last, if it has two and few scales.
     static constexpr bool kScalesAhead = kGroupSteps > 1 && !(c.row_scales().per_row() && c.col_scales().per_row());
@@ -94,19 +102,17 @@ private:
     }
 
     /// A K block, of which the first step's words are there. Each step is multiplied while the next one's words come:
-    /// at last those of the next block, if there is one. `partial` goes on where a group has several blocks.
+    /// at last those of the next block, if there is one. A group of scales begins with it, or ends.
+    template <bool kBegins, bool kEnds>
     DG_DEVICE void multiply_block(WarpSums<c>& total, BlockSums<c>& partial, StepWords<c> (&words)[2], bool more) {
         const int32_t stage = ring_.stage;
-        const bool begins = group_stages(c) == 1 || in_group_ == 0,
-                   ends = group_stages(c) == 1 || !more || in_group_ + 1 == group_stages(c);
-        in_group_ = ends ? 0 : in_group_ + 1;
         advance();
         reader_.begin_block(stage);
         StageScales<c> scales;
 #pragma unroll
         for (int32_t i = 0; i < kSteps; ++i) {
-            if constexpr (c.scaled())
-                if (loads_scales(i) && ends) scales.load(smem_, place_, stage, i / kGroupSteps);
+            if constexpr (c.scaled() && kEnds)
+                if (loads_scales(i)) scales.load(smem_, place_, stage, i / kGroupSteps);
             if (i + 1 < kSteps) reader_.load(words[(i + 1) % 2], i + 1);
             if (i == kLastRead) release(stage);
             if (i + 1 == kSteps && more) {
@@ -116,9 +122,9 @@ private:
             }
             reader_.convert(words[i % 2], i);
             if constexpr (c.scaled()) {
-                if (i % kGroupSteps == 0 && begins) clear<c>(partial);
+                if (kBegins && i % kGroupSteps == 0) clear<c>(partial);
                 words[i % 2].multiply(partial);
-                if ((i + 1) % kGroupSteps == 0 && ends) promote<c>(total, partial, scales);
+                if (kEnds && (i + 1) % kGroupSteps == 0) promote<c>(total, partial, scales);
             } else {
                 words[i % 2].multiply(total);
             }
@@ -131,7 +137,6 @@ private:
     WarpPlace<c> place_;
     StageReader<c> reader_;
     Ring<c.stages> ring_;
-    int32_t in_group_ = 0;  // blocks of the next one's group that came before it
 };
 
 template <GemmConfig c>
