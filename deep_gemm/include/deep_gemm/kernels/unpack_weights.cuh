@@ -29,10 +29,9 @@ constexpr GemmConfig product_of(const UnpackWeightsConfig& config) {
     const Scaling scaling = config.scales_k > 0               ? Scaling{Element::ue5m3, 1, config.scales_k}
                             : folds_exponents(config.element) ? kRowScales
                                                               : kUnscaled;
-    GemmConfig c{{.a = {.element = config.target, .scaling = kUnscaled},
-                  .b = {.element = config.element, .scaling = scaling, .zeros_k = config.zeros_k}},
-                 {.swap_ab = true, .tile = {kPackedRows, 8, kPackedK}}};
-    return c;
+    return {{.a = {.element = config.target, .scaling = kUnscaled},
+             .b = {.element = config.element, .scaling = scaling, .zeros_k = config.zeros_k}},
+            {.swap_ab = true, .tile = {kPackedRows, 8, kPackedK}}};
 }
 
 /// Words of a row in a block, beside codes.
@@ -63,11 +62,10 @@ struct BlockWords {
             // All of K may share a word.
             const int32_t group =
                 kConfig.zeros_k == kAll ? 0 : first_block * (kOfBlock / kPackedRows) + at / kPackedRows;
-            const uint32_t word = params.words[group * params.padded_rows + first_row + at % kPackedRows];
+            const int64_t from = group * params.padded_rows + first_row + at % kPackedRows;
+            const uint32_t word = params.words[from];
             ptx::store_shared_int(words + at * 4, static_cast<int32_t>(word));
-            if constexpr (folds_exponents(kConfig.element))
-                params.target_scales[group * params.padded_rows + first_row + at % kPackedRows] =
-                    word & kScaleWithoutFields;
+            if constexpr (folds_exponents(kConfig.element)) params.target_scales[from] = word & kScaleWithoutFields;
         }
         __syncthreads();
     }
