@@ -1,4 +1,4 @@
-// Packed weights -> E4M3 ahead of a product, where its kernel wants them (Tiling::ahead).
+// Packed weights -> rows of what tensor cores multiply, ahead of a product, where its kernel wants them (Ahead::b).
 #pragma once
 
 #include "call.hpp"

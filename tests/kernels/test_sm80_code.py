@@ -25,6 +25,17 @@ KINDS = {
     "int8": {"s8": 1, "bias": 1},
     "int8-groups": {"s8": 1, "gran_k_a": 128, "gran_k_b": 128},
 }
+# Of packed weights that are unpacked ahead, likewise.
+UNPACKED = {
+    "bf16-int4": {"bf16": 1, "s4b": 1},
+    "fp16-int4-groups-of-32-c": {"fp16": 1, "s4b": 1, "gran_k_b": 32, "add_c": 1, "bias": 1},
+    "bf16-nvfp4": {"bf16": 1, "e2m1": 1, "gran_k_b": 16, "conversion_scales": 1},
+    "int8-int4-channels": {"s8": 1, "s4": 1, "channel_scales": 1, "asymmetric_a": 1},
+    "int8-int4-groups-of-64": {"s8": 1, "s4": 1, "gran_k_a": 128, "gran_k_b": 64},
+    "int8-int4-groups-of-32-c": {"s8": 1, "s4": 1, "gran_k_b": 32, "asymmetric_a": 1, "add_c": 1, "fp32_output": 1},
+    "fp8-int4": {"s4m": 1},
+    "fp8-int4-groups-of-32-c": {"s4m": 1, "gran_k_b": 32, "add_c": 1, "fp32_output": 1, "bias": 1},
+}
 
 
 def compiled(problems: list[Problem], target: str) -> list[Compiled]:
@@ -43,9 +54,11 @@ def tiles() -> list:
     """Every tile of each kind, on targets that convert E4M3, of which one has less shared memory, and on one that
     multiplies it."""
     sets = []
-    for (name, fields), target in product(KINDS.items(), ("sm_80", "sm_86", "sm_120")):
+    for (name, fields), target in product((KINDS | UNPACKED).items(), ("sm_80", "sm_86", "sm_120")):
         problem = {"m": 4096, "n": 4096, "k": 4096, "num_sms": GPUS[target].sms, **fields}
         for tile in filter(can_serve, parse(C.explain("dense", problem, target))):
+            if name in UNPACKED and tile.ahead != "b":
+                continue
             frame = "swapped" if tile.swapped else "straight"
             where = f"{target}-{name}-{frame}-{tile.rows}x{tile.cols}x{tile.turns}-{tile.ahead}"
             sets.append(pytest.param(target, problem, tile, id=where))
@@ -68,6 +81,8 @@ def test_large_tiles_are_among_them() -> None:
         for name in ("bf16", "fp8-blocks") if tile == "128x128x1" else ("bf16",):
             assert f"{target}-{name}-straight-{tile}-none" in known
     assert {f"sm_80-fp8-blocks-straight-128x128x1-{ahead}" for ahead in ("a", "both")} <= known
+    assert {f"sm_80-{name}-straight-128x128x1-b" for name in ("bf16-int4", "bf16-nvfp4", "int8-int4-channels")} <= known
+    assert "sm_120-fp8-int4-straight-128x128x1-b" in known
 
 
 def test_draws_meet_all_that_the_pair_table_has() -> None:

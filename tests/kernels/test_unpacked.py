@@ -1,20 +1,22 @@
-"""Packed weights of which a kernel makes E4M3 ahead of a product of FP8 with many tokens (Hopper)."""
+"""Packed weights of which a kernel makes rows of what tensor cores multiply, ahead of a product with many tokens: E4M3
+on Hopper, and what activations are on GPUs without wgmma."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import bf16_weight_inputs as wide
 import pytest
 import torch
 from candidates import forced_tile, parse
-from devices import FEW
+from devices import FEW, devices_of, on_simulator
 from inputs import GuardedOutput
-from packed_products import KINDS, Tokens, check, weights
+from packed_products import KINDS, Kind, Tokens, check, weights
 
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
-from deep_gemm._targets import HOPPER_SMS, HOPPER_TARGET
+from deep_gemm._targets import GPUS, HOPPER_SMS, HOPPER_TARGET
 
 NAMES = [
     "fp8",
@@ -50,8 +52,150 @@ def test_products_are_those_of_the_weights(device, kind, biased, m, n, k, tile) 
     check(d.tensor, a.exact, exact, kind.activations, 0 if bias is None else bias.double())
 
 
+# Of GPUs without wgmma. N and K end inside blocks.
+SM80 = pytest.mark.parametrize("device", devices_of("sm80", "any"), indirect=True)
+SM80_WITH_E4M3 = pytest.mark.parametrize("device", on_simulator("any", arch="sm_89"), indirect=True)
+SM80_TILES = pytest.mark.parametrize("tile", [(64, 64), (64, 128), (128, 64), (128, 128)], ids=str)
+SM80_SIZES = pytest.mark.parametrize("size", [(70, 136, 640), (130, 72, 1168), (65, 200, 144)], ids=str)
+ADDED = pytest.mark.parametrize("added", ["nothing", "bias", "c"])
+
+
+def of_activations(*activations: str):
+    """Each kind of weights beside these that is ever unpacked on GPUs without wgmma: "int4" multiplies four bits."""
+    kinds = {name: kind for name, kind in KINDS.items() if kind.activations in activations and name != "int4"}
+    return pytest.mark.parametrize("kind", kinds.values(), ids=kinds)
+
+
+def what_is_added(added: str, m: int, n: int, device: torch.device, generator: torch.Generator):
+    """Arguments of a product, and what they add."""
+    if added == "nothing":
+        return {}, 0
+    value = torch.randn((n,) if added == "bias" else (m, n), generator=generator)
+    return {added: value.to(device)}, value.double()
+
+
+def run(device: torch.device, kind: Kind, tokens: Tokens, exact, w, added: str, tile: tuple[int, int]) -> None:
+    (m, k), n = tokens.data.shape, exact.shape[0]
+    if w.scales.shape[-2] * 32 >= k:
+        tile = (64, 64)  # others would spill beside scales for 32 of K
+    arguments, more = what_is_added(added, m, n, device, torch.Generator().manual_seed(k))
+    d = GuardedOutput((m, n), torch.float32, device)
+    with forced_tile(device, (m, n, k), False, *tile, ahead="b"):
+        kind.function("{}_gemm_nt")(tokens.to(device), w.to(device), d.tensor, **arguments)
+    d.check()
+    check(d.tensor, tokens.exact, exact, kind.activations, more)
+
+
+@pytest.mark.sampled(8)
+@SM80
+@SM80_TILES
+@SM80_SIZES
+@ADDED
+@of_activations("int8", "int4")
+def test_beside_integers(device, kind, added, size, tile) -> None:
+    m, n, k = size
+    generator = torch.Generator().manual_seed(m)
+    tokens = Tokens(kind, (m, k), generator)
+    w, exact = weights(kind, (n, k), generator)
+    run(device, kind, tokens, exact, w, added, tile)
+
+
+@pytest.mark.sampled(6)
+@SM80_WITH_E4M3
+@SM80_TILES
+@SM80_SIZES
+@ADDED
+@of_activations("fp8")
+def test_beside_e4m3_where_tensor_cores_without_wgmma_multiply_it(device, kind, added, size, tile) -> None:
+    m, n, k = size
+    generator = torch.Generator().manual_seed(m)
+    tokens = Tokens(kind, (m, k), generator)
+    w, exact = weights(kind, (n, k), generator)
+    run(device, kind, tokens, exact, w, added, tile)
+
+
+def run_wide(
+    device: torch.device, kind: wide.Kind, dtype: torch.dtype, added: str, size, tile: tuple[int, int]
+) -> None:
+    m, n, k = size
+    generator = torch.Generator().manual_seed(n)
+    a = wide.activations((m, k), dtype, generator)
+    w, exact = wide.weights(kind, (n, k), generator)
+    arguments, more = what_is_added(added, m, n, device, generator)
+    d = GuardedOutput((m, n), torch.float32, device)
+    with forced_tile(device, size, False, *tile, ahead="b"):
+        kind.function("{}_gemm_nt")(a.to(device), w.to(device), d.tensor, **arguments)
+    d.check()
+    wide.check(d.tensor, a, exact, more)
+
+
+@pytest.mark.sampled(12)
+@SM80
+@SM80_TILES
+@SM80_SIZES
+@ADDED
+@wide.ACTIVATIONS
+@wide.EVERY_KIND
+def test_beside_16_bits(device, kind, dtype, added, size, tile) -> None:
+    run_wide(device, kind, dtype, added, size, tile)
+
+
+@SM80
+@pytest.mark.parametrize("name", ["int4-zeros-channels", "fp8-channels"])
+def test_k_that_ends_inside_16_bytes(device, name) -> None:
+    run_wide(device, wide.KINDS[name], torch.bfloat16, "nothing", (65, 72, 129), (64, 64))
+
+
+def both_ways(device: torch.device, n: int, k: int, multiply) -> list[torch.Tensor]:
+    """The product of a unit matrix [K, K] with weights, unpacked ahead of it and converted in it."""
+    found = []
+    for swapped, cols, ahead in ((False, 64, "b"), (True, 32, "none")):
+        found.append(torch.zeros((k, n), device=device))
+        with forced_tile(device, (k, n, k), swapped, 64, cols, ahead=ahead):
+            multiply(found[-1])
+    return found
+
+
+@pytest.mark.sampled(5)
+@SM80
+@wide.ACTIVATIONS
+@wide.EVERY_KIND
+def test_each_weight_beside_16_bits_is_what_the_product_converts_it_to(device, kind, dtype) -> None:
+    w = wide.weights(kind, (72, 256), torch.Generator().manual_seed(3))[0].to(device)
+    unit = torch.eye(256, dtype=dtype, device=device)
+    unpacked, converted = both_ways(device, 72, 256, lambda d: kind.function("{}_gemm_nt")(unit, w, d))
+    assert torch.equal(unpacked, converted)
+    assert unpacked.count_nonzero() > 0
+
+
+@pytest.mark.sampled(4)
+@SM80
+@of_activations("int8")
+def test_each_weight_beside_integers_is_what_the_product_converts_it_to(device, kind) -> None:
+    w = weights(kind, (72, 256), torch.Generator().manual_seed(3))[0].to(device)
+    unit = torch.eye(256, dtype=torch.int8, device=device), 0.5
+    unpacked, converted = both_ways(device, 72, 256, lambda d: kind.function("{}_gemm_nt")(unit, w, d))
+    assert torch.equal(unpacked, converted)
+    assert unpacked.count_nonzero() > 0
+
+
+@SM80
+@pytest.mark.parametrize("group", [None, 32])
+def test_beside_integers_with_zero_points(device, group) -> None:
+    generator = torch.Generator().manual_seed(4)
+    kind = replace(KINDS["int8"], scales="number", group=group)
+    tokens = Tokens(kind, (70, 256), generator)
+    w, exact = weights(kind, (72, 256), generator)
+    zeros = torch.randint(-128, 128, (70,), generator=generator, dtype=torch.int32)
+    d = torch.empty((70, 72), device=device)
+    with forced_tile(device, (70, 72, 256), False, 64, 64, ahead="b"):
+        deep_gemm.int8_int4_gemm_nt((tokens.data.to(device), tokens.scales, zeros.to(device)), w.to(device), d)
+    shifted = (tokens.data.int() - zeros[:, None]).double() * tokens.scales
+    check(d, shifted, exact, "int8")
+
+
 @DEVICES
-def test_weights_are_unpacked_anew_in_each_call(device) -> None:
+def test_weights_are_unpacked_anew_in_each_call_on_hopper(device) -> None:
     kind, generator = KINDS["fp8"], torch.Generator().manual_seed(0)
     a = Tokens(kind, (64, 256), generator)
     w, _ = weights(kind, (1, 64, 256), generator)
@@ -63,6 +207,21 @@ def test_weights_are_unpacked_anew_in_each_call(device) -> None:
             w[0] = other.to(device)
             deep_gemm.fp8_int4_gemm_nt(a.to(device), w[0], d)
             check(d, a.exact, exact, kind.activations)
+
+
+@SM80
+def test_weights_are_unpacked_anew_in_each_call(device) -> None:
+    """The same tensors: scales that are multiplied in and codes of each call."""
+    kind, generator = wide.KINDS["nvfp4"], torch.Generator().manual_seed(0)
+    a = wide.activations((64, 256), torch.bfloat16, generator)
+    w = wide.weights(kind, (1, 64, 256), generator)[0].to(device)
+    d = torch.empty((64, 64), device=device)
+    with forced_tile(device, (64, 64, 256), False, 64, 64, ahead="b"):
+        for _ in range(3):
+            other, exact = wide.weights(kind, (64, 256), generator)
+            w[0] = other.to(device)
+            deep_gemm.bf16_fp4_gemm_nt(a.to(device), w[0], d)
+            wide.check(d, a, exact)
 
 
 FIELDS = {
@@ -113,4 +272,76 @@ def test_the_simulator_picks_it_by_itself() -> None:
     assert unpacks(512, n=256, k=1024, num_sms=1, s4m=1)
     with simulator.options(num_sms=1, hazards="error"):
         deep_gemm.fp8_int4_gemm_nt(a.to("cpu"), w, d)
+    check(d, a.exact, exact, kind.activations)
+
+
+SM80_FIELDS = {
+    "int8 x int4 in groups of 128": {"s8": 1, "s4": 1, "gran_k_b": 128},
+    "int8 x int4 in groups of 64": {"s8": 1, "s4": 1, "gran_k_b": 64},
+}
+
+
+def unpacks_on(target: str, m: int, grouping: str = "dense", **fields: int) -> bool:
+    return unpacks(m, grouping, target, **{"num_sms": GPUS[target].sms, **fields})
+
+
+@pytest.mark.parametrize("weights", SM80_FIELDS)
+def test_of_many_tokens_on_gpus_without_wgmma(weights) -> None:
+    assert unpacks_on("sm_80", 4096, **SM80_FIELDS[weights])
+    assert not unpacks_on("sm_80", 64, **SM80_FIELDS[weights])
+
+
+def may_unpack(target: str, m: int, grouping: str = "dense", **fields: int) -> bool:
+    """Whether selection compares it with others."""
+    problem = {"m": m, "n": 4096, "k": 4096, "num_sms": GPUS[target].sms, **fields}
+    return any(c.ahead == "b" for c in parse(C.explain(grouping, problem, target)))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89", "sm_120"])
+def test_each_pair_of_packed_weights_may_be_unpacked(target) -> None:
+    """E4M3 only where the chip multiplies it."""
+    for fields in (
+        {"bf16": 1, "s4b": 1},
+        {"fp16": 1, "u4": 1},
+        {"bf16": 1, "e2m1": 1, "gran_k_b": 16, "conversion_scales": 1},
+        {"bf16": 1, "e4m3p": 1},
+        {"s8": 1, "s4": 1, "channel_scales": 1},
+        {"s8": 1, "u4": 1, "gran_k_b": 32},
+    ):
+        assert may_unpack(target, 4096, **fields)
+    for fields in ({"s4m": 1}, {"e2m1": 1, "gran_k_b": 32}, {"e2m1x": 1, "gran_k_b": 128}):
+        assert may_unpack(target, 4096, **fields) == (target in ("sm_89", "sm_120"))
+
+
+def test_on_gpus_without_wgmma_not_of_few_tokens_nor_experts_nor_where_bits_must_not_depend_on_m() -> None:
+    fields = {"bf16": 1, "s4b": 1}
+    assert not may_unpack("sm_80", 255, **fields)
+    assert not may_unpack("sm_80", 4096, "masked", groups=4, expected_m=2048, **fields)
+    assert not may_unpack("sm_80", 4096, "m_contiguous", groups=4, **fields)
+    assert not may_unpack("sm_80", 4096, batch_invariant=1, **fields)
+
+
+def test_four_bits_by_four_are_multiplied_as_they_are() -> None:
+    fields = {"s8": 1, "s4": 1, "int4_a": 1, "channel_scales": 1}
+    assert not may_unpack("sm_80", 4096, **fields)
+    assert may_unpack("sm_120", 4096, **fields)
+
+
+def test_its_product_on_gpus_without_wgmma_is_one_of_rows() -> None:
+    """The same as of INT8 weights with a scale each row."""
+    tile = {"m": 4096, "n": 256, "k": 256, "num_sms": 108, "tile_rows": 64, "tile_cols": 128, "s8": 1}
+    packed, rows = (
+        C.problem_kernel("dense", tile | more, "sm_80") for more in ({"s4": 1, "channel_scales": 1, "ahead": 2}, {})
+    )
+    assert str(packed["text"]) == str(rows["text"])
+
+
+def test_the_simulator_picks_it_by_itself_on_gpus_without_wgmma() -> None:
+    kind, generator = KINDS["int8-groups-of-128"], torch.Generator().manual_seed(1)
+    a = Tokens(kind, (512, 256), generator)
+    w, exact = weights(kind, (256, 256), generator)
+    d = torch.empty((512, 256))
+    assert unpacks_on("sm_80", 512, n=256, k=256, num_sms=1, **SM80_FIELDS["int8 x int4 in groups of 128"])
+    with simulator.options(target="sm_80", num_sms=1, hazards="error"):
+        deep_gemm.int8_int4_gemm_nt(a.to("cpu"), w, d)
     check(d, a.exact, exact, kind.activations)

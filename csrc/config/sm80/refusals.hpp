@@ -20,13 +20,17 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
 }
 
 /// By ptxas of CUDA 13.0, 8 to 104 bytes: where scales of columns, or of both operands' rows, are in registers beside
-/// operands, what they are converted to, and all that a walk over experts needs. For sm_120 it takes some more, and
-/// spills beside many sums where D's columns belong to heads.
+/// operands, what they are converted to, and all that a walk over experts needs; or where a stage has four groups. For
+/// sm_120 it takes some more, and spills beside many sums where D's columns belong to heads, or integers are promoted
+/// by products of scales.
 constexpr bool spills(const Problem& p, const GemmConfig& c) {
     if (c.heads.any() && !c.scaled() && !c.add_c && p.target >= 120) return warp_rows(c) * warp_cols(c) >= 64 * 64;
     if (!c.scaled()) return false;
     const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row(), experts = is_m_grouped(c.grouping);
     const bool many_sums = warp_rows(c) * warp_cols(c) >= 64 * 32;
+    if (many_sums && !c.b.packed() && scale_groups(c) > 2) return true;
+    if (p.target >= 100 && c.block_sum() == Element::s32 && !c.b.packed() && rows && cols && warp_cols(c) >= 64)
+        return true;
     if (warps(c) > 4) return many_sums && experts && (widens_both(c) || (rows && cols));
     if (!widens(c, c.b)) return p.target >= 100 && many_sums && experts && (rows || cols) && !c.b.packed();
     return warp_cols(c) >= 64 ? cols || c.sm80.k_warps > 1 : many_sums && experts && rows && cols;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../candidate.hpp"
+#include "../unpacked.hpp"
 
 namespace deep_gemm::sm80 {
 
@@ -35,12 +36,21 @@ constexpr bool multiplies_s4(const Problem& p) {
 /// Whether the chip multiplies E4M3. Those with wgmma or tcgen05 emulate it, of which 110 is served here.
 constexpr bool multiplies_e4m3(int32_t target) { return target == 89 || target >= 120; }
 
+/// Packed weights of fewer tokens are converted in the product: their tiles are few along M.
+inline constexpr int32_t kLeastUnpackedM = 256;
+
+/// Whether weights may be unpacked to what the chip multiplies.
+constexpr bool may_multiply_unpacked(const Problem& p) {
+    return may_unpack_b(p) && !multiplies_s4(p) && (p.a.element != Element::e4m3 || multiplies_e4m3(p.target));
+}
+
 /// Whether operands may be converted by kernels before the product, not by each warp that reads them, for many tokens:
-/// A of E4M3, and B with it (kernels/widen.cuh). K groups have no such kernels; and of a stack of experts FP16 would be
-/// too large.
+/// packed weights (kernels/unpack_weights.cuh); A of E4M3, and B with it (kernels/widen.cuh). K groups have no such
+/// kernels; and of a stack of experts FP16 would be too large.
 constexpr bool may_convert(const Problem& p, Ahead ahead, bool swap_ab, const WarpGrid& grid) {
     if (ahead == Ahead::none) return true;
     if (swap_ab || grid.k_warps > 1 || grid.rows < 64 || grid.cols < 64) return false;
+    if (ahead == Ahead::b) return may_multiply_unpacked(p);
     const bool widens = p.a.element == Element::e4m3 && p.b.element == Element::e4m3 && !multiplies_e4m3(p.target);
     if (ahead == Ahead::a) return widens && !divides_k(p.grouping);
     return ahead == Ahead::both && widens && p.grouping == Grouping::dense;
@@ -48,6 +58,7 @@ constexpr bool may_convert(const Problem& p, Ahead ahead, bool swap_ab, const Wa
 
 /// The problem that is left.
 inline Problem converted(const Problem& p, Ahead ahead) {
+    if (ahead == Ahead::b) return unpacked(p);
     Problem left = p;
     if (converts_a(ahead)) left.a.element = Element::fp16;
     if (ahead == Ahead::both) left.b.element = Element::fp16;
@@ -88,7 +99,7 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     for (const bool swap_ab : {false, true})
         for (const WarpGrid& grid : kGrids)
             for (const Ahead ahead : {Ahead::none, Ahead::a, Ahead::b, Ahead::both})
-                if (may_convert(p, ahead, swap_ab, grid))
+                if (may_convert(p, ahead, swap_ab, grid) && (ahead != Ahead::b || p.m >= kLeastUnpackedM))
                     found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps, ahead});
     return found;
 }

@@ -16,7 +16,7 @@ namespace deep_gemm::sm90 {
 struct Spec {
     static std::vector<Tiling> tilings(const Problem& p) {
         std::vector<Tiling> found = sm90::tilings(p);
-        if (!may_unpack_b(p) || p.m < kLeastUnpackedM) return found;
+        if (!may_multiply_unpacked(p) || p.m < kLeastUnpackedM) return found;
         for (Tiling& tiling : sm90::tilings(unpacked(p))) {
             tiling.ahead = Ahead::b;
             found.push_back(tiling);
@@ -24,7 +24,7 @@ struct Spec {
         return found;
     }
     static bool has_tiling(const Problem& p, const Tiling& tiling) {
-        return converts_b(tiling.ahead) ? may_unpack_b(p) && sm90::has_tiling(unpacked(p), tiling)
+        return converts_b(tiling.ahead) ? may_multiply_unpacked(p) && sm90::has_tiling(unpacked(p), tiling)
                                         : sm90::has_tiling(p, tiling);
     }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) {

@@ -1,10 +1,9 @@
-// Hopper: packed weights that a kernel makes E4M3 of, once for each call, ahead of a product of FP8.
+// Hopper: packed weights that are made E4M3 ahead of a product of FP8.
 //
-// With many tokens each tile along M converts all weights again, in turn with its products. E4M3 holds what conversion
-// makes of them, and FP8's kernels multiply scales for each row and 128 of K.
+// E4M3 holds what conversion makes of them, and FP8's kernels multiply scales for each row and 128 of K.
 #pragma once
 
-#include "../problem.hpp"
+#include "../unpacked.hpp"
 
 namespace deep_gemm::sm90 {
 
@@ -17,18 +16,8 @@ inline bool has_scale_products(const Problem& p) {
     return p.b.packed() && p.a.element == Element::e4m3 && p.a.scaling == kRowScales && p.b.scaling == kRowScales;
 }
 
-/// Whether such a product is one of the problem's. Its last bits are not those of converting in the product, and which
-/// is taken depends on M. The workspace is as large as the weights in FP8: not of a stack of experts.
-inline bool may_unpack_b(const Problem& p) {
-    return has_scale_products(p) && p.grouping == Grouping::dense && !p.batch_invariant;
-}
-
-/// The problem that is left.
-inline Problem unpacked(const Problem& p) {
-    Problem left = p;
-    left.b = {.element = Element::e4m3, .scaling = p.b.scaling};
-    return left;
-}
+/// Whether such a product is one of the problem's.
+inline bool may_multiply_unpacked(const Problem& p) { return has_scale_products(p) && may_unpack_b(p); }
 
 /// Microseconds of unpacking: half a byte read and one written for each weight.
 inline double unpack_us(const Problem& p) {

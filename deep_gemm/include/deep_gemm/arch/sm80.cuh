@@ -60,9 +60,10 @@ constexpr bool widens_both(const GemmConfig& c) { return widens(c, c.a) && widen
 /// groups.
 constexpr bool reads_widened_a(const GemmConfig& c) { return c.a.element == Element::fp16 && c.a.scaling.per_row(); }
 
-/// Of K that a scale is for, where sums of blocks are scaled.
+/// Of K that a scale is for, where sums of blocks are scaled: of both operands' the smaller.
 constexpr int32_t scaled_k(const GemmConfig& c) {
-    return GemmTask::scales_blocks(c.row_scales()) ? c.row_scales().k : c.col_scales().k;
+    const bool rows = GemmTask::scales_blocks(c.row_scales()), cols = GemmTask::scales_blocks(c.col_scales());
+    return rows && (!cols || c.row_scales().k < c.col_scales().k) ? c.row_scales().k : c.col_scales().k;
 }
 /// Groups of scales along the K that a warp has of a stage.
 constexpr int32_t scale_groups(const GemmConfig& c) {

@@ -1,0 +1,24 @@
+// Packed weights that a kernel makes rows of, once for each call, ahead of a product.
+//
+// With many tokens each tile along M converts all weights again, in turn with its products.
+#pragma once
+
+#include "problem.hpp"
+
+namespace deep_gemm {
+
+/// Whether such a product may be one of the problem's. Its last bits are not those of converting in the product, and
+/// which is taken depends on M. The workspace is as large as the weights unpacked: not of a stack of experts.
+constexpr bool may_unpack_b(const Problem& p) {
+    return p.b.packed() && p.grouping == Grouping::dense && !p.batch_invariant;
+}
+
+/// The problem that is left: what conversion makes of weights lies as tokens do. Scales that it multiplies in leave one
+/// for all of K.
+inline Problem unpacked(const Problem& p) {
+    Problem left = p;
+    left.b = {.element = p.a.element, .scaling = p.b.scaling.in_conversion() ? kWholeRowScales : p.b.scaling};
+    return left;
+}
+
+}  // namespace deep_gemm
