@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "../candidate.hpp"
 
@@ -23,23 +24,36 @@ constexpr SmFacts sm_facts(int32_t target) {
 }
 
 struct CostConstants {
-    double clock_mhz = 1700;
-    double launch_us = 5.3;
-    double widen_us = 3;  // a kernel ahead, beside what its bytes take
-    double l2_bytes_per_cycle = 59;
-    double smem_bytes_per_cycle = 138;
-    double first_cycles = 1750;           // until the first stage has come
-    double store_cycles = 0.29;           // an element of a tile
-    double sum_up_cycles = 350;           // warps that split K meet
-    double issue_cycles = 240;            // of a K block: barrier, copies' addresses
-    double promote_cycles = 0.05;         // an element, and group of scales
-    double copy_share = 1.5;              // of the products' cycles, where warps that divide K of large tiles copy too
-    double alone_cycles = 80;             // of a K block that is promoted, A not converted ahead, in an SM's only CTA
-    double convert_cycles = 0.016;        // an element that a warp converts,
-    double convert_scaled_cycles = 0.03;  // with scales multiplied in
-    double bytes_under_way = 40 << 10;    // of an SM, that keep memory busy
-    double tail_share = 0.1;              // of the shorter of the two times, that hides behind nothing
+    double clock_mhz = 1750;
+    double launch_us = 1.8;
+    double widen_us = 1.7;  // a kernel ahead, beside what its bytes take
+    double l2_bytes_per_cycle = 93;
+    double smem_bytes_per_cycle = 256;
+    double first_cycles = 460;          // until the first stage has come
+    double store_cycles = 0.33;         // an element of a tile
+    double sum_up_cycles = 700;         // warps that split K meet
+    double issue_cycles = 250;          // of a stage: barriers, copies' addresses
+    double copy_warp_cycles = 0.0157;   // a byte that a warp of its own copies
+    double latency_cycles = 500;        // of a copy
+    double promote_cycles = 0.029;      // an element, and group of scales
+    double widen_cycles = 0.025;        // an element of E4M3 that a warp converts to FP16,
+    double integer_cycles = 0.01;       // of packed weights to 8 bits,
+    double int4_cycles = 0.016;         // to 16 bits,
+    double fp8_cycles = 0.024;          // of E4M3
+    double fp4_cycles = 0.03;           // and of E2M1
+    double bytes_under_way = 26 << 10;  // of an SM, that keep memory busy
+    double tail_share = 0.3;            // of the shorter of the two times, that hides behind nothing
+    // What an SM does at once: sums of such powers, of two warps for each scheduler and of one.
+    double overlap = 2.6, overlap_of_four_warps = 1.5, stages_overlap = 6.6;
 };
+
+/// What parts take that hide behind each other the better, the greater the power.
+inline double overlapped(std::initializer_list<double> parts, double power) {
+    const double longest = std::max(parts);
+    double sum = 0;
+    for (const double part : parts) sum += std::pow(part / longest, power);
+    return longest * std::pow(sum, 1 / power);
+}
 
 struct CostModel : CostConstants {
     /// CTAs that an SM has at once, of so many tiles.
@@ -47,26 +61,37 @@ struct CostModel : CostConstants {
         return std::clamp(std::ceil(tiles / p.num_sms), 1.0, static_cast<double>(c.sm80.ctas_per_sm));
     }
 
+    /// Of a packed weight that a warp converts.
+    double packed_cycles(const GemmConfig& c) const {
+        if (bits(c.sm80.multiplied_as) <= 8) return integer_cycles;
+        const Element from = c.b.element;
+        return from == Element::e2m1 || from == Element::e2m1x ? fp4_cycles
+               : from == Element::e4m3p                        ? fp8_cycles
+                                                               : int4_cycles;
+    }
+
     /// Cycles that an SM takes for one K block of each of these CTAs.
     double block_cycles(const GemmConfig& c, double ctas) const {
         const double k = c.tile.k, rows = c.tile.rows, cols = c.tile.cols;
         const double rate = facts.products_per_cycle * 16 / bits(c.sm80.multiplied_as);
-        const double tensor = rows * cols * k / rate;
         const double row_bytes = bytes_of(c.rows_operand().element, k),
                      col_bytes = bytes_of(c.cols_operand().element, k);
         const double widened = (widens(c, c.rows_operand()) ? rows * c.col_warps : 0) +
                                (widens(c, c.cols_operand()) ? cols * c.sm80.row_warps : 0);
         const double loaded = rows * row_bytes + cols * col_bytes;
         const double read = rows * c.col_warps * row_bytes + cols * c.sm80.row_warps * col_bytes;
-        const double packed_cycles = c.b.scaling.in_conversion() ? convert_scaled_cycles : convert_cycles;
-        const double alone = c.scaled() && !reads_widened_a(c) && ctas < 2 ? alone_cycles : 0;
-        const double registers =
-            (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) / group_stages(c) : 0) +
-            (c.b.packed() ? packed_cycles * rows * c.col_warps * k : 0) + convert_cycles * widened * k;
-        const bool copies = c.sm80.k_warps > 2 && !has_copy_warp(c) && rows * cols >= 64 * 32;
-        return std::max({std::max(tensor, registers) * (copies ? copy_share : 1) + issue_cycles / ctas + alone,
-                         (loaded + read) / smem_bytes_per_cycle, loaded / l2_bytes_per_cycle}) *
-               ctas;
+        const double registers = (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) : 0) +
+                                 (c.b.packed() ? packed_cycles(c) * rows * c.col_warps * k : 0) +
+                                 widen_cycles * widened * k;
+        const double busy =
+            overlapped({ctas * rows * cols * k / rate, ctas * registers, ctas * (loaded + read) / smem_bytes_per_cycle,
+                        ctas * loaded / l2_bytes_per_cycle, has_copy_warp(c) ? copy_warp_cycles * loaded : 0},
+                       ctas * warps(c) >= 8 ? overlap : overlap_of_four_warps) +
+            issue_cycles;
+        // A stage is copied again when it has been read: by other warps than its own, one later.
+        const int32_t stages = std::max(1, has_copy_warp(c) ? c.stages : c.stages - 1);
+        const double in_turn = (busy + latency_cycles + ctas * loaded / l2_bytes_per_cycle) / stages;
+        return overlapped({busy, in_turn}, stages_overlap);
     }
 
     /// Memory is as busy as what is under way keeps it, and where few tiles leave SMs out, as these do.
