@@ -508,8 +508,8 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None 
     fp16_output, s32_output of s8 without scales; otherwise FP16 for FP16 operands, else BF16); of s8, bias (BF16) or
     fp32_bias. Scales on Hopper: per_row_b. On SM100: gran_k_a and gran_k_b (128, which is the default, or 32 of K for
     each exponent), packs_scales_a and packs_scales_b (FP32, which a kernel of ours packs before). A config instead of
-    the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns, and which operands
-    kernels convert before the product: ahead (1: A, 2: B, 3: both).
+    the selected one: tile_rows, tile_cols, swap_ab, cluster_rows, cluster_cols, cluster_k, turns, and which operand
+    a kernel converts before the product: ahead (1: A, 2: B).
     """
 
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.

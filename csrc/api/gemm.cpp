@@ -49,8 +49,7 @@ void copy_scales(const Planned& planned, const LaunchPlan& plan, GemmCall& call,
 }
 
 void convert_ahead(const Planned& planned, Ahead ahead, GemmCall& call, Copies& copies) {
-    if (converts_a(ahead)) call.a = widen_a(planned.device, call, planned.stream, copies.converted_a);
-    if (ahead == Ahead::both) call.b = widen_b(planned.device, call, planned.stream, copies.converted_b);
+    if (ahead == Ahead::a) call.a = widen_a(planned.device, call, planned.stream, copies.converted_a);
     if (ahead == Ahead::b) unpack_b(planned.device, call, planned.stream, copies.converted_b);
 }
 

@@ -1,4 +1,4 @@
-// E4M3 -> FP16 ahead of a product, where its kernel wants it (Tiling::ahead).
+// E4M3 -> FP16 ahead of a product, where its kernel wants it (Ahead::a).
 #pragma once
 
 #include "call.hpp"
@@ -6,9 +6,7 @@
 
 namespace deep_gemm {
 
-/// Operands as such a kernel reads them, in workspaces, made on `stream`: A, of masked experts the rows that they have,
-/// and B.
+/// A as such a kernel reads it, in `workspace`, made on `stream`; of masked experts the rows that they have.
 Matrix widen_a(Device& device, const GemmCall& call, void* stream, Workspace& workspace);
-Matrix widen_b(Device& device, const GemmCall& call, void* stream, Workspace& workspace);
 
 }  // namespace deep_gemm

@@ -17,14 +17,12 @@
 
 namespace deep_gemm {
 
-/// Operands of which kernels ahead of the product make what its tensor cores multiply.
-enum class Ahead : int32_t { none, a, b, both };
+/// The operand of which a kernel ahead of the product makes what its tensor cores multiply.
+enum class Ahead : int32_t { none, a, b };
 template <>
 struct Names<Ahead> {
-    static constexpr std::string_view kType = "Ahead", kValues[] = {"none", "a", "b", "both"};
+    static constexpr std::string_view kType = "Ahead", kValues[] = {"none", "a", "b"};
 };
-constexpr bool converts_a(Ahead ahead) { return ahead == Ahead::a || ahead == Ahead::both; }
-constexpr bool converts_b(Ahead ahead) { return ahead == Ahead::b || ahead == Ahead::both; }
 
 /// The value of this place among an enumeration's names.
 template <typename Enum>

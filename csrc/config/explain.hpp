@@ -15,8 +15,8 @@ inline Grouping grouping_named(std::string_view wanted) {
     fail(ErrorKind::value, "the grouping must be one of ", known, ", but is ", wanted);
 }
 
-/// A tile, its cluster and turns: "swapped 64x16 cluster 1x1x4 turns 1"; and "ahead a", "b" or "both" where kernels
-/// before the product convert operands.
+/// A tile, its cluster and turns: "swapped 64x16 cluster 1x1x4 turns 1"; and "ahead a" or "b" where a kernel before
+/// the product converts that operand.
 inline std::string tile_text(const Tiling& x) {
     return concat(x.swap_ab ? "swapped" : "straight", " ", x.tile_rows, "x", x.tile_cols, " cluster ", x.cluster.rows,
                   "x", x.cluster.cols, "x", x.cluster.k, " turns ", x.turns,

@@ -24,7 +24,7 @@ LINE = re.compile(
     r"(?:: (?P<cost>\S+) us|: refused, (?P<refusal>.*))"
 )
 
-AHEAD = ["none", "a", "b", "both"]  # as selection counts them
+AHEAD = ["none", "a", "b"]  # as selection counts them
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Candidate:
     strip: int  # blocks of M walked together
     cost: float | None
     refusal: str | None
-    ahead: str = "none"  # operands that kernels before the product convert: one of AHEAD
+    ahead: str = "none"  # the operand that a kernel before the product converts: one of AHEAD
 
     @property
     def cluster(self) -> int:

@@ -26,25 +26,25 @@ constexpr SmFacts sm_facts(int32_t target) {
 struct CostConstants {
     double clock_mhz = 1750;
     double launch_us = 1.8;
-    double widen_us = 1.7;  // a kernel ahead, beside what its bytes take
-    double l2_bytes_per_cycle = 93;
-    double smem_bytes_per_cycle = 256;
-    double first_cycles = 460;          // until the first stage has come
-    double store_cycles = 0.33;         // an element of a tile
-    double sum_up_cycles = 700;         // warps that split K meet
-    double issue_cycles = 250;          // of a stage: barriers, copies' addresses
-    double copy_warp_cycles = 0.0157;   // a byte that a warp of its own copies
-    double latency_cycles = 500;        // of a copy
-    double promote_cycles = 0.029;      // an element, and group of scales
-    double widen_cycles = 0.025;        // an element of E4M3 that a warp converts to FP16,
-    double integer_cycles = 0.01;       // of packed weights to 8 bits,
-    double int4_cycles = 0.016;         // to 16 bits,
-    double fp8_cycles = 0.024;          // of E4M3
-    double fp4_cycles = 0.03;           // and of E2M1
-    double bytes_under_way = 26 << 10;  // of an SM, that keep memory busy
-    double tail_share = 0.3;            // of the shorter of the two times, that hides behind nothing
+    double convert_us = 1.2;  // a kernel ahead, beside what its bytes take
+    double l2_bytes_per_cycle = 90;
+    double smem_bytes_per_cycle = 253;
+    double first_cycles = 620;             // until the first stage has come
+    double store_cycles = 0.3;             // an element of a tile
+    double sum_up_cycles = 650;            // warps that split K meet
+    double issue_cycles = 230;             // of a stage: barriers, copies' addresses
+    double copy_warp_cycles = 0.0156;      // a byte that a warp of its own copies
+    double latency_cycles = 480;           // of a copy
+    double promote_cycles = 0.0256;        // an element, and group of scales
+    double widen_cycles = 0.025;           // an element of E4M3 that a warp converts to FP16,
+    double integer_cycles = 0.0108;        // of packed weights to 8 bits,
+    double int4_cycles = 0.0186;           // to 16 bits,
+    double fp8_cycles = 0.024;             // of E4M3
+    double fp4_cycles = 0.033;             // and of E2M1
+    double bytes_under_way = 29.5 * 1024;  // of an SM, that keep memory busy
+    double tail_share = 0.276;             // of the shorter of the two times, that hides behind nothing
     // What an SM does at once: sums of such powers, of two warps for each scheduler and of one.
-    double overlap = 2.6, overlap_of_four_warps = 1.5, stages_overlap = 6.6;
+    double overlap = 2.37, overlap_of_four_warps = 1.41, stages_overlap = 6.3;
 };
 
 /// What parts take that hide behind each other the better, the greater the power.
@@ -80,9 +80,9 @@ struct CostModel : CostConstants {
                                (widens(c, c.cols_operand()) ? cols * c.sm80.row_warps : 0);
         const double loaded = rows * row_bytes + cols * col_bytes;
         const double read = rows * c.col_warps * row_bytes + cols * c.sm80.row_warps * col_bytes;
-        const double registers = (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) : 0) +
-                                 (c.b.packed() ? packed_cycles(c) * rows * c.col_warps * k : 0) +
-                                 widen_cycles * widened * k;
+        const double registers =
+            (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) / group_stages(c) : 0) +
+            (c.b.packed() ? packed_cycles(c) * rows * c.col_warps * k : 0) + widen_cycles * widened * k;
         const double busy =
             overlapped({ctas * rows * cols * k / rate, ctas * registers, ctas * (loaded + read) / smem_bytes_per_cycle,
                         ctas * loaded / l2_bytes_per_cycle, has_copy_warp(c) ? copy_warp_cycles * loaded : 0},
@@ -108,14 +108,15 @@ struct CostModel : CostConstants {
 
     double bytes_per_us(const Problem& p) const { return facts.memory_bytes_per_cycle * p.num_sms * clock_mhz; }
 
-    /// What the product waits for: operands that are read, and written with other bits.
+    /// What the product waits for: an operand that is read, and written with other bits.
     double ahead_us(const Problem& p, const Candidate& candidate) const {
-        const GemmConfig& c = candidate.config;
-        const auto us = [&](double rows, const Operand& from, const Operand& to) {
-            return widen_us + rows * (bytes_of(from.element, p.k) + bytes_of(to.element, p.k)) / bytes_per_us(p);
-        };
-        return (converts_a(candidate.tiling.ahead) ? us(expected_rows(p), p.a, c.a) : 0) +
-               (converts_b(candidate.tiling.ahead) ? us(p.n, p.b, c.b) : 0);
+        const Ahead ahead = candidate.tiling.ahead;
+        if (ahead == Ahead::none) return 0;
+        const bool of_a = ahead == Ahead::a;
+        const Element from = of_a ? p.a.element : p.b.element,
+                      to = of_a ? candidate.config.a.element : candidate.config.b.element;
+        const double rows = of_a ? expected_rows(p) : p.n;
+        return convert_us + rows * (bytes_of(from, p.k) + bytes_of(to, p.k)) / bytes_per_us(p);
     }
 
     double estimate_us(const Problem& p, const GemmConfig& c, int32_t num_ctas) const {

@@ -44,24 +44,22 @@ constexpr bool may_multiply_unpacked(const Problem& p) {
     return may_unpack_b(p) && !multiplies_s4(p) && (p.a.element != Element::e4m3 || multiplies_e4m3(p.target));
 }
 
-/// Whether operands may be converted by kernels before the product, not by each warp that reads them, for many tokens:
-/// packed weights (kernels/unpack_weights.cuh); A of E4M3, and B with it (kernels/widen.cuh). K groups have no such
-/// kernels; and of a stack of experts FP16 would be too large.
+/// Whether an operand may be converted by a kernel before the product, not by each warp that reads it, for many tokens:
+/// packed weights (kernels/unpack_weights.cuh), or A of E4M3 (kernels/widen.cuh), of which K groups have no such
+/// kernel.
 constexpr bool may_convert(const Problem& p, Ahead ahead, bool swap_ab, const WarpGrid& grid) {
     if (ahead == Ahead::none) return true;
     if (swap_ab || grid.k_warps > 1 || grid.rows < 64 || grid.cols < 64) return false;
     if (ahead == Ahead::b) return may_multiply_unpacked(p);
     const bool widens = p.a.element == Element::e4m3 && p.b.element == Element::e4m3 && !multiplies_e4m3(p.target);
-    if (ahead == Ahead::a) return widens && !divides_k(p.grouping);
-    return ahead == Ahead::both && widens && p.grouping == Grouping::dense;
+    return widens && !divides_k(p.grouping);
 }
 
 /// The problem that is left.
 inline Problem converted(const Problem& p, Ahead ahead) {
     if (ahead == Ahead::b) return unpacked(p);
     Problem left = p;
-    if (converts_a(ahead)) left.a.element = Element::fp16;
-    if (ahead == Ahead::both) left.b.element = Element::fp16;
+    if (ahead == Ahead::a) left.a.element = Element::fp16;
     return left;
 }
 
@@ -98,7 +96,7 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     std::vector<Tiling> found;
     for (const bool swap_ab : {false, true})
         for (const WarpGrid& grid : kGrids)
-            for (const Ahead ahead : {Ahead::none, Ahead::a, Ahead::b, Ahead::both})
+            for (const Ahead ahead : {Ahead::none, Ahead::a, Ahead::b})
                 if (may_convert(p, ahead, swap_ab, grid) && (ahead != Ahead::b || p.m >= kLeastUnpackedM))
                     found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps, ahead});
     return found;

@@ -24,11 +24,11 @@ struct Spec {
         return found;
     }
     static bool has_tiling(const Problem& p, const Tiling& tiling) {
-        return converts_b(tiling.ahead) ? may_multiply_unpacked(p) && sm90::has_tiling(unpacked(p), tiling)
+        return tiling.ahead == Ahead::b ? may_multiply_unpacked(p) && sm90::has_tiling(unpacked(p), tiling)
                                         : sm90::has_tiling(p, tiling);
     }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) {
-        return sm90::configure(converts_b(tiling.ahead) ? unpacked(p) : p, tiling);
+        return sm90::configure(tiling.ahead == Ahead::b ? unpacked(p) : p, tiling);
     }
     static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
         return sm90::refusal(seen_by(p, c), c, tiles);
@@ -55,7 +55,7 @@ struct Spec {
             CostModel{CostConstants::of(p.a.element, p.b.packed() || scales_blocks(p))}.estimate_us(average,
                                                                                                     candidate.config,
                                                                                                     candidate.num_ctas);
-        if (converts_b(candidate.tiling.ahead)) return us + unpack_us(p);
+        if (candidate.tiling.ahead == Ahead::b) return us + unpack_us(p);
         return has_scale_products(p) ? us * kConvertedShare : us;
     }
     static Choice finish(const Problem& p, const Candidate& candidate) {

@@ -99,7 +99,7 @@ inline bool has_tiling(const Problem& p, const Tiling& tiling) {
     const auto matches = [&](const TileShape& tile) {
         return tile.rows == tiling.tile_rows && tile.cols == tiling.tile_cols;
     };
-    if (converts_a(tiling.ahead)) return false;
+    if (tiling.ahead == Ahead::a) return false;
     if (p.b.packed()) return tiling.swap_ab && std::ranges::any_of(packed_tile_shapes(p), matches);
     return std::ranges::any_of(tile_shapes(p, tiling.swap_ab), matches) ||
            std::ranges::any_of(grouped_tile_shapes(p, tiling.swap_ab), matches);

@@ -10,8 +10,10 @@ namespace deep_gemm {
 /// exact, the least being subnormal in both. Bytes 0 and 1 of the word, then 2 and 3.
 template <>
 struct Convert<Element::e4m3, Element::fp16> {
-    static constexpr float kUndone = 65536;   // of a product of two
-    static constexpr float kAheadUndone = 2;  // of one with an A that was converted ahead (kernels/widen_params.cuh)
+    static constexpr float kUndone = 65536;  // of a product of two
+    /// Bits of 2^15: those that are converted ahead become 2^7 of their values, as much as FP16 holds of E4M3, and
+    /// products with the others a half.
+    static constexpr uint32_t kAhead = 0x7800, kAheadUndone = 2;
 
     static DG_DEVICE void run(uint32_t word, uint32_t& first, uint32_t& second) {
         // Above each byte, its sign eight times.

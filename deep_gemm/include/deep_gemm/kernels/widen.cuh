@@ -1,7 +1,7 @@
 // E4M3 to FP16 ahead of a product, for tensor cores without E4M3, where many warps would convert the same.
 //
 // Of each 16 of K, those come first that mma.sync takes from the first words of threads which hold four neighbours each
-// (mma/sm80/widened.cuh): the product's other operand is converted that way, ahead or in registers.
+// (mma/sm80/widened.cuh): the product's other operand is converted that way.
 #pragma once
 
 #include <deep_gemm/convert/bytes.cuh>
@@ -28,7 +28,7 @@ DG_DEVICE void run_widen(const WidenParams& params) {
         const auto widened = [&](int32_t word) {
             uint32_t halves[2];
             Way::run(static_cast<uint32_t>(word), halves[0], halves[1]);
-            return static_cast<int32_t>(ptx::multiply_f16x2(half == 0 ? halves[0] : halves[1], params.factor));
+            return static_cast<int32_t>(ptx::multiply_f16x2(half == 0 ? halves[0] : halves[1], in_both(Way::kAhead)));
         };
         *reinterpret_cast<int4*>(target + k * 2) =
             make_int4(widened(four.x), widened(four.y), widened(four.z), widened(four.w));

@@ -11,10 +11,6 @@ inline constexpr int32_t kWidenUnits = 4;   // of a thread, one after the other 
 /// Of K, in a block.
 inline constexpr int32_t kWidenBlockK = kWidenThreads / 2 * kWidenUnitK * kWidenUnits;
 
-/// What 2^-8 of the values (convert/bytes.cuh) are multiplied by, two FP16: A becomes 2^7 of its values, as much as
-/// FP16 holds of E4M3; B stays what it becomes in registers. Their products are a half of the values'.
-inline constexpr uint32_t kWidenFactorA = 0x78007800, kWidenFactorB = 0x3c003c00;
-
 /// source [groups][rows] of `k` E4M3, in lines that start at multiples of 16 bytes -> target [groups][rows] of as many
 /// FP16, in the order in which threads convert E4M3 themselves.
 struct WidenParams {
@@ -23,7 +19,6 @@ struct WidenParams {
     const int32_t* row_counts;                   // of the groups' rows, those that are converted; null: all
     int64_t source_group_stride, source_stride;  // bytes between groups, between rows
     int64_t target_stride;                       // likewise; groups follow each other
-    uint32_t factor;                             // that they are multiplied by, of two FP16
     int32_t k;                                   // a multiple of kWidenUnitK
     uint32_t row_blocks, rows;                   // blocks of a row, rows of a group
 };
