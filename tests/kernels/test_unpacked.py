@@ -276,6 +276,9 @@ def test_the_simulator_picks_it_by_itself() -> None:
 
 
 SM80_FIELDS = {
+    "bf16 x int4 a channel": {"bf16": 1, "s4b": 1, "channel_scales": 1},
+    "bf16 x fp8 a channel": {"bf16": 1, "e4m3p": 1, "channel_scales": 1},
+    "bf16 x mxfp4": {"bf16": 1, "e2m1": 1, "gran_k_b": 32, "conversion_scales": 1},
     "int8 x int4 in groups of 128": {"s8": 1, "s4": 1, "gran_k_b": 128},
     "int8 x int4 in groups of 64": {"s8": 1, "s4": 1, "gran_k_b": 64},
 }
@@ -338,10 +341,10 @@ def test_its_product_on_gpus_without_wgmma_is_one_of_rows() -> None:
 
 def test_the_simulator_picks_it_by_itself_on_gpus_without_wgmma() -> None:
     kind, generator = KINDS["int8-groups-of-128"], torch.Generator().manual_seed(1)
-    a = Tokens(kind, (512, 256), generator)
+    a = Tokens(kind, (1024, 256), generator)
     w, exact = weights(kind, (256, 256), generator)
-    d = torch.empty((512, 256))
-    assert unpacks_on("sm_80", 512, n=256, k=256, num_sms=1, **SM80_FIELDS["int8 x int4 in groups of 128"])
+    d = torch.empty((1024, 256))
+    assert unpacks_on("sm_80", 1024, n=256, k=256, num_sms=1, **SM80_FIELDS["int8 x int4 in groups of 128"])
     with simulator.options(target="sm_80", num_sms=1, hazards="error"):
         deep_gemm.int8_int4_gemm_nt(a.to("cpu"), w, d)
     check(d, a.exact, exact, kind.activations)

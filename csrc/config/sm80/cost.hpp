@@ -12,39 +12,39 @@
 
 namespace deep_gemm::sm80 {
 
-/// Of one SM: multiplications of 16 bits a cycle, and what its share of memory brings it.
+/// Of one SM: multiplications of 16 bits a cycle, and what its shares of memory and of the L2 bring it.
 struct SmFacts {
-    double products_per_cycle, memory_bytes_per_cycle;
+    double products_per_cycle, memory_bytes_per_cycle, l2_bytes_per_cycle;
 };
 
-/// A100: 108 SMs at 1.41 GHz, 2 TB/s. The others have half of the tensor cores' rate and less memory.
+/// A100: 108 SMs at 1.41 GHz, 2 TB/s. The others have half of the tensor cores' rate, less memory, and two fifths of
+/// the L2's share. (That is what fits times, overlapped with all else: more than an SM gets by itself.)
 constexpr SmFacts sm_facts(int32_t target) {
-    if (target == 80) return {1024, 13};
-    return {512, 5};
+    if (target == 80) return {1024, 13, 64};
+    return {512, 5, 26};
 }
 
 struct CostConstants {
     double clock_mhz = 1750;
-    double launch_us = 1.8;
-    double convert_us = 1.2;  // a kernel ahead, beside what its bytes take
-    double l2_bytes_per_cycle = 90;
-    double smem_bytes_per_cycle = 253;
-    double first_cycles = 620;             // until the first stage has come
-    double store_cycles = 0.3;             // an element of a tile
-    double sum_up_cycles = 650;            // warps that split K meet
-    double issue_cycles = 230;             // of a stage: barriers, copies' addresses
-    double copy_warp_cycles = 0.0156;      // a byte that a warp of its own copies
-    double latency_cycles = 480;           // of a copy
-    double promote_cycles = 0.0256;        // an element, and group of scales
-    double widen_cycles = 0.025;           // an element of E4M3 that a warp converts to FP16,
-    double integer_cycles = 0.0108;        // of packed weights to 8 bits,
-    double int4_cycles = 0.0186;           // to 16 bits,
-    double fp8_cycles = 0.024;             // of E4M3
-    double fp4_cycles = 0.033;             // and of E2M1
-    double bytes_under_way = 29.5 * 1024;  // of an SM, that keep memory busy
-    double tail_share = 0.276;             // of the shorter of the two times, that hides behind nothing
-    // What an SM does at once: sums of such powers, of two warps for each scheduler and of one.
-    double overlap = 2.37, overlap_of_four_warps = 1.41, stages_overlap = 6.3;
+    double launch_us = 1.7;
+    double convert_us = 1.5;  // a kernel ahead, beside what its bytes take
+    double smem_bytes_per_cycle = 235;
+    double first_cycles = 650;          // until the first stage has come
+    double store_cycles = 0.3;          // an element of a tile
+    double sum_up_cycles = 640;         // warps that split K meet
+    double issue_cycles = 220;          // of a stage: barriers, copies' addresses
+    double copy_warp_cycles = 0.02;     // a byte that a warp of its own copies
+    double latency_cycles = 330;        // of a copy
+    double promote_cycles = 0.0245;     // an element, and group of scales
+    double widen_cycles = 0.026;        // an element of E4M3 that a warp converts to FP16,
+    double integer_cycles = 0.0125;     // of packed weights to 8 bits,
+    double int4_cycles = 0.021;         // to 16 bits,
+    double fp8_cycles = 0.025;          // of E4M3
+    double fp4_cycles = 0.034;          // and of E2M1
+    double bytes_under_way = 35 << 10;  // of an SM, that keep memory busy
+    double tail_share = 0.276;          // of the shorter of the two times, that hides behind nothing
+    // Powers (see overlapped): of what warps do, of which a scheduler has two or one; and of copies beside them.
+    double two_warps = 2.6, one_warp = 1.2, copies = 3.3;
 };
 
 /// What parts take that hide behind each other the better, the greater the power.
@@ -83,15 +83,15 @@ struct CostModel : CostConstants {
         const double registers =
             (c.scaled() ? promote_cycles * rows * cols * c.sm80.k_warps * scale_groups(c) / group_stages(c) : 0) +
             (c.b.packed() ? packed_cycles(c) * rows * c.col_warps * k : 0) + widen_cycles * widened * k;
+        const double in_warps = overlapped({rows * cols * k / rate, registers, (loaded + read) / smem_bytes_per_cycle},
+                                           ctas * warps(c) >= 8 ? two_warps : one_warp);
+        const double from_l2 = ctas * loaded / facts.l2_bytes_per_cycle;
         const double busy =
-            overlapped({ctas * rows * cols * k / rate, ctas * registers, ctas * (loaded + read) / smem_bytes_per_cycle,
-                        ctas * loaded / l2_bytes_per_cycle, has_copy_warp(c) ? copy_warp_cycles * loaded : 0},
-                       ctas * warps(c) >= 8 ? overlap : overlap_of_four_warps) +
+            overlapped({ctas * in_warps, from_l2, has_copy_warp(c) ? copy_warp_cycles * loaded : 0}, copies) +
             issue_cycles;
         // A stage is copied again when it has been read: by other warps than its own, one later.
         const int32_t stages = std::max(1, has_copy_warp(c) ? c.stages : c.stages - 1);
-        const double in_turn = (busy + latency_cycles + ctas * loaded / l2_bytes_per_cycle) / stages;
-        return overlapped({busy, in_turn}, stages_overlap);
+        return std::max(busy, (busy + latency_cycles + from_l2) / stages);
     }
 
     /// Memory is as busy as what is under way keeps it, and where few tiles leave SMs out, as these do.
