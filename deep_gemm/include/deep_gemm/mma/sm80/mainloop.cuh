@@ -82,8 +82,9 @@ private:
     /// The step by which all of a block is read.
     static constexpr int32_t kLastRead = !c.scaled() || kScalesAhead ? kSteps - 2 : kSteps - 1;
     /// The step behind which the next stage is copied, into that of the block before: not so late that copies come too
-    /// late, nor, where warps promote and so drift apart, so early that they wait until the last one has read it.
-    static constexpr int32_t kCopy = c.scaled() ? kSteps / 4 : 0;
+    /// late, nor, where warps promote and so drift apart, so early that they wait until the last one has read it. (Of two
+    /// stages one is all that is under way.)
+    static constexpr int32_t kCopy = c.scaled() && c.stages > 2 ? kSteps / 4 : 0;
 
     static constexpr bool loads_scales(int32_t step) {
         return c.scaled() && (step + (kScalesAhead ? 2 : 1)) % kGroupSteps == 0;
