@@ -26,25 +26,25 @@ constexpr SmFacts sm_facts(int32_t target) {
 
 struct CostConstants {
     double clock_mhz = 1750;
-    double launch_us = 1.7;
-    double convert_us = 1.5;  // a kernel ahead, beside what its bytes take
-    double smem_bytes_per_cycle = 235;
-    double first_cycles = 650;          // until the first stage has come
-    double store_cycles = 0.3;          // an element of a tile
-    double sum_up_cycles = 640;         // warps that split K meet
-    double issue_cycles = 220;          // of a stage: barriers, copies' addresses
-    double copy_warp_cycles = 0.02;     // a byte that a warp of its own copies
-    double latency_cycles = 330;        // of a copy
-    double promote_cycles = 0.0245;     // an element, and group of scales
-    double widen_cycles = 0.026;        // an element of E4M3 that a warp converts to FP16,
-    double integer_cycles = 0.0125;     // of packed weights to 8 bits,
-    double int4_cycles = 0.021;         // to 16 bits,
-    double fp8_cycles = 0.025;          // of E4M3
-    double fp4_cycles = 0.034;          // and of E2M1
-    double bytes_under_way = 35 << 10;  // of an SM, that keep memory busy
-    double tail_share = 0.276;          // of the shorter of the two times, that hides behind nothing
+    double launch_us = 2.5;
+    double convert_us = 1.8;  // a kernel ahead, beside what its bytes take
+    double smem_bytes_per_cycle = 207;
+    double first_cycles = 630;          // until the first stage has come
+    double store_cycles = 0.19;         // an element of a tile
+    double sum_up_cycles = 600;         // warps that split K meet
+    double issue_cycles = 163;          // of a stage: barriers, copies' addresses
+    double copy_warp_cycles = 0.026;    // a byte that a warp of its own copies
+    double latency_cycles = 460;        // of a copy
+    double promote_cycles = 0.0284;     // an element, and group of scales
+    double widen_cycles = 0.0257;       // an element of E4M3 that a warp converts to FP16,
+    double integer_cycles = 0.013;      // of packed weights to 8 bits,
+    double int4_cycles = 0.0207;        // to 16 bits,
+    double fp8_cycles = 0.0236;         // of E4M3
+    double fp4_cycles = 0.0354;         // and of E2M1
+    double bytes_under_way = 36 << 10;  // of an SM, that keep memory busy
+    double tail_share = 0.23;           // of the shorter of the two times, that hides behind nothing
     // Powers (see overlapped): of what warps do, of which a scheduler has two or one; and of copies beside them.
-    double two_warps = 2.6, one_warp = 1.2, copies = 3.3;
+    double two_warps = 2.44, one_warp = 1.1, copies = 3.8;
 };
 
 /// What parts take that hide behind each other the better, the greater the power.

@@ -39,9 +39,9 @@ constexpr int32_t warp_cols(const GemmConfig& c) { return c.held_cols(); }
 /// A warp's sums, of K blocks that are scaled those of a block too.
 constexpr int32_t warp_sums(const GemmConfig& c) { return (c.scaled() ? 2 : 1) * warp_rows(c) * warp_cols(c); }
 
-/// Whether a warp of its own copies, beside warps that convert weights: for others one is too slow. Where sums are many,
-/// the registers of a quarter of an SM are those of two warps.
-constexpr bool has_copy_warp(const GemmConfig& c) { return c.b.packed() && warp_sums(c) <= 64 * 16; }
+/// Whether a warp of its own copies: where the others multiply little, or convert weights, else one would be too slow.
+/// (Where sums are many, there would be no registers for it: those of a quarter of an SM are two warps'.)
+constexpr bool has_copy_warp(const GemmConfig& c) { return warp_sums(c) <= 64 * (c.b.packed() ? 16 : 8); }
 constexpr int32_t threads(const GemmConfig& c) { return math_threads(c) + (has_copy_warp(c) ? 32 : 0); }
 /// That copy a stage, and how many such sets take turns.
 constexpr int32_t copy_threads(const GemmConfig& c) { return has_copy_warp(c) ? 32 : 128; }
