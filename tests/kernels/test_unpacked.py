@@ -276,8 +276,6 @@ def test_the_simulator_picks_it_by_itself() -> None:
 
 
 SM80_FIELDS = {
-    "bf16 x int4 a channel": {"bf16": 1, "s4b": 1, "channel_scales": 1},
-    "bf16 x fp8 a channel": {"bf16": 1, "e4m3p": 1, "channel_scales": 1},
     "bf16 x mxfp4": {"bf16": 1, "e2m1": 1, "gran_k_b": 32, "conversion_scales": 1},
     "int8 x int4 in groups of 128": {"s8": 1, "s4": 1, "gran_k_b": 128},
     "int8 x int4 in groups of 64": {"s8": 1, "s4": 1, "gran_k_b": 64},

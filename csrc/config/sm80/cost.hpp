@@ -26,25 +26,25 @@ constexpr SmFacts sm_facts(int32_t target) {
 
 struct CostConstants {
     double clock_mhz = 1750;
-    double launch_us = 2.5;
-    double convert_us = 1.8;  // a kernel ahead, beside what its bytes take
-    double smem_bytes_per_cycle = 207;
-    double first_cycles = 630;          // until the first stage has come
-    double store_cycles = 0.19;         // an element of a tile
-    double sum_up_cycles = 600;         // warps that split K meet
-    double issue_cycles = 163;          // of a stage: barriers, copies' addresses
-    double copy_warp_cycles = 0.026;    // a byte that a warp of its own copies
-    double latency_cycles = 460;        // of a copy
-    double promote_cycles = 0.0284;     // an element, and group of scales
-    double widen_cycles = 0.0257;       // an element of E4M3 that a warp converts to FP16,
-    double integer_cycles = 0.013;      // of packed weights to 8 bits,
-    double int4_cycles = 0.0207;        // to 16 bits,
-    double fp8_cycles = 0.0236;         // of E4M3
-    double fp4_cycles = 0.0354;         // and of E2M1
+    double launch_us = 2.3;
+    double convert_us = 2.4;  // a kernel ahead, beside what its bytes take
+    double smem_bytes_per_cycle = 180;
+    double first_cycles = 680;          // until the first stage has come
+    double store_cycles = 0.18;         // an element of a tile
+    double sum_up_cycles = 680;         // warps that split K meet
+    double issue_cycles = 153;          // of a stage: barriers, copies' addresses
+    double copy_warp_cycles = 0.0289;   // a byte that a warp of its own copies
+    double latency_cycles = 1700;       // of a copy
+    double promote_cycles = 0.0349;     // an element, and group of scales
+    double widen_cycles = 0.0268;       // an element of E4M3 that a warp converts to FP16,
+    double integer_cycles = 0.014;      // of packed weights to 8 bits,
+    double int4_cycles = 0.0225;        // to 16 bits,
+    double fp8_cycles = 0.0208;         // of E4M3
+    double fp4_cycles = 0.0362;         // and of E2M1
     double bytes_under_way = 36 << 10;  // of an SM, that keep memory busy
-    double tail_share = 0.23;           // of the shorter of the two times, that hides behind nothing
+    double tail_share = 0.24;           // of the shorter of the two times, that hides behind nothing
     // Powers (see overlapped): of what warps do, of which a scheduler has two or one; and of copies beside them.
-    double two_warps = 2.44, one_warp = 1.1, copies = 3.8;
+    double two_warps = 2.76, one_warp = 1.19, copies = 6.75;
 };
 
 /// What parts take that hide behind each other the better, the greater the power.
@@ -89,9 +89,9 @@ struct CostModel : CostConstants {
         const double busy =
             overlapped({ctas * in_warps, from_l2, has_copy_warp(c) ? copy_warp_cycles * loaded : 0}, copies) +
             issue_cycles;
-        // A stage is copied again when it has been read: by other warps than its own, one later.
-        const int32_t stages = std::max(1, has_copy_warp(c) ? c.stages : c.stages - 1);
-        return std::max(busy, (busy + latency_cycles + from_l2) / stages);
+        // What is copied has the time of all other stages, less that until warps ask for it.
+        const double stages = c.stages - 1 - (has_copy_warp(c) ? 0 : (copy_step(c) + 1.0) / steps(c));
+        return std::max(busy, (latency_cycles + from_l2) / stages);
     }
 
     /// Memory is as busy as what is under way keeps it, and where few tiles leave SMs out, as these do.

@@ -41,7 +41,9 @@ constexpr int32_t warp_sums(const GemmConfig& c) { return (c.scaled() ? 2 : 1) *
 
 /// Whether a warp of its own copies: where the others multiply little, or convert weights, else one would be too slow.
 /// (Where sums are many, there would be no registers for it: those of a quarter of an SM are two warps'.)
-constexpr bool has_copy_warp(const GemmConfig& c) { return warp_sums(c) <= 64 * (c.b.packed() ? 16 : 8); }
+constexpr bool has_copy_warp(const GemmConfig& c) {
+    return c.b.packed() ? warp_sums(c) <= 64 * 16 : warp_rows(c) * warp_cols(c) <= 64 * 8;
+}
 constexpr int32_t threads(const GemmConfig& c) { return math_threads(c) + (has_copy_warp(c) ? 32 : 0); }
 /// That copy a stage, and how many such sets take turns.
 constexpr int32_t copy_threads(const GemmConfig& c) { return has_copy_warp(c) ? 32 : 128; }
@@ -60,6 +62,15 @@ constexpr bool widens_both(const GemmConfig& c) { return widens(c, c.a) && widen
 /// Whether a kernel before the product has made FP16 of an A of E4M3 (kernels/widen.cuh): no other FP16 has scales of
 /// groups.
 constexpr bool reads_widened_a(const GemmConfig& c) { return c.a.element == Element::fp16 && c.a.scaling.per_row(); }
+
+/// Steps of K that a warp multiplies of a stage.
+constexpr int32_t steps(const GemmConfig& c) {
+    return bytes_of(c.sm80.multiplied_as, c.tile.k) / c.sm80.k_warps / kStepBytes;
+}
+/// The step behind which warps copy the next stage, into that of the block before: not so late that copies come too
+/// late, nor, where warps promote and so drift apart, so early that they wait until the last one has read it. (Of two
+/// stages one is all that is under way.)
+constexpr int32_t copy_step(const GemmConfig& c) { return c.scaled() && c.stages > 2 ? steps(c) / 4 : 0; }
 
 /// Of K that a scale is for, where sums of blocks are scaled: of both operands' the smaller.
 constexpr int32_t scaled_k(const GemmConfig& c) {

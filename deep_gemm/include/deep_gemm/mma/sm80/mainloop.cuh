@@ -74,17 +74,13 @@ public:
     DG_DEVICE const WarpPlace<c>& place() const { return place_; }
 
 private:
-    static constexpr int32_t kSteps = StageReader<c>::kSteps, kGroupSteps = kSteps / scale_groups(c);
+    static constexpr int32_t kSteps = steps(c), kGroupSteps = kSteps / scale_groups(c);
     static_assert(group_stages(c) <= 2);
     static_assert(kSteps % 2 == 0, "a block ends with the words that the next one does not begin with");
     /// Scales of a group are loaded a step before its last, if it has two and few scales.
     static constexpr bool kScalesAhead = kGroupSteps > 1 && !(c.row_scales().per_row() && c.col_scales().per_row());
     /// The step by which all of a block is read.
     static constexpr int32_t kLastRead = !c.scaled() || kScalesAhead ? kSteps - 2 : kSteps - 1;
-    /// The step behind which the next stage is copied, into that of the block before: not so late that copies come too
-    /// late, nor, where warps promote and so drift apart, so early that they wait until the last one has read it. (Of two
-    /// stages one is all that is under way.)
-    static constexpr int32_t kCopy = c.scaled() && c.stages > 2 ? kSteps / 4 : 0;
 
     static constexpr bool loads_scales(int32_t step) {
         return c.scaled() && (step + (kScalesAhead ? 2 : 1)) % kGroupSteps == 0;
@@ -129,7 +125,7 @@ private:
             } else {
                 words[i % 2].multiply(total);
             }
-            if (i == kCopy) copies_.next(ring_);
+            if (i == copy_step(c)) copies_.next(ring_);
         }
     }
 

@@ -61,8 +61,6 @@ struct SelectWidened<c, Narrow, true> {
 template <GemmConfig c>
 class StageReader {
 public:
-    static constexpr int32_t kSteps = bytes_of(c.sm80.multiplied_as, c.tile.k) / c.sm80.k_warps / kStepBytes;
-
     DG_DEVICE StageReader(const Smem<c>& smem, const WarpPlace<c>& place)
         : smem_(smem), rows_(smem.rows(0), place), cols_(smem.cols(0), place) {}
 
