@@ -180,7 +180,7 @@ def tables(document: dict) -> str:
 
 def two_commits(document: dict) -> str:
     """Times of one run with the picks of two commits, and what the later one gains."""
-    names = list(BITS)
+    names = [name for name in BITS if any(name in row["us"] for row in document["results"])]
     lines = []
     for row in document["results"]:
         pairs = [row["us"].get(name) for name in names]
@@ -194,6 +194,25 @@ def two_commits(document: dict) -> str:
     )
 
 
+def picks(document: dict) -> str:
+    """Of sweeps over the tiles that selection thinks best: what its picks of a commit, and the present ones, take of the
+    fastest tile's time."""
+    lines = []
+    for name in dict.fromkeys(row["case"][0] for row in document["results"]):
+        rows = [row["us"] for row in document["results"] if row["case"][0] == name]
+        cells = []
+        for pick in document["picks"]:
+            shares = [us[pick] / us["fastest"] for us in rows]
+            cells.append(f"{statistics.mean(shares):.3f} ({max(shares):.2f})")
+        lines.append([name, str(len(rows)), *cells])
+    machine = document["machine"]
+    return (
+        table(["", "sizes", *(f"{pick}, mean (worst)" for pick in document["picks"])], lines)
+        + f"\n{machine['gpu']}, driver {machine['driver']}, {machine['compiler']}, compiled for {document['target']}, "
+        f"kernels of commit {machine['commit']}.\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="the folder of h100_sm80.json (by the card's name)")
@@ -202,7 +221,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.table:
         document = json.loads(options.table.read_text())
-        print(two_commits(document) if "commits" in document else tables(document))
+        print(
+            two_commits(document)
+            if "commits" in document
+            else picks(document)
+            if "picks" in document
+            else tables(document)
+        )
         return
     from machine import describe, write_result
 
