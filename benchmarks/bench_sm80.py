@@ -195,8 +195,8 @@ def two_commits(document: dict) -> str:
 
 
 def picks(document: dict) -> str:
-    """Of sweeps over the tiles that selection thinks best: what its picks of a commit, and the present ones, take of the
-    fastest tile's time."""
+    """Of sweeps over the tiles that selection thinks best: what a commit's picks, and the present ones, take of the
+    fastest one's time."""
     lines = []
     for name in dict.fromkeys(row["case"][0] for row in document["results"]):
         rows = [row["us"] for row in document["results"] if row["case"][0] == name]
