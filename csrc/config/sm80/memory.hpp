@@ -18,7 +18,7 @@ inline constexpr int32_t kReservedBytes = 1024;
 /// CTAs that an SM has registers for: of four warps with many sums two, so that one stores while the other multiplies,
 /// of eight one; with few sums one more.
 constexpr int32_t wanted_ctas(const GemmConfig& c) {
-    const bool many_scales = widens(c, c.b) && c.row_scales().per_row() && c.col_scales().per_row();
+    const bool many_scales = widens(c, c.b) && c.col_scales().per_row() && (c.row_scales().per_row() || widens_both(c));
     const int32_t sets = c.scaled() && (c.b.packed() || many_scales || scale_groups(c) > 1) ? 2 : 1;
     const bool few_sums = sets * c.tile.rows * c.tile.cols <= 64 * 64;
     return (warps(c) > 4 ? 1 : 2) + few_sums;
