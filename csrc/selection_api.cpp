@@ -7,6 +7,8 @@
 #include <string>
 
 #include "api/request.hpp"
+#include "api/unpack_weights.hpp"
+#include "api/widen.hpp"
 #include "config/explain.hpp"
 #include "config/pairs.hpp"
 #include "jit/render.hpp"
@@ -15,23 +17,30 @@
 namespace deep_gemm {
 namespace {
 
-/// A config's kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}.
-Object kernel_of(const Choice& candidate) {
+/// A config's kernel: {name, text, smem_bytes, num_ctas, threads, estimated_us}, and {ahead_name, ahead_text} of one
+/// that converts an operand before it.
+Object kernel_of(const Problem& p, const Choice& candidate) {
     const jit::KernelSource source = render(candidate);
-    return {{"name", source.name},
-            {"text", source.text},
-            {"smem_bytes", candidate.footprint.smem_bytes},
-            {"num_ctas", candidate.num_ctas},
-            {"threads", candidate.footprint.threads},
-            {"estimated_us", candidate.cost_us}};
+    Object kernel = {{"name", source.name},
+                     {"text", source.text},
+                     {"smem_bytes", candidate.footprint.smem_bytes},
+                     {"num_ctas", candidate.num_ctas},
+                     {"threads", candidate.footprint.threads},
+                     {"estimated_us", candidate.cost_us}};
+    const Ahead ahead = candidate.tiling.ahead;
+    if (ahead == Ahead::none) return kernel;
+    const jit::KernelSource before = ahead == Ahead::a ? widen_source() : unpack_source(p);
+    kernel.emplace_back("ahead_name", before.name);
+    kernel.emplace_back("ahead_text", before.text);
+    return kernel;
 }
 
 Object problem_kernel(const std::string& grouping, const Object& fields, const Target& target) {
     const Request r = request_of(grouping, fields, target);
-    if (r.tiling.tile_rows == 0) return kernel_of(select(r.problem));
+    if (r.tiling.tile_rows == 0) return kernel_of(r.problem, select(r.problem));
     const Candidate forced = make_candidate(r.problem, r.tiling);
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
-    return kernel_of(finish(r.problem, forced));
+    return kernel_of(r.problem, finish(r.problem, forced));
 }
 
 constexpr const char* kMnMajorNames[] = {"as_it_lies", "transposed", "refused"};

@@ -498,9 +498,10 @@ def pairs() -> str:
     """The pair table (csrc/config/pairs.hpp): a pair a line, "key=value" by spaces, values by commas."""
 
 def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> Mapping[str, Any]:
-    """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us. `grouping` is "dense",
-    "m_contiguous", "m_psum", "masked" (m is then max_m), "k_contiguous" (k is then the sum of K), "batched" or
-    "batch_sum" (groups are parts, and k is the sum of theirs). `target` is one of deep_gemm/_targets.py, or Hopper's.
+    """The kernel of a problem: name, text, smem_bytes, num_ctas, threads, estimated_us; ahead_name and ahead_text of
+    one that converts an operand before it. `grouping` is "dense", "m_contiguous", "m_psum", "masked" (m is then max_m),
+    "k_contiguous" (k is then the sum of K), "batched" or "batch_sum" (groups are parts, and k is the sum of theirs).
+    `target` is one of deep_gemm/_targets.py, or Hopper's.
 
     Fields: m, n, k, num_sms; groups, alignment, expected_m, mn_major_a and mn_major_b (on Hopper of 16 bits), add_c,
     in_place, group_maps, head_left, head_skipped, head_right, compiled_dims (bits 1, 2, 4 for M, N, K; otherwise the

@@ -105,6 +105,8 @@ def explain(arguments: argparse.Namespace) -> int:
     if arguments.all:
         print("\n".join(f"   {line}" for line in refused))
     kernel = C.problem_kernel(calls.kind, fields, arguments.target)
+    if "ahead_name" in kernel:
+        print(f"\n{kernel['ahead_name']} converts an operand before it")
     print(f"\nchosen kernel ({'FP16' if calls.product == 'fp16' else 'BF16'} output):\n{kernel['text']}")
     return 0
 

@@ -160,7 +160,13 @@ def sources_of(
             lambda fields: C.problem_kernel(calls.kind, {"num_sms": num_sms, **fields}, target), problems
         )
         found = with_progress(kernels, "choosing kernels", "problems", len(problems), progress)
-        return list(dict.fromkeys((str(kernel["name"]), str(kernel["text"])) for kernel in found))
+        return list(dict.fromkeys(source for kernel in found for source in _sources_in(kernel)))
+
+
+def _sources_in(kernel: Mapping[str, object]) -> list[tuple[str, str]]:
+    """That of a problem's kernel, and before it that of one which converts an operand."""
+    names = [prefix for prefix in ("ahead_", "") if f"{prefix}name" in kernel]
+    return [(str(kernel[f"{prefix}name"]), str(kernel[f"{prefix}text"])) for prefix in names]
 
 
 def output_for(newer_gpu: bool) -> str:

@@ -55,6 +55,8 @@ jit::KernelSource render(const UnpackWeightsConfig& config) {
 
 }  // namespace
 
+jit::KernelSource unpack_source(const Problem& p) { return render(config_of(p.b, unpacked(p).b.element)); }
+
 void unpack_b(Device& device, GemmCall& call, void* stream, Workspace& workspace) {
     const Operand &packed = call.problem.b, left = unpacked(call.problem).b;
     const UnpackWeightsConfig config = config_of(packed, left.element);

@@ -5,17 +5,14 @@
 #include "kernel_table.hpp"
 
 namespace deep_gemm {
-namespace {
 
-jit::KernelSource render() {
+jit::KernelSource widen_source() {
     return {.name = "widen_fp8",
             .text =
                 "#include <deep_gemm/kernels/widen.cuh>\n\nusing namespace deep_gemm;\n\n"
                 "extern \"C\" __global__ void __launch_bounds__(kWidenThreads)\nwiden_fp8"
                 "(const __grid_constant__ WidenParams params) {\n    run_widen(params);\n}\n"};
 }
-
-}  // namespace
 
 Matrix widen_a(Device& device, const GemmCall& call, void* stream, Workspace& workspace) {
     const Matrix& a = call.a;
@@ -42,7 +39,7 @@ Matrix widen_a(Device& device, const GemmCall& call, void* stream, Workspace& wo
                               {call.grouped_layout, call.grouped_layout_bytes, "grouped_layout", false}};
     const Blocks blocks{a.groups * a.rows * row_blocks, kWidenThreads, "a to widen"};
     static KernelTable<1> table;
-    table.launch(device, 0, render, blocks, params, extents, stream);
+    table.launch(device, 0, widen_source, blocks, params, extents, stream);
     return wide;
 }
 

@@ -10,6 +10,8 @@ from command_line import refuse, run, succeed
 from fake_nvcc import fake_nvcc
 
 import deep_gemm
+from deep_gemm._extension import C
+from deep_gemm._precompile import Calls, sources_of
 from deep_gemm._targets import AMPERE_TARGET, BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
 
@@ -133,6 +135,42 @@ def test_calls_with_packed_weights_get_precompiled_kernels(
     called = {text for text in called if "GemmConfig" in text}  # not what packs the scales of this test
     assert len(called) == 1
     assert called <= precompiled
+
+
+FORCED_CALL = """
+import deep_gemm
+from deep_gemm import simulator
+from deep_gemm._extension import C
+simulator.set_options(target="sm_80", num_sms=1)
+codes, ones = torch.full((64, 128), 2, dtype=torch.uint8), torch.ones((64, 4))
+w = deep_gemm.pack_weights(codes, ones, element="e2m1", activations="bf16", group_size=32)
+a, d = torch.ones((64, 128), dtype=torch.bfloat16), torch.empty((64, 64), dtype=torch.bfloat16)
+C.force_config(True, 0, 64, 64, 128, 0, 64, 64, 1, 1, 1, 1, 2)
+deep_gemm.bf16_fp4_gemm_nt(a, w, d)
+assert bool((d == 128).all())
+"""
+
+
+def test_a_kernel_says_what_converts_an_operand_ahead(cache) -> None:
+    fields = {
+        "bf16": 1,
+        "e2m1": 1,
+        "conversion_scales": 1,
+        "gran_k_b": 32,
+        "tile_rows": 64,
+        "tile_cols": 64,
+        "ahead": 2,
+    }
+    kernel = C.problem_kernel("dense", {"m": 64, "n": 64, "k": 128, "num_sms": 1, **fields}, "sm_80")
+    fresh.check(FORCED_CALL, DG_JIT_CACHE_DIR=cache)
+    called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
+    assert called == {str(kernel["text"]), str(kernel["ahead_text"])}
+    assert kernel["ahead_name"] == "unpack_weights_e2m1_to_bf16_scales32"
+
+
+def test_what_converts_an_operand_ahead_is_compiled_too() -> None:
+    sources = sources_of(Calls(product="fp8"), [(512, 1024)], 512, "sm_80", 1, progress=False)
+    assert "widen_fp8" in dict(sources)
 
 
 @pytest.mark.parametrize(
