@@ -196,7 +196,9 @@ def precompile(
     newer_gpu: bool = False,
     progress: bool = False,
 ) -> list[jit.CompileResult]:
-    """Compile every kernel that calls with these weights can need into the disk cache, with or without a GPU.
+    """Compile every kernel that calls with these weights can need into the disk cache, with or without a GPU: products,
+    and what converts an operand ahead of them. Not what copies operands and scales that lie otherwise than products
+    read them: the first such call compiles it.
 
     Args:
         weights: shapes (N, K).
