@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string>
 
+#include "api/layout_kernels.hpp"
 #include "api/request.hpp"
 #include "api/unpack_weights.hpp"
 #include "api/widen.hpp"
@@ -35,12 +36,25 @@ Object kernel_of(const Problem& p, const Choice& candidate) {
     return kernel;
 }
 
-Object problem_kernel(const std::string& grouping, const Object& fields, const Target& target) {
-    const Request r = request_of(grouping, fields, target);
-    if (r.tiling.tile_rows == 0) return kernel_of(r.problem, select(r.problem));
+Choice choice_of(const Request& r) {
+    if (r.tiling.tile_rows == 0) return select(r.problem);
     const Candidate forced = make_candidate(r.problem, r.tiling);
     require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
-    return kernel_of(r.problem, finish(r.problem, forced));
+    return finish(r.problem, forced);
+}
+
+Object problem_kernel(const std::string& grouping, const Object& fields, const Target& target) {
+    const Request r = request_of(grouping, fields, target);
+    return kernel_of(r.problem, choice_of(r));
+}
+
+/// What rearranges operands and scales for it: {name: text}.
+Object problem_layout_kernels(const std::string& grouping, const Object& fields, const Target& target) {
+    const Request r = request_of(grouping, fields, target);
+    Object sources;
+    for (const jit::KernelSource& source : layout_kernels(r.problem, choice_of(r)))
+        sources.emplace_back(source.name, source.text);
+    return sources;
 }
 
 constexpr const char* kMnMajorNames[] = {"as_it_lies", "transposed", "refused"};
@@ -87,3 +101,4 @@ std::string explain_problem(const std::string& grouping, const Object& fields, c
 DEEP_GEMM_EXPORT(pairs, deep_gemm::pairs);
 DEEP_GEMM_EXPORT(explain, deep_gemm::explain_problem);
 DEEP_GEMM_EXPORT(problem_kernel, deep_gemm::problem_kernel);
+DEEP_GEMM_EXPORT(layout_kernels, deep_gemm::problem_layout_kernels);

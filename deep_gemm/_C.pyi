@@ -513,6 +513,10 @@ def problem_kernel(grouping: str, fields: Mapping[str, int], target: str | None 
     a kernel converts before the product: ahead (1: A, 2: B).
     """
 
+def layout_kernels(grouping: str, fields: Mapping[str, int], target: str | None = None, /) -> Mapping[str, str]:
+    """Names and texts of what calls of such a problem may launch before its kernel, where operands or scales lie
+    otherwise than it reads them: as `problem_kernel` takes it."""
+
 # csrc/simulator_api.cpp: the PTX simulator. `deep_gemm.simulator` is its public face.
 
 def simulator_options() -> Mapping[str, Any]:

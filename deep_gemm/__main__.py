@@ -114,7 +114,12 @@ def explain(arguments: argparse.Namespace) -> int:
 def precompile(arguments: argparse.Namespace) -> int:
     """Compile every kernel that M = 1 ... --max-m can need for the given weights."""
     sources = sources_of(
-        calls_of(arguments), arguments.weight, arguments.max_m, arguments.target, sms_of(arguments), progress=True
+        calls_of(arguments),
+        arguments.weight,
+        arguments.max_m,
+        arguments.target,
+        sms_of(arguments),
+        layouts=arguments.layouts,
     )
     print(f"{len(arguments.weight)} weights, M up to {arguments.max_m}: {len(sources)} kernels for {arguments.target}")
     return compile_and_tell(sources, arguments.target, output_for(arguments.newer_gpu))
@@ -298,6 +303,9 @@ def parse_arguments() -> argparse.Namespace:
     compiled.add_argument("--sms", type=extent, help="SMs of the GPU that will run them")
     compiled.add_argument(
         "--newer-gpu", action="store_true", help="for a newer GPU that stands in for the target (DG_TARGET): PTX"
+    )
+    compiled.add_argument(
+        "--layouts", action="store_true", help="also what copies and transposes operands and scales that lie otherwise"
     )
     output = compiled.add_mutually_exclusive_group()
     for name, dtype, of_fp16 in (("--fp32", "fp32", " (of FP16 operands: FP16)"), ("--fp16-output", "fp16", "")):

@@ -151,16 +151,27 @@ def _row_counts(most: int) -> list[int]:
 
 
 def sources_of(
-    calls: Calls, weights: Sequence[tuple[int, int]], max_m: int, target: str, num_sms: int, progress: bool = True
+    calls: Calls,
+    weights: Sequence[tuple[int, int]],
+    max_m: int,
+    target: str,
+    num_sms: int,
+    *,
+    layouts: bool = False,
+    progress: bool = True,
 ) -> list[tuple[str, str]]:
-    """Name and text of each kernel that calls with weights `(N, K)` can need."""
+    """Name and text of each kernel that calls with weights `(N, K)` can need, those that rearrange operands and scales
+    only with `layouts`."""
+
+    def sources(fields: Mapping[str, int]) -> list[tuple[str, str]]:
+        wanted = calls.kind, {"num_sms": num_sms, **fields}, target
+        kernels = list(C.layout_kernels(*wanted).items()) if layouts else []
+        return kernels + _sources_in(C.problem_kernel(*wanted))
+
     problems = [problem for n, k in weights for problem in calls.problems(n, k, max_m, target)]
     with jit.worker_threads() as pool:
-        kernels = pool.map(
-            lambda fields: C.problem_kernel(calls.kind, {"num_sms": num_sms, **fields}, target), problems
-        )
-        found = with_progress(kernels, "choosing kernels", "problems", len(problems), progress)
-        return list(dict.fromkeys(source for kernel in found for source in _sources_in(kernel)))
+        found = with_progress(pool.map(sources, problems), "choosing kernels", "problems", len(problems), progress)
+        return list(dict.fromkeys(source for some in found for source in some))
 
 
 def _sources_in(kernel: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -194,11 +205,11 @@ def precompile(
     target: str = HOPPER_TARGET,
     num_sms: int | None = None,
     newer_gpu: bool = False,
+    layouts: bool = False,
     progress: bool = False,
 ) -> list[jit.CompileResult]:
     """Compile every kernel that calls with these weights can need into the disk cache, with or without a GPU: products,
-    and what converts an operand ahead of them. Not what copies operands and scales that lie otherwise than products
-    read them: the first such call compiles it.
+    and what converts an operand ahead of them.
 
     Args:
         weights: shapes (N, K).
@@ -226,6 +237,9 @@ def precompile(
         target, num_sms: what to compile for, and SMs that kernels may use: by default all of an H100 or H200.
         newer_gpu: make what a newer GPU loads that stands in for the target (`set_target`, `DG_TARGET`), or that has no
             target of its own: PTX, which its driver translates, in the place of machine code.
+        layouts: compile what copies and transposes operands and scales, too, of calls where they lie otherwise than
+            products read them: rows off 16 bytes, MN-major 8 bits, scales that are not MN-major. (What packs public
+            pairs of FP4 weights in each call is left to the first one.)
         progress: show progress bars.
 
     Returns:
@@ -250,5 +264,6 @@ def precompile(
     if target not in GPUS:
         raise ValueError(f"target must be one of {', '.join(GPUS)}, but is {target!r}")
     sms = GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1)
-    sources = sources_of(calls, weights, integer("max_m", max_m, smallest=1), target, sms, progress)
+    most = integer("max_m", max_m, smallest=1)
+    sources = sources_of(calls, weights, most, target, sms, layouts=layouts, progress=progress)
     return jit.compile_many(sources, target, output=output_for(newer_gpu), progress=progress)

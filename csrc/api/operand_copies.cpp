@@ -91,6 +91,13 @@ Matrix require_fp4_rows(Device& device, const Matrix& matrix, Element other, voi
 
 }  // namespace
 
+jit::KernelSources copy_lines_sources(Element element) {
+    jit::KernelSources sources;
+    for (int32_t bytes = bytes_of(element, 1); bytes <= kMostUnitBytes; bytes *= 2)
+        sources.push_back(render(CopyLinesConfig{.unit_bytes = bytes}));
+    return sources;
+}
+
 Matrix require_readable(Device& device, const Matrix& matrix, const Operand& wanted, Element other, void* stream,
                         Workspace& workspace) {
     if (wanted.element == Element::e2m1r) return require_fp4_rows(device, matrix, other, stream, workspace);

@@ -2,10 +2,14 @@
 // that do not start at multiples of 16 bytes, which the copy engine cannot read, are copied into ones that do.
 #pragma once
 
+#include "../jit/kernel.hpp"
 #include "call.hpp"
 #include "workspace.hpp"
 
 namespace deep_gemm {
+
+/// Kernels that copy operands of these elements into other lines.
+jit::KernelSources copy_lines_sources(Element element);
 
 /// The operand itself, or a copy in `workspace`. Lines of copies start at multiples of 128 bytes. `other` is the other
 /// operand's element.

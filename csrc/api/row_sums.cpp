@@ -48,12 +48,18 @@ void launch_row_sums(Device& device, const Matrix& b, const Scales* scales, void
     table.launch(device, config.scaled, [&] { return render(config); }, blocks, params, extents, stream);
 }
 
+bool sums_are_scaled(const Problem& p) { return row_sums_element(p.b.scaling) == Element::fp32; }
+
 }  // namespace
+
+jit::KernelSources row_sums_sources(const Problem& p) {
+    return p.asymmetric_a ? jit::KernelSources{render({.scaled = sums_are_scaled(p)})} : jit::KernelSources{};
+}
 
 void require_row_sums(Device& device, GemmCall& call, void* stream, Workspace& workspace) {
     const Problem& p = call.problem;
     if (p.asymmetric_a == 0 || call.sums_b.data != nullptr) return;
-    const bool scaled = row_sums_element(p.b.scaling) == Element::fp32;
+    const bool scaled = sums_are_scaled(p);
     const size_t bytes = sums_bytes(call.b);
     workspace = allocate_bytes(device, static_cast<int64_t>(bytes));
     call.sums_b = {.data = workspace.data(), .group_stride = p.n, .bytes = bytes};

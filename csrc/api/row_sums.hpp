@@ -2,10 +2,14 @@
 // that stay; of others they are computed for each call.
 #pragma once
 
+#include "../jit/kernel.hpp"
 #include "call.hpp"
 #include "workspace.hpp"
 
 namespace deep_gemm {
+
+/// The kernel that adds up rows of B, if such a problem wants that.
+jit::KernelSources row_sums_sources(const Problem& p);
 
 /// Makes them on `stream`, of a B as the kernel reads it, where the call wants them and has none.
 void require_row_sums(Device& device, GemmCall& call, void* stream, Workspace& workspace);

@@ -50,12 +50,11 @@ jit::KernelSource render_k_grouped(int32_t gran_k, ScaleEncoding encoding) {
 /// Tiles along K that kernels exist for: a source of few scales a row is then read in whole cache lines as well.
 constexpr std::array<int32_t, 3> kScaleTileKs = {4, 16, 64};
 
-ScaleLayoutConfig choose_scale_layout(const ScaleLayoutParams& params, ScaleEncoding encoding, bool in_blocks) {
-    ScaleLayoutConfig config{
-        .encoding = encoding, .rows_first = params.row_stride < params.k_stride, .in_blocks = in_blocks};
+ScaleLayoutConfig choose_scale_layout(ScaleEncoding encoding, bool rows_first, int32_t k_scales, bool in_blocks) {
+    ScaleLayoutConfig config{.encoding = encoding, .rows_first = rows_first, .in_blocks = in_blocks};
     for (const int32_t tile_k : kScaleTileKs) {
         config.tile_k = tile_k;
-        if (tile_k >= params.k_scales) break;
+        if (tile_k >= k_scales) break;
     }
     return config;
 }
@@ -65,9 +64,17 @@ constexpr std::array<int32_t, 3> kKGroupedGranularities = {16, 32, 128};
 
 }  // namespace
 
+jit::KernelSources scale_layout_sources(ScaleEncoding encoding, int32_t k_scales, bool in_blocks) {
+    jit::KernelSources sources;
+    for (const bool rows_first : {false, true})
+        sources.push_back(render(choose_scale_layout(encoding, rows_first, k_scales, in_blocks)));
+    return sources;
+}
+
 void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleEncoding encoding, bool in_blocks,
                          void* stream) {
-    const ScaleLayoutConfig config = choose_scale_layout(params, encoding, in_blocks);
+    const ScaleLayoutConfig config =
+        choose_scale_layout(encoding, params.row_stride < params.k_stride, params.k_scales, in_blocks);
     size_t tile_index = 0;
     while (kScaleTileKs[tile_index] != config.tile_k) ++tile_index;
     static KernelTable<4 * 2 * 2 * kScaleTileKs.size()> table;

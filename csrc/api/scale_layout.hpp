@@ -3,9 +3,12 @@
 
 #include <deep_gemm/kernels/scale_layout_params.cuh>
 
-#include "../device/device.hpp"
+#include "../jit/kernel.hpp"
 
 namespace deep_gemm {
+
+/// Kernels for rows of so many scales.
+jit::KernelSources scale_layout_sources(ScaleEncoding encoding, int32_t k_scales, bool in_blocks);
 
 /// `in_blocks`: of kWordBlockRows, of which `padded_rows` is a multiple then.
 void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleEncoding encoding, bool in_blocks,

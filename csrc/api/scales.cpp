@@ -1,5 +1,8 @@
 #include "scales.hpp"
 
+#include <utility>
+#include <vector>
+
 #include "scale_layout.hpp"
 
 namespace deep_gemm {
@@ -35,7 +38,23 @@ Scales copy_of(const Device& device, const Scales& s, int64_t k_scales, bool in_
     return copy;
 }
 
+/// What scales may come as (encoding_of).
+std::vector<ScaleEncoding> encodings_of(const Scaling& scaling) {
+    using enum ScaleEncoding;
+    if (!scaling.any() || scaling.whole_k()) return {};
+    if (scaling.in_instruction()) return {words, exponents_exact, packed_bytes};
+    return scaling.per_row() ? std::vector{words, exponent_bytes} : std::vector{exponent_bytes};
+}
+
 }  // namespace
+
+jit::KernelSources scale_sources(const Scaling& scaling, int32_t k, bool in_blocks) {
+    jit::KernelSources sources;
+    for (const ScaleEncoding encoding : encodings_of(scaling))
+        for (jit::KernelSource& source : scale_layout_sources(encoding, ceil_div(k, scaling.k), in_blocks))
+            sources.push_back(std::move(source));
+    return sources;
+}
 
 void require_layout(Device& device, Scales& s, bool in_blocks, void* stream, Workspace& workspace) {
     const bool as_read = s.element == element_read(s);

@@ -3,10 +3,14 @@
 // that; where it multiplies exponents, all become words of four for each row, MN-major or in blocks of rows.
 #pragma once
 
+#include "../jit/kernel.hpp"
 #include "call.hpp"
 #include "workspace.hpp"
 
 namespace deep_gemm {
+
+/// Kernels that bring such scales of so many K into the layout that products read, whatever they come as.
+jit::KernelSources scale_sources(const Scaling& scaling, int32_t k, bool in_blocks);
 
 /// The scales themselves where the kernel can read them, else a copy in `workspace`, made on `stream` where there is
 /// none yet.

@@ -19,6 +19,8 @@ jit::KernelSource render(const TransposeConfig& config) {
 
 }  // namespace
 
+jit::KernelSources transpose_sources() { return {render({.aligned = true}), render({.aligned = false})}; }
+
 void launch_transpose(Device& device, const Matrix& source, const Matrix& target, int64_t k_tiles,
                       const KGroupLayout* k_groups, void* stream) {
     TransposeParams params{.source = reinterpret_cast<const uint8_t*>(source.data),

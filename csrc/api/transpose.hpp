@@ -3,10 +3,14 @@
 
 #include <deep_gemm/kernels/transpose_params.cuh>
 
+#include "../jit/kernel.hpp"
 #include "call.hpp"
 #include "workspace.hpp"
 
 namespace deep_gemm {
+
+/// Kernels that transpose, but for K groups.
+jit::KernelSources transpose_sources();
 
 /// `source` is MN-major; `target` has its shape and is K-major. `k_tiles` tiles of 128 along K are written.
 void launch_transpose(Device& device, const Matrix& source, const Matrix& target, int64_t k_tiles,

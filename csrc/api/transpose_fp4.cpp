@@ -19,6 +19,8 @@ jit::KernelSource render(const TransposeFp4Config& config) {
 
 }  // namespace
 
+jit::KernelSources transpose_fp4_sources() { return {render({.aligned = true}), render({.aligned = false})}; }
+
 Matrix transpose_fp4(Device& device, const Matrix& codes, void* stream, Workspace& workspace) {
     Matrix copy = codes;
     copy.row_stride = round_up(codes.cols, 2 * kBestAlignment), copy.col_stride = 1;

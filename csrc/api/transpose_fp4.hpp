@@ -1,10 +1,13 @@
 // MN-major FP4 operands -> K-major copies.
 #pragma once
 
+#include "../jit/kernel.hpp"
 #include "call.hpp"
 #include "workspace.hpp"
 
 namespace deep_gemm {
+
+jit::KernelSources transpose_fp4_sources();
 
 /// A K-major copy of codes in `workspace`, made on `stream`, in rows of whole tiles that start at multiples of 128
 /// bytes.

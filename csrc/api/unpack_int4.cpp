@@ -22,11 +22,15 @@ jit::KernelSource render(const Way& way) {
                        "(const __grid_constant__ UnpackInt4Params params) {\n    run_", way.name, "(params);\n}\n")};
 }
 
+const Way& way_to(Element element) { return element == Element::s4i ? kInterleave : kUnpack; }
+
 }  // namespace
+
+jit::KernelSource unpack_int4_source(Element element) { return render(way_to(element)); }
 
 Matrix unpack_int4(Device& device, const Matrix& matrix, Element element, void* stream, Workspace& workspace) {
     const bool interleaves = element == Element::s4i;
-    const Way& way = interleaves ? kInterleave : kUnpack;
+    const Way& way = way_to(element);
     // What is interleaved ends with whole threads' shares: past K they hold zeros among the others.
     const int64_t row_bytes = interleaves ? round_up(matrix.cols, way.thread_bytes) : matrix.cols;
     Matrix unpacked{.groups = matrix.groups, .rows = matrix.rows, .cols = 2 * row_bytes};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "../device/device.hpp"
 
@@ -12,6 +13,8 @@ struct KernelSource {
     std::string name;  // extern "C" symbol of the kernel, which profilers show; logs and file names have it too
     std::string text;  // the whole generated source
 };
+
+using KernelSources = std::vector<KernelSource>;
 
 /// The loaded kernel of this source, compiled if no cache has it. Blocks until it is there; thread-safe. It hashes the
 /// text, so callers on a warm path keep the pointer. The target is the device's own, or another whose code it runs.

@@ -168,6 +168,65 @@ def test_a_kernel_says_what_converts_an_operand_ahead(cache) -> None:
     assert kernel["ahead_name"] == "unpack_weights_e2m1_to_bf16_scales32"
 
 
+LYING_OTHERWISE = """
+import deep_gemm
+from deep_gemm import simulator
+simulator.set_options(target="{target}", num_sms=1)
+m, n, k = 16, 64, 256
+{call}
+"""
+FP8_CALL = """
+fp8 = torch.float8_e4m3fn
+a, b = torch.ones((m, k + 4)).to(fp8)[:, :k], torch.ones((k, n)).to(fp8).T  # rows off 16 bytes; MN-major
+tokens = torch.ones((m, k // 128)).to({scales})  # K-major
+d = torch.empty((m, n), dtype=torch.bfloat16)
+deep_gemm.fp8_gemm_nt((a, tokens), (b, torch.ones((1, k // 128))), d)
+assert bool((d == k).all())
+"""
+INT8_CALL = """
+a, b = torch.ones((m, k + 4), dtype=torch.int8)[:, :k], torch.ones((k, n), dtype=torch.int8).T
+d = torch.empty((m, n), dtype=torch.bfloat16)
+deep_gemm.int8_gemm_nt((a, 1.0, torch.zeros(m, dtype=torch.int32)), (b, 1.0), d)
+assert bool((d == k).all())
+"""
+INT4_CALL = """
+w = deep_gemm.pack_weights(
+    torch.ones((n, k), dtype=torch.int8), torch.ones(n), element="int4", activations="int4", group_size=None
+)
+d = torch.empty((m, n), dtype=torch.bfloat16)
+deep_gemm.int4_gemm_nt((torch.full((m, k // 2), 0x11, dtype=torch.int8), 1.0), w, d)
+assert bool((d == k).all())
+"""
+BF16_CALL = """
+a, b = torch.ones((m, k + 1), dtype=torch.bfloat16)[:, :k], torch.ones((n, k + 2), dtype=torch.bfloat16)[:, :k]
+d = torch.empty((m, n), dtype=torch.bfloat16)
+deep_gemm.bf16_gemm_nt(a, b, d)
+assert bool((d == k).all())
+"""
+
+
+@pytest.mark.parametrize(
+    ("product", "target", "call", "more", "copies"),
+    [
+        ("fp8", "sm_90a", FP8_CALL.format(scales="torch.float32"), {}, 3),
+        ("fp8", "sm_80", FP8_CALL.format(scales="torch.float8_e8m0fnu"), {}, 3),
+        ("fp8", "sm_100f", FP8_CALL.format(scales="torch.float32"), {"packs_scales_a": 1, "packs_scales_b": 1}, 3),
+        ("int8", "sm_90a", INT8_CALL, {"asymmetric_a": 1}, 3),
+        ("int4", "sm_80", INT4_CALL, {}, 1),
+        ("bf16", "sm_90a", BF16_CALL, {}, 2),
+    ],
+    ids=["fp8", "fp8-ampere", "fp8-blackwell", "int8-with-zero-points", "int4", "bf16"],
+)
+def test_what_rearranges_operands_is_among_layouts(cache, product, target, call, more, copies) -> None:
+    calls = Calls(product=product, scales=more)
+    sources = sources_of(calls, [(64, 256)], 16, target, 1, layouts=True, progress=False)
+    fresh.check(LYING_OTHERWISE.format(target=target, call=call), DG_JIT_CACHE_DIR=cache)
+    called = {path.with_name("kernel.cu").read_text() for path in cache.rglob("kernel.ptx")}
+    called = {text for text in called if "GemmConfig" not in text}
+    assert len(called) == copies
+    assert called <= {text for _, text in sources}
+
+
 def test_what_converts_an_operand_ahead_is_compiled_too() -> None:
     sources = sources_of(Calls(product="fp8"), [(512, 1024)], 512, "sm_80", 1, progress=False)
     assert "widen_fp8" in dict(sources)
