@@ -213,6 +213,25 @@ def picks(document: dict) -> str:
     )
 
 
+def unpacked(document: dict) -> str:
+    """The fastest tile of each way of a sweep: weights converted in the product, or unpacked ahead of it."""
+    lines = []
+    for row in document["results"]:
+        pair, *sizes = row["case"]
+        before, after = (row["us"][way] for way in document["ways"])
+        lines.append([pair, ", ".join(map(str, sizes)), f"{before:.1f}", f"{after:.1f} ({after / before:.2f})"])
+    machine = document["machine"]
+    return (
+        table(["", "M, N, K", *document["ways"]], lines)
+        + f"\n{machine['gpu']}, driver {machine['driver']}, {machine['compiler']}, compiled for {document['target']}, "
+        f"commit {machine['commit']}, in microseconds.\n"
+    )
+
+
+# How a result file is shown, by what only it has.
+SHOWN_BY = {"commits": two_commits, "picks": picks, "ways": unpacked, "ceilings": tables}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="the folder of h100_sm80.json (by the card's name)")
@@ -221,13 +240,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.table:
         document = json.loads(options.table.read_text())
-        print(
-            two_commits(document)
-            if "commits" in document
-            else picks(document)
-            if "picks" in document
-            else tables(document)
-        )
+        (show,) = (show for key, show in SHOWN_BY.items() if key in document)
+        print(show(document))
         return
     from machine import describe, write_result
 

@@ -104,7 +104,7 @@ def test_each_pair_of_packed_weights_may_be_unpacked(target) -> None:
 
 def test_on_gpus_without_wgmma_not_of_few_tokens_nor_experts_nor_where_bits_must_not_depend_on_m() -> None:
     fields = {"bf16": 1, "s4b": 1}
-    assert not may_unpack("sm_80", 255, **fields)
+    assert not may_unpack("sm_80", 511, **fields)
     assert not may_unpack("sm_80", 4096, "masked", groups=4, expected_m=2048, **fields)
     assert not may_unpack("sm_80", 4096, "m_contiguous", groups=4, **fields)
     assert not may_unpack("sm_80", 4096, batch_invariant=1, **fields)

@@ -71,8 +71,11 @@ def what_is_added(added: str, m: int, n: int, device: torch.device, generator: t
     return {added: value.to(device)}, value.double()
 
 
-def run(device: torch.device, kind: Kind, tokens: Tokens, exact, w, added: str, tile: tuple[int, int]) -> None:
-    (m, k), n = tokens.data.shape, exact.shape[0]
+def run(device: torch.device, kind: Kind, added: str, size: tuple[int, int, int], tile: tuple[int, int]) -> None:
+    m, n, k = size
+    generator = torch.Generator().manual_seed(m)
+    tokens = Tokens(kind, (m, k), generator)
+    w, exact = weights(kind, (n, k), generator)
     if w.scales.shape[-2] * 32 >= k:
         tile = (64, 64)  # others would spill beside scales for 32 of K
     arguments, more = what_is_added(added, m, n, device, torch.Generator().manual_seed(k))
@@ -90,11 +93,7 @@ def run(device: torch.device, kind: Kind, tokens: Tokens, exact, w, added: str, 
 @ADDED
 @of_activations("int8", "int4")
 def test_beside_integers(device, kind, added, size, tile) -> None:
-    m, n, k = size
-    generator = torch.Generator().manual_seed(m)
-    tokens = Tokens(kind, (m, k), generator)
-    w, exact = weights(kind, (n, k), generator)
-    run(device, kind, tokens, exact, w, added, tile)
+    run(device, kind, added, size, tile)
 
 
 @pytest.mark.sampled(6)
@@ -104,11 +103,7 @@ def test_beside_integers(device, kind, added, size, tile) -> None:
 @ADDED
 @of_activations("fp8")
 def test_beside_e4m3_where_tensor_cores_without_wgmma_multiply_it(device, kind, added, size, tile) -> None:
-    m, n, k = size
-    generator = torch.Generator().manual_seed(m)
-    tokens = Tokens(kind, (m, k), generator)
-    w, exact = weights(kind, (n, k), generator)
-    run(device, kind, tokens, exact, w, added, tile)
+    run(device, kind, added, size, tile)
 
 
 def run_wide(

@@ -36,9 +36,6 @@ constexpr bool multiplies_s4(const Problem& p) {
 /// Whether the chip multiplies E4M3. Those with wgmma or tcgen05 emulate it, of which 110 is served here.
 constexpr bool multiplies_e4m3(int32_t target) { return target == 89 || target >= 120; }
 
-/// Packed weights of fewer tokens are converted in the product: their tiles are few along M.
-inline constexpr int32_t kLeastUnpackedM = 256;
-
 /// Whether weights may be unpacked to what the chip multiplies.
 constexpr bool may_multiply_unpacked(const Problem& p) {
     return may_unpack_b(p) && !multiplies_s4(p) && (p.a.element != Element::e4m3 || multiplies_e4m3(p.target));

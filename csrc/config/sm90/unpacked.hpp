@@ -7,9 +7,6 @@
 
 namespace deep_gemm::sm90 {
 
-/// Of fewer tokens no product was faster so (benchmarks/results/h100_unpacked.json, like the other numbers here).
-inline constexpr int32_t kLeastUnpackedM = 512;
-
 /// Whether sums of packed weights are multiplied by products of two scales, as FP8's are with scales per row: tokens'
 /// scales are for 128 of K as well. (With one a token, FP8's kernels gain nothing on conversion.)
 inline bool has_scale_products(const Problem& p) {
@@ -19,7 +16,7 @@ inline bool has_scale_products(const Problem& p) {
 /// Whether such a product is one of the problem's.
 inline bool may_multiply_unpacked(const Problem& p) { return has_scale_products(p) && may_unpack_b(p); }
 
-/// Microseconds of unpacking: half a byte read and one written for each weight.
+/// Microseconds of unpacking: half a byte read and one written for each weight (h100_unpacked.json, like what follows).
 inline double unpack_us(const Problem& p) {
     constexpr double kLaunchUs = 1, kBytesPerUs = 3.1e6;
     return kLaunchUs + 1.5 * p.n * p.k / kBytesPerUs;
