@@ -4,7 +4,7 @@ No such GPU is at hand: they are compiled for sm_80 (PTX, which the driver trans
 itself, Triton's matmul for the same target, and a bare read.
 
 python benchmarks/bench_sm80.py --out results         # h100_sm80.json, on an H100
-python benchmarks/bench_sm80.py --table FILE          # the tables that stand in docs/architectures.md, performance.md
+python benchmarks/bench_sm80.py --table FILE          # the tables that stand in docs/architectures.md, notes/sm80.md
 """
 
 from __future__ import annotations

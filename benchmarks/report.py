@@ -5,7 +5,7 @@
 writes report.md and, where matplotlib is installed, plots. Of several files with the same case the last one counts
 that did not leave it out; those of cards without anchors have tables of their own. With
 
-    python benchmarks/report.py benchmarks/results/*.json --into docs/performance.md docs/performance-tables.md
+    python benchmarks/report.py benchmarks/results/*.json --into docs/performance.md docs/notes/tables.md
 
 the tables there, between `<!-- begin NAME` and `<!-- end NAME`, are written instead: those of which a file tells; the
 others stay.

@@ -1,7 +1,7 @@
 // The way in from Python for the calls of every layer: tensors are lent, not shared.
 //
 // tvm-ffi makes an object of its own of each tensor that it passes, because a callee might keep it: two allocations and
-// their release. Ours keep none (docs/performance.md, "Host"). So torch only writes down where a tensor lies, in a
+// their release. Ours keep none (docs/notes/results.md, "Host"). So torch only writes down where a tensor lies, in a
 // DLTensor on the stack here, and tvm-ffi's calling convention takes that too. Nothing else differs: the stream,
 // torch's allocator for workspaces, the released GIL, the exceptions. A call with anything but torch's tensors,
 // integers, sequences of them and None goes through tvm-ffi.

@@ -18,14 +18,14 @@ inline int32_t square_strip(const Problem& p, const GemmConfig& c, int32_t num_c
 /// Of B in all, up to which it should leave the L2 first: it then makes room for itself, and what others left there
 /// need not be written back. With more bytes that is worth little, and such calls are faster without, the sooner in
 /// straight tiles of experts, of which several read the same. Measured on an H200, in times of its L2
-/// (docs/performance.md).
+/// (docs/notes/tried.md).
 inline double streamed_bytes(const GemmConfig& c, double l2_bytes) {
     return l2_bytes * (has_fixed_extents(c.grouping) ? 5 : c.swap_ab ? 8 : 2);
 }
 
 /// Whether B should pass through the L2 and leave room for the rest. It pays where B is most of what is moved and all
 /// blocks of M that share a part of it are walked together, so that memory is read once whatever the L2 keeps; and not
-/// where it is many times what the L2 holds (docs/performance.md).
+/// where it is many times what the L2 holds (docs/notes/tried.md).
 inline bool streams_b(const Problem& p, const GemmConfig& c, int32_t strip_blocks, double l2_bytes) {
     if (divides_k(p.grouping)) return false;
     if (int64_t{strip_blocks} * c.super_tile_m() < expected_group_rows(p)) return false;

@@ -10,10 +10,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = [
     ("h100_sm80.json", "architectures.md", "sm80", "tables"),
-    ("h100_sm80_copies.json", "performance.md", "sm80 copies", "two_commits"),
-    ("h100_sm80_copy_warp.json", "performance.md", "sm80 copy warp", "two_commits"),
-    ("h100_sm80_unpacked.json", "performance.md", "sm80 unpacked", "unpacked"),
-    ("h100_sm80_picks.json", "performance.md", "sm80 picks", "picks"),
+    ("h100_sm80_copies.json", "notes/sm80.md", "sm80 copies", "two_commits"),
+    ("h100_sm80_copy_warp.json", "notes/sm80.md", "sm80 copy warp", "two_commits"),
+    ("h100_sm80_unpacked.json", "notes/sm80.md", "sm80 unpacked", "unpacked"),
+    ("h100_sm80_picks.json", "notes/sm80.md", "sm80 picks", "picks"),
 ]
 
 

@@ -166,7 +166,7 @@ def test_documents_have_the_tables_of_the_kept_results(summary, tmp_path, monkey
     def without_predictions(path: Path) -> str:
         return re.sub(r"<!-- begin predictions.*?<!-- end predictions -->", "", path.read_text(), flags=re.DOTALL)
 
-    kept = [BENCHMARKS.parent / "docs" / name for name in ("performance.md", "performance-tables.md")]
+    kept = [BENCHMARKS.parent / "docs" / name for name in ("performance.md", "notes/tables.md")]
     written = [Path(shutil.copy(path, tmp_path)) for path in kept]
     results = sorted((BENCHMARKS / "results").glob("*.json"))
     monkeypatch.setattr(report, "prediction_table", lambda results: "")

@@ -141,7 +141,7 @@ def test_narrow_tiles_take_turns_where_k_is_long(m, n, k, turns) -> None:
 
 def test_a_ring_that_the_math_warps_hold_is_slow() -> None:
     """Two warpgroups with two accumulators each hold four of eight stages: measured 19.8 us, and one, which holds two,
-    15.7 (docs/performance.md: turns_rings)."""
+    15.7 (docs/notes/tried.md: turns_rings)."""
     one, two = (
         next(
             c

@@ -138,7 +138,7 @@ WGRAD = {"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1}
     ],
 )
 def test_what_kernels_ask_for(fields, rows, cols, asked):
-    """As was measured best: docs/performance.md, "FFMA that yield"."""
+    """As was measured best: docs/notes/tried.md, "FFMA that yield"."""
     problem = {"num_sms": HOPPER_SMS, "m": 1024, "n": 3840, "k": 4096, **fields}
     text = str(C.problem_kernel("dense", {**problem, "tile_rows": rows, "tile_cols": cols})["text"])
     assert re.findall(r"// FFMA yield: (.*)\n", text) == ([asked] if asked else [])

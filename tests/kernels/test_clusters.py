@@ -1,4 +1,4 @@
-"""When the CTAs of a cluster wait for each other, and when not: half a microsecond a call (docs/performance.md).
+"""When the CTAs of a cluster wait for each other, and when not: half a microsecond a call (docs/notes/tried.md).
 
 Right results: test_configs.py, test_gemm.py. That no CTA leaves too early is what the simulator sees to there.
 """

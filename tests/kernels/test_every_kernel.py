@@ -133,7 +133,7 @@ def wrong_yields(text: str, code: list[int]) -> str | None:
 
 
 def slow_fence(code: list[int]) -> str | None:
-    """0.1 to 0.2 us at the start of a cluster, more behind the stores at its end (docs/performance.md)."""
+    """0.1 to 0.2 us at the start of a cluster, more behind the stores at its end (docs/notes/tried.md)."""
     assert any(word & sass.OPCODE == sass.MEMBAR for word in code), "has its opcode changed?"
     slow = [i for i, word in enumerate(code) if word & sass.OPCODE == sass.MEMBAR and word & sass.BEYOND_CTA]
     return f"instructions {slow} wait until other SMs see all writes" if slow else None

@@ -1,4 +1,4 @@
-"""How the load role starts, and what its copies take: as was measured fastest (docs/tuning-gains.md)."""
+"""How the load role starts, and what its copies take: as was measured fastest (docs/notes/tuning-gains.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Where the loops that look ahead let a stage go, and how often they wait for wgmma: as was measured fastest
-(docs/tuning-gains.md). Read in the machine code, since ptxas moves promotion's FFMA over an arrival."""
+(docs/notes/tuning-gains.md). Read in the machine code, since ptxas moves promotion's FFMA over an arrival."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // SM80: what a config costs. Constants were fitted to kernels compiled for sm_80 and run on an H100
-// (docs/performance.md); what GPUs of the targets have is from their data sheets.
+// (docs/notes/sm80.md); what GPUs of the targets have is from their data sheets.
 #pragma once
 
 #include <deep_gemm/arch/sm80_memory.cuh>

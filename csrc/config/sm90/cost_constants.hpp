@@ -6,7 +6,7 @@
 namespace deep_gemm::sm90 {
 
 /// Fitted to measured times of problems of all kinds on an H200
-/// (benchmarks/calibrate.py; docs/performance.md says how well it does). Cycles are of a clock of 1.7 GHz.
+/// (benchmarks/calibrate.py; docs/notes/cost-model.md says how well it does). Cycles are of a clock of 1.7 GHz.
 struct CostConstants {
     double clock_mhz = 1700;
     double launch_us = 2.816;                           // launch, prologue, first copies
@@ -53,7 +53,7 @@ struct CostConstants {
     double multicast_tile_cycles = 4.751;  // a tile's
     double tile_cycles = 267.9;
     // An element of D at the end of a tile; late: while the next tile is under way. What calibrations do not have is
-    // read off docs/performance.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
+    // read off docs/notes/cost-model.md ("Other D"): FP32 that is not added, C that is read, BF16 past the copy engine.
     double tile_cycles_per_element = 0.02398, late_cycles_per_element = 0.03476;  // BF16
     double late_tall_cycles_per_element = 0.02577;                                // the same late, of 256 rows
     double fp32_cycles_per_element = 0.142;                                       // FP32, added to memory

@@ -10,7 +10,7 @@
 
 namespace deep_gemm::sm90 {
 
-/// Of A, that the L2 keeps while B and D pass through it; of B, while A and D do (docs/performance.md).
+/// Of A, that the L2 keeps while B and D pass through it; of B, while A and D do (docs/notes/tried.md).
 inline constexpr double kKeptBytes = 12 << 20, kKeptBytesOfB = 20 << 20;
 
 /// What the L2 has room for.
@@ -22,7 +22,7 @@ inline constexpr int32_t kDeepRing = 7;
 /// Below so many bytes of an operand the L2 fetches no more than the 128 bytes of a K block's row where it misses,
 /// instead of 256. A deep ring asks for the next 128 in time; a shallow one had better find them there, as had operands
 /// of a D that is added to, while the memory is busy with that. So had operands of so many bytes that reading them is
-/// all that counts (docs/performance.md).
+/// all that counts (docs/notes/tried.md).
 inline int64_t lines_below_bytes(const GemmConfig& c) {
     const bool asks_in_time = (has_fixed_extents(c.grouping) || c.grouping == Grouping::masked) &&
                               !adds_to_memory(c.store) && c.stages >= kDeepRing;
@@ -31,7 +31,7 @@ inline int64_t lines_below_bytes(const GemmConfig& c) {
 
 /// The store role asks the L2 for a D that is added to so many shares of a tile before they are added. Behind few K
 /// blocks, shares follow each other before the lines have come; but lines that are asked for sooner displace operands,
-/// unless the L2 has room for all of D. docs/performance.md.
+/// unless the L2 has room for all of D. docs/notes/tried.md.
 inline uint8_t fetched_ahead(const Problem& p) {
     const int32_t k_blocks = ceil_div(bytes_of(p.a.element, expected_k(p)), kSwizzleBytes);
     const double groups = has_equal_groups(p.grouping) ? p.num_groups : 1,
@@ -43,7 +43,7 @@ inline uint8_t fetched_ahead(const Problem& p) {
 /// B is the larger operand and the L2 keeps their rows of A beside what passes through it: B is then read fewer times.
 /// (If not all of A, then only where additions to D leave the memory little time.) Lower, where the L2 keeps a smaller
 /// B: A is then read once, whatever the height. No higher than a group may be: a strip of full height is found without
-/// a division. docs/performance.md.
+/// a division. docs/notes/tried.md.
 inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
     const double block_m = c.super_tile_m();
     const double rows = p.grouping == Grouping::m_contiguous && !has_expert_runs(c) ? p.m : expected_group_rows(p);

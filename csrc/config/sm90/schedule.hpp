@@ -36,7 +36,7 @@ inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
 }
 
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma
-/// (docs/performance.md).
+/// (docs/notes/tried.md).
 inline bool looks_ahead(const GemmConfig& c) {
     if (!c.scaled() || overlaps_blocks(c) || k_parts(c) > 1 || c.rows_operand().packed()) return false;
     // Sums of integers are converted before their scales come: a stage could not be let go behind the next issue.
@@ -63,7 +63,7 @@ inline bool skips_padding(const GemmConfig& c) {
 }
 
 /// Of so many of promotion's FFMA one lets the scheduler turn to another warp (csrc/jit/sm90/ffma_yields.hpp; 0: none
-/// does); nothing: as ptxas has it. By how a K block goes (docs/performance.md, "FFMA that yield").
+/// does); nothing: as ptxas has it. By how a K block goes (docs/notes/tried.md, "FFMA that yield").
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales().per_block() || c.col_scales().per_block();
     if (c.sm90.wgmma_products) return 2;

@@ -61,7 +61,7 @@ inline bool takes_turns(const TileShape& tile, const ClusterShape& cluster) {
 }
 
 /// Whether pairs that split K of all tiles treat them as last ones, which are shared: the parts of the largest tiles
-/// take two of their stages, unless they go where stages were. docs/performance.md.
+/// take two of their stages, unless they go where stages were. docs/notes/tried.md.
 inline bool shares_only(const TileShape& tile) { return tile.rows < 256 && tile.rows * tile.cols >= 128 * 192; }
 
 /// For packed weights, which lie on the rows' side: tokens as wide as sums leave registers.

@@ -5,7 +5,7 @@
 // an operand for the next instruction, which then need not read it from the register file. ptxas makes every second
 // FFMA behind a wait for wgmma yield, if the wgmma were issued in the same round of a loop, and none otherwise. While
 // other warps' wgmma are under way, which live on the register file too, the one or the other is up to 10 % slower than
-// what is right for a kernel (docs/performance.md, "FFMA that yield"). So its source says what it wants:
+// what is right for a kernel (docs/notes/tried.md, "FFMA that yield"). So its source says what it wants:
 //
 //     // FFMA yield: 1 of 8
 //

@@ -96,7 +96,7 @@ constexpr int32_t shared_tiles(const TilePlan& plan, int64_t tiles, int32_t ctas
 constexpr bool has_places(const TilePlan& plan) { return plan.cluster.size() > 1 && plan.cluster.rows == 1; }
 
 /// Rows that the last tile along an extent copies: what is left, in whole swizzle atoms. The copy engine takes
-/// about 4 cycles for each row beyond the tensor (docs/performance.md), and a box of the full height would have
+/// about 4 cycles for each row beyond the tensor (docs/notes/tried.md), and a box of the full height would have
 /// many of them. Nothing writes the rest of the stage; what it holds reaches only rows and columns of the product that
 /// are not stored.
 constexpr int32_t last_box(int32_t extent, int32_t tile) {

@@ -1,5 +1,5 @@
 // Hopper: what is there for the compiler's sake alone (ptxas of CUDA 13.0), with what it gains: a class's calls would
-// take so much longer without (docs/tuning-gains.md).
+// take so much longer without (docs/notes/tuning-gains.md).
 #pragma once
 
 #include <deep_gemm/arch/sm90_loop.cuh>

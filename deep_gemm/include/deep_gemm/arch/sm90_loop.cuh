@@ -47,7 +47,7 @@ constexpr bool stores_late(const GemmConfig& c) {
 
 /// Whether a stage is let go before the next issue, where a warpgroup looks ahead, and not behind it. It may go as soon
 /// as its wgmma are over; ptxas mostly moves promotion before the arrival. Faster for 128x192 and for 256 rows
-/// (docs/performance.md).
+/// (docs/notes/tried.md).
 constexpr bool frees_early(const GemmConfig& c) {
     return c.sm90.look_ahead && c.col_scales().per_block() && (warpgroup_rows(c) > kWgmmaRows || c.tile.cols == 192);
 }

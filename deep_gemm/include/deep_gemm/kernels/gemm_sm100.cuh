@@ -130,7 +130,7 @@ DG_DEVICE void run_gemm(const GemmParams& params) {
         if (warp == kPadding && ptx::elect_one()) fetch_first_weights<c>(smem, params);
     // Nothing that a preceding kernel may write has been read so far, and no tensor memory been asked for: what it
     // holds it gives back when it ends. The next kernel is not told to start before this one has left: CTAs that get
-    // SMs as they become free lie anywhere (docs/performance.md, "Chains").
+    // SMs as they become free lie anywhere (docs/notes/results.md, "Chains").
     ptx::wait_for_previous_grid();
     smem.groups().template fill<threads(c)>(params);
     if constexpr (mma_ctas(c) > 1) sync_threads<c>();  // the other CTA is there

@@ -205,7 +205,7 @@ DG_DEVICE void run_gemm_sm90(const GemmParams& params) {
     }
     // Nothing that a preceding kernel may write has been touched so far. The next kernel is not told to start before
     // this one has left: CTAs that get SMs as they become free lie anywhere, and neighbours, which read the same, in
-    // different GPCs (docs/performance.md, "Chains").
+    // different GPCs (docs/notes/results.md, "Chains").
     ptx::wait_for_previous_grid();
     if constexpr (likely_k_blocks(c) > 0)
         if (warpgroup == c.sm90.math_warpgroups && warp == 0 && ptx::elect_one()) fetch_likely_tile<c>(params);

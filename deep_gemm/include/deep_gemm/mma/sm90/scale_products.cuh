@@ -1,7 +1,7 @@
 // Products of row and column scales by the tensor cores, where both sides have a scale for each row.
 //
 // Promotion then wants a factor of its own for each accumulator. FP32 multiplications beside wgmma slow wgmma down
-// (docs/performance.md, "What is left"), so one TF32 wgmma of K = 8 multiplies 64 row scales by all column scales
+// (docs/notes/what-binds.md), so one TF32 wgmma of K = 8 multiplies 64 row scales by all column scales
 // instead. TF32 has 11 bits, so a scale s is split into high + low: s rounded to 11 bits, and 11 of the 12 bits that
 // are left. Of K = 8 four are used,
 //
@@ -10,7 +10,7 @@
 //   of a column's scale c    high  low   0  0     high  low   0  0
 //
 // which add up to r c but for 2^-22 of it. (A third part would make the sum exact, and cost more than that is worth:
-// docs/performance.md.) The columns' second half equals the first, and the descriptor says so: 16 bytes a column
+// docs/notes/tried.md.) The columns' second half equals the first, and the descriptor says so: 16 bytes a column
 // are all that is written.
 #pragma once
 

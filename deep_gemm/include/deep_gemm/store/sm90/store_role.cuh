@@ -36,7 +36,7 @@ public:
     }
 
 private:
-    /// Elsewhere there is no gain, and a loss where K is small (docs/performance.md).
+    /// Elsewhere there is no gain, and a loss where K is small (docs/notes/tried.md).
     static constexpr bool kPaced = stores_late(c) || adds_to_memory(c.store);
     static constexpr uint32_t kSteps = c.sm90.math_warpgroups * 4;
     /// Twice what the tensor cores take for a K block: a CTA that was stopped in between, because another process had

@@ -54,7 +54,7 @@ private:
     static DG_DEVICE void promote_all(Stages<c>& stages, Block<c>& block, Totals<c>& total, int32_t count) {
         if constexpr (kSubtiles<c> > 1 && kShare != Share::one) {
             // Rounds begin at a K block's second 64 rows: ptxas then needs fewer instructions for one, and where pairs
-            // share the last tiles 9 to 11 % less time (docs/tuning-gains.md).
+            // share the last tiles 9 to 11 % less time (docs/notes/tuning-gains.md).
             promote<kShare, 0>(stages, block, total, true);
 #pragma unroll 1
             for (; count > 1; --count) {
