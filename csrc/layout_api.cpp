@@ -1,11 +1,11 @@
 // What Python's deep_gemm/layout.py and deep_gemm/weights call. Results are allocated there; here they are checked and
 // filled. And the kernels that pack exponents and transpose operands by themselves, for tests and benchmarks.
-#include "api/dtypes.hpp"
-#include "api/lender.hpp"
-#include "api/pack_weights.hpp"
-#include "api/scale_layout.hpp"
-#include "api/tensors.hpp"
-#include "api/transpose.hpp"
+#include "api/call/dtypes.hpp"
+#include "api/call/lender.hpp"
+#include "api/call/tensors.hpp"
+#include "api/prepare/pack_weights.hpp"
+#include "api/prepare/scale_layout.hpp"
+#include "api/prepare/transpose.hpp"
 #include "config/archs.hpp"
 #include "config/fields.hpp"
 #include "util/ffi.hpp"

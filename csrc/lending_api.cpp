@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/lender.hpp"
+#include "api/call/lender.hpp"
 #include "util/ffi.hpp"
 #include "util/python.hpp"
 #include "util/require.hpp"
@@ -231,7 +231,8 @@ private:
     DLPackManagedTensorAllocator before_ = nullptr;
 };
 
-/// A call while it runs without the GIL, for whoever wants to know more of who lent its tensors: see api/lender.hpp.
+/// A call while it runs without the GIL, for whoever wants to know more of who lent its tensors: see
+/// api/call/lender.hpp.
 struct RunningCall {
     const DLPackExchangeAPI& api;
     const LentArguments& lent;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "api/request.hpp"
+#include "api/check/request.hpp"
 #include "config/explain.hpp"
 #include "config/sm90/clusters.hpp"
 #include "util/ffi.hpp"

@@ -2,9 +2,9 @@
 // switched on or replaced. Bindings only.
 #include <algorithm>
 
-#include "api/call_settings.hpp"
-#include "api/plan_cache.hpp"
-#include "api/tensors.hpp"
+#include "api/call/call_settings.hpp"
+#include "api/call/tensors.hpp"
+#include "api/run/plan_cache.hpp"
 #include "config/dispatch.hpp"
 #include "config/pairs.hpp"
 #include "util/ffi.hpp"

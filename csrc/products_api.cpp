@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "api/batch_sum.hpp"
-#include "api/checks_batched.hpp"
-#include "api/checks_grouped.hpp"
-#include "api/checks_integer.hpp"
-#include "api/checks_k_grouped.hpp"
-#include "api/checks_packed.hpp"
-#include "api/gemm.hpp"
-#include "api/lender.hpp"
-#include "api/recipe.hpp"
-#include "api/row_sums.hpp"
+#include "api/call/lender.hpp"
+#include "api/check/checks_batched.hpp"
+#include "api/check/checks_grouped.hpp"
+#include "api/check/checks_integer.hpp"
+#include "api/check/checks_k_grouped.hpp"
+#include "api/check/checks_packed.hpp"
+#include "api/check/recipe.hpp"
+#include "api/prepare/row_sums.hpp"
+#include "api/run/batch_sum.hpp"
+#include "api/run/gemm.hpp"
 #include "util/ffi.hpp"
 
 namespace deep_gemm {

@@ -6,10 +6,10 @@
 #include <iterator>
 #include <string>
 
-#include "api/layout_kernels.hpp"
-#include "api/request.hpp"
-#include "api/unpack_weights.hpp"
-#include "api/widen.hpp"
+#include "api/check/request.hpp"
+#include "api/prepare/layout_kernels.hpp"
+#include "api/prepare/unpack_weights.hpp"
+#include "api/prepare/widen.hpp"
 #include "config/explain.hpp"
 #include "config/pairs.hpp"
 #include "jit/render.hpp"

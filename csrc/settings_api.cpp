@@ -1,9 +1,9 @@
 // What deep_gemm/settings.py calls: settings of one device or of all, by name, and the alignment of grouped layouts.
 #include <string>
 
-#include "api/call_settings.hpp"
-#include "api/generation.hpp"
-#include "api/target_choice.hpp"
+#include "api/call/call_settings.hpp"
+#include "api/call/generation.hpp"
+#include "api/call/target_choice.hpp"
 #include "device/device.hpp"
 #include "util/ffi.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "api/generation.hpp"
+#include "api/call/generation.hpp"
 #include "device/simulator/simulator_device.hpp"
 #include "util/ffi.hpp"
 #include "util/require.hpp"

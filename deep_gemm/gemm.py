@@ -58,7 +58,7 @@ class _Layouts(dict[str, int]):
         raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', each once, but is {compiled_dims!r}")
 
 
-# Bits of the extents to compile in; csrc/api/checks.hpp reads them.
+# Bits of the extents to compile in; csrc/api/check/checks.hpp reads them.
 _COMPILED_DIMS = _Layouts(
     (dims, sum({"m": 1, "n": 2, "k": 4}[d] for d in dims))
     for count in range(4)

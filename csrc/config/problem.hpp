@@ -52,7 +52,7 @@ struct Problem {
     HeadSplits heads = {};        // of D's columns, where some between them are left out
     CompiledShape compiled = {};  // extents that the caller wants compiled in; 0 otherwise
 
-    // The device's, and what the caller set for it (csrc/api/call_settings.hpp).
+    // The device's, and what the caller set for it (csrc/api/call/call_settings.hpp).
     int32_t num_sms = 0;     // the grid must not be larger
     int32_t device_sms = 0;  // all of the device: clusters are dealt out to them
     // Of these, GPUs of one architecture may differ: the target's number, which tells instructions; shared memory that

@@ -13,7 +13,7 @@ from .formats import ELEMENT_NUMBERS, FOLDED, K_BLOCK, WITH_ZEROS, Packing
 from .matrix import Matrix
 from .words import to_words
 
-_OUT_OF_RANGE, _MINUS_EIGHT = 1, 2  # bits of what packing finds, as csrc/api/pack_weights.hpp has them
+_OUT_OF_RANGE, _MINUS_EIGHT = 1, 2  # bits of what packing finds, as csrc/api/prepare/pack_weights.hpp has them
 
 
 def write_codes(

@@ -44,7 +44,7 @@ def program(tmp_path_factory) -> Path:
         device / "cuda.cpp",
         device / "driver_api.cpp",
         device / "tensor_map.cpp",
-        device.parent / "api/target_choice.cpp",
+        device.parent / "api/call/target_choice.cpp",
         device.parent / "jit/settings.cpp",
         device.parent / "util/files.cpp",
         device.parent / "util/require.cpp",

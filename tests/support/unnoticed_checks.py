@@ -23,14 +23,14 @@ from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
-    "checks.cpp",
-    "checks_grouped.cpp",
-    "checks_integer.cpp",
-    "checks_k_grouped.cpp",
-    "layout_values.cpp",
-    "overlap.cpp",
-    "recipe.cpp",
-    "tensors.cpp",
+    "check/checks.cpp",
+    "check/checks_grouped.cpp",
+    "check/checks_integer.cpp",
+    "check/checks_k_grouped.cpp",
+    "check/layout_values.cpp",
+    "call/overlap.cpp",
+    "check/recipe.cpp",
+    "call/tensors.cpp",
 ]
 # The likeliest to notice come first: a run ends at the first failure.
 TESTS = [

@@ -1,0 +1,25 @@
+// A checked call and its plan -> the kernel's argument.
+#pragma once
+
+#include <deep_gemm/params.cuh>
+
+#include "../call/call.hpp"
+#include "plan_cache.hpp"
+
+namespace deep_gemm {
+
+/// Sets `map` to what a spec encodes to. Encoding costs the driver a large part of a microsecond and calls come again
+/// with the same tensors, so each thread remembers its latest ones. A map says nothing that its spec does not, so none
+/// ever goes stale.
+void encode(const Device& device, Arch arch, const TensorMapSpec& spec, TensorMap& map);
+
+/// [groups, rows, K] in boxes of one swizzled K block by `box_rows`; of an MN-major operand [groups, K, rows], in boxes
+/// of 64 swizzled rows by the K block.
+TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows);
+
+void fill_params(GemmParams& params, const Device& device, const GemmCall& call, const LaunchPlan& plan);
+
+/// What a kernel that scales sums has beside it.
+void fill_scales(GemmParamsWithScales& params, const GemmCall& call);
+
+}  // namespace deep_gemm

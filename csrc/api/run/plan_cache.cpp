@@ -1,0 +1,145 @@
+#include "plan_cache.hpp"
+
+#include <array>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "../../config/archs.hpp"
+#include "../../config/dispatch.hpp"
+#include "../../jit/kernel.hpp"
+#include "../../jit/render.hpp"
+#include "../../jit/settings.hpp"
+#include "../call/generation.hpp"
+#include "tuning.hpp"
+
+namespace deep_gemm {
+namespace {
+
+/// What was measured to be best; where nothing was, the model's pick, and `untuned` is set if there is a choice.
+Choice find_tuned(const Device& device, const Problem& problem, bool& untuned) {
+    const Tuning tuning = make_tuning(device, problem);
+    const std::optional<size_t> winner = find_winner(tuning);
+    untuned = !winner && tuning.candidates.size() > 1;
+    return tuning.candidates[winner.value_or(0)];
+}
+
+/// The simulator can become another architecture while the process runs, and a plan holds a kernel of one of them.
+/// Its number of SMs can change too: that is part of a problem, and kernels do not depend on it.
+PlanCache& of_simulated(const std::string& target) {
+    static std::mutex mutex;
+    static auto& caches = *new std::map<std::string, PlanCache>;  // never destroyed: threads may outlive main
+    std::lock_guard lock(mutex);
+    return caches[target];
+}
+
+Choice serve_with(const Tiling& forced, const Problem& problem) {
+    const Candidate candidate = make_candidate(problem, forced);
+    require(candidate.refusal.empty(), "the forced config cannot serve this problem: ", candidate.refusal);
+    return finish(problem, candidate);
+}
+
+void print(const Problem& p, const Choice& choice) {
+    std::fprintf(stderr, "deep_gemm: M=%d N=%d K=%d groups=%d: %d CTAs, estimated %.1f us, GemmConfig%s\n", p.m, p.n,
+                 p.k, p.num_groups, choice.num_ctas, choice.cost_us, config_text(choice.config).c_str());
+}
+
+}  // namespace
+
+LaunchPlan make_plan(Device& device, const Choice& choice) {
+    LaunchPlan plan{.choice = choice,
+                    .shape = {.grid = static_cast<uint32_t>(choice.num_ctas),
+                              .block = static_cast<uint32_t>(choice.footprint.threads),
+                              .cluster = static_cast<uint32_t>(choice.config.cluster.size()),
+                              .smem_bytes = static_cast<uint32_t>(choice.footprint.smem_bytes)}};
+    const TargetRow* const target = find_target(device.facts(), choice.config.block_sum());
+    require_runtime(target != nullptr, kNoIntegers, device.facts().target);
+    plan.kernel = jit::get_kernel(device, render(choice), plan.shape.smem_bytes, std::string(target->target));
+    return plan;
+}
+
+PlanCache& PlanCache::of(const Device& device) {
+    static PlanCache caches[Device::kSlots];
+    if (device.id().simulated) return of_simulated(device.facts().target);
+    return caches[device.slot()];
+}
+
+const LaunchPlan& PlanCache::get(Device& device, const Problem& problem, uint64_t generation) {
+    struct Latest {
+        uint64_t generation = Generation::kNone;
+        const PlanCache* cache = nullptr;
+        Problem problem;
+        LaunchPlan plan;
+    };
+    constexpr int kLatestBits = 8;
+    thread_local std::array<std::unique_ptr<Latest>, 1 << kLatestBits> latest;
+    std::unique_ptr<Latest>& slot = latest[ProblemHash{}(problem) >> (64 - kLatestBits)];
+    if (slot == nullptr) slot = std::make_unique<Latest>();
+    if (slot->generation == generation && slot->cache == this && slot->problem == problem) return slot->plan;
+    slot->generation = Generation::kNone;  // should `find_or_make` throw
+    slot->plan = find_or_make(device, problem);
+    slot->cache = this, slot->problem = problem;
+    if (!slot->plan.untuned) slot->generation = generation;
+    return slot->plan;
+}
+
+void PlanCache::remember(const Problem& problem, const LaunchPlan& plan) {
+    const std::lock_guard lock(mutex_);
+    if (plan.forcings != forcings_) return;
+    plans_.try_emplace(problem, plan).first->second.untuned = false;
+}
+
+/// Of what decides plans: those made before serve no more.
+template <typename Change>
+void PlanCache::change(const Change& make) {
+    {
+        const std::lock_guard lock(mutex_);
+        make();
+        ++forcings_;
+        plans_.clear();
+    }
+    Generation::advance();
+}
+
+void PlanCache::force(std::optional<Tiling> tiling) {
+    change([&] { forced_ = tiling; });
+}
+
+void PlanCache::set_autotune(AutotuneMode mode) {
+    change([&] { autotune_ = std::move(mode); });
+}
+
+MeasureForTest PlanCache::measure_for_test() {
+    const std::lock_guard lock(mutex_);
+    return autotune().measure;
+}
+
+LaunchPlan PlanCache::find_or_make(Device& device, const Problem& problem) {
+    std::optional<Tiling> forced;
+    int64_t forcings = 0;
+    bool tunes = false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto found = plans_.find(problem); found != plans_.end()) return found->second;
+        forced = forced_, forcings = forcings_;
+        tunes = !forced && autotune().on && (device.has_clock() || autotune().measure);
+    }
+    bool untuned = false;
+    const Choice choice = forced  ? serve_with(*forced, problem)
+                          : tunes ? find_tuned(device, problem, untuned)
+                                  : select(problem);
+    if (jit::settings().print_configs) print(problem, choice);
+    LaunchPlan plan = make_plan(device, choice);  // compiles outside the lock; the JIT makes each kernel once
+    plan.untuned = untuned, plan.forcings = forcings;
+    if (!untuned) remember(problem, plan);
+    return plan;
+}
+
+/// What is in force. The environment is not read before a plan is wanted.
+const AutotuneMode& PlanCache::autotune() const {
+    static const auto& kFromEnvironment = *new AutotuneMode{.on = jit::settings().autotune};
+    return autotune_ ? *autotune_ : kFromEnvironment;
+}
+
+}  // namespace deep_gemm
