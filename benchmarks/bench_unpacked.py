@@ -48,7 +48,7 @@ def packed(kind: str, n: int, k: int) -> deep_gemm.PackedWeights:
 def picks(sizes: tuple[int, int, int], fields: dict[str, int], target: str, num_sms: int) -> list[Candidate]:
     """Of each way the config that costs least by the model."""
     problem = {**dict(zip("mnk", sizes, strict=True)), **fields, "num_sms": num_sms}
-    found = [c for c in parse(C.explain("dense", problem, target)) if c.refusal is None]
+    found = [c for c in parse(C.explain("dense", problem, target)) if c.rejection is None]
     return [next(c for c in found if (c.ahead == "b") == (way == "unpacked")) for way in WAYS]
 
 

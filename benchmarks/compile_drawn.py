@@ -23,7 +23,7 @@ from deep_gemm._progress import progress
 from deep_gemm._targets import GPUS
 
 AT_ONCE = 50  # kernels of one process
-MOST_TOLD = 20
+MAX_SHOWN = 20
 
 
 def kernels(problems: list[Problem], target: str) -> dict[str, Problem]:
@@ -55,7 +55,7 @@ def summary(found: dict[str, Problem], results: list[Compiled]) -> dict:
         "spill_or_use_the_stack": sum(bool(each.spill_bytes or each.stack_bytes) for each in results),
         "warned_of": sum(bool(each.complaints) for each in results),
         "registers": {"most": max(registers, default=0), "median": statistics.median(registers or [0])},
-        "not_clean": unclean[:MOST_TOLD],
+        "not_clean": unclean[:MAX_SHOWN],
     }
 
 

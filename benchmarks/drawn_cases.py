@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 
 KINDS = ("dense", "masked", "dense", "contiguous", "dense", "bf16", "dense", "masked", "wgrad", "dense")  # in turn
-MOST_FLOPS = 4e12  # some three milliseconds
-MOST_BYTES = 8e9  # of any operand
+MAX_FLOPS = 4e12  # some three milliseconds
+MAX_BYTES = 8e9  # of any operand
 
 
 def _size(generator: random.Random, least: int, most: int, multiple: int = 1) -> int:
@@ -36,7 +36,7 @@ def _fits(case: list) -> bool:
     kind, *sizes = case
     groups, rows, n, k = sizes if kind in ("contiguous", "masked") else (1, sizes[0], *sizes[1:])
     room = 4096 if kind == "masked" else rows  # rows of an expert in memory
-    return 2 * groups * rows * n * k <= MOST_FLOPS and groups * max(n * k, room * k, 2 * room * n) <= MOST_BYTES
+    return 2 * groups * rows * n * k <= MAX_FLOPS and groups * max(n * k, room * k, 2 * room * n) <= MAX_BYTES
 
 
 def drawn_cases(count: int, seed: int) -> list[list]:

@@ -1,8 +1,8 @@
 // What deep_gemm/fp4.py calls: products of FP4 with FP4, of which both operands are int8 tensors of two E2M1 codes
 // each. Bindings only, which return what those of products_api.cpp do.
+#include "api/check/checks_channel_scales.hpp"
 #include "api/check/checks_grouped.hpp"
 #include "api/check/checks_k_grouped.hpp"
-#include "api/check/checks_whole_scales.hpp"
 #include "api/run/gemm.hpp"
 #include "util/ffi.hpp"
 

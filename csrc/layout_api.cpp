@@ -29,7 +29,7 @@ Word* words_of(const TensorView& tensor) {
 void transform(const TensorView& sf, const TensorView& out, int64_t padded_rows, int64_t row_granularity,
                int64_t encoding) {
     require(encoding >= 0 && encoding <= 1, "unknown scale encoding ", encoding);
-    require(row_granularity >= 1, "row granularity must be at least 1, but is ", row_granularity);
+    require(row_granularity >= 1, "row granularity must be at least 1, got ", row_granularity);
     require_type(is_word(sf) && is_word(out), "scales must be FP32, or int32 that packs exponents");
     require(sf.ndim() == 3 && out.ndim() == 3, "scales must have three dimensions here");
     const auto kind = static_cast<ScaleEncoding>(encoding);
@@ -119,20 +119,20 @@ void transpose(const TensorView& source, const TensorView& target, const Optiona
     require_device(target, "target", id, "source");
     const Matrix from = matrix_of(source, "source", true, "[G, K, MN]", true),
                  to = matrix_of(target, "target", true, "[G, MN, K]");
-    require(from.row_stride == 1 || from.rows == 1, "source must have MN contiguous, but its strides are ",
+    require(from.row_stride == 1 || from.rows == 1, "source must have MN contiguous, got strides ",
             describe_strides(source));
     require(to.groups == from.groups && to.rows == from.rows, "target must be [G, MN, at least K] for source ",
-            describe_shape(source), ", but has shape ", describe_shape(target));
+            describe_shape(source), ", got shape ", describe_shape(target));
     require(to.col_stride == 1 && to.row_stride % 16 == 0 && (to.groups == 1 || to.group_stride % 16 == 0) &&
                 reinterpret_cast<uintptr_t>(to.data) % 16 == 0,
-            "target's rows must start at multiples of 16 bytes, but its strides are ", describe_strides(target));
+            "target's rows must start at multiples of 16 bytes, got strides ", describe_strides(target));
     if (from.rows == 0 || from.cols == 0 || from.groups == 0) return;
     KGroupLayout groups{};
     int64_t k_tiles = (from.cols + kTransposeTile - 1) / kTransposeTile;
     if (ks) {
         const TensorView& layout = *ks;
-        require_type(is_int32(layout.dtype()), "ks must be int32, but is ", describe(layout.dtype()));
-        require(layout.ndim() == 1, "ks must be [groups], but has shape ", describe_shape(layout));
+        require_type(is_int32(layout.dtype()), "ks must be int32, got ", describe(layout.dtype()));
+        require(layout.ndim() == 1, "ks must be [groups], got shape ", describe_shape(layout));
         require_device(layout, "ks", id, "source");
         require(from.groups == 1 && to.cols % kTransposeTile == 0,
                 "K groups want one matrix, and a target whose K is a multiple of 128");
@@ -144,7 +144,7 @@ void transpose(const TensorView& source, const TensorView& target, const Optiona
         k_tiles = to.cols / kTransposeTile;
     } else {
         require(to.cols >= (from.cols + 15) / 16 * 16, "target's rows must have room for K=", from.cols,
-                " rounded up to 16, but have ", to.cols);
+                " rounded up to 16, got ", to.cols);
     }
     launch_transpose(Device::get(id), from, to, k_tiles, ks ? &groups : nullptr, current_stream(id));
 }
@@ -170,7 +170,7 @@ void pack_codes(const TensorView& values, const TensorView& codes, const TensorV
                 extent_bytes(codes) == static_cast<size_t>(from.groups * row_blocks * k_blocks * block_bytes) &&
                 reinterpret_cast<uintptr_t>(codes.data()) % 16 == 0 && found.ndim() == 1 && found.size(0) == 1,
             "codes must be contiguous [", from.groups, ", ", row_blocks, ", ", k_blocks, ", ", block_bytes,
-            "], and found [1], but have the shapes ", describe_shape(codes), " and ", describe_shape(found));
+            "], and found [1], got shape ", describe_shape(codes), " and ", describe_shape(found));
     launch_pack_codes(Device::get(id), from, codes.data(), {.found = words_of<int32_t>(found)},
                       {.element = static_cast<Element>(element),
                        .wide = wide,
@@ -188,7 +188,7 @@ void pack_scales(const TensorView& scales, const TensorView& out, int64_t rows, 
     require_device(out, "out", id, "scales");
     const Element element = element_of(scales.dtype());
     require_type(element == Element::fp32 || element == Element::ue8m0 || element == Element::s32,
-                 "scales must be float32, float8_e8m0fnu or int32 (packed UE8M0 exponents), but are ",
+                 "scales must be float32, float8_e8m0fnu or int32 (packed UE8M0 exponents), got ",
                  describe(scales.dtype()));
     require_type(element_of(out.dtype()) == Element::fp32, "out must be float32");
     require(kept_k > 0 && given_k % kept_k == 0, "groups must be multiples of those that are kept");
@@ -198,7 +198,7 @@ void pack_scales(const TensorView& scales, const TensorView& out, int64_t rows, 
                 from.rows == (rows + row_granularity - 1) / row_granularity &&
                 out.size(2) == round_up(rows, kPackedRowsPadded) &&
                 extent_bytes(out) == static_cast<size_t>(out.size(0) * out.size(1) * out.size(2)) * 4,
-            "out must be contiguous [G, groups of K, N up to a multiple of ", kPackedRowsPadded, "], but has shape ",
+            "out must be contiguous [G, groups of K, N up to a multiple of ", kPackedRowsPadded, "], got shape ",
             describe_shape(out));
     const int64_t per_entry = element == Element::s32 ? kScalesPerWord : 1;
     launch_pack_scales(Device::get(id),

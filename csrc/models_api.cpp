@@ -35,20 +35,19 @@ Object estimates(const std::string& grouping, const Object& fields, const std::s
     }
     Object found;
     for (const Candidate& candidate : enumerate(p))
-        if (candidate.refusal.empty())
+        if (candidate.rejection.empty())
             found.emplace_back(tile_text(candidate.tiling), sm100::Spec::cost_us(p, candidate, constants));
     return found;
 }
 
 /// Where clusters of CTAs begin to walk the tiles, if by GPC.
-std::vector<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
+std::vector<int64_t> cta_order_by_gpc(int64_t num_sms, int64_t clusters, int64_t size) {
     require(num_sms >= 1 && num_sms <= INT32_MAX, "a device has SMs, not ", num_sms);
-    require(clusters >= 0 && clusters <= kMostClusters, "up to ", kMostClusters, " clusters have places, not ",
-            clusters);
+    require(clusters >= 0 && clusters <= kMaxClusters, "up to ", kMaxClusters, " clusters have places, not ", clusters);
     require(std::ranges::any_of(sm90::cluster_shapes(), [&](const ClusterShape& c) { return c.size() == size; }),
             "no cluster has ", size, " CTAs");
     const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
-    const Places places = sm90::places_by_gpc(narrow(num_sms), narrow(clusters), narrow(size));
+    const CtaOrder places = sm90::cta_order_by_gpc(narrow(num_sms), narrow(clusters), narrow(size));
     std::vector<int64_t> result;
     for (int64_t cluster = 0; cluster < clusters; ++cluster) result.push_back(places[cluster]);
     return result;
@@ -57,6 +56,6 @@ std::vector<int64_t> places_by_gpc(int64_t num_sms, int64_t clusters, int64_t si
 }  // namespace
 }  // namespace deep_gemm
 
-DEEP_GEMM_EXPORT(places_by_gpc, deep_gemm::places_by_gpc);
+DEEP_GEMM_EXPORT(cta_order_by_gpc, deep_gemm::cta_order_by_gpc);
 DEEP_GEMM_EXPORT(cost_constants, deep_gemm::cost_constants);
 DEEP_GEMM_EXPORT(estimates, deep_gemm::estimates);

@@ -25,7 +25,7 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
                         .cluster = {narrow(cluster_rows), narrow(cluster_cols), narrow(cluster_k)},
                         .turns = narrow(k_warpgroups),
                         .ahead = value_at<Ahead>(ahead, "what is converted ahead")};
-    std::string_view refusal = kUnknownTiling;
+    std::string_view rejection = kUnknownTiling;
     for (const Pair& pair : kPairs) {
         Problem p{.a = {.element = pair.a, .scaling = pair.scalings_a[0]},
                   .b = {.element = pair.b, .scaling = pair.scalings_b[0]},
@@ -35,10 +35,10 @@ void force_config(bool simulated, int64_t index, int64_t m, int64_t n, int64_t k
         CallSettings::of(device.id()).apply(p, device.facts());
         if (!pair.is_of(p.arch)) continue;
         const Candidate candidate = make_candidate(p, tiling);
-        if (candidate.refusal.empty()) return PlanCache::of(device).force(tiling);
-        if (candidate.refusal != kUnknownTiling) refusal = candidate.refusal;
+        if (candidate.rejection.empty()) return PlanCache::of(device).force(tiling);
+        if (candidate.rejection != kUnknownTiling) rejection = candidate.rejection;
     }
-    fail(ErrorKind::value, "this config is refused for the problem: ", refusal);
+    fail(ErrorKind::value, "this config is refused for the problem: ", rejection);
 }
 
 /// Measure new problems on a device, or do not, whatever DG_AUTOTUNE says; forgets its plans. `measure` stands for the

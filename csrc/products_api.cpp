@@ -37,16 +37,16 @@ bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView&
 
 /// What deep_gemm/int8.py says of integer operands beside their tensors, in this order.
 struct IntegerNumbers {
-    WholeArgument a, b;
-    IntegerNumbers(const ffi::Integers& told, const OptionalTensor& zeros, const OptionalTensor& sums) {
-        require(told.size() == 3, "integer operands are told by three numbers");
-        a = {.scale = told[0], .zero = told[2], .zeros = &zeros}, b = {.scale = told[1], .sums = &sums};
+    ChannelArgument a, b;
+    IntegerNumbers(const ffi::Integers& record, const OptionalTensor& zeros, const OptionalTensor& sums) {
+        require(record.size() == 3, "integer operands are given as three numbers");
+        a = {.scale = record[0], .zero = record[2], .zeros = &zeros}, b = {.scale = record[1], .sums = &sums};
     }
 };
 
 /// Weights of functions that call them w; and the public pair of FP4 weights, which theirs call b.
 OperandArgument weights_argument(const TensorView& w, const OptionalTensor& scales, const PackedArgument* packed,
-                                 const WholeArgument* whole = nullptr) {
+                                 const ChannelArgument* whole = nullptr) {
     if (packed != nullptr && is_fp4_pairs(w)) return {w, scales, packed, whole};
     return {w, scales, packed, whole, "w", "w's scales", "w_sums"};
 }
@@ -58,8 +58,8 @@ GemmCall with_bias(GemmCall call, const OptionalTensor& bias, const TensorView& 
 
 bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
                const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, const OptionalTensor& zeros,
-               const OptionalTensor& sums, const ffi::Integers& told, const Recipe& recipe, int64_t layout) {
-    const IntegerNumbers numbers(told, zeros, sums);
+               const OptionalTensor& sums, const ffi::Integers& record, const Recipe& recipe, int64_t layout) {
+    const IntegerNumbers numbers(record, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
     const CallKey key(Grouping::dense, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, b, b_scales,
                       numbers.b.scale, sums, d, c, bias, layout, given.number());
@@ -72,10 +72,10 @@ bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const Tensor
 bool int8_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                     const OptionalTensor& w_scales, const TensorView& d,
                                     const TensorView& grouped_layout, const OptionalTensor& bias,
-                                    const OptionalTensor& zeros, const OptionalTensor& sums, const ffi::Integers& told,
-                                    const Recipe& recipe, int64_t layout, bool psum, bool zero_padding,
-                                    int64_t expected_m) {
-    const IntegerNumbers numbers(told, zeros, sums);
+                                    const OptionalTensor& zeros, const OptionalTensor& sums,
+                                    const ffi::Integers& record, const Recipe& recipe, int64_t layout, bool psum,
+                                    bool zero_padding, int64_t expected_m) {
+    const IntegerNumbers numbers(record, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
     const CallKey key(Grouping::m_contiguous, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, w, w_scales,
                       numbers.b.scale, sums, d, grouped_layout, bias, layout, psum, zero_padding, expected_m,
@@ -91,8 +91,8 @@ bool int8_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a
 bool int8_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                                 const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
                                 const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
-                                int64_t expected_m, const ffi::Integers& told, const Recipe& recipe, int64_t layout) {
-    const IntegerNumbers numbers(told, zeros, sums);
+                                int64_t expected_m, const ffi::Integers& record, const Recipe& recipe, int64_t layout) {
+    const IntegerNumbers numbers(record, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
     const CallKey key(Grouping::masked, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, w, w_scales,
                       numbers.b.scale, sums, d, masked_m, bias, expected_m, layout, given.number());
@@ -148,32 +148,32 @@ std::string element_names() {
 }
 
 /// What deep_gemm/_packed.py says of PackedWeights, in this order.
-PackedArgument packed_argument(const ffi::Integers& told, const OptionalTensor& zeros, const OptionalTensor& sums,
+PackedArgument packed_argument(const ffi::Integers& record, const OptionalTensor& zeros, const OptionalTensor& sums,
                                const OptionalTensor& second_scales, bool grouped) {
-    require(told.size() == 9, "packed weights are told by nine numbers");
-    return {.element = static_cast<Element>(told[0]),
-            .rows = told[1],
-            .k = told[2],
-            .group_k = told[3],
+    require(record.size() == 9, "packed weights are given as nine numbers");
+    return {.element = static_cast<Element>(record[0]),
+            .rows = record[1],
+            .k = record[2],
+            .group_k = record[3],
             .grouped = grouped,
             .sums = &sums,
             .second_scales = &second_scales,
-            .zeros_k = told[7],
+            .zeros_k = record[7],
             .zeros = zeros,
-            .tokens_k = told[8]};
+            .tokens_k = record[8]};
 }
 
-WholeArgument tokens_argument(const ffi::Integers& told, const OptionalTensor& zeros) {
-    return {.scale = told[4], .zero = told[5], .zeros = &zeros, .int4 = told[6] != 0};
+ChannelArgument tokens_argument(const ffi::Integers& record, const OptionalTensor& zeros) {
+    return {.scale = record[4], .zero = record[5], .zeros = &zeros, .int4 = record[6] != 0};
 }
 
 bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                  const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& c,
                  const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
-                 const OptionalTensor& w_zeros, const OptionalTensor& w_second, const ffi::Integers& told,
+                 const OptionalTensor& w_zeros, const OptionalTensor& w_second, const ffi::Integers& record,
                  int64_t layout) {
-    const PackedArgument packed = packed_argument(told, w_zeros, sums, w_second, false);
-    const WholeArgument whole = tokens_argument(told, zeros);
+    const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, false);
+    const ChannelArgument whole = tokens_argument(record, zeros);
     const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, zeros, sums, w_zeros, w_second,
                       packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
                       packed.zeros_k, packed.tokens_k, layout);
@@ -189,10 +189,10 @@ bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor&
                                       const TensorView& grouped_layout, const OptionalTensor& bias,
                                       const OptionalTensor& zeros, const OptionalTensor& sums,
                                       const OptionalTensor& w_zeros, const OptionalTensor& w_second,
-                                      const ffi::Integers& told, int64_t layout, bool psum, bool zero_padding,
+                                      const ffi::Integers& record, int64_t layout, bool psum, bool zero_padding,
                                       int64_t expected_m) {
-    const PackedArgument packed = packed_argument(told, w_zeros, sums, w_second, true);
-    const WholeArgument whole = tokens_argument(told, zeros);
+    const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, true);
+    const ChannelArgument whole = tokens_argument(record, zeros);
     const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, d, grouped_layout, bias, zeros, sums, w_zeros,
                       w_second, packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero,
                       whole.int4, packed.zeros_k, packed.tokens_k, layout, psum, zero_padding, expected_m);
@@ -208,9 +208,9 @@ bool packed_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_s
                                   const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
                                   const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
                                   const OptionalTensor& w_zeros, const OptionalTensor& w_second, int64_t expected_m,
-                                  const ffi::Integers& told, int64_t layout) {
-    const PackedArgument packed = packed_argument(told, w_zeros, sums, w_second, true);
-    const WholeArgument whole = tokens_argument(told, zeros);
+                                  const ffi::Integers& record, int64_t layout) {
+    const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, true);
+    const ChannelArgument whole = tokens_argument(record, zeros);
     const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, bias, zeros, sums, w_zeros, w_second,
                       packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
                       packed.zeros_k, packed.tokens_k, expected_m, layout);

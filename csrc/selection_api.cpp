@@ -39,7 +39,7 @@ Object kernel_of(const Problem& p, const Choice& candidate) {
 Choice choice_of(const Request& r) {
     if (r.tiling.tile_rows == 0) return select(r.problem);
     const Candidate forced = make_candidate(r.problem, r.tiling);
-    require(forced.refusal.empty(), "the config cannot serve the problem: ", forced.refusal);
+    require(forced.rejection.empty(), "the config cannot serve the problem: ", forced.rejection);
     return finish(r.problem, forced);
 }
 

@@ -35,7 +35,7 @@ const Setting& setting_named(const std::string& name) {
 
 int32_t checked(const Setting& setting, int64_t value) {
     require(value >= setting.smallest && value <= setting.largest, setting.name, " must be between ", setting.smallest,
-            " and ", setting.largest, ", but is ", value);
+            " and ", setting.largest, ", got ", value);
     return static_cast<int32_t>(value);
 }
 
@@ -65,7 +65,7 @@ int64_t get_call_setting(bool simulated, int64_t index, const std::string& name)
 
 void set_m_alignment(int64_t alignment) {
     require(alignment >= 8 && alignment <= 4096 && alignment % 8 == 0,
-            "the alignment of contiguous layouts must be a multiple of 8 up to 4096, but is ", alignment);
+            "the alignment of contiguous layouts must be a multiple of 8 up to 4096, got ", alignment);
     CallSettings::m_alignment().store(static_cast<int32_t>(alignment), std::memory_order_relaxed);
     Generation::advance();
 }

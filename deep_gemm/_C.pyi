@@ -79,7 +79,7 @@ def int8_gemm(
     bias: Tensor | None,
     zeros: Tensor | None,
     sums: Tensor | None,
-    told: Sequence[int],
+    record: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
     /,
@@ -102,7 +102,7 @@ def int8_m_grouped_gemm_contiguous(
     bias: Tensor | None,
     zeros: Tensor | None,
     sums: Tensor | None,
-    told: Sequence[int],
+    record: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
     psum: bool,
@@ -123,7 +123,7 @@ def int8_m_grouped_gemm_masked(
     zeros: Tensor | None,
     sums: Tensor | None,
     expected_m: int,
-    told: Sequence[int],
+    record: Sequence[int],
     recipe: Sequence[int] | None,
     layout: int,
     /,
@@ -145,7 +145,7 @@ def packed_gemm(
     w_sums: Tensor | None,
     w_zeros: Tensor | None,
     w_second_scales: Tensor | None,
-    told: Sequence[int],
+    record: Sequence[int],
     layout: int,
     /,
 ) -> bool:
@@ -169,7 +169,7 @@ def packed_m_grouped_gemm_contiguous(
     w_sums: Tensor | None,
     w_zeros: Tensor | None,
     w_second_scales: Tensor | None,
-    told: Sequence[int],
+    record: Sequence[int],
     layout: int,
     psum: bool,
     zero_padding: bool,
@@ -191,7 +191,7 @@ def packed_m_grouped_gemm_masked(
     w_zeros: Tensor | None,
     w_second_scales: Tensor | None,
     expected_m: int,
-    told: Sequence[int],
+    record: Sequence[int],
     layout: int,
     /,
 ) -> bool:
@@ -403,10 +403,10 @@ def jit_max_clusters(
 ) -> int:
     """How many clusters of this size, of CTAs with so many threads and so much shared memory, run at once."""
 
-# csrc/lending_api.cpp: how `_extension.LENDING` are called.
+# csrc/borrowed_tensors_api.cpp: how `_extension.BORROWING` are called.
 
 def raise_last_error() -> None:
-    """Raise what a lending function of this thread has just failed with. Called by them alone."""
+    """Raise what a borrowing function of this thread has just failed with. Called by them alone."""
 
 # csrc/layout_api.cpp: scale layouts, packing weights, and the transposing kernel.
 
@@ -459,7 +459,7 @@ def estimates(
     """SM100's legal configs for a problem as `problem_kernel` takes it, by their text, with what they would cost in
     microseconds if these were constants of the cost model; those that are not named stay as they are."""
 
-def places_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
+def cta_order_by_gpc(num_sms: int, clusters: int, size: int, /) -> Sequence[int]:
     """Where clusters of CTAs begin to walk the tiles, where that is by GPC: docs/kernels.md, "Clusters"."""
 
 # csrc/plans_api.cpp: plans by other ways than selection.

@@ -1,6 +1,6 @@
 """What each argument of a public call may be, read off the call's own signature.
 
-One table serves two readers: refusals, which say in a sentence what was wanted and what came, and torch's operators,
+One table serves two readers: rejections, which say in a sentence what was wanted and what came, and torch's operators,
 which want a schema.
 """
 
@@ -27,7 +27,7 @@ class Kind:
     """Of an argument, by its annotation."""
 
     schema: str  # its type in torch's schemas
-    wanted: str  # for refusals
+    wanted: str  # for rejections
     accepts: Callable[[Any], bool]
     # Of an argument that operators take in parts: what follows its name in theirs, and their types; the parts of a
     # value, and back.
@@ -213,7 +213,7 @@ def kinds_of(function: Callable[..., Any]) -> dict[str, Kind]:
 
 
 def describe(value: Any, inside: bool = False) -> str:
-    """A value that came, for a refusal: one short line, whatever it is."""
+    """A value that came, for a rejection: one short line, whatever it is."""
     if isinstance(value, torch.Tensor):
         return "tensor" if inside else f"a {value.dtype} tensor of shape {[*value.shape]}"
     if isinstance(value, (tuple, list)):
@@ -224,7 +224,7 @@ def describe(value: Any, inside: bool = False) -> str:
 
 
 def wrong_kind(kinds: Mapping[str, Kind], arguments: Mapping[str, Any]) -> TypeError | None:
-    """The refusal of the first argument that is not of its parameter's kind."""
+    """The rejection of the first argument that is not of its parameter's kind."""
     for name, value in arguments.items():
         kind = kinds[name]
         if kind.accepts(value) or (value is None and name in OLDER_NAMES):
@@ -236,12 +236,12 @@ def wrong_kind(kinds: Mapping[str, Kind], arguments: Mapping[str, Any]) -> TypeE
             hint = ": the scales must be a tensor"
         else:
             hint = ""
-        return TypeError(f"{name} must be {kind.wanted}, but is {describe(value)}{hint}")
+        return TypeError(f"{name} must be {kind.wanted}, got {describe(value)}{hint}")
     return None
 
 
 def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Torch's tensors among the arguments, with the name that a refusal gives them."""
+    """Torch's tensors among the arguments, with the name that a rejection gives them."""
     for name, value in arguments.items():
         if isinstance(value, torch.Tensor):
             yield name, value
@@ -259,11 +259,11 @@ def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor
 
 
 def no_memory(name: str, tensor: torch.Tensor, function: str) -> Exception | None:
-    """The refusal of a tensor that no kernel can read."""
+    """The rejection of a tensor that no kernel can read."""
     if tensor.is_meta:
         return ValueError(f"{name} is on the meta device, but not all tensors of the call are")
     if tensor.layout is not torch.strided:
-        return TypeError(f"{name} must be a dense tensor, but its layout is {tensor.layout}")
+        return TypeError(f"{name} must be a dense tensor, got layout {tensor.layout}")
     try:
         has_memory = tensor.numel() == 0 or tensor.data_ptr() != 0
     except RuntimeError:

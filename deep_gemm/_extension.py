@@ -17,8 +17,8 @@ __all__ = ["C"]
 
 PACKAGE_DIRECTORY = Path(__file__).resolve().parent
 LIBRARY = PACKAGE_DIRECTORY / "_C.so"
-# Called in every layer of every step: these borrow their tensors (csrc/lending_api.cpp).
-LENDING = (
+# Called in every layer of every step: these borrow their tensors (csrc/borrowed_tensors_api.cpp).
+BORROWING = (
     "einsum",
     "fp4_gemm",
     "fp4_k_grouped_gemm",
@@ -88,11 +88,11 @@ def _lend(module: Any) -> None:
     import torch
 
     exchange_api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    for name in LENDING:
+    for name in BORROWING:
         function = getattr(module, name)
         if exchange_api is not None:
             # torch.autograd.graph.increment_version, without the 50 ns that it adds
-            setattr(module, name, lending(module, name, exchange_api, torch._C._increment_version))
+            setattr(module, name, borrowing(module, name, exchange_api, torch._C._increment_version))
         else:
             setattr(module, name, _counting(function))
 
@@ -108,7 +108,7 @@ def _counting(function: Any) -> Any:
     return call
 
 
-def lending(module: Any, name: str, exchange_api: object, count_writes: Callable[..., None] | None = None) -> Any:
+def borrowing(module: Any, name: str, exchange_api: object, count_writes: Callable[..., None] | None = None) -> Any:
     """The module's function `name`, borrowing the tensors of whom this capsule is, a DLPackExchangeAPI.
 
     `count_writes` is called with a tuple of the tensors that a call has written.
@@ -116,7 +116,7 @@ def lending(module: Any, name: str, exchange_api: object, count_writes: Callable
     import torch
 
     library = ctypes.PyDLL(str(LIBRARY))
-    make = library.deep_gemm_lending_function
+    make = library.deep_gemm_borrowing_function
     make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_ssize_t, *[ctypes.py_object] * 7]
     make.restype = ctypes.py_object
     return make(

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from ._packed import Asked, Takes, UnpackedFp4
+from ._packed import AcceptedWeights, OperandOptions, UnpackedFp4
 from .gemm import _FP32_SCALES, OperandRecipe, Recipe, Scaled, _operand_recipes
 
-TAKES = Takes("fp8", ("e2m1",))
+TAKES = AcceptedWeights("fp8", ("e2m1",))
 _MXFP4_GROUP, _ACTIVATION_GROUP = 32, 128
 
 
@@ -30,14 +30,14 @@ def require_fp4_only(bias: torch.Tensor | None, disable_ue8m0_cast: bool) -> Non
 
 def asked_of_packed(
     recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe, disable_ue8m0_cast: bool
-) -> Asked:
+) -> OperandOptions:
     """What a call with PackedWeights says of its operands."""
     for name, given in (("recipe", recipe), ("recipe_b", recipe_b)):
         if given is not None:
-            raise ValueError(f"{name} must be None with PackedWeights, which know their groups, but is {given}")
+            raise ValueError(f"{name} must be None with PackedWeights, which know their groups, got {given}")
     if recipe_a is not None and recipe_a[0] != 1:
         raise ValueError(f"with PackedWeights scales of a must be for one row, but recipe_a says {recipe_a}")
-    return Asked(0 if recipe_a is None else recipe_a[1], _FP32_SCALES if disable_ue8m0_cast else 0)
+    return OperandOptions(0 if recipe_a is None else recipe_a[1], _FP32_SCALES if disable_ue8m0_cast else 0)
 
 
 def unpacked_pair(
@@ -47,10 +47,10 @@ def unpacked_pair(
     recipe_b: OperandRecipe,
     disable_ue8m0_cast: bool,
     transposed: int = 0,
-) -> tuple[UnpackedFp4, Asked]:
+) -> tuple[UnpackedFp4, OperandOptions]:
     """A pair of FP4 weights, and what a call says of its operands."""
     of_a, of_b = _groups(recipe, recipe_a, recipe_b)
-    return UnpackedFp4(*b, of_b), Asked(of_a, transposed | (_FP32_SCALES if disable_ue8m0_cast else 0))
+    return UnpackedFp4(*b, of_b), OperandOptions(of_a, transposed | (_FP32_SCALES if disable_ue8m0_cast else 0))
 
 
 def _groups(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> tuple[int, int]:

@@ -14,13 +14,13 @@ def integer(name: str, value: Any, smallest: int | None = None) -> int:
     if type(value) is int and smallest is None:
         return value
     if isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, but is {value}")
+        raise TypeError(f"{name} must be an integer, got {value}")
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, but is {value!r}") from None
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
     if smallest is not None and number < smallest:
-        raise ValueError(f"{name} must be at least {smallest}, but is {number}")
+        raise ValueError(f"{name} must be at least {smallest}, got {number}")
     return number
 
 
@@ -29,12 +29,12 @@ def fp32_bits(name: str, value: Any) -> int:
     try:
         bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
     except OverflowError:
-        raise ValueError(f"{name} must be a number that FP32 can hold, but is {value}") from None
+        raise ValueError(f"{name} must be a number that FP32 can hold, got {value}") from None
     return bits
 
 
 def flag(name: str, value: Any) -> int:
     """`value`, which must be True or False (or 1 or 0), as 1 or 0."""
     if not isinstance(value, int) or value not in (0, 1):
-        raise TypeError(f"{name} must be True or False, but is {value!r}")
+        raise TypeError(f"{name} must be True or False, got {value!r}")
     return int(value)

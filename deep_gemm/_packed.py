@@ -31,7 +31,7 @@ _DTYPES = {
 
 
 @dataclass(frozen=True)
-class Takes:
+class AcceptedWeights:
     """The packed weights that a function multiplies."""
 
     activations: str
@@ -39,7 +39,7 @@ class Takes:
 
 
 @dataclass(frozen=True)
-class Asked:
+class OperandOptions:
     """What only FP4 calls say beside `compiled_dims`."""
 
     tokens_k: int = 0  # of K that shares a scale of a; 0: as is usual
@@ -55,8 +55,8 @@ class UnpackedFp4:
     group_size: int
     others = None, None, None
 
-    def told(self) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
-        """As the runtime takes them, but for a's scale."""
+    def record(self) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
+        """As the runtime takes them, without a's scale."""
         n, k = (*self.codes.shape[-2:], 0, 0)[:2]
         return self.codes, self.scales, (ELEMENT_NUMBERS["e2m1"], n, 2 * k, self.group_size)
 
@@ -75,10 +75,10 @@ class UnpackedFp8:
     scales: torch.Tensor
     others = None, None, None
 
-    def told(self) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
+    def record(self) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
         if self.values.dtype != torch.float8_e4m3fn:
             dtype = str(self.values.dtype).removeprefix("torch.")
-            raise TypeError(f"w must be PackedWeights or float8_e4m3fn with scales, but is {dtype}")
+            raise TypeError(f"w must be PackedWeights or float8_e4m3fn with scales, got {dtype}")
         n, k = (*self.values.shape[-2:], 0, 0)[:2]
         return self.values, self.scales, (ELEMENT_NUMBERS["e4m3p"], n, k, K_BLOCK)
 
@@ -90,7 +90,7 @@ class UnpackedFp8:
 
 Unpacked = UnpackedFp4 | UnpackedFp8
 Rows = tuple[bool, bool, int | None]  # use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
-_USUAL = Asked()
+_USUAL = OperandOptions()
 
 
 def run(
@@ -100,12 +100,12 @@ def run(
     c: torch.Tensor | None,
     bias: torch.Tensor | None,
     compiled_dims: str,
-    takes: Takes,
-    asked: Asked = _USUAL,
+    takes: AcceptedWeights,
+    asked: OperandOptions = _USUAL,
 ) -> None:
-    codes, scales, told, data, data_scales, zeros = _told(a, w, takes, asked)
+    codes, scales, record, data, data_scales, zeros = _record(a, w, takes, asked)
     layout = _NT[compiled_dims] | asked.layout
-    if C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, told, layout):
+    if C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, record, layout):
         return
     if bias is None:
         _write_empty_product(d, c)
@@ -120,11 +120,11 @@ def run_contiguous(
     grouped_layout: torch.Tensor,
     compiled_dims: str,
     rows: Rows,
-    takes: Takes,
+    takes: AcceptedWeights,
     bias: torch.Tensor | None = None,
-    asked: Asked = _USUAL,
+    asked: OperandOptions = _USUAL,
 ) -> None:
-    codes, scales, told, data, data_scales, zeros = _told(a, w, takes, asked)
+    codes, scales, record, data, data_scales, zeros = _record(a, w, takes, asked)
     use_psum_layout, ensure_zero_padding, expected_m = rows
     if C.packed_m_grouped_gemm_contiguous(
         data,
@@ -136,7 +136,7 @@ def run_contiguous(
         bias,
         zeros,
         *w.others,
-        told,
+        record,
         _NT[compiled_dims] | asked.layout,
         use_psum_layout,
         ensure_zero_padding,
@@ -156,15 +156,15 @@ def run_masked(
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str,
-    takes: Takes,
+    takes: AcceptedWeights,
     bias: torch.Tensor | None = None,
-    asked: Asked = _USUAL,
+    asked: OperandOptions = _USUAL,
 ) -> None:
-    codes, scales, told, data, data_scales, zeros = _told(a, w, takes, asked)
+    codes, scales, record, data, data_scales, zeros = _record(a, w, takes, asked)
     expected_m = integer("expected_m", expected_m)
     layout = _NT[compiled_dims] | asked.layout
     if C.packed_m_grouped_gemm_masked(
-        data, data_scales, codes, scales, d, masked_m, bias, zeros, *w.others, expected_m, told, layout
+        data, data_scales, codes, scales, d, masked_m, bias, zeros, *w.others, expected_m, record, layout
     ):
         return
     if bias is None:
@@ -173,7 +173,9 @@ def run_masked(
         run_masked(*_with_k(data, w, takes, d), d, masked_m, expected_m, compiled_dims, takes, bias)
 
 
-def _with_k(data: torch.Tensor, w: PackedWeights | Unpacked, takes: Takes, d: torch.Tensor) -> tuple[Any, Unpacked]:
+def _with_k(
+    data: torch.Tensor, w: PackedWeights | Unpacked, takes: AcceptedWeights, d: torch.Tensor
+) -> tuple[Any, Unpacked]:
     """Both operands of no K with some, which is zero, K behind d's rows and columns. (Nothing is packed without K.)"""
     assert not isinstance(w, PackedWeights)
     zeros = data.new_zeros((*d.shape[:-1], _SOME_K))
@@ -181,26 +183,28 @@ def _with_k(data: torch.Tensor, w: PackedWeights | Unpacked, takes: Takes, d: to
     return zeros if takes.activations == "bf16" else (zeros, scales), w.with_k(d.shape[-1])
 
 
-Told = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+Record = tuple[torch.Tensor, torch.Tensor, Sequence[int], torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
-def _told(a: Activations | torch.Tensor, w: PackedWeights | Unpacked, takes: Takes, asked: Asked) -> Told:
+def _record(
+    a: Activations | torch.Tensor, w: PackedWeights | Unpacked, takes: AcceptedWeights, asked: OperandOptions
+) -> Record:
     """What the runtime takes: the weights' codes and scales, numbers about them, a's data, scales and zero points."""
-    codes, scales, numbers, zeros_k = _told_packed(w, takes) if isinstance(w, PackedWeights) else (*w.told(), 0)
+    codes, scales, numbers, zeros_k = _packed_record(w, takes) if isinstance(w, PackedWeights) else (*w.record(), 0)
     pair: Any = (a, 1.0) if takes.activations == "bf16" else a
     data, given = pair[0], pair[1]
     zeros, zero = zero_points(pair)
     # The runtime goes by a's dtype, and codes packed for other activations would mean other weights.
     if data.dtype not in _DTYPES[takes.activations]:
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES[takes.activations])
-        raise TypeError(f"a must be {wanted}, but is {str(data.dtype).removeprefix('torch.')}")
+        raise TypeError(f"a must be {wanted}, got {str(data.dtype).removeprefix('torch.')}")
     data_scales = given if isinstance(given, torch.Tensor) else None
     number = NO_NUMBER if data_scales is not None else fp32_bits("a's scale", given)
-    told = (*numbers, number, zero, int(takes.activations == "int4"), zeros_k, asked.tokens_k)
-    return codes, scales, told, data, data_scales, zeros
+    record = (*numbers, number, zero, int(takes.activations == "int4"), zeros_k, asked.tokens_k)
+    return codes, scales, record, data, data_scales, zeros
 
 
-def _told_packed(w: PackedWeights, takes: Takes) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...], int]:
+def _packed_record(w: PackedWeights, takes: AcceptedWeights) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...], int]:
     activations = takes.activations
     if w.activations != activations:
         raise ValueError(
@@ -208,7 +212,7 @@ def _told_packed(w: PackedWeights, takes: Takes) -> tuple[torch.Tensor, torch.Te
             f"with pack_weights(..., activations={activations!r})"
         )
     if w.element not in takes.elements:
-        raise ValueError(f"w must be of {' or '.join(takes.elements)}, but is of {w.element}")
+        raise ValueError(f"w must be {' or '.join(takes.elements)}, got {w.element}")
     w.require_inputs_in_order()
     n, k = w.shape[-2:]
     numbers = (ELEMENT_NUMBERS[w.converted_from], n, k, w.scale_group or 0)
@@ -230,5 +234,5 @@ def zero_points(a: Any) -> tuple[torch.Tensor | None, int]:
 def _zero(name: str, number: Any) -> int:
     zero = integer(name, number)
     if not -(2**31) <= zero < 2**31:
-        raise ValueError(f"{name} must be int32, or a number that int32 can hold, but is {number}")
+        raise ValueError(f"{name} must be int32, or a number that int32 can hold, got {number}")
     return zero

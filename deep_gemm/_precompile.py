@@ -43,7 +43,7 @@ BIASES = {"bf16": "bias", "fp32": "fp32_bias"}
 
 DEFAULT = "default"
 _PACKED_FLAGS = ("token_scales", "minus_eight", "zero_points", "far_exponents")
-_MOST_SINGLE_ROWS, _ROW_STEP = 8192, 64
+_MAX_SINGLE_ROWS, _ROW_STEP = 8192, 64
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class Calls:
     def __post_init__(self) -> None:
         for name, known in (("product", PRODUCTS), ("grouping", tuple(GROUPINGS))):
             if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, but is {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         for name, known in (("output", tuple(OUTPUTS)), ("bias", tuple(BIASES))):
             if getattr(self, name) not in (None, *known):
-                raise ValueError(f"{name} must be None or one of {', '.join(known)}, but is {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be None or one of {', '.join(known)}, got {getattr(self, name)!r}")
         of_packed = {"group_size": DEFAULT} | dict.fromkeys(_PACKED_FLAGS, False)
         for name, default in of_packed.items() if self.product not in _WEIGHTS else ():
             if getattr(self, name) != default and (name, self.product) != ("group_size", "fp4"):
@@ -91,7 +91,7 @@ class Calls:
         return GROUPINGS[self.grouping]
 
     def fields(self, target: str) -> dict[str, int]:
-        """As `C.problem_kernel` takes them, but for sizes."""
+        """As `C.problem_kernel` takes them, without sizes."""
         fields = {"add_c": int(self.add_c), "groups": self.experts, **self._operands(target)}
         if self.output is not None:
             fields[OUTPUTS[self.output]] = 1
@@ -129,7 +129,7 @@ class Calls:
         """Scales that a kernel packs, unless `scales` says otherwise."""
         size = _GROUP_SIZES["fp4"] if self.group_size == DEFAULT else self.group_size
         if size not in _FP4_GROUPS:
-            raise ValueError(f"group_size of FP4 operands must be 32 (MXFP4) or 16 (NVFP4), but is {size}")
+            raise ValueError(f"group_size of FP4 operands must be 32 (MXFP4) or 16 (NVFP4), got {size}")
         fields = {"gran_k_a": int(size), "gran_k_b": int(size), "packs_scales_a": 1, "packs_scales_b": 1}
         return {**_OPERANDS["fp4"], **fields, **self.scales, "alpha": int(self.alpha)}
 
@@ -146,8 +146,8 @@ class Calls:
 
 def _row_counts(most: int) -> list[int]:
     """Values of M that meet every kernel of a weight: all of them, beyond 8192 in steps of a tile's rows."""
-    single = min(most, _MOST_SINGLE_ROWS)
-    return [*range(1, single + 1), *range(_MOST_SINGLE_ROWS + _ROW_STEP, most + 1, _ROW_STEP)]
+    single = min(most, _MAX_SINGLE_ROWS)
+    return [*range(1, single + 1), *range(_MAX_SINGLE_ROWS + _ROW_STEP, most + 1, _ROW_STEP)]
 
 
 def sources_of(
@@ -262,7 +262,7 @@ def precompile(
         bias=bias,
     )
     if target not in GPUS:
-        raise ValueError(f"target must be one of {', '.join(GPUS)}, but is {target!r}")
+        raise ValueError(f"target must be one of {', '.join(GPUS)}, got {target!r}")
     sms = GPUS[target].sms if num_sms is None else integer("num_sms", num_sms, smallest=1)
     most = integer("max_m", max_m, smallest=1)
     sources = sources_of(calls, weights, most, target, sms, layouts=layouts, progress=progress)

@@ -36,7 +36,7 @@ def {name}{signature}:
 
 
 def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callable[Parameters, None]]:
-    """Decorate a function that writes `d`: an operator of torch under its name (and others), refusals in sentences.
+    """Decorate a function that writes `d`: an operator of torch under its name (and others), rejections in sentences.
 
     Where PackedWeights may come in the place of a pair, they have an operator of their own, `NAME_packed`.
     """
@@ -64,17 +64,17 @@ def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callabl
             """None where the call was served after all."""
             arguments = dict(signature.bind(*args, **kwargs).arguments)
             tensors = list(tensors_of(arguments))
-            refusal = wrong_kind(kinds, arguments)
-            if refusal is not None:
-                return refusal
+            rejection = wrong_kind(kinds, arguments)
+            if rejection is not None:
+                return rejection
             if operators.is_traced([tensor for _, tensor in tensors]):
                 operators.serve_traced(*as_operator(args, kwargs))
             elif any(tensor.is_neg() for _, tensor in tensors):
                 _run_resolved(function, arguments)
             else:
-                refusals = (no_memory(name, tensor, function.__name__) for name, tensor in tensors)
+                rejections = (no_memory(name, tensor, function.__name__) for name, tensor in tensors)
                 # Frames of C++, which a caller cannot read, go with the traceback.
-                return next(filter(None, refusals), error.with_traceback(None))
+                return next(filter(None, rejections), error.with_traceback(None))
             return None
 
         parameters = [
@@ -129,9 +129,9 @@ def layout(function: Callable[Parameters, torch.Tensor]) -> Callable[Parameters,
         if operators.is_traced([tensor for _, tensor in tensors]):
             return operator(*args, **kwargs)
         for name, tensor in tensors:
-            refusal = no_memory(name, tensor, function.__name__) if _is_empty_handed(tensor) else None
-            if refusal is not None:
-                raise refusal
+            rejection = no_memory(name, tensor, function.__name__) if _is_empty_handed(tensor) else None
+            if rejection is not None:
+                raise rejection
         return function(*args, **kwargs)
 
     return call

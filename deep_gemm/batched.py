@@ -23,7 +23,7 @@ class _Forms(dict[str, int]):
 
     def __missing__(self, expr: str) -> NoReturn:
         known = ", ".join(map(repr, self))
-        raise ValueError(f"expr must be one of {known}, but is {expr!r}")
+        raise ValueError(f"expr must be one of {known}, got {expr!r}")
 
 
 _FORMS = _Forms((str(expr), number) for number, expr in enumerate(C.batched_forms().split()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from ._packed import Takes, UnpackedFp8, run, run_contiguous, run_masked
+from ._packed import AcceptedWeights, UnpackedFp8, run, run_contiguous, run_masked
 from ._product import product
 from .gemm import Scaled
 from .weights import PackedWeights
@@ -26,9 +26,9 @@ __all__ = [
     "m_grouped_bf16_int4_gemm_nt_masked",
 ]
 
-_TAKES_INT4 = Takes("bf16", ("int4", "uint4"))
-_TAKES_FP4 = Takes("bf16", ("e2m1",))
-_TAKES_FP8 = Takes("bf16", ("e4m3",))
+_TAKES_INT4 = AcceptedWeights("bf16", ("int4", "uint4"))
+_TAKES_FP4 = AcceptedWeights("bf16", ("e2m1",))
+_TAKES_FP8 = AcceptedWeights("bf16", ("e4m3",))
 
 
 @product()

@@ -18,11 +18,9 @@ def _multiply(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"cannot multiply {tuple(a.shape)} by {tuple(b.shape)}")
     if tuple(d.shape) != (a.shape[0], b.shape[1]):
-        raise ValueError(f"d must be [M, N] = [{a.shape[0]}, {b.shape[1]}], but has shape {tuple(d.shape)}")
+        raise ValueError(f"d must be [M, N] = [{a.shape[0]}, {b.shape[1]}], got shape {tuple(d.shape)}")
     if c is not None and (c.shape != d.shape or c.dtype != d.dtype):
-        raise ValueError(
-            f"c must have d's shape and dtype, {tuple(d.shape)} {d.dtype}, but is {tuple(c.shape)} {c.dtype}"
-        )
+        raise ValueError(f"c must have d's shape and dtype, {tuple(d.shape)} {d.dtype}, got {tuple(c.shape)} {c.dtype}")
     if a.dtype in _FP8:
         one = torch.ones((), dtype=torch.float32, device=a.device)
         product = torch._scaled_mm(a.contiguous(), b.T.contiguous().T, one, one, out_dtype=d.dtype)

@@ -82,7 +82,7 @@ def fp4_gemm_nt(
     """
     layout = _NT[compiled_dims]
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number = _told_alpha(alpha, d)
+    factor, number = _alpha_record(alpha, d)
     if not C.fp4_gemm(*operands, d, c, factor, number, gran_k, layout):
         _write_empty_product(d, c)
 
@@ -120,7 +120,7 @@ def m_grouped_fp4_gemm_nt_contiguous(
     layout = _NT[compiled_dims]
     grouped_layout = _one_layout(grouped_layout, m_indices)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number = _told_alpha(alpha, d)
+    factor, number = _alpha_record(alpha, d)
     hint = _hint(expected_m_for_psum_layout)
     if not C.fp4_m_grouped_gemm_contiguous(
         *operands, d, grouped_layout, factor, number, gran_k, layout, use_psum_layout, ensure_zero_padding, hint
@@ -156,7 +156,7 @@ def m_grouped_fp4_gemm_nt_masked(
     layout = _NT[compiled_dims]
     expected_m = integer("expected_m", expected_m)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number = _told_alpha(alpha, d)
+    factor, number = _alpha_record(alpha, d)
     if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, factor, number, gran_k, layout):
         _write_empty_masked_product(d, masked_m)
 
@@ -196,7 +196,7 @@ def k_grouped_fp4_gemm_nt_contiguous(
     layout = _COMPILED_DIMS[compiled_dims]
     sizes, group_layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
     operands, gran_k = _operands(a, b, recipe, None, None)
-    factor, number = _told_alpha(alpha, d)
+    factor, number = _alpha_record(alpha, d)
     if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, factor, number, gran_k, layout, use_psum_layout):
         _write_empty_product(d, c)
 
@@ -218,7 +218,7 @@ def _operands(
     return (a_codes, a_scales, b_codes, b_scales), gran_k
 
 
-def _told_alpha(alpha: Alpha, d: torch.Tensor) -> tuple[torch.Tensor | None, int]:
+def _alpha_record(alpha: Alpha, d: torch.Tensor) -> tuple[torch.Tensor | None, int]:
     """A tensor, or a number's bits as FP32."""
     if alpha is None:
         return None, NO_NUMBER

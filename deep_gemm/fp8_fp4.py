@@ -61,7 +61,7 @@ def fp8_fp4_gemm_nt(
         d, c, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`. With FP4 weights SM100 refuses
             `disable_ue8m0_cast`.
         recipe, recipe_a, recipe_b: of FP8 as for `fp8_gemm_nt`. Of FP4 pairs, a has scales for 128 of K (`recipe_a` (1,
-            128)), on SM100 also for 32, and b for 32 (`recipe_b` (1, 32), the default), for 128, or but on SM100 for
+            128)), on SM100 also for 32, and b for 32 (`recipe_b` (1, 32), the default), for 128, or except on SM100 for
             another multiple of 32.
         bias: with FP4 weights, as for `fp8_int4_gemm_nt`.
 

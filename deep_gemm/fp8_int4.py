@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import torch
 
-from ._packed import ScaledTokens, Takes, run, run_contiguous, run_masked
+from ._packed import AcceptedWeights, ScaledTokens, run, run_contiguous, run_masked
 from ._product import product
 from .weights import PackedWeights
 
 __all__ = ["fp8_int4_gemm_nt", "m_grouped_fp8_int4_gemm_nt_contiguous", "m_grouped_fp8_int4_gemm_nt_masked"]
 
-_TAKES = Takes("fp8", ("int4", "uint4"))
+_TAKES = AcceptedWeights("fp8", ("int4", "uint4"))
 
 
 @product()

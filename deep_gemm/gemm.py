@@ -55,7 +55,7 @@ class _Layouts(dict[str, int]):
     """From `compiled_dims` to the number that stands for it and for how the operands lie."""
 
     def __missing__(self, compiled_dims: str) -> NoReturn:
-        raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', each once, but is {compiled_dims!r}")
+        raise ValueError(f"compiled_dims must name some of 'm', 'n', 'k', each once, got {compiled_dims!r}")
 
 
 # Bits of the extents to compile in; csrc/api/check/checks.hpp reads them.
@@ -90,7 +90,7 @@ def fp8_gemm_nt(
 
     Args:
         a: float8_e4m3fn `[M, K]`. K contiguous, rows at multiples of 16 bytes (fastest: of 128): read in place; other
-            rows, of which K must be a multiple of 16 but on SM100, are copied into a workspace first. M contiguous:
+            rows, of which K must be a multiple of 16 except on SM100, are copied into a workspace first. M contiguous:
             read in place on SM100 where lines start at multiples of 16 bytes; transposed into a workspace elsewhere,
             where tensor cores read FP8 along K only. NaN codes: see above. With scales `[M, ceil(K / 128)]` in any
             strides, see above: MN-major ones with columns 16-byte aligned are used as they are, others are brought into

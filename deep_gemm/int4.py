@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import torch
 
-from ._packed import Activations, Takes, run, run_contiguous, run_masked
+from ._packed import AcceptedWeights, Activations, run, run_contiguous, run_masked
 from ._product import product
 from .weights import PackedWeights
 
 __all__ = ["int4_gemm_nt", "m_grouped_int4_gemm_nt_contiguous", "m_grouped_int4_gemm_nt_masked"]
 
-_TAKES = Takes("int4", ("int4", "uint4"))
+_TAKES = AcceptedWeights("int4", ("int4", "uint4"))
 
 
 @product()

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import torch
 
-from ._packed import Activations, Takes, run, run_contiguous, run_masked
+from ._packed import AcceptedWeights, Activations, run, run_contiguous, run_masked
 from ._product import product
 from .weights import PackedWeights
 
 __all__ = ["int8_int4_gemm_nt", "m_grouped_int8_int4_gemm_nt_contiguous", "m_grouped_int8_int4_gemm_nt_masked"]
 
-_TAKES = Takes("int8", ("int4", "uint4"))
+_TAKES = AcceptedWeights("int8", ("int4", "uint4"))
 
 
 @product()

@@ -124,7 +124,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
         ks, ks_tensor: older names of `ks_cpu` and `grouped_layout`.
 
     On SM80 and SM90 tensor cores read FP8 along K only: both operands are transposed first. On SM100 they are
-    read in place, but for the psum layout: there only the device knows where groups end, and the workspace has zeros
+    read in place, except in the psum layout: there only the device knows where groups end, and the workspace has zeros
     where what lies between them may be anything.
 
     Raises:

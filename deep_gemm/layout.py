@@ -45,7 +45,7 @@ def get_tma_aligned_size(mn: int, element_size: int) -> int:
     """Round `mn` up so that `mn * element_size` is a multiple of 16 bytes, as the copy engine wants row pitches."""
     mn, element_size = integer("mn", mn, smallest=0), integer("element_size", element_size)
     if element_size not in (1, 2, 4, 8, 16):
-        raise ValueError(f"element_size must divide 16, but is {element_size}")
+        raise ValueError(f"element_size must divide 16, got {element_size}")
     per_line = _TMA_ALIGNMENT_BYTES // element_size
     return _ceil_div(mn, per_line) * per_line
 
@@ -116,7 +116,7 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     sizes = _renamed("ks_cpu", ks_cpu, "ks", ks)
     gran_k, k_alignment = integer("gran_k", gran_k), integer("k_alignment", k_alignment, smallest=1)
     if gran_k not in _K_GROUPED_GRANULARITIES:
-        raise ValueError(f"gran_k must be 32 or 128, but is {gran_k}")
+        raise ValueError(f"gran_k must be 32 or 128, got {gran_k}")
     _require_scales(sf, torch.float32, dimensions=(2,))
     sizes = [integer(f"ks_cpu[{group}]", k, smallest=0) for group, k in enumerate(sizes or ())]
     _require_groups(layout, "grouped_layout", sf)
@@ -131,7 +131,7 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
         if scales > wanted or (scales < wanted and not use_psum_layout):
             raise ValueError(
                 f"sf must have {'at most ' if use_psum_layout else ''}{wanted} rows, one per {gran_k} of each group's "
-                f"K in {sizes}, but has {scales}"
+                f"K in {sizes}, got {scales}"
             )
         words = sum(_ceil_div(k, gran_k * _SCALES_PER_WORD) for k in sizes)
     else:
@@ -203,7 +203,7 @@ def transform_sf_into_required_layout(
         raise ValueError(
             f"scales of an operand with mn={mn}, k={k}"
             + (f", num_groups={num_groups}" if grouped else "")
-            + f", one per {rows_per_scale}x{columns}, must have the shape {wanted}, but have {tuple(sf.shape)}"
+            + f", one per {rows_per_scale}x{columns} must have the shape {wanted}, got {tuple(sf.shape)}"
         )
     if psum_layout is not None and rows_per_scale != 1:
         raise ValueError(
@@ -248,7 +248,7 @@ def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible_columns: t
     elif len(recipe) == 2:
         rows, columns = recipe
     else:
-        raise ValueError(f"recipe must be (rows of A, rows of B, columns) or (rows, columns), but is {recipe}")
+        raise ValueError(f"recipe must be (rows of A, rows of B, columns) or (rows, columns), got {recipe}")
     if rows not in (1, _BLOCK_ROWS) or columns not in possible_columns:
         possible = " or ".join(f"{rows}x{columns}" for columns in possible_columns for rows in (1, _BLOCK_ROWS))
         raise ValueError(f"scales must be one per {possible}, but the recipe {recipe} says {rows}x{columns}")
@@ -265,19 +265,19 @@ def _renamed(name: str, value: Any, older_name: str, older_value: Any) -> Any:
 def _require_groups(layout: torch.Tensor | None, name: str, sf: torch.Tensor) -> None:
     """One int32 for each group, beside the scales."""
     if not isinstance(layout, torch.Tensor):
-        raise TypeError(f"{name} must be an int32 tensor [groups] on the device of sf, but is {layout!r}")
+        raise TypeError(f"{name} must be an int32 tensor [groups] on the device of sf, got {layout!r}")
     if layout.dtype != torch.int32:
-        raise TypeError(f"{name} must be int32, but is {layout.dtype}")
+        raise TypeError(f"{name} must be int32, got {layout.dtype}")
     if layout.dim() != 1:
-        raise ValueError(f"{name} must be [groups], but has the shape {tuple(layout.shape)}")
+        raise ValueError(f"{name} must be [groups], got shape {tuple(layout.shape)}")
     if layout.device != sf.device:
-        raise ValueError(f"{name} must be on the device of sf ({sf.device}), but is on {layout.device}")
+        raise ValueError(f"{name} must be on the device of sf ({sf.device}), got {layout.device}")
 
 
 def _require_agreement(layout: list[int], sizes: list[int], scales: int, gran_k: int, psum_alignment: int) -> None:
     """`grouped_layout`, where it can be read, says the K of `ks_cpu` and takes the rows of `sf`."""
     if any(value < 0 for value in layout):
-        raise ValueError(f"grouped_layout must not be negative, but is {layout}")
+        raise ValueError(f"grouped_layout must not be negative, got {layout}")
     ks, end = [], 0
     for value in layout:
         begin = _ceil_div(end, psum_alignment) * psum_alignment if psum_alignment else 0
@@ -285,7 +285,7 @@ def _require_agreement(layout: list[int], sizes: list[int], scales: int, gran_k:
         if end < begin:
             raise ValueError(
                 "grouped_layout must hold where each group ends, the next one starting at that rounded up to "
-                f"{psum_alignment}, but is {layout}"
+                f"{psum_alignment}, got {layout}"
             )
         ks.append(end - begin)
     for k, host in zip(ks, sizes, strict=False):
@@ -295,7 +295,7 @@ def _require_agreement(layout: list[int], sizes: list[int], scales: int, gran_k:
     taken = sum(_ceil_div(k, gran_k) for k in ks)
     if taken != scales:
         raise ValueError(
-            f"sf must have {taken} rows, one per {gran_k} of each group's K in {ks} as grouped_layout says, but has "
+            f"sf must have {taken} rows, one per {gran_k} of each group's K in {ks} as grouped_layout says, got "
             f"{scales}"
         )
 
@@ -340,10 +340,10 @@ def _require_powers_of_two(sf: torch.Tensor, rows_per_scale: int, columns_per_sc
 
 def _require_scales(sf: torch.Tensor, dtype: torch.dtype, dimensions: tuple[int, ...] = (2, 3)) -> None:
     if sf.dtype != dtype:
-        raise TypeError(f"scales must be {dtype}, but are {sf.dtype}")
+        raise TypeError(f"scales must be {dtype}, got {sf.dtype}")
     if sf.dim() not in dimensions:
         layouts = " or ".join({2: "[mn, k]", 3: "[groups, mn, k]"}[count] for count in dimensions)
-        raise ValueError(f"scales must be {layouts}, but have {sf.dim()} dimensions: {tuple(sf.shape)}")
+        raise ValueError(f"scales must be {layouts}, got {sf.dim()} dimensions: {tuple(sf.shape)}")
 
 
 def _has_required_layout(sf: torch.Tensor, padded_rows: int) -> bool:

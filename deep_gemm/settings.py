@@ -62,7 +62,7 @@ def _where(device: DeviceLike) -> tuple[bool, int]:
     if device.type == "cpu":
         return True, 0
     if device.type != "cuda":
-        raise ValueError(f"device must be a CUDA device or 'cpu' (the simulator), but is {device}")
+        raise ValueError(f"device must be a CUDA device or 'cpu' (the simulator), got {device}")
     if device.index is not None:
         return False, device.index
     return False, torch.cuda.current_device() if _cuda_has_started() else 0
@@ -147,7 +147,7 @@ def set_target(target: str | None, device: DeviceLike = None) -> None:
             A GPU that has not been used yet refuses when it is.
     """
     if target is not None and not isinstance(target, str):
-        raise TypeError(f"target must be a name like 'sm_80', or None, but is {target!r}")
+        raise TypeError(f"target must be a name like 'sm_80', or None, got {target!r}")
     simulated, index = (True, _EVERY_GPU) if device is None else _where(device)
     if device is None or not simulated:
         C.choose_target(index, target or "")

@@ -28,7 +28,7 @@ struct Names<Ahead> {
 template <typename Enum>
 Enum value_at(int64_t place, std::string_view what) {
     require(place >= 0 && place < std::ssize(Names<Enum>::kValues), what, " must be 0 to ",
-            std::ssize(Names<Enum>::kValues) - 1, ", but is ", place);
+            std::ssize(Names<Enum>::kValues) - 1, ", got ", place);
     return static_cast<Enum>(place);
 }
 
@@ -57,13 +57,13 @@ struct Candidate {
     GemmConfig config = {};
     Footprint footprint = {};
     int32_t num_ctas = 0;
-    int32_t strip_blocks = 1;
+    int32_t raster_group_blocks = 1;
     double cost_us = 0;
-    std::string_view refusal = {};  // why not, a literal; empty for a legal candidate
+    std::string_view rejection = {};  // why not, a literal; empty for a legal candidate
 };
 
-/// Of each cluster, the place in the walk over tiles (GemmParams::places).
-using Places = std::array<uint8_t, kMostClusters>;
+/// Of each cluster, the place in the walk over tiles (GemmParams::cta_order).
+using CtaOrder = std::array<uint8_t, kMaxClusters>;
 
 /// How the copy engine moves operands, scales and D: what tensor maps say of a config.
 struct CopyPlan {
@@ -86,7 +86,7 @@ struct Choice : Candidate {
     int32_t first_shared = 0;
     int32_t likely_blocks = 1;
     uint8_t fetched_ahead = 1;
-    Places places = {};
+    CtaOrder cta_order = {};
 };
 
 /// What a kernel computes of a problem, as calls give it.
@@ -117,12 +117,12 @@ inline int64_t tile_count(const Problem& p, const GemmConfig& c) {
 }
 
 /// Groups whose tensor maps fit a kernel's argument of 32,764 bytes.
-inline constexpr int32_t kMostGroupMaps = 96;
+inline constexpr int32_t kMaxGroupMaps = 96;
 
 /// Room in the table of groups: few different ones, so that a model has few kernels. None where the layout itself tells
 /// a tile's expert.
 inline int32_t table_capacity(const Problem& p, const GemmConfig& c) {
-    if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMostGroupMaps;
+    if (p.group_maps) return p.num_groups <= 8 ? 8 : p.num_groups <= 32 ? 32 : kMaxGroupMaps;
     return has_group_table(c) || p.grouping == Grouping::k_contiguous
                ? std::max(32, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(p.num_groups))))
                : 0;

@@ -22,14 +22,14 @@ auto with_spec(const Problem& p, const Use& use) {
     fail(ErrorKind::runtime, "an architecture without a row in with_spec (a bug: please report it)");
 }
 
-/// The refusal of a tiling that no problem with these operands is offered.
+/// The rejection of a tiling that no problem with these operands is offered.
 inline constexpr std::string_view kUnknownTiling = "selection knows no such config";
 
 /// What becomes of a tiling that somebody names, whatever it wastes.
 inline Candidate make_candidate(const Problem& p, const Tiling& tiling) {
     return with_spec(p, [&]<typename Spec>(Spec) {
         return Spec::has_tiling(p, tiling) ? make_candidate<Spec>(p, tiling, /*tolerate_waste=*/true)
-                                           : Candidate{.tiling = tiling, .refusal = kUnknownTiling};
+                                           : Candidate{.tiling = tiling, .rejection = kUnknownTiling};
     });
 }
 

@@ -50,7 +50,7 @@ struct Pair {
                std::ranges::any_of(scalings_a, [&](const Scaling& s) { return s.type == type; });
     }
     /// Whether calls with PackedWeights multiply it, and those with the public pair of FP4.
-    constexpr bool of_packed_weights() const { return is_packed(b) || comes_spread(b, a); }
+    constexpr bool of_packed_weights() const { return is_packed(b) || unpacked_by_tma(b, a); }
     /// Whether operands may come with scales, or without: exact sums are of use without.
     constexpr bool takes(bool scales) const { return scaled() == scales || sum == Element::s32; }
 };

@@ -83,9 +83,9 @@ constexpr bool adds_in_place(const Problem& p) { return p.add_c != 0 && p.in_pla
 
 /// Most of K of which the sum of any 8-bit integers is within s32: 2^31 / (-128)^2, less one. With zero points of one
 /// of them, from -128 to 127 too: 2^31 / (255 * 128).
-inline constexpr int32_t kMostExactK = 131071, kMostExactAsymmetricK = 65793;
+inline constexpr int32_t kMaxExactK = 131071, kMaxExactAsymmetricK = 65793;
 
-constexpr int32_t most_exact_k(const Problem& p) { return p.asymmetric_a ? kMostExactAsymmetricK : kMostExactK; }
+constexpr int32_t most_exact_k(const Problem& p) { return p.asymmetric_a ? kMaxExactAsymmetricK : kMaxExactK; }
 
 /// What sums of B's rows are: exact, or FP32 where groups along K have scales.
 constexpr Element row_sums_element(const Scaling& of_b) {

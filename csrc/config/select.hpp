@@ -17,11 +17,11 @@ concept ArchSpec =
         { Spec::tilings(p) } -> std::same_as<std::vector<Tiling>>;
         { Spec::has_tiling(p, tiling) } -> std::same_as<bool>;       // among those of any problem with these operands
         { Spec::configure(p, tiling) } -> std::same_as<GemmConfig>;  // all but stages
-        { Spec::refusal(p, c, tiles) } -> std::same_as<std::string_view>;
+        { Spec::rejection(p, c, tiles) } -> std::same_as<std::string_view>;
         { Spec::resident_ctas(p, c) } -> std::same_as<int32_t>;
         { Spec::divide_smem(p, c, 1.0) };  // tiles of a CTA
         { Spec::footprint(c) } -> std::same_as<Footprint>;
-        { Spec::smem_refusal(c) } -> std::same_as<std::string_view>;
+        { Spec::smem_rejection(c) } -> std::same_as<std::string_view>;
         { Spec::waste(p, c) } -> std::same_as<std::string_view>;
         { Spec::choose_walk(p, candidate) };  // given its CTAs
         { Spec::cost_us(p, candidate) } -> std::same_as<double>;
@@ -33,13 +33,13 @@ Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_w
     Candidate candidate{.tiling = tiling, .config = Spec::configure(p, tiling)};
     GemmConfig& c = candidate.config;
     const int64_t tiles = tile_count(p, c);
-    candidate.refusal = Spec::refusal(p, c, tiles);
-    if (!candidate.refusal.empty()) return candidate;
+    candidate.rejection = Spec::rejection(p, c, tiles);
+    if (!candidate.rejection.empty()) return candidate;
     Spec::divide_smem(p, c, static_cast<double>(tiles * c.k_ctas()) / Spec::resident_ctas(p, c));
     candidate.footprint = Spec::footprint(c);
-    candidate.refusal = Spec::smem_refusal(c);
-    if (candidate.refusal.empty() && !tolerate_waste) candidate.refusal = Spec::waste(p, c);
-    if (!candidate.refusal.empty()) return candidate;
+    candidate.rejection = Spec::smem_rejection(c);
+    if (candidate.rejection.empty() && !tolerate_waste) candidate.rejection = Spec::waste(p, c);
+    if (!candidate.rejection.empty()) return candidate;
     candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * c.cluster.k, Spec::resident_ctas(p, c)));
     Spec::choose_walk(p, candidate);
     candidate.cost_us = Spec::cost_us(p, candidate);
@@ -52,7 +52,7 @@ std::vector<Candidate> enumerate(const Problem& p, bool tolerate_waste = false) 
     std::vector<Candidate> candidates;
     candidates.reserve(1024);
     for (const Tiling& tiling : Spec::tilings(p)) candidates.push_back(make_candidate<Spec>(p, tiling, tolerate_waste));
-    const auto serves = [](const Candidate& candidate) { return candidate.refusal.empty(); };
+    const auto serves = [](const Candidate& candidate) { return candidate.rejection.empty(); };
     return tolerate_waste || std::ranges::any_of(candidates, serves) ? candidates : enumerate<Spec>(p, true);
 }
 
@@ -63,7 +63,7 @@ Choice select(const Problem& problem) {
     const std::vector<Candidate> candidates = enumerate<Spec>(problem);
     const Candidate* best = nullptr;
     for (const Candidate& candidate : candidates)
-        if (candidate.refusal.empty() && (best == nullptr || candidate.cost_us < best->cost_us)) best = &candidate;
+        if (candidate.rejection.empty() && (best == nullptr || candidate.cost_us < best->cost_us)) best = &candidate;
     require(best != nullptr || (problem.block_m_multiple == 1 && problem.block_n_multiple == 1),
             "no tile has a height that is a multiple of ", problem.block_m_multiple,
             " and a width that is a multiple of ", problem.block_n_multiple,

@@ -8,7 +8,7 @@
 namespace deep_gemm {
 
 /// Of fewer tokens no product was faster so (benchmarks/results/h100_unpacked.json, h100_sm80_unpacked.json).
-inline constexpr int32_t kLeastUnpackedM = 512;
+inline constexpr int32_t kMinUnpackedM = 512;
 
 /// Whether such a product may be one of the problem's. Its last bits are not those of converting in the product, and
 /// which is taken depends on M. The workspace is as large as the weights unpacked: not of a stack of experts.

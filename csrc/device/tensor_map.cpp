@@ -10,7 +10,7 @@ void check_tensor_map(const TensorMapSpec& spec) {
     constexpr uint64_t kMaxStrideBytes = uint64_t{1} << 40;
     constexpr uint32_t kMaxBox = 256;
     constexpr uint64_t kSpreadElements = 128;
-    const bool spread = is_spread(spec.type);
+    const bool spread = unpacks_to_bytes(spec.type);
     const uint64_t alignment = spread ? 32 : 16;
     require(spec.rank >= 1 && spec.rank <= 5, "a tensor map has 1 to 5 dimensions, not ", spec.rank);
     require(spec.address != nullptr, "a tensor map needs an address, but the tensor has none (is it empty?)");

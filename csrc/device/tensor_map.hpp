@@ -50,11 +50,11 @@ inline uint32_t memory_bits(TensorMapType type) {
     return kBits[static_cast<int>(type)];
 }
 
-inline bool is_spread(TensorMapType type) {
+inline bool unpacks_to_bytes(TensorMapType type) {
     return type == TensorMapType::u4_spread || type == TensorMapType::u6_spread;
 }
 
 /// Bits that an element takes in shared memory, gaps included.
-inline uint32_t shared_bits(TensorMapType type) { return is_spread(type) ? 8 : memory_bits(type); }
+inline uint32_t shared_bits(TensorMapType type) { return unpacks_to_bytes(type) ? 8 : memory_bits(type); }
 
 }  // namespace deep_gemm

@@ -83,7 +83,7 @@ std::string nvcc_compiler() {
 uint64_t cache_max_bytes() {
     const std::string value = text_of("DG_JIT_CACHE_MAX_MB");
     const bool number = value.size() <= 12 && value.find_first_not_of("0123456789") == std::string::npos;
-    require(number, "DG_JIT_CACHE_MAX_MB must be a whole number of megabytes (0: no limit), but is '", value, "'");
+    require(number, "DG_JIT_CACHE_MAX_MB must be a whole number of megabytes (0: no limit), got '", value, "'");
     return std::strtoull(value.c_str(), nullptr, 10) * 1'000'000;
 }
 

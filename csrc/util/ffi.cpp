@@ -57,7 +57,7 @@ tvm::ffi::Any to_any(const Value& value) {
 }  // namespace
 
 void refuse_argument(const Given& given, int32_t index, const char* wanted) {
-    fail(ErrorKind::type, "argument ", index, " of ", given.function, " must be ", wanted, ", but is ",
+    fail(ErrorKind::type, "argument ", index, " of ", given.function, " must be ", wanted, ", got ",
          tvm::ffi::TypeIndexToTypeKey(given[index].type_index));
 }
 

@@ -1,7 +1,7 @@
 // Exporting C++ functions to Python through tvm-ffi.
 //
 // Include this from the *_api.cpp files only: they are the bindings. Of tvm-ffi it knows the C interface. Its C++
-// headers spell every refusal out for each argument of each export, and made the bindings the longest to compile:
+// headers spell every rejection out for each argument of each export, and made the bindings the longest to compile:
 // ffi.cpp alone knows them.
 #pragma once
 

@@ -29,8 +29,8 @@ std::string write(const Object& object) {
 std::optional<Object> read(const std::string& text) {
     static const auto& kParse = *new tvm::ffi::Function(tvm::ffi::Function::GetGlobalRequired("ffi.json.Parse"));
     // The parser calls itself for each bracket that opens, and does not know when its stack ends.
-    constexpr int kMostBrackets = 1000;
-    if (std::ranges::count_if(text, [](char letter) { return letter == '[' || letter == '{'; }) > kMostBrackets)
+    constexpr int kMaxBrackets = 1000;
+    if (std::ranges::count_if(text, [](char letter) { return letter == '[' || letter == '{'; }) > kMaxBrackets)
         return std::nullopt;
     try {
         const auto parsed = kParse(text).try_cast<ffi::Map>();

@@ -67,7 +67,7 @@ template <typename... Parts>
 }
 
 #ifdef DEEP_GEMM_SKIP_CHECKS
-/// A build for tests/support/unnoticed_checks.py: refusals in the lines DG_SKIP_CHECK="file.hpp 12 15" do not refuse.
+/// A build for tests/support/unnoticed_checks.py: rejections in the lines DG_SKIP_CHECK="file.hpp 12 15" do not refuse.
 class Condition {
 public:
     Condition(bool holds, std::source_location where = std::source_location::current())

@@ -53,11 +53,9 @@ def ceil_to_ue8m0(x: torch.Tensor) -> torch.Tensor:
 def pack_ue8m0_to_int(x: torch.Tensor) -> torch.Tensor:
     """FP32 powers of two `[..., 4 * n]` -> int32 `[..., n]`: four exponents a word, the first in the low byte."""
     if x.dtype != torch.float32:
-        raise TypeError(f"x must be torch.float32, but is {x.dtype}")
+        raise TypeError(f"x must be torch.float32, got {x.dtype}")
     if x.dim() == 0 or x.shape[-1] % _SCALES_PER_WORD != 0:
-        raise ValueError(
-            f"the last dimension of x must be a multiple of {_SCALES_PER_WORD}, but its shape is {[*x.shape]}"
-        )
+        raise ValueError(f"the last dimension of x must be a multiple of {_SCALES_PER_WORD}, got shape {[*x.shape]}")
     bits = x.contiguous().view(torch.int32)
     if bool((bits & ~(0xFF << _FP32_MANTISSA_BITS)).any()):
         raise ValueError("x must hold powers of two only (no sign, no fraction): round it with ceil_to_ue8m0")
@@ -70,9 +68,9 @@ def unpack_ue8m0_from_int(packed_sf: torch.Tensor) -> torch.Tensor:
     An exponent of 0 gives 0, and one of 255, which is UE8M0's NaN, gives NaN.
     """
     if packed_sf.dtype != torch.int32:
-        raise TypeError(f"packed_sf must be torch.int32, but is {packed_sf.dtype}")
+        raise TypeError(f"packed_sf must be torch.int32, got {packed_sf.dtype}")
     if packed_sf.dim() == 0:
-        raise ValueError("packed_sf must have a dimension along which scales are packed, but is a scalar")
+        raise ValueError("packed_sf must have a dimension along which scales are packed, got a scalar")
     # A copy, because contiguous() leaves any stride to a dimension of size one, which views as bytes do not take.
     words = packed_sf.clone(memory_format=torch.contiguous_format)
     exponents = words.view(torch.uint8).to(torch.int32)
@@ -82,9 +80,9 @@ def unpack_ue8m0_from_int(packed_sf: torch.Tensor) -> torch.Tensor:
 
 def _require_float(x: torch.Tensor, dimensions: int | None = None) -> None:
     if not x.is_floating_point():
-        raise TypeError(f"x must be a floating-point tensor (BF16, FP16 or FP32), but is {x.dtype}")
+        raise TypeError(f"x must be a floating-point tensor (BF16, FP16 or FP32), got {x.dtype}")
     if dimensions is not None and x.dim() != dimensions:
-        raise ValueError(f"x must have {dimensions} dimensions, but its shape is {[*x.shape]}")
+        raise ValueError(f"x must have {dimensions} dimensions, got shape {[*x.shape]}")
 
 
 def _scales(values: torch.Tensor, dims: tuple[int, ...], largest: float, use_ue8m0: bool) -> torch.Tensor:
@@ -158,7 +156,7 @@ def per_custom_dims_cast_to_fp8(
     _require_float(x)
     for dim in dims:
         if not -x.dim() <= dim < x.dim():
-            raise IndexError(f"dims must name dimensions of x, which has {x.dim()}, but are {[*dims]}")
+            raise IndexError(f"dims must name dimensions of x, which has {x.dim()}, got {[*dims]}")
     kept = {dim % x.dim() for dim in dims}
     shared = tuple(dim for dim in range(x.dim()) if dim not in kept)
     if not shared:
@@ -177,7 +175,7 @@ def per_token_cast_to_fp4(
     """
     _require_float(x, 2)
     if x.shape[1] % 2 != 0:
-        raise ValueError(f"x must have an even number of columns, two to a byte, but its shape is {[*x.shape]}")
+        raise ValueError(f"x must have an even number of columns, two to a byte, got shape {[*x.shape]}")
     if use_packed_ue8m0 and not use_ue8m0:
         raise ValueError("use_packed_ue8m0 needs use_ue8m0: only powers of two can be packed")
     m, n, gran_k = *x.shape, integer("gran_k", gran_k, smallest=1)
@@ -203,7 +201,7 @@ def per_token_cast_to_nvfp4(
     """
     _require_float(x, 2)
     if x.shape[1] % 2 != 0:
-        raise ValueError(f"x must have an even number of columns, two to a byte, but its shape is {[*x.shape]}")
+        raise ValueError(f"x must have an even number of columns, two to a byte, got shape {[*x.shape]}")
     m, n = x.shape
     columns = align(n, _NVFP4_GROUP)
     groups = _padded(x, m, columns).reshape(m, columns // _NVFP4_GROUP, _NVFP4_GROUP).float()
@@ -231,7 +229,7 @@ def cast_back_from_fp4(
     if tuple(scales.shape) != (m, wanted):
         words = " packed exponents" if use_packed_ue8m0 else ""
         raise ValueError(
-            f"sf must hold {m} rows of {wanted}{words}, one for {gran_k} of {n} columns, but its shape is {[*sf.shape]}"
+            f"sf must hold {m} rows of {wanted}{words}, one for {gran_k} of {n} columns, got shape {[*sf.shape]}"
         )
     codes = _unpack_codes(packed)
     magnitudes = torch.tensor(_E2M1_VALUES, device=packed.device)[(codes & 7).long()]
@@ -252,7 +250,7 @@ def per_token_cast_to_int8(x: torch.Tensor, symmetric: bool = True) -> tuple[tor
     """
     _require_float(x)
     if x.dim() == 0:
-        raise ValueError("x must have rows, but is a scalar")
+        raise ValueError("x must have rows, got a scalar")
     values = x.float()
     if symmetric:
         sf = _scales(values, (-1,), _INT8_MAX, use_ue8m0=False)
@@ -276,15 +274,15 @@ def transpose_packed_fp4(a: torch.Tensor) -> torch.Tensor:
     """Packed FP4 `[m, n / 2]` of a matrix `[m, n]`, m even -> that of its transpose, `[n, m / 2]`."""
     _require_packed_fp4(a, "a")
     if a.shape[0] % 2 != 0:
-        raise ValueError(f"a must have an even number of rows, two to a byte of the result, but has {a.shape[0]}")
+        raise ValueError(f"a must have an even number of rows, two to a byte of the result, got {a.shape[0]}")
     return _pack_codes(_unpack_codes(a).T)
 
 
 def _require_packed_fp4(packed: torch.Tensor, name: str) -> None:
     if packed.dtype != torch.int8:
-        raise TypeError(f"{name} must be torch.int8, two FP4 codes a byte, but is {packed.dtype}")
+        raise TypeError(f"{name} must be torch.int8, two FP4 codes a byte, got {packed.dtype}")
     if packed.dim() != 2:
-        raise ValueError(f"{name} must have 2 dimensions, but its shape is {[*packed.shape]}")
+        raise ValueError(f"{name} must have 2 dimensions, got shape {[*packed.shape]}")
 
 
 def _e2m1_codes(x: torch.Tensor) -> torch.Tensor:

@@ -59,7 +59,7 @@ def quantize_to_mxfp4(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def pack_int4(values: torch.Tensor) -> torch.Tensor:
     """int8 `[..., K]` of -8..7, K even -> int8 `[..., K / 2]`: two in a byte, the first one in the low nibble."""
     if values.dtype != torch.int8:
-        raise TypeError(f"values must be torch.int8, but are {values.dtype}")
+        raise TypeError(f"values must be torch.int8, got {values.dtype}")
     if values.dim() == 0 or values.shape[-1] % 2 != 0:
         raise ValueError(
             f"values must have an even last dimension, two to a byte, but their shape is {[*values.shape]}"
@@ -72,9 +72,9 @@ def pack_int4(values: torch.Tensor) -> torch.Tensor:
 def unpack_int4(packed: torch.Tensor) -> torch.Tensor:
     """The inverse of `pack_int4`: int8 (or uint8) `[..., K / 2]` -> int8 `[..., K]` of -8..7."""
     if packed.dtype not in (torch.int8, torch.uint8):
-        raise TypeError(f"packed must be torch.int8 or torch.uint8, but is {packed.dtype}")
+        raise TypeError(f"packed must be torch.int8 or torch.uint8, got {packed.dtype}")
     if packed.dim() == 0:
-        raise ValueError("packed must have a dimension along which values are packed, but is a scalar")
+        raise ValueError("packed must have a dimension along which values are packed, got a scalar")
     pairs = packed.contiguous().view(torch.int8)
     return torch.stack((pairs << 4, pairs), dim=-1).flatten(-2) >> 4
 
@@ -83,11 +83,11 @@ def _groups(w: torch.Tensor, group_size: int | None) -> torch.Tensor:
     """FP32 `[..., N, groups, group_size]`."""
     _require_float(w)
     if w.dim() < 2 or w.numel() == 0:
-        raise ValueError(f"w must be [..., N, K], none of them 0, but the shape is {[*w.shape]}")
+        raise ValueError(f"w must be [..., N, K], none of them 0, got shape {[*w.shape]}")
     k = w.shape[-1]
     size = k if group_size is None else integer("group_size", group_size, smallest=1)
     if k % size != 0:
-        raise ValueError(f"K must be a multiple of the group of {size}, but is {k}")
+        raise ValueError(f"K must be a multiple of the group of {size}, got {k}")
     values = w.float()
     if not bool(values.isfinite().all()):
         raise ValueError("w must be finite, but holds infinities or NaN")

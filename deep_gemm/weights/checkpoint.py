@@ -77,7 +77,7 @@ def read_checkpoint(
 ) -> list[Read]:
     """What each matrix is, without its codes, which are read when it is packed."""
     if format not in FORMS:
-        raise ValueError(f"format must be one of {', '.join(FORMS)}, but is {format!r}")
+        raise ValueError(f"format must be one of {', '.join(FORMS)}, got {format!r}")
     form, named = FORMS[format], _unprefixed(tensors, prefix)
     experts: list[dict[str, Any]] = [named]
     if _is_stack(format, named):

@@ -16,10 +16,10 @@ from .formats import K_BLOCK, SMALLEST_GROUP
 FIELD_BITS = 4
 FIELDS = K_BLOCK // SMALLEST_GROUP
 
-_LEAST_FIELD, _MOST_FIELD = 1, 12  # 0.5 is then 2^-6 or more in E4M3, and 6 at most 384
+_MIN_FIELD, _MAX_FIELD = 1, 12  # 0.5 is then 2^-6 or more in E4M3, and 6 at most 384
 # Codes become 2^(field - 6) times their value.
 _CONVERTED = 6
-_LEAST_EXPONENT, _ONE, _MOST_EXPONENT = 1, 127, 254  # of normal numbers, as FP32 stores them
+_MIN_EXPONENT, _ONE, _MAX_EXPONENT = 1, 127, 254  # of normal numbers, as FP32 stores them
 
 
 def fold(scales: torch.Tensor, is_used: torch.Tensor) -> torch.Tensor | None:
@@ -31,13 +31,13 @@ def fold(scales: torch.Tensor, is_used: torch.Tensor) -> torch.Tensor | None:
     """
     bits = scales.contiguous().view(torch.int32)
     exponents = bits >> _FP32_MANTISSA_BITS
-    is_power = (bits == exponents << _FP32_MANTISSA_BITS) & (exponents >= _LEAST_EXPONENT)
+    is_power = (bits == exponents << _FP32_MANTISSA_BITS) & (exponents >= _MIN_EXPONENT)
     exponents, used = (tensor.unflatten(0, (-1, FIELDS)) for tensor in (exponents, is_used))
-    least = exponents.masked_fill(~used, _MOST_EXPONENT).amin(1, keepdim=True)
-    fields = torch.where(used, exponents - least + _LEAST_FIELD, _LEAST_FIELD)
-    common = torch.where(used.any(1), least.squeeze(1) - _LEAST_FIELD + _CONVERTED, _ONE)
-    fits = (is_power | ~is_used).all() & (fields <= _MOST_FIELD).all()
-    if not bool(fits & (common >= _LEAST_EXPONENT).all() & (common <= _MOST_EXPONENT).all()):
+    least = exponents.masked_fill(~used, _MAX_EXPONENT).amin(1, keepdim=True)
+    fields = torch.where(used, exponents - least + _MIN_FIELD, _MIN_FIELD)
+    common = torch.where(used.any(1), least.squeeze(1) - _MIN_FIELD + _CONVERTED, _ONE)
+    fits = (is_power | ~is_used).all() & (fields <= _MAX_FIELD).all()
+    if not bool(fits & (common >= _MIN_EXPONENT).all() & (common <= _MAX_EXPONENT).all()):
         return None
     shifts = torch.arange(FIELDS, dtype=torch.int32, device=scales.device) * FIELD_BITS
     packed = (fields << shifts[:, None]).sum(1, dtype=torch.int32)

@@ -114,9 +114,9 @@ _PACKINGS = {
 def packing_of(element: str, activations: str) -> Packing:
     """Raises where the pair is unknown (ValueError) or not served yet (NotImplementedError)."""
     if element not in ELEMENTS:
-        raise ValueError(f"element must be one of {', '.join(ELEMENTS)}, but is {element!r}")
+        raise ValueError(f"element must be one of {', '.join(ELEMENTS)}, got {element!r}")
     if activations not in ACTIVATIONS:
-        raise ValueError(f"activations must be one of {', '.join(ACTIVATIONS)}, but is {activations!r}")
+        raise ValueError(f"activations must be one of {', '.join(ACTIVATIONS)}, got {activations!r}")
     packing = _PACKINGS.get((element, activations))
     if packing is None:
         served = ", ".join(f"{weights} for {tokens}" for weights, tokens in _PACKINGS)

@@ -60,10 +60,10 @@ class Named:
         tensor = self.tensors[name]
         if dtypes is not None and tensor.dtype not in dtypes:
             wanted = " or ".join(map(str, dtypes))
-            raise TypeError(f"{self.prefix}{name} must be {wanted}, but is {tensor.dtype}")
+            raise TypeError(f"{self.prefix}{name} must be {wanted}, got {tensor.dtype}")
         if dimensions is not None and tensor.dim() != dimensions:
             raise ValueError(
-                f"{self.prefix}{name} must have {dimensions} dimensions of a matrix, but is {[*tensor.shape]}"
+                f"{self.prefix}{name} must have {dimensions} dimensions of a matrix, got {[*tensor.shape]}"
             )
         return tensor
 
@@ -116,7 +116,7 @@ def _gptq(tensors: Named, config: Mapping[str, Any]) -> Read:
     k, n = words.shape[0] * _CODES_PER_WORD, words.shape[1]
     version = config.get("checkpoint_format", "gptq")
     if version not in ("gptq", "gptq_v2"):
-        raise ValueError(f"config's checkpoint_format must be 'gptq' or 'gptq_v2', but is {version!r}")
+        raise ValueError(f"config's checkpoint_format must be 'gptq' or 'gptq_v2', got {version!r}")
     zeros = _unpack_codes(stored_zeros)
     if version == "gptq":
         zeros = (zeros + 1) & 15
@@ -176,7 +176,7 @@ def _fp8_block(tensors: Named, config: Mapping[str, Any]) -> Read:
     if tuple(blocks.shape) != (ceil_div(n, rows), ceil_div(k, columns)):
         raise ValueError(
             f"scales of {[n, k]} in blocks of {[rows, columns]} must have the shape "
-            f"{[ceil_div(n, rows), ceil_div(k, columns)]}, but have {[*blocks.shape]}"
+            f"{[ceil_div(n, rows), ceil_div(k, columns)]}, got {[*blocks.shape]}"
         )
     return Read(Matrix(n, k, _rows(values), blocks.repeat_interleave(rows, 0)[:n]), "e4m3", columns)
 
@@ -185,7 +185,7 @@ def _qoq(tensors: Named, config: Mapping[str, Any]) -> Read:
     pairs = tensors.get("qweight", dtypes=_PAIRS, dimensions=2)
     n, k = pairs.shape[0], 2 * pairs.shape[1]
     if n % _QOQ_ROWS != 0 or k % _QOQ_K != 0:
-        raise ValueError(f"'qoq' weights lie in blocks of {_QOQ_ROWS} x {_QOQ_K}, but are {[n, k]}")
+        raise ValueError(f"'qoq' weights lie in blocks of {_QOQ_ROWS} x {_QOQ_K}, got {[n, k]}")
     read = _qoq_rows(pairs)
     second = tensors.get("s1_scales", dimensions=1)
     factors = tensors.optional("s2_scales", dtypes=(torch.int8,), dimensions=2)
@@ -260,7 +260,7 @@ def _qoq_rows(pairs: torch.Tensor) -> Callable[[int, int], torch.Tensor]:
 def _qoq_groups(stored: torch.Tensor, n: int) -> torch.Tensor:
     """`[groups, N]`, of each 32 rows in the order 0 8 16 24 1 9 ... -> `[N, groups]`."""
     if stored.shape[1] != n:
-        raise ValueError(f"scales and zeros of groups must be [groups, N={n}], but are {[*stored.shape]}")
+        raise ValueError(f"scales and zeros of groups must be [groups, N={n}], got {[*stored.shape]}")
     return stored.reshape(stored.shape[0], -1, 8, 4).permute(1, 3, 2, 0).reshape(n, -1)
 
 
@@ -295,7 +295,7 @@ def _in_order_of_groups(
 def _group_size(k: int, groups: int, wanted: Any) -> int | None:
     """The K of a group (None: all of it), which must be what the config says, if it does."""
     if groups == 0 or k % groups != 0:
-        raise ValueError(f"K must be a multiple of the {groups} groups that have scales, but is {k}")
+        raise ValueError(f"K must be a multiple of the {groups} groups that have scales, got {k}")
     given = None if wanted in (None, -1) else int(wanted)
     if given is not None and given != k // groups:
         raise ValueError(f"scales are those of groups of {k // groups}, but the group size is said to be {given}")

@@ -31,7 +31,7 @@ class Groups:
             what = (
                 "one for each row, because group_size is None" if self.given is None else f"one for {self.given} of K"
             )
-            raise ValueError(f"{name} must have the shape {[*wanted]} ({what}), but have {[*tensor.shape]}")
+            raise ValueError(f"{name} must have the shape {[*wanted]} ({what}), got {[*tensor.shape]}")
         return tensor
 
     def extreme_codes(self, matrix: Matrix, packing: Packing) -> tuple[torch.Tensor, torch.Tensor]:
@@ -63,7 +63,7 @@ def checked_group(group_size: int | None, k: int, packing: Packing) -> int | Non
     least = packing.smallest_group
     if group_size != least and (group_size < SMALLEST_GROUP or group_size % SMALLEST_GROUP != 0):
         wanted = f"{least}, " if least != SMALLEST_GROUP else ""
-        raise ValueError(f"group_size must be {wanted}a multiple of {SMALLEST_GROUP} or None, but is {group_size}")
+        raise ValueError(f"group_size must be {wanted}a multiple of {SMALLEST_GROUP} or None, got {group_size}")
     if k % group_size != 0 and not (packing.partial_group and group_size % K_BLOCK == 0):
-        raise ValueError(f"K must be a multiple of group_size={group_size}, but is {k}")
+        raise ValueError(f"K must be a multiple of group_size={group_size}, got {k}")
     return group_size

@@ -33,7 +33,7 @@ def is_stack_of(values: Tensors) -> bool:
     if not isinstance(values, torch.Tensor):
         return True
     if values.dim() not in (2, 3):
-        raise ValueError(f"values must be [N, K] or [G, N, K], but the shape is {[*values.shape]}")
+        raise ValueError(f"values must be [N, K] or [G, N, K], got shape {[*values.shape]}")
     return values.dim() == 3
 
 
@@ -71,12 +71,12 @@ def matrix_of(
     packed: bool,
 ) -> Matrix:
     if values.dim() != 2 or values.numel() == 0:
-        raise ValueError(f"values of a matrix must be [N, K], neither of them 0, but the shape is {[*values.shape]}")
+        raise ValueError(f"values of a matrix must be [N, K], neither of them 0, got shape {[*values.shape]}")
     if element == "e4m3":
         if values.dtype != torch.float8_e4m3fn:
-            raise TypeError(f"values of 'e4m3' must be torch.float8_e4m3fn, but are {values.dtype}")
+            raise TypeError(f"values of 'e4m3' must be torch.float8_e4m3fn, got {values.dtype}")
     elif values.dtype != torch.int8 and not (values.dtype == torch.uint8 and (packed or element != "int4")):
-        raise TypeError(f"values of {element!r} must be torch.int8, but are {values.dtype}")
+        raise TypeError(f"values of {element!r} must be torch.int8, got {values.dtype}")
     for name, tensor in (("scales", scales), ("zeros", zeros), ("second_scales", second_scales)):
         if tensor is not None and tensor.device != values.device:
             raise ValueError(f"{name} must be on {values.device}, where the values are, but are on {tensor.device}")

@@ -107,7 +107,7 @@ def pack_matrices(
     group_size = checked_group(group_size, k, packing)
     for matrix in matrices:
         if (matrix.n, matrix.k) != (n, k):
-            raise ValueError(f"matrices of one stack must have one size, but are {[n, k]} and {[matrix.n, matrix.k]}")
+            raise ValueError(f"matrices of one stack must have one size, got {[n, k]} and {[matrix.n, matrix.k]}")
     if packing.in_rows and are_multiplied_on(matrices[0].scales):
         rows, words_of_rows = pack_rows(matrices, packing, element, group_size)
         return PackedWeights(

@@ -68,9 +68,9 @@ class PackedWeights:
 
     def __post_init__(self) -> None:
         if self.order not in self.packing.every_order:
-            raise ValueError(f"order must be one of {self.packing.every_order}, but is {self.order!r}")
+            raise ValueError(f"order must be one of {self.packing.every_order}, got {self.order!r}")
         if len(self.shape) not in (2, 3):
-            raise ValueError(f"shape must be (N, K) or (G, N, K), but is {self.shape}")
+            raise ValueError(f"shape must be (N, K) or (G, N, K), got {self.shape}")
         n, k = code.padded_shape(*self.shape[-2:])
         if self.in_rows:
             codes_of_rows = (self.experts, self.shape[-2], row_bytes(self.shape[-1]))
@@ -208,15 +208,15 @@ class PackedWeights:
         """
         k = self.shape[-1]
         if x.dim() == 0 or x.shape[-1] != k:
-            raise ValueError(f"x must be [..., K={k}], but the shape is {[*x.shape]}")
+            raise ValueError(f"x must be [..., K={k}], got shape {[*x.shape]}")
         if grouped_layout is not None and not (self.is_stack and x.dim() == 2 and grouped_layout.shape == x.shape[:1]):
             raise ValueError(
-                f"grouped_layout must be [M], for x of [M, K] and a stack of weights, but is {[*grouped_layout.shape]} "
+                f"grouped_layout must be [M], for x of [M, K] and a stack of weights, got {[*grouped_layout.shape]} "
                 f"for x of {[*x.shape]} and weights of {[*self.shape]}"
             )
         if self.is_stack and grouped_layout is None and (x.dim() < 2 or x.shape[0] != self.experts):
             raise ValueError(
-                f"x must be [{self.experts}, ..., K={k}], a part for each expert, but the shape is {[*x.shape]}; "
+                f"x must be [{self.experts}, ..., K={k}], a part for each expert, got shape {[*x.shape]}; "
                 "rows that follow each other want their grouped_layout"
             )
         order = self.input_permutation
@@ -360,6 +360,6 @@ def _order_of_flags(metadata: Mapping[str, Any]) -> str:
 def _require_tensor(name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     if tensor.dtype != dtype or tuple(tensor.shape) != shape or not tensor.is_contiguous():
         raise ValueError(
-            f"{name} must be a contiguous {dtype} tensor of shape {[*shape]}, but is {tensor.dtype} of "
+            f"{name} must be a contiguous {dtype} tensor of shape {[*shape]}, got {tensor.dtype} of "
             f"{[*tensor.shape]} with strides {[*tensor.stride()]}"
         )

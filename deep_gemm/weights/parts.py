@@ -77,11 +77,11 @@ def columns_of(w: PackedWeights, start: int, stop: int) -> PackedWeights:
 def experts_of(w: PackedWeights, index: int | slice) -> PackedWeights:
     """One expert of a stack, or a stack of neighbours, in the same memory."""
     if not w.is_stack:
-        raise TypeError(f"only stacks of weights have experts to pick, but the shape is {[*w.shape]}")
+        raise TypeError(f"only stacks of weights have experts to pick, got shape {[*w.shape]}")
     if isinstance(index, slice):
         first, last, step = index.indices(w.experts)
         if step != 1 or last <= first:
-            raise ValueError(f"a slice of experts must take neighbours, at least one, but is {index}")
+            raise ValueError(f"a slice of experts must take neighbours, at least one, got {index}")
     else:
         first = _expert(w, index)
         last = first + 1
@@ -139,16 +139,16 @@ def _no_zeros(w: PackedWeights) -> torch.Tensor:
 def _expert(w: PackedWeights, index: int) -> int:
     index = integer("index", index)
     if not -w.experts <= index < w.experts:
-        raise IndexError(f"index must be that of one of {w.experts} experts, but is {index}")
+        raise IndexError(f"index must be that of one of {w.experts} experts, got {index}")
     return index % w.experts
 
 
 def _require_same_kind(w: PackedWeights, one: PackedWeights) -> None:
     if one.is_stack or one.shape != w.shape[-2:]:
-        raise ValueError(f"one matrix of {[*w.shape[-2:]]} is wanted, but the shape is {[*one.shape]}")
+        raise ValueError(f"one matrix of {[*w.shape[-2:]]} is wanted, got shape {[*one.shape]}")
     for name in ("element", "activations", "group_size", "two_levels"):
         if getattr(one, name) != getattr(w, name):
-            raise ValueError(f"{name} must be {getattr(w, name)!r}, but is {getattr(one, name)!r}")
+            raise ValueError(f"{name} must be {getattr(w, name)!r}, got {getattr(one, name)!r}")
     if one.in_rows != w.in_rows:
         lie = {True: "in rows, as Blackwell (SM100) multiplies them", False: "in blocks, as other GPUs convert them"}
         raise ValueError(f"the new weights lie {lie[one.in_rows]}, those that they replace {lie[w.in_rows]}")
@@ -166,9 +166,9 @@ def _require_same_kind(w: PackedWeights, one: PackedWeights) -> None:
 def _require_range(name: str, start: int, stop: int, size: int, step: int, reason: str) -> None:
     start, stop = integer("start", start), integer("stop", stop)
     if not 0 <= start < stop <= size:
-        raise ValueError(f"start and stop must lie within {name}={size}, start first, but are {start} and {stop}")
+        raise ValueError(f"start and stop must lie within {name}={size}, start first, got {start} and {stop}")
     if start % step != 0 or (stop % step != 0 and stop != size):
         raise ValueError(
             f"start and stop must be multiples of {step} (stop may be {name}={size}), because {reason}, "
-            f"but are {start} and {stop}"
+            f"got {start} and {stop}"
         )

@@ -22,8 +22,8 @@ from .stored_scales import exact_scales, without_scale
 from .write_codes import require_range
 
 _EXPONENTS_A_WORD = 4
-_LEAST_BITS = 0x00400000  # of 2^-127, a subnormal number
-_MOST_EXPONENT = 254
+_MIN_BITS = 0x00400000  # of 2^-127, a subnormal number
+_MAX_EXPONENT = 254
 
 
 def are_multiplied_on(tensor: torch.Tensor) -> bool:
@@ -58,7 +58,7 @@ def scales_of(words: torch.Tensor) -> torch.Tensor:
     count, rows = words.shape
     exponents = words.contiguous().view(torch.uint8).view(count, rows, _EXPONENTS_A_WORD).permute(0, 2, 1)
     bits = exponents.flatten(0, 1).to(torch.int32) << _FP32_MANTISSA_BITS
-    return bits.masked_fill(bits == 0, _LEAST_BITS).view(torch.float32)
+    return bits.masked_fill(bits == 0, _MIN_BITS).view(torch.float32)
 
 
 def _write(target: torch.Tensor, matrix: Matrix, packing: Packing, element: str) -> None:
@@ -79,8 +79,8 @@ def _powers(matrix: Matrix, groups: Groups) -> torch.Tensor:
     scales = scales.masked_fill(scales == 0, 1)
     bits = scales.contiguous().view(torch.int32)
     exponents = bits >> _FP32_MANTISSA_BITS
-    is_power = (bits == exponents << _FP32_MANTISSA_BITS) & (exponents > 0) & (exponents <= _MOST_EXPONENT)
-    wrong = ~(is_power | (bits == _LEAST_BITS))
+    is_power = (bits == exponents << _FP32_MANTISSA_BITS) & (exponents > 0) & (exponents <= _MAX_EXPONENT)
+    wrong = ~(is_power | (bits == _MIN_BITS))
     if bool(wrong.any()):
         raise ValueError(
             f"scales of e2m1 beside FP8 activations must be powers of two on Blackwell (SM100), which multiplies "

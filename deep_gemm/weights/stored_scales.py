@@ -72,7 +72,7 @@ def conversion_scales(
         given = matrix.second_scales
         second = torch.ones((), device=scales.device) if given is None else given.float()
         if second.numel() != 1 and second.shape != (groups.n,):
-            raise ValueError(f"second_scales must be one, or [N] = [{groups.n}], but are {[*second.shape]}")
+            raise ValueError(f"second_scales must be one, or [N] = [{groups.n}], got {[*second.shape]}")
         exact = second.double().flatten() * factors * FACTOR
         if not bool(((exact.float().double() == exact) & exact.float().isfinite()).all()):
             raise ValueError("scales times second_scales must be finite, and small and large enough for FP32")
@@ -110,6 +110,6 @@ def exact_scales(scales: torch.Tensor) -> torch.Tensor:
         return bits.view(torch.float32)
     if scales.dtype not in _FLOAT_SCALES:
         raise TypeError(
-            f"scales must be float32, bfloat16, float16, float8_e4m3fn, float8_e8m0fnu or uint8, but are {scales.dtype}"
+            f"scales must be float32, bfloat16, float16, float8_e4m3fn, float8_e8m0fnu or uint8, got {scales.dtype}"
         )
     return scales.float()

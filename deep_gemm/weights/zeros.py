@@ -85,14 +85,14 @@ def steps_of_matrices(matrices: Sequence[Matrix], groups: Groups, packing: Packi
 def _steps_of(matrix: Matrix, groups: Groups, packing: Packing) -> Steps:
     given = groups.checked("scales", matrix.scales)
     if matrix.second_scales is not None and given.dtype != torch.int8:
-        raise TypeError(f"scales must be torch.int8 where there are second_scales, but are {given.dtype}")
+        raise TypeError(f"scales must be torch.int8 where there are second_scales, got {given.dtype}")
     factors = torch.ones_like(given, dtype=torch.int32) if matrix.second_scales is None else given.to(torch.int32)
     if matrix.scaled_zeros is not None:
         return Steps(factors, groups.checked("scaled zeros", matrix.scaled_zeros).to(torch.int32))
     if matrix.zeros is None:
         return Steps(factors, -packing.smallest * factors)
     if matrix.zeros.dtype not in (torch.int32, torch.int8, torch.uint8):
-        raise TypeError(f"zeros must be torch.int32, torch.int8 or torch.uint8, but are {matrix.zeros.dtype}")
+        raise TypeError(f"zeros must be torch.int32, torch.int8 or torch.uint8, got {matrix.zeros.dtype}")
     zeros = groups.checked("zeros", matrix.zeros).to(torch.int32)
     if bool(((zeros < _SMALLEST_ZERO) | (zeros > _LARGEST_ZERO)).any()):
         raise ValueError(f"zeros must lie within {_SMALLEST_ZERO}..{_LARGEST_ZERO}")

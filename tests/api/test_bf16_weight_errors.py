@@ -31,7 +31,7 @@ def test_weights_for_other_activations_are_refused() -> None:
 def test_activations_of_other_dtypes_are_refused(dtype) -> None:
     kind, a, w = small()
     d = GuardedOutput((8, 16), torch.float32, "cpu")
-    with pytest.raises(TypeError, match=f"a must be bfloat16 or float16, but is {str(dtype)[6:]}"):
+    with pytest.raises(TypeError, match=f"a must be bfloat16 or float16, got {str(dtype)[6:]}"):
         kind.function("{}_gemm_nt")(a.to(dtype), w, d.tensor)
     d.assert_untouched()
 
@@ -39,7 +39,7 @@ def test_activations_of_other_dtypes_are_refused(dtype) -> None:
 def test_activations_with_scales_are_refused() -> None:
     kind, a, w = small()
     d = GuardedOutput((8, 16), torch.float32, "cpu")
-    with pytest.raises(TypeError, match=r"a must be a tensor, but is \(tensor, 2.0\)"):
+    with pytest.raises(TypeError, match=r"a must be a tensor, got \(tensor, 2.0\)"):
         kind.function("{}_gemm_nt")((a, 2.0), w, d.tensor)
     d.assert_untouched()
 
@@ -50,7 +50,7 @@ def test_bf16_activations_with_weights_for_others_are_refused() -> None:
     d = GuardedOutput((8, 16), torch.float32, "cpu")
     for name, dtype in (("fp8", "float8_e4m3fn"), ("int8", "int8")):
         w = deep_gemm.pack_weights(-8 * torch.ones(16, 128).char(), torch.ones(16), element="int4", activations=name)
-        with pytest.raises(TypeError, match=f"a must be {dtype}, but is bfloat16"):
+        with pytest.raises(TypeError, match=f"a must be {dtype}, got bfloat16"):
             getattr(deep_gemm, f"{name}_int4_gemm_nt")((a, 1.0), w, d.tensor)
     d.assert_untouched()
 

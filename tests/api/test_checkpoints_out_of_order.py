@@ -120,9 +120,9 @@ def test_permuting_inputs_takes_no_copy_where_nothing_is_out_of_order() -> None:
 @pytest.mark.parametrize(
     ("shape", "layout", "message"),
     [
-        ((2, 3, 128), None, r"x must be \[..., K=256\], but the shape is \[2, 3, 128\]"),
-        ((3, 256), None, r"x must be \[2, ..., K=256\], a part for each expert, but the shape is \[3, 256\]"),
-        ((3, 256), 2, r"grouped_layout must be \[M\].*but is \[2\] for x of \[3, 256\] and weights of \[2, 24, 256\]"),
+        ((2, 3, 128), None, r"x must be \[..., K=256\], got shape \[2, 3, 128\]"),
+        ((3, 256), None, r"x must be \[2, ..., K=256\], a part for each expert, got shape \[3, 256\]"),
+        ((3, 256), 2, r"grouped_layout must be \[M\].*got \[2\] for x of \[3, 256\] and weights of \[2, 24, 256\]"),
     ],
 )
 def test_inputs_of_another_shape_are_not_permuted(shape, layout, message) -> None:

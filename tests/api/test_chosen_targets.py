@@ -89,7 +89,7 @@ say(deep_gemm.get_target("cuda:0"), deep_gemm.get_target("cuda:1"))
 def test_a_gpu_of_a_family_may_have_the_target_of_its_own() -> None:
     code = """
 for index, target in ((0, "sm_100a"), (1, "sm_103a"), (1, "sm_100a")):
-    say(refusal(lambda: deep_gemm.set_target(target, f"cuda:{index}")))
+    say(rejection(lambda: deep_gemm.set_target(target, f"cuda:{index}")))
     a, b, d = (pose_as_cuda(torch.zeros(64, 64).bfloat16(), index) for _ in range(3))
     deep_gemm.bf16_gemm_nt(a, b, d)
     say(deep_gemm.get_target(f"cuda:{index}"))
@@ -116,8 +116,8 @@ def test_a_target_that_a_gpu_cannot_run_is_refused_and_changes_nothing() -> None
 targets = lambda: [deep_gemm.get_target(device) for device in ("cuda:0", "cuda:1", "cpu")]
 before = targets()
 for index, target in CALLS:
-    say(refusal(lambda: deep_gemm.set_target(target, f"cuda:{index}")))
-    say(refusal(lambda: deep_gemm.set_target(target)))
+    say(rejection(lambda: deep_gemm.set_target(target, f"cuda:{index}")))
+    say(rejection(lambda: deep_gemm.set_target(target)))
     say(before == targets())
 """.replace("CALLS", repr([refused[:2] for refused in REFUSALS]))
     lines = lines_of(code, "9.0 10.0")
@@ -131,15 +131,15 @@ for index, target in CALLS:
 @needs_compiler
 def test_a_wrong_target_in_the_environment_is_named_by_the_first_call_and_a_setting_overrides_it() -> None:
     code = """
-say(refusal(product))
+say(rejection(product))
 deep_gemm.set_target(None, "cuda:0")
-say(refusal(product))
+say(rejection(product))
 """
     lines = lines_of(code, "9.0", DG_TARGET="sm_70")
     said = [line for line in lines if line.startswith("here ")]
     assert re.fullmatch("here DG_TARGET: there are kernels for sm_80, .*, not for sm_70", said[0])
     assert said[1] == "here nothing refused"
-    (refused,) = lines_of("say(refusal(product))", "9.0", DG_TARGET="sm_120")
+    (refused,) = lines_of("say(rejection(product))", "9.0", DG_TARGET="sm_120")
     assert refused.startswith("here code for sm_120 does not run on Fake 0")
 
 
@@ -185,7 +185,7 @@ def test_the_simulator_starts_as_the_environment_says(environment, target) -> No
 
 
 def test_a_target_is_a_name() -> None:
-    with pytest.raises(TypeError, match="target must be a name like 'sm_80', or None, but is 80"):
+    with pytest.raises(TypeError, match="target must be a name like 'sm_80', or None, got 80"):
         deep_gemm.set_target(80, "cpu")
 
 

@@ -59,17 +59,17 @@ def use_k(call: Call, k: int) -> None:
 # What is spoiled, the exception, and what its message must say.
 REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     # dtype
-    "a is bf16": (lambda x: replace_a(x, x.a.data.bfloat16()), TypeError, r"a must be float8_e4m3fn, but is bfloat16"),
+    "a is bf16": (lambda x: replace_a(x, x.a.data.bfloat16()), TypeError, r"a must be float8_e4m3fn, got bfloat16"),
     "a is e5m2": (
         lambda x: replace_a(x, x.a.data.float().to(torch.float8_e5m2)),
         TypeError,
-        r"a must be float8_e4m3fn, but is float8_e5m2",
+        r"a must be float8_e4m3fn, got float8_e5m2",
     ),
     **{
         f"a is {name}": (
             lambda x, name=name: replace_a(x, torch.empty((M, K), dtype=getattr(torch, name), device=x.d.device)),
             TypeError,
-            rf"a must be float8_e4m3fn, but is {name}$",
+            rf"a must be float8_e4m3fn, got {name}$",
         )
         for name in (
             "bool",
@@ -81,21 +81,21 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
             "float4_e2m1fn_x2",
         )
     },
-    "b is fp32": (lambda x: replace_b(x, x.b.data.float()), TypeError, r"b must be float8_e4m3fn, but is float32"),
+    "b is fp32": (lambda x: replace_b(x, x.b.data.float()), TypeError, r"b must be float8_e4m3fn, got float32"),
     "d is fp64": (
         lambda x: set_d(x, x.d.double()),
         TypeError,
-        r"d must be bfloat16, float32 or float16, but is float64",
+        r"d must be bfloat16, float32 or float16, got float64",
     ),
     "c is fp32": (
         lambda x: set_c(x, torch.zeros((M, N), device=x.d.device)),
         TypeError,
-        r"c must have d's dtype bfloat16, but is float32",
+        r"c must have d's dtype bfloat16, got float32",
     ),
     "scales of a are fp64": (
         lambda x: replace_a(x, scales=x.a.scales.double()),
         TypeError,
-        r"a's scales must be float32 or float8_e8m0fnu, but is float64",
+        r"a's scales must be float32 or float8_e8m0fnu, got float64",
     ),
     "scales of a are packed": (
         lambda x: replace_a(x, scales=torch.zeros((M, 1), dtype=torch.int32, device=x.d.device)),
@@ -105,18 +105,18 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "scales of b are bf16": (
         lambda x: replace_b(x, scales=x.b.scales.bfloat16()),
         TypeError,
-        r"b's scales must be float32 or float8_e8m0fnu, but is bfloat16",
+        r"b's scales must be float32 or float8_e8m0fnu, got bfloat16",
     ),
     # shape
     "a has one dimension": (
         lambda x: replace_a(x, x.a.data[0]),
         ValueError,
-        r"a must be \[M, K\], but has shape \[256\]",
+        r"a must be \[M, K\], got shape \[256\]",
     ),
     "b has three dimensions": (
         lambda x: replace_b(x, x.b.data[None]),
         ValueError,
-        r"b must be \[N, K\], but has shape \[1, 136, 256\]",
+        r"b must be \[N, K\], got shape \[1, 136, 256\]",
     ),
     "k differs": (
         lambda x: replace_b(x, fp8(N, 128, device=x.d.device), x.b.scales[:, :1]),
@@ -126,22 +126,22 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "d has too few rows": (
         lambda x: set_d(x, x.d[:-1]),
         ValueError,
-        r"d must be \[M, N\] = \[40, 136\], but has .*\[39, 136\]",
+        r"d must be \[M, N\] = \[40, 136\], got .*\[39, 136\]",
     ),
     "d is transposed": (
         lambda x: set_d(x, x.d.new_empty((N, M))),
         ValueError,
-        r"d must be \[M, N\] = \[40, 136\], but has .*\[136, 40\]",
+        r"d must be \[M, N\] = \[40, 136\], got .*\[136, 40\]",
     ),
     "c has another shape": (
         lambda x: set_c(x, x.d.new_zeros((M, N + 8))),
         ValueError,
-        r"c must have d's shape \[40, 136\], but has \[40, 144\]",
+        r"c must have d's shape \[40, 136\], got \[40, 144\]",
     ),
     "scales of a for fewer rows": (
         lambda x: replace_a(x, scales=x.a.scales[:-1]),
         ValueError,
-        r"a's scales must be \[40, 2\].*but has shape \[39, 2\]",
+        r"a's scales must be \[40, 2\].*got shape \[39, 2\]",
     ),
     "scales of a per block": (
         lambda x: replace_a(x, scales=x.a.scales[:1]),
@@ -162,19 +162,19 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "k is no multiple of 16": (
         lambda x: use_k(x, 200 + 4),
         ValueError,
-        r"K must be a multiple of 16, but is 204.*pad.*K=208",
+        r"K must be a multiple of 16, got 204.*pad.*K=208",
     ),
-    "k is 8": (lambda x: use_k(x, 8), ValueError, r"K must be a multiple of 16, but is 8.*pad.*K=16"),
+    "k is 8": (lambda x: use_k(x, 8), ValueError, r"K must be a multiple of 16, got 8.*pad.*K=16"),
     # strides
     "a has gaps along K and along M": (
         lambda x: replace_a(x, fp8(M, 2 * K, device=x.d.device)[:, ::2]),
         ValueError,
-        r"a must have K or M contiguous, but its strides along M and K are \(512, 2\)",
+        r"a must have K or M contiguous, got strides along M and K of \(512, 2\)",
     ),
     "b has gaps along K and along N": (
         lambda x: replace_b(x, fp8(K, 2 * N, device=x.d.device)[:, ::2].T),
         ValueError,
-        r"b must have K or N contiguous, but its strides along N and K are \(2, 272\)",
+        r"b must have K or N contiguous, got strides along N and K of \(2, 272\)",
     ),
     "a is MN-major and its lines overlap": (
         lambda x: replace_a(x, fp8(2 * M, 1, device=x.d.device).view(-1).as_strided((M, K), (1, 0))),
@@ -189,13 +189,13 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "d is column-major": (
         lambda x: set_d(x, x.d.new_empty((N, M)).T),
         ValueError,
-        r"d must have N contiguous, but its strides are \(1, 40\)",
+        r"d must have N contiguous, got strides \(1, 40\)",
     ),
     "d's rows overlap": (lambda x: set_d(x, x.d[:1].expand(M, N)), ValueError, r"d's rows overlap: row stride 0"),
     "c is column-major": (
         lambda x: set_c(x, x.d.new_zeros((N, M)).T),
         ValueError,
-        r"c must have N contiguous, but its strides are \(1, 40\)",
+        r"c must have N contiguous, got strides \(1, 40\)",
     ),
     "m of 2^31": (
         lambda x: (
@@ -213,7 +213,7 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     ),
     # recipes and names
     "recipe with 64 of k": (lambda x: x.more.update(recipe=(1, 128, 64)), ValueError, r"along K must be 128.*says 64"),
-    "recipe with 64 rows": (lambda x: x.more.update(recipe=(1, 64, 128)), ValueError, r"of b must be 1 or 128.*is 64"),
+    "recipe with 64 rows": (lambda x: x.more.update(recipe=(1, 64, 128)), ValueError, r"of b must be 1 or 128.*got 64"),
     "recipe for blocks of a": (
         lambda x: (x.more.update(recipe=(128, 128, 128)), replace_a(x, scales=x.a.scales[:1])),
         ValueError,
@@ -253,7 +253,7 @@ def test_refused(device, name) -> None:
         (lambda x: set_d(x, misplaced(torch.bfloat16, (M, N))), r"d must be aligned to its element size"),
         (
             lambda x: replace_b(x, scales=running_backwards(x.b.scales)),
-            r"b's scales must not have negative strides, but has \(-2, 1\)",
+            r"b's scales must not have negative strides, got \(-2, 1\)",
         ),
     ],
     ids=["d starts between elements", "scales run backwards"],
@@ -269,7 +269,7 @@ def test_tensors_that_only_other_libraries_make_are_refused(spoil, message) -> N
 def test_a_short_recipe_is_refused_by_the_runtime_too() -> None:
     call, out = right_call(torch.device("cpu"))
     for recipes in (((1, 128), None, None), (None, (1,), (128, 128))):
-        with pytest.raises(ValueError, match=r"recipe(_a)? must have [32] numbers, but has [21]"):
+        with pytest.raises(ValueError, match=r"recipe(_a)? must have [32] numbers, got [21]"):
             C.gemm(*call.a, *call.b, call.d, None, 6, *recipes)
     out.assert_untouched()
 
@@ -279,7 +279,7 @@ def test_a_short_recipe_is_refused_by_the_runtime_too() -> None:
     [
         (True, False, "a and b must both have scales, or neither of them"),
         (False, True, "a and b must both have scales, or neither of them"),
-        (False, False, "a must be bfloat16 or float16, but is float8_e4m3fn"),
+        (False, False, "a must be bfloat16 or float16, got float8_e4m3fn"),
     ],
 )
 def test_operands_without_their_scales_are_refused_by_the_runtime(scaled_a, scaled_b, message) -> None:
@@ -306,7 +306,7 @@ def refused(wanted, *arguments):
 refused("b is on cuda:1 but a is on cpu", (a, sfa), (pose_as_cuda(b, 1), sfb), d)
 refused("d is on cuda:0 but a is on cpu", (a, sfa), (b, sfb), pose_as_cuda(d, 0))
 fake_driver.CUDA = 8
-refused("a must be on a CPU or CUDA device, but is on DLPack device type 8", (pose_as_cuda(a), sfa), (b, sfb), d)
+refused("a must be on a CPU or CUDA device, got DLPack device type 8", (pose_as_cuda(a), sfa), (b, sfb), d)
 """
     assert launches(code) == []
 

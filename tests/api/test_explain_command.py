@@ -104,7 +104,7 @@ def test_explain_knows_fp4_operands(options, scaling, alpha, capsys, monkeypatch
 
 
 def test_fp4_operands_have_scales_for_32_or_16_of_k() -> None:
-    with pytest.raises(ValueError, match=r"group_size of FP4 operands must be 32 \(MXFP4\) or 16 \(NVFP4\), but is 64"):
+    with pytest.raises(ValueError, match=r"group_size of FP4 operands must be 32 \(MXFP4\) or 16 \(NVFP4\), got 64"):
         Calls(product="fp4", group_size=64).fields("sm_100a")
     with pytest.raises(ValueError, match="alpha is of FP4 operands, not of bf16"):
         Calls(product="bf16", alpha=True)
@@ -188,9 +188,9 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
     ("arguments", "said"),
     [
         (("0", "128", "128"), "a whole number from 1 up is wanted, not '0'"),
-        (("64", "7168", "2047"), "K must be a multiple of 16, but is 2047: pad A and B with zeros to K=2048"),
+        (("64", "7168", "2047"), "K must be a multiple of 16, got 2047: pad A and B with zeros to K=2048"),
         (("64", "7168", "2048", "--sms", "0"), "a whole number from 1 up is wanted, not '0'"),
-        (("4000000000", "7168", "2048"), "M must be between 1 and 2^31 - 1, but is 4000000000"),
+        (("4000000000", "7168", "2048"), "M must be between 1 and 2^31 - 1, got 4000000000"),
         (("64", "7168", "2048", "--target", "sm_120a"), "invalid choice: 'sm_120a'"),
         (("64", "7168", "2048", "--gran-k-b", "32"), "the pair has no scales of b for every 32 of K"),
         (

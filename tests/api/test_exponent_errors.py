@@ -34,25 +34,25 @@ WRONG = {
         lambda d: (packed(M - 1, 5, device=d), packed(N, 5, device=d)),
         {},
         ValueError,
-        r"a's scales must be \[40, 2\] \(one int32 of 4 exponents per row and 512 of K of a\), but has shape \[39, 2\]",
+        r"a's scales must be \[40, 2\] \(one int32 of 4 exponents per row and 512 of K of a\), got shape \[39, 2\]",
     ),
     "words of the other granularity": (
         lambda d: (packed(M, 20, device=d), packed(N, 5, device=d)),
         {},
         ValueError,
-        r"a's scales must be \[40, 2\].*512 of K of a\), but has shape \[40, 5\]",
+        r"a's scales must be \[40, 2\].*512 of K of a\), got shape \[40, 5\]",
     ),
     "words of 32 of K": (
         lambda d: (packed(M, 5, device=d), packed(N, 20, device=d)),
         {"recipe_a": (1, 32), "recipe_b": (1, 32)},
         ValueError,
-        r"a's scales must be \[40, 5\] \(one int32 of 4 exponents per row and 128 of K of a\), but has shape \[40, 2\]",
+        r"a's scales must be \[40, 5\] \(one int32 of 4 exponents per row and 128 of K of a\), got shape \[40, 2\]",
     ),
     "granularities the other way round": (
         lambda d: (packed(M, 20, device=d), packed(N, 5, device=d)),
         {"recipe_a": (1, 128), "recipe_b": (1, 32)},
         ValueError,
-        r"a's scales must be \[40, 2\].*but has shape \[40, 5\]",
+        r"a's scales must be \[40, 2\].*got shape \[40, 5\]",
     ),
     "words of blocks": (
         lambda d: (packed(M, 5, device=d), packed(2, 5, device=d)),
@@ -64,7 +64,7 @@ WRONG = {
         lambda d: (ones(M, 5, device=d), ones(N, 5, device=d)),
         {},
         ValueError,
-        r"b's scales must be \[2, 5\] \(one float32 per 128 rows and 128 of K of b\), but has shape \[136, 5\]",
+        r"b's scales must be \[2, 5\] \(one float32 per 128 rows and 128 of K of b\), got shape \[136, 5\]",
     ),
     "E8M0 per row without a recipe": (
         lambda d: (ones(M, 5, device=d), ones(N, 5, device=d).to(E8M0)),
@@ -76,7 +76,7 @@ WRONG = {
         lambda d: (ones(M, 20, device=d), ones(2, 5, device=d)),
         {"recipe": (1, 128, 32)},
         ValueError,
-        r"b's scales must be \[2, 20\] \(one float32 per 128 rows and 32 of K of b\), but has shape \[2, 5\]",
+        r"b's scales must be \[2, 20\] \(one float32 per 128 rows and 32 of K of b\), got shape \[2, 5\]",
     ),
     "64 of K": (
         lambda d: (ones(M, 10, device=d), ones(2, 10, device=d)),
@@ -94,7 +94,7 @@ WRONG = {
         lambda d: (ones(M, 5, device=d), ones(2, 5, device=d).bfloat16()),
         {},
         TypeError,
-        r"b's scales must be int32 \(packed UE8M0 exponents\), float8_e8m0fnu or float32, but is bfloat16",
+        r"b's scales must be int32 \(packed UE8M0 exponents\), float8_e8m0fnu or float32, got bfloat16",
     ),
     "words where FP32 scales are asked for": (
         lambda d: (packed(M, 5, device=d), ones(2, 5, device=d)),

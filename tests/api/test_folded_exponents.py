@@ -12,7 +12,7 @@ from deep_gemm import pack_weights
 from deep_gemm.weights import codes as code
 
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-MOST_APART = 11  # exponents of 128 of K
+MAX_APART = 11  # exponents of 128 of K
 
 
 def drawn(shape, exponents, seed=0):
@@ -35,8 +35,8 @@ def values(codes, scales) -> torch.Tensor:
 @pytest.mark.parametrize("shape", [(64, 128), (200, 2880), (2, 130, 256)], ids=str)
 @pytest.mark.parametrize("base", [1, 120, 230])
 def test_exponents_that_are_near_are_folded_and_nothing_is_lost(shape, base) -> None:
-    codes, scales = drawn(shape, (base, base + MOST_APART))
-    scales[..., 0], scales[..., 1] = base, base + MOST_APART
+    codes, scales = drawn(shape, (base, base + MAX_APART))
+    scales[..., 0], scales[..., 1] = base, base + MAX_APART
     codes[..., 0] = codes[..., 32] = 1
     w = packed(codes, scales)
     assert w.folds_exponents
@@ -46,7 +46,7 @@ def test_exponents_that_are_near_are_folded_and_nothing_is_lost(shape, base) -> 
 def test_exponents_that_are_too_far_apart_are_not_folded() -> None:
     codes, scales = drawn((64, 256), (120, 120))
     codes[3, 128:] = 5
-    scales[3, 4:6] = torch.tensor([120 - MOST_APART, 121])
+    scales[3, 4:6] = torch.tensor([120 - MAX_APART, 121])
     w = packed(codes, scales)
     assert not w.folds_exponents
     assert torch.equal(w.dequantize(), values(codes, scales))

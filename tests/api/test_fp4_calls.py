@@ -55,7 +55,7 @@ def test_what_cannot_be_right_is_refused(device) -> None:
     float_codes = b_codes.float()
     wide = torch.zeros((N, K // 2 + 1), dtype=torch.int8)
     cases = [
-        ((a.pair, nv.pair), {}, TypeError, r"b's scales must be int32 \(packed UE8M0 exponents\).* is float8_e4m3fn"),
+        ((a.pair, nv.pair), {}, TypeError, r"b's scales must be int32 \(packed UE8M0 exponents\).* got float8_e4m3fn"),
         ((nv_a.pair, b.pair), {}, TypeError, r"b's scales must be float8_e4m3fn, or int32 of four of them each"),
         (((a_codes, a_scales), (float_codes, b_scales)), {}, TypeError, r"b must be int8, of two E2M1 codes each"),
         (((a_codes.float(), a_scales), b.pair), {}, TypeError, r"a must be int8, of two E2M1 codes each"),
@@ -65,7 +65,7 @@ def test_what_cannot_be_right_is_refused(device) -> None:
             (a.pair, (b_codes.T.contiguous().T, b_scales)),
             {},
             ValueError,
-            r"b must have K contiguous, two codes a byte, but",
+            r"b must have K contiguous, two codes a byte, got",
         ),
         ((a.pair, b.pair), {"recipe": (1, 1, 128)}, ValueError, r"recipe \(1, 1, 32\), or 16"),
         ((a.pair, b.pair), {"recipe": (1, 128, 32)}, ValueError, r"both alike, but the recipe says \(1, 32\) and"),

@@ -75,7 +75,7 @@ class TestFp4:
         assert torch.equal(back.t(), utils.cast_back_from_fp4(t, ones[: shape[0]], gran_k=shape[1]))
         assert torch.equal(utils.transpose_packed_fp4(utils.transpose_packed_fp4(t)), t)
 
-    def test_refusals(self):
+    def test_rejections(self):
         packed, sf = utils.per_token_cast_to_fp4(random_values((3, 64), "cpu", 0), True, 32)
         for error, message, function, arguments in [
             (
@@ -93,7 +93,7 @@ class TestFp4:
             ),
             (TypeError, r"a must be torch\.int8", utils.transpose_packed_fp4, (packed.view(torch.uint8),)),
             (ValueError, "a must have 2 dimensions", utils.transpose_packed_fp4, (packed[0],)),
-            (ValueError, "even number of rows.*has 3", utils.transpose_packed_fp4, (packed,)),
+            (ValueError, "even number of rows.*got 3", utils.transpose_packed_fp4, (packed,)),
             (TypeError, r"packed must be torch\.int8", utils.cast_back_from_fp4, (packed.int(), sf)),
             (ValueError, r"3 rows of 2, one for 32 of 64.*\[3, 1\]", utils.cast_back_from_fp4, (packed, sf[:, :1], 32)),
         ]:

@@ -52,31 +52,31 @@ class Call:
 
 # What is spoiled, the exception, and what its message must say; first those that all kinds share.
 ANY: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
-    "a is bf16": (lambda x: x.set(a=x.a.data.bfloat16()), TypeError, r"a must be float8_e4m3fn, but is bfloat16"),
-    "b is fp32": (lambda x: x.set(b=x.b.data.float()), TypeError, r"b must be float8_e4m3fn, but is float32"),
+    "a is bf16": (lambda x: x.set(a=x.a.data.bfloat16()), TypeError, r"a must be float8_e4m3fn, got bfloat16"),
+    "b is fp32": (lambda x: x.set(b=x.b.data.float()), TypeError, r"b must be float8_e4m3fn, got float32"),
     "d is fp64": (
         lambda x: x.set(d=x.d.double()),
         TypeError,
-        r"d must be bfloat16, float32 or float16, but is float64",
+        r"d must be bfloat16, float32 or float16, got float64",
     ),
-    "layout is int64": (lambda x: x.set(layout=x.layout.long()), TypeError, r"must be int32, but is int64"),
+    "layout is int64": (lambda x: x.set(layout=x.layout.long()), TypeError, r"must be int32, got int64"),
     "layout is too short": (
         lambda x: x.set(layout=x.layout[:-1]),
         ValueError,
-        r"must be \[\w+\].* = \[\d+\], but has shape",
+        r"must be \[\w+\].* = \[\d+\], got shape",
     ),
     "layout has gaps": (
         lambda x: x.set(layout=x.layout.repeat_interleave(2)[::2]),
         ValueError,
-        r"must be contiguous, but its stride is 2",
+        r"must be contiguous, got stride 2",
     ),
     "b is one matrix": (
         lambda x: x.set(b=x.b.data[0]),
         ValueError,
-        r"b must be \[G, N, K\], but has shape \[136, 256\]",
+        r"b must be \[G, N, K\], got shape \[136, 256\]",
     ),
     "k differs": (lambda x: x.set(b=x.b.data[:, :, :128].contiguous()), ValueError, r"b has K=128 but a has K=256"),
-    "d is too narrow": (lambda x: x.set(d=x.d[..., :-8]), ValueError, r"d must be \[.*136\], but has shape \[.*128\]"),
+    "d is too narrow": (lambda x: x.set(d=x.d[..., :-8]), ValueError, r"d must be \[.*136\], got shape \[.*128\]"),
     "d is column-major": (
         lambda x: x.set(d=x.d.transpose(-1, -2).contiguous().transpose(-1, -2)),
         ValueError,
@@ -95,7 +95,7 @@ ANY: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "scales of b per row": (
         lambda x: x.set(sfb=torch.ones((EXPERTS, N, 2), device=x.d.device)),
         ValueError,
-        r"b's scales must be \[3, 2, 2\] \(one float32 per 128 rows and 128 of K of b\), but has shape \[3, 136, 2\]",
+        r"b's scales must be \[3, 2, 2\] \(one float32 per 128 rows and 128 of K of b\), got shape \[3, 136, 2\]",
     ),
     "scales of a are packed": (
         lambda x: x.set(sfa=x.a.scales.to(torch.int32)),
@@ -105,7 +105,7 @@ ANY: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "scales of b are bf16": (
         lambda x: x.set(sfb=x.b.scales.bfloat16()),
         TypeError,
-        r"b's scales must be float32 or float8_e8m0fnu, but is bfloat16",
+        r"b's scales must be float32 or float8_e8m0fnu, got bfloat16",
     ),
     "recipe with 64 of k": (lambda x: x.more.update(recipe=(1, 128, 64)), ValueError, r"along K must be 128"),
     "recipe for blocks of a": (lambda x: x.more.update(recipe=(128, 128, 128)), ValueError, r"a's scales must be"),
@@ -116,12 +116,12 @@ ANY: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
             b=x.b.data[..., :200].contiguous(),
         ),
         ValueError,
-        r"K must be a multiple of 16, but is 200",
+        r"K must be a multiple of 16, got 200",
     ),
 }
 
 CONTIGUOUS = {
-    "a is grouped": (lambda x: x.set(a=x.a.data[None]), ValueError, r"a must be \[M, K\], but has shape \[1, "),
+    "a is grouped": (lambda x: x.set(a=x.a.data[None]), ValueError, r"a must be \[M, K\], got shape \[1, "),
     "d has too few rows": (lambda x: x.set(d=x.d[:-1]), ValueError, r"d must be \[M, N\] = \[384, 136\]"),
     "layout is missing": (lambda x: x.set(layout=None), TypeError, r"grouped_layout is missing"),
     "layout is given twice": (lambda x: x.more.update(m_indices=x.layout), TypeError, r"m_indices is the older name"),
@@ -130,19 +130,19 @@ PSUM = {
     "hint is negative": (
         lambda x: x.more.update(expected_m_for_psum_layout=-1),
         ValueError,
-        r"expected_m_for_psum_layout must not be negative, but is -1",
+        r"expected_m_for_psum_layout must not be negative, got -1",
     ),
     "layout has an entry a row": (
         lambda x: x.set(layout=torch.zeros(384, dtype=torch.int32, device=x.d.device)),
         ValueError,
-        r"grouped_layout must be \[experts\] in the psum layout = \[3\], but has shape \[384\]",
+        r"grouped_layout must be \[experts\] in the psum layout = \[3\], got shape \[384\]",
     ),
 }
 MASKED = {
     "a is one matrix": (
         lambda x: x.set(a=x.a.data[0]),
         ValueError,
-        r"a must be \[G, max_m, K\], but has shape \[40, 256\]",
+        r"a must be \[G, max_m, K\], got shape \[40, 256\]",
     ),
     "b has other experts": (lambda x: x.set(b=x.b.data[:2]), ValueError, r"b has 2 experts but a has 3"),
     "d has other experts": (lambda x: x.set(d=x.d[:2]), ValueError, r"d must be \[G, max_m, N\] = \[3, 40, 136\]"),
@@ -154,7 +154,7 @@ MASKED = {
     "hint is negative": (
         lambda x: x.more.update(expected_m=-1),
         ValueError,
-        r"expected_m must not be negative, but is -1",
+        r"expected_m must not be negative, got -1",
     ),
     "counts are on the meta device": (lambda x: x.set(layout=x.layout.to("meta")), Exception, r"."),
 }

@@ -27,17 +27,17 @@ class TestErrors:
     def test_wrong_types(self, device) -> None:
         one = torch.ones(1, device=device)
         for error, match, changes in [
-            (TypeError, "a must be int8, but is float32", {"a": lambda a, *_: (a.float(), one)}),
-            (TypeError, "b must be int8, but is uint8", {"b": lambda _, b, __: (b.view(torch.uint8), one)}),
-            (TypeError, "d must be bfloat16, float32, float16 or int32, but is float64", {"d": one.double()}),
-            (TypeError, "a's scales must be float32, but is float64", {"a": lambda a, *_: (a, one.double())}),
-            (TypeError, "b's scales must be float32, but is bfloat16", {"b": lambda _, b, __: (b, one.bfloat16())}),
-            (TypeError, "bias must have a dtype that d may have, a floating one, but is int32", {"bias": one.int()}),
-            (TypeError, "bias must have a dtype .* but is float64", {"bias": one.double()}),
+            (TypeError, "a must be int8, got float32", {"a": lambda a, *_: (a.float(), one)}),
+            (TypeError, "b must be int8, got uint8", {"b": lambda _, b, __: (b.view(torch.uint8), one)}),
+            (TypeError, "d must be bfloat16, float32, float16 or int32, got float64", {"d": one.double()}),
+            (TypeError, "a's scales must be float32, got float64", {"a": lambda a, *_: (a, one.double())}),
+            (TypeError, "b's scales must be float32, got bfloat16", {"b": lambda _, b, __: (b, one.bfloat16())}),
+            (TypeError, "bias must have a dtype that d may have, a floating one, got int32", {"bias": one.int()}),
+            (TypeError, "bias must have a dtype .* got float64", {"bias": one.double()}),
             (TypeError, "c must have d's dtype float32", {"c": lambda _, __, d: d.bfloat16()}),
             (
                 TypeError,
-                "a must be a pair .tensor, scales., with zeros as a third entry, or a tensor, but is .tensor, None.",
+                "a must be a pair .tensor, scales., with zeros as a third entry, or a tensor, got .tensor, None.",
                 {"a": lambda a, *_: (a, None)},
             ),
             (ValueError, "a's scale must be a number that FP32 can hold", {"a": lambda a, *_: (a, 1e300)}),
@@ -49,26 +49,26 @@ class TestErrors:
         for match, changes in [
             ("a's scales must be one .* or one a row .M = 16 of them.", {"a": lambda a, *_: (a, scales(7, device, 1))}),
             (
-                "has shape .16, 2.: and one a row and 128 of K",
+                "got shape .16, 2.: and one a row and 128 of K",
                 {"a": lambda a, *_: (a, torch.ones(16, 2, device=device))},
             ),
             (
-                "has shape .24, 2.: scales of groups of K, .* want a recipe",
+                "got shape .24, 2.: scales of groups of K, .* want a recipe",
                 {"b": lambda _, b, __: (b, torch.ones(24, 2, device=device))},
             ),
-            ("recipe must be .1, 1, 128. or .1, 128, 128., or None, but is .128, 1", {"recipe": (128, 1, 128)}),
-            ("recipe must be .1, 1, 128. or .1, 128, 128., or None, but is .1, 1, 32", {"recipe": (1, 1, 32)}),
+            ("recipe must be .1, 1, 128. or .1, 128, 128., or None, got .128, 1", {"recipe": (128, 1, 128)}),
+            ("recipe must be .1, 1, 128. or .1, 128, 128., or None, got .1, 1, 32", {"recipe": (1, 1, 32)}),
             ("b's scales must be a tensor", {"recipe": (1, 1, 128), "b": lambda _, b, __: (b, 1.0)}),
             (
-                "b's scales must be one .* but has shape .1, 24.",
+                "b's scales must be one .* got shape .1, 24.",
                 {"b": lambda _, b, __: (b, scales(24, device, 1)[None])},
             ),
-            ("a's scales must be one .* but has shape .0.", {"a": lambda a, *_: (a, scales(0, device, 1))}),
-            ("bias must be .N. = .24., but has shape .1.", {"bias": torch.ones(1, device=device)}),
-            ("bias must be .N. = .24., but has shape .24, 1.", {"bias": torch.ones(24, 1, device=device)}),
+            ("a's scales must be one .* got shape .0.", {"a": lambda a, *_: (a, scales(0, device, 1))}),
+            ("bias must be .N. = .24., got shape .1.", {"bias": torch.ones(1, device=device)}),
+            ("bias must be .N. = .24., got shape .24, 1.", {"bias": torch.ones(24, 1, device=device)}),
             ("b has K=32 but a has K=64", {"b": lambda _, b, __: (b[:, :32], 1.0)}),
             (
-                "K must be a multiple of 16, but is 40",
+                "K must be a multiple of 16, got 40",
                 {"a": lambda a, *_: (a[:, :40].contiguous(), 1.0), "b": lambda _, b, __: (b[:, :40].contiguous(), 1.0)},
             ),
             ("a must have K or M contiguous", {"a": lambda a, *_: (a.repeat(1, 2)[:, ::2], 1.0)}),
@@ -114,7 +114,7 @@ class TestErrors:
 
     def test_other_products_take_no_integers(self) -> None:
         a, b = operands(16, 24, 64, torch.device("cpu"))
-        with pytest.raises(TypeError, match=r"a must be bfloat16.* but is int8"):
+        with pytest.raises(TypeError, match=r"a must be bfloat16.* got int8"):
             deep_gemm.bf16_gemm_nt(a, b, torch.zeros(16, 24))
-        with pytest.raises(TypeError, match="a must be float8_e4m3fn, but is int8"):
+        with pytest.raises(TypeError, match="a must be float8_e4m3fn, got int8"):
             deep_gemm.fp8_gemm_nt((a, torch.ones(16, 1)), (b, torch.ones(1, 1)), torch.zeros(16, 24))

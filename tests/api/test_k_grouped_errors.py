@@ -12,7 +12,7 @@ REFUSALS = {
     "d is fp64": (
         lambda x: x.update(d=x["d"].double()),
         TypeError,
-        r"d must be bfloat16, float32 or float16, but is float64",
+        r"d must be bfloat16, float32 or float16, got float64",
     ),
     "ks do not add up": (
         lambda x: x.update(ks=[128, 128]),
@@ -26,17 +26,17 @@ REFUSALS = {
     ),
     "a k beyond 32 bits": (lambda x: x.update(ks=[2**31, 48]), ValueError, r"ks_cpu\[0\] is 2147483648.*32 bits"),
     "negative": (lambda x: x.update(ks=[192, -16]), ValueError, r"ks_cpu\[1\] is -16"),
-    "one k too few": (lambda x: x.update(ks=[176]), ValueError, r"each of d's 2 groups, but has 1"),
+    "one k too few": (lambda x: x.update(ks=[176]), ValueError, r"each of d's 2 groups, got 1"),
     "sizes are int64": (lambda x: x.update(sizes=x["sizes"].long()), TypeError, r"grouped_layout must be int32"),
     "sizes too long": (
         lambda x: x.update(sizes=x["sizes"].repeat(2)),
         ValueError,
-        r"grouped_layout must be \[groups\] = \[2\], but has shape \[4\]",
+        r"grouped_layout must be \[groups\] = \[2\], got shape \[4\]",
     ),
     "scales of whole K": (
         lambda x: x.update(a=Operand(x["a"].data, x["a"].scales[:1])),
         ValueError,
-        r"a's scales must be \[2, 40\].*has shape \[1, 40\]",
+        r"a's scales must be \[2, 40\].*got shape \[1, 40\]",
     ),
     "b has other rows": (lambda x: x.update(b=x["a"]), ValueError, r"b has N=40 but d has N=72|72 \* 176 elements"),
     "recipe of blocks": (lambda x: x.update(recipe=(1, 128, 128)), ValueError, r"recipe \(1, 1, 128\)"),
@@ -89,11 +89,11 @@ REFUSALS_TN = {
     ),
     "psum: a is too short": (
         lambda x: x.update(a=Operand(x["a"].data[:-16], x["a"].scales), b=Operand(x["b"].data[:-16], x["b"].scales)),
-        r"a must have at least 176 rows of K in the psum layout, but has 160",
+        r"a must have at least 176 rows of K in the psum layout, got 160",
     ),
     "psum: scales of one dimension": (
         lambda x: x.update(ks=None, a=Operand(x["a"].data, x["a"].scales[0])),
-        r"a's scales must be \[K blocks, M\], but have shape \[40\]",
+        r"a's scales must be \[K blocks, M\], got shape \[40\]",
     ),
 }
 
@@ -101,7 +101,7 @@ REFUSALS_TN = {
 REFUSALS_NT = {
     "a has gaps": (
         lambda x: x.update(a=Operand(x["a"].data.view(torch.uint8).repeat_interleave(2).view(FP8)[::2], x["a"].scales)),
-        r"a must be contiguous, but its stride is 2",
+        r"a must be contiguous, got stride 2",
     ),
 }
 

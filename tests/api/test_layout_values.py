@@ -67,9 +67,9 @@ class TestRefusedOnTheCpu:
             ([5, -1, 300], r"grouped_layout must hold where each expert's rows end, but says -1 of expert 1"),
             (
                 [5, 258, 200],
-                r"of expert 2 it says 200, before its first row 384: expert 1 ends at 258, rounded up to .* 128",
+                r"got for expert 2 200, before its first row 384: expert 1 ends at 258, rounded up to .* 128",
             ),
-            ([5, 100, 454], r"of expert 1 it says 100, before its first row 128: expert 0 ends at 5"),
+            ([5, 100, 454], r"got for expert 1 100, before its first row 128: expert 0 ends at 5"),
         ],
     )
     def test_ends(self, ends, message) -> None:
@@ -84,9 +84,9 @@ class TestRefusedOnTheCpu:
         counts = int32([5, -3, 40])
         a, b = values((3, 40, K), "cpu", 1), values((3, N, K), "cpu", 2)
         for _ in range(2):
-            with pytest.raises(ValueError, match="masked_m must not be negative, but is -3 for expert 1"):
+            with pytest.raises(ValueError, match="masked_m must not be negative, got -3 for expert 1"):
                 deep_gemm.m_grouped_fp8_gemm_nt_masked(case.a, case.b, out.tensor, counts, 8)
-            with pytest.raises(ValueError, match="masked_m must not be negative, but is -3 for expert 1"):
+            with pytest.raises(ValueError, match="masked_m must not be negative, got -3 for expert 1"):
                 deep_gemm.m_grouped_bf16_gemm_nt_masked(a, b, out.tensor, counts, 8)
         out.assert_untouched()
 

@@ -50,7 +50,7 @@ def test_scales_that_no_weight_can_be_multiplied_by_are_applied_to_sums() -> Non
         fp4_weights(torch.rand((5, 8)))
     with pytest.raises(ValueError, match=r"second_scales .* want scales that weights are multiplied by exactly"):
         fp4_weights(torch.rand((5, 4)), codes, second_scales=0.5)
-    with pytest.raises(ValueError, match=r"second_scales must be one, or \[N\] = \[5\], but are \[4\]"):
+    with pytest.raises(ValueError, match=r"second_scales must be one, or \[N\] = \[5\], got \[4\]"):
         fp4_weights(torch.ones((5, 8)), second_scales=torch.ones(4))
 
 

@@ -42,7 +42,7 @@ def test_weights_of_a_later_layout_are_refused() -> None:
     tensors, metadata = pack_weights(**weights("int4", "int8", (64, 128), None)).tensors()
     with pytest.raises(ValueError, match=r"version 4 of the layout, but this release reads 2 and 3: pack them again"):
         PackedWeights.from_tensors(tensors, {**metadata, "version": 4})
-    with pytest.raises(ValueError, match=r"order must be one of \('s4', 'u4', 'u4, two levels'\), but is 's4m'"):
+    with pytest.raises(ValueError, match=r"order must be one of \('s4', 'u4', 'u4, two levels'\), got 's4m'"):
         PackedWeights.from_tensors(tensors, {**metadata, "order": "s4m"})
     with pytest.raises(ValueError, match=r"zeros must be there where the order is 'u4'"):
         PackedWeights.from_tensors(tensors, {**metadata, "order": "u4"})
@@ -95,9 +95,9 @@ def test_the_last_slice_of_an_odd_k() -> None:
 @pytest.mark.parametrize(
     ("cut", "message"),
     [
-        (lambda w: w.slice_n(32, 128), r"multiples of 64 \(stop may be N=256\).*are 32 and 128"),
+        (lambda w: w.slice_n(32, 128), r"multiples of 64 \(stop may be N=256\).*got 32 and 128"),
         (lambda w: w.slice_n(0, 100), r"multiples of 64"),
-        (lambda w: w.slice_n(128, 128), r"within N=256, start first, but are 128 and 128"),
+        (lambda w: w.slice_n(128, 128), r"within N=256, start first, got 128 and 128"),
         (lambda w: w.slice_n(0, 320), r"within N=256"),
         (lambda w: w.slice_k(128, 256), r"multiples of 256 \(stop may be K=512\), because groups and blocks"),
         (lambda w: w[0:2:2], r"must take neighbours"),
@@ -118,7 +118,7 @@ def test_experts_are_picked_without_a_copy() -> None:
     assert torch.equal(packed[1:3].dequantize(), whole[1:3])
     assert packed[2].codes.data_ptr() == packed.codes[2].data_ptr()
     assert [expert.shape for expert in packed] == [(64, 256)] * 4
-    with pytest.raises(IndexError, match="one of 4 experts, but is 4"):
+    with pytest.raises(IndexError, match="one of 4 experts, got 4"):
         packed[4]
     with pytest.raises(TypeError, match="only stacks"):
         packed[0][0]
@@ -150,12 +150,12 @@ def test_an_expert_without_minus_eight_goes_into_a_stack_that_holds_it() -> None
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"shape": (64, 256)}, r"one matrix of \[64, 128\] is wanted, but the shape is \[64, 256\]"),
-        ({"shape": (1, 64, 128)}, r"but the shape is \[1, 64, 128\]"),
-        ({"group_size": None}, "group_size must be 32, but is None"),
-        ({"activations": "int8"}, "activations must be 'fp8', but is 'int8'"),
+        ({"shape": (64, 256)}, r"one matrix of \[64, 128\] is wanted, got shape \[64, 256\]"),
+        ({"shape": (1, 64, 128)}, r"got shape \[1, 64, 128\]"),
+        ({"group_size": None}, "group_size must be 32, got None"),
+        ({"activations": "int8"}, "activations must be 'fp8', got 'int8'"),
         ({"smallest": -8}, "hold -8, which those they replace do not"),
-        ({"element": "uint4", "smallest": None}, "element must be 'int4', but is 'uint4'"),
+        ({"element": "uint4", "smallest": None}, "element must be 'int4', got 'uint4'"),
     ],
 )
 def test_experts_of_another_kind_are_refused(changed, message) -> None:

@@ -184,35 +184,35 @@ def test_the_example_of_the_documents_runs(capsys) -> None:
 
 
 REFUSED = [
-    ({"element": "int5"}, ValueError, "element must be one of int4, uint4, e2m1, int8, e4m3, but is 'int5'"),
-    ({"activations": "fp16"}, ValueError, "activations must be one of int8, int4, fp8, bf16, but is 'fp16'"),
+    ({"element": "int5"}, ValueError, "element must be one of int4, uint4, e2m1, int8, e4m3, got 'int5'"),
+    ({"activations": "fp16"}, ValueError, "activations must be one of int8, int4, fp8, bf16, got 'fp16'"),
     ({"element": "e2m1"}, NotImplementedError, "e2m1 for int8 activations are not served yet: int4 for int8"),
     (
         {"second_scales": torch.ones(64), "activations": "fp8"},
         NotImplementedError,
         "second_scales are not served for weights of int4 and 'fp8' activations: they are for int4 and uint4",
     ),
-    ({"second_scales": torch.ones(())}, TypeError, "scales must be torch.int8 where there are second_scales, but are"),
+    ({"second_scales": torch.ones(())}, TypeError, "scales must be torch.int8 where there are second_scales, got"),
     (
         {"second_scales": torch.ones(63), "scales": torch.ones((64, 4), dtype=torch.int8)},
         ValueError,
         r"second_scales must have the shape \[64, 1\] \(one for each row.*have \[63, 1\]",
     ),
     ({"element": "uint4"}, ValueError, "'uint4' need zeros"),
-    ({"values": torch.ones(64, 128)}, TypeError, r"must be torch.int8, but are torch.float32"),
-    ({"values": torch.ones(64, 128, dtype=torch.uint8)}, TypeError, r"must be torch.int8, but are torch.uint8"),
-    ({"values": torch.ones(128, dtype=torch.int8)}, ValueError, r"\[N, K\] or \[G, N, K\], but the shape is \[128\]"),
-    ({"values": torch.ones(0, 128, dtype=torch.int8)}, ValueError, r"neither of them 0, but the shape is \[0, 128\]"),
+    ({"values": torch.ones(64, 128)}, TypeError, r"must be torch.int8, got torch.float32"),
+    ({"values": torch.ones(64, 128, dtype=torch.uint8)}, TypeError, r"must be torch.int8, got torch.uint8"),
+    ({"values": torch.ones(128, dtype=torch.int8)}, ValueError, r"\[N, K\] or \[G, N, K\], got shape \[128\]"),
+    ({"values": torch.ones(0, 128, dtype=torch.int8)}, ValueError, r"neither of them 0, got shape \[0, 128\]"),
     ({"values": torch.full((64, 128), 8, dtype=torch.int8)}, ValueError, r"within -8..7, but one is 8"),
     ({"values": torch.full((64, 128), -9, dtype=torch.int8)}, ValueError, r"within -8..7, but one is -9"),
     ({"values": []}, ValueError, "those of at least one matrices"),
-    ({"group_size": 16}, ValueError, "a multiple of 32 or None, but is 16"),
-    ({"group_size": 48}, ValueError, "a multiple of 32 or None, but is 48"),
-    ({"group_size": 96}, ValueError, "K must be a multiple of group_size=96, but is 128"),
+    ({"group_size": 16}, ValueError, "a multiple of 32 or None, got 16"),
+    ({"group_size": 48}, ValueError, "a multiple of 32 or None, got 48"),
+    ({"group_size": 96}, ValueError, "K must be a multiple of group_size=96, got 128"),
     ({"group_size": True}, TypeError, "group_size must be an integer"),
     ({"group_size": None}, ValueError, r"scales must have the shape \[64, 1\] \(one for each row.*have \[64, 4\]"),
-    ({"group_size": 64}, ValueError, r"scales must have the shape \[64, 2\] \(one for 64 of K\), but have \[64, 4\]"),
-    ({"scales": torch.ones(64, 4).double()}, TypeError, r"scales must be float32, .*but are torch.float64"),
+    ({"group_size": 64}, ValueError, r"scales must have the shape \[64, 2\] \(one for 64 of K\), got \[64, 4\]"),
+    ({"scales": torch.ones(64, 4).double()}, TypeError, r"scales must be float32, .*got torch.float64"),
     ({"scales": torch.full((64, 4), torch.nan)}, ValueError, "scales must be finite"),
     ({"scales": torch.full((64, 4), torch.inf)}, ValueError, "scales must be finite"),
     ({"scales": torch.full((64, 4), 2.0**-149)}, ValueError, "exactly times 0.0625"),
@@ -234,5 +234,5 @@ def test_what_cannot_be_packed_is_refused(changed, error, message) -> None:
 
 def test_experts_of_different_sizes_are_refused() -> None:
     values = [torch.ones(n, 128, dtype=torch.int8) for n in (64, 65)]
-    with pytest.raises(ValueError, match=r"one size, but are \[64, 128\] and \[65, 128\]"):
+    with pytest.raises(ValueError, match=r"one size, got \[64, 128\] and \[65, 128\]"):
         pack_weights(values, [torch.ones(64), torch.ones(65)], element="int4", activations="int8")

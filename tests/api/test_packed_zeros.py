@@ -138,7 +138,7 @@ def test_an_expert_without_zero_points_goes_into_a_stack_that_has_them(element, 
 
 def test_levels_of_scales_do_not_mix() -> None:
     stack = pack_weights(**two_levels("uint4", (2, 64, 128), 32))
-    with pytest.raises(ValueError, match="two_levels must be True, but is False"):
+    with pytest.raises(ValueError, match="two_levels must be True, got False"):
         stack[0] = pack_weights(**weights("uint4", "int8", (64, 128), 32))
 
 

@@ -1,4 +1,4 @@
-"""pack_weights by the kernel that packs on a GPU: the bits that torch makes, and the same refusals."""
+"""pack_weights by the kernel that packs on a GPU: the bits that torch makes, and the same rejections."""
 
 from __future__ import annotations
 

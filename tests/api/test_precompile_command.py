@@ -235,14 +235,14 @@ def test_what_converts_an_operand_ahead_is_compiled_too() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"product": "int2"}, "product must be one of fp8, bf16, fp16, int8, fp4, fp8_int4, .*, but is 'int2'"),
-        ({"grouping": "m_psum"}, "grouping must be one of dense, contiguous, psum, masked, but is 'm_psum'"),
-        ({"output": "fp8"}, "output must be None or one of bf16, fp16, fp32, but is 'fp8'"),
-        ({"bias": "fp16"}, "bias must be None or one of bf16, fp32, but is 'fp16'"),
+        ({"product": "int2"}, "product must be one of fp8, bf16, fp16, int8, fp4, fp8_int4, .*, got 'int2'"),
+        ({"grouping": "m_psum"}, "grouping must be one of dense, contiguous, psum, masked, got 'm_psum'"),
+        ({"output": "fp8"}, "output must be None or one of bf16, fp16, fp32, got 'fp8'"),
+        ({"bias": "fp16"}, "bias must be None or one of bf16, fp32, got 'fp16'"),
         ({"minus_eight": True}, "minus_eight is of products with packed weights"),
         ({"experts": 2}, "experts go with a grouping"),
-        ({"target": "sm_75"}, "target must be one of sm_80, .*, but is 'sm_75'"),
-        ({"max_m": 0}, "max_m must be at least 1, but is 0"),
+        ({"target": "sm_75"}, "target must be one of sm_80, .*, got 'sm_75'"),
+        ({"max_m": 0}, "max_m must be at least 1, got 0"),
     ],
 )
 def test_precompile_of_calls_that_there_are_none_of_is_refused(changes, message) -> None:
@@ -273,7 +273,7 @@ def test_precompile_says_what_failed(cache, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("7168x2047",), "K must be a multiple of 16, but is 2047: pad A and B with zeros to K=2048"),
+        (("7168x2047",), "K must be a multiple of 16, got 2047: pad A and B with zeros to K=2048"),
         (("7168x2048", "--max-m", "0"), "--max-m: a whole number from 1 up is wanted, not '0'"),
         (("7168x2048", "--sms", "-1"), "--sms: a whole number from 1 up is wanted, not '-1'"),
         (("7168*2048",), "a weight's shape is NxK, as 7168x2048, not '7168*2048'"),

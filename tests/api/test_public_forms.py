@@ -152,7 +152,7 @@ class TestDense:
     @pytest.mark.parametrize("dims", ["nn", "nkn", "x", "NK", "n k"])
     def test_other_compiled_dims_are_refused(self, device, layout, dims) -> None:
         x = torch.ones((16, 16), dtype=torch.bfloat16, device=device)
-        with pytest.raises(ValueError, match=f"must name some of 'm', 'n', 'k', each once, but is '{dims}'"):
+        with pytest.raises(ValueError, match=f"must name some of 'm', 'n', 'k', each once, got '{dims}'"):
             getattr(deep_gemm, f"bf16_gemm_{layout}")(x, x, torch.empty_like(x), compiled_dims=dims)
 
 

@@ -147,10 +147,10 @@ BYTES = torch.zeros((2, 4), dtype=torch.int8)
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: utils.quantize_to_int4(torch.ones(2, 48), 32), ValueError, "multiple of the group of 32, but is 48"),
-        (lambda: utils.quantize_to_mxfp4(torch.ones(2, 48)), ValueError, "multiple of the group of 32, but is 48"),
-        (lambda: utils.quantize_to_int4(torch.ones(2, 48), 0), ValueError, "group_size must be at least 1, but is 0"),
-        (lambda: utils.quantize_to_int4(torch.ones(48), 16), ValueError, r"\[\.\.\., N, K\].*the shape is \[48\]"),
+        (lambda: utils.quantize_to_int4(torch.ones(2, 48), 32), ValueError, "multiple of the group of 32, got 48"),
+        (lambda: utils.quantize_to_mxfp4(torch.ones(2, 48)), ValueError, "multiple of the group of 32, got 48"),
+        (lambda: utils.quantize_to_int4(torch.ones(2, 48), 0), ValueError, "group_size must be at least 1, got 0"),
+        (lambda: utils.quantize_to_int4(torch.ones(48), 16), ValueError, r"\[\.\.\., N, K\].*got shape \[48\]"),
         (lambda: utils.quantize_to_int4(torch.ones(0, 32), 32), ValueError, r"none of them 0"),
         (lambda: utils.quantize_to_int4(BYTES, 4), TypeError, "floating-point"),
         (lambda: utils.quantize_to_int4(torch.full((1, 32), torch.inf), 32), ValueError, "w must be finite"),
@@ -158,9 +158,9 @@ BYTES = torch.zeros((2, 4), dtype=torch.int8)
         (lambda: utils.pack_int4(BYTES + 8), ValueError, "within -8..7"),
         (lambda: utils.pack_int4(BYTES - 9), ValueError, "within -8..7"),
         (lambda: utils.pack_int4(BYTES[:, :3]), ValueError, r"even last dimension.*\[2, 3\]"),
-        (lambda: utils.pack_int4(BYTES.int()), TypeError, "torch.int8, but are torch.int32"),
-        (lambda: utils.unpack_int4(BYTES.int()), TypeError, "torch.uint8, but is torch.int32"),
-        (lambda: utils.unpack_int4(BYTES[0, 0]), ValueError, "is a scalar"),
+        (lambda: utils.pack_int4(BYTES.int()), TypeError, "torch.int8, got torch.int32"),
+        (lambda: utils.unpack_int4(BYTES.int()), TypeError, "torch.uint8, got torch.int32"),
+        (lambda: utils.unpack_int4(BYTES[0, 0]), ValueError, "got a scalar"),
     ],
 )
 def test_what_cannot_be_quantised_is_refused(call, error, message) -> None:

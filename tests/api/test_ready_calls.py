@@ -188,7 +188,7 @@ def test_forced_config() -> None:
         return statistics["tma_copies"], statistics["matrix_multiplies"]
 
     chosen, seen = work(), set()
-    legal = [x for x in candidates(256, 512, 256, num_sms) if x.refusal is None and x.cluster == 1]
+    legal = [x for x in candidates(256, 512, 256, num_sms) if x.rejection is None and x.cluster == 1]
     for candidate in (legal[0], legal[-1]):
         with forced(torch.device("cpu"), 256, 512, 256, candidate):
             check(a, b, d, times=3)

@@ -144,7 +144,7 @@ def test_counts_are_integers(name, wrong) -> None:
     if name == "expected_m" and wrong is None:
         assert COUNTS[name](wrong) == 128
         return
-    with pytest.raises(TypeError, match=f"{name} must be an integer, but is {wrong!r}"):
+    with pytest.raises(TypeError, match=f"{name} must be an integer, got {wrong!r}"):
         COUNTS[name](wrong)
 
 
@@ -157,7 +157,7 @@ def test_switches_are_on_or_off(wrong) -> None:
         (deep_gemm.set_ignore_compile_dims, "ignore"),
         (deep_gemm.use_deterministic_algorithms, "enabled"),
     ]:
-        with pytest.raises(TypeError, match=f"{name} must be True or False, but is {wrong!r}"):
+        with pytest.raises(TypeError, match=f"{name} must be True or False, got {wrong!r}"):
             setter(wrong)
 
 
@@ -273,7 +273,7 @@ def test_alignment() -> None:
         assert deep_gemm.get_mk_alignment_for_contiguous_layout() == 64
         assert deep_gemm.get_m_alignment_for_contiguous_layout() == 64
     for wrong in (0, -128, 4, 100, 1 << 20):
-        with pytest.raises(ValueError, match=f"multiple of 8 up to 4096, but is {wrong}"):
+        with pytest.raises(ValueError, match=f"multiple of 8 up to 4096, got {wrong}"):
             deep_gemm.set_mk_alignment_for_contiguous_layout(wrong)
     assert deep_gemm.get_mk_alignment_for_contiguous_layout() == 128
 
@@ -298,7 +298,7 @@ def test_theoretical_alignment(monkeypatch, target, expected_m, alignment) -> No
         of_all = None if expected_m is None else max(8 * expected_m - 7, 0)
         assert theoretical(expected_m=of_all, num_groups=8) == alignment
         assert theoretical(expected_m, 0) == alignment
-        with pytest.raises(ValueError, match="num_groups must be at least 0, but is -1"):
+        with pytest.raises(ValueError, match="num_groups must be at least 0, got -1"):
             theoretical(expected_m, -1)
     with alignment_of(alignment):
         assert deep_gemm.get_mk_alignment_for_contiguous_layout() == alignment
@@ -322,10 +322,10 @@ def test_devices_that_do_not_exist(device) -> None:
 
 def test_values_out_of_range() -> None:
     for percent in (101, -5):
-        with pytest.raises(ValueError, match=rf"tc_util must be between 1 and 100, but is {percent}"):
+        with pytest.raises(ValueError, match=rf"tc_util must be between 1 and 100, got {percent}"):
             deep_gemm.set_tc_util(percent, "cpu")
     for num_sms in (-1, 1 << 40):
-        with pytest.raises(ValueError, match=rf"num_sms must be between 0 and \d+, but is {num_sms}"):
+        with pytest.raises(ValueError, match=rf"num_sms must be between 0 and \d+, got {num_sms}"):
             deep_gemm.set_num_sms(num_sms)
     with pytest.raises(TypeError, match="one number, a pair, or two numbers, but not"):
         deep_gemm.set_block_size_multiple_of((16, 16), 16)

@@ -39,10 +39,10 @@ def test_each_gpu_has_its_target() -> None:
 
 def test_a_gpu_that_is_too_old_is_refused_with_what_is_served() -> None:
     code = """
-say(refusal(product))
-say(refusal(lambda: deep_gemm.get_target("cuda:0")))
+say(rejection(product))
+say(rejection(lambda: deep_gemm.get_target("cuda:0")))
 deep_gemm.set_target("sm_80", "cuda:0")
-say(refusal(product))
+say(rejection(product))
 product(1)
 """
     lines = lines_of(code, "7.5 8.6")

@@ -73,8 +73,8 @@ def test_pack_ue8m0_takes_any_strides():
 @pytest.mark.parametrize(
     ("x", "error", "message"),
     [
-        (torch.ones(4, dtype=torch.float64), TypeError, r"torch\.float32, but is torch\.float64"),
-        (torch.ones(6), ValueError, r"multiple of 4, but its shape is \[6\]"),
+        (torch.ones(4, dtype=torch.float64), TypeError, r"torch\.float32, got torch\.float64"),
+        (torch.ones(6), ValueError, r"multiple of 4, got shape \[6\]"),
         (torch.full((4,), 1.5), ValueError, "powers of two only"),
         (torch.full((4,), -2.0), ValueError, "powers of two only"),
     ],
@@ -180,7 +180,7 @@ def test_per_custom_dims_cast():
 
 def test_per_custom_dims_cast_refuses_dimensions_that_are_not_there():
     for dims in ((5,), (0, -4)):
-        with pytest.raises(IndexError, match=r"dimensions of x, which has 3, but are \["):
+        with pytest.raises(IndexError, match=r"dimensions of x, which has 3, got \["):
             utils.per_custom_dims_cast_to_fp8(random_matrix((3, 5, 70)), dims, False)
 
 
@@ -216,7 +216,7 @@ def test_int8_casts_of_nothing_and_of_zeros(symmetric) -> None:
         assert len(zeros) == (not symmetric)
         assert ((q - (zeros[0][:, None] if zeros else 0)) == 0).all()
         assert sf.isfinite().all()
-    with pytest.raises(ValueError, match="x must have rows, but is a scalar"):
+    with pytest.raises(ValueError, match="x must have rows, got a scalar"):
         utils.per_token_cast_to_int8(torch.tensor(1.0))
     with pytest.raises(TypeError, match="x must be a floating-point tensor"):
         utils.per_channel_cast_to_int8(torch.zeros(3, 8, dtype=torch.int32))
@@ -226,9 +226,9 @@ def test_int8_casts_of_nothing_and_of_zeros(symmetric) -> None:
 def test_casts_want_integers(cast, wrong):
     function, *_ = cast
     for cast_function in (function, utils.per_token_cast_to_fp4):
-        with pytest.raises(TypeError, match=f"gran_k must be an integer, but is {wrong!r}"):
+        with pytest.raises(TypeError, match=f"gran_k must be an integer, got {wrong!r}"):
             cast_function(random_matrix((4, 64)), False, gran_k=wrong)
-        with pytest.raises(ValueError, match="gran_k must be at least 1, but is 0"):
+        with pytest.raises(ValueError, match="gran_k must be at least 1, got 0"):
             cast_function(random_matrix((4, 64)), False, 0)
 
 
@@ -239,17 +239,17 @@ def test_unpack_ue8m0_gives_back_what_was_packed():
     assert utils.unpack_ue8m0_from_int(words)[:, :4].tolist() == [[1.0, 2.0, 0.5, 2.0**-126]]
     assert utils.unpack_ue8m0_from_int(words)[:, 4:].isnan().all()
     assert torch.equal(utils.unpack_ue8m0_from_int(words.t()).flatten()[:4], utils.unpack_ue8m0_from_int(words)[0, :4])
-    with pytest.raises(TypeError, match=r"packed_sf must be torch\.int32, but is torch\.int64"):
+    with pytest.raises(TypeError, match=r"packed_sf must be torch\.int32, got torch\.int64"):
         utils.unpack_ue8m0_from_int(words.long())
-    with pytest.raises(ValueError, match="is a scalar"):
+    with pytest.raises(ValueError, match="got a scalar"):
         utils.unpack_ue8m0_from_int(words[0, 0])
 
 
 def test_casts_refuse_what_they_cannot_cast(cast):
     function, *_ = cast
-    with pytest.raises(TypeError, match=r"floating-point tensor .* but is torch\.int32"):
+    with pytest.raises(TypeError, match=r"floating-point tensor .* got torch\.int32"):
         function(torch.ones((2, 2), dtype=torch.int32), False)
-    with pytest.raises(ValueError, match=r"2 dimensions, but its shape is \[4\]"):
+    with pytest.raises(ValueError, match=r"2 dimensions, got shape \[4\]"):
         function(torch.ones(4), False)
 
 

@@ -33,32 +33,32 @@ def test_random_wrong_calls_are_refused_in_sentences() -> None:
     assert last[0].startswith(f"{CALLS - 1} "), "not all calls were made"
 
 
-# What is given in an argument's place, and what the refusal says of it.
+# What is given in an argument's place, and what the rejection says of it.
 WRONG_KINDS = [
     (
         "a",
         None,
-        r"a must be a (pair \(tensor, scales\)(, with zeros as a third entry,)?|tensor)( or a tensor)?, but is None",
+        r"a must be a (pair \(tensor, scales\)(, with zeros as a third entry,)?|tensor)( or a tensor)?, got None",
     ),
-    ("b", 7, r"b must be a (pair \(tensor, scales\)|tensor)( or a tensor)?, but is 7"),
-    ("d", None, r"d must be a tensor, but is None"),
-    ("d", "d", r"d must be a tensor, but is 'd'"),
-    ("c", 1.0, r"c must be a tensor or None, but is 1.0"),
-    ("bias", 1, r"bias must be a tensor or None, but is 1"),
-    ("compiled_dims", ["n"], r"compiled_dims must be a str such as 'nk', but is \['n'\]"),
-    ("compiled_dims", "xy", r"compiled_dims must name some of 'm', 'n', 'k', each once, but is 'xy'"),
-    ("recipe", 128, r"recipe must be three integers .*, but is 128"),
-    ("recipe", (1, None, 128), r"recipe must be three integers .*, but is \(1, None, 128\)"),
-    ("recipe_a", (1, 128, 128), r"recipe_a must be two integers .*, but is \(1, 128, 128\)"),
-    ("grouped_layout", [0, 1], r"grouped_layout must be a tensor( or None)?, but is \[0, 1\]"),
-    ("masked_m", None, r"masked_m must be a tensor, but is None"),
-    ("expected_m", None, r"expected_m must be an integer, but is None"),
-    ("expected_m", True, r"expected_m must be an integer, but is True"),
-    ("expected_m", float("nan"), r"expected_m must be an integer, but is nan"),
-    ("expected_m_for_psum_layout", "9", r"expected_m_for_psum_layout must be an integer or None, but is '9'"),
-    ("ks_cpu", 128, r"ks_cpu must be a sequence of integers or None, but is 128"),
-    ("ks_cpu", [128, 2.5], r"ks_cpu must be (a sequence of integers or None|an integer), but is"),
-    ("use_psum_layout", "yes", r"use_psum_layout must be True or False, but is 'yes'"),
+    ("b", 7, r"b must be a (pair \(tensor, scales\)|tensor)( or a tensor)?, got 7"),
+    ("d", None, r"d must be a tensor, got None"),
+    ("d", "d", r"d must be a tensor, got 'd'"),
+    ("c", 1.0, r"c must be a tensor or None, got 1.0"),
+    ("bias", 1, r"bias must be a tensor or None, got 1"),
+    ("compiled_dims", ["n"], r"compiled_dims must be a str such as 'nk', got \['n'\]"),
+    ("compiled_dims", "xy", r"compiled_dims must name some of 'm', 'n', 'k', each once, got 'xy'"),
+    ("recipe", 128, r"recipe must be three integers .*, got 128"),
+    ("recipe", (1, None, 128), r"recipe must be three integers .*, got \(1, None, 128\)"),
+    ("recipe_a", (1, 128, 128), r"recipe_a must be two integers .*, got \(1, 128, 128\)"),
+    ("grouped_layout", [0, 1], r"grouped_layout must be a tensor( or None)?, got \[0, 1\]"),
+    ("masked_m", None, r"masked_m must be a tensor, got None"),
+    ("expected_m", None, r"expected_m must be an integer, got None"),
+    ("expected_m", True, r"expected_m must be an integer, got True"),
+    ("expected_m", float("nan"), r"expected_m must be an integer, got nan"),
+    ("expected_m_for_psum_layout", "9", r"expected_m_for_psum_layout must be an integer or None, got '9'"),
+    ("ks_cpu", 128, r"ks_cpu must be a sequence of integers or None, got 128"),
+    ("ks_cpu", [128, 2.5], r"ks_cpu must be (a sequence of integers or None|an integer), got"),
+    ("use_psum_layout", "yes", r"use_psum_layout must be True or False, got 'yes'"),
 ]
 
 
@@ -78,10 +78,10 @@ def test_operands_without_scales(name) -> None:
     call = make(name)
     data, scales = call.arguments["a"]
     for wrong, message in (
-        (data, r"a must be a pair \(tensor, scales\), but is a torch.float8_e4m3fn tensor .*: its scales are missing"),
-        ((data, None), r"a must be a pair \(tensor, scales\), but is \(tensor, None\): the scales must be a tensor"),
-        ((data,), r"a must be a pair \(tensor, scales\), but is \(tensor\)"),
-        ((data, scales, scales), r"a must be a pair \(tensor, scales\), but is \(tensor, tensor, tensor\)"),
+        (data, r"a must be a pair \(tensor, scales\), got a torch.float8_e4m3fn tensor .*: its scales are missing"),
+        ((data, None), r"a must be a pair \(tensor, scales\), got \(tensor, None\): the scales must be a tensor"),
+        ((data,), r"a must be a pair \(tensor, scales\), got \(tensor\)"),
+        ((data, scales, scales), r"a must be a pair \(tensor, scales\), got \(tensor, tensor, tensor\)"),
     ):
         with pytest.raises(TypeError, match=message):
             call(a=wrong)
@@ -122,7 +122,7 @@ def released(tensor: torch.Tensor) -> torch.Tensor:
         (Sharded, r"it is a Sharded: pass the part that lies on this device, d.to_local\(\)"),
         (released, r"its storage was released \(resized to 0\)"),
         (lambda tensor: tensor.to("meta"), "d is on the meta device, but not all tensors of the call are"),
-        (lambda tensor: torch.zeros(tensor.shape).to_sparse(), "d must be a dense tensor, but its layout is"),
+        (lambda tensor: torch.zeros(tensor.shape).to_sparse(), "d must be a dense tensor, got layout"),
     ],
     ids=["wrapper", "sharded", "released", "meta", "sparse"],
 )

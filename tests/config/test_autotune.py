@@ -72,7 +72,7 @@ def tile(candidate) -> str:
 
 
 def shortlist(found) -> list[str]:
-    legal = [candidate for candidate in found if candidate.refusal is None]
+    legal = [candidate for candidate in found if candidate.rejection is None]
     return [tile(candidate) for candidate in legal if candidate.cost <= 1.35 * legal[0].cost][:8]
 
 

@@ -26,7 +26,7 @@ def check_configs(device: torch.device, m: int, n: int, k: int, chosen: slice) -
     wrong = []
     scales = {"fp32_scales": int(deep_gemm.get_fp32_scales(device))}
     every = candidates(m, n, k, HOPPER_SMS, target_of(device), **scales)
-    legal = [candidate for candidate in every if candidate.refusal is None]
+    legal = [candidate for candidate in every if candidate.rejection is None]
     for candidate in legal[chosen]:
         out = GuardedOutput((m, n), torch.bfloat16, device)
         # CTAs that split K have one tile each; others have several.

@@ -17,7 +17,7 @@ PARTS = 6
 
 
 def legal(found: list[Candidate]) -> list[Candidate]:
-    return [candidate for candidate in found if candidate.refusal is None or "twice what" in candidate.refusal]
+    return [candidate for candidate in found if candidate.rejection is None or "twice what" in candidate.rejection]
 
 
 def check_configs(device: torch.device, kind: str, n: int, k: int, alignment: int, chosen: slice) -> None:
@@ -72,7 +72,7 @@ def test_on_the_simulator(device, kind, part) -> None:
 def test_every_legal_problem_has_a_config(kind, groups, m, expected_m, n, k, alignment, num_sms) -> None:
     expected_m = 0 if kind == "m_contiguous" else max(1, min(expected_m, m))
     found = grouped_candidates(kind, groups, m, n, k, expected_m, alignment, num_sms)
-    fitting = [candidate for candidate in found if candidate.refusal is None]
+    fitting = [candidate for candidate in found if candidate.rejection is None]
     assert fitting
     for candidate in fitting:
         height = candidate.cols if candidate.swapped else candidate.rows

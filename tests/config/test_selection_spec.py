@@ -21,15 +21,15 @@ struct Toy {
     static GemmConfig configure(const Problem&, const Tiling& tiling) {
         return {{}, {.tile = {tiling.tile_rows, tiling.tile_cols, 128}, .stages = 0}, Arch::sm100};
     }
-    static std::string_view refusal(const Problem&, const GemmConfig& c, int64_t) {
+    static std::string_view rejection(const Problem&, const GemmConfig& c, int64_t) {
         return c.tile.rows == 64 ? "too low" : "";
     }
     static int32_t resident_ctas(const Problem& p, const GemmConfig&) { return p.num_sms; }
     static void divide_smem(const Problem&, GemmConfig& c, double) { c.stages = 5; }
     static Footprint footprint(const GemmConfig&) { return {.threads = 256, .smem_bytes = 1024}; }
-    static std::string_view smem_refusal(const GemmConfig&) { return ""; }
+    static std::string_view smem_rejection(const GemmConfig&) { return ""; }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return c.tile.rows > p.m ? "high" : ""; }
-    static void choose_walk(const Problem&, Candidate& candidate) { candidate.strip_blocks = 3; }
+    static void choose_walk(const Problem&, Candidate& candidate) { candidate.raster_group_blocks = 3; }
     static double cost_us(const Problem&, const Candidate& candidate) { return 1000 - candidate.config.tile.rows; }
     static Choice finish(const Problem&, const Candidate& candidate) {
         Choice choice{candidate};
@@ -41,7 +41,7 @@ struct Toy {
 int main() {
     for (const int32_t m : {1000, 200, 8}) {
         const Choice x = select<Toy>({.arch = Arch::sm100, .m = m, .n = 640, .k = 512, .num_sms = 12});
-        std::printf("%d %d %d %d %d\\n", x.config.tile.rows, x.config.stages, x.num_ctas, x.strip_blocks,
+        std::printf("%d %d %d %d %d\\n", x.config.tile.rows, x.config.stages, x.num_ctas, x.raster_group_blocks,
                     x.likely_blocks);
     }
 }

@@ -89,7 +89,7 @@ def test_processes_that_evict_at_once_lose_nothing_new(cache):
 @pytest.mark.parametrize("value", ["-1", "1.5", "many"])
 def test_a_limit_that_is_none_is_refused(value):
     outcome = run("jit.settings()", DG_JIT_CACHE_MAX_MB=value)
-    assert f"DG_JIT_CACHE_MAX_MB must be a whole number of megabytes (0: no limit), but is '{value}'" in outcome.stderr
+    assert f"DG_JIT_CACHE_MAX_MB must be a whole number of megabytes (0: no limit), got '{value}'" in outcome.stderr
 
 
 def test_what_would_not_be_loaded_is_told(filled):

@@ -116,7 +116,7 @@ def test_old_drivers_start_nothing_early(program, lines):
         "a row of a tensor map's box has 128 bytes, more than its swizzle of 64B spans",
     ],
 )
-def test_refusals(lines, message):
+def test_rejections(lines, message):
     assert any(message in line for line in lines), "\n".join(lines)
 
 

@@ -118,8 +118,8 @@ def test_spills_are_refused_by_ptxas_check(compiler, text, what, fresh_cache):
 )
 def test_waits_for_wgmma_are_refused_by_ptxas_check(compiler, text, reason, fresh_cache):
     environment = {"DG_JIT_CACHE_DIR": fresh_cache, **compiler}
-    refusal = "kernel sample waits where its source does not, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: (C75"
-    assert refusal in run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment).stderr
+    rejection = "kernel sample waits where its source does not, which DG_JIT_PTXAS_CHECK=1 refuses. ptxas says: (C75"
+    assert rejection in run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment).stderr
     # Without the check it compiles, and the cache knows it; with it, what the cache has is refused as well.
     assert check(compile_code(text), **environment).stderr == ""
     (path,) = Path(fresh_cache).glob("cache/*/kernel.json")
@@ -127,7 +127,7 @@ def test_waits_for_wgmma_are_refused_by_ptxas_check(compiler, text, reason, fres
     outcome = run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment)
     assert outcome.status != 0
     assert "RuntimeError" in outcome.stderr
-    assert refusal in outcome.stderr
+    assert rejection in outcome.stderr
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

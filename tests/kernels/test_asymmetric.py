@@ -189,7 +189,7 @@ def test_experts_with_packed_weights(psum) -> None:
 @pytest.mark.parametrize(
     ("error", "match", "zeros", "a_scales"),
     [
-        (TypeError, "a's zeros must be int32, but is float32", torch.zeros(16), 1.0),
+        (TypeError, "a's zeros must be int32, got float32", torch.zeros(16), 1.0),
         (ValueError, "a's zeros must be one .* or one a row .M = 16", torch.zeros(15, dtype=torch.int32), 1.0),
         (ValueError, "a's scales must be one, or one a row, where a has zeros", 3, torch.ones(16, 2)),
         (ValueError, "a's zeros must be int32, or a number that int32 can hold", 2**31, 1.0),
@@ -206,7 +206,7 @@ def test_wrong_zeros_are_refused(error, match, zeros, a_scales) -> None:
 def test_floating_activations_have_none() -> None:
     w = deep_gemm.pack_weights(torch.ones(24, 128, dtype=torch.int8), torch.ones(24), element="int4", activations="fp8")
     d = GuardedOutput((3, 24), torch.float32, "cpu")
-    with pytest.raises(TypeError, match=r"a must be a pair \(tensor, scales\), but is \(tensor, 1.0, 3\)"):
+    with pytest.raises(TypeError, match=r"a must be a pair \(tensor, scales\), got \(tensor, 1.0, 3\)"):
         deep_gemm.fp8_int4_gemm_nt((torch.ones(3, 128).to(torch.float8_e4m3fn), 1.0, 3), w, d.tensor)
     d.assert_untouched()
 

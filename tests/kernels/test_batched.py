@@ -205,19 +205,19 @@ class TestSum:
         out.assert_untouched()
 
     @each_arch
-    def test_refusals(self, device) -> None:
+    def test_rejections(self, device) -> None:
         a, b = values((3, 16, 64), device, 0), values((3, 24, 64), device, 1)
         out = GuardedOutput((16, 24), torch.float32, device)
         for wrong, message in [
-            ({"a": a[0]}, r"a must be \[b, m, k\], but has shape \[16, 64\]"),
+            ({"a": a[0]}, r"a must be \[b, m, k\], got shape \[16, 64\]"),
             ({"b": b[:2]}, "bmk,bnk->mn: b has b=2 but a has b=3"),
             ({"b": b[..., :56]}, "bmk,bnk->mn: b has k=56 but a has k=64"),
-            ({"d": out.tensor[:, :16]}, r"d must be \[m, n\] = \[16, 24\], but has shape \[16, 16\]"),
+            ({"d": out.tensor[:, :16]}, r"d must be \[m, n\] = \[16, 24\], got shape \[16, 16\]"),
             ({"c": out.tensor[:8]}, "c must have d's shape"),
         ]:
             with pytest.raises(ValueError, match=message):
                 deep_gemm.einsum(self.EXPR, **{"a": a, "b": b, "d": out.tensor} | wrong)
-        with pytest.raises(TypeError, match="a must be bfloat16 or float16, but is float32"):
+        with pytest.raises(TypeError, match="a must be bfloat16 or float16, got float32"):
             deep_gemm.einsum(self.EXPR, a.float(), b, out.tensor)
         out.assert_untouched()
 
@@ -272,7 +272,7 @@ def test_through_torch(device) -> None:
         )
 
 
-class TestRefusals:
+class TestRejections:
     """What cannot be right is refused, saying what was wanted and what came; nothing is written."""
 
     def refuses(self, batch: Batch, out: GuardedOutput, error, message, **changes) -> None:
@@ -289,17 +289,17 @@ class TestRefusals:
 
     @each_arch
     def test_unknown_expressions(self, device, case) -> None:
-        known = r"expr must be one of 'bhr,hdr->bhd', 'bhd,hdr->bhr', 'bhd,bhr->hdr'.*, but is 'bij,bjk->bik'"
+        known = r"expr must be one of 'bhr,hdr->bhd', 'bhd,hdr->bhr', 'bhd,bhr->hdr'.*, got 'bij,bjk->bik'"
         self.refuses(*case, ValueError, known, expr="bij,bjk->bik")
         self.refuses(*case, TypeError, "expr must be a str", expr=3)
         fp8 = fp8_batch("bhr,hdr->bhd", 2, 6, 24, 64, device)
-        self.refuses(fp8, fp8.output(), ValueError, "but is 'bmk,bnk->mn'", expr="bmk,bnk->mn")
+        self.refuses(fp8, fp8.output(), ValueError, "got 'bmk,bnk->mn'", expr="bmk,bnk->mn")
 
     @each_arch
     def test_wrong_shapes(self, device, case) -> None:
         batch, out = case
         a, b = batch.given()
-        self.refuses(*case, ValueError, r"a must be \[b, h, r\], but has shape \[6, 64\]", a=a[:, 0])
+        self.refuses(*case, ValueError, r"a must be \[b, h, r\], got shape \[6, 64\]", a=a[:, 0])
         self.refuses(*case, ValueError, "bhr,hdr->bhd: b has h=1 but a has h=2", b=b[:1])
         self.refuses(*case, ValueError, "bhr,hdr->bhd: b has r=56 but a has r=64", b=b[..., :56].contiguous())
         self.refuses(*case, ValueError, "bhr,hdr->bhd: d has d=16 but b has d=24", d=out.tensor[..., :16])
@@ -310,7 +310,7 @@ class TestRefusals:
     def test_wrong_kinds_and_places(self, device, case) -> None:
         batch, out = case
         a, _ = batch.given()
-        self.refuses(*case, TypeError, "a must be bfloat16 or float16, but is float32", a=a.float())
+        self.refuses(*case, TypeError, "a must be bfloat16 or float16, got float32", a=a.float())
         self.refuses(*case, ValueError, "d must have N contiguous", d=out.tensor.transpose(1, 2).contiguous().mT)
         self.refuses(*case, ValueError, "d's groups overlap", d=out.tensor[:, :1].expand(-1, 2, -1))
         self.refuses(*case, ValueError, "d shares memory with a", a=a, d=a[..., :24])
@@ -320,8 +320,6 @@ class TestRefusals:
         batch = fp8_batch("bhd,bhr->hdr", 2, 24, 40, 256, device, per_row_b=True)
         (a, sfa), b = batch.given()
         out = batch.output()
-        wanted = (
-            r"a's scales must be \[2, 2, 24\] \(one float32 per row and 128 of K of a\), but has shape \[2, 24, 2\]"
-        )
+        wanted = r"a's scales must be \[2, 2, 24\] \(one float32 per row and 128 of K of a\), got shape \[2, 24, 2\]"
         self.refuses(batch, out, ValueError, wanted, a=(a, sfa.permute(1, 2, 0)))
         self.refuses(batch, out, ValueError, r"b's scales must be \[2, 2, 1\] \(one float32 per 128 rows", b=b)

@@ -214,17 +214,17 @@ class TestErrors:
     def test_types(self, device) -> None:
         a, b = operands(16, 16, 64, device)
         out = GuardedOutput((16, 16), torch.bfloat16, device)
-        with pytest.raises(TypeError, match="a must be bfloat16 or float16, but is float32"):
+        with pytest.raises(TypeError, match="a must be bfloat16 or float16, got float32"):
             deep_gemm.bf16_gemm_nt(a.float(), b, out.tensor)
-        with pytest.raises(TypeError, match="b must be bfloat16, but is float8_e4m3fn"):
+        with pytest.raises(TypeError, match="b must be bfloat16, got float8_e4m3fn"):
             deep_gemm.bf16_gemm_nt(a, b.to(torch.float8_e4m3fn), out.tensor)
-        with pytest.raises(TypeError, match="b must be float16, but is bfloat16"):
+        with pytest.raises(TypeError, match="b must be float16, got bfloat16"):
             deep_gemm.bf16_gemm_nt(a.half(), b, out.tensor)
-        with pytest.raises(TypeError, match="d must be bfloat16, float32 or float16, but is float64"):
+        with pytest.raises(TypeError, match="d must be bfloat16, float32 or float16, got float64"):
             deep_gemm.bf16_gemm_nt(a, b, torch.empty(16, 16, dtype=torch.float64, device=device))
-        with pytest.raises(TypeError, match="d must be float16 or float32, but is bfloat16"):
+        with pytest.raises(TypeError, match="d must be float16 or float32, got bfloat16"):
             deep_gemm.bf16_gemm_nt(a.half(), b.half(), out.tensor)
-        with pytest.raises(TypeError, match="d must be float16 or float32, but is int64"):
+        with pytest.raises(TypeError, match="d must be float16 or float32, got int64"):
             deep_gemm.bf16_gemm_nt(a.half(), b.half(), torch.empty(16, 16, dtype=torch.int64, device=device))
         out.assert_untouched()
 

@@ -82,7 +82,9 @@ def test_every_tile_is_right_and_has_the_same_bits(device, kind, seed, dtype, ba
     w, exact = weights(kind, (n, k), generator)
     name = "bf16" if dtype == torch.bfloat16 else "fp16"
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, "batch_invariant": 1, name: 1}
-    legal = [c for c in parse(C.explain("dense", {**fields, **kind.fields()}, target_of(device))) if c.refusal is None]
+    legal = [
+        c for c in parse(C.explain("dense", {**fields, **kind.fields()}, target_of(device))) if c.rejection is None
+    ]
     assert len(legal) > 2
     expected = None
     with simulator.options(num_sms=HOPPER_SMS):
@@ -109,7 +111,7 @@ def test_warps_that_divide_k_add_up(device, kind, size, dtype) -> None:
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "fp32_output": 1, **kind.fields()}
     name = "bf16" if dtype == torch.bfloat16 else "fp16"
     found = parse(C.explain("dense", {name: 1, **fields}, target_of(device)))
-    dividing = [c for c in found if c.turns > 1 and c.refusal is None]
+    dividing = [c for c in found if c.turns > 1 and c.rejection is None]
     assert dividing
     for c in dividing:
         d = torch.zeros((m, n))

@@ -43,7 +43,7 @@ def run(
     n, k = case.n, case.a.data.shape[1]
     found = grouped_candidates("m_contiguous", len(case.counts), case.m, n, k, 0, alignment)
     candidate = with_tile(found, *tile, cluster)
-    assert candidate.refusal is None or "twice what" in candidate.refusal
+    assert candidate.rejection is None or "twice what" in candidate.rejection
     out = case.output()
     with alignment_of(alignment), forced(case.device, 512, n, k, candidate):
         deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, layout)
@@ -141,7 +141,7 @@ def test_any_layout_and_tile(layout, n, k) -> None:
         for start, end in zip(case.starts, (*case.starts[1:], case.m), strict=True):
             indices[start:end] = indices[start] if start < end else -1
     found = grouped_candidates("m_contiguous", len(counts), case.m, n, k, 0, alignment)
-    legal = [candidate for candidate in found if candidate.refusal is None]
+    legal = [candidate for candidate in found if candidate.rejection is None]
     candidate = legal[chosen % len(legal)]
     tile = (candidate.swapped, candidate.rows, candidate.cols)
     case.check(run(case, indices, tile, candidate.cluster_shape, alignment).tensor)
@@ -220,7 +220,7 @@ def test_blocks_of_one_expert_are_walked_together() -> None:
     assert straight(many, 128, 192).strip == 4
 
 
-def test_refusals() -> None:
+def test_rejections() -> None:
     problem = {"m": 8192, "n": 6142, "k": 7168, "groups": 4, "num_sms": HOPPER_SMS, "tile_rows": 256, "tile_cols": 128}
     with pytest.raises(ValueError, match="stored by the copy engine"):  # rows of D do not start at 16 bytes
         C.problem_kernel("m_contiguous", problem)

@@ -159,12 +159,12 @@ def test_both_operands_may_be_fp4_under_these_names(device) -> None:
 def test_fp4_activations_are_refused_but_on_blackwell() -> None:
     a, b = Fp4Rows((4, 128)), Fp8Rows((24, 128))
     d = GuardedOutput((4, 24), torch.float32, "cpu")
-    with pytest.raises(TypeError, match="a must be float8_e4m3fn, but is int8"):
+    with pytest.raises(TypeError, match="a must be float8_e4m3fn, got int8"):
         deep_gemm.fp8_fp4_gemm_nt(a.pair, b.pair, d.tensor)
     d.assert_untouched()
     with (
         simulator.options(target="sm_100a"),
-        pytest.raises(ValueError, match=r"a must be \[M, K / 2\] or \[M / 2, K\], but has shape \[1, 4, 64\]"),
+        pytest.raises(ValueError, match=r"a must be \[M, K / 2\] or \[M / 2, K\], got shape \[1, 4, 64\]"),
     ):
         deep_gemm.fp8_fp4_gemm_nt((a.pair[0][None], a.pair[1]), b.pair, d.tensor)
 
@@ -188,7 +188,7 @@ def test_a_float32_scale_that_is_no_power_of_two_is_refused() -> None:
             ValueError,
             "float32 scales as they are, of which there is none for e4m3 by e2m1r",
         ),
-        ({"a_scales": 1.0}, ValueError, "a's scales must be a tensor, one for each row and 128 of K .* are a number"),
+        ({"a_scales": 1.0}, ValueError, "a's scales must be a tensor, one for each row and 128 of K .* got a number"),
         ({"a_scales": torch.ones(3)}, ValueError, r"a's scales must .*\[3, 1\]"),
         ({"recipe_a": (1, 128), "recipe_b": (1, 64)}, ValueError, "b's scales must be one float8_e8m0fnu per row and"),
         ({"recipe_a": (1, 128), "recipe_b": (128, 128)}, ValueError, "those of b must be for one row"),

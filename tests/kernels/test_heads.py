@@ -83,7 +83,7 @@ def test_without_k_what_is_written_is_zero(device) -> None:
 
 
 @each_arch
-def test_refusals(device) -> None:
+def test_rejections(device) -> None:
     case = Case((128, 64, 128), 5, 128, device)
     out = case.output()
     for splits, error, message in [
@@ -93,14 +93,14 @@ def test_refusals(device) -> None:
         (
             (128, 64, 100),
             ValueError,
-            r"N a multiple of the columns of a head, 128 \+ 100 of head_splits, but has N=768",
+            r"N a multiple of the columns of a head, 128 \+ 100 of head_splits, got N=768",
         ),
-        ((128, 32, 128), ValueError, r"d must be \[M, columns of all heads\] = \[5, 864\], but has shape \[5, 960\]"),
+        ((128, 32, 128), ValueError, r"d must be \[M, columns of all heads\] = \[5, 864\], got shape \[5, 960\]"),
     ]:
         case.splits = splits
         with pytest.raises(error, match=message):
             case.run(out.tensor)
     case.splits, case.a = (128, 64, 128), Operand(case.a.data.bfloat16(), case.a.scales)
-    with pytest.raises(TypeError, match=r"a must be float8_e4m3fn.*, but is bfloat16"):
+    with pytest.raises(TypeError, match=r"a must be float8_e4m3fn.*, got bfloat16"):
         case.run(out.tensor)
     out.assert_untouched()

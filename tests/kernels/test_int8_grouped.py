@@ -187,9 +187,9 @@ class TestErrors:
             (ValueError, "w must have scales, as a has", {"w": lambda w: w}),
             (TypeError, "d must be a floating dtype where operands have scales", {"d": torch.int32}),
             (ValueError, "w's scales must be one .* of each of 2 groups", {"w": lambda w: (w, torch.ones(3, 24))}),
-            (ValueError, r"bias must be \[G, N\] = \[2, 24\], but has shape \[24\]", {"bias": torch.ones(24)}),
+            (ValueError, r"bias must be \[G, N\] = \[2, 24\], got shape \[24\]", {"bias": torch.ones(24)}),
             (ValueError, r"bias must be \[G, N\]", {"bias": torch.ones(3, 24)}),
-            (TypeError, "w must be int8, but is float32", {"w": lambda w: (w.float(), 1.0)}),
+            (TypeError, "w must be int8, got float32", {"w": lambda w: (w.float(), 1.0)}),
             (ValueError, "w has K=32 but a has K=64", {"w": lambda w: (w[..., :32], 1.0)}),
             (ValueError, "w has 1 experts but a has 2", {"w": lambda w: (w[:1], 1.0)}),
         ],
@@ -207,7 +207,7 @@ class TestErrors:
     def test_k_too_long_for_exact_sums(self) -> None:
         a, w = (values((1, rows, 131088), "cpu", rows) for rows in (2, 8))
         d = GuardedOutput((1, 2, 8), torch.float32, "cpu")
-        with pytest.raises(ValueError, match=r"K must be at most 131071 .* but is 131088"):
+        with pytest.raises(ValueError, match=r"K must be at most 131071 .* got 131088"):
             deep_gemm.m_grouped_int8_gemm_nt_masked(
                 (a, 1.0), (w, 1.0), d.tensor, torch.tensor([2], dtype=torch.int32), 2
             )

@@ -67,7 +67,7 @@ class TestCountsThatContradict:
         self.run_psum(ends, True, rf"grouped_layout\[0\] gives the group K={k} but ks_cpu\[0\] is 128")
 
     def test_ends_that_need_more_scales_are_refused_on_the_cpu(self) -> None:
-        self.run_psum([128, 176], False, r"a's scales must have one row for each 128 of a group's K, 2 .* have 1", 1)
+        self.run_psum([128, 176], False, r"a's scales must have one row for each 128 of a group's K, 2 .* got 1", 1)
 
     @pytest.mark.parametrize("psum_alignment", [0, 64])
     @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_aligned_size() -> None:
     assert [deep_gemm.get_tma_aligned_size(mn, 4) for mn in (0, 1, 4, 5)] == [0, 4, 4, 8]
     assert [deep_gemm.get_tma_aligned_size(mn, 1) for mn in (1, 16, 17)] == [16, 16, 32]
     assert deep_gemm.get_tma_aligned_size(9, 2) == 16
-    with pytest.raises(ValueError, match="element_size must divide 16, but is 3"):
+    with pytest.raises(ValueError, match="element_size must divide 16, got 3"):
         deep_gemm.get_tma_aligned_size(4, 3)
 
 
@@ -113,12 +113,12 @@ class TestPsumLayout:
         assert (deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(scales, on(device, [])) == 0).all()
 
     @pytest.mark.parametrize("device", FEW[:1], indirect=True)
-    def test_refusals(self, device) -> None:
+    def test_rejections(self, device) -> None:
         scales, ends = random_scales((300, 5), device), on(device, [5, 140])
         transform = deep_gemm.transform_sf_into_required_layout
-        with pytest.raises(TypeError, match=r"psum_layout must be int32, but is torch\.int64"):
+        with pytest.raises(TypeError, match=r"psum_layout must be int32, got torch\.int64"):
             transform(scales, 300, 640, (1, 128), psum_layout=ends.long())
-        with pytest.raises(TypeError, match=r"psum_layout must be an int32 tensor.*but is True"):
+        with pytest.raises(TypeError, match=r"psum_layout must be an int32 tensor.*got True"):
             transform(scales, 300, 640, (1, 128), psum_layout=True)
         with pytest.raises(ValueError, match=r"psum_layout is of scales per row, but the recipe \(1, 128, 128\) says"):
             transform(scales[:3], 300, 640, (1, 128, 128), is_sfa=False, psum_layout=ends)
@@ -150,11 +150,11 @@ def test_empty(device, shape) -> None:
 
 
 @pytest.mark.parametrize("device", FEW[:1], indirect=True)
-def test_refusals(device) -> None:
+def test_rejections(device) -> None:
     scales = random_scales((4, 3), device)
-    with pytest.raises(TypeError, match=r"must be torch.float32, but are torch.float64"):
+    with pytest.raises(TypeError, match=r"must be torch.float32, got torch.float64"):
         deep_gemm.get_mn_major_tma_aligned_tensor(scales.double())
-    with pytest.raises(ValueError, match="but have 1 dimensions"):
+    with pytest.raises(ValueError, match="got 1 dimensions"):
         deep_gemm.get_mn_major_tma_aligned_tensor(scales[0])
 
 

@@ -117,30 +117,30 @@ class TestKGroups:
             self.pack(scales, on(device, [128, 512]), [128, 256], 128, 128, True)
         with pytest.raises(ValueError, match=r"K of \[128, 128\].*ks_cpu says \[128, 384\]"):
             self.pack(scales, on(device, [128, 256]), [128, 384], 128, 128, True)
-        with pytest.raises(ValueError, match=r"starting at that rounded up to 128, but is \[129, 200\]"):
+        with pytest.raises(ValueError, match=r"starting at that rounded up to 128, got \[129, 200\]"):
             self.pack(scales, on(device, [129, 200]), None, 128, 128, True)
-        with pytest.raises(ValueError, match=r"must not be negative, but is \[-1, 256\]"):
+        with pytest.raises(ValueError, match=r"must not be negative, got \[-1, 256\]"):
             self.pack(scales, on(device, [-1, 256]), [128, 256])
-        with pytest.raises(ValueError, match=r"sf must have 2 rows.*as grouped_layout says, but has 3"):
+        with pytest.raises(ValueError, match=r"sf must have 2 rows.*as grouped_layout says, got 3"):
             self.pack(scales, on(device, [128, 256]), None, 128, 128, True)
 
     @pytest.mark.parametrize("device", FEW[:1], indirect=True)
-    def test_refusals(self, device) -> None:
+    def test_rejections(self, device) -> None:
         scales, counts = random_scales((4, 3), device), on(device, [128, 256])
-        rows = r"sf must have 3 rows, one per 128 of each group's K in \[128, 256\], but has 4"
+        rows = r"sf must have 3 rows, one per 128 of each group's K in \[128, 256\], got 4"
         for error, message, arguments in [
             (ValueError, rows, (scales, counts, [128, 256])),
             (ValueError, "at most 3 rows", (scales, counts, [128, 256], 128, 128, True)),
-            (TypeError, "grouped_layout must be int32, but is torch.int64", (scales[:3], counts.long(), [128, 256])),
-            (TypeError, r"grouped_layout must be an int32 tensor.*but is \[128, 256\]", (scales[:3], [128, 256], [1])),
-            (TypeError, "grouped_layout must be an int32 tensor.*but is None", (scales[:3],)),
-            (ValueError, r"grouped_layout must be \[groups\], but has", (scales[:3], counts[None], [128, 256])),
+            (TypeError, "grouped_layout must be int32, got torch.int64", (scales[:3], counts.long(), [128, 256])),
+            (TypeError, r"grouped_layout must be an int32 tensor.*got \[128, 256\]", (scales[:3], [128, 256], [1])),
+            (TypeError, "grouped_layout must be an int32 tensor.*got None", (scales[:3],)),
+            (ValueError, r"grouped_layout must be \[groups\], got", (scales[:3], counts[None], [128, 256])),
             (ValueError, r"has 2 groups, but ks_cpu has 1: \[128\]", (scales[:1], counts, [128])),
-            (ValueError, r"ks_cpu\[1\] must be at least 0, but is -128", (scales[:1], counts, [256, -128])),
-            (TypeError, r"ks_cpu\[0\] must be an integer, but is True", (scales[:1], counts, [True, 128])),
+            (ValueError, r"ks_cpu\[1\] must be at least 0, got -128", (scales[:1], counts, [256, -128])),
+            (TypeError, r"ks_cpu\[0\] must be an integer, got True", (scales[:1], counts, [True, 128])),
             (ValueError, "ks_cpu may be missing with use_psum_layout only", (scales[:3], counts, None)),
-            (ValueError, "gran_k must be 32 or 128, but is 64", (scales[:3], counts, [128, 256], 64)),
-            (ValueError, "k_alignment must be at least 1, but is 0", (scales[:3], counts, [128, 256], 128, 0)),
+            (ValueError, "gran_k must be 32 or 128, got 64", (scales[:3], counts, [128, 256], 64)),
+            (ValueError, "k_alignment must be at least 1, got 0", (scales[:3], counts, [128, 256], 128, 0)),
             (ValueError, "grouped_layout is on the meta device", (scales[:3], counts.to("meta"), [128, 256])),
         ]:
             with pytest.raises(error, match=message):

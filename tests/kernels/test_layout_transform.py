@@ -114,19 +114,19 @@ class TestTransform:
         scales = random_scales((2, 3, 5), device)
         assert deep_gemm.transform_sf_into_required_layout(scales, 300, 600, (1, 128, 128), 2, False) is scales
 
-    def test_refusals(self, device) -> None:
+    def test_rejections(self, device) -> None:
         transform = deep_gemm.transform_sf_into_required_layout
         scales = random_scales((33, 5), device)
         if not is_blackwell(device):
             with pytest.raises(TypeError, match=r"int32 \(packed UE8M0 exponents, which only B200 and B300 take\)"):
                 transform(scales.to(torch.int32), 33, 600, (1, 128))
-        with pytest.raises(TypeError, match=r"must be torch.float32, but are torch.bfloat16"):
+        with pytest.raises(TypeError, match=r"must be torch.float32, got torch.bfloat16"):
             transform(scales.bfloat16(), 33, 600, (1, 128))
-        with pytest.raises(ValueError, match=r"must have the shape \(34, 5\), but have \(33, 5\)"):
+        with pytest.raises(ValueError, match=r"must have the shape \(34, 5\), got \(33, 5\)"):
             transform(scales, 34, 600, (1, 128))
-        with pytest.raises(ValueError, match=r"must have the shape \(33, 6\), but have \(33, 5\)"):
+        with pytest.raises(ValueError, match=r"must have the shape \(33, 6\), got \(33, 5\)"):
             transform(scales, 33, 641, (1, 128))
-        with pytest.raises(ValueError, match=r"\[groups, mn, k\], but have 2 dimensions"):
+        with pytest.raises(ValueError, match=r"\[groups, mn, k\], got 2 dimensions"):
             transform(scales, 33, 600, (1, 128), num_groups=1)
         with pytest.raises(ValueError, match="is_sfa must say"):
             transform(scales, 33, 600, (1, 128, 128))

@@ -121,25 +121,25 @@ def test_strides_decide_not_names(device) -> None:
     ("layout", "spoil", "message"),
     [
         ("nn", lambda x: Inputs(x.a, Operand(x.b.data[:-16], x.b.scales)), r"b has K=256 but a has K=272"),
-        ("nn", lambda x: Inputs(x.a, Operand(x.b.data[0], x.b.scales)), r"b must be \[K, N\], but has shape \[136\]"),
+        ("nn", lambda x: Inputs(x.a, Operand(x.b.data[0], x.b.scales)), r"b must be \[K, N\], got shape \[136\]"),
         (
             "nn",
             lambda x: Inputs(x.a, Operand(x.b.data, x.b.scales.T)),
-            r"b's scales must be \[3, 2\].*but has shape \[2, 3\]",
+            r"b's scales must be \[3, 2\].*got shape \[2, 3\]",
         ),
         (
             "tn",
             lambda x: Inputs(Operand(x.a.data, x.a.scales.T), x.b),
-            r"a's scales must be \[3, 40\].*but has shape \[40, 3\]",
+            r"a's scales must be \[3, 40\].*got shape \[40, 3\]",
         ),
-        ("tt", lambda x: Inputs(Operand(x.a.data[None], x.a.scales), x.b), r"a must be \[K, M\], but has shape"),
+        ("tt", lambda x: Inputs(Operand(x.a.data[None], x.a.scales), x.b), r"a must be \[K, M\], got shape"),
         (
             "tt",
             lambda x: Inputs(
                 Operand(torch.empty(272, 80, dtype=torch.uint8, device=x.a.data.device).view(FP8)[:, ::2], x.a.scales),
                 x.b,
             ),
-            r"a must have K or M contiguous, but its strides along M and K are \(2, 80\)",
+            r"a must have K or M contiguous, got strides along M and K of \(2, 80\)",
         ),
     ],
 )

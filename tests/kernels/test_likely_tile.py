@@ -31,8 +31,9 @@ extern "C" __global__ void __launch_bounds__(32) likely_tile(const __grid_consta
     params.grouped_layout = given.sizes, params.m_alignment = kConfig.tile_m(), params.zero_padding = 0;
     params.m = 4096, params.n = int(given.n), params.k = 256, params.num_groups = int(given.groups);
     params.likely_blocks = int(given.blocks);
-    params.strip_blocks = FastDivisor(unsigned(given.strip));
-    params.strip_tiles = FastDivisor(unsigned(given.strip * ((given.n + kConfig.tile_n() - 1) / kConfig.tile_n())));
+    params.raster_group_blocks = FastDivisor(unsigned(given.strip));
+    params.raster_group_tiles =
+        FastDivisor(unsigned(given.strip * ((given.n + kConfig.tile_n() - 1) / kConfig.tile_n())));
     const GroupTable<kConfig> groups{static_cast<uint32_t>(__cvta_generic_to_shared(table))};
     groups.fill<32>(params);
     __syncwarp();

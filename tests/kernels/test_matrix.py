@@ -13,7 +13,7 @@ from devices import EACH_ARCH, SCHEDULES, devices_of
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
 from matrix import DTYPES, Call, Case, Problem, drawn_call, settings_of, values
-from reference import LEAST_ROUNDING, ROUNDING
+from reference import MIN_ROUNDING, ROUNDING
 from scale_forms import draw
 
 import deep_gemm
@@ -40,7 +40,7 @@ def check(case: Case, d: torch.Tensor, expected: torch.Tensor, magnitude: torch.
         return
     place = d.device.type
     tolerance = TOLERANCES.get((place, case.pair.arch, case.pair.a), OTHER_TOLERANCES[place])
-    rounding = (ROUNDING[d.dtype] * expected.abs()).clamp(min=LEAST_ROUNDING[d.dtype])
+    rounding = (ROUNDING[d.dtype] * expected.abs()).clamp(min=MIN_ROUNDING[d.dtype])
     wrong = ((found - expected).abs() > tolerance * magnitude + rounding) | ~found.isfinite()
     assert not wrong.any(), f"{wrong.sum().item()} of {wrong.numel()} elements are wrong"
 

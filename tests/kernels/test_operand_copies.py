@@ -140,9 +140,7 @@ def test_rows_of_fp8_want_a_k_that_is_a_multiple_of_16() -> None:
     packed = torch.zeros((40, 204)).to(FP8)
     d = torch.empty((40, 40))
     for a in (packed, placed(packed, 0, 60)):  # 264 bytes apart
-        with pytest.raises(
-            ValueError, match=r"K must be a multiple of 16, but is 204: pad A and B with zeros to K=208"
-        ):
+        with pytest.raises(ValueError, match=r"K must be a multiple of 16, got 204: pad A and B with zeros to K=208"):
             deep_gemm.fp8_gemm_nt((a, scales[0]), (packed, scales[1]), d)
     deep_gemm.fp8_gemm_nt((placed(packed, 0, 4), scales[0]), (placed(packed, 1, 20), scales[1]), d)
     assert (d == 0).all()

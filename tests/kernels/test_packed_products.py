@@ -142,7 +142,7 @@ def test_activations_of_other_dtypes_are_refused(name) -> None:
     a = Tokens(other, (8, 128), generator)
     w, _ = weights(kind, (16, 128), generator)
     d = GuardedOutput((8, 16), torch.float32, "cpu")
-    with pytest.raises(TypeError, match="a must be .*, but is " + str(a.data.dtype).removeprefix("torch.")):
+    with pytest.raises(TypeError, match="a must be .*, got " + str(a.data.dtype).removeprefix("torch.")):
         kind.function("{}_gemm_nt")(a.to("cpu"), w, d.tensor)
     d.assert_untouched()
 
@@ -192,7 +192,7 @@ def test_k_too_long_for_exact_sums_is_refused() -> None:
     values = torch.full((8, k), -8, dtype=torch.int8)
     d = GuardedOutput((1, 8), torch.float32, "cpu")
     w = deep_gemm.pack_weights(values, torch.ones(8), element="int4", activations="int8")
-    with pytest.raises(ValueError, match="K must be at most 131071 where all of it shares its scales, but is 131200"):
+    with pytest.raises(ValueError, match="K must be at most 131071 where all of it shares its scales, got 131200"):
         deep_gemm.int8_int4_gemm_nt((a, 1.0), w, d.tensor)
     d.assert_untouched()
     w = deep_gemm.pack_weights(values, torch.ones(8, k // 128), element="int4", activations="int8", group_size=128)

@@ -138,7 +138,7 @@ def test_captured_calls_find_what_is_written_later(name, cuda) -> None:
         ({"zeros_k": 256}, "w has a zero point for each 256 of K, which no kernel subtracts"),
         ({"zeros": None}, "w's zeros must be there where its codes are u4"),
         ({"zeros": torch.zeros((1, 2, 127), dtype=torch.int32)}, r"w's zeros must be contiguous \[1, 2, 128\]"),
-        ({"zeros": torch.zeros((1, 2, 128))}, "w's zeros must be int32, but are float32"),
+        ({"zeros": torch.zeros((1, 2, 128))}, "w's zeros must be int32, got float32"),
     ],
 )
 def test_zeros_that_do_not_fit_the_codes_are_refused(changed, message) -> None:

@@ -28,7 +28,7 @@ N = 136
 def test_fp8(device, swapped, cols, turns, m, k) -> None:
     a, b = random_rows((m, k), device, 4), random_blocks((N, k), device, 5)
     out = GuardedOutput((m, N), torch.bfloat16, device)
-    assert with_tile(candidates(m, N, k, HOPPER_SMS), swapped, 64, cols, turns=turns).refusal is None
+    assert with_tile(candidates(m, N, k, HOPPER_SMS), swapped, 64, cols, turns=turns).rejection is None
     with simulator.options(num_sms=12), forced_tile(device, (m, N, k), swapped, 64, cols, turns=turns):
         deep_gemm.fp8_gemm_nt(a, b, out.tensor)
     out.check()

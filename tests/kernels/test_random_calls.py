@@ -68,7 +68,7 @@ def dense(r: random.Random, device: torch.device) -> None:
     out = GuardedOutput((m, n), dtype, device, n + r.choice([0, 0, 1, 4, 8]), 64 + r.choice([0, 0, 1, 2, 8]))
     c, in_place = (random_values((m, n), device, 2) * 10).to(dtype) if r.random() < 0.5 else None, r.random() < 0.5
     fields = {"m": m, "n": n, "k": k, "num_sms": HOPPER_SMS, "bf16": int(bf16), "per_row_b": int(per_row)}
-    legal = [x for x in parse(C.explain("dense", fields, target_of(device))) if x.refusal is None]
+    legal = [x for x in parse(C.explain("dense", fields, target_of(device))) if x.rejection is None]
     if bf16:
         a, b = bf16_inputs.operands(m, n, k, device, dtype=operands_for(r, dtype))
         gemm = partial(bf16_inputs.call, layout, a, b, out.tensor, r.choice([0, 8]))

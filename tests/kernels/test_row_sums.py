@@ -135,15 +135,15 @@ class TestSumsMadeAhead:
     @pytest.mark.parametrize(
         ("error", "match", "sums"),
         [
-            (TypeError, "b_sums must be int32 where b's scales are for all of K, but are float32", torch.zeros(24)),
+            (TypeError, "b_sums must be int32 where b's scales are for all of K, got float32", torch.zeros(24)),
             (
                 ValueError,
-                r"b_sums must be \[N\] = \[24\], a sum for each row of b, but have shape \[1, 24\]",
+                r"b_sums must be \[N\] = \[24\], a sum for each row of b, got shape \[1, 24\]",
                 torch.zeros(1, 24).int(),
             ),
-            (ValueError, r"b_sums must be \[N\] = \[24\], .* but have shape \[23\]", torch.zeros(23).int()),
+            (ValueError, r"b_sums must be \[N\] = \[24\], .* got shape \[23\]", torch.zeros(23).int()),
             (ValueError, "b_sums must have N contiguous, but their strides are", torch.zeros(48).int()[::2]),
-            (TypeError, "b_sums must be a tensor or None, but is 3", 3),
+            (TypeError, "b_sums must be a tensor or None, got 3", 3),
         ],
     )
     def test_wrong_ones_are_refused(self, error, match, sums) -> None:
@@ -157,7 +157,7 @@ class TestSumsMadeAhead:
     def test_wrong_ones_of_experts_are_refused(self) -> None:
         a, w = values((2, 8, 128), "cpu", 0), values((2, 24, 128), "cpu", 1)
         d, counts = torch.zeros(2, 8, 24), torch.tensor([1, 2], dtype=torch.int32)
-        with pytest.raises(ValueError, match=r"w_sums must be \[G, N\] = \[2, 24\], .* but have shape \[24\]"):
+        with pytest.raises(ValueError, match=r"w_sums must be \[G, N\] = \[2, 24\], .* got shape \[24\]"):
             deep_gemm.m_grouped_int8_gemm_nt_masked((a, 1.0, 3), (w, 1.0), d, counts, 2, w_sums=torch.zeros(24).int())
 
     def test_may_not_be_d(self) -> None:
@@ -169,8 +169,8 @@ class TestSumsMadeAhead:
     @pytest.mark.parametrize(
         ("error", "match", "arguments"),
         [
-            (TypeError, "b must be int8, but is float32", (torch.zeros(3, 16),)),
-            (ValueError, r"b must be \[N, K\] or \[G, N, K\], but has shape \[16\]", (torch.zeros(16).char(),)),
+            (TypeError, "b must be int8, got float32", (torch.zeros(3, 16),)),
+            (ValueError, r"b must be \[N, K\] or \[G, N, K\], got shape \[16\]", (torch.zeros(16).char(),)),
             (
                 ValueError,
                 "scales must be None where recipe is None: sums of integers have none",
@@ -183,7 +183,7 @@ class TestSumsMadeAhead:
             ),
             (
                 ValueError,
-                r"scales must be \[3, 1\] \(one float32 per row and 128 of K of b\), but has shape \[3, 2\]",
+                r"scales must be \[3, 1\] \(one float32 per row and 128 of K of b\), got shape \[3, 2\]",
                 (torch.zeros(3, 16).char(), torch.ones(3, 2), (1, 1, 128)),
             ),
         ],

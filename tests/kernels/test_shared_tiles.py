@@ -161,7 +161,7 @@ open({str(header)!r}, "w").write(text if {kept} else text.replace({MEETING!r}, "
 def test_which_problems_share() -> None:
     """Those whose last wave has no more tiles than there are pairs."""
     text = C.explain("dense", {"m": 2112, "n": 4096, "k": 7168, "num_sms": HOPPER_SMS, **ADDED})
-    pairs = {(c.swapped, c.rows, c.cols): c.refusal for c in parse(text) if c.cluster_shape == PAIR}
+    pairs = {(c.swapped, c.rows, c.cols): c.rejection for c in parse(text) if c.cluster_shape == PAIR}
     assert pairs[False, 128, 128] is None  # 544 tiles: four waves, and 16
     assert pairs[True, 128, 64] == "no last tiles that pairs could share"  # 1,056: eight waves
     assert pairs[False, 192, 128] == "no last tiles that pairs could share"  # 352: two waves, and 88

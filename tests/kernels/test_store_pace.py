@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from deep_gemm._extension import C  # noqa: E402
 
 BLOCKS = 16  # K blocks of each tile but the one that comes next
-MOST_CYCLES = 2 * 1024  # of a K block of 256x128: twice what the tensor cores take
+MAX_CYCLES = 2 * 1024  # of a K block of 256x128: twice what the tensor cores take
 KERNEL = """
 #include <deep_gemm/store/sm90/store_role.cuh>
 using namespace deep_gemm;
@@ -55,7 +55,7 @@ def test_spread(device, between, blocks_after) -> None:
     C.jit_launch("store_pace", KERNEL, 1, 32, 1, 0, False, [cycles], [between, BLOCKS, blocks_after])
     first, elapsed, spread, last = cycles.tolist()
     # The last of eight steps begins after seven of them; a sleep may be longer than asked for.
-    expected = 7 / 8 * 3 / 4 * min(elapsed / BLOCKS, MOST_CYCLES) * blocks_after
+    expected = 7 / 8 * 3 / 4 * min(elapsed / BLOCKS, MAX_CYCLES) * blocks_after
     slack = 1500
     assert first < slack  # nothing is known yet
     assert expected - slack < spread < expected + slack

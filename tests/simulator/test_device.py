@@ -93,9 +93,9 @@ def test_environment() -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("DG_SIM_SEED", "many", "DG_SIM_SEED must be a whole number from 0 to 18446744073709551615, but is 'many'"),
+        ("DG_SIM_SEED", "many", "DG_SIM_SEED must be a whole number from 0 to 18446744073709551615, got 'many'"),
         ("DG_SIM_SEED", "-1", "DG_SIM_SEED must be a whole number"),
-        ("DG_SIM_NUM_SMS", "0", "DG_SIM_NUM_SMS must be a whole number from 1 to 2147483647, but is '0'"),
+        ("DG_SIM_NUM_SMS", "0", "DG_SIM_NUM_SMS must be a whole number from 1 to 2147483647, got '0'"),
         ("DG_SIM_NUM_SMS", "99999999999", "DG_SIM_NUM_SMS must be a whole number"),
         ("DG_SIM_THREADS", "2x", "DG_SIM_THREADS must be a whole number"),
         ("DG_SIM_TARGET", "hopper", "DG_SIM_TARGET: the simulator's target must be like sm_90a"),

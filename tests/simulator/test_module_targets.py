@@ -52,7 +52,7 @@ FEATURES = [
     ("cvt.rn.f16x2.e4m3x2 %r1, %h0;", "sm_86", "sm_89", "sm_86 has no E4M3 and E5M2: cvt needs sm_89 or higher"),
     ("cvt.rn.satfinite.e5m2x2.f32 %h0, %f0, %f1;", "sm_80", "sm_89", "sm_80 has no E4M3 and E5M2"),
     ("cvt.rz.satfinite.ue8m0x2.f32 %h0, %f0, %f1;", "sm_120", "sm_120a", "sm_120 has no UE8M0: cvt needs sm_100a or higher"),
-    ("mul.rn.bf16x2 %r1, %r2, %r3;", "sm_89", "sm_90", "sm_89 has no sums and products of BF16 but for fma"),
+    ("mul.rn.bf16x2 %r1, %r2, %r3;", "sm_89", "sm_90", "sm_89 has no sums and products of BF16 except fma"),
     ("red.global.add.v2.f32 [%out], {%f0, %f1};", "sm_89", "sm_90", "sm_89 has no atomics on vectors"),
     ("red.global.add.noftz.bf16x2 [%out], %r1;", "sm_89", "sm_90", "sm_89 has no atomics on BF16"),
     ("add.rn.f32x2 %d1, %d2, %d3;", "sm_90a", "sm_100", "sm_90a has no pairs of FP32: add needs sm_100 or higher"),
@@ -86,9 +86,9 @@ def load(code: str, target: str) -> None:
 def test_what_a_target_does_not_have_is_refused_with_a_sentence(
     code: str, without: str, having: str, said: str
 ) -> None:
-    with pytest.raises(RuntimeError, match="PTX line") as refusal:
+    with pytest.raises(RuntimeError, match="PTX line") as rejection:
         load(code, without)
-    assert said in str(refusal.value)
+    assert said in str(rejection.value)
     load(code, having)
 
 

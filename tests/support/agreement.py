@@ -38,7 +38,7 @@ def operands(m: int, n: int, k: int) -> tuple[Operand, Operand]:
 
 def configs(m: int, n: int, k: int) -> list[Candidate]:
     """Some that are legal: the first of each kind, and others at even distances."""
-    legal = [candidate for candidate in candidates(m, n, k, HOPPER_SMS) if candidate.refusal is None]
+    legal = [candidate for candidate in candidates(m, n, k, HOPPER_SMS) if candidate.rejection is None]
     places = set(range(0, len(legal), max(1, len(legal) // CONFIGS_OF_EACH)))
     for is_of_kind in KINDS.values():
         places.update([place for place, candidate in enumerate(legal) if is_of_kind(candidate)][:1])
@@ -84,4 +84,4 @@ def config_of(pair: dict) -> Candidate:
     """The config of a recorded pair, as far as it takes to force it: stages and cost may have changed since."""
     (rows, cols), swapped = pair["tile"], pair["frame"] == "swapped"
     unknown = dict.fromkeys(("threads", "stages", "smem", "ctas", "strip"), 0)
-    return Candidate(swapped, rows, cols, tuple(pair["cluster"]), turns=1, cost=None, refusal=None, **unknown)
+    return Candidate(swapped, rows, cols, tuple(pair["cluster"]), turns=1, cost=None, rejection=None, **unknown)

@@ -21,7 +21,7 @@ LINE = re.compile(
     r"cluster (?P<cluster_rows>\d+)x(?P<cluster_cols>\d+)x(?P<cluster_k>\d+) turns (?P<turns>\d+)"
     r"(?: ahead (?P<ahead>\w+))? threads (?P<threads>\d+) "
     r"stages (?P<stages>\d+) smem (?P<smem>\d+) ctas (?P<ctas>\d+) strip (?P<strip>\d+)"
-    r"(?:: (?P<cost>\S+) us|: refused, (?P<refusal>.*))"
+    r"(?:: (?P<cost>\S+) us|: refused, (?P<rejection>.*))"
 )
 
 AHEAD = ["none", "a", "b"]  # as selection counts them
@@ -40,7 +40,7 @@ class Candidate:
     ctas: int
     strip: int  # blocks of M walked together
     cost: float | None
-    refusal: str | None
+    rejection: str | None
     ahead: str = "none"  # the operand that a kernel before the product converts: one of AHEAD
 
     @property
@@ -54,7 +54,7 @@ WASTEFUL = ("would be empty", "rows twice what the problem has")
 
 def can_serve(candidate: Candidate) -> bool:
     """Whether a call may be forced to take it."""
-    return candidate.refusal is None or candidate.refusal.endswith(WASTEFUL)
+    return candidate.rejection is None or candidate.rejection.endswith(WASTEFUL)
 
 
 def target_of(device: torch.device) -> str:
@@ -107,7 +107,7 @@ def parse(text: str) -> list[Candidate]:
                 ctas=int(part["ctas"]),
                 strip=int(part["strip"]),
                 cost=float(part["cost"]) if part["cost"] else None,
-                refusal=part["refusal"],
+                rejection=part["rejection"],
                 ahead=part["ahead"] or "none",
             )
         )

@@ -53,8 +53,8 @@ SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 1), ("random", 2)]
 SIZE = (129, 280, 1552)  # more K blocks than stages, and a tail
 PACKED_SIZE = (129, 280, 1664)  # whose K groups divide
 FEW_SMS = 2  # several tiles to each
-MOST_SECONDS = 600
-MOST_CALLS = 10  # of those that run a statement
+MAX_SECONDS = 600
+MAX_CALLS = 10  # of those that run a statement
 CPU = torch.device("cpu")
 
 
@@ -238,7 +238,7 @@ def use_headers(package: Path, cache: Path) -> None:
     torch.set_num_threads(1)
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  calls say what they are
     signal.signal(signal.SIGALRM, stop)
-    signal.alarm(MOST_SECONDS)
+    signal.alarm(MAX_SECONDS)
 
 
 def stop(*_: object) -> None:
@@ -319,7 +319,7 @@ def main() -> int:
             its = {(deletion.file, line) for line in range(deletion.first, deletion.last + 1)}
             users = [name for name in names if its & lines.get(name, set())]
             if users:
-                tasks.append((target, deletion, users[:: -(-len(users) // MOST_CALLS)]))
+                tasks.append((target, deletion, users[:: -(-len(users) // MAX_CALLS)]))
         results = list(tqdm(pool.imap_unordered(noticed, tasks, chunksize=1), total=len(tasks)))
     for deletion, by in sorted(results, key=lambda result: (bool(result[1]), result[0].file, result[0].first)):
         print(f"{by or 'NOT NOTICED'}: {deletion.file}:{deletion.first}: {deletion.text}")

@@ -212,7 +212,7 @@ def shared_problems() -> Iterator[Problem]:
             continue
         sizes = {"m": m, "n": n, "k": 7168, "bf16": bf16, "per_row_b": per_row_b, **output}
         for c in parse(C.explain("dense", {"num_sms": HOPPER_SMS, **sizes})):
-            if c.cluster_shape == (1, 1, 2) and c.refusal is None and c.turns == 1 and c.ctas == HOPPER_SMS:
+            if c.cluster_shape == (1, 1, 2) and c.rejection is None and c.turns == 1 and c.ctas == HOPPER_SMS:
                 tile = {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols, "cluster_k": 2}
                 yield "dense", sizes | tile
 
@@ -224,7 +224,7 @@ def direct_problems() -> Iterator[Problem]:
     for grouping, kind, fp32 in product(("masked", "m_contiguous", "m_psum"), kinds, (0, 1)):
         sizes = {"m": 2048, "n": 4100, "k": 2048, "groups": 4, "expected_m": 500, "fp32_output": fp32, **kind}
         for c in parse(C.explain(grouping, {"num_sms": HOPPER_SMS, **sizes})):
-            if c.cluster == 1 and c.refusal is None and (kind.get("bf16") or not (c.swapped and c.rows == 256)):
+            if c.cluster == 1 and c.rejection is None and (kind.get("bf16") or not (c.swapped and c.rows == 256)):
                 yield grouping, sizes | {"swap_ab": int(c.swapped), "tile_rows": c.rows, "tile_cols": c.cols}
 
 

@@ -137,7 +137,7 @@ def product(index=0):
     a, sfa, b, sfb, d = kept.setdefault(index, operands(index))
     deep_gemm.fp8_gemm_nt((a, sfa), (b, sfb), d)
 def say(*words): print("here", *words, flush=True)
-def refusal(call):
+def rejection(call):
     try: call()
     except (ValueError, RuntimeError) as error: return str(error)
     return "nothing refused"

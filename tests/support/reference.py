@@ -25,7 +25,7 @@ BLACKWELL_TOLERANCES = BF16_TOLERANCES
 # Half a unit in the last place, relative to the value.
 ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-23}
 # The same of subnormal numbers, absolute: only FP16's are met.
-LEAST_ROUNDING = {torch.bfloat16: 0.0, torch.float16: 2.0**-25, torch.float32: 0.0}
+MIN_ROUNDING = {torch.bfloat16: 0.0, torch.float16: 2.0**-25, torch.float32: 0.0}
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def product_nt(
 def difference(d: torch.Tensor, reference: Product) -> Difference:
     value = d.double()
     missing = int((~value.isfinite()).sum().item())
-    rounding = (ROUNDING[d.dtype] * reference.value.abs()).clamp(min=LEAST_ROUNDING[d.dtype])
+    rounding = (ROUNDING[d.dtype] * reference.value.abs()).clamp(min=MIN_ROUNDING[d.dtype])
     excess = ((value - reference.value).abs() - rounding).clamp(min=0)
     relative = torch.where(reference.magnitude > 0, excess / reference.magnitude, excess).nan_to_num(nan=float("inf"))
     if relative.numel() == 0:

@@ -46,7 +46,7 @@ def dense() -> None:
     seen = set()
     for candidate in candidates(m, n, k, HOPPER_SMS if DEVICE.type == "cuda" else 4):
         kind = (candidate.swapped, candidate.rows, candidate.cluster_shape)
-        if candidate.refusal is None and kind not in seen:
+        if candidate.rejection is None and kind not in seen:
             seen.add(kind)
             with forced(DEVICE, m, n, k, candidate):
                 for dtype in (torch.bfloat16, torch.float32):

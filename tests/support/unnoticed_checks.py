@@ -1,9 +1,9 @@
-"""Which refusals of the runtime no test would miss: each is switched off alone, and the tests of refusals must fail.
+"""Which rejections of the runtime no test would miss: each is switched off alone, and the tests of them must fail.
 
     python tests/support/unnoticed_checks.py [--only checks.cpp] [--jobs 2]
 
-Builds the runtime once, in a copy of the repository, with refusals that the environment can switch off (`Condition` in
-csrc/util/require.hpp). Prints the refusals that nothing noticed; the exit status is their number, 100 at most.
+Builds the runtime once, in a copy of the repository, with rejections that the environment can switch off (`Condition`
+in csrc/util/require.hpp). Prints the rejections that nothing noticed; the exit status is their number, 100 at most.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ TESTS = [
     "kernels/test_layout_transform.py",
     "api/test_wrong_calls.py",
 ]
-# Tests of refusals; not the one that draws another set of calls each time.
-SELECTED = "(refus or wrong or error or contradict or overlap or cannot or apart) and not random_wrong_calls"
-MOST_SECONDS = 600
+# Tests of rejections; not the one that draws another set of calls each time.
+SELECTED = "(refus or reject or wrong or error or contradict or overlap or cannot or apart) and not random_wrong_calls"
+MAX_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,14 @@ def build_copy(target: Path) -> None:
 
 
 def is_noticed(copy: Path, check: Check | None) -> bool:
-    """Whether some test fails without this refusal (None: with all of them)."""
+    """Whether some test fails without this rejection (None: with all of them)."""
     environment = dict(os.environ)
     if check is not None:
         environment["DG_SKIP_CHECK"] = f"{check.file} {check.first} {check.last}"
     tests = [f"tests/{test}" for test in TESTS]
     command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "-k", SELECTED, *tests]
     try:
-        done = subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, timeout=MOST_SECONDS, check=False
-        )
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=MAX_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return True
     return done.returncode != 0
@@ -121,13 +119,13 @@ def main() -> int:
         copy = Path(folder)
         build_copy(copy)
         if is_noticed(copy, None):
-            sys.exit("the tests fail with all refusals in place: mend them first")
+            sys.exit("the tests fail with all rejections in place: mend them first")
         with ThreadPoolExecutor(arguments.jobs) as pool:
             noticed = list(tqdm(pool.map(lambda check: is_noticed(copy, check), checks), total=len(checks)))
     unnoticed = [check for check, seen in zip(checks, noticed, strict=True) if not seen]
     for check in unnoticed:
         print(f"unnoticed: {check.file}:{check.first}: {check.text}")
-    print(f"{len(checks)} refusals, {len(unnoticed)} unnoticed")
+    print(f"{len(checks)} rejections, {len(unnoticed)} unnoticed")
     return min(len(unnoticed), 100)
 
 

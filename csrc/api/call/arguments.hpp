@@ -23,7 +23,7 @@ inline constexpr int64_t kNoNumber = -1, kNoZero = int64_t{1} << 32;
 
 /// An operand whose scales all of K may share, so that they may be a number too: its bits as FP32. Of integers with
 /// zero points these, or one for all.
-struct WholeArgument {
+struct ChannelArgument {
     int64_t scale = kNoNumber, zero = kNoZero;
     const OptionalTensor* zeros = nullptr;
     const OptionalTensor* sums = nullptr;  // of B's rows, which zero points of A are multiplied by
@@ -37,7 +37,7 @@ struct OperandArgument {
     const TensorView& data;
     const OptionalTensor& scales;
     const PackedArgument* packed = nullptr;
-    const WholeArgument* whole = nullptr;
+    const ChannelArgument* whole = nullptr;
     const char *name = "b", *scales_name = "b's scales", *sums_name = "b_sums";  // as the call's function calls them
     bool fp4 = false;         // int8 of two E2M1 codes each along K, rows of Element::e2m1r
     bool either_way = false;  // of `fp4`: two along M are taken, too

@@ -1,4 +1,4 @@
-// What the runtime may want of whoever lent the tensors of this thread's call (csrc/lending_api.cpp).
+// What the runtime may want of whoever lent the tensors of this thread's call (csrc/borrowed_tensors_api.cpp).
 #pragma once
 
 #include "../../device/device.hpp"

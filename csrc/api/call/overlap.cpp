@@ -11,9 +11,9 @@ class ByteRuns {
 public:
     explicit ByteRuns(const TensorView& tensor)
         : begin_(reinterpret_cast<int64_t>(tensor.data())), run_(tensor.dtype().bits * tensor.dtype().lanes / 8) {
-        std::array<Dimension, kMostDimensions> found = {};
+        std::array<Dimension, kMaxDimensions> found = {};
         int count = 0;
-        for (int i = 0; i < tensor.ndim() && count < kMostDimensions; ++i)
+        for (int i = 0; i < tensor.ndim() && count < kMaxDimensions; ++i)
             if (tensor.size(i) > 1 && tensor.stride(i) > 0) found[count++] = {tensor.size(i), tensor.stride(i) * run_};
         std::sort(found.begin(), found.begin() + count,
                   [](const Dimension& x, const Dimension& y) { return x.stride < y.stride; });
@@ -47,7 +47,7 @@ private:
     struct Dimension {
         int64_t size = 0, stride = 0;
     };
-    static constexpr int kMostDimensions = 3;
+    static constexpr int kMaxDimensions = 3;
 
     /// Strides come in ascending order.
     void add(const Dimension& dimension) {
@@ -77,7 +77,7 @@ private:
     struct Walk {
         const ByteRuns& runs;
         int64_t at;
-        std::array<int64_t, kMostDimensions> index = {};
+        std::array<int64_t, kMaxDimensions> index = {};
         bool done = false;
 
         explicit Walk(const ByteRuns& all) : runs(all), at(all.begin_) {}
@@ -95,7 +95,7 @@ private:
 
     int64_t begin_, run_;
     int count_ = 0;
-    std::array<Dimension, kMostDimensions> dimensions_ = {};
+    std::array<Dimension, kMaxDimensions> dimensions_ = {};
 };
 
 bool share_memory(const TensorView& x, const TensorView& y) {

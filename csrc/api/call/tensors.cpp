@@ -71,8 +71,7 @@ size_t extent_bytes(const TensorView& tensor) {
 DeviceId device_id_of(const TensorView& tensor, const char* name) {
     const DLDevice device = tensor.device();
     require_type(device.device_type == kDLCPU || device.device_type == kDLCUDA, name,
-                 " must be on a CPU or CUDA device, but is on DLPack device type ",
-                 static_cast<int>(device.device_type));
+                 " must be on a CPU or CUDA device, got DLPack device type ", static_cast<int>(device.device_type));
     const bool simulated = device.device_type == kDLCPU;
     return {.simulated = simulated, .index = simulated ? 0 : device.device_id};
 }
@@ -88,7 +87,7 @@ int32_t to_int32(int64_t value, const char* what) {
 }
 
 Matrix matrix_of(const TensorView& tensor, const char* name, const Axes& axes, const Printed& shape) {
-    require(tensor.ndim() == axes.count(), name, " must be ", shape, ", but has shape ", describe_shape(tensor));
+    require(tensor.ndim() == axes.count(), name, " must be ", shape, ", got shape ", describe_shape(tensor));
     const bool grouped = axes.group >= 0;
     Matrix m{.data = tensor.data(),
              .groups = grouped ? tensor.size(axes.group) : 1,

@@ -50,7 +50,7 @@ bool prefers_fp32_scales(DeviceId device, const OperandArgument& a, const Operan
 int64_t columns_of_d(int64_t n, const HeadSplits& heads) {
     if (heads.written() == 0) return n;
     require(n % heads.written() == 0, "b must have N a multiple of the columns of a head, ", heads.left, " + ",
-            heads.right, " of head_splits, but has N=", n);
+            heads.right, " of head_splits, got N=", n);
     return n + n / heads.written() * int64_t{heads.skipped};
 }
 
@@ -101,11 +101,11 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
                  dtype_name(sum), ", as this product of ", describe(type_a), " does; there are those of ",
                  products_text(p.arch));
     const auto fits_a = [&](const Pair& pair) { return fits(pair) && pair.a == element_a; };
-    require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", but is ",
+    require_type(std::ranges::any_of(kPairs, fits_a), "a must be ", elements_of(&Pair::a, fits), ", got ",
                  describe(type_a));
     const auto* pair =
         std::ranges::find_if(kPairs, [&](const Pair& each) { return fits_a(each) && each.b == element_b; });
-    require_type(pair != std::end(kPairs), b.name, " must be ", elements_of(&Pair::b, fits_a), ", but is ",
+    require_type(pair != std::end(kPairs), b.name, " must be ", elements_of(&Pair::b, fits_a), ", got ",
                  describe(type_b));
     require_device(b.data, b.name, call.device, "a");
     if (scaled && (fp32_scales || prefers_fp32_scales(call.device, a, b))) {
@@ -135,11 +135,11 @@ void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, 
     p.output = element_of(d.dtype());
     const std::span<const Element> outputs = pair_of(p).outputs;
     require_type(p.output != Element::none && lists(outputs, p.output), "d must be ",
-                 ElementsText{{outputs.begin(), outputs.end()}}, ", but is ", describe(d.dtype()));
+                 ElementsText{{outputs.begin(), outputs.end()}}, ", got ", describe(d.dtype()));
     require_sums_or_scales(p, d);
     require_device(d, "d", call.device, "a");
     call.d = matrix_of(d, "d", axes, shape);
-    require(call.d.col_stride == 1, "d must have N contiguous, but its strides are ", describe_strides(d));
+    require(call.d.col_stride == 1, "d must have N contiguous, got strides ", describe_strides(d));
     require(call.d.row_stride >= call.d.cols || call.d.rows <= 1, "d's rows overlap: row stride ", call.d.row_stride,
             " is less than N=", call.d.cols);
     const int64_t size = bytes_of(p.output, 1);
@@ -150,12 +150,12 @@ void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, 
         call.d.cols * size % kTmaAlignment == 0;  // seen on the H200: the engine clips stores at multiples of 16 bytes
     if (!c) return;
     require_type(c->dtype().code == d.dtype().code && c->dtype().bits == d.dtype().bits, "c must have d's dtype ",
-                 describe(d.dtype()), ", but is ", describe(c->dtype()));
+                 describe(d.dtype()), ", got ", describe(c->dtype()));
     require_device(*c, "c", call.device, "a");
     call.c = matrix_of(*c, "c", axes, shape);
     require(call.c.groups == call.d.groups && call.c.rows == call.d.rows && call.c.cols == call.d.cols,
-            "c must have d's shape ", describe_shape(d), ", but has ", describe_shape(*c));
-    require(call.c.col_stride == 1, "c must have N contiguous, but its strides are ", describe_strides(*c));
+            "c must have d's shape ", describe_shape(d), ", got ", describe_shape(*c));
+    require(call.c.col_stride == 1, "c must have N contiguous, got strides ", describe_strides(*c));
     p.add_c = 1;
     require_apart_or_same(d, *c);
     p.in_place = call.c.data == call.d.data;
@@ -184,8 +184,7 @@ void check_operands(GemmCall& call, const OperandArgument& a, const OperandArgum
 }
 
 HeadSplits check_head_splits(std::span<const int64_t> splits) {
-    require(splits.size() == 3, "head_splits must be three numbers of columns (left, mid, right), but are ",
-            splits.size());
+    require(splits.size() == 3, "head_splits must be three numbers of columns (left, mid, right), got ", splits.size());
     for (const int64_t columns : splits)
         require(columns >= 0, "head_splits must not be negative, but one is ", columns);
     require(splits[0] < INT32_MAX / 4 && splits[2] < INT32_MAX / 4, "head_splits are too large");
@@ -207,7 +206,7 @@ void check_dense_shapes(GemmCall& call, const OperandArgument& a, const OperandA
     check_output(call, d, c, last_axes(false), "[M, N]");
     const int32_t columns = to_int32(columns_of_d(p.n, heads), "d's number of columns");
     require(call.d.rows == p.m && call.d.cols == columns, "d must be [M, ", heads.any() ? "columns of all heads" : "N",
-            "] = [", p.m, ", ", columns, "], but has shape ", describe_shape(d));
+            "] = [", p.m, ", ", columns, "], got shape ", describe_shape(d));
     if (heads.any()) p.heads = heads;
 }
 

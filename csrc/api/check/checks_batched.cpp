@@ -54,7 +54,7 @@ GemmCall check_batch_sum(const OperandArgument& a, const OperandArgument& b, con
     p.m = to_int32(call.a.rows, "m"), p.n = to_int32(call.b.rows, "n");
     p.k = to_int32(call.a.groups * round_up(call.a.cols, kScaleGroupK), "k of all matrices");
     check_output(call, d, c, last_axes(false), "[m, n]");
-    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [m, n] = [", p.m, ", ", p.n, "], but has shape ",
+    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [m, n] = [", p.m, ", ", p.n, "], got shape ",
             describe_shape(d));
     require_operands_apart(d, a, b);
     if (p.m == 0 || p.n == 0 || p.k == 0) return call;

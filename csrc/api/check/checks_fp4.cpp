@@ -36,14 +36,14 @@ Matrix packed_rows(const OperandArgument& operand, const char* name, bool groupe
     const PackedArgument& packed = *operand.packed;
     const TensorView& codes = operand.data;
     require(packed.grouped == grouped, name,
-            grouped ? " must be a stack of matrices, one an expert, but is a single one"
-                    : " must be a single matrix, but is a stack of them");
+            grouped ? " must be a stack of matrices, one an expert, got a single one"
+                    : " must be a single matrix, got a stack of them");
     const int64_t stride = round_up(packed.k, kSpreadCodes), bytes = packed.rows * stride / 2;
     require(codes.ndim() == 2 && codes.size(1) == bytes && (codes.size(0) <= 1 || codes.stride(0) == bytes) &&
                 codes.stride(1) == 1,
-            name, "'s codes must be [groups, ", bytes, "] bytes without gaps, but have shape ", describe_shape(codes));
-    require(reinterpret_cast<uintptr_t>(codes.data()) % kSpreadAlignment == 0, name,
-            "'s codes must start at a multiple of ", kSpreadAlignment, " bytes");
+            name, "'s codes must be [groups, ", bytes, "] bytes without gaps, got shape ", describe_shape(codes));
+    require(reinterpret_cast<uintptr_t>(codes.data()) % kUnpackedAlignment == 0, name,
+            "'s codes must start at a multiple of ", kUnpackedAlignment, " bytes");
     return {.data = static_cast<char*>(codes.data()),
             .groups = codes.size(0),
             .rows = packed.rows,
@@ -57,14 +57,14 @@ Matrix packed_rows(const OperandArgument& operand, const char* name, bool groupe
 
 Element element_of(const OperandArgument& operand, DLDataType type) {
     if (!operand.fp4) return element_of(type);
-    require_type(is_dtype(type, kDLInt, 8), operand.name, " must be int8, of two E2M1 codes each, but is ",
+    require_type(is_dtype(type, kDLInt, 8), operand.name, " must be int8, of two E2M1 codes each, got ",
                  describe(type));
     return Element::e2m1r;
 }
 
 Matrix rows_of_fp4(const OperandArgument& operand, bool grouped) {
     Matrix codes = matrix_of(operand.data, operand.name, grouped, grouped ? "[G, rows, K / 2]" : "[rows, K / 2]");
-    require(is_k_major(codes), operand.name, " must have K contiguous, two codes a byte, but its strides are ",
+    require(is_k_major(codes), operand.name, " must have K contiguous, two codes a byte, got strides ",
             describe_strides(operand.data));
     codes.cols *= 2, codes.row_stride *= 2, codes.group_stride *= 2;
     return codes;
@@ -85,7 +85,7 @@ Matrix fp4_pair(const OperandArgument& operand, bool grouped, bool transposed, c
     const Matrix bytes = matrix_of(operand.data, name, grouped, PairShape{grouped, transposed, mn}, transposed);
     const bool k_major = is_k_major(bytes);
     require(k_major || bytes.row_stride == 1 || bytes.rows == 1, name, " must have K or ", mn,
-            " contiguous, two codes a byte, but its strides are ", describe_strides(operand.data));
+            " contiguous, two codes a byte, got strides ", describe_strides(operand.data));
     const int64_t line = k_major ? bytes.row_stride : bytes.col_stride, length = k_major ? bytes.cols : bytes.rows,
                   lines = k_major ? bytes.rows : bytes.cols;
     require(line >= length || lines <= 1, name, "'s lines overlap: they are ", line, " bytes apart, less than ",
@@ -106,7 +106,7 @@ void check_fp4_operands(GemmCall& call, const OperandArgument& a, const OperandA
     p.row_alignment_a = row_alignment(call.a, p.a), p.row_alignment_b = kBestAlignment;
     require(a.scales.has_value(),
             "a's scales must be a tensor, one for each row and 128 of K (or 32: recipe_a), beside FP4 weights on "
-            "Blackwell (SM100), but are a number");
+            "Blackwell (SM100), got a number");
     require(a.whole == nullptr || !a.whole->asymmetric(), "a must have no zeros where it is ", dtype_name(p.a.element),
             ": zero points are of integers");
     const Granularities given{.a = {.k = packed.tokens_k == 0 ? kScaleGroupK : packed.tokens_k},

@@ -15,7 +15,7 @@ void check_grouped_operands(GemmCall& call, const OperandArgument& a, const Oper
     require_disjoint_groups(call.d, "d");
     if (p.m == 0 || p.n == 0 || p.k == 0 || p.num_groups == 0) return;
     check_operands(call, a, b, given, operand_layout(layout));
-    require(!exceeds_exact_k(p), "K must be at most ", most_exact_k(p), " where all of it shares its scales, but is ",
+    require(!exceeds_exact_k(p), "K must be at most ", most_exact_k(p), " where all of it shares its scales, got ",
             p.k);
     p.compiled = compiled_shape(p, layout);
 }
@@ -23,11 +23,11 @@ void check_grouped_operands(GemmCall& call, const OperandArgument& a, const Oper
 }  // namespace
 
 void check_grouped_layout(GemmCall& call, const TensorView& layout, const char* name, int64_t size, const char* shape) {
-    require_type(is_int32(layout.dtype()), name, " must be int32, but is ", describe(layout.dtype()));
+    require_type(is_int32(layout.dtype()), name, " must be int32, got ", describe(layout.dtype()));
     require_device(layout, name, call.device, "a");
-    require(layout.ndim() == 1 && layout.size(0) == size, name, " must be ", shape, " = [", size, "], but has shape ",
+    require(layout.ndim() == 1 && layout.size(0) == size, name, " must be ", shape, " = [", size, "], got shape ",
             describe_shape(layout));
-    require(size <= 1 || layout.stride(0) == 1, name, " must be contiguous, but its stride is ", layout.stride(0));
+    require(size <= 1 || layout.stride(0) == 1, name, " must be contiguous, got stride ", layout.stride(0));
     call.grouped_layout = reinterpret_cast<const int32_t*>(layout.data());
     require(reinterpret_cast<uintptr_t>(call.grouped_layout) % sizeof(int32_t) == 0, name,
             " must be aligned to 4 bytes");
@@ -58,12 +58,11 @@ GemmCall check_contiguous(const OperandArgument& a, const OperandArgument& b, co
     p.m_alignment = CallSettings::m_alignment().load(std::memory_order_relaxed);
     call.zero_padding = options.zero_padding || !options.psum;  // callers of the layout of indices count on zeros
     check_output(call, d, {}, last_axes(false), "[M, N]");
-    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], but has shape ",
+    require(call.d.rows == p.m && call.d.cols == p.n, "d must be [M, N] = [", p.m, ", ", p.n, "], got shape ",
             describe_shape(d));
     if (options.psum) {
         check_grouped_layout(call, grouped_layout, "grouped_layout", p.num_groups, "[experts] in the psum layout");
-        require(options.expected_m >= 0, "expected_m_for_psum_layout must not be negative, but is ",
-                options.expected_m);
+        require(options.expected_m >= 0, "expected_m_for_psum_layout must not be negative, got ", options.expected_m);
         p.expected_m = coarse_hint(p, options.expected_m);
     } else {
         check_grouped_layout(call, grouped_layout, "grouped_layout", p.m, "[M]");
@@ -87,9 +86,9 @@ GemmCall check_masked(const OperandArgument& a, const OperandArgument& b, const 
     p.num_groups = to_int32(call.a.groups, "the number of experts");
     check_output(call, d, {}, last_axes(true), "[G, max_m, N]");
     require(call.d.groups == p.num_groups && call.d.rows == p.m && call.d.cols == p.n, "d must be [G, max_m, N] = [",
-            p.num_groups, ", ", p.m, ", ", p.n, "], but has shape ", describe_shape(d));
+            p.num_groups, ", ", p.m, ", ", p.n, "], got shape ", describe_shape(d));
     check_grouped_layout(call, masked_m, "masked_m", p.num_groups, "[experts]");
-    require(expected_m >= 0, "expected_m must not be negative, but is ", expected_m);
+    require(expected_m >= 0, "expected_m must not be negative, got ", expected_m);
     p.expected_m = coarse_hint(p, std::max<int64_t>(expected_m, 1));
     check_grouped_operands(call, a, b, given, layout);
     require_operands_apart(d, a, b);

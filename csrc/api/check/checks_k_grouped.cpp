@@ -28,7 +28,7 @@ int64_t k_extent_of(std::span<const int64_t> ks, int64_t psum_alignment) {
 /// Each a multiple of `step`.
 void check_ks(std::span<const int64_t> ks, int64_t groups, const TensorView& d, int64_t step) {
     require(static_cast<int64_t>(ks.size()) == groups, "ks_cpu must have one K for each of d's ", groups,
-            " groups, but has ", ks.size(), " (d is ", describe_shape(d), ")");
+            " groups, got ", ks.size(), " (d is ", describe_shape(d), ")");
     for (size_t g = 0; g < ks.size(); ++g) {
         require(ks[g] >= 0, "ks_cpu must not be negative, but ks_cpu[", g, "] is ", ks[g]);
         require(ks[g] < (int64_t{1} << 31), "ks_cpu[", g, "] is ", ks[g], ", which does not fit 32 bits");
@@ -65,7 +65,7 @@ Entries given_entries(const KGroupedCall& k, const OptionalTensor& sf, const cha
     Entries entries{.k = entry_k(element_of(sf->dtype()), scaling)};
     entries.count = entries_of(k.ks, entries.k);
     if (rounded == 0) return entries;
-    require(sf->ndim() == 2, name, " must be ", shape, ", but have shape ", describe_shape(*sf));
+    require(sf->ndim() == 2, name, " must be ", shape, ", got shape ", describe_shape(*sf));
     const int64_t given = sf->size(blocks_come_first(*sf, rows) ? 0 : 1);
     if (k.ks.empty()) {
         entries.count = given;
@@ -115,7 +115,7 @@ void check_device_counts(const KGroupedCall& k) {
     }
     const auto require_enough = [](const Scales& s, const char* name, int64_t used) {
         require(used <= s.k_scales, name, "'s scales must have one row for each ", entry_k(s.element, s.scaling),
-                " of a group's K, ", used, " as grouped_layout says, but have ", s.k_scales);
+                " of a group's K, ", used, " as grouped_layout says, got ", s.k_scales);
     };
     require_enough(a, "a", used_of_a), require_enough(b, "b", used_of_b);
 }
@@ -192,11 +192,11 @@ KGroupedCall check_k_grouped_tn(const OperandArgument& a, const OperandArgument&
         check_ks(ks, p.num_groups, d, scaled ? kTmaAlignment : 1);
         const int64_t extent = k_extent_of(ks, call.k_groups.psum_alignment);
         if (psum)
-            require(call.a.cols >= extent, "a must have at least ", extent, " rows of K in the psum layout, but has ",
+            require(call.a.cols >= extent, "a must have at least ", extent, " rows of K in the psum layout, got ",
                     call.a.cols);
         else
-            require(call.a.cols == extent, "a must be [sum_k, M] with sum_k=", extent,
-                    " as ks_cpu adds up, but has shape ", describe_shape(a.data));
+            require(call.a.cols == extent, "a must be [sum_k, M] with sum_k=", extent, " as ks_cpu adds up, got shape ",
+                    describe_shape(a.data));
     }
     finish_k_grouped(k, a, b, d, call.a.cols, call.a.cols > 0 ? call.k_groups.psum_alignment : 0, options.layout);
     if (p.m == 0 || p.n == 0 || p.num_groups == 0 || p.k == 0) return k;
@@ -244,8 +244,8 @@ KGroupedCall check_k_grouped_nt(const OperandArgument& a, const OperandArgument&
     const auto flattened = [&](const TensorView& tensor, const char* name, const char* mn, int64_t rows) {
         require(tensor.ndim() == 1 && tensor.size(0) * each == rows * sum_k, name, " must be the groups' matrices [",
                 mn, each == 1 ? ", k_g]" : ", k_g / 2]", " flattened one after the other, ", rows, " * ", sum_k / each,
-                " elements in one dimension, but has shape ", describe_shape(tensor));
-        require(tensor.size(0) <= 1 || tensor.stride(0) == 1, name, " must be contiguous, but its stride is ",
+                " elements in one dimension, got shape ", describe_shape(tensor));
+        require(tensor.size(0) <= 1 || tensor.stride(0) == 1, name, " must be contiguous, got stride ",
                 tensor.stride(0));
         return Matrix{.data = tensor.data(), .rows = rows, .bytes = extent_bytes(tensor)};
     };

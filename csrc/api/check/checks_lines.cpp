@@ -7,7 +7,7 @@ namespace {
 
 void require_k(int64_t k, Element type) {
     const int64_t step = elements_in(type, kTmaAlignment);
-    require(k % step == 0, "K must be a multiple of ", step, ", but is ", k,
+    require(k % step == 0, "K must be a multiple of ", step, ", got ", k,
             ": pad A and B with zeros to K=", round_up(k, step));
 }
 
@@ -18,8 +18,8 @@ void require_lines(const Matrix& matrix, const char* name, const char* mn) {
                 matrix.row_stride, " is less than K=", matrix.cols);
         return;
     }
-    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn,
-            " contiguous, but its strides along ", mn, " and K are (", matrix.row_stride, ", ", matrix.col_stride, ")");
+    require(matrix.row_stride == 1 || matrix.rows == 1, name, " must have K or ", mn, " contiguous, got strides along ",
+            mn, " and K of (", matrix.row_stride, ", ", matrix.col_stride, ")");
     require(matrix.col_stride >= matrix.rows, name, "'s lines along ", mn, " overlap: they are ", matrix.col_stride,
             " elements apart, less than ", mn, "=", matrix.rows);
 }
@@ -73,7 +73,7 @@ int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
 void check_lines(GemmCall& call, const char* name_b) {
     Problem& p = call.problem;
     const Pair& pair = pair_of(p);
-    const bool spread = comes_spread(p.a.element, p.b.element);  // a copy is made where it must be: require_readable
+    const bool spread = unpacked_by_tma(p.a.element, p.b.element);  // a copy is made where it must be: require_readable
     if (!spread) check_layout(call.a, p.a, pair.mn_major, "a", "M");
     check_layout(call.b, p.b, pair.mn_major, name_b, "N");
     p.row_alignment_a = spread ? kBestAlignment : row_alignment(call.a, p.a);

@@ -12,12 +12,12 @@ int64_t padded_rows(int64_t rows) { return round_up(rows, kPackedRowsPadded); }
 Scales check_second_scales(const OptionalTensor& second, const GemmCall& call, const PackedArgument& packed) {
     const int64_t rows = padded_rows(packed.rows);
     require(second.has_value(), "w's scales are multiplied into weights, but there are no second ones for sums");
-    require_type(element_of(second->dtype()) == Element::fp32, "w's second scales must be float32, but are ",
+    require_type(element_of(second->dtype()) == Element::fp32, "w's second scales must be float32, got ",
                  describe(second->dtype()));
     require_device(*second, "w's second scales", call.device, "a");
     require(second->ndim() == 2 && second->size(0) == call.b.groups && second->size(1) == rows &&
                 extent_bytes(*second) == static_cast<size_t>(call.b.groups * rows) * 4,
-            "w's second scales must be contiguous [", call.b.groups, ", ", rows, "], but have shape ",
+            "w's second scales must be contiguous [", call.b.groups, ", ", rows, "], got shape ",
             describe_shape(*second));
     return {.data = second->data(),
             .element = Element::fp32,
@@ -33,7 +33,7 @@ Scales check_second_scales(const OptionalTensor& second, const GemmCall& call, c
 /// Scales as packing writes them, [groups, K groups, padded rows]; of which memory, is not said.
 Scales packed_scales(const GemmCall& call, const PackedArgument& packed, const Scaling& scaling) {
     const int64_t rows = padded_rows(packed.rows),
-                  k_scales = scaling.whole_k() ? 1 : round_up(packed.k, kPackedK) / entry_k(scaling);
+                  k_scales = scaling.per_channel() ? 1 : round_up(packed.k, kPackedK) / entry_k(scaling);
     return {.element = bits(scaling.type) == 32 ? scaling.type : Element::s32,
             .scaling = scaling,
             .operand_rows = packed.rows,
@@ -51,13 +51,13 @@ Scales packed_scales(const GemmCall& call, const PackedArgument& packed, const S
 Scales check_packed_scales(const TensorView& scales, const char* name, const GemmCall& call,
                            const PackedArgument& packed, const Scaling& scaling) {
     Scales found = packed_scales(call, packed, scaling);
-    require_type(element_of(scales.dtype()) == found.element, name, " must be ", dtype_name(found.element),
-                 ", but are ", describe(scales.dtype()));
+    require_type(element_of(scales.dtype()) == found.element, name, " must be ", dtype_name(found.element), ", got ",
+                 describe(scales.dtype()));
     require_device(scales, name, call.device, "a");
     require(scales.ndim() == 3 && scales.size(0) == found.groups && scales.size(1) == found.k_scales &&
                 scales.size(2) == found.k_stride && extent_bytes(scales) == found.bytes,
-            name, " must be contiguous [", found.groups, ", ", found.k_scales, ", ", found.k_stride,
-            "], but have shape ", describe_shape(scales));
+            name, " must be contiguous [", found.groups, ", ", found.k_scales, ", ", found.k_stride, "], got shape ",
+            describe_shape(scales));
     found.data = scales.data();
     return found;
 }
@@ -86,7 +86,7 @@ Granularity unpacked_granularity(const OperandArgument& b) {
     const int64_t k = b.packed->group_k;
     if (!is_fp4_pairs(b.data)) return {.rows = kScaleBlockRows, .k = kScaleGroupK};
     require(k >= kRowScales32.k && k % kRowScales32.k == 0, b.scales_name,
-            " must be for 32 of K, or a multiple of it, but are for ", k);
+            " must be for 32 of K, or a multiple of it, got ", k);
     return {.rows = 1, .k = k};
 }
 
@@ -94,7 +94,7 @@ void check_unpacked(GemmCall& call, const OperandArgument& b, bool grouped) {
     Problem& p = call.problem;
     const PackedArgument& packed = *b.packed;
     const Matrix codes = unpacked_matrix(b, b.name, grouped);
-    require(codes.col_stride == 1, b.name, " must have K contiguous, but its strides are ", describe_strides(b.data));
+    require(codes.col_stride == 1, b.name, " must have K contiguous, got strides ", describe_strides(b.data));
     const auto [rows, k] = unpacked_granularity(b);
     const bool fp4 = is_fp4_pairs(b.data);
     const Scaling given{fp4 ? Element::ue8m0 : Element::fp32, static_cast<int32_t>(rows),
@@ -127,12 +127,12 @@ RowSums check_packed_sums(const GemmCall& call, const PackedArgument& packed) {
     const TensorView& sums = **packed.sums;
     const Element element = scales_blocks(call.problem) ? Element::fp32 : Element::s32;
     const int64_t rows = padded_rows(packed.rows);
-    require_type(element_of(sums.dtype()) == element, "w's sums must be ", dtype_name(element), ", but are ",
+    require_type(element_of(sums.dtype()) == element, "w's sums must be ", dtype_name(element), ", got ",
                  describe(sums.dtype()));
     require_device(sums, "w's sums", call.device, "a");
     require(sums.ndim() == 2 && sums.size(0) == call.b.groups && sums.size(1) == rows &&
                 extent_bytes(sums) == static_cast<size_t>(call.b.groups * rows) * 4,
-            "w's sums must be contiguous [", call.b.groups, ", ", rows, "], but have shape ", describe_shape(sums));
+            "w's sums must be contiguous [", call.b.groups, ", ", rows, "], got shape ", describe_shape(sums));
     return {.data = sums.data(), .group_stride = rows, .bytes = extent_bytes(sums)};
 }
 
@@ -148,14 +148,14 @@ Matrix packed_matrix(const OperandArgument& operand, const char* name, bool grou
     }
     require(packed.rows > 0 && packed.k > 0, name, " must not be empty");
     require(packed.grouped == grouped, name,
-            grouped ? " must be a stack of matrices, one an expert, but is a single one"
-                    : " must be a single matrix, but is a stack of them");
+            grouped ? " must be a stack of matrices, one an expert, got a single one"
+                    : " must be a single matrix, got a stack of them");
     const int64_t groups = codes.ndim() == 2 ? codes.size(0) : 1;
     Matrix blocks = matrix_of_blocks(packed.element, groups, packed.rows, packed.k);
     const int64_t bytes = groups == 0 ? 0 : static_cast<int64_t>(blocks.bytes) / groups;
     require(codes.ndim() == 2 && codes.size(1) == bytes && (codes.size(0) <= 1 || codes.stride(0) == bytes) &&
                 codes.stride(1) == 1,
-            name, "'s codes must be [groups, ", bytes, "] bytes without gaps, but have shape ", describe_shape(codes));
+            name, "'s codes must be [groups, ", bytes, "] bytes without gaps, got shape ", describe_shape(codes));
     require(reinterpret_cast<uintptr_t>(codes.data()) % kTmaAlignment == 0, name,
             "'s codes must start at a multiple of 16 bytes");
     blocks.data = codes.data();
@@ -168,9 +168,9 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
     p.int4_a = a.whole != nullptr && a.whole->int4;
     require(packed.tokens_k == 0 || packed.tokens_k == kScaleGroupK,
             "with FP4 weights scales of a must be for one row and ", kScaleGroupK,
-            " of K but on Blackwell (SM100), but the recipe says ", packed.tokens_k);
+            " of K except on Blackwell (SM100), the recipe says ", packed.tokens_k);
     if (p.int4_a) {
-        require(call.a.col_stride == 1, "a must have K contiguous, two integers a byte, but its strides are ",
+        require(call.a.col_stride == 1, "a must have K contiguous, two integers a byte, got strides ",
                 describe_strides(a.data));
         p.row_alignment_a = kBestAlignment;
     } else {
@@ -193,8 +193,8 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
     check_token_scales(call, a);
     check_zero_points(call, a);
     if (p.asymmetric_a) call.sums_b = check_packed_sums(call, packed);
-    require(!exceeds_exact_k(p), "K must be at most ", most_exact_k(p), " where all of it shares its scales, but is ",
-            p.k, ": pack with a group_size");
+    require(!exceeds_exact_k(p), "K must be at most ", most_exact_k(p), " where all of it shares its scales, got ", p.k,
+            ": pack with a group_size");
 }
 
 }  // namespace deep_gemm

@@ -1,7 +1,7 @@
 // Products with weights of four bits: those that PackedWeights has made, and pairs of the public API.
 #pragma once
 
-#include "checks_whole_scales.hpp"
+#include "checks_channel_scales.hpp"
 
 namespace deep_gemm {
 

@@ -59,12 +59,12 @@ Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, co
 void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling, const char* name, const Problem& p) {
     if (scaling.type == Element::e4m3) {
         require_type(element == Element::e4m3 || element == Element::s32, name,
-                     " must be float8_e4m3fn, or int32 of four of them each, but is ", describe(type));
+                     " must be float8_e4m3fn, or int32 of four of them each, got ", describe(type));
         return;
     }
     if (scaling.in_instruction()) {
         require_type(element == Element::s32 || element == Element::ue8m0 || element == Element::fp32, name,
-                     " must be int32 (packed UE8M0 exponents), float8_e8m0fnu or float32, but is ", describe(type));
+                     " must be int32 (packed UE8M0 exponents), float8_e8m0fnu or float32, got ", describe(type));
         return;
     }
     const bool takes_exponents = find_pair(p.arch, p.a.element, p.b.element, Element::ue8m0) != nullptr;
@@ -74,7 +74,7 @@ void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling,
         element != Element::s32, name,
         " holds packed UE8M0 exponents (int32), which only FP8 and FP4 on SM100 take; others want float32 scales");
     require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
-                 " or float8_e8m0fnu, but is ", describe(type));
+                 " or float8_e8m0fnu, got ", describe(type));
 }
 
 }  // namespace
@@ -96,8 +96,8 @@ Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const Ge
         axes, operand.groups, scale_rows, k_scales, {element, granularity, k, operand.scaling.type}, operand.name};
     const Matrix m = matrix_of(sf, name, axes, wanted);
     require(m.groups == operand.groups && m.rows == scale_rows && m.cols == k_scales, name, " must be ", wanted,
-            ", but has shape ", describe_shape(sf));
-    require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, but has ",
+            ", got shape ", describe_shape(sf));
+    require(m.row_stride >= 0 && m.col_stride >= 0, name, " must not have negative strides, got ",
             describe_strides(sf));
     return {.data = m.data,
             .element = element,

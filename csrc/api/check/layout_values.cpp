@@ -43,17 +43,16 @@ void check_ends(const std::vector<int32_t>& ends, int32_t alignment) {
         const int64_t end = ends[expert], start = (before + alignment - 1) / alignment * alignment;
         require(end >= 0, "grouped_layout must hold where each expert's rows end, but says ", end, " of expert ",
                 expert);
-        require(end >= start || end == before, "grouped_layout must hold where each expert's rows end, but of expert ",
-                expert, " it says ", end, ", before its first row ", start, ": expert ",
-                static_cast<int64_t>(expert) - 1, " ends at ", before,
-                ", rounded up to the alignment for contiguous layouts, ", alignment);
+        require(end >= start || end == before, "grouped_layout must hold where each expert's rows end, got for expert ",
+                expert, " ", end, ", before its first row ", start, ": expert ", static_cast<int64_t>(expert) - 1,
+                " ends at ", before, ", rounded up to the alignment for contiguous layouts, ", alignment);
         before = end;
     }
 }
 
 void check_row_counts(const std::vector<int32_t>& counts) {
     for (size_t expert = 0; expert < counts.size(); ++expert)
-        require(counts[expert] >= 0, "masked_m must not be negative, but is ", counts[expert], " for expert ", expert);
+        require(counts[expert] >= 0, "masked_m must not be negative, got ", counts[expert], " for expert ", expert);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ constexpr int64_t kGranularitiesK[] = {128, 32};
 /// The numbers of a recipe, of which K is the last one.
 ffi::Integers numbers_of(const Recipe& given, const char* name, int64_t count) {
     const ffi::Integers& values = *given;
-    require(values.size() == count, name, " must have ", count, " numbers, but has ", values.size());
+    require(values.size() == count, name, " must have ", count, " numbers, got ", values.size());
     require(std::ranges::find(kGranularitiesK, values[count - 1]) != std::end(kGranularitiesK),
             "the granularity of scales along K must be 128 (or 32 on SM100), but ", name, " says ", values[count - 1]);
     return values;
@@ -32,7 +32,7 @@ Granularities given_granularities(const Recipe& recipe, const Recipe& recipe_a, 
     }
     for (const auto& [granularity, name] : {std::pair{given.a.rows, "a"}, std::pair{given.b.rows, "b"}})
         require(granularity == 1 || granularity == kScaleBlockRows, "the recipe's granularity of ", name,
-                " must be 1 or 128 rows a scale, but is ", granularity);
+                " must be 1 or 128 rows a scale, got ", granularity);
     return given;
 }
 

@@ -17,7 +17,7 @@ namespace deep_gemm {
 namespace {
 
 int32_t extent(int64_t value, const char* what) {
-    require(value >= 1 && value < (int64_t{1} << 31), what, " must be between 1 and 2^31 - 1, but is ", value);
+    require(value >= 1 && value < (int64_t{1} << 31), what, " must be between 1 and 2^31 - 1, got ", value);
     return static_cast<int32_t>(value);
 }
 
@@ -225,7 +225,7 @@ Request request_of(const std::string& kind, const Object& fields, const Target& 
             p.b.zeros_k, " of K");
     require(!pair.equal_scalings || p.a.scaling == p.b.scaling, "scales of a and b are for as much of K in this pair");
     if (p.output == Element::s32) p.a.scaling = p.b.scaling = kUnscaled;
-    require(!p.asymmetric_a || (sum_of(p.a.element) == Element::s32 && p.a.scaling.whole_k()),
+    require(!p.asymmetric_a || (sum_of(p.a.element) == Element::s32 && p.a.scaling.per_channel()),
             "zero points are of integers whose scales all of K shares");
     require(p.bias == Element::none || p.a.scaling.any(), "a bias is of products with scales");
     require(pair.mn_major == MnMajor::as_it_lies || (!p.a.mn_major() && !p.b.mn_major()),

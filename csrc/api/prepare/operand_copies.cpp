@@ -50,7 +50,7 @@ Matrix copy_lines(Device& device, const Matrix& source, const Operand& wanted, i
                                  .lines = static_cast<uint32_t>(lines),
                                  .warps = static_cast<uint32_t>(warps)};
     const uint64_t places = reinterpret_cast<uintptr_t>(source.data) | line_distances(source, wanted) |
-                            static_cast<uint64_t>(params.line_bytes) | kMostUnitBytes;
+                            static_cast<uint64_t>(params.line_bytes) | kMaxUnitBytes;
     const CopyLinesConfig config{.unit_bytes = 1 << std::countr_zero(places)};
     static KernelTable<4> table;
     const auto variant = static_cast<size_t>(std::countr_zero(places));
@@ -79,12 +79,12 @@ bool holds_whole_lines(const Matrix& codes) {
 
 /// What lies behind K in a row is multiplied by nothing, or by zeros.
 Matrix require_fp4_rows(Device& device, const Matrix& matrix, Element other, void* stream, Workspace& workspace) {
-    const bool spread = comes_spread(Element::e2m1r, other);
+    const bool spread = unpacked_by_tma(Element::e2m1r, other);
     if (!is_k_major(matrix)) return transpose_fp4(device, matrix, stream, workspace);
     const Matrix bytes = as_bytes(matrix);
     const Operand lying{.element = Element::e4m3};
     const uint64_t places = reinterpret_cast<uintptr_t>(bytes.data) | line_distances(bytes, lying);
-    if (places % (spread ? kSpreadAlignment : kTmaAlignment) == 0 && (!spread || holds_whole_lines(matrix)))
+    if (places % (spread ? kUnpackedAlignment : kTmaAlignment) == 0 && (!spread || holds_whole_lines(matrix)))
         return matrix;
     return as_codes(copy_lines(device, bytes, lying, kBestAlignment, stream, workspace));
 }
@@ -93,7 +93,7 @@ Matrix require_fp4_rows(Device& device, const Matrix& matrix, Element other, voi
 
 jit::KernelSources copy_lines_sources(Element element) {
     jit::KernelSources sources;
-    for (int32_t bytes = bytes_of(element, 1); bytes <= kMostUnitBytes; bytes *= 2)
+    for (int32_t bytes = bytes_of(element, 1); bytes <= kMaxUnitBytes; bytes *= 2)
         sources.push_back(render(CopyLinesConfig{.unit_bytes = bytes}));
     return sources;
 }

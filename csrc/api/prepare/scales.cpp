@@ -41,7 +41,7 @@ Scales copy_of(const Device& device, const Scales& s, int64_t k_scales, bool in_
 /// What scales may come as (encoding_of).
 std::vector<ScaleEncoding> encodings_of(const Scaling& scaling) {
     using enum ScaleEncoding;
-    if (!scaling.any() || scaling.whole_k()) return {};
+    if (!scaling.any() || scaling.per_channel()) return {};
     if (scaling.in_instruction()) return {words, exponents_exact, packed_bytes};
     return scaling.per_row() ? std::vector{words, exponent_bytes} : std::vector{exponent_bytes};
 }

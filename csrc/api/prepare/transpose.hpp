@@ -9,7 +9,7 @@
 
 namespace deep_gemm {
 
-/// Kernels that transpose, but for K groups.
+/// Kernels that transpose, except for K groups.
 jit::KernelSources transpose_sources();
 
 /// `source` is MN-major; `target` has its shape and is K-major. `k_tiles` tiles of 128 along K are written.

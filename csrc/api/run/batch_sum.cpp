@@ -17,9 +17,9 @@ namespace {
 /// In how many parts K is cut, so that all SMs have tiles of some 128x128. A part of fewer K is not worth its D. Where
 /// a row's bits must not depend on M, as if there were so many blocks of M.
 int32_t parts_of(const Problem& p) {
-    constexpr int32_t kTile = 128, kLeastK = 512, kInvariantBlocks = 4;
+    constexpr int32_t kTile = 128, kMinK = 512, kInvariantBlocks = 4;
     const int64_t m_blocks = p.batch_invariant ? kInvariantBlocks : ceil_div(p.m, kTile);
-    const int64_t parts = std::min<int64_t>(p.num_sms / (m_blocks * ceil_div(p.n, kTile)), p.k / kLeastK);
+    const int64_t parts = std::min<int64_t>(p.num_sms / (m_blocks * ceil_div(p.n, kTile)), p.k / kMinK);
     return static_cast<int32_t>(std::max<int64_t>(parts, 1));
 }
 

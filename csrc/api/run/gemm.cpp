@@ -79,7 +79,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
                  : require_readable(device, call.a, problem.a, problem.b.element, planned.stream, copies.a);
     call.b = require_readable(device, call.b, problem.b, problem.a.element, planned.stream, copies.b);
     require_row_sums(device, call, planned.stream, copies.sums_b);
-    ReadyCall ready;
+    CachedCall ready;
     tune_and_launch(planned, call, [&](GemmCall any_call, const LaunchPlan& plan) {
         // Each time, since tuning compares with plans that need none.
         convert_ahead(planned, plan.choice.tiling.ahead, any_call, copies);
@@ -95,7 +95,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
     // Copies belong to this call only, and what fills them must be launched again. A call whose plan may still be
     // tuned, or whose counts are read, must come here again.
     if (key != nullptr && copies.none() && !planned.plan.untuned && !reads_counts(call))
-        ReadyCalls::of_thread().remember(*key, generation, ready);
+        CallCache::of_thread().remember(*key, generation, ready);
     return true;
 }
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "../call/call.hpp"
-#include "../call/ready_calls.hpp"
+#include "../call/call_cache.hpp"
 
 namespace deep_gemm {
 
@@ -20,7 +20,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation);
 template <typename Check>
 bool run_gemm(const CallKey& key, Check&& check) {
     const uint64_t generation = Generation::now();
-    if (const ReadyCall* known = ReadyCalls::of_thread().find(key, generation)) {
+    if (const CachedCall* known = CallCache::of_thread().find(key, generation)) {
         known->launch();
         return true;
     }

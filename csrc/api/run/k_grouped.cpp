@@ -39,7 +39,7 @@ template <typename Params>
 void launch_groups(Device& device, const LaunchPlan& plan, const GemmCall& call, std::span<const int64_t> ks,
                    void* stream) {
     const GemmConfig& c = plan.choice.config;
-    GemmParamsWithMaps<kMostGroupMaps, Params> params;
+    GemmParamsWithMaps<kMaxGroupMaps, Params> params;
     fill_params(params, device, call, plan);
     if constexpr (std::is_same_v<Params, GemmParamsWithScales>) fill_scales(params, call);
     const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, const Operand& lying, int32_t box_rows,

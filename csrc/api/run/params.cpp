@@ -49,8 +49,9 @@ TensorMapSpec output_map(const Matrix& d, Element output, const StoreChunk& chun
             .swizzle = swizzle};
 }
 
-WholeScales whole_scales(const Scales& s) {
-    if (!s.scaling.whole_k()) return {.data = nullptr, .group_stride = 0, .stride = 0, .value = 1};  // are in the sums
+ChannelScales channel_scales(const Scales& s) {
+    if (!s.scaling.per_channel())
+        return {.data = nullptr, .group_stride = 0, .stride = 0, .value = 1};  // are in the sums
     return {.data = static_cast<const float*>(s.data),
             .group_stride = s.group_stride,
             .stride = static_cast<int32_t>(s.row_stride),
@@ -106,7 +107,8 @@ TensorMapSpec packed_map(const Matrix& m, Element element, int32_t box_rows) {
 TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& choice, int32_t box_rows) {
     if (lying.packed()) return packed_map(m, lying.element, box_rows);
     const Element type = lying.element;
-    const bool spread = comes_spread(type, choice.config.a.element) || comes_spread(type, choice.config.b.element);
+    const bool spread =
+        unpacked_by_tma(type, choice.config.a.element) || unpacked_by_tma(type, choice.config.b.element);
     const int64_t bytes = bytes_of(type, m.groups * m.rows * m.cols);
     const bool mn_major = lying.mn_major();
     const auto extent = [](int64_t value) { return static_cast<uint64_t>(value); };
@@ -170,10 +172,10 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
     params.first_group = 0;
     params.m = call.problem.m, params.n = call.problem.n, params.k = call.problem.k;
     params.num_groups = call.problem.num_groups;
-    params.strip_blocks = FastDivisor(choice.strip_blocks);
-    params.strip_tiles = FastDivisor(choice.strip_blocks * ceil_div(call.problem.n, c.super_tile_n()));
+    params.raster_group_blocks = FastDivisor(choice.raster_group_blocks);
+    params.raster_group_tiles = FastDivisor(choice.raster_group_blocks * ceil_div(call.problem.n, c.super_tile_n()));
     params.first_shared = choice.first_shared;
-    std::ranges::copy(choice.places, params.places);
+    std::ranges::copy(choice.cta_order, params.cta_order);
     params.likely_blocks = choice.likely_blocks;
     params.m_alignment = call.problem.m_alignment;
     params.zero_padding = call.zero_padding;
@@ -188,8 +190,8 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
 
 void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
     const bool second = call.scales_b.scaling.in_conversion() || call.problem.alpha;
-    params.scales_a = whole_scales(call.scales_a);
-    params.scales_b = whole_scales(second ? call.second_scales_b : call.scales_b);
+    params.scales_a = channel_scales(call.scales_a);
+    params.scales_b = channel_scales(second ? call.second_scales_b : call.scales_b);
     params.zeros_a = {.data = static_cast<const int32_t*>(call.zeros_a.data),
                       .group_stride = call.zeros_a.group_stride,
                       .stride = static_cast<int32_t>(call.zeros_a.stride),

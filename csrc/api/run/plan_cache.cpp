@@ -36,7 +36,7 @@ PlanCache& of_simulated(const std::string& target) {
 
 Choice serve_with(const Tiling& forced, const Problem& problem) {
     const Candidate candidate = make_candidate(problem, forced);
-    require(candidate.refusal.empty(), "the forced config cannot serve this problem: ", candidate.refusal);
+    require(candidate.rejection.empty(), "the forced config cannot serve this problem: ", candidate.rejection);
     return finish(problem, candidate);
 }
 

@@ -18,7 +18,7 @@ Tuning make_tuning(const Device& device, const Problem& problem) {
     for (const Choice& candidate : tuning.candidates) {
         tuning.kernels.push_back(jit::cache_key(render(candidate), device.facts().target, device.facts().output));
         digest.field(tuning.kernels.back());
-        digest.field(concat(candidate.num_ctas, " ", candidate.strip_blocks));
+        digest.field(concat(candidate.num_ctas, " ", candidate.raster_group_blocks));
     }
     tuning.key = digest.hex().substr(0, 32);
     return tuning;

@@ -27,7 +27,7 @@ inline int32_t resident_clusters(int32_t num_sms, int32_t size) {
             for (const int32_t sms : die) clusters += 2 * (sms / size);
             least = std::min(least, clusters);
         }
-    return std::min(least, kMostClusters);
+    return std::min(least, kMaxClusters);
 }
 
 }  // namespace deep_gemm::sm100

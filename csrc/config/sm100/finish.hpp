@@ -29,7 +29,7 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
     Choice choice{candidate};
     choice.copies = {.rows_box = c.tile.rows,
                      .cols_box = own_cols(c),
-                     .mn_box = block_rows(comes_spread(c.a.element, c.b.element) ? c.b.element : c.a.element),
+                     .mn_box = block_rows(unpacked_by_tma(c.a.element, c.b.element) ? c.b.element : c.a.element),
                      .row_scale_entries = row_scale_entries(c),
                      .col_scale_entries = block_words(c),
                      .row_scale_box = scale_box(c, c.row_scales(), kRows),
@@ -40,7 +40,7 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
                      .b_in_blocks = b_in_blocks(c),
                      .d = is_staged(c.store) ? store_chunk(c) : StoreChunk{}};
     choice.likely_blocks = likely_blocks(p, c.tile_m());
-    std::iota(choice.places.begin(), choice.places.end(), uint8_t{0});
+    std::iota(choice.cta_order.begin(), choice.cta_order.end(), uint8_t{0});
     return choice;
 }
 

@@ -8,7 +8,7 @@
 namespace deep_gemm::sm100 {
 
 /// Stages that keep the tensor cores busy while the next operands come; more than 12 buy nothing.
-inline constexpr int32_t kFewStages = 4, kMostStages = 12;
+inline constexpr int32_t kFewStages = 4, kMaxStages = 12;
 
 /// As many stages as shared and tensor memory hold.
 inline int32_t most_stages(GemmConfig c) {
@@ -18,7 +18,7 @@ inline int32_t most_stages(GemmConfig c) {
     c.stages = 1;
     const int32_t smem_each = plan_smem(c).bytes - smem.bytes,
                   tensor_each = plan_tensor_memory(c).columns - tensor.columns;
-    int32_t stages = std::min((kMaxSmemBytes - smem.bytes) / smem_each, kMostStages);
+    int32_t stages = std::min((kMaxSmemBytes - smem.bytes) / smem_each, kMaxStages);
     if (tensor_each > 0 && !has_several_words(c))
         stages = std::min(stages, (kTensorColumns - tensor.columns) / tensor_each);
     c.stages = std::max(stages, 0);
@@ -32,12 +32,12 @@ inline bool has_word_sets(const GemmConfig& c) {
 }
 
 /// Of groups along K, in turn: while one is promoted, others are multiplied. More than four buy nothing.
-inline constexpr int32_t kMostGroupSums = 4;
+inline constexpr int32_t kMaxGroupSums = 4;
 
 /// Where sums are promoted, as many accumulators as there is room for, and a buffer for D.
 inline void divide_promoting(GemmConfig& c) {
     const int32_t columns = kTensorColumns - kConvertedBuffers * converted_columns(c);
-    c.sm100.accumulators = std::min(columns / c.tile.cols, kMostGroupSums), c.store.buffers = 1;
+    c.sm100.accumulators = std::min(columns / c.tile.cols, kMaxGroupSums), c.store.buffers = 1;
     c.stages = most_stages(c);
 }
 

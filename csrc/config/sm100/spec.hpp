@@ -6,7 +6,7 @@
 #include "cost.hpp"
 #include "finish.hpp"
 #include "memory.hpp"
-#include "refusals.hpp"
+#include "rejections.hpp"
 #include "tiles.hpp"
 
 namespace deep_gemm::sm100 {
@@ -15,8 +15,8 @@ struct Spec {
     static std::vector<Tiling> tilings(const Problem& p) { return sm100::tilings(p); }
     static bool has_tiling(const Problem& p, const Tiling& tiling) { return sm100::has_tiling(p, tiling); }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm100::configure(p, tiling); }
-    static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
-        return sm100::refusal(p, c, tiles);
+    static std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t tiles) {
+        return sm100::rejection(p, c, tiles);
     }
     static int32_t resident_ctas(const Problem& p, const GemmConfig& c) { return sm100::resident_ctas(p, c); }
     static void divide_smem(const Problem&, GemmConfig& c, double tiles_per_cta) {
@@ -25,11 +25,11 @@ struct Spec {
     static Footprint footprint(const GemmConfig& c) {
         return {.threads = threads(c), .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0};
     }
-    static std::string_view smem_refusal(const GemmConfig& c) { return sm100::smem_refusal(c); }
+    static std::string_view smem_rejection(const GemmConfig& c) { return sm100::smem_rejection(c); }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm100::waste(p, c); }
     static void choose_walk(const Problem& p, Candidate& candidate) {
-        candidate.strip_blocks = square_strip(p, candidate.config, candidate.num_ctas);
-        candidate.config.stream_b = streams_b(p, candidate.config, candidate.strip_blocks, kL2Bytes);
+        candidate.raster_group_blocks = square_raster_group(p, candidate.config, candidate.num_ctas);
+        candidate.config.stream_b = streams_b(p, candidate.config, candidate.raster_group_blocks, kL2Bytes);
     }
     static double cost_us(const Problem& p, const Candidate& candidate, const CostConstants& constants = {}) {
         Problem average = p;

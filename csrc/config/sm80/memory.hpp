@@ -11,7 +11,7 @@
 namespace deep_gemm::sm80 {
 
 /// More buy nothing.
-inline constexpr int32_t kMostStages = 8;
+inline constexpr int32_t kMaxStages = 8;
 /// What an SM keeps of its shared memory for each CTA.
 inline constexpr int32_t kReservedBytes = 1024;
 
@@ -29,7 +29,7 @@ inline int32_t stages_within(GemmConfig c, int32_t smem_bytes) {
     const int32_t without = plan_smem(c).bytes;
     c.stages = 1;
     const int32_t of_each = plan_smem(c).bytes - without;
-    return std::clamp((smem_bytes - without) / of_each, 0, kMostStages);
+    return std::clamp((smem_bytes - without) / of_each, 0, kMaxStages);
 }
 
 /// As many CTAs as have three stages each, else fewer; no more than there are tiles for, so that few tiles have deep

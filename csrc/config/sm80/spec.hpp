@@ -6,7 +6,7 @@
 #include "cost.hpp"
 #include "finish.hpp"
 #include "memory.hpp"
-#include "refusals.hpp"
+#include "rejections.hpp"
 #include "tiles.hpp"
 
 namespace deep_gemm::sm80 {
@@ -15,8 +15,8 @@ struct Spec {
     static std::vector<Tiling> tilings(const Problem& p) { return sm80::tilings(p); }
     static bool has_tiling(const Problem& p, const Tiling& tiling) { return sm80::has_tiling(p, tiling); }
     static GemmConfig configure(const Problem& p, const Tiling& tiling) { return sm80::configure(p, tiling); }
-    static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t) {
-        return sm80::refusal(seen_by(p, c), c);
+    static std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t) {
+        return sm80::rejection(seen_by(p, c), c);
     }
     static void divide_smem(const Problem& p, GemmConfig& c, double tiles_per_sm) {
         sm80::divide_smem(c, p.smem_bytes, tiles_per_sm);
@@ -27,10 +27,10 @@ struct Spec {
                 .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0,
                 .ctas_per_sm = c.sm80.ctas_per_sm};
     }
-    static std::string_view smem_refusal(const GemmConfig& c) { return sm80::smem_refusal(c); }
+    static std::string_view smem_rejection(const GemmConfig& c) { return sm80::smem_rejection(c); }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm80::waste(p, c); }
     static void choose_walk(const Problem& p, Candidate& candidate) {
-        candidate.strip_blocks = square_strip(p, candidate.config, candidate.num_ctas);
+        candidate.raster_group_blocks = square_raster_group(p, candidate.config, candidate.num_ctas);
     }
     static double cost_us(const Problem& p, const Candidate& candidate) { return sm80::cost_us(p, candidate); }
     static Choice finish(const Problem& p, const Candidate& candidate) { return sm80::finish(p, candidate); }

@@ -29,8 +29,8 @@ inline constexpr WarpGrid kGrids[] = {
 /// Whether the chip multiplies four bits by four bits, where nothing is scaled or subtracted on the way. (Later ones
 /// emulate it.)
 constexpr bool multiplies_s4(const Problem& p) {
-    return p.int4_a != 0 && p.b.element == Element::s4 && p.target < 90 && p.a.scaling.whole_k() &&
-           p.b.scaling.whole_k();
+    return p.int4_a != 0 && p.b.element == Element::s4 && p.target < 90 && p.a.scaling.per_channel() &&
+           p.b.scaling.per_channel();
 }
 
 /// Whether the chip multiplies E4M3. Those with wgmma or tcgen05 emulate it, of which 110 is served here.
@@ -63,13 +63,13 @@ inline Problem converted(const Problem& p, Ahead ahead) {
 /// Sums of a warp, in elements of D: more leave no registers for operands. Packed weights that are converted with words
 /// of their rows, or of which groups within a block are scaled, or whose K is divided, or all of a unit at once, leave
 /// room for half as many (ptxas -v, CUDA 13.0).
-inline constexpr int32_t kMostSums = 64 * 64;
+inline constexpr int32_t kMaxSums = 64 * 64;
 
 constexpr int32_t most_sums(const Problem& p, int32_t k_warps) {
-    if (!p.b.packed()) return kMostSums;
+    if (!p.b.packed()) return kMaxSums;
     const bool words = p.b.scaling.in_conversion() || p.b.has_zeros() || folds_exponents(p.b.element);
     const bool groups = scales_blocks(p) && (p.b.scaling.k < kPackedK || k_warps > 1);
-    return words || groups || multiplies_s4(p) ? kMostSums / 2 : kMostSums;
+    return words || groups || multiplies_s4(p) ? kMaxSums / 2 : kMaxSums;
 }
 
 /// How warps divide a tile of this problem: of sums of K blocks that are scaled there are two sets.
@@ -94,7 +94,7 @@ inline std::vector<Tiling> tilings(const Problem& p) {
     for (const bool swap_ab : {false, true})
         for (const WarpGrid& grid : kGrids)
             for (const Ahead ahead : {Ahead::none, Ahead::a, Ahead::b})
-                if (may_convert(p, ahead, swap_ab, grid) && (ahead != Ahead::b || p.m >= kLeastUnpackedM))
+                if (may_convert(p, ahead, swap_ab, grid) && (ahead != Ahead::b || p.m >= kMinUnpackedM))
                     found.push_back({swap_ab, grid.rows, grid.cols, {}, grid.k_warps, ahead});
     return found;
 }

@@ -13,7 +13,7 @@ namespace deep_gemm::sm90 {
 
 /// Runs of experts' rows in a contiguous layout whose table leaves room for four stages: some 97,000 rows of experts
 /// aligned to 128.
-inline constexpr int32_t kMostRuns = 768;
+inline constexpr int32_t kMaxRuns = 768;
 
 /// Room in the table of groups: few different ones, so that a model has few kernels. A run of rows takes at least the
 /// experts' alignment. None where the layout itself tells a tile's expert.
@@ -21,7 +21,7 @@ inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
     if (p.grouping == Grouping::m_contiguous) {
         if (c.tile_m() % kWgmmaRows != 0 || p.m_alignment % kWgmmaRows != 0) return 0;
         const int32_t runs = align_up(ceil_div(p.m, p.m_alignment), 256);
-        return runs <= kMostRuns ? runs : 0;
+        return runs <= kMaxRuns ? runs : 0;
     }
     return table_capacity(p, c);
 }

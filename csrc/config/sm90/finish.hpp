@@ -36,8 +36,8 @@ inline Choice finish(const Problem& p, const Candidate& candidate) {
     }
     choice.likely_blocks = likely_blocks(p, c.tile_m());
     choice.fetched_ahead = fetched_ahead(p);
-    if (has_places(c))
-        choice.places = places_by_gpc(p.device_sms, candidate.num_ctas / c.cluster.size(), c.cluster.size());
+    if (has_cta_order(c))
+        choice.cta_order = cta_order_by_gpc(p.device_sms, candidate.num_ctas / c.cluster.size(), c.cluster.size());
     return choice;
 }
 

@@ -44,7 +44,7 @@ inline uint8_t fetched_ahead(const Problem& p) {
 /// (If not all of A, then only where additions to D leave the memory little time.) Lower, where the L2 keeps a smaller
 /// B: A is then read once, whatever the height. No higher than a group may be: a strip of full height is found without
 /// a division. docs/notes/tried.md.
-inline int32_t choose_strip(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
+inline int32_t choose_raster_group(const Problem& p, const GemmConfig& c, int32_t num_ctas) {
     const double block_m = c.super_tile_m();
     const double rows = p.grouping == Grouping::m_contiguous && !has_expert_runs(c) ? p.m : expected_group_rows(p);
     const double most = p.grouping == Grouping::masked ? std::min<double>(p.m, rows * (1 + kGroupScatter)) : rows;

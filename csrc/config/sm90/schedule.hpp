@@ -11,7 +11,7 @@ namespace deep_gemm::sm90 {
 
 /// Tiles in which the tensor cores may form the products of row and column scales: of 64 columns and more. They take
 /// a third accumulator, which leaves no registers for more than 128.
-inline constexpr int32_t kProductRows = 128, kLeastProductCols = 64, kMostProductCols = 128;
+inline constexpr int32_t kProductRows = 128, kMinProductCols = 64, kMaxProductCols = 128;
 
 /// Whether all tiles of a problem must be such ones. The last bits of products by the tensor cores are not those that a
 /// multiplication gives, and tiles change with M. So where a row's bits may not, gradients have only such tiles, with
@@ -21,7 +21,7 @@ inline bool only_tiles_with_products(const Problem& p) {
     const bool gradient = divides_k(p.grouping) || (has_fixed_extents(p.grouping) && adds_in_place(p)),
                scaled_by_row = p.a.element == Element::e4m3 && p.a.scaling.per_row() && p.b.scaling.per_row();
     if (!p.batch_invariant || !gradient || !scaled_by_row || kProductRows % p.block_m_multiple != 0) return false;
-    for (int32_t cols = kLeastProductCols; cols <= kMostProductCols; cols += 16)
+    for (int32_t cols = kMinProductCols; cols <= kMaxProductCols; cols += 16)
         if (cols % p.block_n_multiple == 0) return true;
     return false;
 }
@@ -32,7 +32,7 @@ inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
     if (p.batch_invariant && (c.swap_ab || !only_tiles_with_products(p))) return false;
     return !is_m_grouped(c.grouping) && c.a.element == Element::e4m3 && c.row_scales().per_row() &&
            c.col_scales().per_row() && !c.rows_operand().packed() && c.tile.rows == kProductRows &&
-           c.tile.cols >= kLeastProductCols && c.tile.cols <= kMostProductCols && k_parts(c) == 1;
+           c.tile.cols >= kMinProductCols && c.tile.cols <= kMaxProductCols && k_parts(c) == 1;
 }
 
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma

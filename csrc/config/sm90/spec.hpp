@@ -6,7 +6,7 @@
 #include "cost.hpp"
 #include "finish.hpp"
 #include "l2.hpp"
-#include "refusals.hpp"
+#include "rejections.hpp"
 #include "stages.hpp"
 #include "tiles.hpp"
 #include "unpacked.hpp"
@@ -16,7 +16,7 @@ namespace deep_gemm::sm90 {
 struct Spec {
     static std::vector<Tiling> tilings(const Problem& p) {
         std::vector<Tiling> found = sm90::tilings(p);
-        if (!may_multiply_unpacked(p) || p.m < kLeastUnpackedM) return found;
+        if (!may_multiply_unpacked(p) || p.m < kMinUnpackedM) return found;
         for (Tiling& tiling : sm90::tilings(unpacked(p))) {
             tiling.ahead = Ahead::b;
             found.push_back(tiling);
@@ -30,8 +30,8 @@ struct Spec {
     static GemmConfig configure(const Problem& p, const Tiling& tiling) {
         return sm90::configure(tiling.ahead == Ahead::b ? unpacked(p) : p, tiling);
     }
-    static std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
-        return sm90::refusal(seen_by(p, c), c, tiles);
+    static std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t tiles) {
+        return sm90::rejection(seen_by(p, c), c, tiles);
     }
     static int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
         return sm90::resident_ctas(p.num_sms, c.cluster.size());
@@ -42,11 +42,11 @@ struct Spec {
     static Footprint footprint(const GemmConfig& c) {
         return {.threads = threads(c), .smem_bytes = c.stages > 0 ? plan_smem(c).bytes : 0};
     }
-    static std::string_view smem_refusal(const GemmConfig& c) { return sm90::smem_refusal(c); }
+    static std::string_view smem_rejection(const GemmConfig& c) { return sm90::smem_rejection(c); }
     static std::string_view waste(const Problem& p, const GemmConfig& c) { return sm90::waste(p, c); }
     static void choose_walk(const Problem& p, Candidate& candidate) {
-        candidate.strip_blocks = choose_strip(p, candidate.config, candidate.num_ctas);
-        candidate.config.stream_b = streams_b(p, candidate.config, candidate.strip_blocks, kL2Bytes);
+        candidate.raster_group_blocks = choose_raster_group(p, candidate.config, candidate.num_ctas);
+        candidate.config.stream_b = streams_b(p, candidate.config, candidate.raster_group_blocks, kL2Bytes);
     }
     static double cost_us(const Problem& p, const Candidate& candidate) {
         Problem average = seen_by(p, candidate.config);

@@ -36,7 +36,7 @@ DeviceOptions from_environment() {
         uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         require(error == std::errc() && end == text.data() + text.size() && value >= least && value <= most, variable,
-                " must be a whole number from ", least, " to ", most, ", but is '", text, "'");
+                " must be a whole number from ", least, " to ", most, ", got '", text, "'");
         return value;
     };
     const auto checked = [&](const char* variable, auto&& take) {

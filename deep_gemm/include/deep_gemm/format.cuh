@@ -95,9 +95,9 @@ constexpr bool folds_exponents(Element element) { return element == Element::e2m
 /// Whether the copy engine brings an operand as bytes that it unpacks: 16 codes in the first half of each 16 bytes, as
 /// tensor cores multiply rows of four bits beside eight (TensorMapType::u4_spread). It counts the bytes of memory,
 /// which are half.
-constexpr bool comes_spread(Element element, Element other) { return element == Element::e2m1r && bits(other) == 8; }
+constexpr bool unpacked_by_tma(Element element, Element other) { return element == Element::e2m1r && bits(other) == 8; }
 /// Codes of a spread line: boxes have so many, lines are whole boxes, and start at multiples of so many bytes.
-inline constexpr int32_t kSpreadCodes = 128, kSpreadAlignment = 32;
+inline constexpr int32_t kSpreadCodes = 128, kUnpackedAlignment = 32;
 /// Blocks along the rows of one matrix.
 constexpr int32_t packed_blocks(int32_t rows) { return align_up(rows, kPackedRowsPadded) / kPackedRows; }
 
@@ -143,7 +143,7 @@ struct Scaling {
     /// Bytes that the tensor cores multiply products by: exponents, or the E4M3 scales of NVFP4.
     constexpr bool in_instruction() const { return type == Element::ue8m0 || type == Element::e4m3; }
     /// A scale for all of K: sums are scaled when they are complete.
-    constexpr bool whole_k() const { return any() && k == kAll; }
+    constexpr bool per_channel() const { return any() && k == kAll; }
 };
 
 /// FP32 scales as FP8 models have them: a group along K, and rows of a block.

@@ -52,7 +52,7 @@ struct FastDivisor {
 #endif
 };
 
-inline constexpr int32_t kMostClusters = 96;  // that run at once
+inline constexpr int32_t kMaxClusters = 96;  // that run at once
 
 struct GemmParams {
     TensorMap rows, cols;              // operands: [groups,] extent, K
@@ -75,16 +75,16 @@ struct GemmParams {
     int32_t first_group;  // K-grouped: this launch computes num_groups groups from here
     int32_t m, n, k;
     int32_t num_groups;
-    FastDivisor strip_blocks;       // rasterisation: this many blocks of M are walked together, so that L2 holds them
-    FastDivisor strip_tiles;        // and so many tiles that is, with all of N
-    int32_t first_shared;           // tile from which on pairs share them (SplitK::last_tiles)
-    uint8_t places[kMostClusters];  // has_places: of each cluster, the place in the walk
-    int32_t likely_blocks;          // blocks of M that a group has, as far as the host knows: likely_first_tile
-    int32_t m_alignment;            // psum layout: groups start at multiples of it
-    uint16_t zero_padding;          // contiguous layouts: rows of padding are written as zeros
-    uint8_t fetched_ahead;          // the L2 is asked for a D that is added to, so many shares of a tile before
-    FastDivisor group_tiles;        // batches: of one matrix D
-    FastDivisor matrix_blocks;      // a sum over a batch: K blocks of one matrix of the operands
+    FastDivisor raster_group_blocks;  // rasterisation: this many blocks of M are walked together, so that L2 holds them
+    FastDivisor raster_group_tiles;   // and so many tiles that is, with all of N
+    int32_t first_shared;             // tile from which on pairs share them (SplitK::last_tiles)
+    uint8_t cta_order[kMaxClusters];  // has_cta_order: of each cluster, the place in the walk
+    int32_t likely_blocks;            // blocks of M that a group has, as far as the host knows: likely_first_tile
+    int32_t m_alignment;              // psum layout: groups start at multiples of it
+    uint16_t zero_padding;            // contiguous layouts: rows of padding are written as zeros
+    uint8_t fetched_ahead;            // the L2 is asked for a D that is added to, so many shares of a tile before
+    FastDivisor group_tiles;          // batches: of one matrix D
+    FastDivisor matrix_blocks;        // a sum over a batch: K blocks of one matrix of the operands
 };
 
 /// Operands of one K group: its K, extent.
@@ -98,7 +98,7 @@ struct GemmParamsWithMaps : Params {
 };
 
 /// An operand's scales that all of K shares: one for each row, `stride` elements apart, or one for all.
-struct WholeScales {
+struct ChannelScales {
     const float* data;  // null: `value` is the scale
     int64_t group_stride;
     int32_t stride;
@@ -115,7 +115,7 @@ struct WholeZeros {
 
 /// What is done to sums when they are complete (GemmTask::finishes_sums).
 struct GemmParamsWithScales : GemmParams {
-    WholeScales scales_a, scales_b;
+    ChannelScales scales_a, scales_b;
     WholeZeros zeros_a;
     const void* sums_b;  // of B's rows, where A has zero points: s32, or FP32 where K blocks are scaled
     int64_t sums_group_stride;

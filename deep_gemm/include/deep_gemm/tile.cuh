@@ -92,8 +92,8 @@ constexpr int32_t shared_tiles(const TilePlan& plan, int64_t tiles, int32_t ctas
     return plan.split_k.last_tiles && last <= ctas / 2 ? last : 0;
 }
 
-/// Whether the host says which cluster walks where (GemmParams::places).
-constexpr bool has_places(const TilePlan& plan) { return plan.cluster.size() > 1 && plan.cluster.rows == 1; }
+/// Whether the host says which cluster walks where (GemmParams::cta_order).
+constexpr bool has_cta_order(const TilePlan& plan) { return plan.cluster.size() > 1 && plan.cluster.rows == 1; }
 
 /// Rows that the last tile along an extent copies: what is left, in whole swizzle atoms. The copy engine takes
 /// about 4 cycles for each row beyond the tensor (docs/notes/tried.md), and a box of the full height would have

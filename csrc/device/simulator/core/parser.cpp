@@ -211,8 +211,8 @@ void Parser::variable(ModuleSymbol::Space space, bool is_extern, bool) {
 void Parser::target(const Token& name) {
     try {
         target_ = parse_target(name.text);
-    } catch (const Error& refusal) {
-        error(name.line, refusal.what());
+    } catch (const Error& rejection) {
+        error(name.line, rejection.what());
     }
     module->target = target_.name;
 }

@@ -33,7 +33,7 @@ struct Statement {
 };
 
 /// What is missing of an instruction that is known and not modelled; null for all others.
-const char* why_refused(const Statement& statement);  // refusals.cpp
+const char* why_refused(const Statement& statement);  // rejections.cpp
 
 class Parser;
 

@@ -34,7 +34,7 @@ struct Feature {
 
 constexpr const char* kClusters = "clusters of blocks";
 constexpr const char* kFp8 = "E4M3 and E5M2";
-constexpr const char* kBf16Sums = "sums and products of BF16 but for fma";
+constexpr const char* kBf16Sums = "sums and products of BF16 except fma";
 constexpr const char* kVectors = "atomics on vectors";
 
 constexpr Feature kFeatures[] = {

@@ -13,21 +13,21 @@ namespace deep_gemm::simulator {
 
 namespace {
 
-constexpr unsigned kMostRows = 16, kFewRows = 8, kN = 8, kMaxK = 64, kMostWords = 8;
+constexpr unsigned kMaxRows = 16, kFewRows = 8, kN = 8, kMaxK = 64, kMaxWords = 8;
 
 enum Value { kM, kK, kTypeA, kTypeB, kTypeD, kSaturate };
 
 using Row = float __attribute__((vector_size(kN * sizeof(float))));  // of D
 
 struct Operands {
-    float a[kMostRows][kMaxK];
+    float a[kMaxRows][kMaxK];
     Row b[kMaxK];  // K outside, so that a row of D is computed at once
-    bool bad_row[kMostRows] = {}, bad_column[kN] = {};
+    bool bad_row[kMaxRows] = {}, bad_column[kN] = {};
 };
 
 // Words of `rows` rows of K, as they are spread over the registers of the lanes.
 struct Words {
-    uint32_t words[kMostRows][kMostWords];
+    uint32_t words[kMaxRows][kMaxWords];
     void read(Warp& w, const std::vector<Operand>& registers, unsigned rows, bool* bad_rows) {
         const unsigned halves = rows / kFewRows;
         for (unsigned r = 0; r < registers.size(); ++r) {
@@ -59,7 +59,7 @@ void read_operands(Warp& w, const Instruction& in, Operands& out) {
 
 // Products of two elements are exact in FP32, so that it does not matter whether a host fuses them with the sum.
 __attribute__((optimize("O3"), target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) void
-multiply(const Operands& from, unsigned m, unsigned k, Row (&sums)[kMostRows]) {
+multiply(const Operands& from, unsigned m, unsigned k, Row (&sums)[kMaxRows]) {
     constexpr unsigned kTogether = 4;  // rows whose sums do not wait for each other
     for (unsigned first = 0; first < m; first += kTogether) {
         Row out[kTogether] = {};
@@ -118,7 +118,7 @@ Step mma(Warp& w, const Instruction& in, uint32_t) {
     const auto type = Type(extra.values[kTypeD]);
     const auto m = unsigned(extra.values[kM]), k = unsigned(extra.values[kK]);
     Operands operands;
-    Row sums[kMostRows];
+    Row sums[kMaxRows];
     read_operands(w, in, operands);
     multiply(operands, m, k, sums);
     for (unsigned r = 0; r < extra.d.size(); ++r) {
@@ -162,7 +162,7 @@ void decode_mma(Decoder& decoder) {
     if (!decoder.mod("sync") || !decoder.mod("aligned")) decoder.error(".sync.aligned expected");
     unsigned m = 0, n = 0, k = 0;
     decoder.take_shape(m, n, k);
-    if ((m != kMostRows && m != kFewRows) || n != kN) decoder.error("only products of shape m16n8 and m8n8 are known");
+    if ((m != kMaxRows && m != kFewRows) || n != kN) decoder.error("only products of shape m16n8 and m8n8 are known");
     if (!decoder.mod("row") || !decoder.mod("col")) decoder.error(".row.col expected");
     v[kSaturate] = decoder.mod("satfinite");
     const Type d = decoder.need_type(), a = decoder.need_type(), b = decoder.need_type(), c = decoder.need_type();

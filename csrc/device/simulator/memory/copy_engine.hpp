@@ -43,7 +43,7 @@ Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes);  // bulk.cpp
 Step commit_group(Warp& w, const Instruction& in, uint32_t lanes);
 Step wait_group(Warp& w, const Instruction& in, uint32_t lanes);
 Step store_async(Warp& w, const Instruction& in, uint32_t lanes);
-void decode_small_copy(Decoder& decoder);  // small_copy.cpp: what stands behind cp.async, but for .bulk
+void decode_small_copy(Decoder& decoder);  // small_copy.cpp: what stands behind cp.async, except .bulk
 constexpr uint32_t kReadOnly = 1;          // flag of wait_group: only the reads
 
 }  // namespace deep_gemm::simulator

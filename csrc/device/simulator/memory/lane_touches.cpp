@@ -23,7 +23,7 @@ struct TouchPage {
     Touch words[kPageWords];
 };
 
-constexpr size_t kMostPages = 256;  // what is older than the last meeting need not be kept
+constexpr size_t kMaxPages = 256;  // what is older than the last meeting need not be kept
 
 }  // namespace
 
@@ -103,7 +103,7 @@ void touch_global(Warp& warp, unsigned lane, uint64_t address, uint32_t bytes, b
 }
 
 void forget_touches(Warp& warp) {
-    if (warp.global_touches && warp.global_touches->pages.size() > kMostPages) warp.global_touches = nullptr;
+    if (warp.global_touches && warp.global_touches->pages.size() > kMaxPages) warp.global_touches = nullptr;
 }
 
 }  // namespace deep_gemm::simulator

@@ -12,7 +12,7 @@ namespace deep_gemm::simulator {
 namespace {
 
 constexpr const char* kWhat = "cp.async";
-constexpr size_t kMostSources = 1 << 14;  // where nobody waits by groups: older ones have long been read
+constexpr size_t kMaxSources = 1 << 14;  // where nobody waits by groups: older ones have long been read
 
 /// One lane's part: `given` bytes from memory, zeros after them.
 struct Part {
@@ -66,7 +66,7 @@ void note_source(Warp& w, const Instruction& in, const Part& part, uint32_t numb
     if (!part.given || !is_writable(*w.cluster->launch, part.from)) return;
     touch_global(w, part.lane, part.from, part.given, false);
     auto& sources = w.small_copies->sources;
-    if (sources.size() == kMostSources) sources.erase(sources.begin(), sources.begin() + kMostSources / 2);
+    if (sources.size() == kMaxSources) sources.erase(sources.begin(), sources.begin() + kMaxSources / 2);
     sources.push_back({part.lane, number, part.from, part.given, &in});
 }
 

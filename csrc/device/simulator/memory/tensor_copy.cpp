@@ -107,7 +107,7 @@ void load_box(Cta& cta, uint32_t destination, const Box& box) {
     box.rows([&](uint64_t address, uint32_t row, uint32_t first, uint32_t end) {
         std::memset(row_buffer, 0, inner);
         if (first < end) std::memcpy(row_buffer + first, reinterpret_cast<const char*>(address) + first, end - first);
-        if (is_spread(box.type())) spread(box.type(), row_buffer, box.map.box[0]);
+        if (unpacks_to_bytes(box.type())) spread(box.type(), row_buffer, box.map.box[0]);
         copy_row<true>(cta, destination, box.map.swizzle, row, row_buffer, inner);
     });
 }
@@ -159,8 +159,8 @@ uint64_t check_row_ends(Warp& w, const Box& box) {
 // What holds of types narrower than a byte only.
 bool check_type(Warp& w, const Box& box, bool store) {
     const char* wrong = nullptr;
-    if (is_spread(box.type()) && store) wrong = "cannot be stored to";
-    if (is_spread(box.type()) && box.at[0] % 128) wrong = "needs first coordinates that are multiples of 128";
+    if (unpacks_to_bytes(box.type()) && store) wrong = "cannot be stored to";
+    if (unpacks_to_bytes(box.type()) && box.at[0] % 128) wrong = "needs first coordinates that are multiples of 128";
     if (box.type() == TensorMapType::u4 && box.at[0] % 2) wrong = "needs even first coordinates";
     if (wrong) report(*w.cluster, "tensor map", concat("a tensor map of ", name(box.type()), " ", wrong), &w);
     return !wrong;

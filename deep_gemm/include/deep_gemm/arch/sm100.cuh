@@ -17,11 +17,11 @@ inline constexpr int32_t kMaxSmemBytes = 232448;
 
 /// Bits that an element takes in a stage: those of both operands are the same.
 constexpr int32_t stage_bits(Element element, Element other) {
-    return comes_spread(element, other) ? 8 : bits(element);
+    return unpacked_by_tma(element, other) ? 8 : bits(element);
 }
 /// Bytes of such a row that the copy engine reads, and counts.
 constexpr int32_t copied_row_bytes(Element element, Element other) {
-    return comes_spread(element, other) ? kSwizzleBytes / 2 : kSwizzleBytes;
+    return unpacked_by_tma(element, other) ? kSwizzleBytes / 2 : kSwizzleBytes;
 }
 /// K that one stage holds, and that one instruction multiplies.
 constexpr int32_t stage_k(const Operand& a, const Operand& b) {

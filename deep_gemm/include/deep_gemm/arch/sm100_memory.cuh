@@ -74,14 +74,14 @@ struct TensorPlan {
     int32_t allocated;
 };
 
-inline constexpr int32_t kTensorColumns = 512, kLeastTensorColumns = 32;
+inline constexpr int32_t kTensorColumns = 512, kMinTensorColumns = 32;
 /// With two sets words are copied while the products of the K block before run; more than four buy nothing.
-inline constexpr int32_t kFewWordSets = 2, kMostWordSets = 4;
+inline constexpr int32_t kFewWordSets = 2, kMaxWordSets = 4;
 
 /// Sets of `columns` each that fit behind `sums` columns.
 constexpr int32_t word_sets(const GemmConfig& c, int32_t sums, int32_t columns) {
     if (!has_several_words(c)) return c.stages;
-    const int32_t most = c.stages < kMostWordSets ? c.stages : kMostWordSets,
+    const int32_t most = c.stages < kMaxWordSets ? c.stages : kMaxWordSets,
                   room = sums < kTensorColumns ? (kTensorColumns - sums) / columns : 0;
     return room < most ? room : most;
 }
@@ -96,7 +96,7 @@ constexpr TensorPlan plan_tensor_memory(const GemmConfig& c) {
     p.col_scales = p.row_scales + p.sets * p.row_scale_columns;
     p.converted = p.col_scales + p.sets * p.col_scale_columns;
     p.columns = p.converted + kConvertedBuffers * converted_columns(c);
-    p.allocated = kLeastTensorColumns;
+    p.allocated = kMinTensorColumns;
     while (p.allocated < p.columns) p.allocated *= 2;
     return p;
 }

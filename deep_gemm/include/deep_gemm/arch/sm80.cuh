@@ -12,7 +12,7 @@ namespace deep_gemm::sm80 {
 inline constexpr int32_t kSwizzleBytes = 128, kChunkBytes = 16;  // a line of a stage, and what one thread copies
 inline constexpr int32_t kChunks = kSwizzleBytes / kChunkBytes;
 inline constexpr int32_t kStepBytes = 32;  // of K that two loads of 8x8 matrices bring
-inline constexpr int32_t kMostWarps = 8;   // that have 255 registers a thread
+inline constexpr int32_t kMaxWarps = 8;    // that have 255 registers a thread
 
 /// Neighbours along M or N that lie together where an operand is MN-major, of 16 bits: a stage holds blocks of so many,
 /// each with all of the K block.

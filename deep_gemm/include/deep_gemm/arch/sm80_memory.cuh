@@ -17,7 +17,7 @@ constexpr int32_t scale_entries(const GemmConfig& c, const Scaling& scaling) {
     return !scaling.any() || scaling.k == kAll || entry_k(scaling) > c.tile.k ? 1 : c.tile.k / entry_k(scaling);
 }
 constexpr int32_t scale_bytes(const GemmConfig& c, const Scaling& scaling, int32_t extent) {
-    return scaling.any() && !scaling.whole_k()
+    return scaling.any() && !scaling.per_channel()
                ? align_up(scale_rows(scaling, extent) * scale_entries(c, scaling) * 4, kChunkBytes)
                : 0;
 }

@@ -8,7 +8,7 @@ namespace deep_gemm {
 
 inline constexpr int32_t kCopyLinesWarps = 8, kCopyLinesThreads = kCopyLinesWarps * 32;
 inline constexpr int32_t kCopyLinesPiece = 512;  // bytes that a warp writes: 16 a lane
-inline constexpr int32_t kMostUnitBytes = 8;
+inline constexpr int32_t kMaxUnitBytes = 8;
 
 struct CopyLinesConfig {
     int32_t unit_bytes = 2;  // 1, 2, 4 or 8: divides all addresses and the length of a line

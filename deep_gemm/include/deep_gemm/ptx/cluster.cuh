@@ -11,7 +11,7 @@ DG_DEVICE uint32_t cluster_cta_rank() {
     return rank;
 }
 
-/// barrier.cluster.arrive, relaxed: orders no memory access, but for initialisations of barriers that a
+/// barrier.cluster.arrive, relaxed: orders no memory access, except initialisations of barriers that a
 /// fence.mbarrier_init follows. To release the others too, a thread would have to wait for all its writes to memory.
 DG_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 

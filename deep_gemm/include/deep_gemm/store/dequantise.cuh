@@ -21,7 +21,7 @@ DG_DEVICE void for_each_of(const Whole& whole, const At& at, const Visit& visit)
     for (int32_t i = 0; i < At::kValues; ++i) visit(i, all);
 }
 template <bool kAlongM, typename At, typename Visit>
-DG_DEVICE void for_each_scale(const WholeScales& scales, const At& at, const Visit& visit) {
+DG_DEVICE void for_each_scale(const ChannelScales& scales, const At& at, const Visit& visit) {
     for_each_of<kAlongM, Element::fp32>(scales, at, visit);
 }
 
@@ -60,7 +60,7 @@ DG_DEVICE void dequantise(Result (&results)[At::kValues], const Sum (&total)[At:
 #pragma unroll
         for (int32_t i = 0; i < At::kValues; ++i) results[i] = static_cast<float>(total[i]);
     }
-    if constexpr (c.a.scaling.whole_k())
+    if constexpr (c.a.scaling.per_channel())
         for_each_scale<true>(params.scales_a, at,
                              [&](int32_t i, float scale) { results[i] = __fmul_rn(results[i], scale); });
     if constexpr (c.scales_sums_by_n())

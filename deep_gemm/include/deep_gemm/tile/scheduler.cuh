@@ -42,7 +42,7 @@ template <GemmConfig c>
 struct Rasterizer {
     ClusterPosition<c> position;
     int32_t n_blocks, k_blocks;
-    FastDivisor strip, strip_tiles;
+    FastDivisor strip, raster_group_tiles;
 
     DG_DEVICE explicit Rasterizer(const GemmParams& params)
         : n_blocks((extent_n<c>(params) + c.super_tile_n() - 1) / c.super_tile_n()),
@@ -50,8 +50,8 @@ struct Rasterizer {
           // peel the roles' loops until they spill, move accumulators about, or wait for each multiplication by itself
           // (C7514).
           k_blocks((params.k + c.tile.k - 1) / c.tile.k),
-          strip(params.strip_blocks),
-          strip_tiles(params.strip_tiles) {}
+          strip(params.raster_group_blocks),
+          raster_group_tiles(params.raster_group_tiles) {}
 
     /// This CTA's part of K.
     DG_DEVICE void share_k(Tile& tile) const {
@@ -69,9 +69,9 @@ struct Rasterizer {
     /// Coordinates of the `index`th super-tile of a group of `m_blocks` blocks that starts at row `m_start`.
     DG_DEVICE void place(Tile& tile, int32_t index, int32_t m_blocks, int32_t m_start) const {
         const int32_t full = static_cast<int32_t>(strip.divisor);
-        const int32_t strip_index = strip_tiles.quotient(index),
-                      rest = index - strip_index * static_cast<int32_t>(strip_tiles.divisor);
-        const int32_t first = strip_index * full, height = min(full, m_blocks - first);
+        const int32_t raster_group_index = raster_group_tiles.quotient(index),
+                      rest = index - raster_group_index * static_cast<int32_t>(raster_group_tiles.divisor);
+        const int32_t first = raster_group_index * full, height = min(full, m_blocks - first);
         const int32_t n_block = height == full ? strip.quotient(rest) : rest / height,
                       m_block = first + rest - n_block * height;
         const int32_t m = m_start + m_block * c.super_tile_m(), n = n_block * c.super_tile_n();
@@ -83,8 +83,8 @@ struct Rasterizer {
 /// Where this CTA begins to walk the tiles; from there it takes as many steps as CTAs, or clusters, walk beside it.
 template <GemmConfig c>
 DG_DEVICE int32_t first_place(const GemmParams& params) {
-    if constexpr (!has_places(c)) return blockIdx.x / c.tile_ctas();
-    const int32_t place = params.places[blockIdx.x / c.cluster.size()];
+    if constexpr (!has_cta_order(c)) return blockIdx.x / c.tile_ctas();
+    const int32_t place = params.cta_order[blockIdx.x / c.cluster.size()];
     return c.split_k.last_tiles ? 2 * place + blockIdx.x % 2 : place;
 }
 

@@ -42,7 +42,7 @@ public:
         rows_left_ = map.sizes[o.mn_major() ? 0 : 1] - row;
     }
 
-    /// Whether a block of which so much K is left ends within the tensor, but for rows of K-major ones.
+    /// Whether a block of which so much K is left ends within the tensor, except for rows of K-major ones.
     DG_DEVICE bool is_whole(int32_t k_left) const {
         return k_left >= c.tile.k && (!o.mn_major() || rows_left_ >= kExtent);
     }

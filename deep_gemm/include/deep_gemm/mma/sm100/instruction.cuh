@@ -10,7 +10,7 @@ namespace deep_gemm::sm100 {
 /// The element's number in instruction descriptors: of kind f16, of f8f6f4 and its scaled form, of mxf4 and mxf4nvf4
 /// (of which it is beside `other`), or of i8.
 constexpr uint32_t format_number(Element element, Element other) {
-    if (element == Element::e2m1r) return comes_spread(element, other) ? 5 : 1;
+    if (element == Element::e2m1r) return unpacked_by_tma(element, other) ? 5 : 1;
     return element == Element::bf16 || element == Element::s8 ? 1 : 0;  // fp16 and e4m3 are 0 each, as u8 would be
 }
 

@@ -75,7 +75,7 @@ public:
     }
 
 private:
-    static constexpr bool is_stage(const Scaling& scaling) { return scaling.whole_k() || scaling.k == c.tile.k; }
+    static constexpr bool is_stage(const Scaling& scaling) { return scaling.per_channel() || scaling.k == c.tile.k; }
     static_assert(!c.scaled() || ((scale_groups(c) > 1 || is_stage(c.row_scales())) && is_stage(c.col_scales())),
                   "a stage holds one group of scales, which one promotion applies, or whole groups of its rows'");
     static_assert(!c.sm90.wgmma_products || (c.sm90.look_ahead && kSubtiles == 1));

@@ -9,7 +9,7 @@
 //   of a row's scale r       high  high  ...      low   low   ...
 //   of a column's scale c    high  low   0  0     high  low   0  0
 //
-// which add up to r c but for 2^-22 of it. (A third part would make the sum exact, and cost more than that is worth:
+// which add up to r c up to 2^-22 of it. (A third part would make the sum exact, and cost more than that is worth:
 // docs/notes/tried.md.) The columns' second half equals the first, and the descriptor says so: 16 bytes a column
 // are all that is written.
 #pragma once

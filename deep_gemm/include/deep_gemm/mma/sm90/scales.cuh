@@ -51,7 +51,7 @@ struct BlockScales {
     /// `first_row` is the first of the 64 rows, counted within the tile.
     DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
         const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        if constexpr (c.row_scales().whole_k()) {
+        if constexpr (c.row_scales().per_channel()) {
             row[0] = row[1] = 1;
         } else if constexpr (kRowsUniform) {
             const int32_t run = first_row / scale_run(c.tile.rows);
@@ -62,7 +62,7 @@ struct BlockScales {
             row[0] = row_scale<c>(mine);
             row[1] = row_scale<c>(mine + Fragment16x8::kHalfRows * 4);
         }
-        if constexpr (c.col_scales().whole_k()) {
+        if constexpr (c.col_scales().per_channel()) {
             run[0] = 1;
         } else if constexpr (kColsUniform) {
 #pragma unroll

@@ -21,7 +21,7 @@ public:
         if constexpr (!kPaced) return;
         const uint32_t now = clock();
         if (!first_ && tile.k_blocks > 0)
-            block_cycles_ = min((now - begin_) / static_cast<uint32_t>(tile.k_blocks), kMostCycles);
+            block_cycles_ = min((now - begin_) / static_cast<uint32_t>(tile.k_blocks), kMaxCycles);
         step_ = more ? block_cycles_ * after.k_blocks * 3 / (4 * kSteps) : 0;
         first_ = false;
         begin_ = now;
@@ -41,7 +41,7 @@ private:
     static constexpr uint32_t kSteps = c.sm90.math_warpgroups * 4;
     /// Twice what the tensor cores take for a K block: a CTA that was stopped in between, because another process had
     /// the GPU, must not wait as long again.
-    static constexpr uint32_t kMostCycles = 2 * tensor_cycles(c);
+    static constexpr uint32_t kMaxCycles = 2 * tensor_cycles(c);
     static DG_DEVICE uint32_t clock() { return static_cast<uint32_t>(ptx::clock_cycles()); }
 
     uint32_t begin_ = 0, block_cycles_ = 0, step_ = 0, due_ = 0;

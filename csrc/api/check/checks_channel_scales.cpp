@@ -1,4 +1,4 @@
-#include "checks_whole_scales.hpp"
+#include "checks_channel_scales.hpp"
 
 #include <bit>
 
@@ -20,7 +20,7 @@ struct Distances {
 };
 
 /// [rows] or [rows, 1], with groups before them where there are several; or one element.
-Distances distances_of(const TensorView& given, const WholeScaled& operand) {
+Distances distances_of(const TensorView& given, const ChannelScaled& operand) {
     const auto& [name, rows_name, groups, rows, otherwise] = operand;
     int dimensions = given.ndim();
     int64_t elements = 1;
@@ -31,7 +31,7 @@ Distances distances_of(const TensorView& given, const WholeScaled& operand) {
     require(dimensions == 0 ||
                 (dimensions == first + 1 && given.size(first) == rows && (first == 0 || given.size(0) == groups)),
             name, " must be one (a number, or a tensor of one element) or one a row (", rows_name, " = ", rows,
-            " of them", groups > 1 ? concat(" of each of ", groups, " groups") : "", "), but has shape ",
+            " of them", groups > 1 ? concat(" of each of ", groups, " groups") : "", "), got shape ",
             describe_shape(given), otherwise);
     if (dimensions == 0) return {};
     return {.group = groups > 1 ? given.stride(0) : 0,
@@ -40,7 +40,7 @@ Distances distances_of(const TensorView& given, const WholeScaled& operand) {
 
 }  // namespace
 
-Scales check_whole_scales(const OperandArgument& argument, const WholeScaled& operand, const GemmCall& call) {
+Scales check_channel_scales(const OperandArgument& argument, const ChannelScaled& operand, const GemmCall& call) {
     Scales found{.element = Element::fp32,
                  .scaling = kWholeRowScales,
                  .groups = operand.groups,
@@ -52,7 +52,7 @@ Scales check_whole_scales(const OperandArgument& argument, const WholeScaled& op
         return found;
     }
     const TensorView& given = *argument.scales;
-    require_type(element_of(given.dtype()) == Element::fp32, operand.name, " must be float32, but is ",
+    require_type(element_of(given.dtype()) == Element::fp32, operand.name, " must be float32, got ",
                  describe(given.dtype()));
     require_device(given, operand.name, call.device, "a");
     const Distances distances = distances_of(given, operand);
@@ -66,15 +66,15 @@ void check_zero_points(GemmCall& call, const OperandArgument& a) {
     Problem& p = call.problem;
     require(sum_of(p.a.element) == Element::s32, "a must have no zeros where it is ", dtype_name(p.a.element),
             ": zero points are of integers");
-    require(p.a.scaling.whole_k(),
-            "a's scales must be one, or one a row, where a has zeros, but are for 128 of K each");
+    require(p.a.scaling.per_channel(),
+            "a's scales must be one, or one a row, where a has zeros, got scales for 128 of K each");
     p.asymmetric_a = 1;
     if (a.whole->zero != kNoZero) {
         call.zeros_a.value = static_cast<int32_t>(a.whole->zero);
         return;
     }
     const TensorView& zeros = **a.whole->zeros;
-    require_type(is_int32(zeros.dtype()), "a's zeros must be int32, but is ", describe(zeros.dtype()));
+    require_type(is_int32(zeros.dtype()), "a's zeros must be int32, got ", describe(zeros.dtype()));
     require_device(zeros, "a's zeros", call.device, "a");
     const Distances distances = distances_of(zeros, {"a's zeros", "M", call.a.groups, p.m, ""});
     call.zeros_a = {
@@ -89,10 +89,10 @@ void check_token_scales(GemmCall& call, const OperandArgument& a) {
                                      last_axes(a.scales->ndim() == 3));
     } else {
         p.a.scaling = kWholeRowScales;
-        call.scales_a = check_whole_scales(a,
-                                           {"a's scales", "M", call.a.groups, p.m,
-                                            ": and one a row and 128 of K would be [M, ceil(K / 128)]"},
-                                           call);
+        call.scales_a = check_channel_scales(a,
+                                             {"a's scales", "M", call.a.groups, p.m,
+                                              ": and one a row and 128 of K would be [M, ceil(K / 128)]"},
+                                             call);
     }
 }
 
@@ -107,13 +107,13 @@ void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
         return;
     }
     const TensorView& given = *alpha.tensor;
-    require_type(element_of(given.dtype()) == Element::fp32, "alpha must be float32, but is ", describe(given.dtype()));
+    require_type(element_of(given.dtype()) == Element::fp32, "alpha must be float32, got ", describe(given.dtype()));
     require_device(given, "alpha", call.device, "a");
     const bool of_experts = is_m_grouped(p.grouping) && given.ndim() == 1 && given.size(0) == p.num_groups;
     require(of_experts || given.ndim() == 0 || (given.ndim() == 1 && given.size(0) == 1),
             "alpha must be a number, or a tensor of one element",
-            is_m_grouped(p.grouping) ? concat(" or of one for each of ", p.num_groups, " experts") : "",
-            ", but has shape ", describe_shape(given));
+            is_m_grouped(p.grouping) ? concat(" or of one for each of ", p.num_groups, " experts") : "", ", got shape ",
+            describe_shape(given));
     require_apart(d, given, "alpha");
     found.data = given.data(), found.bytes = extent_bytes(given);
     if (of_experts && p.num_groups > 1) found.groups = p.num_groups, found.group_stride = given.stride(0);
@@ -126,12 +126,12 @@ void check_bias(GemmCall& call, const TensorView& bias, const TensorView& d) {
         return facts(element).kind == NumberKind::floating && lists<Element>(pair_of(p).outputs, element);
     };
     require_type(p.bias != Element::none && fits(p.bias),
-                 "bias must have a dtype that d may have, a floating one, but is ", describe(bias.dtype()));
+                 "bias must have a dtype that d may have, a floating one, got ", describe(bias.dtype()));
     require_device(bias, "bias", call.device, "a");
     require(p.output != Element::s32, "bias must be None where d is int32");
     const int n = is_m_grouped(p.grouping) ? 1 : 0;  // its dimension
     require(bias.ndim() == n + 1 && bias.size(n) == p.n && (n == 0 || bias.size(0) == p.num_groups), "bias must be ",
-            n == 0 ? concat("[N] = [", p.n) : concat("[G, N] = [", p.num_groups, ", ", p.n), "], but has shape ",
+            n == 0 ? concat("[N] = [", p.n) : concat("[G, N] = [", p.num_groups, ", ", p.n), "], got shape ",
             describe_shape(bias));
     require_apart(d, bias, "bias");
     call.bias = {.data = bias.data(),

@@ -21,7 +21,7 @@ from deep_gemm import simulator
 from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
 
-SEEN = Path(__file__).resolve().parents[1] / "data" / "cluster_places.json"
+SEEN = Path(__file__).resolve().parents[1] / "data" / "cta_order.json"
 
 
 def seen() -> list[tuple[int, list[tuple[int, ...]]]]:
@@ -59,7 +59,7 @@ def test_clusters_of_a_gpc_are_neighbours() -> None:
         if size == 3:  # K is split in 2, 4 or 8
             continue
         own = ["apart" if gpc_of[sms[0]] in apart else gpc_of[sms[0]] for sms in clusters]
-        places = list(C.places_by_gpc(HOPPER_SMS, len(clusters), size))
+        places = list(C.cta_order_by_gpc(HOPPER_SMS, len(clusters), size))
         assert sorted(places) == list(range(len(clusters)))
         walk = [own[cluster] for cluster in sorted(range(len(clusters)), key=places.__getitem__)]
         kept += sum(x == y for x, y in itertools.pairwise(walk))
@@ -72,7 +72,7 @@ def test_clusters_of_a_gpc_are_neighbours() -> None:
 @pytest.mark.parametrize(("num_sms", "clusters", "size"), [(130, 65, 2), (78, 39, 2), (144, 72, 2)])
 def test_elsewhere_they_walk_as_they_come(num_sms, clusters, size) -> None:
     """On another chip, and where not all could run at once."""
-    assert list(C.places_by_gpc(num_sms, clusters, size)) == list(range(clusters))
+    assert list(C.cta_order_by_gpc(num_sms, clusters, size)) == list(range(clusters))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_elsewhere_they_walk_as_they_come(num_sms, clusters, size) -> None:
 )
 def test_impossible_clusters_have_no_places(num_sms, clusters, size, said) -> None:
     with pytest.raises(ValueError, match=said):
-        C.places_by_gpc(num_sms, clusters, size)
+        C.cta_order_by_gpc(num_sms, clusters, size)
 
 
 @pytest.mark.parametrize("device", FEW, indirect=True)

@@ -48,7 +48,7 @@ inline bool spills(const GemmConfig& c) {
 }
 
 /// Why groups cannot be served by a config; empty where they can.
-inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
+inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
     if (has_fixed_extents(p.grouping)) return "";
     if (k_parts(c) > 1) return "groups do not split K";
     if (!is_m_grouped(p.grouping)) return "";
@@ -71,7 +71,7 @@ inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
 inline constexpr int32_t kGroupSums = 160;
 
 /// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
-inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
+inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t tiles) {
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
@@ -79,7 +79,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
         return "packed weights are converted for 64 rows at a time, by one CTA";
     if (scale_groups(c) > 1 && (scale_groups(c) + 1) * c.tile.cols / 2 > kGroupSums)
         return "sums of each group of scales take more registers";
-    if (const std::string_view reason = group_refusal(p, c); !reason.empty()) return reason;
+    if (const std::string_view reason = group_rejection(p, c); !reason.empty()) return reason;
     if (spills(c)) return "it would spill registers";
     if (c.scaled() && c.block_sum() == Element::s32 && warpgroup_rows(c) > kWgmmaRows) {
         if (c.swap_ab) return "it would move wgmma's descriptors";
@@ -111,7 +111,7 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
 }
 
 /// Why its shared memory does not do.
-inline std::string_view smem_refusal(const GemmConfig& c) {
+inline std::string_view smem_rejection(const GemmConfig& c) {
     if (c.stages < 2) return "fewer than two stages fit shared memory";
     if (c.split_k.warpgroups > 1 && c.stages < 3 * c.split_k.warpgroups)
         return "fewer than three stages for each turn fit";

@@ -7,7 +7,7 @@ namespace deep_gemm::simulator {
 
 namespace {
 
-struct Refusal {
+struct Rejection {
     std::string_view mnemonic;
     std::string_view operation;  // a modifier that tells which of the mnemonic's instructions; empty: all
     std::string_view modifier;   // how one begins; empty: any
@@ -22,7 +22,7 @@ constexpr const char* kCollector =
 constexpr const char* kRows = "tiles of scattered rows (gather4, scatter4) are not modelled: boxes are";
 constexpr const char* kBytes = "matrices of 8-bit and smaller elements are not modelled: 8x8 of 16 bits are";
 
-constexpr Refusal kRefusals[] = {
+constexpr Rejection kRejections[] = {
     {"clusterlaunchcontrol", "", "",
      "cluster launch control is not modelled: all blocks of the grid run, and none can be cancelled and taken over"},
     {"tcgen05", "shift", "", "tcgen05.shift is not modelled: rows of tensor memory cannot be moved"},
@@ -71,10 +71,11 @@ bool is(const Statement& statement, std::string_view operation) {
 }  // namespace
 
 const char* why_refused(const Statement& statement) {
-    for (const Refusal& refusal : kRefusals)
-        if (statement.mnemonic == refusal.mnemonic && (refusal.operation.empty() || is(statement, refusal.operation)) &&
-            (refusal.modifier.empty() || has(statement, refusal.modifier)))
-            return refusal.why;
+    for (const Rejection& rejection : kRejections)
+        if (statement.mnemonic == rejection.mnemonic &&
+            (rejection.operation.empty() || is(statement, rejection.operation)) &&
+            (rejection.modifier.empty() || has(statement, rejection.modifier)))
+            return rejection.why;
     return nullptr;
 }
 

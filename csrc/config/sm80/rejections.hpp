@@ -11,7 +11,7 @@
 namespace deep_gemm::sm80 {
 
 /// Why groups cannot be served by a config; empty where they can.
-inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
+inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
     if (c.sm80.k_warps > 1 && (divides_k(p.grouping) || (is_m_grouped(p.grouping) && c.sum() != Element::s32)))
         return "groups do not split K";  // a row's bits would depend on how many there are
     if (!is_m_grouped(p.grouping) || p.grouping == Grouping::masked) return "";
@@ -37,7 +37,7 @@ constexpr bool spills(const Problem& p, const GemmConfig& c) {
 }
 
 /// Why a config cannot serve a problem, whatever its shared memory holds; empty where it may.
-inline std::string_view refusal(const Problem& p, const GemmConfig& c) {
+inline std::string_view rejection(const Problem& p, const GemmConfig& c) {
     if (c.tile_m() % p.block_m_multiple != 0 || c.tile_n() % p.block_n_multiple != 0)
         return "set_block_size_multiple_of asks for other tiles";
     if ((c.rows_operand().mn_major() && c.tile.rows % kMnBlock != 0) ||
@@ -45,17 +45,17 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c) {
         return "an MN-major operand is copied in blocks of 64";
     if (p.b.packed() && (!c.swap_ab || c.tile.rows > kPackedRowsPadded))
         return "packed weights are rows of a tile, up to 128";
-    if (warps(c) > kMostWarps || warp_sums(c) > most_sums(p, c.sm80.k_warps))
+    if (warps(c) > kMaxWarps || warp_sums(c) > most_sums(p, c.sm80.k_warps))
         return "sums take more registers than a warp has";
     if (spills(p, c)) return "it would spill registers";
     if (c.sm80.k_warps > 1 && p.batch_invariant && c.sum() != Element::s32)
         return "a split K depends on M, and set_batch_invariant forbids that";
     if (c.sm80.k_warps > 1 && (c.rows_operand().mn_major() || c.cols_operand().mn_major()))
         return "warps that split K want K-major operands";
-    return group_refusal(p, c);
+    return group_rejection(p, c);
 }
 
-inline std::string_view smem_refusal(const GemmConfig& c) {
+inline std::string_view smem_rejection(const GemmConfig& c) {
     return c.stages < 2 ? "fewer than two stages fit shared memory" : "";
 }
 

@@ -64,10 +64,10 @@ def load(code: str) -> None:
 
 @pytest.mark.parametrize(("code", "why"), REFUSED)
 def test_what_is_not_modelled_is_refused_with_what_is_missing(code: str, why: str) -> None:
-    with pytest.raises(RuntimeError, match="PTX line") as refusal:
+    with pytest.raises(RuntimeError, match="PTX line") as rejection:
         load(code)
-    assert why in str(refusal.value)
-    assert code.split(" ")[0] in str(refusal.value)
+    assert why in str(rejection.value)
+    assert code.split(" ")[0] in str(rejection.value)
 
 
 @pytest.mark.parametrize("usage", ["", ".collector::a::fill", ".collector::a::discard"])

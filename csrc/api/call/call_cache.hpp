@@ -25,7 +25,7 @@ class CallKey {
 public:
     template <typename... Arguments>
     explicit CallKey(const Arguments&... arguments) {
-        static_assert((most_words<Arguments>() + ... + 0) <= kMostWords);
+        static_assert((most_words<Arguments>() + ... + 0) <= kMaxWords);
         (add(arguments), ...);
     }
     CallKey(const CallKey& other) { *this = other; }
@@ -44,9 +44,9 @@ public:
     }
 
 private:
-    static constexpr int kMostDimensions = 3;
-    static constexpr size_t kTensorWords = 3 + 2 * kMostDimensions;
-    static constexpr size_t kMostWords = 11 * kTensorWords + 15;
+    static constexpr int kMaxDimensions = 3;
+    static constexpr size_t kTensorWords = 3 + 2 * kMaxDimensions;
+    static constexpr size_t kMaxWords = 11 * kTensorWords + 15;
 
     template <typename Argument>
     static constexpr size_t most_words() {
@@ -54,7 +54,7 @@ private:
     }
 
     void add(const TensorView& tensor) {
-        if (tensor.ndim() > kMostDimensions) {
+        if (tensor.ndim() > kMaxDimensions) {
             complete_ = false;
             return;
         }
@@ -88,11 +88,11 @@ private:
     size_t count_ = 0;
     uint64_t hash_ = 0;
     bool complete_ = true;
-    uint64_t words_[kMostWords];
+    uint64_t words_[kMaxWords];
 };
 
 /// A launch with nothing left to decide but the stream.
-struct ReadyCall {
+struct CachedCall {
     Device* device;
     const Kernel* kernel;  // like the device, lives as long as the process
     LaunchShape shape;
@@ -107,15 +107,15 @@ struct ReadyCall {
 
 /// The calls that this thread made more than once. No lock: another thread has its own, and finds out about changes by
 /// the generation.
-class ReadyCalls {
+class CallCache {
 public:
-    static ReadyCalls& of_thread() {
-        thread_local const auto calls = std::make_unique<ReadyCalls>();
+    static CallCache& of_thread() {
+        thread_local const auto calls = std::make_unique<CallCache>();
         return *calls;
     }
 
     /// Null where the call must be made ready. Stays until the next `remember`.
-    const ReadyCall* find(const CallKey& key, uint64_t generation) const {
+    const CachedCall* find(const CallKey& key, uint64_t generation) const {
         const Kept* kept = kept_[slot(key)].get();
         if (kept == nullptr || kept->generation != generation || !(kept->key == key) || !key.complete()) return nullptr;
         return &kept->call;
@@ -123,7 +123,7 @@ public:
 
     /// Keeps a call that comes for the second time, in the place of another. One that comes for the first time leaves
     /// its hash only: tensors that are new in each call then cost little and push nothing out.
-    void remember(const CallKey& key, uint64_t generation, const ReadyCall& call) {
+    void remember(const CallKey& key, uint64_t generation, const CachedCall& call) {
         const size_t index = slot(key);
         if (seen_[index] != key.hash()) {
             seen_[index] = key.hash();
@@ -138,7 +138,7 @@ private:
     struct Kept {
         uint64_t generation;
         CallKey key;
-        ReadyCall call;
+        CachedCall call;
     };
 
     static size_t slot(const CallKey& key) { return key.hash() * 0x9e3779b97f4a7c15 >> (64 - kSlotBits); }

@@ -18,7 +18,7 @@ inline int32_t resident_ctas(const Problem& p, const GemmConfig& c) {
 }
 
 /// Why groups cannot be served by a config; empty where they can.
-inline std::string_view group_refusal(const Problem& p, const GemmConfig& c) {
+inline std::string_view group_rejection(const Problem& p, const GemmConfig& c) {
     if (!is_m_grouped(p.grouping)) return "";
     if (c.cluster_m() > 1) return "neighbours along M may belong to different experts";
     if (p.grouping == Grouping::masked) return "";
@@ -33,7 +33,7 @@ inline bool spills(const GemmConfig& c) {
 }
 
 /// Why a config cannot serve a problem, whatever its memory holds; empty where it may.
-inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t tiles) {
+inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t tiles) {
     if (c.cluster.size() > p.num_sms) return "the cluster is larger than the SMs allowed";
     if (c.cluster.k > 1) {
         if (!has_fixed_extents(p.grouping)) return "groups do not split K";
@@ -44,10 +44,10 @@ inline std::string_view refusal(const Problem& p, const GemmConfig& c, int64_t t
         return "set_block_size_multiple_of asks for other tiles";
     if (c.cluster.rows > 1 && (c.swap_ab ? p.n : p.m) <= c.tile.rows) return "the pair's other CTA has no rows";
     if (spills(c)) return "it would spill registers";
-    return group_refusal(p, c);
+    return group_rejection(p, c);
 }
 
-inline std::string_view smem_refusal(const GemmConfig& c) {
+inline std::string_view smem_rejection(const GemmConfig& c) {
     if (has_several_words(c) && plan_tensor_memory(c).sets == 0)
         return "sums leave no room for words of scales in tensor memory";
     return c.stages < 2 ? "fewer than two stages fit shared and tensor memory" : "";

@@ -6,7 +6,7 @@
 namespace deep_gemm {
 
 /// Whose rows they are for, and what else there may be, for errors.
-struct WholeScaled {
+struct ChannelScaled {
     const char *name, *rows_name;
     int64_t groups, rows;
     const char* otherwise;
@@ -14,7 +14,7 @@ struct WholeScaled {
 
 /// One for all rows: a number's bits, or a tensor of one element. One for each: [rows] or [rows, 1], with groups before
 /// them where there are several.
-Scales check_whole_scales(const OperandArgument& argument, const WholeScaled& operand, const GemmCall& call);
+Scales check_channel_scales(const OperandArgument& argument, const ChannelScaled& operand, const GemmCall& call);
 
 /// The scales of tokens, of which the shape says whether K has groups of them.
 void check_token_scales(GemmCall& call, const OperandArgument& a);

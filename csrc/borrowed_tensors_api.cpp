@@ -87,7 +87,7 @@ struct LendingFunction {
     Lender lender;
 };
 
-constexpr ptrdiff_t kMostArguments = 16;
+constexpr ptrdiff_t kMaxArguments = 16;
 
 /// Its type, which lives as long as the object does.
 PyObject* type_of(PyObject* object) {
@@ -127,9 +127,9 @@ bool count_write(PyObject* written, PyObject* tensor) {
 }
 
 /// The arguments of one call, as tvm-ffi passes them on.
-class LentArguments {
+class BorrowedArguments {
 public:
-    explicit LentArguments(const Lender& lender) : lender_(lender) {}
+    explicit BorrowedArguments(const Lender& lender) : lender_(lender) {}
 
     /// False where an argument is of a kind that is not lent.
     bool add(PyObject* argument) {
@@ -207,10 +207,10 @@ private:
     ptrdiff_t count_ = 0;
     DLDevice device_ = {kDLCPU, 0};
     std::vector<Array<int64_t>> sequences_;  // `any_` points to what they hold, not to them
-    AnyView any_[kMostArguments];
-    DLTensor tensors_[kMostArguments];
+    AnyView any_[kMaxArguments];
+    DLTensor tensors_[kMaxArguments];
     ptrdiff_t signed_count_ = 0;
-    PyObject* signed_[kMostArguments];
+    PyObject* signed_[kMaxArguments];
 };
 
 /// Torch's allocator, where a call wants memory, for as long as it runs.
@@ -235,7 +235,7 @@ private:
 /// api/call/lender.hpp.
 struct RunningCall {
     const DLPackExchangeAPI& api;
-    const LentArguments& lent;
+    const BorrowedArguments& lent;
     const Surroundings& surroundings;
     void* stream;
     void* thread;  // Python's state of this thread
@@ -273,15 +273,15 @@ PyObject* call_sharing(PyObject* function, PyObject* const* arguments, ptrdiff_t
     return result;
 }
 
-PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t count) noexcept {
+PyObject* call_borrowing(PyObject* self, PyObject* const* arguments, ptrdiff_t count) noexcept {
     const auto& function = *static_cast<const LendingFunction*>(PyCapsule_GetPointer(self, nullptr));
     const Surroundings& around = function.surroundings;
     if (any_modes(around)) {
         PyErr_SetString(around.type_error, "one of torch's dispatch modes is active: an operator must serve this call");
         return nullptr;
     }
-    LentArguments lent(function.lender);
-    bool all = count <= kMostArguments;
+    BorrowedArguments lent(function.lender);
+    bool all = count <= kMaxArguments;
     for (ptrdiff_t i = 0; all && i < count; ++i) all = lent.add(arguments[i]);
     if (!all) return call_sharing(function.sharing, arguments, count);
     TVMFFIAny result = {};
@@ -303,7 +303,7 @@ PyObject* call_lending(PyObject* self, PyObject* const* arguments, ptrdiff_t cou
     return PyBool_FromLong(result.v_int64 != 0);
 }
 
-/// Raises what the last call of a lending function in this thread failed with, the way tvm-ffi does.
+/// Raises what the last call of a borrowing function in this thread failed with, the way tvm-ffi does.
 void raise_last_error() { throw tvm::ffi::detail::MoveFromSafeCallRaised(); }
 
 }  // namespace
@@ -331,13 +331,14 @@ DEEP_GEMM_EXPORT(raise_last_error, deep_gemm::raise_last_error);
 
 /// A Python callable of `call`, an export that writes its argument number `written` and returns a bool. Called by
 /// deep_gemm/_extension.py, with the GIL. It, and all that it is given, lives as long as the process.
-extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_lending_function(const char* name,
-                                                                               TVMFFISafeCallType call,
-                                                                               ptrdiff_t written, PyObject* sharing,
-                                                                               PyObject* exchange_api, PyObject* raise,
-                                                                               PyObject* modes, PyObject* negated,
-                                                                               PyObject* count_writes,
-                                                                               PyObject* type_error) {
+extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_borrowing_function(const char* name,
+                                                                                 TVMFFISafeCallType call,
+                                                                                 ptrdiff_t written, PyObject* sharing,
+                                                                                 PyObject* exchange_api,
+                                                                                 PyObject* raise, PyObject* modes,
+                                                                                 PyObject* negated,
+                                                                                 PyObject* count_writes,
+                                                                                 PyObject* type_error) {
     using namespace deep_gemm;
     const auto* const api =
         static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(exchange_api, "dlpack_exchange_api"));
@@ -355,7 +356,7 @@ extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_lending_function(c
                                                .written = written,
                                                .surroundings = surroundings,
                                                .lender = {exchange_api, api}};
-    function->method = {function->name.c_str(), call_lending, kMethFastcall, nullptr};
+    function->method = {function->name.c_str(), call_borrowing, kMethFastcall, nullptr};
     PyObject* const self = PyCapsule_New(function, nullptr, nullptr);
     return self == nullptr ? nullptr : PyCFunction_NewEx(&function->method, self, nullptr);
 }

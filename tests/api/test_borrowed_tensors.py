@@ -1,4 +1,4 @@
-"""The way in from Python: tensors lent, not shared (csrc/lending_api.cpp), and all else as tvm-ffi has it."""
+"""The way in from Python: tensors lent, not shared (csrc/borrowed_tensors_api.cpp), and all else as tvm-ffi has it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def problem(m: int = 24, n: int = 136, k: int = 256):
     return random_rows((m, k), CPU, 0), random_blocks((n, k), CPU, 1), torch.empty(m, n, dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("name", _extension.LENDING)
+@pytest.mark.parametrize("name", _extension.BORROWING)
 def test_calls_of_every_layer_borrow(name) -> None:
     assert isinstance(getattr(C, name), BuiltinFunctionType)
     assert getattr(C, name).__name__ == name
@@ -153,7 +153,7 @@ def test_torch_that_cannot_lend(monkeypatch) -> None:
 OTHER_LIBRARY = """
 import ctypes
 from fake_driver import CUDA, _Capsule, _DLTensor
-from deep_gemm._extension import C, LIBRARY, lending
+from deep_gemm._extension import C, LIBRARY, borrowing
 import tvm_ffi
 
 class Lent:
@@ -190,7 +190,7 @@ new = ctypes.pythonapi.PyCapsule_New
 new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 Lent.__dlpack_c_exchange_api__ = new(ctypes.addressof(api), b"dlpack_exchange_api", None)
 module = tvm_ffi.load_module(str(LIBRARY))
-gemm = lending(module, "gemm", Lent.__dlpack_c_exchange_api__)
+gemm = borrowing(module, "gemm", Lent.__dlpack_c_exchange_api__)
 
 environment = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
 environment.TVMFFIEnvGetStream.restype = ctypes.c_void_p
