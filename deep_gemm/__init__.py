@@ -64,15 +64,18 @@ from .layout import (
     get_tma_aligned_size,
     transform_sf_into_required_layout,
 )
-from .planned import (
-    SymmBuffer,
-    bf16_mega_moe,
-    fp8_fp4_mega_moe,
+from .logits import (
     fp8_fp4_mqa_logits,
     fp8_fp4_paged_mqa_logits,
     fp8_mqa_logits,
     fp8_paged_mqa_logits,
+    get_mqa_logits_metadata,
     get_paged_mqa_logits_metadata,
+)
+from .planned import (
+    SymmBuffer,
+    bf16_mega_moe,
+    fp8_fp4_mega_moe,
     get_symm_buffer_for_mega_moe,
     tf32_hc_prenorm_gemm,
     transform_weights_for_mega_moe,
@@ -170,6 +173,7 @@ __all__ = [
     "get_mk_alignment_for_contiguous_layout",
     "get_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_tensor",
+    "get_mqa_logits_metadata",
     "get_num_sms",
     "get_paged_mqa_logits_metadata",
     "get_pdl",

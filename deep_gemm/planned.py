@@ -13,11 +13,6 @@ __all__ = [
     "SymmBuffer",
     "bf16_mega_moe",
     "fp8_fp4_mega_moe",
-    "fp8_fp4_mqa_logits",
-    "fp8_fp4_paged_mqa_logits",
-    "fp8_mqa_logits",
-    "fp8_paged_mqa_logits",
-    "get_paged_mqa_logits_metadata",
     "get_symm_buffer_for_mega_moe",
     "tf32_hc_prenorm_gemm",
     "transform_weights_for_mega_moe",
@@ -36,14 +31,6 @@ def _planned(name: str, missing: str, instead: str) -> Callable[..., NoReturn]:
     function.__doc__ = f"Raises NotImplementedError: {missing}. Use {instead}."
     return function
 
-
-_LOGITS = "logits of an indexer's queries have no kernel"
-_LOGITS_INSTEAD = "torch: the sum over heads of weights * relu(q @ kv.T), between each row's bounds"
-fp8_mqa_logits = _planned("fp8_mqa_logits", _LOGITS, _LOGITS_INSTEAD)
-fp8_paged_mqa_logits = _planned("fp8_paged_mqa_logits", _LOGITS, _LOGITS_INSTEAD)
-fp8_fp4_mqa_logits = _planned("fp8_fp4_mqa_logits", _LOGITS, _LOGITS_INSTEAD)
-fp8_fp4_paged_mqa_logits = _planned("fp8_fp4_paged_mqa_logits", _LOGITS, _LOGITS_INSTEAD)
-get_paged_mqa_logits_metadata = _planned("get_paged_mqa_logits_metadata", _LOGITS, _LOGITS_INSTEAD)
 
 tf32_hc_prenorm_gemm = _planned(
     "tf32_hc_prenorm_gemm",

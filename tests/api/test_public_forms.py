@@ -28,7 +28,7 @@ NAMES = {
         fp8_mqa_logits fp8_paged_mqa_logits get_k_alignment_for_contiguous_layout
         get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor get_m_alignment_for_contiguous_layout
         get_mk_alignment_for_contiguous_layout get_mn_major_tma_aligned_packed_ue8m0_tensor
-        get_mn_major_tma_aligned_tensor get_num_sms get_paged_mqa_logits_metadata get_pdl
+        get_mn_major_tma_aligned_tensor get_mqa_logits_metadata get_num_sms get_paged_mqa_logits_metadata get_pdl
         get_symm_buffer_for_mega_moe get_tc_util get_theoretical_mk_alignment_for_contiguous_layout
         get_tma_aligned_size int8_gemm_nt int8_row_sums jit k_grouped_bf16_gemm_tn_contiguous
         k_grouped_fp4_gemm_nt_contiguous

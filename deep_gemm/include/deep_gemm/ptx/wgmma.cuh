@@ -35,6 +35,15 @@ DG_DEVICE uint64_t wgmma_descriptor(uint32_t address) {
     return ((address & 0x3ffff) >> 4) | (1ull << 16) | (kStride << 32) | (kSwizzle128 << 62);
 }
 
+/// The same of rows of so many bytes, which is the span of their swizzle: 32, 64 or 128. Eight of them follow each
+/// other without a gap.
+template <int32_t kRowBytes>
+DG_DEVICE uint64_t wgmma_descriptor_of_rows(uint32_t address) {
+    static_assert(kRowBytes == 32 || kRowBytes == 64 || kRowBytes == 128);
+    constexpr uint64_t kStride = 8 * kRowBytes >> 4, kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
+    return ((address & 0x3ffff) >> 4) | (1ull << 16) | (kStride << 32) | (kSwizzle << 62);
+}
+
 /// The same of an MN-major operand, blocks of 64 rows by 64 of K: eight of K are 1024 bytes apart, blocks 8192. Advance
 /// by 2048 bytes for the next K step.
 DG_DEVICE uint64_t wgmma_descriptor_mn_major(uint32_t address) {

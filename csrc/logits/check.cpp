@@ -1,0 +1,188 @@
+#include "check.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "../api/call/dtypes.hpp"
+
+namespace deep_gemm {
+namespace {
+
+constexpr int32_t kMaxHeads = 128, kHeadStep = 4, kScaleBytes = 4, kAlignment = 16;
+constexpr std::array kD = {32, 64, 128};
+constexpr std::array kBlockKeys = {32, 64, 128};
+
+LogitsMemory memory_of(const TensorView& tensor) { return {tensor.data(), extent_bytes(tensor)}; }
+
+bool is_bytes(DLDataType type) { return is_dtype(type, kDLInt, 8) || is_dtype(type, kDLUInt, 8); }
+
+void require_int32(const TensorView& tensor, const char* name, DeviceId device) {
+    require_type(is_int32(tensor.dtype()), name, " must be int32, but is ", describe(tensor.dtype()));
+    require_device(tensor, name, device, "q");
+}
+
+/// [size], without gaps.
+void require_line(const TensorView& tensor, const char* name, int64_t size, const char* of) {
+    require(tensor.ndim() == 1 && tensor.size(0) == size && (size <= 1 || tensor.stride(0) == 1), name,
+            " must be contiguous [", size, "], one for each ", of, ", but has shape ", describe_shape(tensor),
+            " and strides ", describe_strides(tensor));
+}
+
+/// What codes are: E4M3, or pairs of E2M1 in bytes. `codes` is how many the last dimension of `tensor` holds.
+Element element_of_codes(const TensorView& tensor, const char* name, int64_t& codes) {
+    const DLDataType type = tensor.dtype();
+    const int64_t last = tensor.size(tensor.ndim() - 1);
+    if (element_of(type) == Element::e4m3) return codes = last, Element::e4m3;
+    require_type(is_bytes(type), name, " must be float8_e4m3fn, or int8 that packs two E2M1 codes, but is ",
+                 describe(type));
+    return codes = 2 * last, Element::e2m1r;
+}
+
+void check_queries(LogitsCall& call, const LogitsQueries& given) {
+    const TensorView& q = given.queries;
+    const int last = q.ndim() - 1;
+    int64_t d = 0;
+    call.device = device_id_of(q, "q");
+    call.element = element_of_codes(q, "q", d);
+    require(std::ranges::find(kD, d) != kD.end(), "D must be 32, 64 or 128, but q has ", d, " (its shape is ",
+            describe_shape(q), ")");
+    const int64_t heads = q.size(last - 1);
+    require(heads >= kHeadStep && heads <= kMaxHeads && heads % kHeadStep == 0,
+            "heads must be a multiple of 4 up to 128, but q has ", heads, " (its shape is ", describe_shape(q), ")");
+    call.heads = static_cast<int32_t>(heads), call.d = static_cast<int32_t>(d);
+    const int64_t rows = call.paged ? q.size(0) * q.size(1) : q.size(0);
+    call.rows = to_int32(rows, "the number of query rows");
+    call.rows_per_request = call.paged ? to_int32(q.size(1), "next_n") : 1;
+    call.query_head_bytes = q.stride(last - 1);
+    call.query_row_bytes = call.paged && q.size(1) == 1 ? q.stride(0) : q.stride(last - 2);
+    require(q.stride(last) == 1 && (heads == 1 || call.query_head_bytes % kAlignment == 0) &&
+                (rows <= 1 || call.query_row_bytes % kAlignment == 0) &&
+                (!call.paged || q.size(0) <= 1 || q.size(1) <= 1 || q.stride(0) == q.size(1) * q.stride(1)) &&
+                reinterpret_cast<uintptr_t>(q.data()) % kAlignment == 0,
+            "q must have D contiguous, and heads and rows at multiples of 16 bytes that are equally far apart, but has "
+            "shape ",
+            describe_shape(q), " and strides ", describe_strides(q));
+    call.query_data = memory_of(q);
+    call.exponents = given.exponents.has_value();
+    require(call.element == Element::e4m3 || call.exponents,
+            "q of FP4 needs scales: a pair (q, int32 words of four UE8M0 exponents)");
+    require(call.element == Element::e4m3 || d >= 64, "D of FP4 must be 64 or 128, but is ", d);
+    if (!call.exponents) return;
+    const TensorView& exponents = *given.exponents;
+    require_int32(exponents, "q's scales", call.device);
+    require(exponents.ndim() == last && extent_bytes(exponents) == static_cast<size_t>(rows * heads) * kScaleBytes &&
+                exponents.size(last - 1) == heads && exponents.size(0) == q.size(0),
+            "q's scales must be contiguous [..., heads], a word of four exponents for each head, but q has shape ",
+            describe_shape(q), " and they ", describe_shape(exponents));
+    call.query_exponents = memory_of(exponents);
+}
+
+void check_weights(LogitsCall& call, const TensorView& weights) {
+    call.weights = element_of(weights.dtype());
+    require_type(call.weights == Element::fp32 || call.weights == Element::bf16,
+                 "weights must be float32 or bfloat16, but are ", describe(weights.dtype()));
+    require_device(weights, "weights", call.device, "q");
+    require(weights.ndim() == 2 && weights.size(0) == call.rows && weights.size(1) == call.heads &&
+                weights.stride(1) == 1,
+            "weights must be [", call.rows, ", ", call.heads, "] with heads contiguous, but have shape ",
+            describe_shape(weights), " and strides ", describe_strides(weights));
+    call.weight_data = memory_of(weights), call.weight_stride = weights.stride(0);
+}
+
+void check_logits(LogitsCall& call, const TensorView& logits) {
+    call.logits = element_of(logits.dtype());
+    require_type(call.logits == Element::fp32 || call.logits == Element::bf16,
+                 "logits must be float32 or bfloat16, but are ", describe(logits.dtype()));
+    require_device(logits, "logits", call.device, "q");
+    require(logits.ndim() == 2 && logits.size(0) == call.rows && logits.stride(1) == 1, "logits must be [", call.rows,
+            ", columns] with columns contiguous, but have shape ", describe_shape(logits));
+    call.columns = to_int32(logits.size(1), "the number of columns");
+    call.logits_data = memory_of(logits), call.logits_stride = logits.stride(0);
+}
+
+LogitsCall begin(const LogitsQueries& given, bool paged) {
+    require(given.queries.ndim() == (paged ? 4 : 3), "q must be ",
+            paged ? "[requests, next_n, heads, D]" : "[rows, heads, D]", ", but has shape ",
+            describe_shape(given.queries));
+    LogitsCall call;
+    call.paged = paged, call.cleaned = given.cleaned;
+    check_queries(call, given);
+    check_weights(call, given.weights);
+    check_logits(call, given.logits);
+    return call;
+}
+
+}  // namespace
+
+LogitsCall check_dense_logits(const LogitsQueries& given, const TensorView& keys, const TensorView& scales,
+                              const TensorView& first_keys, const TensorView& end_keys, bool compressed) {
+    LogitsCall call = begin(given, false);
+    call.compressed = compressed;
+    require(keys.ndim() == 2, "keys must be [keys, D], but have shape ", describe_shape(keys));
+    require_device(keys, "keys", call.device, "q");
+    int64_t d = 0;
+    const Element element = element_of_codes(keys, "keys", d);
+    require(element == call.element && d == call.d, "keys must be ", dtype_name(call.element), " [keys, ", call.d,
+            "] as q is, but are ", describe(keys.dtype()), " ", describe_shape(keys));
+    call.keys = to_int32(keys.size(0), "the number of keys");
+    call.key_stride_bytes = call.keys == 1 ? keys.size(1) : keys.stride(0);
+    require((keys.size(1) == 1 || keys.stride(1) == 1) && call.key_stride_bytes % kAlignment == 0 &&
+                reinterpret_cast<uintptr_t>(keys.data()) % kAlignment == 0,
+            "keys must have D contiguous and start at multiples of 16 bytes, but their strides are ",
+            describe_strides(keys));
+    call.key_data = memory_of(keys);
+    require_type(call.exponents ? is_int32(scales.dtype()) : element_of(scales.dtype()) == Element::fp32,
+                 "scales of keys must be ", call.exponents ? "int32, as those of q" : "float32", ", but are ",
+                 describe(scales.dtype()));
+    require_device(scales, "scales of keys", call.device, "q");
+    require_line(scales, "scales of keys", call.keys, "key");
+    call.key_scales = memory_of(scales);
+    require_int32(first_keys, "cu_seq_len_k_start", call.device),
+        require_int32(end_keys, "cu_seq_len_k_end", call.device);
+    require_line(first_keys, "cu_seq_len_k_start", call.rows, "query row");
+    require_line(end_keys, "cu_seq_len_k_end", call.rows, "query row");
+    call.first_keys = memory_of(first_keys), call.end_keys = memory_of(end_keys);
+    return call;
+}
+
+LogitsCall check_paged_logits(const LogitsQueries& given, const TensorView& cache, const TensorView& lengths,
+                              const TensorView& block_table) {
+    LogitsCall call = begin(given, true);
+    const int32_t requests = call.rows_per_request == 0 ? 0 : call.requests();
+    const int64_t key_bytes = bytes_of<int64_t>(call.element, call.d) + kScaleBytes;
+    require_type(is_bytes(cache.dtype()), "kv_cache must be uint8, but is ", describe(cache.dtype()));
+    require_device(cache, "kv_cache", call.device, "q");
+    require(cache.ndim() == 4 && cache.size(2) == 1 && cache.size(3) == key_bytes && cache.stride(3) == 1 &&
+                cache.stride(1) == key_bytes,
+            "kv_cache must be [blocks, keys of a block, 1, ", key_bytes, "] without gaps in a block, but has shape ",
+            describe_shape(cache), " and strides ", describe_strides(cache));
+    require(std::ranges::find(kBlockKeys, cache.size(1)) != kBlockKeys.end(),
+            "blocks of kv_cache must have 32, 64 or 128 keys, but have ", cache.size(1));
+    call.block_keys = static_cast<int32_t>(cache.size(1));
+    call.num_blocks = to_int32(cache.size(0), "the number of blocks");
+    call.key_stride_bytes = call.num_blocks <= 1 ? cache.size(1) * key_bytes : cache.stride(0);
+    require(call.key_stride_bytes % kAlignment == 0 && reinterpret_cast<uintptr_t>(cache.data()) % kAlignment == 0,
+            "blocks of kv_cache must start at multiples of 16 bytes, but they are ", call.key_stride_bytes,
+            " bytes apart, from address ", static_cast<void*>(cache.data()));
+    call.key_data = memory_of(cache);
+    require_int32(lengths, "context_lens", call.device), require_int32(block_table, "block_table", call.device);
+    call.row_lengths = lengths.ndim() == 2;
+    require((call.row_lengths ? lengths.size(1) == call.rows_per_request : lengths.ndim() == 1) &&
+                lengths.size(0) == requests &&
+                extent_bytes(lengths) == static_cast<size_t>(call.row_lengths ? call.rows : requests) * 4,
+            "context_lens must be contiguous [", requests, ", ", call.rows_per_request, "] or [", requests,
+            "], but has shape ", describe_shape(lengths), " and strides ", describe_strides(lengths));
+    call.end_keys = memory_of(lengths);
+    require(block_table.ndim() == 2 && block_table.size(0) == requests &&
+                (block_table.size(1) <= 1 || block_table.stride(1) == 1),
+            "block_table must be [", requests, ", blocks of a request] with blocks contiguous, but has shape ",
+            describe_shape(block_table), " and strides ", describe_strides(block_table));
+    call.table_blocks = to_int32(block_table.size(1), "the number of blocks of a request");
+    call.table_stride = block_table.stride(0);
+    call.block_table = memory_of(block_table);
+    call.keys = static_cast<int32_t>(std::min<int64_t>(int64_t{call.table_blocks} * call.block_keys,
+                                                       std::max(call.columns, 0)));
+    return call;
+}
+
+}  // namespace deep_gemm

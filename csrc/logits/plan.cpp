@@ -1,0 +1,81 @@
+#include "plan.hpp"
+
+#include <deep_gemm/arch/sm90_logits_memory.cuh>
+
+#include <algorithm>
+#include <bit>
+
+#include "../util/require.hpp"
+
+namespace deep_gemm {
+namespace {
+
+constexpr int32_t kMaxColumns = 256;  // of a product
+
+/// Whether Hopper's product has so many columns.
+bool is_width(int32_t columns) { return columns % (columns > 64 ? 16 : 8) == 0; }
+
+/// Query rows of a product: as many as are wanted, or as there is room for.
+int32_t rows_of_product(int32_t padded_heads, int32_t wanted) {
+    const int32_t room = kMaxColumns / padded_heads;
+    // Few different kernels: powers of two, but for what a request has of rows in speculative decoding.
+    constexpr int32_t kExactly = 4;
+    int32_t rows = wanted <= kExactly ? wanted : static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(wanted)));
+    rows = std::min(rows, room);
+    while (!is_width(rows * padded_heads)) --rows;
+    return rows;
+}
+
+LogitsPlan plan_sm90(LogitsConfig c, int32_t wanted) {
+    c.rows = rows_of_product(c.padded_heads, wanted);
+    c.shares_keys = wanted > c.rows;
+    c.products = 1;
+    c.query_stages = 2;
+    c.stages = sm90::logits_stages(c);
+    return {.arch = Arch::sm90,
+            .config = c,
+            .threads = sm90::kLogitsThreads,
+            .smem_bytes = static_cast<uint32_t>(sm90::plan_logits_smem(c).bytes)};
+}
+
+const char* text(bool value) { return value ? "true" : "false"; }
+
+}  // namespace
+
+LogitsPlan plan_logits(const LogitsCall& call, Arch arch, const DeviceFacts& facts) {
+    const LogitsConfig config{.paged = call.paged,
+                              .exponents = call.exponents,
+                              .element = call.element,
+                              .weights = call.weights,
+                              .logits = call.logits,
+                              .heads = call.heads,
+                              .padded_heads = padded_logit_heads(call.heads),
+                              .d = call.d,
+                              .block_keys = call.block_keys};
+    require(arch == Arch::sm90 && !call.exponents, "there is no kernel of index logits for ", facts.name,
+            call.exponents ? " and scales that are exponents" : "");
+    return plan_sm90(config, call.paged ? call.rows_per_request : call.rows);
+}
+
+jit::KernelSource render_logits(const LogitsPlan& plan) {
+    const LogitsConfig& c = plan.config;
+    const std::string_view arch = facts(plan.arch).name;
+    const std::string run = concat("mqa_logits_", arch);
+    const std::string entry =
+        concat(c.element == Element::e4m3 ? "fp8" : "fp4", c.exponents ? "_mx" : "", c.paged ? "_paged" : "", "_", run,
+               "_h", c.heads, "_d", c.d, "_rows", c.rows, c.shares_keys ? "_shared_keys" : "");
+    const auto element = [](Element value) { return concat("Element::", facts(value).name); };
+    return {
+        .name = entry,
+        .text = concat("#include <deep_gemm/kernels/", run, ".cuh>\n\nusing namespace deep_gemm;\n\n",
+                       "constexpr LogitsConfig kConfig{\n    .paged = ", text(c.paged), ", .exponents = ",
+                       text(c.exponents), ", .element = ", element(c.element), ",\n    .weights = ", element(c.weights),
+                       ", .logits = ", element(c.logits), ",\n    .heads = ", c.heads,
+                       ", .padded_heads = ", c.padded_heads, ", .d = ", c.d, ", .rows = ", c.rows,
+                       ", .products = ", c.products, ",\n    .shares_keys = ", text(c.shares_keys),
+                       ", .block_keys = ", c.block_keys, ", .stages = ", c.stages, ", .query_stages = ", c.query_stages,
+                       "};\n\n", "extern \"C\" __global__ void __launch_bounds__(", plan.threads, ", 1)\n", entry,
+                       "(const __grid_constant__ LogitsParams params) {\n    run_", run, "<kConfig>(params);\n}\n")};
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,23 @@
+// A checked call -> the config of its kernel, and the launch.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+#include "../config/archs.hpp"
+#include "../jit/kernel.hpp"
+#include "call.hpp"
+
+namespace deep_gemm {
+
+struct LogitsPlan {
+    Arch arch = Arch::sm90;
+    LogitsConfig config;
+    uint32_t threads = 0, smem_bytes = 0;
+};
+
+/// Equal calls get equal plans, whatever rows see.
+LogitsPlan plan_logits(const LogitsCall& call, Arch arch, const DeviceFacts& facts);
+
+jit::KernelSource render_logits(const LogitsPlan& plan);
+
+}  // namespace deep_gemm

@@ -1,0 +1,40 @@
+// Hopper: the memory plan of the index logits' kernel.
+#pragma once
+
+#include <deep_gemm/arch/sm90.cuh>
+#include <deep_gemm/logits/config.cuh>
+
+namespace deep_gemm::sm90 {
+
+inline constexpr int32_t kLogitsThreads = (kLogitsMathWarpgroups + 1) * 128;
+inline constexpr int32_t kLogitsAlignment = 1024;
+
+/// Bytes from the start of dynamic shared memory, which is brought to a multiple of kLogitsAlignment first.
+struct LogitsSmemPlan {
+    int32_t product_bytes = 0, query_stage_bytes = 0, key_stage_bytes = 0;
+    int32_t queries = 0, keys = 0, scales = 0, ranges = 0, share = 0, barriers = 0, bytes = 0;
+};
+
+constexpr LogitsSmemPlan plan_logits_smem(const LogitsConfig& c) {
+    LogitsSmemPlan plan;
+    plan.product_bytes = align_up(c.columns() * c.key_bytes(), kLogitsAlignment);
+    plan.query_stage_bytes = plan.product_bytes * c.products * c.row_groups();
+    plan.key_stage_bytes = kLogitsTile * c.key_bytes();
+    plan.keys = plan.query_stage_bytes * c.query_stages;
+    plan.scales = plan.keys + plan.key_stage_bytes * c.stages;
+    plan.ranges = plan.scales + kLogitsTile * 4 * c.stages;
+    plan.share = plan.ranges + align_up(c.cta_rows() * static_cast<int32_t>(sizeof(KeyRange)), 16);
+    plan.barriers = plan.share + align_up(static_cast<int32_t>(sizeof(ShareSmem)), 16);
+    plan.bytes = plan.barriers + 16 * (c.stages + c.query_stages) + kLogitsAlignment;
+    return plan;
+}
+
+/// Key stages that fit beside the rest, 12 at most.
+constexpr int32_t logits_stages(LogitsConfig c) {
+    constexpr int32_t kMaxStages = 12;
+    c.stages = kMaxStages;
+    while (c.stages > 2 && plan_logits_smem(c).bytes > kMaxSmemBytes) --c.stages;
+    return c.stages;
+}
+
+}  // namespace deep_gemm::sm90
