@@ -17,7 +17,7 @@ LogitsMemory memory_of(const TensorView& tensor) { return {tensor.data(), extent
 bool is_bytes(DLDataType type) { return is_dtype(type, kDLInt, 8) || is_dtype(type, kDLUInt, 8); }
 
 void require_int32(const TensorView& tensor, const char* name, DeviceId device) {
-    require_type(is_int32(tensor.dtype()), name, " must be int32, but is ", describe(tensor.dtype()));
+    require_type(is_int32(tensor.dtype()), name, " must be int32, got ", describe(tensor.dtype()));
     require_device(tensor, name, device, "q");
 }
 
@@ -33,7 +33,7 @@ Element element_of_codes(const TensorView& tensor, const char* name, int64_t& co
     const DLDataType type = tensor.dtype();
     const int64_t last = tensor.size(tensor.ndim() - 1);
     if (element_of(type) == Element::e4m3) return codes = last, Element::e4m3;
-    require_type(is_bytes(type), name, " must be float8_e4m3fn, or int8 that packs two E2M1 codes, but is ",
+    require_type(is_bytes(type), name, " must be float8_e4m3fn, or int8 that packs two E2M1 codes, got ",
                  describe(type));
     return codes = 2 * last, Element::e2m1r;
 }
@@ -66,7 +66,7 @@ void check_queries(LogitsCall& call, const LogitsQueries& given) {
     call.exponents = given.exponents.has_value();
     require(call.element == Element::e4m3 || call.exponents,
             "q of FP4 needs scales: a pair (q, int32 words of four UE8M0 exponents)");
-    require(call.element == Element::e4m3 || d >= 64, "D of FP4 must be 64 or 128, but is ", d);
+    require(call.element == Element::e4m3 || d >= 64, "D of FP4 must be 64 or 128, got ", d);
     if (!call.exponents) return;
     const TensorView& exponents = *given.exponents;
     require_int32(exponents, "q's scales", call.device);
@@ -80,7 +80,7 @@ void check_queries(LogitsCall& call, const LogitsQueries& given) {
 void check_weights(LogitsCall& call, const TensorView& weights) {
     call.weights = element_of(weights.dtype());
     require_type(call.weights == Element::fp32 || call.weights == Element::bf16,
-                 "weights must be float32 or bfloat16, but are ", describe(weights.dtype()));
+                 "weights must be float32 or bfloat16, got ", describe(weights.dtype()));
     require_device(weights, "weights", call.device, "q");
     require(weights.ndim() == 2 && weights.size(0) == call.rows && weights.size(1) == call.heads &&
                 weights.stride(1) == 1,
@@ -92,7 +92,7 @@ void check_weights(LogitsCall& call, const TensorView& weights) {
 void check_logits(LogitsCall& call, const TensorView& logits) {
     call.logits = element_of(logits.dtype());
     require_type(call.logits == Element::fp32 || call.logits == Element::bf16,
-                 "logits must be float32 or bfloat16, but are ", describe(logits.dtype()));
+                 "logits must be float32 or bfloat16, got ", describe(logits.dtype()));
     require_device(logits, "logits", call.device, "q");
     require(logits.ndim() == 2 && logits.size(0) == call.rows && logits.stride(1) == 1, "logits must be [", call.rows,
             ", columns] with columns contiguous, but have shape ", describe_shape(logits));
@@ -123,7 +123,7 @@ LogitsCall check_dense_logits(const LogitsQueries& given, const TensorView& keys
     int64_t d = 0;
     const Element element = element_of_codes(keys, "keys", d);
     require(element == call.element && d == call.d, "keys must be ", dtype_name(call.element), " [keys, ", call.d,
-            "] as q is, but are ", describe(keys.dtype()), " ", describe_shape(keys));
+            "] as q is, got ", describe(keys.dtype()), " ", describe_shape(keys));
     call.keys = to_int32(keys.size(0), "the number of keys");
     call.key_stride_bytes = call.keys == 1 ? keys.size(1) : keys.stride(0);
     require((keys.size(1) == 1 || keys.stride(1) == 1) && call.key_stride_bytes % kAlignment == 0 &&
@@ -132,7 +132,7 @@ LogitsCall check_dense_logits(const LogitsQueries& given, const TensorView& keys
             describe_strides(keys));
     call.key_data = memory_of(keys);
     require_type(call.exponents ? is_int32(scales.dtype()) : element_of(scales.dtype()) == Element::fp32,
-                 "scales of keys must be ", call.exponents ? "int32, as those of q" : "float32", ", but are ",
+                 "scales of keys must be ", call.exponents ? "int32, as those of q" : "float32", ", got ",
                  describe(scales.dtype()));
     require_device(scales, "scales of keys", call.device, "q");
     require_line(scales, "scales of keys", call.keys, "key");
@@ -150,7 +150,7 @@ LogitsCall check_paged_logits(const LogitsQueries& given, const TensorView& cach
     LogitsCall call = begin(given, true);
     const int32_t requests = call.rows_per_request == 0 ? 0 : call.requests();
     const int64_t key_bytes = bytes_of<int64_t>(call.element, call.d) + kScaleBytes;
-    require_type(is_bytes(cache.dtype()), "kv_cache must be uint8, but is ", describe(cache.dtype()));
+    require_type(is_bytes(cache.dtype()), "kv_cache must be uint8, got ", describe(cache.dtype()));
     require_device(cache, "kv_cache", call.device, "q");
     require(cache.ndim() == 4 && cache.size(2) == 1 && cache.size(3) == key_bytes && cache.stride(3) == 1 &&
                 cache.stride(1) == key_bytes,

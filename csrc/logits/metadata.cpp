@@ -22,7 +22,7 @@ jit::KernelSource render() {
 
 void make_logits_metadata(const TensorView& lengths, const TensorView& starts) {
     const DeviceId id = device_id_of(lengths, "context_lens");
-    require_type(is_int32(lengths.dtype()) && is_int32(starts.dtype()), "context_lens must be int32, but is ",
+    require_type(is_int32(lengths.dtype()) && is_int32(starts.dtype()), "context_lens must be int32, got ",
                  describe(lengths.dtype()));
     require_device(starts, "the metadata", id, "context_lens");
     require(lengths.ndim() == 1 || (lengths.ndim() == 2 && lengths.size(1) > 0),

@@ -78,14 +78,14 @@ def wrong(dense, **changes):
     [
         (lambda x: {"q": x.q[:, :, :16]}, "D must be 32, 64 or 128, but q has 16"),
         (lambda x: {"q": x.q[:, :6]}, "heads must be a multiple of 4 up to 128, but q has 6"),
-        (lambda x: {"q": x.q.float()}, "q must be float8_e4m3fn, or int8 that packs two E2M1 codes, but is float32"),
+        (lambda x: {"q": x.q.float()}, "q must be float8_e4m3fn, or int8 that packs two E2M1 codes, got float32"),
         (lambda x: {"q": x.q[0]}, r"q must be \[rows, heads, D\], but has shape \[8, 32\]"),
         (lambda x: {"kv": (x.kv[0][:, :16], x.kv[1])}, "keys must be float8_e4m3fn .*, 32. as q is"),
-        (lambda x: {"kv": (x.kv[0], x.kv[1].double())}, "scales of keys must be float32, but are float64"),
+        (lambda x: {"kv": (x.kv[0], x.kv[1].double())}, "scales of keys must be float32, got float64"),
         (lambda x: {"kv": (x.kv[0], x.kv[1][:-1])}, r"scales of keys must be contiguous \[40\]"),
         (lambda x: {"weights": x.weights[:2]}, r"weights must be \[3, 8\] with heads contiguous"),
-        (lambda x: {"weights": x.weights.half()}, "weights must be float32 or bfloat16, but are float16"),
-        (lambda x: {"cu_seq_len_k_end": x.end.long()}, "cu_seq_len_k_end must be int32, but is int64"),
+        (lambda x: {"weights": x.weights.half()}, "weights must be float32 or bfloat16, got float16"),
+        (lambda x: {"cu_seq_len_k_end": x.end.long()}, "cu_seq_len_k_end must be int32, got int64"),
         (lambda x: {"cu_seq_len_k_start": x.first[:1]}, r"cu_seq_len_k_start must be contiguous \[3\]"),
         (lambda x: {"max_seqlen_k": 0}, "max_seqlen_k must be positive, got 0"),
         (
@@ -93,7 +93,7 @@ def wrong(dense, **changes):
             "clean_logits must be False where max_seqlen_k is given",
         ),
         (lambda x: {"clean": True}, "clean is no argument of this form, which takes clean_logits"),
-        (lambda x: {"logits_dtype": torch.float16}, "logits must be float32 or bfloat16, but are float16"),
+        (lambda x: {"logits_dtype": torch.float16}, "logits must be float32 or bfloat16, got float16"),
     ],
 )
 def test_dense_refusals(dense, change, message) -> None:
@@ -104,7 +104,7 @@ def test_dense_refusals(dense, change, message) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x: {"kv_cache": x.cache.float()}, "kv_cache must be uint8, but is float32"),
+        (lambda x: {"kv_cache": x.cache.float()}, "kv_cache must be uint8, got float32"),
         (lambda x: {"kv_cache": x.cache[..., :-1]}, r"kv_cache must be \[blocks, keys of a block, 1, 36\]"),
         (
             lambda x: {"kv_cache": torch.zeros(2, 48, 1, 36, dtype=torch.uint8)},
@@ -116,7 +116,7 @@ def test_dense_refusals(dense, change, message) -> None:
             },
             "blocks of kv_cache must start at multiples of 16 bytes, but they are 2308 bytes apart",
         ),
-        (lambda x: {"context_lens": x.lengths.long()}, "context_lens must be int32, but is int64"),
+        (lambda x: {"context_lens": x.lengths.long()}, "context_lens must be int32, got int64"),
         (lambda x: {"context_lens": x.lengths[:1]}, r"context_lens must be contiguous \[2, 1\] or \[2\]"),
         (lambda x: {"block_table": x.table[:1]}, r"block_table must be \[2, blocks of a request\]"),
         (lambda x: {"max_context_len": 0}, "max_context_len must be positive, got 0"),
