@@ -1,6 +1,7 @@
 // Index logits, as deep_gemm/logits.py calls them. Results are allocated there; here they are checked and filled.
 #include "logits/check.hpp"
 #include "logits/metadata.hpp"
+#include "logits/plan.hpp"
 #include "logits/run.hpp"
 #include "util/ffi.hpp"
 
@@ -28,3 +29,4 @@ void paged_mqa_logits(const TensorView& q, const OptionalTensor& q_scales, const
 DEEP_GEMM_EXPORT(mqa_logits, deep_gemm::mqa_logits);
 DEEP_GEMM_EXPORT(paged_mqa_logits, deep_gemm::paged_mqa_logits);
 DEEP_GEMM_EXPORT(paged_mqa_logits_metadata, deep_gemm::make_logits_metadata);
+DEEP_GEMM_EXPORT(force_logits_products, deep_gemm::force_logits_products);

@@ -589,3 +589,6 @@ def paged_mqa_logits(
 
 def paged_mqa_logits_metadata(lengths: Tensor, starts: Tensor, /) -> None:
     """lengths int32 [requests, next_n] or [requests] -> starts int32 [SMs + 1, 2]: request and split of 256 keys."""
+
+def force_logits_products(products: int, /) -> None:
+    """Divide a math group's columns among 1 or 2 products from now on; 0: as the plan says. For tuning and tests."""

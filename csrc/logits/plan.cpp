@@ -3,6 +3,7 @@
 #include <deep_gemm/arch/sm90_logits_memory.cuh>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "../util/require.hpp"
@@ -15,9 +16,11 @@ constexpr int32_t kMaxColumns = 256;  // of a product
 /// Whether Hopper's product has so many columns.
 bool is_width(int32_t columns) { return columns % (columns > 64 ? 16 : 8) == 0; }
 
+std::atomic<int32_t> forced_products = 0;
+
 /// Query rows of a product: as many as are wanted, or as there is room for.
-int32_t rows_of_product(int32_t padded_heads, int32_t wanted) {
-    const int32_t room = kMaxColumns / padded_heads;
+int32_t rows_of_product(int32_t padded_heads, int32_t wanted, int32_t max_columns) {
+    const int32_t room = max_columns / padded_heads;
     // Few different kernels: powers of two, but for what a request has of rows in speculative decoding.
     constexpr int32_t kExactly = 4;
     int32_t rows = wanted <= kExactly ? wanted : static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(wanted)));
@@ -27,9 +30,10 @@ int32_t rows_of_product(int32_t padded_heads, int32_t wanted) {
 }
 
 LogitsPlan plan_sm90(LogitsConfig c, int32_t wanted) {
-    c.rows = rows_of_product(c.padded_heads, wanted);
-    c.shares_keys = wanted > c.rows;
-    c.products = 1;
+    const int32_t forced = forced_products.load(std::memory_order_relaxed);
+    c.products = forced > 0 && c.padded_heads * forced <= kMaxColumns && wanted > 1 ? forced : 1;
+    c.rows = rows_of_product(c.padded_heads, ceil_div(wanted, c.products), kMaxColumns / c.products);
+    c.shares_keys = wanted > c.group_rows();
     c.query_stages = 2;
     c.stages = sm90::logits_stages(c);
     return {.arch = Arch::sm90,
@@ -57,13 +61,19 @@ LogitsPlan plan_logits(const LogitsCall& call, Arch arch, const DeviceFacts& fac
     return plan_sm90(config, call.paged ? call.rows_per_request : call.rows);
 }
 
+void force_logits_products(int64_t products) {
+    require(products >= 0 && products <= 2,
+            "a math group must make 1 or 2 products of a tile, or 0 for the plan's, got ", products);
+    forced_products = static_cast<int32_t>(products);
+}
+
 jit::KernelSource render_logits(const LogitsPlan& plan) {
     const LogitsConfig& c = plan.config;
     const std::string_view arch = facts(plan.arch).name;
     const std::string run = concat("mqa_logits_", arch);
-    const std::string entry =
-        concat(c.element == Element::e4m3 ? "fp8" : "fp4", c.exponents ? "_mx" : "", c.paged ? "_paged" : "", "_", run,
-               "_h", c.heads, "_d", c.d, "_rows", c.rows, c.shares_keys ? "_shared_keys" : "");
+    const std::string entry = concat(c.element == Element::e4m3 ? "fp8" : "fp4", c.exponents ? "_mx" : "",
+                                     c.paged ? "_paged" : "", "_", run, "_h", c.heads, "_d", c.d, "_rows", c.rows,
+                                     c.products > 1 ? "x2" : "", c.shares_keys ? "_shared_keys" : "");
     const auto element = [](Element value) { return concat("Element::", facts(value).name); };
     return {
         .name = entry,

@@ -18,6 +18,9 @@ struct LogitsPlan {
 /// Equal calls get equal plans, whatever rows see.
 LogitsPlan plan_logits(const LogitsCall& call, Arch arch, const DeviceFacts& facts);
 
+/// Divide a math group's columns among so many products from now on, 1 or 2; 0: as the plan says. For tuning and tests.
+void force_logits_products(int64_t products);
+
 jit::KernelSource render_logits(const LogitsPlan& plan);
 
 }  // namespace deep_gemm

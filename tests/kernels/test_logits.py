@@ -8,6 +8,7 @@ from devices import EVERY_DEVICE, FEW
 from logits_inputs import Dense, Paged, difference, fp8_dense, fp8_paged, generator_of, ragged
 
 import deep_gemm
+from deep_gemm._extension import C
 
 DEVICES = FEW
 # The sums are FP32; BF16 rounds each of them once.
@@ -171,3 +172,17 @@ def test_nothing_to_multiply(device) -> None:
     p = fp8_paged(torch.zeros(2, 1, dtype=torch.int32), 1, 8, 32, 64, device=device)
     logits = deep_gemm.fp8_paged_mqa_logits(p.q, p.cache, p.weights, p.lengths, p.table, None, 50, True)
     assert torch.equal(logits, torch.full((2, 50), -torch.inf, device=device))
+
+
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
+@pytest.mark.parametrize("rows", [2, 30])
+def test_two_products_of_a_tile_give_the_same_bits(device, rows) -> None:
+    """A plan that tuning may force."""
+    first, end = ragged(rows, 200)
+    x = fp8_dense(rows, 200, 64, 64, first=first, end=end, device=device)
+    wanted = deep_gemm.fp8_mqa_logits(*x.arguments)
+    C.force_logits_products(2)
+    try:
+        assert torch.equal(deep_gemm.fp8_mqa_logits(*x.arguments), wanted)
+    finally:
+        C.force_logits_products(0)
