@@ -42,19 +42,20 @@ class TestRefusedOnTheCpu:
         refused(
             layout,
             r"grouped_layout must start each expert's rows at a multiple of the alignment for contiguous layouts, 128, "
-            r"but row 270 belongs to expert 2 and row 256 belongs to expert 1: see get_mk_alignment",
+            r"but row 270 belongs to expert 2 and row 256 to expert 1: see get_mk_alignment",
         )
 
-    def test_an_expert_behind_padding(self) -> None:
+    def test_another_expert_behind_padding(self) -> None:
         layout = contiguous([5, 130, 70], N, K, "cpu").indices
         layout[:128] = -1
         layout[7] = 0
-        refused(layout, r"128, but row 7 belongs to expert 0 and row 0 to none \(-1\)")
+        layout[100] = 2
+        refused(layout, r"128, but row 100 belongs to expert 2 and row 7 to expert 0")
 
     def test_the_alignment_in_force(self) -> None:
         case = contiguous([5, 130, 70], N, K, "cpu", 64)
         out = case.output()
-        with pytest.raises(ValueError, match="128, but row 64 belongs to expert 1 and row 0 belongs to expert 0"):
+        with pytest.raises(ValueError, match="128, but row 64 belongs to expert 1 and row 0 to expert 0"):
             deep_gemm.m_grouped_fp8_gemm_nt_contiguous(case.a, case.b, out.tensor, case.indices)
         out.assert_untouched()
         with alignment_of(64):
@@ -136,7 +137,7 @@ class TestOnAGpu:
         assert [line if line in right else line.split()[0] for line in lines] == (
             3 * right + [*right[:2], "refused", "launch", "launched"]
         )
-        assert "row 130 belongs to expert 0 and row 128 belongs to expert 1" in lines[11]
+        assert "row 130 belongs to expert 0 and row 128 to expert 1" in lines[11]
 
     def test_nothing_is_read_by_itself(self) -> None:
         assert [line.split()[0] for line in self.lines("")] == 3 * ["launch"] + 2 * ["launch", "launched"]

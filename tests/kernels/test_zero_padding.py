@@ -8,7 +8,7 @@ import torch
 from bf16_grouped_inputs import Experts
 from bf16_inputs import KINDS, lying
 from devices import EACH_ARCH, EVERY_DEVICE
-from grouped_inputs import Contiguous, alignment_of, assert_zero_padding, contiguous
+from grouped_inputs import Contiguous, alignment_of, assert_zero_padding, contiguous, poison_rows
 from inputs import GuardedOutput, Operand
 
 import deep_gemm
@@ -102,20 +102,47 @@ def test_no_experts_at_all(device, psum) -> None:
             out.assert_untouched()
 
 
+# Which rows of an expert's are dropped, by their number.
+DROPPED = {
+    "here and there": lambda row: row % 16 == 3,
+    "first rows of tiles": lambda row: row % 16 == 0,
+    "the first 64 of each 128": lambda row: row % 128 < 64,
+    "all but the last of each 64": lambda row: row % 64 != 63,
+    "all but one": lambda row: row != 197,
+}
+
+
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
-@pytest.mark.parametrize("alignment", [16, 128])
-def test_padding_among_the_rows_of_an_expert(device, alignment) -> None:
+@pytest.mark.parametrize(
+    ("alignment", "dropped", "nn"),
+    [(alignment, dropped, alignment in (96, 192)) for alignment in (16, 96, 128, 192) for dropped in DROPPED],
+)
+def test_padding_among_the_rows_of_an_expert(device, alignment, dropped, nn) -> None:
     """As of tokens that were dropped in place. Their neighbours are what they are without."""
     with alignment_of(alignment):
         case = contiguous([200, 70], N, K, device, alignment)
         layout = case.indices
-        whole = run(case, layout, case.output())
-        dropped = torch.arange(3, case.m, 16, device=device)
-        layout[dropped] = -1
+        whole = run(case, layout, case.output(), nn)
+        layout[DROPPED[dropped](torch.arange(case.m, device=device))] = -1
+        poison_rows(case.a, layout < 0)
         out = case.output()
-        d = run(case, layout, out)
+        d = run(case, layout, out, nn)
     out.check()
     assert_zero_padding(d, layout, 2)
+    assert torch.equal(d[layout >= 0], whole[layout >= 0])
+
+
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+def test_dropped_first_rows_of_blocks_in_a_long_layout(device) -> None:
+    """More blocks than a warp looks at together, at its borders too."""
+    case = contiguous([64 * 70, 1, 64 * 5], 16, 128, device, 128)
+    layout = case.indices
+    whole = run(case, layout, case.output())
+    layout[::64] = -1
+    out = case.output()
+    d = run(case, layout, out)
+    out.check()
+    assert_zero_padding(d, layout, 3)
     assert torch.equal(d[layout >= 0], whole[layout >= 0])
 
 

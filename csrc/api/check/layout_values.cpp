@@ -1,6 +1,5 @@
 #include "layout_values.hpp"
 
-#include <ostream>
 #include <vector>
 
 #include "../../jit/settings.hpp"
@@ -9,30 +8,18 @@
 namespace deep_gemm {
 namespace {
 
-/// The expert of a row, as an error names it.
-struct RowText {
-    int64_t row;
-    int32_t expert, num_groups;
-};
-
-std::ostream& operator<<(std::ostream& out, const RowText& text) {
-    out << "row " << text.row;
-    if (text.expert >= 0 && text.expert < text.num_groups) return out << " belongs to expert " << text.expert;
-    return out << " to none (" << text.expert << ")";
-}
-
-/// One expert for each row. The first row of a block, a block being of so many rows as experts are aligned to, speaks
-/// for those of its rows that are no padding.
+/// One expert for each row. All rows of a block that are no padding name the same one, a block being of so many rows as
+/// experts are aligned to.
 void check_indices(const std::vector<int32_t>& experts, int32_t num_groups, int32_t alignment) {
     const auto is_expert = [&](int32_t expert) { return expert >= 0 && expert < num_groups; };
+    size_t first = 0;  // of the block's rows, the first that names an expert
     for (size_t row = 0; row < experts.size(); ++row) {
-        const size_t first = row / alignment * alignment;
+        if (row % alignment == 0 || !is_expert(experts[first])) first = row;
         if (is_expert(experts[row]) && experts[row] != experts[first])
             fail(ErrorKind::value,
                  "grouped_layout must start each expert's rows at a multiple of the alignment for contiguous layouts, ",
-                 alignment, ", but ", RowText{static_cast<int64_t>(row), experts[row], num_groups}, " and ",
-                 RowText{static_cast<int64_t>(first), experts[first], num_groups},
-                 ": see get_mk_alignment_for_contiguous_layout()");
+                 alignment, ", but row ", row, " belongs to expert ", experts[row], " and row ", first, " to expert ",
+                 experts[first], ": see get_mk_alignment_for_contiguous_layout()");
     }
 }
 

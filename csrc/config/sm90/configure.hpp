@@ -20,7 +20,9 @@ inline constexpr int32_t kMaxRuns = 768;
 inline int32_t group_capacity(const Problem& p, const GemmConfig& c) {
     if (p.grouping == Grouping::m_contiguous) {
         if (c.tile_m() % kWgmmaRows != 0 || p.m_alignment % kWgmmaRows != 0) return 0;
-        const int32_t runs = align_up(ceil_div(p.m, p.m_alignment), 256);
+        // Of the 64 rows that stand together in a block, every other may be nothing but padding.
+        const int32_t block_runs = ceil_div(p.m_alignment / kWgmmaRows, 2);
+        const int32_t runs = align_up(ceil_div(p.m, p.m_alignment) * block_runs, 256);
         return runs <= kMaxRuns ? runs : 0;
     }
     return table_capacity(p, c);

@@ -9,9 +9,10 @@
 
 namespace deep_gemm {
 
-/// The first of 64 rows speaks for them. A thread asks for its own 64 rows' expert, and a warp's first and last one for
-/// their neighbours' beyond the warp too, so that memory is waited for once. It then knows whether a run begins or ends
-/// there; how many begin before it is its run's number.
+/// All of 64 rows that name an expert name the same one, mostly the first. A thread asks for its own 64 rows' expert,
+/// and a warp's first and last one for their neighbours' beyond the warp too, so that memory is waited for once, and
+/// again only where a first row is padding. It then knows whether a run begins or ends there; how many begin before it
+/// is its run's number.
 template <GemmConfig c, int32_t kThreads>
 class ExpertRuns {
 public:
@@ -42,6 +43,9 @@ public:
 #pragma unroll
             for (int32_t i = 0; i < kSteps; ++i) {
                 Unit& unit = units[i];
+                const int32_t side = lane == 0 ? -kRunRows : lane == 31 ? kRunRows : 0;
+                look_further(unit.row, unit.expert);
+                look_further(side != 0 ? unit.row + side : -1, unit.before);
                 unit.expert = legal(unit.expert), unit.before = unit.after = legal(unit.before);
                 const int32_t below = __shfl_up_sync(0xffffffff, unit.expert, 1),
                               above = __shfl_down_sync(0xffffffff, unit.expert, 1);
@@ -65,6 +69,7 @@ public:
 
 private:
     static constexpr int32_t kWarps = kThreads / 32, kSteps = kRunSteps;
+    static_assert(kRunRows == 64, "two rows a lane");
     static_assert(kSteps * kWarps <= 32, "a lane reads what one warp counted in one step");
 
     struct Unit {
@@ -76,6 +81,34 @@ private:
 
     DG_DEVICE int32_t load(int32_t row) const {
         return row >= 0 && row < extent_ ? ptx::load_global_int(layout_ + row) : -1;
+    }
+
+    /// The expert of rows whose first one is padding. A warp reads the rows of each lane that wants it. What names no
+    /// expert is larger, without a sign, than what does.
+    DG_DEVICE void look_further(int32_t row, int32_t& expert) const {
+        constexpr int32_t kAtOnce = 8;
+        const int32_t lane = threadIdx.x % 32;
+        uint32_t unsure = __ballot_sync(0xffffffff, row >= 0 && row < extent_ && legal(expert) < 0);
+#pragma unroll 1
+        while (unsure != 0) {
+            int32_t asking[kAtOnce];
+            uint32_t least[kAtOnce];
+#pragma unroll
+            for (int32_t i = 0; i < kAtOnce; ++i) {
+                asking[i] = __ffs(unsure) - 1;
+                const int32_t first = __shfl_sync(0xffffffff, row, asking[i] & 31);
+                least[i] = ~0u;
+                if (unsure != 0)
+                    least[i] =
+                        min(static_cast<uint32_t>(load(first + lane)), static_cast<uint32_t>(load(first + 32 + lane)));
+                unsure &= unsure - 1;
+            }
+#pragma unroll
+            for (int32_t i = 0; i < kAtOnce; ++i) {
+                const uint32_t found = __reduce_min_sync(0xffffffff, least[i]);
+                if (lane == asking[i]) expert = static_cast<int32_t>(found);
+            }
+        }
     }
 
     /// What is no expert's number means padding.

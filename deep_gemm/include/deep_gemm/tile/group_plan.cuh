@@ -5,7 +5,8 @@
 
 namespace deep_gemm {
 
-/// Rows of an expert's run that stand together: the first one speaks for them, and a tile may end behind them.
+/// Rows of an expert's run that stand together: all of them are one expert's or padding, and a tile may end behind
+/// them.
 inline constexpr int32_t kRunRows = 64;
 
 /// Whether a contiguous layout is read as runs of one expert's rows. Tiles then begin where runs do, the blocks of M of
@@ -27,7 +28,7 @@ constexpr bool marks_padding(const GemmConfig& c) { return c.grouping == Groupin
 /// A bit for each row of a tile, in words of 32, for the math warps.
 constexpr int32_t padding_words(const GemmConfig& c) { return marks_padding(c) ? ceil_div(c.tile_m(), 32) : 0; }
 
-/// Rows whose first one says whether all of them are padding and have no tile.
+/// Rows that have no tile where all of them are padding.
 constexpr int32_t padding_block(const GemmConfig& c) { return has_expert_runs(c) ? kRunRows : c.tile_m(); }
 
 /// One entry for each group that has rows, and the end mark.

@@ -48,10 +48,11 @@ public:
         return true;
     }
 
-    /// Fill 8 rows. There must be some left.
+    /// Fill 8 rows, unless it is only their block's first row that is padding. There must be some left.
     DG_DEVICE void fill() {
         const uint32_t row = first_ + (__ffs(found_) - 1) * step_;
         found_ &= found_ - 1;
+        if (has_tile(row / kBlock * kBlock)) return;
         const uint32_t end = min(row + kRows, static_cast<uint32_t>(extent_m<c>(params_)));
         for (uint32_t i = row; i < end; ++i) fill_row(i);
     }
@@ -60,6 +61,18 @@ private:
     using Stored = typename Storage<c.output>::Type;
     static constexpr uint32_t kBlock = padding_block(c), kRows = 8;
     static_assert(kBlock % kRows == 0);
+
+    /// Whether a row of the block names an expert.
+    DG_DEVICE bool has_tile(uint32_t block) const {
+        const uint32_t lane = ptx::lane(), extent = static_cast<uint32_t>(extent_m<c>(params_));
+        bool named = false;
+#pragma unroll
+        for (uint32_t i = 0; i < kBlock; i += 32) {
+            const uint32_t row = block + i + lane;
+            named |= i + lane < kBlock && row < extent && !ExpertOfRows<c>{params_}.is_padding(row);
+        }
+        return __any_sync(0xffffffff, named);
+    }
 
     DG_DEVICE void fill_row(uint32_t row) const {
         constexpr int32_t kElements = 16 / sizeof(Stored);

@@ -136,10 +136,9 @@ private:
 };
 
 /// Rows of all experts in one matrix, each row naming its expert. Experts start at multiples of the alignment, which a
-/// tile's height divides, so that the first row speaks for a tile; a tile that begins with padding (-1) holds nothing
-/// but padding.
+/// tile's height divides, so that all rows of a tile that name an expert name the same one, mostly its first row.
 ///
-/// Always one tile ahead, so that nobody waits for the expert's index.
+/// Always one tile ahead, so that nobody waits for the first row's index.
 template <GemmConfig c>
 class TileScheduler<c, Grouping::m_contiguous, false> {
 public:
@@ -162,13 +161,32 @@ public:
             tile = ahead_;
             next_ += gridDim.x / c.tile_ctas();
             look_ahead();
-        } while (static_cast<uint32_t>(tile.group) >= static_cast<uint32_t>(num_groups_));
+            if (!names_expert(tile.group)) tile.group = look_further(c.swap_ab ? tile.col : tile.row);
+        } while (!names_expert(tile.group));  // nothing but padding
         return true;
     }
 
     DG_DEVICE void place(const Tile&) const {}
 
 private:
+    DG_DEVICE bool names_expert(int32_t index) const {
+        return static_cast<uint32_t>(index) < static_cast<uint32_t>(num_groups_);
+    }
+
+    /// The expert of a tile whose first row is padding. What names none is larger, without a sign, than what does.
+    DG_DEVICE int32_t look_further(int32_t row) const {
+        constexpr int32_t kAtOnce = 8;
+        uint32_t least = ~0u;
+#pragma unroll 1
+        for (int32_t i = 0; i < kBlockM && !names_expert(least); i += kAtOnce) {
+#pragma unroll
+            for (int32_t j = 0; j < kAtOnce; ++j)
+                least =
+                    min(least, static_cast<uint32_t>(ptx::load_global_int(experts_ + min(row + i + j, m_end_ - 1))));
+        }
+        return static_cast<int32_t>(least);
+    }
+
     DG_DEVICE void look_ahead() {
         if (next_ >= m_blocks_ * raster_.n_blocks) return;
         raster_.share_k(ahead_);
@@ -178,6 +196,7 @@ private:
     }
 
     static constexpr int32_t kBlockM = c.tile_m();
+    static_assert(kBlockM % 8 == 0);
     static_assert(c.cluster_m() == 1, "neighbours along M may belong to different experts");
     Rasterizer<c> raster_;
     const int32_t* experts_;
