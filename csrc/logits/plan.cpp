@@ -1,11 +1,13 @@
 #include "plan.hpp"
 
+#include <deep_gemm/arch/sm80_logits_memory.cuh>
 #include <deep_gemm/arch/sm90_logits_memory.cuh>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 
+#include "../config/sm80/tiles.hpp"
 #include "../util/require.hpp"
 
 namespace deep_gemm {
@@ -29,6 +31,18 @@ int32_t rows_of_product(int32_t padded_heads, int32_t wanted, int32_t max_column
     return rows;
 }
 
+/// Query rows that shared memory holds beside the rest: no more than keep the tensor cores busy while 32 keys are read.
+LogitsPlan plan_sm80(LogitsConfig c, int32_t wanted, int32_t target) {
+    constexpr int32_t kMaxSmemBytes = 99 * kKiB, kEnoughColumns = 256;
+    c.multiplied = c.exponents ? Element::bf16 : sm80::multiplies_e4m3(target) ? Element::e4m3 : Element::fp16;
+    c.rows = std::min(rows_of_product(c.padded_heads, wanted, kEnoughColumns), wanted);
+    while (sm80::plan_logits_smem(c).bytes > kMaxSmemBytes) --c.rows;
+    return {.arch = Arch::sm80,
+            .config = c,
+            .threads = sm80::kLogitsThreads,
+            .smem_bytes = static_cast<uint32_t>(sm80::plan_logits_smem(c).bytes)};
+}
+
 LogitsPlan plan_sm90(LogitsConfig c, int32_t wanted) {
     const int32_t forced = forced_products.load(std::memory_order_relaxed);
     c.products = forced > 0 && c.padded_heads * forced <= kMaxColumns && wanted > 1 ? forced : 1;
@@ -42,7 +56,7 @@ LogitsPlan plan_sm90(LogitsConfig c, int32_t wanted) {
             .smem_bytes = static_cast<uint32_t>(sm90::plan_logits_smem(c).bytes)};
 }
 
-const char* text(bool value) { return value ? "true" : "false"; }
+const char* truth(bool value) { return value ? "true" : "false"; }
 
 }  // namespace
 
@@ -56,9 +70,9 @@ LogitsPlan plan_logits(const LogitsCall& call, Arch arch, const DeviceFacts& fac
                               .padded_heads = padded_logit_heads(call.heads),
                               .d = call.d,
                               .block_keys = call.block_keys};
-    require(arch == Arch::sm90 && !call.exponents, "there is no kernel of index logits for ", facts.name,
-            call.exponents ? " and scales that are exponents" : "");
-    return plan_sm90(config, call.paged ? call.rows_per_request : call.rows);
+    const int32_t wanted = call.paged ? call.rows_per_request : call.rows;
+    if (arch == Arch::sm90 && !call.exponents) return plan_sm90(config, wanted);
+    return plan_sm80(config, wanted, find_target(facts.target)->facts.number);
 }
 
 void force_logits_products(int64_t products) {
@@ -75,17 +89,18 @@ jit::KernelSource render_logits(const LogitsPlan& plan) {
                                      c.paged ? "_paged" : "", "_", run, "_h", c.heads, "_d", c.d, "_rows", c.rows,
                                      c.products > 1 ? "x2" : "", c.shares_keys ? "_shared_keys" : "");
     const auto element = [](Element value) { return concat("Element::", facts(value).name); };
-    return {
-        .name = entry,
-        .text = concat("#include <deep_gemm/kernels/", run, ".cuh>\n\nusing namespace deep_gemm;\n\n",
-                       "constexpr LogitsConfig kConfig{\n    .paged = ", text(c.paged), ", .exponents = ",
-                       text(c.exponents), ", .element = ", element(c.element), ",\n    .weights = ", element(c.weights),
-                       ", .logits = ", element(c.logits), ",\n    .heads = ", c.heads,
-                       ", .padded_heads = ", c.padded_heads, ", .d = ", c.d, ", .rows = ", c.rows,
-                       ", .products = ", c.products, ",\n    .shares_keys = ", text(c.shares_keys),
-                       ", .block_keys = ", c.block_keys, ", .stages = ", c.stages, ", .query_stages = ", c.query_stages,
-                       "};\n\n", "extern \"C\" __global__ void __launch_bounds__(", plan.threads, ", 1)\n", entry,
-                       "(const __grid_constant__ LogitsParams params) {\n    run_", run, "<kConfig>(params);\n}\n")};
+    std::string text = concat("#include <deep_gemm/kernels/", run, ".cuh>\n\nusing namespace deep_gemm;\n\n");
+    text +=
+        concat("constexpr LogitsConfig kConfig{\n    .paged = ", truth(c.paged), ", .exponents = ", truth(c.exponents),
+               ", .element = ", element(c.element), ", .multiplied = ", element(c.multiplied));
+    text += concat(",\n    .weights = ", element(c.weights), ", .logits = ", element(c.logits),
+                   ",\n    .heads = ", c.heads, ", .padded_heads = ", c.padded_heads, ", .d = ", c.d,
+                   ", .rows = ", c.rows, ", .products = ", c.products, ", .shares_keys = ", truth(c.shares_keys));
+    text +=
+        concat(",\n    .block_keys = ", c.block_keys, ", .stages = ", c.stages, ", .query_stages = ", c.query_stages,
+               "};\n\nextern \"C\" __global__ void __launch_bounds__(", plan.threads, ", 1)\n", entry,
+               "(const __grid_constant__ LogitsParams params) {\n    run_", run, "<kConfig>(params);\n}\n");
+    return {.name = entry, .text = text};
 }
 
 }  // namespace deep_gemm

@@ -10,12 +10,12 @@
 namespace deep_gemm {
 
 struct LogitsPlan {
-    Arch arch = Arch::sm90;
+    Arch arch = Arch::sm90;  // whose kernel it is, which others run too
     LogitsConfig config;
     uint32_t threads = 0, smem_bytes = 0;
 };
 
-/// Equal calls get equal plans, whatever rows see.
+/// Equal calls get equal plans on GPUs of a target, whatever rows see.
 LogitsPlan plan_logits(const LogitsCall& call, Arch arch, const DeviceFacts& facts);
 
 /// Divide a math group's columns among so many products from now on, 1 or 2; 0: as the plan says. For tuning and tests.

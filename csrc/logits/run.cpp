@@ -77,7 +77,8 @@ LogitsParams make_params(const Device& device, const LogitsCall& call, const Log
     params.key_scales = words<float>(call.key_scales), params.key_exponents = words<int32_t>(call.key_scales);
     params.query_exponents = words<int32_t>(call.query_exponents);
     params.weights = call.weight_data.data, params.logits = call.logits_data.data;
-    params.query_stride = call.query_row_bytes, params.key_stride = call.key_stride_bytes;
+    params.query_stride = call.query_row_bytes, params.query_head_stride = call.query_head_bytes;
+    params.key_stride = call.key_stride_bytes;
     params.weight_stride = call.weight_stride, params.logits_stride = call.logits_stride;
     params.first_keys = words<int32_t>(call.first_keys), params.end_keys = words<int32_t>(call.end_keys);
     params.block_table = words<int32_t>(call.block_table), params.block_table_stride = call.table_stride;

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import EVERY_DEVICE, FEW
+from devices import CUDA, ONE_OF_EACH_ARCH, SCHEDULES, devices_of, on_simulator
 from logits_inputs import Dense, Paged, difference, fp8_dense, fp8_paged, generator_of, ragged
 
 import deep_gemm
 from deep_gemm._extension import C
 
-DEVICES = FEW
+# sm_89 multiplies E4M3 where sm_80, whose kernel it shares, converts it.
+DEVICES = [*ONE_OF_EACH_ARCH[:-1], *on_simulator("any", arch="sm_89"), CUDA]
+EVERY_SCHEDULE = [device for arch in ("sm80", "sm90", "sm100") for device in on_simulator(*SCHEDULES, arch=arch)]
 # The sums are FP32; BF16 rounds each of them once.
 TOLERANCE = {torch.float32: 1e-12, torch.bfloat16: 1e-5}
 
@@ -80,7 +82,7 @@ def test_rows_of_the_result_start_at_multiples_of_1024_bytes(device) -> None:
         assert logits.stride(0) * dtype.itemsize % 1024 == 0
 
 
-@pytest.mark.parametrize("device", EVERY_DEVICE, indirect=True)
+@pytest.mark.parametrize("device", [*EVERY_SCHEDULE, CUDA], indirect=True)
 def test_twenty_calls_give_equal_bits(device) -> None:
     first, end = ragged(12, 260)
     dense = fp8_dense(12, 260, 64, 128, first=first, end=end, device=device)
@@ -117,6 +119,55 @@ def test_nan_of_a_key_that_a_row_sees_is_seen(device) -> None:
     assert logits[:, 5].isnan().all()
     assert not logits[:, :5].isnan().any()
     assert not logits[:, 6:].isnan().any()
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
+@pytest.mark.parametrize("form", ["mxfp8", "mxfp4"])
+@pytest.mark.parametrize(("heads", "d"), [(8, 64), (12, 128), (20, 64), (64, 128), (8, 32)])
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+def test_exponents_of_32_of_d(device, form, heads, d, weights) -> None:
+    """Dense and in blocks; of FP4 D is 64 or 128."""
+    if form == "mxfp4" and d == 32:
+        d = 64
+    first, end = ragged(7, 150)
+    x = fp8_dense(7, 150, heads, d, first=first, end=end, form=form, weights=weights, device=device)
+    check_dense(x, deep_gemm.fp8_fp4_mqa_logits(*x.arguments, logits_dtype=torch.float32))
+    newer = deep_gemm.fp8_fp4_mqa_logits(*x.arguments, 150)
+    assert newer.dtype == weights
+    p = fp8_paged(torch.tensor([[70, 90], [0, 33]]), 2, heads, d, 32, form=form, weights=weights, device=device)
+    check_paged(p, deep_gemm.fp8_fp4_paged_mqa_logits(p.q, p.cache, p.weights, p.lengths, p.table, None, 100))
+
+
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
+def test_extreme_exponents(device) -> None:
+    """From 2^-107 on keys are exact in BF16, the least exponents are nearly 0, and 0xff is NaN."""
+    x = fp8_dense(2, 8, 8, 32, form="mxfp8", device=device)
+    codes, words = x.kv
+    first = torch.tensor([0, 20, 60, 200, 254, 255, 127, 100], device=device, dtype=torch.int32)
+    words.copy_(first)
+    x.q[1].fill_(127)
+    with_one = codes.double() * torch.exp2(first.double() - 127)[:, None]
+    q_values = x.q[0].double()
+    logits = deep_gemm.fp8_fp4_mqa_logits(*x.arguments)
+    assert logits[:, 5].isnan().all()
+    seen = [1, 2, 3, 6, 7]  # the sum of the largest is infinite
+    wanted = torch.einsum(
+        "mhn,mh->mn", torch.einsum("mhd,nd->mhn", q_values, with_one[seen]).relu(), x.weights.double()
+    )
+    assert torch.allclose(logits[:, seen].double() / wanted, torch.ones_like(wanted), rtol=1e-4)
+    assert (logits[:, 0].abs() < 1e-30).all()
+
+
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
+@pytest.mark.parametrize("form", ["fp8", "mxfp8"])
+def test_nan_of_a_query_is_its_row_s(device, form) -> None:
+    x = fp8_dense(3, 40, 8, 64, form=form, device=device)
+    q = x.q if form == "fp8" else x.q[0]
+    q.view(torch.uint8)[1, 3, 17] = 0xFF
+    logits = deep_gemm.fp8_fp4_mqa_logits(*x.arguments)
+    assert logits[1].isnan().all()
+    assert not logits[[0, 2]].isnan().any()
 
 
 @pytest.mark.sampled(10)
@@ -174,7 +225,8 @@ def test_nothing_to_multiply(device) -> None:
     assert torch.equal(logits, torch.full((2, 50), -torch.inf, device=device))
 
 
-@pytest.mark.parametrize("device", DEVICES, indirect=True)
+@pytest.mark.parametrize("device", devices_of("sm90", "any"), indirect=True)
+@pytest.mark.kernels_of("sm90")
 @pytest.mark.parametrize("rows", [2, 30])
 def test_two_products_of_a_tile_give_the_same_bits(device, rows) -> None:
     """A plan that tuning may force."""

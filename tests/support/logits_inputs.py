@@ -71,8 +71,43 @@ def generator_of(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def fp8_values(*shape: int, generator: torch.Generator) -> torch.Tensor:
-    return torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
+E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=torch.float64)
+FORMATS = ("fp8", "mxfp8", "mxfp4")
+
+
+@dataclasses.dataclass
+class Codes:
+    """Quantised values `[..., D]`: codes, and an FP32 scale or a word of four exponents for each `[...]`."""
+
+    codes: torch.Tensor
+    scales: torch.Tensor
+    values: torch.Tensor  # FP64
+
+
+def drawn_codes(*shape: int, form: str, generator: torch.Generator) -> Codes:
+    d = shape[-1]
+    if form == "mxfp4":
+        nibbles = torch.randint(0, 16, shape, generator=generator)
+        codes = (nibbles[..., ::2] | nibbles[..., 1::2] << 4).to(torch.uint8).view(torch.int8)
+        values = E2M1[nibbles & 7] * (1 - (nibbles >> 3) * 2)
+    else:
+        codes = torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
+        values = codes.double()
+    if form == "fp8":
+        scales = torch.rand(shape[:-1], generator=generator) + 0.5
+        return Codes(codes, scales, values * scales.double()[..., None])
+    exponents = torch.randint(119, 132, (*shape[:-1], 4), generator=generator)
+    values = values * torch.exp2(exponents.double() - 127).repeat_interleave(32, -1)[..., :d]
+    # Of groups that D does not have the exponent is rubbish.
+    return Codes(codes, exponents.to(torch.uint8).contiguous().view(torch.int32)[..., 0], values)
+
+
+def drawn_queries(*shape: int, form: str, generator: torch.Generator) -> Codes:
+    """E4M3 queries have no scales of their own."""
+    drawn = drawn_codes(*shape, form=form, generator=generator)
+    if form == "fp8":
+        drawn.values = drawn.codes.double()
+    return drawn
 
 
 def fp8_dense(
@@ -85,17 +120,25 @@ def fp8_dense(
     first: torch.Tensor | None = None,
     end: torch.Tensor | None = None,
     weights: torch.dtype = torch.float32,
+    form: str = "fp8",
     seed: int = 0,
 ) -> Dense:
     """Rows see all keys, unless `first` and `end` say otherwise."""
     generator = generator_of(seed)
-    q, k = fp8_values(rows, heads, d, generator=generator), fp8_values(keys, d, generator=generator)
-    scales = torch.rand(keys, generator=generator) + 0.5
+    q = drawn_queries(rows, heads, d, form=form, generator=generator)
+    k = drawn_codes(keys, d, form=form, generator=generator)
     w = torch.randn(rows, heads, generator=generator).to(weights)
     first = torch.zeros(rows, dtype=torch.int32) if first is None else first.int()
     end = torch.full((rows,), keys, dtype=torch.int32) if end is None else end.int()
-    q, k, scales, w, first, end = (x.to(device) for x in (q, k, scales, w, first, end))
-    return Dense(q, (k, scales), w, first, end, q.double(), k.double() * scales.double()[:, None])
+    w, first, end, q_values, k_values = (x.to(device) for x in (w, first, end, q.values, k.values))
+    kv = k.codes.to(device), k.scales.to(device)
+    return Dense(queries_of(q, form, device), kv, w, first, end, q_values, k_values)
+
+
+def queries_of(q: Codes, form: str, device: torch.device | str) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """As calls take them."""
+    codes = q.codes.to(device)
+    return codes if form == "fp8" else (codes, q.scales.to(device))
 
 
 def ragged(rows: int, keys: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -122,6 +165,7 @@ def fp8_paged(
     device: torch.device | str = "cpu",
     weights: torch.dtype = torch.float32,
     pad_bytes: int = 0,
+    form: str = "fp8",
     seed: int = 0,
 ) -> Paged:
     """Keys of requests in a shuffled cache. Of blocks, bytes that no row sees are NaN's; past those in use the table
@@ -133,8 +177,9 @@ def fp8_paged(
     total, width = int(blocks.sum()), max(int(blocks.max()), 1) + 2
     place = torch.randperm(total, generator=generator)
     table = torch.randint(-(1 << 31), (1 << 31) - 1, (requests, width), generator=generator).int()
-    cache = torch.full((max(total, 1), block * (d + 4) + pad_bytes), 0x7F, dtype=torch.uint8)
-    cache[:, block * d :] = 0xFF
+    key = d // 2 if form == "mxfp4" else d  # bytes
+    cache = torch.full((max(total, 1), block * (key + 4) + pad_bytes), 0x7F, dtype=torch.uint8)
+    cache[:, block * key :] = 0xFF
     k_values = torch.zeros(requests, width * block, d, dtype=torch.float64)
     used = 0
     for request in range(requests):
@@ -142,20 +187,19 @@ def fp8_paged(
         mine = place[used : used + count]
         used += count
         table[request, :count] = mine.int()
-        k = fp8_values(keys, d, generator=generator)
-        scales = torch.rand(keys, generator=generator) + 0.5
-        k_values[request, :keys] = k.double() * scales.double()[:, None]
+        k = drawn_codes(keys, d, form=form, generator=generator)
+        k_values[request, :keys] = k.values
         for i, where in enumerate(mine.tolist()):
             part = slice(i * block, min((i + 1) * block, keys))
-            codes = k[part].view(torch.uint8).flatten()
+            codes = k.codes[part].view(torch.uint8).flatten()
             cache[where, : codes.numel()] = codes
-            scale_bytes = scales[part].view(torch.uint8)
-            cache[where, block * d : block * d + scale_bytes.numel()] = scale_bytes
-    q = fp8_values(requests, next_n, heads, d, generator=generator)
+            scale_bytes = k.scales[part].contiguous().view(torch.uint8)
+            cache[where, block * key : block * key + scale_bytes.numel()] = scale_bytes
+    q = drawn_queries(requests, next_n, heads, d, form=form, generator=generator)
     w = torch.randn(requests * next_n, heads, generator=generator).to(weights)
-    q, cache, w, lengths, table, k_values = (x.to(device) for x in (q, cache, w, lengths.int(), table, k_values))
-    cache = cache.as_strided((cache.shape[0], block, 1, d + 4), (cache.stride(0), d + 4, d + 4, 1))
-    return Paged(q, cache, w, lengths, table, q.double(), k_values)
+    cache, w, lengths, table = (x.to(device) for x in (cache, w, lengths.int(), table))
+    cache = cache.as_strided((cache.shape[0], block, 1, key + 4), (cache.stride(0), key + 4, key + 4, 1))
+    return Paged(queries_of(q, form, device), cache, w, lengths, table, q.values.to(device), k_values.to(device))
 
 
 def difference(found: torch.Tensor, wanted: torch.Tensor) -> float:

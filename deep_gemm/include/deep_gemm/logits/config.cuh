@@ -15,9 +15,10 @@ inline constexpr int32_t kLogitsCleanColumns = 2048;  // that a warp fills at on
 inline constexpr int32_t kMxGroup = 32;               // of D, that shares an exponent
 
 struct LogitsConfig {
-    bool paged = false;               // keys lie in blocks that a table names
-    bool exponents = false;           // queries and keys have an exponent for each 32 of D, and no other scales
-    Element element = Element::e4m3;  // of queries and keys
+    bool paged = false;                  // keys lie in blocks that a table names
+    bool exponents = false;              // queries and keys have an exponent for each 32 of D, and no other scales
+    Element element = Element::e4m3;     // of queries and keys
+    Element multiplied = Element::e4m3;  // what the tensor cores multiply in their place
     Element weights = Element::fp32, logits = Element::fp32;
     int32_t heads = 0, padded_heads = 0, d = 0;
     int32_t rows = 0;                  // query rows of a product: its columns are all heads of these
@@ -47,10 +48,10 @@ struct LogitsParams {
     const int32_t* key_exponents;
     const void* weights;
     void* logits;
-    int64_t query_stride;   // bytes between rows
-    int64_t key_stride;     // bytes between keys or, where they are paged, blocks
-    int64_t weight_stride;  // elements
-    int64_t logits_stride;  // elements
+    int64_t query_stride, query_head_stride;  // bytes between rows, and between heads
+    int64_t key_stride;                       // bytes between keys or, where they are paged, blocks
+    int64_t weight_stride;                    // elements
+    int64_t logits_stride;                    // elements
 
     const int32_t* first_keys;  // of each row, where keys are not paged
     const int32_t* end_keys;    // of each row, [rows], or of each request, [requests]

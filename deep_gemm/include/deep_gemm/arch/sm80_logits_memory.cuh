@@ -1,0 +1,31 @@
+// Ampere and all GPUs with mma.sync: warps and the memory plan of the index logits' kernel.
+#pragma once
+
+#include <deep_gemm/logits/config.cuh>
+
+namespace deep_gemm::sm80 {
+
+inline constexpr int32_t kLogitsWarps = 8, kLogitsThreads = kLogitsWarps * 32;
+inline constexpr int32_t kLogitsKeys = 32;  // of a warp, in registers
+
+/// Bytes of a head of a query in shared memory. Lanes read 16 bytes each, four lanes of a head and those of the next
+/// one side by side: a head's neighbour must begin in the other half of the banks.
+constexpr int32_t query_head_bytes(const LogitsConfig& c) {
+    const int32_t bytes = bytes_of(c.multiplied, c.d);
+    return bytes % 128 == 0 ? bytes + 64 : bytes;
+}
+
+struct LogitsSmemPlan {
+    int32_t queries = 0, weights = 0, ranges = 0, share = 0, bytes = 0;
+};
+
+constexpr LogitsSmemPlan plan_logits_smem(const LogitsConfig& c) {
+    LogitsSmemPlan plan;
+    plan.weights = c.columns() * query_head_bytes(c);
+    plan.ranges = plan.weights + c.columns() * 4;
+    plan.share = plan.ranges + align_up(c.rows * static_cast<int32_t>(sizeof(KeyRange)), 16);
+    plan.bytes = plan.share + align_up(static_cast<int32_t>(sizeof(ShareSmem)), 16);
+    return plan;
+}
+
+}  // namespace deep_gemm::sm80
