@@ -592,3 +592,10 @@ def paged_mqa_logits_metadata(lengths: Tensor, starts: Tensor, /) -> None:
 
 def force_logits_products(products: int, /) -> None:
     """Divide a math group's columns among 1 or 2 products from now on; 0: as the plan says. For tuning and tests."""
+
+def logits_kernel(fields: Mapping[str, int], target: str, /) -> dict[str, Any]:
+    """The kernel of index logits with these fields: name, text, threads, smem_bytes, and rows that a CTA has at once.
+
+    Fields: heads, d, rows (of a request, where keys are paged), block_kv (0: not paged), exponents, fp4, bf16_weights,
+    bf16_logits.
+    """

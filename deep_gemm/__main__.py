@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from deep_gemm import __version__, jit
+from deep_gemm import __version__, _logits_command, jit
 from deep_gemm._cache_command import cache
 from deep_gemm._demo import (
     SIMULATOR_SHAPE,
@@ -142,6 +142,14 @@ def compile_and_tell(sources: list[tuple[str, str]], target: str, output: str = 
     if memory_only:
         say("not stored", f"{memory_only}, which end with this process: the cache cannot be written")
     return 1 if errors or memory_only else 0
+
+
+def logits(arguments: argparse.Namespace) -> int:
+    """Kernels of index logits by the number of query rows, and compiling them."""
+    if arguments.compile:
+        return compile_and_tell(_logits_command.sources_of(arguments), arguments.target)
+    _logits_command.explain(arguments)
+    return 0
 
 
 def bench(arguments: argparse.Namespace) -> int:
@@ -320,6 +328,9 @@ def parse_arguments() -> argparse.Namespace:
     add_scales(compiled)
     compiled.add_argument("--bias", choices=list(BIASES), help="for calls that pass a bias of this dtype")
     compiled.add_argument("--add-c", action="store_true", help="for calls that pass c")
+    scored = command("logits", logits, "kernels of index logits, and compiling them", shape=False)
+    _logits_command.add_arguments(scored, extent)
+    add_target(scored)
     cached = command("cache", cache, "list, check and delete compiled kernels", shape=False)
     actions = cached.add_subparsers(dest="action", required=True)
     actions.add_parser("list", help="each kernel: when and for what it was compiled")

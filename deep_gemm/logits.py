@@ -10,11 +10,15 @@ is read on the device: calls can be captured in CUDA graphs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from . import _logits, jit
 from ._extension import C
+from ._logits import Pair, Queries
+from ._targets import GPUS, HOPPER_TARGET
 from .settings import get_num_sms
 
 __all__ = [
@@ -24,13 +28,11 @@ __all__ = [
     "fp8_paged_mqa_logits",
     "get_mqa_logits_metadata",
     "get_paged_mqa_logits_metadata",
+    "logits_kernels",
+    "precompile",
 ]
 
-_ROW_BYTES = 1024
 _ROWS_TIMES_HEADS = 128  # of an entry of the public metadata
-
-Pair = tuple[torch.Tensor, torch.Tensor]
-Queries = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
 
 
 def fp8_fp4_mqa_logits(
@@ -70,8 +72,8 @@ def fp8_fp4_mqa_logits(
     Raises:
         TypeError, ValueError: an argument cannot be right.
     """
-    columns, cleaned, dtype = _dense_form(form, keywords, weights.dtype)
-    return _dense_logits(q, kv, weights, cu_seq_len_k_start, cu_seq_len_k_end, columns, cleaned, dtype)
+    columns, cleaned, dtype = _logits.dense_form(form, keywords, weights.dtype)
+    return _logits.dense(q, kv, weights, cu_seq_len_k_start, cu_seq_len_k_end, columns, cleaned, dtype)
 
 
 def fp8_mqa_logits(
@@ -84,8 +86,8 @@ def fp8_mqa_logits(
     **keywords: Any,
 ) -> torch.Tensor:
     """`fp8_fp4_mqa_logits` under its older name: `q` is a tensor, and logits are FP32."""
-    columns, cleaned, _ = _dense_form(form, keywords, torch.float32)
-    return _dense_logits(q, kv, weights, cu_seq_len_k_start, cu_seq_len_k_end, columns, cleaned, torch.float32)
+    columns, cleaned, _ = _logits.dense_form(form, keywords, torch.float32)
+    return _logits.dense(q, kv, weights, cu_seq_len_k_start, cu_seq_len_k_end, columns, cleaned, torch.float32)
 
 
 def fp8_fp4_paged_mqa_logits(
@@ -130,8 +132,8 @@ def fp8_fp4_paged_mqa_logits(
     Raises:
         TypeError, ValueError: an argument cannot be right.
     """
-    cleaned, dtype, indices = _paged_form(form, keywords, weights.dtype)
-    return _paged_logits(
+    cleaned, dtype, indices = _logits.paged_form(form, keywords, weights.dtype)
+    return _logits.paged(
         q, kv_cache, weights, context_lens, block_table, schedule_meta, max_context_len, cleaned, dtype, indices
     )
 
@@ -148,7 +150,7 @@ def fp8_paged_mqa_logits(
     indices: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`fp8_fp4_paged_mqa_logits` under its older name: `q` is a tensor, and logits are FP32."""
-    return _paged_logits(
+    return _logits.paged(
         q,
         kv_cache,
         weights,
@@ -189,120 +191,56 @@ def get_paged_mqa_logits_metadata(
     `[requests, next_n]` or `[requests]`. `fp8_fp4_paged_mqa_logits` takes the result, for any `num_sms`, and does not
     need it. `block_kv` and `indices` change nothing.
     """
-    if num_sms <= 0:
-        raise ValueError(f"num_sms must be positive, got {num_sms}")
-    starts = torch.empty((num_sms + 1, 2), dtype=torch.int32, device=context_lens.device)
-    C.paged_mqa_logits_metadata(context_lens, starts)
-    return starts
+    return _logits.paged_metadata(context_lens, num_sms)
 
 
-def _dense_form(form: tuple[Any, ...], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[int, bool, torch.dtype]:
-    """Columns (0: one for each key), whether others are cleaned, and the dtype of logits, of either form."""
-    named = dict(keywords)
-    newer = len(form) > 0 and not isinstance(form[0], bool)
-    if not form:
-        newer = "max_seqlen_k" in named and "clean_logits" not in named and "logits_dtype" not in named
-    names = ("max_seqlen_k", "schedule_meta") if newer else _OLDER_DENSE
-    _bind(named, names, form)
-    if newer:
-        columns = _positive("max_seqlen_k", named["max_seqlen_k"])
-        return columns, False, dtype
-    columns, cleaned = named.get("max_seqlen_k", 0), named.get("clean_logits", True)
-    if columns and cleaned and "clean_logits" in named:
-        raise ValueError("clean_logits must be False where max_seqlen_k is given: columns behind a row's last key stay")
-    return columns, bool(cleaned and not columns), named.get("logits_dtype", torch.float32)
+FORMS = {"fp8": {}, "mxfp8": {"exponents": 1}, "mxfp4": {"exponents": 1, "fp4": 1}}
+DTYPES = ("fp32", "bf16")
 
 
-_OLDER_DENSE = ("clean_logits", "max_seqlen_k", "logits_dtype", "schedule_meta")
-_OLDER_PAGED = ("clean_logits", "logits_dtype", "indices")
+def logits_kernels(
+    heads: int,
+    d: int,
+    *,
+    rows: Sequence[int],
+    form: str = "fp8",
+    block_kv: int = 0,
+    weights: str = "fp32",
+    logits: str = "fp32",
+    target: str = HOPPER_TARGET,
+) -> list[tuple[str, str]]:
+    """Name and source of each kernel that calls of these kinds need. Needs no GPU.
+
+    Args:
+        heads, d: of queries and keys.
+        rows: query rows of dense calls, or `next_n` of paged ones. Few kernels serve all: those of 1 to 4 rows, powers
+            of two up to what a CTA has at once, and one for all numbers beyond.
+        form: 'fp8', 'mxfp8' or 'mxfp4'.
+        block_kv: keys of a block, 32, 64 or 128; 0 for dense calls.
+        weights, logits: 'fp32' or 'bf16'.
+        target: what to compile for.
+    """
+    for name, value, known in (
+        ("form", form, tuple(FORMS)),
+        ("weights", weights, DTYPES),
+        ("logits", logits, DTYPES),
+        ("target", target, tuple(GPUS)),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    fields = {"heads": heads, "d": d, "block_kv": block_kv, **FORMS[form]}
+    fields |= {"bf16_weights": int(weights == "bf16"), "bf16_logits": int(logits == "bf16")}
+    kernels = [C.logits_kernel({**fields, "rows": count}, target) for count in rows]
+    return list(dict.fromkeys((str(kernel["name"]), str(kernel["text"])) for kernel in kernels))
 
 
-def _paged_form(
-    form: tuple[Any, ...], keywords: dict[str, Any], dtype: torch.dtype
-) -> tuple[bool, torch.dtype, torch.Tensor | None]:
-    """Whether columns behind a length are cleaned, the dtype of logits, and indices, of either form."""
-    named = dict(keywords)
-    newer = not isinstance(form[0], bool) if form else not ("clean_logits" in named or "logits_dtype" in named)
-    _bind(named, ("indices",) if newer else _OLDER_PAGED, form)
-    if newer:
-        return False, dtype, named.get("indices")
-    return bool(named.get("clean_logits", False)), named.get("logits_dtype", torch.float32), named.get("indices")
+def precompile(
+    heads: int, d: int, *, rows: Sequence[int], newer_gpu: bool = False, **kinds: Any
+) -> list[jit.CompileResult]:
+    """Compile the kernels of `logits_kernels`, whose arguments these are, into the disk cache, with or without a GPU.
 
-
-def _bind(named: dict[str, Any], names: tuple[str, ...], form: tuple[Any, ...]) -> None:
-    """Positional arguments of a form among its named ones."""
-    if len(form) > len(names):
-        raise TypeError(f"this form takes {', '.join(names)} at the end, but {len(form)} arguments came")
-    for name, value in zip(names, form, strict=False):
-        if name in named:
-            raise TypeError(f"{name} came twice")
-        named[name] = value
-    for name in named:
-        if name not in names:
-            raise TypeError(f"{name} is no argument of this form, which takes {', '.join(names)}")
-
-
-def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value <= 0:
-        raise ValueError(f"{name} must be positive, got {value}")
-    return value
-
-
-def _parts(q: Queries) -> tuple[torch.Tensor, torch.Tensor | None]:
-    return (q, None) if isinstance(q, torch.Tensor) else (q[0], q[1])
-
-
-def _new_logits(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """`[rows, columns]`, uninitialised, rows at multiples of 1024 bytes."""
-    step = _ROW_BYTES // dtype.itemsize
-    stride = -(-max(columns, 1) // step) * step
-    return torch.empty((rows, stride), dtype=dtype, device=device)[:, :columns]
-
-
-def _dense_logits(
-    q: Queries,
-    kv: Pair,
-    weights: torch.Tensor,
-    first_keys: torch.Tensor,
-    end_keys: torch.Tensor,
-    columns: int,
-    cleaned: bool,
-    dtype: torch.dtype,
-) -> torch.Tensor:
-    data, scales = _parts(q)
-    keys, key_scales = kv
-    logits = _new_logits(data.shape[0], columns or keys.shape[0], dtype, data.device)
-    C.mqa_logits(data, scales, keys, key_scales, weights, first_keys, end_keys, logits, columns > 0, cleaned)
-    return logits
-
-
-def _paged_logits(
-    q: Queries,
-    cache: torch.Tensor,
-    weights: torch.Tensor,
-    lengths: torch.Tensor,
-    block_table: torch.Tensor,
-    schedule_meta: torch.Tensor | None,
-    columns: int,
-    cleaned: bool,
-    dtype: torch.dtype,
-    indices: torch.Tensor | None,
-) -> torch.Tensor:
-    data, scales = _parts(q)
-    columns = _positive("max_context_len", columns)
-    if schedule_meta is not None and (schedule_meta.dtype != torch.int32 or schedule_meta.shape[1:] != (2,)):
-        raise ValueError(
-            f"schedule_meta must be int32 [SMs + 1, 2], got {schedule_meta.dtype} {[*schedule_meta.shape]}"
-        )
-    if indices is not None and (data.shape[1] != 1 or indices.shape != data.shape[:1]):
-        raise ValueError(
-            f"indices must be [{data.shape[0]}] beside a q [{data.shape[0]}, 1, heads, D], got {[*indices.shape]} "
-            f"beside {[*data.shape]}"
-        )
-    logits = _new_logits(data.shape[0] * data.shape[1], columns, dtype, data.device)
-    if cleaned and (cache.shape[0] == 0 or block_table.shape[-1] == 0):
-        return logits.fill_(-torch.inf)
-    C.paged_mqa_logits(data, scales, cache, weights, lengths, block_table, logits, cleaned)
-    return logits
+    `newer_gpu` as in `deep_gemm.precompile`. Returns a result for each kernel: see `jit.compile_many`.
+    """
+    target = kinds.get("target", HOPPER_TARGET)
+    output = "driver_ptx" if newer_gpu else "cubin"
+    return jit.compile_many(logits_kernels(heads, d, rows=rows, **kinds), target, output=output)

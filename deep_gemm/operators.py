@@ -116,6 +116,28 @@ def define_layout(function: Callable[..., torch.Tensor]) -> Callable[..., torch.
     return call
 
 
+def define_result(
+    schema: str, run: Callable[..., torch.Tensor], empty: Callable[..., torch.Tensor]
+) -> Callable[..., torch.Tensor]:
+    """Make a function known to torch that returns a new tensor. `empty` makes one that looks the same."""
+    order = _names_in(schema.partition("(")[2].rpartition(") ->")[0])
+
+    def bound(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return {**dict(zip(order, args, strict=False)), **kwargs}
+
+    def run_named(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return run(*bound(args, kwargs).values())
+
+    def record(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return empty(*bound(args, kwargs).values())
+
+    def run_each(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[torch.Tensor, int]:
+        return torch.stack([operator(*_selected(i, in_dims, args)) for i in range(info.batch_size)]), 0
+
+    operator: Callable[..., torch.Tensor] = _register(schema, run_named, record, run_each)
+    return operator
+
+
 def _register(schema: str, run: Any, fake: Any, run_each: Any) -> Any:
     name = schema.partition("(")[0]
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))

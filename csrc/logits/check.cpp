@@ -28,6 +28,13 @@ void require_line(const TensorView& tensor, const char* name, int64_t size, cons
             " and strides ", describe_strides(tensor));
 }
 
+bool is_contiguous(const TensorView& tensor) {
+    int64_t step = 1;
+    for (int i = tensor.ndim() - 1; i >= 0; step *= tensor.size(i--))
+        if (tensor.size(i) > 1 && tensor.stride(i) != step) return false;
+    return true;
+}
+
 /// What codes are: E4M3, or pairs of E2M1 in bytes. `codes` is how many the last dimension of `tensor` holds.
 Element element_of_codes(const TensorView& tensor, const char* name, int64_t& codes) {
     const DLDataType type = tensor.dtype();
@@ -44,12 +51,8 @@ void check_queries(LogitsCall& call, const LogitsQueries& given) {
     int64_t d = 0;
     call.device = device_id_of(q, "q");
     call.element = element_of_codes(q, "q", d);
-    require(std::ranges::find(kD, d) != kD.end(), "D must be 32, 64 or 128, but q has ", d, " (its shape is ",
-            describe_shape(q), ")");
     const int64_t heads = q.size(last - 1);
-    require(heads >= kHeadStep && heads <= kMaxHeads && heads % kHeadStep == 0,
-            "heads must be a multiple of 4 up to 128, but q has ", heads, " (its shape is ", describe_shape(q), ")");
-    call.heads = static_cast<int32_t>(heads), call.d = static_cast<int32_t>(d);
+    call.heads = to_int32(heads, "heads"), call.d = to_int32(d, "D");
     const int64_t rows = call.paged ? q.size(0) * q.size(1) : q.size(0);
     call.rows = to_int32(rows, "the number of query rows");
     call.rows_per_request = call.paged ? to_int32(q.size(1), "next_n") : 1;
@@ -64,14 +67,13 @@ void check_queries(LogitsCall& call, const LogitsQueries& given) {
             describe_shape(q), " and strides ", describe_strides(q));
     call.query_data = memory_of(q);
     call.exponents = given.exponents.has_value();
-    require(call.element == Element::e4m3 || call.exponents,
-            "q of FP4 needs scales: a pair (q, int32 words of four UE8M0 exponents)");
-    require(call.element == Element::e4m3 || d >= 64, "D of FP4 must be 64 or 128, got ", d);
+    require_kinds(call);
     if (!call.exponents) return;
     const TensorView& exponents = *given.exponents;
     require_int32(exponents, "q's scales", call.device);
-    require(exponents.ndim() == last && extent_bytes(exponents) == static_cast<size_t>(rows * heads) * kScaleBytes &&
-                exponents.size(last - 1) == heads && exponents.size(0) == q.size(0),
+    bool same_sizes = exponents.ndim() == last;
+    for (int i = 0; same_sizes && i < last; ++i) same_sizes = exponents.size(i) == q.size(i);
+    require(same_sizes && is_contiguous(exponents),
             "q's scales must be contiguous [..., heads], a word of four exponents for each head, but q has shape ",
             describe_shape(q), " and they ", describe_shape(exponents));
     call.query_exponents = memory_of(exponents);
@@ -113,6 +115,17 @@ LogitsCall begin(const LogitsQueries& given, bool paged) {
 }
 
 }  // namespace
+
+void require_kinds(const LogitsCall& call) {
+    require(std::ranges::find(kD, call.d) != kD.end(), "D must be 32, 64 or 128, got ", call.d);
+    require(call.element == Element::e4m3 || call.d >= 64, "D of FP4 must be 64 or 128, got ", call.d);
+    require(call.heads >= kHeadStep && call.heads <= kMaxHeads && call.heads % kHeadStep == 0,
+            "heads must be a multiple of 4 up to 128, got ", call.heads);
+    require(call.element == Element::e4m3 || call.exponents,
+            "q of FP4 needs scales: a pair (q, int32 words of four UE8M0 exponents)");
+    require(std::ranges::find(kBlockKeys, call.block_keys) != kBlockKeys.end(),
+            "blocks of kv_cache must have 32, 64 or 128 keys, got ", call.block_keys);
+}
 
 LogitsCall check_dense_logits(const LogitsQueries& given, const TensorView& keys, const TensorView& scales,
                               const TensorView& first_keys, const TensorView& end_keys, bool compressed) {
@@ -156,9 +169,8 @@ LogitsCall check_paged_logits(const LogitsQueries& given, const TensorView& cach
                 cache.stride(1) == key_bytes,
             "kv_cache must be [blocks, keys of a block, 1, ", key_bytes, "] without gaps in a block, but has shape ",
             describe_shape(cache), " and strides ", describe_strides(cache));
-    require(std::ranges::find(kBlockKeys, cache.size(1)) != kBlockKeys.end(),
-            "blocks of kv_cache must have 32, 64 or 128 keys, but have ", cache.size(1));
-    call.block_keys = static_cast<int32_t>(cache.size(1));
+    call.block_keys = to_int32(cache.size(1), "keys of a block");
+    require_kinds(call);
     call.num_blocks = to_int32(cache.size(0), "the number of blocks");
     call.key_stride_bytes = call.num_blocks <= 1 ? cache.size(1) * key_bytes : cache.stride(0);
     require(call.key_stride_bytes % kAlignment == 0 && reinterpret_cast<uintptr_t>(cache.data()) % kAlignment == 0,
@@ -168,8 +180,7 @@ LogitsCall check_paged_logits(const LogitsQueries& given, const TensorView& cach
     require_int32(lengths, "context_lens", call.device), require_int32(block_table, "block_table", call.device);
     call.row_lengths = lengths.ndim() == 2;
     require((call.row_lengths ? lengths.size(1) == call.rows_per_request : lengths.ndim() == 1) &&
-                lengths.size(0) == requests &&
-                extent_bytes(lengths) == static_cast<size_t>(call.row_lengths ? call.rows : requests) * 4,
+                lengths.size(0) == requests && is_contiguous(lengths),
             "context_lens must be contiguous [", requests, ", ", call.rows_per_request, "] or [", requests,
             "], but has shape ", describe_shape(lengths), " and strides ", describe_strides(lengths));
     call.end_keys = memory_of(lengths);

@@ -5,6 +5,9 @@
 
 namespace deep_gemm {
 
+/// Heads, D, elements and blocks that there are kernels for.
+void require_kinds(const LogitsCall& call);
+
 /// What both forms have: queries [rows, heads, D] or [requests, rows of each, heads, D].
 struct LogitsQueries {
     const TensorView& queries;

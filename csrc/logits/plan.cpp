@@ -60,7 +60,7 @@ const char* truth(bool value) { return value ? "true" : "false"; }
 
 }  // namespace
 
-LogitsPlan plan_logits(const LogitsCall& call, Arch arch, const DeviceFacts& facts) {
+LogitsPlan plan_logits(const LogitsCall& call, const TargetRow& target) {
     const LogitsConfig config{.paged = call.paged,
                               .exponents = call.exponents,
                               .element = call.element,
@@ -71,8 +71,8 @@ LogitsPlan plan_logits(const LogitsCall& call, Arch arch, const DeviceFacts& fac
                               .d = call.d,
                               .block_keys = call.block_keys};
     const int32_t wanted = call.paged ? call.rows_per_request : call.rows;
-    if (arch == Arch::sm90 && !call.exponents) return plan_sm90(config, wanted);
-    return plan_sm80(config, wanted, find_target(facts.target)->facts.number);
+    if (target.arch == Arch::sm90 && !call.exponents) return plan_sm90(config, wanted);
+    return plan_sm80(config, wanted, target.facts.number);
 }
 
 void force_logits_products(int64_t products) {

@@ -15,8 +15,8 @@ struct LogitsPlan {
     uint32_t threads = 0, smem_bytes = 0;
 };
 
-/// Equal calls get equal plans on GPUs of a target, whatever rows see.
-LogitsPlan plan_logits(const LogitsCall& call, Arch arch, const DeviceFacts& facts);
+/// Of a call's kinds and its number of rows. Equal calls get equal plans on GPUs of a target, whatever rows see.
+LogitsPlan plan_logits(const LogitsCall& call, const TargetRow& target);
 
 /// Divide a math group's columns among so many products from now on, 1 or 2; 0: as the plan says. For tuning and tests.
 void force_logits_products(int64_t products);

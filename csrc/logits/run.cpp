@@ -12,6 +12,13 @@
 namespace deep_gemm {
 namespace {
 
+const TargetRow& target_of(const DeviceFacts& facts) {
+    const TargetRow* const target = find_target(facts.target);
+    require_runtime(target != nullptr, "index logits run on ", targets_text(), ", but ", facts.name, " is an ",
+                    facts.target);
+    return *target;
+}
+
 /// Kernels that this thread has used: found without a lock, and without rendering their text again.
 const Kernel& kernel_of(Device& device, const LogitsPlan& plan) {
     struct Known {
@@ -100,7 +107,7 @@ LogitsParams make_params(const Device& device, const LogitsCall& call, const Log
 void run_logits(const LogitsCall& call) {
     if (call.rows == 0 || call.columns == 0 || call.keys == 0 || call.num_blocks == 0) return;
     Device& device = Device::get(call.device);
-    const LogitsPlan plan = plan_logits(call, arch_of(device.facts()), device.facts());
+    const LogitsPlan plan = plan_logits(call, target_of(device.facts()));
     const LogitsParams params = make_params(device, call, plan);
     const Extent extents[] = {{call.query_data.data, call.query_data.bytes, "q", false},
                               {call.query_exponents.data, call.query_exponents.bytes, "q's scales", false},

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+
 import pytest
 import torch
 from logits_inputs import fp8_dense, fp8_paged
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import deep_gemm
+from deep_gemm.logits import logits_kernels
 
 
 @pytest.fixture
@@ -76,8 +83,8 @@ def wrong(dense, **changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x: {"q": x.q[:, :, :16]}, "D must be 32, 64 or 128, but q has 16"),
-        (lambda x: {"q": x.q[:, :6]}, "heads must be a multiple of 4 up to 128, but q has 6"),
+        (lambda x: {"q": x.q[:, :, :16]}, "D must be 32, 64 or 128, got 16"),
+        (lambda x: {"q": x.q[:, :6]}, "heads must be a multiple of 4 up to 128, got 6"),
         (lambda x: {"q": x.q.float()}, "q must be float8_e4m3fn, or int8 that packs two E2M1 codes, got float32"),
         (lambda x: {"q": x.q[0]}, r"q must be \[rows, heads, D\], but has shape \[8, 32\]"),
         (lambda x: {"kv": (x.kv[0][:, :16], x.kv[1])}, "keys must be float8_e4m3fn .*, 32. as q is"),
@@ -108,7 +115,7 @@ def test_dense_refusals(dense, change, message) -> None:
         (lambda x: {"kv_cache": x.cache[..., :-1]}, r"kv_cache must be \[blocks, keys of a block, 1, 36\]"),
         (
             lambda x: {"kv_cache": torch.zeros(2, 48, 1, 36, dtype=torch.uint8)},
-            "blocks of kv_cache must have 32, 64 or 128 keys, but have 48",
+            "blocks of kv_cache must have 32, 64 or 128 keys, got 48",
         ),
         (
             lambda x: {
@@ -129,3 +136,72 @@ def test_paged_refusals(paged, change, message) -> None:
     values = (paged.q, paged.cache, paged.weights, paged.lengths, paged.table, None, 48)
     with pytest.raises((ValueError, TypeError), match=message):
         deep_gemm.fp8_fp4_paged_mqa_logits(**{**dict(zip(names, values, strict=True)), **change(paged)})
+
+
+def traced_forms(dense, paged):
+    """Calls of both kinds, as functions of tensors."""
+    q, kv, w, first, end = dense.arguments
+
+    def of_dense(q, k, scales, w, first, end):
+        return deep_gemm.fp8_fp4_mqa_logits((q, None), (k, scales), w, first, end) * 2
+
+    def of_paged(q, cache, w, lengths, table):
+        meta = deep_gemm.get_paged_mqa_logits_metadata(lengths, 64, 4)
+        return deep_gemm.fp8_fp4_paged_mqa_logits((q, None), cache, w, lengths, table, meta, 48, True) * 2
+
+    return [
+        (of_dense, (q, *kv, w, first, end)),
+        (of_paged, (paged.q, paged.cache, paged.weights, paged.lengths, paged.table)),
+    ]
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["dense", "paged"])
+def test_torch_compiles_calls_without_a_break(dense, paged, which) -> None:
+    function, arguments = traced_forms(dense, paged)[which]
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*arguments), function(*arguments))
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["dense", "paged"])
+def test_fake_tensors_give_what_calls_give(dense, paged, which) -> None:
+    function, arguments = traced_forms(dense, paged)[which]
+    wanted = function(*arguments)
+    with FakeTensorMode() as mode:
+        logits = function(*(mode.from_tensor(argument) for argument in arguments))
+    assert (logits.shape, logits.stride(), logits.dtype) == (wanted.shape, wanted.stride(), wanted.dtype)
+
+
+def test_meta_tensors_give_a_shape(dense) -> None:
+    q, kv, w, first, end = (
+        tuple(x.to("meta") for x in value) if isinstance(value, tuple) else value.to("meta")
+        for value in dense.arguments
+    )
+    logits = deep_gemm.fp8_fp4_mqa_logits((q, None), kv, w, first, end, 50)
+    assert logits.is_meta
+    assert (logits.shape, logits.stride()) == ((3, 50), (256, 1))
+
+
+def test_kernels_of_calls_are_known_beforehand() -> None:
+    """Those that calls of some numbers of rows need, by name."""
+    kernels = logits_kernels(64, 128, rows=[1, 2, 3, 100, 5000])
+    assert [name for name, _ in kernels] == [
+        "fp8_mqa_logits_sm90_h64_d128_rows1",
+        "fp8_mqa_logits_sm90_h64_d128_rows2",
+        "fp8_mqa_logits_sm90_h64_d128_rows3",
+        "fp8_mqa_logits_sm90_h64_d128_rows4_shared_keys",
+    ]
+    of_blocks = logits_kernels(32, 128, form="mxfp4", block_kv=64, rows=[1, 2], logits="bf16", target="sm_89")
+    assert [name for name, _ in of_blocks] == [f"fp4_mx_paged_mqa_logits_sm80_h32_d128_rows{rows}" for rows in (1, 2)]
+    with pytest.raises(ValueError, match="heads must be a multiple of 4 up to 128, got 3"):
+        logits_kernels(3, 128, rows=[1])
+    with pytest.raises(ValueError, match="form must be one of fp8, mxfp8, mxfp4, got 'int8'"):
+        logits_kernels(8, 128, form="int8", rows=[1])
+
+
+def test_the_command_line_explains_and_compiles(tmp_path) -> None:
+    environment = {**os.environ, "DG_JIT_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "deep_gemm", "logits", "8", "32", "--rows", "1", "300", "--target", "sm_80"]
+    explained = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "fp8_mqa_logits_sm80_h8_d32_rows1: 256 threads" in explained
+    compiled = subprocess.run([*command, "--compile"], env=environment, capture_output=True, text=True, check=True)
+    assert re.search(r"in the cache *2 of 2", compiled.stdout)
