@@ -156,8 +156,8 @@ def _serve(operator: Any, run: Callable[..., torch.Tensor], *arguments: Any) -> 
     if operators.is_traced(tensors):
         traced: torch.Tensor = operator(*arguments)
         return traced
-    refusals = (no_memory("an argument", tensor, run.__name__) for tensor in tensors)
-    raise next(filter(None, refusals), failure.with_traceback(None))
+    rejections = (no_memory("an argument", tensor, run.__name__) for tensor in tensors)
+    raise next(filter(None, rejections), failure.with_traceback(None))
 
 
 def _new_logits(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -35,7 +35,7 @@ def check_paged(x: Paged, logits: torch.Tensor) -> None:
     assert_close(logits[seen], wanted[seen])
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", DEVICES, indirect=True)
 @pytest.mark.parametrize("heads", [4, 8, 12, 16, 20, 32, 64, 72, 128])
 @pytest.mark.parametrize("d", [32, 64, 128])
@@ -82,6 +82,7 @@ def test_rows_of_the_result_start_at_multiples_of_1024_bytes(device) -> None:
         assert logits.stride(0) * dtype.itemsize % 1024 == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("device", [*EVERY_SCHEDULE, CUDA], indirect=True)
 def test_twenty_calls_give_equal_bits(device) -> None:
     first, end = ragged(12, 260)
@@ -121,7 +122,7 @@ def test_nan_of_a_key_that_a_row_sees_is_seen(device) -> None:
     assert not logits[:, 6:].isnan().any()
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("device", DEVICES, indirect=True)
 @pytest.mark.parametrize("form", ["mxfp8", "mxfp4"])
 @pytest.mark.parametrize(("heads", "d"), [(8, 64), (12, 128), (20, 64), (64, 128), (8, 32)])
@@ -170,7 +171,7 @@ def test_nan_of_a_query_is_its_row_s(device, form) -> None:
     assert not logits[[0, 2]].isnan().any()
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("device", DEVICES, indirect=True)
 @pytest.mark.parametrize("block", [32, 64, 128])
 @pytest.mark.parametrize("next_n", [1, 2, 3, 4, 7])
