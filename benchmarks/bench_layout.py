@@ -15,7 +15,7 @@ from timing import Timer
 import deep_gemm
 from deep_gemm._extension import C
 from deep_gemm.utils import pack_int4
-from deep_gemm.weights.formats import ELEMENT_NUMBERS, packing_of
+from deep_gemm.weights.packings import ELEMENT_NUMBERS, packing_of
 
 # [groups,] rows, scales along K: decode, prefill, weight gradients, experts; and one that fills the chip.
 SHAPES = [(64, 56), (4096, 4), (4096, 16), (4096, 56), (4096, 128), (32768, 56), (32, 1024, 56), (1 << 20, 56)]

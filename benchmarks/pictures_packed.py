@@ -16,7 +16,7 @@ import torch
 from svg import BLUE, GREEN, GREY, IMAGES, ORANGE, RED, Picture
 
 from deep_gemm.weights import codes as code
-from deep_gemm.weights.formats import packing_of
+from deep_gemm.weights.packings import packing_of
 
 RESULT = Path(__file__).resolve().parent / "results" / "h200_packed.json"
 WEIGHT = [7168, 16384]

@@ -15,7 +15,7 @@ from .grouped import _hint, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_contiguous_product
 from .utils.math import ceil_div
 from .weights import PackedWeights
-from .weights.formats import ELEMENT_NUMBERS, K_BLOCK
+from .weights.packings import ELEMENT_NUMBERS, K_BLOCK
 
 ScaledTokens = tuple[torch.Tensor, torch.Tensor | float]
 Activations = ScaledTokens | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]

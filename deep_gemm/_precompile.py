@@ -11,7 +11,7 @@ from ._numbers import integer
 from ._progress import progress as with_progress
 from ._targets import BLACKWELL_TARGETS, GPUS, HOPPER_TARGET
 from .settings import get_mk_alignment_for_contiguous_layout
-from .weights.formats import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, WITH_ZEROS, packing_of
+from .weights.packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, WITH_ZEROS, packing_of
 
 # By what functions' names begin with: operands of one kind, and activations with packed weights.
 _OPERANDS = {"fp8": {}, "bf16": {"bf16": 1}, "fp16": {"fp16": 1}, "int8": {"s8": 1}, "fp4": {"fp4": 1}}

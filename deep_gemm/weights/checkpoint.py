@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from .formats import packing_of
 from .forms import FORMS, Named, Read
 from .matrix import Tensors
 from .pack import pack_matrices
 from .packed import PackedWeights
+from .packings import packing_of
 
 
 def weights_from_checkpoint(

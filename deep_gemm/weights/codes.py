@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import torch
 
 from ..utils.math import align
-from .formats import K_BLOCK
+from .packings import K_BLOCK
 
 BLOCK_ROWS = 64
 BLOCK_BYTES = BLOCK_ROWS * K_BLOCK // 2

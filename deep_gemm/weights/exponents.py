@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from ..utils.math import _FP32_MANTISSA_BITS
-from .formats import K_BLOCK, SMALLEST_GROUP
+from .packings import K_BLOCK, SMALLEST_GROUP
 
 FIELD_BITS = 4
 FIELDS = K_BLOCK // SMALLEST_GROUP

@@ -9,8 +9,8 @@ import torch
 from .._numbers import integer
 from ..utils.math import ceil_div
 from . import codes as code
-from .formats import K_BLOCK, SMALLEST_GROUP, Packing
 from .matrix import Matrix
+from .packings import SMALLEST_GROUP, Packing
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,22 @@ class Groups:
         """The smallest and the largest unsigned code of each row and group."""
         parts = []
         for first, last in code.row_chunks(self.n, self.k):
-            codes = (matrix.read(first, last).to(torch.int8) - packing.smallest).reshape(last - first, -1, self.size)
+            codes = self.in_groups(matrix.read(first, last).to(torch.int8) - packing.smallest)
             parts.append(torch.stack(torch.aminmax(codes, dim=2)))
         smallest, largest = torch.cat(parts, 1)
         return smallest, largest
 
-    @property
-    def size(self) -> int:
-        return self.k if self.given is None else self.given
+    def in_groups(self, values: torch.Tensor) -> torch.Tensor:
+        """`[rows, K]` -> `[rows, groups, K of a group]`; a last group that K does not fill repeats its last value."""
+        size = self.k if self.given is None else self.given
+        missing = -self.k % size
+        if missing:
+            values = torch.cat((values, values[:, -1:].expand(-1, missing)), 1)
+        return values.unflatten(1, (-1, size))
+
+    def along_k(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What is given for groups, `[rows, groups]`, for each K: `[rows, K]`."""
+        return tensor.repeat_interleave(self.k if self.given is None else self.given, 1)[:, : self.k]
 
     def stored(self, tensor: torch.Tensor) -> torch.Tensor:
         rows, columns = code.padded_shape(self.n, self.k)
@@ -56,7 +64,7 @@ class Groups:
         return torch.nn.functional.pad(spread, padding).T.contiguous()
 
 
-def checked_group(group_size: int | None, k: int, packing: Packing) -> int | None:
+def checked_group(group_size: int | None, packing: Packing) -> int | None:
     if group_size is None:
         return None
     group_size = integer("group_size", group_size)
@@ -64,6 +72,4 @@ def checked_group(group_size: int | None, k: int, packing: Packing) -> int | Non
     if group_size != least and (group_size < SMALLEST_GROUP or group_size % SMALLEST_GROUP != 0):
         wanted = f"{least}, " if least != SMALLEST_GROUP else ""
         raise ValueError(f"group_size must be {wanted}a multiple of {SMALLEST_GROUP} or None, got {group_size}")
-    if k % group_size != 0 and not (packing.partial_group and group_size % K_BLOCK == 0):
-        raise ValueError(f"K must be a multiple of group_size={group_size}, got {k}")
     return group_size

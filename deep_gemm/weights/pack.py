@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 
 from . import codes as code
-from .formats import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, WITH_ZEROS, Packing, packing_of
 from .groups import Groups, checked_group
 from .matrix import (
     Matrix,
@@ -19,6 +18,7 @@ from .matrix import (
     stored_permutations,
 )
 from .packed import PackedWeights
+from .packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, WITH_ZEROS, Packing, packing_of
 from .rows import are_multiplied_on, pack_rows
 from .stored_scales import all_scales, conversion_scales, folded_scales, without_scale
 from .write_codes import write_codes
@@ -49,16 +49,16 @@ def pack_weights(
     Args:
         values: the q: int8 `[N, K]` or `[G, N, K]`, -8..7 for 'int4', 0..15 for 'uint4' and codes 0..15 for 'e2m1'
             (both also uint8), or float8_e4m3fn for 'e4m3'; or a sequence of `[N, K]`, one for each expert. Any N and K.
-        scales: `[N, K / group_size]`, or `[N]` where `group_size` is None; with G in front, or a sequence, as `values`.
-            FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents); int8 with `second_scales` beside
-            'int8' activations. Powers of two of 'e2m1' for 'fp8' on Blackwell.
+        scales: `[N, ceil(K / group_size)]`, or `[N]` where `group_size` is None; with G in front, or a sequence, as
+            `values`. Finite: FP32, BF16, FP16 or E4M3, or UE8M0 (`float8_e8m0fnu`, or uint8 exponents); int8 with
+            `second_scales` beside 'int8' activations. Powers of two of 'e2m1' for 'fp8' on Blackwell.
         zeros: int32, int8 or uint8, shaped as `scales`; 'uint4' needs them. Between -128 and 255, and such that
             q - zero is within -16..16 for 'fp8', -240..240 for 'bf16', and, times an integer scale, within -128..127
             for 'int8'.
         element: 'int4', 'uint4', 'e2m1' or 'e4m3'.
         activations: 'int8', 'int4', 'fp8' or 'bf16' (BF16 or FP16): what kind of activations will be multiplied.
-        group_size: the K that shares a scale: 32, 64, or a larger multiple of 32, that divides K; 16 of 'e2m1' with
-            'bf16' (NVFP4); of 'e4m3' a multiple of 128 need not divide K. None: all of K.
+        group_size: the K that shares a scale: 32, 64, or a larger multiple of 32; 16 of 'e2m1' with 'bf16' (NVFP4).
+            K's last group may be a part of one: there are `ceil(K / group_size)`. None: all of K.
         second_scales: of all of K: `[N]` (`[G, N]`, or a sequence) or a number, of the types that scales have. For
             'int8' activations, where `scales` are then integers (QoQ's), which kernels multiply codes by, exactly; and
             for 'e2m1' with 'bf16' activations in groups of 16 or 32 (NVFP4's global scale).
@@ -104,7 +104,7 @@ def pack_matrices(
             f"second_scales are not served for weights of {element} and {activations!r} activations: they are for int4 "
             "and uint4 beside 'int8' ones, and for e2m1 beside 'bf16' ones"
         )
-    group_size = checked_group(group_size, k, packing)
+    group_size = checked_group(group_size, packing)
     for matrix in matrices:
         if (matrix.n, matrix.k) != (n, k):
             raise ValueError(f"matrices of one stack must have one size, got {[n, k]} and {[matrix.n, matrix.k]}")

@@ -12,7 +12,7 @@ import torch
 from . import codes as code
 from . import parts
 from .conversion_scales import SCALES_A_WORD
-from .formats import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, WITH_ZEROS, Packing, packing_of
+from .packings import FOLDED, K_BLOCK, ROWS, SMALLEST_GROUP, TWO_LEVELS, WITH_ZEROS, Packing, packing_of
 from .rows import row_bytes
 from .unpack import sums_of, weights_of
 
@@ -49,7 +49,7 @@ class PackedWeights:
         group_size: the K that shares a scale, and a zero point; None where all of it does.
         activations: what kind of activations the weights are packed for: 'int8', 'int4', 'fp8' or 'bf16' (BF16
             and FP16).
-        order: how codes lie, and so what kernels do to them: one of those of `formats.Packing.every_order`.
+        order: how codes lie, and so what kernels do to them: one of those of `packings.Packing.every_order`.
     """
 
     codes: torch.Tensor

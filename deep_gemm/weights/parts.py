@@ -12,7 +12,7 @@ from .._numbers import integer
 from ..utils.math import align, ceil_div
 from . import codes as code
 from .exponents import unfold
-from .formats import K_BLOCK
+from .packings import K_BLOCK
 from .rows import row_bytes
 from .unpack import sums_of
 from .zeros import Steps

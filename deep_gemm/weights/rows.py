@@ -15,9 +15,9 @@ import torch
 from .._extension import C
 from ..utils.math import _FP32_MANTISSA_BITS, _unpack_codes, align
 from . import codes as code
-from .formats import K_BLOCK, SMALLEST_GROUP, Packing
 from .groups import Groups
 from .matrix import Matrix
+from .packings import K_BLOCK, SMALLEST_GROUP, Packing
 from .stored_scales import exact_scales, without_scale
 from .write_codes import require_range
 

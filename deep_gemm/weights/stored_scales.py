@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import torch
 
-from ..utils.math import _FP32_MANTISSA_BITS
+from ..utils.math import _FP32_MANTISSA_BITS, _UE8M0_NAN
 from . import codes as code
 from .conversion_scales import FACTOR, to_bytes, to_words
 from .exponents import fold
-from .formats import Packing
 from .groups import Groups
 from .matrix import Matrix
+from .packings import Packing
 
 _SMALLEST_EXPONENT_BITS = 0x00400000  # 2^-127, a subnormal number
 _FLOAT_SCALES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
@@ -84,7 +84,7 @@ def conversion_scales(
 def _in_use(matrix: Matrix, groups: Groups) -> torch.Tensor:
     """Which groups of codes of E2M1, `[N, groups]`, are not all zeros."""
     parts = [
-        (matrix.read(first, last) & 7 != 0).unflatten(1, (-1, groups.given or matrix.k)).any(-1)
+        groups.in_groups(matrix.read(first, last) & 7 != 0).any(-1)
         for first, last in code.row_chunks(matrix.n, matrix.k)
     ]
     return torch.cat(parts)
@@ -97,19 +97,24 @@ def without_scale(matrix: Matrix, groups: Groups) -> Matrix:
         return matrix
 
     def read(first: int, last: int) -> torch.Tensor:
-        return matrix.read(first, last).masked_fill(zero[first:last].repeat_interleave(groups.given or matrix.k, 1), 0)
+        return matrix.read(first, last).masked_fill(groups.along_k(zero[first:last]), 0)
 
     return replace(matrix, read=read, read_pairs=None)
 
 
 def exact_scales(scales: torch.Tensor) -> torch.Tensor:
-    """Scales of any type that holds them, in FP32; UE8M0's NaN becomes infinite."""
+    """Scales of any type that holds them, in FP32."""
     if scales.dtype == torch.uint8 or str(scales.dtype) == "torch.float8_e8m0fnu":
         exponents = scales.contiguous().view(torch.uint8).to(torch.int32)
+        if bool((exponents == _UE8M0_NAN).any()):
+            raise ValueError(f"scales must be finite, got the exponent {_UE8M0_NAN}, which is NaN in UE8M0")
         bits = (exponents << _FP32_MANTISSA_BITS).masked_fill(exponents == 0, _SMALLEST_EXPONENT_BITS)
         return bits.view(torch.float32)
     if scales.dtype not in _FLOAT_SCALES:
         raise TypeError(
             f"scales must be float32, bfloat16, float16, float8_e4m3fn, float8_e8m0fnu or uint8, got {scales.dtype}"
         )
-    return scales.float()
+    exact = scales.float()
+    if not bool(exact.isfinite().all()):
+        raise ValueError("scales must be finite, got NaN or an infinite one")
+    return exact

@@ -10,7 +10,7 @@ from ..utils.math import ceil_div
 from . import codes as code
 from . import conversion_scales, rows
 from .exponents import unfold
-from .formats import SMALLEST_GROUP
+from .packings import SMALLEST_GROUP
 from .words import from_words
 from .zeros import steps_of
 

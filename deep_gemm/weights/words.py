@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import torch
 
-from .formats import K_BLOCK, Places
+from .packings import K_BLOCK, Places
 
 _BLOCK_ROWS = 64
 _UNIT_WORDS = 4

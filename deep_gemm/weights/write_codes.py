@@ -9,8 +9,8 @@ import torch
 from .._extension import C
 from ..utils.math import align
 from . import codes as code
-from .formats import ELEMENT_NUMBERS, FOLDED, K_BLOCK, WITH_ZEROS, Packing
 from .matrix import Matrix
+from .packings import ELEMENT_NUMBERS, FOLDED, K_BLOCK, WITH_ZEROS, Packing
 from .words import to_words
 
 _OUT_OF_RANGE, _MINUS_EIGHT = 1, 2  # bits of what packing finds, as csrc/api/prepare/pack_weights.hpp has them

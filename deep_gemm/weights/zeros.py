@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import torch
 
-from .formats import Packing
 from .groups import Groups
 from .matrix import Matrix
+from .packings import Packing
 
 _SMALLEST_ZERO, _LARGEST_ZERO = -128, 255
 # What a kernel multiplies: s8, magnitudes that E4M3 has at a step of 2^-9, or eight bits of BF16's significand, which

@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from deep_gemm import pack_weights
+from deep_gemm import pack_weights, simulator
 from deep_gemm.weights import codes as code
 
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
@@ -103,3 +103,28 @@ def test_an_expert_whose_exponents_are_far_apart_does_not_go_into_a_folded_stack
     with pytest.raises(ValueError, match="exponents of the new weights are too far apart"):
         stack.write(0, packed(*drawn((64, 128), (100, 140))))
     assert torch.equal(stack.dequantize(), before)
+
+
+@pytest.mark.parametrize("group", [64, 96, 128, 192, 256])
+@pytest.mark.parametrize("apart", [3, 30])
+def test_groups_of_any_multiple_of_32_are_packed_as_those_of_32(group, apart) -> None:
+    codes, scales = drawn((72, 640), (110, 110 + apart))
+    of_groups = scales[:, :: group // 32].contiguous()
+    w = pack_weights(codes, of_groups, element="e2m1", activations="fp8", group_size=group)
+    in_32 = of_groups.repeat_interleave(group // 32, 1)[:, :20].contiguous()
+    same = packed(codes, in_32)
+    assert torch.equal(w.codes, same.codes)
+    assert torch.equal(w.scales, same.scales)
+    assert torch.equal(w.dequantize(), values(codes, in_32))
+    assert torch.equal(w.slice_n(64, 72).dequantize(), values(codes, in_32)[64:])
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a", "sm_120"])
+@pytest.mark.parametrize("activations", ["fp8", "bf16"])
+@pytest.mark.parametrize("wrong", [255, torch.nan, torch.inf])
+def test_a_scale_that_is_not_finite_is_refused_on_every_target_even_beside_zeros(target, activations, wrong) -> None:
+    codes, scales = drawn((64, 128), (120, 121))
+    scales = scales if wrong == 255 else torch.exp2(scales.float() - 127)
+    codes[:, 32:64], scales[5, 1] = 0, wrong
+    with simulator.options(target=target), pytest.raises(ValueError, match="scales must be finite, got"):
+        pack_weights(codes, scales, element="e2m1", activations=activations, group_size=32)

@@ -125,9 +125,7 @@ def test_weights_whose_scale_is_zero_are_zeros() -> None:
     assert torch.equal(packed.dequantize(), expected)
 
 
-@pytest.mark.parametrize(
-    ("scale", "shown"), [(3.0, "3"), (-2.0, "-2"), (float("inf"), "inf"), (float("nan"), "nan"), (1e-39, "1e-39")]
-)
+@pytest.mark.parametrize(("scale", "shown"), [(3.0, "3"), (-2.0, "-2"), (1e-39, "1e-39")])
 def test_scales_that_are_no_powers_of_two_are_refused(scale, shown) -> None:
     scales = torch.ones((24, 4))
     scales[7, 1] = scale

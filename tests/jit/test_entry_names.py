@@ -15,7 +15,7 @@ from inputs import random_blocks, random_rows
 import deep_gemm
 from deep_gemm._extension import C
 from deep_gemm._targets import HOPPER_SMS
-from deep_gemm.weights.formats import ELEMENT_NUMBERS
+from deep_gemm.weights.packings import ELEMENT_NUMBERS
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ from devices import EVERY_DEVICE, FEW
 from deep_gemm._extension import C
 from deep_gemm.utils import pack_int4
 from deep_gemm.weights import codes as code
-from deep_gemm.weights.formats import Places, packing_of
+from deep_gemm.weights.packings import Places, packing_of
 from deep_gemm.weights.words import to_words
 
 ELEMENTS = {name: number for number, name in enumerate(C.element_names().split())}

@@ -13,7 +13,7 @@ import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
 from deep_gemm._packed import NO_NUMBER, NO_ZERO
-from deep_gemm.weights.formats import ELEMENT_NUMBERS
+from deep_gemm.weights.packings import ELEMENT_NUMBERS
 
 
 def random_integers(shape: tuple[int, ...], low: int, high: int, generator: torch.Generator) -> torch.Tensor:

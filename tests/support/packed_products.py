@@ -52,6 +52,10 @@ KINDS = {
     "mxfp4-k-groups": Kind("fp8", "k_groups", "e2m1", group=32),
     "mxfp4-near-exponents": Kind("fp8", "rows", "e2m1", group=32, powers=12),
     "mxfp4-near-exponents-k-groups": Kind("fp8", "k_groups", "e2m1", group=32, powers=3),
+    "mxfp4-groups-of-64": Kind("fp8", "rows", "e2m1", group=64),
+    "mxfp4-groups-of-128": Kind("fp8", "k_groups", "e2m1", group=128),
+    "mxfp4-groups-of-192-near-exponents": Kind("fp8", "rows", "e2m1", group=192, powers=3),
+    "mxfp4-groups-of-256-near-exponents": Kind("fp8", "k_groups", "e2m1", group=256, powers=12),
     "int8": Kind("int8", "rows", smallest=-8, group=None),
     "int8-one-scale": Kind("int8", "number", smallest=-8, group=None),
     "fp8-zeros": Kind("fp8", "k_groups", "uint4", zeros=(-1, 16)),
@@ -115,8 +119,8 @@ def apart(packed: torch.Tensor) -> torch.Tensor:
 def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
     """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed."""
     *groups, n, k = shape
-    size = kind.group if kind.group and k % kind.group == 0 else None  # groups divide K
-    shape_of_scales = (*groups, n, k // size if size else 1)
+    size = kind.group
+    shape_of_scales = (*groups, n, ceil_div(k, size) if size else 1)  # the last group may be a part of one
     scales = (torch.rand(shape_of_scales, generator=generator) + 0.5) / 16
     if kind.powers:
         scales = torch.exp2(torch.randint(-9, kind.powers - 9, shape_of_scales, generator=generator))
@@ -138,7 +142,7 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
         zeros[..., 0] = torch.arange(n) % (high - low + 1) + low
         if kind.two_levels:
             zeros[..., 0, 0] = 8
-        decoded -= zeros.double().repeat_interleave(size or k, -1)
+        decoded -= zeros.double().repeat_interleave(size or k, -1)[..., :k]
         zeros = zeros if size else zeros[..., 0]
     with simulator.options(target="sm_90a"):  # in blocks, as all that convert them take them
         packed = deep_gemm.pack_weights(
@@ -151,7 +155,7 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
             second_scales=second,
         )
     assert packed.needs_zeros == (kind.zeros is not None or kind.two_levels)
-    decoded *= scales.double().repeat_interleave(size or k, -1)
+    decoded *= scales.double().repeat_interleave(size or k, -1)[..., :k]
     return packed, decoded if second is None else decoded * second.double().unsqueeze(-1)
 
 

@@ -95,7 +95,7 @@ struct Pack<Element::s4b, true> {
 template <>
 struct Pack<Element::u4, true> : Pack<Element::s4b, true> {};
 
-/// Where each register's code goes: deep_gemm/weights/formats.py has the places of all bits.
+/// Where each register's code goes: deep_gemm/weights/packings.py has the places of all bits.
 template <>
 struct Pack<Element::e2m1, true> {
     template <typename Codes>

@@ -62,8 +62,6 @@ class Packing:
     smallest_group: int = SMALLEST_GROUP
     # Scales of groups up to this may be multiplied into weights when they are converted (conversion_scales.py).
     converted_group: int = 0
-    # Whether K's last group may be a part of one.
-    partial_group: bool = False
 
     @property
     def every_order(self) -> tuple[str, ...]:
@@ -91,7 +89,8 @@ class Packing:
 
     def scale_group(self, group_size: int | None) -> int | None:
         """The K that one row of stored scales, or of zero points, is for. None: all of it."""
-        return self.largest_scale_group if group_size is None else math.gcd(group_size, K_BLOCK)
+        largest = self.largest_scale_group
+        return largest if group_size is None else math.gcd(group_size, largest or K_BLOCK)
 
 
 _PACKINGS = {
@@ -107,7 +106,7 @@ _PACKINGS = {
     ("e2m1", "bf16"): Packing(
         0, 15, 0, 1.0, ("e2m1",), None, False, None, places=_E2M1, smallest_group=16, converted_group=32
     ),
-    ("e4m3", "bf16"): Packing(0, 255, 0, 256.0, ("e4m3p",), None, False, None, places=_E4M3, partial_group=True),
+    ("e4m3", "bf16"): Packing(0, 255, 0, 256.0, ("e4m3p",), None, False, None, places=_E4M3),
 }
 
 
