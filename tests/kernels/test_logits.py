@@ -239,3 +239,27 @@ def test_two_products_of_a_tile_give_the_same_bits(device, rows) -> None:
         assert torch.equal(deep_gemm.fp8_mqa_logits(*x.arguments), wanted)
     finally:
         C.force_logits_products(0)
+
+
+@pytest.mark.gpu
+def test_lengths_may_change_between_replays_of_a_graph(cuda) -> None:
+    """Captured once; ranges, lengths and the table are read on the device."""
+    p = fp8_paged(torch.tensor([[300, 301], [64, 128]]), 2, 64, 128, 64, device=cuda)
+    x = fp8_dense(40, 500, 64, 128, device=cuda)
+
+    def calls() -> tuple[torch.Tensor, torch.Tensor]:
+        meta = deep_gemm.get_paged_mqa_logits_metadata(p.lengths, 64, deep_gemm.get_num_sms())
+        paged = deep_gemm.fp8_paged_mqa_logits(p.q, p.cache, p.weights, p.lengths, p.table, meta, 320, True)
+        return deep_gemm.fp8_mqa_logits(*x.arguments), paged
+
+    calls()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = calls()
+    for seed in range(3):
+        first, end = ragged(40, 500, seed)
+        x.first.copy_(first), x.end.copy_(end)
+        p.lengths.copy_(torch.randint(0, 65, (2, 2), generator=generator_of(seed)))
+        graph.replay()
+        assert all(torch.equal(*pair) for pair in zip(captured, calls(), strict=True))
