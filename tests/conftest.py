@@ -12,21 +12,22 @@ import torch
 from cached import compile_once
 from devices import EVERY_DEVICE, WITH_FP32_SCALES, arch_of_gpu, simulator_options, why_no_gpu
 
-pytest_plugins = ["sampling", "checkpoint_inputs"]  # the second for its fixture
+pytest_plugins = ["kernel_cache", "sampling", "checkpoint_inputs"]  # the last for its fixture
 
 
-OTHERS = pytest.StashKey[list[pytest.Item]]()
+LEFT_OUT = pytest.StashKey[str]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what cannot run here: where there is no GPU, parameter sets for it are not even made (devices.py)."""
     reason = why_no_gpu()
-    if reason is not None:
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason=reason))
-        return
-    others = config.stash[OTHERS] = [item for item in items if is_of_other_kernels(item)]
+    if reason is None:
+        others = [item for item in items if is_of_other_kernels(item)]
+        reason = f"as the GPU runs kernels of {arch_of_gpu()}"
+    else:
+        others = [item for item in items if item.get_closest_marker("gpu")]
     if others:
+        config.stash[LEFT_OUT] = f"deselected, {reason}: {len(others)} tests"
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
 
@@ -49,8 +50,8 @@ def is_of_other_kernels(item: pytest.Item) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if others := config.stash.get(OTHERS, []):
-        terminalreporter.write_line(f"deselected, as the GPU runs kernels of {arch_of_gpu()}: {len(others)} tests")
+    if LEFT_OUT in config.stash:
+        terminalreporter.write_line(config.stash[LEFT_OUT])
 
 
 @pytest.fixture(params=EVERY_DEVICE)

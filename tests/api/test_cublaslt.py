@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import why_no_gpu
+from devices import ON_GPU
 
 import deep_gemm
 from deep_gemm.testing import calc_diff
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(why_no_gpu() is not None, reason="no GPU"))]
+DEVICES = ["cpu", *ON_GPU]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -12,7 +12,7 @@ from grouped_inputs import alignment_of, contiguous, masked
 from inputs import GuardedOutput
 
 import deep_gemm
-from deep_gemm import jit, simulator
+from deep_gemm import simulator
 
 N, K = 136, 256
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
@@ -193,7 +193,7 @@ def unread() -> dict[str, int]:
 
 
 def test_unread_ones_stay_within_bounds_and_end() -> None:
-    taken = fresh.check(WITHOUT_CHECKS, DG_CHECK_LAYOUTS=0, DG_JIT_CACHE_DIR=jit.cache_dir()).result
+    taken = fresh.check(WITHOUT_CHECKS, DG_CHECK_LAYOUTS=0).result
     for kind in ("ends", "indices", "counts"):
         assert taken[kind] < 4 * taken[f"right {kind}"]
 
@@ -206,4 +206,4 @@ run_more_runs_than_any_legal_layout_has(torch.device("cpu"))
 
 def test_more_runs_than_any_legal_layout_has() -> None:
     """Nothing is written beyond the table of them, or beyond D."""
-    fresh.check(MORE_RUNS, DG_CHECK_LAYOUTS=0, DG_JIT_CACHE_DIR=jit.cache_dir())
+    fresh.check(MORE_RUNS, DG_CHECK_LAYOUTS=0)

@@ -15,6 +15,7 @@ import k_grouped_inputs as k_grouped
 import pytest
 import torch
 from candidates import candidates
+from devices import ON_GPU
 from fresh import check
 from grouped_inputs import contiguous, masked
 from inputs import GuardedOutput, ceil_div, random_blocks, random_rows, random_values
@@ -235,7 +236,7 @@ def test_clear_cache_forgets_winners(cache):
 # What measuring leaves behind. These run in new processes that know no winner yet; every candidate runs before the
 # call itself does.
 
-ON = [pytest.param("cpu", id="cpu"), pytest.param("cuda", marks=pytest.mark.gpu, id="cuda")]
+ON = [pytest.param("cpu", id="cpu"), *ON_GPU]
 
 
 @pytest.fixture(scope="module")

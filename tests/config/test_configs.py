@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from candidates import candidates, forced, straight, target_of
-from devices import EACH_ARCH, FEW
+from devices import FEW, ON_EACH_ARCH
 from inputs import GuardedOutput, is_blackwell, random_blocks, random_rows
 from reference import BLACKWELL_TOLERANCES, Product, difference, product_nt
 from reference import TOLERANCES as ALLOWED
@@ -52,7 +52,7 @@ def test_on_the_gpu(cuda, m, n, k) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize("device", EACH_ARCH[:-1], indirect=True)
+@pytest.mark.parametrize("device", ON_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize(("m", "n", "k"), SIMULATOR_PROBLEMS)
 def test_on_the_simulator(device, m, n, k, part) -> None:

@@ -32,7 +32,7 @@ def assert_kept_in_memory(outcome):
 
 
 def test_without_home():
-    outcome = run(TWO_KERNELS_TWICE, HOME=None)
+    outcome = run(TWO_KERNELS_TWICE, HOME=None, DG_JIT_CACHE_DIR=None)
     assert_kept_in_memory(outcome)
     assert "HOME" in outcome.stderr
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import checkpoints
 import pytest
 import torch
-from bf16_weight_inputs import ACTIVATIONS, EVERY_KIND, KINDS, OUTPUTS, activations, check, weights
+from bf16_weight_inputs import KINDS, activations, check, weights
 from candidates import forced_tile, parse, target_of
 from devices import TAKE_PACKED, on_simulator
 from inputs import GuardedOutput
+from kind_marks import ACTIVATIONS, EVERY_WIDE_KIND, OUTPUTS
 
 import deep_gemm
 from deep_gemm import simulator
@@ -24,7 +25,7 @@ SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
 @ACTIVATIONS
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("added", ["nothing", "c", "d"])
-@EVERY_KIND
+@EVERY_WIDE_KIND
 def test_dense(device, kind, added, size, dtype, output) -> None:
     m, n, k = size
     generator = torch.Generator().manual_seed(m)
@@ -42,7 +43,7 @@ def test_dense(device, kind, added, size, dtype, output) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @ACTIVATIONS
-@EVERY_KIND
+@EVERY_WIDE_KIND
 def test_k_of_2880(device, kind, dtype) -> None:
     generator = torch.Generator().manual_seed(5)
     a = activations((3, 2880), dtype, generator)
@@ -57,7 +58,7 @@ def test_k_of_2880(device, kind, dtype) -> None:
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @OUTPUTS
 @ACTIVATIONS
-@EVERY_KIND
+@EVERY_WIDE_KIND
 def test_bias(device, kind, dtype, output) -> None:
     generator = torch.Generator().manual_seed(1)
     a = activations((20, 256), dtype, generator)
@@ -73,7 +74,7 @@ def test_bias(device, kind, dtype, output) -> None:
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @ACTIVATIONS
 @pytest.mark.parametrize("seed", range(4))
-@EVERY_KIND
+@EVERY_WIDE_KIND
 def test_every_tile_is_right_and_has_the_same_bits(device, kind, seed, dtype, batch_invariant) -> None:
     """Of each problem the first, the last and some other legal tiles, clusters among them."""
     m, n, k = [(24, 256, 384), (40, 192, 640), (136, 256, 512), (264, 300, 256)][seed]
@@ -101,7 +102,7 @@ def test_every_tile_is_right_and_has_the_same_bits(device, kind, seed, dtype, ba
 @pytest.mark.parametrize("device", on_simulator("any", arch="sm80"), indirect=True)
 @ACTIVATIONS
 @pytest.mark.parametrize("size", [(5, 128, 272), (40, 72, 1152)], ids=str)
-@EVERY_KIND
+@EVERY_WIDE_KIND
 def test_warps_that_divide_k_add_up(device, kind, size, dtype) -> None:
     """Past the end of K, and of all weights, some of them have no block any more."""
     m, n, k = size
@@ -190,7 +191,7 @@ def test_rows_that_do_not_start_at_multiples_of_16_bytes(dtype) -> None:
 
 @pytest.mark.sampled(8)
 @ACTIVATIONS
-@EVERY_KIND
+@EVERY_WIDE_KIND
 def test_operators_do_what_functions_do(kind, dtype) -> None:
     generator = torch.Generator().manual_seed(7)
     a = activations((5, 256), dtype, generator)

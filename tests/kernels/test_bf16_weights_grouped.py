@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from bf16_weight_inputs import ACTIVATIONS, EVERY_KIND, OUTPUTS, activations, check, weights
+from bf16_weight_inputs import activations, check, weights
 from devices import TAKE_PACKED
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div
+from kind_marks import ACTIVATIONS, EVERY_WIDE_KIND, OUTPUTS
 
 COUNTS = [5, 0, 130, 1]  # experts' rows
 HEIGHT = 136
@@ -19,7 +20,7 @@ HEIGHT = 136
 @ACTIVATIONS
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
 @pytest.mark.parametrize("biased", [False, True])
-@EVERY_KIND
+@EVERY_WIDE_KIND
 def test_masked(device, kind, biased, n, k, dtype, output) -> None:
     """Counts above the hint, an expert without rows, rows behind counts that are not finite."""
     generator = torch.Generator().manual_seed(2)
@@ -46,7 +47,7 @@ def test_masked(device, kind, biased, n, k, dtype, output) -> None:
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
 @pytest.mark.parametrize("psum", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
-@EVERY_KIND
+@EVERY_WIDE_KIND
 def test_contiguous(device, kind, biased, psum, n, k, dtype, output) -> None:
     generator = torch.Generator().manual_seed(3)
     heights = [ceil_div(count, 128) * 128 for count in COUNTS]

@@ -12,7 +12,7 @@ import torch
 from devices import EACH_ARCH, SCHEDULES, devices_of
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput
-from matrix import DTYPES, Call, Case, Problem, drawn_call, settings_of, values
+from matrix import DTYPES, Call, Case, Problem, drawn_call, settings_of, tolerance, values
 from reference import MIN_ROUNDING, ROUNDING
 from scale_forms import draw
 
@@ -21,14 +21,6 @@ import deep_gemm
 COUNTS = [5, 0, 130, 1]  # experts' rows
 SIZES = [(1, 136, 272), (7, 24, 640), (129, 280, 144)]
 LARGEST_CODE = {torch.uint8: 15}  # of FP4
-# Relative to sum |a||b|: of Hopper's FP8, whose tensor cores keep about 13 bits; of others; of the simulator.
-TOLERANCES = {
-    ("cuda", "sm90", "e4m3"): 6e-4,
-    ("cpu", "sm90", "e4m3"): 1e-6,
-    ("cpu", "sm100", "e4m3"): 1e-6,
-    ("cpu", "sm80", "e4m3"): 1e-6,
-}
-OTHER_TOLERANCES = {"cuda": 4e-5, "cpu": 2e-6}
 
 
 def check(case: Case, d: torch.Tensor, expected: torch.Tensor, magnitude: torch.Tensor, c: torch.Tensor | None) -> None:
@@ -38,10 +30,8 @@ def check(case: Case, d: torch.Tensor, expected: torch.Tensor, magnitude: torch.
     if d.dtype == torch.int32:
         assert torch.equal(found, expected)
         return
-    place = d.device.type
-    tolerance = TOLERANCES.get((place, case.pair.arch, case.pair.a), OTHER_TOLERANCES[place])
     rounding = (ROUNDING[d.dtype] * expected.abs()).clamp(min=MIN_ROUNDING[d.dtype])
-    wrong = ((found - expected).abs() > tolerance * magnitude + rounding) | ~found.isfinite()
+    wrong = ((found - expected).abs() > tolerance(case.pair, d.device) * magnitude + rounding) | ~found.isfinite()
     assert not wrong.any(), f"{wrong.sum().item()} of {wrong.numel()} elements are wrong"
 
 

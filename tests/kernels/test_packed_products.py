@@ -7,9 +7,9 @@ import torch
 from devices import TAKE_PACKED
 from grouped_inputs import alignment_of
 from inputs import GuardedOutput, ceil_div
+from kind_marks import EVERY_KIND
 from packed_products import (
     COUNTS,
-    EVERY_KIND,
     HEIGHT,
     HUGE,
     KINDS,

@@ -19,7 +19,7 @@ import k_grouped_inputs as k_grouped
 import pytest
 import torch
 from candidates import forced_tile, parse, target_of
-from devices import CUDA, on_simulator
+from devices import ON_GPU, on_simulator
 from grouped_inputs import Contiguous, Masked, alignment_of, contiguous, masked, run_experts
 from inputs import (
     FP8,
@@ -165,7 +165,7 @@ def random_call(seed: str, device: torch.device) -> None:
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize(
     "device",
-    [*on_simulator("random"), *on_simulator("random", arch="sm80"), *on_simulator("random", arch="sm100"), CUDA],
+    [*on_simulator("random"), *on_simulator("random", arch="sm80"), *on_simulator("random", arch="sm100"), *ON_GPU],
     indirect=True,
 )
 @pytest.mark.parametrize("seed", range(60))

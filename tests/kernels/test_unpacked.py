@@ -11,6 +11,7 @@ import torch
 from candidates import forced_tile
 from devices import FEW, devices_of, on_simulator
 from inputs import GuardedOutput
+from kind_marks import ACTIVATIONS, EVERY_WIDE_KIND
 from packed_products import KINDS, Kind, Tokens, check, weights
 
 import deep_gemm
@@ -126,8 +127,8 @@ def run_wide(
 @SM80_TILES
 @SM80_SIZES
 @ADDED
-@wide.ACTIVATIONS
-@wide.EVERY_KIND
+@ACTIVATIONS
+@EVERY_WIDE_KIND
 def test_beside_16_bits(device, kind, dtype, added, size, tile) -> None:
     run_wide(device, kind, dtype, added, size, tile)
 
@@ -150,8 +151,8 @@ def both_ways(device: torch.device, n: int, k: int, multiply) -> list[torch.Tens
 
 @pytest.mark.sampled(5)
 @SM80
-@wide.ACTIVATIONS
-@wide.EVERY_KIND
+@ACTIVATIONS
+@EVERY_WIDE_KIND
 def test_each_weight_beside_16_bits_is_what_the_product_converts_it_to(device, kind, dtype) -> None:
     w = wide.weights(kind, (72, 256), torch.Generator().manual_seed(3))[0].to(device)
     unit = torch.eye(256, dtype=dtype, device=device)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
 import torch
 
 import deep_gemm
 
 TOLERANCE = {"cuda": 1e-5, "cpu": 4e-7}  # relative to sum |a||w|
 ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-23}
-ACTIVATIONS = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-OUTPUTS = pytest.mark.parametrize("output", [*ROUNDING], ids=str)
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,6 @@ KINDS = {
     "fp8-channels": Kind("fp8", "e4m3", None, "e4m3p"),
 }
 E2M1 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
-EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def activations(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import fresh
 
 RUN = """
@@ -19,8 +17,7 @@ except SystemExit as left:
 
 def run(*arguments: str, **environment: object) -> tuple[int, str]:
     """Exit status, and what was printed, errors too."""
-    cache = os.environ.get("DG_JIT_CACHE_DIR")
-    outcome = fresh.check(RUN.format(arguments=arguments), **{"DG_JIT_CACHE_DIR": cache, **environment})
+    outcome = fresh.check(RUN.format(arguments=arguments), **environment)
     return outcome.result, outcome.stderr
 
 

@@ -55,30 +55,28 @@ def simulator_options(device: str, test: str) -> dict[str, str | int]:
     }
 
 
-CUDA = pytest.param("cuda", marks=pytest.mark.gpu, id="cuda")
-EVERY_DEVICE = [*on_simulator(*SCHEDULES), CUDA]
+# Without a GPU none of it is collected.
+ON_GPU = [] if why_no_gpu() else [pytest.param("cuda", marks=pytest.mark.gpu, id="cuda")]
+EVERY_DEVICE = [*on_simulator(*SCHEDULES), *ON_GPU]
+_SM90, _SM80, _SM89, _SM100, _SM100_FP32 = (
+    on_simulator("any", arch=arch) for arch in ("sm90", "sm80", "sm_89", "sm100", "sm100fp32")
+)
 # For what takes long, or has many parameters.
-FEW = [*on_simulator("any"), CUDA]
+FEW = [*_SM90, *ON_GPU]
 # The same where no exponents take the place of FP32 scales, and where there are integers.
-BUT_SM100 = [*FEW[:-1], *on_simulator("any", arch="sm80"), CUDA]
+BUT_SM100 = [*_SM90, *_SM80, *ON_GPU]
 # Those that pack the public pair of FP4 in each call. (sm_89 has sm80's kernels, and multiplies E4M3.)
-PACK_PAIRS = [*BUT_SM100[:-1], *on_simulator("any", arch="sm_89"), CUDA]
+PACK_PAIRS = [*_SM90, *_SM80, *_SM89, *ON_GPU]
 # Those that convert packed weights.
-TAKE_PACKED = [*PACK_PAIRS[:-1], *on_simulator("any", arch="sm100"), CUDA]
+TAKE_PACKED = [*_SM90, *_SM80, *_SM89, *_SM100, *ON_GPU]
 # For behaviours that each architecture has, SM100 in both ways of multiplying scales.
-EACH_ARCH = [
-    *on_simulator("any"),
-    *on_simulator("any", arch="sm80"),
-    *on_simulator("any", arch="sm100"),
-    *on_simulator("any", arch="sm100fp32"),
-    CUDA,
-]
+ON_EACH_ARCH = [*_SM90, *_SM80, *_SM100, *_SM100_FP32]
+EACH_ARCH = [*ON_EACH_ARCH, *ON_GPU]
 # The same for products that SM100 has one way of: BF16's and integers'.
-ONE_OF_EACH_ARCH = [device for device in EACH_ARCH if device.id != "sm100fp32-any"]
+ONE_OF_EACH_ARCH = [*_SM90, *_SM80, *_SM100, *ON_GPU]
 
 
 def devices_of(arch: str, *schedules: str) -> list:
     """The simulator as an architecture of the pair table, and the GPU unless it is of another one."""
     found = on_simulator(*schedules, arch=arch)
-    other = why_no_gpu() is None and arch_of_gpu() != arch
-    return found if other else [*found, CUDA]
+    return [*found, *(param for param in ON_GPU if arch_of_gpu() == arch)]

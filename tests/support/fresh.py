@@ -77,9 +77,10 @@ _server: Server | None = None
 
 def start(code: str, **environment: Any) -> Running:
     """Start code in a new process. `C`, `jit`, `torch`, `os` and `HOPPER_TARGET` are there; an environment value of
-    None unsets it."""
+    None unsets it. It has the kernel cache of this process, unless its environment names another."""
     global _server
     _server = _server or Server()
+    environment = {"DG_JIT_CACHE_DIR": os.environ.get("DG_JIT_CACHE_DIR"), **environment}
     return _server.start(code, {name: None if value is None else str(value) for name, value in environment.items()})
 
 
@@ -96,14 +97,14 @@ def check(code: str, **environment: Any) -> Outcome:
 
 
 def program(path: Path, *arguments: str, **environment: Any) -> str:
-    """What `python PATH ARGUMENTS` prints, which must not fail. It has this process's kernel cache."""
+    """What `python PATH ARGUMENTS` prints, which must not fail."""
     code = f"""
 import runpy, sys
 sys.argv = {[str(path), *arguments]!r}
 sys.path.insert(0, {str(path.parent)!r})
 runpy.run_path({str(path)!r}, run_name="__main__")
 """
-    return check(code, **{"DG_JIT_CACHE_DIR": os.environ.get("DG_JIT_CACHE_DIR"), **environment}).stderr
+    return check(code, **environment).stderr
 
 
 def copied_package(target: Path) -> str:

@@ -20,6 +20,9 @@ from scale_forms import LYING, WRITTEN, Form, draw, drawn_form, laid_out, writte
 import deep_gemm
 from deep_gemm._extension import C
 
+# Relative to sum |a||b|: of Hopper's FP8, whose tensor cores keep about 13 bits; of others; of the simulator.
+TOLERANCES = {("cuda", "sm90", "e4m3"): 6e-4, **{("cpu", arch, "e4m3"): 1e-6 for arch in ("sm80", "sm90", "sm100")}}
+OTHER_TOLERANCES = {"cuda": 4e-5, "cpu": 2e-6}
 DTYPES = {
     "bf16": torch.bfloat16,
     "e4m3": torch.float8_e4m3fn,
@@ -97,6 +100,10 @@ def pairs() -> list[Pair]:
         if row["b"] not in PACKED:
             found.append(Pair(**row, **lists, **scalings))
     return found
+
+
+def tolerance(pair: Pair, device: torch.device) -> float:
+    return TOLERANCES.get((device.type, pair.arch, pair.a), OTHER_TOLERANCES[device.type])
 
 
 @dataclass(frozen=True)

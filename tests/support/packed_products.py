@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
 import torch
 from inputs import ceil_div
 
@@ -79,7 +78,6 @@ KINDS = {
     "int4": Kind("int4", "rows", smallest=-8, group=None),
     "int4-groups-of-128": Kind("int4", "k_groups", smallest=-8),
 }
-EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 class Tokens:

@@ -33,8 +33,8 @@ def drawn_form(generator: torch.Generator, written: tuple[str, ...] = WRITTEN) -
 
 
 def exponents(scales: torch.Tensor) -> torch.Tensor:
-    """uint8 of FP32 powers of two."""
-    return (torch.log2(scales).round() + EXPONENT_BIAS).to(torch.uint8)
+    """uint8 of FP32 powers of two, and of NaN."""
+    return (torch.log2(scales).round() + EXPONENT_BIAS).nan_to_num(nan=0xFF).to(torch.uint8)
 
 
 def words(scales: torch.Tensor) -> torch.Tensor:

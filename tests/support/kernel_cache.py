@@ -1,0 +1,25 @@
+"""Tests keep their kernels in the clone: a run leaves hundreds of megabytes, which nobody wants in the user's cache.
+
+DG_JIT_CACHE_DIR says otherwise. Processes that tests start have the same place (fresh.py).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+OURS = Path(__file__).resolve().parents[2] / "build" / "test-cache"
+MAX_BYTES = 2e9
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("DG_JIT_CACHE_DIR"):
+        return
+    os.environ["DG_JIT_CACHE_DIR"] = str(OURS)
+    if not hasattr(config, "workerinput"):  # xdist's workers have these settings from here
+        from deep_gemm import jit
+
+        assert jit.cache_dir() == OURS, "the runtime read its settings before the tests chose theirs"
+        jit.prune_cache(max_bytes=MAX_BYTES)
