@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import CUDA, ONE_OF_EACH_ARCH, SCHEDULES, devices_of, on_simulator
+from devices import ON_GPU, ON_ONE_OF_EACH_ARCH, SCHEDULES, devices_of, on_simulator
 from logits_inputs import Dense, Paged, difference, fp8_dense, fp8_paged, generator_of, ragged
 
 import deep_gemm
 from deep_gemm._extension import C
 
 # sm_89 multiplies E4M3 where sm_80, whose kernel it shares, converts it.
-DEVICES = [*ONE_OF_EACH_ARCH[:-1], *on_simulator("any", arch="sm_89"), CUDA]
+DEVICES = [*ON_ONE_OF_EACH_ARCH, *on_simulator("any", arch="sm_89"), *ON_GPU]
 EVERY_SCHEDULE = [device for arch in ("sm80", "sm90", "sm100") for device in on_simulator(*SCHEDULES, arch=arch)]
 # The sums are FP32; BF16 rounds each of them once.
 TOLERANCE = {torch.float32: 1e-12, torch.bfloat16: 1e-5}
@@ -83,7 +83,7 @@ def test_rows_of_the_result_start_at_multiples_of_1024_bytes(device) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("device", [*EVERY_SCHEDULE, CUDA], indirect=True)
+@pytest.mark.parametrize("device", [*EVERY_SCHEDULE, *ON_GPU], indirect=True)
 def test_twenty_calls_give_equal_bits(device) -> None:
     first, end = ragged(12, 260)
     dense = fp8_dense(12, 260, 64, 128, first=first, end=end, device=device)

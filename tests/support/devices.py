@@ -73,7 +73,8 @@ TAKE_PACKED = [*_SM90, *_SM80, *_SM89, *_SM100, *ON_GPU]
 ON_EACH_ARCH = [*_SM90, *_SM80, *_SM100, *_SM100_FP32]
 EACH_ARCH = [*ON_EACH_ARCH, *ON_GPU]
 # The same for products that SM100 has one way of: BF16's and integers'.
-ONE_OF_EACH_ARCH = [*_SM90, *_SM80, *_SM100, *ON_GPU]
+ON_ONE_OF_EACH_ARCH = [*_SM90, *_SM80, *_SM100]
+ONE_OF_EACH_ARCH = [*ON_ONE_OF_EACH_ARCH, *ON_GPU]
 
 
 def devices_of(arch: str, *schedules: str) -> list:

@@ -165,8 +165,8 @@ class GuardedOutput:
         for extent in reversed([*groups[1:], rows] if groups else []):
             strides.insert(0, strides[0] * extent)
         elements = offset + (strides[0] * shape[0] if shape else 1) + 64
-        bits, self._pattern = self._BITS[dtype]
-        self._bits = torch.full((elements,), self._pattern, dtype=bits, device=device)
+        bits, self.pattern = self._BITS[dtype]
+        self._bits = torch.full((elements,), self.pattern, dtype=bits, device=device)
         self._strides = strides
         self._offset = offset
         self.tensor = self._bits.view(dtype).as_strided(tuple(shape), strides, offset)
@@ -174,15 +174,15 @@ class GuardedOutput:
     def check(self, complete: bool = True) -> None:
         outside = torch.ones_like(self._bits, dtype=torch.bool)
         outside.as_strided(self.tensor.shape, self._strides, self._offset).fill_(False)
-        touched = (outside & (self._bits != self._pattern)).nonzero().flatten()
+        touched = (outside & (self._bits != self.pattern)).nonzero().flatten()
         assert touched.numel() == 0, (
             f"{touched.numel()} elements outside the output were written, the first {touched[0].item() - self._offset} "
             f"elements from its start; shape {tuple(self.tensor.shape)}, strides {self._strides}"
         )
         if complete:
-            poison = self.tensor.isnan() if self.tensor.is_floating_point() else self.tensor == self._pattern
+            poison = self.tensor.isnan() if self.tensor.is_floating_point() else self.tensor == self.pattern
             left = poison.sum().item()
             assert left == 0, f"{left} of {self.tensor.numel()} elements are NaN: never written, or made from garbage"
 
     def assert_untouched(self) -> None:
-        assert (self._bits == self._pattern).all(), "a refused call wrote to the output"
+        assert (self._bits == self.pattern).all(), "a refused call wrote to the output"

@@ -23,6 +23,9 @@ class Form:
     written: str = "fp32"
     lying: str = "rows"
 
+    def __str__(self) -> str:
+        return f"{self.written}/{self.lying}"
+
 
 def draw(choices: tuple[Value, ...], generator: torch.Generator) -> Value:
     return choices[int(torch.randint(len(choices), (), generator=generator))]

@@ -1,0 +1,202 @@
+"""What must hold of one call of a kind: right rows, untouched memory, the same bits in another run, alone and placed
+elsewhere. Each function draws the rest of its call, makes it several times, and raises AssertionError."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from drawn_layouts import Layout, drawn_layout
+from drawn_operands import Operands, Place
+from inputs import GuardedOutput
+from matrix import DTYPES
+from reference import MIN_ROUNDING, ROUNDING
+
+import deep_gemm
+from deep_gemm import simulator
+from deep_gemm._extension import C
+
+COMPILED = ["", "", "nk", "mnk", "n", "mn"]
+SCHEDULES = ["lazy", "eager", "random"]
+Run = Callable[[str], torch.Tensor]  # of compiled dimensions, to D on the CPU
+
+
+@contextmanager
+def settings(device: torch.device, **values: int) -> Iterator[None]:
+    """Of calls, as `deep_gemm.settings` names them; the simulator's `schedule`."""
+    where = device.type == "cpu", device.index or 0
+    before = {name: C.get_call_setting(*where, name) for name in values}
+    try:
+        for name, value in values.items():
+            C.set_call_setting(*where, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            C.set_call_setting(*where, name, value)
+
+
+@contextmanager
+def described(what: str) -> Iterator[None]:
+    """Errors say of which call, in `call`."""
+    try:
+        yield
+    except Exception as error:
+        error.call = " ".join(filter(None, [what, getattr(error, "call", "")]))  # type: ignore[attr-defined]
+        raise
+
+
+def assert_near(found: torch.Tensor, expected: torch.Tensor, magnitude: torch.Tensor, tolerance: float) -> None:
+    """Rows of D against FP64."""
+    if found.dtype == torch.int32:
+        wrong = found.double() != expected
+    else:
+        rounding = (ROUNDING[found.dtype] * expected.abs()).clamp(min=MIN_ROUNDING[found.dtype])
+        wrong = ((found.double() - expected).abs() > tolerance * magnitude + rounding + 1e-6) | ~found.isfinite()
+    if not wrong.any():
+        return
+    rows = wrong.any(-1).nonzero().flatten().tolist() if wrong.dim() == 2 else wrong.nonzero()[:4].tolist()
+    raise AssertionError(f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, in rows {rows[:12]}")
+
+
+def assert_same(found: torch.Tensor, other: torch.Tensor, what: str) -> None:
+    bits = {2: torch.int16, 4: torch.int32}[found.dtype.itemsize]
+    differ = found.contiguous().view(bits) != other.contiguous().view(bits)
+    assert not differ.any(), f"{what}: {int(differ.sum())} of {differ.numel()} elements have other bits"
+
+
+def assert_equal_again(r: random.Random, run: Run, first: torch.Tensor, device: torch.device) -> None:
+    """Of the same call with other constants compiled in, under another order of asynchronous work."""
+    with simulator.options(schedule=r.choice(SCHEDULES), seed=r.randrange(1 << 30)):
+        assert_same(run(r.choice(COMPILED)), first, "the same call with other compiled_dims and another schedule")
+
+
+def guarded(r: random.Random, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> GuardedOutput:
+    """Rows apart, the first one anywhere."""
+    return GuardedOutput(shape, dtype, device, shape[-1] + r.choice([0, 0, 8, 3]), r.choice([64, 64, 8, 65]))
+
+
+def drawn_bias(r: random.Random, operands: Operands, seed: torch.Generator) -> torch.Tensor | None:
+    """[experts, N], in one of three dtypes."""
+    if not operands.adds_bias or r.random() < 0.6:
+        return None
+    experts, n, _ = operands.exact_b.shape
+    return torch.randn((experts, n), generator=seed).to(DTYPES[r.choice(["bf16", "fp16", "fp32"])])
+
+
+def check_experts(r: random.Random, operands: Operands, rows: list[torch.Tensor], device: torch.device) -> str:
+    """A call of experts; some rows of neighbours among them once more, in another layout. Returns the first's name."""
+    seed = torch.Generator().manual_seed(r.randrange(1 << 30))
+    bias, dtype = drawn_bias(r, operands, seed), DTYPES[operands.output]
+    groupings = [grouping for grouping in operands.groupings if grouping != "dense"]
+
+    def call(grouping: str, rows: list[torch.Tensor], experts: slice) -> tuple[torch.Tensor, str]:
+        """What the rows become, in the order of `rows`, and the function's name."""
+        layout = drawn_layout(r, grouping, rows)
+        handed = operands.hand(grouping, layout.place, experts, device)
+        more = {**handed.more, **layout.more} | ({} if bias is None else {"bias": bias[experts].to(device)})
+
+        def run(compiled_dims: str) -> torch.Tensor:
+            d = guarded(r, (*layout.place.shape, operands.exact_b.shape[1]), dtype, device)
+            told = (x.to(device) if isinstance(x, torch.Tensor) else x for x in layout.told)
+            with described(f"[{handed.function.__name__}, {grouping}, compiled_dims={compiled_dims!r}]"):
+                handed.function(handed.a, handed.b, d.tensor, *told, compiled_dims=compiled_dims, **more)
+                d.check(complete=False)
+                check_padding(d, layout)
+            return d.tensor.cpu().reshape(-1, d.tensor.shape[-1])[layout.place.at]
+
+        found = run(r.choice(COMPILED))
+        if r.random() < 0.4:
+            assert_equal_again(r, run, found, device)
+        return found, handed.function.__name__
+
+    first, name = call(r.choice(groupings), rows, slice(0, len(rows)))
+    expected = [of_expert(operands, expert, mine, bias) for expert, mine in enumerate(rows)]
+    assert_near(first, *(torch.cat(parts) for parts in zip(*expected, strict=True)), operands.tolerance(device))
+    if r.random() < 0.5:
+        start = r.randrange(len(rows) - 1)
+        experts = slice(start, r.randint(start + 2, len(rows)))
+        some = [mine[sorted(r.sample(range(len(mine)), r.randint(0, len(mine))))] for mine in rows[experts]]
+        grouping = r.choice(groupings)
+        assert_same(call(grouping, some, experts)[0], first[torch.cat(some)], f"rows alone, in the layout {grouping}")
+    return name
+
+
+def of_expert(
+    operands: Operands, expert: int, rows: torch.Tensor, bias: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What these rows become with an expert's weights, and the size of what is added up."""
+    b = operands.exact_b[expert].T
+    value, size = operands.exact_a[rows] @ b, operands.size_a[rows] @ b.abs()
+    if bias is None:
+        return value, size
+    added = bias[expert].double()
+    return value + added, size + added.abs()
+
+
+def check_padding(d: GuardedOutput, layout: Layout) -> None:
+    found = d.tensor.cpu().flatten(0, -2)
+    zero = (found == 0).all(1)
+    untouched = (found.isnan() if found.is_floating_point() else found == d.pattern).all(1)
+    for what, places, holds in (
+        ("become zeros", layout.zeros, zero),
+        ("stay as they are", layout.untouched, untouched),
+        ("become zeros or stay as they are", layout.zeros_or_untouched, zero | untouched),
+    ):
+        wrong = (places & ~holds).nonzero().flatten().tolist()
+        assert not wrong, f"{len(wrong)} rows that must {what} do not, the first is {wrong[0]}"
+
+
+def check_dense(r: random.Random, operands: Operands, heads: tuple[int, int, int] | None, device: torch.device) -> str:
+    """A dense call with C or without; with batch invariance, some of its rows alone. Returns the function's name."""
+    m, n = operands.exact_a.shape[0], operands.exact_b.shape[1]
+    seed, dtype = torch.Generator().manual_seed(r.randrange(1 << 30)), DTYPES[operands.output]
+    bias = None if heads else drawn_bias(r, operands, seed)
+    added = "nothing" if heads else r.choice(["nothing", "c", "d"])
+    c = None if added == "nothing" else (torch.randn((m, n), generator=seed) * 10).to(dtype)
+    columns = torch.arange(n) if heads is None else columns_of(n, heads)
+    width = n if heads is None else n // (heads[0] + heads[2]) * sum(heads)
+
+    def call(rows: torch.Tensor) -> tuple[Run, str]:
+        handed = operands.hand("dense", Place((len(rows),), rows, torch.arange(len(rows))), slice(0, 1), device)
+        more: dict[str, Any] = handed.more | ({} if bias is None else {"bias": bias[0].to(device)})
+        if heads is not None:
+            more |= {"head_splits": heads}
+
+        function = handed.function if heads is None else deep_gemm.fp8_gemm_nt_skip_head_mid
+
+        def run(compiled_dims: str) -> torch.Tensor:
+            d = guarded(r, (len(rows), width), dtype, device)
+            if c is not None:
+                more["c"] = (d if added == "d" else guarded(r, (len(rows), n), dtype, device)).tensor
+                more["c"].copy_(c[rows])
+            with described(f"[{function.__name__}, C {added}, compiled_dims={compiled_dims!r}]"):
+                function(handed.a, handed.b, d.tensor, compiled_dims=compiled_dims, **more)
+                d.check(complete=heads is None)
+                left = d.tensor.isnan().sum() if heads else 0
+                assert left == len(rows) * (width - n), "columns between heads changed"
+            return d.tensor.cpu()[:, columns]
+
+        return run, function.__name__
+
+    whole, name = call(torch.arange(m))
+    found = whole(r.choice(COMPILED))
+    expected, size = of_expert(operands, 0, torch.arange(m), bias)
+    if c is not None:
+        expected, size = expected + c.double(), size + c.double().abs()
+    assert_near(found, expected, size, operands.tolerance(device))
+    if r.random() < 0.4:
+        assert_equal_again(r, whole, found, device)
+    if deep_gemm.get_batch_invariant(device):
+        first = r.randrange(m)
+        rows = torch.arange(first, r.randint(first + 1, m))
+        assert_same(call(rows)[0](r.choice(COMPILED)), found[rows], "rows alone")
+    return name
+
+
+def columns_of(n: int, heads: tuple[int, int, int]) -> torch.Tensor:
+    left, skipped, right = heads
+    every = torch.arange(n // (left + right) * sum(heads)).view(-1, sum(heads))
+    return torch.cat([every[:, :left], every[:, left + skipped :]], 1).flatten()
