@@ -1,5 +1,7 @@
 // One product by tcgen05 from operands that the host has laid out: 32 bytes of K, `rounds` times into the same D. The
 // test defines CTAS, MULTIPLY (one of the ptx functions), SCALED and A_IN_TENSOR (the kind, where A goes there first).
+// HANDED_OVER: another warp's thread issues the copies of scales, or the first product where there are none; the
+// threads are ordered by FENCE_BEFORE, WAITS and FENCE_AFTER, each of which can be left out.
 #include <deep_gemm/ptx/barrier.cuh>
 #include <deep_gemm/ptx/cluster.cuh>
 #include <deep_gemm/ptx/memory.cuh>
@@ -20,7 +22,7 @@ struct Params {
 
 struct Shared {
     char a[kImageBytes], b[kImageBytes], scales_a[kScaleBytes], scales_b[kScaleBytes];
-    uint64_t done;
+    uint64_t done, handed_over;
     uint32_t tensor_address;
 };
 
@@ -53,26 +55,37 @@ __device__ void store_a(uint32_t address, const uint32_t* row) {
 }
 
 __device__ void multiply_from_tensor(uint32_t d, uint32_t a, uint64_t b, uint32_t instruction, int accumulate) {
+    uint32_t disabled[4] = {DISABLED};
+    for (auto& lanes : disabled) lanes = accumulate ? lanes : 0;
     asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %4, 0;\n tcgen05.mma.cta_group::1.kind::" A_IN_TENSOR
-                 " [%0], [%1], %2, %3, p;\n}\n" ::"r"(d),
-                 "r"(a), "l"(b), "r"(instruction), "r"(accumulate)
+                 " [%0], [%1], %2, %3, {%5, %6, %7, %8}, p;\n}\n" ::"r"(d),
+                 "r"(a), "l"(b), "r"(instruction), "r"(accumulate), "r"(disabled[0]), "r"(disabled[1]),
+                 "r"(disabled[2]), "r"(disabled[3])
                  : "memory");
 }
 #endif
 
-__device__ void multiply(const Params& p, const Shared& shared, uint32_t d) {
-    const uint64_t a = at(p.a_descriptor, shared.a), b = at(p.b_descriptor, shared.b);
-#if SCALED
+__device__ void commit(const Shared& shared) {
+    if (CTAS == 2)
+        ptx::commit_tensor_work_multicast<CTAS>(ptx::shared_address(&shared.done), 3);
+    else
+        ptx::commit_tensor_work<CTAS>(ptx::shared_address(&shared.done));
+}
+
+__device__ void copy_scales(const Shared& shared, uint32_t d) {
     for (int half = 0; half < 2; ++half) {
-        ptx::copy_to_tensor_memory<CTAS>(
-            d + kScalesA + 4 * half,
-            ptx::tensor_descriptor_of_scales(ptx::shared_address(shared.scales_a) + 512 * half));
-        ptx::copy_to_tensor_memory<CTAS>(
-            d + kScalesB + 4 * half,
-            ptx::tensor_descriptor_of_scales(ptx::shared_address(shared.scales_b) + 512 * half));
+        ptx::copy_to_tensor_memory<CTAS>(d + kScalesA + 4 * half,
+                                         ptx::tensor_descriptor_of_scales(ptx::shared_address(shared.scales_a) +
+                                                                          512 * half));
+        ptx::copy_to_tensor_memory<CTAS>(d + kScalesB + 4 * half,
+                                         ptx::tensor_descriptor_of_scales(ptx::shared_address(shared.scales_b) +
+                                                                          512 * half));
     }
-#endif
-    for (int round = 0; round < p.rounds; ++round) {
+}
+
+__device__ void multiply(const Params& p, const Shared& shared, uint32_t d, int first, int end) {
+    const uint64_t a = at(p.a_descriptor, shared.a), b = at(p.b_descriptor, shared.b);
+    for (int round = first; round < end; ++round) {
 #if SCALED
         ptx::MULTIPLY<CTAS>(d, a, b, p.instruction, d + kScalesA, d + kScalesB, round > 0);
 #elif defined(A_IN_TENSOR)
@@ -81,10 +94,24 @@ __device__ void multiply(const Params& p, const Shared& shared, uint32_t d) {
         ptx::MULTIPLY<CTAS>(d, a, b, p.instruction, round > 0);
 #endif
     }
-    if (CTAS == 2)
-        ptx::commit_tensor_work_multicast<CTAS>(ptx::shared_address(&shared.done), 3);
-    else
-        ptx::commit_tensor_work<CTAS>(ptx::shared_address(&shared.done));
+}
+
+__device__ void issue(const Params& p, const Shared& shared, uint32_t d) {
+    const uint32_t handed_over = ptx::shared_address(&shared.handed_over);
+    const bool helps = threadIdx.x == 32;
+    if (HANDED_OVER == 0 || helps) {
+        if (SCALED) copy_scales(shared, d);
+        if (HANDED_OVER && !SCALED) multiply(p, shared, d, 0, 1);
+    }
+    if (helps) {
+        if (FENCE_BEFORE) ptx::tensor_fence_before_sync();
+        ptx::barrier_arrive(handed_over);
+    } else {
+        if (HANDED_OVER && WAITS) ptx::barrier_wait(handed_over, 0);
+        if (HANDED_OVER && FENCE_AFTER) ptx::tensor_fence_after_sync();
+        multiply(p, shared, d, HANDED_OVER && !SCALED, p.rounds);
+    }
+    commit(shared);
 }
 
 extern "C" __global__ void __launch_bounds__(128) tensor_product(const __grid_constant__ Params p) {
@@ -93,7 +120,8 @@ extern "C" __global__ void __launch_bounds__(128) tensor_product(const __grid_co
     const int cta = CTAS == 2 ? ptx::cluster_cta_rank() : 0;
     if (threadIdx.x < 32) ptx::allocate_tensor_memory<CTAS>(ptx::shared_address(&shared.tensor_address), kColumns);
     if (threadIdx.x == 0) {
-        ptx::barrier_init(ptx::shared_address(&shared.done), 1);
+        ptx::barrier_init(ptx::shared_address(&shared.done), 1 + HANDED_OVER);
+        ptx::barrier_init(ptx::shared_address(&shared.handed_over), 1);
         ptx::fence_barrier_init();
     }
     copy(shared.a, p.a + cta * kImageBytes / 4, kImageBytes);
@@ -109,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(128) tensor_product(const __grid_co
     sync_all();
     ptx::tensor_fence_after_sync();
 #endif
-    if (threadIdx.x == 0 && cta == 0) multiply(p, shared, d);
+    if ((threadIdx.x == 0 || (HANDED_OVER && threadIdx.x == 32)) && cta == 0) issue(p, shared, d);
     __syncwarp();
     ptx::barrier_wait(ptx::shared_address(&shared.done), 0);
     ptx::tensor_fence_after_sync();

@@ -22,7 +22,7 @@ REFUSED = [
     (MMA.format(".collector::a::use"), "reuse of a collector buffer is not modelled"),
     (MMA.format(".collector::a::lastuse"), "reuse of a collector buffer is not modelled"),
     (MMA.format(".collector::b0::fill"), "reuse of a collector buffer is not modelled"),
-    ("tcgen05.mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r2, {%r3, %r4, %r5, %r6}, %p1;", "output lanes switched off"),
+    ("tcgen05.mma.cta_group::2.kind::f16 [%r1], %d1, %d2, %r2, {%r3, %r4, %r5, %r6}, %p1;", "disable-output-lane must have 8 registers, got 4"),
     (MMA.format("").replace("f16", "f64"), "of this kind is not modelled: f16, tf32"),
     ("tcgen05.cp.cta_group::1.128x256b.b8x16.b6x16_p32 [%r1], %d1;", "unpacks 4- or 6-bit elements is not modelled"),
     ("tcgen05.cp.cta_group::1.16x256b [%r1], %d1;", "tcgen05.cp has no such shape"),

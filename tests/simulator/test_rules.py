@@ -43,6 +43,17 @@ def test_a_load_at_lane_zero_means_the_warps_own_quarter() -> None:
 
 
 @pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+def test_a_move_before_the_wait_takes_what_arrives(schedule: str, seed: int) -> None:
+    """As nvcc writes it: in the machine code both names are one register, which nothing reads before the wait."""
+    early = LOAD_BY_LANE_ZERO.replace("[%r2];", "[%r1];\n    mov.b32 %r11, %r10;\n    mov.b32 %r12, %r11;")
+    body = ALLOCATE.format(columns=32) + early.replace("[%out], %r10", "[%out], %r12") + FREE.format(columns=32)
+    assert run(body, "manual", schedule=schedule, seed=seed) == ({"tensor wait"}, list(range(128)))
+    assert run(body, "hardware", schedule=schedule, seed=seed) == (set(), list(range(128)))
+    used = body.replace("mov.b32 %r12, %r11;", "add.u32 %r12, %r11, 0;")
+    assert run(used, "hardware", schedule=schedule, seed=seed)[0] == {"tensor wait"}
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
 def test_what_stands_there_already_may_be_stored_again(schedule: str, seed: int) -> None:
     """Both warps write the same number; of two numbers one is in the way also on a machine."""
     body = """

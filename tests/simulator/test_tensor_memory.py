@@ -207,6 +207,45 @@ WAIT:
     assert torch.equal(out, expected.int())
 
 
+WORDS_OF_A_CHUNK = """
+    mov.u32 %r8, data;
+    shl.b32 %r9, %t, 4;
+    add.u32 %r9, %r8, %r9;
+    st.shared.v2.u32 [%r9], {%t, %r9};
+    st.shared.u32 [%r9+12], %t;
+    mov.u32 %r14, bar;
+    setp.ne.u32 %p2, %t, 0;
+    @!%p2 mbarrier.init.shared::cta.b64 [%r14], 1;
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    @%p2 bra WAIT;
+    shr.u32 %r8, %r8, 4;
+    cvt.u64.u32 %d1, %r8;
+    or.b64 %d1, %d1, HIGH;
+    tcgen05.cp.cta_group::1.128x128b [%r2], %d1;
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r14];
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r14], 0;
+    @!%p3 bra WAIT;
+    bar.warp.sync -1;
+    tcgen05.fence::after_thread_sync;
+    tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r20, %r21, %r22, %r23}, [%r1];
+    tcgen05.wait::ld.sync.aligned;
+    mul.wide.u32 %offset, %t, 4;
+    add.s64 %out, %out, %offset;
+    st.global.u32 [%out], WORD;""".replace("HIGH", str(128 >> 4 << 32 | 2048 >> 4 << 16 | 1 << 46))
+
+
+def test_copies_keep_track_of_single_words() -> None:
+    """Of each 16 bytes the third word was never written: the other three may be used."""
+    for word in (20, 23):
+        out = torch.full((128,), -1, dtype=torch.int32)
+        run(WORDS_OF_A_CHUNK.replace("WORD", f"%r{word}"), out)
+        assert torch.equal(out, torch.arange(128, dtype=torch.int32))
+    with pytest.raises(RuntimeError, match="uninitialised"):
+        run(WORDS_OF_A_CHUNK.replace("WORD", "%r22"), torch.zeros(128, dtype=torch.int32))
+
+
 def test_allocations_lie_side_by_side_and_wait_for_room() -> None:
     """Warp 1 gets the columns that warp 0 frees; nothing else is free."""
     body = """

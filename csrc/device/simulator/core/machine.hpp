@@ -101,6 +101,14 @@ struct Knowledge {
     Clock clock;
 };
 
+/// A register that a plain move copied from one whose value had not arrived. The compiler names one register twice so:
+/// in the machine code nothing is read, and the copy is what arrives.
+struct PendingCopy {
+    Operand from, to;
+    uint32_t lanes;
+    uint64_t sequence;  // of the wgmma or tcgen05.ld that brings the value, + 1
+};
+
 struct Warp {
     Cta* cta = nullptr;
     Cluster* cluster = nullptr;
@@ -128,8 +136,10 @@ struct Warp {
     std::deque<uint64_t> wgmma_groups;            // last instruction of each open group
     std::vector<uint64_t> pending_register;       // by register: wgmma that still uses it (sequence + 1)
     std::vector<uint64_t> written_register;       // by register: when an ordinary instruction last wrote it
+    std::vector<PendingCopy> multiplying_copies;
     std::shared_ptr<TensorWork> tensor;
-    std::vector<uint32_t> loading_register;  // by register: the last tcgen05.ld that writes it
+    std::vector<uint64_t> loading_register;  // by register: the last tcgen05.ld that writes it
+    std::vector<PendingCopy> loading_copies;
     uint64_t wgmma_fence_time = 0;
     bool wgmma_seen = false;
 
@@ -360,6 +370,13 @@ void fence_for_async(Warp& warp, uint32_t lanes);
 void lanes_met(Warp& warp, uint32_t lanes);
 /// Tell what comes next apart from what was just released.
 inline void tick(Warp& warp) { ++warp.tick; }
+
+// --- pending_registers.cpp
+/// Registers of a wgmma, and those that tcgen05.ld writes, are used before what waits for them.
+void check_multiplying(Warp& warp, const Instruction& in, const Effects& effects);
+void check_loading(Warp& warp, const Instruction& in, const Effects& effects);
+/// The value of `from` has arrived: copies that were made of it before get it too.
+void fill_copies(Warp& warp, const std::vector<PendingCopy>& copies, const Operand& from, uint64_t sequence);
 
 /// All lanes have met: what they did to global memory is ordered.
 void forget_touches(Warp& warp);  // lane_touches.cpp

@@ -149,32 +149,6 @@ void release_warp_syncs(Warp& warp) {
     }
 }
 
-void check_pending(Warp& warp, const Effects& effects) {
-    const auto check = [&](const Operand& operand, const char* what) {
-        if (operand.id < warp.pending_register.size() && warp.pending_register[operand.id] > warp.wgmma_waited) {
-            report(*warp.cluster, "wgmma wait",
-                   concat("a register of a wgmma that is still in flight is ", what,
-                          ": wgmma.wait_group must come first"),
-                   &warp);
-            warp.pending_register[operand.id] = 0;
-        }
-    };
-    for (const auto& operand : effects.reads) check(operand, "read");
-    for (const auto& operand : effects.writes) check(operand, "written");
-}
-
-void check_loading(Warp& warp, const Effects& effects) {
-    const uint32_t waited = tensor_loads_waited(warp);
-    const auto check = [&](const Operand& operand, const char* what) {
-        if (operand.id >= warp.loading_register.size() || warp.loading_register[operand.id] <= waited) return;
-        report(*warp.cluster, "tensor wait",
-               concat("a register that tcgen05.ld writes is ", what, ": tcgen05.wait::ld must come first"), &warp);
-        warp.loading_register[operand.id] = 0;
-    };
-    for (const auto& operand : effects.reads) check(operand, "read");
-    for (const auto& operand : effects.writes) check(operand, "written");
-}
-
 void propagate_taint(Warp& warp, const Instruction& in, const Effects& effects, uint32_t lanes) {
     uint32_t bad = 0;
     if (in.is_select) {
@@ -279,11 +253,11 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
                 }
                 if (entry.has_wgmma && !in.is_wgmma) {
                     const Effects& effects = entry.effects[warp.pc];
-                    if (warp.wgmma_issued > warp.wgmma_waited) check_pending(warp, effects);
+                    if (warp.wgmma_issued > warp.wgmma_waited) check_multiplying(warp, in, effects);
                     if (!in.is_move)
                         for (const auto& operand : effects.writes) warp.written_register[operand.id] = warp.executed;
                 }
-                if (entry.has_tensor_load && warp.tensor) check_loading(warp, entry.effects[warp.pc]);
+                if (entry.has_tensor_load && warp.tensor) check_loading(warp, in, entry.effects[warp.pc]);
                 if (warp.any_tainted && !in.sets_taint) propagate_taint(warp, in, entry.effects[warp.pc], lanes);
                 if (in.gather == Gather::members) {
                     // Lanes with different member masks are different groups.

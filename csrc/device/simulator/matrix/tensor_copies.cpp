@@ -52,11 +52,10 @@ void copy_now(Cta& cta, const AsyncAccess& reading, const TensorAccess& writing,
                     return;
                 }
                 async_read(reading, cta, address, 16);
-                const uint8_t good = initialised(cta, address, 16);
                 for (uint32_t word = 0; word < 4; ++word) {
                     const uint32_t column = to.column + 4 * chunk + word;
                     std::memcpy(&memory.cell(lane + row, column), cta.shared.data() + address + 4 * word, 4);
-                    memory.good(lane + row, column) = good;
+                    memory.good(lane + row, column) = initialised(cta, address + 4 * word, 4);
                 }
             }
     }
@@ -78,8 +77,7 @@ Step copy(Warp& w, const Instruction& in, uint32_t lanes) {
         OperandLayout layout;
         if (!tensor_layout(w, w.row<uint64_t>(in.b)[lane], layout)) continue;
         const auto ctas = group_ctas(w, in.flags & kPair);
-        const TensorAccess access =
-            tensor_access(w, in, 1u << lane, work.copies, work.issued_by[lane] = ++work.issued, "tcgen05.cp");
+        const TensorAccess access = tensor_access(w, in, 1u << lane, work.copies, count_issued(w, lane), "tcgen05.cp");
         tick(w);  // what the warp does from here on may overtake it
         bool good = !ctas.empty();
         for (Cta* cta : ctas) good = good && areas_allocated(access, *cta, to, shape);
@@ -125,6 +123,10 @@ Step commit(Warp& w, const Instruction& in, uint32_t lanes) {
             if (w.agent + own < known.seen.size()) known.seen[w.agent + own] = 0;
         known.set(work.products, work.issued_by[lane]);
         known.set(work.copies, work.issued_by[lane]);
+        // The manual names the thread's own operations only; what its products stood behind is complete when they are.
+        if (cluster.by_hardware())
+            for (const auto& [other, tick] : work.executed_behind)
+                known.set(other->copies, tick), known.set(other->products, tick);
         Warp* warp = &w;
         for (auto& cta : cluster.ctas)
             if (mask >> cta->rank & 1) barrier_at(cluster, *cta, place.offset, view_of(w, lane), &w, nullptr, true);

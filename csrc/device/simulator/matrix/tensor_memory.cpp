@@ -28,6 +28,23 @@ std::vector<TensorTouch>& reads_of(TensorMemory& memory, Agent agent) {
 
 enum class Order { yes, no_wait, no_fence_before, no_fence_after, no };
 
+// The tensor core executes a product behind the copies and products that were issued before it, also by other threads
+// (PTX ISA 9.7.16.6.4.3, "pipelined instructions, different thread"): that these were issued must be known, not that
+// they are complete.
+Order order_of_issue(const TensorAccess& access, const TensorTouch& past) {
+    if (access.agent != access.warp->tensor->products) return Order::no;
+    for (const Warp* other : access.cluster->warps) {
+        const TensorWork* issuer = other->tensor.get();
+        if (!issuer || (past.agent != issuer->copies && past.agent != issuer->products)) continue;
+        if (issuer->issues_fenced < access.known.size() && past.tick <= access.known[issuer->issues_fenced])
+            return Order::yes;
+        if (past.tick > access.at.of(issuer->issues)) return Order::no;
+        if (access.cluster->by_hardware()) return Order::yes;
+        return past.tick <= access.at.of(issuer->issues_fenced) ? Order::no_fence_after : Order::no_fence_before;
+    }
+    return Order::no;
+}
+
 // Is what `past` did ordered before this access?
 Order order(const TensorAccess& access, const TensorTouch& past) {
     const TensorWork& work = *access.warp->tensor;
@@ -40,7 +57,10 @@ Order order(const TensorAccess& access, const TensorTouch& past) {
         if (past.tick <= access.at.of(past.agent)) return Order::yes;
     }
     if (past.agent < access.known.size() && past.tick <= access.known[past.agent]) return Order::yes;
+    const Order issued = order_of_issue(access, past);
+    if (issued == Order::yes) return issued;
     if (past.tick <= access.at.of(past.agent)) return Order::no_fence_after;
+    if (issued != Order::no) return issued;
     for (const Warp* other : access.cluster->warps)
         if (other->tensor && (past.agent == other->tensor->loads || past.agent == other->tensor->stores) &&
             past.tick <= access.at.of(Agent(past.agent + 1)))
@@ -87,6 +107,8 @@ TensorWork& tensor_work(Warp& w) {
         };
         w.tensor->products = agent("tcgen05.mma");
         w.tensor->copies = agent("tcgen05.cp");
+        w.tensor->issues = agent("issue of tcgen05.mma and cp");
+        w.tensor->issues_fenced = agent("issue of tcgen05.mma and cp");
         w.tensor->loads = agent("tcgen05.ld");
         w.tensor->loads_waited_agent = agent("tcgen05.ld");
         w.tensor->stores = agent("tcgen05.st");
@@ -161,17 +183,54 @@ std::vector<Cta*> group_ctas(Warp& w, bool pair) {
     return {ctas[first].get(), ctas[first + 1].get()};
 }
 
-void queue_tensor_work(Warp& w, const Instruction& in, const char* what, std::function<void()> work) {
+namespace {
+
+void execute_oldest(TensorWork& tensor) {
+    const TensorOperation oldest = std::move(tensor.queue.front());
+    tensor.queue.pop_front();
+    for (const auto& [other, tick] : oldest.after)
+        while (other->executed < tick && !other->queue.empty()) execute_oldest(*other);
+    oldest.work();
+    tensor.executed = oldest.tick;
+}
+
+void queue_operation(Warp& w, const Instruction& in, const char* what, TensorOperation operation) {
     TensorWork& tensor = tensor_work(w);
-    tensor.queue.push_back(std::move(work));
+    tensor.queue.push_back(std::move(operation));
     Warp* warp = &w;
     w.cluster->defer({[warp, &tensor] {
-                          const auto oldest = std::move(tensor.queue.front());
-                          tensor.queue.pop_front();
-                          oldest();
+                          // It may have been executed before its turn: a product of another warp stood behind it.
+                          if (!tensor.queue.empty()) execute_oldest(tensor);
                           ++warp->cluster->progress;
                       },
                       &in, warp, what});
+}
+
+}  // namespace
+
+void queue_tensor_work(Warp& w, const Instruction& in, const char* what, std::function<void()> work) {
+    queue_operation(w, in, what, {.tick = tensor_work(w).issued, .after = {}, .work = std::move(work)});
+}
+
+void queue_tensor_product(Warp& w, const Instruction& in, const TensorAccess& access, std::function<void()> work) {
+    TensorOperation product{.tick = access.tick, .after = {}, .work = std::move(work)};
+    for (const Warp* other : w.cluster->warps) {
+        TensorWork* issuer = other->tensor.get();
+        if (!issuer || other == &w) continue;
+        const uint32_t fenced = issuer->issues_fenced < access.known.size() ? access.known[issuer->issues_fenced] : 0;
+        const uint32_t tick = w.cluster->by_hardware() ? access.at.of(issuer->issues) : fenced;
+        if (tick == 0) continue;
+        product.after.emplace_back(issuer, tick);
+        tensor_work(w).executed_behind[issuer] = tick;
+    }
+    queue_operation(w, in, "tcgen05.mma", std::move(product));
+}
+
+uint32_t count_issued(Warp& w, unsigned lane) {
+    TensorWork& work = tensor_work(w);
+    const uint32_t tick = work.issued_by[lane] = ++work.issued;
+    learn(w, 1u << lane, work.issues, tick);
+    return tick;
 }
 
 bool take_pair(Decoder& decoder) {

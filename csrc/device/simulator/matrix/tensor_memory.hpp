@@ -47,13 +47,26 @@ struct TensorMemory {
     uint8_t& good(uint32_t lane, uint32_t column) { return initialised[lane * kTensorColumns + column]; }
 };
 
+struct TensorWork;
+
+/// A product, copy or commit that has been issued.
+struct TensorOperation {
+    uint32_t tick;                                        // of the last product or copy of its warp, itself included
+    std::vector<std::pair<TensorWork*, uint32_t>> after;  // other warps' operations that it is executed behind
+    std::function<void()> work;
+};
+
 /// What a warp has issued to the tensor core and to its tensor memory.
 struct TensorWork {
     // Products and copies of a warp are executed in order; a copy is not ordered behind the products before it.
     Agent products = 0, copies = 0;
-    uint32_t issued = 0;
+    // Products are executed behind other warps' copies and products too, where these were issued before: the first
+    // agent knows what was issued, the second what a fence::before_thread_sync has let others rely on.
+    Agent issues = 0, issues_fenced = 0;
+    uint32_t issued = 0, executed = 0;
     uint32_t issued_by[kLanes] = {};  // the last of each thread, which a commit of that thread waits for
-    std::deque<std::function<void()>> queue;
+    std::deque<TensorOperation> queue;
+    std::map<TensorWork*, uint32_t> executed_behind;  // other warps' operations that its products were executed behind
     // Loads and stores of registers. The second agent of each knows what was waited for, the first what a
     // fence::before_thread_sync has let others rely on.
     Agent loads = 0, loads_waited_agent = 0, stores = 0, stores_waited_agent = 0;
@@ -92,6 +105,10 @@ std::vector<Cta*> group_ctas(Warp& w, bool pair);
 
 /// Execute, in the order of issue, behind what the warp has issued before.
 void queue_tensor_work(Warp& w, const Instruction& in, const char* what, std::function<void()> work);
+/// The same of a product, which is executed behind what other warps are known to have issued before it, too.
+void queue_tensor_product(Warp& w, const Instruction& in, const TensorAccess& access, std::function<void()> work);
+/// Note that a lane has issued a product or copy; its number.
+uint32_t count_issued(Warp& w, unsigned lane);
 
 /// .cta_group::1 or ::2.
 bool take_pair(Decoder& decoder);

@@ -106,7 +106,10 @@ void load_now(Warp& w, const Instruction& in, const Move& move, const TensorAcce
         w.row<uint32_t>(targets[r])[lane] = value;
         bad[r] |= uint32_t(!good) << lane;
     });
-    for (size_t r = 0; r < targets.size(); ++r) set_tainted(w, targets[r], bad[r]);
+    for (size_t r = 0; r < targets.size(); ++r) {
+        set_tainted(w, targets[r], bad[r]);
+        fill_copies(w, w.loading_copies, targets[r], access.tick);
+    }
 }
 
 Step load(Warp& w, const Instruction& in, uint32_t) {
@@ -197,6 +200,10 @@ Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
     } else {
         learn(w, lanes, work.loads, work.loads_waited);
         learn(w, lanes, work.stores, work.stores_waited);
+        for (uint32_t left = lanes; left; left &= left - 1) {
+            const unsigned lane = std::countr_zero(left);
+            learn(w, 1u << lane, work.issues_fenced, work.issued_by[lane]);
+        }
     }
     return Step::next;
 }

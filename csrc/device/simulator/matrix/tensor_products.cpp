@@ -24,6 +24,7 @@ struct Product {
     OperandLayout a, b;
     TensorPlace a_tensor, d, scale_a, scale_b;
     bool a_in_tensor;
+    uint32_t disabled[8];  // lanes of D that are not written, a bit each; of a pair's second block behind the first's
     std::vector<Cta*> ctas;
     TensorAccess access;
 };
@@ -139,9 +140,11 @@ void add_sums(const Product& p, Cta& cta, const Matrix& a, const Matrix& b, cons
     TensorMemory& memory = tensor_memory(cta);
     for (const TensorArea& area : placing.areas(p.d)) tensor_write(p.access, cta, area);
     const unsigned n = p.shape.n;
+    const uint32_t* disabled = p.disabled + (p.pair && &cta == p.ctas[1] ? 4 : 0);
     for (unsigned row = 0; row < placing.rows; ++row)
         for (unsigned column = 0; column < n; ++column) {
             const unsigned lane = p.d.lane + placing.lane(row, column), at = p.d.column + placing.column(column);
+            if (disabled[lane / 32 % 4] >> lane % 32 & 1) continue;
             uint32_t& d = memory.cell(lane, at);
             uint8_t& good = memory.good(lane, at);
             d = add_to(p, d, sums[row * n + column]);
@@ -231,15 +234,17 @@ void issue(Warp& w, const Instruction& in, unsigned lane) {
     else if (!tensor_layout(w, w.row<uint64_t>(in.a)[lane], p.a))
         return;
     if (!tensor_layout(w, w.row<uint64_t>(in.b)[lane], p.b)) return;
+    for (size_t i = 0; i < extra.c.size(); ++i) p.disabled[i] = uint32_t(read_any(w, extra.c[i], lane));
     if (has_block_scales(p.kind)) {
         p.scale_a = address(extra.a[0], extra.values[2]);
         p.scale_b = address(extra.b[0], extra.values[3]);
     }
-    p.access = tensor_access(w, in, 1u << lane, work.products, work.issued_by[lane] = ++work.issued, "tcgen05.mma");
+    p.access = tensor_access(w, in, 1u << lane, work.products, count_issued(w, lane), "tcgen05.mma");
     tick(w);  // what the warp does from here on may overtake the product
     if (!check_scale_ids(w, p) || !all_allocated(p)) return;
     for (Cta* cta : p.ctas) cta->tensor_users[p.access.agent] = p.access.tick;
-    queue_tensor_work(w, in, "tcgen05.mma", [p = std::move(p)] { execute(p); });
+    const TensorAccess access = p.access;
+    queue_tensor_product(w, in, access, [p = std::move(p)] { execute(p); });
 }
 
 Step mma(Warp& w, const Instruction& in, uint32_t lanes) {
@@ -299,7 +304,10 @@ void decode_tensor_mma(Decoder& decoder) {
         extra.a.push_back(tensor_operand(next++, extra.values[2]));
         extra.b.push_back(tensor_operand(next++, extra.values[3]));
     } else if (decoder.is_vector(next)) {
-        decoder.error("output lanes switched off (disable-output-lane) are not modelled: all lanes of D are written");
+        extra.c = decoder.sources(decoder.node(next++), Type::b32);
+        const size_t words = pair ? 8 : 4;
+        if (extra.c.size() != words)
+            decoder.error(concat("disable-output-lane must have ", words, " registers, got ", extra.c.size()));
     }
     out.x = decoder.predicate(next++);
     if (!scaled && decoder.count() > next) extra.values[4] = int(decoder.constant(next++));

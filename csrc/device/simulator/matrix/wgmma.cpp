@@ -93,6 +93,7 @@ void execute(Cluster& cluster, Cta& cta, Warpgroup& group) {
             }
             if (!accumulate && w.any_tainted && operand.id < w.tainted.size()) w.tainted[operand.id] = 0;
             if (bad) mark_tainted(w, operand, bad);
+            fill_copies(w, w.multiplying_copies, operand, group.executed + 1);
         }
     }
     ++group.executed;
