@@ -599,3 +599,11 @@ def logits_kernel(fields: Mapping[str, int], target: str, /) -> dict[str, Any]:
     Fields: heads, d, rows (of a request, where keys are paged), block_kv (0: not paged), exponents, fp4, bf16_weights,
     bf16_logits.
     """
+
+# csrc/hyperconnections_api.cpp
+
+def prenorm_gemm(a: Tensor, b: Tensor, d: Tensor, squares: Tensor, /) -> None:
+    """a BF16 [M, K], b FP32 [N, K] -> d FP32 [M, N], squares FP32 [M]; or both with splits of K in front."""
+
+def prenorm_splits(a: Tensor, b: Tensor, /) -> int:
+    """In how many splits a call without any is best made: 1 where clusters divide K."""

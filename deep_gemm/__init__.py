@@ -53,6 +53,7 @@ from .grouped import (
     m_grouped_fp8_gemm_nt_contiguous,
     m_grouped_fp8_gemm_nt_masked,
 )
+from .hyperconnections import tf32_hc_prenorm_gemm
 from .int4 import int4_gemm_nt, m_grouped_int4_gemm_nt_contiguous, m_grouped_int4_gemm_nt_masked
 from .int8 import int8_gemm_nt, int8_row_sums, m_grouped_int8_gemm_nt_contiguous, m_grouped_int8_gemm_nt_masked
 from .int8_int4 import int8_int4_gemm_nt, m_grouped_int8_int4_gemm_nt_contiguous, m_grouped_int8_int4_gemm_nt_masked
@@ -77,7 +78,6 @@ from .planned import (
     bf16_mega_moe,
     fp8_fp4_mega_moe,
     get_symm_buffer_for_mega_moe,
-    tf32_hc_prenorm_gemm,
     transform_weights_for_mega_moe,
 )
 from .settings import (

@@ -138,6 +138,24 @@ def define_result(
     return operator
 
 
+def define_writer(schema: str, run: Callable[..., None]) -> Callable[..., None]:
+    """Make a function known to torch that writes arguments and returns nothing. All its tensors are mapped by vmap."""
+    written = [i for i, name in enumerate(schema.split("(", 1)[1].split(", ")) if "!)" in name]
+
+    def record(*_args: Any, **_kwargs: Any) -> None:
+        pass
+
+    def run_each(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[None, None]:
+        if any(in_dims[i] is None for i in written):
+            raise ValueError(f"vmap over {schema.partition('(')[0]}: what it writes must have the mapped dimension")
+        for i in range(info.batch_size):
+            operator(*_selected(i, in_dims, args))
+        return None, None
+
+    operator: Callable[..., None] = _register(schema, run, record, run_each)
+    return operator
+
+
 def _register(schema: str, run: Any, fake: Any, run_each: Any) -> Any:
     name = schema.partition("(")[0]
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))

@@ -14,7 +14,6 @@ __all__ = [
     "bf16_mega_moe",
     "fp8_fp4_mega_moe",
     "get_symm_buffer_for_mega_moe",
-    "tf32_hc_prenorm_gemm",
     "transform_weights_for_mega_moe",
 ]
 
@@ -31,12 +30,6 @@ def _planned(name: str, missing: str, instead: str) -> Callable[..., NoReturn]:
     function.__doc__ = f"Raises NotImplementedError: {missing}. Use {instead}."
     return function
 
-
-tf32_hc_prenorm_gemm = _planned(
-    "tf32_hc_prenorm_gemm",
-    "hyperconnections' product has no kernel",
-    "torch.matmul on FP32 tensors, and the sum of squares of A's rows",
-)
 
 _MEGA = "no kernel sends tokens to other GPUs while it multiplies"
 _MEGA_INSTEAD = (

@@ -1,10 +1,9 @@
 #include "run.hpp"
 
-#include <map>
-#include <mutex>
-#include <vector>
+#include <algorithm>
 
 #include "../api/call/call_settings.hpp"
+#include "../api/call/kernel_cache.hpp"
 #include "../api/call/lender.hpp"
 #include "../api/run/params.hpp"
 #include "plan.hpp"
@@ -17,21 +16,6 @@ const TargetRow& target_of(const DeviceFacts& facts) {
     require_runtime(target != nullptr, "index logits run on ", targets_text(), ", but ", facts.name, " is an ",
                     facts.target);
     return *target;
-}
-
-/// Kernels that this thread has used: found without a lock, and without rendering their text again.
-const Kernel& kernel_of(Device& device, const LogitsPlan& plan) {
-    struct Known {
-        LogitsConfig config;
-        const Kernel* kernel;
-    };
-    thread_local std::map<const Device*, std::vector<Known>> known_of;
-    if (device.id().simulated) return *jit::get_kernel(device, render_logits(plan), plan.smem_bytes);
-    std::vector<Known>& known = known_of[&device];
-    for (const Known& entry : known)
-        if (entry.config == plan.config) return *entry.kernel;
-    known.push_back({plan.config, jit::get_kernel(device, render_logits(plan), plan.smem_bytes)});
-    return *known.back().kernel;
 }
 
 TensorMapSwizzle swizzle_of(int32_t bytes) {
@@ -123,8 +107,9 @@ void run_logits(const LogitsCall& call) {
     const LaunchShape shape{.grid = static_cast<uint32_t>(std::min<int64_t>(sms, most_tiles)),
                             .block = plan.threads,
                             .smem_bytes = plan.smem_bytes};
-    device.launch(kernel_of(device, plan), may_start_early(shape, device), &params, sizeof(params),
-                  current_stream(device.id()), extents);
+    const Kernel& kernel = cached_kernel(device, plan.config, plan.smem_bytes, [&] { return render_logits(plan); });
+    device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), current_stream(device.id()),
+                  extents);
 }
 
 }  // namespace deep_gemm

@@ -1,0 +1,147 @@
+#include "prenorm.hpp"
+
+#include <deep_gemm/kernels/tf32_hc_prenorm_gemm_params.cuh>
+
+#include <algorithm>
+
+#include "../api/call/call_settings.hpp"
+#include "../api/call/dtypes.hpp"
+#include "../api/call/kernel_cache.hpp"
+#include "../api/call/lender.hpp"
+#include "../api/call/tensors.hpp"
+
+namespace deep_gemm {
+namespace {
+
+constexpr int32_t kMaxRows = 128, kMinRows = 16, kMaxCluster = 8, kMaxStages = 8;
+constexpr int64_t kAlignment = 16;
+
+/// A row of B, so that the copy engine's and the vectors' alignment holds.
+void check_operand(const TensorView& operand, const char* name, Element element, const TensorView& a) {
+    require_type(element_of(operand.dtype()) == element, name, " must be ", dtype_name(element), ", got ",
+                 describe(operand.dtype()));
+    require_device(operand, name, device_id_of(a, "a"), "a");
+    const int64_t stride_bytes = operand.ndim() == 2 ? bytes_of(element, operand.stride(0)) : 0;
+    require(operand.ndim() == 2 && operand.stride(1) == 1 && (operand.size(0) <= 1 || stride_bytes % kAlignment == 0) &&
+                reinterpret_cast<uintptr_t>(operand.data()) % kAlignment == 0,
+            name, " must be [rows, K] with K contiguous and rows at multiples of 16 bytes, got shape ",
+            describe_shape(operand), " and strides ", describe_strides(operand));
+}
+
+void check_operands(const TensorView& a, const TensorView& b) {
+    check_operand(a, "a", Element::bf16, a), check_operand(b, "b", Element::fp32, a);
+    require(a.size(1) == b.size(1), "b has K=", b.size(1), " but a has K=", a.size(1));
+    require(a.size(1) % kPrenormBlockK == 0, "K must be a multiple of 64, got ", a.size(1));
+    require(b.size(0) <= kPrenormMaxN, "N must be at most 128, got ", b.size(0));
+}
+
+/// FP32 of the shape that is wanted, splits in front where there are some.
+void check_result(const TensorView& result, const char* name, int64_t splits, std::initializer_list<int64_t> sizes,
+                  DeviceId device) {
+    require_type(element_of(result.dtype()) == Element::fp32, name, " must be float32, got ", describe(result.dtype()));
+    require_device(result, name, device, "a");
+    const int first = splits > 0 ? 1 : 0;
+    bool right = result.ndim() == first + static_cast<int>(sizes.size()) && (first == 0 || result.size(0) == splits);
+    for (int i = 0; right && i < static_cast<int>(sizes.size()); ++i)
+        right = result.size(first + i) == sizes.begin()[i];
+    require(right && (result.size(result.ndim() - 1) <= 1 || result.stride(result.ndim() - 1) == 1), name, " must be ",
+            splits > 0 ? "[splits, M" : "[M", sizes.size() > 1 ? ", N]" : "]", " of M=", sizes.begin()[0],
+            " with its last dimension contiguous, got shape ", describe_shape(result), " and strides ",
+            describe_strides(result));
+}
+
+struct PrenormPlan {
+    PrenormConfig config;
+    int32_t row_blocks = 1, col_blocks = 1;
+};
+
+/// As many rows of a CTA as leave work for all SMs; then as many CTAs of a cluster as there are SMs for.
+PrenormPlan plan(int32_t m, int32_t n, int32_t splits, int32_t sms, bool clusters, int32_t smem_bytes) {
+    PrenormConfig c{.cols = std::min(align_up(n, 8), kPrenormMaxCols)};
+    const int32_t col_blocks = ceil_div(n, c.cols), max_cluster = clusters ? kMaxCluster : 1;
+    const auto ctas = [&](int32_t rows, int32_t cluster) {
+        return int64_t{ceil_div(m, rows)} * col_blocks * splits * cluster;
+    };
+    // More of 32 columns would not stay in registers; more rows not in the smaller shared memory.
+    const int32_t max_rows = c.cols > 24 || smem_bytes < 2 * kKiB * 96 ? kMaxRows / 2 : kMaxRows;
+    c.rows = max_rows;
+    while (c.rows > kMinRows && ctas(c.rows, max_cluster) * 10 < int64_t{sms} * 9) c.rows /= 2;
+    while (c.cluster < max_cluster && ctas(c.rows, c.cluster * 2) <= sms) c.cluster *= 2;
+    c.stages = kMaxStages;
+    while (c.stages > 2 && c.smem_bytes() > smem_bytes) --c.stages;
+    return {c, ceil_div(m, c.rows), col_blocks};
+}
+
+jit::KernelSource render(const PrenormConfig& c) {
+    const std::string entry = concat("tf32_hc_prenorm_gemm_", c.rows, "x", c.cols,
+                                     c.cluster > 1 ? concat("_cluster", c.cluster) : std::string());
+    return {.name = entry,
+            .text = concat("#include <deep_gemm/kernels/tf32_hc_prenorm_gemm.cuh>\n\nusing namespace deep_gemm;\n\n",
+                           "constexpr PrenormConfig kConfig{.rows = ", c.rows, ", .cols = ", c.cols,
+                           ", .cluster = ", c.cluster, ", .stages = ", c.stages, "};\n\n",
+                           "extern \"C\" __global__ void __launch_bounds__(kPrenormThreads, 1)\n", entry,
+                           "(const __grid_constant__ PrenormParams params) {\n",
+                           "    run_tf32_hc_prenorm_gemm<kConfig>(params);\n}\n")};
+}
+
+bool has_clusters(const DeviceFacts& facts) { return arch_of(facts) != Arch::sm80; }
+
+}  // namespace
+
+void prenorm_gemm(const TensorView& a, const TensorView& b, const TensorView& d, const TensorView& squares) {
+    check_operands(a, b);
+    const DeviceId id = device_id_of(a, "a");
+    const int64_t m = a.size(0), n = b.size(0), splits = d.ndim() == 3 ? d.size(0) : 0;
+    require(d.ndim() != 3 || splits > 0, "d must have at least one split, got shape ", describe_shape(d));
+    check_result(d, "d", splits, {m, n}, id), check_result(squares, "sqr_sum", splits, {m}, id);
+    if (m == 0) return;
+    require(n > 0, "b must have rows, got shape ", describe_shape(b));
+    Device& device = Device::get(id);
+    const auto parts = static_cast<int32_t>(std::max<int64_t>(splits, 1));
+    const PrenormPlan p =
+        plan(to_int32(m, "M"), to_int32(n, "N"), parts, CallSettings::of(id).allowed_sms(device.facts()),
+             has_clusters(device.facts()), device.facts().max_smem_bytes);
+    const int first = splits > 0 ? 1 : 0;
+    const PrenormParams params{.a = reinterpret_cast<const uint8_t*>(a.data()),
+                               .b = reinterpret_cast<const float*>(b.data()),
+                               .d = reinterpret_cast<float*>(d.data()),
+                               .squares = reinterpret_cast<float*>(squares.data()),
+                               .a_stride_bytes = a.stride(0) * 2,
+                               .b_stride = b.stride(0),
+                               .d_stride = d.stride(first),
+                               .d_split_stride = splits > 0 ? d.stride(0) : 0,
+                               .squares_split_stride = splits > 0 ? squares.stride(0) : 0,
+                               .m = to_int32(m, "M"),
+                               .n = to_int32(n, "N"),
+                               .k = to_int32(a.size(1), "K"),
+                               .splits = parts,
+                               .col_blocks = p.col_blocks};
+    const Extent extents[] = {{a.data(), extent_bytes(a), "a", false},
+                              {b.data(), extent_bytes(b), "b", false},
+                              {d.data(), extent_bytes(d), "d", true},
+                              {squares.data(), extent_bytes(squares), "sqr_sum", true}};
+    const PrenormConfig& c = p.config;
+    const int64_t ctas = int64_t{p.row_blocks} * p.col_blocks * parts * c.cluster;
+    require(ctas < (int64_t{1} << 31), "the product needs ", ctas, " blocks, more than a grid holds");
+    const LaunchShape shape{.grid = static_cast<uint32_t>(ctas),
+                            .block = kPrenormThreads,
+                            .cluster = static_cast<uint32_t>(c.cluster),
+                            .smem_bytes = static_cast<uint32_t>(c.smem_bytes())};
+    const Kernel& kernel = cached_kernel(device, c, shape.smem_bytes, [&] { return render(c); });
+    device.launch(kernel, may_start_early(shape, device), &params, sizeof(params), current_stream(id), extents);
+}
+
+int64_t prenorm_splits(const TensorView& a, const TensorView& b) {
+    check_operands(a, b);
+    const DeviceId id = device_id_of(a, "a");
+    const DeviceFacts& facts = Device::get(id).facts();
+    if (has_clusters(facts) || a.size(0) == 0 || b.size(0) == 0) return 1;
+    const PrenormPlan p = plan(to_int32(a.size(0), "M"), to_int32(b.size(0), "N"), 1, 1, false, facts.max_smem_bytes);
+    const int64_t blocks = a.size(1) / kPrenormBlockK,
+                  idle = CallSettings::of(id).allowed_sms(facts) / (int64_t{p.row_blocks} * p.col_blocks);
+    // A split of fewer blocks than its warps take at once is not worth its sums.
+    constexpr int64_t kMinBlocks = kPrenormWarps * kPrenormChunkK / kPrenormBlockK;
+    return std::max<int64_t>(1, std::min(idle, blocks / kMinBlocks));
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,216 @@
+// The pre-norm product of hyperconnections: few columns, long K, and the squares of A's rows on the way.
+//
+// A number of TF32 is exactly the sum of two of BF16, so mma.sync of BF16 multiplies B's halves one after the other.
+// The warps of a CTA, and the CTAs of a cluster, take chunks of K in turn; their sums are added up in a fixed order.
+#pragma once
+
+#include <deep_gemm/kernels/tf32_hc_prenorm_gemm_params.cuh>
+#include <deep_gemm/ptx/cluster.cuh>
+#include <deep_gemm/ptx/control.cuh>
+#include <deep_gemm/ptx/convert.cuh>
+#include <deep_gemm/ptx/cp_async.cuh>
+#include <deep_gemm/ptx/memory.cuh>
+#include <deep_gemm/ptx/mma_sync.cuh>
+
+namespace deep_gemm {
+
+/// To nearest TF32, ties to even, as two numbers of BF16 in the upper halves of words. What is not finite stays so.
+DG_DEVICE void split_tf32(float value, uint32_t& high, uint32_t& low) {
+    const uint32_t bits = __float_as_uint(value);
+    const bool finite = (bits & 0x7f800000) != 0x7f800000;
+    const uint32_t rounded = finite ? (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu : bits;
+    high = isnan(value) ? 0x7fc00000u : rounded & 0xffff0000;
+    low = finite ? __float_as_uint(__uint_as_float(rounded) - __uint_as_float(high)) : 0;
+    if ((high & 0x7f800000) == 0x7f800000) low = 0;  // rounded to infinity
+}
+
+/// A warp's way through its chunks of K. Lane l copies 16 bytes of rows l / 4 and up, and reads what it copied itself:
+/// of 32 of K it has 8 of each row, which are the same 8 that it has of B's rows.
+template <PrenormConfig c>
+class PrenormWarp {
+public:
+    DG_DEVICE PrenormWarp(uint32_t ring, int32_t first_row, int32_t first_col, int32_t lane, const PrenormParams& p)
+        : ring_(ring + lane * 16), lane_(lane), first_row_(first_row), first_col_(first_col), p_(p) {}
+
+    /// Chunks [first, last) in steps of `step`.
+    DG_DEVICE void run(int32_t first, int32_t last, int32_t step) {
+#pragma unroll
+        for (int32_t stage = 0; stage < c.stages - 1; ++stage) copy(first + stage * step, last, stage);
+        float next[kColTiles][8];
+        load_b(next, first, last);
+        int32_t stage = 0;
+#pragma unroll 1
+        for (int32_t chunk = first; chunk < last; chunk += step) {
+            const int32_t free = stage == 0 ? c.stages - 1 : stage - 1;
+            copy(chunk + (c.stages - 1) * step, last, free);
+            uint32_t high[kColTiles][4], low[kColTiles][4];
+            split(next, high, low);
+            load_b(next, chunk + step, last);
+            ptx::wait_copies<c.stages - 1>();
+            multiply(stage, high, low);
+            stage = stage + 1 == c.stages ? 0 : stage + 1;
+        }
+        ptx::wait_all_copies();
+    }
+
+    /// [rows][columns and the squares], FP32.
+    DG_DEVICE void write(float* sums) const {
+#pragma unroll
+        for (int32_t tile = 0; tile < kRowTiles; ++tile)
+#pragma unroll
+            for (int32_t half = 0; half < 2; ++half) {
+                float* const row = sums + (tile * 16 + half * 8 + lane_ / 4) * c.sum_stride();
+#pragma unroll
+                for (int32_t col = 0; col < kColTiles; ++col)
+#pragma unroll
+                    for (int32_t i = 0; i < 2; ++i)
+                        row[col * 8 + lane_ % 4 * 2 + i] = products_[tile][col][half * 2 + i];
+                float squares = squares_[tile][half];
+                squares += __shfl_xor_sync(0xffffffff, squares, 1);
+                squares += __shfl_xor_sync(0xffffffff, squares, 2);
+                if (lane_ % 4 == 0) row[c.cols] = squares;
+            }
+    }
+
+private:
+    static constexpr int32_t kRowTiles = c.rows / 16, kColTiles = c.cols / 8;
+
+    DG_DEVICE void copy(int32_t chunk, int32_t last, int32_t stage) const {
+        const uint8_t* const source = p_.a + static_cast<int64_t>(chunk) * kPrenormChunkK * 2 + lane_ % 4 * 16;
+#pragma unroll
+        for (int32_t i = 0; i < c.rows / 8; ++i) {
+            const int32_t row = first_row_ + i * 8 + lane_ / 4;
+            const bool given = chunk < last && row < p_.m;
+            ptx::copy_async_x16(ring_ + stage * c.stage_bytes() + i * 512,
+                                given ? source + row * p_.a_stride_bytes : p_.a, given ? 16 : 0);
+        }
+        ptx::commit_copies();
+    }
+
+    DG_DEVICE void load_b(float (&values)[kColTiles][8], int32_t chunk, int32_t last) const {
+        if (chunk >= last) return;
+#pragma unroll
+        for (int32_t col = 0; col < kColTiles; ++col) {
+            const int32_t n = first_col_ + col * 8 + lane_ / 4;
+            const float* const row = p_.b + n * p_.b_stride + chunk * kPrenormChunkK + lane_ % 4 * 8;
+#pragma unroll
+            for (int32_t i = 0; i < 2; ++i) {
+                const float4 four = n < p_.n ? reinterpret_cast<const float4*>(row)[i] : float4{};
+                values[col][4 * i] = four.x, values[col][4 * i + 1] = four.y;
+                values[col][4 * i + 2] = four.z, values[col][4 * i + 3] = four.w;
+            }
+        }
+    }
+
+    static DG_DEVICE void split(const float (&values)[kColTiles][8], uint32_t (&high)[kColTiles][4],
+                                uint32_t (&low)[kColTiles][4]) {
+#pragma unroll
+        for (int32_t i = 0; i < kColTiles * 4; ++i) {
+            uint32_t of_first[2], of_second[2];
+            split_tf32(values[i / 4][i % 4 * 2], of_first[0], of_first[1]);
+            split_tf32(values[i / 4][i % 4 * 2 + 1], of_second[0], of_second[1]);
+            high[i / 4][i % 4] = ptx::permute_bytes(of_first[0], of_second[0], 0x7632);
+            low[i / 4][i % 4] = ptx::permute_bytes(of_first[1], of_second[1], 0x7632);
+        }
+    }
+
+    DG_DEVICE void multiply(int32_t stage, const uint32_t (&high)[kColTiles][4], const uint32_t (&low)[kColTiles][4]) {
+#pragma unroll
+        for (int32_t tile = 0; tile < kRowTiles; ++tile) {
+            const uint32_t at = ring_ + stage * c.stage_bytes() + tile * 1024;
+            const int4 upper = ptx::load_shared_int_x4(at), lower = ptx::load_shared_int_x4(at + 512);
+            const uint32_t rows[2][4] = {{words(upper.x), words(lower.x), words(upper.y), words(lower.y)},
+                                         {words(upper.z), words(lower.z), words(upper.w), words(lower.w)}};
+#pragma unroll
+            for (int32_t half = 0; half < 2; ++half)
+#pragma unroll
+                for (int32_t i = 0; i < 4; ++i) {
+                    const uint32_t pair = rows[i / 2][i % 2 * 2 + half];
+                    const float first = __uint_as_float(pair << 16), second = __uint_as_float(pair & 0xffff0000);
+                    squares_[tile][half] = __fmaf_rn(first, first, squares_[tile][half]);
+                    squares_[tile][half] = __fmaf_rn(second, second, squares_[tile][half]);
+                }
+#pragma unroll
+            for (int32_t step = 0; step < 2; ++step)
+#pragma unroll
+                for (int32_t col = 0; col < kColTiles; ++col) {
+                    const uint32_t upper_half[2] = {high[col][step * 2], high[col][step * 2 + 1]},
+                                   lower_half[2] = {low[col][step * 2], low[col][step * 2 + 1]};
+                    ptx::mma_bf16(products_[tile][col], rows[step], upper_half);
+                    ptx::mma_bf16(products_[tile][col], rows[step], lower_half);
+                }
+        }
+    }
+
+    static DG_DEVICE uint32_t words(int32_t word) { return static_cast<uint32_t>(word); }
+
+    uint32_t ring_;
+    int32_t lane_, first_row_, first_col_;
+    const PrenormParams& p_;
+    float products_[kRowTiles][kColTiles][4] = {};
+    float squares_[kRowTiles][2] = {};
+};
+
+/// Of the CTAs of a cluster, each adds up its share of the elements and writes it.
+template <PrenormConfig c>
+DG_DEVICE void write_prenorm(const float* sums, int32_t rank, int32_t first_row, int32_t first_col, int32_t split,
+                             const PrenormParams& p) {
+    constexpr int32_t kElements = c.rows * c.sum_stride();
+    for (int32_t i = rank * kPrenormThreads + static_cast<int32_t>(threadIdx.x); i < kElements;
+         i += c.cluster * kPrenormThreads) {
+        const int32_t row = first_row + i / c.sum_stride(), col = i % c.sum_stride();
+        const bool squares = col == c.cols;
+        if (row >= p.m || (squares ? first_col > 0 : first_col + col >= p.n)) continue;
+        float sum = 0.0f;
+        if constexpr (c.cluster == 1) {
+            sum = sums[i];
+        } else {
+#pragma unroll
+            for (int32_t other = 0; other < c.cluster; ++other)
+                sum += ptx::load_cluster(ptx::map_to_cta(ptx::shared_address(sums + i), other));
+        }
+        if (squares)
+            p.squares[split * p.squares_split_stride + row] = sum;
+        else
+            p.d[split * p.d_split_stride + row * p.d_stride + first_col + col] = sum;
+    }
+}
+
+template <PrenormConfig c>
+DG_DEVICE void run_tf32_hc_prenorm_gemm(const PrenormParams& p) {
+    extern __shared__ __align__(128) uint8_t dynamic_smem[];
+    const int32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = ptx::lane();
+    const int32_t rank = static_cast<int32_t>(blockIdx.x) % c.cluster,
+                  tile = static_cast<int32_t>(blockIdx.x) / c.cluster;
+    const int32_t split = tile % p.splits, block = tile / p.splits, first_row = block / p.col_blocks * c.rows,
+                  first_col = block % p.col_blocks * c.cols;
+    // Blocks of K are dealt evenly, those that are left over to the first splits.
+    const int32_t blocks = p.k / kPrenormBlockK, each = blocks / p.splits, more = blocks % p.splits;
+    const int32_t begin = split * each + min(split, more), end = begin + each + (split < more ? 1 : 0);
+    constexpr int32_t kChunks = kPrenormBlockK / kPrenormChunkK;
+    ptx::wait_for_previous_grid();
+    PrenormWarp<c> of_warp(ptx::shared_address(dynamic_smem) + warp * c.stages * c.stage_bytes(), first_row, first_col,
+                           lane, p);
+    of_warp.run(begin * kChunks + rank * kPrenormWarps + warp, end * kChunks, kPrenormWarps * c.cluster);
+    // Rings are over when all warps have read theirs.
+    __syncthreads();
+    auto* const sums = reinterpret_cast<float*>(dynamic_smem);
+    constexpr int32_t kElements = c.rows * c.sum_stride();
+    of_warp.write(sums + warp * kElements);
+    __syncthreads();
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kElements; i += kPrenormThreads) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int32_t other = 0; other < kPrenormWarps; ++other) sum += sums[other * kElements + i];
+        sums[i] = sum;
+    }
+    if constexpr (c.cluster > 1)
+        ptx::cluster_arrive_release(), ptx::cluster_wait();
+    else
+        __syncthreads();
+    write_prenorm<c>(sums, rank, first_row, first_col, split, p);
+    // None may leave while others read its sums.
+    if constexpr (c.cluster > 1) ptx::cluster_arrive_release(), ptx::cluster_wait();
+}
+
+}  // namespace deep_gemm

@@ -1,0 +1,41 @@
+// Config and argument of the pre-norm product, and the plan that host and device share.
+//
+// d[m, n] = sum over k of a[m, k] * tf32(b[n, k]), and squares[m] = sum over k of a[m, k]^2. A is BF16, B FP32 rounded
+// to nearest TF32.
+#pragma once
+
+#include <deep_gemm/types.cuh>
+
+namespace deep_gemm {
+
+inline constexpr int32_t kPrenormWarps = 8, kPrenormThreads = kPrenormWarps * 32;
+inline constexpr int32_t kPrenormBlockK = 64;  // that splits are multiples of
+inline constexpr int32_t kPrenormChunkK = 32;  // of a warp at once
+inline constexpr int32_t kPrenormMaxCols = 32, kPrenormMaxN = 128;
+
+struct PrenormConfig {
+    int32_t rows = 16;    // of a CTA
+    int32_t cols = 8;     // a multiple of 8: N, or as many of it as a CTA has registers for
+    int32_t cluster = 1;  // CTAs that divide K among themselves
+    int32_t stages = 2;   // of a warp's ring
+
+    constexpr bool operator==(const PrenormConfig&) const = default;
+    constexpr int32_t stage_bytes() const { return rows * kPrenormChunkK * 2; }
+    constexpr int32_t ring_bytes() const { return kPrenormWarps * stages * stage_bytes(); }
+    constexpr int32_t sum_stride() const { return cols + 1; }  // FP32 of a row's sums, the squares' last
+    constexpr int32_t sums_bytes() const { return kPrenormWarps * rows * sum_stride() * 4; }
+    /// Sums of warps take the place of the rings.
+    constexpr int32_t smem_bytes() const { return ring_bytes() > sums_bytes() ? ring_bytes() : sums_bytes(); }
+};
+
+struct PrenormParams {
+    const uint8_t* a;
+    const float* b;
+    float *d, *squares;
+    int64_t a_stride_bytes, b_stride;                        // between rows
+    int64_t d_stride, d_split_stride, squares_split_stride;  // elements
+    int32_t m, n, k, splits;
+    int32_t col_blocks;  // of a kernel's columns, which N is divided into
+};
+
+}  // namespace deep_gemm
