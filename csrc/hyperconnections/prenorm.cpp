@@ -55,16 +55,23 @@ struct PrenormPlan {
     int32_t row_blocks = 1, col_blocks = 1;
 };
 
+bool has_clusters(Arch arch) { return arch != Arch::sm80; }
+
+/// Rows whose sums stay in the registers of the kernels for an architecture (no more than 16 columns do of 128 rows on
+/// SM100, 24 on SM90), and whose rings have room.
+int32_t max_rows(Arch arch, int32_t cols, int32_t smem_bytes) {
+    constexpr int32_t kRoom = 2 * kPrenormWarps * kMaxRows * kPrenormChunkK * 2;
+    return smem_bytes > kRoom && cols <= (arch == Arch::sm90 ? 24 : 16) ? kMaxRows : kMaxRows / 2;
+}
+
 /// As many rows of a CTA as leave work for all SMs; then as many CTAs of a cluster as there are SMs for.
-PrenormPlan plan(int32_t m, int32_t n, int32_t splits, int32_t sms, bool clusters, int32_t smem_bytes) {
+PrenormPlan plan(int32_t m, int32_t n, int32_t splits, int32_t sms, Arch arch, int32_t smem_bytes) {
     PrenormConfig c{.cols = std::min(align_up(n, 8), kPrenormMaxCols)};
-    const int32_t col_blocks = ceil_div(n, c.cols), max_cluster = clusters ? kMaxCluster : 1;
+    const int32_t col_blocks = ceil_div(n, c.cols), max_cluster = has_clusters(arch) ? kMaxCluster : 1;
     const auto ctas = [&](int32_t rows, int32_t cluster) {
         return int64_t{ceil_div(m, rows)} * col_blocks * splits * cluster;
     };
-    // More of 32 columns would not stay in registers; more rows not in the smaller shared memory.
-    const int32_t max_rows = c.cols > 24 || smem_bytes < 2 * kKiB * 96 ? kMaxRows / 2 : kMaxRows;
-    c.rows = max_rows;
+    c.rows = max_rows(arch, c.cols, smem_bytes);
     while (c.rows > kMinRows && ctas(c.rows, max_cluster) * 10 < int64_t{sms} * 9) c.rows /= 2;
     while (c.cluster < max_cluster && ctas(c.rows, c.cluster * 2) <= sms) c.cluster *= 2;
     c.stages = kMaxStages;
@@ -84,8 +91,6 @@ jit::KernelSource render(const PrenormConfig& c) {
                            "    run_tf32_hc_prenorm_gemm<kConfig>(params);\n}\n")};
 }
 
-bool has_clusters(const DeviceFacts& facts) { return arch_of(facts) != Arch::sm80; }
-
 }  // namespace
 
 void prenorm_gemm(const TensorView& a, const TensorView& b, const TensorView& d, const TensorView& squares) {
@@ -100,7 +105,7 @@ void prenorm_gemm(const TensorView& a, const TensorView& b, const TensorView& d,
     const auto parts = static_cast<int32_t>(std::max<int64_t>(splits, 1));
     const PrenormPlan p =
         plan(to_int32(m, "M"), to_int32(n, "N"), parts, CallSettings::of(id).allowed_sms(device.facts()),
-             has_clusters(device.facts()), device.facts().max_smem_bytes);
+             arch_of(device.facts()), device.facts().max_smem_bytes);
     const int first = splits > 0 ? 1 : 0;
     const PrenormParams params{.a = reinterpret_cast<const uint8_t*>(a.data()),
                                .b = reinterpret_cast<const float*>(b.data()),
@@ -135,8 +140,9 @@ int64_t prenorm_splits(const TensorView& a, const TensorView& b) {
     check_operands(a, b);
     const DeviceId id = device_id_of(a, "a");
     const DeviceFacts& facts = Device::get(id).facts();
-    if (has_clusters(facts) || a.size(0) == 0 || b.size(0) == 0) return 1;
-    const PrenormPlan p = plan(to_int32(a.size(0), "M"), to_int32(b.size(0), "N"), 1, 1, false, facts.max_smem_bytes);
+    if (has_clusters(arch_of(facts)) || a.size(0) == 0 || b.size(0) == 0) return 1;
+    const PrenormPlan p =
+        plan(to_int32(a.size(0), "M"), to_int32(b.size(0), "N"), 1, 1, arch_of(facts), facts.max_smem_bytes);
     const int64_t blocks = a.size(1) / kPrenormBlockK,
                   idle = CallSettings::of(id).allowed_sms(facts) / (int64_t{p.row_blocks} * p.col_blocks);
     // A split of fewer blocks than its warps take at once is not worth its sums.

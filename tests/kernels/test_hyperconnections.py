@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import CUDA, ONE_OF_EACH_ARCH, SCHEDULES, on_simulator
+from devices import ON_GPU, ONE_OF_EACH_ARCH, SCHEDULES, on_simulator
 from logits_inputs import difference, generator_of
 
 import deep_gemm
@@ -64,7 +64,7 @@ def test_rows_may_lie_further_apart(device) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "device", [*(d for arch in ("sm80", "sm90") for d in on_simulator(*SCHEDULES, arch=arch)), CUDA], indirect=True
+    "device", [*(d for arch in ("sm80", "sm90") for d in on_simulator(*SCHEDULES, arch=arch)), *ON_GPU], indirect=True
 )
 def test_twenty_calls_give_equal_bits(device) -> None:
     a, b = operands(40, 24, 640, device)
