@@ -68,7 +68,9 @@ def everything(config: pytest.Config) -> bool:
     return bool(option.full or named or getattr(option, "lf", False))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before pytest sorts them by their fixtures: of tens of thousands, most go."""
     if everything(config):
         return
     matrices: dict[tuple[str, bool], list[pytest.Function]] = {}
@@ -107,21 +109,23 @@ def drawn(items: list[pytest.Function], generator: random.Random, times: int = 1
     marker = items[0].get_closest_marker("sampled")
     assert marker is not None
     (count,) = marker.args
-    values = values_of(items)
     chosen = [item for item in items if item.get_closest_marker("always")]
-    left = [item for item in items if item not in chosen]
+    left = [item for item in items if not item.get_closest_marker("always")]
     generator.shuffle(left)
-    seen = set().union(*(values[item] for item in chosen))
+    values = values_of(items)
+    seen = set().union(*(values[id(item)] for item in chosen))
     while left and len(chosen) < count * times:
-        best = max(left, key=lambda item: len(values[item] - seen))  # the first of equals
+        best = max(left, key=lambda item: len(values[id(item)] - seen))  # the first of equals
+        if values[id(best)] <= seen:  # nothing is new any more
+            return chosen + left[: count * times - len(chosen)]
         left.remove(best)
         chosen.append(best)
-        seen |= values[best]
+        seen |= values[id(best)]
     return chosen
 
 
-def values_of(items: list[pytest.Function]) -> dict[pytest.Function, set[tuple[str, str]]]:
-    """The values of parameters of each item of one test. As text: not every value can be in a set."""
+def values_of(items: list[pytest.Function]) -> dict[int, set[tuple[str, str]]]:
+    """By the identity of each item of one test, its parameters' values. As text: not every value can be in a set."""
     texts: dict[int, str] = {}  # by identity: thousands of items share each value
 
     def text(value: object) -> str:
@@ -129,4 +133,4 @@ def values_of(items: list[pytest.Function]) -> dict[pytest.Function, set[tuple[s
             texts[id(value)] = repr(value)
         return texts[id(value)]
 
-    return {item: {(name, text(value)) for name, value in item.callspec.params.items()} for item in items}
+    return {id(item): {(name, text(value)) for name, value in item.callspec.params.items()} for item in items}
