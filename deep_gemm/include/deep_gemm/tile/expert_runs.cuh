@@ -86,7 +86,7 @@ private:
     /// The expert of rows whose first one is padding. A warp reads the rows of each lane that wants it. What names no
     /// expert is larger, without a sign, than what does.
     DG_DEVICE void look_further(int32_t row, int32_t& expert) const {
-        constexpr int32_t kAtOnce = 8;
+        constexpr int32_t kAtOnce = 16;
         const int32_t lane = threadIdx.x % 32;
         uint32_t unsure = __ballot_sync(0xffffffff, row >= 0 && row < extent_ && legal(expert) < 0);
 #pragma unroll 1

@@ -42,17 +42,16 @@ public:
             if (next_ >= static_cast<uint32_t>(extent_m<c>(params_))) return false;
             first_ = next_;
             const uint32_t row = first_ + ptx::lane() * step_;
-            found_ = __ballot_sync(0xffffffff, ExpertOfRows<c>{params_}.is_padding(row / kBlock * kBlock));
+            found_ = __ballot_sync(0xffffffff, is_padding_block(row / kBlock * kBlock));
             next_ += 32 * step_;
         }
         return true;
     }
 
-    /// Fill 8 rows, unless it is only their block's first row that is padding. There must be some left.
+    /// Fill 8 rows. There must be some left.
     DG_DEVICE void fill() {
         const uint32_t row = first_ + (__ffs(found_) - 1) * step_;
         found_ &= found_ - 1;
-        if (has_tile(row / kBlock * kBlock)) return;
         const uint32_t end = min(row + kRows, static_cast<uint32_t>(extent_m<c>(params_)));
         for (uint32_t i = row; i < end; ++i) fill_row(i);
     }
@@ -62,16 +61,17 @@ private:
     static constexpr uint32_t kBlock = padding_block(c), kRows = 8;
     static_assert(kBlock % kRows == 0);
 
-    /// Whether a row of the block names an expert.
-    DG_DEVICE bool has_tile(uint32_t block) const {
-        const uint32_t lane = ptx::lane(), extent = static_cast<uint32_t>(extent_m<c>(params_));
-        bool named = false;
+    /// Whether no row of the block names an expert; not so beyond M. Mostly the first row says it.
+    DG_DEVICE bool is_padding_block(uint32_t block) const {
+        const ExpertOfRows<c> rows{params_};
+        const uint32_t last = static_cast<uint32_t>(extent_m<c>(params_)) - 1;
+        bool padding = rows.is_padding(block);
+#pragma unroll 1
+        for (uint32_t i = 0; i < kBlock && padding; i += kRows) {
 #pragma unroll
-        for (uint32_t i = 0; i < kBlock; i += 32) {
-            const uint32_t row = block + i + lane;
-            named |= i + lane < kBlock && row < extent && !ExpertOfRows<c>{params_}.is_padding(row);
+            for (uint32_t j = 0; j < kRows; ++j) padding &= rows.is_padding(min(block + i + j, last));
         }
-        return __any_sync(0xffffffff, named);
+        return padding;
     }
 
     DG_DEVICE void fill_row(uint32_t row) const {
