@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from .forms import FORMS, Named, Read
+from .formats import FORMATS, Config, Format, Layer, Read
 from .matrix import Tensors
 from .pack import pack_matrices
 from .packed import PackedWeights
@@ -34,25 +34,24 @@ def weights_from_checkpoint(
     - 'w4afp8': `weight`, `weight_scale_inv`. It becomes 'int4'.
     - 'qoq', as QServe stores it: `qweight`, `s1_scales`, and of groups `s2_scales` and `s2_zeros`, of channels
       `s1_szeros`. It becomes 'uint4', of groups with two levels of scales, for 'int8' activations.
-    - 'mxfp4': `blocks`, `scales`. It becomes 'e2m1', for 'fp8' activations.
-
-    - 'mxfp4': `blocks`, `scales`; 'nvfp4': `weight`, `weight_scale`, `weight_scale_2`. Either becomes 'e2m1', NVFP4 for
-      'bf16' activations only.
+    - 'mxfp4': `blocks`, `scales`. It becomes 'e2m1', for 'fp8' and 'bf16' activations.
+    - 'nvfp4': `weight`, `weight_scale`, `weight_scale_2` (or `weight_packed`, and `weight_global_scale`, which
+      divides). It becomes 'e2m1', for 'bf16' activations.
     - 'fp8-block': `weight`, `weight_scale_inv`. It becomes 'e4m3', for 'bf16' activations.
 
-    8 bits of 'compressed-tensors' are known, and refused as they have no kernel yet.
+    Tensors and config are compared, and nothing is cut, repeated or guessed: what contradicts is refused by name
+    (docs/low_precision.md, "From a checkpoint", says which keys decide). 8 bits of 'compressed-tensors' are known, and
+    refused as they have no kernel yet.
 
     Args:
         format: one of these names.
         tensors: from names to tensors as the checkpoint has them; other names are ignored. Where a weight has one
             dimension more than a matrix has, or is a sequence of tensors, the tensors are those of a stack of experts.
         activations: what kind of activations will be multiplied: see `pack_weights`.
-        config: the checkpoint's `quantization_config`, for what its tensors do not tell. Of 'gptq' and 'awq' 'bits' and
-            'group_size' are read, of 'qoq' 'group_size'; of 'gptq' also 'checkpoint_format': 'gptq' (the default; zero
-            points are stored less one, 0 as 15) or 'gptq_v2'; of 'awq' also 'version', 'gemm' (the default). Of
-            'compressed-tensors' the 'weights' of its only config group, or these alone: 'num_bits' (the default is 4
-            where weights are packed and 8 where they are not) and 'group_size'.
+        config: the checkpoint's `quantization_config`, for what its tensors do not tell.
         prefix: what the names begin with, such as `'model.layers.0.mlp.down_proj.'`.
+
+    K's last group may be a part of one, where config's 'group_size' or a `g_idx` says how large a whole one is.
 
     Columns that a `g_idx` takes out of order are put in the order of their groups: the result then has an
     `input_permutation`, and `w.for_permuted_inputs()` multiplies `w.permute_inputs(x)`.
@@ -65,7 +64,7 @@ def weights_from_checkpoint(
     packing_of(reads[0].element, activations)
     return pack_matrices(
         [read.matrix for read in reads],
-        is_stack=_is_stack(format, _unprefixed(tensors, prefix)),
+        is_stack=_is_stack(FORMATS[format], _unprefixed(tensors, prefix)),
         element=reads[0].element,
         activations=activations,
         group_size=reads[0].group_size,
@@ -76,26 +75,48 @@ def read_checkpoint(
     format: str, tensors: Mapping[str, Tensors], *, config: Mapping[str, Any] | None = None, prefix: str = ""
 ) -> list[Read]:
     """What each matrix is, without its codes, which are read when it is packed."""
-    if format not in FORMS:
-        raise ValueError(f"format must be one of {', '.join(FORMS)}, got {format!r}")
-    form, named = FORMS[format], _unprefixed(tensors, prefix)
-    experts: list[dict[str, Any]] = [named]
-    if _is_stack(format, named):
-        counts = {name: len(value) for name, value in named.items() if name in form.names}
-        if len({*counts.values()}) != 1 or 0 in counts.values():
-            raise ValueError(f"tensors must be those of as many experts each, at least one, but are of {counts}")
-        experts = [{name: named[name][expert] for name in counts} for expert in range(min(counts.values()))]
-    return [form.read(Named(format, prefix, expert), config or {}) for expert in experts]
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    form, named, keys = FORMATS[format], _unprefixed(tensors, prefix), Config(config)
+    experts = _experts(form, named, prefix) if _is_stack(form, named) else [named]
+    reads = [form.read(Layer(format, prefix, expert), keys) for expert in experts]
+    if len({(read.element, read.group_size) for read in reads}) > 1:
+        sizes = ", ".join(str(read.group_size) for read in reads)
+        raise ValueError(f"scales of a stack must be those of groups of one size, got groups of {sizes}")
+    return reads
 
 
-def _unprefixed(tensors: Mapping[str, Tensors], prefix: str) -> dict[str, Tensors]:
+def _unprefixed(tensors: Mapping[str, Tensors], prefix: str) -> dict[str, Any]:
     return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _is_stack(format: str, named: Mapping[str, Tensors]) -> bool:
+def _is_stack(form: Format, named: Mapping[str, Any]) -> bool:
     """By the tensor of weights, of which a matrix has so many dimensions."""
-    for name, dimensions in FORMS[format].weights.items():
+    for name, dimensions in form.weights.items():
         if name in named:
             weight = named[name]
-            return not isinstance(weight, torch.Tensor) or weight.dim() > dimensions
+            return isinstance(weight, Sequence) or (isinstance(weight, torch.Tensor) and weight.dim() > dimensions)
     return False
+
+
+def _experts(form: Format, named: Mapping[str, Any], prefix: str) -> list[dict[str, torch.Tensor]]:
+    """The tensors of each matrix of a stack."""
+    counts = {}
+    for name, value in named.items():
+        if name not in form.names:
+            continue
+        is_tensor = isinstance(value, torch.Tensor)
+        if not is_tensor and not isinstance(value, Sequence):
+            raise TypeError(f"{prefix}{name} must be a tensor or a sequence of tensors, got {type(value).__name__}")
+        if name in form.shared and is_tensor and value.numel() == 1:
+            continue
+        if is_tensor and value.dim() == 0:
+            raise ValueError(f"{prefix}{name} must have a dimension of experts, got shape []")
+        counts[name] = len(value)
+    if len({*counts.values()}) != 1 or 0 in counts.values():
+        raise ValueError(f"tensors must be those of as many experts each, at least one, got those of {counts}")
+    every = range(min(counts.values()))
+    return [
+        {name: named[name][expert] if name in counts else named[name] for name in form.names if name in named}
+        for expert in every
+    ]

@@ -49,7 +49,7 @@ class Groups:
         missing = -self.k % size
         if missing:
             values = torch.cat((values, values[:, -1:].expand(-1, missing)), 1)
-        return values.unflatten(1, (-1, size))
+        return values.reshape(values.shape[0], -1, size)
 
     def along_k(self, tensor: torch.Tensor) -> torch.Tensor:
         """What is given for groups, `[rows, groups]`, for each K: `[rows, K]`."""

@@ -32,8 +32,14 @@ TWO_GROUPS = {"config_groups": {"a": {"weights": {"num_bits": 4}}, "b": {"weight
         ("ggml", {}, None, ValueError, "format must be one of compressed-tensors, gptq, .*, qoq, got 'ggml'"),
         ("qoq", {}, None, ValueError, "a 'qoq' checkpoint has qweight, but no tensor has that name"),
         ("qoq", {"qweight": INT8[:24]}, None, ValueError, r"in blocks of 32 x 32, got \[24, 64\]"),
-        ("qoq", QOQ, {"group_size": 64}, ValueError, "those of groups of 32, but the group size is said to be 64"),
-        ("qoq", {**QOQ, "s2_zeros": INT8[:2, :1]}, None, ValueError, r"\[groups, N=32\], got \[2, 1\]"),
+        ("qoq", QOQ, {"group_size": 64}, ValueError, "s2_scales must have 1 groups, one for 64 of K=64 as .* got 2"),
+        (
+            "qoq",
+            {**QOQ, "s2_zeros": INT8[:2, :1]},
+            None,
+            ValueError,
+            r"s2_zeros must have .* \[2, 32\].*got \[2, 1\]",
+        ),
         (
             "qoq",
             {**QOQ, "qweight": FAR_APART},
@@ -45,19 +51,25 @@ TWO_GROUPS = {"config_groups": {"a": {"weights": {"num_bits": 4}}, "b": {"weight
         ("gptq", {}, None, ValueError, "a 'gptq' checkpoint has qweight, but no tensor has that name"),
         ("mxfp4", {}, None, ValueError, "has blocks or weight_packed or weight, but no tensor"),
         ("gptq", gptq(qweight=INT32.long()), None, TypeError, "qweight must be torch.int32, got torch.int64"),
-        ("gptq", gptq(qzeros=INT32[0]), None, ValueError, r"qzeros must have 2 dimensions of a matrix, got \[8\]"),
+        ("gptq", gptq(qzeros=INT32[0]), None, ValueError, r"qzeros must have the shape \[4, 1\].*got \[8\]"),
         ("gptq", gptq(), {"bits": 8}, NotImplementedError, "weights of 8 bits"),
-        ("gptq", gptq(), {"group_size": 64}, ValueError, "those of groups of 32, but the group size is said to be 64"),
+        ("gptq", gptq(), {"group_size": 64}, ValueError, "g_idx must give each of the 4 groups .*group_size says"),
         ("gptq", gptq(), {"checkpoint_format": "v3"}, ValueError, "'gptq' or 'gptq_v2', got 'v3'"),
-        ("gptq", gptq(scales=torch.ones(3, 8)), None, ValueError, "a multiple of the 3 groups that have scales"),
-        ("gptq", gptq(scales=torch.ones(4, 7)), None, ValueError, r"scales must have the shape \[8, 4\].*\[7, 4\]"),
-        ("gptq", gptq(g_idx=torch.zeros(128).int()), None, ValueError, "give each of 4 groups 32 of K=128"),
-        ("gptq", gptq(g_idx=torch.zeros(64).int()), None, ValueError, "give each of 4 groups 32 of K=128"),
-        ("awq", {}, {"version": "gemv"}, NotImplementedError, "version 'gemv' are not served"),
+        ("gptq", gptq(scales=torch.ones(3, 8)), None, ValueError, "g_idx must name groups 0 to 2, .* got 0 to 3"),
+        ("gptq", gptq(scales=torch.ones(4, 7)), None, ValueError, r"scales must have the shape \[4, 8\].*\[4, 7\]"),
+        ("gptq", gptq(g_idx=torch.zeros(128).int()), None, ValueError, "g_idx must give each of the 4 groups"),
+        ("gptq", gptq(g_idx=torch.zeros(64).int()), None, ValueError, r"g_idx must have the shape \[128\].*got \[64\]"),
+        ("awq", {}, {"version": "gemv"}, NotImplementedError, "version 'gemv' .config. are not served"),
         ("compressed-tensors", PAIR, {"num_bits": 3}, NotImplementedError, "weights of 3 bits"),
         ("compressed-tensors", PAIR, TWO_GROUPS, ValueError, "2 config groups with different weights"),
         ("w4afp8", UNEQUAL, None, ValueError, r"of as many experts each.*of {'weight': 2, 'weight_scale_inv': 3}"),
-        ("fp8-block", BLOCKS, None, ValueError, r"\[8, 64\] in blocks of \[128, 128\].* \[1, 1\], got \[2, 1\]"),
+        (
+            "fp8-block",
+            BLOCKS,
+            None,
+            ValueError,
+            r"scale_inv must have the shape \[1, 1\].*\[8, 64\]\), got \[2, 1\]",
+        ),
     ],
 )
 def test_checkpoints_that_are_not_what_they_are_called_are_refused(form, tensors, config, error, message) -> None:
@@ -66,7 +78,7 @@ def test_checkpoints_that_are_not_what_they_are_called_are_refused(form, tensors
 
 
 def test_packed_weights_are_stored_in_safetensors(tmp_path) -> None:
-    scales, zeros = scales_of((2, 40, 4), torch.float16), random((2, 40, 4), 0, 15, 2)
+    scales, zeros = scales_of((2, 40, 4), torch.float16), random((2, 40, 4), 1, 15, 2)
     stack = [
         checkpoints.gptq(random((40, 128), 0, 15, i), scales[i], zeros[i], g_idx=shuffled_groups(128, 32))
         for i in (0, 1)

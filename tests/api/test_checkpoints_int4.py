@@ -9,15 +9,22 @@ from checkpoint_inputs import ACTIVATIONS, PREFIX, SHAPES, dequantised, random, 
 
 from deep_gemm import weights_from_checkpoint
 
+# What configs say of who stored zero points.
+GPTQ_WRITERS = {
+    "gptqmodel": {"checkpoint_format": "gptq", "meta": {"quantizer": ["gptqmodel:2.2.0"]}},
+    "nibbles": {"checkpoint_format": "gptq", "meta": {"quantizer": "auto_gptq:0.7.1"}},
+    "v2": {"checkpoint_format": "gptq_v2"},
+}
+
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("activations", ACTIVATIONS)
-@pytest.mark.parametrize("version", ["gptq", "gptq_v2"])
-def test_gptq(through_file, shape, activations, version) -> None:
+@pytest.mark.parametrize("writer", GPTQ_WRITERS)
+def test_gptq(through_file, shape, activations, writer) -> None:
     groups = (shape[0], shape[1] // 32)
     codes, zeros, scales = random(shape, 0, 15, 0), random(groups, 0, 15, 2), scales_of(groups, torch.float16)
-    tensors = through_file(checkpoints.gptq(codes, scales, zeros, version))
-    config = {"bits": 4, "group_size": 32, "desc_act": False, "checkpoint_format": version}
+    tensors = through_file(checkpoints.gptq(codes, scales, zeros, writer))
+    config = {"bits": 4, "group_size": 32, "desc_act": False, "sym": False, **GPTQ_WRITERS[writer]}
     packed = weights_from_checkpoint("gptq", tensors, activations=activations, config=config, prefix=PREFIX)
     assert (packed.shape, packed.group_size, packed.input_permutation) == (shape, 32, None)
     assert torch.equal(packed.dequantize(), dequantised(codes, scales, zeros))

@@ -143,7 +143,7 @@ def test_checkpoints_with_zero_points_are_multiplied_as_they_were_meant(form, dt
     made = {
         "awq": lambda: checkpoints.awq(codes, scales, zeros),
         "gptq": lambda: checkpoints.gptq(codes, scales, zeros),
-        "gptq_v2": lambda: checkpoints.gptq(codes, scales, zeros, "gptq_v2"),
+        "gptq_v2": lambda: checkpoints.gptq(codes, scales, zeros, "v2"),
     }
     config = {"checkpoint_format": form} if form == "gptq_v2" else {}
     w = deep_gemm.weights_from_checkpoint(form.partition("_")[0], made[form](), activations="bf16", config=config)

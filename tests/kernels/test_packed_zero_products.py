@@ -28,7 +28,7 @@ def checkpoint(form: str, generator: torch.Generator, n: int = 96, k: int = 256)
     groups = torch.arange(k) // group
     if form == "gptq, out of order":
         groups = groups[torch.randperm(k, generator=generator)]
-        tensors = checkpoints.gptq(codes, scales, zeros, "gptq_v2", groups)
+        tensors = checkpoints.gptq(codes, scales, zeros, "v2", groups)
     elif form == "gptq":
         zeros.clamp_(min=1)
         tensors = checkpoints.gptq(codes, scales, zeros)

@@ -41,7 +41,7 @@ def by_g_idx(values, scales, zeros, g_idx) -> torch.Tensor:
 
 
 def gptq(**changed):
-    scales, zeros = scales_of((8, 4), torch.float16), random((8, 4), 0, 15, 2)
+    scales, zeros = scales_of((8, 4), torch.float16), random((8, 4), 1, 15, 2)
     return {**checkpoints.gptq(random((8, 128), 0, 15, 0), scales, zeros), **changed}
 
 
@@ -55,3 +55,13 @@ def through_file(tmp_path):
         return load_file(tmp_path / "model.safetensors")
 
     return write_and_read
+
+
+def exactly(values, scales, zeros=None, group=None) -> torch.Tensor:
+    """scale * (q - zero) in FP64, rounded once to FP32. Scales and zeros [N, groups]; the last may be a part of one."""
+    k = values.shape[1]
+    group = -(-k // scales.shape[1]) if group is None else group
+    difference = values.double()
+    if zeros is not None:
+        difference = difference - zeros.double().repeat_interleave(group, 1)[:, :k]
+    return (difference * scales.double().repeat_interleave(group, 1)[:, :k]).float()

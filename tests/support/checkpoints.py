@@ -17,15 +17,26 @@ def words(codes: torch.Tensor, bits: int = 4, order: tuple[int, ...] | None = No
     return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).to(torch.int32).contiguous()
 
 
-def gptq(codes, scales, zeros, version="gptq", g_idx=None) -> dict[str, torch.Tensor]:
+def stored_zeros(zeros, writer) -> torch.Tensor:
+    """Words of zero points [groups, N]: as they are ('v2'), each less one ('nibbles'), or the words less one in each
+    place ('gptqmodel'), where a 0 borrows from the next."""
+    if writer == "v2":
+        return words(zeros)
+    if writer == "nibbles":
+        return words((zeros - 1) % 16)
+    less = ((words(zeros).long() % (1 << 32)) - 0x11111111) % (1 << 32)
+    return torch.where(less >= 1 << 31, less - (1 << 32), less).to(torch.int32)
+
+
+def gptq(codes, scales, zeros, writer="nibbles", g_idx=None, group=None) -> dict[str, torch.Tensor]:
     """Codes [N, K] of 0..15; scales and zeros [N, groups]."""
-    stored = (zeros.T - 1) % 16 if version == "gptq" else zeros.T
-    group = codes.shape[1] // scales.shape[1]
+    k, groups = codes.shape[1], scales.shape[1]
+    group = k // groups if group is None else group
     return {
         "qweight": words(codes).T.contiguous(),
-        "qzeros": words(stored),
+        "qzeros": stored_zeros(zeros.T, writer),
         "scales": scales.T.contiguous(),
-        "g_idx": (torch.arange(codes.shape[1]) // group if g_idx is None else g_idx).to(torch.int32),
+        "g_idx": (torch.arange(k) // group if g_idx is None else g_idx).to(torch.int32),
     }
 
 
