@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import torch
 
@@ -12,16 +12,16 @@ from .._numbers import integer
 from ..utils.math import align, ceil_div
 from . import codes as code
 from .exponents import unfold
+from .packed_tensors import PackedTensors
 from .packings import K_BLOCK
 from .rows import row_bytes
 from .unpack import sums_of
 from .zeros import Steps
 
-if TYPE_CHECKING:
-    from .packed import PackedWeights
+Weights = TypeVar("Weights", bound=PackedTensors)
 
 
-def rows_of(w: PackedWeights, start: int, stop: int) -> PackedWeights:
+def rows_of(w: Weights, start: int, stop: int) -> Weights:
     """A copy of output channels `start` to `stop` (exclusive)."""
     n = w.shape[-2]
     _require_range("N", start, stop, n, code.BLOCK_ROWS, "blocks of rows are packed together")
@@ -49,7 +49,7 @@ def rows_of(w: PackedWeights, start: int, stop: int) -> PackedWeights:
     )
 
 
-def columns_of(w: PackedWeights, start: int, stop: int) -> PackedWeights:
+def columns_of(w: Weights, start: int, stop: int) -> Weights:
     """A copy of input channels `start` to `stop` (exclusive)."""
     if w.input_permutation is not None:
         raise ValueError("weights with an input_permutation cannot be cut along K: their K is in another order")
@@ -71,10 +71,10 @@ def columns_of(w: PackedWeights, start: int, stop: int) -> PackedWeights:
         sums=None,
         shape=(*w.shape[:-1], stop - start),
     )
-    return part if w.sums is None else part.with_sums()
+    return part if w.sums is None else replace(part, sums=sums_of(part))
 
 
-def experts_of(w: PackedWeights, index: int | slice) -> PackedWeights:
+def experts_of(w: Weights, index: int | slice) -> Weights:
     """One expert of a stack, or a stack of neighbours, in the same memory."""
     if not w.is_stack:
         raise TypeError(f"only stacks of weights have experts to pick, got shape {[*w.shape]}")
@@ -100,7 +100,7 @@ def experts_of(w: PackedWeights, index: int | slice) -> PackedWeights:
     )
 
 
-def write_expert(w: PackedWeights, index: int, one: PackedWeights) -> None:
+def write_expert(w: PackedTensors, index: int, one: PackedTensors) -> None:
     """The weights of expert `index` become those of `one`, where they lie."""
     index = _expert(w, index)
     _require_same_kind(w, one)
@@ -130,20 +130,20 @@ def write_expert(w: PackedWeights, index: int, one: PackedWeights) -> None:
         w.input_permutation.view(w.experts, -1)[index].copy_(torch.arange(w.shape[-1]) if order is None else order)
 
 
-def _no_zeros(w: PackedWeights) -> torch.Tensor:
+def _no_zeros(w: PackedTensors) -> torch.Tensor:
     """Words for signed codes that are 8 more than their values."""
     factor = torch.ones((), dtype=torch.int32)
     return Steps(factor, 8 * factor).words(w.activations)
 
 
-def _expert(w: PackedWeights, index: int) -> int:
+def _expert(w: PackedTensors, index: int) -> int:
     index = integer("index", index)
     if not -w.experts <= index < w.experts:
         raise IndexError(f"index must be that of one of {w.experts} experts, got {index}")
     return index % w.experts
 
 
-def _require_same_kind(w: PackedWeights, one: PackedWeights) -> None:
+def _require_same_kind(w: PackedTensors, one: PackedTensors) -> None:
     if one.is_stack or one.shape != w.shape[-2:]:
         raise ValueError(f"one matrix of {[*w.shape[-2:]]} is wanted, got shape {[*one.shape]}")
     for name in ("element", "activations", "group_size", "two_levels"):

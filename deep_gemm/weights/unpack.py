@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from ..utils.math import ceil_div
 from . import codes as code
 from . import conversion_scales, rows
 from .exponents import unfold
+from .packed_tensors import PackedTensors
 from .packings import SMALLEST_GROUP
 from .words import from_words
 from .zeros import steps_of
 
-if TYPE_CHECKING:
-    from .packed import PackedWeights
 
-
-def weights_of(w: PackedWeights, expert: int, first: int, last: int) -> torch.Tensor:
+def weights_of(w: PackedTensors, expert: int, first: int, last: int) -> torch.Tensor:
     """Rows `first` (a multiple of 64) to `last` of one matrix, in FP32."""
     if w.in_rows:
         codes = rows.codes_of(w.codes[expert, first:last], w.shape[-1])
@@ -36,7 +32,7 @@ def weights_of(w: PackedWeights, expert: int, first: int, last: int) -> torch.Te
     return values * _spread(w, scales / w.scale_factor, w.scale_group)
 
 
-def integers_of(w: PackedWeights, expert: int, first: int, last: int) -> torch.Tensor:
+def integers_of(w: PackedTensors, expert: int, first: int, last: int) -> torch.Tensor:
     """The same of integers less their zero points, int32; of other elements, their codes."""
     codes = w.codes[expert, first // code.BLOCK_ROWS : ceil_div(last, code.BLOCK_ROWS)]
     values = _unblocked(w, codes)[: last - first, : w.shape[-1]].to(torch.int32)
@@ -47,8 +43,8 @@ def integers_of(w: PackedWeights, expert: int, first: int, last: int) -> torch.T
     return values
 
 
-def sums_of(w: PackedWeights) -> torch.Tensor:
-    """Of each row, as `PackedWeights.sums` has them."""
+def sums_of(w: PackedTensors) -> torch.Tensor:
+    """Of each row, as `PackedTensors.sums` has them."""
     n, k = w.shape[-2:]
     exact = w.scale_group is None
     sums = w.scales.new_zeros((w.experts, w.scales.shape[2]), dtype=torch.int32 if exact else torch.float32)
@@ -62,7 +58,7 @@ def sums_of(w: PackedWeights) -> torch.Tensor:
     return sums
 
 
-def _unblocked(w: PackedWeights, codes: torch.Tensor) -> torch.Tensor:
+def _unblocked(w: PackedTensors, codes: torch.Tensor) -> torch.Tensor:
     """int8 of some blocks' rows, as the codes are stored."""
     packing = w.packing
     if packing.places is not None:
@@ -75,14 +71,14 @@ def _unblocked(w: PackedWeights, codes: torch.Tensor) -> torch.Tensor:
     return code.from_blocks(codes)
 
 
-def _decoded(w: PackedWeights, values: torch.Tensor) -> torch.Tensor:
+def _decoded(w: PackedTensors, values: torch.Tensor) -> torch.Tensor:
     """What codes of floating elements stand for, in FP32."""
     if w.element == "e4m3":
         return values.to(torch.int8).view(torch.float8_e4m3fn).float()
     return code.E2M1.to(values.device)[(values & 15).long()]
 
 
-def _spread(w: PackedWeights, groups: torch.Tensor, group: int | None) -> torch.Tensor:
+def _spread(w: PackedTensors, groups: torch.Tensor, group: int | None) -> torch.Tensor:
     """What is stored for groups of K, `[K groups, rows]`, for each row and K."""
     of_rows = groups.T
     return of_rows if group is None else of_rows.repeat_interleave(group, 1)[:, : w.shape[-1]]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from fresh import check, run
 
+import deep_gemm
 from deep_gemm._targets import HOPPER_TARGET
 
 KERNEL = 'extern "C" __global__ void sample(float* x) { x[threadIdx.x] *= 2; }'
@@ -186,3 +189,32 @@ if child == 0:
 result = [first, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
 """
     assert check(code, DG_JIT_CACHE_DIR=fresh_cache).result == [True, 0]
+
+
+def imported_in(package: Path) -> dict[str, set[str]]:
+    """Of each module of a package, those of the package that it imports, for types alone too."""
+    modules = {path: path.relative_to(package).with_suffix("").parts for path in package.rglob("*.py")}
+    names = {path: ".".join(part for part in parts if part != "__init__") for path, parts in modules.items()}
+    found: dict[str, set[str]] = {}
+    for path, parts in modules.items():
+        name, own = names[path], parts[:-1]
+        found[name] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not node.level:
+                continue
+            base = [*own[: len(own) - node.level + 1], *(node.module.split(".") if node.module else [])]
+            named = {".".join([*base, alias.name]) for alias in node.names}
+            named |= {".".join(base)} if node.module else set()
+            if node.level <= len(own) + 1:
+                found[name] |= named & {*names.values()}
+    return found
+
+
+def test_modules_of_weights_import_each_other_in_no_circle() -> None:
+    left = imported_in(Path(deep_gemm.__file__).parent / "weights")
+    assert left["formats.gptq"] >= {"matrix", "formats.layer"}
+    assert left["checkpoint"] >= {"formats", "packed"}
+    while ready := [name for name, needed in left.items() if not needed & left.keys() - {name}]:
+        for name in ready:
+            del left[name]
+    assert sorted(left) == []
