@@ -43,3 +43,11 @@ def test_the_long_form_says_what_it_made(tmp_path: Path) -> None:
     assert sum(said["right"].values()) + said["failed"] == 2
     assert done.returncode == int(said["failed"] > 0), done.stderr
     assert f"2 calls of 2, {said['failed']} failed" in done.stdout
+
+
+def test_the_long_form_stops_in_time(tmp_path: Path) -> None:
+    result = tmp_path / "calls.json"
+    options = ["--calls", "100000", "--seconds", "0.5", "--workers", "1", "--json", str(result)]
+    done = subprocess.run([sys.executable, str(PROGRAM), *options], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout[:18]) == (0, "0 calls of 100000,")
+    assert json.loads(result.read_text())["seconds"] < 60

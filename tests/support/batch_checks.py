@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from batched_inputs import FORMS, laid_out, matrices_of
-from call_checks import assert_equal_again, assert_near, assert_same, guarded
+from call_checks import assert_equal_again, assert_near, assert_same, described, guarded
 from drawn_operands import DTYPES
 from inputs import ceil_div
-from matrix import FP4, Call, Problem, packed, settings_of, tolerance
+from matrix import FP4, Call, Problem, Quantised, packed, settings_of, tolerance
 
 import deep_gemm
 
@@ -117,8 +117,26 @@ def drawn_ks(r: random.Random, call: Call, groups: int, taken: tuple[int, ...]) 
             return ks
 
 
+def with_ends(part: Problem, ks: list[int]) -> tuple[Problem, list[int], list[int]]:
+    """Groups that start at multiples of the alignment, and NaN between them; where they end, and how far they reach."""
+    alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
+    heights = [ceil_div(k, alignment) * alignment for k in ks]
+    ends = [sum(heights[:group]) + k for group, k in enumerate(ks)]
+
+    def apart(operand: list[Quantised]) -> list[Quantised]:
+        found = []
+        for x, height in zip(operand, heights, strict=True):
+            wide = torch.empty((len(x.data), height), dtype=x.data.dtype)
+            wide.view(torch.uint8).fill_(0xFF)
+            wide[:, : x.data.shape[1]] = x.data
+            found.append(replace(x, data=wide))
+        return found
+
+    return replace(part, a=apart(part.a), b=apart(part.b)), ends, heights
+
+
 def check_k_groups(r: random.Random, call: Call, device: torch.device, m: int, n: int, groups: int) -> None:
-    """Groups' ends, too; with batch invariance, neighbours alone."""
+    """Of counts, or of ends; with batch invariance, neighbours alone."""
     ks = drawn_ks(r, call, groups, (m, n))
     problem = Problem(call, torch.Generator().manual_seed(r.randrange(1 << 30)))
     for k in ks:
@@ -134,13 +152,20 @@ def check_k_groups(r: random.Random, call: Call, device: torch.device, m: int, n
         return operands[0], operands[1]
 
     gemm = call.function("k_grouped_{}_gemm_{}_contiguous")
+    ends_apart = call.layout == "tn" and r.random() < 0.4
 
     def product_of(part: Problem, part_ks: list[int]) -> Function:
+        sizes, told, more = part_ks, part_ks, {}
+        if ends_apart:
+            part, sizes, heights = with_ends(part, part_ks)
+            told = r.choice([part_ks, None, heights]) if call.case.scaling_a is not None else part_ks
+            more = {"use_psum_layout": True}
         a, b = handed(part)
-        sizes = torch.tensor(part_ks, dtype=torch.int32, device=device)
+        layout = torch.tensor(sizes, dtype=torch.int32, device=device)
 
-        def product(d: torch.Tensor, **more: Any) -> None:
-            gemm(a, b, d, part_ks, sizes, **more, **call.recipe)
+        def product(d: torch.Tensor, **others: Any) -> None:
+            with described(f"[{gemm.__name__}, ks_cpu={told}, {layout.tolist()}, {more}]"):
+                gemm(a, b, d, told, layout, **others, **more, **call.recipe)
 
         return product
 

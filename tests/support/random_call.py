@@ -115,7 +115,7 @@ def check_other(r: random.Random, arch: str, target: str, device: torch.device) 
     m, n, k = r.choice(ROWS), r.choice(N), r.choice([*K, *ANY_K] if of_16_bits else K)
     batch = r.choice([1, 2, 3, 4])
     what = f"{described_call(call)}, {call.case.grouping}, M {m}, N {n}, K {k}, {batch} of them"
-    with described(what):
+    with described(what), alignment(r.choice([64, 128, 160])):
         return check_batched(r, call, device, m, n, k, batch) + f": {what}"
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS_OF_A_CALL = 120  # then it hangs
-STICKY = ("CUDA error", "CUDA_ERROR", "cuMemcpy", "illegal memory", "unspecified launch")  # nothing works behind it
+BROKEN = 3  # what a worker ends with whose GPU serves it no more
 
 
 def arguments() -> argparse.Namespace:
@@ -76,9 +76,19 @@ def work(given: argparse.Namespace) -> int:
             said |= {"failed": f"{type(error).__name__}: {error}", "what": getattr(error, "call", "")}
         said["seconds"] = round(time.monotonic() - begin, 3)
         print(json.dumps(said), flush=True)
-        if any(text in said.get("failed", "") for text in STICKY):
-            return 3
+        if "failed" in said and not still_works(given):
+            return BROKEN
     return 0
+
+
+def still_works(given: argparse.Namespace) -> bool:
+    """Behind a fault of a kernel, nothing does in that process."""
+    import torch
+
+    try:
+        return given.device == "cpu" or torch.cuda.synchronize() is None
+    except RuntimeError:
+        return False
 
 
 @dataclass
@@ -89,6 +99,7 @@ class Worker:
     given: argparse.Namespace
     heard: queue.Queue
     next: int = field(init=False)
+    began: bool = False  # a call
     process: subprocess.Popen = field(init=False)
     last: float = field(init=False)
 
@@ -100,7 +111,7 @@ class Worker:
         part = f"{self.next}:{self.given.calls}:{self.given.workers}"
         options = ["--seed", self.given.seed, "--device", self.given.device, "--part", part]
         options += ["--target", self.given.target] if self.given.target else []
-        self.last = time.monotonic()
+        self.last, self.began = time.monotonic(), False
         self.process = subprocess.Popen(
             [sys.executable, __file__, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -114,7 +125,7 @@ class Worker:
             if line.startswith("{"):
                 self.heard.put((self, json.loads(line)))
         reader.join()
-        self.heard.put((self, {"left": process.wait(), "errors": "".join(errors)[-2000:], "process": process}))
+        self.heard.put((self, {"left": process.wait(), "errors": "".join(errors)[-2000:]}))
 
 
 class Run:
@@ -146,7 +157,7 @@ class Run:
     def hear(self, worker: Worker, said: dict[str, Any]) -> None:
         worker.last = time.monotonic()
         if "begins" in said:
-            worker.next = said["begins"]
+            worker.next, worker.began = said["begins"], True
         elif "ends" in said:
             worker.next = said["ends"] + self.given.workers
             self.calls += 1
@@ -159,7 +170,9 @@ class Run:
 
     def leave(self, worker: Worker, said: dict[str, Any]) -> None:
         """It ended; where it died within a call, that one failed."""
-        if said["left"] not in (0, 3):
+        if said["left"] not in (0, BROKEN):
+            if not worker.began:
+                raise SystemExit(f"no call could begin: {said['errors']}")
             hung = said["left"] == -9
             self.calls += 1
             self.fail(worker.next, "hangs" if hung else f"the process died with {said['left']}", said["errors"])
