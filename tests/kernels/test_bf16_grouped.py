@@ -33,6 +33,22 @@ def test_contiguous_of_odd_sizes(device, alignment, n, k, psum) -> None:
             run_contiguous(Experts([3, 129, 0, 40], n, k, device, alignment), psum, nn)
 
 
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("psum", [False, True], ids=["indices", "psum"])
+@pytest.mark.parametrize(("alignment", "padding"), [(16, 0), (32, 3), (48, 8), (64, 0), (224, 1)])
+def test_rows_that_lie_along_m_in_any_alignment(device, alignment, padding, psum, dtype) -> None:
+    """Experts start where no tile does that reads such rows where they lie, and lines where no copy engine reads."""
+    case = Experts([3, 0, 40], 72, 136, device, alignment, dtype)
+    m, k = case.a.shape
+    room = torch.full((k, m + padding), float("nan"), dtype=dtype, device=device)
+    room[:, :m] = case.a.T
+    case.a = room[:, :m].T
+    with alignment_of(alignment):
+        run_contiguous(case, psum, nn=alignment == 48, dtype=dtype)
+
+
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize(
     ("swapped", "rows", "cols"), [(False, 128, 256), (False, 256, 128), (False, 192, 128), (True, 128, 32)]

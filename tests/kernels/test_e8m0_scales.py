@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from devices import EACH_ARCH
+from devices import EACH_ARCH, PACK_PAIRS, TAKE_PACKED
+from grouped_inputs import alignment_of
 from inputs import FP8, ceil_div, random_values
 
 import deep_gemm
@@ -103,3 +104,48 @@ def test_k_groups(device, rows_first) -> None:
         deep_gemm.k_grouped_fp8_gemm_tn_contiguous((a, scales), (b, as_scales(sfb)), d, ks, sizes)
         results.append(d)
     assert torch.equal(*results)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
+@pytest.mark.parametrize("shape", [(), (1,), (20,), (20, 1), (20, 2)], ids=str)
+@pytest.mark.parametrize("k", [128, 256])
+def test_beside_packed_weights(device, k, shape) -> None:
+    """One a token, in every shape, or for groups of K; K of one group too."""
+    if shape == (20, 2) and k == 128:
+        shape = (20, 1)
+    q = torch.randint(-8, 8, (72, k), dtype=torch.int8, device=device, generator=torch.Generator(device).manual_seed(0))
+    w = deep_gemm.pack_weights(q, torch.ones(72, device=device), element="int4", activations="fp8")
+    a, scales = fp8((20, k), device, 1), exponents(shape or (1,), device, 2).view(shape)
+    d, expected = (torch.full((20, 72), float("nan"), device=device) for _ in range(2))
+    deep_gemm.fp8_int4_gemm_nt((a, scales.view(E8M0)), w, d)
+    deep_gemm.fp8_int4_gemm_nt((a, values(scales)), w, expected)
+    assert torch.equal(d, expected)
+
+
+@pytest.mark.parametrize("device", PACK_PAIRS, indirect=True)
+@pytest.mark.parametrize("masked", [False, True])
+def test_experts_of_the_public_fp4_pair(device, masked) -> None:
+    """K of one group: a scale a token."""
+    a, codes = fp8((2, 16, 128), device, 0), torch.randint(-128, 128, (2, 40, 64), dtype=torch.int8, device=device)
+    sfa, sfb = exponents((2, 16, 1), device, 1), exponents((2, 40, 4), device, 2)
+    results = []
+    for as_scales in (lambda x: x.view(E8M0), values):
+        d = torch.full((2, 16, 40), float("nan"), device=device)
+        if masked:
+            counts = torch.tensor([16, 16], dtype=torch.int32, device=device)
+            deep_gemm.m_grouped_fp8_fp4_gemm_nt_masked((a, as_scales(sfa)), (codes, as_scales(sfb)), d, counts, 16)
+        else:
+            owners = torch.arange(2, dtype=torch.int32, device=device).repeat_interleave(16)
+            flat = a.view(32, 128), as_scales(sfa.view(32, 1))
+            with alignment_of(16):
+                deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(flat, (codes, as_scales(sfb)), d.view(32, 40), owners)
+        results.append(d)
+    assert results[0].any()
+    assert torch.equal(*results)
+
+
+def test_scales_of_integers_are_float32() -> None:
+    a, b = (torch.ones((8, 16), dtype=torch.int8) for _ in range(2))
+    with pytest.raises(TypeError, match=r"a's scales must be float32, got float8_e8m0fnu"):
+        deep_gemm.int8_gemm_nt((a, torch.ones(8).to(E8M0)), (b, 1.0), torch.empty((8, 8)))

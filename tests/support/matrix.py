@@ -91,15 +91,18 @@ def _scalings(text: str) -> tuple[Scaling, ...]:
     return tuple(found)
 
 
-def pairs() -> list[Pair]:
+def every_pair() -> list[Pair]:
     found = []
     for line in C.pairs().splitlines():
         row = dict(part.split("=") for part in line.split())
         lists = {name: tuple(row.pop(name).split(",")) for name in ("outputs", "groupings")}
         scalings = {name: _scalings(row.pop(name)) for name in ("scalings_a", "scalings_b")}
-        if row["b"] not in PACKED:
-            found.append(Pair(**row, **lists, **scalings))
+        found.append(Pair(**row, **lists, **scalings))
     return found
+
+
+def pairs() -> list[Pair]:
+    return [pair for pair in every_pair() if pair.b not in PACKED]
 
 
 def tolerance(pair: Pair, device: torch.device) -> float:
@@ -139,8 +142,8 @@ class Case:
         return {"recipe_a": (a.rows, a.k), "recipe_b": (b.rows, b.k)}
 
 
-def cases() -> Iterator[Case]:
-    for pair in pairs():
+def cases(of: list[Pair] | None = None) -> Iterator[Case]:
+    for pair in pairs() if of is None else of:
         scalings = product(pair.scalings_a or (None,), pair.scalings_b or (None,))
         together = [(a, b) for a, b in scalings if a == b or pair.equal_scalings == "0"]
         for grouping, (a, b), output in product(pair.groupings, together, pair.outputs):

@@ -19,14 +19,15 @@ struct Distances {
     int64_t group = 0, row = 0;
 };
 
-/// [rows] or [rows, 1], with groups before them where there are several; or one element.
+/// [rows] or [rows, 1], with groups before them where there are several, or may be; or one element.
 Distances distances_of(const TensorView& given, const ChannelScaled& operand) {
-    const auto& [name, rows_name, groups, rows, otherwise] = operand;
+    const auto& [name, rows_name, groups, rows, grouped, otherwise] = operand;
     int dimensions = given.ndim();
     int64_t elements = 1;
     for (int i = 0; i < dimensions; ++i) elements *= given.size(i);
-    if (elements == 1 && groups * rows != 1) return {};
-    const int first = groups > 1 ? 1 : 0;
+    if (elements == 1) return {};
+    const bool of_one_group = grouped && groups == 1 && dimensions > 1 && given.size(0) == 1;
+    const int first = groups > 1 || of_one_group ? 1 : 0;
     if (dimensions == first + 2 && given.size(first + 1) == 1) --dimensions;
     require(dimensions == 0 ||
                 (dimensions == first + 1 && given.size(first) == rows && (first == 0 || given.size(0) == groups)),
@@ -43,6 +44,7 @@ Distances distances_of(const TensorView& given, const ChannelScaled& operand) {
 Scales check_channel_scales(const OperandArgument& argument, const ChannelScaled& operand, const GemmCall& call) {
     Scales found{.element = Element::fp32,
                  .scaling = kWholeRowScales,
+                 .operand_rows = operand.rows,
                  .groups = operand.groups,
                  .rows = operand.rows,
                  .k_scales = 1,
@@ -52,8 +54,10 @@ Scales check_channel_scales(const OperandArgument& argument, const ChannelScaled
         return found;
     }
     const TensorView& given = *argument.scales;
-    require_type(element_of(given.dtype()) == Element::fp32, operand.name, " must be float32, got ",
-                 describe(given.dtype()));
+    found.element = element_of(given.dtype());
+    const bool takes_exponents = call.problem.a.element == Element::e4m3;  // as its scales for groups of K
+    require_type(found.element == Element::fp32 || (takes_exponents && found.element == Element::ue8m0), operand.name,
+                 " must be float32", takes_exponents ? " or float8_e8m0fnu" : "", ", got ", describe(given.dtype()));
     require_device(given, operand.name, call.device, "a");
     const Distances distances = distances_of(given, operand);
     found.data = given.data(), found.bytes = extent_bytes(given);
@@ -76,21 +80,23 @@ void check_zero_points(GemmCall& call, const OperandArgument& a) {
     const TensorView& zeros = **a.whole->zeros;
     require_type(is_int32(zeros.dtype()), "a's zeros must be int32, got ", describe(zeros.dtype()));
     require_device(zeros, "a's zeros", call.device, "a");
-    const Distances distances = distances_of(zeros, {"a's zeros", "M", call.a.groups, p.m, ""});
+    const Distances distances =
+        distances_of(zeros, {"a's zeros", "M", call.a.groups, p.m, p.grouping == Grouping::masked, ""});
     call.zeros_a = {
         .data = zeros.data(), .group_stride = distances.group, .stride = distances.row, .bytes = extent_bytes(zeros)};
 }
 
 void check_token_scales(GemmCall& call, const OperandArgument& a) {
     Problem& p = call.problem;
-    if (has_k_groups(a.scales, p.k, p.grouping == Grouping::masked)) {
+    const bool masked = p.grouping == Grouping::masked;
+    if (has_k_groups(a.scales, p.k, masked)) {
         p.a.scaling = kRowScales;
         call.scales_a = check_scales(*a.scales, {"a", "a's scales", call.a.groups, p.m, p.k, p.a.scaling, 1}, call,
                                      last_axes(a.scales->ndim() == 3));
     } else {
         p.a.scaling = kWholeRowScales;
         call.scales_a = check_channel_scales(a,
-                                             {"a's scales", "M", call.a.groups, p.m,
+                                             {"a's scales", "M", call.a.groups, p.m, masked,
                                               ": and one a row and 128 of K would be [M, ceil(K / 128)]"},
                                              call);
     }

@@ -9,6 +9,7 @@ namespace deep_gemm {
 struct ChannelScaled {
     const char *name, *rows_name;
     int64_t groups, rows;
+    bool grouped;  // there may be several groups, if there is one
     const char* otherwise;
 };
 

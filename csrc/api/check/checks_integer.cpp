@@ -42,7 +42,7 @@ void check_given_scales(GemmCall& call, const OperandArgument& a, const OperandA
     check_zero_points(call, a);
     if (whole) {
         call.scales_b = check_channel_scales(b,
-                                             {b.scales_name, "N", call.b.groups, p.n,
+                                             {b.scales_name, "N", call.b.groups, p.n, is_m_grouped(p.grouping),
                                               ": scales of groups of K, or of blocks, want a recipe"},
                                              call);
         return;

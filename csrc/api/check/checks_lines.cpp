@@ -1,5 +1,8 @@
 #include "checks_lines.hpp"
 
+#include <deep_gemm/arch/sm80.cuh>
+#include <deep_gemm/arch/sm90.cuh>
+
 #include "checks.hpp"
 
 namespace deep_gemm {
@@ -65,6 +68,12 @@ void check_layout(Matrix& matrix, Operand& operand, MnMajor mn_major, const char
             ", beside packed weights");
 }
 
+void choose_major_of_experts(Problem& problem) {
+    const bool aligned = problem.grouping == Grouping::m_contiguous || problem.grouping == Grouping::m_psum;
+    static_assert(sm80::kMnBlock == kMnBlock);
+    if (aligned && problem.arch != Arch::sm100 && problem.m_alignment % kMnBlock != 0) problem.a.major = Major::k;
+}
+
 int32_t row_alignment(const Matrix& matrix, const Operand& wanted) {
     if (is_transposed(matrix, wanted)) return kBestAlignment;
     return alignment_as_read(line_distances(matrix, wanted));
@@ -75,6 +84,7 @@ void check_lines(GemmCall& call, const char* name_b) {
     const Pair& pair = pair_of(p);
     const bool spread = unpacked_by_tma(p.a.element, p.b.element);  // a copy is made where it must be: require_readable
     if (!spread) check_layout(call.a, p.a, pair.mn_major, "a", "M");
+    choose_major_of_experts(p);
     check_layout(call.b, p.b, pair.mn_major, name_b, "N");
     p.row_alignment_a = spread ? kBestAlignment : row_alignment(call.a, p.a);
     p.row_alignment_b = row_alignment(call.b, p.b);

@@ -36,6 +36,7 @@ void check_packed_operands(Problem& p) {
     Matrix b = packed(is_m_grouped(p.grouping) || batched ? p.num_groups : 1, p.n, p.k, p.b.mn_major());
     const MnMajor mn_major = pair_of(p).mn_major;
     check_layout(a, p.a, mn_major, "a", "M");
+    choose_major_of_experts(p);
     p.row_alignment_a = row_alignment(a, p.a);
     if (pair_of(p).of_packed_weights()) return;
     check_layout(b, p.b, mn_major, "b", "N");

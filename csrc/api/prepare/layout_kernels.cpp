@@ -31,6 +31,12 @@ jit::KernelSources of_operand(const Operand& operand, MnMajor mn_major) {
     return sources;
 }
 
+/// Scales for all of K are read as they lie, unless they are FP8's and come as exponents.
+jit::KernelSources of_scales(const Operand& operand, int32_t k, bool in_blocks) {
+    if (operand.scaling.per_channel() && operand.element != Element::e4m3) return {};
+    return scale_sources(operand.scaling, k, in_blocks);
+}
+
 }  // namespace
 
 jit::KernelSources layout_kernels(const Problem& p, const Choice& choice) {
@@ -38,8 +44,8 @@ jit::KernelSources layout_kernels(const Problem& p, const Choice& choice) {
     jit::KernelSources sources =
         p.int4_a ? jit::KernelSources{unpack_int4_source(choice.config.a.element)} : of_operand(p.a, mn_major);
     append(sources, of_operand(p.b, mn_major));
-    append(sources, scale_sources(p.a.scaling, p.k, choice.copies.a_in_blocks));
-    if (!p.b.packed()) append(sources, scale_sources(p.b.scaling, p.k, choice.copies.b_in_blocks));
+    append(sources, of_scales(p.a, p.k, choice.copies.a_in_blocks));
+    if (!p.b.packed()) append(sources, of_scales(p.b, p.k, choice.copies.b_in_blocks));
     append(sources, row_sums_sources(p));
     return sources;
 }

@@ -8,6 +8,7 @@
 #include "../check/checks_lines.hpp"
 #include "transpose.hpp"
 #include "transpose_fp4.hpp"
+#include "transpose_halves.hpp"
 
 namespace deep_gemm {
 namespace {
@@ -101,7 +102,9 @@ jit::KernelSources copy_lines_sources(Element element) {
 Matrix require_readable(Device& device, const Matrix& matrix, const Operand& wanted, Element other, void* stream,
                         Workspace& workspace) {
     if (wanted.element == Element::e2m1r) return require_fp4_rows(device, matrix, other, stream, workspace);
-    if (is_transposed(matrix, wanted)) return require_k_major(device, matrix, stream, workspace);
+    if (is_transposed(matrix, wanted))
+        return bits(wanted.element) == 16 ? transpose_halves(device, matrix, stream, workspace)
+                                          : require_k_major(device, matrix, stream, workspace);
     if (is_aligned(matrix, wanted)) return matrix;
     return copy_lines(device, matrix, wanted, kBestAlignment, stream, workspace);
 }

@@ -41,7 +41,7 @@ Scales copy_of(const Device& device, const Scales& s, int64_t k_scales, bool in_
 /// What scales may come as (encoding_of).
 std::vector<ScaleEncoding> encodings_of(const Scaling& scaling) {
     using enum ScaleEncoding;
-    if (!scaling.any() || scaling.per_channel()) return {};
+    if (!scaling.any()) return {};
     if (scaling.in_instruction()) return {words, exponents_exact, packed_bytes};
     return scaling.per_row() ? std::vector{words, exponent_bytes} : std::vector{exponent_bytes};
 }
@@ -49,9 +49,10 @@ std::vector<ScaleEncoding> encodings_of(const Scaling& scaling) {
 }  // namespace
 
 jit::KernelSources scale_sources(const Scaling& scaling, int32_t k, bool in_blocks) {
+    const int32_t k_scales = scaling.per_channel() ? 1 : ceil_div(k, scaling.k);
     jit::KernelSources sources;
     for (const ScaleEncoding encoding : encodings_of(scaling))
-        for (jit::KernelSource& source : scale_layout_sources(encoding, ceil_div(k, scaling.k), in_blocks))
+        for (jit::KernelSource& source : scale_layout_sources(encoding, k_scales, in_blocks))
             sources.push_back(std::move(source));
     return sources;
 }

@@ -18,9 +18,10 @@ inline constexpr int32_t kProductRows = 128, kMinProductCols = 64, kMaxProductCo
 /// operands as they are (swapped ones' parts of scales may be added up in another order), and other calls, which may
 /// have few rows, none. Nor have gradients where set_block_size_multiple_of leaves none.
 inline bool only_tiles_with_products(const Problem& p) {
-    const bool gradient = divides_k(p.grouping) || (has_fixed_extents(p.grouping) && adds_in_place(p)),
+    const bool gradient = divides_k(p.grouping) || (p.grouping == Grouping::dense && adds_in_place(p)),
                scaled_by_row = p.a.element == Element::e4m3 && p.a.scaling.per_row() && p.b.scaling.per_row();
-    if (!p.batch_invariant || !gradient || !scaled_by_row || kProductRows % p.block_m_multiple != 0) return false;
+    if (!p.batch_invariant || !gradient || !scaled_by_row || p.b.packed() || kProductRows % p.block_m_multiple != 0)
+        return false;
     for (int32_t cols = kMinProductCols; cols <= kMaxProductCols; cols += 16)
         if (cols % p.block_n_multiple == 0) return true;
     return false;
