@@ -1,59 +1,27 @@
 // From a problem to a config: enumerate, reject with a reason, rank by estimated cost. Pure: no device, no environment,
-// no state. `Spec` is what an architecture brings: its tilings, what becomes of one, why not, and what it costs.
+// no state.
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <vector>
 
 #include "../util/require.hpp"
-#include "candidate.hpp"
+#include "sum_order.hpp"
 
 namespace deep_gemm {
 
-template <typename Spec>
-concept ArchSpec =
-    requires(const Problem& p, const Tiling& tiling, GemmConfig& c, Candidate& candidate, int64_t tiles) {
-        { Spec::tilings(p) } -> std::same_as<std::vector<Tiling>>;
-        { Spec::has_tiling(p, tiling) } -> std::same_as<bool>;       // among those of any problem with these operands
-        { Spec::configure(p, tiling) } -> std::same_as<GemmConfig>;  // all but stages
-        { Spec::rejection(p, c, tiles) } -> std::same_as<std::string_view>;
-        { Spec::resident_ctas(p, c) } -> std::same_as<int32_t>;
-        { Spec::divide_smem(p, c, 1.0) };  // tiles of a CTA
-        { Spec::footprint(c) } -> std::same_as<Footprint>;
-        { Spec::smem_rejection(c) } -> std::same_as<std::string_view>;
-        { Spec::waste(p, c) } -> std::same_as<std::string_view>;
-        { Spec::choose_walk(p, candidate) };  // given its CTAs
-        { Spec::cost_us(p, candidate) } -> std::same_as<double>;
-        { Spec::finish(p, candidate) } -> std::same_as<Choice>;
-    };
-
+/// Wasteful ones are refused unless settings, or other forms of D, leave no others.
 template <ArchSpec Spec>
-Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste) {
-    Candidate candidate{.tiling = tiling, .config = Spec::configure(p, tiling)};
-    GemmConfig& c = candidate.config;
-    const int64_t tiles = tile_count(p, c);
-    candidate.rejection = Spec::rejection(p, c, tiles);
-    if (!candidate.rejection.empty()) return candidate;
-    Spec::divide_smem(p, c, static_cast<double>(tiles * c.k_ctas()) / Spec::resident_ctas(p, c));
-    candidate.footprint = Spec::footprint(c);
-    candidate.rejection = Spec::smem_rejection(c);
-    if (candidate.rejection.empty() && !tolerate_waste) candidate.rejection = Spec::waste(p, c);
-    if (!candidate.rejection.empty()) return candidate;
-    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * c.cluster.k, Spec::resident_ctas(p, c)));
-    Spec::choose_walk(p, candidate);
-    candidate.cost_us = Spec::cost_us(p, candidate);
-    return candidate;
-}
-
-/// Wasteful ones are refused unless settings leave no others.
-template <ArchSpec Spec>
-std::vector<Candidate> enumerate(const Problem& p, bool tolerate_waste = false) {
-    std::vector<Candidate> candidates;
-    candidates.reserve(1024);
-    for (const Tiling& tiling : Spec::tilings(p)) candidates.push_back(make_candidate<Spec>(p, tiling, tolerate_waste));
-    const auto serves = [](const Candidate& candidate) { return candidate.rejection.empty(); };
-    return tolerate_waste || std::ranges::any_of(candidates, serves) ? candidates : enumerate<Spec>(p, true);
+std::vector<Candidate> enumerate(const Problem& p) {
+    const std::optional<SumOrder> order = sum_order<Spec>(p);
+    for (const bool tolerate_waste : {false, true}) {
+        std::vector<Candidate> candidates = every_candidate<Spec>(p, tolerate_waste);
+        for (Candidate& candidate : candidates)
+            if (order && is_legal(candidate) && sum_order_of(candidate) != *order)
+                candidate.rejection = "D's bits would depend on its dtype, or on there being a C";
+        if (tolerate_waste || std::ranges::any_of(candidates, is_legal)) return candidates;
+    }
+    return {};
 }
 
 /// The cheapest legal candidate, finished. Every legal problem has one, as some tile without a cluster fits everything,

@@ -1,4 +1,4 @@
-// SM100 as selection sees it (ArchSpec, csrc/config/select.hpp).
+// SM100 as selection sees it (ArchSpec, csrc/config/tilings.hpp).
 #pragma once
 
 #include "../walk.hpp"

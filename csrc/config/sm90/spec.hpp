@@ -1,4 +1,4 @@
-// Hopper as selection sees it (ArchSpec, csrc/config/select.hpp).
+// Hopper as selection sees it (ArchSpec, csrc/config/tilings.hpp).
 #pragma once
 
 #include "clusters.hpp"

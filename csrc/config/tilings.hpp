@@ -1,0 +1,56 @@
+// What becomes of each tiling of a problem. `Spec` is what an architecture brings: its tilings, what becomes of one,
+// why not, and what it costs.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <vector>
+
+#include "candidate.hpp"
+
+namespace deep_gemm {
+
+template <typename Spec>
+concept ArchSpec =
+    requires(const Problem& p, const Tiling& tiling, GemmConfig& c, Candidate& candidate, int64_t tiles) {
+        { Spec::tilings(p) } -> std::same_as<std::vector<Tiling>>;
+        { Spec::has_tiling(p, tiling) } -> std::same_as<bool>;       // among those of any problem with these operands
+        { Spec::configure(p, tiling) } -> std::same_as<GemmConfig>;  // all but stages
+        { Spec::rejection(p, c, tiles) } -> std::same_as<std::string_view>;
+        { Spec::resident_ctas(p, c) } -> std::same_as<int32_t>;
+        { Spec::divide_smem(p, c, 1.0) };  // tiles of a CTA
+        { Spec::footprint(c) } -> std::same_as<Footprint>;
+        { Spec::smem_rejection(c) } -> std::same_as<std::string_view>;
+        { Spec::waste(p, c) } -> std::same_as<std::string_view>;
+        { Spec::choose_walk(p, candidate) };  // given its CTAs
+        { Spec::cost_us(p, candidate) } -> std::same_as<double>;
+        { Spec::finish(p, candidate) } -> std::same_as<Choice>;
+    };
+
+template <ArchSpec Spec>
+Candidate make_candidate(const Problem& p, const Tiling& tiling, bool tolerate_waste) {
+    Candidate candidate{.tiling = tiling, .config = Spec::configure(p, tiling)};
+    GemmConfig& c = candidate.config;
+    const int64_t tiles = tile_count(p, c);
+    candidate.rejection = Spec::rejection(p, c, tiles);
+    if (!candidate.rejection.empty()) return candidate;
+    Spec::divide_smem(p, c, static_cast<double>(tiles * c.k_ctas()) / Spec::resident_ctas(p, c));
+    candidate.footprint = Spec::footprint(c);
+    candidate.rejection = Spec::smem_rejection(c);
+    if (candidate.rejection.empty() && !tolerate_waste) candidate.rejection = Spec::waste(p, c);
+    if (!candidate.rejection.empty()) return candidate;
+    candidate.num_ctas = static_cast<int32_t>(std::min<int64_t>(tiles * c.cluster.k, Spec::resident_ctas(p, c)));
+    Spec::choose_walk(p, candidate);
+    candidate.cost_us = Spec::cost_us(p, candidate);
+    return candidate;
+}
+
+template <ArchSpec Spec>
+std::vector<Candidate> every_candidate(const Problem& p, bool tolerate_waste) {
+    std::vector<Candidate> candidates;
+    candidates.reserve(1024);
+    for (const Tiling& tiling : Spec::tilings(p)) candidates.push_back(make_candidate<Spec>(p, tiling, tolerate_waste));
+    return candidates;
+}
+
+}  // namespace deep_gemm
