@@ -70,5 +70,5 @@ Object logits_kernel(const Object& fields, const std::string& target) {
 DEEP_GEMM_EXPORT(mqa_logits, deep_gemm::mqa_logits);
 DEEP_GEMM_EXPORT(paged_mqa_logits, deep_gemm::paged_mqa_logits);
 DEEP_GEMM_EXPORT(paged_mqa_logits_metadata, deep_gemm::make_logits_metadata);
-DEEP_GEMM_EXPORT(force_logits_products, deep_gemm::force_logits_products);
+DEEP_GEMM_EXPORT(force_logits_plan, deep_gemm::force_logits_plan);
 DEEP_GEMM_EXPORT(logits_kernel, deep_gemm::logits_kernel);

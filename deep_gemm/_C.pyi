@@ -590,8 +590,11 @@ def paged_mqa_logits(
 def paged_mqa_logits_metadata(lengths: Tensor, starts: Tensor, /) -> None:
     """lengths int32 [requests, next_n] or [requests] -> starts int32 [SMs + 1, 2]: request and split of 256 keys."""
 
-def force_logits_products(products: int, /) -> None:
-    """Divide a math group's columns among 1 or 2 products from now on; 0: as the plan says. For tuning and tests."""
+def force_logits_plan(products: int, math_groups: int, /) -> None:
+    """Plan index logits on Hopper with 1 or 2 products of a tile and 2 to 4 warpgroups that multiply; 0: as they are.
+
+    For tuning and tests.
+    """
 
 def logits_kernel(fields: Mapping[str, int], target: str, /) -> dict[str, Any]:
     """The kernel of index logits with these fields: name, text, threads, smem_bytes, and rows that a CTA has at once.

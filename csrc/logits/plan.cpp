@@ -7,6 +7,7 @@
 #include <atomic>
 #include <bit>
 
+#include "../api/call/call.hpp"
 #include "../config/sm80/tiles.hpp"
 #include "../util/require.hpp"
 
@@ -18,7 +19,10 @@ constexpr int32_t kMaxColumns = 256;  // of a product
 /// Whether Hopper's product has so many columns.
 bool is_width(int32_t columns) { return columns % (columns > 64 ? 16 : 8) == 0; }
 
-std::atomic<int32_t> forced_products = 0;
+std::atomic<int32_t> forced_products = 0, forced_groups = 0;
+
+/// Columns of a math group that has so many warpgroups beside it: registers hold no more sums and weights.
+int32_t max_columns(int32_t math_groups) { return math_groups == 2 ? 256 : math_groups == 3 ? 128 : 64; }
 
 /// Query rows of a product: as many as are wanted, or as there is room for.
 int32_t rows_of_product(int32_t padded_heads, int32_t wanted, int32_t max_columns) {
@@ -43,16 +47,26 @@ LogitsPlan plan_sm80(LogitsConfig c, int32_t wanted, int32_t target) {
             .smem_bytes = static_cast<uint32_t>(sm80::plan_logits_smem(c).bytes)};
 }
 
+/// Many rows: math groups have rows of their own and share each tile of keys. Few: they take tiles in turn, as many as
+/// there are registers for. Two products of a tile are under way side by side, where their columns are not few.
 LogitsPlan plan_sm90(LogitsConfig c, int32_t wanted) {
-    const int32_t forced = forced_products.load(std::memory_order_relaxed);
-    c.products = forced > 0 && c.padded_heads * forced <= kMaxColumns && wanted > 1 ? forced : 1;
-    c.rows = rows_of_product(c.padded_heads, ceil_div(wanted, c.products), kMaxColumns / c.products);
+    constexpr int32_t kFewColumns = 128;
+    const int32_t products = forced_products.load(std::memory_order_relaxed),
+                  groups = forced_groups.load(std::memory_order_relaxed);
+    const int32_t columns = std::min(wanted * c.padded_heads, max_columns(2));
+    c.math_groups = groups > 0 ? groups : columns <= max_columns(4) ? 4 : columns <= max_columns(3) ? 3 : 2;
+    while (c.math_groups > 2 && c.padded_heads > max_columns(c.math_groups)) --c.math_groups;
+    const int32_t room = max_columns(c.math_groups);
+    c.products = products > 0 ? products : columns > kFewColumns ? 2 : 1;
+    if (c.padded_heads * c.products > room || wanted < c.products) c.products = 1;
+    c.rows = rows_of_product(c.padded_heads, ceil_div(std::min(wanted, room / c.padded_heads), c.products),
+                             room / c.products);
     c.shares_keys = wanted > c.group_rows();
     c.query_stages = 2;
     c.stages = sm90::logits_stages(c);
     return {.arch = Arch::sm90,
             .config = c,
-            .threads = sm90::kLogitsThreads,
+            .threads = static_cast<uint32_t>(sm90::logits_threads(c)),
             .smem_bytes = static_cast<uint32_t>(sm90::plan_logits_smem(c).bytes)};
 }
 
@@ -71,31 +85,37 @@ LogitsPlan plan_logits(const LogitsCall& call, const TargetRow& target) {
                               .d = call.d,
                               .block_keys = call.block_keys};
     const int32_t wanted = call.paged ? call.rows_per_request : call.rows;
-    if (target.arch == Arch::sm90 && !call.exponents) return plan_sm90(config, wanted);
+    // The copy engine reads scales where they start at a multiple of 16 bytes, which a part of a tensor may not do.
+    const bool copied = call.paged || reinterpret_cast<uintptr_t>(call.key_scales.data) % kTmaAlignment == 0;
+    if (target.arch == Arch::sm90 && !call.exponents && copied) return plan_sm90(config, wanted);
     return plan_sm80(config, wanted, target.facts.number);
 }
 
-void force_logits_products(int64_t products) {
-    require(products >= 0 && products <= 2,
-            "a math group must make 1 or 2 products of a tile, or 0 for the plan's, got ", products);
-    forced_products = static_cast<int32_t>(products);
+void force_logits_plan(int64_t products, int64_t math_groups) {
+    require(products >= 0 && products <= 2, "products of a tile must be 1 or 2, or 0 for the plan's, got ", products);
+    require(math_groups == 0 || (math_groups >= 2 && math_groups <= 4),
+            "warpgroups that multiply must be 2 to 4, or 0 for the plan's, got ", math_groups);
+    forced_products = static_cast<int32_t>(products), forced_groups = static_cast<int32_t>(math_groups);
 }
 
 jit::KernelSource render_logits(const LogitsPlan& plan) {
     const LogitsConfig& c = plan.config;
     const std::string_view arch = facts(plan.arch).name;
     const std::string run = concat("mqa_logits_", arch);
-    const std::string entry = concat(c.element == Element::e4m3 ? "fp8" : "fp4", c.exponents ? "_mx" : "",
-                                     c.paged ? "_paged" : "", "_", run, "_h", c.heads, "_d", c.d, "_rows", c.rows,
-                                     c.products > 1 ? "x2" : "", c.shares_keys ? "_shared_keys" : "");
+    const std::string entry =
+        concat(c.element == Element::e4m3 ? "fp8" : "fp4", c.exponents ? "_mx" : "", c.paged ? "_paged" : "", "_", run,
+               "_h", c.heads, "_d", c.d, "_rows", c.rows, c.products > 1 ? "x2" : "",
+               plan.arch == Arch::sm90 ? concat("_groups", c.math_groups) : std::string(),
+               c.shares_keys ? "_shared_keys" : "");
     const auto element = [](Element value) { return concat("Element::", facts(value).name); };
     std::string text = concat("#include <deep_gemm/kernels/", run, ".cuh>\n\nusing namespace deep_gemm;\n\n");
     text +=
         concat("constexpr LogitsConfig kConfig{\n    .paged = ", truth(c.paged), ", .exponents = ", truth(c.exponents),
                ", .element = ", element(c.element), ", .multiplied = ", element(c.multiplied));
-    text += concat(",\n    .weights = ", element(c.weights), ", .logits = ", element(c.logits),
-                   ",\n    .heads = ", c.heads, ", .padded_heads = ", c.padded_heads, ", .d = ", c.d,
-                   ", .rows = ", c.rows, ", .products = ", c.products, ", .shares_keys = ", truth(c.shares_keys));
+    text +=
+        concat(",\n    .weights = ", element(c.weights), ", .logits = ", element(c.logits), ",\n    .heads = ", c.heads,
+               ", .padded_heads = ", c.padded_heads, ", .d = ", c.d, ", .rows = ", c.rows, ", .products = ", c.products,
+               ", .math_groups = ", c.math_groups, ", .shares_keys = ", truth(c.shares_keys));
     text +=
         concat(",\n    .block_keys = ", c.block_keys, ", .stages = ", c.stages, ", .query_stages = ", c.query_stages,
                "};\n\nextern \"C\" __global__ void __launch_bounds__(", plan.threads, ", 1)\n", entry,

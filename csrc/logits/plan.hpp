@@ -18,8 +18,9 @@ struct LogitsPlan {
 /// Of a call's kinds and its number of rows. Equal calls get equal plans on GPUs of a target, whatever rows see.
 LogitsPlan plan_logits(const LogitsCall& call, const TargetRow& target);
 
-/// Divide a math group's columns among so many products from now on, 1 or 2; 0: as the plan says. For tuning and tests.
-void force_logits_products(int64_t products);
+/// Make plans for Hopper with so many products of a tile (1 or 2) and warpgroups that multiply (2 to 4) from now on; 0:
+/// as the plan says. For tuning and tests.
+void force_logits_plan(int64_t products, int64_t math_groups);
 
 jit::KernelSource render_logits(const LogitsPlan& plan);
 

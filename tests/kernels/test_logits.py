@@ -226,19 +226,30 @@ def test_nothing_to_multiply(device) -> None:
     assert torch.equal(logits, torch.full((2, 50), -torch.inf, device=device))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("device", devices_of("sm90", "any"), indirect=True)
 @pytest.mark.kernels_of("sm90")
 @pytest.mark.parametrize("rows", [2, 30])
-def test_two_products_of_a_tile_give_the_same_bits(device, rows) -> None:
-    """A plan that tuning may force."""
+@pytest.mark.parametrize(("products", "groups"), [(1, 2), (2, 2), (1, 3), (1, 4)])
+def test_every_plan_gives_the_same_bits(device, rows, products, groups) -> None:
+    """Those that tuning may force: products of a tile, and warpgroups."""
     first, end = ragged(rows, 200)
     x = fp8_dense(rows, 200, 64, 64, first=first, end=end, device=device)
     wanted = deep_gemm.fp8_mqa_logits(*x.arguments)
-    C.force_logits_products(2)
+    C.force_logits_plan(products, groups)
     try:
         assert torch.equal(deep_gemm.fp8_mqa_logits(*x.arguments), wanted)
     finally:
-        C.force_logits_products(0)
+        C.force_logits_plan(0, 0)
+
+
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
+def test_scales_may_start_anywhere(device) -> None:
+    """A part of a tensor of scales, which the copy engine cannot read."""
+    x = fp8_dense(3, 70, 8, 32, device=device)
+    part = torch.cat([torch.zeros(1, device=device), x.kv[1]])[1:]
+    q, kv, *others = x.arguments
+    check_dense(x, deep_gemm.fp8_mqa_logits(q, (kv[0], part), *others))
 
 
 @pytest.mark.gpu

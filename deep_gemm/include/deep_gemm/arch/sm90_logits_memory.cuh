@@ -6,13 +6,28 @@
 
 namespace deep_gemm::sm90 {
 
-inline constexpr int32_t kLogitsThreads = (kLogitsMathWarpgroups + 1) * 128;
 inline constexpr int32_t kLogitsAlignment = 1024;
 
-/// Bytes from the start of dynamic shared memory, which is brought to a multiple of kLogitsAlignment first.
+/// One warpgroup more than multiply: it loads, and cleans.
+constexpr int32_t logits_threads(const LogitsConfig& c) { return (c.math_groups + 1) * 128; }
+
+/// Registers of a thread, granted to whole warpgroups in steps of 8 out of what a CTA of so many has from the start.
+constexpr int32_t math_registers(const LogitsConfig& c) {
+    return c.math_groups == 2 ? 224 : c.math_groups == 3 ? 152 : 104;
+}
+inline constexpr int32_t kLogitsLoadRegisters = 56;
+
+/// Where the logits of a query row go: the address that key 0's would have, and the keys that it sees.
+struct LogitsRow {
+    uint64_t address;
+    KeyRange keys;
+};
+
+/// Bytes from the start of dynamic shared memory, which is brought to a multiple of kLogitsAlignment first. Of a query
+/// stage: what is multiplied, rows, weights, and the segment.
 struct LogitsSmemPlan {
-    int32_t product_bytes = 0, query_stage_bytes = 0, key_stage_bytes = 0;
-    int32_t queries = 0, keys = 0, scales = 0, ranges = 0, share = 0, barriers = 0, bytes = 0;
+    int32_t product_bytes = 0, query_stage_bytes = 0, key_stage_bytes = 0, atom_bytes = 0;
+    int32_t keys = 0, scales = 0, atoms = 0, weights = 0, segment = 0, share = 0, barriers = 0, bytes = 0;
 };
 
 constexpr LogitsSmemPlan plan_logits_smem(const LogitsConfig& c) {
@@ -22,8 +37,11 @@ constexpr LogitsSmemPlan plan_logits_smem(const LogitsConfig& c) {
     plan.key_stage_bytes = kLogitsTile * c.key_bytes();
     plan.keys = plan.query_stage_bytes * c.query_stages;
     plan.scales = plan.keys + plan.key_stage_bytes * c.stages;
-    plan.ranges = plan.scales + kLogitsTile * 4 * c.stages;
-    plan.share = plan.ranges + align_up(c.cta_rows() * static_cast<int32_t>(sizeof(KeyRange)), 16);
+    plan.weights = c.cta_rows() * static_cast<int32_t>(sizeof(LogitsRow));
+    plan.segment = plan.weights + c.cta_rows() * c.padded_heads * 4;
+    plan.atom_bytes = align_up(plan.segment + 2 * 4, 16);
+    plan.atoms = plan.scales + kLogitsTile * 4 * c.stages;
+    plan.share = plan.atoms + plan.atom_bytes * c.query_stages;
     plan.barriers = plan.share + align_up(static_cast<int32_t>(sizeof(ShareSmem)), 16);
     plan.bytes = plan.barriers + 16 * (c.stages + c.query_stages) + kLogitsAlignment;
     return plan;

@@ -22,7 +22,11 @@ public:
     }
     DG_DEVICE uint32_t keys(int32_t stage) const { return base_ + kPlan.keys + stage * kPlan.key_stage_bytes; }
     DG_DEVICE uint32_t scales(int32_t stage) const { return base_ + kPlan.scales + stage * kLogitsTile * 4; }
-    DG_DEVICE KeyRange* ranges() const { return reinterpret_cast<KeyRange*>(pointer_ + kPlan.ranges); }
+    /// Of an atom in a query stage: its rows, their weights [rows][padded heads], and the first key and the number of
+    /// tiles of its segment.
+    DG_DEVICE LogitsRow* rows(int32_t stage) const { return reinterpret_cast<LogitsRow*>(atom(stage)); }
+    DG_DEVICE float* weights(int32_t stage) const { return reinterpret_cast<float*>(atom(stage) + kPlan.weights); }
+    DG_DEVICE int2* segment(int32_t stage) const { return reinterpret_cast<int2*>(atom(stage) + kPlan.segment); }
     DG_DEVICE ShareSmem& share() const { return *reinterpret_cast<ShareSmem*>(pointer_ + kPlan.share); }
     DG_DEVICE uint32_t full(int32_t stage) const { return barrier(stage); }
     DG_DEVICE uint32_t empty(int32_t stage) const { return barrier(c.stages + stage); }
@@ -30,6 +34,7 @@ public:
     DG_DEVICE uint32_t queries_empty(int32_t stage) const { return barrier(2 * c.stages + c.query_stages + stage); }
 
 private:
+    DG_DEVICE uint8_t* atom(int32_t stage) const { return pointer_ + kPlan.atoms + stage * kPlan.atom_bytes; }
     DG_DEVICE uint32_t barrier(int32_t index) const { return base_ + kPlan.barriers + 8 * index; }
 
     uint32_t base_;

@@ -2,7 +2,8 @@
 //
 //   warps                     role
 //   math warpgroups           wait for a tile of keys, multiply it by queries, finish and store logits
-//   last warpgroup, warp 0    load queries and keys
+//   last warpgroup, warp 0    load keys and their scales
+//   its warp 1                load queries, weights, and what rows see, an atom ahead
 //   its other warps           write -inf where logits are cleaned
 #pragma once
 
@@ -15,13 +16,13 @@ namespace sm90 {
 
 template <LogitsConfig c>
 DG_DEVICE void initialise_logits_barriers(const LogitsSmem<c>& smem) {
-    constexpr int32_t kMathWarps = kLogitsMathWarpgroups * 4, kTileWarps = c.shares_keys ? kMathWarps : 4;
+    constexpr int32_t kMathWarps = c.math_groups * 4, kTileWarps = c.shares_keys ? kMathWarps : 4;
     for (int32_t stage = 0; stage < c.stages; ++stage) {
-        ptx::barrier_init(smem.full(stage), 1 + 32);  // the copy engine's, and each lane's of the warp that loads
+        ptx::barrier_init(smem.full(stage), 1);
         ptx::barrier_init(smem.empty(stage), kTileWarps);
     }
     for (int32_t stage = 0; stage < c.query_stages; ++stage) {
-        ptx::barrier_init(smem.queries_full(stage), 1);
+        ptx::barrier_init(smem.queries_full(stage), 1 + 32);  // the copy's, and each lane's of the warp that writes
         ptx::barrier_init(smem.queries_empty(stage), kMathWarps);
     }
     ptx::fence_barrier_init();
@@ -36,23 +37,26 @@ DG_DEVICE void run_mqa_logits_sm90(const LogitsParams& params) {
     const LogitsSmem<c> smem(dynamic_smem);
     const int32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0),
                   warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0), lane = ptx::lane();
-    if (warpgroup == kLogitsMathWarpgroups && warp == 0 && ptx::elect_one()) {
+    if (warpgroup == c.math_groups && warp == 0 && ptx::elect_one()) {
         ptx::prefetch_tensor_map(&params.queries), ptx::prefetch_tensor_map(&params.keys);
+        ptx::prefetch_tensor_map(&params.scales);
         initialise_logits_barriers<c>(smem);
     }
     ptx::wait_for_previous_grid();
-    const LogitsShare share = share_of_cta<c, kLogitsThreads>(smem.share(), params);
-    if (warpgroup == kLogitsMathWarpgroups) {
-        ptx::give_registers<56>();
-        constexpr int32_t kCleaners = 3;
+    const LogitsShare share = share_of_cta<c, logits_threads(c)>(smem.share(), params);
+    if (warpgroup == c.math_groups) {
+        ptx::give_registers<kLogitsLoadRegisters>();
+        constexpr int32_t kLoaders = 2, kCleaners = 4 - kLoaders;
         if (warp == 0)
-            load_for_logits<c>(smem, share, lane, params);
+            load_keys<c>(smem, share, lane, params);
+        else if (warp == 1)
+            load_atoms<c>(smem, share, lane, params);
         else if (params.cleaned)
-            clean_logits<c>(static_cast<int32_t>(blockIdx.x) * kCleaners + warp - 1,
+            clean_logits<c>(static_cast<int32_t>(blockIdx.x) * kCleaners + warp - kLoaders,
                             static_cast<int32_t>(gridDim.x) * kCleaners, lane, params);
     } else {
-        ptx::take_registers<224>();
-        ScoreRole<c>(smem, params, warpgroup).run(share);
+        ptx::take_registers<math_registers(c)>();
+        ScoreRole<c>(smem, params, warpgroup).run();
     }
 }
 

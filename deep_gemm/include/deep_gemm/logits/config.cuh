@@ -10,7 +10,7 @@
 namespace deep_gemm {
 
 inline constexpr int32_t kLogitsTile = 64;            // keys of a tile, the unit in which work is dealt
-inline constexpr int32_t kLogitsMathWarpgroups = 2;   // of Hopper's kernel
+inline constexpr int32_t kLogitsAtomTiles = 2;        // that an atom costs beside its tiles, when work is dealt
 inline constexpr int32_t kLogitsCleanColumns = 2048;  // that a warp fills at once, where logits are cleaned
 inline constexpr int32_t kMxGroup = 32;               // of D, that shares an exponent
 
@@ -23,6 +23,7 @@ struct LogitsConfig {
     int32_t heads = 0, padded_heads = 0, d = 0;
     int32_t rows = 0;                  // query rows of a product: its columns are all heads of these
     int32_t products = 1;              // that a math group makes of each tile of keys
+    int32_t math_groups = 1;           // warpgroups of Hopper's kernel
     bool shares_keys = false;          // math groups have query rows of their own; else they take tiles in turn
     int32_t block_keys = kLogitsTile;  // keys of a block, where they are paged
     int32_t stages = 0, query_stages = 0;
@@ -31,7 +32,7 @@ struct LogitsConfig {
 
     constexpr int32_t columns() const { return rows * padded_heads; }
     constexpr int32_t group_rows() const { return rows * products; }  // query rows of a math group
-    constexpr int32_t row_groups() const { return shares_keys ? kLogitsMathWarpgroups : 1; }
+    constexpr int32_t row_groups() const { return shares_keys ? math_groups : 1; }
     constexpr int32_t cta_rows() const { return group_rows() * row_groups(); }  // that read the same keys
     constexpr int32_t key_bytes() const { return bytes_of(element, d); }
 };
@@ -39,7 +40,7 @@ struct LogitsConfig {
 /// Of query rows and keys, what a kernel reads. Rows that read the same keys make an atom: so many rows that follow
 /// each other or, where keys are paged, those of one request.
 struct LogitsParams {
-    TensorMap queries, keys;  // where a copy engine brings them
+    TensorMap queries, keys, scales;  // where a copy engine brings them
 
     const uint8_t* query_data;
     const uint8_t* key_data;
@@ -75,9 +76,13 @@ struct KeyRange {
     constexpr int32_t tiles() const { return empty() ? 0 : ceil_div(end - first, kLogitsTile); }
 };
 
-/// A run of tiles: from the `tile`-th of an atom on, and over the atoms behind it.
+/// What rows of an atom that see keys cost, in tiles.
+constexpr int32_t cost(const KeyRange& keys) { return keys.empty() ? 0 : keys.tiles() + kLogitsAtomTiles; }
+
+/// A run of so much cost: from a place in an atom on, and over the atoms behind it.
 struct LogitsShare {
-    int32_t atom = 0, tile = 0, tiles = 0;
+    int32_t atom = 0, place = 0;
+    int64_t left = 0;
 };
 
 /// What is left in shared memory when tiles are dealt: sums of warps, and the share.

@@ -48,7 +48,9 @@ template <LogitsConfig c>
 DG_DEVICE KeyRange keys_of_atom(int32_t atom, const LogitsParams& p) {
     const AtomRows rows = rows_of_atom<c>(atom, p);
     KeyRange all{0x7fffffff, 0};
-#pragma unroll 4
+    // Their loads are on their way together.
+    constexpr int32_t kAtOnce = c.cta_rows() < 16 ? c.cta_rows() : 16;
+#pragma unroll kAtOnce
     for (int32_t i = 0; i < rows.count; ++i) {
         const KeyRange keys = keys_of_row<c>(rows.first + i, p);
         if (keys.empty()) continue;

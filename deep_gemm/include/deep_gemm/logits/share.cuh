@@ -1,4 +1,4 @@
-// Dealing the tiles of all atoms to CTAs: each gets a run of equally many, whatever the rows see. Lengths lie on the
+// Dealing the tiles of all atoms to CTAs: each gets a run of equal cost, whatever the rows see. Lengths lie on the
 // device, so each CTA counts them by itself.
 #pragma once
 
@@ -15,7 +15,7 @@ DG_DEVICE LogitsShare share_of_cta(ShareSmem& smem, const LogitsParams& p) {
     const int32_t each = ceil_div(p.atoms, kThreads);
     const int32_t first = min(thread * each, p.atoms), last = min(first + each, p.atoms);
     int64_t mine = 0;
-    for (int32_t atom = first; atom < last; ++atom) mine += keys_of_atom<c>(atom, p).tiles();
+    for (int32_t atom = first; atom < last; ++atom) mine += cost(keys_of_atom<c>(atom, p));
     int64_t before = mine;  // with those of the threads of the warp before this one
 #pragma unroll
     for (int32_t distance = 1; distance < 32; distance *= 2) {
@@ -37,11 +37,11 @@ DG_DEVICE LogitsShare share_of_cta(ShareSmem& smem, const LogitsParams& p) {
         int32_t atom = first;
         int64_t left = begin - before;
         while (true) {
-            const int32_t tiles = keys_of_atom<c>(atom, p).tiles();
-            if (left < tiles) break;
-            left -= tiles, ++atom;
+            const int32_t of_atom = cost(keys_of_atom<c>(atom, p));
+            if (left < of_atom) break;
+            left -= of_atom, ++atom;
         }
-        smem.share = {atom, static_cast<int32_t>(left), static_cast<int32_t>(end - begin)};
+        smem.share = {atom, static_cast<int32_t>(left), end - begin};
     }
     __syncthreads();
     return smem.share;
@@ -59,15 +59,16 @@ class ShareWalk {
 public:
     DG_DEVICE explicit ShareWalk(const LogitsShare& share) : share_(share) {}
 
+    /// What an atom costs beside its tiles is where it begins.
     DG_DEVICE bool next(LogitsSegment& segment, int32_t lane, const LogitsParams& p) {
-        while (share_.tiles > 0) {
+        while (share_.left > 0) {
             const KeyRange keys = keys_of_atom<c>(share_.atom, lane, p);
-            const int32_t left = keys.tiles() - share_.tile;
-            segment = {share_.atom, keys.first + share_.tile * kLogitsTile, min(left, share_.tiles), keys.end};
-            ++share_.atom, share_.tile = 0;
-            if (left <= 0) continue;  // an atom that sees nothing
-            share_.tiles -= segment.tiles;
-            return true;
+            const int32_t end = static_cast<int32_t>(min(share_.place + share_.left, int64_t{cost(keys)}));
+            const int32_t first_tile = max(share_.place - kLogitsAtomTiles, 0), end_tile = end - kLogitsAtomTiles;
+            segment = {share_.atom, keys.first + first_tile * kLogitsTile, end_tile - first_tile, keys.end};
+            share_.left -= end - share_.place;
+            ++share_.atom, share_.place = 0;
+            if (segment.tiles > 0) return true;
         }
         return false;
     }
