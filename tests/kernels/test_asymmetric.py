@@ -35,7 +35,7 @@ def shifted(a: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
     return a.int() - zeros[:, None]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("form", FORMS)

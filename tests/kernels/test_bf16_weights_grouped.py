@@ -40,7 +40,7 @@ def test_masked(device, kind, biased, n, k, dtype, output) -> None:
             check(d.tensor[group, :count], a[group, :count], exact[group], added)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @OUTPUTS
 @ACTIVATIONS

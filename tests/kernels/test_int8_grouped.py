@@ -96,7 +96,7 @@ def test_exact_sums(device, grouping, n, k) -> None:
     experts.check(out, lambda expert, rows: exact(experts.a[rows], experts.w[expert]).int())
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(("n", "k"), SIZES)
 @pytest.mark.parametrize("dtype", FLOATS)

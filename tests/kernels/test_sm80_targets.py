@@ -46,7 +46,7 @@ def parameter_sets() -> list:
     return sets
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("device", "drawn"), parameter_sets(), indirect=["device"])
 def test_what_the_pair_table_has_is_multiplied_on_each_target(device, drawn, request) -> None:
     run_case(drawn.case, device, drawn.size, request.node.name)
