@@ -90,6 +90,7 @@ def test_impossible_clusters_have_no_places(num_sms, clusters, size, said) -> No
         C.cta_order_by_gpc(num_sms, clusters, size)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize(
     ("cluster", "m", "n", "k"),

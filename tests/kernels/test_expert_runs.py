@@ -153,6 +153,7 @@ def test_three_warpgroups(device) -> None:
     case.check(run(case, case.indices, (False, 192, 128), alignment=192).tensor)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("tile", TILES[1:], ids=str)
 def test_the_same_bits_as_other_tiles(device, tile) -> None:

@@ -4,13 +4,14 @@ elsewhere. Each function draws the rest of its call, makes it several times, and
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from drawn_layouts import Layout, drawn_layout
-from drawn_operands import Operands, Place
+from drawn_operands import Handed, Operands, Place
 from inputs import GuardedOutput
 from matrix import DTYPES
 from reference import MIN_ROUNDING, ROUNDING
@@ -20,6 +21,7 @@ from deep_gemm import simulator
 from deep_gemm._extension import C
 
 COMPILED = [*[""] * 6, "nk", "mnk", "n", "mn"]  # calls share kernels
+TILE_ROWS, TILE_COLS = (64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256)
 SCHEDULES = ["lazy", "eager", "random"]
 Run = Callable[[str], torch.Tensor]  # of compiled dimensions, to D on the CPU
 
@@ -73,6 +75,22 @@ def assert_equal_again(r: random.Random, run: Run, first: torch.Tensor, device: 
         assert_same(run(r.choice(COMPILED)), first, "the same call with other compiled_dims and another schedule")
 
 
+def under_another_tile(
+    r: random.Random, device: torch.device, sizes: tuple[int, int, int], run: Run
+) -> torch.Tensor | None:
+    """D by a tile that selection would hardly pick; None where no such one serves the call."""
+    where = device.type == "cpu", device.index or 0
+    try:
+        C.force_config(*where, *sizes, int(r.random() < 0.3), r.choice(TILE_ROWS), r.choice(TILE_COLS), 1, 1, 1, 1, 0)
+        return run("")
+    except ValueError as error:
+        if re.search("knows no such config|config cannot serve|config is refused", str(error)):
+            return None
+        raise
+    finally:
+        C.force_config(*where, *sizes, 0, 0, 0, 1, 1, 1, 1, 0)
+
+
 def guarded(r: random.Random, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> GuardedOutput:
     """Rows apart, the first one anywhere."""
     return GuardedOutput(shape, dtype, device, shape[-1] + r.choice([0, 0, 8, 3]), r.choice([64, 64, 8, 65]))
@@ -92,8 +110,8 @@ def check_experts(r: random.Random, operands: Operands, rows: list[torch.Tensor]
     bias, dtype = drawn_bias(r, operands, seed), DTYPES[operands.output]
     groupings = [grouping for grouping in operands.groupings if grouping != "dense"]
 
-    def call(grouping: str, rows: list[torch.Tensor], experts: slice) -> tuple[torch.Tensor, str]:
-        """What the rows become, in the order of `rows`, and the function's name."""
+    def call(grouping: str, rows: list[torch.Tensor], experts: slice) -> tuple[torch.Tensor, Run, Handed, int]:
+        """What the rows become, in the order of `rows`; what makes that call again; its arguments; its M."""
         layout = drawn_layout(r, grouping, rows)
         handed = operands.hand(grouping, layout.place, experts, device)
         more = {**handed.more, **layout.more} | ({} if bias is None else {"bias": bias[experts].to(device)})
@@ -110,18 +128,22 @@ def check_experts(r: random.Random, operands: Operands, rows: list[torch.Tensor]
         found = run(r.choice(COMPILED))
         if r.random() < 0.4:
             assert_equal_again(r, run, found, device)
-        return found, handed.function.__name__
+        return found, run, handed, layout.place.shape[-1]
 
-    first, name = call(r.choice(groupings), rows, slice(0, len(rows)))
-    expected = [of_expert(operands, expert, mine, bias) for expert, mine in enumerate(rows)]
-    assert_near(first, *(torch.cat(parts) for parts in zip(*expected, strict=True)), operands.tolerance(device))
+    first, run, handed, m = call(r.choice(groupings), rows, slice(0, len(rows)))
+    parts = [of_expert(operands, expert, mine, bias) for expert, mine in enumerate(rows)]
+    expected, size = (torch.cat(each) for each in zip(*parts, strict=True))
+    assert_near(first, expected, size, operands.tolerance(device))
+    sizes = m, *operands.exact_b.shape[1:]
+    if r.random() < 0.3 and (tiled := under_another_tile(r, device, sizes, run)) is not None:
+        assert_near(tiled, expected, size, operands.tolerance(device))
     if r.random() < 0.5:
         start = r.randrange(len(rows) - 1)
         experts = slice(start, r.randint(start + 2, len(rows)))
         some = [mine[sorted(r.sample(range(len(mine)), r.randint(0, len(mine))))] for mine in rows[experts]]
         grouping = r.choice(groupings)
         assert_same(call(grouping, some, experts)[0], first[torch.cat(some)], f"rows alone, in the layout {grouping}")
-    return name
+    return handed.function.__name__
 
 
 def of_expert(
@@ -189,6 +211,9 @@ def check_dense(r: random.Random, operands: Operands, heads: tuple[int, int, int
     assert_near(found, expected, size, operands.tolerance(device))
     if r.random() < 0.4:
         assert_equal_again(r, whole, found, device)
+    sizes = m, *operands.exact_b.shape[1:]
+    if r.random() < 0.3 and (tiled := under_another_tile(r, device, sizes, whole)) is not None:
+        assert_near(tiled, expected, size, operands.tolerance(device))
     if deep_gemm.get_batch_invariant(device):
         first = r.randrange(m)
         rows = torch.arange(first, r.randint(first + 1, m))
