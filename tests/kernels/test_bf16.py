@@ -43,6 +43,7 @@ class TestDense:
     def test_small_shapes(self, device, m, n, k, layout) -> None:
         run_and_check(layout, m, n, k, device)
 
+    @pytest.mark.sampled(10)
     @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize("k", [1, 5, 64, 65, 127, 200])

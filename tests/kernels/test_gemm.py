@@ -80,6 +80,7 @@ def test_d_is_a_slice_of_a_larger_tensor(device, n, row_stride, offset, dtype) -
 
 
 # Where both are even, neighbours in D and C are one access; (N, D's stride and offset, C's).
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("swapped", "rows", "cols"), [(False, 64, 64), (True, 64, 16)])

@@ -125,6 +125,7 @@ class TestScales:
         deep_gemm.int8_gemm_nt((a, torch.tensor(0.3)), (b, torch.tensor(0.7)), d)
         assert torch.equal(d, wanted(a, 0.3, b, 0.7, torch.float32))
 
+    @pytest.mark.sampled(10)
     @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
     @pytest.mark.parametrize("swapped", [False, True])
     @pytest.mark.parametrize("n", [72, 75])

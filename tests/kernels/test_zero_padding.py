@@ -25,6 +25,7 @@ def run(case: Contiguous, layout: torch.Tensor, out: GuardedOutput, nn: bool = F
     return out.tensor
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", EVERY_DEVICE, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @LAYOUTS
@@ -54,6 +55,7 @@ def test_every_alignment(device, nn, alignment, dtype) -> None:
     assert_zero_padding(d, case.indices, 4)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
@@ -112,6 +114,7 @@ DROPPED = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(
     ("alignment", "dropped", "nn"),
