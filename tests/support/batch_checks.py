@@ -47,6 +47,10 @@ def check_product(
     found = run(r.choice(["", "mn", "m"]))
     if r.random() < 0.4:
         assert_equal_again(r, run, found, device)
+    if added == "nothing" and dtype not in (torch.float32, torch.int32) and r.random() < 0.3:
+        whole = torch.zeros(shape, device=device)
+        function(whole, c=whole)
+        assert_same(whole.to(dtype).cpu(), found, "FP32 sums added to zeros, and rounded")
     matrices = found[None] if len(shape) == 2 else matrices_of(found, order)
     for index, (value, size) in enumerate(expected):
         if c is not None:

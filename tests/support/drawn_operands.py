@@ -105,11 +105,6 @@ def described_call(call: Call) -> str:
     return f"{case.pair.a} x {case.pair.b}: {layout}{scales if case.scaling_b else ''}"
 
 
-def aligned_to_64() -> bool:
-    """M-contiguous rows wait for tiles of other alignments."""
-    return deep_gemm.get_mk_alignment_for_contiguous_layout() % 64 == 0
-
-
 class Tensors(Operands):
     """Both operands are tensors, with scales or without."""
 
@@ -136,7 +131,7 @@ class Tensors(Operands):
         call = replace(self.call, case=case, layout=layout)
         problem = Problem(call, torch.Generator(), self._placed(place), self.b[experts])
         a = problem.handed_a(device, "groups" if grouping == "masked" else "rows", transposed=layout[0] == "t")
-        if self.m_major and grouping in ("m_contiguous", "m_psum") and aligned_to_64():
+        if self.m_major and grouping in ("m_contiguous", "m_psum"):
             a = a.mT.contiguous().mT
         b = problem.handed_b(device, "rows" if grouping == "dense" else "groups", transposed=layout[1] == "n")
         more = dict(call.recipe)
