@@ -178,3 +178,12 @@ def test_block_structure_and_exponents_of_fp8_in_blocks() -> None:
     w = weights_from_checkpoint("fp8-block", tensors, activations="bf16", config={**config, "scale_fmt": "ue8m0"})
     scales = torch.exp2(exponents.double() - 127).repeat_interleave(32, 0)
     assert torch.equal(w.dequantize(), exactly(values.float(), scales))
+
+
+def test_experts_in_groups_of_different_sizes_are_refused() -> None:
+    layers = [checkpoints.awq(VALUES + 8, scales, torch.full(scales.shape, 8)) for scales in (SCALES, SCALES[:, :1])]
+    stack = {name: [layer[name] for layer in layers] for name in layers[0]}
+    with pytest.raises(
+        ValueError, match="scales of a stack must be those of groups of one size, got groups of 128, None"
+    ):
+        weights_from_checkpoint("awq", stack, activations="int8")

@@ -55,8 +55,8 @@ def activations(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Gen
 def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
     """PackedWeights; and what they stand for by what `pack_weights` was told, not by what it packed."""
     *groups, n, k = shape
-    size = kind.group if kind.group and k % kind.group == 0 else None  # groups divide K
-    count = (*groups, n, k // size if size else 1)
+    size = kind.group
+    count = (*groups, n, -(-k // size) if size else 1)  # the last group may be a part of one
     second = None
     if kind.scales == "powers of two":
         scales = torch.exp2(torch.randint(-12, -3, count, generator=generator).float())
@@ -73,7 +73,7 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
         decoded = values.double()
         if kind.zeros is not None:
             zeros = torch.randint(kind.zeros[0], kind.zeros[1] + 1, count, generator=generator, dtype=torch.int32)
-            decoded -= zeros.double().repeat_interleave(size or k, -1)
+            decoded -= zeros.double().repeat_interleave(size or k, -1)[..., :k]
             zeros = zeros if size else zeros[..., 0]
     elif kind.element == "e2m1":
         values = torch.randint(0, 16, shape, generator=generator, dtype=torch.uint8)
@@ -94,7 +94,7 @@ def weights(kind: Kind, shape: tuple[int, ...], generator: torch.Generator):
     assert packed.needs_zeros == (kind.zeros is not None)
     assert (packed.second_scales is not None) == (kind.scales != "fp32" and size is not None)
     factor = 1 if second is None else second.double().reshape(*groups, -1, 1)
-    return packed, decoded * scales.double().repeat_interleave(size or k, -1) * factor
+    return packed, decoded * scales.double().repeat_interleave(size or k, -1)[..., :k] * factor
 
 
 def check(d: torch.Tensor, a: torch.Tensor, w: torch.Tensor, added: torch.Tensor | float = 0) -> None:

@@ -7,7 +7,7 @@ from .e2m1 import matrix_of_pairs, require_e2m1
 from .layer import EXPONENTS, PAIRS, Format, Layer, Read
 
 GROUP = 32
-_METHODS = ("mxfp4", "gpt_oss_mxfp4", "compressed-tensors", "modelopt", "modelopt_mxfp4", "quark")
+_METHODS = ("mxfp4", "gpt_oss_mxfp4", "fp8", "compressed-tensors", "modelopt", "modelopt_mxfp4", "quark")
 
 
 def _read(layer: Layer, config: Config) -> Read:
