@@ -37,7 +37,7 @@ def list_entries() -> int:
 
 
 def print_sizes(root: Path) -> int:
-    meaning = {"cache": "kernels", "tuned": "winners", "failed": "sources", "drafts": "drafts"}
+    meaning = {"kernels": "kernels", "tuned": "winners", "failed": "sources", "drafts": "drafts"}
     sizes = jit.cache_sizes()
     print(root)
     for part, (count, size_bytes) in sizes.items():
@@ -47,7 +47,7 @@ def print_sizes(root: Path) -> int:
 
 
 def verify(root: Path, remove: bool) -> int:
-    count, _ = jit.cache_sizes()["cache"]
+    count, _ = jit.cache_sizes()["kernels"]
     damaged = jit.verify_cache(remove=remove, progress=True)
     for entry in damaged:
         print(f"damaged: {entry.path}: {entry.problem}")
@@ -56,6 +56,6 @@ def verify(root: Path, remove: bool) -> int:
 
 
 def print_deleted(root: Path, deleted: int) -> int:
-    count, size_bytes = jit.cache_sizes()["cache"]
+    count, size_bytes = jit.cache_sizes()["kernels"]
     print(f"deleted {deleted} kernels; {count} are left in {root} ({size_bytes / 1e6:.1f} MB)")
     return 0

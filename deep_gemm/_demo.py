@@ -91,7 +91,9 @@ def doctor() -> bool:
     else:
         entries = jit.list_cache()
         size = sum(entry.image_bytes for entry in entries)
-        say("cache", f"{directory}: {len(entries)} kernels, {size / 1e6:.1f} MB")
+        limit = int(C.jit_settings()["cache_max_bytes"])
+        most = f"{limit / 1e6:.0f} MB at most" if limit else "no limit"
+        say("cache", f"{directory}: {len(entries)} kernels, {size / 1e6:.1f} MB ({most})")
     return compiles
 
 

@@ -66,10 +66,10 @@ def list_cache() -> list[CacheEntry]:
 
 
 def cache_sizes() -> dict[str, tuple[int, int]]:
-    """Entries and bytes of each part of the disk cache: "cache" (the kernels), "tuned", "failed" and "drafts"."""
+    """Entries and bytes of each part of the disk cache: "kernels", "tuned", "failed" and "drafts"."""
     sizes = {}
     root = cache_dir()
-    for part in ("cache", "tuned", "failed", "drafts"):
+    for part in ("kernels", "tuned", "failed", "drafts"):
         found = [] if root is None else list((root / part).glob("*"))
         sizes[part] = len(found), sum(map(_size_of, found))
     return sizes
@@ -142,7 +142,7 @@ def prune_cache(*, max_bytes: float | None = None, older_than_days: float | None
 
 def _directories(root: Path | None) -> list[Path]:
     """Only what the cache itself makes: DG_JIT_CACHE_DIR may name a directory with other things in it."""
-    return [] if root is None else sorted(path for path in (root / "cache").glob("*.*") if path.is_dir())
+    return [] if root is None else sorted(path for path in (root / "kernels").glob("*.*") if path.is_dir())
 
 
 def _size_of(path: Path) -> int:

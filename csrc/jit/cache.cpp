@@ -72,21 +72,28 @@ DiskCache::DiskCache() : root_(settings().cache_dir) {
 }
 
 std::string DiskCache::directory_of(const CacheEntry& entry) const {
-    return root_.empty() ? "" : root_ + "/cache/" + entry.name + "." + entry.key;
+    return root_.empty() ? "" : root_ + "/" + kEntries + "/" + entry.name + "." + entry.key;
 }
 
 std::optional<CachedImage> DiskCache::find(const CacheEntry& entry, bool locked) {
-    if (root_.empty()) return std::nullopt;
-    Inspected found = inspect(root_, entry.name + "." + entry.key, entry.key, entry.output);
+    std::optional<CachedImage> found;
+    if (!root_.empty()) found = find_in(root_, entry, locked);
+    for (const std::string& root : settings().more_cache_dirs)
+        if (!found) found = find_in(root, entry, locked);
+    return found;
+}
+
+std::optional<CachedImage> DiskCache::find_in(const std::string& root, const CacheEntry& entry, bool locked) const {
+    const std::string path = concat(root, "/", kEntries, "/", entry.name, ".", entry.key);
+    Inspected found = inspect(root, entry.name + "." + entry.key, entry.key, entry.output);
     if (found.missing) return std::nullopt;  // where it is the cache that cannot be read, `store` says why
     if (!found.problem.empty()) {
         if (locked)
-            report(concat(found.untrusted ? "untrusted" : "damaged", " cache entry ", directory_of(entry), ": ",
-                          found.problem, "; compiling it again"));
+            report(concat(found.untrusted ? "untrusted" : "damaged", " cache entry ", path, ": ", found.problem,
+                          "; compiling it again"));
         return std::nullopt;
     }
-    if (settings().dump_ptx && entry.output == Output::cubin && !is_file(directory_of(entry) + "/kernel.ptx"))
-        return std::nullopt;
+    if (settings().dump_ptx && entry.output == Output::cubin && !is_file(path + "/kernel.ptx")) return std::nullopt;
     note_use(found.directory);
     const auto number = [&](const char* name) {
         return static_cast<int>(json::integer(found.facts, name).value_or(0));
@@ -120,12 +127,21 @@ bool DiskCache::store(const CacheEntry& entry, const std::string& text, const Co
         remove_quietly(damaged);
     }
     if (problem.empty()) {
-        if (settings().cache_max_bytes > 0) prune(settings().cache_max_bytes, final_directory);
+        if (settings().cache_max_bytes > 0) keep_within_limit(final_directory);
         return true;
     }
     remove_quietly(draft);
     warn_once(problem);
     return false;
+}
+
+void DiskCache::keep_within_limit(const std::string& stored) {
+    {
+        const std::lock_guard guard(measuring_);
+        if (known_bytes_ > 0) known_bytes_ += measure(stored).bytes;
+        if (known_bytes_ > 0 && known_bytes_ <= settings().cache_max_bytes) return;
+    }
+    prune(settings().cache_max_bytes, stored);  // all are measured: what other processes have stored, too
 }
 
 int64_t DiskCache::prune(uint64_t max_bytes, const std::string& kept) {
@@ -149,6 +165,8 @@ int64_t DiskCache::prune(uint64_t max_bytes, const std::string& kept) {
         bytes -= entry.bytes;
         removed += ours;
     }
+    const std::lock_guard guard(measuring_);
+    known_bytes_ = bytes;
     return removed;
 }
 

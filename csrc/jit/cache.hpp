@@ -1,12 +1,13 @@
 // The cache of compiled kernels on disk.
 //
-// One directory for each kernel, `<cache_dir>/cache/<name>.<key>/`, with the source, the image and `kernel.json`. It
+// One directory for each kernel, `<cache_dir>/kernels/<name>.<key>/`, with the source, the image and `kernel.json`. It
 // appears by one rename, so a reader sees all of it or nothing; a digest in kernel.json tells damage and foreign files
 // apart from good ones. Nothing in it depends on where it lies: it may be copied to another machine. What others than
 // this user and root could have written is not loaded (private_folder.hpp).
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -57,10 +58,14 @@ public:
 
 private:
     DiskCache();
+    std::optional<CachedImage> find_in(const std::string& root, const CacheEntry& entry, bool locked) const;
+    void keep_within_limit(const std::string& stored);
     int lock_file();
     void warn_once(const std::string& problem);
 
     std::string root_;  // empty: no disk cache
+    std::mutex measuring_;
+    uint64_t known_bytes_ = 0;  // of all entries, when they were last measured, and what this process has added since
 };
 
 }  // namespace deep_gemm::jit

@@ -23,7 +23,7 @@ struct CacheEntry {
 };
 
 // Of the cache's folder the one with all entries; of an entry its kernel.json, and the file with its image.
-inline constexpr const char *kEntries = "cache", *kFacts = "/kernel.json";
+inline constexpr const char *kEntries = "kernels", *kFacts = "/kernel.json";
 std::string image_file(Output output);
 
 /// What kernel.json says of a kernel that is stored now.

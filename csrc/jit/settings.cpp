@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <string_view>
 
 #include "../util/files.hpp"
@@ -47,9 +48,7 @@ int cpp_standard() {
     return kNeeded;
 }
 
-std::string cache_dir() {
-    std::string path = text_of("DG_JIT_CACHE_DIR");
-    if (path.empty()) path = "~/.deep_gemm";
+std::string cache_dir(std::string path) {
     // No shell has seen a `~` that comes from a configuration file.
     if (path == "~" || path.starts_with("~/")) {
         const std::string home = text_of("HOME");
@@ -60,6 +59,16 @@ std::string cache_dir() {
     std::error_code error;
     const auto absolute = std::filesystem::absolute(path, error);
     return error ? path : absolute.lexically_normal().string();
+}
+
+/// Kernels are kept in the first and read from all.
+std::vector<std::string> cache_dirs() {
+    std::vector<std::string> found;
+    std::istringstream list(text_of("DG_JIT_CACHE_DIR"));
+    for (std::string path; std::getline(list, path, ':');)
+        if (!path.empty()) found.push_back(cache_dir(path));
+    if (found.empty()) found.push_back(cache_dir("~/.deep_gemm"));
+    return found;
 }
 
 std::string nvcc_compiler() {
@@ -81,7 +90,8 @@ std::string nvcc_compiler() {
 }
 
 uint64_t cache_max_bytes() {
-    const std::string value = text_of("DG_JIT_CACHE_MAX_MB");
+    std::string value = text_of("DG_JIT_CACHE_MAX_MB");
+    if (value.empty()) value = "2000";
     const bool number = value.size() <= 12 && value.find_first_not_of("0123456789") == std::string::npos;
     require(number, "DG_JIT_CACHE_MAX_MB must be a whole number of megabytes (0: no limit), got '", value, "'");
     return std::strtoull(value.c_str(), nullptr, 10) * 1'000'000;
@@ -102,7 +112,10 @@ Settings read_environment() {
                     "deep_gemm's runtime was used before C.initialize(package_dir, ...) was called");
     Settings s;
     s.package_dir = g_package_dir;
-    s.cache_dir = cache_dir();
+    const std::vector<std::string> directories = cache_dirs();
+    s.cache_dir = directories.front();
+    s.more_cache_dirs.assign(directories.begin() + 1, directories.end());
+    std::erase(s.more_cache_dirs, "");
     s.nvrtc_library = text_of("DG_JIT_NVRTC_LIBRARY");
     s.nvrtc_directories = g_nvrtc_directories;
     s.cache_max_bytes = cache_max_bytes();

@@ -12,10 +12,11 @@ enum class CheckLayouts : uint8_t { never, on_cpu, all };
 
 struct Settings {
     // Where things are.
-    std::string package_dir;                     // of deep_gemm in Python: device headers are in its include/
-    std::string cache_dir;                       // DG_JIT_CACHE_DIR, or $HOME/.deep_gemm; empty: no disk cache
-    uint64_t cache_max_bytes = 0;                // DG_JIT_CACHE_MAX_MB; 0: no limit
-    std::string nvrtc_library;                   // DG_JIT_NVRTC_LIBRARY: this file and no other
+    std::string package_dir;                   // of deep_gemm in Python: device headers are in its include/
+    std::string cache_dir;                     // DG_JIT_CACHE_DIR, or $HOME/.deep_gemm; empty: no disk cache
+    std::vector<std::string> more_cache_dirs;  // behind the first of DG_JIT_CACHE_DIR=a:b: kernels are read there, too
+    uint64_t cache_max_bytes = 0;              // DG_JIT_CACHE_MAX_MB; 0: no limit
+    std::string nvrtc_library;                 // DG_JIT_NVRTC_LIBRARY: this file and no other
     std::vector<std::string> nvrtc_directories;  // where NVRTC may lie, the likeliest first; then the system's path
 
     // The compiler.

@@ -28,11 +28,11 @@ def facts_of(path: Path, **changes: object) -> dict:
 def kernels(cache: Path) -> dict[str, Path]:
     """The entries of a cache with three kernels, by name."""
     fresh.check(COMPILE + "for name in ('first', 'second', 'third'): compile(name)", DG_JIT_CACHE_DIR=cache)
-    return {path.name.split(".")[0]: path for path in (cache / "cache").iterdir()}
+    return {path.name.split(".")[0]: path for path in (cache / "kernels").iterdir()}
 
 
 def left_in(cache: Path) -> list[str]:
-    return sorted(path.name.split(".")[0] for path in (cache / "cache").iterdir())
+    return sorted(path.name.split(".")[0] for path in (cache / "kernels").iterdir())
 
 
 def test_cache_list_shows_each_kernel(cache, kernels) -> None:
@@ -45,7 +45,7 @@ def test_cache_size_adds_up_files(cache, kernels) -> None:
     (cache / "tuned").mkdir()
     (cache / "tuned" / "answer.json").write_text("x" * 3_000_000)
     printed = succeed("cache", "size", DG_JIT_CACHE_DIR=cache)
-    assert re.search(r"cache +3 kernels +0\.0 MB", printed)
+    assert re.search(r"kernels +3 kernels +0\.0 MB", printed)
     assert re.search(r"tuned +1 winners +3\.0 MB", printed)
     assert re.search(r"all +3\.0 MB", printed)
 

@@ -323,7 +323,7 @@ def height_of_winner() -> int:
     """Rows of A in a tile of the kernel that was kept last."""
     root = deep_gemm.jit.cache_dir()
     kept = max((root / "tuned").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    (kernel,) = (root / "cache").glob(f"*.{json.loads(kept.read_text())['winner']}/kernel.cu")
+    (kernel,) = (root / "kernels").glob(f"*.{json.loads(kept.read_text())['winner']}/kernel.cu")
     swapped, rows, cols = re.search(
         r"swap_ab = (\w+),\s+\.tile = {\.rows = (\d+), \.cols = (\d+)", kernel.read_text()
     ).groups()

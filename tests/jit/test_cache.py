@@ -142,7 +142,7 @@ def test_entry_of_another_kernel_under_this_name(cache):
     counts(cache, "compile(factor='2.0f')")
     first = entry(cache)
     counts(cache, "compile(factor='3.0f')")
-    (second,) = set((cache / "cache").iterdir()) - {first}
+    (second,) = set((cache / "kernels").iterdir()) - {first}
     shutil.rmtree(first)
     shutil.copytree(second, first)
     did, printed = counts(cache, "compile(factor='2.0f')")
@@ -189,3 +189,33 @@ def test_key_holds(arguments):
 
 def test_key_holds_the_options():
     assert check(KEY).result != check(KEY, DG_JIT_WITH_LINEINFO=1).result
+
+
+def test_kernels_are_read_from_every_directory_and_kept_in_the_first(cache, tmp_path) -> None:
+    counts(cache)
+    first = tmp_path / "first"
+    did, printed = counts(f"{first}:{cache}")
+    assert (did["compiled"], did["found_on_disk"], printed) == (0, 1, "")
+    assert not (first / "kernels").exists()
+    did, _ = counts(f"{first}:{tmp_path / 'nowhere'}")
+    assert did["compiled"] == 1
+    assert entry(first).is_dir()
+
+
+def test_entries_of_other_libraries_are_left_alone(cache) -> None:
+    """DeepGEMM keeps its own in cache/ of the same directory."""
+    others = cache / "cache" / "kernel.sm90_fp8_gemm_1d2d.0123456789abcdef"
+    others.mkdir(parents=True)
+    (others / "kernel.cubin").write_bytes(b"not ours")
+    assert counts(cache)[1] == ""
+    outcome = check(
+        "result = [len(jit.list_cache()), jit.verify_cache(), jit.clear_cache()]",
+        DG_JIT_CACHE_DIR=cache,
+    )
+    assert outcome.result == [1, [], 1]
+    assert (others / "kernel.cubin").read_bytes() == b"not ours"
+
+
+def test_the_cache_has_a_limit_by_default() -> None:
+    assert check("result = C.jit_settings()['cache_max_bytes']", DG_JIT_CACHE_MAX_MB=None).result == 2_000_000_000
+    assert check("result = C.jit_settings()['cache_max_bytes']", DG_JIT_CACHE_MAX_MB="0").result == 0

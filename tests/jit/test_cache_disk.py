@@ -76,7 +76,7 @@ def dangling_link(path: Path) -> None:
     path.symlink_to(path.parent / "nowhere" / "at all")
 
 
-@pytest.mark.parametrize("part", ["", "cache", "drafts"])
+@pytest.mark.parametrize("part", ["", "kernels", "drafts"])
 @pytest.mark.parametrize("put", [Path.touch, dangling_link, os.mkfifo], ids=["file", "dangling link", "FIFO"])
 def test_something_else_where_a_directory_belongs(cache, part: str, put) -> None:
     if part:
@@ -96,7 +96,7 @@ def test_name_that_is_too_long(tmp_path) -> None:
 def test_home_of_another_user(tmp_path, mode: int) -> None:
     """One that cannot be searched, and one that can."""
     home = tmp_path / "home"
-    (home / ".deep_gemm" / "cache").mkdir(parents=True)
+    (home / ".deep_gemm" / "kernels").mkdir(parents=True)
     for folder in [home, *home.parents][:3]:
         folder.chmod(0o755)
     home.chmod(mode)
@@ -146,11 +146,11 @@ def test_something_else_where_the_lock_belongs(cache, put) -> None:
 
 
 def test_tilde_is_the_home_directory(tmp_path) -> None:
-    for name in ("~", "~/kernels"):
+    for name in ("~", "~/compiled"):
         check(COMPILE + "compile()", DG_JIT_CACHE_DIR=name, HOME=tmp_path)
-    assert (tmp_path / "cache").is_dir()
-    assert (tmp_path / "kernels" / "cache").is_dir()
-    outcome = run(TWO_KERNELS_TWICE, DG_JIT_CACHE_DIR="~/kernels", HOME=None)
+    assert (tmp_path / "kernels").is_dir()
+    assert (tmp_path / "compiled" / "kernels").is_dir()
+    outcome = run(TWO_KERNELS_TWICE, DG_JIT_CACHE_DIR="~/compiled", HOME=None)
     assert_kept_in_memory(outcome)
     assert "HOME is not set" in outcome.stderr
 

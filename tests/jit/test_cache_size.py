@@ -15,7 +15,7 @@ DAY = 86400
 
 def factors(cache: Path) -> set[str]:
     """Which kernels are kept."""
-    return {path.read_text().split("*= ")[1].split("f;")[0] for path in cache.glob("cache/*/kernel.cu")}
+    return {path.read_text().split("*= ")[1].split("f;")[0] for path in cache.glob("kernels/*/kernel.cu")}
 
 
 def fill(cache: Path, count: int) -> None:
@@ -23,7 +23,7 @@ def fill(cache: Path, count: int) -> None:
     known: set[Path] = set()
     for i in range(1, count + 1):
         counts(cache, f"compile(factor='{i}.0f')")
-        (path,) = set((cache / "cache").iterdir()) - known
+        (path,) = set((cache / "kernels").iterdir()) - known
         os.truncate(path / "kernel.cu", 600_000)
         os.utime(path, (time.time() - i * 2 * DAY,) * 2)
         known.add(path)
@@ -52,14 +52,14 @@ def test_use_counts_not_age(three):
     counts(three, "compile(factor='9.0f')", DG_JIT_CACHE_MAX_MB=1)
     assert factors(three) == {"3.0", "9.0"}
     recent = (time.time() - DAY / 2,) * 2
-    for path in (three / "cache").iterdir():
+    for path in (three / "kernels").iterdir():
         os.utime(path, (time.time() - 3 * DAY,) * 2)
         before = path.stat().st_mtime
         check(f"assert C.jit_entry_problem({path.name!r}) == ''", DG_JIT_CACHE_DIR=three)
         assert path.stat().st_mtime == before  # to look is not to use
         os.utime(path, recent)
     counts(three, "compile(factor='3.0f')")
-    assert {path.stat().st_mtime for path in (three / "cache").iterdir()} == {recent[0]}
+    assert {path.stat().st_mtime for path in (three / "kernels").iterdir()} == {recent[0]}
 
 
 def test_the_kernel_just_kept_stays_whatever_its_size(cache):

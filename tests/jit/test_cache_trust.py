@@ -53,7 +53,7 @@ def test_an_entry_that_others_can_change_is_compiled_again(filled, file: str, ex
 
 
 @pytest.mark.parametrize(("expose", "said"), WAYS)
-@pytest.mark.parametrize("folder", ["", "cache", "drafts"])
+@pytest.mark.parametrize("folder", ["", "kernels", "drafts"])
 def test_a_cache_that_others_can_change_is_not_used(filled, folder: str, expose: Callable, said: str) -> None:
     """Kernels stay in memory, and nothing is written either. Where only drafts are open, entries are still read."""
     cache, image = filled
@@ -89,7 +89,7 @@ def test_a_directory_like_tmp_serves(tmp_path) -> None:
     for compiled in (1, 0):
         outcome = check(TWICE, DG_JIT_CACHE_DIR=cache)
         assert (outcome.result[1]["compiled"], outcome.stderr) == (compiled, "")
-    (cache / "cache").chmod(0o1777)
+    (cache / "kernels").chmod(0o1777)
     assert check(TWICE, DG_JIT_CACHE_DIR=cache).result[1]["compiled"] == 1
 
 

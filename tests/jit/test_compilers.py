@@ -157,14 +157,14 @@ def test_dump_ptx(compiler, fresh_cache):
     # A kernel that is cached without its PTX is compiled once more.
     for _ in range(2):
         check(compile_code(KERNEL), DG_JIT_CACHE_DIR=fresh_cache, DG_JIT_DUMP_PTX=1, **compiler)
-        (path,) = Path(fresh_cache).glob("cache/*/kernel.ptx")
+        (path,) = Path(fresh_cache).glob("kernels/*/kernel.ptx")
         assert ".entry sample(" in path.read_text()
 
 
 def test_dump_sass(fresh_cache):
     outcome = check(compile_code(KERNEL), DG_JIT_CACHE_DIR=fresh_cache, DG_JIT_DUMP_SASS=1)
     if shutil.which("nvdisasm"):
-        (path,) = Path(fresh_cache).glob("cache/*/kernel.sass")
+        (path,) = Path(fresh_cache).glob("kernels/*/kernel.sass")
         assert "EXIT" in path.read_text()
     else:
         assert "nvdisasm comes with the CUDA toolkit" in outcome.stderr

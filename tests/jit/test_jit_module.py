@@ -81,7 +81,7 @@ with contextlib.suppress(BlockingIOError):  # a read brings no more than a page
 def test_relative_directory_does_not_move(tmp_path):
     code = COMPILE + f"os.chdir({str(tmp_path)!r})\njit.settings()\nos.chdir('/')\ncompile()"
     check(code, DG_JIT_CACHE_DIR="here")
-    assert len(list((tmp_path / "here" / "cache").iterdir())) == 1
+    assert len(list((tmp_path / "here" / "kernels").iterdir())) == 1
 
 
 def test_calls_on_the_simulator_get_kernels_of_its_target(cache):

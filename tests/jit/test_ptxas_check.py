@@ -122,7 +122,7 @@ def test_waits_for_wgmma_are_refused_by_ptxas_check(compiler, text, reason, fres
     assert rejection in run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment).stderr
     # Without the check it compiles, and the cache knows it; with it, what the cache has is refused as well.
     assert check(compile_code(text), **environment).stderr == ""
-    (path,) = Path(fresh_cache).glob("cache/*/kernel.json")
+    (path,) = Path(fresh_cache).glob("kernels/*/kernel.json")
     assert reason in json.loads(path.read_text())["hidden_waits"]
     outcome = run(compile_code(text), DG_JIT_PTXAS_CHECK=1, **environment)
     assert outcome.status != 0

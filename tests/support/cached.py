@@ -33,5 +33,5 @@ def counts(cache, code: str = "compile()", **environment) -> tuple[dict, str]:
 
 def entry(cache) -> Path:
     """The only entry of a cache."""
-    (path,) = (Path(cache) / "cache").iterdir()
+    (path,) = (Path(cache) / "kernels").iterdir()
     return path

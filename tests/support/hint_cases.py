@@ -87,7 +87,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as cache:
         first, again = called(cache), called(cache)
-        changed = sum(change_hints(entry) for entry in (Path(cache) / "cache").iterdir())
+        changed = sum(change_hints(entry) for entry in (Path(cache) / "kernels").iterdir())
         other = called(cache)
     for case, *digests in zip(CASES, first, again, other, strict=True):
         print(*case, "equal" if len(set(digests)) == 1 else f"DIFFERENT: {digests}")
