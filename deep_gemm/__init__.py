@@ -105,6 +105,7 @@ from .settings import (
 from .utils import (
     align,
     cast_back_from_fp4,
+    cast_back_from_fp8,
     ceil_div,
     ceil_to_ue8m0,
     pack_int4,
@@ -140,6 +141,7 @@ __all__ = [
     "bf16_m_grouped_gemm_nt_masked",
     "bf16_mega_moe",
     "cast_back_from_fp4",
+    "cast_back_from_fp8",
     "ceil_div",
     "ceil_to_ue8m0",
     "cublaslt_gemm_nn",

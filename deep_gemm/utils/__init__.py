@@ -5,6 +5,7 @@ from .layout import *  # noqa: F403
 from .math import (
     align,
     cast_back_from_fp4,
+    cast_back_from_fp8,
     ceil_div,
     ceil_to_ue8m0,
     pack_ue8m0_to_int,
@@ -24,6 +25,7 @@ from .quantize import pack_int4, quantize_to_int4, quantize_to_mxfp4, unpack_int
 __all__ = [
     "align",
     "cast_back_from_fp4",
+    "cast_back_from_fp8",
     "ceil_div",
     "ceil_to_ue8m0",
     "pack_int4",

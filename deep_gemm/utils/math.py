@@ -222,19 +222,32 @@ def cast_back_from_fp4(
 ) -> torch.Tensor:
     """What `per_token_cast_to_fp4` returned (with the same `gran_k` and `use_packed_ue8m0`) -> FP32 `[m, n]`."""
     _require_packed_fp4(packed, "packed")
+    scales = _scales_of_columns(sf, packed.shape[0], packed.shape[1] * 2, gran_k, use_packed_ue8m0)
+    codes = _unpack_codes(packed)
+    magnitudes = torch.tensor(_E2M1_VALUES, device=packed.device)[(codes & 7).long()]
+    return torch.where(codes >= 8, -magnitudes, magnitudes) * scales
+
+
+def cast_back_from_fp8(
+    x: torch.Tensor, sf: torch.Tensor, gran_k: int = 128, use_packed_ue8m0: bool = False
+) -> torch.Tensor:
+    """What `per_token_cast_to_fp8` returned (with the same `gran_k` and `use_packed_ue8m0`) -> FP32 `[m, n]`."""
+    if x.dtype != torch.float8_e4m3fn or x.dim() != 2:
+        raise TypeError(f"x must be float8_e4m3fn [m, n], got {x.dtype} {[*x.shape]}")
+    return x.float() * _scales_of_columns(sf, *x.shape, gran_k, use_packed_ue8m0)
+
+
+def _scales_of_columns(sf: torch.Tensor, m: int, n: int, gran_k: int, packed: bool) -> torch.Tensor:
+    """FP32 `[m, n]`: scales of `gran_k` columns each, repeated for them."""
     gran_k = integer("gran_k", gran_k, smallest=1)
-    scales = unpack_ue8m0_from_int(sf) if use_packed_ue8m0 else sf
-    m, n = packed.shape[0], packed.shape[1] * 2
-    wanted = align(ceil_div(n, gran_k), _SCALES_PER_WORD) if use_packed_ue8m0 else ceil_div(n, gran_k)
+    scales = unpack_ue8m0_from_int(sf) if packed else sf
+    wanted = align(ceil_div(n, gran_k), _SCALES_PER_WORD) if packed else ceil_div(n, gran_k)
     if tuple(scales.shape) != (m, wanted):
-        words = " packed exponents" if use_packed_ue8m0 else ""
+        words = " packed exponents" if packed else ""
         raise ValueError(
             f"sf must hold {m} rows of {wanted}{words}, one for {gran_k} of {n} columns, got shape {[*sf.shape]}"
         )
-    codes = _unpack_codes(packed)
-    magnitudes = torch.tensor(_E2M1_VALUES, device=packed.device)[(codes & 7).long()]
-    values = torch.where(codes >= 8, -magnitudes, magnitudes)
-    return values * scales.repeat_interleave(gran_k, 1)[:, :n]
+    return scales.repeat_interleave(gran_k, 1)[:, :n]
 
 
 def per_token_cast_to_int8(x: torch.Tensor, symmetric: bool = True) -> tuple[torch.Tensor, ...]:

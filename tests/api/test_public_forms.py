@@ -21,7 +21,7 @@ M, N, K = 24, 136, 256
 NAMES = {
     deep_gemm: """
         __version__ align bf16_gemm_nn bf16_gemm_nt bf16_gemm_tn bf16_gemm_tt bf16_m_grouped_gemm_nt_masked
-        bf16_mega_moe cast_back_from_fp4 ceil_div ceil_to_ue8m0 cublaslt_gemm_nn cublaslt_gemm_nt
+        bf16_mega_moe cast_back_from_fp4 cast_back_from_fp8 ceil_div ceil_to_ue8m0 cublaslt_gemm_nn cublaslt_gemm_nt
         cublaslt_gemm_tn cublaslt_gemm_tt einsum fp4_gemm_nt fp8_einsum fp8_fp4_gemm_nn fp8_fp4_gemm_nt
         fp8_fp4_gemm_tn fp8_fp4_gemm_tt fp8_fp4_mega_moe fp8_fp4_mqa_logits fp8_fp4_paged_mqa_logits fp8_gemm_nn
         fp8_gemm_nt fp8_gemm_nt_skip_head_mid fp8_gemm_tn fp8_gemm_tt fp8_m_grouped_gemm_nt_masked
@@ -48,7 +48,7 @@ NAMES = {
         suppress_stdout_stderr test_filter
     """,
     utils: """
-        align cast_back_from_fp4 ceil_div ceil_to_ue8m0 get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
+        align cast_back_from_fp4 cast_back_from_fp8 ceil_div ceil_to_ue8m0 get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
         get_mk_alignment_for_contiguous_layout get_mn_major_tma_aligned_packed_ue8m0_tensor
         get_mn_major_tma_aligned_tensor get_tma_aligned_size layout math pack_ue8m0_to_int per_block_cast_to_fp8
         per_channel_cast_to_fp8 per_channel_cast_to_int8 per_custom_dims_cast_to_fp8 per_token_cast_to_fp4

@@ -266,3 +266,17 @@ def test_the_layout_functions_are_those_of_the_package():
 def test_the_architecture_of_the_cpu_is_the_simulators(target, major):
     with simulator.options(target=target):
         assert testing.get_arch_major(torch.device("cpu")) == major
+
+
+@pytest.mark.parametrize(("gran_k", "packed"), [(128, False), (32, False), (32, True)])
+def test_fp8_is_cast_back(gran_k, packed) -> None:
+    x = torch.randn(5, 200)
+    t, sf = utils.per_token_cast_to_fp8(x, packed, gran_k, packed)
+    scales = utils.unpack_ue8m0_from_int(sf) if packed else sf
+    wanted = t.float() * scales.repeat_interleave(gran_k, 1)[:, :200]
+    assert torch.equal(utils.cast_back_from_fp8(t, sf, gran_k, packed), wanted)
+    assert torch.allclose(wanted, x, rtol=0.07, atol=1e-2)
+    with pytest.raises(ValueError, match="sf must hold 5 rows of"):
+        utils.cast_back_from_fp8(t, sf[:4], gran_k, packed)
+    with pytest.raises(TypeError, match=r"x must be float8_e4m3fn \[m, n\], got torch.float32"):
+        utils.cast_back_from_fp8(x, sf, gran_k, packed)
