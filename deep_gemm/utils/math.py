@@ -234,7 +234,7 @@ def cast_back_from_fp8(
     """What `per_token_cast_to_fp8` returned (with the same `gran_k` and `use_packed_ue8m0`) -> FP32 `[m, n]`."""
     if x.dtype != torch.float8_e4m3fn or x.dim() != 2:
         raise TypeError(f"x must be float8_e4m3fn [m, n], got {x.dtype} {[*x.shape]}")
-    return x.float() * _scales_of_columns(sf, *x.shape, gran_k, use_packed_ue8m0)
+    return x.float() * _scales_of_columns(sf, x.shape[0], x.shape[1], gran_k, use_packed_ue8m0)
 
 
 def _scales_of_columns(sf: torch.Tensor, m: int, n: int, gran_k: int, packed: bool) -> torch.Tensor:

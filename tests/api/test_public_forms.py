@@ -48,7 +48,8 @@ NAMES = {
         suppress_stdout_stderr test_filter
     """,
     utils: """
-        align cast_back_from_fp4 cast_back_from_fp8 ceil_div ceil_to_ue8m0 get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
+        align cast_back_from_fp4 cast_back_from_fp8 ceil_div ceil_to_ue8m0
+        get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
         get_mk_alignment_for_contiguous_layout get_mn_major_tma_aligned_packed_ue8m0_tensor
         get_mn_major_tma_aligned_tensor get_tma_aligned_size layout math pack_ue8m0_to_int per_block_cast_to_fp8
         per_channel_cast_to_fp8 per_channel_cast_to_int8 per_custom_dims_cast_to_fp8 per_token_cast_to_fp4
