@@ -3,6 +3,7 @@
 #include <deep_gemm/kernels/tf32_hc_prenorm_gemm_params.cuh>
 
 #include <algorithm>
+#include <bit>
 
 #include "../api/call/call_settings.hpp"
 #include "../api/call/dtypes.hpp"
@@ -64,19 +65,35 @@ int32_t max_rows(Arch arch, int32_t cols, int32_t smem_bytes) {
     return smem_bytes > kRoom && cols <= (arch == Arch::sm90 ? 24 : 16) ? kMaxRows : kMaxRows / 2;
 }
 
-/// As many rows of a CTA as leave work for all SMs; then as many CTAs of a cluster as there are SMs for.
-PrenormPlan plan(int32_t m, int32_t n, int32_t splits, int32_t sms, Arch arch, int32_t smem_bytes) {
-    PrenormConfig c{.cols = std::min(align_up(n, 8), kPrenormMaxCols)};
-    const int32_t col_blocks = ceil_div(n, c.cols), max_cluster = has_clusters(arch) ? kMaxCluster : 1;
-    const auto ctas = [&](int32_t rows, int32_t cluster) {
-        return int64_t{ceil_div(m, rows)} * col_blocks * splits * cluster;
-    };
-    c.rows = max_rows(arch, c.cols, smem_bytes);
-    while (c.rows > kMinRows && ctas(c.rows, max_cluster) * 10 < int64_t{sms} * 9) c.rows /= 2;
-    while (c.cluster < max_cluster && ctas(c.rows, c.cluster * 2) <= sms) c.cluster *= 2;
-    c.stages = kMaxStages;
-    while (c.stages > 2 && c.smem_bytes() > smem_bytes) --c.stages;
-    return {c, ceil_div(m, c.rows), col_blocks};
+/// Thousandths of a GPU's SMs that clusters of so many CTAs find room on: GPCs are no multiples of them.
+constexpr int32_t room_of_clusters(int32_t cluster) {
+    return cluster == 1 ? 1000 : cluster == 2 ? 970 : cluster == 4 ? 850 : 800;
+}
+
+/// Cycles, roughly: of waves of CTAs that read their rows of A and all of B, and of a cluster that adds up.
+double cycles_of(const PrenormConfig& c, int64_t tiles, int64_t k, int32_t sms) {
+    constexpr double kBytesPerCycle = 20, kOfB = 0.5;  // B comes from the L2
+    const int64_t room = std::max<int64_t>(int64_t{sms} * room_of_clusters(c.cluster) / 1000 / c.cluster, 1);
+    const auto waves = static_cast<double>((tiles + room - 1) / room);
+    const double bytes = static_cast<double>(k) / c.cluster * (c.rows * 2 + c.cols * 4 * kOfB);
+    return waves * (bytes / kBytesPerCycle + (c.cluster == 1 ? 0 : 500 + 500 * std::bit_width(unsigned(c.cluster))));
+}
+
+/// The cheapest number of rows of a CTA, and of CTAs that divide K among themselves.
+PrenormPlan plan(int32_t m, int32_t n, int64_t k, int32_t splits, int32_t sms, Arch arch, int32_t smem_bytes) {
+    PrenormConfig best;
+    double best_cycles = 0;
+    const int32_t cols = std::min(align_up(n, 8), kPrenormMaxCols), col_blocks = ceil_div(n, cols);
+    for (int32_t rows = max_rows(arch, cols, smem_bytes); rows >= kMinRows; rows /= 2)
+        for (int32_t cluster = 1; cluster <= (has_clusters(arch) ? kMaxCluster : 1); cluster *= 2) {
+            const PrenormConfig c{.rows = rows, .cols = cols, .cluster = cluster};
+            const int64_t tiles = int64_t{ceil_div(m, rows)} * col_blocks * splits;
+            const double cycles = cycles_of(c, tiles, k / splits, sms);
+            if (best_cycles == 0 || cycles < best_cycles) best = c, best_cycles = cycles;
+        }
+    best.stages = kMaxStages;
+    while (best.stages > 2 && best.smem_bytes() > smem_bytes) --best.stages;
+    return {best, ceil_div(m, best.rows), col_blocks};
 }
 
 jit::KernelSource render(const PrenormConfig& c) {
@@ -104,7 +121,7 @@ void prenorm_gemm(const TensorView& a, const TensorView& b, const TensorView& d,
     Device& device = Device::get(id);
     const auto parts = static_cast<int32_t>(std::max<int64_t>(splits, 1));
     const PrenormPlan p =
-        plan(to_int32(m, "M"), to_int32(n, "N"), parts, CallSettings::of(id).allowed_sms(device.facts()),
+        plan(to_int32(m, "M"), to_int32(n, "N"), a.size(1), parts, CallSettings::of(id).allowed_sms(device.facts()),
              arch_of(device.facts()), device.facts().max_smem_bytes);
     const int first = splits > 0 ? 1 : 0;
     const PrenormParams params{.a = reinterpret_cast<const uint8_t*>(a.data()),
@@ -141,8 +158,8 @@ int64_t prenorm_splits(const TensorView& a, const TensorView& b) {
     const DeviceId id = device_id_of(a, "a");
     const DeviceFacts& facts = Device::get(id).facts();
     if (has_clusters(arch_of(facts)) || a.size(0) == 0 || b.size(0) == 0) return 1;
-    const PrenormPlan p =
-        plan(to_int32(a.size(0), "M"), to_int32(b.size(0), "N"), 1, 1, arch_of(facts), facts.max_smem_bytes);
+    const PrenormPlan p = plan(to_int32(a.size(0), "M"), to_int32(b.size(0), "N"), a.size(1), 1,
+                               CallSettings::of(id).allowed_sms(facts), arch_of(facts), facts.max_smem_bytes);
     const int64_t blocks = a.size(1) / kPrenormBlockK,
                   idle = CallSettings::of(id).allowed_sms(facts) / (int64_t{p.row_blocks} * p.col_blocks);
     // A split of fewer blocks than its warps take at once is not worth its sums.

@@ -187,8 +187,8 @@ def test_kernels_of_calls_are_known_beforehand() -> None:
     assert [name for name, _ in kernels] == [
         "fp8_mqa_logits_sm90_h64_d128_rows1_groups4",
         "fp8_mqa_logits_sm90_h64_d128_rows2_groups3",
-        "fp8_mqa_logits_sm90_h64_d128_rows2x2_groups2",
-        "fp8_mqa_logits_sm90_h64_d128_rows2x2_groups2_shared_keys",
+        "fp8_mqa_logits_sm90_h64_d128_rows3_groups2",
+        "fp8_mqa_logits_sm90_h64_d128_rows4_groups2_shared_keys",
     ]
     of_blocks = logits_kernels(32, 128, form="mxfp4", block_kv=64, rows=[1, 2], logits="bf16", target="sm_89")
     assert [name for name, _ in of_blocks] == [f"fp4_mx_paged_mqa_logits_sm80_h32_d128_rows{rows}" for rows in (1, 2)]

@@ -130,15 +130,17 @@ private:
                     squares_[tile][half] = __fmaf_rn(first, first, squares_[tile][half]);
                     squares_[tile][half] = __fmaf_rn(second, second, squares_[tile][half]);
                 }
+            // No product waits for the one before it.
 #pragma unroll
             for (int32_t step = 0; step < 2; ++step)
 #pragma unroll
-                for (int32_t col = 0; col < kColTiles; ++col) {
-                    const uint32_t upper_half[2] = {high[col][step * 2], high[col][step * 2 + 1]},
-                                   lower_half[2] = {low[col][step * 2], low[col][step * 2 + 1]};
-                    ptx::mma_bf16(products_[tile][col], rows[step], upper_half);
-                    ptx::mma_bf16(products_[tile][col], rows[step], lower_half);
-                }
+                for (int32_t part = 0; part < 2; ++part)
+#pragma unroll
+                    for (int32_t col = 0; col < kColTiles; ++col) {
+                        const uint32_t (&of)[4] = part == 0 ? high[col] : low[col];
+                        const uint32_t cols[2] = {of[step * 2], of[step * 2 + 1]};
+                        ptx::mma_bf16(products_[tile][col], rows[step], cols);
+                    }
         }
     }
 
