@@ -91,25 +91,27 @@ private:
         uint32_t unsure = __ballot_sync(0xffffffff, row >= 0 && row < extent_ && legal(expert) < 0);
 #pragma unroll 1
         while (unsure != 0) {
+            // No branch: all rows are asked for before the first one's expert is there.
             int32_t asking[kAtOnce];
-            uint32_t least[kAtOnce];
+            uint32_t first_half[kAtOnce], second_half[kAtOnce];
 #pragma unroll
             for (int32_t i = 0; i < kAtOnce; ++i) {
                 asking[i] = __ffs(unsure) - 1;
-                const int32_t first = __shfl_sync(0xffffffff, row, asking[i] & 31);
-                least[i] = ~0u;
-                if (unsure != 0)
-                    least[i] =
-                        min(static_cast<uint32_t>(load(first + lane)), static_cast<uint32_t>(load(first + 32 + lane)));
                 unsure &= unsure - 1;
+                const int32_t first = __shfl_sync(0xffffffff, row, asking[i] & 31) + lane;
+                first_half[i] = static_cast<uint32_t>(ptx::load_global_int(layout_ + within(first)));
+                second_half[i] = static_cast<uint32_t>(ptx::load_global_int(layout_ + within(first + 32)));
             }
 #pragma unroll
             for (int32_t i = 0; i < kAtOnce; ++i) {
-                const uint32_t found = __reduce_min_sync(0xffffffff, least[i]);
+                const uint32_t found = __reduce_min_sync(0xffffffff, min(first_half[i], second_half[i]));
                 if (lane == asking[i]) expert = static_cast<int32_t>(found);
             }
         }
     }
+
+    /// A row beyond M is its unit's last one.
+    DG_DEVICE int32_t within(int32_t row) const { return max(0, min(row, extent_ - 1)); }
 
     /// What is no expert's number means padding.
     DG_DEVICE int32_t legal(int32_t expert) const {

@@ -63,13 +63,19 @@ private:
 
     /// Whether no row of the block names an expert; not so beyond M. Mostly the first row says it.
     DG_DEVICE bool is_padding_block(uint32_t block) const {
-        const ExpertOfRows<c> rows{params_};
         const uint32_t last = static_cast<uint32_t>(extent_m<c>(params_)) - 1;
-        bool padding = rows.is_padding(block);
+        bool padding = ExpertOfRows<c>{params_}.is_padding(block);
 #pragma unroll 1
         for (uint32_t i = 0; i < kBlock && padding; i += kRows) {
+            // No branch: all are asked for before the first one is there.
+            uint32_t experts[kRows], least = ~0u;
 #pragma unroll
-            for (uint32_t j = 0; j < kRows; ++j) padding &= rows.is_padding(min(block + i + j, last));
+            for (uint32_t j = 0; j < kRows; ++j)
+                experts[j] =
+                    static_cast<uint32_t>(ptx::load_global_int(params_.grouped_layout + min(block + i + j, last)));
+#pragma unroll
+            for (uint32_t j = 0; j < kRows; ++j) least = min(least, experts[j]);
+            padding = least >= static_cast<uint32_t>(params_.num_groups);
         }
         return padding;
     }
