@@ -1,6 +1,8 @@
 """deep_gemm: JIT-compiled GEMM kernels for NVIDIA GPUs from Ampere on, and for the CPU through a PTX simulator."""
 
-from . import jit, simulator, testing, utils
+from typing import Any as _Any
+
+from . import _fallback, _requirements, jit, simulator, testing, utils  # noqa: F401
 from ._precompile import precompile
 from ._version import __version__
 from .batched import einsum, fp8_einsum
@@ -253,3 +255,11 @@ __all__ = [
     "utils",
     "weights_from_checkpoint",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """Another installation's function, where DG_FALLBACK names one; a name is absent otherwise."""
+    other = None if name.startswith("__") else _fallback.find(name)
+    if other is None:
+        raise AttributeError(f"module 'deep_gemm' has no attribute {name!r}")
+    return other

@@ -285,6 +285,6 @@ def _way_out(name: str, tensor: torch.Tensor, function: str) -> str:
     if kind.__torch_dispatch__ is not plain.__torch_dispatch__:
         return (
             f"it is a {kind.__name__}, which stands for other tensors: pass those, or call "
-            f"torch.ops.deep_gemm.{function}, which its __torch_dispatch__ sees"
+            f"torch.ops.deep_gemm_jit.{function}, which its __torch_dispatch__ sees"
         )
     return "its storage was released (resized to 0)"

@@ -1,4 +1,7 @@
-"""The public products and scale layouts as operators of torch: `torch.ops.deep_gemm.<name>`.
+"""The public products and scale layouts as operators of torch: `torch.ops.deep_gemm_jit.<name>`.
+
+The namespace is one that no other library registers. `torch.ops.deep_gemm`, the name that they had before and that
+other copies of DeepGEMM register for themselves, has them too, behind whatever others register there.
 
 An operator takes what the function of its name takes, with each `(tensor, scales)` pair as two arguments (`a`,
 `a_scales`), and writes `d`; that of a scale layout always returns a new tensor. The functions use them by themselves
@@ -19,8 +22,24 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ._arguments import OLDER_NAMES, Kind, kinds_of
 
-_NAMESPACE = "deep_gemm"
+_NAMESPACE = "deep_gemm_jit"
+_SHARED_NAMESPACE = "deep_gemm"
 _WRITTEN = "d"
+
+
+class _SharedNamespace(torch._ops._OpNamespace):
+    """`torch.ops.deep_gemm`: what others register there comes first, at any time; only then our operators."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__"):
+                raise
+            return getattr(getattr(torch.ops, _NAMESPACE), name)
+
+
+setattr(torch.ops, _SHARED_NAMESPACE, _SharedNamespace(_SHARED_NAMESPACE))
 _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 

@@ -151,7 +151,7 @@ def test_exported(strict) -> None:
 
     operands = (*call.arguments["a"], *call.arguments["b"])
     exported = torch.export.export(Model(), operands, strict=strict)
-    assert "deep_gemm.fp8_gemm_nt" in str(exported.graph)
+    assert "deep_gemm_jit.fp8_gemm_nt" in str(exported.graph)
     assert torch.equal(exported.module()(*operands), Model()(*operands))
 
 
@@ -161,7 +161,7 @@ def test_recorded_with_the_product(name, mode) -> None:
     call = make(name)
     step, operands = program(call), inputs_of(call).values()
     recorded = make_fx(step, tracing_mode=mode)(*operands)
-    assert f"deep_gemm.{name}" in recorded.code
+    assert f"deep_gemm_jit.{name}" in recorded.code
     assert torch.equal(recorded(*operands), step(*operands))
 
 
@@ -170,7 +170,7 @@ def test_functionalised() -> None:
     step, operands = program(call), inputs_of(call).values()
     assert torch.equal(torch.func.functionalize(step)(*operands), step(*operands))
     recorded = make_fx(torch.func.functionalize(step))(*operands)
-    assert "deep_gemm.bf16_gemm_nt" in recorded.code
+    assert "deep_gemm_jit.bf16_gemm_nt" in recorded.code
     d = torch._to_functional_tensor(torch.zeros_like(call.d))
     call.function(*map(torch._to_functional_tensor, operands), d)
     assert torch.equal(torch._from_functional_tensor(d) * 2, step(*operands))
@@ -319,7 +319,7 @@ def test_scale_layouts_are_operators(name) -> None:
     torch._dynamo.reset()
     assert torch.equal(torch.compile(program, fullgraph=True, backend="aot_eager")(*tensors), want * 2)
     recorded = make_fx(program)(*tensors)
-    assert f"deep_gemm.{name}" in recorded.code
+    assert f"deep_gemm_jit.{name}" in recorded.code
     assert torch.equal(recorded(*tensors), want * 2)
     mapped = torch.vmap(lambda sf: function(sf, *arguments[1:]))(torch.stack([tensors[0]] * 2))
     assert torch.equal(mapped, torch.stack([want] * 2))

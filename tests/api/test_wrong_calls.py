@@ -118,7 +118,7 @@ def released(tensor: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("without_memory", "way_out"),
     [
-        (Wrapper, "it is a Wrapper, which stands for other tensors: .*torch.ops.deep_gemm"),
+        (Wrapper, "it is a Wrapper, which stands for other tensors: .*torch.ops.deep_gemm_jit"),
         (Sharded, r"it is a Sharded: pass the part that lies on this device, d.to_local\(\)"),
         (released, r"its storage was released \(resized to 0\)"),
         (lambda tensor: tensor.to("meta"), "d is on the meta device, but not all tensors of the call are"),

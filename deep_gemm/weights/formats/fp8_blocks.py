@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 
@@ -42,7 +43,7 @@ def _block(config: Config) -> tuple[int, int]:
     weights.require_bits("num_bits", served=(8,))
     if "weight_block_size" in config.keys and config.keys["weight_block_size"] is None:
         raise ValueError("config's weight_block_size must be [rows, K] of a block, got None")
-    block = config.get("weight_block_size") or weights.get("block_structure") or _BLOCK
+    block: Any = config.get("weight_block_size") or weights.get("block_structure") or _BLOCK
     if isinstance(block, str) and re.fullmatch(r"\d+x\d+", block):
         block = [int(size) for size in block.split("x")]
     sizes = isinstance(block, (list, tuple)) and len(block) == 2 and all(type(size) is int for size in block)
