@@ -84,6 +84,7 @@ from .planned import (
 )
 from .settings import (
     get_batch_invariant,
+    get_deterministic_algorithms,
     get_fp32_scales,
     get_k_alignment_for_contiguous_layout,
     get_m_alignment_for_contiguous_layout,
@@ -170,6 +171,7 @@ __all__ = [
     "fp8_mqa_logits",
     "fp8_paged_mqa_logits",
     "get_batch_invariant",
+    "get_deterministic_algorithms",
     "get_fp32_scales",
     "get_k_alignment_for_contiguous_layout",
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",

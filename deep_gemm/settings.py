@@ -19,6 +19,7 @@ from ._numbers import flag, integer
 
 __all__ = [
     "get_batch_invariant",
+    "get_deterministic_algorithms",
     "get_fp32_scales",
     "get_k_alignment_for_contiguous_layout",
     "get_m_alignment_for_contiguous_layout",
@@ -168,13 +169,21 @@ def set_ignore_compile_dims(ignore: bool, device: DeviceLike = None) -> None:
 
 
 def set_block_size_multiple_of(
-    block_m: int | tuple[int, int], block_n: int | None = None, device: DeviceLike = None
+    block_m: int | tuple[int, int] | None = None,
+    block_n: int | None = None,
+    device: DeviceLike = None,
+    *,
+    value: int | tuple[int, int] | None = None,
 ) -> None:
     """Choose only tiles whose extents along M and along N are multiples of these.
 
     One number serves for both; a pair, or two numbers, tell them apart. A call that no tile can serve then is refused.
-    1 lifts the restriction.
+    1 lifts the restriction. `value` is SGLang's name of the first.
     """
+    if value is not None:
+        if block_m is not None:
+            raise TypeError(f"give block_m or value, one of them, got block_m={block_m} and value={value}")
+        block_m = value
     if isinstance(block_m, (tuple, list)):
         if block_n is not None or len(block_m) != 2:
             raise TypeError(f"give one number, a pair, or two numbers, but not {block_m} and {block_n}")
@@ -263,3 +272,8 @@ def get_theoretical_mk_alignment_for_contiguous_layout(
 def use_deterministic_algorithms(enabled: bool = True) -> None:
     """Promise equal bits from run to run. They are equal always, so either value changes nothing."""
     flag("enabled", enabled)
+
+
+def get_deterministic_algorithms() -> bool:
+    """Whether equal inputs give equal bits from run to run: always (docs/api-guarantees.md, "Bits")."""
+    return True

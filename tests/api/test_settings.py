@@ -245,6 +245,18 @@ def test_wasteful_tiles_serve_where_no_others_are_left(device, multiple) -> None
     case.check(out.tensor)
 
 
+def test_block_size_by_the_name_of_sglang() -> None:
+    deep_gemm.set_block_size_multiple_of(value=(64, 32))
+    deep_gemm.set_block_size_multiple_of(value=1)
+    with pytest.raises(TypeError, match="give block_m or value, one of them, got block_m=16 and value=16"):
+        deep_gemm.set_block_size_multiple_of(16, value=16)
+
+
+def test_algorithms_are_always_deterministic() -> None:
+    deep_gemm.use_deterministic_algorithms(False)
+    assert deep_gemm.get_deterministic_algorithms() is True
+
+
 @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
 def test_block_sizes_that_no_tile_has(device) -> None:
     deep_gemm.set_block_size_multiple_of(256, 256, device=device)

@@ -27,7 +27,8 @@ size_t order_index(const PackCodesConfig& config) {
     return kNarrowOrders.size() + index_in(kWideOrders, config.element, "weights beside 16 bits");
 }
 
-/// What the conversion of weights that calls pack leaves (convert/weights.cuh), as deep_gemm/weights/packings.py has it.
+/// What the conversion of weights that calls pack leaves (convert/weights.cuh), as deep_gemm/weights/packings.py has
+/// it.
 constexpr float factor_of(Element element) { return element == Element::e4m3p ? 256 : 64; }
 
 const char* text(bool value) { return value ? "true" : "false"; }

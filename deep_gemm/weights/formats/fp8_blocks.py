@@ -45,11 +45,12 @@ def _block(config: Config) -> tuple[int, int]:
         raise ValueError("config's weight_block_size must be [rows, K] of a block, got None")
     block: Any = config.get("weight_block_size") or weights.get("block_structure") or _BLOCK
     if isinstance(block, str) and re.fullmatch(r"\d+x\d+", block):
-        block = [int(size) for size in block.split("x")]
-    sizes = isinstance(block, (list, tuple)) and len(block) == 2 and all(type(size) is int for size in block)
-    if not sizes or min(block) <= 0:
+        rows, k = block.split("x")
+        block = [int(rows), int(k)]
+    sizes: list[Any] = [*block] if isinstance(block, (list, tuple)) else []
+    if len(sizes) != 2 or any(type(size) is not int or size <= 0 for size in sizes):
         raise ValueError(f"config's weight_block_size must be [rows, K] of a block, got {block!r}")
-    return block[0], block[1]
+    return sizes[0], sizes[1]
 
 
 def _of_rows(blocks: torch.Tensor, rows: int, n: int) -> torch.Tensor:
