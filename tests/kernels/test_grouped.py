@@ -148,7 +148,7 @@ class TestPsum:
         padding = (case.indices < 0)[:written]
         assert (out.tensor[:written][padding] == 0).all()
         bits = out.tensor[written:].view(torch.int32 if dtype == torch.float32 else torch.int16)
-        assert (bits == out._pattern).all(), "rows past the last expert's padding were written"
+        assert (bits == out.pattern).all(), "rows past the last expert's padding were written"
 
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
