@@ -103,7 +103,7 @@ def test_measures_every_kind(calibrate, tmp_path, monkeypatch, capsys) -> None:
         assert len(problem["rows"]) == 2
         assert problem["difference"] < 1e-3
     data = calibrate.Data(tmp_path / "calibration.json")
-    calibrate.print_regret(calibrate.cost_model.constants_of(data.configs), data, 1)
+    calibrate.print_regret(calibrate.cost_model.constants_of(data.configs), data, len(SMALL))
     assert "kgrouped" in capsys.readouterr().out
 
 
