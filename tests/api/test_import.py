@@ -113,15 +113,17 @@ def test_import_without_home(tmp_path):
 
 
 @pytest.mark.slow
-def test_import_takes_at_most_300_ms_beside_torch():
+def test_import_takes_a_third_of_torch_at_most():
+    """Some 0.18 s beside torch's 0.9 on a quiet core. Both are timed, as a busy machine slows both."""
     code = """
-import time, torch
+import time
 start = time.process_time()
+import torch
+torch_done = time.process_time()
 import deep_gemm
-print(time.process_time() - start)
+print((time.process_time() - torch_done) / (torch_done - start))
 """
-    # The machine may be busy, which adds to processor time too: the best of three is what importing costs.
-    assert any(float(python(code)) < 0.3 for _ in range(3))
+    assert any(float(python(code)) < 1 / 3 for _ in range(3))
 
 
 DRIVER = """

@@ -203,8 +203,8 @@ class TestSumsMadeAhead:
 
         traced = torch.fx.experimental.proxy_tensor.make_fx(run)(b)
         names = [str(node.target) for node in traced.graph.nodes]
-        assert "deep_gemm.int8_row_sums.default" in names
-        assert "deep_gemm.int8_gemm_nt.default" in names
+        assert "deep_gemm_jit.int8_row_sums.default" in names
+        assert "deep_gemm_jit.int8_gemm_nt.default" in names
         other = values((24, 128), "cpu", 9)
         assert torch.equal(traced(other), wanted(shifted(a, zeros), 0.5, other, 2.0, torch.float32))
 

@@ -40,6 +40,8 @@ DG_DEVICE void load_block_scales(const Smem& smem, const GemmParams& params) {
 #pragma unroll 1
             for (int32_t turn = 0; turn < count; ++turn, ring.advance()) {
                 ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);
+                // Before the lane that fills the stage: one still waiting here would miss the phase that it lets end.
+                __syncwarp();
                 if (lane == turn) {
 #pragma unroll
                     for (int32_t run = 0; run < block_scale_values(c); ++run) {
@@ -51,7 +53,6 @@ DG_DEVICE void load_block_scales(const Smem& smem, const GemmParams& params) {
                     }
                     ptx::barrier_arrive(smem.scales_full(ring.stage));
                 }
-                __syncwarp();  // a lane that fell a whole ring behind would wait for a phase that is long over
             }
         }
     }

@@ -49,6 +49,7 @@ DG_DEVICE void load_atoms(const LogitsSmem<c>& smem, const LogitsShare& share, i
     LogitsSegment segment;
     while (walk.next(segment, lane, p)) {
         ptx::barrier_wait(smem.queries_empty(ring.stage), ring.phase ^ 1);
+        __syncwarp();
         if (lane == 0) copy_queries<c>(smem, ring.stage, rows_of_atom<c>(segment.atom, p).first, p);
         write_atom<c>(smem, ring.stage, segment, lane, p);
         ptx::barrier_arrive(smem.queries_full(ring.stage));
@@ -74,6 +75,7 @@ DG_DEVICE void load_keys(const LogitsSmem<c>& smem, const LogitsShare& share, in
             const int32_t first_key = segment.first_key + tile * kLogitsTile;
             const uint32_t full = smem.full(ring.stage);
             ptx::barrier_wait(smem.empty(ring.stage), ring.phase ^ 1);
+            __syncwarp();  // before lane 0 fills the stage: a lane still waiting would miss the phase that it lets end
             if (lane == 0) ptx::barrier_arrive_expect(full, LogitsSmem<c>::kPlan.key_stage_bytes + kLogitsTile * 4);
 #pragma unroll
             for (int32_t run = 0; run < kLogitsTile / kRun; ++run) {
