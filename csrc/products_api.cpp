@@ -7,6 +7,7 @@
 
 #include "api/call/lender.hpp"
 #include "api/check/checks_batched.hpp"
+#include "api/check/checks_channel_scales.hpp"
 #include "api/check/checks_grouped.hpp"
 #include "api/check/checks_integer.hpp"
 #include "api/check/checks_k_grouped.hpp"
@@ -27,12 +28,23 @@ OperandArgument operand_a(const TensorView& a, const OptionalTensor& scales) {
     return operand;
 }
 
+/// The bits of alpha, which multiplies complete sums. None where there is none.
+using AlphaBits = std::optional<int64_t>;
+
+GemmCall with_alpha(GemmCall call, const AlphaBits& alpha, const TensorView& d) {
+    if (alpha) check_alpha(call, {{}, *alpha}, d);
+    return call;
+}
+
 bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
           const TensorView& d, const OptionalTensor& c, int64_t layout, const Recipe& recipe, const Recipe& recipe_a,
-          const Recipe& recipe_b) {
+          const Recipe& recipe_b, const AlphaBits& alpha) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
-    const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, c, layout, given.number());
-    return run_gemm(key, [&] { return check_dense(operand_a(a, a_scales), {b, b_scales}, d, c, given, layout); });
+    const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, c, layout, given.number(),
+                      alpha.value_or(kNoNumber));
+    return run_gemm(key, [&] {
+        return with_alpha(check_dense(operand_a(a, a_scales), {b, b_scales}, d, c, given, layout), alpha, d);
+    });
 }
 
 /// What deep_gemm/int8.py says of integer operands beside their tensors, in this order.
@@ -129,15 +141,19 @@ std::string batched_forms() {
 }
 
 bool einsum(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
-            const TensorView& d, const OptionalTensor& c, int64_t form, const Recipe& recipe) {
+            const TensorView& d, const OptionalTensor& c, int64_t form, const Recipe& recipe, const AlphaBits& alpha) {
     require(form >= 0 && form <= std::ssize(kBatchedForms), "no expression has the number ", form);
     if (form == std::ssize(kBatchedForms)) {
+        require(!alpha, "the sum over a batch takes no alpha: multiply d, or a, by it");
         begin_cold_call();
         return run_batch_sum(check_batch_sum({a, a_scales}, {b, b_scales}, d, c));
     }
     const Granularities given = granularities_of(recipe, {}, {});
-    const CallKey key(Grouping::batched, a, a_scales, b, b_scales, d, c, form, given.number());
-    return run_gemm(key, [&] { return check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, given); });
+    const CallKey key(Grouping::batched, a, a_scales, b, b_scales, d, c, form, given.number(),
+                      alpha.value_or(kNoNumber));
+    return run_gemm(key, [&] {
+        return with_alpha(check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, given), alpha, d);
+    });
 }
 
 /// The element table's names in the order of their numbers, one a word.
@@ -171,16 +187,16 @@ bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const Tens
                  const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& c,
                  const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
                  const OptionalTensor& w_zeros, const OptionalTensor& w_second, const ffi::Integers& record,
-                 int64_t layout) {
+                 int64_t layout, const AlphaBits& alpha) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, false);
     const ChannelArgument whole = tokens_argument(record, zeros);
     const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, zeros, sums, w_zeros, w_second,
                       packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
-                      packed.zeros_k, packed.tokens_k, layout);
+                      packed.zeros_k, packed.tokens_k, layout, alpha.value_or(kNoNumber));
     return run_gemm(key, [&] {
-        return with_bias(check_dense({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d, c, {},
-                                     layout),
-                         bias, d);
+        const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
+        GemmCall call = check_dense(tokens, weights, d, c, {}, layout);
+        return with_alpha(with_bias(std::move(call), bias, d), alpha, d);
     });
 }
 
@@ -190,17 +206,18 @@ bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor&
                                       const OptionalTensor& zeros, const OptionalTensor& sums,
                                       const OptionalTensor& w_zeros, const OptionalTensor& w_second,
                                       const ffi::Integers& record, int64_t layout, bool psum, bool zero_padding,
-                                      int64_t expected_m) {
+                                      int64_t expected_m, const AlphaBits& alpha) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, true);
     const ChannelArgument whole = tokens_argument(record, zeros);
     const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, d, grouped_layout, bias, zeros, sums, w_zeros,
                       w_second, packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero,
-                      whole.int4, packed.zeros_k, packed.tokens_k, layout, psum, zero_padding, expected_m);
+                      whole.int4, packed.zeros_k, packed.tokens_k, layout, psum, zero_padding, expected_m,
+                      alpha.value_or(kNoNumber));
     return run_gemm(key, [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
-        return with_bias(check_contiguous({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d,
-                                          grouped_layout, {}, layout, options),
-                         bias, d);
+        const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
+        GemmCall call = check_contiguous(tokens, weights, d, grouped_layout, {}, layout, options);
+        return with_alpha(with_bias(std::move(call), bias, d), alpha, d);
     });
 }
 
@@ -208,50 +225,56 @@ bool packed_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_s
                                   const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
                                   const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
                                   const OptionalTensor& w_zeros, const OptionalTensor& w_second, int64_t expected_m,
-                                  const ffi::Integers& record, int64_t layout) {
+                                  const ffi::Integers& record, int64_t layout, const AlphaBits& alpha) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, true);
     const ChannelArgument whole = tokens_argument(record, zeros);
     const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, bias, zeros, sums, w_zeros, w_second,
                       packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
-                      packed.zeros_k, packed.tokens_k, expected_m, layout);
+                      packed.zeros_k, packed.tokens_k, expected_m, layout, alpha.value_or(kNoNumber));
     return run_gemm(key, [&] {
-        return with_bias(check_masked({a, a_scales, nullptr, &whole}, weights_argument(w, w_scales, &packed), d,
-                                      masked_m, expected_m, {}, layout),
-                         bias, d);
+        const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
+        GemmCall call = check_masked(tokens, weights, d, masked_m, expected_m, {}, layout);
+        return with_alpha(with_bias(std::move(call), bias, d), alpha, d);
     });
 }
 
 bool m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
                                const OptionalTensor& b_scales, const TensorView& d, const TensorView& grouped_layout,
                                int64_t layout, bool psum, bool zero_padding, int64_t expected_m, const Recipe& recipe,
-                               const Recipe& recipe_a, const Recipe& recipe_b) {
+                               const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
     const CallKey key(Grouping::m_contiguous, a, a_scales, b, b_scales, d, grouped_layout, layout, psum, zero_padding,
-                      expected_m, given.number());
+                      expected_m, given.number(), alpha.value_or(kNoNumber));
     return run_gemm(key, [&] {
-        return check_contiguous(operand_a(a, a_scales), {b, b_scales}, d, grouped_layout, given, layout,
-                                {.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m});
+        const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
+        return with_alpha(check_contiguous(operand_a(a, a_scales), {b, b_scales}, d, grouped_layout, given, layout,
+                                           options),
+                          alpha, d);
     });
 }
 
 bool m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
                            const OptionalTensor& b_scales, const TensorView& d, const TensorView& masked_m,
                            int64_t expected_m, int64_t layout, const Recipe& recipe, const Recipe& recipe_a,
-                           const Recipe& recipe_b) {
+                           const Recipe& recipe_b, const AlphaBits& alpha) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
-    const CallKey key(Grouping::masked, a, a_scales, b, b_scales, d, masked_m, expected_m, layout, given.number());
+    const CallKey key(Grouping::masked, a, a_scales, b, b_scales, d, masked_m, expected_m, layout, given.number(),
+                      alpha.value_or(kNoNumber));
     return run_gemm(key, [&] {
-        return check_masked(operand_a(a, a_scales), {b, b_scales}, d, masked_m, expected_m, given, layout);
+        return with_alpha(check_masked(operand_a(a, a_scales), {b, b_scales}, d, masked_m, expected_m, given, layout),
+                          alpha, d);
     });
 }
 
 bool k_grouped_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
                     const OptionalTensor& b_scales, const TensorView& d, const std::vector<int64_t>& ks,
                     const TensorView& grouped_layout, const OptionalTensor& c, int64_t layout, bool psum,
-                    bool group_by_group, int64_t gran_k) {
+                    bool group_by_group, int64_t gran_k, const AlphaBits& alpha) {
     const auto check = group_by_group ? check_k_grouped_nt : check_k_grouped_tn;
-    return run_k_grouped(check({a, a_scales}, {b, b_scales}, d, grouped_layout, c,
-                               {.ks = ks, .layout = layout, .psum = psum, .gran_k = gran_k}));
+    KGroupedCall k = check({a, a_scales}, {b, b_scales}, d, grouped_layout, c,
+                           {.ks = ks, .layout = layout, .psum = psum, .gran_k = gran_k});
+    if (alpha) check_alpha(k.call, {{}, *alpha}, d);
+    return run_k_grouped(std::move(k));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ def gemm(
     recipe: Sequence[int] | None = None,
     recipe_a: Sequence[int] | None = None,
     recipe_b: Sequence[int] | None = None,
+    alpha_bits: int | None = None,
     /,
 ) -> bool:
     """D = C + A B^T for A [M, K] and B [N, K].
@@ -62,6 +63,7 @@ def einsum(
     c: Tensor | None,
     form: int,
     recipe: Sequence[int] | None,
+    alpha_bits: int | None = None,
     /,
 ) -> bool:
     """A product for each matrix of a batch, or their sum.
@@ -147,6 +149,7 @@ def packed_gemm(
     w_second_scales: Tensor | None,
     record: Sequence[int],
     layout: int,
+    alpha_bits: int | None = None,
     /,
 ) -> bool:
     """D = C + A W^T + bias of PackedWeights. `told`: their element, N, K, the K that shares a scale (0: all of it), the
@@ -174,6 +177,7 @@ def packed_m_grouped_gemm_contiguous(
     psum: bool,
     zero_padding: bool,
     expected_m: int,
+    alpha_bits: int | None = None,
     /,
 ) -> bool:
     """The same of experts, as `m_grouped_gemm_contiguous`."""
@@ -193,6 +197,7 @@ def packed_m_grouped_gemm_masked(
     expected_m: int,
     record: Sequence[int],
     layout: int,
+    alpha_bits: int | None = None,
     /,
 ) -> bool:
     """The same of experts, as `m_grouped_gemm_masked`."""
@@ -211,6 +216,7 @@ def m_grouped_gemm_contiguous(
     recipe: Sequence[int] | None = None,
     recipe_a: Sequence[int] | None = None,
     recipe_b: Sequence[int] | None = None,
+    alpha_bits: int | None = None,
     /,
 ) -> bool:
     """Experts' rows one after the other. False where K is 0: nothing is launched, and the caller makes D zero."""
@@ -227,6 +233,7 @@ def m_grouped_gemm_masked(
     recipe: Sequence[int] | None = None,
     recipe_a: Sequence[int] | None = None,
     recipe_b: Sequence[int] | None = None,
+    alpha_bits: int | None = None,
     /,
 ) -> bool:
     """The first masked_m[g] rows of each expert. False where K is 0: nothing is launched; the caller makes D zero."""
@@ -244,6 +251,7 @@ def k_grouped_gemm(
     psum: bool,
     group_by_group: bool,
     gran_k: int,
+    alpha_bits: int | None = None,
     /,
 ) -> bool:
     """D[g] = C[g] + A_g B_g^T for A [sum_k, M] and B [sum_k, N], or flattened group by group [M, k_g] and [N, k_g].

@@ -2,7 +2,7 @@
 
 from typing import Any as _Any
 
-from . import _fallback, _requirements, jit, simulator, testing, utils  # noqa: F401
+from . import _fallback, _requirements, epilogue, jit, simulator, testing, utils  # noqa: F401
 from ._precompile import precompile
 from ._version import __version__
 from .batched import einsum, fp8_einsum

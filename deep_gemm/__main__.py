@@ -258,7 +258,7 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="calls on SM100 multiply FP32 scales of FP8 as they are (disable_ue8m0_cast, set_fp32_scales)",
     )
-    parser.add_argument("--alpha", action="store_true", help="calls of FP4 operands have an alpha")
+    parser.add_argument("--alpha", action="store_true", help="calls have an alpha, or an epilogue Alpha")
     parser.add_argument(
         "--int8-scales",
         choices=list(INT8_SCALES),

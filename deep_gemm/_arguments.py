@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from .epilogue import Alpha, Epilogue, alpha_of
 from .weights import PackedWeights
 
 # Keyword-only names that callers of earlier releases use, and what they are called now.
@@ -92,6 +93,12 @@ def _packed_weights(*parts: Any) -> PackedWeights:
     return PackedWeights.from_tensors([tensor for tensor in tensors if tensor is not None], json.loads(form))
 
 
+def _no_epilogue_by_place(value: Any) -> tuple[bool]:
+    if isinstance(value, Epilogue):
+        raise TypeError(f"epilogue must be given by its name where torch traces the call, got {value!r} by place")
+    return (bool(value),)
+
+
 def _is_integer(value: Any) -> bool:
     try:
         operator.index(value)
@@ -145,6 +152,15 @@ _PACKED = Kind(
     _packed_parts,
     _packed_weights,
 )
+# Operators know it by its numbers.
+_EPILOGUE = Kind(
+    "float?",
+    "an Epilogue of deep_gemm.epilogue or None",
+    lambda value: value is None or isinstance(value, Epilogue),
+    (("_alpha", "float?"),),
+    lambda value: (alpha_of(None, value),),
+    lambda alpha: None if alpha is None else Alpha(alpha),
+)
 KINDS = {
     "torch.Tensor": _TENSOR,
     "torch.Tensor | None": _or_none(_TENSOR),
@@ -188,6 +204,16 @@ KINDS = {
         (("", "Tensor?"),),
         lambda value: (torch.tensor(value, dtype=torch.float32) if _is_number(value) else value,),
         lambda value: value,
+    ),
+    "float | None": _or_none(Kind("float", "a number", _is_number)),
+    "Epilogue | None": _EPILOGUE,
+    "bool | Epilogue | None": Kind(
+        "bool",
+        "True or False, or an Epilogue",
+        lambda value: value is None or isinstance(value, (bool, int, Epilogue)),
+        (("", "bool"),),
+        _no_epilogue_by_place,
+        bool,
     ),
     "Recipe": _or_none(_TRIPLE),
     "OperandRecipe": _or_none(_OPERAND_RECIPE),

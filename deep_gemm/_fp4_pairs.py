@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ._packed import AcceptedWeights, OperandOptions, UnpackedFp4
+from .epilogue import Epilogue, alpha_bits
 from .gemm import _FP32_SCALES, OperandRecipe, Recipe, Scaled, _operand_recipes
 
 TAKES = AcceptedWeights("fp8", ("e2m1",))
@@ -29,7 +30,12 @@ def require_fp4_only(bias: torch.Tensor | None, disable_ue8m0_cast: bool) -> Non
 
 
 def asked_of_packed(
-    recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe, disable_ue8m0_cast: bool
+    recipe: Recipe,
+    recipe_a: OperandRecipe,
+    recipe_b: OperandRecipe,
+    disable_ue8m0_cast: bool,
+    alpha: float | None,
+    epilogue: Epilogue | None,
 ) -> OperandOptions:
     """What a call with PackedWeights says of its operands."""
     for name, given in (("recipe", recipe), ("recipe_b", recipe_b)):
@@ -37,7 +43,8 @@ def asked_of_packed(
             raise ValueError(f"{name} must be None with PackedWeights, which know their groups, got {given}")
     if recipe_a is not None and recipe_a[0] != 1:
         raise ValueError(f"with PackedWeights scales of a must be for one row, but recipe_a says {recipe_a}")
-    return OperandOptions(0 if recipe_a is None else recipe_a[1], _FP32_SCALES if disable_ue8m0_cast else 0)
+    layout = _FP32_SCALES if disable_ue8m0_cast else 0
+    return OperandOptions(0 if recipe_a is None else recipe_a[1], layout, alpha_bits(alpha, epilogue))
 
 
 def unpacked_pair(
@@ -46,11 +53,14 @@ def unpacked_pair(
     recipe_a: OperandRecipe,
     recipe_b: OperandRecipe,
     disable_ue8m0_cast: bool,
+    alpha: float | None,
+    epilogue: Epilogue | None,
     transposed: int = 0,
 ) -> tuple[UnpackedFp4, OperandOptions]:
     """A pair of FP4 weights, and what a call says of its operands."""
     of_a, of_b = _groups(recipe, recipe_a, recipe_b)
-    return UnpackedFp4(*b, of_b), OperandOptions(of_a, transposed | (_FP32_SCALES if disable_ue8m0_cast else 0))
+    layout = transposed | (_FP32_SCALES if disable_ue8m0_cast else 0)
+    return UnpackedFp4(*b, of_b), OperandOptions(of_a, layout, alpha_bits(alpha, epilogue))
 
 
 def _groups(recipe: Recipe, recipe_a: OperandRecipe, recipe_b: OperandRecipe) -> tuple[int, int]:

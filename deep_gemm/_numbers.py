@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 import struct
 from typing import Any
@@ -26,6 +27,8 @@ def integer(name: str, value: Any, smallest: int | None = None) -> int:
 
 def fp32_bits(name: str, value: Any) -> int:
     """The bits of `value` as FP32."""
+    if type(value) not in (float, int) and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
     try:
         bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
     except OverflowError:

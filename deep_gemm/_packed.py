@@ -44,6 +44,7 @@ class OperandOptions:
 
     tokens_k: int = 0  # of K that shares a scale of a; 0: as is usual
     layout: int = 0  # operands that lie the other way round, and float32 scales as they are
+    alpha: int | None = None  # bits of the factor of complete sums
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def run(
 ) -> None:
     codes, scales, record, data, data_scales, zeros = _record(a, w, takes, asked)
     layout = _NT[compiled_dims] | asked.layout
-    if C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, record, layout):
+    if C.packed_gemm(data, data_scales, codes, scales, d, c, bias, zeros, *w.others, record, layout, asked.alpha):
         return
     if bias is None:
         _write_empty_product(d, c)
@@ -141,6 +142,7 @@ def run_contiguous(
         use_psum_layout,
         ensure_zero_padding,
         _hint(expected_m),
+        asked.alpha,
     ):
         return
     if bias is None or len(bias) == 0:
@@ -164,7 +166,7 @@ def run_masked(
     expected_m = integer("expected_m", expected_m)
     layout = _NT[compiled_dims] | asked.layout
     if C.packed_m_grouped_gemm_masked(
-        data, data_scales, codes, scales, d, masked_m, bias, zeros, *w.others, expected_m, record, layout
+        data, data_scales, codes, scales, d, masked_m, bias, zeros, *w.others, expected_m, record, layout, asked.alpha
     ):
         return
     if bias is None:

@@ -35,6 +35,7 @@ _GROUP_SIZES = {
     "bf16_fp8": 128,
     "fp4": 32,
 }
+_TAKE_ALPHA = ("fp8", "bf16", "fp16", "fp4", "fp8_fp4")
 _FP4_GROUPS = (32, 16)  # MXFP4, NVFP4
 PRODUCTS = (*_OPERANDS, *_WEIGHTS)
 GROUPINGS = {"dense": "dense", "contiguous": "m_contiguous", "psum": "m_psum", "masked": "masked"}
@@ -81,8 +82,8 @@ class Calls:
                 )
         if self.fp32_scales and self.product != "fp8":
             raise ValueError(f"fp32_scales is of FP8 operands, not of {self.product}")
-        if self.alpha and self.product != "fp4":
-            raise ValueError(f"alpha is of FP4 operands, not of {self.product}")
+        if self.alpha and self.product not in _TAKE_ALPHA:
+            raise ValueError(f"alpha goes with {', '.join(_TAKE_ALPHA)}, not with {self.product}")
         if self.grouping == "dense" and self.experts != 1:
             raise ValueError(f"experts go with a grouping, but the grouping is 'dense' and experts are {self.experts}")
 
@@ -92,7 +93,7 @@ class Calls:
 
     def fields(self, target: str) -> dict[str, int]:
         """As `C.problem_kernel` takes them, without sizes."""
-        fields = {"add_c": int(self.add_c), "groups": self.experts, **self._operands(target)}
+        fields = {"add_c": int(self.add_c), "groups": self.experts, **self._operands(target), "alpha": int(self.alpha)}
         if self.output is not None:
             fields[OUTPUTS[self.output]] = 1
         if self.bias is not None:
@@ -131,7 +132,7 @@ class Calls:
         if size not in _FP4_GROUPS:
             raise ValueError(f"group_size of FP4 operands must be 32 (MXFP4) or 16 (NVFP4), got {size}")
         fields = {"gran_k_a": int(size), "gran_k_b": int(size), "packs_scales_a": 1, "packs_scales_b": 1}
-        return {**_OPERANDS["fp4"], **fields, **self.scales, "alpha": int(self.alpha)}
+        return {**_OPERANDS["fp4"], **fields, **self.scales}
 
     def problems(self, n: int, k: int, max_m: int, target: str) -> list[dict[str, int]]:
         """Of all numbers of rows up to `max_m`, and expected ones of masked experts, as far as kernels may differ."""
@@ -231,7 +232,7 @@ def precompile(
             or are pairs of the public API. (Of 'fp8_fp4' on SM100, where both are multiplied alike, of no meaning.)
         fp32_scales: calls on SM100 multiply FP32 scales of FP8 operands as they are (`disable_ue8m0_cast=True`,
             `set_fp32_scales`).
-        alpha: calls of 'fp4' pass alpha.
+        alpha: calls pass alpha, or `epilogue=Alpha(...)`.
         output, bias: 'bf16', 'fp16' (`output` only) or 'fp32'. `output` None: the product's first dtype, BF16 or FP16.
         add_c: calls pass c.
         target, num_sms: what to compile for, and SMs that kernels may use: by default all of an H100 or H200.

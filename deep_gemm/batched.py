@@ -11,6 +11,7 @@ import torch
 
 from ._extension import C
 from ._product import product
+from .epilogue import Epilogue, alpha_bits
 from .gemm import Scaled, _write_empty_product
 
 __all__ = ["einsum", "fp8_einsum"]
@@ -37,7 +38,8 @@ def einsum(
     b: torch.Tensor,
     d: torch.Tensor,
     c: torch.Tensor | None = None,
-    use_cublaslt: bool = False,
+    use_cublaslt: bool | Epilogue | None = False,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`d = c + torch.einsum(expr, a, b)` of BF16 operands, summed in FP32.
 
@@ -48,15 +50,23 @@ def einsum(
             one contiguous. Lines at multiples of 16 bytes are read in place, others copied first.
         d: bfloat16, float32 or float16, its last dimension contiguous. Written.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself.
-        use_cublaslt: through torch instead, as a baseline.
+        use_cublaslt: through torch instead, as a baseline. DeepGEMM from 2.8 on has epilogue at this place, so an
+            Epilogue or None here is that.
+        epilogue: as for `fp8_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
+    if isinstance(use_cublaslt, Epilogue):
+        epilogue = use_cublaslt
+        use_cublaslt = False
+    factor = None if epilogue is None else alpha_bits(None, epilogue)
     if use_cublaslt:
+        if factor is not None:
+            raise ValueError("use_cublaslt must be False where there is an epilogue")
         _through_torch(expr, a, b, d, c)
-    elif not _einsum(a, None, b, None, d, c, _FORMS[expr], None):
+    elif not _einsum(a, None, b, None, d, c, _FORMS[expr], None, factor):
         _write_empty_product(d, c)
 
 
@@ -68,6 +78,7 @@ def fp8_einsum(
     d: torch.Tensor,
     c: torch.Tensor | None = None,
     recipe: tuple[int, int, int] = (1, 128, 128),
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`d = c + torch.einsum(expr, a, b)` of FP8 operands with scales.
 
@@ -84,13 +95,15 @@ def fp8_einsum(
         recipe: how many of `a`'s rows, of `b`'s rows and of the summed dimension share a scale: (1, 128, 128) or
             (1, 1, 128), which packed scales of `b` need. On SM100 the last one may be 32, but not after
             `set_fp32_scales(True)`.
+        epilogue: as for `fp8_gemm_nt`. A pair (d, scales) for quantised output is not taken yet.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _einsum(a_data, a_scales, b_data, b_scales, d, c, _FORMS_EACH[expr], recipe):
+    factor = None if epilogue is None else alpha_bits(None, epilogue)
+    if not _einsum(a_data, a_scales, b_data, b_scales, d, c, _FORMS_EACH[expr], recipe, factor):
         _write_empty_product(d, c)
 
 

@@ -16,6 +16,7 @@ import torch
 from ._extension import C
 from ._numbers import integer
 from ._product import product
+from .epilogue import Epilogue, alpha_bits
 from .gemm import _NN, _NT, _TN, _TT, _write_empty_product
 from .grouped import _hint, _one_layout, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_experts
@@ -40,7 +41,13 @@ _masked = C.m_grouped_gemm_masked
 
 @product()
 def bf16_gemm_nt(
-    a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "nk"
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Dense BF16 or FP16 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] b[n, k]`, summed in FP32.
 
@@ -53,69 +60,92 @@ def bf16_gemm_nt(
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         compiled_dims: which of M, N, K are constants of the compiled kernel.
+        alpha, epilogue: as for `fp8_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _gemm(a, None, b, None, d, c, _NT[compiled_dims]):
+    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _NT[compiled_dims], None, None, None, factor):
         _write_empty_product(d, c)
 
 
 @product()
 def bf16_gemm_nn(
-    a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "nk"
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "nk",
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Dense BF16 or FP16 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] b[k, n]`, summed in FP32.
 
     Args:
         a: bfloat16 or float16 `[M, K]`.
         b: of a's dtype, `[K, N]`.
-        d, c, compiled_dims: as for `bf16_gemm_nt`; so are the strides of a and b.
+        d, c, compiled_dims, alpha, epilogue: as for `bf16_gemm_nt`; so are the strides of a and b.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _gemm(a, None, b, None, d, c, _NN[compiled_dims]):
+    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _NN[compiled_dims], None, None, None, factor):
         _write_empty_product(d, c)
 
 
 @product()
 def bf16_gemm_tn(
-    a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "mn"
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "mn",
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Dense BF16 or FP16 GEMM with a [K, M] and b [K, N]: `d[m, n] = c[m, n] + sum_k a[k, m] b[k, n]`, summed in FP32.
 
     Args:
         a: bfloat16 or float16 `[K, M]`.
         b: of a's dtype, `[K, N]`.
-        d, c, compiled_dims: as for `bf16_gemm_nt`; so are the strides of a and b.
+        d, c, compiled_dims, alpha, epilogue: as for `bf16_gemm_nt`; so are the strides of a and b.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _gemm(a, None, b, None, d, c, _TN[compiled_dims]):
+    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _TN[compiled_dims], None, None, None, factor):
         _write_empty_product(d, c)
 
 
 @product()
 def bf16_gemm_tt(
-    a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None = None, compiled_dims: str = "mn"
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "mn",
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Dense BF16 or FP16 GEMM with a [K, M]: `d[m, n] = c[m, n] + sum_k a[k, m] b[n, k]`, summed in FP32.
 
     Args:
         a: bfloat16 or float16 `[K, M]`.
         b: of a's dtype, `[N, K]`.
-        d, c, compiled_dims: as for `bf16_gemm_nt`; so are the strides of a and b.
+        d, c, compiled_dims, alpha, epilogue: as for `bf16_gemm_nt`; so are the strides of a and b.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _gemm(a, None, b, None, d, c, _TT[compiled_dims]):
+    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
+    if not _gemm(a, None, b, None, d, c, _TT[compiled_dims], None, None, None, factor):
         _write_empty_product(d, c)
 
 
@@ -129,6 +159,7 @@ def m_grouped_bf16_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    epilogue: Epilogue | None = None,
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
@@ -139,7 +170,7 @@ def m_grouped_bf16_gemm_nt_contiguous(
         b: of a's dtype, `[G, N, K]`, likewise.
         d: as for `bf16_gemm_nt`, written as `m_grouped_fp8_gemm_nt_contiguous` does.
         grouped_layout, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, m_indices: as there.
-        compiled_dims: as for `bf16_gemm_nt`.
+        compiled_dims, epilogue: as for `bf16_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -147,7 +178,8 @@ def m_grouped_bf16_gemm_nt_contiguous(
     """
     layout = _one_layout(grouped_layout, m_indices)
     how = (_NT[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
-    if not _contiguous(a, None, b, None, d, layout, *how):
+    factor = None if epilogue is None else alpha_bits(None, epilogue)
+    if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, factor):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
 
@@ -161,6 +193,7 @@ def m_grouped_bf16_gemm_nn_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    epilogue: Epilogue | None = None,
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
@@ -176,7 +209,8 @@ def m_grouped_bf16_gemm_nn_contiguous(
     """
     layout = _one_layout(grouped_layout, m_indices)
     how = (_NN[compiled_dims], use_psum_layout, ensure_zero_padding, _hint(expected_m_for_psum_layout))
-    if not _contiguous(a, None, b, None, d, layout, *how):
+    factor = None if epilogue is None else alpha_bits(None, epilogue)
+    if not _contiguous(a, None, b, None, d, layout, *how, None, None, None, factor):
         _write_empty_experts(d, layout if use_psum_layout else None)
 
 
@@ -188,6 +222,7 @@ def m_grouped_bf16_gemm_nt_masked(
     masked_m: torch.Tensor,
     expected_m: int,
     compiled_dims: str = "nk",
+    epilogue: Epilogue | None = None,
 ) -> None:
     """The first rows of each expert's matrix: `d[g, m] = a[g, m] @ b[g].T` for `m < masked_m[g]`.
 
@@ -197,13 +232,15 @@ def m_grouped_bf16_gemm_nt_masked(
         b: of a's dtype, `[G, N, K]`, likewise.
         d: as for `bf16_gemm_nt`, but `[G, max_m, N]`, written as `m_grouped_fp8_gemm_nt_masked` does.
         masked_m, expected_m: as there.
-        compiled_dims: as for `bf16_gemm_nt`.
+        compiled_dims, epilogue: as for `bf16_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    if not _masked(a, None, b, None, d, masked_m, integer("expected_m", expected_m), _NT[compiled_dims]):
+    factor = None if epilogue is None else alpha_bits(None, epilogue)
+    how = (integer("expected_m", expected_m), _NT[compiled_dims], None, None, None, factor)
+    if not _masked(a, None, b, None, d, masked_m, *how):
         _write_empty_masked_product(d, masked_m)
 
 
@@ -217,6 +254,7 @@ def k_grouped_bf16_gemm_tn_contiguous(
     c: torch.Tensor | None = None,
     compiled_dims: str = "mn",
     use_psum_layout: bool = False,
+    epilogue: Epilogue | None = None,
     *,
     ks: Sequence[int] | None = None,
     ks_tensor: torch.Tensor | None = None,
@@ -234,6 +272,7 @@ def k_grouped_bf16_gemm_tn_contiguous(
         grouped_layout: the same as int32 `[G]` on the device. Refused where it contradicts ks_cpu, if it is on the CPU.
         c: added in FP32; `d`'s shape and dtype, and may be `d` itself.
         compiled_dims: which of M and N are constants of the compiled kernel.
+        epilogue: as for `fp8_gemm_nt`.
         use_psum_layout: `grouped_layout` holds where each group ends; the next one starts at that value rounded up to
             `get_mk_alignment_for_contiguous_layout()`. Rows between groups are never read.
         ks, ks_tensor: older names of `ks_cpu` and `grouped_layout`.
@@ -242,8 +281,8 @@ def k_grouped_bf16_gemm_tn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    pairs = (a, None), (b, None)
-    _run_k_grouped(*pairs, d, ks_cpu, grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor, False)
+    how = (compiled_dims, use_psum_layout, ks, ks_tensor, False, epilogue)
+    _run_k_grouped((a, None), (b, None), d, ks_cpu, grouped_layout, c, *how)
 
 
 # The name that callers of DeepGEMM use for the same function.

@@ -30,6 +30,7 @@ import torch
 from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
 from ._product import product
+from .epilogue import Epilogue, alpha_of
 from .gemm import _COMPILED_DIMS, _NT, OperandRecipe, Recipe, Scaled, _operand_recipes, _write_empty_product
 from .grouped import _hint, _one_layout, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_contiguous_product
@@ -59,6 +60,7 @@ def fp4_gemm_nt(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
     alpha: Alpha = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Dense FP4 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // g] b[n, k] sfb[n, k // g]`.
 
@@ -75,6 +77,7 @@ def fp4_gemm_nt(
         alpha: an FP32 factor on complete sums, such as the product of NVFP4's global scales: a number, or a float32
             tensor of one element on `a`'s device, which the kernel reads, so that it may change between replays of a
             graph. (A CPU tensor without dimensions beside CUDA operands is read as a number.)
+        epilogue: as for `fp8_gemm_nt`. Beside it alpha must be None.
 
     Raises:
         ValueError, TypeError: an argument cannot be right, or this is not SM100; nothing was launched or written.
@@ -82,7 +85,7 @@ def fp4_gemm_nt(
     """
     layout = _NT[compiled_dims]
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number = _alpha_record(alpha, d)
+    factor, number = _alpha_record(alpha, epilogue, d)
     if not C.fp4_gemm(*operands, d, c, factor, number, gran_k, layout):
         _write_empty_product(d, c)
 
@@ -101,6 +104,7 @@ def m_grouped_fp4_gemm_nt_contiguous(
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
     alpha: Alpha = None,
+    epilogue: Epilogue | None = None,
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
@@ -112,7 +116,7 @@ def m_grouped_fp4_gemm_nt_contiguous(
         d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, m_indices:
             as for `m_grouped_fp8_gemm_nt_contiguous`.
         recipe, recipe_a, recipe_b: as for `fp4_gemm_nt`.
-        alpha: as for `fp4_gemm_nt`, or float32 `[G]`, one for each expert.
+        alpha, epilogue: as for `fp4_gemm_nt`; alpha may be float32 `[G]`, one for each expert.
 
     Raises:
         as `fp4_gemm_nt`.
@@ -120,7 +124,7 @@ def m_grouped_fp4_gemm_nt_contiguous(
     layout = _NT[compiled_dims]
     grouped_layout = _one_layout(grouped_layout, m_indices)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number = _alpha_record(alpha, d)
+    factor, number = _alpha_record(alpha, epilogue, d)
     hint = _hint(expected_m_for_psum_layout)
     if not C.fp4_m_grouped_gemm_contiguous(
         *operands, d, grouped_layout, factor, number, gran_k, layout, use_psum_layout, ensure_zero_padding, hint
@@ -140,6 +144,7 @@ def m_grouped_fp4_gemm_nt_masked(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
     alpha: Alpha = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """The first `masked_m[g]` rows of each expert times its weights, as `m_grouped_fp8_gemm_nt_masked`.
 
@@ -148,7 +153,7 @@ def m_grouped_fp4_gemm_nt_masked(
         b: int8 `[G, N, K / 2]`, with scales `[G, N, ceil(K / g)]`.
         d, masked_m, expected_m, compiled_dims: as for `m_grouped_fp8_gemm_nt_masked`.
         recipe, recipe_a, recipe_b: as for `fp4_gemm_nt`.
-        alpha: as for `fp4_gemm_nt`, or float32 `[G]`, one for each expert.
+        alpha, epilogue: as for `fp4_gemm_nt`; alpha may be float32 `[G]`, one for each expert.
 
     Raises:
         as `fp4_gemm_nt`.
@@ -156,7 +161,7 @@ def m_grouped_fp4_gemm_nt_masked(
     layout = _NT[compiled_dims]
     expected_m = integer("expected_m", expected_m)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
-    factor, number = _alpha_record(alpha, d)
+    factor, number = _alpha_record(alpha, epilogue, d)
     if not C.fp4_m_grouped_gemm_masked(*operands, d, masked_m, expected_m, factor, number, gran_k, layout):
         _write_empty_masked_product(d, masked_m)
 
@@ -173,6 +178,7 @@ def k_grouped_fp4_gemm_nt_contiguous(
     compiled_dims: str = "mn",
     use_psum_layout: bool = False,
     alpha: Alpha = None,
+    epilogue: Epilogue | None = None,
     *,
     ks: Sequence[int] | None = None,
     ks_tensor: torch.Tensor | None = None,
@@ -188,7 +194,7 @@ def k_grouped_fp4_gemm_nt_contiguous(
         d: bfloat16, float32 or float16 `[G, M, N]`, N contiguous. Written.
         ks_cpu: each group's K, on the host: multiples of 32, or 0. Such a group gets c, or zero.
         grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor: as for `k_grouped_fp8_gemm_nt_contiguous`.
-        recipe, alpha: as for `fp4_gemm_nt`.
+        recipe, alpha, epilogue: as for `fp4_gemm_nt`.
 
     Raises:
         as `fp4_gemm_nt`.
@@ -196,7 +202,7 @@ def k_grouped_fp4_gemm_nt_contiguous(
     layout = _COMPILED_DIMS[compiled_dims]
     sizes, group_layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
     operands, gran_k = _operands(a, b, recipe, None, None)
-    factor, number = _alpha_record(alpha, d)
+    factor, number = _alpha_record(alpha, epilogue, d)
     if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, factor, number, gran_k, layout, use_psum_layout):
         _write_empty_product(d, c)
 
@@ -218,8 +224,9 @@ def _operands(
     return (a_codes, a_scales, b_codes, b_scales), gran_k
 
 
-def _alpha_record(alpha: Alpha, d: torch.Tensor) -> tuple[torch.Tensor | None, int]:
+def _alpha_record(alpha: Alpha, epilogue: Epilogue | None, d: torch.Tensor) -> tuple[torch.Tensor | None, int]:
     """A tensor, or a number's bits as FP32."""
+    alpha = alpha_of(alpha, epilogue)
     if alpha is None:
         return None, NO_NUMBER
     if isinstance(alpha, torch.Tensor):

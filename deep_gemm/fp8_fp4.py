@@ -13,6 +13,7 @@ import torch
 from ._fp4_pairs import TAKES, asked_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
 from ._packed import ScaledTokens, run
 from ._product import product
+from .epilogue import Epilogue
 from .fp4 import fp4_gemm_nt
 from .gemm import (
     _A_TRANSPOSED,
@@ -41,6 +42,8 @@ def fp8_fp4_gemm_nt(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
     *,
     bias: torch.Tensor | None = None,
 ) -> None:
@@ -58,7 +61,7 @@ def fp8_fp4_gemm_nt(
         a: as for `fp8_gemm_nt`; with FP4 weights its scales may be one for all or one for each token, too, but on
             SM100. There it may be FP4, as b may: beside FP8 with a recipe (`recipe_a` (1, 32)), beside FP4 as for
             `fp4_gemm_nt`.
-        d, c, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`. With FP4 weights SM100 refuses
+        d, c, compiled_dims, disable_ue8m0_cast, alpha, epilogue: as for `fp8_gemm_nt`. With FP4 weights SM100 refuses
             `disable_ue8m0_cast`.
         recipe, recipe_a, recipe_b: of FP8 as for `fp8_gemm_nt`. Of FP4 pairs, a has scales for 128 of K (`recipe_a` (1,
             128)), on SM100 also for 32, and b for 32 (`recipe_b` (1, 32), the default), for 128, or except on SM100 for
@@ -68,17 +71,18 @@ def fp8_fp4_gemm_nt(
     Raises:
         as `fp8_gemm_nt`, and ValueError where arguments are of the other kind of b.
     """
+    recipes = recipe, recipe_a, recipe_b
     if isinstance(b, PackedWeights):
-        asked = asked_of_packed(recipe, recipe_a, recipe_b, disable_ue8m0_cast)
+        asked = asked_of_packed(*recipes, disable_ue8m0_cast, alpha, epilogue)
         run(a, b, d, c, bias, compiled_dims, TAKES, asked)
     elif not is_fp4(b):
         require_no_bias(bias)
-        fp8_gemm_nt(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast)  # type: ignore[arg-type]
+        fp8_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)  # type: ignore[arg-type]
     elif is_fp4(a):
         require_fp4_only(bias, disable_ue8m0_cast)
-        fp4_gemm_nt(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims)  # type: ignore[arg-type]
+        fp4_gemm_nt(a, b, d, c, *recipes, compiled_dims, alpha, epilogue)  # type: ignore[arg-type]
     else:
-        w, asked = unpacked_pair(b, recipe, recipe_a, recipe_b, disable_ue8m0_cast)
+        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue)
         run(a, w, d, c, bias, compiled_dims, TAKES, asked)
 
 
@@ -93,6 +97,8 @@ def fp8_fp4_gemm_nn(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
     *,
     bias: torch.Tensor | None = None,
 ) -> None:
@@ -101,16 +107,17 @@ def fp8_fp4_gemm_nn(
     Args:
         b: a pair as of `fp8_gemm_nn`; or FP4 weights as of `fp8_fp4_gemm_nt`, int8 `[K / 2, N]` or, where N is
             contiguous, `[K, N / 2]`, with scales `[ceil(K / 32), N]`.
-        a, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, bias: as for `fp8_fp4_gemm_nt`, a and b
-            as `fp8_gemm_nn` has them.
+        a, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue, bias: as for
+            `fp8_fp4_gemm_nt`, a and b as `fp8_gemm_nn` has them.
 
     Raises:
         as `fp8_fp4_gemm_nt`.
     """
+    recipes = recipe, recipe_a, recipe_b
     if not is_fp4(b):
         require_no_bias(bias)
-        return fp8_gemm_nn(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast)
-    w, asked = unpacked_pair(b, recipe, recipe_a, recipe_b, disable_ue8m0_cast, _B_TRANSPOSED)
+        return fp8_gemm_nn(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
+    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, _B_TRANSPOSED)
     run(a, w, d, c, bias, compiled_dims, TAKES, asked)
 
 
@@ -125,6 +132,8 @@ def fp8_fp4_gemm_tn(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "mn",
     disable_ue8m0_cast: bool = False,
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
     *,
     bias: torch.Tensor | None = None,
 ) -> None:
@@ -133,16 +142,17 @@ def fp8_fp4_gemm_tn(
     Args:
         b: a pair as of `fp8_gemm_tn`; or FP4 weights as of `fp8_fp4_gemm_nt`, int8 `[K / 2, N]` or, where N is
             contiguous, `[K, N / 2]`, with scales `[ceil(K / 32), N]`.
-        a, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, bias: as for `fp8_fp4_gemm_nt`, a and b
-            as `fp8_gemm_tn` has them.
+        a, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue, bias: as for
+            `fp8_fp4_gemm_nt`, a and b as `fp8_gemm_tn` has them.
 
     Raises:
         as `fp8_fp4_gemm_nt`.
     """
+    recipes = recipe, recipe_a, recipe_b
     if not is_fp4(b):
         require_no_bias(bias)
-        return fp8_gemm_tn(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast)
-    w, asked = unpacked_pair(b, recipe, recipe_a, recipe_b, disable_ue8m0_cast, _A_TRANSPOSED | _B_TRANSPOSED)
+        return fp8_gemm_tn(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
+    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, _A_TRANSPOSED | _B_TRANSPOSED)
     run(a, w, d, c, bias, compiled_dims, TAKES, asked)
 
 
@@ -157,6 +167,8 @@ def fp8_fp4_gemm_tt(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "mn",
     disable_ue8m0_cast: bool = False,
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
     *,
     bias: torch.Tensor | None = None,
 ) -> None:
@@ -164,14 +176,15 @@ def fp8_fp4_gemm_tt(
 
     Args:
         b: a pair as of `fp8_gemm_tt`, or FP4 weights as of `fp8_fp4_gemm_nt`.
-        a, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, bias: as for `fp8_fp4_gemm_nt`, a and b
-            as `fp8_gemm_tt` has them.
+        a, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue, bias: as for
+            `fp8_fp4_gemm_nt`, a and b as `fp8_gemm_tt` has them.
 
     Raises:
         as `fp8_fp4_gemm_nt`.
     """
+    recipes = recipe, recipe_a, recipe_b
     if not is_fp4(b):
         require_no_bias(bias)
-        return fp8_gemm_tt(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast)
-    w, asked = unpacked_pair(b, recipe, recipe_a, recipe_b, disable_ue8m0_cast, _A_TRANSPOSED)
+        return fp8_gemm_tt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, alpha, epilogue)
+    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, alpha, epilogue, _A_TRANSPOSED)
     run(a, w, d, c, bias, compiled_dims, TAKES, asked)

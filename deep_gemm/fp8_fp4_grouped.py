@@ -10,6 +10,7 @@ import torch
 from ._fp4_pairs import TAKES, asked_of_packed, is_fp4, require_fp4_only, require_no_bias, unpacked_pair
 from ._packed import ScaledTokens, run_contiguous, run_masked
 from ._product import product
+from .epilogue import Epilogue
 from .fp4 import m_grouped_fp4_gemm_nt_contiguous, m_grouped_fp4_gemm_nt_masked
 from .gemm import _B_TRANSPOSED, OperandRecipe, Recipe, Scaled
 from .grouped import (
@@ -41,6 +42,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    epilogue: Epilogue | None = None,
     *,
     m_indices: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
@@ -50,7 +52,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     Args:
         b: a pair as of `m_grouped_fp8_gemm_nt_contiguous`; or FP4 weights as of `fp8_fp4_gemm_nt`, with G in front.
         a, d, grouped_layout, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, use_psum_layout,
-        ensure_zero_padding, expected_m_for_psum_layout, m_indices: as for `m_grouped_fp8_gemm_nt_contiguous`.
+        ensure_zero_padding, expected_m_for_psum_layout, epilogue, m_indices: as for `m_grouped_fp8_gemm_nt_contiguous`.
         bias: with FP4 weights, bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
     Raises:
@@ -60,7 +62,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     rows = use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout
     grouped_layout = _one_layout(grouped_layout, m_indices)
     if isinstance(b, PackedWeights):
-        asked = asked_of_packed(*recipes, disable_ue8m0_cast)
+        asked = asked_of_packed(*recipes, disable_ue8m0_cast, None, epilogue)
         run_contiguous(a, b, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
     elif not is_fp4(b):
         require_no_bias(bias)
@@ -73,12 +75,13 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
             compiled_dims,
             disable_ue8m0_cast,
             *rows,
+            epilogue,
         )
     elif is_fp4(a):
         require_fp4_only(bias, disable_ue8m0_cast)
-        m_grouped_fp4_gemm_nt_contiguous(a, b, d, grouped_layout, *recipes, compiled_dims, *rows)  # type: ignore[arg-type]
+        m_grouped_fp4_gemm_nt_contiguous(a, b, d, grouped_layout, *recipes, compiled_dims, *rows, None, epilogue)  # type: ignore[arg-type]
     else:
-        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast)
+        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, None, epilogue)
         run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
 
 
@@ -96,6 +99,7 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    epilogue: Epilogue | None = None,
     *,
     m_indices: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
@@ -105,7 +109,7 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
     Args:
         b: a pair as of `m_grouped_fp8_gemm_nn_contiguous`; or FP4 weights as of `fp8_fp4_gemm_nn`, with G in front.
         a, d, grouped_layout, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, use_psum_layout,
-        ensure_zero_padding, expected_m_for_psum_layout, m_indices, bias: as for
+        ensure_zero_padding, expected_m_for_psum_layout, epilogue, m_indices, bias: as for
             `m_grouped_fp8_fp4_gemm_nt_contiguous`.
 
     Raises:
@@ -117,9 +121,9 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
     if not is_fp4(b):
         require_no_bias(bias)
         return m_grouped_fp8_gemm_nn_contiguous(
-            a, b, d, grouped_layout, *recipes, compiled_dims, disable_ue8m0_cast, *rows
+            a, b, d, grouped_layout, *recipes, compiled_dims, disable_ue8m0_cast, *rows, epilogue
         )
-    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, _B_TRANSPOSED)
+    w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, None, epilogue, _B_TRANSPOSED)
     run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
 
 
@@ -135,6 +139,7 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
+    epilogue: Epilogue | None = None,
     *,
     bias: torch.Tensor | None = None,
 ) -> None:
@@ -142,7 +147,7 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
 
     Args:
         b: a pair as of `m_grouped_fp8_gemm_nt_masked`; or FP4 weights as of `fp8_fp4_gemm_nt`, with G in front.
-        a, d, masked_m, expected_m, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for
+        a, d, masked_m, expected_m, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, epilogue: as for
             `m_grouped_fp8_gemm_nt_masked`.
         bias: with FP4 weights, bfloat16, float16 or float32 `[G, N]`, added in FP32.
 
@@ -151,14 +156,15 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     """
     recipes = recipe, recipe_a, recipe_b
     if isinstance(b, PackedWeights):
-        asked = asked_of_packed(*recipes, disable_ue8m0_cast)
+        asked = asked_of_packed(*recipes, disable_ue8m0_cast, None, epilogue)
         run_masked(a, b, d, masked_m, expected_m, compiled_dims, TAKES, bias, asked)
     elif not is_fp4(b):
         require_no_bias(bias)
-        m_grouped_fp8_gemm_nt_masked(a, b, d, masked_m, expected_m, *recipes, compiled_dims, disable_ue8m0_cast)  # type: ignore[arg-type]
+        how = (*recipes, compiled_dims, disable_ue8m0_cast, epilogue)
+        m_grouped_fp8_gemm_nt_masked(a, b, d, masked_m, expected_m, *how)  # type: ignore[arg-type]
     elif is_fp4(a):
         require_fp4_only(bias, disable_ue8m0_cast)
-        m_grouped_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, *recipes, compiled_dims)  # type: ignore[arg-type]
+        m_grouped_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, *recipes, compiled_dims, None, epilogue)  # type: ignore[arg-type]
     else:
-        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast)
+        w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, None, epilogue)
         run_masked(a, w, d, masked_m, expected_m, compiled_dims, TAKES, bias, asked)

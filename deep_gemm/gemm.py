@@ -34,6 +34,7 @@ import torch
 
 from ._extension import C
 from ._product import product
+from .epilogue import Epilogue, alpha_bits
 
 __all__ = [
     "fp8_gemm_nn",
@@ -85,6 +86,8 @@ def fp8_gemm_nt(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Dense FP8 GEMM: `d[m, n] = c[m, n] + sum_k a[m, k] sfa[m, k // 128] b[n, k] sfb[n // 128, k // 128]`.
 
@@ -108,6 +111,8 @@ def fp8_gemm_nt(
         disable_ue8m0_cast: float32 scales are to be multiplied as they are, whatever they are. So they always are on
             SM80 and SM90. On SM100 another kernel does it, which takes float32 or float8_e8m0fnu scales, A's for each
             row and 128 of K, B's for 128x128 blocks or each row: it scales sums of 128 of K in registers.
+        alpha: a number that multiplies complete sums in FP32, before C is added and before rounding.
+        epilogue: None, or what happens to complete sums: `deep_gemm.epilogue`. Beside it alpha must be None.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -117,7 +122,8 @@ def fp8_gemm_nt(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b):
+    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
         _write_empty_product(d, c)
 
 
@@ -132,6 +138,8 @@ def fp8_gemm_nn(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Dense FP8 GEMM with b [K, N]: `d[m, n] = c[m, n] + sum_k a[m, k] b[k, n]`, scaled.
 
@@ -139,7 +147,7 @@ def fp8_gemm_nn(
         a: float8_e4m3fn `[M, K]` with scales `[M, ceil(K / 128)]`.
         b: float8_e4m3fn `[K, N]` with scales `[ceil(K / 128), ceil(N / 128)]`, or per column `[ceil(K / 128), N]` with
             recipe (1, 1, 128). N contiguous: as M for `fp8_gemm_nt`.
-        d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+        d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue: as for `fp8_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -149,7 +157,8 @@ def fp8_gemm_nn(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b):
+    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
         _write_empty_product(d, c)
 
 
@@ -164,6 +173,8 @@ def fp8_gemm_tn(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "mn",
     disable_ue8m0_cast: bool = False,
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Dense FP8 GEMM with a [K, M] and b [K, N]: `d[m, n] = c[m, n] + sum_k a[k, m] b[k, n]`, scaled.
 
@@ -171,7 +182,7 @@ def fp8_gemm_tn(
         a: float8_e4m3fn `[K, M]` with scales `[ceil(K / 128), M]`. M contiguous: as for `fp8_gemm_nt`.
         b: float8_e4m3fn `[K, N]` with scales `[ceil(K / 128), ceil(N / 128)]`, or per column `[ceil(K / 128), N]` with
             recipe (1, 1, 128); likewise.
-        d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+        d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue: as for `fp8_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -181,7 +192,8 @@ def fp8_gemm_tn(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b):
+    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
         _write_empty_product(d, c)
 
 
@@ -196,6 +208,8 @@ def fp8_gemm_tt(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "mn",
     disable_ue8m0_cast: bool = False,
+    alpha: float | None = None,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Dense FP8 GEMM with a [K, M]: `d[m, n] = c[m, n] + sum_k a[k, m] b[n, k]`, scaled.
 
@@ -203,7 +217,7 @@ def fp8_gemm_tt(
         a: float8_e4m3fn `[K, M]` with scales `[ceil(K / 128), M]`. M contiguous: as for `fp8_gemm_nt`.
         b: float8_e4m3fn `[N, K]` with scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N, ceil(K / 128)]` with
             recipe (1, 1, 128).
-        d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+        d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue: as for `fp8_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -213,7 +227,8 @@ def fp8_gemm_tt(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
-    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b):
+    factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
+    if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
         _write_empty_product(d, c)
 
 
@@ -233,7 +248,7 @@ def fp8_gemm_nt_skip_head_mid(
     of each head the `mid` ones are not touched.
 
     Args:
-        a, b, recipe, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+        a, b, recipe, compiled_dims, disable_ue8m0_cast, alpha, epilogue: as for `fp8_gemm_nt`.
         d: bfloat16 or float32 `[M, heads * (left + mid + right)]`, columns contiguous, any row stride. Fastest where
             left and right are multiples of 64 (of 32 in float32) and mid of 8 (of 4).
 

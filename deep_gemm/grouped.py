@@ -13,6 +13,7 @@ import torch
 from ._extension import C
 from ._numbers import integer
 from ._product import product
+from .epilogue import Epilogue, alpha_bits
 from .gemm import _FP32_SCALES, _NN, _NT, OperandRecipe, Recipe, Scaled
 from .settings import get_mk_alignment_for_contiguous_layout
 
@@ -60,6 +61,7 @@ def _run_contiguous(
     ensure_zero_padding: bool,
     expected_m_for_psum_layout: int | None,
     m_indices: torch.Tensor | None,
+    epilogue: Epilogue | None,
 ) -> None:
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
@@ -79,6 +81,7 @@ def _run_contiguous(
         recipe,
         recipe_a,
         recipe_b,
+        None if epilogue is None else alpha_bits(None, epilogue),
     ):
         _write_empty_product(d, grouped_layout if use_psum_layout else None)
 
@@ -113,6 +116,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    epilogue: Epilogue | None = None,
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
@@ -139,6 +143,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
             are written as zeros (rows beyond the last of them are never touched). Without it they may hold anything
             afterwards. In the layout of indices, rows that name no expert always become zeros.
         expected_m_for_psum_layout: rows of an expert to choose the kernel for. A hint: any count gives right results.
+        epilogue: None, or what happens to complete sums: `deep_gemm.epilogue`.
         m_indices: older name of `grouped_layout`.
 
     Raises:
@@ -159,6 +164,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
         ensure_zero_padding,
         expected_m_for_psum_layout,
         m_indices,
+        epilogue,
     )
 
 
@@ -176,6 +182,7 @@ def m_grouped_fp8_gemm_nn_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    epilogue: Epilogue | None = None,
     *,
     m_indices: torch.Tensor | None = None,
 ) -> None:
@@ -205,6 +212,7 @@ def m_grouped_fp8_gemm_nn_contiguous(
         ensure_zero_padding,
         expected_m_for_psum_layout,
         m_indices,
+        epilogue,
     )
 
 
@@ -220,6 +228,7 @@ def m_grouped_fp8_gemm_nt_masked(
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """The first rows of each expert's matrix: `d[g, m] = a[g, m] @ b[g].T` for `m < masked_m[g]`.
 
@@ -235,7 +244,7 @@ def m_grouped_fp8_gemm_nt_masked(
         masked_m: int32 `[G]` on `a`'s device, each from 0 to max_m. Negative ones are refused on CPU tensors, on GPUs
             with `DG_CHECK_LAYOUTS`.
         expected_m: rows of an expert to choose the kernel for. A hint: any counts give right results.
-        recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast: as for `fp8_gemm_nt`.
+        recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, epilogue: as for `fp8_gemm_nt`.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -257,6 +266,7 @@ def m_grouped_fp8_gemm_nt_masked(
         recipe,
         recipe_a,
         recipe_b,
+        None if epilogue is None else alpha_bits(None, epilogue),
     ):
         _write_empty_masked_product(d, masked_m)
 

@@ -13,6 +13,7 @@ import torch
 from ._extension import C
 from ._numbers import integer
 from ._product import product
+from .epilogue import Epilogue, alpha_bits
 from .gemm import _COMPILED_DIMS, Scaled, _write_empty_product
 
 __all__ = ["k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous"]
@@ -64,6 +65,7 @@ def _run(
     ks: Sequence[int] | None,
     ks_tensor: torch.Tensor | None,
     group_by_group: bool,
+    epilogue: Epilogue | None,
     gran_k: int = 128,
 ) -> None:
     sizes, layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
@@ -81,6 +83,7 @@ def _run(
         use_psum_layout,
         group_by_group,
         gran_k,
+        None if epilogue is None else alpha_bits(None, epilogue),
     ):
         _write_empty_product(d, c)
 
@@ -96,6 +99,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
     recipe: tuple[int, int, int] = (1, 1, 128),
     compiled_dims: str = "mn",
     use_psum_layout: bool = False,
+    epilogue: Epilogue | None = None,
     *,
     ks: Sequence[int] | None = None,
     ks_tensor: torch.Tensor | None = None,
@@ -121,6 +125,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
         use_psum_layout: `grouped_layout` holds where each group ends; the next one starts at that value rounded up to
             `get_mk_alignment_for_contiguous_layout()`. Rows between groups are never read. `ks_cpu` may then be
             None, or rounded up to the alignment.
+        epilogue: as for `fp8_gemm_nt`.
         ks, ks_tensor: older names of `ks_cpu` and `grouped_layout`.
 
     On SM80 and SM90 tensor cores read FP8 along K only: both operands are transposed first. On SM100 they are
@@ -131,7 +136,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    how = (compiled_dims, use_psum_layout, ks, ks_tensor, False, _gran_k(recipe))
+    how = (compiled_dims, use_psum_layout, ks, ks_tensor, False, epilogue, _gran_k(recipe))
     _run(a, b, d, ks_cpu, grouped_layout, c, *how)
 
 
@@ -146,6 +151,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
     recipe: tuple[int, int, int] = (1, 1, 128),
     compiled_dims: str = "mn",
     use_psum_layout: bool = False,
+    epilogue: Epilogue | None = None,
     *,
     ks: Sequence[int] | None = None,
     ks_tensor: torch.Tensor | None = None,
@@ -164,5 +170,5 @@ def k_grouped_fp8_gemm_nt_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    how = (compiled_dims, use_psum_layout, ks, ks_tensor, True, _gran_k(recipe))
+    how = (compiled_dims, use_psum_layout, ks, ks_tensor, True, epilogue, _gran_k(recipe))
     _run(a, b, d, ks_cpu, grouped_layout, c, *how)

@@ -105,6 +105,9 @@ void check_token_scales(GemmCall& call, const OperandArgument& a) {
 void check_alpha(GemmCall& call, const Alpha& alpha, const TensorView& d) {
     if (!alpha.tensor && alpha.number == kNoNumber) return;
     Problem& p = call.problem;
+    // Both would be the factor of a column, of which a kernel takes one.
+    require(!p.b.scaling.per_channel() && !p.b.scaling.in_conversion(),
+            "alpha must be None beside weights whose sums have scales of their own columns: multiply b's scales by it");
     p.alpha = 1;
     Scales& found = call.second_scales_b;
     found = {.element = Element::fp32, .scaling = kWholeRowScales, .rows = p.n, .k_scales = 1, .row_stride = 0};

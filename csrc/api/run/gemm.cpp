@@ -85,10 +85,7 @@ bool run_checked_gemm(GemmCall&& call, const CallKey* key, uint64_t generation) 
         convert_ahead(planned, plan.choice.tiling.ahead, any_call, copies);
         copy_scales(planned, plan, any_call, copies);
         ready.device = &device, ready.kernel = plan.kernel, ready.shape = may_start_early(plan.shape, device);
-        fill_params(ready.params, device, any_call, plan);
-        const bool scales = plan.choice.config.finishes_sums();
-        if (scales) fill_scales(ready.params, any_call);
-        ready.params_bytes = scales ? sizeof(GemmParamsWithScales) : sizeof(GemmParams);
+        ready.params_bytes = fill_all_params(ready.params, device, any_call, plan);
         ready.extents = extents_of(any_call);
         ready.launch();
     });
@@ -112,10 +109,10 @@ bool run_k_grouped(KGroupedCall&& k) {
     require_readable(planned.device, k, planned.stream, copies.a, copies.b);
     tune_and_launch(planned, call, [&](const GemmCall& any_call, const LaunchPlan& plan) {
         if (k.group_by_group) return launch_group_by_group(planned.device, plan, any_call, k.ks, planned.stream);
-        GemmParams params;
-        fill_params(params, planned.device, any_call, plan);
-        planned.device.launch(*plan.kernel, may_start_early(plan.shape, planned.device), &params, sizeof(params),
-                              planned.stream, extents_of(any_call));
+        GemmParamsWithScales params;
+        const size_t bytes = fill_all_params(params, planned.device, any_call, plan);
+        planned.device.launch(*plan.kernel, may_start_early(plan.shape, planned.device), &params, bytes, planned.stream,
+                              extents_of(any_call));
     });
     return true;
 }

@@ -201,4 +201,11 @@ void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
     params.bias_stride = static_cast<int32_t>(call.bias.stride);
 }
 
+size_t fill_all_params(GemmParamsWithScales& params, Device& device, const GemmCall& call, const LaunchPlan& plan) {
+    fill_params(params, device, call, plan);
+    if (!plan.choice.config.finishes_sums()) return sizeof(GemmParams);
+    fill_scales(params, call);
+    return sizeof(GemmParamsWithScales);
+}
+
 }  // namespace deep_gemm

@@ -21,5 +21,7 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
 
 /// What a kernel that scales sums has beside it.
 void fill_scales(GemmParamsWithScales& params, const GemmCall& call);
+/// Both, as far as the plan's kernel takes them. Returns how many bytes of them it takes.
+size_t fill_all_params(GemmParamsWithScales& params, Device& device, const GemmCall& call, const LaunchPlan& plan);
 
 }  // namespace deep_gemm

@@ -1,0 +1,266 @@
+"""`alpha=` and `epilogue=`: None and Identity change no bit, Alpha multiplies the complete sum in FP32."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from devices import EACH_ARCH, ONE_OF_EACH_ARCH, TAKE_PACKED, on_simulator
+from grouped_inputs import alignment_of
+from inputs import GuardedOutput, random_blocks, random_rows, random_values
+from packed_inputs import random
+
+import deep_gemm
+from deep_gemm.epilogue import Alpha, BF16StochasticRounding, Epilogue, FP8CastWithClamp, Identity
+
+M, N, K, GROUPS = 48, 72, 256, 3
+ALPHA = -0.3125e-3 / 7  # no power of two
+
+Call = Callable[..., None]  # with d, and alpha= or epilogue=
+
+
+def fp8(device: torch.device, *shape: int, blocks: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    operand = (random_blocks if blocks else random_rows)(shape, device, len(shape))
+    return operand.data, operand.scales
+
+
+def bf16(device: torch.device, *shape: int) -> torch.Tensor:
+    return random_values(shape, device, len(shape)).bfloat16()
+
+
+def dense(stem: str, layout: str) -> Callable[[torch.device], tuple[tuple[int, ...], Call]]:
+    def make(device: torch.device) -> tuple[tuple[int, ...], Call]:
+        function = getattr(deep_gemm, f"{stem}_gemm_{layout}")
+        if stem == "bf16":
+            a, b = bf16(device, M, K), bf16(device, N, K)
+            operands: Any = (a if layout[0] == "n" else a.T.contiguous(), b if layout[1] == "t" else b.T.contiguous())
+        else:
+            pairs = fp8(device, M, K), fp8(device, N, K, blocks=True)
+            operands = tuple(
+                pair if straight else tuple(part.T.contiguous() for part in pair)
+                for pair, straight in zip(pairs, (layout[0] == "n", layout[1] == "t"), strict=True)
+            )
+        return (M, N), lambda d, **more: function(*operands, d, **more)
+
+    return make
+
+
+def of_experts(stem: str, grouping: str) -> Callable[[torch.device], tuple[tuple[int, ...], Call]]:
+    def make(device: torch.device) -> tuple[tuple[int, ...], Call]:
+        rows = (GROUPS, 16, K) if grouping == "masked" else (M, K)
+        weights = (GROUPS, K, N) if grouping == "nn" else (GROUPS, N, K)
+        if stem == "bf16":
+            a, b = bf16(device, *rows), bf16(device, *weights)
+        else:
+            a, b = fp8(device, *rows), fp8(device, *weights, blocks=True)
+        if grouping == "masked":
+            counts = torch.tensor([16, 0, 5], dtype=torch.int32, device=device)
+            function = getattr(deep_gemm, f"m_grouped_{stem}_gemm_nt_masked")
+            return (GROUPS, 16, N), lambda d, **more: function(a, b, d, counts, 8, **more)
+        psum = grouping == "psum"
+        ends = torch.tensor([16, 20, 48] if psum else [0] * 16 + [-1] * 16 + [2] * 16, dtype=torch.int32, device=device)
+        function = getattr(deep_gemm, f"m_grouped_{stem}_gemm_{'nn' if grouping == 'nn' else 'nt'}_contiguous")
+        return (M, N), lambda d, **more: function(a, b, d, ends, use_psum_layout=psum, **more)
+
+    return make
+
+
+def of_k_groups(stem: str) -> Callable[[torch.device], tuple[tuple[int, ...], Call]]:
+    def make(device: torch.device) -> tuple[tuple[int, ...], Call]:
+        ks = [128, 0, 128]
+        layout = torch.tensor(ks, dtype=torch.int32, device=device)
+        pairs: Any = [fp8(device, rows, K) for rows in (M, N)]
+        operands: Any = [(data.T.contiguous(), scales.T.contiguous()) for data, scales in pairs]
+        if stem == "bf16":
+            operands = [bf16(device, K, rows) for rows in (M, N)]
+        function = getattr(deep_gemm, f"k_grouped_{stem}_gemm_tn_contiguous")
+        return (3, M, N), lambda d, **more: function(*operands, d, ks, layout, **more)
+
+    return make
+
+
+def of_heads(device: torch.device) -> tuple[tuple[int, ...], Call]:
+    a, b = bf16(device, 5, 3, 64), bf16(device, 3, 40, 64)
+    return (5, 3, 40), lambda d, **more: deep_gemm.einsum("bhr,hdr->bhd", a, b, d, **more)
+
+
+def of_fp8_heads(device: torch.device) -> tuple[tuple[int, ...], Call]:
+    a, b = fp8(device, 5, 3, 128), fp8(device, 3, 128, 128, blocks=True)
+    return (5, 3, 128), lambda d, **more: deep_gemm.fp8_einsum("bhr,hdr->bhd", a, b, d, **more)
+
+
+PRODUCTS = {
+    **{f"{stem}_{layout}": dense(stem, layout) for stem in ("fp8", "bf16") for layout in ("nt", "nn", "tn", "tt")},
+    **{
+        f"{stem} experts {grouping}": of_experts(stem, grouping)
+        for stem in ("fp8", "bf16")
+        for grouping in ("nt", "nn", "psum", "masked")
+    },
+    "fp8 K groups": of_k_groups("fp8"),
+    "bf16 K groups": of_k_groups("bf16"),
+    "einsum": of_heads,
+    "fp8_einsum": of_fp8_heads,
+}
+
+
+def real_rows(product: str, d: torch.Tensor) -> torch.Tensor:
+    return torch.cat([d[0], d[2, :5]]) if product.endswith("masked") else d
+
+
+@pytest.mark.sampled(16)
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_alpha_multiplies_the_complete_sum(device, product) -> None:
+    """To the bit, as the sum is FP32 and so is D. What is not written stays, padding becomes zero."""
+    with alignment_of(16):
+        shape, call = PRODUCTS[product](device)
+        plain, same, scaled = (GuardedOutput(shape, torch.float32, device) for _ in range(3))
+        call(plain.tensor)
+        call(same.tensor, epilogue=Identity())
+        call(scaled.tensor, epilogue=Alpha(ALPHA))
+    for out in (plain, same, scaled):
+        out.check(complete=False)
+    found = [real_rows(product, out.tensor) for out in (plain, same, scaled)]
+    assert found[0].isfinite().all()
+    assert found[0].any()
+    assert torch.equal(found[1], found[0])
+    assert torch.equal(found[2], found[0] * torch.tensor(ALPHA, dtype=torch.float32, device=device))
+
+
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("product", ["fp8_nt", "bf16_tn", "einsum", "bf16 K groups"])
+def test_c_is_added_behind_alpha(device, product) -> None:
+    shape, call = PRODUCTS[product](device)
+    plain, d = torch.empty(shape, device=device), GuardedOutput(shape, torch.float32, device)
+    call(plain)
+    c = random_values(shape, device, 5)
+    call(d.tensor, c=c, epilogue=Alpha(ALPHA))
+    d.check()
+    assert torch.allclose(d.tensor.double(), c.double() + ALPHA * plain.double(), rtol=1e-6, atol=1e-6)
+    in_place = c.clone()
+    call(in_place, c=in_place, epilogue=Alpha(ALPHA))
+    assert torch.allclose(in_place, d.tensor, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("product", ["fp8_nn", "bf16_nt"])
+def test_one_rounding(device, product, dtype) -> None:
+    shape, call = PRODUCTS[product](device)
+    wide, d = torch.empty(shape, device=device), GuardedOutput(shape, dtype, device)
+    call(wide, alpha=0.3)
+    call(d.tensor, alpha=0.3)
+    d.check()
+    assert torch.equal(d.tensor, wide.to(dtype))
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_what_no_product_takes_yet_is_refused_before_anything_is_written(product) -> None:
+    device = torch.device("cpu")
+    shape, call = PRODUCTS[product](device)
+    d = torch.full(shape, float("nan"))
+    for epilogue in (BF16StochasticRounding(), FP8CastWithClamp(torch.empty(1, dtype=torch.int32))):
+        with pytest.raises(
+            NotImplementedError, match=f"must be Identity or Alpha for now, got {type(epilogue).__name__}"
+        ):
+            call(d, epilogue=epilogue)
+    with pytest.raises(TypeError, match=r"epilogue must be an Epilogue of deep_gemm\.epilogue or None, got 2"):
+        call(d, epilogue=2)
+    assert d.isnan().all()
+
+
+def test_alpha_and_an_epilogue_exclude_each_other() -> None:
+    _, call = PRODUCTS["bf16_nt"](torch.device("cpu"))
+    for epilogue in (Identity(), Alpha(2)):
+        with pytest.raises(ValueError, match="alpha must be None where there is an epilogue"):
+            call(torch.empty(M, N), alpha=1.0, epilogue=epilogue)
+
+
+@pytest.mark.parametrize("wrong", ["2", 1e39, torch.ones(1), None])
+def test_alpha_is_a_number(wrong) -> None:
+    with pytest.raises((TypeError, ValueError), match="alpha must be a number"):
+        Alpha(wrong)
+    if wrong is not None:
+        _, call = PRODUCTS["fp8_nt"](torch.device("cpu"))
+        with pytest.raises((TypeError, ValueError), match="alpha must be a number"):
+            call(torch.empty(M, N), alpha=wrong)
+
+
+def test_the_place_of_use_cublaslt_in_einsum() -> None:
+    """2.6 has that bool there, 2.8 the epilogue."""
+    a, b = bf16(torch.device("cpu"), 5, 3, 64), bf16(torch.device("cpu"), 3, 40, 64)
+    d, wanted = torch.empty(5, 3, 40), torch.empty(5, 3, 40)
+    for given, factor in ((False, 1), (None, 1), (Identity(), 1), (Alpha(0.5), 0.5), (True, 1)):
+        deep_gemm.einsum("bhr,hdr->bhd", a, b, wanted)
+        deep_gemm.einsum("bhr,hdr->bhd", a, b, d, None, given)
+        assert torch.allclose(d, factor * wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_sum_over_a_batch_takes_none() -> None:
+    a = bf16(torch.device("cpu"), 2, 16, 64)
+    with pytest.raises(ValueError, match="takes no alpha"):
+        deep_gemm.einsum("bmk,bnk->mn", a, a, torch.empty(16, 16), epilogue=Alpha(2))
+
+
+@pytest.mark.parametrize("device", on_simulator("any", arch="sm100"), indirect=True)
+def test_mxfp4_weights_on_blackwell(device) -> None:
+    a, weights = fp8(device, M, K), random_values((N, K), device, 9)
+    b = deep_gemm.utils.per_token_cast_to_fp4(weights, use_ue8m0=True, gran_k=32)
+    plain, d = torch.empty(M, N), torch.empty(M, N)
+    deep_gemm.fp8_fp4_gemm_nt(a, b, plain, recipe_a=(1, 128), recipe_b=(1, 32))
+    deep_gemm.fp8_fp4_gemm_nt(a, b, d, recipe_a=(1, 128), recipe_b=(1, 32), alpha=ALPHA)
+    assert torch.equal(d, plain * torch.tensor(ALPHA))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("grouping", ["dense", "contiguous", "masked"])
+def test_packed_weights(device, grouping, far) -> None:
+    """Of exponents near to each other, which go into the weights, and far from each other."""
+    exponents = torch.arange(2 * N * K // 32).view(2, N, K // 32) % (29 if far else 2) - 14
+    codes, scales = random((2, N, K), 0, 15).to(device, torch.int8), torch.exp2(exponents.float()).to(device)
+    packing: Any = {"element": "e2m1", "activations": "fp8", "group_size": 32}
+    token_scales = torch.exp2(random((M, K // 128), -3, 0).float()).to(device)
+    a = random_values((M, K), device, 0).to(torch.float8_e4m3fn), token_scales
+    if grouping == "dense":
+        w = deep_gemm.pack_weights(codes[0], scales[0], **packing)
+        shape, call = (M, N), functools.partial(deep_gemm.fp8_fp4_gemm_nt, a, w)
+    else:
+        w = deep_gemm.pack_weights(codes, scales, **packing)
+        layout = torch.tensor([20, M], dtype=torch.int32, device=device)
+        shape, call = (M, N), functools.partial(_in_psum_layout, a, w, layout)
+    if grouping == "masked":
+        both = tuple(part.view(2, M // 2, -1) for part in a)
+        counts = torch.full((2,), M // 2, dtype=torch.int32, device=device)
+        shape = (2, M // 2, N)
+        call = functools.partial(_masked, both, w, counts)
+    plain, d = torch.empty(shape, device=device), GuardedOutput(shape, torch.float32, device)
+    with alignment_of(16):
+        call(plain)
+        call(d.tensor, epilogue=Alpha(ALPHA))
+    d.check()
+    assert torch.equal(d.tensor, plain * torch.tensor(ALPHA, device=device))
+
+
+def _in_psum_layout(a: Any, w: Any, layout: torch.Tensor, d: torch.Tensor, **more: Any) -> None:
+    deep_gemm.m_grouped_fp8_fp4_gemm_nt_contiguous(a, w, d, layout, use_psum_layout=True, **more)
+
+
+def _masked(a: Any, w: Any, counts: torch.Tensor, d: torch.Tensor, **more: Any) -> None:
+    deep_gemm.m_grouped_fp8_fp4_gemm_nt_masked(a, w, d, counts, M // 2, **more)
+
+
+def test_compiled_programs_have_it() -> None:
+    a, b = bf16(torch.device("cpu"), M, K), bf16(torch.device("cpu"), N, K)
+
+    def run(a: torch.Tensor, epilogue: Epilogue | None) -> torch.Tensor:
+        d = torch.zeros(M, N)
+        deep_gemm.bf16_gemm_nt(a, b, d, epilogue=epilogue)
+        return d
+
+    traced = torch.fx.experimental.proxy_tensor.make_fx(lambda a: run(a, Alpha(0.5)))(a)
+    assert torch.equal(traced(a), 0.5 * run(a, None))
