@@ -74,7 +74,10 @@ struct Surroundings {
     PyObject* zero;        // the number
     PyObject* negated;     // (tensor) -> whether it has torch's negative bit
     PyObject* written;     // (tensors) -> moves their version counters; or None
-    PyObject* type_error;  // the exception
+    PyObject* records;     // () -> whether torch records operators for a backward pass
+    PyObject* wants;       // the name of a tensor's attribute: whether it asks for a gradient
+    PyObject* type_error;  // the exceptions
+    PyObject* runtime_error;
 };
 
 struct LendingFunction {
@@ -87,7 +90,7 @@ struct LendingFunction {
     Lender lender;
 };
 
-constexpr ptrdiff_t kMaxArguments = 16;
+constexpr ptrdiff_t kMaxArguments = 20;
 
 /// Its type, which lives as long as the object does.
 PyObject* type_of(PyObject* object) {
@@ -158,6 +161,7 @@ public:
                 return false;
             }
             any_[index] = &tensor;
+            objects_[object_count_++] = argument;
             // Parts of complex tensors carry the bit, and torch can negate no FP8.
             if (tensor.dtype.code == kDLFloat || tensor.dtype.code == kDLBfloat) signed_[signed_count_++] = argument;
             if (device_.device_type == kDLCPU) device_ = tensor.device;
@@ -170,6 +174,18 @@ public:
     bool any_negated(PyObject* negated) const {
         for (ptrdiff_t i = 0; i < signed_count_; ++i) {
             PyObject* const answer = call_with(negated, signed_[i]);
+            if (answer == nullptr) PyErr_Clear();
+            const bool yes = answer == &_Py_TrueStruct;
+            Py_DecRef(answer);
+            if (yes) return true;
+        }
+        return false;
+    }
+
+    /// Whether one of the tensors asks for a gradient.
+    bool any_wants(PyObject* attribute) const {
+        for (ptrdiff_t i = 0; i < object_count_; ++i) {
+            PyObject* const answer = PyObject_GetAttr(objects_[i], attribute);
             if (answer == nullptr) PyErr_Clear();
             const bool yes = answer == &_Py_TrueStruct;
             Py_DecRef(answer);
@@ -209,8 +225,8 @@ private:
     std::vector<Array<int64_t>> sequences_;  // `any_` points to what they hold, not to them
     AnyView any_[kMaxArguments];
     DLTensor tensors_[kMaxArguments];
-    ptrdiff_t signed_count_ = 0;
-    PyObject* signed_[kMaxArguments];
+    ptrdiff_t signed_count_ = 0, object_count_ = 0;
+    PyObject *signed_[kMaxArguments], *objects_[kMaxArguments];
 };
 
 /// Torch's allocator, where a call wants memory, for as long as it runs.
@@ -261,6 +277,15 @@ bool any_modes(const Surroundings& around) {
     return any;
 }
 
+/// Whether a backward pass would go through what this thread calls now.
+bool records(const Surroundings& around) {
+    PyObject* const answer = PyObject_CallNoArgs(around.records);
+    if (answer == nullptr) PyErr_Clear();
+    const bool yes = answer == &_Py_TrueStruct;
+    Py_DecRef(answer);
+    return yes;
+}
+
 PyObject* call_sharing(PyObject* function, PyObject* const* arguments, ptrdiff_t count) {
     PyObject* const tuple = PyTuple_New(count);
     if (tuple == nullptr) return nullptr;
@@ -284,6 +309,10 @@ PyObject* call_borrowing(PyObject* self, PyObject* const* arguments, ptrdiff_t c
     bool all = count <= kMaxArguments;
     for (ptrdiff_t i = 0; all && i < count; ++i) all = lent.add(arguments[i]);
     if (!all) return call_sharing(function.sharing, arguments, count);
+    if (records(around) && lent.any_wants(around.wants)) {
+        PyErr_SetString(around.runtime_error, "an argument asks for a gradient, which d would not have");
+        return nullptr;
+    }
     TVMFFIAny result = {};
     int failed;
     {
@@ -331,14 +360,10 @@ DEEP_GEMM_EXPORT(raise_last_error, deep_gemm::raise_last_error);
 
 /// A Python callable of `call`, an export that writes its argument number `written` and returns a bool. Called by
 /// deep_gemm/_extension.py, with the GIL. It, and all that it is given, lives as long as the process.
-extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_borrowing_function(const char* name,
-                                                                                 TVMFFISafeCallType call,
-                                                                                 ptrdiff_t written, PyObject* sharing,
-                                                                                 PyObject* exchange_api,
-                                                                                 PyObject* raise, PyObject* modes,
-                                                                                 PyObject* negated,
-                                                                                 PyObject* count_writes,
-                                                                                 PyObject* type_error) {
+extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_borrowing_function(
+    const char* name, TVMFFISafeCallType call, ptrdiff_t written, PyObject* sharing, PyObject* exchange_api,
+    PyObject* raise, PyObject* modes, PyObject* negated, PyObject* count_writes, PyObject* records, PyObject* wants,
+    PyObject* type_error, PyObject* runtime_error) {
     using namespace deep_gemm;
     const auto* const api =
         static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(exchange_api, "dlpack_exchange_api"));
@@ -347,8 +372,11 @@ extern "C" [[gnu::visibility("default")]] PyObject* deep_gemm_borrowing_function
         Py_IncRef(sharing);
         return sharing;
     }
-    const Surroundings surroundings{raise, modes, PyLong_FromLong(0), negated, count_writes, type_error};
-    for (PyObject* kept : {sharing, exchange_api, raise, modes, negated, count_writes, type_error}) Py_IncRef(kept);
+    const Surroundings surroundings{raise,   modes, PyLong_FromLong(0), negated,      count_writes,
+                                    records, wants, type_error,         runtime_error};
+    for (PyObject* kept :
+         {sharing, exchange_api, raise, modes, negated, count_writes, records, wants, type_error, runtime_error})
+        Py_IncRef(kept);
     auto* const function = new LendingFunction{.name = name,
                                                .method = {},
                                                .call = call,

@@ -85,6 +85,10 @@ void choose_target(int64_t index, const std::string& target) {
 /// Empty where a GPU runs as what it is.
 std::string chosen_target(int64_t index) { return Device::chosen_target(static_cast<int>(index)).target; }
 
+void set_compile_only(bool only) { Device::compile_only(only); }
+
+bool get_compile_only() { return Device::compiles_only(); }
+
 }  // namespace
 }  // namespace deep_gemm
 
@@ -93,5 +97,7 @@ DEEP_GEMM_EXPORT(set_call_setting_everywhere, deep_gemm::set_call_setting_everyw
 DEEP_GEMM_EXPORT(get_call_setting, deep_gemm::get_call_setting);
 DEEP_GEMM_EXPORT(set_m_alignment, deep_gemm::set_m_alignment);
 DEEP_GEMM_EXPORT(get_m_alignment, deep_gemm::get_m_alignment);
+DEEP_GEMM_EXPORT(set_compile_only, deep_gemm::set_compile_only);
+DEEP_GEMM_EXPORT(get_compile_only, deep_gemm::get_compile_only);
 DEEP_GEMM_EXPORT(choose_target, deep_gemm::choose_target);
 DEEP_GEMM_EXPORT(chosen_target, deep_gemm::chosen_target);

@@ -348,6 +348,12 @@ def set_m_alignment(alignment: int, /) -> None:
 def get_m_alignment() -> int:
     """What `set_m_alignment` set; 128 at first."""
 
+def set_compile_only(only: bool, /) -> None:
+    """Whether launches are left out, in the whole process."""
+
+def get_compile_only() -> bool:
+    """What `set_compile_only` set; False at first."""
+
 def choose_target(index: int, target: str, /) -> None:
     """Compile for this target on one GPU, or on each (index -1), from now on; for the GPU's own where it is empty."""
 

@@ -28,7 +28,15 @@ from .bf16_weights import (
     m_grouped_bf16_int4_gemm_nt_contiguous,
     m_grouped_bf16_int4_gemm_nt_masked,
 )
-from .cublaslt import cublaslt_gemm_nn, cublaslt_gemm_nt, cublaslt_gemm_tn, cublaslt_gemm_tt
+from .cublaslt import (
+    batched_symm,
+    batched_syrk,
+    cublaslt_gemm_nn,
+    cublaslt_gemm_nt,
+    cublaslt_gemm_tn,
+    cublaslt_gemm_tt,
+    cublaslt_nvfp4_gemm_nt,
+)
 from .fp4 import (
     fp4_gemm_nt,
     k_grouped_fp4_gemm_nt_contiguous,
@@ -84,6 +92,7 @@ from .planned import (
 )
 from .settings import (
     get_batch_invariant,
+    get_compile_mode,
     get_deterministic_algorithms,
     get_fp32_scales,
     get_k_alignment_for_contiguous_layout,
@@ -96,6 +105,7 @@ from .settings import (
     get_theoretical_mk_alignment_for_contiguous_layout,
     set_batch_invariant,
     set_block_size_multiple_of,
+    set_compile_mode,
     set_fp32_scales,
     set_ignore_compile_dims,
     set_mk_alignment_for_contiguous_layout,
@@ -103,6 +113,7 @@ from .settings import (
     set_pdl,
     set_target,
     set_tc_util,
+    shutdown,
     use_deterministic_algorithms,
 )
 from .utils import (
@@ -134,6 +145,8 @@ __all__ = [
     "SymmBuffer",
     "__version__",
     "align",
+    "batched_symm",
+    "batched_syrk",
     "bf16_fp4_gemm_nt",
     "bf16_fp8_gemm_nt",
     "bf16_gemm_nn",
@@ -151,6 +164,7 @@ __all__ = [
     "cublaslt_gemm_nt",
     "cublaslt_gemm_tn",
     "cublaslt_gemm_tt",
+    "cublaslt_nvfp4_gemm_nt",
     "einsum",
     "fp4_gemm_nt",
     "fp8_einsum",
@@ -171,6 +185,7 @@ __all__ = [
     "fp8_mqa_logits",
     "fp8_paged_mqa_logits",
     "get_batch_invariant",
+    "get_compile_mode",
     "get_deterministic_algorithms",
     "get_fp32_scales",
     "get_k_alignment_for_contiguous_layout",
@@ -238,6 +253,7 @@ __all__ = [
     "quantize_to_mxfp4",
     "set_batch_invariant",
     "set_block_size_multiple_of",
+    "set_compile_mode",
     "set_fp32_scales",
     "set_ignore_compile_dims",
     "set_mk_alignment_for_contiguous_layout",
@@ -245,6 +261,7 @@ __all__ = [
     "set_pdl",
     "set_target",
     "set_tc_util",
+    "shutdown",
     "simulator",
     "testing",
     "tf32_hc_prenorm_gemm",

@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -282,6 +282,16 @@ def tensors_of(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor
                 yield f"{name}'s zeros", value.zeros
             if value.second_scales is not None:
                 yield f"{name}'s second scales", value.second_scales
+
+
+def wants_gradient(tensors: Iterable[tuple[str, torch.Tensor]], function: str) -> RuntimeError:
+    """The rejection of tensors that ask for a gradient."""
+    names = " and ".join(name for name, tensor in tensors if tensor.requires_grad)
+    return RuntimeError(
+        f"{function} writes d, so autograd cannot differentiate it, but {names} must have a gradient: call it under "
+        "torch.no_grad(), pass detach()ed tensors, or call it inside a torch.autograd.Function that says what its "
+        "backward is"
+    )
 
 
 def no_memory(name: str, tensor: torch.Tensor, function: str) -> Exception | None:

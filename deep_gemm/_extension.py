@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,9 +99,12 @@ def _lend(module: Any) -> None:
 
 
 def _counting(function: Any) -> Any:
+    import torch
     from torch.autograd.graph import increment_version
 
     def call(*arguments: Any) -> bool:
+        if torch.is_grad_enabled() and any(getattr(argument, "requires_grad", False) for argument in arguments):
+            raise RuntimeError("an argument asks for a gradient, which d would not have")
         done: bool = function(*arguments)
         increment_version(arguments[WRITTEN])
         return done
@@ -117,7 +121,7 @@ def borrowing(module: Any, name: str, exchange_api: object, count_writes: Callab
 
     library = ctypes.PyDLL(str(LIBRARY))
     make = library.deep_gemm_borrowing_function
-    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_ssize_t, *[ctypes.py_object] * 7]
+    make.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_ssize_t, *[ctypes.py_object] * 10]
     make.restype = ctypes.py_object
     return make(
         name.encode(),
@@ -129,7 +133,10 @@ def borrowing(module: Any, name: str, exchange_api: object, count_writes: Callab
         torch._C._len_torch_dispatch_stack,
         torch.Tensor.is_neg,
         count_writes,
+        torch.is_grad_enabled,
+        sys.intern("requires_grad"),
         TypeError,
+        RuntimeError,
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from . import operators
-from ._arguments import kinds_of, no_memory, tensors_of, wrong_kind
+from ._arguments import kinds_of, no_memory, tensors_of, wants_gradient, wrong_kind
 from .weights import PackedWeights
 
 Parameters = ParamSpec("Parameters")
@@ -71,6 +71,8 @@ def product(*other_names: str) -> Callable[[Callable[Parameters, None]], Callabl
                 operators.serve_traced(*as_operator(args, kwargs))
             elif any(tensor.is_neg() for _, tensor in tensors):
                 _run_resolved(function, arguments)
+            elif torch.is_grad_enabled() and any(tensor.requires_grad for _, tensor in tensors):
+                return wants_gradient(tensors, function.__name__)
             else:
                 rejections = (no_memory(name, tensor, function.__name__) for name, tensor in tensors)
                 # Frames of C++, which a caller cannot read, go with the traceback.

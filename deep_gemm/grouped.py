@@ -229,6 +229,10 @@ def m_grouped_fp8_gemm_nt_masked(
     compiled_dims: str = "nk",
     disable_ue8m0_cast: bool = False,
     epilogue: Epilogue | None = None,
+    *,
+    enable_overlap: bool = False,
+    max_block_n: int = 256,
+    signal: torch.Tensor | None = None,
 ) -> None:
     """The first rows of each expert's matrix: `d[g, m] = a[g, m] @ b[g].T` for `m < masked_m[g]`.
 
@@ -245,11 +249,18 @@ def m_grouped_fp8_gemm_nt_masked(
             with `DG_CHECK_LAYOUTS`.
         expected_m: rows of an expert to choose the kernel for. A hint: any counts give right results.
         recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, epilogue: as for `fp8_gemm_nt`.
+        enable_overlap, max_block_n, signal: what SGLang's single-batch overlap passes. enable_overlap must be False,
+            which makes the others mean nothing.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
+    if enable_overlap:
+        raise NotImplementedError(
+            "enable_overlap must be False, since no tile signals that it is done: start SGLang without "
+            "--enable-single-batch-overlap"
+        )
     layout = _NT[compiled_dims]
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES

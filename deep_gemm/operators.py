@@ -20,7 +20,7 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ._arguments import OLDER_NAMES, Kind, kinds_of
+from ._arguments import OLDER_NAMES, Kind, kinds_of, wants_gradient
 
 _NAMESPACE = "deep_gemm_jit"
 _SHARED_NAMESPACE = "deep_gemm"
@@ -103,7 +103,16 @@ def define(name: str, function: Callable[..., None], kinds: Mapping[str, Kind]) 
             operator(*_selected(i, in_dims, args))
         return None, None
 
+    def refuse_gradients(*args: Any, **kwargs: Any) -> None:
+        flat = {**dict(zip(order, args, strict=False)), **kwargs}
+        tensors = [(name, value) for name, value in flat.items() if isinstance(value, torch.Tensor)]
+        if torch.is_grad_enabled() and any(tensor.requires_grad for _, tensor in tensors):
+            raise wants_gradient(tensors, name)
+        with torch._C._AutoDispatchBelowAutograd():
+            operator(*args, **kwargs)
+
     operator: Callable[..., None] = _register(f"{name}({schema}) -> ()", run, record, run_each)
+    _library.impl(name, refuse_gradients, "Autograd")
     return operator
 
 

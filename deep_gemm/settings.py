@@ -19,6 +19,7 @@ from ._numbers import flag, integer
 
 __all__ = [
     "get_batch_invariant",
+    "get_compile_mode",
     "get_deterministic_algorithms",
     "get_fp32_scales",
     "get_k_alignment_for_contiguous_layout",
@@ -31,6 +32,7 @@ __all__ = [
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "set_batch_invariant",
     "set_block_size_multiple_of",
+    "set_compile_mode",
     "set_fp32_scales",
     "set_ignore_compile_dims",
     "set_mk_alignment_for_contiguous_layout",
@@ -38,6 +40,7 @@ __all__ = [
     "set_pdl",
     "set_target",
     "set_tc_util",
+    "shutdown",
     "use_deterministic_algorithms",
 ]
 
@@ -272,6 +275,25 @@ def get_theoretical_mk_alignment_for_contiguous_layout(
 def use_deterministic_algorithms(enabled: bool = True) -> None:
     """Promise equal bits from run to run. They are equal always, so either value changes nothing."""
     flag("enabled", enabled)
+
+
+def set_compile_mode(mode: int) -> None:
+    """With 1, calls compile and load their kernels and launch nothing: `d` stays as it is. With 0 they run (default).
+
+    For warming up, where `precompile` does not fit: whoever calls the products with tensors of all sizes that will come
+    finds each kernel compiled afterwards. Holds for the whole process. Calls with nothing to sum (K = 0) write `d` even
+    so, and DG_AUTOTUNE measures nothing.
+    """
+    C.set_compile_only(bool(flag("mode", mode)))
+
+
+def get_compile_mode() -> int:
+    """1 where calls compile only, else 0: see `set_compile_mode`."""
+    return int(C.get_compile_only())
+
+
+def shutdown() -> None:
+    """Nothing: between calls the library holds no handle and no workspace. Kernels stay loaded, later calls run."""
 
 
 def get_deterministic_algorithms() -> bool:

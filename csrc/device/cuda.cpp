@@ -148,8 +148,8 @@ public:
         return new CudaKernel(this, function, params_bytes, smem_bytes);
     }
 
-    void launch(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes, void* stream,
-                std::span<const Extent>) override {
+    void put(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes, void* stream,
+             std::span<const Extent>) override {
         const auto& loaded = static_cast<const CudaKernel&>(kernel);
         check_launch(loaded, shape);
         require(loaded.params_bytes == 0 || loaded.params_bytes == params_bytes, "the kernel takes ",

@@ -3,6 +3,7 @@
 // Two kinds exist: a GPU behind the CUDA driver (cuda.cpp) and the PTX simulator (simulator/) that CPU tensors run on.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -97,8 +98,16 @@ public:
     virtual const Kernel* load(const std::string& image, const char* entry, uint32_t smem_bytes) = 0;
 
     /// Put one launch on a stream. `params` is the kernel's only argument and is copied before the call returns.
-    virtual void launch(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes,
-                        void* stream, std::span<const Extent> extents) = 0;
+    void launch(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes, void* stream,
+                std::span<const Extent> extents) {
+        if (!compiles_only()) [[likely]]
+            put(kernel, shape, params, params_bytes, stream, extents);
+    }
+
+    /// Whether launches are left out, in the whole process: calls are checked and their kernels compiled and loaded,
+    /// nothing runs.
+    static bool compiles_only() { return compiles_only_.load(std::memory_order_relaxed); }
+    static void compile_only(bool only) { compiles_only_.store(only, std::memory_order_relaxed); }
 
     /// Copies memory of the device that what is on the stream may still write, and waits for it. The stream must not be
     /// captured.
@@ -126,6 +135,10 @@ protected:
     ~Device() = default;  // devices live as long as the process
 
 private:
+    virtual void put(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes,
+                     void* stream, std::span<const Extent> extents) = 0;
+
+    static inline std::atomic<bool> compiles_only_ = false;
     DeviceId id_;
     DeviceFacts facts_;
     int slot_;

@@ -20,6 +20,7 @@ DEEP_GEMM_PYTHON PyObject* PyObject_Type(PyObject*);
 DEEP_GEMM_PYTHON void Py_IncRef(PyObject*);
 DEEP_GEMM_PYTHON void Py_DecRef(PyObject*);
 DEEP_GEMM_PYTHON PyObject* PyObject_GetAttrString(PyObject*, const char*);
+DEEP_GEMM_PYTHON PyObject* PyObject_GetAttr(PyObject*, PyObject* name);
 DEEP_GEMM_PYTHON PyObject* PyObject_CallNoArgs(PyObject* function);
 DEEP_GEMM_PYTHON PyObject* PyObject_CallObject(PyObject* function, PyObject* arguments);
 DEEP_GEMM_PYTHON long long PyLong_AsLongLongAndOverflow(PyObject*, int* overflow);

@@ -237,6 +237,20 @@ def cast_back_from_fp8(
     return x.float() * _scales_of_columns(sf, x.shape[0], x.shape[1], gran_k, use_packed_ue8m0)
 
 
+TILE_ROWS, TILE_COLUMNS = 128, 4  # of scales as cuBLASLt reads them
+
+
+def scales_of_tiles(tiles: torch.Tensor) -> torch.Tensor:
+    """Scales of one byte in rows, out of cuBLASLt's order, which other libraries call swizzled.
+
+    That is tiles of 128 rows and 4 columns, 512 bytes each; in a tile 32 rows, and of each those 32, 64 and 96 further
+    on, with their columns. `tiles` and what is returned are `[rows, columns]`, multiples of a tile's.
+    """
+    rows, columns = tiles.shape
+    parts = tiles.view(torch.uint8).view(rows // TILE_ROWS, columns // TILE_COLUMNS, 32, 4, TILE_COLUMNS)
+    return parts.permute(0, 3, 2, 1, 4).reshape(rows, columns).view(tiles.dtype)
+
+
 def _scales_of_columns(sf: torch.Tensor, m: int, n: int, gran_k: int, packed: bool) -> torch.Tensor:
     """FP32 `[m, n]`: scales of `gran_k` columns each, repeated for them."""
     gran_k = integer("gran_k", gran_k, smallest=1)

@@ -42,3 +42,66 @@ def test_refused() -> None:
         deep_gemm.cublaslt_gemm_nt(a, b, d.T)
     with pytest.raises(ValueError, match=r"c must have d's shape and dtype"):
         deep_gemm.cublaslt_gemm_nt(a, b, d, d.double())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "three"])
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_syrk_and_symm(device, dtype, batch, columns) -> None:
+    """Of matrices with gaps between rows, in either major order."""
+    m, k = 33, 40
+    a = torch.randn(*batch, k if columns else m, (m if columns else k) + 5, device=device).to(dtype)[..., :-5]
+    a = a.mT if columns else a
+    d = torch.full((*batch, m, m), float("nan"), dtype=dtype, device=device)
+    deep_gemm.batched_syrk(a, d)
+    exact = a.double() @ a.double().mT
+    assert calc_diff(d.double(), exact) < 1e-5
+    assert torch.equal(d, d.mT) or calc_diff(d.mT.double(), exact) < 1e-5
+    e = torch.full((*batch, m, k), float("nan"), dtype=dtype, device=device)
+    deep_gemm.batched_symm(d, a, e)
+    assert calc_diff(e.double(), d.double() @ a.double()) < 1e-5
+
+
+def test_syrk_and_symm_leave_the_precision_of_others_as_it_is() -> None:
+    before = torch.get_float32_matmul_precision()
+    deep_gemm.batched_syrk(torch.ones(2, 3), torch.empty(2, 2))
+    assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: deep_gemm.batched_syrk(x, torch.empty(2, 3)), ValueError, r"d must be \[2, 2\], got shape \[2, 3\]"),
+        (lambda x: deep_gemm.batched_syrk(x.half(), torch.empty(2, 2)), TypeError, "one dtype, bfloat16 or float32"),
+        (lambda x: deep_gemm.batched_symm(x, x, x), ValueError, r"a must be square, .* got shape \[2, 3\]"),
+        (lambda x: deep_gemm.batched_symm(x[:, :2], x[:1], x), ValueError, r"cannot multiply \(2, 2\) by \(1, 3\)"),
+    ],
+)
+def test_syrk_and_symm_refuse(call, error, message) -> None:
+    with pytest.raises(error, match=message):
+        call(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_nvfp4_with_scales_in_tiles(device) -> None:
+    m, n, k = 130, 40, 96
+    values, tiles = [], []
+    for rows in (m, n):
+        packed, scales, whole = deep_gemm.per_token_cast_to_nvfp4(torch.randn(rows, k, device=device))
+        factors = scales.float().repeat_interleave(16, 1)
+        values.append((packed, deep_gemm.cast_back_from_fp4(packed, scales.float(), gran_k=16).double()))
+        assert factors.shape == (rows, k), whole
+        padded = torch.zeros(-(-rows // 128) * 128, 8, device=device)
+        padded[:rows, : k // 16] = scales.float()
+        order = padded.view(-1, 4, 32, 2, 4).permute(0, 3, 2, 1, 4)  # [tiles of rows, of columns, 32, 4, 4]
+        tiles.append(order.contiguous().to(torch.float8_e4m3fn).view(torch.uint8).flatten())
+    c = torch.randn(m, n, device=device)
+    d = torch.full((m, n), float("nan"), device=device)
+    (a, exact_a), (b, exact_b) = values
+    deep_gemm.cublaslt_nvfp4_gemm_nt((a, tiles[0]), (b, tiles[1]), d, c)
+    assert calc_diff(d.double(), exact_a @ exact_b.T + c.double()) < 1e-9
+    with pytest.raises(ValueError, match=r"a's scales must be 2048 contiguous bytes of E4M3 in tiles of 128 x 4"):
+        deep_gemm.cublaslt_nvfp4_gemm_nt((a, tiles[1]), (b, tiles[1]), d)
+    with pytest.raises(ValueError, match=r"b must be contiguous int8 \[rows, K / 2\] with K a multiple of 32"):
+        deep_gemm.cublaslt_nvfp4_gemm_nt((a, tiles[0]), (b[:, :8], tiles[1]), d)

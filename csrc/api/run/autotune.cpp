@@ -136,6 +136,7 @@ std::string problem_text(const Problem& p) {
 LaunchPlan tune(Device& device, const GemmCall& call, const LaunchPlan& pick, void* stream, const LaunchCall& launch) {
     PlanCache& plans = PlanCache::of(device);
     if (device.is_capturing(stream)) return pick;  // nothing may wait for the stream
+    if (Device::compiles_only()) return pick;      // nothing runs
     // Not waiting for another thread's turn: its stream may wait for what this thread is about to launch.
     const std::unique_lock turn(plans.measuring(), std::try_to_lock);
     if (!turn) return pick;

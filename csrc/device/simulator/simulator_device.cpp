@@ -99,8 +99,8 @@ public:
         return new SimulatedKernel(simulator::load(image), entry);
     }
 
-    void launch(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes, void*,
-                std::span<const Extent> extents) override {
+    void put(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t params_bytes, void*,
+             std::span<const Extent> extents) override {
         const auto& simulated = static_cast<const SimulatedKernel&>(kernel);
         Launch launch;
         launch.entry = simulated.entry.c_str();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...utils.math import align
+from ...utils.math import TILE_COLUMNS, TILE_ROWS, align, scales_of_tiles
 from .config import Config
 from .e2m1 import matrix_of_pairs, require_e2m1
 from .layer import PAIRS, Format, Layer, Read
@@ -13,7 +13,6 @@ GROUP = 16
 _METHODS = ("nvfp4", "modelopt", "modelopt_fp4", "compressed-tensors", "torchao")
 _E4M3 = (torch.float8_e4m3fn,)
 _FACTOR, _DIVISOR = "weight_scale_2", "weight_global_scale"
-_TILE_ROWS, _TILE_COLUMNS = 128, 4  # of swizzled scales
 
 
 def _read(layer: Layer, config: Config) -> Read:
@@ -31,15 +30,15 @@ def _read(layer: Layer, config: Config) -> Read:
 
 def _scales(layer: Layer, n: int, groups: int, swizzled: bool | None) -> torch.Tensor:
     scales = layer.scales("weight_scale", None, dtypes=_E4M3)
-    rows, columns = align(n, _TILE_ROWS), align(groups, _TILE_COLUMNS)
+    rows, columns = align(n, TILE_ROWS), align(groups, TILE_COLUMNS)
     shape = tuple(scales.shape)
     tiled = scales.numel() == rows * columns and shape[-1:] in ((columns,), (rows * columns,), (16,))
     if swizzled:
         if not tiled:
             layer.reject_shape(
-                "weight_scale", (rows, columns), f"tiles of {_TILE_ROWS} x {_TILE_COLUMNS}: config's is_swizzled_scales"
+                "weight_scale", (rows, columns), f"tiles of {TILE_ROWS} x {TILE_COLUMNS}: config's is_swizzled_scales"
             )
-        return _unswizzled(scales.reshape(rows, columns))[:n, :groups]
+        return scales_of_tiles(scales.reshape(rows, columns))[:n, :groups]
     if shape != (n, groups):
         of_tiles = (
             ": it has the size of tiles of 128 x 4 (swizzled), which config's is_swizzled_scales must say"
@@ -48,13 +47,6 @@ def _scales(layer: Layer, n: int, groups: int, swizzled: bool | None) -> torch.T
         )
         layer.reject_shape("weight_scale", (n, groups), f"[N, K / {GROUP}]{of_tiles}")
     return scales
-
-
-def _unswizzled(tiles: torch.Tensor) -> torch.Tensor:
-    """Tiles of 128 rows and 4 columns, 512 bytes each: of 32 rows, those 32, 64 and 96 further on, and the columns."""
-    rows, columns = tiles.shape
-    parts = tiles.view(torch.uint8).view(rows // _TILE_ROWS, columns // _TILE_COLUMNS, 32, 4, _TILE_COLUMNS)
-    return parts.permute(0, 3, 2, 1, 4).reshape(rows, columns).view(tiles.dtype)
 
 
 def _second_scale(layer: Layer) -> torch.Tensor:
