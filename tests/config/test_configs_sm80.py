@@ -118,7 +118,7 @@ def parameter_sets() -> list:
     return sets
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("device", "candidate", "kind"), parameter_sets(), indirect=["device"])
 def test_every_tile_is_right(device, candidate: Candidate, kind) -> None:
     m = sum(-(-count // 128) * 128 for count in COUNTS) if kind in ("indices", "psum") else M

@@ -71,7 +71,7 @@ class TestDense:
         run_and_check(layout, m, n, k, cuda)
 
     # Straight and swapped, one to three warpgroups, one and two times 64 rows a warpgroup, widths of BF16's own.
-    @pytest.mark.sampled(22)
+    @pytest.mark.sampled(12)
     @pytest.mark.parametrize("device", FEW, indirect=True)
     @OF_EACH_OPERAND
     @pytest.mark.parametrize("layout", LAYOUTS)
@@ -103,7 +103,7 @@ class TestDense:
         with forced_tile(device, (m, n, k), swapped, rows, cols):
             run_and_check("tt" if not swapped else "nn", m, n, k, device)
 
-    @pytest.mark.sampled(20)
+    @pytest.mark.sampled(10)
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize(
         ("m", "rows", "cols", "cluster", "turns"),

@@ -70,7 +70,7 @@ def test_bias(device, kind, dtype, output) -> None:
     check(d.tensor, a, exact, bias.double())
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @ACTIVATIONS
 @pytest.mark.parametrize("seed", range(4))
@@ -98,7 +98,7 @@ def test_every_tile_is_right_and_has_the_same_bits(device, kind, seed, dtype, ba
             assert torch.equal(d, expected), f"other bits from {c.rows}x{c.cols}"
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", on_simulator("any", arch="sm80"), indirect=True)
 @ACTIVATIONS
 @pytest.mark.parametrize("size", [(5, 128, 272), (40, 72, 1152)], ids=str)

@@ -54,6 +54,7 @@ def waits_first(name: str, text: str, target: str = HOPPER_TARGET) -> bool:
     return ptx.find("griddepcontrol.wait") in range(touched.start())
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("target", "name"),
     [(HOPPER_TARGET, name) for name in GEMMS]

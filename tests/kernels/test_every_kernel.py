@@ -161,7 +161,7 @@ def chosen() -> tuple[dict[str, Problem], list[str]]:
     return found, choose(list(found), list(kernels(public_problems())))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_kernel_spills_or_keeps_wgmma_waiting(part):
     found, texts = chosen()

@@ -69,7 +69,7 @@ def test_bf16(device, grouping) -> None:
     check("bf16", grouping, a, lambda groups: b[:groups], device)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", ONE_OF_EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("column", [False, True], ids=["one dimension", "a column"])
 @pytest.mark.parametrize("of_groups", [False, True], ids=["whole rows", "groups of K"])
@@ -97,7 +97,7 @@ PACKED = {
 }
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("column", [False, True], ids=["one dimension", "a column"])
 @pytest.mark.parametrize("stem", PACKED)

@@ -27,7 +27,7 @@ import deep_gemm
 from deep_gemm.utils import pack_int4
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -64,7 +64,7 @@ def test_bias(device, kind, dtype) -> None:
     check(d.tensor, a.exact, exact, kind.activations, bias.double())
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])
@@ -89,7 +89,7 @@ def test_masked(device, kind, biased, n, k, dtype) -> None:
             check(d.tensor[group, :count], a.exact[group, :count], exact[group], kind.activations, added)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("device", TAKE_PACKED, indirect=True)
 @pytest.mark.parametrize("dtype", [*ROUNDING], ids=str)
 @pytest.mark.parametrize(("n", "k"), [(136, 272), (24, 640)])

@@ -19,6 +19,7 @@ def packed(w: Fp4Rows) -> deep_gemm.PackedWeights:
     return deep_gemm.pack_weights(w.codes, w.scales, element="e2m1", activations="fp8", group_size=32)
 
 
+@pytest.mark.sampled(12)
 @EACH_SCHEDULE
 @pytest.mark.parametrize("size", [(1, 136, 256), (9, 40, 2880), (140, 300, 416), (300, 264, 128)], ids=str)
 @pytest.mark.parametrize("group", [32, 128])

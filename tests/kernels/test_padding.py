@@ -25,6 +25,7 @@ def run(case: Masked, rows: int = 256, cluster_cols: int = 1) -> GuardedOutput:
     return out
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("cluster_cols", [1, 2])
 @pytest.mark.parametrize(
@@ -47,6 +48,7 @@ def test_the_same_bits_as_lower_tiles(device) -> None:
         assert torch.equal(high[group, :count].view(torch.int16), low[group, :count].view(torch.int16))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("device", FEW, indirect=True)
 @pytest.mark.parametrize("cluster_cols", [1, 2])
 @pytest.mark.parametrize("counts", [[60, 130, 300], [190, 64, 1], [129, 250, 320, 3]], ids=str)

@@ -31,7 +31,7 @@ DEVICES = pytest.mark.parametrize("device", FEW, indirect=True)
 TILES = [(False, 64, 64), (False, 128, 128), (False, 128, 144), (True, 128, 32)]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @DEVICES
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize(("m", "n", "k"), [(70, 136, 272), (130, 72, 1168)])
@@ -87,7 +87,7 @@ def run(device: torch.device, kind: Kind, added: str, size: tuple[int, int, int]
     check(d.tensor, tokens.exact, exact, kind.activations, more)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @SM80
 @SM80_TILES
 @SM80_SIZES
@@ -97,7 +97,7 @@ def test_beside_integers(device, kind, added, size, tile) -> None:
     run(device, kind, added, size, tile)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @SM80_WITH_E4M3
 @SM80_TILES
 @SM80_SIZES
@@ -122,7 +122,7 @@ def run_wide(
     wide.check(d.tensor, a, exact, more)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @SM80
 @SM80_TILES
 @SM80_SIZES

@@ -25,7 +25,7 @@ def operands(m: int, n: int, k: int, device: torch.device, seed: int = 0) -> tup
 
 @pytest.mark.parametrize("device", FEW, indirect=True)
 # Tiles that problems of such a size do not get by themselves: three math warpgroups, two accumulators a warpgroup.
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("add", ["nothing", "c_is_d", "c_separate"])
 @pytest.mark.parametrize(
     ("swapped", "rows", "cols"),

@@ -25,7 +25,7 @@ def run(case: Contiguous, layout: torch.Tensor, out: GuardedOutput, nn: bool = F
     return out.tensor
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("device", EVERY_DEVICE, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @LAYOUTS
@@ -55,7 +55,7 @@ def test_every_alignment(device, nn, alignment, dtype) -> None:
     assert_zero_padding(d, case.indices, 4)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
@@ -72,6 +72,7 @@ def test_gaps_between_rows_of_d_are_left_alone(device, alignment, n, row_stride,
     assert_zero_padding(d, case.indices, 3)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "alignment"), [(1, 128), (256, 128), (777, 128), (300, 16)])
@@ -114,7 +115,7 @@ DROPPED = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
 @pytest.mark.parametrize(
     ("alignment", "dropped", "nn"),

@@ -299,6 +299,7 @@ PIPELINES = {
 }
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
 @pytest.mark.parametrize("rules", ["manual", "hardware"])
 @pytest.mark.parametrize("ctas", [1, 2])
@@ -308,6 +309,7 @@ def test_a_pipeline_of_two_threads_needs_no_wait(pair: str, ctas: int, rules: st
     assert run(case, schedule, seed, rules, HANDED_OVER=1) == RIGHT
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
 @pytest.mark.parametrize("missing", ["FENCE_BEFORE", "FENCE_AFTER", "WAITS"])
 @pytest.mark.parametrize("ctas", [1, 2])
