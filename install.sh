@@ -11,12 +11,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/third_party/environment.sh"
 
 [ $# -eq 0 ] || stop "unknown argument '$1': install.sh takes none"
 prepare
+"$python" deep_gemm/_installations.py || stop "nothing was installed"
 # What an earlier build left there would be packed too, deleted modules among it.
-rm -rf build/lib build/bdist.* deep_gemm.egg-info dist/deep_gemm-*.whl
+rm -rf build/lib build/bdist.* deep_gemm_jit.egg-info dist/deep_gemm_jit-*.whl
 say "building the wheel"
 "$python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
-rm -rf build/lib build/bdist.* deep_gemm.egg-info
-wheel=$(echo dist/deep_gemm-*.whl)
+rm -rf build/lib build/bdist.* deep_gemm_jit.egg-info
+wheel=$(echo dist/deep_gemm_jit-*.whl)
 "$python" -m pip install --quiet --no-deps --force-reinstall "$wheel"
 cd /
 "$python" -c 'import deep_gemm; print("deep_gemm", deep_gemm.__version__, "is installed in", deep_gemm.__path__[0])'

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import shlex
@@ -26,10 +27,12 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 OBJECTS = Path("build/native")  # below ROOT, where ninja runs
 LIBRARY = ROOT / "deep_gemm" / "_C.so"
+VERSION_FILE = Path("deep_gemm/_version.py")
 REQUIREMENTS = "Run: pip install -r third_party/requirements-build.txt"
 MINIMUM_GCC = 11
 MINIMUM_CLANG = 14
@@ -51,6 +54,35 @@ COMPILE_FLAGS = [
 ]
 # Undefined symbols are refused here, at the link, and not at a user's first import.
 LINK_FLAGS = ["-shared", "-Wl,-z,defs", "-Wl,--as-needed", "-pthread"]
+
+
+def base_version() -> str:
+    return re.search(r'__version__ = "([^"]+)"', (ROOT / VERSION_FILE).read_text()).group(1)
+
+
+def commit() -> str:
+    """Of a clone, for the version: "+g0123abcd", or "+g0123abcd.changed". Empty elsewhere."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        except OSError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if not (ROOT / ".git").exists():  # another clone's, in which this tree lies
+        return ""
+    name = git("rev-parse", "--short=8", "HEAD")
+    return "" if not name else f"+g{name}" + (".changed" if git("status", "--porcelain", "-uno") else "")
+
+
+def write_build_id() -> None:
+    """For csrc/build_id_api.cpp. An equal file is left alone, so that nothing is compiled again."""
+    interface = hashlib.sha256((ROOT / "deep_gemm" / "_C.pyi").read_bytes()).hexdigest()[:16]
+    text = f'#define DEEP_GEMM_BUILD_ID "{base_version()} {interface}"\n'
+    path = ROOT / OBJECTS / "build_id.hpp"
+    if not path.is_file() or path.read_text() != text:
+        path.write_text(text)
 
 
 def is_set(name: str) -> bool:
@@ -154,6 +186,7 @@ def build_library() -> None:
     libraries = [str(libinfo.find_libtvm_ffi()), *shlex.split(os.environ.get("LDFLAGS", "")), "-ldl"]
     jobs = int(os.environ.get("MAX_JOBS") or 0) or len(os.sched_getaffinity(0))
     with one_build_at_a_time():
+        write_build_id()
         plan = OBJECTS / "build.ninja"
         (ROOT / plan).write_text(build_plan([*compiler, *flags], [*compiler, *LINK_FLAGS], libraries))
         ninja = [find_ninja(), "-f", str(plan), "-j", str(jobs)]
@@ -185,6 +218,16 @@ class BuildNative(build_ext):
         return {}
 
 
+class StampedPython(build_py):
+    """The Python files, of which the one with the version gets the commit."""
+
+    def run(self) -> None:
+        super().run()
+        stamped = Path(self.build_lib) / VERSION_FILE
+        if stamped.is_file():
+            stamped.write_text(stamped.read_text().replace(f'"{base_version()}"', f'"{VERSION}"'))
+
+
 class PlatformWheel(bdist_wheel):
     """A wheel bound to the platform (it holds machine code) but to no Python version or ABI."""
 
@@ -192,8 +235,10 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+VERSION = base_version() + commit()
 setup(
+    version=VERSION,
     # The sources stand in csrc/ and are found by build_library; naming the module makes setuptools run BuildNative.
     ext_modules=[Extension("deep_gemm._C", sources=[])],
-    cmdclass={"build_ext": BuildNative, "bdist_wheel": PlatformWheel},
+    cmdclass={"build_ext": BuildNative, "build_py": StampedPython, "bdist_wheel": PlatformWheel},
 )

@@ -48,6 +48,9 @@ def gemm_in_heads(
     False where K is 0: nothing is launched, and the caller makes what is written zero.
     """
 
+def build_id() -> str:
+    """Which Python files the library goes with: the version, and a hash of this file."""
+
 def element_names() -> str:
     """The element table's names, one a word, in the order of their numbers."""
 

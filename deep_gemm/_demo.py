@@ -12,7 +12,7 @@ import torch
 
 import deep_gemm
 
-from . import jit
+from . import _installations, jit
 from ._extension import C
 from ._targets import AMPERE_TARGET, BLACKWELL_TARGET, GPUS, HOPPER_TARGET
 
@@ -61,7 +61,7 @@ def kernels_of(index: int) -> str:
 
 
 def doctor() -> bool:
-    """Print what was found. True where kernels can be compiled."""
+    """Print what was found. True where kernels can be compiled, and no other distribution has files of ours."""
     print(f"deep_gemm {deep_gemm.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}")
     _, gpu = usable_gpu()
     say("GPU", gpu)
@@ -94,7 +94,14 @@ def doctor() -> bool:
         limit = int(C.jit_settings()["cache_max_bytes"])
         most = f"{limit / 1e6:.0f} MB at most" if limit else "no limit"
         say("cache", f"{directory}: {len(entries)} kernels, {size / 1e6:.1f} MB ({most})")
-    return compiles
+    copied_by = _installations.vllm_copy()
+    if copied_by is not None:
+        say("vLLM", f"{copied_by} carries a copy of DeepGEMM, which it takes where deep_gemm cannot be imported; names")
+        say("", "that are not here are served by it with DG_FALLBACK=1")
+    others = _installations.others()
+    if others:
+        say("conflict", _installations.conflict(others))
+    return compiles and not others
 
 
 def quantised(m: int, n: int, k: int, device: torch.device) -> tuple[Scaled, Scaled]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
 
 __all__ = ["C"]
 
@@ -75,9 +78,26 @@ def load() -> Any:
     from ._nvrtc import nvrtc_directories
 
     module = tvm_ffi.load_module(str(LIBRARY))
+    _require_one_build(module)
     module.initialize(str(PACKAGE_DIRECTORY), nvrtc_directories())
     _lend(module)
     return module
+
+
+def _require_one_build(module: Any) -> None:
+    """Refuse a library that other Python files go with: an old one in a clone, or one of another distribution."""
+    interface = hashlib.sha256((PACKAGE_DIRECTORY / "_C.pyi").read_bytes()).hexdigest()[:16]
+    wanted = f"{__version__.partition('+')[0]} {interface}"
+    try:
+        found = str(module.build_id())
+    except AttributeError:
+        found = "unknown"
+    if found != wanted:
+        raise ImportError(
+            f"{LIBRARY} is of build {found}, the Python files beside it are of build {wanted}: in a clone run "
+            "./develop.sh; else another distribution has written into deep_gemm/ (python -m deep_gemm doctor names "
+            "it): uninstall both, and install one"
+        )
 
 
 def _lend(module: Any) -> None:

@@ -1,3 +1,6 @@
-"""The one place that states the version; setup.py and `deep_gemm.__version__` read it."""
+"""The one place that states the version. Wheels have the commit behind it (3.0.0+g0123abcd): setup.py writes it there.
 
-__version__ = "0.1.0"
+It is above those of DeepGEMM, whose public API is served: clients compare it.
+"""
+
+__version__ = "3.0.0"

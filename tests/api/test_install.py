@@ -59,7 +59,7 @@ def installed(wheel, tmp_path_factory):
 
 def test_one_wheel_serves_every_python(wheel):
     name, _, python, abi, platform = wheel.stem.split("-")
-    assert (name, python, abi) == ("deep_gemm", "py3", "none")
+    assert (name, python, abi) == ("deep_gemm_jit", "py3", "none")
     assert platform.startswith("linux_")
 
 
@@ -120,6 +120,43 @@ def test_a_missing_library_says_how_to_build_it(installed, tmp_path):
     assert "ImportError" in said
     assert f"{copy}/_C.so does not exist" in said
     assert "./develop.sh" in said
+
+
+def test_a_library_of_another_build_is_refused(installed, tmp_path):
+    copy = tmp_path / "deep_gemm"
+    shutil.copytree(installed / "deep_gemm", copy)
+    with open(copy / "_C.pyi", "a") as stub:
+        stub.write("# another interface\n")
+    said = run(sys.executable, "-c", "import deep_gemm", cwd=tmp_path, expect=1)
+    assert f"ImportError: {copy}/_C.so is of build " in said
+    assert "another distribution has written into deep_gemm/" in said
+
+
+def test_another_distribution_with_the_same_files_is_named(installed, tmp_path):
+    """By install.sh before anything is installed, and by the doctor; a copy in vLLM is only told of."""
+    program = [sys.executable, ROOT / "deep_gemm" / "_installations.py"]
+    assert run(*program, cwd=tmp_path, PYTHONPATH=installed) == ""
+    records = {"deep_gemm-1.0": "deep_gemm/__init__.py,,", "vllm-0.33": "vllm/third_party/deep_gemm/a.py,,"}
+    for name, record in records.items():
+        information = tmp_path / f"{name}.dist-info"
+        information.mkdir()
+        (information / "METADATA").write_text("Metadata-Version: 2.1\nName: {}\nVersion: {}\n".format(*name.split("-")))
+        (information / "RECORD").write_text(record + "\n")
+    both = f"{tmp_path}:{installed}"
+    said = run(*program, cwd=tmp_path, PYTHONPATH=both, expect=1)
+    assert "deep_gemm 1.0: has files in deep_gemm/ too." in said
+    assert "Run: pip uninstall deep_gemm deep_gemm_jit, then install one" in said
+    said = run(sys.executable, "-m", "deep_gemm", "doctor", cwd=tmp_path, PYTHONPATH=both, expect=1)
+    assert "deep_gemm 1.0: has files" in said
+    assert "0.33 carries a copy of DeepGEMM" in said
+
+
+def test_the_version_is_above_what_clients_compare_with_and_wheels_have_the_commit(installed):
+    from deep_gemm._version import __version__ as version
+
+    assert tuple(map(int, version.split("."))) > (2, 8, 2)
+    own = next((installed).glob("deep_gemm_jit-*.dist-info")).name
+    assert own == f"deep_gemm_jit-{version}.dist-info"  # of a tree without .git
 
 
 def test_a_missing_tvm_ffi_is_named():
