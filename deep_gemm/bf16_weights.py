@@ -195,7 +195,8 @@ def bf16_fp8_gemm_nt(
     Args:
         a, d, c, compiled_dims, bias: as for `bf16_int4_gemm_nt`.
         w: e4m3 `[N, K]`, packed for 'bf16' activations, groups of any size; or a pair, (float8_e4m3fn `[N, K]`, K
-            contiguous, with scales of 128x128 blocks, float32 or float8_e8m0fnu in any strides), which each call packs
+            contiguous, with scales of 128x128 blocks, float32 or float8_e8m0fnu in any strides, or int32 words of four
+            exponents each per row), which each call packs
             into a workspace: right, NaN included, but it takes longer than reading it.
 
     Raises:

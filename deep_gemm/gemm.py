@@ -7,18 +7,19 @@ the PTX simulator.
 SM100 is B200 and B300, SM90 H100 and H200, SM80 every other GPU from compute capability 8.0 on.
 
 Scales. On SM80 and SM90 they are float32, one for each row (or 128 x 128 block) and 128 of K; float8_e8m0fnu becomes
-that on the way. SM100 multiplies exponents, of powers of two, one for each row and 128 or 32 of K, as the recipe says
-of each operand. They may come as
+that on the way, and so do int32 words of exponents as SM100 takes them, which are per row. SM100 multiplies exponents,
+of powers of two, one for each row and 128 or 32 of K, as the recipe says of each operand. They may come as
 
 - int32 `[rows, ceil(K / 512)]` (of 32 of K a scale: `ceil(K / 128)`), four exponents each, as
   `get_mn_major_tma_aligned_packed_ue8m0_tensor` packs them: used as they are where rows are contiguous and columns
   16-byte aligned, else brought into that layout first;
-- float8_e8m0fnu or float32, one for each row or for each 128 rows: packed on the way.
+- float8_e8m0fnu or float32, one for each row, for each 128 rows, or for 32 rows and 32 of K: packed on the way.
 
 Float32 scales that are no powers of two are never rounded there, since that would change what the data mean. With
 `disable_ue8m0_cast=True`, or after `set_fp32_scales(True)`, they are multiplied as they are, one for each 128 of K, as
-on Hopper. Else they are refused on CPU tensors, and on a GPU, where nobody waits to look at them, make NaN. Shapes of
-scales below are those of one for each 128 of K that is not packed.
+on Hopper, beside words too, which are then unpacked. (Where both operands have words there is nothing to cast, and both
+say nothing.) Else they are refused on CPU tensors, and on a GPU, where nobody waits to look at them, make NaN. Shapes
+of scales below are those of one for each 128 of K that is not packed.
 
 NaN. Where an operand holds E4M3's code for it (0x7f, 0xff), so do the sums that it enters; but not on GPUs of compute
 capability 8.0 to 8.8, which multiply FP8 in FP16: there the code counts as 480, with its sign. Scales and C make NaN of
@@ -105,12 +106,14 @@ def fp8_gemm_nt(
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default, or (1, 1, 128),
-            which is the default where B's scales are packed. On SM100 the last one may be 32.
+            which is the default where B's scales are packed. On SM100 the last one may be 32, with 1, 32 or 128 rows
+            of B: (1, 32, 32) is of blocks of 32 x 32.
         recipe_a, recipe_b: the same as pairs for each operand, which on SM100 may differ in K.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         disable_ue8m0_cast: float32 scales are to be multiplied as they are, whatever they are. So they always are on
-            SM80 and SM90. On SM100 another kernel does it, which takes float32 or float8_e8m0fnu scales, A's for each
-            row and 128 of K, B's for 128x128 blocks or each row: it scales sums of 128 of K in registers.
+            SM80 and SM90. On SM100 another kernel does it, which takes scales of every kind, A's for each row and 128
+            of K, B's for 128x128 blocks or each row: it scales sums of 128 of K in registers. It is about float32
+            scales: where both operands have packed ones it changes nothing.
         alpha: a number that multiplies complete sums in FP32, before C is added and before rounding.
         epilogue: None, or what happens to complete sums: `deep_gemm.epilogue`. Beside it alpha must be None.
 

@@ -108,8 +108,8 @@ def k_grouped_fp8_gemm_tn_contiguous(
 
     Args:
         a: float8_e4m3fn `[sum_k, M]`, M contiguous; with scales `[blocks, M]`, one row for each 128 of a group's K (the
-            last one of a group may stand for fewer): `blocks` is the sum of `ceil(k_g / 128)`. Of packed ones, which
-            SM100 takes, it is the sum of `ceil(k_g / 512)`: no word is of two groups
+            last one of a group may stand for fewer): `blocks` is the sum of `ceil(k_g / 128)`. Of packed ones it is the
+            sum of `ceil(k_g / 512)`: no word is of two groups
             (`get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor`). M contiguous and padded to 16 bytes: used as
             they are. `[M, blocks]` is taken as well; where both are equal, M is the dimension whose stride is 1, and
             the second one if none or both are.

@@ -29,7 +29,6 @@ __all__ = [
 
 _TMA_ALIGNMENT_BYTES = 16
 _SCALES_PER_WORD = 4
-_BLOCK_ROWS = 128
 _K_GROUPED_GRANULARITIES = (32, 128)
 _SIGN_AND_MANTISSA = -0x7F800001  # the bits 0x807FFFFF of an FP32 number, as int32
 
@@ -160,11 +159,12 @@ def transform_sf_into_required_layout(
     """Bring the scales of one operand into the layout that the kernels of its device load without further work.
 
     Args:
-        sf: scales of an operand of `mn` rows and `k` columns: FP32, or (on B200 and B300) int32 that packs four UE8M0
-            exponents.
+        sf: scales of an operand of `mn` rows and `k` columns: FP32, or int32 that packs four UE8M0 exponents, which are
+            per row.
         mn, k: extents of the operand (of one group).
         recipe: `(rows of A, rows of B, columns)` that share one scale, and then `is_sfa` says which operand this is;
-            or `(rows, columns)` of this operand.
+            or `(rows, columns)` of this operand. One scale is for 1 x 128 or 128 x 128, on B200 and B300 also for 1 x
+            32, 32 x 32 or 128 x 32 where scales are (to be) packed. Elsewhere 1 x 32 is what FP4 weights have.
         num_groups: number of groups; `sf` then has a leading dimension of that size.
         disable_ue8m0_cast: leave FP32 scales what they are, for calls that say so too. `set_fp32_scales` says it for
             all calls.
@@ -174,26 +174,21 @@ def transform_sf_into_required_layout(
     Returns:
         On B200 and B300: packed exponents, scales per block repeated for each row. On all other GPUs, and where FP32
         scales stay what they are: scales per row as `get_mn_major_tma_aligned_tensor` gives them; scales per block as
-        they came.
+        they came. Packed exponents stay packed everywhere, rows contiguous and columns 16-byte aligned: SM100
+        multiplies them, and calls on other GPUs unpack them into a workspace.
 
     Raises:
         ValueError, TypeError: an argument cannot be right. That includes FP32 scales that are to be packed and are no
             powers of two: rounding them would change what the data mean. (While a CUDA graph is captured they cannot be
             looked at, and become NaN.)
     """
-    arch = _arch(sf)
-    blackwell = arch == "sm100"
+    blackwell = _arch(sf) == "sm100"
     packed = sf.dtype == torch.int32
     packs = blackwell and not packed and not (disable_ue8m0_cast or _fp32_scales_are_set(sf))
-    rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, (32, 128) if packed or packs else (128,))
+    rows_per_scale, columns_per_scale = _granularity(recipe, is_sfa, _shared_by(blackwell, packed, packs))
     mn, k = integer("mn", mn, smallest=0), integer("k", k, smallest=0)
     grouped = num_groups is not None
     dimensions = (3,) if grouped else (2,)
-    if packed and not blackwell:
-        raise TypeError(
-            f"scales must be float32 on {arch}, but these are int32 (packed UE8M0 exponents, which only B200 and B300 "
-            "take)"
-        )
     _require_scales(sf, torch.int32 if packed else torch.float32, dimensions)
 
     columns = columns_per_scale * (_SCALES_PER_WORD if packed else 1)
@@ -211,10 +206,6 @@ def transform_sf_into_required_layout(
         )
     _require_psum_layout(psum_layout, sf)
 
-    if packed:
-        if rows_per_scale != 1:
-            raise ValueError(f"packed scales must be per row, but the recipe says one per {rows_per_scale} rows")
-        return _as_required(sf)
     if packs:
         scales = _rows_of_experts(sf, psum_layout)
         _require_powers_of_two(scales, rows_per_scale, columns_per_scale)
@@ -238,7 +229,16 @@ def _fp32_scales_are_set(sf: torch.Tensor) -> bool:
     return get_fp32_scales(None if sf.is_meta else sf.device)
 
 
-def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible_columns: tuple[int, ...]) -> tuple[int, int]:
+def _shared_by(blackwell: bool, packed: bool, packs: bool) -> tuple[tuple[int, int], ...]:
+    """Rows and columns that may share a scale of an operand."""
+    if packed:
+        return (1, 32), (1, 128)
+    if packs:
+        return (1, 32), (32, 32), (128, 32), (1, 128), (128, 128)
+    return ((1, 128), (128, 128)) if blackwell else ((1, 32), (1, 128), (128, 128))
+
+
+def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible: tuple[tuple[int, int], ...]) -> tuple[int, int]:
     """Rows and columns that share a scale, out of a recipe of two or three numbers."""
     recipe = tuple(integer(f"recipe[{place}]", size) for place, size in enumerate(recipe))
     if len(recipe) == 3:
@@ -249,9 +249,9 @@ def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible_columns: t
         rows, columns = recipe
     else:
         raise ValueError(f"recipe must be (rows of A, rows of B, columns) or (rows, columns), got {recipe}")
-    if rows not in (1, _BLOCK_ROWS) or columns not in possible_columns:
-        possible = " or ".join(f"{rows}x{columns}" for columns in possible_columns for rows in (1, _BLOCK_ROWS))
-        raise ValueError(f"scales must be one per {possible}, but the recipe {recipe} says {rows}x{columns}")
+    if (rows, columns) not in possible:
+        text = " or ".join(f"{rows}x{columns}" for rows, columns in possible)
+        raise ValueError(f"scales must be one per {text}, but the recipe {recipe} says {rows}x{columns}")
     return rows, columns
 
 

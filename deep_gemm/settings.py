@@ -221,8 +221,8 @@ def set_fp32_scales(enabled: bool, device: DeviceLike = None) -> None:
 
     For functions that have no such argument too: K-grouped ones and `fp8_einsum`. Such kernels add sums of 128 of K up
     in registers, as Hopper's do, and take any FP32 scale, for every 128 of K. Off, SM100 wants powers of two, which its
-    tensor cores multiply. Calls with packed exponents (int32) are not touched, nor are other GPUs, which multiply FP32
-    scales always. At first it is what DG_FP32_SCALES says: off.
+    tensor cores multiply. Calls in which both operands have packed exponents (int32) are not touched, nor are other
+    GPUs, which multiply FP32 scales always. At first it is what DG_FP32_SCALES says: off.
     """
     _set("fp32_scales", flag("enabled", enabled), device)
 

@@ -95,17 +95,17 @@ REFUSALS: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
     "scales of a are fp64": (
         lambda x: replace_a(x, scales=x.a.scales.double()),
         TypeError,
-        r"a's scales must be float32 or float8_e8m0fnu, got float64",
+        r"a's scales must be float32, float8_e8m0fnu or int32 \(packed UE8M0 exponents\), got float64",
     ),
-    "scales of a are packed": (
-        lambda x: replace_a(x, scales=torch.zeros((M, 1), dtype=torch.int32, device=x.d.device)),
-        TypeError,
-        r"a's scales .*packed UE8M0.*int32.*float32",
+    "scales of a are words of too little K": (
+        lambda x: replace_a(x, scales=torch.zeros((M, 2), dtype=torch.int32, device=x.d.device)),
+        ValueError,
+        r"a's scales must be \[.*1\] \(one int32 of 4 exponents per row and 512 of K of a\)",
     ),
     "scales of b are bf16": (
         lambda x: replace_b(x, scales=x.b.scales.bfloat16()),
         TypeError,
-        r"b's scales must be float32 or float8_e8m0fnu, got bfloat16",
+        r"b's scales must be float32, float8_e8m0fnu or int32 \(packed UE8M0 exponents\), got bfloat16",
     ),
     # shape
     "a has one dimension": (

@@ -96,11 +96,11 @@ WRONG = {
         TypeError,
         r"b's scales must be int32 \(packed UE8M0 exponents\), float8_e8m0fnu or float32, got bfloat16",
     ),
-    "words where FP32 scales are asked for": (
-        lambda d: (packed(M, 5, device=d), ones(2, 5, device=d)),
-        {"disable_ue8m0_cast": True},
-        TypeError,
-        r"a's scales holds packed UE8M0 exponents \(int32\), but disable_ue8m0_cast=True asks for float32 scales",
+    "words of 32 of K beside FP32 scales that are asked for": (
+        lambda d: (packed(M, 20, device=d), ones(2, 20, device=d)),
+        {"disable_ue8m0_cast": True, "recipe": (1, 128, 32)},
+        ValueError,
+        r"a's scales must be one float32 per row and 128 of K, not one float32 per row and 32 of K: see recipe",
     ),
     "FP32 scales for 32 of K": (
         lambda d: (ones(M, 20, device=d), ones(2, 20, device=d)),
@@ -130,14 +130,19 @@ def test_others_take_128_of_k(device) -> None:
 
 
 @pytest.mark.parametrize("device", BUT_SM100, indirect=True)
-@pytest.mark.parametrize("which", ["a", "b"])
-def test_others_refuse_words_of_exponents(device, which) -> None:
-    scales = {"a": ones(M, 5, device=device), "b": ones(2, 5, device=device)}
-    scales[which] = packed(scales[which].shape[0], 5, device=device)
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "recipe", "message"),
+    [
+        ((M, 20), (N, 5), None, r"a's scales must be \[40, 2\] \(one int32 of 4 exponents per row and 512 of K of a\)"),
+        ((M, 5), (2, 5), None, r"b's scales must be \[136, 2\] \(one int32 of 4 exponents per row and 512 of K of b\)"),
+        ((M, 5), (2, 5), (1, 128, 128), r"packed scales must be per row, but the recipe says one per 128 rows of b"),
+    ],
+)
+def test_words_of_another_shape_elsewhere(device, of_a, of_b, recipe, message) -> None:
     out = GuardedOutput((M, N), torch.float32, device)
-    message = rf"{which}'s scales holds packed UE8M0 exponents \(int32\), which only FP8 and FP4 on SM100 take; others"
-    with pytest.raises(TypeError, match=message):
-        deep_gemm.fp8_gemm_nt(operand(M, scales["a"]), operand(N, scales["b"]), out.tensor)
+    a, b = operand(M, packed(*of_a, device=device)), operand(N, packed(*of_b, device=device))
+    with pytest.raises(ValueError, match=message):
+        deep_gemm.fp8_gemm_nt(a, b, out.tensor, recipe=recipe)
     out.assert_untouched()
 
 
@@ -145,9 +150,7 @@ def test_others_refuse_words_of_exponents(device, which) -> None:
 def test_scales_of_integers_are_not_words_of_exponents_where_those_of_fp8_are(device) -> None:
     values, scales = torch.ones((M, K), device=device).to(torch.int8), ones(M, 5, device=device).to(torch.int32)
     out = GuardedOutput((M, M), torch.float32, device)
-    with pytest.raises(
-        TypeError, match=r"a's scales holds .* which only FP8 and FP4 on SM100 take; others want float32"
-    ):
+    with pytest.raises(TypeError, match=r"a's scales must be float32 or float8_e8m0fnu, got int32"):
         deep_gemm.int8_gemm_nt((values, scales), (values, 1.0), out.tensor)
     out.assert_untouched()
 

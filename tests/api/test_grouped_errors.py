@@ -97,15 +97,15 @@ ANY: dict[str, tuple[Callable[[Call], None], type[Exception], str]] = {
         ValueError,
         r"b's scales must be \[3, 2, 2\] \(one float32 per 128 rows and 128 of K of b\), got shape \[3, 136, 2\]",
     ),
-    "scales of a are packed": (
+    "scales of a are words of too little K": (
         lambda x: x.set(sfa=x.a.scales.to(torch.int32)),
-        TypeError,
-        r"a's scales holds packed UE8M0 exponents \(int32\), which only FP8 and FP4 on SM100 take",
+        ValueError,
+        r"a's scales must be \[.*1\] \(one int32 of 4 exponents per row and 512 of K of a\)",
     ),
     "scales of b are bf16": (
         lambda x: x.set(sfb=x.b.scales.bfloat16()),
         TypeError,
-        r"b's scales must be float32 or float8_e8m0fnu, got bfloat16",
+        r"b's scales must be float32, float8_e8m0fnu or int32 \(packed UE8M0 exponents\), got bfloat16",
     ),
     "recipe with 64 of k": (lambda x: x.more.update(recipe=(1, 128, 64)), ValueError, r"along K must be 128"),
     "recipe for blocks of a": (lambda x: x.more.update(recipe=(128, 128, 128)), ValueError, r"a's scales must be"),

@@ -185,6 +185,19 @@ def test_any_k(device, k) -> None:
 
 
 @SM100
+@pytest.mark.parametrize("form", ["fp32", "e8m0"])
+@pytest.mark.parametrize("recipes", [{"recipe": (1, 32, 32)}, {"recipe_a": (1, 128), "recipe_b": (32, 32)}], ids=str)
+def test_blocks_of_32_rows(device, form, recipes) -> None:
+    gran_a = 32 if "recipe" in recipes else 128
+    a, b = drawn(M, 208, gran_a, device, 0), drawn(N, 208, 32, device, 1, block_rows=32)
+    out = GuardedOutput((M, N), torch.float32, device)
+    of_b = laid_out(written(b.scales, Form(form)), Form(form))
+    deep_gemm.fp8_gemm_nt(a, (b.data, of_b), out.tensor, **recipes)
+    out.check()
+    assert_close(out.tensor, exact(a, gran_a) @ exact(b, 32, 32).T)
+
+
+@SM100
 @pytest.mark.parametrize("form", FORMS)
 def test_the_default_recipe(device, form) -> None:
     """B's scales are per row where they are packed, else per block."""

@@ -63,6 +63,11 @@ class TestTransformForBlackwell:
         result = deep_gemm.transform_sf_into_required_layout(scales, 300, 160, (1, 128, 32), 2, False)
         assert torch.equal(result, packed_reference(scales.repeat_interleave(128, 1)[:, :300]))
 
+    def test_blocks_of_32_rows(self) -> None:
+        scales = random_scales((2, 3, 5), "cpu", powers_of_two=True)
+        result = deep_gemm.transform_sf_into_required_layout(scales, 90, 160, (1, 32, 32), 2, False)
+        assert torch.equal(result, packed_reference(scales.repeat_interleave(32, 1)[:, :90]))
+
     def test_fp32_scales_stay_what_they_are_where_that_is_asked_for(self) -> None:
         of_rows, of_blocks = random_scales((33, 5), "cpu"), random_scales((2, 3, 5), "cpu")
         rows = deep_gemm.transform_sf_into_required_layout(of_rows, 33, 640, (1, 128), disable_ue8m0_cast=True)
@@ -97,6 +102,26 @@ class TestTransform:
         assert_required_strides(result)
 
     @pytest.mark.parametrize("groups", [None, 2])
+    @pytest.mark.parametrize("columns", [32, 128])
+    def test_words_stay_words(self, device, groups, columns) -> None:
+        """Calls unpack them; that they are per row is what the words say."""
+        words = torch.arange(33 * 2 * (groups or 1), dtype=torch.int32, device=device).view(shape_of(groups, 33, 2))
+        k = 5 * columns
+        result = deep_gemm.transform_sf_into_required_layout(words, 33, k, (1, columns), num_groups=groups)
+        assert result.dtype == torch.int32
+        assert torch.equal(result, words)
+        assert_required_strides(result)
+        assert deep_gemm.transform_sf_into_required_layout(result, 33, k, (1, columns), num_groups=groups) is result
+
+    def test_scales_of_fp4_weights(self, device) -> None:
+        if is_blackwell(device):
+            pytest.skip("FP4 weights have packed scales there")
+        scales = random_scales((2, 33, 5), device)
+        result = deep_gemm.transform_sf_into_required_layout(scales, 33, 160, (1, 32), 2)
+        assert torch.equal(result, scales)
+        assert_required_strides(result)
+
+    @pytest.mark.parametrize("groups", [None, 2])
     def test_per_block_stays(self, device, groups) -> None:
         scales = random_scales(shape_of(groups, 3, 5), device)
         result = deep_gemm.transform_sf_into_required_layout(
@@ -117,9 +142,10 @@ class TestTransform:
     def test_rejections(self, device) -> None:
         transform = deep_gemm.transform_sf_into_required_layout
         scales = random_scales((33, 5), device)
-        if not is_blackwell(device):
-            with pytest.raises(TypeError, match=r"int32 \(packed UE8M0 exponents, which only B200 and B300 take\)"):
-                transform(scales.to(torch.int32), 33, 600, (1, 128))
+        with pytest.raises(ValueError, match=r"must have the shape \(33, 2\), got \(33, 5\)"):
+            transform(scales.to(torch.int32), 33, 600, (1, 128))
+        with pytest.raises(ValueError, match=r"one per 1x32 or 1x128, but the recipe .* says 128x128"):
+            transform(scales.to(torch.int32), 33, 600, (128, 128))
         with pytest.raises(TypeError, match=r"must be torch.float32, got torch.bfloat16"):
             transform(scales.bfloat16(), 33, 600, (1, 128))
         with pytest.raises(ValueError, match=r"must have the shape \(34, 5\), got \(33, 5\)"):
@@ -130,8 +156,8 @@ class TestTransform:
             transform(scales, 33, 600, (1, 128), num_groups=1)
         with pytest.raises(ValueError, match="is_sfa must say"):
             transform(scales, 33, 600, (1, 128, 128))
-        for columns in (32, 64):  # 32: on Blackwell only
-            with pytest.raises(ValueError, match=f"one per 1x128 or 128x128, but the recipe .* says 1x{columns}"):
-                transform(scales, 33, 600, (1, columns))
+        for rows, columns in ((1, 64), (32, 32), (128, 32)):  # 32: on Blackwell
+            with pytest.raises(ValueError, match=f"1x128 or 128x128, but the recipe .* says {rows}x{columns}"):
+                transform(scales, 33, 600, (rows, columns))
         with pytest.raises(ValueError, match="recipe must be"):
             transform(scales, 33, 600, (128,))

@@ -19,9 +19,10 @@ struct Scales {
     Element element = Element::none;  // s32: words of kScalesPerWord scales along K
     Scaling scaling = {};             // as the kernel wants them
     int64_t operand_rows = 0;
-    int32_t row_granularity = 1;  // rows of the operand that share one
-    bool in_blocks = false;       // words of kWordBlockRows rows lie together, and strides say nothing
-    int64_t groups = 1, rows = 0, k_scales = 0;
+    int32_t row_granularity = 1;                 // rows of the operand that share one
+    bool in_blocks = false;                      // words of kWordBlockRows rows lie together, and strides say nothing
+    int64_t groups = 1, rows = 0, k_scales = 0;  // entries along K, words where they are
+    int64_t scales_of_row = 0;                   // along K, which may be fewer than words hold
     int64_t group_stride = 0, row_stride = 1, k_stride = 0;
     size_t bytes = 0;
     float value = 1;  // where there is no data: the scale of all rows

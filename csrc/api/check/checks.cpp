@@ -38,12 +38,13 @@ ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
     return text;
 }
 
-/// Whether set_fp32_scales decides for FP32 scales. Words of exponents are none.
-bool prefers_fp32_scales(DeviceId device, const OperandArgument& a, const OperandArgument& b) {
+/// Whether all scales come as words of exponents: there is nothing to cast then, and nothing that a kernel of FP32
+/// scales would multiply otherwise.
+bool all_in_words(const OperandArgument& a, const OperandArgument& b) {
     const auto words = [](const OperandArgument& operand) {
         return operand.scales && element_of(operand.scales->dtype()) == Element::s32;
     };
-    return CallSettings::of(device).prefers_fp32_scales() && !words(a) && !words(b);
+    return words(a) && words(b);
 }
 
 /// Columns of a D that is written in heads.
@@ -108,7 +109,7 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     require_type(pair != std::end(kPairs), b.name, " must be ", elements_of(&Pair::b, fits_a), ", got ",
                  describe(type_b));
     require_device(b.data, b.name, call.device, "a");
-    if (scaled && (fp32_scales || prefers_fp32_scales(call.device, a, b))) {
+    if (scaled && !all_in_words(a, b) && (fp32_scales || CallSettings::of(call.device).prefers_fp32_scales())) {
         const Pair* const exact = find_pair(p.arch, element_a, element_b, Element::fp32);
         require(
             exact != nullptr || !fp32_scales,

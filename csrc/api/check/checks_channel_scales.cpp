@@ -8,10 +8,11 @@
 namespace deep_gemm {
 namespace {
 
-/// Whether these are scales for each row and 128 of K, and not one for a row or for all.
+/// Whether these are scales for each row and 128 of K, and not one for a row or for all. Words of exponents always are.
 bool has_k_groups(const OptionalTensor& scales, int64_t k, bool masked) {
+    if (!scales || scales->ndim() != (masked ? 3 : 2)) return false;
     const int64_t groups = (k + kScaleGroupK - 1) / kScaleGroupK;
-    return scales && scales->ndim() == (masked ? 3 : 2) && groups > 1 && scales->size(scales->ndim() - 1) == groups;
+    return is_int32(scales->dtype()) || (groups > 1 && scales->size(scales->ndim() - 1) == groups);
 }
 
 /// Of one value for all rows, or one for each: distances between groups, and between rows; 0 of one for all.

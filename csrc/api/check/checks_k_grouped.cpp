@@ -165,6 +165,7 @@ void finish_k_grouped(KGroupedCall& k, const OperandArgument& a, const OperandAr
         call.scales_a = check_k_grouped_scales(*a.scales, "a", "a's scales", call, p.a.scaling, p.m, of_a);
         call.scales_b = check_k_grouped_scales(*b.scales, "b", "b's scales", call, p.b.scaling, p.n,
                                                of_b.k == of_a.k ? of_a : of_b);
+        for (Scales* s : {&call.scales_a, &call.scales_b}) s->scales_of_row = std::min(s->scales_of_row, k.k_blocks);
     }
     check_device_counts(k);
     require_operands_apart(d, a, b);

@@ -84,7 +84,8 @@ Matrix matrix_of_blocks(Element element, int64_t groups, int64_t rows, int64_t k
 /// Which scales such weights have: of FP4 for each row and some K, of E4M3 for blocks.
 Granularity unpacked_granularity(const OperandArgument& b) {
     const int64_t k = b.packed->group_k;
-    if (!is_fp4_pairs(b.data)) return {.rows = kScaleBlockRows, .k = kScaleGroupK};
+    const bool words = element_of(b.scales->dtype()) == Element::s32;
+    if (!is_fp4_pairs(b.data)) return {.rows = words ? 1 : kScaleBlockRows, .k = kScaleGroupK};
     require(k >= kRowScales32.k && k % kRowScales32.k == 0, b.scales_name,
             " must be for 32 of K, or a multiple of it, got ", k);
     return {.rows = 1, .k = k};

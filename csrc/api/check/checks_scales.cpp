@@ -19,7 +19,7 @@ struct ScalingText {
 std::ostream& operator<<(std::ostream& out, const ScalingText& text) {
     out << "one " << dtype_name(text.element);
     if (text.element == Element::s32)
-        out << " of " << kScalesPerWord << (text.in_words == Element::ue8m0 ? " exponents" : " scales");
+        out << " of " << kScalesPerWord << (text.in_words == Element::e4m3 ? " scales" : " exponents");
     out << " per ";
     if (text.rows != 1) out << text.rows << " rows";
     return out << (text.rows == 1 ? "row" : "") << " and " << text.k << " of K";
@@ -67,21 +67,16 @@ void check_scale_dtype(Element element, DLDataType type, const Scaling& scaling,
                      " must be int32 (packed UE8M0 exponents), float8_e8m0fnu or float32, got ", describe(type));
         return;
     }
-    const bool takes_exponents = find_pair(p.arch, p.a.element, p.b.element, Element::ue8m0) != nullptr;
-    require_type(element != Element::s32 || !takes_exponents, name,
-                 " holds packed UE8M0 exponents (int32), but disable_ue8m0_cast=True asks for float32 scales");
-    require_type(
-        element != Element::s32, name,
-        " holds packed UE8M0 exponents (int32), which only FP8 and FP4 on SM100 take; others want float32 scales");
-    require_type(element == scaling.type || element == Element::ue8m0, name, " must be ", dtype_name(scaling.type),
-                 " or float8_e8m0fnu, got ", describe(type));
+    const bool takes_words = facts(p.a.element).kind == NumberKind::floating;
+    require_type(element == scaling.type || element == Element::ue8m0 || (element == Element::s32 && takes_words), name,
+                 " must be ", dtype_name(scaling.type),
+                 takes_words ? ", float8_e8m0fnu or int32 (packed UE8M0 exponents)" : " or float8_e8m0fnu", ", got ",
+                 describe(type));
 }
 
 }  // namespace
 
-int64_t entry_k(Element lying, const Scaling& scaling) {
-    return lying == Element::s32 && scaling.in_instruction() ? word_k(scaling) : scaling.k;
-}
+int64_t entry_k(Element lying, const Scaling& scaling) { return lying == Element::s32 ? word_k(scaling) : scaling.k; }
 
 Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const GemmCall& call, const Axes& axes) {
     const char* const name = operand.scales_name;
@@ -107,6 +102,7 @@ Scales check_scales(const TensorView& sf, const ScaledOperand& operand, const Ge
             .groups = operand.groups,
             .rows = scale_rows,
             .k_scales = k_scales,
+            .scales_of_row = (operand.k + operand.scaling.k - 1) / operand.scaling.k,
             .group_stride = axes.group < 0 ? 0 : sf.stride(axes.group),
             .row_stride = m.row_stride,
             .k_stride = m.col_stride,
@@ -123,7 +119,7 @@ void check_scales(GemmCall& call, const OperandArgument& a, const OperandArgumen
                   const Axes& axes_a, const Axes& axes_b) {
     Problem& p = call.problem;
     Granularities shared = given;
-    const bool words = element_of(b.scales->dtype()) == Element::s32 && p.b.scaling.in_instruction();
+    const bool words = element_of(b.scales->dtype()) == Element::s32;
     if (shared.b.rows == kRowsByDefault) shared.b.rows = words ? 1 : kScaleBlockRows;
     set_scalings(p, shared);
     call.scales_a =

@@ -5,7 +5,7 @@
 
 namespace deep_gemm {
 
-/// Rows of an operand, 1 or 128, and elements of K, 128 or 32, that share a scale.
+/// Rows of an operand, 1, 32 or 128, and elements of K, 128 or 32, that share a scale.
 struct Granularity {
     int64_t rows = 1, k = kScaleGroupK;
 };

@@ -30,9 +30,10 @@ Granularities given_granularities(const Recipe& recipe, const Recipe& recipe_a, 
         const ffi::Integers of_a = numbers_of(recipe_a, "recipe_a", 2), of_b = numbers_of(recipe_b, "recipe_b", 2);
         given = {.a = {of_a[0], of_a[1]}, .b = {of_b[0], of_b[1]}};
     }
-    for (const auto& [granularity, name] : {std::pair{given.a.rows, "a"}, std::pair{given.b.rows, "b"}})
-        require(granularity == 1 || granularity == kScaleBlockRows, "the recipe's granularity of ", name,
-                " must be 1 or 128 rows a scale, got ", granularity);
+    for (const auto& [shared, name] : {std::pair{given.a, "a"}, std::pair{given.b, "b"}})
+        require(shared.rows == 1 || shared.rows == kScaleBlockRows || (shared.rows == 32 && shared.k == 32),
+                "the recipe's granularity of ", name, " must be 1 or 128 rows a scale, or 32 beside 32 of K, got ",
+                shared.rows);
     return given;
 }
 

@@ -10,14 +10,14 @@ namespace deep_gemm {
 namespace {
 
 const char* name(ScaleEncoding encoding) {
-    constexpr const char* kNames[] = {"words", "exponents_exact", "exponent_bytes", "packed_bytes"};
+    constexpr const char* kNames[] = {"words", "exponents_exact", "exponent_bytes", "packed_bytes", "exponent_words"};
     return kNames[static_cast<int>(encoding)];
 }
 
 /// What a kernel does with scales, which its name begins with.
 const char* verb(ScaleEncoding encoding) {
     constexpr const char* kVerbs[] = {"transpose_scales", "pack_fp32_into_ue8m0", "unpack_ue8m0_scales",
-                                      "pack_ue8m0_scales"};
+                                      "pack_ue8m0_scales", "unpack_ue8m0_words"};
     return kVerbs[static_cast<int>(encoding)];
 }
 
@@ -59,6 +59,11 @@ ScaleLayoutConfig choose_scale_layout(ScaleEncoding encoding, bool rows_first, i
     return config;
 }
 
+/// Whole entries of a row of the source before that of its last scale.
+int64_t entries_before(ScaleEncoding encoding, int32_t k_scales) {
+    return (k_scales - 1) / (encoding == ScaleEncoding::exponent_words ? kScalesPerWord : 1);
+}
+
 /// Elements of K that may share a scale of K groups.
 constexpr std::array<int32_t, 3> kKGroupedGranularities = {16, 32, 128};
 
@@ -77,7 +82,7 @@ void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleE
         choose_scale_layout(encoding, params.row_stride < params.k_stride, params.k_scales, in_blocks);
     size_t tile_index = 0;
     while (kScaleTileKs[tile_index] != config.tile_k) ++tile_index;
-    static KernelTable<4 * 2 * 2 * kScaleTileKs.size()> table;
+    static KernelTable<kScaleEncodings * 2 * 2 * kScaleTileKs.size()> table;
     const size_t kind = (static_cast<size_t>(encoding) * 2 + config.rows_first) * 2 + in_blocks;
     const size_t variant = kind * kScaleTileKs.size() + tile_index;
     const int64_t k_tiles = (params.k_scales + config.tile_k - 1) / config.tile_k;
@@ -85,7 +90,7 @@ void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleE
     const Blocks blocks{k_tiles * row_tiles * params.num_groups, kScaleLayoutThreads, "the layout of scales"};
     const int64_t source_rows = (params.rows + params.row_granularity - 1) / params.row_granularity;
     const int64_t last = (params.num_groups - 1) * params.group_stride + (source_rows - 1) * params.row_stride +
-                         (params.k_scales - 1) * params.k_stride;
+                         entries_before(encoding, params.k_scales) * params.k_stride;
     const size_t source_bytes = reads_bytes(encoding) ? 1 : 4;
     const size_t target_words = static_cast<size_t>(params.num_groups) * params.k_words * params.padded_rows;
     const Extent extents[] = {
@@ -96,16 +101,19 @@ void launch_scale_layout(Device& device, const ScaleLayoutParams& params, ScaleE
 
 void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutParams& params, int32_t gran_k,
                                    ScaleEncoding encoding, void* stream) {
-    static KernelTable<2 * kKGroupedGranularities.size()> table;
+    static KernelTable<kScaleEncodings * kKGroupedGranularities.size()> table;
     const size_t granularity = std::ranges::find(kKGroupedGranularities, gran_k) - kKGroupedGranularities.begin();
     require(granularity < kKGroupedGranularities.size(), "scales of K groups are one per 16, 32 or 128 of K, not per ",
             gran_k);
-    const size_t variant = granularity * 2 + reads_bytes(encoding);
+    const size_t variant = granularity * kScaleEncodings + static_cast<size_t>(encoding);
+    const bool unpacks = encoding == ScaleEncoding::exponent_words;
+    const int64_t source_rows = unpacks ? params.k_words : params.k_scales,
+                  target_rows = unpacks ? params.k_scales : params.k_words;
 
     const int64_t row_blocks = (params.padded_rows + kScaleLayoutThreads - 1) / kScaleLayoutThreads;
     const Blocks blocks{row_blocks * params.k_words, kScaleLayoutThreads, "the layout of K groups' scales"};
-    const int64_t last = (params.k_scales - 1) * params.k_stride + (params.rows - 1) * params.row_stride;
-    const size_t scales = params.k_scales == 0 || params.rows == 0 ? 0 : static_cast<size_t>(last + 1);
+    const int64_t last = (source_rows - 1) * params.k_stride + (params.rows - 1) * params.row_stride;
+    const size_t scales = source_rows == 0 || params.rows == 0 ? 0 : static_cast<size_t>(last + 1);
     const size_t source_bytes = scales * (reads_bytes(encoding) ? 1 : 4);
     const Extent extents[] = {{.data = params.source, .bytes = source_bytes, .name = "sf", .writable = false},
                               {.data = params.grouped_layout,
@@ -113,8 +121,8 @@ void launch_k_grouped_scale_layout(Device& device, const KGroupedScaleLayoutPara
                                .name = "grouped_layout",
                                .writable = false},
                               {.data = params.target,
-                               .bytes = static_cast<size_t>(params.k_words) * params.padded_rows * 4,
-                               .name = "packed sf",
+                               .bytes = static_cast<size_t>(target_rows) * params.padded_rows * 4,
+                               .name = "transformed sf",
                                .writable = true}};
     table.launch(device, variant, [&] { return render_k_grouped(gran_k, encoding); }, blocks, params, extents, stream);
 }

@@ -21,7 +21,8 @@ bool is_mn_major_aligned(const Scales& s) {
 
 ScaleEncoding encoding_of(const Scales& s) {
     if (s.element == element_read(s)) return ScaleEncoding::words;
-    if (s.scaling.type == Element::fp32) return ScaleEncoding::exponent_bytes;
+    if (s.scaling.type == Element::fp32)
+        return s.element == Element::s32 ? ScaleEncoding::exponent_words : ScaleEncoding::exponent_bytes;
     return bits(s.element) == 8 ? ScaleEncoding::packed_bytes : ScaleEncoding::exponents_exact;
 }
 
@@ -43,7 +44,7 @@ std::vector<ScaleEncoding> encodings_of(const Scaling& scaling) {
     using enum ScaleEncoding;
     if (!scaling.any()) return {};
     if (scaling.in_instruction()) return {words, exponents_exact, packed_bytes};
-    return scaling.per_row() ? std::vector{words, exponent_bytes} : std::vector{exponent_bytes};
+    return scaling.per_row() ? std::vector{words, exponent_bytes, exponent_words} : std::vector{exponent_bytes};
 }
 
 }  // namespace
@@ -67,7 +68,8 @@ void require_layout(Device& device, Scales& s, bool in_blocks, void* stream, Wor
     }
     const ScaleEncoding encoding = encoding_of(s);
     const bool made = static_cast<bool>(workspace);
-    const int64_t k_words = packs(encoding) ? (s.k_scales + kScalesPerWord - 1) / kScalesPerWord : s.k_scales;
+    const int64_t k_scales = encoding == ScaleEncoding::exponent_words ? s.scales_of_row : s.k_scales,
+                  k_words = packs(encoding) ? (k_scales + kScalesPerWord - 1) / kScalesPerWord : k_scales;
     const Scales copy = copy_of(device, s, k_words, in_blocks, workspace);
     if (!made) {
         const ScaleLayoutParams params{.source = static_cast<const uint32_t*>(s.data),
@@ -77,7 +79,7 @@ void require_layout(Device& device, Scales& s, bool in_blocks, void* stream, Wor
                                        .k_stride = s.k_stride,
                                        .rows = to_int32(copy.rows, "the number of rows"),
                                        .padded_rows = to_int32(copy.k_stride, "the number of rows"),
-                                       .k_scales = to_int32(s.k_scales, "the number of scales along K"),
+                                       .k_scales = to_int32(k_scales, "the number of scales along K"),
                                        .k_words = static_cast<int32_t>(k_words),
                                        .num_groups = to_int32(s.groups, "the number of groups"),
                                        .row_granularity = s.row_granularity / s.scaling.rows};
@@ -89,8 +91,11 @@ void require_layout(Device& device, Scales& s, bool in_blocks, void* stream, Wor
 void require_k_grouped_layout(Device& device, Scales& s, const KGroupLayout& groups, int64_t k_words, void* stream,
                               Workspace& workspace) {
     const ScaleEncoding encoding = encoding_of(s);
-    if (!packs(encoding)) return require_layout(device, s, false, stream, workspace);
-    const Scales copy = copy_of(device, s, k_words, false, workspace);
+    const bool unpacks = encoding == ScaleEncoding::exponent_words;
+    if (!packs(encoding) && !unpacks) return require_layout(device, s, false, stream, workspace);
+    const int64_t k_scales = unpacks ? s.scales_of_row : s.k_scales;
+    if (unpacks) k_words = s.k_scales;
+    const Scales copy = copy_of(device, s, unpacks ? k_scales : k_words, false, workspace);
     const KGroupedScaleLayoutParams params{.source = static_cast<const uint32_t*>(s.data),
                                            .target = reinterpret_cast<uint32_t*>(workspace.data()),
                                            .row_stride = s.row_stride,
@@ -100,7 +105,7 @@ void require_k_grouped_layout(Device& device, Scales& s, const KGroupLayout& gro
                                            .rows = to_int32(s.rows, "the number of rows"),
                                            .padded_rows = to_int32(copy.k_stride, "the number of rows"),
                                            .num_groups = groups.num_groups,
-                                           .k_scales = to_int32(s.k_scales, "the number of scales along K"),
+                                           .k_scales = to_int32(k_scales, "the number of scales along K"),
                                            .k_words = to_int32(k_words, "the number of words along K")};
     launch_k_grouped_scale_layout(device, params, s.scaling.k, encoding, stream);
     s = copy;

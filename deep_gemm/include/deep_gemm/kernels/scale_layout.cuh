@@ -11,9 +11,13 @@
 
 namespace deep_gemm {
 
-/// A scale as it goes through the kernel: what becomes a word, or the exponent that becomes a part of one.
+/// A scale as it goes through the kernel: what becomes a word, or the exponent that becomes a part of one. It is the
+/// `k`th of those of a row.
 template <ScaleEncoding kEncoding>
-DG_DEVICE uint32_t load_scale(const uint32_t* source, int64_t index) {
+DG_DEVICE uint32_t load_scale(const uint32_t* source, int64_t row_start, int32_t k, int64_t k_stride) {
+    if constexpr (kEncoding == ScaleEncoding::exponent_words)
+        return from_ue8m0(source[row_start + k / kScalesPerWord * k_stride] >> k % kScalesPerWord * 8 & 0xff);
+    const int64_t index = row_start + k * k_stride;
     if constexpr (reads_bytes(kEncoding)) {
         const uint32_t exponent = reinterpret_cast<const uint8_t*>(source)[index];
         return packs(kEncoding) ? exponent : from_ue8m0(exponent);
@@ -62,9 +66,10 @@ DG_DEVICE void run_scale_layout(const ScaleLayoutParams& params) {
         const int32_t k = first_k + tile_column;
         uint32_t word = 0;
         if (row < params.rows && k < params.k_scales)
-            word = load_scale<kConfig.encoding>(params.source, group * params.group_stride +
-                                                                   row / params.row_granularity * params.row_stride +
-                                                                   k * params.k_stride);
+            word = load_scale<kConfig.encoding>(params.source,
+                                                group * params.group_stride +
+                                                    row / params.row_granularity * params.row_stride,
+                                                k, params.k_stride);
         tile[tile_column][tile_row] = word;
     }
     __syncthreads();
@@ -117,7 +122,8 @@ DG_DEVICE KGroupOfScales find_k_group(const KGroupedScaleLayoutParams& params, i
     return {};
 }
 
-/// One thread a word: rows are contiguous in source and target, so nothing needs transposing.
+/// One thread a word, which it makes or takes apart: rows are contiguous in source and target, so nothing needs
+/// transposing.
 template <int32_t kGranK, ScaleEncoding kEncoding = ScaleEncoding::exponents_exact>
 DG_DEVICE void run_k_grouped_scale_layout(const KGroupedScaleLayoutParams& params) {
     const int32_t row_blocks = (params.padded_rows + kScaleLayoutThreads - 1) / kScaleLayoutThreads;
@@ -129,11 +135,20 @@ DG_DEVICE void run_k_grouped_scale_layout(const KGroupedScaleLayoutParams& param
 
     const KGroupOfScales group = find_k_group<kGranK>(params, word);
     const int32_t first = (word - group.first_word) * kScalesPerWord;
+    if constexpr (kEncoding == ScaleEncoding::exponent_words) {
+        const int64_t start = word * params.k_stride + row * params.row_stride;
+        for (int32_t part = 0; part < kScalesPerWord && first + part < group.num_scales; ++part) {
+            const int64_t scale = group.first_scale + first + part;
+            params.target[scale * params.padded_rows + row] =
+                row < params.rows ? load_scale<kEncoding>(params.source, start, part, 0) : 0;
+        }
+        return;
+    }
     uint32_t value = 0;
     for (int32_t part = 0; part < kScalesPerWord; ++part) {
         if (row < params.rows && first + part < group.num_scales) {
             const int64_t scale = group.first_scale + first + part;
-            value |= load_scale<kEncoding>(params.source, scale * params.k_stride + row * params.row_stride)
+            value |= load_scale<kEncoding>(params.source, scale * params.k_stride + row * params.row_stride, 0, 0)
                      << (8 * part);
         }
     }

@@ -11,6 +11,7 @@ enum class ScaleEncoding : int32_t {
     exponents_exact,  // FP32 powers of two -> UE8M0, four along K in one word; anything else becomes NaN (0xFF)
     exponent_bytes,   // UE8M0, one a byte -> FP32, exactly
     packed_bytes,     // UE8M0, one a byte -> four along K in one word
+    exponent_words,   // four UE8M0 along K in one word -> FP32, exactly
 };
 
 DG_HOST_DEVICE constexpr bool reads_bytes(ScaleEncoding encoding) {
@@ -19,6 +20,8 @@ DG_HOST_DEVICE constexpr bool reads_bytes(ScaleEncoding encoding) {
 DG_HOST_DEVICE constexpr bool packs(ScaleEncoding encoding) {
     return encoding == ScaleEncoding::exponents_exact || encoding == ScaleEncoding::packed_bytes;
 }
+
+inline constexpr int32_t kScaleEncodings = 5;
 
 inline constexpr int32_t kScaleLayoutThreads = 256;
 inline constexpr int32_t kScaleTileRows = 32;  // 32 words side by side: whole 128-byte lines are written
@@ -39,7 +42,7 @@ struct ScaleLayoutConfig {
 struct ScaleLayoutParams {
     const uint32_t* source;  // to bytes, where such are read
     uint32_t* target;
-    int64_t group_stride, row_stride, k_stride;  // of the source, in elements
+    int64_t group_stride, row_stride, k_stride;  // of the source, in its elements
     int32_t rows, padded_rows;                   // rows from `rows` to `padded_rows` are written as zero
     int32_t k_scales, k_words;                   // k_words = k_scales, or a quarter of it (rounded up) when packing
     int32_t num_groups;
@@ -47,7 +50,8 @@ struct ScaleLayoutParams {
 };
 
 /// source [sum of ceil(k_g / gran_k), rows] in any strides -> target [k_words][padded_rows], where a group has
-/// ceil(k_g / (4 gran_k)) words: no word mixes groups. Words past those of all groups are written as zero.
+/// ceil(k_g / (4 gran_k)) words: no word mixes groups. Words past those of all groups are written as zero. Of
+/// exponent_words the other way round: source words -> target scales.
 struct KGroupedScaleLayoutParams {
     const uint32_t* source;  // to bytes, where such are read
     uint32_t* target;
@@ -56,8 +60,8 @@ struct KGroupedScaleLayoutParams {
     int32_t psum_alignment;         // in the psum layout, each group's K starts at a multiple of it; otherwise 0
     int32_t rows, padded_rows;
     int32_t num_groups;
-    int32_t k_scales;  // rows of the source: no more are read, whatever grouped_layout says
-    int32_t k_words;   // rows of the target
+    int32_t k_scales;  // rows of the scales' side: no more are read or written, whatever grouped_layout says
+    int32_t k_words;   // rows of the words' side, likewise
 };
 
 }  // namespace deep_gemm
