@@ -24,9 +24,9 @@ def require_no_bias(bias: torch.Tensor | None) -> None:
         raise ValueError("bias goes with FP4 weights only")
 
 
-def require_fp4_only(bias: torch.Tensor | None, disable_ue8m0_cast: bool) -> None:
-    if bias is not None or disable_ue8m0_cast:
-        raise ValueError("FP4 by FP4 takes no bias, and no float32 scales as they are (disable_ue8m0_cast)")
+def require_fp4_only(bias: torch.Tensor | None) -> None:
+    if bias is not None:
+        raise ValueError("FP4 by FP4 takes no bias")
 
 
 def asked_of_packed(

@@ -31,10 +31,19 @@ from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
 from ._product import product
 from .epilogue import Epilogue, alpha_of
-from .gemm import _COMPILED_DIMS, _NT, OperandRecipe, Recipe, Scaled, _operand_recipes, _write_empty_product
+from .gemm import (
+    _COMPILED_DIMS,
+    _FP32_SCALES,
+    _NT,
+    OperandRecipe,
+    Recipe,
+    Scaled,
+    _operand_recipes,
+    _write_empty_product,
+)
 from .grouped import _hint, _one_layout, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_contiguous_product
-from .k_grouped import _sizes_and_layout
+from .k_grouped import _sizes_and_layout, _without_padding
 
 __all__ = [
     "fp4_gemm_nt",
@@ -59,6 +68,7 @@ def fp4_gemm_nt(
     recipe_a: OperandRecipe = None,
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
     alpha: Alpha = None,
     epilogue: Epilogue | None = None,
 ) -> None:
@@ -74,6 +84,7 @@ def fp4_gemm_nt(
         recipe: (1, 1, g); recipe_a, recipe_b: (1, g) each. By default what a's scales say: 16 where they are
             float8_e4m3fn, else 32.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
+        disable_ue8m0_cast: refused beside float32 scales, which nothing multiplies as they are; changes nothing else.
         alpha: an FP32 factor on complete sums, such as the product of NVFP4's global scales: a number, or a float32
             tensor of one element on `a`'s device, which the kernel reads, so that it may change between replays of a
             graph. (A CPU tensor without dimensions beside CUDA operands is read as a number.)
@@ -84,6 +95,8 @@ def fp4_gemm_nt(
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
     layout = _NT[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= _FP32_SCALES
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
     factor, number = _alpha_record(alpha, epilogue, d)
     if not C.fp4_gemm(*operands, d, c, factor, number, gran_k, layout):
@@ -100,6 +113,7 @@ def m_grouped_fp4_gemm_nt_contiguous(
     recipe_a: OperandRecipe = None,
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
@@ -115,13 +129,15 @@ def m_grouped_fp4_gemm_nt_contiguous(
         b: int8 `[G, N, K / 2]`, with scales `[G, N, ceil(K / g)]`.
         d, grouped_layout, compiled_dims, use_psum_layout, ensure_zero_padding, expected_m_for_psum_layout, m_indices:
             as for `m_grouped_fp8_gemm_nt_contiguous`.
-        recipe, recipe_a, recipe_b: as for `fp4_gemm_nt`.
+        recipe, recipe_a, recipe_b, disable_ue8m0_cast: as for `fp4_gemm_nt`.
         alpha, epilogue: as for `fp4_gemm_nt`; alpha may be float32 `[G]`, one for each expert.
 
     Raises:
         as `fp4_gemm_nt`.
     """
     layout = _NT[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= _FP32_SCALES
     grouped_layout = _one_layout(grouped_layout, m_indices)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
     factor, number = _alpha_record(alpha, epilogue, d)
@@ -143,6 +159,7 @@ def m_grouped_fp4_gemm_nt_masked(
     recipe_a: OperandRecipe = None,
     recipe_b: OperandRecipe = None,
     compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
     alpha: Alpha = None,
     epilogue: Epilogue | None = None,
 ) -> None:
@@ -152,13 +169,15 @@ def m_grouped_fp4_gemm_nt_masked(
         a: int8 `[G, max_m, K / 2]`, with scales `[G, max_m, ceil(K / g)]`.
         b: int8 `[G, N, K / 2]`, with scales `[G, N, ceil(K / g)]`.
         d, masked_m, expected_m, compiled_dims: as for `m_grouped_fp8_gemm_nt_masked`.
-        recipe, recipe_a, recipe_b: as for `fp4_gemm_nt`.
+        recipe, recipe_a, recipe_b, disable_ue8m0_cast: as for `fp4_gemm_nt`.
         alpha, epilogue: as for `fp4_gemm_nt`; alpha may be float32 `[G]`, one for each expert.
 
     Raises:
         as `fp4_gemm_nt`.
     """
     layout = _NT[compiled_dims]
+    if disable_ue8m0_cast:
+        layout |= _FP32_SCALES
     expected_m = integer("expected_m", expected_m)
     operands, gran_k = _operands(a, b, recipe, recipe_a, recipe_b)
     factor, number = _alpha_record(alpha, epilogue, d)
@@ -182,6 +201,7 @@ def k_grouped_fp4_gemm_nt_contiguous(
     *,
     ks: Sequence[int] | None = None,
     ks_tensor: torch.Tensor | None = None,
+    use_padded_sf_layout: bool = False,
 ) -> None:
     """`d[g, m, n] = c[g, m, n] + sum over g's K range of a[m, k] b[n, k]`, scaled.
 
@@ -193,7 +213,8 @@ def k_grouped_fp4_gemm_nt_contiguous(
         b: the same of `[N, k_g / 2]`.
         d: bfloat16, float32 or float16 `[G, M, N]`, N contiguous. Written.
         ks_cpu: each group's K, on the host: multiples of 32, or 0. Such a group gets c, or zero.
-        grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor: as for `k_grouped_fp8_gemm_nt_contiguous`.
+        grouped_layout, c, compiled_dims, use_psum_layout, ks, ks_tensor, use_padded_sf_layout: as for
+            `k_grouped_fp8_gemm_nt_contiguous`.
         recipe, alpha, epilogue: as for `fp4_gemm_nt`.
 
     Raises:
@@ -201,7 +222,13 @@ def k_grouped_fp4_gemm_nt_contiguous(
     """
     layout = _COMPILED_DIMS[compiled_dims]
     sizes, group_layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
-    operands, gran_k = _operands(a, b, recipe, None, None)
+    (a_codes, a_scales, b_codes, b_scales), gran_k = _operands(a, b, recipe, None, None)
+    if use_padded_sf_layout:
+        a_scales, b_scales = (
+            _without_padding(sf, rows, sizes, group_layout, gran_k, use_psum_layout)
+            for sf, rows in ((a_scales, d.shape[-2]), (b_scales, d.shape[-1]))
+        )
+    operands = a_codes, a_scales, b_codes, b_scales
     factor, number = _alpha_record(alpha, epilogue, d)
     if not C.fp4_k_grouped_gemm(*operands, d, sizes, group_layout, c, factor, number, gran_k, layout, use_psum_layout):
         _write_empty_product(d, c)

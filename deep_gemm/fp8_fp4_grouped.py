@@ -78,8 +78,19 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
             epilogue,
         )
     elif is_fp4(a):
-        require_fp4_only(bias, disable_ue8m0_cast)
-        m_grouped_fp4_gemm_nt_contiguous(a, b, d, grouped_layout, *recipes, compiled_dims, *rows, None, epilogue)  # type: ignore[arg-type]
+        require_fp4_only(bias)
+        m_grouped_fp4_gemm_nt_contiguous(
+            a,  # type: ignore[arg-type]
+            b,
+            d,
+            grouped_layout,
+            *recipes,
+            compiled_dims,
+            disable_ue8m0_cast,
+            *rows,
+            None,
+            epilogue,
+        )
     else:
         w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, None, epilogue)
         run_contiguous(a, w, d, grouped_layout, compiled_dims, rows, TAKES, bias, asked)
@@ -163,8 +174,9 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
         how = (*recipes, compiled_dims, disable_ue8m0_cast, epilogue)
         m_grouped_fp8_gemm_nt_masked(a, b, d, masked_m, expected_m, *how)  # type: ignore[arg-type]
     elif is_fp4(a):
-        require_fp4_only(bias, disable_ue8m0_cast)
-        m_grouped_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, *recipes, compiled_dims, None, epilogue)  # type: ignore[arg-type]
+        require_fp4_only(bias)
+        how_fp4 = (*recipes, compiled_dims, disable_ue8m0_cast, None, epilogue)
+        m_grouped_fp4_gemm_nt_masked(a, b, d, masked_m, expected_m, *how_fp4)  # type: ignore[arg-type]
     else:
         w, asked = unpacked_pair(b, *recipes, disable_ue8m0_cast, None, epilogue)
         run_masked(a, w, d, masked_m, expected_m, compiled_dims, TAKES, bias, asked)

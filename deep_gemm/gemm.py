@@ -50,6 +50,7 @@ Recipe = tuple[int, int, int] | None
 OperandRecipe = tuple[int, int] | None
 HeadSplits = tuple[int, int, int]
 
+_FP4 = torch.int8  # two codes a byte: weights of the functions whose names say fp8_fp4
 _gemm, _gemm_in_heads = C.gemm, C.gemm_in_heads
 
 
@@ -100,7 +101,8 @@ def fp8_gemm_nt(
             strides, see above: MN-major ones with columns 16-byte aligned are used as they are, others are brought into
             that layout first.
         b: float8_e4m3fn `[N, K]`, likewise; with scales `[ceil(N / 128), ceil(K / 128)]`, or per row `[N,
-            ceil(K / 128)]` with recipe (1, 1, 128). Packed ones are per row always.
+            ceil(K / 128)]` with recipe (1, 1, 128). Packed ones are per row always. Or FP4 weights (int8, two E2M1
+            codes each), as of `fp8_fp4_gemm_nt`, which this then is.
         d: bfloat16, float32 or float16 `[M, N]`, N contiguous, any row stride. Written. In float16 what would round to
             more than 65504 becomes infinite.
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
@@ -125,6 +127,11 @@ def fp8_gemm_nt(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
+    if b_data.dtype is _FP4:
+        from .fp8_fp4 import fp8_fp4_gemm_nt
+
+        how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
+        return fp8_fp4_gemm_nt(a, b, d, c, *how)
     factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
     if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
         _write_empty_product(d, c)
@@ -160,6 +167,11 @@ def fp8_gemm_nn(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
+    if b_data.dtype is _FP4:
+        from .fp8_fp4 import fp8_fp4_gemm_nn
+
+        how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
+        return fp8_fp4_gemm_nn(a, b, d, c, *how)
     factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
     if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
         _write_empty_product(d, c)
@@ -195,6 +207,11 @@ def fp8_gemm_tn(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
+    if b_data.dtype is _FP4:
+        from .fp8_fp4 import fp8_fp4_gemm_tn
+
+        how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
+        return fp8_fp4_gemm_tn(a, b, d, c, *how)
     factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
     if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
         _write_empty_product(d, c)
@@ -230,6 +247,11 @@ def fp8_gemm_tt(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
+    if b_data.dtype is _FP4:
+        from .fp8_fp4 import fp8_fp4_gemm_tt
+
+        how = recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, alpha, epilogue
+        return fp8_fp4_gemm_tt(a, b, d, c, *how)
     factor = None if alpha is None and epilogue is None else alpha_bits(alpha, epilogue)
     if not _gemm(a_data, a_scales, b_data, b_scales, d, c, layout, recipe, recipe_a, recipe_b, factor):
         _write_empty_product(d, c)

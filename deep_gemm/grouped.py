@@ -14,7 +14,7 @@ from ._extension import C
 from ._numbers import integer
 from ._product import product
 from .epilogue import Epilogue, alpha_bits
-from .gemm import _FP32_SCALES, _NN, _NT, OperandRecipe, Recipe, Scaled
+from .gemm import _FP4, _FP32_SCALES, _NN, _NT, OperandRecipe, Recipe, Scaled
 from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = [
@@ -130,7 +130,8 @@ def m_grouped_fp8_gemm_nt_contiguous(
             the kinds that `deep_gemm.gemm` names, in any strides (MN-major ones with columns 16-byte aligned are used
             as they are, others are brought into that layout first).
         b: float8_e4m3fn `[G, N, K]`; with scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
-            ceil(K / 128)]` with recipe (1, 1, 128).
+            ceil(K / 128)]` with recipe (1, 1, 128). Or FP4 weights (int8), as of
+            `m_grouped_fp8_fp4_gemm_nt_contiguous`.
         d: bfloat16, float32 or float16 `[M, N]`, N contiguous. Rows of experts are written, and padding rows as
             zeros: see `ensure_zero_padding`.
         grouped_layout: int32 on `a`'s device. `[M]`: the expert of each row, -1 for padding. With `use_psum_layout`,
@@ -150,6 +151,25 @@ def m_grouped_fp8_gemm_nt_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
+    if b[0].dtype is _FP4:
+        from .fp8_fp4_grouped import m_grouped_fp8_fp4_gemm_nt_contiguous
+
+        return m_grouped_fp8_fp4_gemm_nt_contiguous(
+            a,
+            b,
+            d,
+            grouped_layout,
+            recipe,
+            recipe_a,
+            recipe_b,
+            compiled_dims,
+            disable_ue8m0_cast,
+            use_psum_layout,
+            ensure_zero_padding,
+            expected_m_for_psum_layout,
+            epilogue,
+            m_indices=m_indices,
+        )
     _run_contiguous(
         a,
         b,
@@ -198,6 +218,25 @@ def m_grouped_fp8_gemm_nn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
+    if b[0].dtype is _FP4:
+        from .fp8_fp4_grouped import m_grouped_fp8_fp4_gemm_nn_contiguous
+
+        return m_grouped_fp8_fp4_gemm_nn_contiguous(
+            a,
+            b,
+            d,
+            grouped_layout,
+            recipe,
+            recipe_a,
+            recipe_b,
+            compiled_dims,
+            disable_ue8m0_cast,
+            use_psum_layout,
+            ensure_zero_padding,
+            expected_m_for_psum_layout,
+            epilogue,
+            m_indices=m_indices,
+        )
     _run_contiguous(
         a,
         b,
@@ -242,7 +281,7 @@ def m_grouped_fp8_gemm_nt_masked(
             aligned are used as they are). Rows from `masked_m[g]` on may hold anything, NaN included, in `a` and in its
             scales; no other row sees them.
         b: float8_e4m3fn `[G, N, K]`; with scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
-            ceil(K / 128)]` with recipe (1, 1, 128).
+            ceil(K / 128)]` with recipe (1, 1, 128). Or FP4 weights (int8), as of `m_grouped_fp8_fp4_gemm_nt_masked`.
         d: bfloat16, float32 or float16 `[G, max_m, N]`, N contiguous. Rows from `masked_m[g]` on are garbage as
             far as the last tile of the expert reaches, and stay as they are beyond.
         masked_m: int32 `[G]` on `a`'s device, each from 0 to max_m. Negative ones are refused on CPU tensors, on GPUs
@@ -265,6 +304,12 @@ def m_grouped_fp8_gemm_nt_masked(
     if disable_ue8m0_cast:
         layout |= _FP32_SCALES
     (a_data, a_scales), (b_data, b_scales) = a, b
+    if b_data.dtype is _FP4:
+        from .fp8_fp4_grouped import m_grouped_fp8_fp4_gemm_nt_masked
+
+        return m_grouped_fp8_fp4_gemm_nt_masked(
+            a, b, d, masked_m, expected_m, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, epilogue
+        )
     if not _masked(
         a_data,
         a_scales,

@@ -15,6 +15,8 @@ from ._numbers import integer
 from ._product import product
 from .epilogue import Epilogue, alpha_bits
 from .gemm import _COMPILED_DIMS, Scaled, _write_empty_product
+from .layout import k_of_groups, padded_sizes
+from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = ["k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous"]
 
@@ -53,6 +55,30 @@ def _gran_k(recipe: tuple[int, int, int]) -> int:
     return recipe[2]
 
 
+def _without_padding(
+    sf: torch.Tensor, rows: int, sizes: list[int], layout: torch.Tensor, gran_k: int, psum: bool
+) -> torch.Tensor:
+    """Scales `[blocks, rows]` or `[rows, blocks]` of groups whose K is rounded up, as of groups that are not."""
+    alignment = get_mk_alignment_for_contiguous_layout()
+    entry_k = 4 * gran_k if sf.dtype == torch.int32 else gran_k
+    if sf.dim() != 2 or len(layout) == 0:
+        return sf  # refused, or of nothing
+    if entry_k % alignment == 0 or (not psum and all(k % alignment == 0 for k in sizes)):
+        return sf
+    blocks = 0 if sf.shape[1] == rows and not (sf.shape[0] == rows and sf.stride(0) == 1 != sf.stride(1)) else 1
+    sizes_there = k_of_groups(layout.long(), alignment if psum else 0)
+    ends, padded_ends = (
+        ((each + (entry_k - 1)) // entry_k).cumsum(0) for each in (sizes_there, padded_sizes(sizes_there, alignment))
+    )
+    count = sum(-(-k // entry_k) for k in sizes) if sizes else sf.shape[blocks]
+    entry = torch.arange(count, device=sf.device)
+    group = torch.searchsorted(ends, entry, right=True).clamp_(max=len(ends) - 1)
+    padding_before = torch.cat([ends.new_zeros(1), padded_ends - ends])
+    place = (entry + padding_before[group]).clamp_(max=sf.shape[blocks] - 1)
+    raw = sf.view(torch.uint8) if sf.dtype.itemsize == 1 else sf
+    return raw.index_select(blocks, place).view(sf.dtype)
+
+
 def _run(
     a: Scaled | Plain,
     b: Scaled | Plain,
@@ -67,9 +93,15 @@ def _run(
     group_by_group: bool,
     epilogue: Epilogue | None,
     gran_k: int = 128,
+    use_padded_sf_layout: bool = False,
 ) -> None:
     sizes, layout = _sizes_and_layout(ks_cpu, grouped_layout, ks, ks_tensor)
     (a_data, a_scales), (b_data, b_scales) = a, b
+    if use_padded_sf_layout and a_scales is not None and b_scales is not None:
+        a_scales, b_scales = (
+            _without_padding(sf, rows, sizes, layout, gran_k, use_psum_layout)
+            for sf, rows in ((a_scales, d.shape[-2]), (b_scales, d.shape[-1]))
+        )
     if not _k_grouped_gemm(
         a_data,
         a_scales,
@@ -103,6 +135,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
     *,
     ks: Sequence[int] | None = None,
     ks_tensor: torch.Tensor | None = None,
+    use_padded_sf_layout: bool = False,
 ) -> None:
     """`d[g, m, n] = c[g, m, n] + sum over g's K range of a[k, m] b[k, n]`, scaled.
 
@@ -127,6 +160,9 @@ def k_grouped_fp8_gemm_tn_contiguous(
             None, or rounded up to the alignment.
         epilogue: as for `fp8_gemm_nt`.
         ks, ks_tensor: older names of `ks_cpu` and `grouped_layout`.
+        use_padded_sf_layout: each group has scales for its K rounded up to
+            `get_mk_alignment_for_contiguous_layout()`, as DeepGEMM 2.8 lays them out. Where that is more than for K
+            itself, they are moved together first.
 
     On SM80 and SM90 tensor cores read FP8 along K only: both operands are transposed first. On SM100 they are
     read in place, except in the psum layout: there only the device knows where groups end, and the workspace has zeros
@@ -136,7 +172,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    how = (compiled_dims, use_psum_layout, ks, ks_tensor, False, epilogue, _gran_k(recipe))
+    how = (compiled_dims, use_psum_layout, ks, ks_tensor, False, epilogue, _gran_k(recipe), use_padded_sf_layout)
     _run(a, b, d, ks_cpu, grouped_layout, c, *how)
 
 
@@ -155,6 +191,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
     *,
     ks: Sequence[int] | None = None,
     ks_tensor: torch.Tensor | None = None,
+    use_padded_sf_layout: bool = False,
 ) -> None:
     """`k_grouped_fp8_gemm_tn_contiguous` for operands that are K-major, which are read in place.
 
@@ -170,5 +207,5 @@ def k_grouped_fp8_gemm_nt_contiguous(
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
         RuntimeError: the machine failed: no driver, a compile error, a launch error.
     """
-    how = (compiled_dims, use_psum_layout, ks, ks_tensor, True, epilogue, _gran_k(recipe))
+    how = (compiled_dims, use_psum_layout, ks, ks_tensor, True, epilogue, _gran_k(recipe), use_padded_sf_layout)
     _run(a, b, d, ks_cpu, grouped_layout, c, *how)

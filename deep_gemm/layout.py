@@ -81,8 +81,9 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     grouped_layout: torch.Tensor | None = None,
     ks_cpu: Sequence[int] | None = None,
     gran_k: int = 128,
-    k_alignment: int = 128,
+    k_alignment: int | None = None,
     use_psum_layout: bool = False,
+    use_padded_sf_layout: bool = False,
     *,
     ks_tensor: torch.Tensor | None = None,
     ks: Sequence[int] | None = None,
@@ -98,9 +99,12 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
             nothing outside `sf` is read.
         ks_cpu: the same on the host, which says how large the result is.
         gran_k: elements of K that share a scale, 32 or 128.
-        k_alignment: in the psum layout, each group's K starts at a multiple of this.
+        k_alignment: in the psum layout, each group's K starts at a multiple of this: by default of
+            `get_mk_alignment_for_contiguous_layout()`.
         use_psum_layout: `grouped_layout` holds where each group's K ends. `ks_cpu` may then be larger by what rounds a
             group up to `k_alignment`, or be missing.
+        use_padded_sf_layout: each group has scales for its K rounded up to `k_alignment`, and so has the result, for
+            products that are told so too.
         ks_tensor, ks: older names of `grouped_layout` and `ks_cpu`.
 
     Returns:
@@ -113,6 +117,8 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     """
     layout = _renamed("grouped_layout", grouped_layout, "ks_tensor", ks_tensor)
     sizes = _renamed("ks_cpu", ks_cpu, "ks", ks)
+    if k_alignment is None:
+        k_alignment = get_mk_alignment_for_contiguous_layout()
     gran_k, k_alignment = integer("gran_k", gran_k), integer("k_alignment", k_alignment, smallest=1)
     if gran_k not in _K_GROUPED_GRANULARITIES:
         raise ValueError(f"gran_k must be 32 or 128, got {gran_k}")
@@ -123,6 +129,9 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     groups = layout.shape[0]
     if not sizes and groups > 0 and not use_psum_layout:
         raise ValueError("ks_cpu may be missing with use_psum_layout only")
+    if use_padded_sf_layout:
+        layout = padded_sizes(k_of_groups(layout, k_alignment if use_psum_layout else 0), k_alignment)
+        sizes, use_psum_layout = [_ceil_div(k, k_alignment) * k_alignment for k in sizes], False
     if sizes:
         if groups != len(sizes):
             raise ValueError(f"grouped_layout has {groups} groups, but ks_cpu has {len(sizes)}: {sizes}")
@@ -298,6 +307,18 @@ def _require_agreement(layout: list[int], sizes: list[int], scales: int, gran_k:
             f"sf must have {taken} rows, one per {gran_k} of each group's K in {ks} as grouped_layout says, got "
             f"{scales}"
         )
+
+
+def k_of_groups(layout: torch.Tensor, psum_alignment: int) -> torch.Tensor:
+    """int32 [groups] of a `grouped_layout` on its device; 0: it holds that."""
+    if psum_alignment == 0:
+        return layout
+    starts = torch.cat([layout.new_zeros(1), padded_sizes(layout[:-1], psum_alignment)])
+    return layout - starts[: len(layout)]
+
+
+def padded_sizes(sizes: torch.Tensor, alignment: int) -> torch.Tensor:
+    return (sizes + (alignment - 1)) // alignment * alignment
 
 
 def _require_psum_layout(psum_layout: torch.Tensor | None, sf: torch.Tensor) -> None:

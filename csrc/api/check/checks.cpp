@@ -38,13 +38,14 @@ ElementsText elements_of(Element Pair::* member, const Wanted& wanted) {
     return text;
 }
 
+bool have_scales_of(Element element, const OperandArgument& operand) {
+    return operand.scales && element_of(operand.scales->dtype()) == element;
+}
+
 /// Whether all scales come as words of exponents: there is nothing to cast then, and nothing that a kernel of FP32
 /// scales would multiply otherwise.
 bool all_in_words(const OperandArgument& a, const OperandArgument& b) {
-    const auto words = [](const OperandArgument& operand) {
-        return operand.scales && element_of(operand.scales->dtype()) == Element::s32;
-    };
-    return words(a) && words(b);
+    return have_scales_of(Element::s32, a) && have_scales_of(Element::s32, b);
 }
 
 /// Columns of a D that is written in heads.
@@ -112,7 +113,7 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
     if (scaled && !all_in_words(a, b) && (fp32_scales || CallSettings::of(call.device).prefers_fp32_scales())) {
         const Pair* const exact = find_pair(p.arch, element_a, element_b, Element::fp32);
         require(
-            exact != nullptr || !fp32_scales,
+            exact != nullptr || !fp32_scales || !(have_scales_of(Element::fp32, a) || have_scales_of(Element::fp32, b)),
             "disable_ue8m0_cast=True asks for a kernel that multiplies float32 scales as they are, of which there is "
             "none for ",
             name(element_a), " by ", name(element_b), " on ", facts.target,
