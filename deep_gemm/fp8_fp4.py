@@ -61,8 +61,8 @@ def fp8_fp4_gemm_nt(
         a: as for `fp8_gemm_nt`; with FP4 weights its scales may be one for all or one for each token, too, but on
             SM100. There it may be FP4, as b may: beside FP8 with a recipe (`recipe_a` (1, 32)), beside FP4 as for
             `fp4_gemm_nt`.
-        d, c, compiled_dims, disable_ue8m0_cast, alpha, epilogue: as for `fp8_gemm_nt`. With FP4 weights SM100 multiplies
-            exponents only: it refuses float32 scales together with `disable_ue8m0_cast`.
+        d, c, compiled_dims, disable_ue8m0_cast, alpha, epilogue: as for `fp8_gemm_nt`. With FP4 weights SM100
+            multiplies exponents only: it refuses float32 scales together with `disable_ue8m0_cast`.
         recipe, recipe_a, recipe_b: of FP8 as for `fp8_gemm_nt`. Of FP4 pairs, a has scales for 128 of K (`recipe_a` (1,
             128)), on SM100 also for 32, and b for 32 (`recipe_b` (1, 32), the default), for 128, or except on SM100 for
             another multiple of 32.
