@@ -19,6 +19,7 @@ from .weights.packings import ELEMENT_NUMBERS, K_BLOCK
 
 ScaledTokens = tuple[torch.Tensor, torch.Tensor | float]
 Activations = ScaledTokens | tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | int]
+Tokens = torch.Tensor | Activations  # without scales for exact sums
 
 NO_ZERO = 1 << 32
 _SOME_K = 128
@@ -193,7 +194,8 @@ def _record(
 ) -> Record:
     """What the runtime takes: the weights' codes and scales, numbers about them, a's data, scales and zero points."""
     codes, scales, numbers, zeros_k = _packed_record(w, takes) if isinstance(w, PackedWeights) else (*w.record(), 0)
-    pair: Any = (a, 1.0) if takes.activations == "bf16" else a
+    without_scales = {"bf16": (a, 1.0), "int8": (a, None), "int4": (a, None)} if isinstance(a, torch.Tensor) else {}
+    pair: Any = without_scales.get(takes.activations, a)
     data, given = pair[0], pair[1]
     zeros, zero = zero_points(pair)
     # The runtime goes by a's dtype, and codes packed for other activations would mean other weights.
@@ -201,7 +203,7 @@ def _record(
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES[takes.activations])
         raise TypeError(f"a must be {wanted}, got {str(data.dtype).removeprefix('torch.')}")
     data_scales = given if isinstance(given, torch.Tensor) else None
-    number = NO_NUMBER if data_scales is not None else fp32_bits("a's scale", given)
+    number = NO_NUMBER if data_scales is not None or given is None else fp32_bits("a's scale", given)
     record = (*numbers, number, zero, int(takes.activations == "int4"), zeros_k, asked.tokens_k)
     return codes, scales, record, data, data_scales, zeros
 

@@ -6,15 +6,16 @@ workspace. Others (Hopper's, and those of sm_120, which emulate it), and other s
 instead, and they are multiplied as `int8_int4_gemm_nt` does. Results are the same to the bit.
 
 `w` is what `deep_gemm.pack_weights` has made for 'int4' activations. `a` is a pair (data, scales), or a triple with
-zero points, in the forms that `deep_gemm.int8_int4` names; data are two integers of -8 to 7 a byte, the first in the
-low nibble (`deep_gemm.utils.pack_int4`). See `deep_gemm.gemm` for what the functions have in common with those of FP8.
+zero points, in the forms that `deep_gemm.int8_int4` names, or a tensor without scales where d is int32; data are two
+integers of -8 to 7 a byte, the first in the low nibble (`deep_gemm.utils.pack_int4`). See `deep_gemm.gemm` for what the
+functions have in common with those of FP8.
 """
 
 from __future__ import annotations
 
 import torch
 
-from ._packed import AcceptedWeights, Activations, run, run_contiguous, run_masked
+from ._packed import AcceptedWeights, Tokens, run, run_contiguous, run_masked
 from ._product import product
 from .weights import PackedWeights
 
@@ -25,7 +26,7 @@ _TAKES = AcceptedWeights("int4", ("int4", "uint4"))
 
 @product()
 def int4_gemm_nt(
-    a: Activations,
+    a: Tokens,
     w: PackedWeights,
     d: torch.Tensor,
     c: torch.Tensor | None = None,
@@ -42,7 +43,8 @@ def int4_gemm_nt(
     Args:
         a: int8 `[M, K / 2]`, K contiguous, rows in any stride, with scales as the module says.
         w: int4 `[N, K]`, packed for 'int4' activations, groups of any size, or one scale a channel (group_size None).
-        d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`.
+        d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`. Or d (and c) int32, where a is a tensor without scales and
+            w has one scale a channel: the sums of codes themselves, which no scale multiplies. bias is None then.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -53,7 +55,7 @@ def int4_gemm_nt(
 
 @product()
 def m_grouped_int4_gemm_nt_contiguous(
-    a: Activations,
+    a: Tokens,
     w: PackedWeights,
     d: torch.Tensor,
     grouped_layout: torch.Tensor,
@@ -81,7 +83,7 @@ def m_grouped_int4_gemm_nt_contiguous(
 
 @product()
 def m_grouped_int4_gemm_nt_masked(
-    a: Activations,
+    a: Tokens,
     w: PackedWeights,
     d: torch.Tensor,
     masked_m: torch.Tensor,

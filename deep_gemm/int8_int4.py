@@ -1,6 +1,7 @@
 """GEMM calls of INT8 activations with int4 weights, which are converted in registers on their way to the tensor cores.
 
-`w` is what `deep_gemm.pack_weights` has made for 'int8' activations. `a` is a pair (data, scales); scales are float32:
+`w` is what `deep_gemm.pack_weights` has made for 'int8' activations. `a` is a tensor without scales where d is int32,
+which then holds the sums of codes themselves, for K up to 131,071; else a pair (data, scales); scales are float32:
 one for all of it (a Python number or a tensor `[]` or `[1]`), one for each token (`[M]`, `[M, 1]`; masked `[G,
 max_m]`), or one for each token and 128 of K (`[M, ceil(K / 128)]`). Zero points may be a third entry, one for all (a
 number, or an int32 tensor `[]` or `[1]`) or one for each token, not beside scales for 128 of K: a's values are then
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import torch
 
-from ._packed import AcceptedWeights, Activations, run, run_contiguous, run_masked
+from ._packed import AcceptedWeights, Tokens, run, run_contiguous, run_masked
 from ._product import product
 from .weights import PackedWeights
 
@@ -24,7 +25,7 @@ _TAKES = AcceptedWeights("int8", ("int4", "uint4"))
 
 @product()
 def int8_int4_gemm_nt(
-    a: Activations,
+    a: Tokens,
     w: PackedWeights,
     d: torch.Tensor,
     c: torch.Tensor | None = None,
@@ -42,7 +43,8 @@ def int8_int4_gemm_nt(
         a: int8 `[M, K]`, K contiguous and a multiple of 16, with scales as the module says.
         w: int4 `[N, K]`, packed for 'int8' activations: groups of any size, one scale a channel (group_size None), or
             two levels of scales.
-        d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`.
+        d, c, compiled_dims, bias: as for `fp8_int4_gemm_nt`. Or d (and c) int32, where a is a tensor without scales and
+            w has one scale a channel: the sums of codes themselves, which no scale multiplies. bias is None then.
 
     Raises:
         ValueError, TypeError: an argument cannot be right; nothing was launched and nothing written.
@@ -53,7 +55,7 @@ def int8_int4_gemm_nt(
 
 @product()
 def m_grouped_int8_int4_gemm_nt_contiguous(
-    a: Activations,
+    a: Tokens,
     w: PackedWeights,
     d: torch.Tensor,
     grouped_layout: torch.Tensor,
@@ -81,7 +83,7 @@ def m_grouped_int8_int4_gemm_nt_contiguous(
 
 @product()
 def m_grouped_int8_int4_gemm_nt_masked(
-    a: Activations,
+    a: Tokens,
     w: PackedWeights,
     d: torch.Tensor,
     masked_m: torch.Tensor,

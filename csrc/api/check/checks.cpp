@@ -121,8 +121,10 @@ GemmCall start_call(const OperandArgument& a, const OperandArgument& b, Grouping
             "with use_ue8m0=True");
         if (exact != nullptr) pair = exact;
     }
-    p.a = {.element = pair->a, .scaling = scaled ? pair->scalings_a[0] : kUnscaled};
-    p.b = {.element = pair->b, .scaling = scaled ? pair->scalings_b[0] : kUnscaled};
+    // Packed weights always have scales; tokens that have none say that exact sums of codes are wanted.
+    const bool codes_only = sum == Element::s32 && !a.scaled();
+    p.a = {.element = pair->a, .scaling = scaled && !codes_only ? pair->scalings_a[0] : kUnscaled};
+    p.b = {.element = pair->b, .scaling = scaled && !codes_only ? pair->scalings_b[0] : kUnscaled};
     return call;
 }
 

@@ -179,6 +179,15 @@ void check_packed_operands(GemmCall& call, const OperandArgument& a, const Opera
         p.row_alignment_a = row_alignment(call.a, p.a);
     }
     p.row_alignment_b = kBestAlignment;
+    if (!p.a.scaling.any()) {
+        require(
+            packed.group_k == 0,
+            "w must have one scale a channel (group_size None) where d is int32, which is sums of codes, got groups of ",
+            packed.group_k);
+        require(p.k <= most_exact_k(p), "K must be at most ", most_exact_k(p), " where d is int32, got ", p.k);
+        check_packed_zeros(call, packed);
+        return;
+    }
     if (is_unpacked(b.data)) {
         check_unpacked(call, b, packed.grouped);
     } else {

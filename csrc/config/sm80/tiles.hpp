@@ -29,8 +29,8 @@ inline constexpr WarpGrid kGrids[] = {
 /// Whether the chip multiplies four bits by four bits, where nothing is scaled or subtracted on the way. (Later ones
 /// emulate it.)
 constexpr bool multiplies_s4(const Problem& p) {
-    return p.int4_a != 0 && p.b.element == Element::s4 && p.target < 90 && p.a.scaling.per_channel() &&
-           p.b.scaling.per_channel();
+    const bool scaled_at_last = p.a.scaling.per_channel() && p.b.scaling.per_channel();
+    return p.int4_a != 0 && p.b.element == Element::s4 && p.target < 90 && (scaled_at_last || p.output == Element::s32);
 }
 
 /// Whether the chip multiplies E4M3. Those with wgmma or tcgen05 emulate it, of which 110 is served here.

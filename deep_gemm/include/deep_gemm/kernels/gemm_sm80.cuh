@@ -52,6 +52,7 @@ DG_DEVICE void store_tile(WarpSums<c>& total, const Tile& tile, const WarpPlace<
         dequantise<c>(results, sums, at, params);
         store_results<c>(results, at, tile, params);
     } else {
+        undo_conversion<c>(sums);
         store_results<c>(sums, at, tile, params);
     }
     if constexpr (kPiece + 1 < row_pieces(c)) store_tile<c, kPiece + 1>(total, tile, place, params);

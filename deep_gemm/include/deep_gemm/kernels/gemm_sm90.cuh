@@ -61,6 +61,7 @@ DG_DEVICE void store_subtile(Sums<c>& total, const Tile& tile, int32_t warpgroup
         dequantise<c>(results, total, at, params);
         store_results<c>(results, at, tile, subtile, stores, padding, params);
     } else {
+        undo_conversion<c>(total);
         store_results<c>(total, at, tile, subtile, stores, padding, params);
     }
 }

@@ -50,6 +50,14 @@ DG_DEVICE void subtract_zero_points(Result (&results)[At::kValues], const Sum (&
     }
 }
 
+/// Sums of codes that no scale multiplies. Conversion makes 16 times its value of a signed code, which stored scales
+/// make up for where there are some; each sum is a multiple of 16 then.
+template <GemmConfig c, int32_t kCount, typename Sum>
+DG_DEVICE void undo_conversion(Sum (&sums)[kCount]) {
+    if constexpr (c.output == Element::s32 && c.a.element == Element::s8 && c.b.element == Element::s4)
+        for (Sum& sum : sums) sum >>= 4;
+}
+
 template <GemmConfig c, typename At, typename Result, typename Sum>
 DG_DEVICE void dequantise(Result (&results)[At::kValues], const Sum (&total)[At::kValues], const At& at,
                           const GemmParams& of_any) {

@@ -121,6 +121,7 @@ DG_DEVICE void finish_sums(Piece<c>& piece, const PieceSums<c>& sums, const Gemm
     } else {
 #pragma unroll
         for (int32_t i = 0; i < Piece<c>::kCols; ++i) piece.values[i] = sums[i];
+        undo_conversion<c>(piece.values);
     }
 }
 
