@@ -1,8 +1,9 @@
-"""README's table of what runs where: architecture by function by format, out of the library's pair table.
+"""The tables of what runs where, out of the library's pair table.
 
     python benchmarks/what_runs.py
 
-writes it between README.md's `<!-- begin what runs` and `<!-- end what runs -->`.
+writes them between `<!-- begin what runs` and `<!-- end what runs -->`: a line for each function into README.md, and with
+formats, scales and outputs into docs/formats.md.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tables import table
 
 from deep_gemm._extension import C
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
 
 # What the functions that take such an A are called, and what weights packed for it add to that.
 ACTIVATIONS = {
@@ -36,6 +37,7 @@ PACKED = {
     "e2m1r": ("FP4", "fp4"),
     "e4m3p": ("E4M3", "fp8"),
 }
+SPECIAL = {("e2m1r", "e4m3"): "`fp8_fp4_gemm`", ("e2m1r", "e2m1r"): "`fp4_gemm`"}
 OUTPUTS = {"bf16": "BF16", "fp16": "FP16", "fp32": "FP32", "s32": "INT32"}
 # A column each: groupings that are served together, or not at all.
 CALLS = {
@@ -44,6 +46,13 @@ CALLS = {
     "K groups": ("k_contiguous",),
     "`einsum`": ("batched",),
     "`bmk,bnk->mn`": ("batch_sum",),
+}
+
+SHORT = {
+    "dense": "dense",
+    "experts: contiguous, psum, masked": "experts",
+    "K groups": "K groups",
+    "`einsum`": "`einsum`",
 }
 
 
@@ -66,8 +75,8 @@ class Row:
 
     @property
     def function(self) -> str:
-        if (self.a, self.b) == ("e2m1r", "e4m3"):
-            return "`fp8_fp4_gemm`"
+        if (self.a, self.b) in SPECIAL:
+            return SPECIAL[self.a, self.b]
         names = [ACTIVATIONS[self.a][1], *([PACKED[self.b][1]] if self.b in PACKED else [])]
         return f"`{'_'.join(names)}_gemm`"
 
@@ -135,13 +144,29 @@ def what_runs(pairs: str) -> str:
     return table(["A x B: function", *CALLS, "scales of A", "of B", "D"], lines)
 
 
-def with_table(document: str, pairs: str) -> str:
+def what_runs_in_short(pairs: str) -> str:
+    """A line for each function, whatever the scales."""
+    functions: dict[str, list[Row]] = {}
+    for row in read_pairs(pairs):
+        functions.setdefault(row.function, []).append(row)
+    lines = []
+    for function, rows in functions.items():
+        formats = ", ".join(dict.fromkeys(row.format.removesuffix(" with zero points") for row in rows))
+        lines.append([function, formats, *(archs_of(rows, CALLS[name]) for name in SHORT)])
+    return table(["", "A x B", *SHORT.values()], lines)
+
+
+def with_table(document: str, written: str) -> str:
     marked = re.compile(r"(<!-- begin what runs[^\n]*-->\n).*?(<!-- end what runs -->)", re.DOTALL)
-    written, count = marked.subn(lambda found: f"{found[1]}\n{what_runs(pairs).strip()}\n\n{found[2]}", document)
+    text, count = marked.subn(lambda found: f"{found[1]}\n{written.strip()}\n\n{found[2]}", document)
     if count != 1:
         raise SystemExit(f"the document has {count} places for the table of what runs where")
-    return written
+    return text
+
+
+DOCUMENTS = {ROOT / "README.md": what_runs_in_short, ROOT / "docs" / "formats.md": what_runs}
 
 
 if __name__ == "__main__":
-    README.write_text(with_table(README.read_text(), C.pairs()))
+    for path, make in DOCUMENTS.items():
+        path.write_text(with_table(path.read_text(), make(C.pairs())))

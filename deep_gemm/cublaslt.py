@@ -151,7 +151,7 @@ def batched_symm(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> None:
 def _multiply_batches(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> None:
     if a.dtype not in _DTYPES or b.dtype != a.dtype or d.dtype != a.dtype:
         dtypes = ", ".join(str(x.dtype) for x in (a, b, d))
-        raise TypeError(f"a, b and d must be of one dtype, bfloat16 or float32, got {dtypes}")
+        raise TypeError(f"a, b and d must have one dtype, bfloat16 or float32, got {dtypes}")
     wanted = (*a.shape[:-1], b.shape[-1])
     if a.dim() not in (2, 3) or b.dim() != a.dim() or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         raise ValueError(f"cannot multiply {tuple(a.shape)} by {tuple(b.shape)}")

@@ -1,4 +1,4 @@
-"""README's table of what runs where, which benchmarks/what_runs.py writes out of the pair table."""
+"""The tables of what runs where, which benchmarks/what_runs.py writes out of the pair table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def what_runs(monkeypatch):
     return what_runs
 
 
-def test_the_readme_says_what_the_pair_table_says(what_runs) -> None:
+def test_the_documents_say_what_the_pair_table_says(what_runs) -> None:
     """After a change of the table: python benchmarks/what_runs.py."""
-    readme = (ROOT / "README.md").read_text()
-    assert what_runs.with_table(readme, what_runs.C.pairs()) == readme
+    for path, make in what_runs.DOCUMENTS.items():
+        document = path.read_text()
+        assert what_runs.with_table(document, make(what_runs.C.pairs())) == document
 
 
 EXPERTS = "m_contiguous,m_psum,masked"
