@@ -2,8 +2,8 @@
 
     python benchmarks/what_runs.py
 
-writes them between `<!-- begin what runs` and `<!-- end what runs -->`: a line for each function into README.md, and a line
-for each pair of formats, with scales and outputs, into docs/formats.md.
+writes them between `<!-- begin what runs` and `<!-- end what runs -->`: a line a function into README.md, and a line a
+pair of formats, with scales and outputs, into docs/formats.md.
 """
 
 from __future__ import annotations
