@@ -5,7 +5,7 @@
 Works on copies of the headers. Finds each `__syncwarp`, `__syncthreads` and each fence, wait, arrival and commit by
 name, runs the sample calls whose kernels contain it under the three schedules, and prints what noticed its absence: a
 hazard by its kind, a wrong number, a kernel that does not compile, or nothing. The exit status is the number of those
-that nothing noticed, 100 at most.
+that nothing noticed, 100 at most; 101 if a sample call does not run as the headers are, and then nothing is deleted.
 
 The calls of an architecture are cases of the pair table (matrix.py), so that a new architecture has some from the day
 it is there; TILES adds tiles that selection takes for large problems only.
@@ -69,6 +69,7 @@ class Tile:
     num_sms: int = FEW_SMS
     fp32_scales: bool = False  # of SM100, multiplied as they are
     packed: str = ""  # weights of that kind
+    bf16: bool = False  # both operands, and C is D
 
 
 TILES = {
@@ -88,7 +89,9 @@ TILES = {
         Tile((300, 264, 784), False, 128, 128),
         Tile((300, 264, 784), True, 128, 128),
         Tile((40, 130, 1552), True, 64, 32, turns=4),
-        Tile((40, 130, 1552), True, 64, 64, turns=2),
+        Tile((40, 130, 1552), True, 32, 16, turns=4),  # with a warp that copies
+        Tile((40, 130, 1552), True, 64, 64, turns=2, bf16=True),
+        Tile(SIZE, False, 64, 64, bf16=True),  # lanes write what others read
     ],
     "sm_100a": [
         Tile((300, 264, 784), False, 128, 128, (2, 1, 1)),
@@ -141,6 +144,8 @@ PACKED_BESIDE_BF16 = ("int4-zeros", "fp4-channels", "nvfp4")
 def run_tile(tile: Tile) -> None:
     if tile.packed:
         return run_packed_tile(tile)
+    if tile.bf16:
+        return run_bf16_tile(tile)
     deep_gemm.set_fp32_scales(tile.fp32_scales, CPU)  # these run one after the other
     m, n, k = tile.problem
     a, b = random_rows((m, k), CPU, 0), random_blocks((n, k), CPU, 1)
@@ -164,15 +169,15 @@ def run_packed_tile(tile: Tile) -> None:
     check(out.tensor, a.exact, exact, kind.activations)
 
 
-def run_in_place() -> None:
-    """C is D, on a tile whose lanes write what others read."""
-    m, n, k = SIZE
+def run_bf16_tile(tile: Tile) -> None:
+    m, n, k = tile.problem
     a, b = (random_values((rows, k), CPU, seed).bfloat16() for rows, seed in ((m, 0), (n, 1)))
     d = random_values((m, n), CPU, 2).bfloat16()
     expected = product_nt(a, b, d.clone())
-    with forced_tile(CPU, SIZE, False, 64, 64):
+    some = simulator.options(num_sms=tile.num_sms)
+    with some, forced_tile(CPU, tile.problem, tile.swapped, tile.rows, tile.cols, tile.cluster, tile.turns):
         deep_gemm.bf16_gemm_nt(a, b, d, d)
-    assert_matches(d, expected, "in place", BF16_TOLERANCES)
+    assert_matches(d, expected, str(tile), BF16_TOLERANCES)
 
 
 def run_product(name: str) -> None:
@@ -214,8 +219,6 @@ def sample_calls(target: str) -> dict[str, SampleCall]:
         calls[str(tile)] = partial(run_tile, tile)
     if target == "sm_100a":
         calls |= packed_calls()
-    if target == "sm_80":
-        calls["in place"] = run_in_place
     if target == "sm_90a":  # what is done before a product does not depend on the architecture
         calls |= {name: partial(run_product, name) for name in products.PRODUCTS}
         calls |= {"scales": partial(run_layout, False), "packed scales": partial(run_layout, True)}
@@ -310,10 +313,11 @@ def main() -> int:
     ]
     with multiprocessing.get_context("fork").Pool(arguments.jobs, maxtasksperchild=1) as pool:
         ran = list(tqdm(pool.imap_unordered(covered, [(target, name) for name in names]), total=len(names)))
-        for name, _, problem in ran:
-            if problem:
-                print(f"not used: {name}: {problem}")
-        lines = {name: found for name, found, problem in ran if not problem}
+        broken = [f"cannot run: {name}: {problem}" for name, _, problem in ran if problem]
+        if broken:
+            print("\n".join(broken))
+            return 101
+        lines = {name: found for name, found, _ in ran}
         tasks = []
         for deletion in deletions:
             its = {(deletion.file, line) for line in range(deletion.first, deletion.last + 1)}
