@@ -9,7 +9,7 @@ import struct
 
 import pytest
 import torch
-from ptx_tools import HEADER, SCHEDULES
+from ptx_tools import HEADER, SCHEDULES, header
 
 from deep_gemm import simulator
 
@@ -106,6 +106,60 @@ def test_tensor_load(rank: int, span: int, inner: int, schedule: str, seed: int)
             linear = linear * n + i
         expected[swizzle(linear, span)] = source[tuple(place)] if inside else 0
     assert torch.equal(out, expected)
+
+
+ROWS = [4, -1, 0, 4]  # one is outside, one comes twice
+GATHER = "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
+SCATTER = "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
+
+
+def four_rows_entry(body: str) -> str:
+    return entry(body).replace(HEADER, header("", "sm_100a"))
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize("span", [0, 128])
+def test_four_rows_are_gathered(span: int, schedule: str, seed: int) -> None:
+    source = torch.arange(1, 1 + 5 * 160).to(torch.uint8).reshape(5, 160)
+    body = f"""
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 512;
+    {GATHER} [%r0], [%d0, {{48, {", ".join(map(str, ROWS))}}}], [%r1];
+    {WAIT}{dump(512)}"""
+    out = torch.full((512,), 99, dtype=torch.uint8)
+    tensor_map = simulator.tensor_map(source, [1, 128], span)
+    launch(four_rows_entry(body), out, source, tensor_map, schedule=schedule, seed=seed)
+    expected = torch.zeros(512, dtype=torch.uint8)
+    for row, column in itertools.product(range(4), range(112)):
+        if ROWS[row] >= 0:
+            expected[swizzle(128 * row + column, span)] = source[ROWS[row], 48 + column]
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+def test_four_rows_are_scattered(schedule: str, seed: int) -> None:
+    source = torch.arange(4 * 64).to(torch.uint8).reshape(4, 64)
+    target = torch.full((6, 64), 77, dtype=torch.uint8)
+    body = f"""
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 256;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%d2], 256, [%r1];
+    {WAIT}
+    {SCATTER} [%d0, {{0, 5, 0, 9, 3}}], [%r0];
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;"""
+    expected = target.clone()
+    expected[[5, 0, 3]] = source[[0, 1, 3]]
+    tensor_map = simulator.tensor_map(target, [1, 64])
+    launch(four_rows_entry(body), target, source, tensor_map, schedule=schedule, seed=seed)
+    assert torch.equal(target, expected)
+
+
+def test_four_rows_need_a_box_of_one() -> None:
+    source = torch.zeros(8, 64, dtype=torch.uint8)
+    body = f"{GATHER} [%r0], [%d0, {{0, 0, 1, 2, 3}}], [%r1];"
+    with pytest.raises(RuntimeError, match="boxes of four rows need a tensor map of one, got 4"):
+        launch(four_rows_entry(body), source, source, simulator.tensor_map(source, [4, 64]))
+    with pytest.raises(RuntimeError, match="four rows need five coordinates"):
+        launch(four_rows_entry(body.replace(", 3}", "}")), source, source)
 
 
 STORES = [("", None), ("reduce.", "add"), ("reduce.", "min"), ("reduce.", "max")]

@@ -21,11 +21,16 @@ SHARED_BYTES = {"sm_80": 163, "sm_86": 99, "sm_87": 163, "sm_88": 99, "sm_89": 9
 SHARED_BYTES |= {"sm_100a": 227, "sm_103a": 227, "sm_110a": 227, "sm_120": 99, "sm_121a": 99}
 MMA_FP8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%f0,%f1,%f2,%f3}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%f0,%f1,%f2,%f3};"
 MMA_I8 = "tcgen05.mma.cta_group::1.kind::i8 [%r0], %d1, %d2, %r1, %p1;"
+GATHER = "cp.async.bulk.tensor.2d.shared::{}.global.tile::gather4.mbarrier::complete_tx::bytes [%r0], [%d1, {{%r1, %r2, %r3, %r4, %r5}}], [%r6];"
+SCATTER = "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%d1, {%r1, %r2, %r3, %r4, %r5}], [%r0];"
 
 FEATURES = [
     # instruction, a target without it, one that has it, what is said
     ("cp.async.bulk.commit_group;", "sm_80", "sm_90", "sm_80 has no bulk and tensor copies: cp needs sm_90 or higher"),
     ("cp.async.bulk.wait_group 0;", "sm_89", "sm_120", "sm_89 has no bulk and tensor copies"),
+    (GATHER.format("cta"), "sm_90a", "sm_120", "sm_90a has no copies of four rows: cp needs sm_100 or higher"),
+    (GATHER.format("cluster"), "sm_120a", "sm_100f", "sm_120a has no copies of four rows to a block of the cluster: cp needs a target from sm_100a to sm_110a"),
+    (SCATTER, "sm_100", "sm_103a", "sm_100 has no copies of four rows"),
     ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r0], 16;", "sm_86", "sm_120", "sm_86 has no mbarriers that count bytes"),
     ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], 16;", "sm_80", "sm_90", "sm_80 has no mbarriers that count bytes"),
     ("mbarrier.arrive.shared.b64 %d1, [%r0], 2;", "sm_80", "sm_90", "sm_80 has no arrivals by a count but with .noComplete: mbarrier needs"),

@@ -40,8 +40,6 @@ REFUSED = [
     ("ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b4x16_p64 {%r1}, [%r3];", "matrices of 8-bit and smaller elements"),
     ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r1], {%r2};", "matrices of 8-bit and smaller elements"),
     ("cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r1], [%d1, {%r2, %r3, %r4, %r5}], [%r6], {%h1, %h2};", "im2col tensor copies are not modelled"),
-    ("cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%r1], [%d1, {%r2, %r3, %r4, %r5, %r7}], [%r6];", "tiles of scattered rows"),
-    ("cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%d1, {%r2, %r3, %r4, %r5, %r7}], [%r6];", "tiles of scattered rows"),
     ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [%r1], %r2, %h1;", "byte masks of bulk copies"),
     ("st.bulk.weak.shared::cta [%r1], %d1, 0;", "st.bulk is not modelled"),
     ("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r1], %r2, [%r3];", "red.async is not modelled"),

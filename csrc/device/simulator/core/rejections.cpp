@@ -19,7 +19,6 @@ constexpr const char* kSparse =
 constexpr const char* kCollector =
     "reuse of a collector buffer is not modelled: operands are read from memory each time, so that a wrong reuse would "
     "not be seen";
-constexpr const char* kRows = "tiles of scattered rows (gather4, scatter4) are not modelled: boxes are";
 constexpr const char* kBytes = "matrices of 8-bit and smaller elements are not modelled: 8x8 of 16 bits are";
 
 constexpr Rejection kRejections[] = {
@@ -47,8 +46,6 @@ constexpr Rejection kRejections[] = {
     {"ldmatrix", "", "m8n16", kBytes},
     {"stmatrix", "", "m16n8", kBytes},
     {"cp", "tensor", "im2col", "im2col tensor copies are not modelled: tiled ones are"},
-    {"cp", "tensor", "tile::gather4", kRows},
-    {"cp", "tensor", "tile::scatter4", kRows},
     {"cp", "", "cp_mask", "byte masks of bulk copies are not modelled: whole copies are"},
     {"st", "bulk", "", "st.bulk is not modelled: plain stores are"},
     {"red", "async", "", "red.async is not modelled: red and st.async are"},

@@ -36,11 +36,15 @@ constexpr const char* kClusters = "clusters of blocks";
 constexpr const char* kFp8 = "E4M3 and E5M2";
 constexpr const char* kBf16Sums = "sums and products of BF16 except fma";
 constexpr const char* kVectors = "atomics on vectors";
+constexpr const char* kFourRows = "copies of four rows";
 
 constexpr Feature kFeatures[] = {
     {"wgmma", {}, 90, 90, true, "wgmma"},
     {"tcgen05", {}, 100, 119, true, "tcgen05"},
     {"cp", {"bulk"}, 90, kNewest, false, "bulk and tensor copies"},
+    {"cp", {"tile::gather4", "shared::cluster"}, 100, 119, true, "copies of four rows to a block of the cluster"},
+    {"cp", {"tile::scatter4"}, 100, 119, true, kFourRows},
+    {"cp", {"tile::gather4"}, 100, kNewest, false, kFourRows},
     {"mbarrier", {"expect_tx"}, 90, kNewest, false, "mbarriers that count bytes"},
     {"mbarrier", {"complete_tx"}, 90, kNewest, false, "mbarriers that count bytes"},
     {"mbarrier", {"try_wait"}, 90, kNewest, false, "mbarrier.try_wait (test_wait it has)"},

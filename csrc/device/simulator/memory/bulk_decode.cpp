@@ -11,8 +11,11 @@ void decode_coordinates(Decoder& decoder, const Node& node) {
         decoder.error("[tensor map, {coordinates}] expected");
     decoder.out.b = decoder.address(node, decoder.out.displacement2);
     for (const Node& child : node.children[1].children) decoder.extra().c.push_back(decoder.source(child, Type::s32));
-    if (decoder.extra().c.size() != (decoder.out.flags >> kRankOf & 15))
-        decoder.error("the number of coordinates is not the rank");
+    const uint32_t rank = decoder.out.flags >> kRankOf & 15;
+    if (decoder.out.flags & kFourRows && rank != 2) decoder.error("four rows are of a tensor of rank 2");
+    if (decoder.extra().c.size() != (decoder.out.flags & kFourRows ? 5 : rank))
+        decoder.error(decoder.out.flags & kFourRows ? "four rows need five coordinates: the column, and each row's"
+                                                    : "the number of coordinates is not the rank");
 }
 
 void decode_barrier_operand(Decoder& decoder, size_t operand) {
@@ -48,13 +51,14 @@ void take_spaces(Decoder& decoder, uint32_t& flags) {
 void decode_bulk_prefetch(Decoder& decoder) {
     const bool tensor = decoder.mod("tensor");
     const auto dimension = decoder.one_of({"1d", "2d", "3d", "4d", "5d"});
+    const uint32_t four_rows = decoder.mod("tile::gather4") ? uint32_t(kFourRows) : 0u;
     decoder.consume_rest();
     if (!tensor) {
         for (size_t i = 0; i < decoder.count(); ++i) decoder.node(i);
         return decoder.set(nothing);
     }
     if (dimension.empty()) decoder.error("no dimension");
-    decoder.out.flags = kTensor | uint32_t(dimension[0] - '0') << kRankOf;
+    decoder.out.flags = kTensor | four_rows | uint32_t(dimension[0] - '0') << kRankOf;
     decode_coordinates(decoder, decoder.node(0));
     for (size_t i = 1; i < decoder.count(); ++i) decoder.source(i, Type::b64);
     decoder.set(tensor_prefetch);
@@ -84,6 +88,7 @@ void decode_bulk(Decoder& decoder, bool reduce) {
         const auto dimension = decoder.one_of({"1d", "2d", "3d", "4d", "5d"});
         if (dimension.empty()) decoder.error("no dimension");
         flags |= kTensor | uint32_t(dimension[0] - '0') << kRankOf;
+        if (!reduce && decoder.mod(flags & kFromShared ? "tile::scatter4" : "tile::gather4")) flags |= kFourRows;
         out.flags = flags;
         if (flags & kFromShared) {
             decode_coordinates(decoder, decoder.node(next++));

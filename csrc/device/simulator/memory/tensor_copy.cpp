@@ -42,6 +42,7 @@ const StoredTensorMap* find_map(Warp& w, uint64_t address, unsigned rank) {
 struct Box {
     StoredTensorMap map;
     int32_t at[5] = {};
+    bool four_rows = false;  // at[1] to at[4], wherever each is
 
     TensorMapType type() const { return TensorMapType(map.type); }
     /// Of so many elements of a row, the bytes in global memory.
@@ -65,7 +66,7 @@ struct Box {
             bool inside = first < end;
             int64_t offset = memory_bytes(at[0]);
             for (int i = 1; i < map.rank; ++i) {
-                const int64_t coordinate = int64_t(at[i]) + index[i];
+                const int64_t coordinate = four_rows ? at[1 + index[1]] : int64_t(at[i]) + index[i];
                 inside &= coordinate >= 0 && coordinate < int64_t(map.sizes[i]);
                 offset += coordinate * int64_t(map.strides[i - 1]);
             }
@@ -168,6 +169,18 @@ bool check_type(Warp& w, const Box& box, bool store) {
 
 int32_t coordinate(const Warp& w, const Operand& operand, unsigned lane) { return int32_t(read_any(w, operand, lane)); }
 
+/// The box that an instruction names. Of four rows it has four, though the tensor map's has one.
+Box named_box(Warp& w, const Instruction& in, unsigned lane, const StoredTensorMap& map) {
+    Box box{map};
+    for (size_t i = 0; i < in.extra->c.size(); ++i) box.at[i] = coordinate(w, in.extra->c[i], lane);
+    box.four_rows = in.flags & kFourRows;
+    if (!box.four_rows) return box;
+    if (map.box[1] != 1)
+        report(*w.cluster, "tensor map", concat("boxes of four rows need a tensor map of one, got ", map.box[1]), &w);
+    box.map.box[1] = 4;
+    return box;
+}
+
 AskedBox asked_box(const Warp& w, const Instruction& in, unsigned lane, uint64_t map_address) {
     AskedBox box{map_address, {}};
     for (size_t i = 0; i < in.extra->c.size(); ++i) box.second[i] = coordinate(w, in.extra->c[i], lane);
@@ -195,8 +208,7 @@ Step tensor_copy(Warp& w, const Instruction& in, uint32_t lanes) {
         const uint64_t map_address = read_any(w, in.b, lane) + uint64_t(in.displacement2);
         const StoredTensorMap* map = find_map(w, map_address, in.flags >> kRankOf & 15);
         if (!map) continue;
-        Box box{*map, {}};
-        for (size_t i = 0; i < in.extra->c.size(); ++i) box.at[i] = coordinate(w, in.extra->c[i], lane);
+        const Box box = named_box(w, in, lane, *map);
         const bool store = in.flags & kFromShared;
         if (!store && !cluster.asked_for.empty()) cluster.asked_for.erase(asked_box(w, in, lane, map_address));
         if (!check_type(w, box, store)) continue;
