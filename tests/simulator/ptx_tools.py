@@ -15,7 +15,9 @@ from deep_gemm._targets import BLACKWELL_TARGET, HOPPER_TARGET
 HERE = Path(__file__).parent
 SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 5)]  # and seeds: what most tests run under
 # What Hopper does not have; texts without it are for Hopper.
-BLACKWELL_ONLY = re.compile(r"tcgen05|\.f32x2|\.v8\.|ue8m0x2|e2m1x2|e2m3x2|e3m2x2")
+BLACKWELL_ONLY = re.compile(
+    r"tcgen05|(?:fma|add|sub)[.\w]*\.f32\.b?f16|redux\.sync\.[\w.]*f32|\.f32x2|\.v8\.|ue8m0x2|e2m1x2|e2m3x2|e3m2x2"
+)
 
 
 def header(body: str, target: str = "") -> str:

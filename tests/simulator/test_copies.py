@@ -108,6 +108,25 @@ def test_tensor_load(rank: int, span: int, inner: int, schedule: str, seed: int)
     assert torch.equal(out, expected)
 
 
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+def test_a_warp_that_spins_lets_copies_take_effect(schedule: str, seed: int) -> None:
+    """It waits for what a copy writes to global memory."""
+    body = """
+    mov.u32 %r5, 7;
+    st.shared.v4.u32 [%r0], {%r5, %r5, %r5, %r5};
+    fence.proxy.async.shared::cta;
+    cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r0], 16;
+    cp.async.bulk.commit_group;
+SPIN:
+    ld.acquire.gpu.global.u32 %r6, [%d1];
+    setp.ne.u32 %p1, %r6, 7;
+    @%p1 bra SPIN;
+    cp.async.bulk.wait_group 0;"""
+    out = torch.zeros(4, dtype=torch.int32)
+    launch(entry(body), out, out, schedule=schedule, seed=seed)
+    assert out.tolist() == [7] * 4
+
+
 ROWS = [4, -1, 0, 4]  # one is outside, one comes twice
 GATHER = "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
 SCATTER = "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"

@@ -22,7 +22,9 @@ SHARED_BYTES |= {"sm_100a": 227, "sm_103a": 227, "sm_110a": 227, "sm_120": 99, "
 MMA_FP8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%f0,%f1,%f2,%f3}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%f0,%f1,%f2,%f3};"
 MMA_I8 = "tcgen05.mma.cta_group::1.kind::i8 [%r0], %d1, %d2, %r1, %p1;"
 GATHER = "cp.async.bulk.tensor.2d.shared::{}.global.tile::gather4.mbarrier::complete_tx::bytes [%r0], [%d1, {{%r1, %r2, %r3, %r4, %r5}}], [%r6];"
-SCATTER = "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%d1, {%r1, %r2, %r3, %r4, %r5}], [%r0];"
+SCATTER = (
+    "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%d1, {%r1, %r2, %r3, %r4, %r5}], [%r0];"
+)
 
 FEATURES = [
     # instruction, a target without it, one that has it, what is said
@@ -31,6 +33,7 @@ FEATURES = [
     (GATHER.format("cta"), "sm_90a", "sm_120", "sm_90a has no copies of four rows: cp needs sm_100 or higher"),
     (GATHER.format("cluster"), "sm_120a", "sm_100f", "sm_120a has no copies of four rows to a block of the cluster: cp needs a target from sm_100a to sm_110a"),
     (SCATTER, "sm_100", "sm_103a", "sm_100 has no copies of four rows"),
+    ("red.async.release.gpu.global.add.u32 [%out], %r1;", "sm_90a", "sm_100", "sm_90a has no red.async to global memory: red needs sm_100 or higher"),
     ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r0], 16;", "sm_86", "sm_120", "sm_86 has no mbarriers that count bytes"),
     ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], 16;", "sm_80", "sm_90", "sm_80 has no mbarriers that count bytes"),
     ("mbarrier.arrive.shared.b64 %d1, [%r0], 2;", "sm_80", "sm_90", "sm_80 has no arrivals by a count but with .noComplete: mbarrier needs"),
@@ -60,6 +63,8 @@ FEATURES = [
     ("mul.rn.bf16x2 %r1, %r2, %r3;", "sm_89", "sm_90", "sm_89 has no sums and products of BF16 except fma"),
     ("red.global.add.v2.f32 [%out], {%f0, %f1};", "sm_89", "sm_90", "sm_89 has no atomics on vectors"),
     ("red.global.add.noftz.bf16x2 [%out], %r1;", "sm_89", "sm_90", "sm_89 has no atomics on BF16"),
+    ("redux.sync.max.f32 %f0, %f1, -1;", "sm_110a", "sm_100f", "sm_110a has no redux of FP32: redux needs sm_100a or one of its family"),
+    ("fma.rn.f32.bf16 %f0, %h1, %h2, %f3;", "sm_90a", "sm_100", "sm_90a has no FP32 sums of 16-bit operands: fma needs sm_100 or higher"),
     ("add.rn.f32x2 %d1, %d2, %d3;", "sm_90a", "sm_100", "sm_90a has no pairs of FP32: add needs sm_100 or higher"),
     ("ld.global.v8.f32 {%f0,%f1,%f2,%f3,%f4,%f5,%f6,%f7}, [%out];", "sm_90", "sm_100", "sm_90 has no accesses of 32 bytes"),
 ]  # fmt: skip

@@ -42,7 +42,7 @@ REFUSED = [
     ("cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r1], [%d1, {%r2, %r3, %r4, %r5}], [%r6], {%h1, %h2};", "im2col tensor copies are not modelled"),
     ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [%r1], %r2, %h1;", "byte masks of bulk copies"),
     ("st.bulk.weak.shared::cta [%r1], %d1, 0;", "st.bulk is not modelled"),
-    ("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r1], %r2, [%r3];", "red.async is not modelled"),
+    ("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r1], %r2, [%r3];", "red.async to shared memory is not modelled"),
     ("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%d1], %d2;", "tensormap.replace is not modelled"),
     ("multimem.ld_reduce.relaxed.sys.global.add.f32 %f1, [%d1];", "multimem is not modelled"),
     ("multimem.red.relaxed.sys.global.add.f32 [%d1], %f1;", "multimem is not modelled"),

@@ -22,6 +22,9 @@ def per_lane(code: str, threads: int = 32, shared: str = "", **options) -> list[
     return [x & FULL for x in out.tolist()]
 
 
+FLOATS = "sub.s32 %r1, %t, 20; cvt.rn.f32.s32 %f1, %r1;"  # -20 to 11
+ONE_NAN = "setp.eq.u32 %p1, %t, 3; selp.f32 %f1, 0f7fffffff, %f1, %p1;"
+AS_INTEGER = "cvt.rni.s32.f32 %r0, %f2;"
 WARP = [
     ("shfl.sync.idx.b32 %r0, %t, 5, 31, -1;", lambda i: 5),
     ("shfl.sync.up.b32 %r0|%p1, %t, 1, 0, -1;", lambda i: max(i - 1, 0)),
@@ -38,6 +41,11 @@ WARP = [
     ("redux.sync.add.u32 %r0, %t, -1;", lambda i: 496),
     ("redux.sync.max.s32 %r0, %t, -1;", lambda i: 31),
     ("redux.sync.or.b32 %r0, %t, -1;", lambda i: 31),
+    (f"{FLOATS} redux.sync.min.f32 %f2, %f1, -1; {AS_INTEGER}", lambda i: -20 & FULL),
+    (f"{FLOATS} redux.sync.max.f32 %f2, %f1, -1; {AS_INTEGER}", lambda i: 11),
+    (f"{FLOATS} redux.sync.max.abs.f32 %f2, %f1, -1; {AS_INTEGER}", lambda i: 20),
+    (f"{FLOATS} {ONE_NAN} redux.sync.max.f32 %f2, %f1, -1; {AS_INTEGER}", lambda i: 11),
+    (f"{FLOATS} {ONE_NAN} redux.sync.min.NaN.f32 %f2, %f1, -1; mov.b32 %r0, %f2;", lambda i: 0x7FFFFFFF),
     ("elect.sync %r1|%p1, -1; selp.u32 %r0, 1, 0, %p1;", lambda i: int(i == 0)),
     ("elect.sync %r0|%p1, -1;", lambda i: 0),
     ("mov.u32 %r0, %lanemask_lt;", lambda i: (1 << i) - 1),

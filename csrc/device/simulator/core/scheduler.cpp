@@ -30,7 +30,10 @@ void exit_lanes(Warp& warp, uint32_t lanes) {
 
 namespace {
 
-constexpr uint64_t kHangInstructions = 8'000'000;  // without any store, arrival or copy: nothing will ever happen
+// Without any store, arrival or copy: from then on asynchronous work takes effect, for which warps may be spinning, and
+// in the end nothing will ever happen.
+constexpr uint64_t kSpinInstructions = 20'000, kHangInstructions = 8'000'000;
+constexpr uint64_t kTurn = 20'000, kTurnOfSpinning = 256;  // instructions of one warp before others run
 
 bool runnable(const Warp& warp, const Fragment& fragment) {
     const Wait& wait = fragment.wait;
@@ -366,9 +369,9 @@ void Cluster::run() {
     const bool shuffled = schedule == Schedule::random;
     std::mt19937_64& random = dice->next;
     size_t next = 0, live = warps.size();
-    std::vector<bool> done(warps.size());
+    std::vector<bool> done(warps.size()), spins(warps.size());
     int idle_rounds = 0;
-    uint64_t idle_progress = ~uint64_t(0), last_progress = 0, quiet = 0;
+    uint64_t idle_progress = ~uint64_t(0), last_progress = 0, quiet = 0, quiet_turns = 0;
     while (live > 0) {
         if (launch->stop.load(std::memory_order_relaxed)) throw HazardStop{};
         check_interrupt_now_and_then();
@@ -385,17 +388,25 @@ void Cluster::run() {
             }
         }
         if (warp) {
-            const uint64_t before = warp->executed;
-            const uint64_t budget = shuffled ? 1 + random() % (random() % 4 ? 24 : 400) : 20000;
+            const uint64_t before = warp->executed, progress_before = progress;
+            const uint64_t budget = shuffled              ? 1 + random() % (random() % 4 ? 24 : 400)
+                                    : spins[warp->number] ? kTurnOfSpinning
+                                                          : kTurn;
             if (shuffled) maybe_drift(*warp, random);
             run_warp(*this, *warp, budget);
+            spins[warp->number] = progress == progress_before && warp->executed - before >= budget;
             if (warp->fragments.empty()) {
                 done[warp->number] = true;
                 --live;
                 finish_warp(*this, *warp);
             }
             quiet = progress == last_progress ? quiet + (warp->executed - before) : 0;
+            quiet_turns = progress == last_progress ? quiet_turns + 1 : 0;
             last_progress = progress;
+            if (quiet > kSpinInstructions && quiet_turns > 2 * warps.size() && !events.empty()) {
+                fire(shuffled ? random() % events.size() : 0);
+                quiet = quiet_turns = 0;
+            }
             if (quiet > kHangInstructions)
                 stop(*this, "deadlock",
                      concat("warps run in circles: ", quiet, " instructions without a store, an arrival or a copy"),

@@ -36,6 +36,7 @@ constexpr const char* kClusters = "clusters of blocks";
 constexpr const char* kFp8 = "E4M3 and E5M2";
 constexpr const char* kBf16Sums = "sums and products of BF16 except fma";
 constexpr const char* kVectors = "atomics on vectors";
+constexpr const char* kMixed = "FP32 sums of 16-bit operands";
 constexpr const char* kFourRows = "copies of four rows";
 
 constexpr Feature kFeatures[] = {
@@ -49,6 +50,7 @@ constexpr Feature kFeatures[] = {
     {"mbarrier", {"complete_tx"}, 90, kNewest, false, "mbarriers that count bytes"},
     {"mbarrier", {"try_wait"}, 90, kNewest, false, "mbarrier.try_wait (test_wait it has)"},
     {"st", {"async"}, 90, kNewest, false, "st.async"},
+    {"red", {"async", "global"}, 100, kNewest, false, "red.async to global memory"},
     {"red", {"async"}, 90, kNewest, false, "red.async"},
     {"fence", {"proxy", "async"}, 90, kNewest, false, "asynchronous proxy"},
     {"fence", {"mbarrier_init"}, 90, kNewest, false, "fence.mbarrier_init"},
@@ -85,6 +87,13 @@ constexpr Feature kFeatures[] = {
     {"red", {"v2"}, 90, kNewest, false, kVectors},
     {"red", {"v4"}, 90, kNewest, false, kVectors},
     {"red", {"v8"}, 90, kNewest, false, kVectors},
+    {"redux", {"f32"}, 100, 109, true, "redux of FP32"},
+    {"fma", {"f32", "bf16"}, 100, kNewest, false, kMixed},
+    {"fma", {"f32", "f16"}, 100, kNewest, false, kMixed},
+    {"add", {"f32", "bf16"}, 100, kNewest, false, kMixed},
+    {"add", {"f32", "f16"}, 100, kNewest, false, kMixed},
+    {"sub", {"f32", "bf16"}, 100, kNewest, false, kMixed},
+    {"sub", {"f32", "f16"}, 100, kNewest, false, kMixed},
     {"", {"f32x2"}, 100, kNewest, false, "pairs of FP32"},
     {"ld", {"v8"}, 100, kNewest, false, "accesses of 32 bytes"},
     {"st", {"v8"}, 100, kNewest, false, "accesses of 32 bytes"},
@@ -111,6 +120,7 @@ bool names_a_cluster(const Node& node) {
 std::string needed(const Feature& feature) {
     const char* const suffix = feature.specific ? "a" : "";
     if (feature.last == feature.first) return concat("sm_", feature.first, suffix);
+    if (feature.last / 10 == feature.first / 10) return concat("sm_", feature.first, suffix, " or one of its family");
     if (feature.last == kNewest) return concat("sm_", feature.first, suffix, " or higher");
     return concat("a target from sm_", feature.first, suffix, " to sm_", feature.last / 10 * 10, suffix);
 }

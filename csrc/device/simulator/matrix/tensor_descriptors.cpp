@@ -39,10 +39,8 @@ Type sum_type(TensorKind kind, uint32_t code) {
 
 bool is_width(TensorKind kind, bool pair, unsigned m, unsigned n) {
     if (n < 8 || n > 256) return false;
-    if (has_block_scales(kind)) return n % (pair ? 16 : 8) == 0;
-    if (pair) return n % 32 == 0;
-    if (kind == TensorKind::i8) return n % 16 == 0 || (m == 64 && (n == 8 || n == 24));
-    return n % (m == 64 ? 8 : 16) == 0;
+    if (kind == TensorKind::i8) return pair ? n % 32 == 0 : n % 16 == 0 || (m == 64 && (n == 8 || n == 24));
+    return n % (pair ? 16 : 8) == 0;
 }
 
 bool is_height(TensorKind kind, bool pair, unsigned m) {

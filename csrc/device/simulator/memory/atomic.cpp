@@ -155,9 +155,11 @@ Step atomic(Warp& w, const Instruction& in, uint32_t lanes) {
 
 void decode_atomic(Decoder& decoder) {
     const bool is_atom = decoder.mnemonic() == "atom";
+    const bool async = !is_atom && decoder.mod("async");  // nothing tells when it is done: at once is as good
     const auto order = decoder.one_of({"acq_rel", "acquire", "release", "relaxed"});
     decoder.one_of({"cta", "cluster", "gpu", "sys"});
     const auto space_name = decoder.one_of({"global", "shared::cta", "shared::cluster", "shared"});
+    if (async && space_name != "global") decoder.error("red.async without an mbarrier is for .global");
     const Space space = space_name == "global"            ? Space::global
                         : space_name == "shared::cluster" ? Space::shared_cluster
                         : space_name.empty()              ? Space::generic

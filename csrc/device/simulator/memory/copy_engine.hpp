@@ -17,8 +17,8 @@ enum : uint32_t {
     kReduce = 16,
     kWithBarrier = 32,
     kOwnDestination = 64,
-    kPairBarrier = 128,      // .cta_group::2: the mbarrier may be in the other block of the pair
-    kFourRows = 1u << 24     // .tile::gather4 and .tile::scatter4: four rows, each with a coordinate of its own
+    kPairBarrier = 128,   // .cta_group::2: the mbarrier may be in the other block of the pair
+    kFourRows = 1u << 24  // .tile::gather4 and .tile::scatter4: four rows, each with a coordinate of its own
 };
 constexpr unsigned kRankOf = 8, kTypeOf = 12, kOperationOf = 20;
 

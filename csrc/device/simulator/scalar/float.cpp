@@ -180,6 +180,36 @@ Step pair_op(Warp& w, const Instruction& in, uint32_t lanes) {
     return Step::next;
 }
 
+/// FP32 sums of 16-bit operands, which become FP32 exactly: all but the last operand are narrow.
+template <Op kOp, class Narrow>
+Step mixed(Warp& w, const Instruction& in, uint32_t lanes) {
+    constexpr bool kProduct = kOp == Op::fma;
+    const auto *a = w.row<uint32_t>(in.a), *b = kProduct ? w.row<uint32_t>(in.b) : a;
+    const auto* last = w.row<float>(kProduct ? in.c : in.b);
+    const int mode = int(in.displacement);
+    if (mode != FE_TONEAREST) std::fesetround(mode);
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        const unsigned i = std::countr_zero(left);
+        volatile float x = std::bit_cast<Narrow>(uint16_t(a[i])), y = std::bit_cast<Narrow>(uint16_t(b[i])),
+                       z = last[i];
+        volatile float result =
+            kProduct ? modified<float, kOp>(x, y, z, in.flags) : modified<float, kOp>(x, z, z, in.flags);
+        w.row<float>(in.d)[i] = result;
+    }
+    if (mode != FE_TONEAREST) std::fesetround(FE_TONEAREST);
+    return Step::next;
+}
+
+template <Op kOp>
+void decode_mixed(Decoder& decoder, Type narrow) {
+    Instruction& out = decoder.out;
+    out.d = decoder.dest(0, Type::f32);
+    out.a = decoder.source(1, narrow);
+    out.b = decoder.source(2, kOp == Op::fma ? narrow : Type::f32);
+    if (kOp == Op::fma) out.c = decoder.source(3, Type::f32);
+    decoder.set(narrow == Type::f16 ? mixed<kOp, Half> : mixed<kOp, Bfloat>);
+}
+
 template <Op kOp>
 void choose(Decoder& decoder, Type type) {
     Instruction& out = decoder.out;
@@ -232,6 +262,10 @@ void take_flags(Decoder& decoder) {
 template <Op kOp>
 void decode(Decoder& decoder, Type type) {
     take_flags(decoder);
+    if constexpr (kOp == Op::add || kOp == Op::sub || kOp == Op::fma)
+        if (type == Type::f32)
+            if (const auto narrow = decoder.one_of({"f16", "bf16"}); !narrow.empty())
+                return decode_mixed<kOp>(decoder, narrow == "f16" ? Type::f16 : Type::bf16);
     Instruction& out = decoder.out;
     out.d = decoder.dest(0, type);
     out.a = decoder.source(1, type);

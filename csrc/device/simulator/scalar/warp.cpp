@@ -1,4 +1,7 @@
 // Instructions that exchange values between the lanes of a warp.
+#include <cmath>
+#include <limits>
+
 #include "../core/execute.hpp"
 #include "../memory/memory.hpp"
 
@@ -173,6 +176,36 @@ Step redux(Warp& w, const Instruction& in, uint32_t lanes) {
     for_lanes(lanes, [&](unsigned i) { w.row<T>(in.d)[i] = result; });
     return Step::next;
 }
+
+constexpr uint32_t kReduceMaximum = 1, kReduceAbsolute = 2, kReduceNan = 4;
+
+/// Numbers go before NaN, or with .NaN the other way round; -0 is less than 0.
+Step redux_f32(Warp& w, const Instruction& in, uint32_t lanes) {
+    const bool nan_wins = in.flags & kReduceNan;
+    float result = std::numeric_limits<float>::quiet_NaN();
+    bool first = true;
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        float v = w.row<float>(in.a)[std::countr_zero(left)];
+        if (in.flags & kReduceAbsolute) v = std::fabs(v);
+        const bool greater = v > result || (v == result && std::signbit(result) && !std::signbit(v));
+        const bool less = v < result || (v == result && std::signbit(v) && !std::signbit(result));
+        const bool nan_decides = std::isnan(result) ? !nan_wins : std::isnan(v) && nan_wins;
+        if (first || nan_decides || (in.flags & kReduceMaximum ? greater : less)) result = v;
+        first = false;
+    }
+    if (std::isnan(result)) result = std::bit_cast<float>(0x7fffffffu);
+    for_lanes(lanes, [&](unsigned i) { w.row<float>(in.d)[i] = result; });
+    return Step::next;
+}
+
+void decode_redux_f32(Decoder& decoder, std::string_view op) {
+    if (op != "min" && op != "max") decoder.error("redux.f32 has min and max");
+    decoder.out.flags = op == "max" ? kReduceMaximum : 0;
+    if (decoder.mod("abs")) decoder.out.flags |= kReduceAbsolute;
+    if (decoder.mod("NaN")) decoder.out.flags |= kReduceNan;
+    decoder.set(redux_f32);
+}
+
 void decode_redux(Decoder& decoder) {
     if (!decoder.mod("sync")) decoder.error(".sync expected");
     const auto op = decoder.one_of({"add", "min", "max", "and", "or", "xor"});
@@ -186,6 +219,9 @@ void decode_redux(Decoder& decoder) {
     decoder.out.d = decoder.dest(0, type);
     decoder.out.a = decoder.source(1, type);
     members(decoder, 2);
+    const bool bits = op == "and" || op == "or" || op == "xor";
+    if (type == Type::f32) return decode_redux_f32(decoder, op);
+    if (bits ? type != Type::b32 : type != Type::s32 && type != Type::u32) decoder.error("redux has no such type");
     decoder.set(type == Type::s32 ? redux<int32_t> : redux<uint32_t>);
 }
 
