@@ -161,7 +161,8 @@ public:
                 return false;
             }
             any_[index] = &tensor;
-            objects_[object_count_++] = argument;
+            const bool integers = tensor.dtype.code == kDLInt || tensor.dtype.code == kDLUInt;
+            if (!integers) numbers_[number_count_++] = argument;
             // Parts of complex tensors carry the bit, and torch can negate no FP8.
             if (tensor.dtype.code == kDLFloat || tensor.dtype.code == kDLBfloat) signed_[signed_count_++] = argument;
             if (device_.device_type == kDLCPU) device_ = tensor.device;
@@ -184,8 +185,8 @@ public:
 
     /// Whether one of the tensors asks for a gradient.
     bool any_wants(PyObject* attribute) const {
-        for (ptrdiff_t i = 0; i < object_count_; ++i) {
-            PyObject* const answer = PyObject_GetAttr(objects_[i], attribute);
+        for (ptrdiff_t i = 0; i < number_count_; ++i) {
+            PyObject* const answer = PyObject_GetAttr(numbers_[i], attribute);
             if (answer == nullptr) PyErr_Clear();
             const bool yes = answer == &_Py_TrueStruct;
             Py_DecRef(answer);
@@ -225,8 +226,8 @@ private:
     std::vector<Array<int64_t>> sequences_;  // `any_` points to what they hold, not to them
     AnyView any_[kMaxArguments];
     DLTensor tensors_[kMaxArguments];
-    ptrdiff_t signed_count_ = 0, object_count_ = 0;
-    PyObject *signed_[kMaxArguments], *objects_[kMaxArguments];
+    ptrdiff_t signed_count_ = 0, number_count_ = 0;
+    PyObject *signed_[kMaxArguments], *numbers_[kMaxArguments];  // those with a sign bit; those that are no integers
 };
 
 /// Torch's allocator, where a call wants memory, for as long as it runs.

@@ -24,24 +24,20 @@ GemmCall with_alpha(GemmCall call, const Alpha& alpha, const TensorView& d) {
     return call;
 }
 
-bool fp4_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
-              const TensorView& d, const OptionalTensor& c, const OptionalTensor& alpha, int64_t alpha_number,
-              int64_t gran_k, int64_t layout) {
-    const CallKey key(Grouping::dense, Element::e2m1r, a, a_scales, b, b_scales, d, c, alpha, alpha_number, layout,
-                      gran_k);
-    return run_gemm(key, [&] {
+bool fp4_gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
+              const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, const OptionalTensor& alpha,
+              int64_t alpha_number, int64_t gran_k, int64_t layout) {
+    return run_gemm(CallKey(arguments), [&] {
         return with_alpha(check_dense(fp4_a(a, a_scales), fp4_b(b, b_scales), d, c, shared_by(gran_k), layout),
                           {alpha, alpha_number}, d);
     });
 }
 
-bool fp4_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
-                                   const OptionalTensor& b_scales, const TensorView& d,
+bool fp4_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
+                                   const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
                                    const TensorView& grouped_layout, const OptionalTensor& alpha, int64_t alpha_number,
                                    int64_t gran_k, int64_t layout, bool psum, bool zero_padding, int64_t expected_m) {
-    const CallKey key(Grouping::m_contiguous, Element::e2m1r, a, a_scales, b, b_scales, d, grouped_layout, alpha,
-                      alpha_number, layout, psum, zero_padding, expected_m, gran_k);
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
         return with_alpha(check_contiguous(fp4_a(a, a_scales), fp4_b(b, b_scales), d, grouped_layout, shared_by(gran_k),
                                            layout, options),
@@ -49,13 +45,11 @@ bool fp4_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_
     });
 }
 
-bool fp4_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
-                               const OptionalTensor& b_scales, const TensorView& d, const TensorView& masked_m,
-                               int64_t expected_m, const OptionalTensor& alpha, int64_t alpha_number, int64_t gran_k,
-                               int64_t layout) {
-    const CallKey key(Grouping::masked, Element::e2m1r, a, a_scales, b, b_scales, d, masked_m, expected_m, alpha,
-                      alpha_number, layout, gran_k);
-    return run_gemm(key, [&] {
+bool fp4_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
+                               const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
+                               const TensorView& masked_m, int64_t expected_m, const OptionalTensor& alpha,
+                               int64_t alpha_number, int64_t gran_k, int64_t layout) {
+    return run_gemm(CallKey(arguments), [&] {
         return with_alpha(check_masked(fp4_a(a, a_scales), fp4_b(b, b_scales), d, masked_m, expected_m,
                                        shared_by(gran_k), layout),
                           {alpha, alpha_number}, d);

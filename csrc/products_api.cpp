@@ -36,13 +36,11 @@ GemmCall with_alpha(GemmCall call, const AlphaBits& alpha, const TensorView& d) 
     return call;
 }
 
-bool gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
-          const TensorView& d, const OptionalTensor& c, int64_t layout, const Recipe& recipe, const Recipe& recipe_a,
-          const Recipe& recipe_b, const AlphaBits& alpha) {
+bool gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
+          const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, int64_t layout,
+          const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
-    const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, c, layout, given.number(),
-                      alpha.value_or(kNoNumber));
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         return with_alpha(check_dense(operand_a(a, a_scales), {b, b_scales}, d, c, given, layout), alpha, d);
     });
 }
@@ -68,31 +66,27 @@ GemmCall with_bias(GemmCall call, const OptionalTensor& bias, const TensorView& 
     return call;
 }
 
-bool int8_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
-               const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias, const OptionalTensor& zeros,
-               const OptionalTensor& sums, const ffi::Integers& record, const Recipe& recipe, int64_t layout) {
+bool int8_gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
+               const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, const OptionalTensor& bias,
+               const OptionalTensor& zeros, const OptionalTensor& sums, const ffi::Integers& record,
+               const Recipe& recipe, int64_t layout) {
     const IntegerNumbers numbers(record, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
-    const CallKey key(Grouping::dense, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, b, b_scales,
-                      numbers.b.scale, sums, d, c, bias, layout, given.number());
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         const OperandArgument of_a{a, a_scales, nullptr, &numbers.a}, of_b{b, b_scales, nullptr, &numbers.b};
         return with_bias(check_dense(of_a, of_b, d, c, given, layout), bias, d);
     });
 }
 
-bool int8_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
-                                    const OptionalTensor& w_scales, const TensorView& d,
+bool int8_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
+                                    const TensorView& w, const OptionalTensor& w_scales, const TensorView& d,
                                     const TensorView& grouped_layout, const OptionalTensor& bias,
                                     const OptionalTensor& zeros, const OptionalTensor& sums,
                                     const ffi::Integers& record, const Recipe& recipe, int64_t layout, bool psum,
                                     bool zero_padding, int64_t expected_m) {
     const IntegerNumbers numbers(record, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
-    const CallKey key(Grouping::m_contiguous, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, w, w_scales,
-                      numbers.b.scale, sums, d, grouped_layout, bias, layout, psum, zero_padding, expected_m,
-                      given.number());
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &numbers.a};
         const OperandArgument weights = weights_argument(w, w_scales, nullptr, &numbers.b);
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
@@ -100,15 +94,14 @@ bool int8_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a
     });
 }
 
-bool int8_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
-                                const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
-                                const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
-                                int64_t expected_m, const ffi::Integers& record, const Recipe& recipe, int64_t layout) {
+bool int8_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
+                                const TensorView& w, const OptionalTensor& w_scales, const TensorView& d,
+                                const TensorView& masked_m, const OptionalTensor& bias, const OptionalTensor& zeros,
+                                const OptionalTensor& sums, int64_t expected_m, const ffi::Integers& record,
+                                const Recipe& recipe, int64_t layout) {
     const IntegerNumbers numbers(record, zeros, sums);
     const Granularities given = granularities_of(recipe, {}, {});
-    const CallKey key(Grouping::masked, a, a_scales, zeros, numbers.a.scale, numbers.a.zero, w, w_scales,
-                      numbers.b.scale, sums, d, masked_m, bias, expected_m, layout, given.number());
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &numbers.a};
         const OperandArgument weights = weights_argument(w, w_scales, nullptr, &numbers.b);
         return with_bias(check_masked(tokens, weights, d, masked_m, expected_m, given, layout), bias, d);
@@ -123,14 +116,13 @@ void int8_row_sums(const TensorView& b, const OptionalTensor& scales, const Tens
 }
 
 /// D in heads, of each of which the middle columns stay as they are.
-bool gemm_in_heads(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
-                   const OptionalTensor& b_scales, const TensorView& d, const std::vector<int64_t>& head_splits,
-                   int64_t layout, const Recipe& recipe) {
+bool gemm_in_heads(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
+                   const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
+                   const std::vector<int64_t>& head_splits, int64_t layout, const Recipe& recipe) {
     const Granularities given = granularities_of(recipe, {}, {});
     const HeadSplits heads = check_head_splits(head_splits);
-    const CallKey key(Grouping::dense, a, a_scales, b, b_scales, d, layout, given.number(), heads.left, heads.skipped,
-                      heads.right);
-    return run_gemm(key, [&] { return check_dense({a, a_scales}, {b, b_scales}, d, {}, given, layout, heads); });
+    return run_gemm(CallKey(arguments),
+                    [&] { return check_dense({a, a_scales}, {b, b_scales}, d, {}, given, layout, heads); });
 }
 
 /// Expressions of batched products in the order of their numbers, one a word.
@@ -140,8 +132,9 @@ std::string batched_forms() {
     return expressions + kBatchSum;
 }
 
-bool einsum(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b, const OptionalTensor& b_scales,
-            const TensorView& d, const OptionalTensor& c, int64_t form, const Recipe& recipe, const AlphaBits& alpha) {
+bool einsum(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
+            const OptionalTensor& b_scales, const TensorView& d, const OptionalTensor& c, int64_t form,
+            const Recipe& recipe, const AlphaBits& alpha) {
     require(form >= 0 && form <= std::ssize(kBatchedForms), "no expression has the number ", form);
     if (form == std::ssize(kBatchedForms)) {
         require(!alpha, "the sum over a batch takes no alpha: multiply d, or a, by it");
@@ -149,9 +142,7 @@ bool einsum(const TensorView& a, const OptionalTensor& a_scales, const TensorVie
         return run_batch_sum(check_batch_sum({a, a_scales}, {b, b_scales}, d, c));
     }
     const Granularities given = granularities_of(recipe, {}, {});
-    const CallKey key(Grouping::batched, a, a_scales, b, b_scales, d, c, form, given.number(),
-                      alpha.value_or(kNoNumber));
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         return with_alpha(check_batched(kBatchedForms[form], {a, a_scales}, {b, b_scales}, d, c, given), alpha, d);
     });
 }
@@ -183,25 +174,22 @@ ChannelArgument tokens_argument(const ffi::Integers& record, const OptionalTenso
     return {.scale = record[4], .zero = record[5], .zeros = &zeros, .int4 = record[6] != 0};
 }
 
-bool packed_gemm(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
+bool packed_gemm(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
                  const OptionalTensor& w_scales, const TensorView& d, const OptionalTensor& c,
                  const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
                  const OptionalTensor& w_zeros, const OptionalTensor& w_second, const ffi::Integers& record,
                  int64_t layout, const AlphaBits& alpha) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, false);
     const ChannelArgument whole = tokens_argument(record, zeros);
-    const CallKey key(Grouping::dense, a, a_scales, w, w_scales, d, c, bias, zeros, sums, w_zeros, w_second,
-                      packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
-                      packed.zeros_k, packed.tokens_k, layout, alpha.value_or(kNoNumber));
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
         GemmCall call = check_dense(tokens, weights, d, c, {}, layout);
         return with_alpha(with_bias(std::move(call), bias, d), alpha, d);
     });
 }
 
-bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
-                                      const OptionalTensor& w_scales, const TensorView& d,
+bool packed_m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
+                                      const TensorView& w, const OptionalTensor& w_scales, const TensorView& d,
                                       const TensorView& grouped_layout, const OptionalTensor& bias,
                                       const OptionalTensor& zeros, const OptionalTensor& sums,
                                       const OptionalTensor& w_zeros, const OptionalTensor& w_second,
@@ -209,11 +197,7 @@ bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor&
                                       int64_t expected_m, const AlphaBits& alpha) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, true);
     const ChannelArgument whole = tokens_argument(record, zeros);
-    const CallKey key(Grouping::m_contiguous, a, a_scales, w, w_scales, d, grouped_layout, bias, zeros, sums, w_zeros,
-                      w_second, packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero,
-                      whole.int4, packed.zeros_k, packed.tokens_k, layout, psum, zero_padding, expected_m,
-                      alpha.value_or(kNoNumber));
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
         const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
         GemmCall call = check_contiguous(tokens, weights, d, grouped_layout, {}, layout, options);
@@ -221,31 +205,28 @@ bool packed_m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor&
     });
 }
 
-bool packed_m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& w,
-                                  const OptionalTensor& w_scales, const TensorView& d, const TensorView& masked_m,
-                                  const OptionalTensor& bias, const OptionalTensor& zeros, const OptionalTensor& sums,
-                                  const OptionalTensor& w_zeros, const OptionalTensor& w_second, int64_t expected_m,
-                                  const ffi::Integers& record, int64_t layout, const AlphaBits& alpha) {
+bool packed_m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
+                                  const TensorView& w, const OptionalTensor& w_scales, const TensorView& d,
+                                  const TensorView& masked_m, const OptionalTensor& bias, const OptionalTensor& zeros,
+                                  const OptionalTensor& sums, const OptionalTensor& w_zeros,
+                                  const OptionalTensor& w_second, int64_t expected_m, const ffi::Integers& record,
+                                  int64_t layout, const AlphaBits& alpha) {
     const PackedArgument packed = packed_argument(record, w_zeros, sums, w_second, true);
     const ChannelArgument whole = tokens_argument(record, zeros);
-    const CallKey key(Grouping::masked, a, a_scales, w, w_scales, d, masked_m, bias, zeros, sums, w_zeros, w_second,
-                      packed.element, packed.rows, packed.k, packed.group_k, whole.scale, whole.zero, whole.int4,
-                      packed.zeros_k, packed.tokens_k, expected_m, layout, alpha.value_or(kNoNumber));
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         const OperandArgument tokens{a, a_scales, nullptr, &whole}, weights = weights_argument(w, w_scales, &packed);
         GemmCall call = check_masked(tokens, weights, d, masked_m, expected_m, {}, layout);
         return with_alpha(with_bias(std::move(call), bias, d), alpha, d);
     });
 }
 
-bool m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
-                               const OptionalTensor& b_scales, const TensorView& d, const TensorView& grouped_layout,
-                               int64_t layout, bool psum, bool zero_padding, int64_t expected_m, const Recipe& recipe,
-                               const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha) {
+bool m_grouped_gemm_contiguous(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
+                               const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
+                               const TensorView& grouped_layout, int64_t layout, bool psum, bool zero_padding,
+                               int64_t expected_m, const Recipe& recipe, const Recipe& recipe_a, const Recipe& recipe_b,
+                               const AlphaBits& alpha) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
-    const CallKey key(Grouping::m_contiguous, a, a_scales, b, b_scales, d, grouped_layout, layout, psum, zero_padding,
-                      expected_m, given.number(), alpha.value_or(kNoNumber));
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         const ContiguousOptions options{.psum = psum, .zero_padding = zero_padding, .expected_m = expected_m};
         return with_alpha(check_contiguous(operand_a(a, a_scales), {b, b_scales}, d, grouped_layout, given, layout,
                                            options),
@@ -253,14 +234,12 @@ bool m_grouped_gemm_contiguous(const TensorView& a, const OptionalTensor& a_scal
     });
 }
 
-bool m_grouped_gemm_masked(const TensorView& a, const OptionalTensor& a_scales, const TensorView& b,
-                           const OptionalTensor& b_scales, const TensorView& d, const TensorView& masked_m,
-                           int64_t expected_m, int64_t layout, const Recipe& recipe, const Recipe& recipe_a,
-                           const Recipe& recipe_b, const AlphaBits& alpha) {
+bool m_grouped_gemm_masked(const ffi::Given& arguments, const TensorView& a, const OptionalTensor& a_scales,
+                           const TensorView& b, const OptionalTensor& b_scales, const TensorView& d,
+                           const TensorView& masked_m, int64_t expected_m, int64_t layout, const Recipe& recipe,
+                           const Recipe& recipe_a, const Recipe& recipe_b, const AlphaBits& alpha) {
     const Granularities given = granularities_of(recipe, recipe_a, recipe_b);
-    const CallKey key(Grouping::masked, a, a_scales, b, b_scales, d, masked_m, expected_m, layout, given.number(),
-                      alpha.value_or(kNoNumber));
-    return run_gemm(key, [&] {
+    return run_gemm(CallKey(arguments), [&] {
         return with_alpha(check_masked(operand_a(a, a_scales), {b, b_scales}, d, masked_m, expected_m, given, layout),
                           alpha, d);
     });

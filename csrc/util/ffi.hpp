@@ -12,6 +12,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -134,19 +135,42 @@ struct Export<kFunction> {
         return call_guarded(
             [](void* erased) {
                 const auto& [given, result] = *static_cast<decltype(context)*>(erased);
-                call_with(*given, result, std::index_sequence_for<Arguments...>());
+                call_with(*given, result, std::make_index_sequence<kCount>());
             },
             &context);
     }
 
 private:
-    template <size_t... I>
-    static void call_with(const Given& given, [[maybe_unused]] TVMFFIAny* result, std::index_sequence<I...>) {
-        if (given.count > static_cast<int32_t>(sizeof...(I))) refuse_count(given, sizeof...(I));
-        if constexpr (std::is_void_v<Result>)
-            kFunction(Taking<std::remove_cvref_t<Arguments>>::from(given, I)...);
+    /// A function may want all of them beside each, as its first argument.
+    static constexpr bool kWantsAll = [] {
+        if constexpr (sizeof...(Arguments) == 0)
+            return false;
         else
-            put(result, kFunction(Taking<std::remove_cvref_t<Arguments>>::from(given, I)...));
+            return std::is_same_v<std::tuple_element_t<0, std::tuple<Arguments...>>, const Given&>;
+    }();
+    static constexpr size_t kCount = sizeof...(Arguments) - kWantsAll;
+
+    template <size_t I>
+    static auto taken(const Given& given) {
+        using Argument = std::tuple_element_t<I + kWantsAll, std::tuple<Arguments...>>;
+        return Taking<std::remove_cvref_t<Argument>>::from(given, I);
+    }
+
+    template <size_t... I>
+    static auto result_of(const Given& given, std::index_sequence<I...>) {
+        if constexpr (kWantsAll)
+            return kFunction(given, taken<I>(given)...);
+        else
+            return kFunction(taken<I>(given)...);
+    }
+
+    template <size_t... I>
+    static void call_with(const Given& given, [[maybe_unused]] TVMFFIAny* result, std::index_sequence<I...> all) {
+        if (given.count > static_cast<int32_t>(kCount)) refuse_count(given, kCount);
+        if constexpr (std::is_void_v<Result>)
+            result_of(given, all);
+        else
+            put(result, result_of(given, all));
     }
 };
 

@@ -15,7 +15,7 @@ from devices import EACH_ARCH
 from fake_driver import launches
 from grouped_inputs import alignment_of
 from inputs import Operand, mn_major, random_blocks, random_rows
-from reference import assert_matches, product_nt
+from reference import Product, assert_matches, product_nt
 
 import deep_gemm
 from deep_gemm import simulator
@@ -232,3 +232,26 @@ def test_streams_and_devices() -> None:
     for line, (index, stream) in zip(lines, wanted, strict=True):
         assert f"on context {index}:" in line
         assert f"stream {stream} " in line
+
+
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+def test_another_alpha(device) -> None:
+    """None, and a number whose bits are zero, among them."""
+    a, b, d = problem(device)
+    plain = product_nt(a, b)
+    for alpha in (None, 0.0, 2.0, -0.5, None):
+        for _ in range(3):
+            d.fill_(float("nan"))
+            deep_gemm.fp8_gemm_nt(a, b, d, alpha=alpha)
+            factor = 1.0 if alpha is None else alpha
+            assert_matches(d, Product(plain.value * factor, plain.magnitude * abs(factor)))
+
+
+@pytest.mark.parametrize("device", EACH_ARCH, indirect=True)
+def test_another_recipe_of_the_same_tensors(device) -> None:
+    """B's 2 x 2 scales are of blocks; of rows they are too few, which the call before must not hide."""
+    a, b, d = problem(device)
+    check(a, b, d, times=3)
+    with pytest.raises(ValueError, match="b's scales must be"):
+        deep_gemm.fp8_gemm_nt(a, b, d, recipe=(1, 1, 128))
+    check(a, b, d, times=2, recipe=(1, 128, 128))

@@ -13,20 +13,22 @@
 #include <memory>
 #include <optional>
 
+#include "../../util/ffi.hpp"
 #include "call.hpp"
 #include "generation.hpp"
 #include "lender.hpp"
 
 namespace deep_gemm {
 
-/// All arguments of a call, as words: of each tensor its address, dtype, device, shape and strides. Memory that is used
-/// again for a tensor of another shape makes another key.
+/// All arguments of a call, as words, whatever they are: of each tensor its address, dtype, device, shape and strides.
+/// Memory that is used again for a tensor of another shape makes another key.
 class CallKey {
 public:
-    template <typename... Arguments>
-    explicit CallKey(const Arguments&... arguments) {
-        static_assert((most_words<Arguments>() + ... + 0) <= kMaxWords);
-        (add(arguments), ...);
+    CallKey() = default;
+    explicit CallKey(const ffi::Given& given) {
+        words_[count_++] = reinterpret_cast<uintptr_t>(given.function);
+        uint64_t& kinds = words_[count_++] = 0;  // of each argument: None, where there is nothing else, adds no word
+        for (int32_t i = 0; i < given.count; ++i) kinds = kinds << 2 | add(given, i);
     }
     CallKey(const CallKey& other) { *this = other; }
     CallKey& operator=(const CallKey& other) {
@@ -44,15 +46,34 @@ public:
     }
 
 private:
+    enum Kind : uint64_t { none, number, tensor, numbers };
     static constexpr int kMaxDimensions = 3;
     static constexpr size_t kTensorWords = 3 + 2 * kMaxDimensions;
-    static constexpr size_t kMaxWords = 11 * kTensorWords + 15;
+    static constexpr size_t kMaxWords = 13 * kTensorWords + 40;
 
-    template <typename Argument>
-    static constexpr size_t most_words() {
-        return std::is_integral_v<Argument> || std::is_enum_v<Argument> ? 1 : kTensorWords;
+    Kind add(const ffi::Given& given, int32_t index) {
+        const int32_t type = given[index].type_index;
+        if (count_ + std::max<size_t>(kTensorWords, kMostNumbers) > kMaxWords) complete_ = false;
+        if (type == kTVMFFINone || !complete_) return none;
+        if (type == kTVMFFIInt || type == kTVMFFIBool) {
+            words_[count_++] = static_cast<uint64_t>(given[index].v_int64);
+            return number;
+        }
+        if (type == kTVMFFIDLTensorPtr || type == kTVMFFITensor) {
+            add(ffi::take<TensorView>(given, index));
+            return tensor;
+        }
+        add(ffi::take<ffi::Integers>(given, index));
+        return numbers;
     }
-
+    void add(const ffi::Integers& values) {
+        if (values.size() > kMostNumbers) {
+            complete_ = false;
+            return;
+        }
+        words_[count_++] = static_cast<uint64_t>(values.size());
+        for (int64_t i = 0; i < values.size(); ++i) words_[count_++] = static_cast<uint64_t>(values[i]);
+    }
     void add(const TensorView& tensor) {
         if (tensor.ndim() > kMaxDimensions) {
             complete_ = false;
@@ -75,16 +96,8 @@ private:
             (hash_ ^ (address + (tensor.ndim() > 0 ? static_cast<uint64_t>(tensor.size(0)) : 0))) * 0x9e3779b97f4a7c15;
         hash_ ^= hash_ >> 32;
     }
-    void add(const OptionalTensor& tensor) {
-        if (tensor) return add(*tensor);
-        words_[count_++] = 0;  // and no words of a tensor: the number of words tells the two apart
-    }
-    template <typename Value>
-        requires std::is_integral_v<Value> || std::is_enum_v<Value>
-    void add(Value value) {
-        words_[count_++] = static_cast<uint64_t>(value);
-    }
 
+    static constexpr int64_t kMostNumbers = 12;  // of a sequence
     size_t count_ = 0;
     uint64_t hash_ = 0;
     bool complete_ = true;

@@ -15,12 +15,6 @@ inline constexpr int64_t kRowsByDefault = 0;
 
 struct Granularities {
     Granularity a = {}, b = {.rows = kRowsByDefault};
-
-    /// All of it in a number, for a call's key.
-    uint64_t number() const {
-        const auto part = [](int64_t value) { return static_cast<uint64_t>(value) & 0xffff; };
-        return part(a.rows) | part(a.k) << 16 | part(b.rows) << 32 | part(b.k) << 48;
-    }
 };
 
 /// An operand as its scales see it.
