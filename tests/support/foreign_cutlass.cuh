@@ -62,7 +62,9 @@ int describe(int count, char** given) {
     uint64_t x[10] = {};
     for (int i = 1; i < count && i <= 10; ++i) x[i - 1] = std::strtoull(given[i], nullptr, 0);
     const int m = int(x[0]), n = int(x[1]), k = int(x[2]);
-    const auto at = [&](auto& pointer, int i) { pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(x[i]); };
+    const auto at = [&](auto& pointer, int i) {
+        pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(x[i]);
+    };
 
     typename Kernel::Arguments arguments{cutlass::gemm::GemmUniversalMode::kGemm, {m, n, k, 1}};
     auto& main = arguments.mainloop;

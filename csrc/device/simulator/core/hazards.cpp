@@ -54,6 +54,10 @@ std::string describe_wait(const Warp& warp, const Fragment& fragment) {
             return concat("waits for its cp.async up to the ", wait.value, "th");
         case Wait::Kind::tensor_columns:
             return concat("waits for ", wait.value, " columns of tensor memory");
+        case Wait::Kind::tensor_pair:
+            return "waits for the tcgen05.alloc of the other block of its pair";
+        case Wait::Kind::tensor_registers:
+            return "waits for what its tcgen05.ld brings";
         case Wait::Kind::tensor_moves:
             return wait.value ? "waits for its tcgen05.st" : "waits for its tcgen05.ld";
         case Wait::Kind::registers:

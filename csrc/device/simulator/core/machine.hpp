@@ -36,7 +36,9 @@ struct Wait {
         bulk,
         small_copies,
         tensor_columns,
+        tensor_pair,  // the other block of a pair has yet to allocate
         tensor_moves,
+        tensor_registers,  // what tcgen05.ld brings
         registers,
         sleep,
         poll
@@ -404,7 +406,11 @@ SmallCopyState small_copy_state(const Cluster& cluster, Agent agent, uint32_t nu
 void check_small_copies_ended(const Warp& warp);
 // --- tensor memory
 bool tensor_columns_free(const Warp& warp, uint32_t columns);
+bool pair_has_allocated(const Warp& warp, uint32_t times);
+/// Whether an instruction uses registers that a tcgen05.ld has yet to write.
+bool uses_loading(const Warp& warp, const Effects& effects);
 bool tensor_moves_done(const Warp& warp, bool stores);
+uint32_t tensor_loads_done(const Warp& warp);
 uint32_t tensor_loads_waited(const Warp& warp);
 void check_deallocated(Cta& cta);
 

@@ -75,6 +75,15 @@ void check_loading(Warp& warp, const Instruction& in, const Effects& effects) {
           });
 }
 
+bool uses_loading(const Warp& warp, const Effects& effects) {
+    const auto& loading = warp.loading_register;
+    const uint32_t done = tensor_loads_done(warp);
+    const auto pending = [&](const Operand& operand) {
+        return operand.id < loading.size() && loading[operand.id] > done;
+    };
+    return std::ranges::any_of(effects.reads, pending) || std::ranges::any_of(effects.writes, pending);
+}
+
 void fill_copies(Warp& warp, const std::vector<PendingCopy>& copies, const Operand& from, uint64_t sequence) {
     for (const PendingCopy& copy : copies) {
         if (copy.from.id != from.id || copy.sequence != sequence) continue;

@@ -56,8 +56,12 @@ bool runnable(const Warp& warp, const Fragment& fragment) {
             return small_copies_done(warp, wait.lane, uint32_t(wait.value));
         case Wait::Kind::tensor_columns:
             return tensor_columns_free(warp, uint32_t(wait.value));
+        case Wait::Kind::tensor_pair:
+            return pair_has_allocated(warp, uint32_t(wait.value));
         case Wait::Kind::tensor_moves:
             return tensor_moves_done(warp, wait.value != 0);
+        case Wait::Kind::tensor_registers:
+            return tensor_moves_done(warp, false);
         case Wait::Kind::registers:
             return warp.cta->free_registers >= wait.value;
         case Wait::Kind::sleep:
@@ -85,7 +89,8 @@ void enter_fragment(Warp& warp, size_t index) {
     warp.current = index;
     warp.pc = fragment.pc;
     warp.lanes = fragment.lanes;
-    warp.resuming = fragment.wait.kind != Wait::Kind::none && fragment.wait.kind != Wait::Kind::gather;
+    warp.resuming = fragment.wait.kind != Wait::Kind::none && fragment.wait.kind != Wait::Kind::gather &&
+                    fragment.wait.kind != Wait::Kind::tensor_registers;
     warp.wait = fragment.wait;
     fragment.wait = {};
 }
@@ -245,6 +250,14 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
                     execute = false;
                 }
             }
+            // A machine waits for a register that is used; the manual wants wait::ld before (pending_registers.cpp).
+            if (execute && entry.has_tensor_load && warp.tensor && cluster.by_hardware() &&
+                uses_loading(warp, entry.effects[warp.pc])) {
+                warp.wait = {};
+                warp.wait.kind = Wait::Kind::tensor_registers;
+                step = Step::blocked;
+                execute = false;
+            }
             if (execute) {
                 ++warp.executed;
                 ++cluster.time;
@@ -260,7 +273,8 @@ void run_warp(Cluster& cluster, Warp& warp, uint64_t budget) {
                     if (!in.is_move)
                         for (const auto& operand : effects.writes) warp.written_register[operand.id] = warp.executed;
                 }
-                if (entry.has_tensor_load && warp.tensor) check_loading(warp, in, entry.effects[warp.pc]);
+                if (entry.has_tensor_load && warp.tensor && !cluster.by_hardware())
+                    check_loading(warp, in, entry.effects[warp.pc]);
                 if (warp.any_tainted && !in.sets_taint) propagate_taint(warp, in, entry.effects[warp.pc], lanes);
                 if (in.gather == Gather::members) {
                     // Lanes with different member masks are different groups.

@@ -33,6 +33,7 @@ Step alloc(Warp& w, const Instruction& in, uint32_t lanes) {
     const unsigned lane = std::countr_zero(lanes);
     const uint32_t columns = w.row<uint32_t>(in.b)[lane];
     if (group_ctas(w, pair).empty()) return Step::next;
+    if (w.resuming && w.wait.kind == Wait::Kind::tensor_pair) return Step::next;
     if (!is_allowed(columns))
         stop(cluster, kKind, concat("tcgen05.alloc of ", columns, " columns: a power of two from 32 to 512 expected"),
              &w);
@@ -57,7 +58,13 @@ Step alloc(Warp& w, const Instruction& in, uint32_t lanes) {
     learn(w, kAllLanes, Agent(w.agent + lane), w.tick);  // all lanes together have written it
     tick(w);
     ++cluster.progress;
-    return Step::next;
+    if (!pair || !cluster.by_hardware()) return Step::next;
+    // The blocks of a pair allocate together: on a machine, nobody goes on before both have.
+    if (pair_has_allocated(w, ++memory.pair_allocations)) return Step::next;
+    w.wait = {};
+    w.wait.kind = Wait::Kind::tensor_pair;
+    w.wait.value = memory.pair_allocations;
+    return Step::blocked;
 }
 
 // All that touched these columns must be known to be over.
@@ -124,6 +131,11 @@ void need_sync_aligned(Decoder& decoder) {
 
 bool tensor_columns_free(const Warp& warp, uint32_t columns) {
     return !warp.cta->tensor_memory || find_free(*warp.cta->tensor_memory, columns) != kTensorColumns;
+}
+
+bool pair_has_allocated(const Warp& warp, uint32_t times) {
+    const Cta& other = *warp.cluster->ctas[warp.cta->rank ^ 1];
+    return other.exited || (other.tensor_memory && other.tensor_memory->pair_allocations >= times);
 }
 
 void check_deallocated(Cta& cta) {

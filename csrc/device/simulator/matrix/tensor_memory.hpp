@@ -37,6 +37,7 @@ struct TensorMemory {
     std::vector<uint8_t> initialised;     // by cell
     uint16_t owner[kTensorColumns] = {};  // 0: free; otherwise the number of the allocation
     uint16_t allocations = 0;
+    uint32_t pair_allocations = 0;        // that came to their end or wait for the other block
     std::map<uint16_t, uint32_t> groups;  // cta_group by allocation
     bool may_allocate = true;             // until the permit is given back
     std::vector<TensorTouch> writes;

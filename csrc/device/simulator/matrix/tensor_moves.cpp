@@ -246,6 +246,7 @@ bool tensor_moves_done(const Warp& warp, bool stores) {
     return stores ? work.stores_done == work.stores_issued : work.loads_done == work.loads_issued;
 }
 
+uint32_t tensor_loads_done(const Warp& warp) { return warp.tensor ? warp.tensor->loads_done : 0; }
 uint32_t tensor_loads_waited(const Warp& warp) { return warp.tensor ? warp.tensor->loads_waited : 0; }
 
 void decode_tensor_load(Decoder& decoder) { decode_move(decoder, false); }

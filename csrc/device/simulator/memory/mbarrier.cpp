@@ -51,7 +51,7 @@ Mbarrier* barrier_at(Cluster& cluster, Cta& cta, uint32_t offset, const View& kn
     if (barrier->init_tick > ordered)
         report(cluster, "race",
                concat(name_of(cta, *barrier), " is used, but nothing orders its initialisation before"), warp, in);
-    else if (remote && !barrier->init_fenced && !(cluster.by_hardware() && warp && warp->cta == &cta))
+    else if (remote && !barrier->init_fenced && !cluster.by_hardware())
         report(
             cluster, "proxy fence",
             concat(
