@@ -181,6 +181,7 @@ GEMMS = [
         "float",
         "float",
         num_sms=3,
+        problem=(200, 136, 1024),
         change=SPLIT_EVENLY,
     ),
     Gemm(
