@@ -1,4 +1,4 @@
-// What deep_gemm/gemm.py, bf16.py, grouped.py, k_grouped.py and batched.py call: one export for each grouping, whose
+// What deep_gemm/fp8.py, bf16.py, grouped.py, k_grouped.py and batched.py call: one export for each grouping, whose
 // operands' dtypes and scales say of which format they are. Bindings only. Each returns false where the sum over K is
 // empty, or all rows are padding for want of experts, so that D is C or zero: the caller writes it.
 #include <iterator>

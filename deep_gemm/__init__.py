@@ -3,6 +3,7 @@
 from typing import Any as _Any
 
 from . import _fallback, _requirements, epilogue, jit, simulator, testing, utils  # noqa: F401
+from ._gemm import Batched, Contiguous, KGroups, Masked, gemm
 from ._precompile import precompile
 from ._version import __version__
 from .batched import einsum, fp8_einsum
@@ -43,6 +44,13 @@ from .fp4 import (
     m_grouped_fp4_gemm_nt_contiguous,
     m_grouped_fp4_gemm_nt_masked,
 )
+from .fp8 import (
+    fp8_gemm_nn,
+    fp8_gemm_nt,
+    fp8_gemm_nt_skip_head_mid,
+    fp8_gemm_tn,
+    fp8_gemm_tt,
+)
 from .fp8_fp4 import fp8_fp4_gemm_nn, fp8_fp4_gemm_nt, fp8_fp4_gemm_tn, fp8_fp4_gemm_tt
 from .fp8_fp4_grouped import (
     m_grouped_fp8_fp4_gemm_nn_contiguous,
@@ -50,13 +58,6 @@ from .fp8_fp4_grouped import (
     m_grouped_fp8_fp4_gemm_nt_masked,
 )
 from .fp8_int4 import fp8_int4_gemm_nt, m_grouped_fp8_int4_gemm_nt_contiguous, m_grouped_fp8_int4_gemm_nt_masked
-from .gemm import (
-    fp8_gemm_nn,
-    fp8_gemm_nt,
-    fp8_gemm_nt_skip_head_mid,
-    fp8_gemm_tn,
-    fp8_gemm_tt,
-)
 from .grouped import (
     fp8_m_grouped_gemm_nt_masked,
     m_grouped_fp8_gemm_nn_contiguous,
@@ -141,6 +142,10 @@ from .utils import (
 from .weights import PackedWeights, pack_weights, weights_from_checkpoint
 
 __all__ = [
+    "Batched",
+    "Contiguous",
+    "KGroups",
+    "Masked",
     "PackedWeights",
     "SymmBuffer",
     "__version__",
@@ -184,6 +189,7 @@ __all__ = [
     "fp8_m_grouped_gemm_nt_masked",
     "fp8_mqa_logits",
     "fp8_paged_mqa_logits",
+    "gemm",
     "get_batch_invariant",
     "get_compile_mode",
     "get_deterministic_algorithms",

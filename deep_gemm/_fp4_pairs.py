@@ -8,7 +8,7 @@ import torch
 
 from ._packed import AcceptedWeights, OperandOptions, UnpackedFp4
 from .epilogue import Epilogue, alpha_bits
-from .gemm import _FP32_SCALES, OperandRecipe, Recipe, Scaled, _operand_recipes
+from .fp8 import _FP32_SCALES, OperandRecipe, Recipe, Scaled, _operand_recipes
 
 TAKES = AcceptedWeights("fp8", ("e2m1",))
 _MXFP4_GROUP, _ACTIVATION_GROUP = 32, 128

@@ -10,7 +10,7 @@ import torch
 
 from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
-from .gemm import _NT, _write_empty_product
+from .fp8 import _NT, _write_empty_product
 from .grouped import _hint, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_contiguous_product
 from .utils.math import ceil_div

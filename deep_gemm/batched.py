@@ -1,6 +1,6 @@
 """Products of batches of matrices, named by an einsum expression, each in one launch.
 
-See `deep_gemm.gemm` for what the functions have in common.
+See `deep_gemm.fp8` for what the functions have in common.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from ._extension import C
 from ._product import product
 from .epilogue import Epilogue, alpha_bits
-from .gemm import Scaled, _write_empty_product
+from .fp8 import Scaled, _write_empty_product
 
 __all__ = ["einsum", "fp8_einsum"]
 
@@ -85,7 +85,7 @@ def fp8_einsum(
     Args:
         expr: one of 'bhr,hdr->bhd', 'bhd,hdr->bhr' and 'bhd,bhr->hdr': a product for each h.
         a, b: float8_e4m3fn with the dimensions that `expr` names, each with scales of as many dimensions, of any of the
-            kinds that `deep_gemm.gemm` names. Of `a`, the dimension that is summed over has a scale for each 128; of
+            kinds that `deep_gemm.fp8` names. Of `a`, the dimension that is summed over has a scale for each 128; of
             `b` as well, and where the recipe says so, the one that is `d`'s last. Operands in which the summed
             dimension is not contiguous are read in place on SM100, and transposed into a workspace first elsewhere,
             where tensor cores read FP8 along it only.

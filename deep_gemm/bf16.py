@@ -3,7 +3,7 @@
 `D = C + A @ B`, accumulated in FP32 by the tensor cores, without scales. A and B have one dtype. An operand
 lies K-major or MN-major as the name says, and is multiplied as it lies: nothing is transposed first. Where lines do not
 start at multiples of 16 bytes, the operand is copied into a workspace in which they do, which takes about as long as
-reading and writing it once. Extents are free. See `deep_gemm.gemm`, `deep_gemm.grouped` and `deep_gemm.k_grouped` for
+reading and writing it once. Extents are free. See `deep_gemm.fp8`, `deep_gemm.grouped` and `deep_gemm.k_grouped` for
 what the functions have in common with those of FP8.
 """
 
@@ -17,7 +17,7 @@ from ._extension import C
 from ._numbers import integer
 from ._product import product
 from .epilogue import Epilogue, alpha_bits
-from .gemm import _NN, _NT, _TN, _TT, _write_empty_product
+from .fp8 import _NN, _NT, _TN, _TT, _write_empty_product
 from .grouped import _hint, _one_layout, _write_empty_masked_product
 from .grouped import _write_empty_product as _write_empty_experts
 from .k_grouped import _run as _run_k_grouped

@@ -2,7 +2,7 @@
 cores.
 
 `w` is what `deep_gemm.pack_weights` has made for 'bf16' activations, which serves both. `a` is a tensor without scales.
-See `deep_gemm.gemm` for what the functions have in common with those of FP8.
+See `deep_gemm.fp8` for what the functions have in common with those of FP8.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 
 from ._packed import AcceptedWeights, UnpackedFp8, run, run_contiguous, run_masked
 from ._product import product
-from .gemm import Scaled
+from .fp8 import Scaled
 from .weights import PackedWeights
 
 __all__ = [

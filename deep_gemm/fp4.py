@@ -6,7 +6,7 @@ multiple of 128; where rows do not start at multiples of 16 bytes, they are copi
 operands have scales of the same kind, one for each row and
 
 - 32 of K (MXFP4): UE8M0, powers of two, as float8_e8m0fnu or uint8 `[rows, ceil(K / 32)]`, as float32 of the same
-  shape, of which others than powers of two are treated as `deep_gemm.gemm` says, or as int32 `[rows, ceil(K / 128)]` of
+  shape, of which others than powers of two are treated as `deep_gemm.fp8` says, or as int32 `[rows, ceil(K / 128)]` of
   four exponents each;
 - 16 of K (NVFP4): E4M3, of which the sign means nothing, as float8_e4m3fn `[rows, ceil(K / 16)]`, or, with recipe
   (1, 1, 16), as int32 `[rows, ceil(K / 64)]` of four each, or uint8.
@@ -15,7 +15,7 @@ Scales have any strides, and no other layout: rows of them in tiles, as other li
 into these first. int32 of which rows are contiguous and columns 16-byte aligned are used as they are
 (`get_mn_major_tma_aligned_packed_ue8m0_tensor`); what its bytes hold behind the end of K does not matter. All others
 are packed on the way, in each call. NVFP4's words, of K a multiple of 64 and rows of 4, are
-`scales.view(torch.int32).mT.contiguous().mT`. K is any even number. See `deep_gemm.gemm` for what the functions have
+`scales.view(torch.int32).mT.contiguous().mT`. K is any even number. See `deep_gemm.fp8` for what the functions have
 in common.
 
 FP8 or BF16 activations with FP4 weights are `fp8_fp4_gemm_nt` and `bf16_fp4_gemm_nt`.
@@ -31,7 +31,7 @@ from ._extension import C
 from ._numbers import NO_NUMBER, fp32_bits, integer
 from ._product import product
 from .epilogue import Epilogue, alpha_of
-from .gemm import (
+from .fp8 import (
     _COMPILED_DIMS,
     _FP32_SCALES,
     _NT,

@@ -15,7 +15,7 @@ from ._packed import ScaledTokens, run
 from ._product import product
 from .epilogue import Epilogue
 from .fp4 import fp4_gemm_nt
-from .gemm import (
+from .fp8 import (
     _A_TRANSPOSED,
     _B_TRANSPOSED,
     OperandRecipe,

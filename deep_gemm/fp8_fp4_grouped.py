@@ -12,7 +12,7 @@ from ._packed import ScaledTokens, run_contiguous, run_masked
 from ._product import product
 from .epilogue import Epilogue
 from .fp4 import m_grouped_fp4_gemm_nt_contiguous, m_grouped_fp4_gemm_nt_masked
-from .gemm import _B_TRANSPOSED, OperandRecipe, Recipe, Scaled
+from .fp8 import _B_TRANSPOSED, OperandRecipe, Recipe, Scaled
 from .grouped import (
     _one_layout,
     m_grouped_fp8_gemm_nn_contiguous,

@@ -2,7 +2,7 @@
 
 `w` is what `deep_gemm.pack_weights` has made for 'fp8' activations. `a` is a pair (data, scales); scales are float32:
 one for all of it (a Python number or a tensor `[]` or `[1]`), one for each token (`[M]`, `[M, 1]`; masked `[G,
-max_m]`), or one for each token and 128 of K (`[M, ceil(K / 128)]`). See `deep_gemm.gemm` for what the functions have
+max_m]`), or one for each token and 128 of K (`[M, ceil(K / 128)]`). See `deep_gemm.fp8` for what the functions have
 in common with those of FP8.
 """
 

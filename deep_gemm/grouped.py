@@ -3,7 +3,7 @@
 *Contiguous*: the experts' rows follow each other in one matrix, each expert starting at a multiple of
 `get_mk_alignment_for_contiguous_layout()`. *Masked*: every expert has a matrix of the same height, of which only the
 first `masked_m[g]` rows count. Row counts lie on the device and are read there, so every call can be captured in a
-CUDA graph and replayed with other counts. See `deep_gemm.gemm` for what the functions have in common.
+CUDA graph and replayed with other counts. See `deep_gemm.fp8` for what the functions have in common.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ._extension import C
 from ._numbers import integer
 from ._product import product
 from .epilogue import Epilogue, alpha_bits
-from .gemm import _FP4, _FP32_SCALES, _NN, _NT, OperandRecipe, Recipe, Scaled
+from .fp8 import _FP4, _FP32_SCALES, _NN, _NT, OperandRecipe, Recipe, Scaled
 from .settings import get_mk_alignment_for_contiguous_layout
 
 __all__ = [
@@ -127,7 +127,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
 
     Args:
         a: float8_e4m3fn `[M, K]`, K contiguous, rows as for `fp8_gemm_nt`; with scales `[M, ceil(K / 128)]`, of any of
-            the kinds that `deep_gemm.gemm` names, in any strides (MN-major ones with columns 16-byte aligned are used
+            the kinds that `deep_gemm.fp8` names, in any strides (MN-major ones with columns 16-byte aligned are used
             as they are, others are brought into that layout first).
         b: float8_e4m3fn `[G, N, K]`; with scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,
             ceil(K / 128)]` with recipe (1, 1, 128). Or FP4 weights (int8), as of
@@ -277,7 +277,7 @@ def m_grouped_fp8_gemm_nt_masked(
 
     Args:
         a: float8_e4m3fn `[G, max_m, K]`, K contiguous; with scales `[G, max_m, ceil(K / 128)]`, of any of the kinds
-            that `deep_gemm.gemm` names, in any strides (those whose last two dimensions are MN-major and 16-byte
+            that `deep_gemm.fp8` names, in any strides (those whose last two dimensions are MN-major and 16-byte
             aligned are used as they are). Rows from `masked_m[g]` on may hold anything, NaN included, in `a` and in its
             scales; no other row sees them.
         b: float8_e4m3fn `[G, N, K]`; with scales `[G, ceil(N / 128), ceil(K / 128)]`, or per row `[G, N,

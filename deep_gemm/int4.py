@@ -7,7 +7,7 @@ instead, and they are multiplied as `int8_int4_gemm_nt` does. Results are the sa
 
 `w` is what `deep_gemm.pack_weights` has made for 'int4' activations. `a` is a pair (data, scales), or a triple with
 zero points, in the forms that `deep_gemm.int8_int4` names, or a tensor without scales where d is int32; data are two
-integers of -8 to 7 a byte, the first in the low nibble (`deep_gemm.utils.pack_int4`). See `deep_gemm.gemm` for what the
+integers of -8 to 7 a byte, the first in the low nibble (`deep_gemm.utils.pack_int4`). See `deep_gemm.fp8` for what the
 functions have in common with those of FP8.
 """
 

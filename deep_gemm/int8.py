@@ -3,7 +3,7 @@
 `D = C + A @ B + bias`: products are added up exactly, in 32-bit integers, by the tensor cores, and scaled in FP32 when
 the sum is complete. So a result does not depend on how the sum is cut up, and one scale for a row of A and one for a
 row of B cost nothing on the way. Of Blackwell's SM100, B200 has such tensor cores and B300 has not. See
-`deep_gemm.gemm` for what the functions have in common with those of FP8.
+`deep_gemm.fp8` for what the functions have in common with those of FP8.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ._numbers import NO_NUMBER, fp32_bits, integer
 from ._packed import zero_points
 from ._product import layout as _layout
 from ._product import product
-from .gemm import _NT, Recipe, _write_empty_product
+from .fp8 import _NT, Recipe, _write_empty_product
 from .grouped import _hint
 from .operators import stands_in
 

@@ -6,7 +6,7 @@ one for all of it (a Python number or a tensor `[]` or `[1]`), one for each toke
 max_m]`), or one for each token and 128 of K (`[M, ceil(K / 128)]`). Zero points may be a third entry, one for all (a
 number, or an int32 tensor `[]` or `[1]`) or one for each token, not beside scales for 128 of K: a's values are then
 `scale (q - zero)`. They are subtracted through sums of the weights' rows, which packing has stored; sums stay exact up
-to K = 65,793 for zero points from -128 to 127. See `deep_gemm.gemm` for what the functions have in common with those of
+to K = 65,793 for zero points from -128 to 127. See `deep_gemm.fp8` for what the functions have in common with those of
 FP8.
 """
 

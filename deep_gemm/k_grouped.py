@@ -1,6 +1,6 @@
 """GEMM calls whose groups share M and N and split K, as gradients of experts' weights do.
 
-`d[g] = c[g] + A[K range of g] @ B[K range of g]`, one product for each group, all in one launch. See `deep_gemm.gemm`
+`d[g] = c[g] + A[K range of g] @ B[K range of g]`, one product for each group, all in one launch. See `deep_gemm.fp8`
 for what the functions have in common.
 """
 
@@ -14,7 +14,7 @@ from ._extension import C
 from ._numbers import integer
 from ._product import product
 from .epilogue import Epilogue, alpha_bits
-from .gemm import _COMPILED_DIMS, Scaled, _write_empty_product
+from .fp8 import _COMPILED_DIMS, Scaled, _write_empty_product
 from .layout import k_of_groups, padded_sizes
 from .settings import get_mk_alignment_for_contiguous_layout
 

@@ -53,7 +53,7 @@ private:
 
     Kind add(const ffi::Given& given, int32_t index) {
         const int32_t type = given[index].type_index;
-        if (count_ + std::max<size_t>(kTensorWords, kMostNumbers) > kMaxWords) complete_ = false;
+        if (count_ + std::max<size_t>(kTensorWords, kMaxNumbers) > kMaxWords) complete_ = false;
         if (type == kTVMFFINone || !complete_) return none;
         if (type == kTVMFFIInt || type == kTVMFFIBool) {
             words_[count_++] = static_cast<uint64_t>(given[index].v_int64);
@@ -67,7 +67,7 @@ private:
         return numbers;
     }
     void add(const ffi::Integers& values) {
-        if (values.size() > kMostNumbers) {
+        if (values.size() > kMaxNumbers) {
             complete_ = false;
             return;
         }
@@ -97,7 +97,7 @@ private:
         hash_ ^= hash_ >> 32;
     }
 
-    static constexpr int64_t kMostNumbers = 12;  // of a sequence
+    static constexpr int64_t kMaxNumbers = 12;  // of a sequence
     size_t count_ = 0;
     uint64_t hash_ = 0;
     bool complete_ = true;

@@ -30,7 +30,7 @@ void check_output(GemmCall& call, const TensorView& d, const OptionalTensor& c, 
 
 void require_operands_apart(const TensorView& d, const OperandArgument& a, const OperandArgument& b);
 
-// Bits of a `layout`, which deep_gemm/gemm.py sets: extents to compile in, and operands that lie the other way round.
+// Bits of a `layout`, which deep_gemm/fp8.py sets: extents to compile in, and operands that lie the other way round.
 inline constexpr int64_t kCompileM = 1, kCompileN = 2, kCompileK = 4;
 inline constexpr int64_t kATransposed = 8, kBTransposed = 16;
 inline constexpr int64_t kFp32Scales = 32;  // must be multiplied as they are

@@ -1,4 +1,4 @@
-"""The public GEMM calls.
+"""The GEMM calls of FP8 operands.
 
 `D = C + A @ B` in the layouts that the names give; `(t, sf)` is a pair of a data tensor and its scale tensor. Every
 function writes into `d` and returns None. CUDA tensors run on their GPU, on torch's current stream; CPU tensors run on
