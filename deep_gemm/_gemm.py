@@ -179,9 +179,7 @@ def _format(a: Any, b: Any) -> str:
     else:
         found = "int8" if of_a == of_b == torch.int8 and not (_is_fp4(a) or _is_fp4(b)) else None
     if found is None:
-        raise TypeError(
-            f"a and b must have formats that are multiplied with each other, got {_told(a)} and {_told(b)}"
-        )
+        raise TypeError(f"a and b must have formats that are multiplied with each other, got {_told(a)} and {_told(b)}")
     return found
 
 
