@@ -140,7 +140,7 @@ def gemm(
         function(grouping.expr, a, b, d, **given)
 
 
-def _parts(operand: Any) -> tuple[torch.Tensor | None, Any]:
+def _parts(operand: Any) -> tuple[Any, Any]:
     """Data and scales."""
     if isinstance(operand, (tuple, list)) and len(operand) in (2, 3):
         return operand[0], operand[1]
