@@ -67,14 +67,14 @@ def suppress_stdout_stderr() -> Iterator[None]:
 
 
 def kernel_seconds(events: Sequence[Any], name: str, with_multiple_kernels: bool = False) -> float:
-    """Mean seconds of a launch of the kernels whose name contains `name`, of the profiler's averages; NaN if none."""
+    """Mean seconds of a launch of the kernels whose name contains `name`, of the profiler's averages; 0: none."""
     found = [event for event in events if event.device_type.name != "CPU" and name in event.key]
     if len(found) > 1 and not with_multiple_kernels:
         names = ", ".join(sorted(event.key for event in found))
         raise ValueError(f"{name!r} names {len(found)} kernels ({names}): be exact, or say with_multiple_kernels=True")
     launches = sum(event.count for event in found)
     microseconds = sum(event.self_device_time_total for event in found)
-    return microseconds / launches / 1e6 if launches else math.nan
+    return microseconds / launches / 1e6 if launches else 0.0
 
 
 def bench_kineto(
@@ -89,12 +89,12 @@ def bench_kineto(
 ) -> float | tuple[float, ...]:
     """Mean GPU seconds of the kernels that `fn` launches, per launch, one number for each of `kernel_names`.
 
-    A name is any part of a kernel's name; one that several kernels match is an error unless `with_multiple_kernels`,
-    which averages over all of them. A name that matches nothing gives NaN: what is computed of it shows it, and
-    nothing stops. `flush_l2` empties the L2 before each call,
-    `barrier` is called before each (to line up several processes), `trace_path` receives a Chrome trace. Where
-    DG_USE_NVIDIA_TOOLS is set (a profiler or sanitizer is attached, and kineto would get in its way) `fn` runs once and
-    every time is 1.
+    A name is any part of a kernel's name; one that several kernels match is an error unless
+    `with_multiple_kernels`, which averages over all of them. A name that matches nothing adds nothing, 0, beside
+    others that match. Where none does, there is no time: infinity, which is never the fastest and makes a speed of
+    0, and nothing stops. `flush_l2` empties the L2 before each call, `barrier` is called before each (to line up
+    several processes), `trace_path` receives a Chrome trace. Where DG_USE_NVIDIA_TOOLS is set (a profiler or
+    sanitizer is attached, and kineto would get in its way) `fn` runs once and every time is 1.
     """
     names = (kernel_names,) if isinstance(kernel_names, str) else tuple(kernel_names)
     if not torch.cuda.is_available():
@@ -126,4 +126,6 @@ def bench_kineto(
         if trace_path is not None:
             profiler.export_chrome_trace(trace_path)
     times = tuple(kernel_seconds(events, name, with_multiple_kernels) for name in names)
+    if not any(times):
+        times = (math.inf,) * len(names)
     return times[0] if isinstance(kernel_names, str) else times
