@@ -3,6 +3,7 @@ elsewhere. Each function draws the rest of its call, makes it several times, and
 
 from __future__ import annotations
 
+import inspect
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from reference import MIN_ROUNDING, ROUNDING
 import deep_gemm
 from deep_gemm import simulator
 from deep_gemm._extension import C
+from deep_gemm.epilogue import Alpha
 
 COMPILED = [*[""] * 6, "nk", "mnk", "n", "mn"]  # calls share kernels
 TILE_ROWS, TILE_COLS = (64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256)
@@ -108,13 +110,17 @@ def check_experts(r: random.Random, operands: Operands, rows: list[torch.Tensor]
     """A call of experts; some rows of neighbours among them once more, in another layout. Returns the first's name."""
     seed = torch.Generator().manual_seed(r.randrange(1 << 30))
     bias, dtype = drawn_bias(r, operands, seed), DTYPES[operands.output]
+    alpha = drawn_alpha(r)
     groupings = [grouping for grouping in operands.groupings if grouping != "dense"]
 
-    def call(grouping: str, rows: list[torch.Tensor], experts: slice) -> tuple[torch.Tensor, Run, Handed, int]:
+    def call(
+        grouping: str, rows: list[torch.Tensor], experts: slice
+    ) -> tuple[torch.Tensor, Run, Handed, dict[str, Any], int]:
         """What the rows become, in the order of `rows`; what makes that call again; its arguments; its M."""
         layout = drawn_layout(r, grouping, rows)
         handed = operands.hand(grouping, layout.place, experts, device)
         more = {**handed.more, **layout.more} | ({} if bias is None else {"bias": bias[experts].to(device)})
+        more = with_alpha(handed.function, more, alpha)
 
         def run(compiled_dims: str) -> torch.Tensor:
             d = guarded(r, (*layout.place.shape, operands.exact_b.shape[1]), dtype, device)
@@ -128,10 +134,10 @@ def check_experts(r: random.Random, operands: Operands, rows: list[torch.Tensor]
         found = run(r.choice(COMPILED))
         if r.random() < 0.4:
             assert_equal_again(r, run, found, device)
-        return found, run, handed, layout.place.shape[-1]
+        return found, run, handed, more, layout.place.shape[-1]
 
-    first, run, handed, m = call(r.choice(groupings), rows, slice(0, len(rows)))
-    parts = [of_expert(operands, expert, mine, bias) for expert, mine in enumerate(rows)]
+    first, run, handed, more, m = call(r.choice(groupings), rows, slice(0, len(rows)))
+    parts = [of_expert(operands, expert, mine, bias, more) for expert, mine in enumerate(rows)]
     expected, size = (torch.cat(each) for each in zip(*parts, strict=True))
     assert_near(first, expected, size, operands.tolerance(device))
     sizes = m, *operands.exact_b.shape[1:]
@@ -146,12 +152,26 @@ def check_experts(r: random.Random, operands: Operands, rows: list[torch.Tensor]
     return handed.function.__name__
 
 
+def drawn_alpha(r: random.Random) -> float | None:
+    return r.uniform(-2, 2) if r.random() < 0.15 else None
+
+
+def with_alpha(function: Callable[..., None], more: dict[str, Any], alpha: float | None) -> dict[str, Any]:
+    """`more` with an epilogue, if the function takes one and has no alpha yet."""
+    if alpha is None or "alpha" in more or "epilogue" not in inspect.signature(function).parameters:
+        return more
+    return more | {"epilogue": Alpha(alpha)}
+
+
 def of_expert(
-    operands: Operands, expert: int, rows: torch.Tensor, bias: torch.Tensor | None
+    operands: Operands, expert: int, rows: torch.Tensor, bias: torch.Tensor | None, more: dict[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What these rows become with an expert's weights, and the size of what is added up."""
     b = operands.exact_b[expert].T
     value, size = operands.exact_a[rows] @ b, operands.size_a[rows] @ b.abs()
+    if "epilogue" in more:
+        alpha = torch.tensor(more["epilogue"].alpha, dtype=torch.float32).double()
+        value, size = value * alpha, size * alpha.abs()
     if bias is None:
         return value, size
     added = bias[expert].double()
@@ -176,18 +196,20 @@ def check_dense(r: random.Random, operands: Operands, heads: tuple[int, int, int
     m, n = operands.exact_a.shape[0], operands.exact_b.shape[1]
     seed, dtype = torch.Generator().manual_seed(r.randrange(1 << 30)), DTYPES[operands.output]
     bias = None if heads else drawn_bias(r, operands, seed)
+    alpha = None if heads else drawn_alpha(r)
     added = "nothing" if heads else r.choice(["nothing", "c", "d"])
     c = None if added == "nothing" else (torch.randn((m, n), generator=seed) * 10).to(dtype)
     columns = torch.arange(n) if heads is None else columns_of(n, heads)
     width = n if heads is None else n // (heads[0] + heads[2]) * sum(heads)
 
-    def call(rows: torch.Tensor) -> tuple[Run, str]:
+    def call(rows: torch.Tensor) -> tuple[Run, str, dict[str, Any]]:
         handed = operands.hand("dense", Place((len(rows),), rows, torch.arange(len(rows))), slice(0, 1), device)
         more: dict[str, Any] = handed.more | ({} if bias is None else {"bias": bias[0].to(device)})
         if heads is not None:
             more |= {"head_splits": heads}
 
         function = handed.function if heads is None else deep_gemm.fp8_gemm_nt_skip_head_mid
+        more = with_alpha(function, more, alpha)
 
         def run(compiled_dims: str) -> torch.Tensor:
             d = guarded(r, (len(rows), width), dtype, device)
@@ -201,11 +223,11 @@ def check_dense(r: random.Random, operands: Operands, heads: tuple[int, int, int
                 assert left == len(rows) * (width - n), "columns between heads changed"
             return d.tensor.cpu()[:, columns]
 
-        return run, function.__name__
+        return run, function.__name__, more
 
-    whole, name = call(torch.arange(m))
+    whole, name, more = call(torch.arange(m))
     found = whole(r.choice(COMPILED))
-    expected, size = of_expert(operands, 0, torch.arange(m), bias)
+    expected, size = of_expert(operands, 0, torch.arange(m), bias, more)
     if c is not None:
         expected, size = expected + c.double(), size + c.double().abs()
     assert_near(found, expected, size, operands.tolerance(device))
