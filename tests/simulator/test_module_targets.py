@@ -25,6 +25,7 @@ GATHER = "cp.async.bulk.tensor.2d.shared::{}.global.tile::gather4.mbarrier::comp
 SCATTER = (
     "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%d1, {%r1, %r2, %r3, %r4, %r5}], [%r0];"
 )
+CANCEL = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
 
 FEATURES = [
     # instruction, a target without it, one that has it, what is said
@@ -65,6 +66,8 @@ FEATURES = [
     ("red.global.add.noftz.bf16x2 [%out], %r1;", "sm_89", "sm_90", "sm_89 has no atomics on BF16"),
     ("redux.sync.max.f32 %f0, %f1, -1;", "sm_110a", "sm_100f", "sm_110a has no redux of FP32: redux needs sm_100a or one of its family"),
     ("fma.rn.f32.bf16 %f0, %h1, %h2, %f3;", "sm_90a", "sm_100", "sm_90a has no FP32 sums of 16-bit operands: fma needs sm_100 or higher"),
+    (CANCEL + ".b128 [%r0], [%r1];", "sm_90a", "sm_120", "sm_90a has no cluster launch control: clusterlaunchcontrol needs sm_100 or higher"),
+    (CANCEL + ".multicast::cluster::all.b128 [%r0], [%r1];", "sm_100", "sm_120a", "sm_100 has no cluster launch control for all blocks"),
     ("add.rn.f32x2 %d1, %d2, %d3;", "sm_90a", "sm_100", "sm_90a has no pairs of FP32: add needs sm_100 or higher"),
     ("ld.global.v8.f32 {%f0,%f1,%f2,%f3,%f4,%f5,%f6,%f7}, [%out];", "sm_90", "sm_100", "sm_90 has no accesses of 32 bytes"),
 ]  # fmt: skip

@@ -10,10 +10,6 @@ from ptx_tools import kernel, run_kernel
 
 MMA = "tcgen05.mma.cta_group::1.kind::f16{0} [%r1], %d1, %d2, %r2, %p1;"
 REFUSED = [
-    ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r2];", "cluster launch control is not modelled: all blocks"),
-    ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128 [%r1], [%r2];", "cluster launch control is not modelled"),
-    ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %q1;", "cluster launch control is not modelled"),
-    ("clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%r1, %r2, %r3, _}, %q1;", "cluster launch control is not modelled"),
     ("tcgen05.shift.cta_group::1.down [%r1];", "tcgen05.shift is not modelled: rows of tensor memory cannot be moved"),
     ("tcgen05.mma.sp.cta_group::1.kind::f16 [%r1], %d1, %d2, [%r3], %r2, %p1;", "sparse products are not modelled: metadata"),
     ("tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %d1, %d2, %r2, %p1;", "tcgen05.mma.ws is not modelled: its layouts of D"),

@@ -149,8 +149,8 @@ std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index) {
     cluster->dice = std::make_shared<Dice>(std::mt19937_64(launch.options.seed * 0x9e3779b97f4a7c15ull + index));
     cluster->counts.assign(launch.entry->code.size(), 0);
     const auto *grid = launch.launch->grid, *block = launch.launch->block, *shape = launch.cluster_shape;
-    const uint32_t clusters_x = grid[0] / shape[0], clusters_y = grid[1] / shape[1];
-    const uint32_t at[3] = {index % clusters_x, index / clusters_x % clusters_y, index / clusters_x / clusters_y};
+    uint32_t first[3];
+    find_first_block(launch, index, first);
     const uint32_t threads = block[0] * block[1] * block[2], warps = (threads + kLanes - 1) / kLanes;
     const uint32_t limit =
         launch.entry->max_registers
@@ -161,7 +161,7 @@ std::unique_ptr<Cluster> build_cluster(LaunchState& launch, uint32_t index) {
         cta->cluster = cluster.get();
         cta->rank = rank;
         const uint32_t inside[3] = {rank % shape[0], rank / shape[0] % shape[1], rank / shape[0] / shape[1]};
-        for (int i = 0; i < 3; ++i) cta->id[i] = at[i] * shape[i] + inside[i];
+        for (int i = 0; i < 3; ++i) cta->id[i] = first[i] + inside[i];
         cta->linear = cta->id[0] + grid[0] * (cta->id[1] + grid[1] * cta->id[2]);
         cta->shared.assign(kReservedShared + (launch.shared_bytes + 15) / 16 * 16, '\xff');
         cta->words.assign(cta->shared.size() / 4 + 1, {});
@@ -314,8 +314,7 @@ Report collect(const Module& module, const Launch& given, const Options& options
     check_shape(launch);
     add_extents(launch);
 
-    const uint32_t clusters = given.grid[0] * given.grid[1] * given.grid[2] / launch.cluster_size;
-    std::atomic<uint32_t> next{0};
+    const uint32_t clusters = launch.clusters = given.grid[0] * given.grid[1] * given.grid[2] / launch.cluster_size;
     std::vector<uint64_t> counts(launch.entry->code.size());
     std::exception_ptr failure;
     std::optional<Interrupted> interrupted;
@@ -325,7 +324,7 @@ Report collect(const Module& module, const Launch& given, const Options& options
         launch.stop = true;
     };
     const auto work = [&] {
-        for (uint32_t index; !launch.stop && (index = next++) < clusters;) {
+        for (uint32_t index; !launch.stop && (index = launch.next_cluster++) < clusters;) {
             std::unique_ptr<Cluster> cluster;
             try {
                 cluster = build_cluster(launch, index);

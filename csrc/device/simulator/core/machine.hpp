@@ -300,13 +300,18 @@ struct LaunchState {
     std::vector<std::pair<uint64_t, uint64_t>> writable;  // first and end address, sorted, apart from each other
     uint32_t shared_bytes = 0;                            // static + dynamic
     uint32_t cluster_shape[3] = {1, 1, 1}, cluster_size = 1;
-    std::mutex mutex;  // guards hazards, statistics
+    uint32_t clusters = 1;
+    std::atomic<uint32_t> next_cluster{0};  // that begins, or is taken over by another
+    std::mutex mutex;                       // guards hazards, statistics
     std::vector<Hazard> hazards;
     std::set<std::string> seen;
     Statistics statistics;
     std::vector<std::atomic<uint64_t>> counts;  // executed warp instructions by index
     std::atomic<bool> stop{false};
 };
+
+/// Where the first block of a cluster stands in the grid.
+void find_first_block(const LaunchState& launch, uint32_t cluster, uint32_t (&block)[3]);
 
 /// A tensor map's address, and where a box of it begins.
 using AskedBox = std::pair<uint64_t, std::array<int32_t, 5>>;

@@ -22,8 +22,6 @@ constexpr const char* kCollector =
 constexpr const char* kBytes = "matrices of 8-bit and smaller elements are not modelled: 8x8 of 16 bits are";
 
 constexpr Rejection kRejections[] = {
-    {"clusterlaunchcontrol", "", "",
-     "cluster launch control is not modelled: all blocks of the grid run, and none can be cancelled and taken over"},
     {"tcgen05", "shift", "", "tcgen05.shift is not modelled: rows of tensor memory cannot be moved"},
     {"tcgen05", "mma", "sp", kSparse},
     {"tcgen05", "mma", "ws",

@@ -87,6 +87,8 @@ constexpr Feature kFeatures[] = {
     {"red", {"v2"}, 90, kNewest, false, kVectors},
     {"red", {"v4"}, 90, kNewest, false, kVectors},
     {"red", {"v8"}, 90, kNewest, false, kVectors},
+    {"clusterlaunchcontrol", {"multicast::cluster::all"}, 100, kNewest, true, "cluster launch control for all blocks"},
+    {"clusterlaunchcontrol", {}, 100, kNewest, false, "cluster launch control"},
     {"redux", {"f32"}, 100, 109, true, "redux of FP32"},
     {"fma", {"f32", "bf16"}, 100, kNewest, false, kMixed},
     {"fma", {"f32", "f16"}, 100, kNewest, false, kMixed},

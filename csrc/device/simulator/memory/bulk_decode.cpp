@@ -4,6 +4,12 @@
 
 namespace deep_gemm::simulator {
 
+void decode_barrier_operand(Decoder& decoder, size_t operand) {
+    int64_t displacement;
+    decoder.out.x = decoder.address(decoder.node(operand), displacement);
+    decoder.extra().values[0] = int(displacement);
+}
+
 namespace {
 
 void decode_coordinates(Decoder& decoder, const Node& node) {
@@ -16,12 +22,6 @@ void decode_coordinates(Decoder& decoder, const Node& node) {
     if (decoder.extra().c.size() != (decoder.out.flags & kFourRows ? 5 : rank))
         decoder.error(decoder.out.flags & kFourRows ? "four rows need five coordinates: the column, and each row's"
                                                     : "the number of coordinates is not the rank");
-}
-
-void decode_barrier_operand(Decoder& decoder, size_t operand) {
-    int64_t displacement;
-    decoder.out.x = decoder.address(decoder.node(operand), displacement);
-    decoder.extra().values[0] = int(displacement);
 }
 
 void take_operation(Decoder& decoder, uint32_t& flags) {
@@ -134,6 +134,9 @@ void decode_st_async(Decoder& decoder) {
     decoder.set(store_async);
 }
 
-void add_bulk(DecodeTable& table) { table["cp"] = decode_cp; }
+void add_bulk(DecodeTable& table) {
+    table["cp"] = decode_cp;
+    table["clusterlaunchcontrol"] = decode_cluster_control;
+}
 
 }  // namespace deep_gemm::simulator

@@ -44,7 +44,10 @@ Step linear_copy(Warp& w, const Instruction& in, uint32_t lanes);  // bulk.cpp
 Step commit_group(Warp& w, const Instruction& in, uint32_t lanes);
 Step wait_group(Warp& w, const Instruction& in, uint32_t lanes);
 Step store_async(Warp& w, const Instruction& in, uint32_t lanes);
-void decode_small_copy(Decoder& decoder);  // small_copy.cpp: what stands behind cp.async, except .bulk
-constexpr uint32_t kReadOnly = 1;          // flag of wait_group: only the reads
+/// The mbarrier that a copy completes on, for barrier_operand.
+void decode_barrier_operand(Decoder& decoder, size_t operand);
+void decode_cluster_control(Decoder& decoder);  // cluster_control.cpp
+void decode_small_copy(Decoder& decoder);       // small_copy.cpp: what stands behind cp.async, except .bulk
+constexpr uint32_t kReadOnly = 1;               // flag of wait_group: only the reads
 
 }  // namespace deep_gemm::simulator
