@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "api/call/target_choice.hpp"
 #include "config/archs.hpp"
 #include "config/fields.hpp"
 #include "device/cuda.hpp"
@@ -30,6 +31,7 @@ Output parse_output(const std::string& text) {
 
 void initialize(const std::string& package_dir, const std::vector<std::string>& nvrtc_directories) {
     jit::initialize(package_dir, nvrtc_directories);
+    announce_targets();
 }
 
 Object jit_settings() {

@@ -262,7 +262,7 @@ Device* open_cuda_device(int index, const TargetChoice& choice, int slot) {
     facts.name = name;
     facts.arch_major = attribute(driver::kComputeCapabilityMajor);
     facts.arch_minor = attribute(driver::kComputeCapabilityMinor);
-    const GpuTarget own = target_of_gpu(facts.name, facts.arch_major, facts.arch_minor);
+    const GpuTarget own = known_targets().of_gpu(facts.name, facts.arch_major, facts.arch_minor);
     facts.target = own.target;
     facts.output = own.translated ? Output::driver_ptx : Output::cubin;
     facts.num_sms = attribute(driver::kMultiprocessorCount);

@@ -35,7 +35,7 @@ struct CudaDevices {
 
     TargetChoice choice(int index) const {
         const auto& chosen = choices[static_cast<size_t>(index)];
-        return chosen ? *chosen : target_from_environment();
+        return chosen ? *chosen : known_targets().from_environment();
     }
 
     Device* open(int index, const TargetChoice& choice) {

@@ -1,6 +1,6 @@
 // What code for a GPU is compiled for: its own target, or an older one that it stands in for, so that kernels of
-// another architecture run, and are tested and timed, on it. Which targets there are is no device's matter: these are
-// asked.
+// another architecture run, and are tested and timed, on it. Which targets there are is no device's matter: whoever
+// starts the library says it.
 #pragma once
 
 #include <string>
@@ -20,10 +20,16 @@ struct GpuTarget {
     bool translated = false;  // by the driver, from PTX: there is no machine code for this GPU
 };
 
-/// Of a compute capability. Throws where it is older than all that there are kernels for.
-GpuTarget target_of_gpu(const std::string& name, int major, int minor);
+/// The targets that there are kernels for.
+struct KnownTargets {
+    /// Of a GPU's name and compute capability. Throws where it is older than all that there are kernels for.
+    GpuTarget (*of_gpu)(const std::string& name, int major, int minor) = nullptr;
+    /// What DG_TARGET says, which holds until a call says otherwise. Throws where that is no target with kernels.
+    TargetChoice (*from_environment)() = nullptr;
+};
 
-/// What DG_TARGET says, which holds until a call says otherwise. Throws where that is no target with kernels.
-TargetChoice target_from_environment();
+/// Before any device is used.
+void set_known_targets(const KnownTargets& targets);
+const KnownTargets& known_targets();
 
 }  // namespace deep_gemm

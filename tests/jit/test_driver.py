@@ -43,6 +43,7 @@ def program(tmp_path_factory) -> Path:
     sources = [
         device / "cuda.cpp",
         device / "driver_api.cpp",
+        device / "target_choice.cpp",
         device / "tensor_map.cpp",
         device.parent / "api/call/target_choice.cpp",
         device.parent / "jit/settings.cpp",

@@ -15,6 +15,8 @@ TargetChoice find_choice(const std::string& target) {
     return {.target = target, .number = row->facts.number, .max_smem_bytes = row->facts.smem_bytes};
 }
 
+namespace {
+
 GpuTarget target_of_gpu(const std::string& name, int major, int minor) {
     const int number = major * 10 + minor;
     if (number == 100 || number == 103) return {.target = "sm_100f"};  // one family, and one image
@@ -37,5 +39,9 @@ TargetChoice target_from_environment() {
         fail(error.kind(), "DG_TARGET: ", error.what());
     }
 }
+
+}  // namespace
+
+void announce_targets() { set_known_targets({.of_gpu = target_of_gpu, .from_environment = target_from_environment}); }
 
 }  // namespace deep_gemm

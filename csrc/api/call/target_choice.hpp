@@ -10,4 +10,7 @@ namespace deep_gemm {
 /// Refuses a name that there are no kernels for. An empty one is the device's own target.
 TargetChoice find_choice(const std::string& target);
 
+/// Tells devices which targets there are. Once, when the library starts.
+void announce_targets();
+
 }  // namespace deep_gemm

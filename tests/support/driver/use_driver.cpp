@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "api/call/target_choice.hpp"
 #include "device/cuda.hpp"
 #include "util/require.hpp"
 
@@ -28,6 +29,7 @@ void expect_error(const std::function<void()>& call) {
 }  // namespace
 
 int main() {
+    announce_targets();
     static uint32_t data_to_flush[16];
     const auto set_current = fake<void(int)>("fake_set_current");
     const auto current = fake<int()>("fake_current");
