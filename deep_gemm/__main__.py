@@ -245,7 +245,7 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
             f"--gran-k-{name}",
             choices=["32", "128"],
             default="128",
-            help=f"of K that share a scale of {name.upper()}; 32 on SM100 only",
+            help=f"of K that share a scale of {name.upper()}",
         )
         parser.add_argument(
             f"--scales-{name}",

@@ -93,7 +93,7 @@ def fp8_einsum(
         c: added in FP32 before rounding; `d`'s shape and dtype, and may be `d` itself. (FP32 in place is added by the
             L2, which flushes subnormal numbers to zero.)
         recipe: how many of `a`'s rows, of `b`'s rows and of the summed dimension share a scale: (1, 128, 128) or
-            (1, 1, 128), which packed scales of `b` need. On SM100 the last one may be 32, but not after
+            (1, 1, 128), which packed scales of `b` need. The last one may be 32, on SM100 not after
             `set_fp32_scales(True)`.
         epilogue: as for `fp8_gemm_nt`. A pair (d, scales) for quantised output is not taken yet.
 

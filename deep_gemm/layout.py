@@ -172,8 +172,8 @@ def transform_sf_into_required_layout(
             per row.
         mn, k: extents of the operand (of one group).
         recipe: `(rows of A, rows of B, columns)` that share one scale, and then `is_sfa` says which operand this is;
-            or `(rows, columns)` of this operand. One scale is for 1 x 128 or 128 x 128, on B200 and B300 also for 1 x
-            32, 32 x 32 or 128 x 32 where scales are (to be) packed. Elsewhere 1 x 32 is what FP4 weights have.
+            or `(rows, columns)` of this operand. One scale is for 1 x 128, 128 x 128, 1 x 32, 32 x 32 or 128 x 32; on
+            B200 and B300 for 32 columns only where scales are (to be) packed, and packed ones are for one row.
         num_groups: number of groups; `sf` then has a leading dimension of that size.
         disable_ue8m0_cast: leave FP32 scales what they are, for calls that say so too. `set_fp32_scales` says it for
             all calls.
@@ -244,7 +244,8 @@ def _shared_by(blackwell: bool, packed: bool, packs: bool) -> tuple[tuple[int, i
         return (1, 32), (1, 128)
     if packs:
         return (1, 32), (32, 32), (128, 32), (1, 128), (128, 128)
-    return ((1, 128), (128, 128)) if blackwell else ((1, 32), (1, 128), (128, 128))
+    as_they_are = (1, 128), (128, 128)
+    return as_they_are if blackwell else ((1, 32), (32, 32), (128, 32), *as_they_are)
 
 
 def _granularity(recipe: Sequence[int], is_sfa: bool | None, possible: tuple[tuple[int, int], ...]) -> tuple[int, int]:

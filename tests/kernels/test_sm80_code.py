@@ -22,6 +22,8 @@ KINDS = {
     "bf16-tt": {"bf16": 1, "mn_major_a": 1, "mn_major_b": 1},
     "fp8-blocks": {},
     "fp8-rows-c": {"per_row_b": 1, "fp32_output": 1, "add_c": 1, "in_place": 1},
+    "fp8-rows-of-32-c": {"per_row_b": 1, "gran_k_a": 32, "gran_k_b": 32, "fp32_output": 1, "add_c": 1},
+    "fp8-32-beside-blocks": {"gran_k_a": 32},
     "int8": {"s8": 1, "bias": 1},
     "int8-groups": {"s8": 1, "gran_k_a": 128, "gran_k_b": 128},
 }
@@ -87,7 +89,7 @@ def test_large_tiles_are_among_them() -> None:
 
 def test_draws_meet_all_that_the_pair_table_has() -> None:
     met = set()
-    for grouping, fields in drawn_problems("sm80", 1500, 1, 108):
+    for grouping, fields in drawn_problems("sm80", 4000, 1, 108):
         (output,) = (name.removesuffix("_output") for name in fields if name.endswith("_output"))
         element = next((name for name in ("bf16", "fp16", "s8") if name in fields), "e4m3")
         met.add((element, grouping, output, "per_row_b" in fields, fields.get("gran_k_a"), fields.get("gran_k_b")))

@@ -58,6 +58,47 @@ def test_dense(device, layout, lying, of_b) -> None:
     assert torch.equal(call(in_form(sfa, form), *given), call(sfa, sfb, recipe))
 
 
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
+@pytest.mark.parametrize("of_b", ["words", "blocks of 32", "blocks of 128", "128 of K"])
+@pytest.mark.parametrize("grouping", ["dense", "contiguous", "masked"])
+def test_32_of_k(device, of_b, grouping) -> None:
+    """MXFP8: words, and FP32 scales of rows, are as good as each other, and those of blocks as those of their rows."""
+    k, n = 208, 72
+    of_experts = grouping != "dense"
+    shape_a, shape_b = ((2, 64, k), (2, n, k)) if of_experts else ((M, k), (n, k))
+    a, b = fp8(shape_a, device, 0), fp8(shape_b, device, 1)
+    sfa = scales((*shape_a[:-1], 7), device, 2)
+    rows = {"blocks of 32": 32, "blocks of 128": 128}.get(of_b, 1)
+    gran_b = 128 if of_b == "128 of K" else 32
+    sfb = scales((*shape_b[:-2], ceil_div(n, rows), ceil_div(k, gran_b)), device, 3)
+
+    def call(of_a: torch.Tensor, of_b: torch.Tensor, rows_b: int) -> torch.Tensor:
+        d = torch.zeros((*shape_a[:-1], n), device=device)
+        recipes = {"recipe_a": (1, 32), "recipe_b": (rows_b, gran_b)}
+        if grouping == "dense":
+            deep_gemm.fp8_gemm_nt((a, of_a), (b, of_b), d, **recipes)
+        elif grouping == "masked":
+            counts = torch.tensor([64, 64], dtype=torch.int32, device=device)
+            deep_gemm.m_grouped_fp8_gemm_nt_masked((a, of_a), (b, of_b), d, counts, 64, **recipes)
+        else:
+            owners = torch.arange(2, dtype=torch.int32, device=device).repeat_interleave(64)
+            with alignment_of(64):
+                deep_gemm.m_grouped_fp8_gemm_nt_contiguous(
+                    (a.view(128, k), of_a.flatten(0, 1)), (b, of_b), d.view(128, n), owners, **recipes
+                )
+        return d
+
+    every = sfb.repeat_interleave(rows, -2)[..., :n, :]
+    result = call(words(sfa), words(sfb) if of_b == "words" else sfb, rows)
+    assert torch.equal(result, call(sfa, every, 1))
+    exact_a = a.double() * sfa.double().repeat_interleave(32, -1)[..., :k]
+    exact_b = b.double() * every.double().repeat_interleave(gran_b, -1)[..., :k]
+    wanted = exact_a @ exact_b.mT
+    tolerance = 1e-6 if device.type == "cpu" else 1e-3
+    assert (result.double() - wanted).norm() <= tolerance * wanted.norm()
+
+
 @pytest.mark.parametrize("device", DEVICES, indirect=True)
 def test_what_lies_behind_k_means_nothing(device) -> None:
     a, b, sfa, sfb = (

@@ -151,8 +151,8 @@ def cases(of: list[Pair] | None = None) -> Iterator[Case]:
                 a = b = None  # the sum itself
             if grouping in ONE_RECIPE and a is not None and a.k != b.k:
                 continue
-            if grouping == "k_contiguous" and b is not None and b.rows != 1:
-                continue  # both operands of K groups have a scale for each row
+            if grouping == "k_contiguous" and b is not None and (b.rows != 1 or (b.element, b.k) == ("fp32", 32)):
+                continue  # both operands of K groups have a scale for each row, of FP32 ones for 128 of K
             for added in ("nothing", "c", "d") if grouping in ADDED_TO else ("nothing",):
                 yield Case(pair, grouping, a, b, output, added)
 
@@ -292,11 +292,13 @@ def drawn_call(case: Case, generator: torch.Generator) -> Call:
 
 def drawn_arguments(case: Case, generator: torch.Generator) -> Call:
     scaling = case.scaling_b
-    takes_blocks = scaling is not None and scaling.element == "ue8m0" and case.grouping != "k_contiguous"
+    spread = scaling is not None and (scaling.element == "ue8m0" or (case.pair.b == "e4m3" and scaling.k == 32))
+    takes_blocks = spread and case.grouping != "k_contiguous"
     takes_blocks = takes_blocks and case.pair.b != FP4
     if takes_blocks and draw((True, False, False), generator):
         # Not in the table, whose kernels want a scale for each row: the calls spread them.
-        case = replace(case, scaling_b=replace(scaling, rows=128))
+        rows = draw((32, 128), generator) if scaling.k == 32 else 128
+        case = replace(case, scaling_b=replace(scaling, rows=rows))
     form_a, form_b = forms(case, generator)
     layout, recipe = draw(layouts(case), generator), drawn_recipe(case, form_a, form_b, generator)
     padding, mn_major = draw((0, 16, 8, 3), generator), draw((False, True), generator)

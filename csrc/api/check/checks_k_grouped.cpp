@@ -132,6 +132,10 @@ KGroupedCall start_k_grouped(const OperandArgument& a, const OperandArgument& b,
     Problem& p = call.problem;
     const Granularity granularity{.rows = 1, .k = options.gran_k};
     if (a.scales) set_scalings(p, {.a = granularity, .b = granularity});
+    // Kernels count FP32 scales by K blocks, which begin anew with each group; words are counted by groups.
+    require(p.a.scaling.type != Element::fp32 || options.gran_k == kScaleGroupK,
+            "scales of K groups must be one float32 per row and ", kScaleGroupK, " of K here, the recipe says ",
+            options.gran_k);
     p.num_groups = to_int32(call.d.groups, "the number of groups");
     p.m = to_int32(call.d.rows, "M"), p.n = to_int32(call.d.cols, "N");
     check_grouped_layout(call, grouped_layout, "grouped_layout", p.num_groups,

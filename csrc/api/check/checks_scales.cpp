@@ -44,12 +44,15 @@ std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
     return out << "] (" << text.scaling << " of " << text.operand << ")";
 }
 
-/// An operand's, of a pair that lists these. Those in instructions are repeated for each row on the way to the kernel.
+/// An operand's, of a pair that lists these. Those in instructions, and of blocks that no kernel takes as such, are
+/// repeated for each row on the way to the kernel.
 Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, const char* operand) {
     const auto same_k = std::ranges::find(listed, static_cast<int32_t>(given.k), &Scaling::k);
     const Scaling& like = same_k == listed.end() ? listed[0] : *same_k;
-    const Scaling scaling{like.type, like.in_instruction() ? 1 : static_cast<int32_t>(given.rows),
-                          static_cast<int32_t>(given.k)};
+    const Scaling each_row{like.type, 1, static_cast<int32_t>(given.k)};
+    const Scaling as_given{like.type, static_cast<int32_t>(given.rows), static_cast<int32_t>(given.k)};
+    const Scaling scaling =
+        like.in_instruction() || (!lists(listed, as_given) && lists(listed, each_row)) ? each_row : as_given;
     require(lists(listed, scaling), operand, "'s scales must be ", text_of(listed[0]), ", not ", text_of(scaling),
             ": see recipe");
     return scaling;

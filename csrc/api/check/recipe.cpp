@@ -13,7 +13,7 @@ ffi::Integers numbers_of(const Recipe& given, const char* name, int64_t count) {
     const ffi::Integers& values = *given;
     require(values.size() == count, name, " must have ", count, " numbers, got ", values.size());
     require(std::ranges::find(kGranularitiesK, values[count - 1]) != std::end(kGranularitiesK),
-            "the granularity of scales along K must be 128 (or 32 on SM100), but ", name, " says ", values[count - 1]);
+            "the granularity of scales along K must be 128 or 32, but ", name, " says ", values[count - 1]);
     return values;
 }
 

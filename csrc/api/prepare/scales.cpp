@@ -59,7 +59,8 @@ jit::KernelSources scale_sources(const Scaling& scaling, int32_t k, bool in_bloc
 }
 
 void require_layout(Device& device, Scales& s, bool in_blocks, void* stream, Workspace& workspace) {
-    const bool as_read = s.element == element_read(s);
+    const bool in_blocks_of_rows = s.scaling.per_row() && s.row_granularity > 1;
+    const bool as_read = s.element == element_read(s) && !in_blocks_of_rows;
     if (as_read && !s.scaling.per_row()) return;
     if (as_read && !in_blocks && is_mn_major_aligned(s)) {
         // A single row or column carries an arbitrary stride; the tensor map wants a legal one.

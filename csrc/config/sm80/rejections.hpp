@@ -29,6 +29,9 @@ constexpr bool spills(const Problem& p, const GemmConfig& c) {
     const bool rows = c.row_scales().per_row(), cols = c.col_scales().per_row(), experts = is_m_grouped(c.grouping);
     const bool many_sums = warp_rows(c) * warp_cols(c) >= 64 * 32;
     if (many_sums && !c.b.packed() && scale_groups(c) > 2) return true;
+    if (widens_both(c) && scale_groups(c) > 2 && rows && cols && has_copy_warp(c) &&
+        warp_rows(c) * warp_cols(c) >= 64 * 8)
+        return true;
     if (p.target >= 100 && c.block_sum() == Element::s32 && !c.b.packed() && rows && cols && warp_cols(c) >= 64)
         return true;
     if (warps(c) > 4) return many_sums && experts && (widens_both(c) || (rows && cols));

@@ -29,6 +29,7 @@ inline bool spills(const GemmConfig& c) {
         ((c.split_k.last_tiles && c.tile.cols >= 160) ||
          ((!has_fixed_extents(c.grouping) || bits(c.cols_operand().element) == 16) && c.tile.cols > 160)))
         return true;
+    if (scale_groups(c) > 1 && !c.rows_operand().packed() && c.col_scales().per_row() && c.tile.cols > 160) return true;
     if (c.asymmetric_a && warpgroup_rows(c) / kWgmmaRows * c.tile.cols > most_asymmetric_cols(c)) return true;
     if (!c.scaled())
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
@@ -77,8 +78,10 @@ inline std::string_view rejection(const Problem& p, const GemmConfig& c, int64_t
         return "set_block_size_multiple_of asks for other tiles";
     if (c.rows_operand().packed() && (c.cluster.cols > 1 || warpgroup_rows(c) > kWgmmaRows))
         return "packed weights are converted for 64 rows at a time, by one CTA";
-    if (scale_groups(c) > 1 && (scale_groups(c) + 1) * c.tile.cols / 2 > kGroupSums)
+    if (scale_groups(c) > 1 && c.rows_operand().packed() && (scale_groups(c) + 1) * c.tile.cols / 2 > kGroupSums)
         return "sums of each group of scales take more registers";
+    if (scale_groups(c) > 1 && warpgroup_rows(c) > kWgmmaRows)
+        return "groups of scales within a K block are promoted for 64 rows at a time";
     if (const std::string_view reason = group_rejection(p, c); !reason.empty()) return reason;
     if (spills(c)) return "it would spill registers";
     if (c.scaled() && c.block_sum() == Element::s32 && warpgroup_rows(c) > kWgmmaRows) {

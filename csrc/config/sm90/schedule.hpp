@@ -19,7 +19,7 @@ inline constexpr int32_t kProductRows = 128, kMinProductCols = 64, kMaxProductCo
 /// have few rows, none. Nor have gradients where set_block_size_multiple_of leaves none.
 inline bool only_tiles_with_products(const Problem& p) {
     const bool gradient = divides_k(p.grouping) || (p.grouping == Grouping::dense && adds_in_place(p)),
-               scaled_by_row = p.a.element == Element::e4m3 && p.a.scaling.per_row() && p.b.scaling.per_row();
+               scaled_by_row = p.a.element == Element::e4m3 && p.a.scaling == kRowScales && p.b.scaling == kRowScales;
     if (!p.batch_invariant || !gradient || !scaled_by_row || p.b.packed() || kProductRows % p.block_m_multiple != 0)
         return false;
     for (int32_t cols = kMinProductCols; cols <= kMaxProductCols; cols += 16)
@@ -32,14 +32,16 @@ inline bool only_tiles_with_products(const Problem& p) {
 inline bool multiplies_scales(const Problem& p, const GemmConfig& c) {
     if (p.batch_invariant && (c.swap_ab || !only_tiles_with_products(p))) return false;
     return !is_m_grouped(c.grouping) && c.a.element == Element::e4m3 && c.row_scales().per_row() &&
-           c.col_scales().per_row() && !c.rows_operand().packed() && c.tile.rows == kProductRows &&
-           c.tile.cols >= kMinProductCols && c.tile.cols <= kMaxProductCols && k_parts(c) == 1;
+           c.col_scales().per_row() && scale_groups(c) == 1 && !c.rows_operand().packed() &&
+           c.tile.rows == kProductRows && c.tile.cols >= kMinProductCols && c.tile.cols <= kMaxProductCols &&
+           k_parts(c) == 1;
 }
 
 /// Whether warpgroups look for their next stage early, and a tile is stored under the next one's first wgmma
 /// (docs/notes/tried.md).
 inline bool looks_ahead(const GemmConfig& c) {
     if (!c.scaled() || overlaps_blocks(c) || k_parts(c) > 1 || c.rows_operand().packed()) return false;
+    if (scale_groups(c) > 1) return false;
     // Sums of integers are converted before their scales come: a stage could not be let go behind the next issue.
     if (c.block_sum() == Element::s32 && c.col_scales().per_row()) return false;
     if (warpgroup_rows(c) > kWgmmaRows) return true;
@@ -68,6 +70,7 @@ inline bool skips_padding(const GemmConfig& c) {
 inline std::optional<int32_t> ffma_yields(const GemmConfig& c) {
     const bool by_block = c.row_scales().per_block() || c.col_scales().per_block();
     if (c.sm90.wgmma_products) return 2;
+    if (scale_groups(c) > 1) return std::nullopt;
     // Where no side has scales per row, all factors of a run are one number, of a uniform register: another FFMA.
     if (!c.scaled() || !by_block || !(c.row_scales().per_row() || c.col_scales().per_row())) return std::nullopt;
     if (warpgroup_rows(c) > kWgmmaRows) return 8;

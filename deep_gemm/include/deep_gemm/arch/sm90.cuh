@@ -37,13 +37,16 @@ constexpr int32_t k_parts(const GemmConfig& c) { return c.k_ctas() * c.split_k.w
 /// One warpgroup more than multiply: it loads.
 constexpr int32_t threads(const GemmConfig& c) { return (c.sm90.math_warpgroups + 1) * 128; }
 
-/// Entries of row scales in a stage: of four bytes, FP32 or words.
-constexpr int32_t scale_entries(const GemmConfig& c) {
-    return c.row_scales().per_row() && entry_k(c.row_scales()) < c.tile.k ? c.tile.k / entry_k(c.row_scales()) : 1;
+/// Entries of an operand's row scales in a stage: of four bytes, FP32 or words.
+constexpr int32_t scale_entries(const GemmConfig& c, const Scaling& scaling) {
+    return scaling.per_row() && entry_k(scaling) < c.tile.k ? c.tile.k / entry_k(scaling) : 1;
 }
 
-/// Groups of a stage that are promoted each by itself.
-constexpr int32_t scale_groups(const GemmConfig& c) { return c.scaled() ? scale_entries(c) : 1; }
+/// Groups of a stage that are promoted each by itself: as many as the operand with the smaller ones has.
+constexpr int32_t scale_groups(const GemmConfig& c) {
+    const int32_t rows = scale_entries(c, c.row_scales()), cols = scale_entries(c, c.col_scales());
+    return !c.scaled() ? 1 : rows > cols ? rows : cols;
+}
 
 /// Words of zero points that a stage holds for each row.
 constexpr int32_t zero_groups(const GemmConfig& c) {

@@ -29,9 +29,10 @@ constexpr SmemPlan plan_smem(const GemmConfig& c) {
     SmemPlan p{};
     p.rows_bytes = c.tile.rows * row_bytes(c, c.rows_operand());
     p.cols_bytes = align_up(c.tile.cols * row_bytes(c, c.cols_operand()), 1024);
-    p.row_scale_bytes = c.row_scales().per_row() ? align_up(scale_entries(c) * c.tile.rows * 4, 128) : 0;
+    p.row_scale_bytes =
+        c.row_scales().per_row() ? align_up(scale_entries(c, c.row_scales()) * c.tile.rows * 4, 128) : 0;
     p.col_scale_bytes = c.sm90.wgmma_products  ? c.tile.cols * kColScaleBytes
-                        : copies_col_scales(c) ? align_up(c.tile.cols * 4, 128)
+                        : copies_col_scales(c) ? align_up(scale_entries(c, c.col_scales()) * c.tile.cols * 4, 128)
                                                : 0;
     p.zero_bytes = align_up(zero_groups(c) * c.tile.rows * 4, 128);
     p.block_scale_bytes = align_up(block_scale_values(c) * 4, 16);
@@ -70,8 +71,9 @@ constexpr int32_t empty_arrivals(const GemmConfig& c) {
 /// Bytes that one stage's copies bring; scales that a warp writes are not among them.
 constexpr int32_t stage_transaction_bytes(const GemmConfig& c) {
     return c.tile.rows * row_bytes(c, c.rows_operand()) + c.tile.cols * row_bytes(c, c.cols_operand()) +
-           (c.row_scales().per_row() ? scale_entries(c) * c.tile.rows * 4 : 0) +
-           (copies_col_scales(c) ? c.tile.cols * 4 : 0) + zero_groups(c) * c.tile.rows * 4;
+           (c.row_scales().per_row() ? scale_entries(c, c.row_scales()) * c.tile.rows * 4 : 0) +
+           (copies_col_scales(c) ? scale_entries(c, c.col_scales()) * c.tile.cols * 4 : 0) +
+           zero_groups(c) * c.tile.rows * 4;
 }
 
 }  // namespace deep_gemm

@@ -5,6 +5,7 @@
 #include <deep_gemm/mma/sm90/accumulate_converted.cuh>
 #include <deep_gemm/mma/sm90/promote/ahead.cuh>
 #include <deep_gemm/mma/sm90/promote/from_smem.cuh>
+#include <deep_gemm/mma/sm90/promote/group_by_group.cuh>
 #include <deep_gemm/mma/sm90/promote/groups.cuh>
 #include <deep_gemm/mma/sm90/promote/in_turn.cuh>
 #include <deep_gemm/mma/sm90/promote/overlapped.cuh>
@@ -28,10 +29,11 @@ struct FirstOf<Case<false, Way>, Others...> : FirstOf<Others...> {};
 template <GemmConfig c>
 using WayThroughK = typename FirstOf<Case<!c.scaled() && c.rows_operand().packed(), AccumulateConverted<c>>,  //
                                      Case<!c.scaled(), Accumulate<c>>,                                        //
-                                     Case<(scale_groups(c) > 1), PromoteGroups<c>>,                           //
-                                     Case<overlaps_blocks(c), PromoteOverlapped<c>>,                          //
-                                     Case<c.sm90.look_ahead, PromoteAhead<c>>,                                //
-                                     Case<scales_stay_in_smem(c), PromoteFromSmem<c>>,                        //
+                                     Case<(scale_groups(c) > 1) && c.rows_operand().packed(), PromoteGroups<c>>,
+                                     Case<(scale_groups(c) > 1), PromoteGroupByGroup<c>>,  //
+                                     Case<overlaps_blocks(c), PromoteOverlapped<c>>,       //
+                                     Case<c.sm90.look_ahead, PromoteAhead<c>>,             //
+                                     Case<scales_stay_in_smem(c), PromoteFromSmem<c>>,     //
                                      Case<true, PromoteInTurn<c>>>::Type;
 
 template <GemmConfig c>
@@ -75,9 +77,13 @@ public:
     }
 
 private:
-    static constexpr bool is_stage(const Scaling& scaling) { return scaling.per_channel() || scaling.k == c.tile.k; }
-    static_assert(!c.scaled() || ((scale_groups(c) > 1 || is_stage(c.row_scales())) && is_stage(c.col_scales())),
-                  "a stage holds one group of scales, which one promotion applies, or whole groups of its rows'");
+    static constexpr bool is_stage(const Scaling& scaling) {
+        return scaling.per_channel() || c.tile.k % entry_k(scaling) == 0;
+    }
+    static_assert(!c.scaled() || (is_stage(c.row_scales()) && is_stage(c.col_scales())),
+                  "a stage holds whole groups of scales");
+    static_assert(!c.rows_operand().packed() || scale_entries(c, c.col_scales()) == 1,
+                  "beside packed rows columns have a scale for all of a stage");
     static_assert(!c.sm90.wgmma_products || (c.sm90.look_ahead && kSubtiles == 1));
 
     Stages<c> stages_;

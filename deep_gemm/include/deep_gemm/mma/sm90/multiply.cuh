@@ -61,6 +61,25 @@ DG_DEVICE void multiply_block(Accumulators<c>& d, uint32_t rows, uint32_t cols, 
     for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
 }
 
+/// The same of one of a K block's `kGroups` groups of K, which has sums of its own.
+template <GemmConfig c, int32_t kGroups>
+DG_DEVICE void multiply_group(Accumulators<c>& d, uint32_t rows, uint32_t cols, int32_t group) {
+    static_assert(!c.rows_operand().mn_major() && !c.cols_operand().mn_major());
+    constexpr int32_t kSteps = kSwizzleBytes / 32 / kGroups, kAlongSpan = 32 >> 4;
+    const uint64_t rows_descriptor = ptx::wgmma_descriptor(rows), cols_descriptor = ptx::wgmma_descriptor(cols);
+#pragma unroll
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int32_t step = 0; step < kSteps; ++step) {
+        const int32_t at = (group * kSteps + step) * kAlongSpan;
+        issue_wgmma<c>(d, rows_descriptor + at, cols_descriptor + at, step > 0);
+    }
+    ptx::wgmma_commit();
+#pragma unroll
+    for (int32_t i = 0; i < kAccumulators<c>; ++i) ptx::pin(d[i]);
+}
+
 /// The wgmma of one step, rows in registers.
 template <GemmConfig c>
 DG_DEVICE void issue_wgmma(Accumulators<c>& d, const uint32_t (&rows)[4], uint64_t cols, bool accumulate) {

@@ -48,8 +48,8 @@ struct BlockScales {
     float2 col[kHeld > 0 ? kHeld : 1];
     uint32_t address;  // of columns' scales, some of which stay in shared memory
 
-    /// `first_row` is the first of the 64 rows, counted within the tile.
-    DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row) {
+    /// `first_row` is the first of the 64 rows, counted within the tile. Of a stage's groups of scales, the `group`th.
+    DG_DEVICE void load(const Smem<c>& smem, int32_t stage, int32_t first_row, int32_t group = 0) {
         const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         if constexpr (c.row_scales().per_channel()) {
             row[0] = row[1] = 1;
@@ -58,7 +58,8 @@ struct BlockScales {
             row[0] = row[1] = ptx::load_shared(smem.block_scales(stage) + run * 4);
         } else {
             if constexpr (compiler_hints(c).forgets_row) ptx::forget(first_row);
-            const uint32_t mine = Fragment16x8::thread_word(smem.row_scales(stage), first_row, lane, warp);
+            const uint32_t scales = smem.row_scales(stage) + entry(c.row_scales(), group) * c.tile.rows * 4;
+            const uint32_t mine = Fragment16x8::thread_word(scales, first_row, lane, warp);
             row[0] = row_scale<c>(mine);
             row[1] = row_scale<c>(mine + Fragment16x8::kHalfRows * 4);
         }
@@ -70,7 +71,8 @@ struct BlockScales {
                 run[i] = ptx::load_shared(smem.block_scales(stage) + i * 4);
             }
         } else {
-            address = smem.col_scales(stage) + Fragment16x8::col(lane) * 4;
+            address =
+                smem.col_scales(stage) + entry(c.col_scales(), group) * c.tile.cols * 4 + Fragment16x8::col(lane) * 4;
 #pragma unroll
             for (int32_t i = 0; i < kHeld; ++i) col[i] = col_pair(i);
         }
@@ -120,6 +122,11 @@ struct BlockScales {
     }
 
 private:
+    /// Of an operand's scales in the stage, that of a group of the other's, of which there may be more.
+    static DG_DEVICE constexpr int32_t entry(const Scaling& scaling, int32_t group) {
+        return group * scale_entries(c, scaling) / scale_groups(c);
+    }
+
     /// Of a thread's two neighbours among these 8 columns.
     DG_DEVICE float2 col_pair(int32_t group) const {
         return ptx::load_shared_x2(address + group * Fragment16x8::kCols * 4);

@@ -115,6 +115,14 @@ public:
         multiply_block<c>(total, fragments, smem_.cols(ring_.stage), true);
     }
 
+    /// Of a block's groups of scales one.
+    DG_DEVICE void load_group_scales(Block<c>& block, int32_t group) const {
+        block.scales.load(smem_, ring_.stage, first_row_, group);
+    }
+    DG_DEVICE void multiply_group(Block<c>& block, int32_t group) const {
+        deep_gemm::multiply_group<c, scale_groups(c)>(block.partial, rows(0), smem_.cols(ring_.stage), group);
+    }
+
     /// The same, into sums of each group of row scales alone.
     template <int32_t kGroups>
     DG_DEVICE void multiply_groups(Accumulators<c> (&partial)[kGroups], Fragments<c>& fragments) const {
