@@ -110,13 +110,13 @@ def fp8_gemm_nt(
             L2, which flushes subnormal numbers to zero.)
         recipe: rows of A, rows of B and elements of K that share a scale: (1, 128, 128) by default, or (1, 1, 128),
             which is the default where B's scales are packed. The last one may be 32, with 1, 32 or 128 rows of B: (1,
-            32, 32) is of blocks of 32 x 32. Sums of 32 of K that are scaled one by one take longer, but on SM100.
+            32, 32) is of blocks of 32 x 32. Sums of 32 of K that are scaled one by one take longer, except on SM100.
         recipe_a, recipe_b: the same as pairs for each operand, which may differ in K.
         compiled_dims: which of M, N, K are constants of the compiled kernel.
         disable_ue8m0_cast: float32 scales are to be multiplied as they are, whatever they are. So they always are on
             SM80 and SM90. On SM100 another kernel does it, which takes scales of every kind, A's for each row and 128
-            of K, B's for 128x128 blocks or each row, not for 32 of K: it scales sums of 128 of K in registers. It is about float32
-            scales: where both operands have packed ones it changes nothing.
+            of K, B's for 128x128 blocks or each row, not for 32 of K: it scales sums of 128 of K in registers. It is
+            about float32 scales: where both operands have packed ones it changes nothing.
         alpha: a number that multiplies complete sums in FP32, before C is added and before rounding.
         epilogue: None, or what happens to complete sums: `deep_gemm.epilogue`. Beside it alpha must be None.
 
