@@ -39,13 +39,14 @@ Answer take_over(Cluster& cluster) {
 Step try_cancel(Warp& w, const Instruction& in, uint32_t lanes) {
     for (uint32_t left = lanes; left; left &= left - 1) {
         const unsigned lane = std::countr_zero(left);
-        const Place place = shared_place(w, uint32_t(read_any(w, in.a, lane) + uint64_t(in.displacement)),
-                                         kAnswerBytes, true, "clusterlaunchcontrol");
+        const Place place = shared_place(w, uint32_t(read_any(w, in.a, lane) + uint64_t(in.displacement)), kAnswerBytes,
+                                         true, "clusterlaunchcontrol");
         Place barrier;
         if (!place.cta || !barrier_operand(w, in.x, in.extra->values[0], lane, barrier)) continue;
         if (place.offset % kAnswerBytes) {
             report(*w.cluster, "misaligned",
-                   concat("clusterlaunchcontrol writes 16 bytes to ", hex(place.offset), ", which is no multiple of 16"),
+                   concat("clusterlaunchcontrol writes 16 bytes to ", hex(place.offset),
+                          ", which is no multiple of 16"),
                    &w);
             continue;
         }
