@@ -192,7 +192,10 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
         (("64", "7168", "2048", "--sms", "0"), "a whole number from 1 up is wanted, not '0'"),
         (("4000000000", "7168", "2048"), "M must be between 1 and 2^31 - 1, got 4000000000"),
         (("64", "7168", "2048", "--target", "sm_120a"), "invalid choice: 'sm_120a'"),
-        (("64", "7168", "2048", "--gran-k-b", "32"), "the pair has no scales of b for every 32 of K"),
+        (
+            ("64", "7168", "2048", "--gran-k-b", "32", "--fp32-scales", "--target", "sm_100a"),
+            "the pair has no scales of b for every 32 of K",
+        ),
         (
             ("64", "7168", "2048", "--group-size", "32"),
             "group_size is of products with packed weights (fp8_int4, int8_int4, int4, fp8_fp4, bf16_int4, ",

@@ -54,9 +54,9 @@ def test_each_target_has_kernels_that_fit_its_gpus(target) -> None:
 
 @pytest.mark.parametrize("name", ["gran_k_a", "gran_k_b"])
 def test_scales_that_hopper_does_not_multiply_are_refused(name) -> None:
-    C.problem_kernel("dense", {**SIZES, name: 128})
-    with pytest.raises(ValueError, match=f"no scales of {name[-1]} for every 32 of K"):
-        C.problem_kernel("dense", {**SIZES, name: 32})
+    C.problem_kernel("dense", {**SIZES, name: 32})
+    with pytest.raises(ValueError, match=f"no scales of {name[-1]} for every 64 of K"):
+        C.problem_kernel("dense", {**SIZES, name: 64})
 
 
 @pytest.mark.parametrize("target", ["sm_100f", "sm_103a"])

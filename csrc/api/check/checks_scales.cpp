@@ -44,7 +44,7 @@ std::ostream& operator<<(std::ostream& out, const ScalesText& text) {
     return out << "] (" << text.scaling << " of " << text.operand << ")";
 }
 
-/// An operand's, of a pair that lists these. Those in instructions, and of blocks that no kernel takes as such, are
+/// An operand's, of a pair that lists these. Those in instructions, and blocks of a smaller K, are
 /// repeated for each row on the way to the kernel.
 Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, const char* operand) {
     const auto same_k = std::ranges::find(listed, static_cast<int32_t>(given.k), &Scaling::k);
@@ -52,7 +52,7 @@ Scaling scaling_of(std::span<const Scaling> listed, const Granularity& given, co
     const Scaling each_row{like.type, 1, static_cast<int32_t>(given.k)};
     const Scaling as_given{like.type, static_cast<int32_t>(given.rows), static_cast<int32_t>(given.k)};
     const Scaling scaling =
-        like.in_instruction() || (!lists(listed, as_given) && lists(listed, each_row)) ? each_row : as_given;
+        like.in_instruction() || (given.k < kScaleGroupK && lists(listed, each_row)) ? each_row : as_given;
     require(lists(listed, scaling), operand, "'s scales must be ", text_of(listed[0]), ", not ", text_of(scaling),
             ": see recipe");
     return scaling;
