@@ -12,7 +12,7 @@ inline constexpr int32_t kMinUnpackedM = 512;
 
 /// Whether such a product may be one of the problem's. Its last bits are not those of converting in the product, and
 /// which is taken depends on M. The workspace is as large as the weights unpacked: not of a stack of experts. Sums of
-/// codes themselves know what conversion multiplied them by (undo_conversion) where it is the product that converts.
+/// codes themselves know what conversion multiplied them by (UndoConversion) where it is the product that converts.
 constexpr bool may_unpack_b(const Problem& p) {
     return p.b.packed() && p.grouping == Grouping::dense && !p.batch_invariant && p.output != Element::s32;
 }

@@ -1,15 +1,17 @@
-// Sums in registers as elements of D: adding C, clearing padding, writing D without staging it.
+// Where a thread's sums in registers lie in D, and how they get there without being staged.
 #pragma once
 
 #include <deep_gemm/element.cuh>
+#include <deep_gemm/epilogue/heads.cuh>
 #include <deep_gemm/mma/fragment_16x8.cuh>
+#include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
 namespace deep_gemm {
 
-/// D's (or C's) elements behind one thread's accumulators. Two running pointers are all the addressing that takes
-/// registers.
+/// D's (or C's) elements behind one thread's accumulators: a place (epilogue/tile_end.cuh). Two running pointers are
+/// all the addressing that takes registers.
 template <GemmConfig c>
 struct Fragment {
     static constexpr int32_t kValues = kAccumulators<c>;
@@ -96,6 +98,63 @@ struct Fragment {
         }
     }
 
+    /// Whether registers' pairs are neighbours in D, all of them inside or none, and aligned as one access wants them.
+    template <typename Stored>
+    DG_DEVICE bool has_pairs(const Stored* data, int64_t stride, int64_t group_stride) const {
+        constexpr int32_t kSplits = c.heads.left | c.heads.skipped | c.heads.right;
+        return !c.swap_ab && kSplits % 2 == 0 && (stride | group_stride | n_end) % 2 == 0 &&
+               reinterpret_cast<uint64_t>(data) % (2 * sizeof(Stored)) == 0;
+    }
+
+    /// visit(register, element) of a matrix that lies as D does; what is outside may be zero.
+    template <Element kElement, typename Visit>
+    DG_DEVICE void for_each_stored(const StorageOf<kElement>* data, int64_t stride, int64_t group_stride,
+                                   const Visit& visit) const {
+        using Stored = StorageOf<kElement>;
+        // Two loops: with the question inside, loads would wait for one another.
+        if (!c.swap_ab && has_pairs(data, stride, group_stride))
+            for_each_pair(data, stride, group_stride, [&](int32_t i, const Stored* pair, int64_t, bool first, bool) {
+                using Both = decltype(load_pair<kElement>(pair));
+                const Both both = first ? load_pair<kElement>(pair) : Both{};
+                visit(i, both.x), visit(i + 1, both.y);
+            });
+        else
+            for_each_pair(data, stride, group_stride,
+                          [&](int32_t i, const Stored* pair, int64_t step, bool first, bool second) {
+                              if (first) visit(i, to_register<kElement>(pair[0]));
+                              if (second) visit(i + 1, to_register<kElement>(pair[step]));
+                          });
+    }
+
+    /// visit(register, its row of D).
+    template <typename Visit>
+    DG_DEVICE void for_each_row(const Visit& visit) const {
+#pragma unroll
+        for (int32_t i = 0; i < kValues; ++i)
+            visit(i, row + (c.swap_ab ? Fragment16x8::col_step(i) : Fragment16x8::row_step(i)));
+    }
+
+    /// visit(register) where `marks` (PaddingRowsOf) has its row. This warp has some of the tile's rows, from `first`
+    /// on, or a part of all.
+    template <typename Marks, typename Visit>
+    static DG_DEVICE void for_each_marked(const Marks& marks, int32_t first, const Visit& visit) {
+        const int32_t lane = threadIdx.x % 32;
+        uint32_t rows = 0;
+        if constexpr (c.swap_ab) {
+            if (!marks.any()) return;
+        } else {  // most warps have none among their 16, and must not pay for it
+            rows = marks.rows(first) & ((1u << Fragment16x8::kRows) - 1);
+            if (rows == 0) return;
+            rows >>= Fragment16x8::row(lane);
+        }
+#pragma unroll
+        for (int32_t i = 0; i < kValues; ++i) {
+            const int32_t step = c.swap_ab ? Fragment16x8::col_step(i) : Fragment16x8::row_step(i);
+            if (c.swap_ab && step % 32 == 0) rows = marks.rows(step) >> Fragment16x8::col(lane);
+            if (rows >> step % 32 & 1) visit(i);
+        }
+    }
+
 private:
     /// for_each_pair where neighbours of the product are none of D's. (Apart, or other kernels' code would change.)
     template <typename Stored, typename Visit>
@@ -107,8 +166,8 @@ private:
                 const int32_t i = Fragment16x8::pair(j, half);
                 const int32_t down = Fragment16x8::kHalfRows * half, along = Fragment16x8::kCols * j;
                 const int32_t y = row + (c.swap_ab ? along : down), x = col + (c.swap_ab ? down : along);
-                const int32_t place = c.heads.place(x);
-                const int64_t next = c.swap_ab ? stride : c.heads.place(x + 1) - place;
+                const int32_t place = column_of_d<c>(x);
+                const int64_t next = c.swap_ab ? stride : column_of_d<c>(x + 1) - place;
                 const bool first = y < m_end && x < n_end,
                            second = c.swap_ab ? y + 1 < m_end && x < n_end : y < m_end && x + 1 < n_end;
                 visit(i, data + y * stride + place, next, first, second);
@@ -116,46 +175,6 @@ private:
         }
     }
 };
-
-/// Whether registers' pairs are such neighbours, all of them inside or none, and aligned as one access wants them.
-template <GemmConfig c, typename Stored>
-DG_DEVICE bool has_pairs(const Stored* data, int64_t stride, int64_t group_stride, const Fragment<c>& at) {
-    constexpr int32_t kSplits = c.heads.left | c.heads.skipped | c.heads.right;
-    return !c.swap_ab && kSplits % 2 == 0 && (stride | group_stride | at.n_end) % 2 == 0 &&
-           reinterpret_cast<uint64_t>(data) % (2 * sizeof(Stored)) == 0;
-}
-
-template <GemmConfig c>
-DG_DEVICE void add_c(Results<c>& total, const Fragment<c>& at, const GemmParams& params) {
-    using Stored = typename Storage<c.output>::Type;
-    const auto* data = static_cast<const Stored*>(params.c_data);
-    // Two loops: with the question inside, loads would wait for one another.
-    if (!c.swap_ab && has_pairs<c>(data, params.c_stride, params.c_group_stride, at))
-        at.for_each_pair(data, params.c_stride, params.c_group_stride,
-                         [&](int32_t i, const Stored* pair, int64_t, bool first, bool) {
-                             using Both = decltype(load_pair<c.output>(pair));
-                             const Both both = first ? load_pair<c.output>(pair) : Both{};
-                             total[i] += both.x, total[i + 1] += both.y;
-                         });
-    else
-        at.for_each_pair(data, params.c_stride, params.c_group_stride,
-                         [&](int32_t i, const Stored* pair, int64_t step, bool first, bool second) {
-                             if (first) total[i] += to_register<c.output>(pair[0]);
-                             if (second) total[i + 1] += to_register<c.output>(pair[step]);
-                         });
-}
-
-/// Padding between a group's real rows and the next group becomes zero, whatever A and its scales hold there. Tiles end
-/// before the next group starts, so the whole tile may be written.
-template <GemmConfig c>
-DG_DEVICE void clear_padding(Results<c>& total, const Fragment<c>& at, const Tile& tile) {
-    if ((c.swap_ab ? tile.col + c.tile.cols : tile.row + c.tile.rows) <= tile.m_end) return;
-#pragma unroll
-    for (int32_t i = 0; i < kAccumulators<c>; ++i) {
-        const int32_t row = at.row + (c.swap_ab ? Fragment16x8::col_step(i) : Fragment16x8::row_step(i));
-        total[i] = row < tile.m_end ? total[i] : 0;
-    }
-}
 
 /// Registers to global memory, in place of what is there or added to it.
 template <GemmConfig c>
@@ -166,7 +185,7 @@ DG_DEVICE void store_direct(const Results<c>& total, const Fragment<c>& at, cons
     static_assert(!has_expert_runs(c) || c.tile_m() <= 2 * kRunRows, "another expert's rows would be written");
     auto* data = static_cast<Stored*>(params.d_data);
     // Two loops: with the question inside, NVVM (CUDA 13.0) left one of 64 pairs rolled, and the sums in local memory.
-    if (!c.swap_ab && has_pairs<c>(data, params.d_stride, params.d_group_stride, at))
+    if (!c.swap_ab && at.has_pairs(data, params.d_stride, params.d_group_stride))
         at.for_each_pair(data, params.d_stride, params.d_group_stride,
                          [&](int32_t i, Stored* pair, int64_t, bool first, bool) {
                              if (!first) return;

@@ -1,10 +1,9 @@
-// A thread's share of a chunk of D: neighbours of one row of the instruction's frame, from complete sums to what is
-// stored. How sums are scaled is in dequantise.cuh.
+// Where a thread's share of a chunk lies in D: neighbours of one row of the instruction's frame.
 #pragma once
 
 #include <deep_gemm/arch/sm100_smem.cuh>
 #include <deep_gemm/element.cuh>
-#include <deep_gemm/store/dequantise.cuh>
+#include <deep_gemm/epilogue/heads.cuh>
 #include <deep_gemm/store/padding_rows.cuh>
 #include <deep_gemm/tile/scheduler.cuh>
 
@@ -42,14 +41,13 @@ DG_DEVICE void for_each_in_words(const uint4& four, const Visit& visit) {
 template <GemmConfig c>
 using PieceSums = RegisterOf<c.sum()>[chunk_cols(c)];
 
-/// Where these lie in D, `kCols` neighbours along the instruction's columns, and what is stored of them.
+/// Where these lie in D, `kCols` neighbours along the instruction's columns: a place (epilogue/tile_end.cuh).
 template <GemmConfig c>
 struct Piece {
     static constexpr int32_t kCols = chunk_cols(c), kValues = kCols;
     static constexpr bool kAlongN = !c.swap_ab;  // D's rows are contiguous along the neighbours
     using Stored = StorageOf<c.output>;
 
-    RegisterOf<c.output> values[kCols];
     int32_t row, col;      // of the first, in D's own frame: M and N
     int32_t m_end, n_end;  // first elements past D
     int32_t group;
@@ -73,8 +71,7 @@ struct Piece {
     /// Where in memory a neighbour lies. `data` is D or C of the tile's group.
     template <typename Value>
     DG_DEVICE Value* place(Value* data, int64_t stride, int32_t i) const {
-        const int32_t x = col + (kAlongN ? i : 0);
-        return data + row_of(i) * stride + (c.heads.any() ? c.heads.place(x) : x);
+        return data + row_of(i) * stride + column_of_d<c>(col + (kAlongN ? i : 0));
     }
 
     /// Whether all neighbours are inside and are units of 16 bytes.
@@ -111,19 +108,63 @@ struct Piece {
             for (int32_t i = 0; i < kCols; ++i) visit(i, load(first + i));
         }
     }
+
+    /// visit(neighbour, element) of a matrix that lies as D does; not of what is outside.
+    template <Element kElement, typename Visit>
+    DG_DEVICE void for_each_stored(const StorageOf<kElement>* data, int64_t stride, int64_t group_stride,
+                                   const Visit& visit) const {
+        const auto* const matrix = data + group * group_stride;
+        if (is_whole(matrix, stride)) {
+            constexpr int32_t kInUnit = elements_in(kElement, 16);
+            const auto* line = reinterpret_cast<const uint4*>(place(matrix, stride, 0));
+#pragma unroll
+            for (int32_t unit = 0; unit < kCols / kInUnit; ++unit)
+                for_each_in_words<kElement>(line[unit], [&](int32_t i, RegisterOf<kElement> value) {
+                    visit(unit * kInUnit + i, value);
+                });
+        } else {
+#pragma unroll
+            for (int32_t i = 0; i < kCols; ++i)
+                if (inside(i)) visit(i, to_register<kElement>(*place(matrix, stride, i)));
+        }
+    }
+
+    /// visit(neighbour, its row of D).
+    template <typename Visit>
+    DG_DEVICE void for_each_row(const Visit& visit) const {
+#pragma unroll
+        for (int32_t i = 0; i < kCols; ++i) visit(i, row_of(i));
+    }
+
+    /// visit(neighbour) where `marks` (PaddingRowsOf) has its row; `first` is the first one's in the tile.
+    template <typename Marks, typename Visit>
+    static DG_DEVICE void for_each_marked(const Marks& marks, int32_t first, const Visit& visit) {
+        constexpr int32_t kAtOnce = 16;
+        static_assert(kCols % kAtOnce == 0, "bits of so many rows from a multiple of it on are in one word");
+        if (kAlongN ? !marks.has(first) : !marks.any()) return;
+        uint32_t rows = 0;
+#pragma unroll
+        for (int32_t i = 0; i < kCols; ++i) {
+            if (!kAlongN && i % kAtOnce == 0) rows = marks.rows(first + i);
+            if (kAlongN || (rows >> i % kAtOnce & 1)) visit(i);
+        }
+    }
 };
 
-/// Complete sums as what is stored.
+/// What is stored of them.
 template <GemmConfig c>
-DG_DEVICE void finish_sums(Piece<c>& piece, const PieceSums<c>& sums, const GemmParams& params) {
-    if constexpr (c.finishes_sums()) {
-        dequantise<c>(piece.values, sums, piece, params);
-    } else {
-#pragma unroll
-        for (int32_t i = 0; i < Piece<c>::kCols; ++i) piece.values[i] = sums[i];
-        undo_conversion<c>(piece.values);
+using PieceValues = RegisterOf<c.output>[chunk_cols(c)];
+
+/// Rows of padding among these.
+template <GemmConfig c>
+struct PiecePadding {
+    const PaddingRows<c>& rows;
+
+    template <typename Visit>
+    DG_DEVICE void for_each_value(const Piece<c>& at, const Tile& tile, const Visit& visit) const {
+        at.for_each_marked(rows, at.row - (c.swap_ab ? tile.col : tile.row), visit);
     }
-}
+};
 
 /// Neighbours that are 16 bytes.
 template <GemmConfig c>
@@ -138,40 +179,6 @@ DG_DEVICE void to_words(const RegisterOf<c.output>* values, uint32_t (&words)[4]
             words[i] = to_word(values[i]);
         else
             words[i] = Pack<c.output>::pack(values[2 * i], values[2 * i + 1]);
-    }
-}
-
-template <GemmConfig c>
-DG_DEVICE void add_c(Piece<c>& piece, const Tile& tile, const GemmParams& params) {
-    using Stored = typename Piece<c>::Stored;
-    const auto* data = static_cast<const Stored*>(params.c_data) + group_of_d<c>(tile) * params.c_group_stride;
-    if (piece.is_whole(data, params.c_stride)) {
-        const auto* line = reinterpret_cast<const uint4*>(piece.place(data, params.c_stride, 0));
-#pragma unroll
-        for (int32_t unit = 0; unit < Piece<c>::kCols / kUnit<c>; ++unit)
-            for_each_in_words<c.output>(line[unit], [&](int32_t i, RegisterOf<c.output> value) {
-                piece.values[unit * kUnit<c> + i] += value;
-            });
-    } else {
-#pragma unroll
-        for (int32_t i = 0; i < Piece<c>::kCols; ++i)
-            if (piece.inside(i)) piece.values[i] += to_register<c.output>(*piece.place(data, params.c_stride, i));
-    }
-}
-
-/// Rows of padding become zero: those between a psum group and the next one, and those that the layout says are none.
-template <GemmConfig c>
-DG_DEVICE void clear_padding(Piece<c>& piece, const Tile& tile, const PaddingRows<c>& padding) {
-    if constexpr (c.grouping == Grouping::m_psum) {
-#pragma unroll
-        for (int32_t i = 0; i < Piece<c>::kCols; ++i)
-            piece.values[i] = piece.row_of(i) < tile.m_end ? piece.values[i] : 0;
-    } else if constexpr (marks_padding(c)) {
-        if (!padding.any()) return;
-        const int32_t first = c.swap_ab ? tile.col : tile.row;
-#pragma unroll
-        for (int32_t i = 0; i < Piece<c>::kCols; ++i)
-            piece.values[i] = padding.has(piece.row_of(i) - first) ? 0 : piece.values[i];
     }
 }
 

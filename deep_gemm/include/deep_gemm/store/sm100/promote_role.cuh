@@ -3,7 +3,7 @@
 
 #include <deep_gemm/mma/sm100/promote.cuh>
 #include <deep_gemm/store/sm100/release_sums.cuh>
-#include <deep_gemm/store/sm100/tile_end.cuh>
+#include <deep_gemm/store/sm100/tile_stores.cuh>
 #include <deep_gemm/tile/ring.cuh>
 
 namespace deep_gemm::sm100 {
@@ -15,7 +15,7 @@ public:
         : smem_(smem),
           params_(params),
           sums_(tensor_memory + (tensor_warp() * kWarpRows << 16) + first_store_col<c>()),
-          end_(smem, params) {}
+          stores_(smem, params) {}
 
     DG_DEVICE void run() {
         TileScheduler<c> tiles(params_, smem_.groups());
@@ -29,7 +29,7 @@ public:
             for (int32_t i = 0; i < tile.k_blocks; ++i, ring_.advance()) add_block(totals);
             store(totals, tile);
         }
-        end_.finish();
+        stores_.finish();
     }
 
 private:
@@ -69,24 +69,24 @@ private:
     }
 
     DG_DEVICE void store(const float (&totals)[kCols], const Tile& tile) {
-        end_.begin();
+        stores_.begin();
         if constexpr (c.cluster.k > 1) {
 #pragma unroll
             for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk) {
-                if (end_.owns(chunk)) continue;
+                if (stores_.owns(chunk)) continue;
                 PieceSums<c> sums;
                 take(sums, totals, chunk);
-                end_.send(sums, chunk);
+                stores_.send(sums, chunk);
             }
         }
 #pragma unroll
         for (int32_t chunk = 0; chunk < warp_chunks(c); ++chunk) {
-            if (c.cluster.k > 1 && !end_.owns(chunk)) continue;
+            if (c.cluster.k > 1 && !stores_.owns(chunk)) continue;
             PieceSums<c> sums;
             take(sums, totals, chunk);
-            end_.write(sums, tile, chunk);
+            stores_.write(sums, tile, chunk);
         }
-        end_.end();
+        stores_.end();
     }
 
     static DG_DEVICE void take(PieceSums<c>& sums, const float (&totals)[kCols], int32_t chunk) {
@@ -100,7 +100,7 @@ private:
     ClusterPosition<c> position_;
     Ring<c.stages> ring_;
     Ring<c.sm100.accumulators> accumulators_;
-    TileEnd<c> end_;
+    TileStores<c> stores_;
 };
 
 }  // namespace deep_gemm::sm100

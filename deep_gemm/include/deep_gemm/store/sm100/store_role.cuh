@@ -3,7 +3,7 @@
 
 #include <deep_gemm/ptx/tcgen05.cuh>
 #include <deep_gemm/store/sm100/release_sums.cuh>
-#include <deep_gemm/store/sm100/tile_end.cuh>
+#include <deep_gemm/store/sm100/tile_stores.cuh>
 #include <deep_gemm/tile/ring.cuh>
 
 namespace deep_gemm::sm100 {
@@ -13,7 +13,10 @@ template <GemmConfig c>
 class StoreRole {
 public:
     DG_DEVICE StoreRole(const Smem<c>& smem, const GemmParams& params, uint32_t tensor_memory)
-        : smem_(smem), params_(params), sums_(tensor_memory + (tensor_warp() * kWarpRows << 16)), end_(smem, params) {}
+        : smem_(smem),
+          params_(params),
+          sums_(tensor_memory + (tensor_warp() * kWarpRows << 16)),
+          stores_(smem, params) {}
 
     DG_DEVICE void run() {
         TileScheduler<c> tiles(params_, smem_.groups());
@@ -22,7 +25,7 @@ public:
             tiles.place(tile);
             store(tile);
         }
-        end_.finish();
+        stores_.finish();
     }
 
 private:
@@ -32,27 +35,27 @@ private:
             ptx::barrier_wait(smem_.sums_full(accumulators_.stage), accumulators_.phase);
             ptx::tensor_fence_after_sync();
         }
-        end_.begin();
+        stores_.begin();
         if constexpr (c.cluster.k > 1) send_parts(empty);
 #pragma unroll 1
         for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
-            if (c.cluster.k > 1 && !end_.owns(chunk)) continue;
+            if (c.cluster.k > 1 && !stores_.owns(chunk)) continue;
             PieceSums<c> sums;
             load(sums, chunk, empty);
             if (c.cluster.k == 1 && !empty && chunk + 1 == kChunks) release();
-            end_.write(sums, tile, chunk);
+            stores_.write(sums, tile, chunk);
         }
-        end_.end();
+        stores_.end();
     }
 
     /// To CTAs that own them. (No next tile waits for the accumulator.)
     DG_DEVICE void send_parts(bool empty) const {
 #pragma unroll 1
         for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
-            if (end_.owns(chunk)) continue;
+            if (stores_.owns(chunk)) continue;
             PieceSums<c> sums;
             load(sums, chunk, empty);
-            end_.send(sums, chunk);
+            stores_.send(sums, chunk);
         }
     }
 
@@ -86,7 +89,7 @@ private:
     uint32_t sums_;
     ClusterPosition<c> position_;
     Ring<c.sm100.accumulators> accumulators_;
-    TileEnd<c> end_;
+    TileStores<c> stores_;
 };
 
 }  // namespace deep_gemm::sm100

@@ -63,4 +63,12 @@ DG_DEVICE void store_quads(const Results<c>& results, const Fragment<c>& at, con
         }
 }
 
+/// D out of registers.
+template <GemmConfig c>
+DG_DEVICE void store_piece(const Results<c>& results, const Fragment<c>& at, const GemmParams& params) {
+    if constexpr (stores_quads(c))
+        if (has_chunks<c>(at, params)) return store_quads<c>(results, at, params);
+    store_direct<c>(results, at, params);
+}
+
 }  // namespace deep_gemm

@@ -17,6 +17,18 @@ DG_DEVICE int32_t row_in_tile(int32_t warp, int32_t subtile) {
     return first_row(c, warp / 4) + subtile * subtile_step(c) + Fragment16x8::warp_row(warp);
 }
 
+/// Rows of padding among a math warp's 16 of a tile, which are some columns of all rows where operands are swapped.
+template <GemmConfig c>
+struct WarpPadding {
+    const PaddingRows<c>& rows;
+    int32_t subtile;
+
+    template <typename Place, typename Visit>
+    DG_DEVICE void for_each_value(const Place& at, const Tile&, const Visit& visit) const {
+        at.for_each_marked(rows, c.swap_ab ? 0 : row_in_tile<c>(threadIdx.x / 32, subtile), visit);
+    }
+};
+
 /// Asks the L2 for this warp's part of C, or of a D that is added to, so that nobody waits for memory at the end of the
 /// tile.
 template <GemmConfig c, typename Stored>
@@ -38,30 +50,14 @@ DG_DEVICE void fetch_lines(const Tile& tile, const Stored* data, int64_t stride,
     }
 }
 
-/// The same where each row says whether it is padding.
-template <GemmConfig c>
-DG_DEVICE void clear_padding(Results<c>& total, const Fragment<c>& at, const Tile& tile,
-                             const PaddingRows<c>& padding) {
-    if constexpr (!marks_padding(c)) return;
-    if (!padding.any()) return;
-    const int32_t row = at.row - (c.swap_ab ? tile.col : tile.row);
-    uint32_t rows = padding.rows(c.swap_ab ? 0 : row);
-#pragma unroll
-    for (int32_t i = 0; i < kAccumulators<c>; ++i) {
-        if (c.swap_ab && i % Fragment16x8::kRegisters == 0) rows = padding.rows(Fragment16x8::col_step(i)) >> row;
-        if (rows >> (c.swap_ab ? Fragment16x8::neighbour(i) : Fragment16x8::row_step(i)) & 1) total[i] = 0;
-    }
-}
-
 /// A math warp's part where D goes out from registers: the same interface as OwnStores and HandedStores
 /// (store/sm90/staged.cuh).
 template <GemmConfig c>
 struct DirectStores {
     DG_DEVICE explicit DirectStores(const Smem<c>&) {}
     DG_DEVICE void begin() const {}
-    DG_DEVICE void write(Results<c>& total, const Fragment<c>& at, const Tile& tile, int32_t,
-                         const PaddingRows<c>& padding, const GemmParams& params) const {
-        clear_padding<c>(total, at, tile, padding);
+    DG_DEVICE void write(const Results<c>& total, const Fragment<c>& at, const Tile&, int32_t,
+                         const GemmParams& params) const {
         store_direct<c>(total, at, params);
     }
     DG_DEVICE void end() const {}

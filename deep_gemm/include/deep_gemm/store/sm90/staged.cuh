@@ -22,12 +22,11 @@ public:
     DG_DEVICE void begin() const {}
     DG_DEVICE void end() const {}
 
-    DG_DEVICE void write(Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
-                         const PaddingRows<c>& padding, const GemmParams& params) {
+    DG_DEVICE void write(const Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
+                         const GemmParams& params) {
         constexpr StoreChunk kChunk = store_chunk(c);
         constexpr int32_t kBatch = kChunk.count < c.store.buffers ? kChunk.count : c.store.buffers,
                           kBatches = c.store.buffers / kBatch;
-        clear_rows<c>(total, tile, subtile, padding);
 #pragma unroll
         for (int32_t first = 0; first < kChunk.count; first += kBatch) {
             const int32_t end = first + kBatch < kChunk.count ? first + kBatch : kChunk.count;
@@ -39,7 +38,6 @@ public:
 #pragma unroll
             for (int32_t chunk = first; chunk < end; ++chunk)
                 stage_chunk<c>(buffers + (chunk - first) * kChunk.bytes(), total, chunk);
-            clear_staged<c>(buffers, padding);
             ptx::fence_for_async_proxy();
             __syncwarp();
             if (ptx::elect_one()) {
@@ -75,16 +73,14 @@ public:
         phase_ ^= 1;
     }
 
-    DG_DEVICE void write(Results<c>& total, const Fragment<c>&, const Tile& tile, int32_t subtile,
-                         const PaddingRows<c>& padding, const GemmParams&) const {
+    DG_DEVICE void write(const Results<c>& total, const Fragment<c>&, const Tile&, int32_t subtile,
+                         const GemmParams&) const {
         constexpr StoreChunk kChunk = store_chunk(c);
         __syncwarp();  // lanes may have waited, and read C, one by one
         const uint32_t buffers = smem_.staging(threadIdx.x / 32) + subtile * kChunk.count * kChunk.bytes();
-        clear_rows<c>(total, tile, subtile, padding);
 #pragma unroll
         for (int32_t chunk = 0; chunk < kChunk.count; ++chunk)
             stage_chunk<c>(buffers + chunk * kChunk.bytes(), total, chunk);
-        clear_staged<c>(buffers, padding);
     }
 
     /// All is written.

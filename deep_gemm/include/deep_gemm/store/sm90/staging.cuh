@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/arch/sm90_smem.cuh>
+#include <deep_gemm/epilogue/heads.cuh>
 #include <deep_gemm/ptx/control.cuh>
 #include <deep_gemm/ptx/memory.cuh>
 #include <deep_gemm/ptx/tma.cuh>
@@ -89,35 +90,6 @@ DG_DEVICE void stage_chunk(uint32_t buffer, const Results<c>& total, int32_t chu
         stage_16_bits<c>(buffer, total, chunk);
 }
 
-/// This warp's rows of padding become zero, where operands are not swapped (else rows are many: clear_staged). Most
-/// warps have none, and must not pay for it.
-template <GemmConfig c>
-DG_DEVICE void clear_rows(Results<c>& total, const Tile& tile, int32_t subtile, const PaddingRows<c>& padding) {
-    if constexpr (!marks_padding(c) || c.swap_ab) return;
-    const uint32_t rows = padding.rows(row_in_tile<c>(threadIdx.x / 32, subtile)) & ((1u << Fragment16x8::kRows) - 1);
-    if (rows == 0) return;
-    const uint32_t mine = rows >> Fragment16x8::row(ptx::lane());
-#pragma unroll
-    for (int32_t i = 0; i < kAccumulators<c>; ++i)
-        if (mine >> Fragment16x8::row_step(i) & 1) total[i] = 0;
-}
-
-/// Swapped operands: rows of padding of a staged chunk, which has all of the tile's rows, become zero. (Swizzling
-/// leaves what is written in its row.)
-template <GemmConfig c>
-DG_DEVICE void clear_staged(uint32_t buffer, const PaddingRows<c>& padding) {
-    if constexpr (!marks_padding(c) || !c.swap_ab) return;
-    if (!padding.any()) return;
-    constexpr StoreChunk kChunk = store_chunk(c);
-    constexpr int32_t kParts = kChunk.swizzle_bytes() / 16;
-    static_assert(!c.swap_ab || kChunk.count == 1);
-    __syncwarp();
-#pragma unroll 1
-    for (int32_t i = ptx::lane(); i < kChunk.outer * kParts; i += 32)
-        if (padding.has(i / kParts)) ptx::store_shared_x4(buffer + i * 16, 0.0f, 0.0f, 0.0f, 0.0f);
-    __syncwarp();  // the fence that follows is of all lanes
-}
-
 /// Where in D a chunk of 16 rows goes: one of those of math warp `warp`, of the `subtile`th 64 rows of its warpgroup.
 struct ChunkPlace {
     int32_t x, y;
@@ -130,12 +102,8 @@ DG_DEVICE ChunkPlace place_chunk(const Tile& tile, int32_t warp, int32_t subtile
     const int32_t row = tile.row + row_in_tile<c>(warp, subtile);
     const int32_t col = tile.col + chunk * kChunk.inner;
     const bool past = !c.swap_ab && (c.skips_padding || has_expert_runs(c)) && row >= tile.m_end;
-    int32_t x = c.swap_ab ? row : col;
-    if constexpr (c.heads.any()) {
-        static_assert(c.heads.left % kChunk.inner == 0 && c.heads.right % kChunk.inner == 0, "a chunk is of one part");
-        x = c.heads.place(x);
-    }
-    return {x, c.swap_ab ? tile.col : row, owns<c>(tile, warp, subtile) && !past};
+    return {columns_of_d<c, kChunk.inner>(c.swap_ab ? row : col), c.swap_ab ? tile.col : row,
+            owns<c>(tile, warp, subtile) && !past};
 }
 
 /// Issue the copy of a staged chunk. One thread.

@@ -1,7 +1,8 @@
-// The end of a tile, whichever role has its sums: a chunk of columns at a time, D goes out through the copy engine or
-// from registers.
+// What becomes of a tile's sums, whichever role has them: a chunk of columns at a time, D goes out through the copy
+// engine or from registers.
 #pragma once
 
+#include <deep_gemm/epilogue/finish_tile.cuh>
 #include <deep_gemm/store/sm100/direct.cuh>
 #include <deep_gemm/store/sm100/parts.cuh>
 #include <deep_gemm/store/sm100/staged.cuh>
@@ -17,11 +18,11 @@ struct SelectStores<c, true> {
     using Type = StagedStores<c>;
 };
 
-/// A store warp's end of each tile, whoever brings the sums. Chunks are the warp's.
+/// What a store warp has of each tile, whoever brings the sums. Chunks are the warp's.
 template <GemmConfig c>
-class TileEnd {
+class TileStores {
 public:
-    DG_DEVICE TileEnd(const Smem<c>& smem, const GemmParams& params)
+    DG_DEVICE TileStores(const Smem<c>& smem, const GemmParams& params)
         : params_(params), stores_(smem), padding_(smem), parts_(smem) {}
 
     DG_DEVICE void begin() const { padding_.begin(); }
@@ -32,11 +33,10 @@ public:
 
     DG_DEVICE void write(PieceSums<c>& sums, const Tile& tile, int32_t chunk) {
         if constexpr (c.cluster.k > 1) parts_.add(sums, chunk);
-        Piece<c> piece(tile, chunk, params_);
-        finish_sums<c>(piece, sums, params_);
-        if constexpr (c.add_c) add_c<c>(piece, tile, params_);
-        clear_padding<c>(piece, tile, padding_);
-        stores_.write(piece, tile, chunk, params_);
+        const Piece<c> piece(tile, chunk, params_);
+        PieceValues<c> values;
+        finish_tile<c>(values, sums, piece, tile, PiecePadding<c>{padding_}, params_);
+        stores_.write(values, piece, tile, chunk, params_);
     }
 
     DG_DEVICE void end() { padding_.end(); }

@@ -1,0 +1,38 @@
+// What a step of the epilogue may ask.
+#pragma once
+
+#include <deep_gemm/params.cuh>
+#include <deep_gemm/tile/scheduler.cuh>
+
+namespace deep_gemm {
+
+/// One thread's complete sums, and what becomes of them.
+template <GemmConfig c, typename Place>
+using SumsAt = RegisterOf<c.sum()>[Place::kValues];
+template <GemmConfig c, typename Place>
+using FinishedAt = RegisterOf<c.output>[Place::kValues];
+
+/// One thread's values at the end of a tile, or of a part of it.
+///
+/// A place says where they lie in D: Fragment (store/fragment.cuh), or sm100::Piece. It has
+///   kValues                       how many
+///   row, col, m_end, n_end        the first one's place in D, and D's ends
+///   group, expert                 whose D it is, and whose B
+///   for_each_along<kAlongM, kElement>(data, stride, visit)
+///                                 visit(i, element) of a line that lies along M of D, or along N
+///   for_each_stored<kElement>(data, stride, group_stride, visit)
+///                                 visit(i, element) of a matrix that lies as D does; not of what is outside
+///   for_each_row(visit)           visit(i, row)
+///   for_each_marked(rows, first, visit)
+///                                 visit(i) where rows.word has a bit, of rows counted from `first`
+///
+/// Padding says which rows of a contiguous layout are none: for_each_value(end, visit), visit(i).
+template <GemmConfig c, typename Place, typename Padding>
+struct TileEnd {
+    const Place& at;
+    const Tile& tile;
+    const Padding& padding;
+    const ParamsFor<c>& params;
+};
+
+}  // namespace deep_gemm

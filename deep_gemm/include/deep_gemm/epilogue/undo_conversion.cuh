@@ -1,0 +1,21 @@
+// Sums of codes that no scale multiplies. Conversion makes 16 times its value of a signed code, which stored scales
+// make up for where there are some; each sum is a multiple of 16 then.
+#pragma once
+
+#include <deep_gemm/epilogue/tile_end.cuh>
+
+namespace deep_gemm {
+
+struct UndoConversion {
+    static constexpr bool wanted(const GemmTask& task) {
+        return task.output == Element::s32 && multiplies(task, Element::s8, Element::s4);
+    }
+
+    template <GemmConfig c, typename Place, typename Padding>
+    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>&) {
+#pragma unroll
+        for (auto& value : values) value >>= 4;
+    }
+};
+
+}  // namespace deep_gemm

@@ -1,0 +1,26 @@
+// Rows of padding become zero, whatever A, its scales and C hold there: those between a psum group and the next one
+// (tiles end before that starts, so whole tiles may be written), and those that a contiguous layout says are none.
+#pragma once
+
+#include <deep_gemm/epilogue/tile_end.cuh>
+
+namespace deep_gemm {
+
+struct ZeroPadding {
+    static constexpr bool wanted(const GemmTask& task) {
+        return task.grouping == Grouping::m_psum || task.grouping == Grouping::m_contiguous;
+    }
+
+    template <GemmConfig c, typename Place, typename Padding>
+    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end) {
+        const auto& [at, tile, padding, params] = end;
+        if constexpr (c.grouping == Grouping::m_psum) {
+            if ((c.swap_ab ? tile.col + c.tile.cols : tile.row + c.tile.rows) <= tile.m_end) return;
+            at.for_each_row([&](int32_t i, int32_t row) { values[i] = row < tile.m_end ? values[i] : 0; });
+        } else {
+            padding.for_each_value(at, tile, [&](int32_t i) { values[i] = 0; });
+        }
+    }
+};
+
+}  // namespace deep_gemm
