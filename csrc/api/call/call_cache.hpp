@@ -110,7 +110,7 @@ struct CachedCall {
     const Kernel* kernel;  // like the device, lives as long as the process
     LaunchShape shape;
     size_t params_bytes;  // as the kernel takes them
-    GemmParamsWithScales params;
+    GemmParamsWithSteps params;
     CallExtents extents;
 
     void launch() const {

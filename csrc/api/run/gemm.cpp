@@ -109,7 +109,7 @@ bool run_k_grouped(KGroupedCall&& k) {
     require_readable(planned.device, k, planned.stream, copies.a, copies.b);
     tune_and_launch(planned, call, [&](const GemmCall& any_call, const LaunchPlan& plan) {
         if (k.group_by_group) return launch_group_by_group(planned.device, plan, any_call, k.ks, planned.stream);
-        GemmParamsWithScales params;
+        GemmParamsWithSteps params;
         const size_t bytes = fill_all_params(params, planned.device, any_call, plan);
         planned.device.launch(*plan.kernel, may_start_early(plan.shape, planned.device), &params, bytes, planned.stream,
                               extents_of(any_call));

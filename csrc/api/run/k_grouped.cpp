@@ -41,7 +41,7 @@ void launch_groups(Device& device, const LaunchPlan& plan, const GemmCall& call,
     const GemmConfig& c = plan.choice.config;
     GemmParamsWithMaps<kMaxGroupMaps, Params> params;
     fill_params(params, device, call, plan);
-    if constexpr (std::is_same_v<Params, GemmParamsWithScales>) fill_scales(params, call);
+    if constexpr (std::is_same_v<Params, GemmParamsWithSteps>) fill_steps(params.steps, call);
     const auto map = [&](const Matrix& m, int64_t k_before, int64_t group_k, const Operand& lying, int32_t box_rows,
                          TensorMap& target) {
         const bool mn_major = lying.mn_major();
@@ -82,7 +82,7 @@ void launch_groups(Device& device, const LaunchPlan& plan, const GemmCall& call,
 
 void launch_group_by_group(Device& device, const LaunchPlan& plan, const GemmCall& call, std::span<const int64_t> ks,
                            void* stream) {
-    if (plan.choice.config.finishes_sums()) return launch_groups<GemmParamsWithScales>(device, plan, call, ks, stream);
+    if (has_step_params(plan.choice.config)) return launch_groups<GemmParamsWithSteps>(device, plan, call, ks, stream);
     launch_groups<GemmParams>(device, plan, call, ks, stream);
 }
 

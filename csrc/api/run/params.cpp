@@ -49,7 +49,7 @@ TensorMapSpec output_map(const Matrix& d, Element output, const StoreChunk& chun
             .swizzle = swizzle};
 }
 
-ChannelScales channel_scales(const Scales& s) {
+PerChannel<float> channel_scales(const Scales& s) {
     if (!s.scaling.per_channel())
         return {.data = nullptr, .group_stride = 0, .stride = 0, .value = 1};  // are in the sums
     return {.data = static_cast<const float*>(s.data),
@@ -188,24 +188,27 @@ void fill_params(GemmParams& params, const Device& device, const GemmCall& call,
         FastDivisor(ceil_div(call.problem.m, c.super_tile_m()) * ceil_div(call.problem.n, c.super_tile_n()));
 }
 
-void fill_scales(GemmParamsWithScales& params, const GemmCall& call) {
-    const bool second = call.scales_b.scaling.in_conversion() || call.problem.alpha;
-    params.scales_a = channel_scales(call.scales_a);
-    params.scales_b = channel_scales(second ? call.second_scales_b : call.scales_b);
-    params.zeros_a = {.data = static_cast<const int32_t*>(call.zeros_a.data),
-                      .group_stride = call.zeros_a.group_stride,
-                      .stride = static_cast<int32_t>(call.zeros_a.stride),
-                      .value = call.zeros_a.value};
-    params.sums_b = call.sums_b.data, params.sums_group_stride = call.sums_b.group_stride;
-    params.bias = call.bias.data, params.bias_group_stride = call.bias.group_stride;
-    params.bias_stride = static_cast<int32_t>(call.bias.stride);
+void fill_steps(StepParams& params, const GemmCall& call) {
+    const Scales& second = call.second_scales_b;  // or alpha
+    params.of<epilogue::ScalesOfA>() = channel_scales(call.scales_a);
+    params.of<epilogue::ScalesOfB>() = channel_scales(call.scales_b.scaling.in_conversion() ? second : call.scales_b);
+    params.of<epilogue::Alpha>() = channel_scales(second);
+    params.of<epilogue::ZeroPoints>() = {.zeros = {.data = static_cast<const int32_t*>(call.zeros_a.data),
+                                                   .group_stride = call.zeros_a.group_stride,
+                                                   .stride = static_cast<int32_t>(call.zeros_a.stride),
+                                                   .value = call.zeros_a.value},
+                                         .sums_b = call.sums_b.data,
+                                         .sums_group_stride = call.sums_b.group_stride};
+    params.of<epilogue::Bias>() = {.data = call.bias.data,
+                                   .group_stride = call.bias.group_stride,
+                                   .stride = static_cast<int32_t>(call.bias.stride)};
 }
 
-size_t fill_all_params(GemmParamsWithScales& params, Device& device, const GemmCall& call, const LaunchPlan& plan) {
+size_t fill_all_params(GemmParamsWithSteps& params, Device& device, const GemmCall& call, const LaunchPlan& plan) {
     fill_params(params, device, call, plan);
-    if (!plan.choice.config.finishes_sums()) return sizeof(GemmParams);
-    fill_scales(params, call);
-    return sizeof(GemmParamsWithScales);
+    if (!has_step_params(plan.choice.config)) return sizeof(GemmParams);
+    fill_steps(params.steps, call);
+    return sizeof(GemmParamsWithSteps);
 }
 
 }  // namespace deep_gemm

@@ -19,9 +19,9 @@ TensorMapSpec operand_map(const Matrix& m, const Operand& lying, const Choice& c
 
 void fill_params(GemmParams& params, const Device& device, const GemmCall& call, const LaunchPlan& plan);
 
-/// What a kernel that scales sums has beside it.
-void fill_scales(GemmParamsWithScales& params, const GemmCall& call);
+/// What steps of the epilogue take beside it.
+void fill_steps(StepParams& params, const GemmCall& call);
 /// Both, as far as the plan's kernel takes them. Returns how many bytes of them it takes.
-size_t fill_all_params(GemmParamsWithScales& params, Device& device, const GemmCall& call, const LaunchPlan& plan);
+size_t fill_all_params(GemmParamsWithSteps& params, Device& device, const GemmCall& call, const LaunchPlan& plan);
 
 }  // namespace deep_gemm

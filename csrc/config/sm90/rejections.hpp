@@ -35,7 +35,7 @@ inline bool spills(const GemmConfig& c) {
         return warpgroup_rows(c) / kWgmmaRows * c.tile.cols / 2 > 128 ||
                (tall && c.split_k.last_tiles && c.tile.cols == 112) ||
                (c.bias != Element::none && !has_fixed_extents(c.grouping) && c.tile.cols > 224);
-    if (c.finishes_sums() && !c.rows_operand().packed() && (wide || c.tile.cols >= 160)) return true;
+    if (has_step_params(c) && !c.rows_operand().packed() && (wide || c.tile.cols >= 160)) return true;
     if (c.block_sum() == Element::s32 && c.tile.cols > 160 &&
         (c.col_scales().per_row() || !has_fixed_extents(c.grouping)))
         return true;

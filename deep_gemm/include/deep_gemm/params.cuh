@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deep_gemm/config.cuh>
+#include <deep_gemm/epilogue/steps.cuh>
 
 namespace deep_gemm {
 
@@ -97,34 +98,12 @@ struct GemmParamsWithMaps : Params {
     GroupMaps groups[kGroups];  // counted from first_group
 };
 
-/// An operand's scales that all of K shares: one for each row, `stride` elements apart, or one for all.
-struct ChannelScales {
-    const float* data;  // null: `value` is the scale
-    int64_t group_stride;
-    int32_t stride;
-    float value;
+/// The same where steps of the epilogue take some (has_step_params).
+struct GemmParamsWithSteps : GemmParams {
+    StepParams steps;
 };
 
-/// Zero points of A, likewise.
-struct WholeZeros {
-    const int32_t* data;
-    int64_t group_stride;
-    int32_t stride;
-    int32_t value;
-};
-
-/// What is done to sums when they are complete (GemmTask::finishes_sums).
-struct GemmParamsWithScales : GemmParams {
-    ChannelScales scales_a, scales_b;
-    WholeZeros zeros_a;
-    const void* sums_b;  // of B's rows, where A has zero points: s32, or FP32 where K blocks are scaled
-    int64_t sums_group_stride;
-    const void* bias;  // one for each N, of each expert, where there is any
-    int64_t bias_group_stride;
-    int32_t bias_stride;
-};
-
-template <GemmConfig c, bool = c.group_maps, bool = c.finishes_sums()>
+template <GemmConfig c, bool = c.group_maps, bool = has_step_params(c)>
 struct SelectParams {
     using Type = GemmParams;
 };
@@ -134,11 +113,11 @@ struct SelectParams<c, true, false> {
 };
 template <GemmConfig c>
 struct SelectParams<c, true, true> {
-    using Type = GemmParamsWithMaps<c.group_capacity, GemmParamsWithScales>;
+    using Type = GemmParamsWithMaps<c.group_capacity, GemmParamsWithSteps>;
 };
 template <GemmConfig c>
 struct SelectParams<c, false, true> {
-    using Type = GemmParamsWithScales;
+    using Type = GemmParamsWithSteps;
 };
 template <GemmConfig c>
 using ParamsFor = typename SelectParams<c>::Type;

@@ -75,11 +75,6 @@ struct GemmTask {
     constexpr bool operator==(const GemmTask&) const = default;
     /// Whether products of K blocks are scaled before they are added up.
     constexpr bool scaled() const { return scales_blocks(a.scaling) || scales_blocks(b.scaling); }
-    /// Whether sums are scaled, or a bias is added, when they are complete.
-    constexpr bool finishes_sums() const {
-        return a.scaling.per_channel() || scales_sums_by_n() || bias != Element::none;
-    }
-    constexpr bool scales_sums_by_n() const { return b.scaling.per_channel() || b.scaling.in_conversion() || alpha; }
     /// What the tensor cores add products up in; and what the sums over K are, where those of K blocks are scaled
     /// first.
     constexpr Element block_sum() const { return sum_of(a.element); }

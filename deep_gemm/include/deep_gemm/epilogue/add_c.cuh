@@ -1,22 +1,26 @@
 // Plus C.
 #pragma once
 
+#include <deep_gemm/epilogue/step.cuh>
+#if defined(__CUDACC__)
 #include <deep_gemm/element.cuh>
-#include <deep_gemm/epilogue/tile_end.cuh>
+#endif
 
-namespace deep_gemm {
+namespace deep_gemm::epilogue {
 
 struct AddC {
+    using Params = NoParams;  // where C lies others know too: they ask the L2 for it
     static constexpr bool wanted(const GemmTask& task) { return task.add_c; }
 
+#if defined(__CUDACC__)
     template <GemmConfig c, typename Place, typename Padding>
-    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end) {
-        constexpr Element kElement = c.output;
-        const auto& [at, tile, padding, params] = end;
-        at.template for_each_stored<kElement>(static_cast<const StorageOf<kElement>*>(params.c_data), params.c_stride,
-                                              params.c_group_stride,
-                                              [&](int32_t i, auto value) { values[i] += value; });
+    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end, NoParams) {
+        const auto& params = end.params;
+        end.at.template for_each_stored<c.output>(static_cast<const StorageOf<c.output>*>(params.c_data),
+                                                  params.c_stride, params.c_group_stride,
+                                                  [&](int32_t i, auto value) { values[i] += value; });
     }
+#endif
 };
 
-}  // namespace deep_gemm
+}  // namespace deep_gemm::epilogue

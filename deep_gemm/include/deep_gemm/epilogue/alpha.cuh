@@ -1,18 +1,21 @@
 // Times a factor, of each expert.
 #pragma once
 
-#include <deep_gemm/epilogue/scales.cuh>
+#include <deep_gemm/epilogue/step.cuh>
 
-namespace deep_gemm {
+namespace deep_gemm::epilogue {
 
 struct Alpha {
+    using Params = PerChannel<float>;
     static constexpr bool wanted(const GemmTask& task) { return task.alpha; }
 
+#if defined(__CUDACC__)
     template <GemmConfig c, typename Place, typename Padding>
-    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end) {
-        static_assert(!ScalesOfB::wanted(c), "the host passes it in the place of B's scales");
-        multiply_channels<false>(values, end.params.scales_b, end.at);
+    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
+                                const Params& factor) {
+        multiply_channels<false>(values, factor, end.at);
     }
+#endif
 };
 
-}  // namespace deep_gemm
+}  // namespace deep_gemm::epilogue

@@ -1,23 +1,31 @@
 // Plus a number for each N, of each expert.
 #pragma once
 
+#include <deep_gemm/epilogue/step.cuh>
+#if defined(__CUDACC__)
 #include <deep_gemm/element.cuh>
-#include <deep_gemm/epilogue/tile_end.cuh>
+#endif
 
-namespace deep_gemm {
+namespace deep_gemm::epilogue {
 
 struct Bias {
+    struct Params {
+        const void* data;
+        int64_t group_stride;
+        int32_t stride;
+    };
     static constexpr bool wanted(const GemmTask& task) { return task.bias != Element::none; }
 
+#if defined(__CUDACC__)
     template <GemmConfig c, typename Place, typename Padding>
-    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end) {
-        constexpr Element kBias = c.bias;
-        const auto& [at, tile, padding, params] = end;
-        const auto* bias = static_cast<const StorageOf<kBias>*>(params.bias) + at.expert * params.bias_group_stride;
-        at.template for_each_along<false, kBias>(bias, params.bias_stride, [&](int32_t i, float value) {
+    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
+                                const Params& params) {
+        const auto* bias = static_cast<const StorageOf<c.bias>*>(params.data) + end.at.expert * params.group_stride;
+        end.at.template for_each_along<false, c.bias>(bias, params.stride, [&](int32_t i, float value) {
             values[i] = __fadd_rn(values[i], value);
         });
     }
+#endif
 };
 
-}  // namespace deep_gemm
+}  // namespace deep_gemm::epilogue

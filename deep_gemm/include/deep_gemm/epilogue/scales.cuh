@@ -1,29 +1,37 @@
 // Times the scale of a row of A, times that of a row of B, where all of K shares them.
 #pragma once
 
-#include <deep_gemm/epilogue/per_channel.cuh>
+#include <deep_gemm/epilogue/step.cuh>
 
-namespace deep_gemm {
+namespace deep_gemm::epilogue {
 
 struct ScalesOfA {
+    using Params = PerChannel<float>;
     static constexpr bool wanted(const GemmTask& task) { return task.a.scaling.per_channel(); }
 
+#if defined(__CUDACC__)
     template <GemmConfig c, typename Place, typename Padding>
-    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end) {
-        multiply_channels<true>(values, end.params.scales_a, end.at);
+    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
+                                const Params& scales) {
+        multiply_channels<true>(values, scales, end.at);
     }
+#endif
 };
 
 /// Or, of weights whose groups' scales are multiplied when they are converted, their second ones.
 struct ScalesOfB {
+    using Params = PerChannel<float>;
     static constexpr bool wanted(const GemmTask& task) {
         return task.b.scaling.per_channel() || task.b.scaling.in_conversion();
     }
 
+#if defined(__CUDACC__)
     template <GemmConfig c, typename Place, typename Padding>
-    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end) {
-        multiply_channels<false>(values, end.params.scales_b, end.at);
+    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>& end,
+                                const Params& scales) {
+        multiply_channels<false>(values, scales, end.at);
     }
+#endif
 };
 
-}  // namespace deep_gemm
+}  // namespace deep_gemm::epilogue

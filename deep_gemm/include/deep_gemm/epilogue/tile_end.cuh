@@ -6,12 +6,6 @@
 
 namespace deep_gemm {
 
-/// One thread's complete sums, and what becomes of them.
-template <GemmConfig c, typename Place>
-using SumsAt = RegisterOf<c.sum()>[Place::kValues];
-template <GemmConfig c, typename Place>
-using FinishedAt = RegisterOf<c.output>[Place::kValues];
-
 /// One thread's values at the end of a tile, or of a part of it.
 ///
 /// A place says where they lie in D: Fragment (store/fragment.cuh), or sm100::Piece. It has
@@ -24,9 +18,9 @@ using FinishedAt = RegisterOf<c.output>[Place::kValues];
 ///                                 visit(i, element) of a matrix that lies as D does; not of what is outside
 ///   for_each_row(visit)           visit(i, row)
 ///   for_each_marked(rows, first, visit)
-///                                 visit(i) where rows.word has a bit, of rows counted from `first`
+///                                 visit(i) where rows of the tile, from `first` on, are marked (PaddingRowsOf)
 ///
-/// Padding says which rows of a contiguous layout are none: for_each_value(end, visit), visit(i).
+/// Padding says which rows of a contiguous layout are none: for_each_value(at, tile, visit), visit(i).
 template <GemmConfig c, typename Place, typename Padding>
 struct TileEnd {
     const Place& at;

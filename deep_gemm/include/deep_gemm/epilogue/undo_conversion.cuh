@@ -2,20 +2,23 @@
 // make up for where there are some; each sum is a multiple of 16 then.
 #pragma once
 
-#include <deep_gemm/epilogue/tile_end.cuh>
+#include <deep_gemm/epilogue/step.cuh>
 
-namespace deep_gemm {
+namespace deep_gemm::epilogue {
 
 struct UndoConversion {
+    using Params = NoParams;
     static constexpr bool wanted(const GemmTask& task) {
         return task.output == Element::s32 && multiplies(task, Element::s8, Element::s4);
     }
 
+#if defined(__CUDACC__)
     template <GemmConfig c, typename Place, typename Padding>
-    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>&) {
+    static DG_DEVICE void apply(FinishedAt<c, Place>& values, const TileEnd<c, Place, Padding>&, NoParams) {
 #pragma unroll
         for (auto& value : values) value >>= 4;
     }
+#endif
 };
 
-}  // namespace deep_gemm
+}  // namespace deep_gemm::epilogue
