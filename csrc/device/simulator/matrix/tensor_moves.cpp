@@ -202,7 +202,8 @@ Step fence(Warp& w, const Instruction& in, uint32_t lanes) {
         learn(w, lanes, work.stores, work.stores_waited);
         for (uint32_t left = lanes; left; left &= left - 1) {
             const unsigned lane = std::countr_zero(left);
-            learn(w, 1u << lane, work.issues_fenced, work.issued_by[lane]);
+            // Only lanes that have issued something come to know something of their own: that costs.
+            if (work.issued_by[lane]) learn(w, 1u << lane, work.issues_fenced, work.issued_by[lane]);
         }
     }
     return Step::next;

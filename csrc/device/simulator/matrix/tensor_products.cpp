@@ -45,7 +45,6 @@ struct Placing {
         if (split) return row + 64 * (column / columns);
         return quarters ? row / 16 * 32 + row % 16 : row;
     }
-    unsigned column(unsigned column) const { return column % columns; }
     std::vector<TensorArea> areas(TensorPlace at) const {
         if (!quarters) return {{at.lane, kTensorLanes - at.lane, at.column, columns}};
         std::vector<TensorArea> all;
@@ -141,14 +140,22 @@ void add_sums(const Product& p, Cta& cta, const Matrix& a, const Matrix& b, cons
     for (const TensorArea& area : placing.areas(p.d)) tensor_write(p.access, cta, area);
     const unsigned n = p.shape.n;
     const uint32_t* disabled = p.disabled + (p.pair && &cta == p.ctas[1] ? 4 : 0);
+    const bool plain = p.shape.d == Type::f32 && p.scale_d == 0;  // most are, and this is much of a run's time
+    const bool any_bad = std::any_of(b.bad, b.bad + n, [](bool bad) { return bad; });
     for (unsigned row = 0; row < placing.rows; ++row)
-        for (unsigned column = 0; column < n; ++column) {
-            const unsigned lane = p.d.lane + placing.lane(row, column), at = p.d.column + placing.column(column);
+        for (unsigned first = 0; first < n; first += placing.columns) {  // columns that stand together in one lane
+            const unsigned lane = p.d.lane + placing.lane(row, first);
             if (disabled[lane / 32 % 4] >> lane % 32 & 1) continue;
-            uint32_t& d = memory.cell(lane, at);
-            uint8_t& good = memory.good(lane, at);
-            d = add_to(p, d, sums[row * n + column]);
-            good = (!p.accumulate || good) && !a.bad[row] && !b.bad[column];
+            uint32_t* d = &memory.cell(lane, p.d.column);
+            uint8_t* good = &memory.good(lane, p.d.column);
+            const float* from = sums + row * n + first;
+            if (plain)
+                for (unsigned i = 0; i < placing.columns; ++i)
+                    d[i] = std::bit_cast<uint32_t>((p.accumulate ? std::bit_cast<float>(d[i]) : 0.0f) + from[i]);
+            else
+                for (unsigned i = 0; i < placing.columns; ++i) d[i] = add_to(p, d[i], from[i]);
+            for (unsigned i = 0; i < placing.columns; ++i)
+                good[i] = (!p.accumulate || good[i]) && !a.bad[row] && !(any_bad && b.bad[first + i]);
         }
 }
 
